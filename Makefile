@@ -1,0 +1,52 @@
+# Everything a person or a machine does here. `make demo` and `make test` need only Python and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: help setup demo test test-long lint format bench clean
+
+help:
+	@echo "make demo       see it work, in under a minute after the install"
+	@echo "make test       the tests (under 5 minutes)"
+	@echo "make test-long  the tests with ten times the samples"
+	@echo "make bench      speed and memory, side by side with the peers; writes the README's table"
+	@echo "make lint       ruff and mypy, strict"
+	@echo "make setup      only the .venv, with everything that 'make test' needs"
+	@echo "make clean      remove the .venv and the compile caches"
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# One stamp for each set of extras, remade when pyproject.toml changes.
+$(VENV)/installed-%: pyproject.toml | $(BIN)/python
+	@echo "Installing dpnoise[$*] into $(VENV) ..."
+	$(PIP) install --editable ".[$*]"
+	@touch $@
+
+setup: $(VENV)/installed-test
+
+demo: $(VENV)/installed-cli
+	$(BIN)/python examples/demo.py
+
+test: setup
+	$(BIN)/python -m pytest
+
+test-long: setup
+	DPNOISE_TEST_LONG=1 $(BIN)/python -m pytest
+
+lint: $(VENV)/installed-test $(VENV)/installed-lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/installed-lint
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/installed-bench
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) .numba_cache .mypy_cache .ruff_cache .pytest_cache dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,71 @@
+"""Reads a key's stream chunk by chunk, on as many threads as asked for, with constant memory."""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpnoise.entropy import WORD, Key
+
+# 512 KiB of words: large enough for ChaCha20 to run at full speed, small enough for a core's cache.
+CHUNK_WORDS: Final = 2**16
+# Below this many words a second thread costs more than it brings.
+_WORDS_WORTH_A_THREAD: Final = 2**19
+
+Chunk = Callable[[NDArray[np.uint64], int, int], None]
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def expand(
+    key: Key,
+    variates: int,
+    count: int,
+    prepare: Callable[[int], Chunk],
+    threads: int | None,
+    in_place: NDArray[np.uint64] | None = None,
+    chunk_words: int = CHUNK_WORDS,
+) -> None:
+    """Hand the words of `count` elements, `variates` for each, to a worker, chunk by chunk.
+
+    `prepare(longest)` is called once for each thread and returns the worker, which is then called
+    with the read-only words of the elements from start to stop. `in_place`, if given, has room for
+    all words, and the worker may overwrite each chunk of it as it goes. A pool made for the call,
+    rather than one that is kept, has no threads that a fork could lose.
+    """
+    longest = max(1, min(count, chunk_words // variates))
+
+    def work(first: int, last: int) -> None:
+        worker = prepare(longest)
+        words = np.empty(longest * variates, dtype=WORD) if in_place is None else in_place
+        readable = words.view()
+        readable.flags.writeable = False
+        stream = key.stream(first * variates)
+        for start in range(first, last, longest):
+            stop = min(start + longest, last)
+            at = 0 if in_place is None else start * variates
+            chunk = slice(at, at + (stop - start) * variates)
+            stream.fill(words[chunk])
+            worker(readable[chunk], start, stop)
+
+    # Each thread takes one run of whole chunks, so that it reads the stream in order.
+    chunks = -(-count // longest)
+    if threads is None:
+        threads = min(cores(), count * variates // _WORDS_WORTH_A_THREAD)
+    threads = max(1, min(threads, chunks))
+    if threads == 1:
+        work(0, count)
+        return
+    borders = [min(count, longest * (chunks * t // threads)) for t in range(threads + 1)]
+    with ThreadPoolExecutor(threads) as pool:
+        for future in [pool.submit(work, *run) for run in pairwise(borders)]:
+            future.result()

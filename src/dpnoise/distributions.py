@@ -1,0 +1,474 @@
+"""The distributions, frozen: density, distribution function, quantiles, moments, forms, shares.
+
+They hold public parameters only and describe the ideal, real-valued distribution (Appendix A of
+the paper). None has a location: adding a secret is a mechanism's job.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpnoise import forms
+from dpnoise.errors import ArgumentError, check_integer, check_positive
+from dpnoise.forms import Form
+
+Array = NDArray[np.float64]
+
+
+def _points(x: ArrayLike) -> Array:
+    return np.asarray(x, dtype=np.float64)
+
+
+def _probabilities(q: ArrayLike) -> Array:
+    array = _points(q)
+    if not np.all((array >= 0) & (array <= 1)):
+        raise ArgumentError("Expected every q to be between 0 and 1.")
+    return array
+
+
+class Distribution(ABC):
+    """What all distributions offer."""
+
+    scale: float
+
+    @property
+    @abstractmethod
+    def forms(self) -> tuple[Form, ...]:
+        """The ways of drawing it, the preferred ones first, with the n they take."""
+
+    @property
+    @abstractmethod
+    def mean(self) -> float:
+        """The mean; NaN where there is none."""
+
+    @property
+    @abstractmethod
+    def variance(self) -> float:
+        """The variance; NaN where there is none."""
+
+    @abstractmethod
+    def pdf(self, x: ArrayLike) -> Any:
+        """Return the density at x."""
+
+    def cdf(self, x: ArrayLike) -> Any:
+        """Return the probability of a value at most x."""
+        raise NotImplementedError(f"{type(self).__name__} has no closed distribution function.")
+
+    def ppf(self, q: ArrayLike) -> Any:
+        """Return the q-quantile: the inverse of `cdf`."""
+        raise NotImplementedError(f"{type(self).__name__} has no closed quantile function.")
+
+
+@dataclass(frozen=True)
+class Uniform(Distribution):
+    """The uniform distribution on [0, scale).
+
+    Examples
+    --------
+    >>> Uniform(scale=2.0).mean
+    1.0
+    """
+
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive("scale", self.scale)
+
+    @property
+    def forms(self) -> tuple[Form, ...]:
+        return forms.UNIFORM
+
+    @property
+    def mean(self) -> float:
+        return self.scale / 2
+
+    @property
+    def variance(self) -> float:
+        return self.scale**2 / 12
+
+    def pdf(self, x: ArrayLike) -> Any:
+        x = _points(x)
+        return np.where((x >= 0) & (x <= self.scale), 1 / self.scale, 0.0)
+
+    def cdf(self, x: ArrayLike) -> Any:
+        return np.clip(_points(x) / self.scale, 0.0, 1.0)
+
+    def ppf(self, q: ArrayLike) -> Any:
+        return self.scale * _probabilities(q)
+
+
+@dataclass(frozen=True)
+class Gaussian(Distribution):
+    """The Gaussian distribution with mean 0 and standard deviation `scale`.
+
+    Examples
+    --------
+    >>> Gaussian(scale=3.0).variance
+    9.0
+    >>> Gaussian(scale=3.0).share(9)
+    Gaussian(scale=1.0)
+    """
+
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive("scale", self.scale)
+
+    @property
+    def forms(self) -> tuple[Form, ...]:
+        return forms.GAUSSIAN
+
+    @property
+    def mean(self) -> float:
+        return 0.0
+
+    @property
+    def variance(self) -> float:
+        return self.scale**2
+
+    def pdf(self, x: ArrayLike) -> Any:
+        sigma = self.scale
+        return np.exp(-0.5 * (_points(x) / sigma) ** 2) / (sigma * math.sqrt(2 * math.pi))
+
+    def cdf(self, x: ArrayLike) -> Any:
+        from scipy import special
+
+        return special.ndtr(_points(x) / self.scale)
+
+    def ppf(self, q: ArrayLike) -> Any:
+        from scipy import special
+
+        return self.scale * special.ndtri(_probabilities(q))
+
+    def share(self, parties: int) -> "Gaussian":
+        """Return one party's part: the sum of `parties` independent shares is this distribution."""
+        return Gaussian(self.scale / math.sqrt(check_integer("parties", parties, least=1)))
+
+
+@dataclass(frozen=True)
+class Laplace(Distribution):
+    """The Laplace distribution with mean 0 and scale b: density exp(-|x|/b) / 2b.
+
+    Examples
+    --------
+    >>> Laplace(scale=2.0).variance
+    8.0
+    >>> for form in Laplace().forms:
+    ...     print(form)
+    <'exponentials': E1 - E2; variates=2>
+    <'theorem': log V1 cos(pi U1) + log V2 cos(pi U2); variates=4>
+    <'products': N1 N2 - N3 N4; variates=4, 8, 16, 24, ...>
+    <'squares': (N1^2 - N2^2 + N3^2 - N4^2)/2; variates=4, 8, 16, 24, ...>
+    <'gammas': sum of n/2 differences of Gamma(2/n), each by inverse CDF; variates=2, 4, 6, ...>
+    <'inverse': inverse CDF of one uniform, insecure as floating noise; variates=1>
+    """
+
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive("scale", self.scale)
+
+    @property
+    def forms(self) -> tuple[Form, ...]:
+        return forms.LAPLACE
+
+    @property
+    def mean(self) -> float:
+        return 0.0
+
+    @property
+    def variance(self) -> float:
+        return 2 * self.scale**2
+
+    def pdf(self, x: ArrayLike) -> Any:
+        b = self.scale
+        return np.exp(-np.abs(_points(x)) / b) / (2 * b)
+
+    def cdf(self, x: ArrayLike) -> Any:
+        z = _points(x) / self.scale
+        tail = 0.5 * np.exp(-np.abs(z))
+        return np.where(z <= 0, tail, 1 - tail)
+
+    def ppf(self, q: ArrayLike) -> Any:
+        q = _probabilities(q)
+        with np.errstate(divide="ignore"):
+            return self.scale * np.where(q < 0.5, np.log(2 * q), -np.log(2 * (1 - q)))
+
+    def share(self, parties: int) -> "LaplaceShare":
+        """Return one party's part: the sum of `parties` independent shares is this distribution."""
+        return LaplaceShare(self.scale, parties)
+
+
+@dataclass(frozen=True)
+class LaplaceShare(Distribution):
+    """One of `parties` shares of a Laplace variate: the difference of two Gamma(1/parties).
+
+    Shares are noise. Added in floats they carry no exact guarantee.
+    """
+
+    scale: float
+    parties: int
+
+    def __post_init__(self) -> None:
+        check_positive("scale", self.scale)
+        check_integer("parties", self.parties, least=1)
+
+    @property
+    def forms(self) -> tuple[Form, ...]:
+        return forms.laplace_share(self.parties)
+
+    @property
+    def mean(self) -> float:
+        return 0.0
+
+    @property
+    def variance(self) -> float:
+        return 2 * self.scale**2 / self.parties
+
+    def pdf(self, x: ArrayLike) -> Any:
+        """Return z^c K_c(z) / (b sqrt(pi) Gamma(a) 2^c), z = |x|/b, a = 1/parties, c = a - 1/2."""
+        from scipy import special
+
+        a = 1 / self.parties
+        z = np.abs(_points(x)) / self.scale
+        norm = self.scale * math.sqrt(math.pi) * math.gamma(a) * 2 ** (a - 0.5)
+        with np.errstate(divide="ignore"):
+            return z ** (a - 0.5) * special.kv(a - 0.5, z) / norm
+
+
+def _gamma_pdf(shape: float, z: Array) -> Array:
+    """Return x^(k-1) exp(-x) / Gamma(k), through logarithms so that it does not overflow."""
+    from scipy import special
+
+    inside = np.where(z >= 0, z, 0.0)
+    logarithm = special.xlogy(shape - 1, inside) - inside - special.gammaln(shape)
+    density: Array = np.where(z >= 0, np.exp(logarithm), 0.0)
+    return density
+
+
+@dataclass(frozen=True)
+class Gamma(Distribution):
+    """The gamma distribution of the given shape k and scale theta.
+
+    Where 2k is whole it is drawn as a sum of half gammas N^2/2; other shapes as a sum of n pieces
+    Gamma(k/n), each by the inverse of its distribution function from one uniform.
+
+    Examples
+    --------
+    >>> Gamma(shape=2.5, scale=2.0).mean
+    5.0
+    >>> Gamma(shape=2.5).share(5)
+    Gamma(shape=0.5, scale=1.0)
+    """
+
+    shape: float
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive("shape", self.shape)
+        check_positive("scale", self.scale)
+
+    @property
+    def forms(self) -> tuple[Form, ...]:
+        return forms.gamma(float(self.shape))
+
+    @property
+    def mean(self) -> float:
+        return self.shape * self.scale
+
+    @property
+    def variance(self) -> float:
+        return self.shape * self.scale**2
+
+    def pdf(self, x: ArrayLike) -> Any:
+        return _gamma_pdf(self.shape, _points(x) / self.scale) / self.scale
+
+    def cdf(self, x: ArrayLike) -> Any:
+        from scipy import special
+
+        return special.gammainc(self.shape, np.maximum(_points(x) / self.scale, 0.0))
+
+    def ppf(self, q: ArrayLike) -> Any:
+        from scipy import special
+
+        return self.scale * special.gammaincinv(self.shape, _probabilities(q))
+
+    def share(self, parties: int) -> "Gamma":
+        """Return one party's part: the sum of `parties` independent shares is this distribution."""
+        return Gamma(self.shape / check_integer("parties", parties, least=1), self.scale)
+
+
+@dataclass(frozen=True)
+class Exponential(Distribution):
+    """The exponential distribution with mean `scale`: Gamma(1), two half gammas.
+
+    Examples
+    --------
+    >>> Exponential(scale=3.0).share(2)
+    Gamma(shape=0.5, scale=3.0)
+    """
+
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive("scale", self.scale)
+
+    @property
+    def forms(self) -> tuple[Form, ...]:
+        return forms.gamma(1.0)
+
+    @property
+    def mean(self) -> float:
+        return self.scale
+
+    @property
+    def variance(self) -> float:
+        return self.scale**2
+
+    def pdf(self, x: ArrayLike) -> Any:
+        z = _points(x) / self.scale
+        return np.where(z >= 0, np.exp(-np.maximum(z, 0.0)), 0.0) / self.scale
+
+    def cdf(self, x: ArrayLike) -> Any:
+        return -np.expm1(-np.maximum(_points(x) / self.scale, 0.0))
+
+    def ppf(self, q: ArrayLike) -> Any:
+        with np.errstate(divide="ignore"):
+            return -self.scale * np.log1p(-_probabilities(q))
+
+    def share(self, parties: int) -> Gamma:
+        """Return one party's part: the sum of `parties` independent shares is this distribution."""
+        return Gamma(1 / check_integer("parties", parties, least=1), self.scale)
+
+
+@dataclass(frozen=True)
+class ChiSquared(Distribution):
+    """The chi-squared distribution with `df` degrees of freedom: 2 Gamma(df/2).
+
+    Examples
+    --------
+    >>> ChiSquared(df=3).variance
+    6
+    """
+
+    df: float
+
+    def __post_init__(self) -> None:
+        check_positive("df", self.df)
+
+    @property
+    def scale(self) -> float:  # type: ignore[override]
+        """The scale of the gamma distribution that it is: 2."""
+        return 2.0
+
+    @property
+    def forms(self) -> tuple[Form, ...]:
+        return forms.gamma(self.df / 2)
+
+    @property
+    def mean(self) -> float:
+        return self.df
+
+    @property
+    def variance(self) -> float:
+        return 2 * self.df
+
+    def pdf(self, x: ArrayLike) -> Any:
+        return _gamma_pdf(self.df / 2, _points(x) / 2) / 2
+
+    def cdf(self, x: ArrayLike) -> Any:
+        return Gamma(self.df / 2, 2.0).cdf(x)
+
+    def ppf(self, q: ArrayLike) -> Any:
+        return Gamma(self.df / 2, 2.0).ppf(q)
+
+    def share(self, parties: int) -> Gamma:
+        """Return one party's part: the sum of `parties` independent shares is this distribution."""
+        return Gamma(self.df / 2, 2.0).share(parties)
+
+
+@dataclass(frozen=True)
+class Gumbel(Distribution):
+    """The Gumbel distribution with mode 0: minus the logarithm of an exponential variate.
+
+    Examples
+    --------
+    >>> round(Gumbel().mean, 4)
+    0.5772
+    """
+
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive("scale", self.scale)
+
+    @property
+    def forms(self) -> tuple[Form, ...]:
+        return forms.GUMBEL
+
+    @property
+    def mean(self) -> float:
+        return self.scale * float(np.euler_gamma)
+
+    @property
+    def variance(self) -> float:
+        return (math.pi * self.scale) ** 2 / 6
+
+    def pdf(self, x: ArrayLike) -> Any:
+        z = _points(x) / self.scale
+        with np.errstate(over="ignore"):
+            return np.exp(-z - np.exp(-z)) / self.scale
+
+    def cdf(self, x: ArrayLike) -> Any:
+        with np.errstate(over="ignore"):
+            return np.exp(-np.exp(-_points(x) / self.scale))
+
+    def ppf(self, q: ArrayLike) -> Any:
+        with np.errstate(divide="ignore"):
+            return -self.scale * np.log(-np.log(_probabilities(q)))
+
+
+@dataclass(frozen=True)
+class Cauchy(Distribution):
+    """The Cauchy distribution with median 0; it has neither mean nor variance.
+
+    Examples
+    --------
+    >>> Cauchy(scale=6.0).share(3)
+    Cauchy(scale=2.0)
+    """
+
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive("scale", self.scale)
+
+    @property
+    def forms(self) -> tuple[Form, ...]:
+        return forms.CAUCHY
+
+    @property
+    def mean(self) -> float:
+        return math.nan
+
+    @property
+    def variance(self) -> float:
+        return math.nan
+
+    def pdf(self, x: ArrayLike) -> Any:
+        return 1 / (math.pi * self.scale * (1 + (_points(x) / self.scale) ** 2))
+
+    def cdf(self, x: ArrayLike) -> Any:
+        # Of the two forms that are equal, this one keeps its accuracy in the lower tail.
+        return np.arctan2(1.0, -_points(x) / self.scale) / math.pi
+
+    def ppf(self, q: ArrayLike) -> Any:
+        return self.scale * np.tan(math.pi * (_probabilities(q) - 0.5))
+
+    def share(self, parties: int) -> "Cauchy":
+        """Return one party's part: the sum of `parties` independent shares is this distribution."""
+        return Cauchy(self.scale / check_integer("parties", parties, least=1))

@@ -1,0 +1,81 @@
+"""The exceptions, and the argument checks with their one wording.
+
+DpnoiseError
+├── ArgumentError        also a ValueError: right kind, wrong value
+├── ArgumentTypeError    also a TypeError: wrong kind
+└── SecretError          also a TypeError: an attempt to copy or store a key
+
+Every message names the argument, the value given and the rule: ``Expected scale=-1.0 > 0.``
+"""
+
+import math
+import numbers
+from collections.abc import Collection
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+class DpnoiseError(Exception):
+    """The base of every exception that dpnoise raises on purpose."""
+
+
+class ArgumentError(DpnoiseError, ValueError):
+    """An argument of the right kind has a value outside its rule."""
+
+
+class ArgumentTypeError(DpnoiseError, TypeError):
+    """An argument is of the wrong kind."""
+
+
+class SecretError(DpnoiseError, TypeError):
+    """A secret was about to be copied, pickled or stored."""
+
+
+def reject(name: str, value: object, rule: str) -> NoReturn:
+    """Raise the ArgumentError that says which argument broke which rule."""
+    raise ArgumentError(f"Expected {name}={value!r} {rule}.")
+
+
+def check_integer(name: str, value: object, *, least: int, most: int | None = None) -> int:
+    """Return `value` as an int between `least` and `most`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise ArgumentTypeError(f"Expected {name}={value!r} to be an integer.")
+    result = int(value)
+    if result < least:
+        reject(name, result, f">= {least}")
+    if most is not None and result > most:
+        reject(name, result, f"<= {most}")
+    return result
+
+
+def check_positive(name: str, value: object) -> float:
+    """Return `value` as a finite float above zero."""
+    if type(value) is float and 0.0 < value < math.inf:
+        return value
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise ArgumentTypeError(f"Expected {name}={value!r} to be a number.")
+    result = float(value)
+    if not math.isfinite(result):
+        reject(name, result, "to be finite")
+    if result <= 0:
+        reject(name, result, "> 0")
+    return result
+
+
+def check_positive_array(name: str, value: ArrayLike) -> NDArray[np.float64]:
+    """Return `value` as a float64 array whose entries are all finite and above zero."""
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ArgumentTypeError(f"Expected {name}={value!r} to be a number or an array.") from None
+    for entry in array[~(np.isfinite(array) & (array > 0))].flat[:1]:
+        check_positive(name, float(entry))
+    return array
+
+
+def check_choice(name: str, value: object, choices: Collection[object]) -> None:
+    """Raise unless `value` is one of `choices`, and list them."""
+    if value not in choices:
+        reject(name, value, "to be one of " + ", ".join(map(repr, choices)))

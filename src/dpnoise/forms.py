@@ -1,0 +1,240 @@
+"""The forms: each way of drawing a distribution from n uniforms, and the n it takes.
+
+A form only describes. The kernels draw it, a Generator chooses it, security.py costs it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from dpnoise.errors import check_choice, check_integer, reject
+
+# A gamma of more half gammas is drawn in pieces, because each half costs at least two uniforms.
+_MOST_HALVES: Final = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """One way of drawing a distribution from n uniforms.
+
+    Parameters
+    ----------
+    name
+        What `form=` takes.
+    formula
+        The formula, for people.
+    kernel
+        The kernel that draws it: module and function under `dpnoise.kernels`.
+    summands
+        How many independent summands of equal size n uniforms make. A meet-in-the-middle search
+        splits the form there.
+    counts
+        Supported n.
+    step
+        If given, all multiples of it are supported too.
+    by_name_only
+        True if `variates=` alone never picks this form.
+    parameters
+        What the kernel takes besides the words.
+    one
+        The kernel that draws a single element, for a form of four uniforms that has one.
+    signed_cosine
+        True if one uniform's cosine gives a summand its sign, so that the sign of what remains to
+        be explained tells one bit of that uniform.
+    """
+
+    name: str
+    formula: str
+    kernel: str
+    summands: Callable[[int], int]
+    counts: tuple[int, ...] = ()
+    step: int | None = None
+    by_name_only: bool = False
+    parameters: tuple[float, ...] = ()
+    one: str | None = None
+    signed_cosine: bool = False
+
+    def supports(self, variates: int) -> bool:
+        """Tell whether the form can be drawn from this number of uniforms."""
+        return self.at_least(variates) == variates
+
+    def at_least(self, variates: int) -> int | None:
+        """Return the smallest supported n that is not smaller, or None."""
+        candidates = [n for n in self.counts if n >= variates]
+        if self.step is not None:
+            candidates.append(-(-variates // self.step) * self.step)
+        return min(candidates, default=None)
+
+    @property
+    def supported(self) -> str:
+        """The supported n, for people: `4, 8, 16, 24, ...`."""
+        multiples = [] if self.step is None else [self.step, 2 * self.step, 3 * self.step, "..."]
+        return ", ".join(str(n) for n in [*self.counts, *multiples])
+
+    def __repr__(self) -> str:
+        return f"<{self.name!r}: {self.formula}; variates={self.supported}>"
+
+
+def choose(
+    forms: Sequence[Form], name: str | None, variates: int | None, at_least: int
+) -> tuple[Form, int]:
+    """Choose the form and the number of uniforms from what was asked for.
+
+    Without `name`, the first form that supports `variates` is taken. Without `variates`, n is the
+    smallest supported number not below `at_least`, or else the largest that the named form has.
+    """
+    if name is not None:
+        check_choice("form", name, [form.name for form in forms])
+    open_forms = [f for f in forms if (f.name == name if name else not f.by_name_only)]
+    if variates is not None:
+        variates = check_integer("variates", variates, least=1)
+        for form in open_forms:
+            if form.supports(variates):
+                return form, variates
+        offered = open_forms if name else forms
+        rule = "; ".join(f"{form.supported} with form={form.name!r}" for form in offered)
+        reject("variates", variates, f"to be a supported number: {rule}")
+    for form in open_forms:
+        n = form.at_least(at_least)
+        if n is not None:
+            return form, n
+    return open_forms[-1], max(open_forms[-1].counts)
+
+
+UNIFORM: Final = (Form("inverse", "U", "variates.uniforms", lambda _: 1, counts=(1,)),)
+
+GAUSSIAN: Final = (
+    Form(
+        name="pairs",
+        formula="2/sqrt(n) * sum of n/2 sqrt(-log V) cos(pi U)",
+        kernel="variates.gaussian",
+        one="variates.one_gaussian",
+        summands=lambda n: n // 2,
+        step=2,
+        signed_cosine=True,
+    ),
+)
+
+LAPLACE: Final = (
+    Form(
+        name="exponentials",
+        formula="E1 - E2",
+        kernel="variates.laplace_exponentials",
+        summands=lambda _: 2,
+        counts=(2,),
+    ),
+    Form(
+        name="theorem",
+        formula="log V1 cos(pi U1) + log V2 cos(pi U2)",
+        kernel="variates.laplace_theorem",
+        one="variates.one_laplace",
+        summands=lambda _: 2,
+        counts=(4,),
+        signed_cosine=True,
+    ),
+    Form(
+        name="products",
+        formula="N1 N2 - N3 N4",
+        kernel="variates.laplace_products",
+        summands=lambda _: 2,
+        counts=(4,),
+        step=8,
+        signed_cosine=True,
+    ),
+    Form(
+        name="squares",
+        formula="(N1^2 - N2^2 + N3^2 - N4^2)/2",
+        kernel="variates.laplace_squares",
+        # Four uniforms make two Box-Muller pairs; more make four Gaussians of their own.
+        summands=lambda n: min(n // 2, 4),
+        counts=(4,),
+        step=8,
+        by_name_only=True,
+    ),
+    Form(
+        name="gammas",
+        formula="sum of n/2 differences of Gamma(2/n), each by inverse CDF",
+        kernel="pieces.gamma_differences",
+        summands=lambda n: n,
+        step=2,
+        by_name_only=True,
+        parameters=(1.0,),
+    ),
+    Form(
+        name="inverse",
+        formula="inverse CDF of one uniform, insecure as floating noise",
+        kernel="variates.laplace_inverse",
+        summands=lambda _: 1,
+        counts=(1,),
+        by_name_only=True,
+    ),
+)
+
+GUMBEL: Final = (
+    Form(
+        name="squares",
+        formula="-log(N1^2/2 + N2^2/2)",
+        kernel="variates.gumbel",
+        summands=lambda _: 2,
+        step=4,
+    ),
+)
+
+CAUCHY: Final = (
+    Form(
+        name="tangents",
+        formula="mean of n tan(pi U)",
+        kernel="variates.cauchy",
+        summands=lambda n: n,
+        step=2,
+    ),
+    Form(
+        name="inverse",
+        formula="tan(pi U) of one uniform, insecure as floating noise",
+        kernel="variates.cauchy",
+        summands=lambda _: 1,
+        counts=(1,),
+        by_name_only=True,
+    ),
+)
+
+
+@lru_cache(maxsize=256)
+def gamma(shape: float) -> tuple[Form, ...]:
+    """Return the forms of Gamma(shape): half gammas where 2*shape is whole, pieces always."""
+    pieces = Form(
+        name="pieces",
+        formula=f"sum of n Gamma({shape:g}/n), each by inverse CDF",
+        kernel="pieces.gamma_pieces",
+        summands=lambda n: n,
+        step=2,
+        parameters=(shape,),
+    )
+    if not (2.0 * shape).is_integer() or 2.0 * shape > _MOST_HALVES:
+        return (pieces,)
+    halves = int(2.0 * shape)
+    squares = Form(
+        name="squares",
+        formula=f"sum of {halves} N^2/2",
+        kernel="variates.half_gammas",
+        summands=lambda _: halves,
+        step=2 * halves,
+        parameters=(halves,),
+    )
+    return squares, pieces
+
+
+@lru_cache(maxsize=256)
+def laplace_share(parties: int) -> tuple[Form, ...]:
+    """Return the form of one of `parties` shares of a Laplace variate."""
+    return (
+        Form(
+            name="gammas",
+            formula=f"sum of n/2 differences of Gamma({2 / parties:g}/n), each by inverse CDF",
+            kernel="pieces.gamma_differences",
+            summands=lambda n: n,
+            step=2,
+            parameters=(1.0 / parties,),
+        ),
+    )

@@ -1,0 +1,416 @@
+"""Generator: secure noise with NumPy's habits and no state."""
+
+import math
+from collections.abc import Callable
+from dataclasses import KW_ONLY, InitVar, dataclass
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from dpnoise import forms
+from dpnoise.chunks import Chunk, expand
+from dpnoise.distributions import ChiSquared, Distribution, Gamma
+from dpnoise.entropy import FOUR_WORDS, WORD, Key, system_bytes
+from dpnoise.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    check_integer,
+    check_positive_array,
+    reject,
+)
+from dpnoise.forms import Form
+from dpnoise.security import PRECISIONS, variates_for
+
+Size = int | tuple[int, ...] | None
+DType = DTypeLike | None
+
+_PRECISION: Final = {np.dtype(name): digits for name, digits in PRECISIONS.items()}
+_FOUR: Final = 4
+
+
+@dataclass(frozen=True)
+class Generator:
+    """Draws noise for differential privacy, each variate from n uniforms of a secure generator.
+
+    There is no seed and no state: every bulk call draws a fresh 256-bit key from the operating
+    system and expands it with ChaCha20; every scalar call takes its bits from the operating
+    system. Nothing can repeat after a fork, in threads or after a restore, and a Generator can be
+    shared, copied and pickled freely.
+
+    Noise that is added to a secret in floating point can reveal it, however good the noise: see
+    docs/limitations.md.
+
+    All drawing methods share these arguments: `size` (an int, a tuple, or None for one number),
+    `dtype` ("float64", "float32" or "float16"), `out` (an array to fill, contiguous or not),
+    `variates` (n; by default from `security_bits`), `form` (a name from the distribution's
+    `forms`) and `precision` (bits of each uniform; by default 53, 24 or 11, as the dtype holds).
+
+    Parameters
+    ----------
+    threads
+        The number of threads for large arrays; None is all cores.
+    security_bits
+        Without `variates`, n is the smallest supported number with
+        (n-1) * precision >= security_bits, as the paper chooses it.
+
+    Examples
+    --------
+    >>> import dpnoise
+    >>> rng = dpnoise.Generator()
+    >>> rng.laplace(scale=2.0, size=1000).shape
+    (1000,)
+    >>> rng.normal(size=(4, 4), dtype="float32", variates=8).dtype
+    dtype('float32')
+    """
+
+    seed: InitVar[None] = None
+    _: KW_ONLY
+    threads: int | None = None
+    security_bits: int = 128
+
+    def __post_init__(self, seed: object) -> None:
+        if seed is not None:
+            raise ArgumentTypeError(
+                "A dpnoise.Generator takes no seed: noise that can be drawn again protects nobody. "
+                "For repeatable tests, and for tests alone, use dpnoise.testing.fixed_generator."
+            )
+        if self.threads is not None:
+            check_integer("threads", self.threads, least=1)
+        check_integer("security_bits", self.security_bits, least=1)
+
+    def spawn(self, n_children: int) -> list["Generator"]:
+        """Return generators for other threads or processes: independent, as every call is."""
+        return [self] * check_integer("n_children", n_children, least=0)
+
+    def random(
+        self,
+        size: Size = None,
+        dtype: DType = None,
+        out: NDArray[Any] | None = None,
+        *,
+        precision: int | None = None,
+    ) -> Any:
+        """Draw uniforms: multiples of 2^-precision on [0, 1)."""
+        return self._draw(forms.UNIFORM, 1.0, size, dtype, out, None, None, precision)
+
+    def laplace(
+        self,
+        scale: ArrayLike = 1.0,
+        size: Size = None,
+        *,
+        dtype: DType = None,
+        out: NDArray[Any] | None = None,
+        variates: int | None = None,
+        form: str | None = None,
+        precision: int | None = None,
+    ) -> Any:
+        """Draw Laplace noise with mean 0 and scale b: variance 2 b^2.
+
+        `variates` alone picks the form: 2 the difference of exponentials, 4 Theorem 5.1, 8 and its
+        multiples the products of Gaussians. The insecure n = 1 is drawn only as form="inverse".
+
+        Examples
+        --------
+        >>> import dpnoise
+        >>> isinstance(dpnoise.Generator().laplace(scale=2.0), float)
+        True
+        """
+        return self._draw(forms.LAPLACE, scale, size, dtype, out, variates, form, precision)
+
+    def normal(
+        self,
+        scale: ArrayLike = 1.0,
+        size: Size = None,
+        *,
+        dtype: DType = None,
+        out: NDArray[Any] | None = None,
+        variates: int | None = None,
+        form: str | None = None,
+        precision: int | None = None,
+    ) -> Any:
+        """Draw Gaussian noise with mean 0 and standard deviation `scale`, from n/2 half pairs."""
+        return self._draw(forms.GAUSSIAN, scale, size, dtype, out, variates, form, precision)
+
+    def exponential(
+        self,
+        scale: ArrayLike = 1.0,
+        size: Size = None,
+        *,
+        dtype: DType = None,
+        out: NDArray[Any] | None = None,
+        variates: int | None = None,
+        form: str | None = None,
+        precision: int | None = None,
+    ) -> Any:
+        """Draw exponential variates with mean `scale`, each from two half gammas."""
+        return self._draw(forms.gamma(1.0), scale, size, dtype, out, variates, form, precision)
+
+    def gamma(
+        self,
+        shape: float,
+        scale: ArrayLike = 1.0,
+        size: Size = None,
+        *,
+        dtype: DType = None,
+        out: NDArray[Any] | None = None,
+        variates: int | None = None,
+        form: str | None = None,
+        precision: int | None = None,
+    ) -> Any:
+        """Draw gamma variates: half gammas where 2 * shape is whole, pieces Gamma(shape/n) else.
+
+        `shape` is one number, because it decides the form.
+        """
+        return self._draw(Gamma(shape).forms, scale, size, dtype, out, variates, form, precision)
+
+    def chisquare(
+        self,
+        df: float,
+        size: Size = None,
+        *,
+        dtype: DType = None,
+        out: NDArray[Any] | None = None,
+        variates: int | None = None,
+        form: str | None = None,
+        precision: int | None = None,
+    ) -> Any:
+        """Draw chi-squared variates with `df` degrees of freedom: 2 Gamma(df/2)."""
+        return self._draw(ChiSquared(df).forms, 2.0, size, dtype, out, variates, form, precision)
+
+    def gumbel(
+        self,
+        scale: ArrayLike = 1.0,
+        size: Size = None,
+        *,
+        dtype: DType = None,
+        out: NDArray[Any] | None = None,
+        variates: int | None = None,
+        form: str | None = None,
+        precision: int | None = None,
+    ) -> Any:
+        """Draw Gumbel variates with mode 0: minus the logarithm of exponential ones."""
+        return self._draw(forms.GUMBEL, scale, size, dtype, out, variates, form, precision)
+
+    def cauchy(
+        self,
+        scale: ArrayLike = 1.0,
+        size: Size = None,
+        *,
+        dtype: DType = None,
+        out: NDArray[Any] | None = None,
+        variates: int | None = None,
+        form: str | None = None,
+        precision: int | None = None,
+    ) -> Any:
+        """Draw Cauchy variates with median 0: means of n tangents."""
+        return self._draw(forms.CAUCHY, scale, size, dtype, out, variates, form, precision)
+
+    def sample(
+        self,
+        distribution: Distribution,
+        size: Size = None,
+        *,
+        dtype: DType = None,
+        out: NDArray[Any] | None = None,
+        variates: int | None = None,
+        form: str | None = None,
+        precision: int | None = None,
+    ) -> Any:
+        """Draw from a distribution object, for example a party's share.
+
+        Examples
+        --------
+        >>> import dpnoise
+        >>> share = dpnoise.Laplace(scale=2.0).share(8)
+        >>> dpnoise.Generator().sample(share, size=1000).shape
+        (1000,)
+        """
+        if not isinstance(distribution, Distribution):
+            raise ArgumentTypeError(f"Expected distribution={distribution!r} to be a Distribution.")
+        return self._draw(
+            distribution.forms, distribution.scale, size, dtype, out, variates, form, precision
+        )
+
+    def _draw(
+        self,
+        available: tuple[Form, ...],
+        scale: ArrayLike | float,
+        size: Size,
+        dtype: Any,
+        out: NDArray[Any] | None,
+        variates: int | None,
+        form: str | None,
+        precision: int | None,
+    ) -> Any:
+        """Check everything, then draw: whatever raises here leaves `out` as it was."""
+        if out is not None:
+            dtype = _dtype_of(out, dtype)
+        plan = _plan(available, form, variates, dtype, precision, self.security_bits)
+        if size is None and out is None and isinstance(scale, float) and 0.0 < scale < math.inf:
+            return self._draw_one(plan, scale)
+        scales = check_positive_array("scale", scale)
+        shape = _output_shape(size, out, scales.shape)
+        if size is None and out is None and not shape:
+            return self._draw_one(plan, float(scales))
+        if out is None:
+            out = np.empty(shape, dtype=plan.dtype)
+        if out.size:
+            draw = _Draw(plan, scales, out)
+            key = self._fresh_key()
+            expand(key, plan.variates, out.size, draw, self.threads, draw.words_in_place())
+        return out
+
+    def _draw_one(self, plan: "_Plan", scale: float) -> Any:
+        """Draw one number."""
+        kernel, one, n, p, parameters, _, narrow = plan
+        if one is not None:
+            value = scale * one(*FOUR_WORDS.unpack(self._random_bytes(32)), p)
+        else:
+            words = np.frombuffer(self._random_bytes(8 * n), dtype=WORD)
+            work = np.empty(n)
+            kernel(words, n, p, *parameters, scale, work, work)
+            value = work.item(0)
+        return value if narrow is None else narrow(value)
+
+    # Where the bits come from; dpnoise.testing puts a fixed stream in their place.
+    _fresh_key = staticmethod(Key.fresh)
+    _random_bytes = staticmethod(system_bytes)
+
+
+class _Plan(NamedTuple):
+    """What a call's arguments decide: the kernels and what they take besides the words."""
+
+    kernel: Callable[..., None]
+    one: Callable[..., float] | None
+    variates: int
+    precision: int
+    parameters: tuple[float, ...]
+    dtype: np.dtype[Any]
+    narrow: Callable[[float], Any] | None
+
+    @property
+    def arguments(self) -> tuple[float, ...]:
+        return (self.variates, self.precision, *self.parameters)
+
+
+@lru_cache(maxsize=256)
+def _plan(
+    available: tuple[Form, ...],
+    form: str | None,
+    variates: int | None,
+    dtype: Any,
+    precision: int | None,
+    security_bits: int,
+) -> _Plan:
+    """Decide on the form, n, p and the kernels."""
+    kind = np.dtype(np.float64 if dtype is None else dtype)
+    if kind not in _PRECISION:
+        reject("dtype", str(kind), "to be one of " + ", ".join(PRECISIONS))
+    most = _PRECISION[kind]
+    p = most if precision is None else check_integer("precision", precision, least=1)
+    if p > most:
+        reject("precision", p, f"<= {most}, the digits of a {kind}")
+    chosen, n = forms.choose(available, form, variates, variates_for(security_bits, p))
+    return _Plan(
+        kernel=_kernel(chosen.kernel),
+        one=_kernel_for_one(chosen.one) if chosen.one and n == _FOUR else None,
+        variates=n,
+        precision=p,
+        parameters=chosen.parameters,
+        dtype=kind,
+        narrow=None if kind == np.float64 else kind.type,
+    )
+
+
+def _kernel(name: str) -> Callable[..., Any]:
+    """Import a kernel when the first call needs it, because Numba takes long to import."""
+    module, function = name.split(".")
+    kernel: Callable[..., Any] = getattr(import_module(f"dpnoise.kernels.{module}"), function)
+    return kernel
+
+
+def _kernel_for_one(name: str) -> Callable[..., float]:
+    """Import a kernel that takes four words and the precision, ready to be called at once."""
+    kernels = import_module("dpnoise.kernels")
+    return kernels.without_dispatch(_kernel(name), integers=_FOUR + 1)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """Draws into `out`, chunk by chunk: `expand` calls it once for each thread."""
+
+    plan: _Plan
+    scales: NDArray[np.float64]
+    out: NDArray[Any]
+
+    @property
+    def direct(self) -> bool:
+        """True if the kernel can write its float64 straight into `out`."""
+        flags = self.out.flags
+        return bool(flags.c_contiguous and flags.aligned and self.out.dtype == np.float64)
+
+    def words_in_place(self) -> NDArray[np.uint64] | None:
+        """Return `out` as the place for its own words, where one word makes one number."""
+        if self.direct and self.plan.variates == 1:
+            return self.out.reshape(-1).view(np.uint64)
+        return None
+
+    def __call__(self, longest: int) -> Chunk:
+        scratch = np.empty(longest * self.plan.variates)
+        if self.scales.ndim == 0:
+            scale, scales = float(self.scales), None
+        else:
+            scale, scales = 1.0, np.broadcast_to(self.scales, self.out.shape).flat
+        flat = self.out.reshape(-1) if self.out.flags.c_contiguous else self.out.flat
+        buffer = None if self.direct else np.empty(longest)
+
+        def chunk(words: NDArray[np.uint64], start: int, stop: int) -> None:
+            z = flat[start:stop] if buffer is None else buffer[: stop - start]
+            self.plan.kernel(words, *self.plan.arguments, scale, scratch, z)
+            if scales is not None:
+                z *= scales[start:stop]
+            if buffer is not None:
+                flat[start:stop] = z  # Rounded once, to the format of `out`.
+
+        return chunk
+
+
+def _dtype_of(out: object, dtype: DType) -> np.dtype[Any]:
+    """Return the dtype of `out`, checking that it can be filled and agrees with `dtype`."""
+    if not isinstance(out, np.ndarray):
+        raise ArgumentTypeError(f"Expected out to be a NumPy array, got {type(out).__name__}.")
+    if not out.flags.writeable:
+        raise ArgumentError("Expected out to be writeable, got a read-only array.")
+    kind: np.dtype[Any] = out.dtype
+    if kind not in _PRECISION:
+        allowed = ", ".join(PRECISIONS)
+        raise ArgumentTypeError(f"Expected out.dtype={str(kind)!r} to be one of {allowed}.")
+    if dtype is not None and np.dtype(dtype) != kind:
+        given = str(np.dtype(dtype))
+        raise ArgumentTypeError(f"Expected dtype={given!r} to be that of out, {str(kind)!r}.")
+    return kind
+
+
+def _output_shape(
+    size: Size, out: NDArray[Any] | None, scale_shape: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Return the shape to draw, checking that `size`, `out` and `scale` agree."""
+    asked: tuple[int, ...] | None = None
+    if size is not None:
+        entries = size if isinstance(size, tuple | list) else (size,)
+        asked = tuple(check_integer("size", entry, least=0) for entry in entries)
+        if out is not None and out.shape != asked:
+            reject("size", size, f"to be the shape of out, {out.shape}")
+    elif out is not None:
+        asked = out.shape
+    if asked is None:
+        return scale_shape
+    try:
+        if np.broadcast_shapes(asked, scale_shape) == asked:
+            return asked
+    except ValueError:
+        pass
+    raise ArgumentError(f"Expected scale of shape {scale_shape} to broadcast to {asked}.")

@@ -1,0 +1,29 @@
+"""Compiled arithmetic: words in, numbers out. No entropy, no policy, no allocation.
+
+Every kernel compiles once and is cached on disk. Numba allows no fused multiply-add of its own
+accord here (no fast-math), so a result does not depend on how a loop was vectorised: the fused
+operations are those that the formulas ask for by name.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+import numba
+from numba.core.dispatcher import Dispatcher
+
+_Function = TypeVar("_Function", bound=Callable[..., object])
+
+
+def compiled(function: _Function) -> _Function:
+    """Compile a function for the CPU: cached, without the interpreter's lock, NumPy's division."""
+    jit = numba.njit(cache=True, nogil=True, error_model="numpy")
+    return cast("_Function", jit(function))
+
+
+def without_dispatch(function: Callable[..., float], integers: int) -> Callable[..., float]:
+    """Return the machine code for so many integer arguments: Numba's type dispatch costs 150 ns."""
+    if not isinstance(function, Dispatcher):
+        return function  # The compiler is off (NUMBA_DISABLE_JIT=1).
+    signature = (numba.int64,) * integers
+    function.compile(signature)
+    return cast("Callable[..., float]", function.get_overload(signature))

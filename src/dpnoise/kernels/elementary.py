@@ -1,0 +1,139 @@
+"""log, sin(pi x) and the exact conversions from words, without a branch or a table.
+
+A branch or a table look-up would take a time that depends on the noise. The polynomials are
+minimax fits made by tools/fit_polynomials.py; the names follow the comments there.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic, overload
+
+from dpnoise.kernels import compiled
+
+# log(f) = s Q(s^2) with s = (f-1)/(f+1), for f in [sqrt(1/2), sqrt(2)]; relative error 1.2e-18.
+LOG_COEFFICIENTS = (
+    2.0,
+    0.6666666666666765,
+    0.39999999999298885,
+    0.28571428761346196,
+    0.22222196988277923,
+    0.18183635093353517,
+    0.15312443766462885,
+    0.14810529835417072,
+)
+# sin(pi x) = x Q(x^2) for x in [-1/2, 1/2]; relative error 2.6e-19.
+SINPI_COEFFICIENTS = (
+    3.141592653589793,
+    -5.167712780049969,
+    2.550164039877294,
+    -0.5992645293187382,
+    0.0821458865698926,
+    -0.007370430478762461,
+    0.0004662996887731736,
+    -2.1903185420805378e-05,
+    7.69472732830679e-07,
+)
+L0, L1, L2, L3, L4, L5, L6, L7 = LOG_COEFFICIENTS
+S0, S1, S2, S3, S4, S5, S6, S7, S8 = SINPI_COEFFICIENTS
+LOG_2 = math.log(2.0)
+_SQRT_HALF_BITS = int(np.float64(math.sqrt(0.5)).view(np.int64))
+_LOW_63_BITS = np.uint64(2**63 - 1)
+_SIGN_BIT = np.int64(-(2**63))
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _llvm_fma(_context: Any, a: Any, b: Any, c: Any) -> Any:
+    def codegen(_context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
+        return builder.fma(*arguments)
+
+    return types.float64(a, b, c), codegen
+
+
+def fma(a: float, b: float, c: float) -> float:
+    """Return a*b + c, rounded once when compiled and twice when interpreted."""
+    return a * b + c
+
+
+@overload(fma, inline="always")  # type: ignore[untyped-decorator]
+def _fma(a: Any, b: Any, c: Any) -> Any:
+    def fused(a: Any, b: Any, c: Any) -> Any:
+        return _llvm_fma(a, b, c)
+
+    return fused
+
+
+@compiled
+def log(x: float) -> float:
+    """Return log x for a normal x > 0, with relative accuracy near x = 1."""
+    bits = np.float64(x).view(np.int64)
+    # x = 2^e f with f in [sqrt(1/2), sqrt(2)); near x = 1, e is 0 and f-1 is exact.
+    e = (bits - _SQRT_HALF_BITS) >> 52
+    f = np.int64(bits - (e << 52)).view(np.float64)
+    s = (f - 1.0) / (f + 1.0)
+    t = s * s
+    q = fma(fma(fma(fma(fma(fma(fma(L7, t, L6), t, L5), t, L4), t, L3), t, L2), t, L1), t, L0)
+    return fma(np.float64(e), LOG_2, s * q)
+
+
+@compiled
+def sinpi(x: float) -> float:
+    """Return sin(pi x) for x in [-1/2, 1/2]."""
+    t = x * x
+    q = fma(fma(fma(fma(S8, t, S7), t, S6), t, S5), t, S4)
+    q = fma(fma(fma(fma(q, t, S3), t, S2), t, S1), t, S0)
+    return x * q
+
+
+@compiled
+def power_of_two(exponent: int) -> float:
+    """Return 2^exponent for -1022 <= exponent <= 1023."""
+    return np.int64((1023 + exponent) << 52).view(np.float64)
+
+
+@compiled
+def uniform(word: int, precision: int) -> float:
+    """Return U in [0, 1): the top `precision` bits of a word."""
+    k = np.int64(np.uint64(word) >> np.uint64(64 - precision))
+    return np.float64(k) * power_of_two(-precision)
+
+
+@compiled
+def complement(word: int, precision: int) -> float:
+    """Return V = 1 - U in (0, 1], exactly."""
+    k = np.int64(np.uint64(word) >> np.uint64(64 - precision))
+    return fma(np.float64(k), -power_of_two(-precision), 1.0)
+
+
+@compiled
+def half_turn(word: int, precision: int) -> float:
+    """Return U mod 1/2, exactly: all bits of U but the first."""
+    k = np.int64((np.uint64(word) & _LOW_63_BITS) >> np.uint64(64 - precision))
+    return np.float64(k) * power_of_two(-precision)
+
+
+@compiled
+def half_turn_left(word: int, precision: int) -> float:
+    """Return 1/2 - (U mod 1/2) in (0, 1/2], exactly."""
+    k = np.int64((np.uint64(word) & _LOW_63_BITS) >> np.uint64(64 - precision))
+    return fma(np.float64(k), -power_of_two(-precision), 0.5)
+
+
+@compiled
+def with_sign_of(word: int, magnitude: float) -> float:
+    """Return `magnitude` >= 0 with the first bit of U as its sign: 0 is plus, 1 is minus."""
+    bits = np.float64(magnitude).view(np.int64)
+    return np.int64(bits | (np.int64(word) & _SIGN_BIT)).view(np.float64)
+
+
+@compiled
+def cospi(word: int, precision: int) -> float:
+    """Return cos(pi U) as Remark 1 draws it: the first bit is the sign, the rest the magnitude.
+
+    (-1)^(first bit) cos(pi (U mod 1/2)) lies in [-1, 1] without 0 and is symmetric, where
+    cos(pi U) of U in [0, 1) is not. In real arithmetic both have one distribution.
+    """
+    return with_sign_of(word, sinpi(half_turn_left(word, precision)))

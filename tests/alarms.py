@@ -1,0 +1,77 @@
+"""Statistical checks on fresh noise, with a stated rate of false alarms.
+
+The tests draw real noise, so a correct library fails them now and then. Each check here raises a
+false alarm with probability at most FALSE_ALARM, and the suite makes fewer than 10,000 checks, so
+all of it together raises one in fewer than one run of 10,000. No seed is fixed, lucky or not.
+"""
+
+import os
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from dpnoise.distributions import Distribution
+
+FALSE_ALARM = 1e-8
+LONG = os.environ.get("DPNOISE_TEST_LONG") == "1"
+SAMPLES = 10_000_000 if LONG else 1_000_000
+
+Sample = NDArray[np.floating]
+
+
+def check_probability(p_value: float) -> None:
+    """Raise the alarm if a correct sampler would do so with probability below FALSE_ALARM."""
+    assert p_value > FALSE_ALARM, f"p-value {p_value:.3g}"
+
+
+def check_distribution(sample: Sample, distribution: Distribution) -> None:
+    """Compare the whole sample with the distribution function (Kolmogorov-Smirnov)."""
+    check_probability(stats.kstest(sample, distribution.cdf).pvalue)
+
+
+def check_cells(sample: Sample, distribution: Distribution, cells: int = 1000) -> None:
+    """Count the sample in cells of equal probability (chi-squared)."""
+    borders = distribution.ppf(np.arange(1, cells) / cells)
+    counts = np.bincount(np.searchsorted(borders, sample), minlength=cells)
+    check_probability(stats.chisquare(counts).pvalue)
+
+
+def check_moments(sample: Sample, distribution: Distribution, fourth: float) -> None:
+    """Compare mean and variance; `fourth` is the fourth central moment at scale 1."""
+    n = len(sample)
+    variance = distribution.variance
+    deviation = sample - distribution.mean
+    z_mean = deviation.mean() / np.sqrt(variance / n)
+    z_variance = ((deviation**2).mean() - variance) / np.sqrt(
+        (fourth * distribution.scale**4 - variance**2) / n
+    )
+    for z in (z_mean, z_variance):
+        check_probability(2 * stats.norm.sf(abs(z)))
+
+
+def check_tails(sample: Sample, distribution: Distribution, q: float = 1e-5) -> None:
+    """Count the values beyond the q-quantile on either side (exact binomial)."""
+    for beyond in (sample < distribution.ppf(q), sample > distribution.ppf(1 - q)):
+        check_probability(stats.binomtest(int(beyond.sum()), len(sample), q).pvalue)
+
+
+def check_independence(sample: Sample, distribution: Distribution, lag: int = 1) -> None:
+    """Count pairs at a distance of `lag`, no element in two pairs, in 16 by 16 equal cells."""
+    whole = len(sample) // (2 * lag) * (2 * lag)
+    first, second = sample[:whole].reshape(-1, 2, lag).swapaxes(0, 1).reshape(2, -1)
+    borders = distribution.ppf(np.arange(1, 16) / 16)
+    pairs = 16 * np.searchsorted(borders, first) + np.searchsorted(borders, second)
+    check_probability(stats.chisquare(np.bincount(pairs, minlength=256)).pvalue)
+
+
+def check_counts(counts: NDArray[np.integer], probabilities: NDArray[np.floating]) -> None:
+    """Compare counts with exact probabilities; cells too thin for chi-squared are merged."""
+    expected = probabilities * counts.sum()
+    thin = expected < 50
+    observed = np.append(counts[~thin], counts[thin].sum())
+    expected = np.append(expected[~thin], expected[thin].sum())
+    if expected[-1] < 50:
+        observed = np.append(observed[:-2], observed[-2:].sum())
+        expected = np.append(expected[:-2], expected[-2:].sum())
+    check_probability(stats.chisquare(observed, expected).pvalue)
