@@ -27,7 +27,7 @@ def check_probability(p_value: float) -> None:
 
 def check_distribution(sample: Sample, distribution: Distribution) -> None:
     """Compare the whole sample with the distribution function (Kolmogorov-Smirnov)."""
-    check_probability(stats.kstest(sample, distribution.cdf).pvalue)
+    check_probability(float(stats.kstest(sample, distribution.cdf).pvalue))
 
 
 def check_cells(sample: Sample, distribution: Distribution, cells: int = 1000) -> None:

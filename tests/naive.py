@@ -31,7 +31,8 @@ def half_pairs(u: Uniforms) -> Values:
 
 def gaussian(u: Uniforms) -> Values:
     n = u.shape[1]
-    return 2 / np.sqrt(n) * half_pairs(u).sum(axis=1)
+    total: Values = 2 / np.sqrt(n) * half_pairs(u).sum(axis=1)
+    return total
 
 
 def gaussians(u: Uniforms, count: int) -> list[Values]:
@@ -68,7 +69,8 @@ def laplace_products(u: Uniforms) -> Values:
 
 def laplace_gammas(u: Uniforms) -> Values:
     pieces = special.gammaincinv(2 / u.shape[1], u)
-    return (pieces[:, ::2] - pieces[:, 1::2]).sum(axis=1)
+    total: Values = (pieces[:, ::2] - pieces[:, 1::2]).sum(axis=1)
+    return total
 
 
 def laplace_inverse(u: Uniforms) -> Values:
@@ -92,8 +94,10 @@ def tan_pi(u: Uniforms) -> Values:
 
 
 def cauchy(u: Uniforms) -> Values:
-    return tan_pi(u).mean(axis=1)
+    mean: Values = tan_pi(u).mean(axis=1)
+    return mean
 
 
 def cauchy_size(u: Uniforms) -> Values:
-    return np.abs(tan_pi(u)).mean(axis=1)
+    mean: Values = np.abs(tan_pi(u)).mean(axis=1)
+    return mean

@@ -23,43 +23,55 @@ RFC_8439 = [
         bytes(range(32)),
         1,
         "000000090000004a00000000",
-        "10f1e7e4d13b5915500fdd1fa32071c4c7d1f4c733c068030422aa9ac3d46c4e"
-        "d2826446079faa0914c2d705d98b02a2b5129cd1de164eb9cbd083e8a2503c4e",
+        (
+            "10f1e7e4d13b5915500fdd1fa32071c4c7d1f4c733c068030422aa9ac3d46c4e"
+            "d2826446079faa0914c2d705d98b02a2b5129cd1de164eb9cbd083e8a2503c4e"
+        ),
     ),
     (
         bytes(32),
         0,
         "000000000000000000000000",
-        "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7"
-        "da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586",
+        (
+            "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7"
+            "da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586"
+        ),
     ),
     (
         bytes(32),
         1,
         "000000000000000000000000",
-        "9f07e7be5551387a98ba977c732d080dcb0f29a048e3656912c6533e32ee7aed"
-        "29b721769ce64e43d57133b074d839d531ed1f28510afb45ace10a1f4b794d6f",
+        (
+            "9f07e7be5551387a98ba977c732d080dcb0f29a048e3656912c6533e32ee7aed"
+            "29b721769ce64e43d57133b074d839d531ed1f28510afb45ace10a1f4b794d6f"
+        ),
     ),
     (
         bytes(31) + b"\x01",
         1,
         "000000000000000000000000",
-        "3aeb5224ecf849929b9d828db1ced4dd832025e8018b8160b82284f3c949aa5a"
-        "8eca00bbb4a73bdad192b5c42f73f2fd4e273644c8b36125a64addeb006c13a0",
+        (
+            "3aeb5224ecf849929b9d828db1ced4dd832025e8018b8160b82284f3c949aa5a"
+            "8eca00bbb4a73bdad192b5c42f73f2fd4e273644c8b36125a64addeb006c13a0"
+        ),
     ),
     (
         b"\x00\xff" + bytes(30),
         2,
         "000000000000000000000000",
-        "72d54dfbf12ec44b362692df94137f328fea8da73990265ec1bbbea1ae9af0ca"
-        "13b25aa26cb4a648cb9b9d1be65b2c0924a66c54d545ec1b7374f4872e99f096",
+        (
+            "72d54dfbf12ec44b362692df94137f328fea8da73990265ec1bbbea1ae9af0ca"
+            "13b25aa26cb4a648cb9b9d1be65b2c0924a66c54d545ec1b7374f4872e99f096"
+        ),
     ),
     (
         bytes(32),
         0,
         "000000000000000000000002",
-        "c2c64d378cd536374ae204b9ef933fcd1a8b2288b3dfa49672ab765b54ee27c7"
-        "8a970e0e955c14f3a88e741b97c286f75f8fc299e8148362fa198a39531bed6d",
+        (
+            "c2c64d378cd536374ae204b9ef933fcd1a8b2288b3dfa49672ab765b54ee27c7"
+            "8a970e0e955c14f3a88e741b97c286f75f8fc299e8148362fa198a39531bed6d"
+        ),
     ),
 ]
 
@@ -120,6 +132,7 @@ class ShiftedKey(Key):
     __slots__ = ()
 
     def stream(self, word: int = 0) -> KeyStream:
+        """Return the stream from a hundred blocks before the border on."""
         return super().stream(word + 8 * (2**32 - 100))
 
 
@@ -170,7 +183,8 @@ def test_a_key_of_another_length_is_refused_without_showing_it() -> None:
 
 def draw(rng: dpnoise.Generator, _: int = 0) -> list[float]:
     """Draw scalars and an array; module level, so that a spawned process finds it."""
-    return [rng.laplace() for _ in range(100)] + rng.laplace(size=1000).tolist()
+    scalars: list[float] = [rng.laplace() for _ in range(100)]
+    return scalars + list(rng.laplace(size=1000))
 
 
 def repeats(draws: list[list[float]]) -> int:

@@ -140,10 +140,11 @@ def test_kernel_equals_its_naive_twin(
 
 def test_one_element_kernels_equal_the_array_kernels() -> None:
     words = random_words(4000)
-    for one, many in (
+    rows: list[tuple[Callable[..., float], Kernel]] = [
         (variates.one_laplace, variates.laplace_theorem),
         (variates.one_gaussian, variates.gaussian),
-    ):
+    ]
+    for one, many in rows:
         expected = run(many, (), words.copy(), 4, 53)
         got = [one(*row, 53) for row in words.view(np.int64).reshape(-1, 4).tolist()]
         np.testing.assert_array_equal(got, expected)

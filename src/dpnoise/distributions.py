@@ -467,7 +467,12 @@ class Cauchy(Distribution):
         return np.arctan2(1.0, -_points(x) / self.scale) / math.pi
 
     def ppf(self, q: ArrayLike) -> Any:
-        return self.scale * np.tan(math.pi * (_probabilities(q) - 0.5))
+        q = _probabilities(q)
+        # tan(pi (q - 1/2)) = -1 / tan(pi q): each where it is accurate.
+        with np.errstate(divide="ignore"):
+            tails = -np.sign(0.5 - q) / np.tan(math.pi * np.minimum(q, 1 - q))
+        middle = np.tan(math.pi * (q - 0.5))
+        return self.scale * np.where(np.abs(q - 0.5) < 0.25, middle, tails)
 
     def share(self, parties: int) -> "Cauchy":
         """Return one party's part: the sum of `parties` independent shares is this distribution."""

@@ -28,9 +28,9 @@ _BLOCK_BYTES: Final = 64
 _BLOCKS_PER_NONCE: Final = 2**32
 _ZEROS: Final = memoryview(bytes(2**18))  # ChaCha20 of zeros is its key stream.
 _REFINEMENT_NONCE: Final = 2**95
-FOUR_WORDS: Final = Struct("<4q")  # Four words as signed numbers.
 
 system_bytes: Final = os.urandom
+four_words: Final = Struct("<4q").unpack  # 32 bytes as four words, given as signed numbers.
 
 
 class Key:

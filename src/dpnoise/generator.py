@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from dpnoise import forms
 from dpnoise.chunks import Chunk, expand
 from dpnoise.distributions import ChiSquared, Distribution, Gamma
-from dpnoise.entropy import FOUR_WORDS, WORD, Key, system_bytes
+from dpnoise.entropy import WORD, Key, four_words, system_bytes
 from dpnoise.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -29,6 +29,7 @@ DType = DTypeLike | None
 
 _PRECISION: Final = {np.dtype(name): digits for name, digits in PRECISIONS.items()}
 _FOUR: Final = 4
+_INFINITY: Final = math.inf
 
 
 @dataclass(frozen=True)
@@ -249,7 +250,7 @@ class Generator:
         if out is not None:
             dtype = _dtype_of(out, dtype)
         plan = _plan(available, form, variates, dtype, precision, self.security_bits)
-        if size is None and out is None and isinstance(scale, float) and 0.0 < scale < math.inf:
+        if size is None and out is None and isinstance(scale, float) and 0.0 < scale < _INFINITY:
             return self._draw_one(plan, scale)
         scales = check_positive_array("scale", scale)
         shape = _output_shape(size, out, scales.shape)
@@ -267,7 +268,7 @@ class Generator:
         """Draw one number."""
         kernel, one, n, p, parameters, _, narrow = plan
         if one is not None:
-            value = scale * one(*FOUR_WORDS.unpack(self._random_bytes(32)), p)
+            value = scale * one(*four_words(self._random_bytes(32)), p)
         else:
             words = np.frombuffer(self._random_bytes(8 * n), dtype=WORD)
             work = np.empty(n)

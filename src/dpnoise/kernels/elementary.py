@@ -14,28 +14,30 @@ from numba.extending import intrinsic, overload
 
 from dpnoise.kernels import compiled
 
+Word = int | np.uint64
+
 # log(f) = s Q(s^2) with s = (f-1)/(f+1), for f in [sqrt(1/2), sqrt(2)]; relative error 1.2e-18.
 LOG_COEFFICIENTS = (
     2.0,
     0.6666666666666765,
     0.39999999999298885,
     0.28571428761346196,
-    0.22222196988277923,
-    0.18183635093353517,
-    0.15312443766462885,
-    0.14810529835417072,
+    0.22222196988277934,
+    0.18183635093352954,
+    0.15312443766477946,
+    0.14810529835259686,
 )
 # sin(pi x) = x Q(x^2) for x in [-1/2, 1/2]; relative error 2.6e-19.
 SINPI_COEFFICIENTS = (
     3.141592653589793,
     -5.167712780049969,
     2.550164039877294,
-    -0.5992645293187382,
-    0.0821458865698926,
-    -0.007370430478762461,
-    0.0004662996887731736,
-    -2.1903185420805378e-05,
-    7.69472732830679e-07,
+    -0.5992645293187383,
+    0.08214588656989333,
+    -0.007370430478768394,
+    0.00046629968879996004,
+    -2.190318548305919e-05,
+    7.694727910685418e-07,
 )
 L0, L1, L2, L3, L4, L5, L6, L7 = LOG_COEFFICIENTS
 S0, S1, S2, S3, S4, S5, S6, S7, S8 = SINPI_COEFFICIENTS
@@ -95,42 +97,48 @@ def power_of_two(exponent: int) -> float:
 
 
 @compiled
-def uniform(word: int, precision: int) -> float:
+def unsigned(word: Word) -> np.uint64:
+    """Return a word, also one given as a signed number, as 64 unsigned bits."""
+    return np.int64(word).view(np.uint64)
+
+
+@compiled
+def uniform(word: Word, precision: int) -> float:
     """Return U in [0, 1): the top `precision` bits of a word."""
-    k = np.int64(np.uint64(word) >> np.uint64(64 - precision))
+    k = np.int64(unsigned(word) >> np.uint64(64 - precision))
     return np.float64(k) * power_of_two(-precision)
 
 
 @compiled
-def complement(word: int, precision: int) -> float:
+def complement(word: Word, precision: int) -> float:
     """Return V = 1 - U in (0, 1], exactly."""
-    k = np.int64(np.uint64(word) >> np.uint64(64 - precision))
+    k = np.int64(unsigned(word) >> np.uint64(64 - precision))
     return fma(np.float64(k), -power_of_two(-precision), 1.0)
 
 
 @compiled
-def half_turn(word: int, precision: int) -> float:
+def half_turn(word: Word, precision: int) -> float:
     """Return U mod 1/2, exactly: all bits of U but the first."""
-    k = np.int64((np.uint64(word) & _LOW_63_BITS) >> np.uint64(64 - precision))
+    k = np.int64((unsigned(word) & _LOW_63_BITS) >> np.uint64(64 - precision))
     return np.float64(k) * power_of_two(-precision)
 
 
 @compiled
-def half_turn_left(word: int, precision: int) -> float:
+def half_turn_left(word: Word, precision: int) -> float:
     """Return 1/2 - (U mod 1/2) in (0, 1/2], exactly."""
-    k = np.int64((np.uint64(word) & _LOW_63_BITS) >> np.uint64(64 - precision))
+    k = np.int64((unsigned(word) & _LOW_63_BITS) >> np.uint64(64 - precision))
     return fma(np.float64(k), -power_of_two(-precision), 0.5)
 
 
 @compiled
-def with_sign_of(word: int, magnitude: float) -> float:
+def with_sign_of(word: Word, magnitude: float) -> float:
     """Return `magnitude` >= 0 with the first bit of U as its sign: 0 is plus, 1 is minus."""
     bits = np.float64(magnitude).view(np.int64)
     return np.int64(bits | (np.int64(word) & _SIGN_BIT)).view(np.float64)
 
 
 @compiled
-def cospi(word: int, precision: int) -> float:
+def cospi(word: Word, precision: int) -> float:
     """Return cos(pi U) as Remark 1 draws it: the first bit is the sign, the rest the magnitude.
 
     (-1)^(first bit) cos(pi (U mod 1/2)) lies in [-1, 1] without 0 and is symmetric, where

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dpnoise.kernels import compiled
 from dpnoise.kernels.elementary import (
+    Word,
     complement,
     cospi,
     half_turn,
@@ -45,7 +46,7 @@ def uniforms(
 
 
 @compiled
-def box_muller(v: int, u: int, precision: int) -> float:
+def box_muller(v: Word, u: Word, precision: int) -> float:
     """Return sqrt(-log V) cos(pi U): one member of a Box-Muller pair, divided by sqrt(2)."""
     return math.sqrt(-log(complement(v, precision))) * cospi(u, precision)
 
@@ -72,7 +73,7 @@ def normals(words: Words, variates: int, precision: int, out: Floats) -> None:
 
 
 @compiled
-def one_gaussian(v1: int, u1: int, v2: int, u2: int, precision: int) -> float:
+def one_gaussian(v1: Word, u1: Word, v2: Word, u2: Word, precision: int) -> float:
     """Return N from four uniforms: sqrt(-log V1) cos(pi U1) + sqrt(-log V2) cos(pi U2)."""
     return box_muller(v1, u1, precision) + box_muller(v2, u2, precision)
 
@@ -96,7 +97,7 @@ def gaussian(
 
 
 @compiled
-def one_laplace(v1: int, u1: int, v2: int, u2: int, precision: int) -> float:
+def one_laplace(v1: Word, u1: Word, v2: Word, u2: Word, precision: int) -> float:
     """Return log V1 cos(pi U1) + log V2 cos(pi U2), with the symmetric cosine of Remark 1."""
     first = log(complement(v1, precision)) * cospi(u1, precision)
     second = log(complement(v2, precision)) * cospi(u2, precision)
@@ -139,7 +140,7 @@ def laplace_inverse(
 
 
 @compiled
-def both_members(v: int, u: int, precision: int) -> tuple[float, float]:
+def both_members(v: Word, u: Word, precision: int) -> tuple[float, float]:
     """Return both standard Gaussians of a Box-Muller pair, equations (3a) and (3b)."""
     radius = math.sqrt(-2.0 * log(complement(v, precision)))
     # 2 pi U = pi (h + x) with h = 0, 1 or 2 half turns and x in [-1/2, 1/2].
@@ -204,7 +205,7 @@ def laplace_products(
 
 
 @compiled
-def half_gamma(v: int, u: int, precision: int) -> float:
+def half_gamma(v: Word, u: Word, precision: int) -> float:
     """Return -log V cos^2(pi U) = N^2 / 2, a Gamma(1/2)."""
     c = cospi(u, precision)
     return -log(complement(v, precision)) * (c * c)
@@ -260,7 +261,7 @@ def gumbel(
 
 
 @compiled
-def tanpi(word: int, precision: int) -> float:
+def tanpi(word: Word, precision: int) -> float:
     """Return tan(pi U), drawn like the cosine: first bit the sign, the rest the magnitude."""
     tangent = sinpi(half_turn(word, precision)) / sinpi(half_turn_left(word, precision))
     return with_sign_of(word, tangent)

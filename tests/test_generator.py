@@ -1,0 +1,240 @@
+"""The Generator as a NumPy user meets it: shapes, formats, out, errors, and no seed."""
+
+import pickle
+import tracemalloc
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpnoise
+import dpnoise.generator
+from dpnoise.chunks import expand
+from dpnoise.errors import SecretError
+from dpnoise.testing import fixed_generator
+
+rng: Any = dpnoise.Generator()  # Any, because it is also called wrongly here.
+KEY = bytes(range(32))
+METHODS: dict[str, dict[str, Any]] = {
+    "random": {},
+    "laplace": {},
+    "normal": {},
+    "exponential": {},
+    "gamma": {"shape": 1.7},
+    "chisquare": {"df": 2},
+    "gumbel": {},
+    "cauchy": {},
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_size_gives_the_shape(method: str) -> None:
+    draw = partial(getattr(rng, method), **METHODS[method])
+    assert isinstance(draw(), float)
+    assert draw(size=5).shape == (5,)
+    assert draw(size=np.int64(5)).shape == (5,)
+    assert draw(size=(2, 3, 4)).shape == (2, 3, 4)
+    assert draw(size=()).shape == ()
+    assert draw(size=0).shape == (0,)
+    assert draw(size=(3, 0)).shape == (3, 0)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", np.float32, np.dtype("f2")])
+def test_dtype_gives_the_format(dtype: Any) -> None:
+    for method, options in METHODS.items():
+        draw = partial(getattr(rng, method), **options, dtype=dtype)
+        assert draw(size=3).dtype == np.dtype(dtype)
+        assert np.asarray(draw()).dtype == np.dtype(dtype)
+
+
+def test_scale_broadcasts() -> None:
+    scales = np.array([1e-6, 1.0, 1e6])
+    noise = fixed_generator(KEY).laplace(scales, size=(1000, 3))
+    plain = fixed_generator(KEY).laplace(size=(1000, 3))
+    np.testing.assert_array_equal(noise, plain * scales)
+    assert rng.laplace([1.0, 2.0]).shape == (2,)
+    assert rng.normal(np.ones((2, 1)), size=(2, 5)).shape == (2, 5)
+    assert isinstance(rng.normal(np.float32(2.0)), float)
+    assert isinstance(rng.normal(np.array(2.0)), float)
+    assert isinstance(rng.normal(2), float)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+def test_out_may_have_any_strides(dtype: str) -> None:
+    expected = fixed_generator(KEY).laplace(2.0, size=(30, 20), dtype=dtype)
+    places: list[np.ndarray[Any, Any]] = [
+        np.empty((30, 20), dtype),
+        np.empty((30, 20), dtype, order="F"),
+        np.empty((60, 40), dtype)[::2, ::-2],
+        np.empty(30 * 20 * 8 + 1, np.int8)[1 : 1 + 600 * np.dtype(dtype).itemsize]
+        .view(dtype)
+        .reshape(30, 20),
+    ]
+    for out in places:
+        assert fixed_generator(KEY).laplace(2.0, out=out) is out
+        np.testing.assert_array_equal(out, expected)
+    scales = np.linspace(1, 2, 20)
+    by_column = [fixed_generator(KEY).laplace(scales, out=out).copy() for out in places]
+    for result in by_column[1:]:
+        np.testing.assert_array_equal(result, by_column[0])
+
+
+def test_outside_of_a_sliced_out_nothing_is_written() -> None:
+    frame = np.zeros((50, 50))
+    rng.laplace(out=frame[10:20, 10:20])
+    assert np.count_nonzero(frame) == 100
+
+
+@pytest.mark.parametrize("variates", [1, 4, 6])
+def test_result_does_not_depend_on_chunks_or_threads(
+    variates: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = "inverse" if variates == 1 else "gammas" if variates == 6 else None
+    results = []
+    for chunk_words in (7, 1000, 2**16):
+        for threads in (1, 2, 5):
+            monkeypatch.setattr(
+                dpnoise.generator, "expand", partial(expand, chunk_words=chunk_words)
+            )
+            fixed = fixed_generator(KEY, threads=threads)
+            results.append(fixed.laplace(size=4001, variates=variates, form=form))
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0])
+
+
+def test_security_bits_and_precision_choose_the_variates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Section 5.3 of the paper, rounded up to what each sampler supports."""
+    used: list[int] = []
+    monkeypatch.setattr(dpnoise.generator, "expand", lambda _key, n, *_: used.append(n))
+    for bits in (128, 192, 256):
+        for dtype in ("float64", "float32", "float16"):
+            generator = dpnoise.Generator(security_bits=bits)
+            generator.laplace(size=2, dtype=dtype)
+            generator.normal(size=2, dtype=dtype)
+            generator.exponential(size=2, dtype=dtype)
+    laplace, normal, exponential = used[::3], used[1::3], used[2::3]
+    assert laplace == [4, 8, 16, 8, 16, 24, 8, 16, 32]
+    assert normal == [4, 8, 14, 6, 10, 20, 6, 12, 26]
+    assert exponential == [4, 8, 16, 8, 12, 20, 8, 12, 28]
+
+
+def test_variates_alone_picks_the_form() -> None:
+    for variates, form in ((2, "exponentials"), (4, "theorem"), (8, "products"), (24, "products")):
+        np.testing.assert_array_equal(
+            fixed_generator(KEY).laplace(size=100, variates=variates),
+            fixed_generator(KEY).laplace(size=100, variates=variates, form=form),
+        )
+
+
+@pytest.mark.parametrize("seed", [42, 0, "seed", b"x" * 32, [1, 2]])
+def test_a_seed_is_refused_with_an_explanation(seed: Any) -> None:
+    with pytest.raises(TypeError, match=r"takes no seed.*dpnoise\.testing\.fixed_generator"):
+        dpnoise.Generator(seed)
+    with pytest.raises(TypeError, match="takes no seed"):
+        dpnoise.Generator(seed=seed)
+
+
+def test_a_fixed_generator_repeats_and_says_so() -> None:
+    first, second = fixed_generator(KEY), fixed_generator(KEY)
+    draws: list[Callable[[dpnoise.Generator], Any]] = [
+        lambda g: g.laplace(),
+        lambda g: g.gamma(0.7),
+        lambda g: g.normal(size=5),
+    ]
+    for draw in draws:
+        np.testing.assert_array_equal(draw(first), draw(second))
+    assert first.laplace() != first.laplace()
+    assert "for tests alone" in repr(first)
+    assert KEY.hex() not in repr(first)
+    assert KEY not in repr(first).encode()
+    with pytest.raises(SecretError):
+        pickle.dumps(first)
+    with pytest.raises(TypeError, match="key to be 32 bytes"):
+        fixed_generator(42)  # type: ignore[arg-type]
+
+
+BAD: list[tuple[Callable[..., Any], type[Exception], str]] = [
+    (lambda **k: rng.laplace(-1.0, **k), ValueError, r"Expected scale=-1\.0 > 0\."),
+    (lambda **k: rng.laplace(0, **k), ValueError, r"Expected scale=0\.0 > 0\."),
+    (lambda **k: rng.normal(float("nan"), **k), ValueError, "Expected scale=nan to be finite"),
+    (lambda **k: rng.normal(float("inf"), **k), ValueError, "Expected scale=inf to be finite"),
+    (lambda **k: rng.normal([1.0, -2.0], **k), ValueError, r"Expected scale=-2\.0 > 0"),
+    (lambda **k: rng.normal("wide", **k), TypeError, "Expected scale='wide' to be a number"),
+    (lambda **k: rng.gamma(0.0, **k), ValueError, r"Expected shape=0\.0 > 0"),
+    (lambda **k: rng.chisquare(-3, **k), ValueError, r"Expected df=-3\.0 > 0"),
+    (
+        lambda **k: rng.laplace(variates=3, **k),
+        ValueError,
+        r"Expected variates=3 .*2 with form='exponentials'; 4 with form='theorem'; 4, 8, 16, 24",
+    ),
+    (lambda **k: rng.laplace(variates=1, **k), ValueError, r"1 with form='inverse'"),
+    (lambda **k: rng.normal(variates=5, **k), ValueError, r"2, 4, 6, \.\.\. with form='pairs'"),
+    (lambda **k: rng.normal(variates=4.0, **k), TypeError, r"Expected variates=4\.0 to be an int"),
+    (
+        lambda **k: rng.laplace(variates=4, form="exponentials", **k),
+        ValueError,
+        r"to be a supported number: 2 with form='exponentials'\.",
+    ),
+    (
+        lambda **k: rng.laplace(form="ziggurat", **k),
+        ValueError,
+        "Expected form='ziggurat' to be one of 'exponentials', 'theorem'",
+    ),
+    (lambda **k: rng.random(precision=54, **k), ValueError, "precision=54 <= 53, the digits"),
+    (lambda **k: rng.random(precision=0, **k), ValueError, "Expected precision=0 >= 1"),
+    (lambda **k: rng.sample("laplace", **k), TypeError, "to be a Distribution"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "message"), BAD, ids=[row[2] for row in BAD])
+def test_bad_arguments_are_named_and_leave_out_as_it_was(
+    call: Callable[..., Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        call()
+    out = np.arange(6.0).reshape(2, 3)
+    with pytest.raises(error, match=message):
+        call(out=out)
+    np.testing.assert_array_equal(out, np.arange(6.0).reshape(2, 3))
+
+
+def test_bad_sizes_dtypes_and_outs_are_named() -> None:
+    read_only = np.zeros(3)
+    read_only.flags.writeable = False
+    cases: list[tuple[dict[str, Any], type[Exception], str]] = [
+        ({"size": -1}, ValueError, "Expected size=-1 >= 0"),
+        ({"size": (2, -3)}, ValueError, "Expected size=-3 >= 0"),
+        ({"size": 2.5}, TypeError, r"Expected size=2\.5 to be an integer"),
+        ({"dtype": "int64"}, ValueError, "Expected dtype='int64' to be one of float16, float32"),
+        ({"dtype": ">f8"}, ValueError, "Expected dtype='>f8'"),
+        ({"dtype": "float32", "precision": 25}, ValueError, "precision=25 <= 24, the digits of"),
+        ({"dtype": "float16", "precision": 12}, ValueError, "precision=12 <= 11, the digits of"),
+        ({"out": [0.0, 0.0]}, TypeError, "Expected out to be a NumPy array, got list"),
+        ({"out": np.zeros(3, int)}, TypeError, r"Expected out\.dtype='int64' to be one of"),
+        ({"out": np.zeros(3), "dtype": "float32"}, TypeError, "dtype='float32' to be that of out"),
+        ({"out": read_only}, ValueError, "Expected out to be writeable"),
+        ({"out": np.zeros(3), "size": 4}, ValueError, r"size=4 to be the shape of out, \(3,\)"),
+        ({"scale": np.ones(2), "size": 3}, ValueError, r"scale of shape \(2,\) to broadcast to"),
+        ({"scale": np.ones((2, 3)), "size": 3}, ValueError, "to broadcast to"),
+    ]
+    for arguments, error, message in cases:
+        with pytest.raises(error, match=message):
+            rng.laplace(**arguments)
+    for bad in ({"threads": 0}, {"threads": 1.5}, {"security_bits": 0}):
+        with pytest.raises((ValueError, TypeError), match=f"Expected {next(iter(bad))}="):
+            dpnoise.Generator(**bad)  # type: ignore[arg-type]
+
+
+def test_memory_beyond_the_output_is_constant() -> None:
+    out = np.empty(5_000_000)
+    two_threads = dpnoise.Generator(threads=2)
+    two_threads.laplace(out=out[:10])
+    tracemalloc.start()
+    try:
+        two_threads.laplace(out=out)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * 2**20

@@ -1,0 +1,120 @@
+"""The house itself: floors, public names, light imports, and pages whose examples run."""
+
+import ast
+import doctest
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dpnoise
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "dpnoise"
+
+# A module imports from lower floors only. docs/design.md draws the same picture.
+FLOORS = {
+    "errors": 0,
+    "kernels": 1,
+    "kernels.elementary": 1.1,
+    "kernels.variates": 1.2,
+    "kernels.pieces": 1.3,
+    "entropy": 1,
+    "forms": 1,
+    "distributions": 2,
+    "chunks": 2,
+    "security": 3,
+    "generator": 4,
+    "testing": 5,
+    "": 9,
+}
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+def imported(path: Path) -> set[str]:
+    """Return the modules of dpnoise that a file imports, wherever in the file it does so."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "dpnoise":
+            base = (node.module or "").removeprefix("dpnoise").removeprefix(".")
+            deeper = {f"{base}.{alias.name}".removeprefix(".") for alias in node.names}
+            names |= (deeper & FLOORS.keys()) or {base}
+        elif isinstance(node, ast.Import):
+            names |= {
+                alias.name.removeprefix("dpnoise.")
+                for alias in node.names
+                if alias.name.startswith("dpnoise.")
+            }
+    return names
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=module_name)
+def test_imports_go_down_the_floors_only(path: Path) -> None:
+    here = module_name(path)
+    assert here in FLOORS, f"give {here} its floor"
+    for name in imported(path):
+        assert FLOORS[name] < FLOORS[here], f"{here} imports {name}, which is not below it"
+
+
+def test_the_check_of_the_floors_sees_imports() -> None:
+    assert imported(SOURCE / "generator.py") >= {"chunks", "entropy", "errors", "forms"}
+    assert imported(SOURCE / "kernels/variates.py") == {"kernels", "kernels.elementary"}
+
+
+def test_all_lists_exactly_the_visible_names() -> None:
+    modules = {path.stem for path in SOURCE.glob("*.py")} | {"kernels"}
+    visible = {name for name in vars(dpnoise) if not name.startswith("_")} - modules
+    assert set(dpnoise.__all__) == visible
+    assert list(dpnoise.__all__) == sorted(dpnoise.__all__)
+
+
+def test_import_brings_no_heavy_library() -> None:
+    code = "import dpnoise, sys; print(*{name.split('.')[0] for name in sys.modules})"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, text=True
+    )
+    assert not {"numba", "scipy", "llvmlite", "rich"} & set(loaded.stdout.split())
+
+
+def test_kernels_agree_with_the_compiler_off() -> None:
+    """Interpreted, the fused operations round twice: noise may differ in its last bits only."""
+    code = """
+import numpy as np
+from dpnoise.testing import fixed_generator
+rng = fixed_generator(bytes(32))
+print(repr([rng.laplace(), rng.normal(variates=2), *rng.laplace(size=50, variates=8)]))
+"""
+    results = []
+    for off in ("0", "1"):
+        run = subprocess.run(
+            [sys.executable, "-W", "error", "-c", code],
+            capture_output=True,
+            check=True,
+            text=True,
+            env={"NUMBA_DISABLE_JIT": off, "PATH": ""},
+        )
+        results.append([float(x) for x in re.findall(r"-?\d+\.\d+(?:e-?\d+)?", run.stdout)])
+    assert len(results[0]) == 52
+    assert results[0] == pytest.approx(results[1], rel=1e-13, abs=1e-13)
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.name
+)
+def test_examples_in_the_pages_run(page: Path) -> None:
+    failures, _ = doctest.testfile(str(page), module_relative=False)
+    assert failures == 0
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.name
+)
+def test_links_between_the_pages_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
+        assert (page.parent / target).exists(), target
