@@ -224,7 +224,7 @@ def test_bad_sizes_dtypes_and_outs_are_named() -> None:
             rng.laplace(**arguments)
     for bad in ({"threads": 0}, {"threads": 1.5}, {"security_bits": 0}):
         with pytest.raises((ValueError, TypeError), match=f"Expected {next(iter(bad))}="):
-            dpnoise.Generator(**bad)  # type: ignore[arg-type]
+            dpnoise.Generator(**bad)
 
 
 def test_memory_beyond_the_output_is_constant() -> None:
