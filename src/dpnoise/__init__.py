@@ -10,9 +10,18 @@ from dpnoise.distributions import (
     Laplace,
     Uniform,
 )
-from dpnoise.errors import ArgumentError, ArgumentTypeError, DpnoiseError, SecretError
+from dpnoise.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DpnoiseError,
+    MissingExtraError,
+    RoundingModeError,
+    SecretError,
+)
 from dpnoise.generator import Generator
+from dpnoise.mechanisms import GaussianMechanism, LaplaceMechanism
 from dpnoise.security import InversionCost, inversion_cost, variates_for
+from dpnoise.selection import ExponentialMechanism, NoisyMax
 
 __version__ = "0.1.0"
 
@@ -23,12 +32,18 @@ __all__ = [
     "ChiSquared",
     "DpnoiseError",
     "Exponential",
+    "ExponentialMechanism",
     "Gamma",
     "Gaussian",
+    "GaussianMechanism",
     "Generator",
     "Gumbel",
     "InversionCost",
     "Laplace",
+    "LaplaceMechanism",
+    "MissingExtraError",
+    "NoisyMax",
+    "RoundingModeError",
     "SecretError",
     "Uniform",
     "inversion_cost",

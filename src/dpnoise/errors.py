@@ -3,6 +3,8 @@
 DpnoiseError
 ├── ArgumentError        also a ValueError: right kind, wrong value
 ├── ArgumentTypeError    also a TypeError: wrong kind
+├── MissingExtraError    also an ImportError: an optional library is not installed
+├── RoundingModeError    also a RuntimeError: the processor does not round to nearest
 └── SecretError          also a TypeError: an attempt to copy or store a key
 
 Every message names the argument, the value given and the rule: ``Expected scale=-1.0 > 0.``
@@ -11,7 +13,8 @@ Every message names the argument, the value given and the rule: ``Expected scale
 import math
 import numbers
 from collections.abc import Collection
-from typing import NoReturn
+from importlib import import_module
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +30,14 @@ class ArgumentError(DpnoiseError, ValueError):
 
 class ArgumentTypeError(DpnoiseError, TypeError):
     """An argument is of the wrong kind."""
+
+
+class MissingExtraError(DpnoiseError, ImportError):
+    """An optional library is needed, and the message has the line that installs it."""
+
+
+class RoundingModeError(DpnoiseError, RuntimeError):
+    """The processor does not round to nearest, which every error bound rests on."""
 
 
 class SecretError(DpnoiseError, TypeError):
@@ -79,3 +90,12 @@ def check_choice(name: str, value: object, choices: Collection[object]) -> None:
     """Raise unless `value` is one of `choices`, and list them."""
     if value not in choices:
         reject(name, value, "to be one of " + ", ".join(map(repr, choices)))
+
+
+def import_extra(module: str, extra: str) -> Any:
+    """Import an optional library, or say which line installs it."""
+    try:
+        return import_module(module)
+    except ImportError:
+        line = f'pip install "dpnoise[{extra}]"'
+        raise MissingExtraError(f"This needs {module}, which is not installed: {line}") from None

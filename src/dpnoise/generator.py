@@ -280,6 +280,11 @@ class Generator:
     _fresh_key = staticmethod(Key.fresh)
     _random_bytes = staticmethod(system_bytes)
 
+    def _further_words(self, row: int, count: int) -> list[int]:  # noqa: ARG002 - all are fresh
+        """Return further words for the uniforms of the last scalar draw."""
+        words: list[int] = np.frombuffer(system_bytes(8 * count), dtype=WORD).tolist()
+        return words
+
 
 class _Plan(NamedTuple):
     """What a call's arguments decide: the kernels and what they take besides the words."""

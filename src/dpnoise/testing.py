@@ -58,9 +58,15 @@ class _FixedGenerator(Generator):
     def _fresh_key(self) -> Key:
         key: bytes = self._next  # type: ignore[attr-defined]
         object.__setattr__(self, "_next", hashlib.blake2b(key, digest_size=32).digest())
+        object.__setattr__(self, "_last", key)
         return Key(key)
 
     def _random_bytes(self, count: int) -> bytes:
         words = np.empty(-(-count // 8), dtype=WORD)
         self._fresh_key().stream().fill(words)
         return words.tobytes()[:count]
+
+    def _further_words(self, row: int, count: int) -> list[int]:
+        key = Key(self._last)  # type: ignore[attr-defined]
+        words: list[int] = key.further_words(0, (row + 1) * count)[row * count :].tolist()
+        return words

@@ -16,7 +16,7 @@ from dpnoise.kernels import compiled
 
 Word = int | np.uint64
 
-# log(f) = s Q(s^2) with s = (f-1)/(f+1), for f in [sqrt(1/2), sqrt(2)]; relative error 1.2e-18.
+# log(f) = s Q(s^2) with s = (f-1)/(f+1), for f in [sqrt(1/2), sqrt(2)].
 LOG_COEFFICIENTS = (
     2.0,
     0.6666666666666765,
@@ -27,7 +27,7 @@ LOG_COEFFICIENTS = (
     0.15312443766477946,
     0.14810529835259686,
 )
-# sin(pi x) = x Q(x^2) for x in [-1/2, 1/2]; relative error 2.6e-19.
+# sin(pi x) = x Q(x^2) for x in [-1/2, 1/2].
 SINPI_COEFFICIENTS = (
     3.141592653589793,
     -5.167712780049969,
@@ -39,11 +39,14 @@ SINPI_COEFFICIENTS = (
     -2.190318548305919e-05,
     7.694727910685418e-07,
 )
+# Proved over the whole intervals, coefficients as rounded here, by tests/test_certified.py.
+LOG_POLYNOMIAL_ERROR = 2.4e-18
+SINPI_POLYNOMIAL_ERROR = 4.1e-17
 L0, L1, L2, L3, L4, L5, L6, L7 = LOG_COEFFICIENTS
 S0, S1, S2, S3, S4, S5, S6, S7, S8 = SINPI_COEFFICIENTS
 LOG_2 = math.log(2.0)
-_SQRT_HALF_BITS = int(np.float64(math.sqrt(0.5)).view(np.int64))
-_LOW_63_BITS = np.uint64(2**63 - 1)
+SQRT_HALF_BITS = int(np.float64(math.sqrt(0.5)).view(np.int64))
+LOW_63_BITS = np.uint64(2**63 - 1)
 _SIGN_BIT = np.int64(-(2**63))
 
 
@@ -69,16 +72,21 @@ def _fma(a: Any, b: Any, c: Any) -> Any:
 
 
 @compiled
+def log_ratio(s: float) -> float:
+    """Return log((1+s) / (1-s)) for |s| <= (sqrt(2)-1)/(sqrt(2)+1)."""
+    t = s * s
+    q = fma(fma(fma(fma(fma(fma(fma(L7, t, L6), t, L5), t, L4), t, L3), t, L2), t, L1), t, L0)
+    return s * q
+
+
+@compiled
 def log(x: float) -> float:
     """Return log x for a normal x > 0, with relative accuracy near x = 1."""
     bits = np.float64(x).view(np.int64)
     # x = 2^e f with f in [sqrt(1/2), sqrt(2)); near x = 1, e is 0 and f-1 is exact.
-    e = (bits - _SQRT_HALF_BITS) >> 52
+    e = (bits - SQRT_HALF_BITS) >> 52
     f = np.int64(bits - (e << 52)).view(np.float64)
-    s = (f - 1.0) / (f + 1.0)
-    t = s * s
-    q = fma(fma(fma(fma(fma(fma(fma(L7, t, L6), t, L5), t, L4), t, L3), t, L2), t, L1), t, L0)
-    return fma(np.float64(e), LOG_2, s * q)
+    return fma(np.float64(e), LOG_2, log_ratio((f - 1.0) / (f + 1.0)))
 
 
 @compiled
@@ -119,14 +127,14 @@ def complement(word: Word, precision: int) -> float:
 @compiled
 def half_turn(word: Word, precision: int) -> float:
     """Return U mod 1/2, exactly: all bits of U but the first."""
-    k = np.int64((unsigned(word) & _LOW_63_BITS) >> np.uint64(64 - precision))
+    k = np.int64((unsigned(word) & LOW_63_BITS) >> np.uint64(64 - precision))
     return np.float64(k) * power_of_two(-precision)
 
 
 @compiled
 def half_turn_left(word: Word, precision: int) -> float:
     """Return 1/2 - (U mod 1/2) in (0, 1/2], exactly."""
-    k = np.int64((unsigned(word) & _LOW_63_BITS) >> np.uint64(64 - precision))
+    k = np.int64((unsigned(word) & LOW_63_BITS) >> np.uint64(64 - precision))
     return fma(np.float64(k), -power_of_two(-precision), 0.5)
 
 

@@ -1,0 +1,125 @@
+"""From epsilon, delta and sensitivity to a scale, never on the wrong side of rounding."""
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+from flint import arb, ctx
+
+from dpnoise.errors import ArgumentError, check_positive, reject
+from dpnoise.reference import exact
+
+_MOST_PRECISION = 2**14
+
+
+def laplace_scale(epsilon: float, sensitivity: float) -> float:
+    """Return the smallest float that is at least sensitivity / epsilon.
+
+    Examples
+    --------
+    >>> laplace_scale(0.1, 1.0)
+    10.0
+    >>> laplace_scale(0.3, 1.0) * 0.3 >= 1.0
+    True
+    """
+    sensitivity = check_positive("sensitivity", sensitivity)
+    return _quotient_up(sensitivity, check_positive("epsilon", epsilon))
+
+
+def selection_scale(epsilon: float, sensitivity: float, *, monotonic: bool) -> float:
+    """Return the smallest float at least 2 * sensitivity / epsilon, without the 2 if monotonic."""
+    sensitivity = check_positive("sensitivity", sensitivity)
+    factor = 1 if monotonic else 2
+    return _quotient_up(factor * Fraction(sensitivity), check_positive("epsilon", epsilon))
+
+
+def gaussian_scale_for_rho(rho: float, sensitivity: float) -> float:
+    """Return the smallest float at least sensitivity / sqrt(2 rho), for rho-zCDP.
+
+    Examples
+    --------
+    >>> gaussian_scale_for_rho(0.5, 3.0)
+    3.0
+    """
+    squared = Fraction(check_positive("sensitivity", sensitivity)) ** 2
+    doubled = 2 * Fraction(check_positive("rho", rho))
+    return _smallest_float(lambda scale: Fraction(scale) ** 2 * doubled >= squared)
+
+
+def gaussian_scale(epsilon: float, delta: float, sensitivity: float) -> float:
+    """Return the smallest float whose Gaussian mechanism is (epsilon, delta)-private.
+
+    The analytic calibration of Balle and Wang (2018), solved by bisection over the floats; each
+    comparison is decided in ball arithmetic.
+
+    Examples
+    --------
+    >>> round(gaussian_scale(1.0, 1e-6, 1.0), 4)
+    4.2246
+    """
+    epsilon = check_positive("epsilon", epsilon)
+    sensitivity = check_positive("sensitivity", sensitivity)
+    if check_positive("delta", delta) >= 1:
+        reject("delta", delta, "< 1")
+    target = exact(delta)
+    return _smallest_float(
+        lambda scale: _certainly_at_most(
+            lambda: gaussian_delta_ball(scale, epsilon, sensitivity), target
+        )
+    )
+
+
+def gaussian_delta_ball(scale: float, epsilon: float, sensitivity: float) -> arb:
+    """Enclose the smallest delta of the Gaussian mechanism (Balle and Wang 2018, theorem 8).
+
+    delta = Phi(D/2s - es/D) - exp(e) Phi(-D/2s - es/D) with D the sensitivity, s the scale.
+    """
+    s, e, D = exact(scale), exact(epsilon), exact(sensitivity)
+    near, far = D / (2 * s), e * s / D
+    return _phi(near - far) - e.exp() * _phi(-near - far)
+
+
+def _phi(x: arb) -> arb:
+    """Return the standard Gaussian distribution function."""
+    return (-x / arb(2).sqrt()).erfc() / 2
+
+
+def _certainly_at_most(ball: Callable[[], arb], limit: arb) -> bool:
+    """Tell whether a number is at most the limit; where no precision can tell, it is not."""
+    precision = 128
+    while precision <= _MOST_PRECISION:
+        with ctx.workprec(precision):
+            number = ball()
+            if number <= limit:
+                return True
+            if number > limit:
+                return False
+        precision *= 2
+    return False
+
+
+def _quotient_up(numerator: float | Fraction, denominator: float) -> float:
+    """Return the smallest float that is at least numerator / denominator."""
+    quotient = Fraction(numerator) / Fraction(denominator)
+    return _smallest_float(lambda scale: Fraction(scale) >= quotient)
+
+
+def _smallest_float(suffices: Callable[[float], bool]) -> float:
+    """Return the smallest positive float that suffices, all larger ones sufficing too.
+
+    Positive floats are ordered as their bits are, so the search halves the bits.
+    """
+    low, high = 0, int(np.float64(np.finfo(np.float64).max).view(np.int64))
+    if not suffices(_float_of(high)):
+        raise ArgumentError("Expected a privacy loss that some finite scale can reach.")
+    while high - low > 1:
+        middle = (low + high) // 2
+        if suffices(_float_of(middle)):
+            high = middle
+        else:
+            low = middle
+    return _float_of(high)
+
+
+def _float_of(bits: int) -> float:
+    return float(np.int64(bits).view(np.float64))

@@ -1,0 +1,128 @@
+"""Exact release: the kernels decide almost all cells, the judge settles the others.
+
+Whatever the path, a cell is floor((value + scale * Z) / grid + 1/2) as in real arithmetic, for Z
+made of infinite strings of bits. Which path was taken can be seen in time; docs/exact-release.md
+bounds what that tells.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from functools import lru_cache
+from importlib import import_module
+from struct import Struct
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpnoise import reference
+from dpnoise.chunks import Chunk, expand
+from dpnoise.entropy import WORD, Key
+from dpnoise.errors import RoundingModeError
+
+Floats = NDArray[np.float64]
+Rows = Iterator[
+    Sequence[int]
+]  # The words of an element's uniforms: 64 digits of each, the next 64 ...
+Number = float | Fraction
+
+_BITS: Final = reference.WORD_BITS
+_LARGEST: Final = float(np.finfo(np.float64).max)
+_ROUNDING: Final = [1.0, 2.0**-53]  # In a list, so that the check is done when it is asked for.
+
+
+def check_rounding_mode() -> None:
+    """Raise unless this thread rounds to nearest: 1 + u, 1 + 3u and -1 - u tell the modes apart."""
+    one, unit = _ROUNDING
+    if one + unit != one or one + 3 * unit != one + 4 * unit or -one - unit != -one:
+        raise RoundingModeError(
+            "The floating-point rounding mode of this thread is not round-to-nearest. "
+            "Some library changed it (fesetround): release where it has not been changed."
+        )
+
+
+def decide(
+    form: str, values: Floats, scale: float, grid: float, key: Key, threads: int | None
+) -> tuple[Floats, list[tuple[int, Rows]]]:
+    """Return the releases that the kernel is certain of, and the words of those it is not.
+
+    The others stand as NaN in the array, and as (element, rows) in the list.
+    """
+    variates = reference.FORMS[form][1]
+    kernel = kernel_named(f"rounding.{form}")
+    out = np.empty(values.shape)
+    undecided: list[tuple[int, Rows]] = []
+
+    def prepare(_: int) -> Chunk:
+        check_rounding_mode()
+
+        def chunk(words: NDArray[np.uint64], start: int, stop: int) -> None:
+            results = out[start:stop]
+            if kernel(words, _BITS, values[start:stop], scale, grid, results):
+                for i in np.flatnonzero(np.isnan(results)).tolist():
+                    first = words[i * variates : (i + 1) * variates].tolist()
+                    undecided.append((start + i, rows_from_key(key, start + i, first)))
+
+        return chunk
+
+    if values.size:
+        expand(key, variates, values.size, prepare, threads)
+    return out, undecided
+
+
+def decide_one(form: str, raw: bytes, value: float, scale: float, grid: float) -> float:
+    """Return one release from 8 bytes for each uniform, or NaN if the kernel is not certain."""
+    check_rounding_mode()
+    one, unpack = _kernel_for_one(form)
+    return one(*unpack(raw), _BITS, value, scale, grid)
+
+
+def settle(form: str, rows: Rows, value: Number, scale: float, grid: float) -> int:
+    """Let the judge decide one cell."""
+    return reference.grid_point(reference.FORMS[form][0], rows, value, scale, grid)
+
+
+def nearest_float(cell: int, grid: float) -> float:
+    """Return the nearest float to cell * grid, saturating at the largest."""
+    point = cell * Fraction(grid)
+    try:
+        return point.numerator / point.denominator
+    except OverflowError:
+        return _LARGEST if point > 0 else -_LARGEST
+
+
+def rows_from_key(key: Key, element: int, first: Sequence[int]) -> Rows:
+    """Yield the words of one element of a bulk call, in the layout of `dpnoise.entropy`."""
+    n = len(first)
+    yield first
+    row = 0
+    while True:
+        yield key.further_words(element, (row + 1) * n)[row * n :].tolist()
+        row += 1
+
+
+def rows_from_bytes(raw: bytes, further_words: Callable[[int, int], Sequence[int]]) -> Rows:
+    """Yield the words of a scalar call, whose first ones are drawn already."""
+    first: list[int] = np.frombuffer(raw, dtype=WORD).tolist()
+    yield first
+    row = 0
+    while True:
+        yield further_words(row, len(first))
+        row += 1
+
+
+@lru_cache(maxsize=64)
+def kernel_named(name: str) -> Callable[..., Any]:
+    """Import a kernel when the first call needs it, because Numba takes long to import."""
+    module, function = name.split(".")
+    kernel: Callable[..., Any] = getattr(import_module(f"dpnoise.kernels.{module}"), function)
+    return kernel
+
+
+@lru_cache(maxsize=64)
+def _kernel_for_one(form: str) -> tuple[Callable[..., float], Callable[[bytes], tuple[int, ...]]]:
+    """Return the kernel that takes words, bits, value, scale and grid, and how to get the words."""
+    variates = reference.FORMS[form][1]
+    without_dispatch = import_module("dpnoise.kernels").without_dispatch
+    one = without_dispatch(kernel_named(f"rounding.one_{form}"), integers=variates + 1, floats=3)
+    return one, Struct(f"<{variates}q").unpack

@@ -1,0 +1,130 @@
+"""Variates with a certified bound on their error, for exact release: words in, (z, error) out.
+
+Each function returns z and a bound on |z - Z|, where Z is the real number that the formula gives
+for infinite strings of bits. The words hold the first `bits` bits of each string: 64, or fewer in
+the tests that enumerate all words. The bound covers the bits not yet seen, the polynomials and
+every rounding, fused or not, in these functions and in the operations of `rounding.nearest`.
+
+docs/exact-release.md derives each bound line by line, with these letters:
+
+    u = 2^-53 the unit roundoff, unit = 2^-bits the width of what is not seen of a uniform,
+    ROUND = 32u, more than all roundings together, relative to -log V or its root,
+    UNSEEN(V) = unit/V, how far log V can be from its value at the lower end of V.
+
+There is no branch: what looks like one is a selection between two computed numbers.
+"""
+
+import math
+
+import numpy as np
+
+from dpnoise.kernels import compiled
+from dpnoise.kernels.elementary import (
+    LOW_63_BITS,
+    Word,
+    log,
+    power_of_two,
+    sinpi,
+    unsigned,
+    with_sign_of,
+)
+
+ROUND = 2.0**-48
+# The rounding of V to a float moves log V by at most u, and where V is near 1 the roundings that
+# are not relative to log V add less than another 2u.
+ROUND_V = 2.0**-51
+SQRT_2 = math.sqrt(2.0)
+_RECIPROCAL = 2046 << 52
+_ALL_BITS = np.uint64(2**64 - 1)
+
+
+@compiled
+def reciprocal_bound(x: float) -> float:
+    """Return a number between 1/x and 1.125/x for x > 0, and 2^1023 for x = 0.
+
+    Subtracting the bits of x from twice those of 1 replaces 1/m on [1, 2] by its chord (3-m)/2.
+    """
+    return np.int64(_RECIPROCAL - np.float64(x).view(np.int64)).view(np.float64)
+
+
+@compiled
+def ones_after(word: Word, bits: int) -> np.uint64:
+    """Return the complement of U's word at the upper end of U: all bits not seen taken as ones."""
+    return (_ALL_BITS << np.uint64(64 - bits)) & ~unsigned(word)
+
+
+@compiled
+def lower_end(word: Word, bits: int) -> float:
+    """Return V = 1 - U at its lower end, rounded to a float. It may be 0."""
+    return np.float64(ones_after(word, bits)) * power_of_two(-64)
+
+
+@compiled
+def cosine(word: Word, bits: int) -> float:
+    """Return the cosine of Remark 1 at the lower end of its magnitude: within 6u and 4 unit."""
+    left = np.int64(ones_after(word, bits) & LOW_63_BITS)
+    return with_sign_of(word, sinpi(np.float64(left) * power_of_two(-64)))
+
+
+@compiled
+def exponential(word: Word, bits: int) -> tuple[float, float]:
+    """-log V."""
+    V = lower_end(word, bits)
+    E = 0.0 - log(V)
+    return E, ROUND * E + ROUND_V + power_of_two(-bits) * reciprocal_bound(V)
+
+
+@compiled
+def laplace_1(word: Word, bits: int) -> tuple[float, float]:
+    """Equation (2): the first bit is the sign, -log V of the other bits the magnitude."""
+    V = np.float64(np.int64(ones_after(word, bits) & LOW_63_BITS)) * power_of_two(-63)
+    E = 0.0 - log(V)
+    error = ROUND * E + ROUND_V + power_of_two(1 - bits) * reciprocal_bound(V)
+    return -with_sign_of(word, E), error
+
+
+@compiled
+def laplace_4(v1: Word, u1: Word, v2: Word, u2: Word, bits: int) -> tuple[float, float]:
+    """Theorem 5.1: log V1 cos(pi U1) + log V2 cos(pi U2)."""
+    V1, V2 = lower_end(v1, bits), lower_end(v2, bits)
+    log1, log2 = log(V1), log(V2)
+    z = log1 * cosine(u1, bits) + log2 * cosine(u2, bits)
+    unit = power_of_two(-bits)
+    unseen = unit * (reciprocal_bound(V1) + reciprocal_bound(V2))
+    return z, (2.0 * ROUND_V - (ROUND + 4.0 * unit) * (log1 + log2)) + unseen
+
+
+@compiled
+def half_pair(v: Word, u: Word, bits: int) -> tuple[float, float]:
+    """sqrt(-log V) cos(pi U); the root moves by no more than |a - b| / sqrt(b)."""
+    V = lower_end(v, bits)
+    root = math.sqrt(0.0 - log(V))
+    unit = power_of_two(-bits)
+    unseen = (ROUND_V + unit * reciprocal_bound(V)) * reciprocal_bound(root)
+    return root * cosine(u, bits), (ROUND + 4.0 * unit) * root + unseen
+
+
+@compiled
+def gaussian_2(v: Word, u: Word, bits: int) -> tuple[float, float]:
+    """sqrt(2) sqrt(-log V) cos(pi U)."""
+    z, error = half_pair(v, u, bits)
+    return SQRT_2 * z, 1.5 * error
+
+
+@compiled
+def gaussian_4(v1: Word, u1: Word, v2: Word, u2: Word, bits: int) -> tuple[float, float]:
+    """sqrt(-log V1) cos(pi U1) + sqrt(-log V2) cos(pi U2)."""
+    z1, error1 = half_pair(v1, u1, bits)
+    z2, error2 = half_pair(v2, u2, bits)
+    return z1 + z2, error1 + error2
+
+
+@compiled
+def gumbel(word: Word, bits: int) -> tuple[float, float]:
+    """-log E with E = -log V; where E is off by a part d of itself, -log E is by d/(1-d)."""
+    V = lower_end(word, bits)
+    E = 0.0 - log(V)
+    z = 0.0 - log(E)
+    part = (ROUND_V + power_of_two(-bits) * reciprocal_bound(V)) * reciprocal_bound(E)
+    unseen = part / (1.0 - part) if part < 1.0 else np.inf
+    return z, ROUND * (1.0 + abs(z)) + unseen

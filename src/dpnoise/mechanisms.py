@@ -1,0 +1,385 @@
+"""Mechanisms that add noise: the ideal real-number mechanism, rounded once onto a grid.
+
+    Y = grid * floor((value + scale * Z) / grid + 1/2)        in real arithmetic
+
+Y is a function of the ideal mechanism's output value + scale * Z alone. So the textbook guarantee
+holds for it with no floating-point caveat. A mechanism is frozen and all its fields are public; the
+secret is an argument.
+"""
+
+import math
+import numbers
+from dataclasses import KW_ONLY, dataclass, field
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpnoise import calibration, exact
+from dpnoise.distributions import Gaussian, Laplace
+from dpnoise.errors import ArgumentError, check_choice, check_positive, import_extra, reject
+from dpnoise.generator import Generator
+from dpnoise.values import check_finite, release_like
+
+_SYSTEM: Final = Generator()
+_EXTREME: Final = 2.0**960  # Scale and grid lie between this and its inverse: nothing overflows.
+_FINEST: Final = 2.0**-50  # The finest grid, in scales: below it no cell is ever certain at once.
+_COARSEST: Final = 2.0**60  # The coarsest, in scales: beyond it all outputs are one.
+_INT64: Final = np.iinfo(np.int64)
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class _Additive:
+    """What the two mechanisms share: everything but the calibration."""
+
+    scale: float
+    sensitivity: float
+    grid: float | None
+    lower: float | None
+    upper: float | None
+    variates: int
+
+    @property
+    def _noise(self) -> Laplace | Gaussian:
+        raise NotImplementedError
+
+    @property
+    def _form(self) -> str:
+        raise NotImplementedError
+
+    def _fix(self, scale: float, counts: tuple[int, ...]) -> None:
+        """Check what both have, and fix scale and grid."""
+        check_choice("variates", self.variates, counts)
+        if not 1 / _EXTREME <= scale <= _EXTREME:
+            reject("scale", scale, "to be between 2^-960 and 2^960")
+        grid = _default_grid(scale) if self.grid is None else check_positive("grid", self.grid)
+        if math.frexp(grid)[0] != 0.5:  # noqa: PLR2004 - the significand of a power of two
+            reject("grid", grid, "to be a power of two")
+        if not (_FINEST * scale <= grid <= _COARSEST * scale and grid <= _EXTREME):
+            reject("grid", grid, f"to be between 2^-50 and 2^60 times the scale, {scale}")
+        for name in ("lower", "upper"):
+            bound = getattr(self, name)
+            if bound is not None and not math.isfinite(bound):
+                reject(name, bound, "to be finite, or None")
+        if self.lower is not None and self.upper is not None and self.lower >= self.upper:
+            reject("lower", self.lower, f"< upper={self.upper}")
+        object.__setattr__(self, "scale", scale)
+        object.__setattr__(self, "grid", grid)
+
+    @property
+    def variance(self) -> float:
+        """The variance of a float's release: the noise's, and grid^2/12 of the rounding."""
+        return self._noise.variance + self._grid**2 / 12
+
+    def error(self, confidence: float = 0.95) -> float:
+        """Return h such that a release is within h of its value with this probability.
+
+        It includes the rounding onto the grid. For integers on a grid below 1, add 1/2.
+        """
+        if not 0 < confidence < 1:
+            reject("confidence", confidence, "to be between 0 and 1")
+        quantile = float(self._noise.ppf(0.5 + 0.5 * confidence))
+        return math.nextafter(quantile + self._grid / 2, math.inf)
+
+    def release(self, value: Any, rng: Generator | None = None) -> Any:
+        """Return the value with noise, exactly as if in real arithmetic, rounded to the grid.
+
+        Parameters
+        ----------
+        value
+            The secret: a float, an int of any size, an array (float or integer), a list, a pandas
+            or polars Series. Every number gets noise of its own; `sensitivity` is that of all of
+            them together. Errors about it are for the eyes of whoever holds the data.
+        rng
+            A Generator; by default one on all cores.
+
+        Returns
+        -------
+        The same kind: floats for floats, multiples of `grid`; integers for integers, multiples of
+        max(1, grid); int64 for integer arrays. Results beyond the largest float or int64 saturate.
+        """
+        rng = _SYSTEM if rng is None else rng
+        if isinstance(value, float):
+            return type(value)(self._release_float(value, rng))
+        if isinstance(value, numbers.Integral):
+            return self._release_integer(int(value), rng)
+        if isinstance(value, numbers.Real):
+            return type(value)(self._release_float(float(value), rng))  # type: ignore[call-arg]
+        return release_like(value, lambda array: self._release_array(array, rng))
+
+    @property
+    def _grid(self) -> float:
+        return self.grid or math.nan
+
+    def _release_float(self, value: float, rng: Generator) -> float:
+        if not math.isfinite(value):
+            raise ArgumentError("Expected the value to be finite, got NaN or an infinity.")
+        form, scale, grid = self._form, self.scale, self._grid
+        raw = rng._random_bytes(8 * self.variates)  # noqa: SLF001 - the Generator's own hook
+        result = exact.decide_one(form, raw, value, scale, grid)
+        if math.isnan(result):
+            rows = exact.rows_from_bytes(raw, rng._further_words)  # noqa: SLF001 - likewise
+            result = exact.nearest_float(exact.settle(form, rows, value, scale, grid), grid)
+        if self.lower is not None:
+            result = max(result, float(self.lower))
+        if self.upper is not None:
+            result = min(result, float(self.upper))
+        return result
+
+    def _release_integer(self, value: int, rng: Generator) -> int:
+        form, grid = self._form, self._integer_grid
+        least, most = self._integer_bounds()
+        whole, fraction = _split(value, grid)
+        ratio = self.scale / grid
+        raw = rng._random_bytes(8 * self.variates)  # noqa: SLF001 - the Generator's own hook
+        cell = exact.decide_one(form, raw, float(fraction), ratio, 1.0)
+        if math.isnan(cell):
+            rows = exact.rows_from_bytes(raw, rng._further_words)  # noqa: SLF001 - likewise
+            cell = exact.settle(form, rows, fraction, ratio, 1.0)
+        return _clamp((whole + int(cell)) * grid, least, most)
+
+    def _release_array(self, array: NDArray[Any], rng: Generator) -> NDArray[Any]:
+        if array.dtype.kind == "f":
+            return self._release_floats(array, rng)
+        least, most = self._integer_bounds()
+        if array.dtype == object or (array.dtype.kind == "u" and array.dtype.itemsize == 8):  # noqa: PLR2004
+            results = self._release_integers_of_any_size([int(x) for x in array.flat], rng)
+            results = [_clamp(x, least, most) for x in results]
+            if array.dtype == object:
+                return np.array(results, dtype=object).reshape(array.shape)
+            saturated = [_clamp(x, _INT64.min, _INT64.max) for x in results]
+            return np.array(saturated, dtype=np.int64).reshape(array.shape)
+        if array.dtype.kind not in "iu":
+            reject("value", f"{array.dtype} array", "to hold integers or floats")
+        out = self._release_integers(array.astype(np.int64, order="C"), rng)
+        if least is not None or most is not None:
+            low = _INT64.min if least is None else _clamp(least, _INT64.min, _INT64.max)
+            high = _INT64.max if most is None else _clamp(most, _INT64.min, _INT64.max)
+            np.clip(out, low, high, out=out)
+        return out
+
+    def _release_floats(self, array: NDArray[Any], rng: Generator) -> NDArray[Any]:
+        values = np.ascontiguousarray(array, dtype=np.float64)
+        check_finite(values)
+        flat = values.reshape(-1)
+        key = rng._fresh_key()  # noqa: SLF001 - the Generator's own hook
+        arguments = (self.scale, self._grid)
+        out, undecided = exact.decide(self._form, flat, *arguments, key, rng.threads)
+        for element, rows in undecided:
+            cell = exact.settle(self._form, rows, float(flat[element]), *arguments)
+            out[element] = exact.nearest_float(cell, self._grid)
+        if self.lower is not None or self.upper is not None:
+            np.clip(out, self.lower, self.upper, out=out)
+        return out.reshape(array.shape).astype(array.dtype, copy=False)
+
+    def _release_integers(self, values: Integers, rng: Generator) -> Integers:
+        """Release 64-bit integers; those that could overflow go the way of integers of any size."""
+        shift = self._integer_grid.bit_length() - 1
+        flat = values.reshape(-1)
+        far = flat.size and max(flat.max(), -(flat.min() + 1)) >= 2**62
+        if far or shift > 52:  # noqa: PLR2004 - beyond, a fraction has more digits than a float
+            results = self._release_integers_of_any_size(flat.tolist(), rng)
+            saturated = [_clamp(x, _INT64.min, _INT64.max) for x in results]
+            return np.array(saturated, dtype=np.int64).reshape(values.shape)
+        if shift == 0:
+            wholes, fractions = flat, np.zeros(flat.size)
+        else:
+            wholes = (flat + (1 << (shift - 1))) >> shift
+            fractions = (flat - (wholes << shift)) * 2.0**-shift
+        cells = self._cells(fractions, fractions.item, rng)
+        return ((wholes + cells) << shift).reshape(values.shape)
+
+    def _release_integers_of_any_size(self, values: list[int], rng: Generator) -> list[int]:
+        grid = self._integer_grid
+        wholes, fractions = (
+            zip(*(_split(x, grid) for x in values), strict=True) if values else ((), ())
+        )
+        cells = self._cells(np.array([float(f) for f in fractions]), fractions.__getitem__, rng)
+        return [(whole + cell) * grid for whole, cell in zip(wholes, cells.tolist(), strict=True)]
+
+    def _cells(self, fractions: Floats, exactly: Any, rng: Generator) -> Integers:
+        """Return floor(fraction + scale/grid * Z + 1/2) for each fraction of an integer's grid."""
+        ratio = self.scale / self._integer_grid
+        key = rng._fresh_key()  # noqa: SLF001 - the Generator's own hook
+        out, undecided = exact.decide(self._form, fractions, ratio, 1.0, key, rng.threads)
+        out[[element for element, _ in undecided]] = 0.0
+        cells = out.astype(np.int64)
+        for element, rows in undecided:
+            cells[element] = exact.settle(self._form, rows, exactly(element), ratio, 1.0)
+        return cells
+
+    @property
+    def _integer_grid(self) -> int:
+        return int(max(1.0, self._grid))
+
+    def _integer_bounds(self) -> tuple[int | None, int | None]:
+        least = None if self.lower is None else math.ceil(self.lower)
+        most = None if self.upper is None else math.floor(self.upper)
+        if least is not None and most is not None and least > most:
+            reject("lower", self.lower, f"to leave an integer below upper={self.upper}")
+        return least, most
+
+
+@dataclass(frozen=True)
+class LaplaceMechanism(_Additive):
+    """The Laplace mechanism: epsilon-differential privacy, exactly.
+
+    Parameters
+    ----------
+    epsilon
+        The privacy loss.
+    sensitivity
+        How far the value can move between neighbouring data sets; for an array, the sum of how far
+        its numbers can move (L1).
+    grid
+        A power of two. Outputs are its multiples, for integers those of max(1, grid). By default
+        the smallest that is at least scale * 2^-20.
+    lower, upper
+        Where to clamp the output.
+    variates
+        4 or 1 uniforms for each number. In release it has no effect on privacy.
+
+    Attributes
+    ----------
+    scale
+        The smallest float that is at least sensitivity / epsilon.
+
+    Examples
+    --------
+    >>> mechanism = LaplaceMechanism(epsilon=0.5, sensitivity=1.0)
+    >>> mechanism.scale, mechanism.grid
+    (2.0, 1.9073486328125e-06)
+    >>> isinstance(mechanism.release(42), int)
+    True
+    >>> round(mechanism.error(confidence=0.95), 2)
+    5.99
+    """
+
+    epsilon: float
+    sensitivity: float
+    _: KW_ONLY
+    grid: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    variates: int = 4
+    scale: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._fix(calibration.laplace_scale(self.epsilon, self.sensitivity), counts=(1, 4))
+
+    @property
+    def _noise(self) -> Laplace:
+        return Laplace(self.scale)
+
+    @property
+    def _form(self) -> str:
+        return f"laplace_{self.variates}"
+
+    def dp_event(self) -> Any:
+        """Return the event for dp_accounting (extra `accounting`)."""
+        dp_accounting = import_extra("dp_accounting", "accounting")
+        return dp_accounting.LaplaceDpEvent(_quotient_down(self.scale, self.sensitivity))
+
+
+@dataclass(frozen=True)
+class GaussianMechanism(_Additive):
+    """The Gaussian mechanism, exactly: (epsilon, delta)-differential privacy, or rho-zCDP.
+
+    Give epsilon and delta, or rho, or the scale itself.
+
+    Parameters
+    ----------
+    epsilon, delta
+        The privacy loss. The scale is the smallest that suffices, by the analytic calibration of
+        Balle and Wang (2018), certified in ball arithmetic.
+    rho
+        The loss in zero-concentrated differential privacy instead: sensitivity / sqrt(2 rho) is
+        the scale.
+    scale
+        The standard deviation of the noise itself.
+    sensitivity
+        How far the value can move between neighbouring data sets; for an array, the Euclidean
+        distance (L2).
+    grid, lower, upper
+        As in LaplaceMechanism.
+    variates
+        4 or 2 uniforms for each number. In release it has no effect on privacy.
+
+    Examples
+    --------
+    >>> mechanism = GaussianMechanism(epsilon=1.0, delta=1e-6, sensitivity=1.0)
+    >>> round(mechanism.scale, 4)
+    4.2246
+    >>> GaussianMechanism(rho=0.5, sensitivity=2.0).scale
+    2.0
+    """
+
+    _: KW_ONLY
+    epsilon: float | None = None
+    delta: float | None = None
+    sensitivity: float
+    rho: float | None = None
+    scale: float = math.nan
+    grid: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    variates: int = 4
+
+    def __post_init__(self) -> None:
+        check_positive("sensitivity", self.sensitivity)
+        asked = (self.epsilon is not None or self.delta is not None, self.rho is not None)
+        if sum([*asked, not math.isnan(self.scale)]) != 1:
+            raise ArgumentError("Expected epsilon and delta, or rho, or scale: one of the three.")
+        if self.rho is not None:
+            scale = calibration.gaussian_scale_for_rho(self.rho, self.sensitivity)
+        elif asked[0]:
+            if self.epsilon is None or self.delta is None:
+                raise ArgumentError("Expected both epsilon and delta; delta=0 needs Laplace noise.")
+            scale = calibration.gaussian_scale(self.epsilon, self.delta, self.sensitivity)
+        else:
+            scale = check_positive("scale", self.scale)
+        self._fix(scale, counts=(2, 4))
+
+    @property
+    def _noise(self) -> Gaussian:
+        return Gaussian(self.scale)
+
+    @property
+    def _form(self) -> str:
+        return f"gaussian_{self.variates}"
+
+    def dp_event(self) -> Any:
+        """Return the event for dp_accounting (extra `accounting`)."""
+        dp_accounting = import_extra("dp_accounting", "accounting")
+        return dp_accounting.GaussianDpEvent(_quotient_down(self.scale, self.sensitivity))
+
+
+def _default_grid(scale: float) -> float:
+    """Return the smallest power of two that is at least scale * 2^-20."""
+    significand, exponent = math.frexp(scale)
+    return math.ldexp(1.0, exponent - 20 - (significand == 0.5))  # noqa: PLR2004 - as above
+
+
+def _split(value: int, grid: int) -> tuple[int, Fraction | int]:
+    """Return the nearest whole number of grids, and the fraction of a grid that is left."""
+    if grid == 1:
+        return value, 0
+    whole = (2 * value + grid) // (2 * grid)
+    return whole, Fraction(value - whole * grid, grid)
+
+
+def _clamp(value: int, least: int | None, most: int | None) -> int:
+    if least is not None:
+        value = max(value, least)
+    return value if most is None else min(value, most)
+
+
+def _quotient_down(numerator: float, denominator: float) -> float:
+    """Return a float not above the quotient, so that an account of it errs on the safe side."""
+    quotient = numerator / denominator
+    if Fraction(quotient) * Fraction(denominator) > Fraction(numerator):
+        quotient = math.nextafter(quotient, 0.0)
+    return quotient

@@ -1,0 +1,277 @@
+"""The certified error bounds: polynomials proved over their intervals, errors held to the judge."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from itertools import product
+
+import alarms
+import mpmath
+import numpy as np
+import pytest
+from flint import arb, arb_poly, ctx, fmpz
+from numpy.typing import NDArray
+
+from dpnoise import reference
+from dpnoise.kernels import certified, elementary
+
+# The polynomials. ------------------------------------------------------------------------------
+
+SERIES_TERMS = 60
+
+
+def log_series(k: int) -> arb:
+    """Coefficient of t^k in log((1+s)/(1-s))/s, t = s^2."""
+    return arb(2) / (2 * k + 1)
+
+
+def sinpi_series(k: int) -> arb:
+    """Coefficient of t^k in sin(pi x)/x, t = x^2."""
+    return (-1) ** k * arb.pi() ** (2 * k + 1) / arb(fmpz(2 * k + 1)).gamma() / (2 * k + 1)
+
+
+# Name, coefficients, series, end of the interval of t, bound on the tail of the series, error.
+POLYNOMIALS = {
+    "log": (
+        elementary.LOG_COEFFICIENTS,
+        log_series,
+        ((arb(2).sqrt() - 1) / (arb(2).sqrt() + 1)) ** 2,
+        elementary.LOG_POLYNOMIAL_ERROR,
+    ),
+    "sinpi": (
+        elementary.SINPI_COEFFICIENTS,
+        sinpi_series,
+        arb(1) / 4,
+        elementary.SINPI_POLYNOMIAL_ERROR,
+    ),
+}
+
+
+def enclose_relative_error(
+    coefficients: Sequence[float | Fraction],
+    series: Callable[[int], arb],
+    end: arb,
+    pieces: int = 400,
+) -> arb:
+    """Return an upper bound on |P/f - 1| over all of [0, end], in ball arithmetic.
+
+    P - f is the polynomial of the differences of coefficients, up to a tail that is bounded. On
+    each piece it is expanded around the middle, where its ball is as narrow as the piece allows.
+    """
+    with ctx.workprec(300):
+        differences = [
+            (reference.exact(coefficients[k]) if k < len(coefficients) else 0) - series(k)
+            for k in range(SERIES_TERMS)
+        ]
+        difference = arb_poly(differences)
+        function = arb_poly([series(k) for k in range(SERIES_TERMS)])
+        # All further coefficients are below the last one, so the tail is below a geometric series.
+        tail = abs(series(SERIES_TERMS)) * end**SERIES_TERMS / (1 - end)
+        largest = arb(0)
+        half = end / (2 * pieces)
+        for piece in range(pieces):
+            middle = (2 * piece + 1) * half
+            around = difference(arb_poly([middle, 1])).coeffs()
+            numerator = sum((abs(a) * half**k for k, a in enumerate(around)), arb(0)) + tail
+            denominator = function(arb(middle.mid(), half)) - arb(0, tail)
+            largest = largest.max((numerator / denominator).upper())
+        return largest
+
+
+@pytest.mark.parametrize("name", POLYNOMIALS)
+def test_the_polynomial_error_is_proved_over_the_whole_interval(name: str) -> None:
+    coefficients, series, end, bound = POLYNOMIALS[name]
+    with ctx.workprec(300):
+        error = enclose_relative_error(coefficients, series, arb(end.upper()))
+        assert error <= bound
+        assert error >= bound / 2, "the bound has grown slack"
+
+
+@pytest.mark.parametrize("name", POLYNOMIALS)
+def test_a_planted_error_in_any_coefficient_is_found(name: str) -> None:
+    """Each coefficient in turn is moved so that the polynomial moves by twice the bound."""
+    coefficients, series, end, bound = POLYNOMIALS[name]
+    size = abs(sum(c * float(end) ** k for k, c in enumerate(coefficients)))
+    for k in range(len(coefficients)):
+        planted = [Fraction(c) for c in coefficients]
+        planted[k] += Fraction(2 * bound * max(size, abs(coefficients[0])) / float(end) ** k)
+        with ctx.workprec(300):
+            assert not enclose_relative_error(planted, series, arb(end.upper())) <= bound
+
+
+def test_reciprocal_bound_is_above_the_reciprocal() -> None:
+    rng = np.random.default_rng()
+    points = np.concatenate([2.0 ** rng.uniform(-1000, 1000, 10_000), 2.0 ** np.arange(-900, 900)])
+    bounds = np.array([certified.reciprocal_bound(x) for x in points])
+    with np.errstate(over="ignore"):
+        assert np.all(bounds * points >= 1)
+        assert np.all(bounds * points <= 1.1251)
+    assert certified.reciprocal_bound(0.0) == 2.0**1023
+
+
+# The errors. -----------------------------------------------------------------------------------
+
+# Beyond this error no cell is ever decided, and the judge may have no finite ball.
+NOTHING_CLAIMED = 1e100
+
+KERNELS: dict[str, Callable[..., tuple[float, float]]] = {
+    name: getattr(certified, name) for name in reference.FORMS
+}
+
+
+def adversarial_words() -> list[int]:
+    ends = [0, 1, 2, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 2, 2**64 - 1]
+    near_one = [2**k for k in (10, 11, 12, 20, 40)]  # V near 1, cos near 1
+    near_zero = [2**64 - 2**k for k in (10, 11, 12, 20, 40)]  # V near 0
+    angles = [2**62, 2**62 - 1, 3 * 2**62, 3 * 2**62 + 1, 2**63 - 2**11, 2**63 - 2**40]
+    root_half = int(2**64 * (1 - math.sqrt(0.5)))
+    return sorted({*ends, *near_one, *near_zero, *angles, root_half, root_half - 2048})
+
+
+def worst_ratio(form: str, rows: NDArray[np.uint64]) -> float:
+    """Return the largest |z - Z| / error over the rows, Z ranging over all unseen bits."""
+    bits = 64
+    formula, _ = reference.FORMS[form]
+    kernel = KERNELS[form]
+    worst = 0.0
+    with ctx.workprec(192):
+        for row in rows:
+            z, error = kernel(*row, bits)
+            if error > NOTHING_CLAIMED:
+                continue
+            digits = [reference.Digits(int(word), bits) for word in row]
+            distance = abs(arb(z) - formula(digits)).upper()
+            worst = max(worst, float(distance / arb(error)))
+    return worst
+
+
+def random_rows(count: int, n: int) -> NDArray[np.uint64]:
+    return np.frombuffer(np.random.default_rng().bytes(8 * n * count), np.uint64).reshape(-1, n)
+
+
+@pytest.mark.parametrize("form", reference.FORMS)
+def test_the_true_error_is_within_the_bound(form: str) -> None:
+    """On 10^5 random points and on adversarial ones; the margin is printed (pytest -s)."""
+    n = reference.FORMS[form][1]
+    words = adversarial_words()
+    adversarial = list(product(words, repeat=n)) if n < 4 else []
+    if n == 4:
+        few = [0, 1, 2**63, 2**64 - 1, 2**62, 2**64 - 2**11, 2**11]
+        adversarial = list(product(few, repeat=4))
+    random = random_rows(1_000_000 if alarms.LONG else 100_000, n)
+    on_adversarial = worst_ratio(form, np.array(adversarial, dtype=np.uint64))
+    on_random = worst_ratio(form, random)
+    print(
+        f"\n{form}: at most {on_random:.3f} of the bound at random, {on_adversarial:.3f} adversarial"
+    )
+    assert max(on_random, on_adversarial) <= 1
+
+
+@pytest.mark.parametrize("form", reference.FORMS)
+@pytest.mark.parametrize("bits", [6, 8, 10, 20])
+def test_the_bound_holds_for_short_words(form: str, bits: int) -> None:
+    """Z is monotone in what is not seen of each uniform, so its extremes are at the corners."""
+    formula, n = reference.FORMS[form]
+    top = np.uint64(2**64 - 2 ** (64 - bits))
+    ends = np.array(list(product([0, 2**63 - 1, 2**64 - 1], repeat=n)), np.uint64)
+    more = 128
+    for row in np.concatenate([random_rows(2000 >> n, n), ends]) & top:
+        z, error = KERNELS[form](*row, bits)
+        if error > NOTHING_CLAIMED:
+            continue
+        values = [int(word) >> (64 - bits) for word in row]
+        low = [reference.Digits(value << more, bits + more) for value in values]
+        high = [reference.Digits(((value + 1) << more) - 1, bits + more) for value in values]
+        with ctx.workprec(300):
+            for corner in product(*zip(low, high, strict=True)):
+                assert abs(arb(z) - formula(corner)).upper() <= arb(error)
+
+
+def test_an_unbounded_error_is_said_to_be_so() -> None:
+    """Where the unseen bits can move Z without limit, the error is beyond every grid."""
+    most = 2**64 - 1
+    for form, row in [
+        ("exponential", [most]),
+        ("laplace_1", [most]),
+        ("laplace_4", [most, 0, 1, 0]),
+        ("gumbel", [0]),
+        ("gumbel", [most]),
+        ("gaussian_2", [0, 5]),
+        ("gaussian_4", [5, 5, most, 5]),
+    ]:
+        _, error = KERNELS[form](*np.array(row, dtype=np.uint64), 64)
+        assert error > 2.0**900
+
+
+MEASURE_INTERPRETED = """
+import json, sys
+sys.path.insert(0, "tests")
+import test_certified as t
+print(json.dumps({form: t.worst_ratio(form, t.random_rows(1500, t.reference.FORMS[form][1]))
+                  for form in t.reference.FORMS}))
+"""
+
+
+def test_the_bound_holds_without_fused_multiply_add() -> None:
+    """Interpreted, every multiply-add rounds twice."""
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE_INTERPRETED],
+        capture_output=True,
+        check=True,
+        text=True,
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
+    )
+    for form, worst in json.loads(done.stdout).items():
+        assert 0.01 < worst <= 1, form
+
+
+# The judge itself. -----------------------------------------------------------------------------
+
+
+def mpmath_formula(form: str, u: Sequence[mpmath.mpf]) -> mpmath.mpf:
+    """Evaluate the definition with another library."""
+
+    def log_v(x: mpmath.mpf) -> mpmath.mpf:
+        return mpmath.log(1 - x)
+
+    def cosine(x: mpmath.mpf) -> mpmath.mpf:
+        half = mpmath.mpf(1) / 2
+        return mpmath.cos(mpmath.pi * x) if x < half else -mpmath.cos(mpmath.pi * (x - half))
+
+    if form == "laplace_1":
+        sign = 1 if u[0] < 0.5 else -1
+        return sign * log_v(mpmath.frac(2 * u[0]))
+    if form == "laplace_4":
+        return log_v(u[0]) * cosine(u[1]) + log_v(u[2]) * cosine(u[3])
+    if form == "gaussian_2":
+        return mpmath.sqrt(-2 * log_v(u[0])) * cosine(u[1])
+    if form == "gaussian_4":
+        first = mpmath.sqrt(-log_v(u[0])) * cosine(u[1])
+        return first + mpmath.sqrt(-log_v(u[2])) * cosine(u[3])
+    if form == "exponential":
+        return -log_v(u[0])
+    return -mpmath.log(-log_v(u[0]))
+
+
+@pytest.mark.parametrize("form", reference.FORMS)
+def test_the_judge_agrees_with_mpmath(form: str) -> None:
+    """For 192 digits of each uniform, the ball holds the value and is narrow."""
+    formula, n = reference.FORMS[form]
+    for _ in range(300):
+        rows = random_rows(3, n).tolist()
+        *_, ball = reference.enclosures(formula, rows)
+        with mpmath.workprec(400):
+            uniforms = [
+                sum(mpmath.ldexp(mpmath.mpf(row[j]), -64 * (r + 1)) for r, row in enumerate(rows))
+                + mpmath.ldexp(mpmath.mpf(1), -193)
+                for j in range(n)
+            ]
+            value = mpmath_formula(form, uniforms)
+            mantissa, exponent = int(value.man) * (-1 if value < 0 else 1), int(value.exp)
+        with ctx.workprec(500):
+            assert ball.contains(arb((mantissa, exponent)))
+            assert ball.rad() < arb(2) ** -120

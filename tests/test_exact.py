@@ -1,0 +1,385 @@
+"""Exact release: every result is the judge's, to the last bit, and the ideal law is the law."""
+
+import ctypes
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fractions import Fraction
+from functools import partial
+from itertools import product
+from typing import Any
+
+import alarms
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+import dpnoise
+from dpnoise import chunks, exact, reference
+from dpnoise.distributions import Distribution
+from dpnoise.entropy import Key
+from dpnoise.errors import RoundingModeError
+from dpnoise.kernels import rounding
+from dpnoise.testing import fixed_generator
+
+ADDITIVE = ["laplace_1", "laplace_4", "gaussian_2", "gaussian_4"]
+IDEAL: dict[str, Distribution] = {
+    form: dpnoise.Laplace() if form.startswith("laplace") else dpnoise.Gaussian()
+    for form in ADDITIVE
+}
+
+
+def mechanism(form: str, scale: float, **options: Any) -> Any:
+    """Return the mechanism that releases with this form and scale."""
+    variates = int(form[-1])
+    if form.startswith("laplace"):
+        return dpnoise.LaplaceMechanism(1.0, scale, variates=variates, **options)
+    return dpnoise.GaussianMechanism(scale=scale, sensitivity=1.0, variates=variates, **options)
+
+
+def judged(form: str, secret: bytes, element: int, value: Any, scale: float, grid: float) -> int:
+    """Let the judge alone compute one element of a bulk call, from the key."""
+    formula, n = reference.FORMS[form]
+    words = np.empty(n, dtype=np.uint64)
+    Key(secret).stream(element * n).fill(words)
+    rows = exact.rows_from_key(Key(secret), element, words.tolist())
+    return reference.grid_point(formula, rows, value, scale, grid)
+
+
+def random_values(rng: np.random.Generator, count: int, scale: float) -> NDArray[np.float64]:
+    """Return zeros, subnormals, halves of grids, values near the scale, and up to 1e300."""
+    sizes = 10.0 ** rng.uniform(-320, 300, count)
+    near = scale * rng.standard_normal(count) * 10.0 ** rng.uniform(-8, 8, count)
+    special = rng.choice([0.0, -0.0, 5e-324, -5e-324, 1e300, -1e300, 0.5, 1.0, scale / 2], count)
+    values = np.choose(
+        rng.integers(0, 3, count), [sizes * rng.choice([-1, 1], count), near, special]
+    )
+    return np.asarray(values, dtype=np.float64)
+
+
+@pytest.mark.parametrize("form", ADDITIVE)
+def test_every_float_release_is_the_judge_s_to_the_last_bit(form: str) -> None:
+    """Random and extreme scales, grids from scale * 2^-40 to scale * 8, values of both signs."""
+    rng = np.random.default_rng()
+    batch = 125
+    rounds = (2_000 if alarms.LONG else 200) * 125 // batch
+    for _ in range(rounds):
+        scale = float(
+            2.0 ** rng.uniform(-900, 900) if rng.random() < 0.3 else 10 ** rng.uniform(-6, 6)
+        )
+        grid = 2.0 ** (math.floor(math.log2(scale)) + int(rng.integers(-40, 4)))
+        secret = os.urandom(32)
+        values = random_values(rng, batch, scale)
+        released = mechanism(form, scale, grid=grid).release(values, rng=fixed_generator(secret))
+        for element, value in enumerate(values.tolist()):
+            cell = judged(form, secret, element, value, scale, grid)
+            expected = exact.nearest_float(cell, grid)
+            assert released[element] == expected
+            assert math.copysign(1, released[element]) == math.copysign(1, expected + 0.0)
+
+
+@pytest.mark.parametrize("form", ADDITIVE)
+def test_every_integer_release_is_the_judge_s(form: str) -> None:
+    """Python integers of any size, and int64 arrays to their ends, on grids below and above 1."""
+    rng = np.random.default_rng()
+    for _ in range(60):
+        scale = float(10 ** rng.uniform(-3, 30))
+        options: dict[str, Any] = {}
+        if rng.random() < 0.5:
+            options["grid"] = 2.0 ** (math.floor(math.log2(scale)) + int(rng.integers(-30, 4)))
+        mech = mechanism(form, scale, **options)
+        grid = max(1.0, mech.grid)
+        secret = os.urandom(32)
+        big = [
+            int(rng.integers(-(2**62), 2**62)) * 10 ** int(rng.integers(0, 40)) for _ in range(20)
+        ]
+        big += [0, 1, -1, 2**64, -(2**64), 2**63 - 1, 10**300]
+        released = mech.release(big, rng=fixed_generator(secret))
+        expected = [judged(form, secret, i, x, scale, grid) * int(grid) for i, x in enumerate(big)]
+        assert released == expected
+        assert all(isinstance(x, int) for x in released)
+        small = np.array(
+            [0, 1, -1, 2**63 - 1, -(2**63), 2**62, -(2**62) - 1, 12345678901], np.int64
+        )
+        got = mech.release(small, rng=fixed_generator(secret))
+        assert got.dtype == np.int64
+        for i, x in enumerate(small.tolist()):
+            exactly = judged(form, secret, i, x, scale, grid) * int(grid)
+            assert got[i] == min(max(exactly, -(2**63)), 2**63 - 1)
+
+
+def test_scalar_releases_are_those_of_an_array_of_one() -> None:
+    for form in ADDITIVE:
+        for power in (-40, -20, 3):
+            mech = mechanism(form, 1.0, grid=2.0**power)
+            for value in (0.1, -7.25, 1e300):
+                secret = os.urandom(32)
+                one = mech.release(value, rng=fixed_generator(secret))
+                many = mech.release(np.array([value]), rng=fixed_generator(secret))
+                assert one == many[0]
+            secret = os.urandom(32)
+            assert (
+                mech.release(3, rng=fixed_generator(secret))
+                == mech.release([3], rng=fixed_generator(secret))[0]
+            )
+
+
+@pytest.mark.parametrize("form", ADDITIVE)
+def test_release_does_not_depend_on_chunks_or_threads(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = os.urandom(32)
+    values = random_values(np.random.default_rng(), 3000, 1.0)
+    mech = mechanism(form, 1.0, grid=2.0**-36)
+    results = []
+    for chunk_words in (5, 999, 2**16):
+        for threads in (1, 2, 3):
+            monkeypatch.setattr(exact, "expand", partial(chunks.expand, chunk_words=chunk_words))
+            results.append(mech.release(values, rng=fixed_generator(secret, threads=threads)))
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0])
+
+
+WITHOUT_COMPILER = """
+import numpy as np
+import dpnoise
+from dpnoise.testing import fixed_generator
+rng = fixed_generator(bytes(range(32)))
+values = np.linspace(-3, 3, 200)
+for grid in (2.0**-36, 2.0**-20, 1.0):
+    for mechanism in (
+        dpnoise.LaplaceMechanism(1.0, 1.0, grid=grid),
+        dpnoise.LaplaceMechanism(1.0, 1.0, grid=grid, variates=1),
+        dpnoise.GaussianMechanism(scale=1.0, sensitivity=1.0, grid=grid),
+        dpnoise.GaussianMechanism(scale=1.0, sensitivity=1.0, grid=grid, variates=2),
+    ):
+        print(mechanism.release(values, rng=rng).tobytes().hex(), mechanism.release(5, rng=rng))
+print(dpnoise.NoisyMax(1.0, 1.0).select([1.0, 2.0, 3.0], rng=rng))
+"""
+
+
+def test_release_does_not_depend_on_the_compiler() -> None:
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-W", "error", "-c", WITHOUT_COMPILER],
+            capture_output=True,
+            check=True,
+            env={**os.environ, "NUMBA_DISABLE_JIT": off},
+        ).stdout
+        for off in ("0", "1")
+    }
+    assert len(outputs) == 1
+
+
+# Checks that cannot be circular: the law itself. ------------------------------------------------
+
+
+def all_words(bits: int, n: int) -> Iterator[NDArray[np.uint64]]:
+    """Yield all rows of n words of `bits` bits, in chunks."""
+    axis = np.arange(2**bits, dtype=np.uint64) << np.uint64(64 - bits)
+    inner = min(n, 18 // bits)
+    grid = np.stack([a.ravel() for a in np.meshgrid(*[axis] * inner, indexing="ij")], axis=1)
+    for outer in product(axis.tolist(), repeat=n - inner):
+        rows = np.empty((len(grid), n), dtype=np.uint64)
+        rows[:, : n - inner] = outer
+        rows[:, n - inner :] = grid
+        yield rows.ravel()
+
+
+@pytest.mark.parametrize(
+    ("form", "bits", "grid"),
+    [
+        ("laplace_1", 6, 0.5),
+        ("laplace_1", 10, 0.125),
+        ("gaussian_2", 6, 1.0),
+        ("gaussian_2", 8, 0.5),
+        ("gaussian_2", 10, 0.25),
+        ("laplace_4", 6, 2.0),
+        ("gaussian_4", 6, 2.0),
+    ],
+)
+@pytest.mark.parametrize("value", [0.0, 0.3])
+def test_all_short_words_give_the_ideal_law(
+    form: str, bits: int, grid: float, value: float
+) -> None:
+    """Run the real kernel on all words of 6 to 10 bits. A cell that it decides holds for all further
+    bits, so for each cell: decided mass <= true probability <= decided plus undecided mass.
+    """
+    kernel = getattr(rounding, form)
+    n = reference.FORMS[form][1]
+    cells = np.arange(-40, 41)
+    decided = np.zeros(len(cells), dtype=np.int64)
+    undecided = total = 0
+    for words in all_words(bits, n):
+        words.flags.writeable = False
+        out = np.empty(words.size // n)
+        undecided += kernel(words, bits, np.full(out.size, value), 1.0, grid, out)
+        total += out.size
+        indices = (out[~np.isnan(out)] / grid).astype(np.int64) + 40
+        decided += np.bincount(indices, minlength=len(cells))
+    assert total == 2 ** (bits * n)
+    assert decided.sum() + undecided == total
+    assert undecided < 0.8 * total, "too little is decided for the check to mean anything"
+    cdf = IDEAL[form].cdf
+    truth = cdf((cells + 0.5) * grid - value) - cdf((cells - 0.5) * grid - value)
+    assert np.all(decided / total <= truth + 1e-15)
+    assert np.all(truth <= (decided + undecided) / total + 1e-15)
+
+
+@pytest.mark.parametrize("form", ADDITIVE)
+@pytest.mark.parametrize("power", [2, 0, -3, -20, -34])
+def test_ten_million_releases_have_the_exact_probabilities(form: str, power: int) -> None:
+    """On coarse grids cell by cell, on fine ones in cells made of many (chi-squared)."""
+    grid = 2.0**power
+    value = 0.3
+    released = mechanism(form, 1.0, grid=grid).release(np.full(10_000_000 // 5, value))
+    points = np.rint(released / grid)
+    assert np.all(points * grid == released)
+    edges = np.unique(np.rint((IDEAL[form].ppf(np.linspace(1e-4, 1 - 1e-4, 400)) + value) / grid))
+    counts = np.bincount(np.searchsorted(edges, points), minlength=len(edges) + 1)
+    cumulative = IDEAL[form].cdf((edges + 0.5) * grid - value)
+    probabilities = np.diff(np.concatenate([[0.0], cumulative, [1.0]]))
+    alarms.check_counts(counts, probabilities)
+
+
+# The joint law of (output, path). ---------------------------------------------------------------
+
+
+def slow_path_bound(ratio: float) -> float:
+    """docs/exact-release.md: for four uniforms and grid <= scale/16, ratio = scale/grid."""
+    return ratio * 2.0**-44 + 2.0**-48
+
+
+@pytest.mark.parametrize("form", ["laplace_4", "gaussian_4"])
+def test_the_joint_law_of_output_and_path(form: str) -> None:
+    """At x and x' one sensitivity apart: events of output and path, within epsilon and the delta.
+
+    The grid is so fine that the slow path is frequent enough to be counted.
+    """
+    ratio = 2.0**34
+    count = 2_000_000
+    rng = dpnoise.Generator()
+    paths = {}
+    for value in (0.0, 1.0):
+        values = np.full(count, value)
+        out, undecided = exact.decide(form, values, 1.0, 1 / ratio, rng._fresh_key(), None)
+        slow = np.isnan(out)
+        assert slow.sum() == len(undecided)
+        for element, rows in undecided:
+            out[element] = exact.settle(form, rows, value, 1.0, 1 / ratio) / ratio
+        paths[value] = (out, slow)
+        # The frequency of the slow path is below its bound.
+        p_value = stats.binomtest(int(slow.sum()), count, slow_path_bound(ratio), "greater").pvalue
+        alarms.check_probability(p_value)
+    assert paths[0.0][1].sum() > 50, "the slow path must be seen for this to mean anything"
+    delta = (1 + math.e) * slow_path_bound(ratio)
+    events = [
+        lambda out, slow: slow,
+        lambda out, slow: ~slow,
+        lambda out, slow: slow & (out > 0),
+        lambda out, slow: slow & (out < 1),
+        lambda out, slow: ~slow & (out < 0),
+        lambda out, slow: ~slow & (out > 1),
+    ]
+    if form == "laplace_4":
+        for event, (x, y) in product(events, [(0.0, 1.0), (1.0, 0.0)]):
+            here, there = (int(event(*paths[v]).sum()) for v in (x, y))
+            # Clopper-Pearson limits, each wrong with probability FALSE_ALARM / 2.
+            low = stats.beta.ppf(alarms.FALSE_ALARM / 2, here, count - here + 1) if here else 0.0
+            high = stats.beta.isf(alarms.FALSE_ALARM / 2, there + 1, count - there)
+            assert low <= math.e * high + delta
+
+
+def test_at_the_default_grid_the_slow_path_is_rare() -> None:
+    """10^7 releases take it at most as often as its bound, 2^-24, says."""
+    undecided = 0
+    for form in ("laplace_4", "gaussian_4"):
+        for _ in range(5):
+            key = dpnoise.Generator()._fresh_key()
+            _, rest = exact.decide(form, np.zeros(1_000_000), 1.0, 2.0**-20, key, None)
+            undecided += len(rest)
+    p_value = stats.binomtest(undecided, 10_000_000, slow_path_bound(2.0**20), "greater").pvalue
+    alarms.check_probability(p_value)
+
+
+# The floating-point environment. ----------------------------------------------------------------
+
+libm = ctypes.CDLL(None)
+
+
+@contextmanager
+def rounding_mode(mode: int) -> Iterator[None]:
+    before = libm.fegetround()
+    libm.fesetround(mode)
+    try:
+        yield
+    finally:
+        libm.fesetround(before)
+
+
+@contextmanager
+def subnormals_flushed() -> Iterator[None]:
+    """Set flush-to-zero and denormals-are-zero in the MXCSR register, where fenv_t keeps it."""
+    environment = (ctypes.c_uint32 * 8)()
+    libm.fegetenv(environment)
+    changed = (ctypes.c_uint32 * 8)(*environment)
+    changed[7] |= 0x8040
+    libm.fesetenv(changed)
+    try:
+        yield
+    finally:
+        libm.fesetenv(environment)
+
+
+x86 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="knows the registers of x86-64")
+
+
+@x86
+@pytest.mark.parametrize("mode", [0x400, 0x800, 0xC00], ids=["down", "up", "to zero"])
+def test_another_rounding_mode_is_refused(mode: int) -> None:
+    mech = dpnoise.LaplaceMechanism(1.0, 1.0)
+    errors = []
+    with rounding_mode(mode):
+        for value in (1.0, 1, np.ones(5), [1, 2]):
+            try:
+                mech.release(value)
+            except RoundingModeError as error:
+                errors.append(error)
+        try:
+            dpnoise.NoisyMax(1.0, 1.0).select([1.0])
+        except RoundingModeError as error:
+            errors.append(error)
+    assert len(errors) == 5
+    assert isinstance(mech.release(1.0), float)
+
+
+@x86
+def test_release_is_the_same_when_subnormals_are_flushed() -> None:
+    secret = os.urandom(32)
+    values = np.array([0.0, 5e-324, -5e-324, 1e-310, 2.3e-308, 0.7])
+    for scale in (1.0, 2.0**-900):
+        for form in ADDITIVE:
+            mech = mechanism(form, scale)
+            usual = mech.release(values, rng=fixed_generator(secret))
+            with subnormals_flushed():
+                assert 1e-310 * values[5] * 1e-5 == 0.0
+                flushed = mech.release(values, rng=fixed_generator(secret))
+            np.testing.assert_array_equal(flushed, usual)
+
+
+def test_a_settled_cell_is_the_nearest_float() -> None:
+    assert exact.nearest_float(3, 0.5) == 1.5
+    assert exact.nearest_float(2**53 + 1, 1.0) == float(2**53)
+    assert exact.nearest_float(2**60, 2.0**1000) == sys.float_info.max
+    assert exact.nearest_float(-(2**60), 2.0**1000) == -sys.float_info.max
+    assert exact.nearest_float(0, 2.0**-900) == 0.0
+
+
+def test_the_judge_says_when_the_words_end() -> None:
+    formula, _ = reference.FORMS["exponential"]
+    with pytest.raises(ValueError, match="words ended"):
+        reference.grid_point(formula, [[2**64 - 1]], Fraction(0), 1.0, 1.0)
