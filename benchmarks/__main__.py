@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks import footprint, noise
+from benchmarks import accuracy, footprint, noise, releases
 from benchmarks.timing import Timing
 
 ROOT = Path(__file__).parent.parent
@@ -39,36 +39,101 @@ def at_least(what: str, limit: float, measured: float) -> Figure:
     return Figure(what, f"at least {limit:g}", measured, measured >= limit)
 
 
-def measure(rounds: int, console: Console) -> tuple[dict[str, dict[str, Timing]], list[Figure]]:
+TABLES: dict[str, tuple[str, Callable[[int], dict[str, Timing]]]] = {
+    "releases": ("Exact release of 10^6 values a call, one thread", releases.arrays),
+    "scalar releases": ("Exact release of one value a call", releases.scalars),
+    "release threads": ("Exact release of 10^7 values a call", releases.threads),
+    "arrays": ("Noise: 10^6 variates a call, one thread", noise.arrays),
+    "scalars": ("Noise: one variate a call", noise.scalars),
+    "threads": ("Noise: 10^7 Laplace variates a call", noise.threads),
+    "sizes": ("Noise: Laplace variates by size of the call, one thread", noise.sizes),
+    "variates": ("Noise: Gaussians by number of uniforms, one thread", noise.variates),
+}
+
+
+def measure(
+    rounds: int, points: int, console: Console
+) -> tuple[dict[str, dict[str, Timing]], dict[str, float], list[Figure]]:
     """Run everything, with a progress bar."""
     with Progress(console=console, transient=True) as progress:
-        steps: dict[str, Callable[[], dict[str, Timing]]] = {
-            "arrays": lambda: noise.arrays(rounds),
-            "scalars": lambda: noise.scalars(rounds),
-            "threads": lambda: noise.threads(max(5, rounds // 3)),
-            "sizes": noise.sizes,
-            "variates": lambda: noise.variates(rounds),
-        }
-        task = progress.add_task("benchmarks", total=len(steps) + 3)
+        task = progress.add_task("", total=len(TABLES) + 3 + accuracy.steps(points))
         tables = {}
-        for name, step in steps.items():
+        for name, (_, step) in TABLES.items():
             progress.update(task, description=name)
-            tables[name] = step()
+            tables[name] = step(rounds)
             progress.advance(task)
         progress.update(task, description="memory")
         memory = footprint.memory_beyond_output()
-        progress.advance(task)
-        progress.update(task, description="import")
+        progress.update(task, description="import", advance=1)
         import_seconds = footprint.import_seconds()
-        progress.advance(task)
-        progress.update(task, description="first draw")
+        progress.update(task, description="first draw", advance=1)
         first_draw = footprint.first_draw_seconds()
-        progress.advance(task)
+        progress.update(task, description="errors against ball arithmetic", advance=1)
+        worst = accuracy.worst_ratios(points, lambda: progress.advance(task))
+    figures = [
+        *release_figures(tables, worst),
+        *noise_figures(tables),
+        at_most("MB beyond the output, 10^8 samples", 32, memory),
+        at_most("seconds of import beyond NumPy's", 0.15, import_seconds),
+        at_most("seconds of the first draw, warm compile cache", 1.0, first_draw),
+    ]
+    return tables, worst, figures
 
+
+def release_figures(tables: dict[str, dict[str, Timing]], worst: dict[str, float]) -> list[Figure]:
+    """Return what we promise of exact release."""
+    arrays, scalars, threads = (
+        tables[name] for name in ("releases", "scalar releases", "release threads")
+    )
+    ours = arrays["dpnoise Laplace n=4"]
+    quickest_peer = min(
+        (scalars[name] for name in ("PyDP Laplace", "diffprivlib Laplace", "OpenDP Laplace")),
+        key=lambda timing: timing.nanoseconds,
+    )
+    scalar = scalars["dpnoise Laplace, a float"]
+    return [
+        at_most(
+            "release, Laplace n=4, time over NumPy's insecure laplace",
+            0.7,
+            ours.ratio_to(arrays["NumPy laplace (insecure noise)"]),
+        ),
+        at_most(
+            "release, Gaussian n=4, time over NumPy's insecure standard_normal",
+            1.1,
+            arrays["dpnoise Gaussian n=4"].ratio_to(
+                arrays["NumPy standard_normal (insecure noise)"]
+            ),
+        ),
+        at_least(
+            "OpenDP's vector Laplace, time over our release",
+            1000,
+            arrays["OpenDP vector Laplace"].ratio_to(ours),
+        ),
+        at_least(
+            "PyDP's Laplace, time over our release", 200, arrays["PyDP Laplace"].ratio_to(ours)
+        ),
+        at_least(
+            "diffprivlib's Laplace, time over our release",
+            300,
+            arrays["diffprivlib Laplace"].ratio_to(ours),
+        ),
+        at_most("microseconds of a scalar release", 6, scalar.nanoseconds / 1000),
+        at_most("scalar release, time over the quickest peer's", 1, scalar.ratio_to(quickest_peer)),
+        at_least(
+            "release, one thread's time over two threads', 10^7 values",
+            1.6,
+            threads["1 threads"].ratio_to(threads["2 threads"]),
+        ),
+        at_most("largest error over its certified bound", 1, max(worst.values())),
+    ]
+
+
+def noise_figures(tables: dict[str, dict[str, Timing]]) -> list[Figure]:
+    """Return what we promise of noise."""
     arrays, scalars = tables["arrays"], tables["scalars"]
     by_size = [timing.nanoseconds for timing in tables["sizes"].values()]
     by_n = tables["variates"]
-    return tables, [
+    return [
         at_most(
             "Laplace n=4, array, time over NumPy's laplace",
             0.55,
@@ -109,9 +174,6 @@ def measure(rounds: int, console: Console) -> tuple[dict[str, dict[str, Timing]]
             1.5,
             by_n["n=32"].ratio_to(by_n["n=4"]) / 8,
         ),
-        at_most("MB beyond the output, 10^8 samples", 32, memory),
-        at_most("seconds of import beyond NumPy's", 0.15, import_seconds),
-        at_most("seconds of the first draw, warm compile cache", 1.0, first_draw),
     ]
 
 
@@ -131,49 +193,55 @@ def show(tables: dict[str, dict[str, Timing]], figures: list[Figure], console: C
 
 def machine() -> str:
     """Say on what the figures were measured."""
-    libraries = ", ".join(f"{name} {version(name)}" for name in ("numpy", "numba", "cryptography"))
+    names = ("numpy", "numba", "cryptography", "opendp", "python-dp", "diffprivlib")
+    libraries = ", ".join(f"{name} {version(name)}" for name in names)
     return f"{platform.machine()}, Python {platform.python_version()}, {libraries}"
 
 
 def readme_table(tables: dict[str, dict[str, Timing]]) -> str:
     """Return the README's table."""
-    arrays, scalars = tables["arrays"], tables["scalars"]
+    arrays, one = tables["releases"], tables["scalar releases"]
+    noise_arrays = tables["arrays"]
+    numpy_laplace = "NumPy laplace (insecure noise)"
+    numpy_normal = "NumPy standard_normal (insecure noise)"
     rows = [
-        ("Laplace, an array", arrays, "dpnoise laplace n=4", "NumPy laplace"),
-        ("Gaussian, an array", arrays, "dpnoise normal n=4", "NumPy standard_normal"),
-        ("uniform, an array", arrays, "dpnoise random", "NumPy random"),
-        ("exponential, an array", arrays, "dpnoise exponential n=4", "NumPy standard_exponential"),
-        ("chi-squared(3), an array", arrays, "dpnoise chisquare(3)", "NumPy chisquare(3)"),
-        ("Laplace, one number", scalars, "dpnoise laplace()", "NumPy laplace()"),
-        ("Laplace, one number", scalars, "dpnoise laplace()", "diffprivlib Laplace.randomise"),
+        ("exact release, Laplace", arrays, "dpnoise Laplace n=4", numpy_laplace),
+        ("exact release, Gaussian", arrays, "dpnoise Gaussian n=4", numpy_normal),
+        ("exact release, Laplace", arrays, "dpnoise Laplace n=4", "OpenDP vector Laplace"),
+        ("exact release, Laplace", arrays, "dpnoise Laplace n=4", "PyDP Laplace"),
+        ("exact release, Laplace", arrays, "dpnoise Laplace n=4", "diffprivlib Laplace"),
+        ("exact release, one float", one, "dpnoise Laplace, a float", "PyDP Laplace"),
+        ("noise, Laplace", noise_arrays, "dpnoise laplace n=4", "NumPy laplace"),
+        ("noise, Gaussian", noise_arrays, "dpnoise normal n=4", "NumPy standard_normal"),
+        ("noise, uniform", noise_arrays, "dpnoise random", "NumPy random"),
     ]
-    lines = ["| drawing | dpnoise | peer | | time over the peer's |", "|---|---|---|---|---|"]
+    lines = ["| | dpnoise | peer | | time over the peer's |", "|---|---|---|---|---|"]
     for what, table, ours, theirs in rows:
-        peer = theirs.split()[0]
         ratio = table[ours].ratio_to(table[theirs])
         lines.append(
-            f"| {what} | {table[ours].nanoseconds:,.3g} ns | {peer} "
-            f"| {table[theirs].nanoseconds:,.3g} ns | {ratio:.2f} |"
+            f"| {what} | {table[ours].nanoseconds:,.4g} ns | {theirs} "
+            f"| {table[theirs].nanoseconds:,.4g} ns | {ratio:.2g} |"
         )
     return "\n".join(lines)
 
 
-def full_tables(tables: dict[str, dict[str, Timing]], figures: list[Figure]) -> str:
+def full_tables(
+    tables: dict[str, dict[str, Timing]],
+    worst: dict[str, float],
+    points: int,
+    figures: list[Figure],
+) -> str:
     """Return all tables, for docs/performance.md."""
-    titles = {
-        "arrays": "10^6 variates a call, one thread",
-        "scalars": "One variate a call",
-        "threads": "10^7 Laplace variates a call",
-        "sizes": "Laplace variates by size of the call, one thread",
-        "variates": "Gaussians by number of uniforms, one thread",
-    }
     lines = ["### What is promised", "", "| figure | promised | measured |", "|---|---|---|"]
     for figure in figures:
         missed = "" if figure.reached else " (not reached)"
         lines.append(f"| {figure.what} | {figure.promise} | {figure.measured:.3g}{missed} |")
     for name, rows in tables.items():
-        lines += ["", f"### {titles[name]}", "", "| what | ns for each |", "|---|---|"]
+        lines += ["", f"### {TABLES[name][0]}", "", "| what | ns for each |", "|---|---|"]
         lines += [f"| {what} | {timing.nanoseconds:,.1f} |" for what, timing in rows.items()]
+    lines += ["", f"### True error over its certified bound, {points:,} random points", ""]
+    lines += ["| form | largest ratio |", "|---|---|"]
+    lines += [f"| {form} | {ratio:.3f} |" for form, ratio in worst.items()]
     return "\n".join(lines)
 
 
@@ -189,10 +257,11 @@ def main() -> None:
     """Run as `python -m benchmarks`."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("--rounds", type=int, default=31, help="turns of each contender")
+    parser.add_argument("--points", type=int, default=10_080_000, help="points of the error run")
     parser.add_argument("--keep-pages", action="store_true", help="do not write into the pages")
     arguments = parser.parse_args()
     console = Console()
-    tables, figures = measure(arguments.rounds, console)
+    tables, worst, figures = measure(arguments.rounds, arguments.points, console)
     show(tables, figures, console)
     if arguments.keep_pages:
         return
@@ -203,11 +272,13 @@ def main() -> None:
             name: {what: round(timing.nanoseconds, 2) for what, timing in rows.items()}
             for name, rows in tables.items()
         },
+        "error over bound": worst,
         "promises": [vars(figure) for figure in figures],
     }
     RESULTS.write_text(json.dumps(results, indent=2) + "\n")
+    full = full_tables(tables, worst, arguments.points, figures)
     write_between_marks(ROOT / "README.md", "bench", readme_table(tables))
-    write_between_marks(ROOT / "docs/performance.md", "bench", full_tables(tables, figures))
+    write_between_marks(ROOT / "docs/performance.md", "bench", full)
     console.print(f"Written to {RESULTS.relative_to(ROOT)}, README.md and docs/performance.md.")
 
 

@@ -98,11 +98,11 @@ def threads(rounds: int) -> dict[str, Timing]:
     generators = {f"{count} threads": dpnoise.Generator(threads=count) for count in (1, 2)}
     return race(
         {name: (partial(rng.laplace, out=out), out.size) for name, rng in generators.items()},
-        rounds,
+        max(5, rounds // 3),
     )
 
 
-def sizes() -> dict[str, Timing]:
+def sizes(rounds: int) -> dict[str, Timing]:
     """Time 10^4 to 10^8 variates a call, on one thread, into one array."""
     out = np.empty(100 * MILLION)
     contenders: Contenders = {}
@@ -113,7 +113,7 @@ def sizes() -> dict[str, Timing]:
         times = max(1, 10**7 // 10**power)
         repeat, _ = often(call, times)
         contenders[f"10^{power}"] = (repeat, times * 10**power)
-    return race(contenders, 5)
+    return race(contenders, max(3, rounds // 6))
 
 
 def variates(rounds: int) -> dict[str, Timing]:

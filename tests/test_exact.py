@@ -5,7 +5,7 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import partial
@@ -66,8 +66,7 @@ def test_every_float_release_is_the_judge_s_to_the_last_bit(form: str) -> None:
     """Random and extreme scales, grids from scale * 2^-40 to scale * 8, values of both signs."""
     rng = np.random.default_rng()
     batch = 125
-    rounds = (2_000 if alarms.LONG else 200) * 125 // batch
-    for _ in range(rounds):
+    for _ in range(2000 if alarms.LONG else 200):
         scale = float(
             2.0 ** rng.uniform(-900, 900) if rng.random() < 0.3 else 10 ** rng.uniform(-6, 6)
         )
@@ -206,8 +205,10 @@ def all_words(bits: int, n: int) -> Iterator[NDArray[np.uint64]]:
 def test_all_short_words_give_the_ideal_law(
     form: str, bits: int, grid: float, value: float
 ) -> None:
-    """Run the real kernel on all words of 6 to 10 bits. A cell that it decides holds for all further
-    bits, so for each cell: decided mass <= true probability <= decided plus undecided mass.
+    """Run the real kernel on all words of 6 to 10 bits.
+
+    A cell that it decides holds for all further bits, so for each cell: decided mass <= true
+    probability <= decided plus undecided mass.
     """
     kernel = getattr(rounding, form)
     n = reference.FORMS[form][1]
@@ -231,12 +232,12 @@ def test_all_short_words_give_the_ideal_law(
 
 
 @pytest.mark.parametrize("form", ADDITIVE)
-@pytest.mark.parametrize("power", [2, 0, -3, -20, -34])
+@pytest.mark.parametrize("power", [2, -3, -20])
 def test_ten_million_releases_have_the_exact_probabilities(form: str, power: int) -> None:
     """On coarse grids cell by cell, on fine ones in cells made of many (chi-squared)."""
     grid = 2.0**power
     value = 0.3
-    released = mechanism(form, 1.0, grid=grid).release(np.full(10_000_000 // 5, value))
+    released = mechanism(form, 1.0, grid=grid).release(np.full(10_000_000, value))
     points = np.rint(released / grid)
     assert np.all(points * grid == released)
     edges = np.unique(np.rint((IDEAL[form].ppf(np.linspace(1e-4, 1 - 1e-4, 400)) + value) / grid))
@@ -277,9 +278,9 @@ def test_the_joint_law_of_output_and_path(form: str) -> None:
         alarms.check_probability(p_value)
     assert paths[0.0][1].sum() > 50, "the slow path must be seen for this to mean anything"
     delta = (1 + math.e) * slow_path_bound(ratio)
-    events = [
-        lambda out, slow: slow,
-        lambda out, slow: ~slow,
+    events: list[Callable[[Any, Any], Any]] = [
+        lambda _, slow: slow,
+        lambda _, slow: ~slow,
         lambda out, slow: slow & (out > 0),
         lambda out, slow: slow & (out < 1),
         lambda out, slow: ~slow & (out < 0),

@@ -13,10 +13,14 @@ from dpnoise.entropy import WORD, Key
 
 # 512 KiB of words: large enough for ChaCha20 to run at full speed, small enough for a core's cache.
 CHUNK_WORDS: Final = 2**16
+# A short call takes shorter chunks, because fresh memory costs more than a few more turns.
+_SHORTEST_CHUNK: Final = 2**13
+_CHUNKS_IN_A_SHORT_CALL: Final = 8
 # Below this many words a second thread costs more than it brings.
 _WORDS_WORTH_A_THREAD: Final = 2**19
 
-Chunk = Callable[[NDArray[np.uint64], int, int], None]
+Words = NDArray[np.uint64]
+Chunk = Callable[[Words, int, int], None]
 
 
 def cores() -> int:
@@ -32,7 +36,7 @@ def expand(
     count: int,
     prepare: Callable[[int], Chunk],
     threads: int | None,
-    in_place: NDArray[np.uint64] | None = None,
+    in_place: Words | None = None,
     chunk_words: int = CHUNK_WORDS,
 ) -> None:
     """Hand the words of `count` elements, `variates` for each, to a worker, chunk by chunk.
@@ -42,7 +46,8 @@ def expand(
     all words, and the worker may overwrite each chunk of it as it goes. A pool made for the call,
     rather than one that is kept, has no threads that a fork could lose.
     """
-    longest = max(1, min(count, chunk_words // variates))
+    short = max(_SHORTEST_CHUNK, count * variates // _CHUNKS_IN_A_SHORT_CALL)
+    longest = max(1, min(count, min(chunk_words, short) // variates))
 
     def work(first: int, last: int) -> None:
         worker = prepare(longest)

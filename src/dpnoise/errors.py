@@ -51,7 +51,7 @@ def reject(name: str, value: object, rule: str) -> NoReturn:
 
 def check_integer(name: str, value: object, *, least: int, most: int | None = None) -> int:
     """Return `value` as an int between `least` and `most`."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+    if type(value) is not int and not isinstance(value, np.integer):
         raise ArgumentTypeError(f"Expected {name}={value!r} to be an integer.")
     result = int(value)
     if result < least:

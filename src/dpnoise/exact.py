@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise import reference
-from dpnoise.chunks import Chunk, expand
+from dpnoise.chunks import Chunk, Words, expand
 from dpnoise.entropy import WORD, Key
 from dpnoise.errors import RoundingModeError
 
@@ -56,7 +56,7 @@ def decide(
     def prepare(_: int) -> Chunk:
         check_rounding_mode()
 
-        def chunk(words: NDArray[np.uint64], start: int, stop: int) -> None:
+        def chunk(words: Words, start: int, stop: int) -> None:
             results = out[start:stop]
             if kernel(words, _BITS, values[start:stop], scale, grid, results):
                 for i in np.flatnonzero(np.isnan(results)).tolist():

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from dpnoise import forms
-from dpnoise.chunks import Chunk, expand
+from dpnoise.chunks import Chunk, Words, expand
 from dpnoise.distributions import ChiSquared, Distribution, Gamma
 from dpnoise.entropy import WORD, Key, four_words, system_bytes
 from dpnoise.errors import (
@@ -250,16 +250,17 @@ class Generator:
         if out is not None:
             dtype = _dtype_of(out, dtype)
         plan = _plan(available, form, variates, dtype, precision, self.security_bits)
-        if size is None and out is None and isinstance(scale, float) and 0.0 < scale < _INFINITY:
+        scales = None
+        if not (isinstance(scale, float) and 0.0 < scale < _INFINITY):
+            scales = check_positive_array("scale", scale)
+            scale, scales = (float(scales), None) if scales.ndim == 0 else (1.0, scales)
+        if size is None and out is None and scales is None:
             return self._draw_one(plan, scale)
-        scales = check_positive_array("scale", scale)
-        shape = _output_shape(size, out, scales.shape)
-        if size is None and out is None and not shape:
-            return self._draw_one(plan, float(scales))
+        shape = _output_shape(size, out, () if scales is None else scales.shape)
         if out is None:
             out = np.empty(shape, dtype=plan.dtype)
         if out.size:
-            draw = _Draw(plan, scales, out)
+            draw = _Draw(plan, scale, scales, out)
             key = self._fresh_key()
             expand(key, plan.variates, out.size, draw, self.threads, draw.words_in_place())
         return out
@@ -349,7 +350,8 @@ class _Draw:
     """Draws into `out`, chunk by chunk: `expand` calls it once for each thread."""
 
     plan: _Plan
-    scales: NDArray[np.float64]
+    scale: float
+    scales: NDArray[np.float64] | None
     out: NDArray[Any]
 
     @property
@@ -365,17 +367,15 @@ class _Draw:
         return None
 
     def __call__(self, longest: int) -> Chunk:
+        kernel, arguments = self.plan.kernel, (*self.plan.arguments, self.scale)
         scratch = np.empty(longest * self.plan.variates)
-        if self.scales.ndim == 0:
-            scale, scales = float(self.scales), None
-        else:
-            scale, scales = 1.0, np.broadcast_to(self.scales, self.out.shape).flat
+        scales = None if self.scales is None else np.broadcast_to(self.scales, self.out.shape).flat
         flat = self.out.reshape(-1) if self.out.flags.c_contiguous else self.out.flat
         buffer = None if self.direct else np.empty(longest)
 
-        def chunk(words: NDArray[np.uint64], start: int, stop: int) -> None:
+        def chunk(words: Words, start: int, stop: int) -> None:
             z = flat[start:stop] if buffer is None else buffer[: stop - start]
-            self.plan.kernel(words, *self.plan.arguments, scale, scratch, z)
+            kernel(words, *arguments, scratch, z)
             if scales is not None:
                 z *= scales[start:stop]
             if buffer is not None:
@@ -404,16 +404,14 @@ def _output_shape(
     size: Size, out: NDArray[Any] | None, scale_shape: tuple[int, ...]
 ) -> tuple[int, ...]:
     """Return the shape to draw, checking that `size`, `out` and `scale` agree."""
-    asked: tuple[int, ...] | None = None
+    asked = None if out is None else out.shape
     if size is not None:
-        entries = size if isinstance(size, tuple | list) else (size,)
+        entries = size if isinstance(size, tuple) else (size,)
         asked = tuple(check_integer("size", entry, least=0) for entry in entries)
         if out is not None and out.shape != asked:
             reject("size", size, f"to be the shape of out, {out.shape}")
-    elif out is not None:
-        asked = out.shape
-    if asked is None:
-        return scale_shape
+    if asked is None or not scale_shape:
+        return scale_shape if asked is None else asked
     try:
         if np.broadcast_shapes(asked, scale_shape) == asked:
             return asked

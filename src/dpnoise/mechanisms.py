@@ -37,7 +37,7 @@ class _Additive:
 
     scale: float
     sensitivity: float
-    grid: float | None
+    grid: float
     lower: float | None
     upper: float | None
     variates: int
@@ -72,7 +72,7 @@ class _Additive:
     @property
     def variance(self) -> float:
         """The variance of a float's release: the noise's, and grid^2/12 of the rounding."""
-        return self._noise.variance + self._grid**2 / 12
+        return self._noise.variance + self.grid**2 / 12
 
     def error(self, confidence: float = 0.95) -> float:
         """Return h such that a release is within h of its value with this probability.
@@ -82,7 +82,7 @@ class _Additive:
         if not 0 < confidence < 1:
             reject("confidence", confidence, "to be between 0 and 1")
         quantile = float(self._noise.ppf(0.5 + 0.5 * confidence))
-        return math.nextafter(quantile + self._grid / 2, math.inf)
+        return math.nextafter(quantile + self.grid / 2, math.inf)
 
     def release(self, value: Any, rng: Generator | None = None) -> Any:
         """Return the value with noise, exactly as if in real arithmetic, rounded to the grid.
@@ -110,14 +110,10 @@ class _Additive:
             return type(value)(self._release_float(float(value), rng))  # type: ignore[call-arg]
         return release_like(value, lambda array: self._release_array(array, rng))
 
-    @property
-    def _grid(self) -> float:
-        return self.grid or math.nan
-
     def _release_float(self, value: float, rng: Generator) -> float:
         if not math.isfinite(value):
             raise ArgumentError("Expected the value to be finite, got NaN or an infinity.")
-        form, scale, grid = self._form, self.scale, self._grid
+        form, scale, grid = self._form, self.scale, self.grid
         raw = rng._random_bytes(8 * self.variates)  # noqa: SLF001 - the Generator's own hook
         result = exact.decide_one(form, raw, value, scale, grid)
         if math.isnan(result):
@@ -166,11 +162,11 @@ class _Additive:
         check_finite(values)
         flat = values.reshape(-1)
         key = rng._fresh_key()  # noqa: SLF001 - the Generator's own hook
-        arguments = (self.scale, self._grid)
+        arguments = (self.scale, self.grid)
         out, undecided = exact.decide(self._form, flat, *arguments, key, rng.threads)
         for element, rows in undecided:
             cell = exact.settle(self._form, rows, float(flat[element]), *arguments)
-            out[element] = exact.nearest_float(cell, self._grid)
+            out[element] = exact.nearest_float(cell, self.grid)
         if self.lower is not None or self.upper is not None:
             np.clip(out, self.lower, self.upper, out=out)
         return out.reshape(array.shape).astype(array.dtype, copy=False)
@@ -213,7 +209,7 @@ class _Additive:
 
     @property
     def _integer_grid(self) -> int:
-        return int(max(1.0, self._grid))
+        return int(max(1.0, self.grid))
 
     def _integer_bounds(self) -> tuple[int | None, int | None]:
         least = None if self.lower is None else math.ceil(self.lower)
@@ -261,7 +257,7 @@ class LaplaceMechanism(_Additive):
     epsilon: float
     sensitivity: float
     _: KW_ONLY
-    grid: float | None = None
+    grid: float = None  # type: ignore[assignment]  # A number from __post_init__ on.
     lower: float | None = None
     upper: float | None = None
     variates: int = 4
@@ -323,7 +319,7 @@ class GaussianMechanism(_Additive):
     sensitivity: float
     rho: float | None = None
     scale: float = math.nan
-    grid: float | None = None
+    grid: float = None  # type: ignore[assignment]  # A number from __post_init__ on.
     lower: float | None = None
     upper: float | None = None
     variates: int = 4

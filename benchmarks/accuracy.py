@@ -1,0 +1,50 @@
+"""The true error of the certified kernels against ball arithmetic, on millions of random points."""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
+
+import numpy as np
+from flint import arb, ctx
+
+from dpnoise import reference
+from dpnoise.kernels import certified
+
+_BATCH = 20_000
+
+
+def worst_of_batch(form: str, count: int) -> float:
+    """Return the largest |z - Z| / bound of so many random points."""
+    formula, n = reference.FORMS[form]
+    kernel = getattr(certified, form)
+    rows = np.frombuffer(os.urandom(8 * n * count), dtype=np.uint64).reshape(-1, n)
+    worst = 0.0
+    with ctx.workprec(128):
+        for row in rows:
+            z, error = kernel(*row, 64)
+            ball = formula([reference.Digits(int(word), 64) for word in row])
+            worst = max(worst, float(abs(arb(z) - ball).upper() / arb(error)))
+    return worst
+
+
+def worst_ratios(points: int, advance: Callable[[], object]) -> dict[str, float]:
+    """Return the worst ratio of each form, over `points` in all, on all cores."""
+    forms = list(reference.FORMS)
+    batches = max(1, points // len(forms) // _BATCH)
+    worst = dict.fromkeys(forms, 0.0)
+    with ProcessPoolExecutor() as pool:
+        jobs = {
+            pool.submit(partial(worst_of_batch, form, _BATCH)): form
+            for _ in range(batches)
+            for form in forms
+        }
+        for job in as_completed(jobs):
+            worst[jobs[job]] = max(worst[jobs[job]], job.result())
+            advance()
+    return worst
+
+
+def steps(points: int) -> int:
+    """Return how often `advance` will be called."""
+    return max(1, points // len(reference.FORMS) // _BATCH) * len(reference.FORMS)

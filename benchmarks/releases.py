@@ -1,0 +1,86 @@
+"""The speed of exact release against the peers', and against NumPy's insecure noise."""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import opendp.prelude as dp
+from diffprivlib.mechanisms import Laplace as DiffprivlibLaplace
+from pydp.algorithms.numerical_mechanisms import LaplaceMechanism as PydpLaplace
+
+import dpnoise
+from benchmarks.noise import MILLION, Contenders, numpy_rng, often, one_thread
+from benchmarks.timing import Timing, race
+
+laplace = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0)
+gaussian = dpnoise.GaussianMechanism(scale=1.0, sensitivity=1.0)
+FEW = 2000
+
+
+def _opendp(size: int | None) -> Callable[[object], object]:
+    """Return OpenDP's Laplace mechanism, for a vector or for a scalar."""
+    dp.enable_features("contrib", "floating-point")
+    atom = dp.atom_domain(T=float, nan=False)
+    if size is None:
+        space = atom, dp.absolute_distance(T=float)
+    else:
+        space = dp.vector_domain(atom, size=size), dp.l1_distance(T=float)
+    measurement: Callable[[object], object] = dp.m.make_laplace(*space, scale=1.0)
+    return measurement
+
+
+def arrays(rounds: int) -> dict[str, Timing]:
+    """Time releases of 10^6 values, on one thread; the slow peers release fewer."""
+    values = numpy_rng.random(MILLION) * 1000
+    few = values[:FEW].tolist()
+    pydp, diffprivlib = PydpLaplace(1.0, 1.0), DiffprivlibLaplace(epsilon=1.0, sensitivity=1.0)
+    contenders: Contenders = {
+        "NumPy laplace (insecure noise)": (partial(numpy_rng.laplace, size=MILLION), MILLION),
+        "NumPy standard_normal (insecure noise)": (
+            partial(numpy_rng.standard_normal, MILLION),
+            MILLION,
+        ),
+        "dpnoise Laplace n=4": (partial(laplace.release, values, rng=one_thread), MILLION),
+        "dpnoise Laplace n=1": (
+            partial(dpnoise.LaplaceMechanism(1.0, 1.0, variates=1).release, values, rng=one_thread),
+            MILLION,
+        ),
+        "dpnoise Gaussian n=4": (partial(gaussian.release, values, rng=one_thread), MILLION),
+        "dpnoise Laplace n=4, integers": (
+            partial(laplace.release, values.astype(np.int64), rng=one_thread),
+            MILLION,
+        ),
+        "OpenDP vector Laplace": (partial(_opendp(FEW), few), FEW),
+        "PyDP Laplace": (lambda: [pydp.add_noise(value) for value in few], FEW),
+        "diffprivlib Laplace": (lambda: [diffprivlib.randomise(value) for value in few], FEW),
+    }
+    return race(contenders, rounds)
+
+
+def scalars(rounds: int) -> dict[str, Timing]:
+    """Time the release of one value a call."""
+    pydp, diffprivlib = PydpLaplace(1.0, 1.0), DiffprivlibLaplace(epsilon=1.0, sensitivity=1.0)
+    calls: dict[str, Callable[[], object]] = {
+        "dpnoise Laplace, a float": partial(laplace.release, 42.5),
+        "dpnoise Laplace, an int": partial(laplace.release, 42),
+        "dpnoise Gaussian, a float": partial(gaussian.release, 42.5),
+        "PyDP Laplace": partial(pydp.add_noise, 42.5),
+        "diffprivlib Laplace": partial(diffprivlib.randomise, 42.5),
+        "OpenDP Laplace": partial(_opendp(None), 42.5),
+    }
+    return race({name: often(call, 300) for name, call in calls.items()}, rounds)
+
+
+def threads(rounds: int) -> dict[str, Timing]:
+    """Time releases of 10^7 values on one thread and on two."""
+    values = numpy_rng.random(10 * MILLION)
+    return race(
+        {
+            f"{count} threads": (
+                partial(laplace.release, values, rng=dpnoise.Generator(threads=count)),
+                values.size,
+            )
+            for count in (1, 2)
+        },
+        max(5, rounds // 3),
+    )

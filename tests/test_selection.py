@@ -1,0 +1,118 @@
+"""Selection: the exact argmax, and the laws that the literature gives for it."""
+
+import os
+from itertools import permutations
+from typing import Any
+
+import alarms
+import numpy as np
+import pytest
+from flint import ctx
+
+import dpnoise
+from dpnoise import exact, reference, selection
+from dpnoise.entropy import Key
+from dpnoise.testing import fixed_generator
+
+MECHANISMS: list[tuple[Any, str]] = [
+    (dpnoise.NoisyMax, "exponential"),
+    (dpnoise.ExponentialMechanism, "gumbel"),
+]
+
+
+def judged(form: str, secret: bytes, scores: list[Any], scale: float) -> int:
+    """Return the argmax by the judge alone, with 640 digits of every uniform."""
+    formula, _ = reference.FORMS[form]
+    words = np.empty(len(scores), dtype=np.uint64)
+    Key(secret).stream().fill(words)
+    totals = []
+    for i, score in enumerate(scores):
+        rows = exact.rows_from_key(Key(secret), i, [int(words[i])])
+        ten = [next(rows) for _ in range(10)]
+        *_, noise = reference.enclosures(formula, ten)
+        with ctx.workprec(2000):
+            totals.append(reference.exact(score) + reference.exact(scale) * noise)
+    with ctx.workprec(2000):
+        leaders = [
+            i for i, a in enumerate(totals) if all(a > b for j, b in enumerate(totals) if j != i)
+        ]
+    assert len(leaders) == 1
+    return leaders[0]
+
+
+@pytest.mark.parametrize(("mechanism", "form"), MECHANISMS)
+def test_the_selected_is_the_judge_s(mechanism: Any, form: str) -> None:
+    rng = np.random.default_rng()
+    for _ in range(150):
+        epsilon = float(10 ** rng.uniform(-3, 2))
+        mech = mechanism(epsilon, 1.0)
+        count = int(rng.integers(1, 12))
+        scores: list[Any] = (rng.standard_normal(count) * 10 ** rng.uniform(-3, 6)).tolist()
+        if rng.random() < 0.3:
+            scores = [int(x) + 10**25 for x in scores]
+        secret = os.urandom(32)
+        assert mech.select(scores, rng=fixed_generator(secret)) == judged(
+            form, secret, scores, mech.scale
+        )
+
+
+@pytest.mark.parametrize(("mechanism", "form"), MECHANISMS)
+def test_what_the_floats_cannot_tell_apart_is_refined(mechanism: Any, form: str) -> None:
+    """Scores far beyond 2^53 scales: as floats the noise vanishes, exactly it decides."""
+    mech = mechanism(1.0, 1.0)
+    scores = [2**80, 2**80 + 1, 2**80, 2**80 - 1]
+    chosen = set()
+    for _ in range(60):
+        secret = os.urandom(32)
+        index = mech.select(scores, rng=fixed_generator(secret))
+        assert index == judged(form, secret, scores, mech.scale)
+        chosen.add(index)
+    assert len(chosen) > 1
+    words = np.array([5, 6], dtype=np.uint64)
+    far = np.array([1e30, 1e30])
+    assert selection._possible_leaders(form, words, far, 1.0) == [0, 1]
+
+
+def permute_and_flip(scores: np.ndarray, epsilon: float) -> np.ndarray:
+    """Exact probabilities of permute-and-flip, over all permutations."""
+    flip = np.exp(epsilon / 2 * (scores - scores.max()))
+    probabilities = np.zeros(len(scores))
+    orders = list(permutations(range(len(scores))))
+    for order in orders:
+        survive = 1.0
+        for i in order:
+            probabilities[i] += survive * flip[i] / len(orders)
+            survive *= 1 - flip[i]
+    return probabilities
+
+
+def test_noisy_max_is_permute_and_flip() -> None:
+    scores = np.array([0.0, 1.5, 2.0, -1.0])
+    mech = dpnoise.NoisyMax(1.0, 1.0)
+    counts = np.bincount([mech.select(scores) for _ in range(20_000)], minlength=4)
+    alarms.check_counts(counts, permute_and_flip(scores, 1.0))
+
+
+def test_the_exponential_mechanism_has_its_law() -> None:
+    scores = np.array([0.0, 1.5, 2.0, -1.0])
+    for monotonic, factor in ((False, 0.5), (True, 1.0)):
+        mech = dpnoise.ExponentialMechanism(1.0, 1.0, monotonic=monotonic)
+        counts = np.bincount([mech.select(scores) for _ in range(20_000)], minlength=4)
+        weights = np.exp(factor * scores)
+        alarms.check_counts(counts, weights / weights.sum())
+
+
+def test_monotonic_halves_the_noise() -> None:
+    for mechanism, _ in MECHANISMS:
+        assert mechanism(0.5, 3.0).scale == 12.0
+        assert mechanism(0.5, 3.0, monotonic=True).scale == 6.0
+
+
+def test_candidates_and_kinds_of_scores() -> None:
+    mech = dpnoise.NoisyMax(1.0, 1.0)
+    sure = [0, 10**6, 3]
+    assert mech.select(sure) == 1
+    assert mech.select(np.array(sure)) == 1
+    assert mech.select(tuple(sure), candidates="abc") == "b"
+    assert mech.select([5.0]) == 0
+    assert isinstance(mech.select(np.array(sure)), int)
