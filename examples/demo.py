@@ -1,6 +1,10 @@
 """See dpnoise work: `make demo`."""
 
+import csv
 import time
+from collections import Counter
+from collections.abc import Callable
+from importlib.resources import files
 
 import numpy as np
 from rich.console import Console
@@ -10,58 +14,100 @@ import dpnoise
 
 console = Console()
 SIZE = 1_000_000
-BAR = 46
+DRAWS = 200_000
+BAR = 40
 
 
-def picture(noise: np.ndarray, distribution: dpnoise.Laplace) -> None:
-    """Draw a histogram of the noise beside the density that it should have."""
-    borders = np.arange(-5.5, 6.5) * distribution.scale / 2
-    counts, _ = np.histogram(noise, borders)
-    expected = np.diff(distribution.cdf(borders)) * len(noise)
-    table = Table("noise", f"{len(noise):,} draws", "counted", "expected", box=None)
-    for middle, count, ideal in zip(
-        (borders[1:] + borders[:-1]) / 2, counts, expected, strict=True
-    ):
-        bar = "█" * round(BAR * count / expected.max())
-        table.add_row(f"{middle:+.1f}", f"[cyan]{bar}", f"{count:,}", f"{ideal:,.0f}")
+def publish() -> None:
+    """Release how many people of the data set live in each city."""
+    text = files("dpnoise").joinpath("data/people.csv").read_text()
+    counts = Counter(row["city"] for row in csv.DictReader(text.splitlines()))
+    mechanism = dpnoise.LaplaceMechanism(epsilon=0.5, sensitivity=1.0)
+    console.print(
+        f"How many of {counts.total():,} people live in each city, one person's presence hidden\n"
+        f"by epsilon = {mechanism.epsilon}:\n"
+    )
+    table = Table("city", "secret", "published", "", box=None)
+    most = max(counts.values())
+    for city, count in counts.most_common():
+        published = mechanism.release(count)
+        bar = "█" * round(BAR * published / most)
+        table.add_row(city, f"[dim]{count}", f"[bold]{published}", f"[cyan]{bar}")
     console.print(table)
+    console.print(
+        f"\nEach is within {mechanism.error(0.95):.0f} of the secret with probability 0.95. The "
+        "guarantee is that\nof real arithmetic: the output is the ideal mechanism's, rounded once.\n"
+    )
 
 
-def seconds(draw: object, size: int) -> float:
-    """Return the best of seven times of a draw."""
-    assert callable(draw)  # noqa: S101 - for the type checker
+def off_the_lattice(outputs: np.ndarray) -> float:
+    """Return how often an output is small and keeps bits that no sum with 1 could keep."""
+    scaled = outputs * 2.0**53
+    return float(np.mean((np.abs(outputs) < 0.25) & (scaled != np.rint(scaled))))  # noqa: PLR2004
+
+
+def attack() -> None:
+    """Run the precision attack (Haney and others 2022) on NumPy's noise and on a release."""
+    mechanism = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0)
+    insecure = np.random.default_rng()
+    rows: list[tuple[str, Callable[[float], np.ndarray]]] = [
+        ("value + NumPy's laplace", lambda x: x + insecure.laplace(size=DRAWS)),
+        ("dpnoise release", lambda x: mechanism.release(np.full(DRAWS, x))),
+    ]
+    console.print(
+        "Is the value 0 or 1? Small outputs with bits below 2^-53 can only come from 0. At\n"
+        "epsilon = 1 an event may be at most 2.7 times as likely at one value as at the other:\n"
+    )
+    table = Table("", "seen at 0", "seen at 1", "", box=None)
+    for name, publish_value in rows:
+        at_zero, at_one = (off_the_lattice(publish_value(x)) for x in (0.0, 1.0))
+        verdict = "[red]identifies the value" if at_zero and not at_one else "never seen"
+        table.add_row(name, f"{at_zero:.1%}", f"{at_one:.1%}", verdict)
+    console.print(table)
+    console.print()
+
+
+def seconds(call: Callable[[], object]) -> float:
+    """Return the best of seven times of a call."""
     taken = []
     for _ in range(7):
         start = time.perf_counter()
-        draw(size=size)
+        call()
         taken.append(time.perf_counter() - start)
     return min(taken)
 
 
-def main() -> None:
-    """Draw, look, time and cost."""
-    console.rule("[bold]dpnoise: noise from a cryptographic generator, four uniforms for each")
-    laplace = dpnoise.Laplace(scale=2.0)
-    console.print(
-        f"\nrng = dpnoise.Generator()\nrng.laplace(scale={laplace.scale}, size={SIZE:,})\n"
-    )
-    rng = dpnoise.Generator()
-    picture(rng.laplace(scale=laplace.scale, size=SIZE), laplace)
+def race() -> None:
+    """Time a million releases against a million insecure draws."""
+    mechanism = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0)
+    values = np.zeros(SIZE)
+    insecure = np.random.default_rng()
+    one_thread = dpnoise.Generator(threads=1)
+    for name, call in [
+        ("dpnoise, exact release, one thread", lambda: mechanism.release(values, rng=one_thread)),
+        ("dpnoise, exact release, all cores", lambda: mechanism.release(values)),
+        ("dpnoise, noise alone, all cores", lambda: dpnoise.Generator().laplace(size=SIZE)),
+        ("NumPy, insecure noise", lambda: insecure.laplace(size=SIZE)),
+    ]:
+        console.print(f"{name:36} {seconds(call) / SIZE * 1e9:5.1f} ns a value", highlight=False)
+    console.print()
 
-    console.rule("[bold]how long it took")
-    ours, theirs = seconds(rng.laplace, SIZE), seconds(np.random.default_rng().laplace, SIZE)
+
+def main() -> None:
+    """Publish, attack, race."""
+    for title, show in [
+        ("publish", publish),
+        ("why not simply add noise", attack),
+        ("how long it takes", race),
+    ]:
+        console.rule(f"[bold]{title}", align="left")
+        show()
+    console.rule("[bold]next", align="left")
     console.print(
-        f"dpnoise, secure:        {ours / SIZE * 1e9:5.1f} ns a value, on all cores\n"
-        f"NumPy, not secure:      {theirs / SIZE * 1e9:5.1f} ns a value, on the one it can use\n"
-    )
-    console.rule("[bold]what it costs to invert one value")
-    console.print(str(dpnoise.inversion_cost()), highlight=False, soft_wrap=True)
-    console.rule("[bold]next")
-    console.print(
-        "README.md            five lines of code\n"
-        "docs/limitations.md  what noise in floats cannot give\n"
-        "make test            every claim, tested\n"
-        "make bench           every figure, measured here"
+        "README.md              the five lines that do this\n"
+        "docs/exact-release.md  why the guarantee holds to the last bit\n"
+        "make test              every claim, tested\n"
+        "make bench             every figure, measured here"
     )
 
 

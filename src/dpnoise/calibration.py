@@ -55,7 +55,7 @@ def gaussian_scale(epsilon: float, delta: float, sensitivity: float) -> float:
     Examples
     --------
     >>> round(gaussian_scale(1.0, 1e-6, 1.0), 4)
-    4.2246
+    4.2247
     """
     epsilon = check_positive("epsilon", epsilon)
     sensitivity = check_positive("sensitivity", sensitivity)

@@ -308,7 +308,7 @@ class GaussianMechanism(_Additive):
     --------
     >>> mechanism = GaussianMechanism(epsilon=1.0, delta=1e-6, sensitivity=1.0)
     >>> round(mechanism.scale, 4)
-    4.2246
+    4.2247
     >>> GaussianMechanism(rho=0.5, sensitivity=2.0).scale
     2.0
     """
