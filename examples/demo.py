@@ -34,9 +34,10 @@ def publish() -> None:
         bar = "█" * round(BAR * published / most)
         table.add_row(city, f"[dim]{count}", f"[bold]{published}", f"[cyan]{bar}")
     console.print(table)
+    margin = f"{mechanism.error(0.95):.0f}"
     console.print(
-        f"\nEach is within {mechanism.error(0.95):.0f} of the secret with probability 0.95. The "
-        "guarantee is that\nof real arithmetic: the output is the ideal mechanism's, rounded once.\n"
+        f"\nEach is within {margin} of the secret with probability 0.95. The guarantee is\n"
+        "that of real arithmetic: the output is the ideal mechanism's, rounded once.\n"
     )
 
 
@@ -55,8 +56,8 @@ def attack() -> None:
         ("dpnoise release", lambda x: mechanism.release(np.full(DRAWS, x))),
     ]
     console.print(
-        "Is the value 0 or 1? Small outputs with bits below 2^-53 can only come from 0. At\n"
-        "epsilon = 1 an event may be at most 2.7 times as likely at one value as at the other:\n"
+        "Is the value 0 or 1? Small outputs with bits below 2^-53 only come from 0.\n"
+        "At epsilon = 1 no event may be more than 2.7 times as likely at 0 as at 1:\n"
     )
     table = Table("", "seen at 0", "seen at 1", "", box=None)
     for name, publish_value in rows:

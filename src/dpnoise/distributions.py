@@ -31,9 +31,13 @@ def _probabilities(q: ArrayLike) -> Array:
 
 
 class Distribution(ABC):
-    """What all distributions offer."""
+    """What all distributions offer. Their parameters are positive numbers."""
 
     scale: float
+
+    def __post_init__(self) -> None:
+        for name, parameter in vars(self).items():
+            check_positive(name, parameter)
 
     @property
     @abstractmethod
@@ -75,9 +79,6 @@ class Uniform(Distribution):
 
     scale: float = 1.0
 
-    def __post_init__(self) -> None:
-        check_positive("scale", self.scale)
-
     @property
     def forms(self) -> tuple[Form, ...]:
         return forms.UNIFORM
@@ -114,9 +115,6 @@ class Gaussian(Distribution):
     """
 
     scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_positive("scale", self.scale)
 
     @property
     def forms(self) -> tuple[Form, ...]:
@@ -169,9 +167,6 @@ class Laplace(Distribution):
 
     scale: float = 1.0
 
-    def __post_init__(self) -> None:
-        check_positive("scale", self.scale)
-
     @property
     def forms(self) -> tuple[Form, ...]:
         return forms.LAPLACE
@@ -214,8 +209,8 @@ class LaplaceShare(Distribution):
     parties: int
 
     def __post_init__(self) -> None:
-        check_positive("scale", self.scale)
         check_integer("parties", self.parties, least=1)
+        super().__post_init__()
 
     @property
     def forms(self) -> tuple[Form, ...]:
@@ -268,10 +263,6 @@ class Gamma(Distribution):
     shape: float
     scale: float = 1.0
 
-    def __post_init__(self) -> None:
-        check_positive("shape", self.shape)
-        check_positive("scale", self.scale)
-
     @property
     def forms(self) -> tuple[Form, ...]:
         return forms.gamma(float(self.shape))
@@ -314,9 +305,6 @@ class Exponential(Distribution):
 
     scale: float = 1.0
 
-    def __post_init__(self) -> None:
-        check_positive("scale", self.scale)
-
     @property
     def forms(self) -> tuple[Form, ...]:
         return forms.gamma(1.0)
@@ -356,9 +344,6 @@ class ChiSquared(Distribution):
     """
 
     df: float
-
-    def __post_init__(self) -> None:
-        check_positive("df", self.df)
 
     @property
     def scale(self) -> float:  # type: ignore[override]
@@ -403,9 +388,6 @@ class Gumbel(Distribution):
 
     scale: float = 1.0
 
-    def __post_init__(self) -> None:
-        check_positive("scale", self.scale)
-
     @property
     def forms(self) -> tuple[Form, ...]:
         return forms.GUMBEL
@@ -443,9 +425,6 @@ class Cauchy(Distribution):
     """
 
     scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_positive("scale", self.scale)
 
     @property
     def forms(self) -> tuple[Form, ...]:

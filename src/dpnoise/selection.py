@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from flint import arb, ctx
@@ -20,7 +20,36 @@ _ROUND: Final = 2.0**-50  # More than the roundings of score + scale * noise, re
 
 
 @dataclass(frozen=True)
-class NoisyMax:
+class _Selection:
+    """What the two mechanisms share: everything but the law of their noise."""
+
+    epsilon: float
+    sensitivity: float
+    _: KW_ONLY
+    monotonic: bool = False
+    scale: float = field(init=False)
+    _form: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        scale = calibration.selection_scale(
+            self.epsilon, self.sensitivity, monotonic=self.monotonic
+        )
+        object.__setattr__(self, "scale", scale)
+
+    def select(
+        self,
+        scores: ArrayLike,
+        candidates: Sequence[Any] | None = None,
+        rng: Generator | None = None,
+    ) -> Any:
+        """Return the index of the largest noisy score, or the candidate that has it.
+
+        Scores are secrets; candidates are public.
+        """
+        return _select(self._form, scores, self.scale, candidates, rng)
+
+
+class NoisyMax(_Selection):
     """Report noisy max with exponential noise, exactly: epsilon-differential privacy.
 
     The noise has scale 2 * sensitivity / epsilon. With it the mechanism is permute-and-flip
@@ -46,27 +75,10 @@ class NoisyMax:
     'dublin'
     """
 
-    epsilon: float
-    sensitivity: float
-    _: KW_ONLY
-    monotonic: bool = False
-    scale: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", _scale(self))
-
-    def select(
-        self,
-        scores: ArrayLike,
-        candidates: Sequence[Any] | None = None,
-        rng: Generator | None = None,
-    ) -> Any:
-        """Return the index of the largest noisy score, or the candidate that has it."""
-        return _select("exponential", scores, self.scale, candidates, rng)
+    _form = "exponential"
 
 
-@dataclass(frozen=True)
-class ExponentialMechanism:
+class ExponentialMechanism(_Selection):
     """The exponential mechanism, exactly, as an argmax with Gumbel noise.
 
     A candidate is selected with probability proportional to exp(epsilon * score / (2 *
@@ -78,29 +90,7 @@ class ExponentialMechanism:
     1
     """
 
-    epsilon: float
-    sensitivity: float
-    _: KW_ONLY
-    monotonic: bool = False
-    scale: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", _scale(self))
-
-    def select(
-        self,
-        scores: ArrayLike,
-        candidates: Sequence[Any] | None = None,
-        rng: Generator | None = None,
-    ) -> Any:
-        """Return the index of the largest noisy score, or the candidate that has it."""
-        return _select("gumbel", scores, self.scale, candidates, rng)
-
-
-def _scale(mechanism: NoisyMax | ExponentialMechanism) -> float:
-    return calibration.selection_scale(
-        mechanism.epsilon, mechanism.sensitivity, monotonic=mechanism.monotonic
-    )
+    _form = "gumbel"
 
 
 def _select(
