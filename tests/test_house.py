@@ -23,6 +23,7 @@ FLOORS = {
     "kernels.pieces": 1.3,
     "kernels.certified": 1.2,
     "kernels.rounding": 1.3,
+    "kernels.sums": 1.2,
     "entropy": 1,
     "forms": 1,
     "reference": 1,
@@ -36,6 +37,7 @@ FLOORS = {
     "values": 5,
     "mechanisms": 6,
     "selection": 6,
+    "statistics": 7,
     "": 9,
 }
 

@@ -70,7 +70,17 @@ def test_what_the_floats_cannot_tell_apart_is_refined(mechanism: Any, form: str)
     assert len(chosen) > 1
     words = np.array([5, 6], dtype=np.uint64)
     far = np.array([1e30, 1e30])
-    assert selection._possible_leaders(form, words, far, 1.0) == [0, 1]
+    assert selection._possible_leaders(form, words, far, np.zeros(2), 1.0) == [0, 1]
+
+
+def test_noise_beyond_the_largest_float_is_compared_exactly() -> None:
+    scores = [0.0, 1.0, 1e308]
+    for mechanism, form in MECHANISMS:
+        mech = mechanism(1e-300, 1e7)
+        for _ in range(20):
+            secret = os.urandom(32)
+            chosen = mech.select(scores, rng=fixed_generator(secret))
+            assert chosen == judged(form, secret, scores, mech.scale)
 
 
 def permute_and_flip(scores: np.ndarray, epsilon: float) -> np.ndarray:
@@ -100,6 +110,13 @@ def test_the_exponential_mechanism_has_its_law() -> None:
         counts = np.bincount([mech.select(scores) for _ in range(20_000)], minlength=4)
         weights = np.exp(factor * scores)
         alarms.check_counts(counts, weights / weights.sum())
+
+
+def test_weights_stand_for_so_many_equal_candidates() -> None:
+    scores, weights = [0, 2, 1], [1000, 1, 37]
+    chosen = [selection.select_weighted(scores, weights, 2.0, None) for _ in range(20_000)]
+    masses = np.array(weights) * np.exp(np.array(scores) / 2.0)
+    alarms.check_counts(np.bincount(chosen, minlength=3), masses / masses.sum())
 
 
 def test_monotonic_halves_the_noise() -> None:

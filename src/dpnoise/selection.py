@@ -16,7 +16,8 @@ from dpnoise.generator import Generator
 from dpnoise.values import check_finite
 
 _SYSTEM: Final = Generator()
-_ROUND: Final = 2.0**-50  # More than the roundings of score + scale * noise, relative to its parts.
+_ROUND: Final = 2.0**-49  # More than the roundings of a noisy score, relative to its parts.
+_EXPONENT_BITS: Final = 2200  # So many bits hold the sum of any two floats.
 
 
 @dataclass(frozen=True)
@@ -105,15 +106,41 @@ def _select(
         raise ArgumentError(
             f"Expected one candidate for each of the {len(exactly)} scores, got {len(candidates)}."
         )
+    index = _argmax(form, exactly, approximately, [1] * len(exactly), scale, rng)
+    return index if candidates is None else candidates[index]
+
+
+def select_weighted(
+    scores: Sequence[int | Fraction], weights: Sequence[int], scale: float, rng: Generator | None
+) -> int:
+    """Select a group of equal candidates by the exponential mechanism, exactly.
+
+    Group i stands for weights[i] > 0 candidates that all have scores[i]. Together they are selected
+    with probability proportional to weights[i] * exp(scores[i] / scale).
+    """
+    approximately = np.array([float(score) for score in scores])
+    return _argmax("gumbel", scores, approximately, weights, scale, rng)
+
+
+def _argmax(
+    form: str,
+    exactly: Sequence[float | Fraction],
+    approximately: NDArray[np.float64],
+    weights: Sequence[int],
+    scale: float,
+    rng: Generator | None,
+) -> int:
+    """Return the index of the largest score + scale * (log weight + noise), in real arithmetic."""
     exact.check_rounding_mode()
     key = (_SYSTEM if rng is None else rng)._fresh_key()  # noqa: SLF001 - the Generator's own hook
     words = np.empty(len(exactly), dtype=WORD)
     key.stream().fill(words)
-    leaders = _possible_leaders(form, words, approximately, scale)
+    words.flags.writeable = False
+    logs = np.log(np.array(weights, dtype=np.float64))
+    leaders = _possible_leaders(form, words, approximately, logs, scale)
     if len(leaders) > 1:
-        leaders = _refine(form, key, words, leaders, exactly, scale)
-    index = leaders[0]
-    return index if candidates is None else candidates[index]
+        leaders = _refine(form, key, words, leaders, exactly, weights, scale)
+    return leaders[0]
 
 
 def _checked(scores: ArrayLike) -> tuple[list[int | float], NDArray[np.float64]]:
@@ -133,15 +160,23 @@ def _checked(scores: ArrayLike) -> tuple[list[int | float], NDArray[np.float64]]
 
 
 def _possible_leaders(
-    form: str, words: NDArray[np.uint64], scores: NDArray[np.float64], scale: float
+    form: str,
+    words: NDArray[np.uint64],
+    scores: NDArray[np.float64],
+    logs: NDArray[np.float64],
+    scale: float,
 ) -> list[int]:
     """Return the candidates that could lead, by the certified errors of their noise."""
     noise, errors = np.empty(len(scores)), np.empty(len(scores))
-    words.flags.writeable = False
     exact.kernel_named(f"rounding.{form}")(words, reference.WORD_BITS, noise, errors)
-    totals = scores + scale * noise
-    radius = scale * errors + _ROUND * (np.abs(scores) + scale * np.abs(noise))
-    leaders: list[int] = np.flatnonzero(totals + radius >= (totals - radius).max()).tolist()
+    with np.errstate(over="ignore", invalid="ignore"):
+        totals = scores + scale * (logs + noise)
+        size = np.abs(scores) + scale * (logs + np.abs(noise))
+        radius = scale * errors + _ROUND * size
+        low, high = totals - radius, totals + radius
+    # Where scale * noise overflows there is a NaN, of which nothing is certain.
+    best = np.fmax.reduce(low, initial=-np.inf)
+    leaders: list[int] = np.flatnonzero(~(high < best)).tolist()
     return leaders
 
 
@@ -150,7 +185,8 @@ def _refine(
     key: Key,
     words: NDArray[np.uint64],
     leaders: list[int],
-    scores: Sequence[int | float],
+    scores: Sequence[float | Fraction],
+    weights: Sequence[int],
     scale: float,
 ) -> list[int]:
     """Let the judge compare the possible leaders, with more and more digits, until one is left."""
@@ -163,9 +199,10 @@ def _refine(
         totals: dict[int, arb] = {}
         for i in leaders:
             noise = next(balls[i])
-            with ctx.workprec(noise.bits() + 2048):
-                totals[i] = reference.exact(Fraction(scores[i])) + reference.exact(scale) * noise
-        with ctx.workprec(4096):
+            with ctx.workprec(noise.bits() + _EXPONENT_BITS):
+                noise += arb(weights[i]).log()
+                totals[i] = reference.exact(scores[i]) + reference.exact(scale) * noise
+        with ctx.workprec(2 * _EXPONENT_BITS):
             leaders = [
                 i for i in leaders if not any(totals[j] > totals[i] for j in leaders if j != i)
             ]

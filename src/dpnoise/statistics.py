@@ -1,0 +1,391 @@
+"""Statistics of a data set, released: counts, sums, means, histograms and quantiles.
+
+Neighbouring data sets differ by one row, added or removed. Every query is a function of exact
+integers: a value becomes a whole number of grids before anything is added, so a row moves a sum by
+at most max(|lower|, |upper|), in every order of addition, whatever the row holds. The grid comes
+from the declared bounds, never from the data.
+
+Data comes as an array, a list, a Series, an Arrow column, or as an iterable of such chunks. Each
+query is an accumulator that chunks are added to; the functions add all and release once.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpnoise import exact
+from dpnoise.calibration import selection_scale
+from dpnoise.errors import ArgumentError, ArgumentTypeError, check_positive, reject
+from dpnoise.generator import Generator
+from dpnoise.mechanisms import LaplaceMechanism
+from dpnoise.selection import select_weighted
+
+Floats = NDArray[np.float64]
+
+_GRIDS_IN_A_BOUND: Final = 2.0**32  # The default grid is about the larger bound over this.
+_MOST_GRIDS: Final = 2**40  # With 2^20 values a turn, their sum stays below 2^62.
+_TURN: Final = 2**20
+_MOST_CANDIDATES: Final = 2**22
+_CANDIDATES: Final = 2**16
+
+
+@dataclass(frozen=True)
+class Release:
+    """A published number, and what may be published with it.
+
+    Parameters
+    ----------
+    query
+        What was asked.
+    value
+        The number, or the numbers.
+    epsilon
+        The privacy loss spent on it.
+    scale
+        The scale of the noise, in units of the value; None where noise is not added to it.
+    error
+        With probability `confidence` the value is within this of the clamped statistic (each of
+        the values, for a histogram); None where no such bound is known.
+    confidence
+        The probability that belongs to `error`.
+    """
+
+    query: str
+    value: Any
+    epsilon: float
+    scale: float | None
+    error: float | None
+    confidence: float
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Declared bounds, moved inward to multiples of a power of two."""
+
+    lower: float
+    upper: float
+    grid: float
+
+    @classmethod
+    def declared(cls, lower: float, upper: float, grid: float | None, cells: float) -> "Bounds":
+        """Check the bounds and choose the grid: by default the larger bound over `cells`."""
+        for name, bound in (("lower", lower), ("upper", upper)):
+            if not math.isfinite(bound):
+                reject(name, bound, "to be finite")
+        if lower >= upper:
+            reject("lower", lower, f"< upper={upper}")
+        largest = max(abs(lower), abs(upper))
+        if grid is None:
+            grid = 2.0 ** math.ceil(math.log2(largest / cells))
+        elif math.frexp(check_positive("grid", grid))[0] != 0.5:  # noqa: PLR2004 - a power of two
+            reject("grid", grid, "to be a power of two")
+        bounds = cls(lower, upper, grid)
+        if bounds.least > bounds.most:
+            reject("grid", grid, f"to have a multiple between lower={lower} and upper={upper}")
+        if largest / grid > _MOST_GRIDS:
+            reject("grid", grid, f"to be at least the larger bound over 2^40, {largest / 2**40:g}")
+        return bounds
+
+    @property
+    def least(self) -> int:
+        """The lower bound in whole grids."""
+        return math.ceil(Fraction(self.lower) / Fraction(self.grid))
+
+    @property
+    def most(self) -> int:
+        """The upper bound in whole grids."""
+        return math.floor(Fraction(self.upper) / Fraction(self.grid))
+
+    @property
+    def sensitivity(self) -> int:
+        """How far one row can move the sum, in whole grids."""
+        return max(abs(self.least), abs(self.most), 1)
+
+
+def chunks_of(values: Any) -> Iterator[Floats]:
+    """Yield the numbers of a column as float64 arrays of at most 2^20."""
+    if isinstance(values, Iterator):
+        for part in values:
+            yield from chunks_of(part)
+        return
+    array = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    if array.dtype.kind not in "iufb" or array.ndim != 1:
+        raise ArgumentTypeError(
+            f"Expected a column of numbers, got an array of {array.dtype} with shape {array.shape}."
+        )
+    for start in range(0, array.size, _TURN):
+        yield np.ascontiguousarray(array[start : start + _TURN], dtype=np.float64)
+
+
+def exact_sum(values: Any, lower: float, upper: float, grid: float | None = None) -> Fraction:
+    """Return the exact sum of the values, each clamped to the bounds and rounded to the grid.
+
+    Adding or removing one value moves it by at most max(|lower|, |upper|), in every order. A NaN
+    counts as 0, clamped like any other value. The sum is not private: release it.
+
+    Examples
+    --------
+    >>> float(exact_sum([0.5, 0.25, 1e300], lower=0, upper=1))
+    1.75
+    """
+    query = Sum(lower, upper, epsilon=1.0, grid=grid)
+    _add_all(values, [query])
+    return query.total * Fraction(query.bounds.grid)
+
+
+class Count:
+    """How many rows."""
+
+    def __init__(self, epsilon: float) -> None:
+        self.mechanism = LaplaceMechanism(epsilon, 1.0, lower=0.0)
+        self.total = 0
+
+    def add(self, chunk: Floats) -> None:
+        """Count the rows of a chunk."""
+        self.total += chunk.size
+
+    def release(self, confidence: float, rng: Generator | None) -> Release:
+        """Publish the number of rows."""
+        mechanism = self.mechanism
+        return Release(
+            "count",
+            mechanism.release(self.total, rng),
+            mechanism.epsilon,
+            mechanism.scale,
+            mechanism.error(confidence) + 0.5,
+            confidence,
+        )
+
+
+class Sum:
+    """The sum of the clamped values."""
+
+    def __init__(
+        self, lower: float, upper: float, epsilon: float, grid: float | None = None
+    ) -> None:
+        self.bounds = Bounds.declared(lower, upper, grid, _GRIDS_IN_A_BOUND)
+        self.mechanism = LaplaceMechanism(epsilon, float(self.bounds.sensitivity))
+        self.total = 0
+
+    def add(self, chunk: Floats) -> None:
+        """Add the values of a chunk, as whole numbers of grids."""
+        bounds = self.bounds
+        kernel = exact.kernel_named("sums.exact_sum")
+        arguments = (1.0 / bounds.grid, float(bounds.least), float(bounds.most))
+        self.total += int(kernel(chunk, *arguments))
+
+    def release(self, confidence: float, rng: Generator | None) -> Release:
+        """Publish the sum."""
+        mechanism, grid = self.mechanism, self.bounds.grid
+        return Release(
+            "sum",
+            exact.nearest_float(mechanism.release(self.total, rng), grid),
+            mechanism.epsilon,
+            mechanism.scale * grid,
+            (mechanism.error(confidence) + 0.5) * grid,
+            confidence,
+        )
+
+
+class Mean:
+    """The noisy sum over the noisy count, half of epsilon for each, clamped to the bounds."""
+
+    def __init__(
+        self, lower: float, upper: float, epsilon: float, grid: float | None = None
+    ) -> None:
+        check_positive("epsilon", epsilon)
+        self.epsilon = epsilon
+        self.sum = Sum(lower, upper, epsilon / 2, grid)
+        self.count = Count(epsilon / 2)
+
+    def add(self, chunk: Floats) -> None:
+        """Add the values of a chunk, and count them."""
+        self.sum.add(chunk)
+        self.count.add(chunk)
+
+    def release(self, confidence: float, rng: Generator | None) -> Release:
+        """Publish the mean.
+
+        If sum and count are both within their errors at (1 + confidence)/2, the quotient is within
+        `error`; by the union bound that has probability `confidence`.
+        """
+        each = (1 + confidence) / 2
+        total, count = self.sum.release(each, rng), self.count.release(each, rng)
+        bounds = self.sum.bounds
+        mean = min(max(total.value / max(count.value, 1), bounds.lower), bounds.upper)
+        least_rows = max(count.value - (count.error or 0.0), 1.0)
+        error = ((total.error or 0.0) + abs(mean) * (count.error or 0.0)) / least_rows
+        error = min(error, bounds.upper - bounds.lower)
+        return Release("mean", mean, self.epsilon, None, error, confidence)
+
+
+class Histogram:
+    """How many values lie in each cell between declared edges; those outside are left out."""
+
+    def __init__(self, edges: Sequence[float], epsilon: float) -> None:
+        self.edges = np.asarray(edges, dtype=np.float64)
+        if self.edges.ndim != 1 or self.edges.size < 2 or not np.all(np.diff(self.edges) > 0):  # noqa: PLR2004
+            raise ArgumentError("Expected edges to be two or more increasing numbers.")
+        self.mechanism = LaplaceMechanism(epsilon, 1.0, lower=0.0)
+        self.totals = np.zeros(self.edges.size - 1, dtype=np.int64)
+
+    def add(self, chunk: Floats) -> None:
+        """Count the values of a chunk: a cell holds its lower edge, the last its upper one too."""
+        cells = np.searchsorted(self.edges, chunk, side="right") - 1
+        cells[chunk == self.edges[-1]] -= 1
+        inside = (cells >= 0) & (cells < self.totals.size)
+        self.totals += np.bincount(cells[inside], minlength=self.totals.size)
+
+    def release(self, confidence: float, rng: Generator | None) -> Release:
+        """Publish the counts: one row is in one of them, so all together cost epsilon once."""
+        mechanism = self.mechanism
+        return Release(
+            "histogram",
+            mechanism.release(self.totals, rng).tolist(),
+            mechanism.epsilon,
+            mechanism.scale,
+            mechanism.error(confidence) + 0.5,
+            confidence,
+        )
+
+
+class Quantile:
+    """The q-quantile among the multiples of the grid, by the exponential mechanism.
+
+    The score of a candidate is minus the distance of its rank from q times the number of rows,
+    which one row moves by at most 1. Candidates with one rank are one group.
+    """
+
+    def __init__(
+        self, q: float, lower: float, upper: float, epsilon: float, grid: float | None = None
+    ) -> None:
+        if not 0 <= q <= 1:
+            reject("q", q, "to be between 0 and 1")
+        self.q = q
+        self.epsilon = check_positive("epsilon", epsilon)
+        self.bounds = Bounds.declared(lower, upper, grid, _CANDIDATES)
+        candidates = self.bounds.most - self.bounds.least + 1
+        if candidates > _MOST_CANDIDATES:
+            reject("grid", self.bounds.grid, f"to leave at most 2^22 candidates, not {candidates}")
+        self.counts = np.zeros(candidates, dtype=np.int64)
+
+    def add(self, chunk: Floats) -> None:
+        """Count the values of a chunk by whole numbers of grids."""
+        bounds = self.bounds
+        kernel = exact.kernel_named("sums.count_cells")
+        kernel(chunk, 1.0 / bounds.grid, float(bounds.least), float(bounds.most), self.counts)
+
+    def release(self, confidence: float, rng: Generator | None) -> Release:
+        """Publish the quantile."""
+        rows = int(self.counts.sum())
+        # A new group begins at the candidate after each value, because it is above that value.
+        starts = np.concatenate([[0], np.flatnonzero(self.counts[:-1]) + 1])
+        widths = np.diff(np.append(starts, self.counts.size)).tolist()
+        below = np.concatenate([[0], np.cumsum(self.counts)])[starts].tolist()
+        target = Fraction(self.q) * rows
+        scores = [-abs(rank - target) for rank in below]
+        scale = selection_scale(self.epsilon, 1.0, monotonic=False)
+        rng = Generator() if rng is None else rng
+        group = select_weighted(scores, widths, scale, rng)
+        inside = int(starts[group]) + uniform_integer(widths[group], rng)
+        value = exact.nearest_float(self.bounds.least + inside, self.bounds.grid)
+        return Release(f"quantile {self.q:g}", value, self.epsilon, None, None, confidence)
+
+
+Query = Count | Sum | Mean | Histogram | Quantile
+
+
+def uniform_integer(below: int, rng: Generator) -> int:
+    """Return a uniform integer from 0 to below - 1, exactly: by rejection of whole bytes."""
+    size = max(1, (below.bit_length() + 7) // 8)
+    most = 256**size // below * below
+    while True:
+        number = int.from_bytes(rng._random_bytes(size), "little")  # noqa: SLF001 - its own hook
+        if number < most:
+            return number % below
+
+
+def _add_all(values: Any, queries: Iterable[Query]) -> None:
+    for chunk in chunks_of(values):
+        for query in queries:
+            query.add(chunk)
+
+
+def _release(values: Any, query: Query, confidence: float, rng: Generator | None) -> Release:
+    if not 0 < confidence < 1:
+        reject("confidence", confidence, "to be between 0 and 1")
+    _add_all(values, [query])
+    return query.release(confidence, rng)
+
+
+def count(
+    values: Any, *, epsilon: float, confidence: float = 0.95, rng: Generator | None = None
+) -> Release:
+    """Release the number of rows.
+
+    Examples
+    --------
+    >>> count([3.5, 2.0, 7.25], epsilon=1.0).scale
+    1.0
+    """
+    return _release(values, Count(epsilon), confidence, rng)
+
+
+def sum(  # noqa: A001 - it is what people ask for, under `dpnoise.statistics`
+    values: Any,
+    *,
+    lower: float,
+    upper: float,
+    epsilon: float,
+    grid: float | None = None,
+    confidence: float = 0.95,
+    rng: Generator | None = None,
+) -> Release:
+    """Release the sum of the values, each clamped to the bounds."""
+    return _release(values, Sum(lower, upper, epsilon, grid), confidence, rng)
+
+
+def mean(
+    values: Any,
+    *,
+    lower: float,
+    upper: float,
+    epsilon: float,
+    grid: float | None = None,
+    confidence: float = 0.95,
+    rng: Generator | None = None,
+) -> Release:
+    """Release the mean of the clamped values: half of epsilon for the sum, half for the count."""
+    return _release(values, Mean(lower, upper, epsilon, grid), confidence, rng)
+
+
+def histogram(
+    values: Any,
+    *,
+    edges: Sequence[float],
+    epsilon: float,
+    confidence: float = 0.95,
+    rng: Generator | None = None,
+) -> Release:
+    """Release how many values lie between each two edges; values outside are left out."""
+    return _release(values, Histogram(edges, epsilon), confidence, rng)
+
+
+def quantile(
+    values: Any,
+    q: float,
+    *,
+    lower: float,
+    upper: float,
+    epsilon: float,
+    grid: float | None = None,
+    confidence: float = 0.95,
+    rng: Generator | None = None,
+) -> Release:
+    """Release the q-quantile of the clamped values, among the multiples of the grid."""
+    return _release(values, Quantile(q, lower, upper, epsilon, grid), confidence, rng)
