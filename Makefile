@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help setup demo test test-long lint format bench clean
+.PHONY: help setup demo test test-long lint format bench pictures clean
 
 help:
 	@echo "make demo       see it work, in under a minute after the install"
 	@echo "make test       the tests (under 5 minutes)"
 	@echo "make test-long  the tests with ten times the samples"
 	@echo "make bench      speed and memory, side by side with the peers; writes the README's table"
+	@echo "make pictures   the pictures of the docs"
 	@echo "make lint       ruff and mypy, strict"
 	@echo "make setup      only the .venv, with everything that 'make test' needs"
 	@echo "make clean      remove the .venv and the compile caches"
@@ -28,6 +29,8 @@ setup: $(VENV)/installed-test
 
 demo: $(VENV)/installed-cli
 	$(BIN)/python examples/demo.py
+	@echo
+	$(BIN)/dpnoise release --query histogram --edges 0,20000,40000,60000,80000,120000 --epsilon 0.5
 
 test: setup
 	$(BIN)/python -m pytest
@@ -46,6 +49,9 @@ format: $(VENV)/installed-lint
 
 bench: $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks
+
+pictures: $(VENV)/installed-cli
+	$(BIN)/python tools/make_pictures.py
 
 clean:
 	rm -rf $(VENV) .numba_cache .mypy_cache .ruff_cache .pytest_cache dist

@@ -38,7 +38,10 @@ FLOORS = {
     "mechanisms": 6,
     "selection": 6,
     "statistics": 7,
+    "columns": 7,
+    "publishing": 8,
     "": 9,
+    "cli": 10,
 }
 
 

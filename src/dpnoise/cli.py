@@ -1,0 +1,288 @@
+"""The command line: `dpnoise release`, `dpnoise sample`, `dpnoise cost`.
+
+Every command is one library call, and what it prints. Exit status: 0 done, 2 an error that says
+what to do. Whatever writes a file writes beside it and renames: nothing half-written is left.
+"""
+
+import argparse
+import json
+import secrets
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import dpnoise
+from dpnoise import publishing
+from dpnoise.errors import ArgumentError, DpnoiseError, import_extra
+
+_LARGE = 50 * 2**20  # From this size on, reading a file shows its progress.
+_BAR = 30
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit status."""
+    asked = _parser().parse_args(arguments)
+    try:
+        asked.run(asked)
+    except (DpnoiseError, OSError) as error:
+        print(f"dpnoise: {error}", file=sys.stderr)  # noqa: T201 - this is the command line
+        return 2
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="dpnoise", description=dpnoise.__doc__)
+    parser.add_argument("--version", action="version", version=dpnoise.__version__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_release(commands)
+    _add_sample(commands)
+    _add_cost(commands)
+    return parser
+
+
+# release -----------------------------------------------------------------------------------------
+
+
+def _add_release(commands: Any) -> None:
+    command = commands.add_parser(
+        "release",
+        help="publish private statistics of a CSV or Parquet file",
+        description="Publish private statistics of a column. Neighbouring data sets differ by one "
+        "row. Without FILE, a small data set that comes with dpnoise is used.",
+    )
+    command.add_argument("file", nargs="?", type=Path, metavar="FILE")
+    command.add_argument("--column", default="income", help="the column of numbers (income)")
+    command.add_argument(
+        "--query",
+        action="append",
+        metavar="QUERY",
+        help="count, sum, mean, median, quantile:0.9 or histogram; may be given several times",
+    )
+    command.add_argument("--epsilon", type=float, default=1.0, help="for all queries together (1)")
+    command.add_argument("--lower", type=float, help="declared lower bound of a value")
+    command.add_argument("--upper", type=float, help="declared upper bound of a value")
+    command.add_argument("--grid", type=float, help="a power of two; by default from the bounds")
+    command.add_argument("--edges", type=_numbers, help="edges of a histogram: 0,20000,40000")
+    command.add_argument(
+        "--group-by", type=_groups, metavar="COLUMN=A,B", help="declared groups: city=cork,dublin"
+    )
+    command.add_argument("--missing", choices=["error", "drop"], default="error")
+    command.add_argument("--confidence", type=float, default=0.95)
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.add_argument("--output", type=Path, help="write JSON to this file")
+    command.add_argument("--plot", type=Path, help="draw bars with error bars: out.png")
+    command.set_defaults(run=_release)
+
+
+def _release(asked: argparse.Namespace) -> None:
+    group_by, groups = asked.group_by or (None, ())
+    request = publishing.Request(
+        column=asked.column,
+        queries=asked.query or ["count"],
+        epsilon=asked.epsilon,
+        lower=asked.lower,
+        upper=asked.upper,
+        grid=asked.grid,
+        edges=asked.edges,
+        group_by=group_by,
+        groups=groups,
+        drop_missing=asked.missing == "drop",
+        confidence=asked.confidence,
+    )
+    with _file(asked.file) as path, _progress(path) as progress:
+        published = publishing.publish(path, request, progress=progress)
+    report = {
+        "format": 1,
+        "column": request.column,
+        "epsilon": request.epsilon,
+        "neighbours": "differ by one row, added or removed",
+        "releases": [{"group": one.group, **asdict(one.release)} for one in published],
+    }
+    if asked.output:
+        with _written(asked.output) as target:
+            target.write_text(json.dumps(report, indent=2) + "\n")
+    if asked.plot:
+        with _written(asked.plot) as target:
+            _plot(published, request, target)
+    if asked.json:
+        print(json.dumps(report, indent=2))  # noqa: T201 - this is the command line
+    else:
+        _show(published, request)
+
+
+@contextmanager
+def _file(path: Path | None) -> Iterator[Path]:
+    if path is not None:
+        yield path
+        return
+    with as_file(files("dpnoise").joinpath("data/people.csv")) as shipped:
+        yield shipped
+
+
+@contextmanager
+def _progress(path: Path) -> Iterator[Callable[[float], object]]:
+    """Show how far a large file has been read, on a terminal."""
+    if not sys.stderr.isatty() or not path.exists() or path.stat().st_size < _LARGE:
+        yield lambda _: None
+        return
+    rich_progress = import_extra("rich.progress", "cli")
+    console = import_extra("rich.console", "cli").Console(stderr=True)
+    with rich_progress.Progress(console=console, transient=True) as bar:
+        task = bar.add_task(f"reading {path.name}", total=1.0)
+        yield lambda part: bar.update(task, completed=part)
+
+
+def _bars(
+    published: list[publishing.Published], request: publishing.Request
+) -> Iterator[tuple[str, str, float, float]]:
+    """Yield the query, a label, a value and an error for each number that was published."""
+    for one in published:
+        release = one.release
+        label = release.query if one.group is None else f"{one.group}, {release.query}"
+        error = release.error or 0.0
+        if isinstance(release.value, list):
+            edges = [f"{edge:g}" for edge in request.edges or ()]
+            group = "" if one.group is None else f"{one.group}, "
+            for low, high, value in zip(edges, edges[1:], release.value, strict=False):
+                yield release.query, f"{group}{low} to {high}", value, error
+        else:
+            yield release.query, label, release.value, error
+
+
+def _show(published: list[publishing.Published], request: publishing.Request) -> None:
+    console = import_extra("rich.console", "cli").Console()
+    table = import_extra("rich.table", "cli").Table(box=None)
+    for title in (request.column, "published", "within", ""):
+        table.add_column(title)
+    rows = list(_bars(published, request))
+    for query, label, value, error in rows:
+        # A bar is as long as its value among those of the same query.
+        most = max(abs(row[2]) for row in rows if row[0] == query) or 1.0
+        bar = "█" * round(_BAR * abs(value) / most)
+        within = f"± {error:,.6g}" if error else ""
+        table.add_row(label, f"{value:,.10g}", within, f"[cyan]{bar}")
+    console.print(table)
+    first = published[0].group
+    parts = [one.release for one in published if one.group == first]
+    spent = ", ".join(f"{release.query} {release.epsilon:.4g}" for release in parts)
+    console.print(
+        f"\nepsilon {request.epsilon:g} in all ({spent}), one row added or removed.\n"
+        f"Errors hold with probability {request.confidence:g}, apart from what the bounds clamp.",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _plot(published: list[publishing.Published], request: publishing.Request, target: Path) -> None:
+    matplotlib = import_extra("matplotlib", "plots")
+    matplotlib.use("Agg")
+    pyplot = import_extra("matplotlib.pyplot", "plots")
+    _, labels, values, errors = zip(*_bars(published, request), strict=True)
+    figure, axes = pyplot.subplots(figsize=(7, 0.6 + 0.45 * len(labels)), layout="constrained")
+    axes.barh(labels, values, xerr=errors, color="#3b7ea1", ecolor="#1a1a1a", capsize=3)
+    axes.invert_yaxis()
+    axes.set_title(
+        f"{request.column}: epsilon = {request.epsilon:g}, error bars at {request.confidence:.0%}",
+        loc="left",
+        fontsize=10,
+    )
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(target, dpi=150, format=target.suffix.lstrip(".") or "png")
+    pyplot.close(figure)
+
+
+# sample ------------------------------------------------------------------------------------------
+
+
+def _add_sample(commands: Any) -> None:
+    command = commands.add_parser("sample", help="draw noise into a file")
+    command.add_argument(
+        "distribution", choices=["laplace", "normal", "exponential", "gumbel", "cauchy"]
+    )
+    command.add_argument("--scale", type=float, default=1.0)
+    command.add_argument("--size", type=int, default=10)
+    command.add_argument("--dtype", choices=["float64", "float32", "float16"], default="float64")
+    command.add_argument("--variates", type=int)
+    command.add_argument("--form")
+    command.add_argument("--output", type=Path, help=".npy, .parquet or .csv; else it is printed")
+    command.set_defaults(run=_sample)
+
+
+def _sample(asked: argparse.Namespace) -> None:
+    draw = getattr(dpnoise.Generator(), asked.distribution)
+    noise = draw(
+        asked.scale, asked.size, dtype=asked.dtype, variates=asked.variates, form=asked.form
+    )
+    if asked.output is None:
+        np.savetxt(sys.stdout, noise, fmt="%.17g")
+        return
+    writers = {".npy": _write_npy, ".csv": _write_csv, ".parquet": _write_parquet}
+    if asked.output.suffix not in writers:
+        raise ArgumentError(f"Expected --output {asked.output} to end in {', '.join(writers)}.")
+    with _written(asked.output) as target:
+        writers[asked.output.suffix](target, noise)
+
+
+def _write_npy(target: Path, noise: np.ndarray) -> None:
+    with target.open("wb") as file:
+        np.save(file, noise)
+
+
+def _write_csv(target: Path, noise: np.ndarray) -> None:
+    np.savetxt(target, noise, fmt="%.17g", header="noise", comments="")
+
+
+def _write_parquet(target: Path, noise: np.ndarray) -> None:
+    pa = import_extra("pyarrow", "files")
+    import_extra("pyarrow.parquet", "files").write_table(pa.table({"noise": noise}), target)
+
+
+# cost --------------------------------------------------------------------------------------------
+
+
+def _add_cost(commands: Any) -> None:
+    command = commands.add_parser("cost", help="what inverting one variate costs")
+    command.add_argument("--precision", type=int, default=53)
+    command.add_argument("--variates", type=int, default=4)
+    command.add_argument("--form")
+    command.set_defaults(run=_cost)
+
+
+def _cost(asked: argparse.Namespace) -> None:
+    print(dpnoise.inversion_cost(asked.precision, asked.variates, asked.form))  # noqa: T201
+
+
+# ------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[Path]:
+    """Give a file beside the target to write to, and rename it when it is complete."""
+    beside = path.with_name(f".{path.stem}-{secrets.token_hex(4)}{path.suffix}")
+    try:
+        beside.touch(exist_ok=False)
+        yield beside
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _numbers(text: str) -> list[float]:
+    return [float(part) for part in text.split(",")]
+
+
+def _groups(text: str) -> tuple[str, list[str]]:
+    column, equals, groups = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError("give the declared groups: city=cork,dublin")
+    return column, groups.split(",")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""Columns of CSV and Parquet files, read in a stream with the types that were declared.
+
+Nothing is inferred: the value column is numbers and the group column is text, because a type that
+depends on the data would tell something about it.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpnoise.errors import ArgumentError, import_extra
+
+_ROWS = 2**16
+
+
+class Chunk(NamedTuple):
+    """Some rows: their numbers, their groups if asked for, and how far the file has been read."""
+
+    values: NDArray[np.float64]
+    groups: Any
+    progress: float
+
+
+def read(path: Path, column: str, group_by: str | None, *, drop_missing: bool) -> Iterator[Chunk]:
+    """Yield the rows of a file.
+
+    Missing values are dropped or, like text where a number should be, an error that gives the row
+    and shows nothing of it. Rows are counted from 1, without the header.
+    """
+    wanted = [column] if group_by is None else [column, group_by]
+    pa = import_extra("pyarrow", "files")
+    opened = _parquet if path.suffix.lower() in {".parquet", ".pq"} else _csv
+    row = 1
+    try:
+        for batch, progress in opened(path, wanted):
+            yield _chunk(batch, row, progress, drop_missing=drop_missing)
+            row += batch.num_rows
+    except pa.ArrowInvalid:
+        raise ArgumentError(
+            f"{path} cannot be read: it is damaged, or not what its name says."
+        ) from None
+    except FileNotFoundError:
+        raise ArgumentError(f"There is no file {path}.") from None
+
+
+def _csv(path: Path, wanted: list[str]) -> Iterator[tuple[Any, float]]:
+    csv = import_extra("pyarrow.csv", "files")
+    string = import_extra("pyarrow", "files").string()
+    size = max(1, path.stat().st_size)
+    if path.stat().st_size == 0:
+        raise ArgumentError(f"{path} is empty: it has no header.")
+    with path.open("rb") as file:
+        _check_columns(path, file.readline().decode().strip().replace('"', "").split(","), wanted)
+        file.seek(0)
+        convert = csv.ConvertOptions(
+            include_columns=wanted,
+            column_types=dict.fromkeys(wanted, string),
+            strings_can_be_null=True,
+        )
+        with csv.open_csv(file, convert_options=convert) as reader:
+            for batch in reader:
+                yield batch, file.tell() / size
+
+
+def _parquet(path: Path, wanted: list[str]) -> Iterator[tuple[Any, float]]:
+    parquet = import_extra("pyarrow.parquet", "files")
+    with parquet.ParquetFile(path) as file:
+        _check_columns(path, file.schema_arrow.names, wanted)
+        rows, done = max(1, file.metadata.num_rows), 0
+        for batch in file.iter_batches(batch_size=_ROWS, columns=wanted):
+            done += batch.num_rows
+            yield batch, done / rows
+
+
+def _check_columns(path: Path, there: list[str], wanted: list[str]) -> None:
+    for name in wanted:
+        if name not in there:
+            raise ArgumentError(f"{path} has no column {name!r}. It has: {', '.join(there)}.")
+
+
+def _chunk(batch: Any, first_row: int, progress: float, *, drop_missing: bool) -> Chunk:
+    pa = import_extra("pyarrow", "files")
+    compute = import_extra("pyarrow.compute", "files")
+    column = batch.column(0)
+    try:
+        numbers = column.cast(pa.float64())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise ArgumentError(
+            f"Row {first_row + _first_bad(column)} has no number in its value column."
+        ) from None
+    values = numbers.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+    missing = np.isnan(values)
+    if missing.any() and not drop_missing:
+        row = first_row + int(np.argmax(missing))
+        raise ArgumentError(
+            f"Row {row} has no value. To leave such rows out, say --missing drop; "
+            "that a row is left out is then not protected by the bounds but by its absence."
+        )
+    groups = batch.column(1) if batch.num_columns > 1 else None
+    if missing.any():
+        keep = pa.array(~missing)
+        values = values[~missing]
+        groups = None if groups is None else groups.filter(keep)
+    if groups is not None:
+        groups = compute.cast(groups, pa.string())
+    return Chunk(values, groups, progress)
+
+
+def _first_bad(column: Any) -> int:
+    """Return the place of the first entry that is neither missing nor a number."""
+    for place, entry in enumerate(column):
+        text = entry.as_py()
+        try:
+            float(text if text is not None else 0)
+        except (TypeError, ValueError):
+            return place
+    return 0

@@ -1,0 +1,143 @@
+"""From a file to published numbers: several queries, several groups, one pass over the rows."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpnoise import columns, statistics
+from dpnoise.errors import ArgumentError, check_choice, check_positive, import_extra
+from dpnoise.generator import Generator
+
+QUERIES = ("count", "sum", "mean", "histogram", "quantile", "median")
+
+
+@dataclass(frozen=True)
+class Published:
+    """One release, and the group that it is about; None is all rows."""
+
+    group: str | None
+    release: statistics.Release
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to publish of a column.
+
+    Parameters
+    ----------
+    column
+        The column of numbers.
+    queries
+        Names of `QUERIES`; a quantile with its q, as in "quantile:0.9". Epsilon is split evenly.
+    epsilon
+        The privacy loss of all queries together.
+    lower, upper
+        Declared bounds of a value, for all queries but counts and histograms.
+    grid
+        A power of two; by default from the bounds.
+    edges
+        Declared edges of a histogram.
+    group_by, groups
+        A column of text and the declared groups. Each row is in one group at most, so all groups
+        together cost epsilon once. Rows of other groups are left out silently, because an error
+        would tell that there are some; declared groups without rows are published too.
+    drop_missing
+        True to leave out rows without a value.
+    confidence
+        That of the errors which are published too.
+    """
+
+    column: str
+    queries: Sequence[str]
+    epsilon: float
+    lower: float | None = None
+    upper: float | None = None
+    grid: float | None = None
+    edges: Sequence[float] | None = None
+    group_by: str | None = None
+    groups: Sequence[str] = ()
+    drop_missing: bool = False
+    confidence: float = 0.95
+
+    def __post_init__(self) -> None:
+        check_positive("epsilon", self.epsilon)
+        if not self.queries:
+            raise ArgumentError(f"Expected one query or more, of {', '.join(QUERIES)}.")
+        if not 0 < self.confidence < 1:
+            raise ArgumentError(f"Expected confidence={self.confidence} to be between 0 and 1.")
+        if self.group_by is not None and (
+            not self.groups or len(set(self.groups)) < len(self.groups)
+        ):
+            raise ArgumentError("Expected a declared list of groups, each once: city=cork,dublin.")
+        self.prepare()
+
+    def prepare(self) -> list[statistics.Query]:
+        """Return a fresh accumulator for each query, with its part of epsilon."""
+        count = len(self.queries)
+        part = self.epsilon / count
+        if Fraction(part) * count > Fraction(self.epsilon):
+            part = math.nextafter(part, 0.0)
+        return [self._query(query, part) for query in self.queries]
+
+    def _query(self, query: str, epsilon: float) -> statistics.Query:
+        name, _, argument = query.partition(":")
+        check_choice("query", name, QUERIES)
+        if name == "count":
+            return statistics.Count(epsilon)
+        if name == "histogram":
+            if self.edges is None:
+                raise ArgumentError("A histogram needs its edges: --edges 0,10000,20000.")
+            return statistics.Histogram(self.edges, epsilon)
+        if self.lower is None or self.upper is None:
+            raise ArgumentError(f"A {name} needs bounds on a value: --lower and --upper.")
+        if name == "sum":
+            return statistics.Sum(self.lower, self.upper, epsilon, self.grid)
+        if name == "mean":
+            return statistics.Mean(self.lower, self.upper, epsilon, self.grid)
+        q = 0.5 if name == "median" else _fraction(argument)
+        return statistics.Quantile(q, self.lower, self.upper, epsilon, self.grid)
+
+
+def _fraction(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ArgumentError("A quantile needs its place: quantile:0.9.") from None
+
+
+def publish(
+    path: Path,
+    request: Request,
+    rng: Generator | None = None,
+    progress: Callable[[float], object] = lambda _: None,
+) -> list[Published]:
+    """Read a CSV or Parquet file once, in constant memory, and release what is asked for.
+
+    All errors come before any noise is drawn.
+    """
+    groups: list[str | None] = list(request.groups) if request.group_by else [None]
+    queries = {group: request.prepare() for group in groups}
+    for chunk in columns.read(
+        path, request.column, request.group_by, drop_missing=request.drop_missing
+    ):
+        for group in groups:
+            values = chunk.values if group is None else _rows_of(chunk, group)
+            for query in queries[group]:
+                query.add(values)
+        progress(chunk.progress)
+    return [
+        Published(group, query.release(request.confidence, rng))
+        for group in groups
+        for query in queries[group]
+    ]
+
+
+def _rows_of(chunk: columns.Chunk, group: str) -> Any:
+    compute = import_extra("pyarrow.compute", "files")
+    inside = compute.fill_null(compute.equal(chunk.groups, group), fill_value=False)
+    return np.ascontiguousarray(chunk.values[inside.to_numpy(zero_copy_only=False)])

@@ -1,0 +1,226 @@
+"""The command line as a person types it: what it prints, writes, refuses and leaves behind."""
+
+import errno
+import json
+import math
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpnoise import cli, columns, publishing, statistics
+
+BOUNDS = ["--lower", "0", "--upper", "100", "--column", "x"]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Write a CSV file and a Parquet file of the same hundred rows, and return the first."""
+    x = np.arange(100.0)
+    city = ["cork" if i % 4 else "dublin" for i in range(100)]
+    lines = ["city,x", *(f"{c},{v}" for c, v in zip(city, x, strict=True))]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    pq.write_table(pa.table({"city": city, "x": x}), tmp_path / "t.parquet")
+    return tmp_path / "t.csv"
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    status = cli.main([str(argument) for argument in arguments])
+    printed = capsys.readouterr()
+    return status, printed.out, printed.err
+
+
+def releases(out: str) -> list[dict[str, Any]]:
+    result: list[dict[str, Any]] = json.loads(out)["releases"]
+    return result
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_release_publishes_each_query_with_its_part_of_epsilon(
+    table: Path, suffix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At epsilon 10^6 the noise is below any rounding that matters here."""
+    queries = ["count", "sum", "mean", "median", "quantile:0.9", "histogram"]
+    asked = [part for query in queries for part in ("--query", query)]
+    status, out, _ = run(
+        capsys, "release", table.with_suffix(suffix), *BOUNDS, *asked,
+        "--epsilon", 6e6, "--edges", "0,50,99", "--json",
+    )  # fmt: skip
+    assert status == 0
+    count, total, mean, median, ninth, histogram = releases(out)
+    assert count["value"] == 100
+    assert total["value"] == pytest.approx(4950, abs=0.01)
+    assert mean["value"] == pytest.approx(49.5, abs=0.01)
+    assert median["value"] == pytest.approx(49.5, abs=1)
+    assert ninth["value"] == pytest.approx(89.5, abs=1)
+    assert histogram["value"] == [50, 50]
+    assert all(one["epsilon"] == 1e6 for one in releases(out))
+
+
+def test_groups_are_those_declared_and_no_others(
+    table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = run(
+        capsys, "release", table, *BOUNDS, "--query", "count", "--epsilon", 1e6,
+        "--group-by", "city=cork,nowhere", "--json",
+    )  # fmt: skip
+    assert [(one["group"], one["value"]) for one in releases(out)] == [("cork", 75), ("nowhere", 0)]
+    assert "dublin" not in out
+    assert all(one["epsilon"] == 1e6 for one in releases(out))
+
+
+def test_without_a_file_the_shipped_people_are_used(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(
+        capsys, "release", "--query", "mean", "--lower", "0", "--upper", "200000", "--epsilon", "1"
+    )
+    assert status == 0
+    assert "mean" in out
+    assert "epsilon 1 in all (mean 1), one row added or removed" in out
+
+
+def test_output_and_plot_are_written_whole(
+    table: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    status, _, _ = run(
+        capsys, "release", table, *BOUNDS, "--query", "mean", "--query", "count",
+        "--output", tmp_path / "out.json", "--plot", tmp_path / "out.png",
+    )  # fmt: skip
+    assert status == 0
+    assert json.loads((tmp_path / "out.json").read_text())["format"] == 1
+    assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
+    assert not list(tmp_path.glob(".*"))
+    reference = tmp_path / "by-hand"
+    reference.touch()
+    assert (tmp_path / "out.json").stat().st_mode == reference.stat().st_mode
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".csv", ".parquet"])
+def test_sample_writes_noise(
+    suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / f"noise{suffix}"
+    arguments = ("sample", "laplace", "--scale", "2", "--size", "1000", "--output", target)
+    assert run(capsys, *arguments)[0] == 0
+    if suffix == ".npy":
+        noise = np.load(target)
+    elif suffix == ".csv":
+        noise = np.loadtxt(target, skiprows=1)
+    else:
+        noise = pq.read_table(target)["noise"].to_numpy()
+    assert noise.shape == (1000,)
+    assert len(set(noise)) == 1000
+
+
+def test_sample_prints_and_cost_explains(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(run(capsys, "sample", "normal", "--size", "5")[1].split()) == 5
+    status, out, _ = run(capsys, "cost", "--precision", "24", "--variates", "8")
+    assert status == 0
+    assert "the paper's figure               2^168 checks" in out
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_what_is_wrong_is_said_before_any_noise_is_drawn(
+    table: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def alarm(*_: object) -> None:
+        pytest.fail("noise was drawn")
+
+    for query in (statistics.Count, statistics.Sum, statistics.Mean, statistics.Quantile):
+        monkeypatch.setattr(query, "release", alarm)
+    text = write(tmp_path / "text.csv", "x\n1\n2\nsecret\n4\n")
+    missing = write(tmp_path / "missing.csv", "x,y\n1,1\n,2\n3,3\n")
+    truncated = tmp_path / "truncated.parquet"
+    truncated.write_bytes(table.with_suffix(".parquet").read_bytes()[:-20])
+    mean = [*BOUNDS, "--query", "mean"]
+    cases: list[tuple[list[Any], str]] = [
+        ([tmp_path / "none.csv", *mean], "There is no file"),
+        ([table, "--column", "income"], "has no column 'income'. It has: city, x."),
+        ([table.with_suffix(".parquet"), "--column", "income"], "It has: city, x."),
+        ([text, *mean], "Row 3 has no number"),
+        ([missing, *mean], "Row 2 has no value"),
+        ([write(tmp_path / "empty.csv", ""), *mean], "is empty"),
+        ([truncated, *mean], "it is damaged, or not what its name says"),
+        ([table, "--column", "x", "--query", "mean"], "needs bounds"),
+        ([table, *BOUNDS, "--query", "mode"], "Expected query='mode' to be one of"),
+        ([table, *BOUNDS, "--query", "quantile:x"], "quantile:0.9"),
+        ([table, *BOUNDS, "--query", "histogram"], "needs its edges"),
+        ([table, *mean, "--epsilon", "0"], "Expected epsilon=0.0 > 0"),
+        ([table, *mean, "--lower", "200"], "Expected lower=200.0 < upper=100.0"),
+        ([table, *mean, "--grid", "0.3"], "to be a power of two"),
+        ([table, *mean, "--confidence", "2"], "to be between 0 and 1"),
+        ([table, *mean, "--group-by", "town=a"], "has no column 'town'"),
+    ]
+    for arguments, message in cases:
+        status, out, err = run(capsys, "release", *arguments, "--output", tmp_path / "out.json")
+        assert status == 2, arguments
+        assert message in err
+        assert out == ""
+        assert "secret" not in err
+        assert not (tmp_path / "out.json").exists()
+
+
+def test_missing_values_are_dropped_on_request(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "missing.csv", "x,city\n1,cork\n,cork\n3,\nNaN,cork\n")
+    arguments = [*BOUNDS, "--query", "count", "--epsilon", "1e6", "--json", "--missing", "drop"]
+    assert releases(run(capsys, "release", path, *arguments)[1])[0]["value"] == 2
+    grouped = releases(run(capsys, "release", path, *arguments, "--group-by", "city=cork")[1])
+    assert grouped[0]["value"] == 1
+
+
+def test_a_full_disk_leaves_nothing_behind(
+    table: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(self: Path, *_: object, **__: object) -> int:
+        self.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    target = tmp_path / "out" / "r.json"
+    target.parent.mkdir()
+    status, _, err = run(capsys, "release", table, *BOUNDS, "--query", "count", "--output", target)
+    assert status == 2
+    assert "No space left" in err
+    assert list(target.parent.iterdir()) == []
+
+
+def test_a_wrong_ending_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = run(capsys, "sample", "laplace", "--output", tmp_path / "noise.txt")
+    assert status == 2
+    assert ".npy, .csv, .parquet" in err
+
+
+def test_parts_of_epsilon_never_add_up_to_more() -> None:
+    for epsilon in (1.0, 0.1, math.pi, 1e-3):
+        for count in range(1, 50):
+            request = publishing.Request("x", ["count"] * count, epsilon)
+            spent = Fraction(0)
+            for query in request.prepare():
+                assert isinstance(query, statistics.Count)
+                spent += Fraction(query.mechanism.epsilon)
+            assert spent <= Fraction(epsilon)
+
+
+def test_files_are_read_in_chunks(tmp_path: Path) -> None:
+    path = tmp_path / "long.csv"
+    path.write_text("x\n" + "1.5\n" * 1_000_000)
+    chunks = list(columns.read(path, "x", None, drop_missing=False))
+    assert sum(chunk.values.size for chunk in chunks) == 1_000_000
+    assert len(chunks) > 2
+    assert [chunk.progress for chunk in chunks] == sorted(chunk.progress for chunk in chunks)
+    assert chunks[-1].progress == 1.0

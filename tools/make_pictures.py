@@ -1,0 +1,27 @@
+"""Make the pictures of the docs, with the commands that stand beside them there."""
+
+import os
+from pathlib import Path
+
+from dpnoise import cli
+
+PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
+COMMANDS = {
+    "income-by-city.png": "release --query mean --lower 0 --upper 200000 --epsilon 1 "
+    "--group-by city=dublin,cork,limerick,galway,waterford",
+    "income-histogram.png": "release --query histogram "
+    "--edges 0,20000,40000,60000,80000,100000,120000 --epsilon 0.5",
+}
+
+
+def main() -> None:
+    """Run each command with --plot."""
+    os.environ["COLUMNS"] = "78"
+    for name, command in COMMANDS.items():
+        print(f"$ dpnoise {command} --plot {name}")
+        if cli.main([*command.split(), "--plot", str(PICTURES / name)]):
+            raise SystemExit(2)
+
+
+if __name__ == "__main__":
+    main()
