@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks import accuracy, footprint, noise, releases
+from benchmarks import accuracy, footprint, noise, releases, sums
 from benchmarks.timing import Timing
 
 ROOT = Path(__file__).parent.parent
@@ -43,6 +43,7 @@ TABLES: dict[str, tuple[str, Callable[[int], dict[str, Timing]]]] = {
     "releases": ("Exact release of 10^6 values a call, one thread", releases.arrays),
     "scalar releases": ("Exact release of one value a call", releases.scalars),
     "release threads": ("Exact release of 10^7 values a call", releases.threads),
+    "sums": ("Sums of 10^8 clamped values", sums.sums),
     "arrays": ("Noise: 10^6 variates a call, one thread", noise.arrays),
     "scalars": ("Noise: one variate a call", noise.scalars),
     "threads": ("Noise: 10^7 Laplace variates a call", noise.threads),
@@ -125,6 +126,11 @@ def release_figures(tables: dict[str, dict[str, Timing]], worst: dict[str, float
             threads["1 threads"].ratio_to(threads["2 threads"]),
         ),
         at_most("largest error over its certified bound", 1, max(worst.values())),
+        at_most(
+            "exact sum, time over NumPy's clip and sum",
+            2,
+            tables["sums"]["dpnoise exact_sum"].ratio_to(tables["sums"]["NumPy clip and sum"]),
+        ),
     ]
 
 
