@@ -126,26 +126,42 @@ KERNELS: dict[str, Callable[..., tuple[float, float]]] = {
 def adversarial_words() -> list[int]:
     ends = [0, 1, 2, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 2, 2**64 - 1]
     near_one = [2**k for k in (10, 11, 12, 20, 40)]  # V near 1, cos near 1
+    near_one.append(2**64 - 8194)  # V just above a power of two, where the bound is tightest
     near_zero = [2**64 - 2**k for k in (10, 11, 12, 20, 40)]  # V near 0
     angles = [2**62, 2**62 - 1, 3 * 2**62, 3 * 2**62 + 1, 2**63 - 2**11, 2**63 - 2**40]
     root_half = int(2**64 * (1 - math.sqrt(0.5)))
     return sorted({*ends, *near_one, *near_zero, *angles, root_half, root_half - 2048})
 
 
+def at_the_corners(form: str, row: Sequence[int], bits: int, z: float) -> arb:
+    """Return the largest |z - Z|: Z is monotone in what is not seen of each uniform."""
+    more = 128
+    values = [int(word) >> (64 - bits) for word in row]
+    low = [reference.Digits(value << more, bits + more) for value in values]
+    high = [reference.Digits(((value + 1) << more) - 1, bits + more) for value in values]
+    largest = arb(0)
+    with ctx.workprec(300):
+        for corner in product(*zip(low, high, strict=True)):
+            largest = largest.max(abs(arb(z) - reference.FORMS[form][0](corner)).upper())
+    return largest
+
+
 def worst_ratio(form: str, rows: NDArray[np.uint64]) -> float:
-    """Return the largest |z - Z| / error over the rows, Z ranging over all unseen bits."""
-    bits = 64
-    formula, _ = reference.FORMS[form]
-    kernel = KERNELS[form]
+    """Return the largest |z - Z| / error over the rows, Z ranging over all unseen bits.
+
+    One ball around all of them is quick but a little too wide; where it matters, the corners tell.
+    """
     worst = 0.0
     with ctx.workprec(192):
         for row in rows:
-            z, error = kernel(*row, bits)
+            z, error = KERNELS[form](*row, 64)
             if error > NOTHING_CLAIMED:
                 continue
-            digits = [reference.Digits(int(word), bits) for word in row]
-            distance = abs(arb(z) - formula(digits)).upper()
-            worst = max(worst, float(distance / arb(error)))
+            ball = reference.FORMS[form][0]([reference.Digits(int(word), 64) for word in row])
+            ratio = float(abs(arb(z) - ball).upper() / arb(error))
+            if ratio > 0.9:
+                ratio = float(at_the_corners(form, row.tolist(), 64, z) / arb(error))
+            worst = max(worst, ratio)
     return worst
 
 
@@ -172,21 +188,13 @@ def test_the_true_error_is_within_the_bound(form: str) -> None:
 @pytest.mark.parametrize("form", reference.FORMS)
 @pytest.mark.parametrize("bits", [6, 8, 10, 20])
 def test_the_bound_holds_for_short_words(form: str, bits: int) -> None:
-    """Z is monotone in what is not seen of each uniform, so its extremes are at the corners."""
-    formula, n = reference.FORMS[form]
+    n = reference.FORMS[form][1]
     top = np.uint64(2**64 - 2 ** (64 - bits))
     ends = np.array(list(product([0, 2**63 - 1, 2**64 - 1], repeat=n)), np.uint64)
-    more = 128
     for row in np.concatenate([random_rows(2000 >> n, n), ends]) & top:
         z, error = KERNELS[form](*row, bits)
-        if error > NOTHING_CLAIMED:
-            continue
-        values = [int(word) >> (64 - bits) for word in row]
-        low = [reference.Digits(value << more, bits + more) for value in values]
-        high = [reference.Digits(((value + 1) << more) - 1, bits + more) for value in values]
-        with ctx.workprec(300):
-            for corner in product(*zip(low, high, strict=True)):
-                assert abs(arb(z) - formula(corner)).upper() <= arb(error)
+        if error <= NOTHING_CLAIMED:
+            assert at_the_corners(form, row.tolist(), bits, z) <= arb(error)
 
 
 def test_an_unbounded_error_is_said_to_be_so() -> None:

@@ -4,6 +4,7 @@ import math
 import pickle
 import sys
 from collections.abc import Callable
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any, cast
 
@@ -92,6 +93,12 @@ def test_results_saturate() -> None:
     assert counts.max() == 2**63 - 1
     assert counts.min() == -(2**63)
     assert wide.release(np.full(20, 2**64 - 1, np.uint64)).max() == 2**63 - 1
+    for dtype in ("float16", "float32"):
+        most = np.finfo(dtype).max
+        narrow = dpnoise.LaplaceMechanism(1.0, float(most)).release(np.full(50, most))
+        assert narrow.max() == most
+        assert np.all(np.isfinite(narrow))
+    assert np.isfinite(dpnoise.LaplaceMechanism(1.0, 1e6).release(np.float16(60000)))
 
 
 @pytest.mark.parametrize("value", [5.0, 5, np.full(500, 5.0), np.full(500, 5), [5, 2**70], [5.0]])
@@ -202,6 +209,11 @@ BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
         TypeError,
         "Expected epsilon='1' to be a number",
     ),
+    (lambda: dpnoise.LaplaceMechanism(1, 2**53 + 1), ValueError, "to be exactly a float"),
+    (lambda: dpnoise.LaplaceMechanism(1, Fraction(1, 3)), ValueError, "to be exactly a float"),  # type: ignore[arg-type]
+    (lambda: dpnoise.LaplaceMechanism(1, 10**400), ValueError, "Expected sensitivity=inf to be"),
+    (lambda: dpnoise.NoisyMax(1.0, 8e307), ValueError, r"between 2\^-960 and 2\^960"),
+    (lambda: dpnoise.NoisyMax(1.0, 5e-324), ValueError, r"between 2\^-960 and 2\^960"),
     (lambda: dpnoise.LaplaceMechanism(1e-300, 1e300), ValueError, "some finite scale can reach"),
     (
         lambda: dpnoise.LaplaceMechanism(1, 1, grid=0.3),
@@ -242,7 +254,7 @@ BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: dpnoise.NoisyMax(1.0, -1.0), ValueError, r"Expected sensitivity=-1\.0 > 0"),
     (lambda: dpnoise.NoisyMax(1.0, 1.0).select([]), ValueError, "one or more numbers"),
     (lambda: dpnoise.NoisyMax(1.0, 1.0).select([[1.0]]), ValueError, "one or more numbers"),
-    (lambda: dpnoise.NoisyMax(1.0, 1.0).select(["a"]), TypeError, "Expected scores to be numbers"),
+    (lambda: dpnoise.NoisyMax(1.0, 1.0).select(["a"]), TypeError, "integers or floats, got a str"),
     (lambda: dpnoise.NoisyMax(1.0, 1.0).select([1.0, math.nan]), ValueError, "1 NaN or infinite"),
     (
         lambda: dpnoise.NoisyMax(1.0, 1.0).select([1.0, 2.0], candidates=["a"]),
@@ -273,7 +285,24 @@ def test_bad_arguments_are_named(
         np.array(["secret"]),
         np.array([True]),
         [1 + 2j],
+        Fraction(1, 3),
+        Decimal("0.5"),
+        [Fraction(1, 2)],
+        [Decimal("0.99"), Decimal("1.75")],
+        [0.999, 2**64],
+        [2**54 + 3, 0.5],
+        ["12 secret street", 1],
+        np.array([0.999], dtype=object),
+        np.array(["secret", 1], dtype=object),
+        np.array([1.0], dtype=np.longdouble),
+        np.longdouble(1.0),
+        np.ma.array([5, 7, 9], mask=[False, True, False]),
+        np.ma.array([5.0, 7.0], mask=[False, True]),
+        pd.Series([Decimal("0.99")]),
+        pl.Series([Decimal("0.99"), Decimal("1.75")]),
+        pl.Series(["secret"]),
     ],
+    ids=str,
 )
 def test_bad_values_raise_before_noise_is_drawn_and_are_not_shown(value: Any) -> None:
     class Alarm(dpnoise.Generator):

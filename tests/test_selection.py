@@ -1,6 +1,9 @@
 """Selection: the exact argmax, and the laws that the literature gives for it."""
 
+import math
 import os
+from decimal import Decimal
+from fractions import Fraction
 from itertools import permutations
 from typing import Any
 
@@ -73,14 +76,67 @@ def test_what_the_floats_cannot_tell_apart_is_refined(mechanism: Any, form: str)
     assert selection._possible_leaders(form, words, far, np.zeros(2), 1.0) == [0, 1]
 
 
-def test_noise_beyond_the_largest_float_is_compared_exactly() -> None:
-    scores = [0.0, 1.0, 1e308]
+def test_sums_beyond_the_largest_float_are_compared_exactly() -> None:
+    scores = [1.7e308, -1.7e308, 1.75e308, 1.75e308]
     for mechanism, form in MECHANISMS:
-        mech = mechanism(1e-300, 1e7)
+        mech = mechanism(1.0, 2.0**958)
         for _ in range(20):
             secret = os.urandom(32)
             chosen = mech.select(scores, rng=fixed_generator(secret))
             assert chosen == judged(form, secret, scores, mech.scale)
+
+
+@pytest.mark.parametrize(("mechanism", "form"), MECHANISMS)
+def test_the_roundings_of_large_scores_are_covered(mechanism: Any, form: str) -> None:
+    """Near 2^50 a float keeps two bits of the noise: what they leave open the judge decides."""
+    rng = np.random.default_rng()
+    mech = mechanism(1.0, 0.5)
+    for _ in range(150):
+        scores = (2.0**50 + np.rint(rng.standard_normal(6) * 4) / 4).tolist()
+        secret = os.urandom(32)
+        chosen = mech.select(scores, rng=fixed_generator(secret))
+        assert chosen == judged(form, secret, scores, mech.scale)
+
+
+@pytest.mark.parametrize("monotonic", [False, True])
+def test_the_scale_of_a_selection_is_rounded_up(monotonic: bool) -> None:  # noqa: FBT001
+    rng = np.random.default_rng()
+    for epsilon, sensitivity in 10 ** rng.uniform(-8, 8, (300, 2)):
+        scale = dpnoise.NoisyMax(epsilon, sensitivity, monotonic=monotonic).scale
+        needed = (1 if monotonic else 2) * Fraction(sensitivity)
+        below = math.nextafter(scale, 0.0)
+        assert Fraction(scale) * Fraction(epsilon) >= needed > Fraction(below) * Fraction(epsilon)
+
+
+def test_scores_of_numpy_s_kinds_are_taken_exactly() -> None:
+    """Also where the judge must decide: far beyond what floats tell apart."""
+    for mechanism, _ in MECHANISMS:
+        mech = mechanism(1.0, 1.0)
+        for _ in range(20):
+            assert mech.select([np.int64(2**62), np.int64(2**62 + 1)]) in (0, 1)
+            assert mech.select(np.array([2**62, 2**62 + 1])) in (0, 1)
+            assert mech.select([np.float32(1e30), np.float32(1e30)]) in (0, 1)
+            assert mech.select(np.array([1e30, 1e30], np.float32)) in (0, 1)
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        [Fraction(1, 3), 1],
+        [Decimal("0.1"), 1],
+        ["100000000000000000000.1", "1"],
+        [1 + 2j],
+        np.array([1.0], np.longdouble),
+        np.ma.array([1.0, 2.0], mask=[False, True]),
+        np.array(["2020-01-01"], "M8[D]"),
+        [10**400],
+    ],
+    ids=str,
+)
+def test_scores_that_are_no_exact_floats_are_refused(scores: Any) -> None:
+    for mechanism, _ in MECHANISMS:
+        with pytest.raises((TypeError, ValueError), match="Expected"):
+            mechanism(1.0, 1.0).select(scores)
 
 
 def permute_and_flip(scores: np.ndarray, epsilon: float) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Final
 
 import numpy as np
 from flint import arb, ctx
@@ -10,6 +11,7 @@ from dpnoise.errors import ArgumentError, check_positive, reject
 from dpnoise.reference import exact
 
 _MOST_PRECISION = 2**14
+EXTREME: Final = 2.0**960  # Scales lie between this and its inverse: nothing overflows.
 
 
 def laplace_scale(epsilon: float, sensitivity: float) -> float:
@@ -30,7 +32,15 @@ def selection_scale(epsilon: float, sensitivity: float, *, monotonic: bool) -> f
     """Return the smallest float at least 2 * sensitivity / epsilon, without the 2 if monotonic."""
     sensitivity = check_positive("sensitivity", sensitivity)
     factor = 1 if monotonic else 2
-    return _quotient_up(factor * Fraction(sensitivity), check_positive("epsilon", epsilon))
+    epsilon = check_positive("epsilon", epsilon)
+    return check_scale(_quotient_up(factor * Fraction(sensitivity), epsilon))
+
+
+def check_scale(scale: float) -> float:
+    """Return a scale that is neither so large nor so small that arithmetic with it overflows."""
+    if not 1 / EXTREME <= scale <= EXTREME:
+        reject("scale", scale, "to be between 2^-960 and 2^960")
+    return scale
 
 
 def gaussian_scale_for_rho(rho: float, sensitivity: float) -> float:

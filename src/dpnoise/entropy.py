@@ -61,11 +61,13 @@ class Key:
     def __repr__(self) -> str:
         return "<dpnoise key: 256 bits, not shown>"
 
-    def __reduce__(self) -> NoReturn:
+    def __getstate__(self) -> NoReturn:
         raise SecretError(
             "A key is used once, in one process, and is never copied or pickled. "
             "Send the Generator instead: it holds no secret and draws a fresh key for each call."
         )
+
+    __reduce__ = __getstate__
 
 
 class KeyStream:
@@ -84,8 +86,10 @@ class KeyStream:
     def __repr__(self) -> str:
         return "<dpnoise key stream: not shown>"
 
-    def __reduce__(self) -> NoReturn:
+    def __getstate__(self) -> NoReturn:
         raise SecretError("A key stream belongs to one call and is never copied or pickled.")
+
+    __reduce__ = __getstate__
 
     def _cipher_at_block(self) -> CipherContext:
         nonce, counter = divmod(self._block, _BLOCKS_PER_NONCE)

@@ -67,11 +67,17 @@ def check_positive(name: str, value: object) -> float:
         return value
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise ArgumentTypeError(f"Expected {name}={value!r} to be a number.")
-    result = float(value)
+    try:
+        result = float(value)
+    except OverflowError:
+        result = math.inf
     if not math.isfinite(result):
         reject(name, result, "to be finite")
     if result <= 0:
         reject(name, result, "> 0")
+    if result != value:
+        # Rounding it here could put a guarantee on the wrong side.
+        reject(name, value, f"to be exactly a float; the nearest is {result!r}")
     return result
 
 

@@ -8,7 +8,6 @@ secret is an argument.
 """
 
 import math
-import numbers
 from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
 from typing import Any, Final
@@ -23,7 +22,6 @@ from dpnoise.generator import Generator
 from dpnoise.values import check_finite, release_like
 
 _SYSTEM: Final = Generator()
-_EXTREME: Final = 2.0**960  # Scale and grid lie between this and its inverse: nothing overflows.
 _FINEST: Final = 2.0**-50  # The finest grid, in scales: below it no cell is ever certain at once.
 _COARSEST: Final = 2.0**60  # The coarsest, in scales: beyond it all outputs are one.
 _INT64: Final = np.iinfo(np.int64)
@@ -53,12 +51,11 @@ class _Additive:
     def _fix(self, scale: float, counts: tuple[int, ...]) -> None:
         """Check what both have, and fix scale and grid."""
         check_choice("variates", self.variates, counts)
-        if not 1 / _EXTREME <= scale <= _EXTREME:
-            reject("scale", scale, "to be between 2^-960 and 2^960")
+        calibration.check_scale(scale)
         grid = _default_grid(scale) if self.grid is None else check_positive("grid", self.grid)
         if math.frexp(grid)[0] != 0.5:  # noqa: PLR2004 - the significand of a power of two
             reject("grid", grid, "to be a power of two")
-        if not (_FINEST * scale <= grid <= _COARSEST * scale and grid <= _EXTREME):
+        if not (_FINEST * scale <= grid <= _COARSEST * scale and grid <= calibration.EXTREME):
             reject("grid", grid, f"to be between 2^-50 and 2^60 times the scale, {scale}")
         for name in ("lower", "upper"):
             bound = getattr(self, name)
@@ -104,10 +101,10 @@ class _Additive:
         rng = _SYSTEM if rng is None else rng
         if isinstance(value, float):
             return type(value)(self._release_float(value, rng))
-        if isinstance(value, numbers.Integral):
+        if isinstance(value, int | np.integer):
             return self._release_integer(int(value), rng)
-        if isinstance(value, numbers.Real):
-            return type(value)(self._release_float(float(value), rng))  # type: ignore[call-arg]
+        if isinstance(value, np.float32 | np.float16):
+            return self._release_floats(np.asarray(value), rng)[()]
         return release_like(value, lambda array: self._release_array(array, rng))
 
     def _release_float(self, value: float, rng: Generator) -> float:
@@ -141,16 +138,11 @@ class _Additive:
         if array.dtype.kind == "f":
             return self._release_floats(array, rng)
         least, most = self._integer_bounds()
-        if array.dtype == object or (array.dtype.kind == "u" and array.dtype.itemsize == 8):  # noqa: PLR2004
-            results = self._release_integers_of_any_size([int(x) for x in array.flat], rng)
-            results = [_clamp(x, least, most) for x in results]
-            if array.dtype == object:
-                return np.array(results, dtype=object).reshape(array.shape)
-            saturated = [_clamp(x, _INT64.min, _INT64.max) for x in results]
-            return np.array(saturated, dtype=np.int64).reshape(array.shape)
-        if array.dtype.kind not in "iu":
-            reject("value", f"{array.dtype} array", "to hold integers or floats")
-        out = self._release_integers(array.astype(np.int64, order="C"), rng)
+        if array.dtype == object:
+            released = self._release_integers_of_any_size([int(x) for x in array.flat], rng)
+            clamped = [_clamp(x, least, most) for x in released]
+            return np.array(clamped, dtype=object).reshape(array.shape)
+        out = self._release_integers(np.ascontiguousarray(array), rng)
         if least is not None or most is not None:
             low = _INT64.min if least is None else _clamp(least, _INT64.min, _INT64.max)
             high = _INT64.max if most is None else _clamp(most, _INT64.min, _INT64.max)
@@ -169,24 +161,32 @@ class _Additive:
             out[element] = exact.nearest_float(cell, self.grid)
         if self.lower is not None or self.upper is not None:
             np.clip(out, self.lower, self.upper, out=out)
+        if array.dtype != np.float64:
+            limits = np.finfo(array.dtype)
+            np.clip(out, limits.min, limits.max, out=out)
         return out.reshape(array.shape).astype(array.dtype, copy=False)
 
-    def _release_integers(self, values: Integers, rng: Generator) -> Integers:
-        """Release 64-bit integers; those that could overflow go the way of integers of any size."""
+    def _release_integers(self, values: NDArray[Any], rng: Generator) -> Integers:
+        """Release integers of at most 64 bits as int64, saturating, in a time that all share."""
         shift = self._integer_grid.bit_length() - 1
-        flat = values.reshape(-1)
-        far = flat.size and max(flat.max(), -(flat.min() + 1)) >= 2**62
-        if far or shift > 52:  # noqa: PLR2004 - beyond, a fraction has more digits than a float
-            results = self._release_integers_of_any_size(flat.tolist(), rng)
-            saturated = [_clamp(x, _INT64.min, _INT64.max) for x in results]
+        # Beyond 52 bits a fraction of a grid has more digits than a float, and uint64 more values.
+        if shift > 52 or values.dtype == np.uint64:  # noqa: PLR2004
+            released = self._release_integers_of_any_size(values.reshape(-1).tolist(), rng)
+            saturated = [_clamp(x, _INT64.min, _INT64.max) for x in released]
             return np.array(saturated, dtype=np.int64).reshape(values.shape)
-        if shift == 0:
-            wholes, fractions = flat, np.zeros(flat.size)
-        else:
-            wholes = (flat + (1 << (shift - 1))) >> shift
+        flat = values.astype(np.int64, copy=False).reshape(-1)
+        wholes, fractions = flat, np.zeros(flat.size)
+        if shift:
+            wholes = (flat >> shift) + ((flat >> (shift - 1)) & 1)
+            # The shift may wrap around; the difference, which is small, wraps back.
             fractions = (flat - (wholes << shift)) * 2.0**-shift
         cells = self._cells(fractions, fractions.item, rng)
-        return ((wholes + cells) << shift).reshape(values.shape)
+        totals = wholes + cells
+        wrapped = ((wholes ^ totals) & (cells ^ totals)) < 0
+        out = totals << shift
+        out[np.where(wrapped, cells > 0, totals > _INT64.max >> shift)] = _INT64.max
+        out[np.where(wrapped, cells < 0, totals < _INT64.min >> shift)] = _INT64.min
+        return out.reshape(values.shape)
 
     def _release_integers_of_any_size(self, values: list[int], rng: Generator) -> list[int]:
         grid = self._integer_grid

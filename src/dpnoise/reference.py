@@ -10,6 +10,7 @@ out wider, and the search goes on with more digits: the answer stays the same.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
+from struct import pack, unpack
 from typing import NamedTuple
 
 from flint import arb, ctx
@@ -96,10 +97,27 @@ FORMS: dict[str, tuple[Formula, int]] = {
 }
 
 
+def dyadic(number: float | Fraction) -> Fraction:
+    """Return a number as a fraction; a float from its bits, also where subnormals are flushed."""
+    if not isinstance(number, float):
+        return Fraction(number)
+    (bits,) = unpack("<q", pack("<d", number))
+    exponent, mantissa = (bits >> 52) & 0x7FF, bits & (2**52 - 1)
+    if exponent == 0x7FF:  # noqa: PLR2004 - the exponent of NaN and the infinities
+        raise ValueError("Expected a finite number.")
+    whole = mantissa + 2**52 if exponent else mantissa
+    power = max(exponent, 1) - 1075
+    size = Fraction(whole << power) if power > 0 else Fraction(whole, 1 << -power)
+    return -size if bits < 0 else size
+
+
 def exact(number: float | Fraction) -> arb:
-    """Return a dyadic number as a ball of radius zero."""
-    fraction = Fraction(number)
-    return arb((fraction.numerator, 1 - fraction.denominator.bit_length()))
+    """Return a number whose denominator is a power of two as a ball of radius zero."""
+    fraction = dyadic(number)
+    power = fraction.denominator.bit_length() - 1
+    if fraction.denominator != 1 << power:
+        raise ValueError("Expected a denominator that is a power of two.")
+    return arb((fraction.numerator, -power))
 
 
 def enclosures(
@@ -136,10 +154,9 @@ def grid_point(
     value, scale, grid
         As in the mechanisms; grid is a power of two.
     """
-    quotient = exact(Fraction(value) / Fraction(grid))
-    ratio = exact(Fraction(scale) / Fraction(grid))
-    extra_bits = max(0, int(Fraction(value) / Fraction(grid)).bit_length())
-    extra_bits += max(0, int(Fraction(scale) / Fraction(grid)).bit_length())
+    fractions = [dyadic(number) / dyadic(grid) for number in (value, scale)]
+    quotient, ratio = (exact(fraction) for fraction in fractions)
+    extra_bits = sum(int(fraction).bit_length() for fraction in fractions)
     for Z in enclosures(formula, words, extra_bits):
         with ctx.workprec(2 * (extra_bits + Z.bits()) + _GUARD_BITS):
             cell = (quotient + ratio * Z + exact(0.5)).floor().unique_fmpz()

@@ -143,19 +143,28 @@ def _argmax(
     return leaders[0]
 
 
-def _checked(scores: ArrayLike) -> tuple[list[int | float], NDArray[np.float64]]:
-    """Return the scores as they are and as floats, checked before any noise is drawn."""
-    array = np.asarray(scores)
-    if array.ndim != 1 or array.size == 0:
-        raise ArgumentError(
-            f"Expected scores to be a list of one or more numbers, got shape {array.shape}."
-        )
+def _checked(scores: Any) -> tuple[list[int | float], NDArray[np.float64]]:
+    """Return the scores exactly and as the nearest floats, checked before any noise is drawn."""
+    if isinstance(scores, np.ma.MaskedArray):
+        raise ArgumentTypeError("Expected scores without a mask.")
+    entries = list(scores) if isinstance(scores, list | tuple) else list(np.asarray(scores))
+    if not entries or any(isinstance(entry, list | tuple | np.ndarray) for entry in entries):
+        raise ArgumentError("Expected scores to be a list of one or more numbers.")
+    exactly: list[int | float] = []
+    for entry in entries:
+        if isinstance(entry, int | np.integer):
+            exactly.append(int(entry))
+        elif isinstance(entry, float | np.float32 | np.float16):
+            exactly.append(float(entry))
+        else:
+            raise ArgumentTypeError(
+                f"Expected scores to be integers or floats, got a {type(entry).__name__}."
+            )
     try:
-        approximately = array.astype(np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise ArgumentTypeError("Expected scores to be numbers.") from None
+        approximately = np.array([float(score) for score in exactly])
+    except OverflowError:
+        raise ArgumentError("Expected every score to be below the largest float.") from None
     check_finite(approximately)
-    exactly = list(scores) if isinstance(scores, list | tuple) else array.tolist()
     return exactly, approximately
 
 
