@@ -79,7 +79,7 @@ def test_without_a_file_the_shipped_people_are_used(capsys: pytest.CaptureFixtur
     )
     assert status == 0
     assert "mean" in out
-    assert "epsilon 1 in all (mean 1), one row added or removed" in out
+    assert "epsilon 1 in all: mean 1 (sum 0.5, count 0.5). One row added or removed." in out
 
 
 def test_output_and_plot_are_written_whole(
@@ -178,6 +178,34 @@ def test_missing_values_are_dropped_on_request(
     assert releases(run(capsys, "release", path, *arguments)[1])[0]["value"] == 2
     grouped = releases(run(capsys, "release", path, *arguments, "--group-by", "city=cork")[1])
     assert grouped[0]["value"] == 1
+
+
+def test_headers_are_read_as_csv_has_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Quoted names, commas in names, a byte order mark, a header without rows."""
+    for name, text in [
+        ('x, "net"', '\ufeffa,"x, ""net"""\n1,2\n'),
+        ("x", '"a","x"\n'),
+    ]:
+        path = tmp_path / "header.csv"
+        path.write_text(text, encoding="utf-8")
+        status, out, err = run(
+            capsys,
+            "release",
+            path,
+            "--column",
+            name,
+            "--query",
+            "count",
+            "--epsilon",
+            1e6,
+            "--json",
+        )
+        assert status == 0, err
+        assert releases(out)[0]["value"] == text.count("\n") - 1
+    path.write_bytes(b"x\n\xff\xfe\n")
+    assert run(capsys, "release", path, "--column", "x")[0] == 2
 
 
 def test_a_full_disk_leaves_nothing_behind(

@@ -9,6 +9,7 @@ import alarms
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -96,6 +97,8 @@ def test_the_attacks_on_float_sums_fail(data: Any, row: float, lower: float, upp
         np.arange(1.0, 9.0)[:4],
         pd.Series([1, 2, 3, 4]),
         pl.Series("x", [1.0, 2.0, 3.0, 4.0]),
+        pa.array([1, 2, 3, 4]),
+        pa.table({"x": [1.0, None, 2.0, 7.0]})["x"],
         iter([np.array([1.0]), [2, 3], np.array([4.0])]),
         np.array([False, True, True, True] * 1) * np.array([1, 2, 3, 5]),
     ],
@@ -103,6 +106,18 @@ def test_the_attacks_on_float_sums_fail(data: Any, row: float, lower: float, upp
 )
 def test_columns_of_every_kind(column: Any) -> None:
     assert statistics.exact_sum(column, 0, 100) == 10
+
+
+def test_missing_values_are_an_error_or_left_out() -> None:
+    data = [1.0, math.nan, 3.0]
+    with pytest.raises(ValueError, match='say missing="drop"'):
+        statistics.count(data, epsilon=1e6)
+    assert statistics.count(data, epsilon=1e6, missing="drop").value == 2
+    mean = statistics.mean(data, lower=0, upper=10, epsilon=1e6, missing="drop")
+    assert mean.value == pytest.approx(2.0, abs=1e-3)
+    assert mean.parts == {"sum": 5e5, "count": 5e5}
+    with pytest.raises(ValueError, match="missing='zero' to be one of"):
+        statistics.count(data, epsilon=1.0, missing="zero")
 
 
 def test_a_long_column_is_added_in_turns() -> None:

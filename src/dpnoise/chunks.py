@@ -62,10 +62,14 @@ def expand(
             stream.fill(words[chunk])
             worker(readable[chunk], start, stop)
 
-    # Each thread takes one run of whole chunks, so that it reads the stream in order.
-    chunks = -(-count // longest)
     if threads is None:
         threads = min(cores(), count * variates // _WORDS_WORTH_A_THREAD)
+    in_runs(work, count, longest, threads)
+
+
+def in_runs(work: Callable[[int, int], None], count: int, longest: int, threads: int) -> None:
+    """Call work(first, last) on one run of whole chunks for each thread, and wait for all."""
+    chunks = -(-count // longest)
     threads = max(1, min(threads, chunks))
     if threads == 1:
         work(0, count)

@@ -20,6 +20,7 @@ import numpy as np
 import dpnoise
 from dpnoise import publishing
 from dpnoise.errors import ArgumentError, DpnoiseError, import_extra
+from dpnoise.statistics import Release
 
 _LARGE = 50 * 2**20  # From this size on, reading a file shows its progress.
 _BAR = 30
@@ -170,13 +171,19 @@ def _show(published: list[publishing.Published], request: publishing.Request) ->
     console.print(table)
     first = published[0].group
     parts = [one.release for one in published if one.group == first]
-    spent = ", ".join(f"{release.query} {release.epsilon:.4g}" for release in parts)
+    spent = ", ".join(_spent(release) for release in parts)
     console.print(
-        f"\nepsilon {request.epsilon:g} in all ({spent}), one row added or removed.\n"
+        f"\nepsilon {request.epsilon:g} in all: {spent}. One row added or removed.\n"
         f"Errors hold with probability {request.confidence:g}, apart from what the bounds clamp.",
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _spent(release: Release) -> str:
+    """Say what a query cost: `mean 0.5 (sum 0.25, count 0.25)`."""
+    inner = ", ".join(f"{name} {part:.4g}" for name, part in release.parts.items())
+    return f"{release.query} {release.epsilon:.4g}" + (f" ({inner})" if inner else "")
 
 
 def _plot(published: list[publishing.Published], request: publishing.Request, target: Path) -> None:

@@ -5,6 +5,7 @@ depends on the data would tell something about it.
 """
 
 from collections.abc import Iterator
+from csv import reader
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,6 +43,8 @@ def read(path: Path, column: str, group_by: str | None, *, drop_missing: bool) -
         raise ArgumentError(
             f"{path} cannot be read: it is damaged, or not what its name says."
         ) from None
+    except UnicodeDecodeError:
+        raise ArgumentError(f"{path} cannot be read: it is not UTF-8 text.") from None
     except FileNotFoundError:
         raise ArgumentError(f"There is no file {path}.") from None
 
@@ -52,16 +55,16 @@ def _csv(path: Path, wanted: list[str]) -> Iterator[tuple[Any, float]]:
     size = max(1, path.stat().st_size)
     if path.stat().st_size == 0:
         raise ArgumentError(f"{path} is empty: it has no header.")
+    with path.open(newline="", encoding="utf-8-sig") as text:
+        _check_columns(path, next(reader(text)), wanted)
     with path.open("rb") as file:
-        _check_columns(path, file.readline().decode().strip().replace('"', "").split(","), wanted)
-        file.seek(0)
         convert = csv.ConvertOptions(
             include_columns=wanted,
             column_types=dict.fromkeys(wanted, string),
             strings_can_be_null=True,
         )
-        with csv.open_csv(file, convert_options=convert) as reader:
-            for batch in reader:
+        with csv.open_csv(file, convert_options=convert) as batches:
+            for batch in batches:
                 yield batch, file.tell() / size
 
 

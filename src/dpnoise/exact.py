@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise import reference
-from dpnoise.chunks import Chunk, Words, expand
+from dpnoise.chunks import Chunk, Words, cores, expand, in_runs
 from dpnoise.entropy import WORD, Key
-from dpnoise.errors import RoundingModeError
+from dpnoise.errors import ArgumentError, RoundingModeError
 
 Floats = NDArray[np.float64]
 Rows = Iterator[
@@ -27,6 +27,7 @@ Rows = Iterator[
 Number = float | Fraction
 
 _BITS: Final = reference.WORD_BITS
+_WORTH_A_THREAD: Final = 2**20  # Values that are worth a thread when they are only read.
 _LARGEST: Final = float(np.finfo(np.float64).max)
 _ROUNDING: Final = [1.0, 2.0**-53]  # In a list, so that the check is done when it is asked for.
 
@@ -39,6 +40,20 @@ def check_rounding_mode() -> None:
             "The floating-point rounding mode of this thread is not round-to-nearest. "
             "Some library changed it (fesetround): release where it has not been changed."
         )
+
+
+def check_finite(values: Floats, threads: int | None = 1) -> None:
+    """Raise before any noise is drawn if a value is NaN or infinite, without showing a value."""
+    flat = values.reshape(-1)
+    kernel = kernel_named("rounding.not_finite")
+    found: list[int] = []
+
+    def count(first: int, last: int) -> None:
+        found.append(kernel(flat[first:last]))
+
+    in_runs(count, flat.size, _WORTH_A_THREAD, cores() if threads is None else threads)
+    if sum(found):
+        raise ArgumentError(f"Expected every value to be finite, got {sum(found)} NaN or infinite.")
 
 
 def decide(

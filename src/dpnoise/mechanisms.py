@@ -19,7 +19,7 @@ from dpnoise import calibration, exact
 from dpnoise.distributions import Gaussian, Laplace
 from dpnoise.errors import ArgumentError, check_choice, check_positive, import_extra, reject
 from dpnoise.generator import Generator
-from dpnoise.values import check_finite, release_like
+from dpnoise.values import release_like
 
 _SYSTEM: Final = Generator()
 _FINEST: Final = 2.0**-50  # The finest grid, in scales: below it no cell is ever certain at once.
@@ -151,7 +151,7 @@ class _Additive:
 
     def _release_floats(self, array: NDArray[Any], rng: Generator) -> NDArray[Any]:
         values = np.ascontiguousarray(array, dtype=np.float64)
-        check_finite(values)
+        exact.check_finite(values, rng.threads)
         flat = values.reshape(-1)
         key = rng._fresh_key()  # noqa: SLF001 - the Generator's own hook
         arguments = (self.scale, self.grid)

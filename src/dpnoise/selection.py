@@ -13,7 +13,6 @@ from dpnoise import calibration, exact, reference
 from dpnoise.entropy import WORD, Key
 from dpnoise.errors import ArgumentError, ArgumentTypeError
 from dpnoise.generator import Generator
-from dpnoise.values import check_finite
 
 _SYSTEM: Final = Generator()
 _ROUND: Final = 2.0**-49  # More than the roundings of a noisy score, relative to its parts.
@@ -164,7 +163,7 @@ def _checked(scores: Any) -> tuple[list[int | float], NDArray[np.float64]]:
         approximately = np.array([float(score) for score in exactly])
     except OverflowError:
         raise ArgumentError("Expected every score to be below the largest float.") from None
-    check_finite(approximately)
+    exact.check_finite(approximately)
     return exactly, approximately
 
 

@@ -10,8 +10,8 @@ query is an accumulator that chunks are added to; the functions add all and rele
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final
 
@@ -20,7 +20,13 @@ from numpy.typing import NDArray
 
 from dpnoise import exact
 from dpnoise.calibration import selection_scale
-from dpnoise.errors import ArgumentError, ArgumentTypeError, check_positive, reject
+from dpnoise.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    check_choice,
+    check_positive,
+    reject,
+)
 from dpnoise.generator import Generator
 from dpnoise.mechanisms import LaplaceMechanism
 from dpnoise.selection import select_weighted
@@ -53,6 +59,8 @@ class Release:
         the values, for a histogram); None where no such bound is known.
     confidence
         The probability that belongs to `error`.
+    parts
+        How epsilon is split, where the query is made of several releases.
     """
 
     query: str
@@ -61,6 +69,7 @@ class Release:
     scale: float | None
     error: float | None
     confidence: float
+    parts: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -113,7 +122,10 @@ def chunks_of(values: Any) -> Iterator[Floats]:
         for part in values:
             yield from chunks_of(part)
         return
-    array = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    if type(values).__module__.split(".")[0] == "pyarrow":
+        array = np.asarray(values.to_pandas() if values.null_count else values)
+    else:
+        array = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
     if array.dtype.kind not in "iufb" or array.ndim != 1:
         raise ArgumentTypeError(
             f"Expected a column of numbers, got an array of {array.dtype} with shape {array.shape}."
@@ -134,7 +146,8 @@ def exact_sum(values: Any, lower: float, upper: float, grid: float | None = None
     1.75
     """
     query = Sum(lower, upper, epsilon=1.0, grid=grid)
-    _add_all(values, [query])
+    for chunk in chunks_of(values):
+        query.add(chunk)
     return query.total * Fraction(query.bounds.grid)
 
 
@@ -221,7 +234,8 @@ class Mean:
         least_rows = max(count.value - (count.error or 0.0), 1.0)
         error = ((total.error or 0.0) + abs(mean) * (count.error or 0.0)) / least_rows
         error = min(error, bounds.upper - bounds.lower)
-        return Release("mean", mean, self.epsilon, None, error, confidence)
+        parts = {part.query: part.epsilon for part in (total, count)}
+        return Release("mean", mean, self.epsilon, None, error, confidence, parts)
 
 
 class Histogram:
@@ -310,21 +324,33 @@ def uniform_integer(below: int, rng: Generator) -> int:
             return number % below
 
 
-def _add_all(values: Any, queries: Iterable[Query]) -> None:
-    for chunk in chunks_of(values):
-        for query in queries:
-            query.add(chunk)
-
-
-def _release(values: Any, query: Query, confidence: float, rng: Generator | None) -> Release:
+def _release(
+    values: Any, query: Query, missing: str, confidence: float, rng: Generator | None
+) -> Release:
+    """Add all values to a query and release it; a NaN is a missing value."""
+    check_choice("missing", missing, ("error", "drop"))
     if not 0 < confidence < 1:
         reject("confidence", confidence, "to be between 0 and 1")
-    _add_all(values, [query])
+    for chunk in chunks_of(values):
+        there = ~np.isnan(chunk)
+        if not there.all():
+            if missing == "error":
+                raise ArgumentError(
+                    "Expected a number in every row. To leave out rows without one, say "
+                    'missing="drop".'
+                )
+            chunk = np.ascontiguousarray(chunk[there])  # noqa: PLW2901 - the rest of the chunk
+        query.add(chunk)
     return query.release(confidence, rng)
 
 
 def count(
-    values: Any, *, epsilon: float, confidence: float = 0.95, rng: Generator | None = None
+    values: Any,
+    *,
+    epsilon: float,
+    missing: str = "error",
+    confidence: float = 0.95,
+    rng: Generator | None = None,
 ) -> Release:
     """Release the number of rows.
 
@@ -333,7 +359,7 @@ def count(
     >>> count([3.5, 2.0, 7.25], epsilon=1.0).scale
     1.0
     """
-    return _release(values, Count(epsilon), confidence, rng)
+    return _release(values, Count(epsilon), missing, confidence, rng)
 
 
 def sum(  # noqa: A001 - it is what people ask for, under `dpnoise.statistics`
@@ -343,11 +369,12 @@ def sum(  # noqa: A001 - it is what people ask for, under `dpnoise.statistics`
     upper: float,
     epsilon: float,
     grid: float | None = None,
+    missing: str = "error",
     confidence: float = 0.95,
     rng: Generator | None = None,
 ) -> Release:
     """Release the sum of the values, each clamped to the bounds."""
-    return _release(values, Sum(lower, upper, epsilon, grid), confidence, rng)
+    return _release(values, Sum(lower, upper, epsilon, grid), missing, confidence, rng)
 
 
 def mean(
@@ -357,11 +384,12 @@ def mean(
     upper: float,
     epsilon: float,
     grid: float | None = None,
+    missing: str = "error",
     confidence: float = 0.95,
     rng: Generator | None = None,
 ) -> Release:
     """Release the mean of the clamped values: half of epsilon for the sum, half for the count."""
-    return _release(values, Mean(lower, upper, epsilon, grid), confidence, rng)
+    return _release(values, Mean(lower, upper, epsilon, grid), missing, confidence, rng)
 
 
 def histogram(
@@ -369,11 +397,12 @@ def histogram(
     *,
     edges: Sequence[float],
     epsilon: float,
+    missing: str = "error",
     confidence: float = 0.95,
     rng: Generator | None = None,
 ) -> Release:
     """Release how many values lie between each two edges; values outside are left out."""
-    return _release(values, Histogram(edges, epsilon), confidence, rng)
+    return _release(values, Histogram(edges, epsilon), missing, confidence, rng)
 
 
 def quantile(
@@ -384,8 +413,9 @@ def quantile(
     upper: float,
     epsilon: float,
     grid: float | None = None,
+    missing: str = "error",
     confidence: float = 0.95,
     rng: Generator | None = None,
 ) -> Release:
     """Release the q-quantile of the clamped values, among the multiples of the grid."""
-    return _release(values, Quantile(q, lower, upper, epsilon, grid), confidence, rng)
+    return _release(values, Quantile(q, lower, upper, epsilon, grid), missing, confidence, rng)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.errors import ArgumentError, ArgumentTypeError
+from dpnoise.errors import ArgumentTypeError
 
 Array = NDArray[Any]
 
@@ -67,10 +67,3 @@ def _any_integer(numbers: Any) -> bool:
     if isinstance(numbers, list | tuple):
         return any(_any_integer(number) for number in numbers)
     return isinstance(numbers, int | np.integer)
-
-
-def check_finite(array: NDArray[np.float64]) -> None:
-    """Raise before any noise is drawn if a value is NaN or infinite, without showing a value."""
-    bad = array.size - int(np.count_nonzero(np.isfinite(array)))
-    if bad:
-        raise ArgumentError(f"Expected every value to be finite, got {bad} NaN or infinite.")

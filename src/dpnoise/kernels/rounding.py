@@ -19,6 +19,17 @@ Floats = NDArray[np.float64]
 
 LARGEST = float(np.finfo(np.float64).max)
 _LAST_ROUNDINGS = 2.0**-51
+_EXPONENT = np.int64(0x7FF << 52)
+
+
+@compiled
+def not_finite(values: Floats) -> int:
+    """Return how many of the values are NaN or infinite."""
+    count = 0
+    for i in range(values.size):
+        bits = np.float64(values[i]).view(np.int64)
+        count += (bits & _EXPONENT) == _EXPONENT
+    return count
 
 
 @compiled
