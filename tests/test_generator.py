@@ -171,7 +171,11 @@ BAD: list[tuple[Callable[..., Any], type[Exception], str]] = [
     ),
     (lambda **k: rng.laplace(variates=1, **k), ValueError, r"1 with form='inverse'"),
     (lambda **k: rng.normal(variates=5, **k), ValueError, r"2, 4, 6, \.\.\. with form='pairs'"),
-    (lambda **k: rng.normal(variates=4.0, **k), TypeError, r"Expected variates=4\.0 to be an int"),
+    (
+        lambda **k: (rng.normal(variates=4), rng.normal(variates=4.0, **k)),
+        TypeError,
+        r"Expected variates=4\.0 to be an int",
+    ),
     (
         lambda **k: rng.laplace(variates=4, form="exponentials", **k),
         ValueError,

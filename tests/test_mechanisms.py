@@ -229,6 +229,7 @@ BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
         ValueError,
         "variates=2 to be one of 1, 4",
     ),
+    (lambda: dpnoise.LaplaceMechanism(1, 1, variates=cast("Any", 4.0)), TypeError, "an integer"),
     (lambda: dpnoise.GaussianMechanism(sensitivity=1.0), ValueError, "one of the three"),
     (
         lambda: dpnoise.GaussianMechanism(epsilon=1.0, sensitivity=1.0),
@@ -316,6 +317,18 @@ def test_bad_values_raise_before_noise_is_drawn_and_are_not_shown(value: Any) ->
         with pytest.raises((ValueError, TypeError), match="Expected") as caught:
             mechanism.release(value, rng=Alarm())
         assert "secret" not in str(caught.value)
+
+
+def test_another_generator_is_refused() -> None:
+    insecure: Any = np.random.default_rng()
+    calls: list[Callable[[], object]] = [
+        lambda: laplace.release(1.0, rng=insecure),
+        lambda: laplace.release(np.ones(3), rng=insecure),
+        lambda: dpnoise.NoisyMax(1.0, 1.0).select([1.0, 2.0], rng=insecure),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match=r"rng to be a dpnoise\.Generator, got Generator"):
+            call()
 
 
 def test_bounds_without_an_integer_between_them_are_refused_for_integers() -> None:

@@ -287,6 +287,21 @@ class Generator:
         return words
 
 
+_SYSTEM: Final = Generator()
+
+
+def check_generator(rng: Generator | None) -> Generator:
+    """Return the Generator to draw from; None is one on all cores."""
+    if rng is None:
+        return _SYSTEM
+    if not isinstance(rng, Generator):
+        raise ArgumentTypeError(
+            f"Expected rng to be a dpnoise.Generator, got {type(rng).__name__}: another generator "
+            "can be predicted or repeated."
+        )
+    return rng
+
+
 class _Plan(NamedTuple):
     """What a call's arguments decide: the kernels and what they take besides the words."""
 
@@ -303,7 +318,7 @@ class _Plan(NamedTuple):
         return (self.variates, self.precision, *self.parameters)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256, typed=True)
 def _plan(
     available: tuple[Form, ...],
     form: str | None,

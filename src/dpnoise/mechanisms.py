@@ -17,11 +17,17 @@ from numpy.typing import NDArray
 
 from dpnoise import calibration, exact
 from dpnoise.distributions import Gaussian, Laplace
-from dpnoise.errors import ArgumentError, check_choice, check_positive, import_extra, reject
-from dpnoise.generator import Generator
+from dpnoise.errors import (
+    ArgumentError,
+    check_choice,
+    check_integer,
+    check_positive,
+    import_extra,
+    reject,
+)
+from dpnoise.generator import Generator, check_generator
 from dpnoise.values import release_like
 
-_SYSTEM: Final = Generator()
 _FINEST: Final = 2.0**-50  # The finest grid, in scales: below it no cell is ever certain at once.
 _COARSEST: Final = 2.0**60  # The coarsest, in scales: beyond it all outputs are one.
 _INT64: Final = np.iinfo(np.int64)
@@ -50,7 +56,7 @@ class _Additive:
 
     def _fix(self, scale: float, counts: tuple[int, ...]) -> None:
         """Check what both have, and fix scale and grid."""
-        check_choice("variates", self.variates, counts)
+        check_choice("variates", check_integer("variates", self.variates, least=1), counts)
         calibration.check_scale(scale)
         grid = _default_grid(scale) if self.grid is None else check_positive("grid", self.grid)
         if math.frexp(grid)[0] != 0.5:  # noqa: PLR2004 - the significand of a power of two
@@ -98,7 +104,7 @@ class _Additive:
         The same kind: floats for floats, multiples of `grid`; integers for integers, multiples of
         max(1, grid); int64 for integer arrays. Results beyond the largest float or int64 saturate.
         """
-        rng = _SYSTEM if rng is None else rng
+        rng = check_generator(rng)
         if isinstance(value, float):
             return type(value)(self._release_float(value, rng))
         if isinstance(value, int | np.integer):

@@ -12,9 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from dpnoise import calibration, exact, reference
 from dpnoise.entropy import WORD, Key
 from dpnoise.errors import ArgumentError, ArgumentTypeError
-from dpnoise.generator import Generator
+from dpnoise.generator import Generator, check_generator
 
-_SYSTEM: Final = Generator()
 _ROUND: Final = 2.0**-49  # More than the roundings of a noisy score, relative to its parts.
 _EXPONENT_BITS: Final = 2200  # So many bits hold the sum of any two floats.
 
@@ -131,7 +130,7 @@ def _argmax(
 ) -> int:
     """Return the index of the largest score + scale * (log weight + noise), in real arithmetic."""
     exact.check_rounding_mode()
-    key = (_SYSTEM if rng is None else rng)._fresh_key()  # noqa: SLF001 - the Generator's own hook
+    key = check_generator(rng)._fresh_key()  # noqa: SLF001 - the Generator's own hook
     words = np.empty(len(exactly), dtype=WORD)
     key.stream().fill(words)
     words.flags.writeable = False

@@ -27,7 +27,7 @@ from dpnoise.errors import (
     check_positive,
     reject,
 )
-from dpnoise.generator import Generator
+from dpnoise.generator import Generator, check_generator
 from dpnoise.mechanisms import LaplaceMechanism
 from dpnoise.selection import select_weighted
 
@@ -304,7 +304,7 @@ class Quantile:
         target = Fraction(self.q) * rows
         scores = [-abs(rank - target) for rank in below]
         scale = selection_scale(self.epsilon, 1.0, monotonic=False)
-        rng = Generator() if rng is None else rng
+        rng = check_generator(rng)
         group = select_weighted(scores, widths, scale, rng)
         inside = int(starts[group]) + uniform_integer(widths[group], rng)
         value = exact.nearest_float(self.bounds.least + inside, self.bounds.grid)
