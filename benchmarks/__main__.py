@@ -16,6 +16,8 @@ from benchmarks import accuracy, footprint, noise, releases, sums
 from benchmarks.timing import Timing
 
 ROOT = Path(__file__).parent.parent
+_RARELY = 0.1  # A ratio below it is shown as a fraction.
+_HUNDRED = 100
 RESULTS = ROOT / "benchmarks" / "results.json"
 
 
@@ -204,6 +206,12 @@ def machine() -> str:
     return f"{platform.machine()}, Python {platform.python_version()}, {libraries}"
 
 
+def _time(timing: Timing) -> str:
+    """Show a time with as many digits as it deserves."""
+    ns = timing.nanoseconds
+    return f"{ns:.1f} ns" if ns < _HUNDRED else f"{ns:,.0f} ns"
+
+
 def readme_table(tables: dict[str, dict[str, Timing]]) -> str:
     """Return the README's table."""
     arrays, one = tables["releases"], tables["scalar releases"]
@@ -224,10 +232,9 @@ def readme_table(tables: dict[str, dict[str, Timing]]) -> str:
     lines = ["| | dpnoise | peer | | time over the peer's |", "|---|---|---|---|---|"]
     for what, table, ours, theirs in rows:
         ratio = table[ours].ratio_to(table[theirs])
-        lines.append(
-            f"| {what} | {table[ours].nanoseconds:,.4g} ns | {theirs} "
-            f"| {table[theirs].nanoseconds:,.4g} ns | {ratio:.2g} |"
-        )
+        shown = f"{ratio:.2f}" if ratio > _RARELY else f"1/{1 / ratio:,.0f}"
+        times = [_time(table[name]) for name in (ours, theirs)]
+        lines.append(f"| {what} | {times[0]} | {theirs} | {times[1]} | {shown} |")
     return "\n".join(lines)
 
 

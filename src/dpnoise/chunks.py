@@ -43,8 +43,7 @@ def expand(
 
     `prepare(longest)` is called once for each thread and returns the worker, which is then called
     with the read-only words of the elements from start to stop. `in_place`, if given, has room for
-    all words, and the worker may overwrite each chunk of it as it goes. A pool made for the call,
-    rather than one that is kept, has no threads that a fork could lose.
+    all words, and the worker may overwrite each chunk of it as it goes.
     """
     short = max(_SHORTEST_CHUNK, count * variates // _CHUNKS_IN_A_SHORT_CALL)
     longest = max(1, min(count, min(chunk_words, short) // variates))
@@ -68,7 +67,10 @@ def expand(
 
 
 def in_runs(work: Callable[[int, int], None], count: int, longest: int, threads: int) -> None:
-    """Call work(first, last) on one run of whole chunks for each thread, and wait for all."""
+    """Call work(first, last) on one run of whole chunks for each thread, and wait for all.
+
+    A pool made for the call, rather than one that is kept, has no threads that a fork could lose.
+    """
     chunks = -(-count // longest)
     threads = max(1, min(threads, chunks))
     if threads == 1:
