@@ -147,13 +147,20 @@ def test_what_is_wrong_is_said_before_any_noise_is_drawn(
         ([tmp_path / "none.csv", *mean], "There is no file"),
         ([table, "--column", "income"], "has no column 'income'. It has: city, x."),
         ([table.with_suffix(".parquet"), "--column", "income"], "It has: city, x."),
-        ([text, *mean], "Row 3 has no number"),
-        ([missing, *mean], "Row 2 has no value"),
+        ([text, *mean], "Row 3 of column 'x' (the header not counted) holds text"),
+        ([missing, *mean], "Row 2 of column 'x' (the header not counted) has no value"),
         ([write(tmp_path / "empty.csv", ""), *mean], "is empty"),
         ([truncated, *mean], "it is damaged, or not what its name says"),
         ([table, "--column", "x", "--query", "mean"], "needs bounds"),
         ([table, *BOUNDS, "--query", "mode"], "Expected query='mode' to be one of"),
         ([table, *BOUNDS, "--query", "quantile:x"], "quantile:0.9"),
+        ([table, *BOUNDS, "--query", "quantile"], "quantile:0.9"),
+        ([table, "--query", "count"], "Say which column of"),
+        ([tmp_path, *mean], "is a folder"),
+        ([write(tmp_path / "semi.csv", "x;y\n1;2\n"), *mean], "Say --delimiter ';'"),
+        ([table, *mean, "--group-by", "city="], "to have a name"),
+        ([table, *mean, "--plot", tmp_path / "p.xyz"], "to end in .png, .pdf, .svg"),
+        ([table, *mean, "--plot", tmp_path / "no" / "p.png"], "There is no folder"),
         ([table, *BOUNDS, "--query", "histogram"], "needs its edges"),
         ([table, *mean, "--epsilon", "0"], "Expected epsilon=0.0 > 0"),
         ([table, *mean, "--lower", "200"], "Expected lower=200.0 < upper=100.0"),
@@ -168,6 +175,49 @@ def test_what_is_wrong_is_said_before_any_noise_is_drawn(
         assert out == ""
         assert "secret" not in err
         assert not (tmp_path / "out.json").exists()
+
+
+def test_the_data_is_never_overwritten(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = table.read_bytes()
+    for option in ("--output", "--plot"):
+        status, _, err = run(capsys, "release", table, *BOUNDS, "--query", "count", option, table)
+        assert status == 2
+        assert "is the data" in err
+    assert table.read_bytes() == before
+
+
+def test_groups_are_given_once_and_without_their_spaces(
+    table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["release", table, *BOUNDS, "--query", "count", "--epsilon", "1e6", "--json"]
+    out = run(capsys, *asked, "--group-by", "city=cork, dublin")[1]
+    assert [one["value"] for one in releases(out)] == [75, 25]
+    with pytest.raises(SystemExit):
+        run(capsys, *asked, "--group-by", "city=cork", "--group-by", "x=1")
+    assert "--group-by may be given once" in capsys.readouterr().err
+
+
+def test_the_report_can_be_read_without_the_command(
+    table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = run(
+        capsys, "release", table, *BOUNDS, "--query", "histogram", "--edges", "0,9", "--json"
+    )[1]
+    request = json.loads(out)["request"]
+    assert request["edges"] == [0, 9]
+    assert (request["lower"], request["upper"], request["epsilon"]) == (0, 100, 1)
+
+
+def test_semicolons_are_read_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "semi.csv", "x;y\n1;2\n3;4\n")
+    arguments = [*BOUNDS, "--query", "count", "--epsilon", "1e6", "--json", "--delimiter", ";"]
+    assert releases(run(capsys, "release", path, *arguments)[1])[0]["value"] == 2
+
+
+def test_numbers_are_shown_with_the_digits_their_error_leaves() -> None:
+    assert cli._rounded(33299.87576, 3548.74) == ("33,300", "± 3,500")
+    assert cli._rounded(0.123456, 0.0123) == ("0.123", "± 0.012")
+    assert cli._rounded(40840.0, None) == ("40,840", "no bound")
 
 
 def test_missing_values_are_dropped_on_request(

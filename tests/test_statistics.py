@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import alarms
@@ -194,6 +195,17 @@ def test_one_row_moves_every_quantile_score_by_at_most_one() -> None:
                 for d in (data, [*data, row])
             )
             assert max(abs(a - b) for a, b in zip(here, there, strict=True)) <= 1
+
+
+def test_the_median_is_the_half_quantile() -> None:
+    first, second = (
+        ask(rng=fixed_generator(bytes(32)))
+        for ask in (
+            partial(statistics.median, [1.0, 2.0, 9.0], lower=0, upper=10, epsilon=1.0),
+            partial(statistics.quantile, [1.0, 2.0, 9.0], 0.5, lower=0, upper=10, epsilon=1.0),
+        )
+    )
+    assert first == second
 
 
 def test_uniform_integers_are_uniform() -> None:

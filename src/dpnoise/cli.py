@@ -6,6 +6,7 @@ what to do. Whatever writes a file writes beside it and renames: nothing half-wr
 
 import argparse
 import json
+import math
 import secrets
 import sys
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from dpnoise.statistics import Release
 
 _LARGE = 50 * 2**20  # From this size on, reading a file shows its progress.
 _BAR = 30
+_PLOTS = (".png", ".pdf", ".svg")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -47,6 +49,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+class _Once(argparse.Action):
+    """An option that may be given once, because a second would silently replace the first."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option: Any = None
+    ) -> None:
+        if getattr(namespace, self.dest) is not None:
+            parser.error(f"{option} may be given once")
+        setattr(namespace, self.dest, values)
+
+
 # release -----------------------------------------------------------------------------------------
 
 
@@ -58,23 +71,39 @@ def _add_release(commands: Any) -> None:
         "row. Without FILE, a small data set that comes with dpnoise is used.",
     )
     command.add_argument("file", nargs="?", type=Path, metavar="FILE")
-    command.add_argument("--column", default="income", help="the column of numbers (income)")
+    command.add_argument("--column", help="the column of numbers")
     command.add_argument(
         "--query",
         action="append",
         metavar="QUERY",
-        help="count, sum, mean, median, quantile:0.9 or histogram; may be given several times",
+        help="count, sum, mean, median, quantile:0.9 or histogram; repeat it for several, which "
+        "split epsilon evenly (count)",
     )
     command.add_argument("--epsilon", type=float, default=1.0, help="for all queries together (1)")
     command.add_argument("--lower", type=float, help="declared lower bound of a value")
     command.add_argument("--upper", type=float, help="declared upper bound of a value")
     command.add_argument("--grid", type=float, help="a power of two; by default from the bounds")
-    command.add_argument("--edges", type=_numbers, help="edges of a histogram: 0,20000,40000")
     command.add_argument(
-        "--group-by", type=_groups, metavar="COLUMN=A,B", help="declared groups: city=cork,dublin"
+        "--edges",
+        type=_numbers,
+        help="edges of a histogram: --edges=0,20000,40000; a cell holds its lower edge, the last "
+        "one both; values outside are left out",
     )
-    command.add_argument("--missing", choices=["error", "drop"], default="error")
-    command.add_argument("--confidence", type=float, default=0.95)
+    command.add_argument(
+        "--group-by",
+        type=_groups,
+        action=_Once,
+        metavar="COLUMN=A,B",
+        help="declared groups: city=cork,dublin",
+    )
+    command.add_argument(
+        "--missing",
+        choices=["error", "drop"],
+        default="error",
+        help="what to do about rows without a value: empty, NA, NaN, null (error)",
+    )
+    command.add_argument("--delimiter", default=",", help="what separates a CSV file's entries (,)")
+    command.add_argument("--confidence", type=float, default=0.95, help="of the errors (0.95)")
     command.add_argument("--json", action="store_true", help="print JSON")
     command.add_argument("--output", type=Path, help="write JSON to this file")
     command.add_argument("--plot", type=Path, help="draw bars with error bars: out.png")
@@ -82,9 +111,11 @@ def _add_release(commands: Any) -> None:
 
 
 def _release(asked: argparse.Namespace) -> None:
+    if asked.file is not None and asked.column is None:
+        raise ArgumentError(f"Say which column of {asked.file} to use: --column NAME.")
     group_by, groups = asked.group_by or (None, ())
     request = publishing.Request(
-        column=asked.column,
+        column=asked.column or "income",
         queries=asked.query or ["count"],
         epsilon=asked.epsilon,
         lower=asked.lower,
@@ -94,15 +125,21 @@ def _release(asked: argparse.Namespace) -> None:
         group_by=group_by,
         groups=groups,
         drop_missing=asked.missing == "drop",
+        delimiter=asked.delimiter,
         confidence=asked.confidence,
     )
+    # What could fail after the noise is drawn is checked before: epsilon is spent only once.
+    for target in (asked.output, asked.plot):
+        _check_target(target, asked.file)
+    if asked.plot and asked.plot.suffix not in _PLOTS:
+        raise ArgumentError(f"Expected --plot {asked.plot} to end in {', '.join(_PLOTS)}.")
     with _file(asked.file) as path, _progress(path) as progress:
         published = publishing.publish(path, request, progress=progress)
     report = {
         "format": 1,
-        "column": request.column,
-        "epsilon": request.epsilon,
+        "dpnoise": dpnoise.__version__,
         "neighbours": "differ by one row, added or removed",
+        "request": asdict(request),
         "releases": [{"group": one.group, **asdict(one.release)} for one in published],
     }
     if asked.output:
@@ -113,8 +150,20 @@ def _release(asked: argparse.Namespace) -> None:
             _plot(published, request, target)
     if asked.json:
         print(json.dumps(report, indent=2))  # noqa: T201 - this is the command line
-    else:
-        _show(published, request)
+        return
+    _show(published, request)
+    for target in filter(None, (asked.output, asked.plot)):
+        print(f"Written to {target}.")  # noqa: T201 - likewise
+
+
+def _check_target(target: Path | None, source: Path | None) -> None:
+    """Raise if a file to be written has no folder, or is the data itself."""
+    if target is None:
+        return
+    if not target.parent.is_dir():
+        raise ArgumentError(f"There is no folder {target.parent} to write {target.name} to.")
+    if source is not None and target.exists() and target.samefile(source):
+        raise ArgumentError(f"{target} is the data. Write to another file.")
 
 
 @contextmanager
@@ -141,19 +190,26 @@ def _progress(path: Path) -> Iterator[Callable[[float], object]]:
 
 def _bars(
     published: list[publishing.Published], request: publishing.Request
-) -> Iterator[tuple[str, str, float, float]]:
+) -> Iterator[tuple[str, str, float, float | None]]:
     """Yield the query, a label, a value and an error for each number that was published."""
     for one in published:
         release = one.release
-        label = release.query if one.group is None else f"{one.group}, {release.query}"
-        error = release.error or 0.0
         if isinstance(release.value, list):
-            edges = [f"{edge:g}" for edge in request.edges or ()]
+            edges = [f"{edge:,.12g}" for edge in request.edges or ()]
             group = "" if one.group is None else f"{one.group}, "
             for low, high, value in zip(edges, edges[1:], release.value, strict=False):
-                yield release.query, f"{group}{low} to {high}", value, error
+                yield release.query, f"{group}{low} to {high}", value, release.error
         else:
-            yield release.query, label, release.value, error
+            label = release.query if one.group is None else f"{one.group}, {release.query}"
+            yield release.query, label, release.value, release.error
+
+
+def _rounded(value: float, error: float | None) -> tuple[str, str]:
+    """Show a number with the digits that its error leaves, and the error with two."""
+    if not error:
+        return f"{value:,.10g}", "no bound"
+    decimals = max(0, 1 - math.floor(math.log10(error)))
+    return f"{value:,.{decimals}f}", f"± {float(f'{error:.2g}'):,.{decimals}f}"
 
 
 def _show(published: list[publishing.Published], request: publishing.Request) -> None:
@@ -163,11 +219,10 @@ def _show(published: list[publishing.Published], request: publishing.Request) ->
         table.add_column(title)
     rows = list(_bars(published, request))
     for query, label, value, error in rows:
-        # A bar is as long as its value among those of the same query.
-        most = max(abs(row[2]) for row in rows if row[0] == query) or 1.0
-        bar = "█" * round(_BAR * abs(value) / most)
-        within = f"± {error:,.6g}" if error else ""
-        table.add_row(label, f"{value:,.10g}", within, f"[cyan]{bar}")
+        # A bar is as long as its value among those of the same query; one alone has none.
+        peers = [abs(row[2]) for row in rows if row[0] == query]
+        bar = "█" * round(_BAR * abs(value) / (max(peers) or 1.0)) if len(peers) > 1 else ""
+        table.add_row(label, *_rounded(value, error), f"[cyan]{bar}")
     console.print(table)
     first = published[0].group
     parts = [one.release for one in published if one.group == first]
@@ -187,20 +242,30 @@ def _spent(release: Release) -> str:
 
 
 def _plot(published: list[publishing.Published], request: publishing.Request, target: Path) -> None:
-    matplotlib = import_extra("matplotlib", "plots")
+    """Draw one panel for each query: bars, with error bars where an error is known."""
+    matplotlib = import_extra("matplotlib", "cli")
     matplotlib.use("Agg")
-    pyplot = import_extra("matplotlib.pyplot", "plots")
-    _, labels, values, errors = zip(*_bars(published, request), strict=True)
-    figure, axes = pyplot.subplots(figsize=(7, 0.6 + 0.45 * len(labels)), layout="constrained")
-    axes.barh(labels, values, xerr=errors, color="#3b7ea1", ecolor="#1a1a1a", capsize=3)
-    axes.invert_yaxis()
-    axes.set_title(
-        f"{request.column}: epsilon = {request.epsilon:g}, error bars at {request.confidence:.0%}",
-        loc="left",
-        fontsize=10,
+    pyplot = import_extra("matplotlib.pyplot", "cli")
+    rows = list(_bars(published, request))
+    queries = list(dict.fromkeys(row[0] for row in rows))
+    panels = [[row for row in rows if row[0] == query] for query in queries]
+    figure, axes = pyplot.subplots(
+        len(panels),
+        figsize=(7, 0.7 * len(panels) + 0.4 * len(rows)),
+        height_ratios=[len(panel) + 1 for panel in panels],
+        layout="constrained",
+        squeeze=False,
     )
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(target, dpi=150, format=target.suffix.lstrip(".") or "png")
+    for axis, query, panel in zip(axes.flat, queries, panels, strict=True):
+        _, labels, values, errors = zip(*panel, strict=True)
+        known = None if errors[0] is None else errors
+        axis.barh(labels, values, xerr=known, color="#3b7ea1", ecolor="#1a1a1a", capsize=3)
+        axis.invert_yaxis()
+        axis.spines[["top", "right"]].set_visible(False)
+        note = "no bound on the error" if known is None else f"± at {request.confidence:.0%}"
+        axis.set_title(f"{request.column}, {query} ({note})", loc="left", fontsize=10)
+    figure.suptitle(f"epsilon = {request.epsilon:g} in all", fontsize=9, x=0.99, ha="right")
+    figure.savefig(target, dpi=150, format=target.suffix.lstrip("."))
     pyplot.close(figure)
 
 
@@ -212,11 +277,11 @@ def _add_sample(commands: Any) -> None:
     command.add_argument(
         "distribution", choices=["laplace", "normal", "exponential", "gumbel", "cauchy"]
     )
-    command.add_argument("--scale", type=float, default=1.0)
-    command.add_argument("--size", type=int, default=10)
+    command.add_argument("--scale", type=float, default=1.0, help="the scale of the noise (1)")
+    command.add_argument("--size", type=int, default=10, help="how many (10)")
     command.add_argument("--dtype", choices=["float64", "float32", "float16"], default="float64")
-    command.add_argument("--variates", type=int)
-    command.add_argument("--form")
+    command.add_argument("--variates", type=int, help="uniforms for each variate")
+    command.add_argument("--form", help="the formula: see docs/samplers.md")
     command.add_argument("--output", type=Path, help=".npy, .parquet or .csv; else it is printed")
     command.set_defaults(run=_sample)
 
@@ -230,6 +295,7 @@ def _sample(asked: argparse.Namespace) -> None:
         np.savetxt(sys.stdout, noise, fmt="%.17g")
         return
     writers = {".npy": _write_npy, ".csv": _write_csv, ".parquet": _write_parquet}
+    _check_target(asked.output, None)
     if asked.output.suffix not in writers:
         raise ArgumentError(f"Expected --output {asked.output} to end in {', '.join(writers)}.")
     with _written(asked.output) as target:
@@ -246,8 +312,8 @@ def _write_csv(target: Path, noise: np.ndarray) -> None:
 
 
 def _write_parquet(target: Path, noise: np.ndarray) -> None:
-    pa = import_extra("pyarrow", "files")
-    import_extra("pyarrow.parquet", "files").write_table(pa.table({"noise": noise}), target)
+    pa = import_extra("pyarrow", "cli")
+    import_extra("pyarrow.parquet", "cli").write_table(pa.table({"noise": noise}), target)
 
 
 # cost --------------------------------------------------------------------------------------------
@@ -255,9 +321,9 @@ def _write_parquet(target: Path, noise: np.ndarray) -> None:
 
 def _add_cost(commands: Any) -> None:
     command = commands.add_parser("cost", help="what inverting one variate costs")
-    command.add_argument("--precision", type=int, default=53)
-    command.add_argument("--variates", type=int, default=4)
-    command.add_argument("--form")
+    command.add_argument("--precision", type=int, default=53, help="bits of each uniform (53)")
+    command.add_argument("--variates", type=int, default=4, help="uniforms for each variate (4)")
+    command.add_argument("--form", help="the formula: see docs/samplers.md")
     command.set_defaults(run=_cost)
 
 
@@ -281,14 +347,17 @@ def _written(path: Path) -> Iterator[Path]:
 
 
 def _numbers(text: str) -> list[float]:
-    return [float(part) for part in text.split(",")]
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError("give numbers: 0,20000,40000") from None
 
 
 def _groups(text: str) -> tuple[str, list[str]]:
     column, equals, groups = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError("give the declared groups: city=cork,dublin")
-    return column, groups.split(",")
+    return column.strip(), [group.strip() for group in groups.split(",")]
 
 
 if __name__ == "__main__":

@@ -339,7 +339,9 @@ class GaussianMechanism(_Additive):
             scale = calibration.gaussian_scale_for_rho(self.rho, self.sensitivity)
         elif asked[0]:
             if self.epsilon is None or self.delta is None:
-                raise ArgumentError("Expected both epsilon and delta; delta=0 needs Laplace noise.")
+                raise ArgumentError(
+                    "Expected both epsilon and delta. Without a delta, use LaplaceMechanism."
+                )
             scale = calibration.gaussian_scale(self.epsilon, self.delta, self.sensitivity)
         else:
             scale = check_positive("scale", self.scale)

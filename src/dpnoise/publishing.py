@@ -13,7 +13,7 @@ from dpnoise import columns, statistics
 from dpnoise.errors import ArgumentError, check_choice, check_positive, import_extra
 from dpnoise.generator import Generator
 
-QUERIES = ("count", "sum", "mean", "histogram", "quantile", "median")
+QUERIES = ("count", "sum", "mean", "median", "quantile:Q", "histogram")
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ class Request:
         would tell that there are some; declared groups without rows are published too.
     drop_missing
         True to leave out rows without a value.
+    delimiter
+        What separates the entries of a CSV file.
     confidence
         That of the errors which are published too.
     """
@@ -62,6 +64,7 @@ class Request:
     group_by: str | None = None
     groups: Sequence[str] = ()
     drop_missing: bool = False
+    delimiter: str = ","
     confidence: float = 0.95
 
     def __post_init__(self) -> None:
@@ -74,6 +77,8 @@ class Request:
             not self.groups or len(set(self.groups)) < len(self.groups)
         ):
             raise ArgumentError("Expected a declared list of groups, each once: city=cork,dublin.")
+        if not all(self.groups):
+            raise ArgumentError("Expected every declared group to have a name: city=cork,dublin.")
         self.prepare()
 
     def prepare(self) -> list[statistics.Query]:
@@ -86,7 +91,8 @@ class Request:
 
     def _query(self, query: str, epsilon: float) -> statistics.Query:
         name, _, argument = query.partition(":")
-        check_choice("query", name, QUERIES)
+        if name != "quantile":
+            check_choice("query", query, QUERIES)
         if name == "count":
             return statistics.Count(epsilon)
         if name == "histogram":
@@ -107,7 +113,7 @@ def _fraction(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ArgumentError("A quantile needs its place: quantile:0.9.") from None
+        raise ArgumentError("A quantile needs its place, as in quantile:0.9.") from None
 
 
 def publish(
@@ -123,7 +129,11 @@ def publish(
     groups: list[str | None] = list(request.groups) if request.group_by else [None]
     queries = {group: request.prepare() for group in groups}
     for chunk in columns.read(
-        path, request.column, request.group_by, drop_missing=request.drop_missing
+        path,
+        request.column,
+        request.group_by,
+        drop_missing=request.drop_missing,
+        delimiter=request.delimiter,
     ):
         for group in groups:
             values = chunk.values if group is None else _rows_of(chunk, group)
@@ -138,6 +148,6 @@ def publish(
 
 
 def _rows_of(chunk: columns.Chunk, group: str) -> Any:
-    compute = import_extra("pyarrow.compute", "files")
+    compute = import_extra("pyarrow.compute", "cli")
     inside = compute.fill_null(compute.equal(chunk.groups, group), fill_value=False)
     return np.ascontiguousarray(chunk.values[inside.to_numpy(zero_copy_only=False)])

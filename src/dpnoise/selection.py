@@ -145,7 +145,9 @@ def _checked(scores: Any) -> tuple[list[int | float], NDArray[np.float64]]:
     """Return the scores exactly and as the nearest floats, checked before any noise is drawn."""
     if isinstance(scores, np.ma.MaskedArray):
         raise ArgumentTypeError("Expected scores without a mask.")
-    entries = list(scores) if isinstance(scores, list | tuple) else list(np.asarray(scores))
+    if not isinstance(scores, list | tuple):
+        scores = np.atleast_1d(np.asarray(scores))
+    entries = list(scores)
     if not entries or any(isinstance(entry, list | tuple | np.ndarray) for entry in entries):
         raise ArgumentError("Expected scores to be a list of one or more numbers.")
     exactly: list[int | float] = []

@@ -128,7 +128,8 @@ def chunks_of(values: Any) -> Iterator[Floats]:
         array = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
     if array.dtype.kind not in "iufb" or array.ndim != 1:
         raise ArgumentTypeError(
-            f"Expected a column of numbers, got an array of {array.dtype} with shape {array.shape}."
+            f"Expected a column of numbers, got {array.dtype} of shape {array.shape}. "
+            "Convert text first; a missing value is NaN."
         )
     for start in range(0, array.size, _TURN):
         yield np.ascontiguousarray(array[start : start + _TURN], dtype=np.float64)
@@ -308,7 +309,8 @@ class Quantile:
         group = select_weighted(scores, widths, scale, rng)
         inside = int(starts[group]) + uniform_integer(widths[group], rng)
         value = exact.nearest_float(self.bounds.least + inside, self.bounds.grid)
-        return Release(f"quantile {self.q:g}", value, self.epsilon, None, None, confidence)
+        name = "median" if self.q == 0.5 else f"quantile {self.q:g}"  # noqa: PLR2004
+        return Release(name, value, self.epsilon, None, None, confidence)
 
 
 Query = Count | Sum | Mean | Histogram | Quantile
@@ -419,3 +421,19 @@ def quantile(
 ) -> Release:
     """Release the q-quantile of the clamped values, among the multiples of the grid."""
     return _release(values, Quantile(q, lower, upper, epsilon, grid), missing, confidence, rng)
+
+
+def median(
+    values: Any,
+    *,
+    lower: float,
+    upper: float,
+    epsilon: float,
+    grid: float | None = None,
+    missing: str = "error",
+    confidence: float = 0.95,
+    rng: Generator | None = None,
+) -> Release:
+    """Release the median of the clamped values: the 0.5-quantile."""
+    query = Quantile(0.5, lower, upper, epsilon, grid)
+    return _release(values, query, missing, confidence, rng)

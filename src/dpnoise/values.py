@@ -51,7 +51,10 @@ def _checked(array: Array) -> Array:
 
 def _array_of(numbers: list[Any] | tuple[Any, ...]) -> Array:
     """Return a list as an array: all integers, of any size, or all floats."""
-    array = np.asarray(numbers)
+    try:
+        array = np.asarray(numbers)
+    except ValueError:
+        raise ArgumentTypeError("Expected a list whose rows have one length.") from None
     if array.size == 0:
         return array.astype(np.float64)
     if array.dtype.kind == "u" or (array.dtype.kind == "f" and _any_integer(numbers)):
