@@ -209,7 +209,8 @@ def _rounded(value: float, error: float | None) -> tuple[str, str]:
     if not error:
         return f"{value:,.10g}", "no bound"
     decimals = max(0, 1 - math.floor(math.log10(error)))
-    return f"{value:,.{decimals}f}", f"± {float(f'{error:.2g}'):,.{decimals}f}"
+    shown = f"{value:,}" if isinstance(value, int) else f"{value:,.{decimals}f}"
+    return shown, f"± {float(f'{error:.2g}'):,.{decimals}f}"
 
 
 def _show(published: list[publishing.Published], request: publishing.Request) -> None:

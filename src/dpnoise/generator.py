@@ -249,9 +249,15 @@ class Generator:
         """Check everything, then draw: whatever raises here leaves `out` as it was."""
         if out is not None:
             dtype = _dtype_of(out, dtype)
+        # Checked here, because to the cache of plans 4.0 and 4 are one key.
+        if variates is not None:
+            variates = check_integer("variates", variates, least=1)
+        if precision is not None:
+            precision = check_integer("precision", precision, least=1)
         plan = _plan(available, form, variates, dtype, precision, self.security_bits)
-        scales = None
-        if not (isinstance(scale, float) and 0.0 < scale < _INFINITY):
+        if isinstance(scale, float) and 0.0 < scale < _INFINITY:
+            scales = None
+        else:
             scales = check_positive_array("scale", scale)
             scale, scales = (float(scales), None) if scales.ndim == 0 else (1.0, scales)
         if size is None and out is None and scales is None:
@@ -318,7 +324,7 @@ class _Plan(NamedTuple):
         return (self.variates, self.precision, *self.parameters)
 
 
-@lru_cache(maxsize=256, typed=True)
+@lru_cache(maxsize=256)
 def _plan(
     available: tuple[Form, ...],
     form: str | None,
@@ -332,7 +338,7 @@ def _plan(
     if kind not in _PRECISION:
         reject("dtype", str(kind), "to be one of " + ", ".join(PRECISIONS))
     most = _PRECISION[kind]
-    p = most if precision is None else check_integer("precision", precision, least=1)
+    p = most if precision is None else precision
     if p > most:
         reject("precision", p, f"<= {most}, the digits of a {kind}")
     chosen, n = forms.choose(available, form, variates, variates_for(security_bits, p))
