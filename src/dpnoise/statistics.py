@@ -225,15 +225,17 @@ class Mean:
     def release(self, confidence: float, rng: Generator | None) -> Release:
         """Publish the mean.
 
-        If sum and count are both within their errors at (1 + confidence)/2, the quotient is within
-        `error`; by the union bound that has probability `confidence`.
+        S/C - s/c = (S-s)/c + (S/C)(c-C)/c, so where S and C are within their errors of s and c
+        the quotient is within (error of S + |S/C| error of C) / c, and c is at least C less its
+        error. Both are within their errors at (1 + confidence)/2 with probability `confidence`.
         """
         each = (1 + confidence) / 2
         total, count = self.sum.release(each, rng), self.count.release(each, rng)
         bounds = self.sum.bounds
-        mean = min(max(total.value / max(count.value, 1), bounds.lower), bounds.upper)
+        quotient = total.value / max(count.value, 1)
+        mean = min(max(quotient, bounds.lower), bounds.upper)
         least_rows = max(count.value - (count.error or 0.0), 1.0)
-        error = ((total.error or 0.0) + abs(mean) * (count.error or 0.0)) / least_rows
+        error = ((total.error or 0.0) + abs(quotient) * (count.error or 0.0)) / least_rows
         error = min(error, bounds.upper - bounds.lower)
         parts = {part.query: part.epsilon for part in (total, count)}
         return Release("mean", mean, self.epsilon, None, error, confidence, parts)
