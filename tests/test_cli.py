@@ -258,20 +258,26 @@ def test_headers_are_read_as_csv_has_them(
     assert run(capsys, "release", path, "--column", "x")[0] == 2
 
 
-def test_a_full_disk_leaves_nothing_behind(
+@pytest.mark.parametrize("option", ["--output", "--plot"])
+def test_a_full_disk_is_noticed_before_noise_is_drawn(
+    option: str,
     table: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def full(self: Path, *_: object, **__: object) -> int:
+    def full(self: Path, _: bytes) -> int:
         self.touch()
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
-    target = tmp_path / "out" / "r.json"
+    def alarm(*_: object) -> None:
+        pytest.fail("noise was drawn")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(statistics.Count, "release", alarm)
+    target = tmp_path / "out" / "r.png"
     target.parent.mkdir()
-    status, _, err = run(capsys, "release", table, *BOUNDS, "--query", "count", "--output", target)
+    status, _, err = run(capsys, "release", table, *BOUNDS, "--query", "count", option, target)
     assert status == 2
     assert "No space left" in err
     assert list(target.parent.iterdir()) == []

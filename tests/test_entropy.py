@@ -178,7 +178,7 @@ def test_a_key_of_another_length_is_refused_without_showing_it() -> None:
     assert "short" not in str(caught.value)
 
 
-# Nothing repeats. 64-bit values drawn correctly repeat among 10^5 with probability below 10^-9.
+# Nothing repeats. Among 10^4 correct draws a double repeats with probability below 10^-8.
 
 
 def draw(rng: dpnoise.Generator, _: int = 0) -> list[float]:

@@ -10,7 +10,7 @@ import math
 import secrets
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -25,6 +25,7 @@ from dpnoise.statistics import Release
 
 _LARGE = 50 * 2**20  # From this size on, reading a file shows its progress.
 _BAR = 30
+_ROOM = 2**20  # More bytes than a report or a plot has.
 _PLOTS = (".png", ".pdf", ".svg")
 
 
@@ -133,21 +134,22 @@ def _release(asked: argparse.Namespace) -> None:
         _check_target(target, asked.file)
     if asked.plot and asked.plot.suffix not in _PLOTS:
         raise ArgumentError(f"Expected --plot {asked.plot} to end in {', '.join(_PLOTS)}.")
-    with _file(asked.file) as path, _progress(path) as progress:
+    with ExitStack() as stack:
+        output, plot = (stack.enter_context(_written(path)) for path in (asked.output, asked.plot))
+        path = stack.enter_context(_file(asked.file))
+        progress = stack.enter_context(_progress(path))
         published = publishing.publish(path, request, progress=progress)
-    report = {
-        "format": 1,
-        "dpnoise": dpnoise.__version__,
-        "neighbours": "differ by one row, added or removed",
-        "request": asdict(request),
-        "releases": [{"group": one.group, **asdict(one.release)} for one in published],
-    }
-    if asked.output:
-        with _written(asked.output) as target:
-            target.write_text(json.dumps(report, indent=2) + "\n")
-    if asked.plot:
-        with _written(asked.plot) as target:
-            _plot(published, request, target)
+        report = {
+            "format": 1,
+            "dpnoise": dpnoise.__version__,
+            "neighbours": "differ by one row, added or removed",
+            "request": asdict(request),
+            "releases": [{"group": one.group, **asdict(one.release)} for one in published],
+        }
+        if output is not None:
+            output.write_text(json.dumps(report, indent=2) + "\n")
+        if plot is not None:
+            _plot(published, request, plot)
     if asked.json:
         print(json.dumps(report, indent=2))  # noqa: T201 - this is the command line
         return
@@ -300,7 +302,7 @@ def _sample(asked: argparse.Namespace) -> None:
     if asked.output.suffix not in writers:
         raise ArgumentError(f"Expected --output {asked.output} to end in {', '.join(writers)}.")
     with _written(asked.output) as target:
-        writers[asked.output.suffix](target, noise)
+        writers[asked.output.suffix](target, noise)  # type: ignore[arg-type]  # There is a path.
 
 
 def _write_npy(target: Path, noise: np.ndarray) -> None:
@@ -336,11 +338,17 @@ def _cost(asked: argparse.Namespace) -> None:
 
 
 @contextmanager
-def _written(path: Path) -> Iterator[Path]:
-    """Give a file beside the target to write to, and rename it when it is complete."""
+def _written(path: Path | None) -> Iterator[Path | None]:
+    """Give a file beside the target to write to, and rename it when it is complete.
+
+    It starts with room taken on the disk, so that a full one is noticed before noise is drawn.
+    """
+    if path is None:
+        yield None
+        return
     beside = path.with_name(f".{path.stem}-{secrets.token_hex(4)}{path.suffix}")
     try:
-        beside.touch(exist_ok=False)
+        beside.write_bytes(bytes(_ROOM))
         yield beside
         beside.replace(path)
     finally:
