@@ -1,10 +1,12 @@
-"""Reads a key's stream chunk by chunk, on as many threads as asked for, with constant memory."""
+"""Runs kernels over a key's stream, chunk by chunk, on several threads, in constant memory."""
 
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from importlib import import_module
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +30,22 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+@lru_cache(maxsize=64)
+def kernel_named(name: str) -> Callable[..., Any]:
+    """Import a kernel when the first call needs it, because Numba takes long to import."""
+    module, function = name.split(".")
+    kernel: Callable[..., Any] = getattr(import_module(f"dpnoise.kernels.{module}"), function)
+    return kernel
+
+
+@lru_cache(maxsize=64)
+def kernel_for_one(name: str, words: int, floats: int = 0) -> Callable[..., float]:
+    """Import a kernel that takes words, a number of bits and floats, ready to be called at once."""
+    without_dispatch = import_module("dpnoise.kernels").without_dispatch
+    one: Callable[..., float] = without_dispatch(kernel_named(name), words + 1, floats)
+    return one
 
 
 def expand(

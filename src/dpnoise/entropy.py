@@ -52,10 +52,10 @@ class Key:
         """Return the key stream from the given word on."""
         return KeyStream(self._secret, word)
 
-    def further_words(self, element: int, count: int) -> NDArray[np.uint64]:
-        """Return the first `count` words beyond the 64 bits of the uniforms of one element."""
+    def further_words(self, element: int, count: int, row: int = 0) -> NDArray[np.uint64]:
+        """Return the next word of each of an element's uniforms, beyond 64 * (row + 1) bits."""
         out = np.empty(count, dtype=WORD)
-        KeyStream(self._secret, 0, first_nonce=_REFINEMENT_NONCE + element).fill(out)
+        KeyStream(self._secret, row * count, first_nonce=_REFINEMENT_NONCE + element).fill(out)
         return out
 
     def __repr__(self) -> str:

@@ -7,16 +7,23 @@ bounds what that tells.
 
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from functools import lru_cache
-from importlib import import_module
-from struct import Struct
-from typing import Any, Final
+from itertools import count
+from struct import unpack
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise import reference
-from dpnoise.chunks import Chunk, Words, cores, expand, in_runs
+from dpnoise.chunks import (
+    Chunk,
+    Words,
+    cores,
+    expand,
+    in_runs,
+    kernel_for_one,
+    kernel_named,
+)
 from dpnoise.entropy import WORD, Key
 from dpnoise.errors import ArgumentError, RoundingModeError
 
@@ -48,10 +55,10 @@ def check_finite(values: Floats, threads: int | None = 1) -> None:
     kernel = kernel_named("rounding.not_finite")
     found: list[int] = []
 
-    def count(first: int, last: int) -> None:
+    def look(first: int, last: int) -> None:
         found.append(kernel(flat[first:last]))
 
-    in_runs(count, flat.size, _WORTH_A_THREAD, cores() if threads is None else threads)
+    in_runs(look, flat.size, _WORTH_A_THREAD, cores() if threads is None else threads)
     if sum(found):
         raise ArgumentError(f"Expected every value to be finite, got {sum(found)} NaN or infinite.")
 
@@ -88,8 +95,9 @@ def decide(
 def decide_one(form: str, raw: bytes, value: float, scale: float, grid: float) -> float:
     """Return one release from 8 bytes for each uniform, or NaN if the kernel is not certain."""
     check_rounding_mode()
-    one, unpack = _kernel_for_one(form)
-    return one(*unpack(raw), _BITS, value, scale, grid)
+    variates = reference.FORMS[form][1]
+    one = kernel_for_one(f"rounding.one_{form}", variates, floats=3)
+    return one(*unpack(f"<{variates}q", raw), _BITS, value, scale, grid)
 
 
 def settle(form: str, rows: Rows, value: Number, scale: float, grid: float) -> int:
@@ -108,36 +116,15 @@ def nearest_float(cell: int, grid: float) -> float:
 
 def rows_from_key(key: Key, element: int, first: Sequence[int]) -> Rows:
     """Yield the words of one element of a bulk call, in the layout of `dpnoise.entropy`."""
-    n = len(first)
-    yield first
-    row = 0
-    while True:
-        yield key.further_words(element, (row + 1) * n)[row * n :].tolist()
-        row += 1
+    return _rows(first, lambda row, count: key.further_words(element, count, row).tolist())
 
 
 def rows_from_bytes(raw: bytes, further_words: Callable[[int, int], Sequence[int]]) -> Rows:
     """Yield the words of a scalar call, whose first ones are drawn already."""
-    first: list[int] = np.frombuffer(raw, dtype=WORD).tolist()
+    return _rows(np.frombuffer(raw, dtype=WORD).tolist(), further_words)
+
+
+def _rows(first: Sequence[int], further_words: Callable[[int, int], Sequence[int]]) -> Rows:
     yield first
-    row = 0
-    while True:
+    for row in count():
         yield further_words(row, len(first))
-        row += 1
-
-
-@lru_cache(maxsize=64)
-def kernel_named(name: str) -> Callable[..., Any]:
-    """Import a kernel when the first call needs it, because Numba takes long to import."""
-    module, function = name.split(".")
-    kernel: Callable[..., Any] = getattr(import_module(f"dpnoise.kernels.{module}"), function)
-    return kernel
-
-
-@lru_cache(maxsize=64)
-def _kernel_for_one(form: str) -> tuple[Callable[..., float], Callable[[bytes], tuple[int, ...]]]:
-    """Return the kernel that takes words, bits, value, scale and grid, and how to get the words."""
-    variates = reference.FORMS[form][1]
-    without_dispatch = import_module("dpnoise.kernels").without_dispatch
-    one = without_dispatch(kernel_named(f"rounding.one_{form}"), integers=variates + 1, floats=3)
-    return one, Struct(f"<{variates}q").unpack

@@ -4,14 +4,13 @@ import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, InitVar, dataclass
 from functools import lru_cache
-from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from dpnoise import forms
-from dpnoise.chunks import Chunk, Words, expand
+from dpnoise.chunks import Chunk, Words, expand, kernel_for_one, kernel_named
 from dpnoise.distributions import ChiSquared, Distribution, Gamma
 from dpnoise.entropy import WORD, Key, four_words, system_bytes
 from dpnoise.errors import (
@@ -343,27 +342,14 @@ def _plan(
         reject("precision", p, f"<= {most}, the digits of a {kind}")
     chosen, n = forms.choose(available, form, variates, variates_for(security_bits, p))
     return _Plan(
-        kernel=_kernel(chosen.kernel),
-        one=_kernel_for_one(chosen.one) if chosen.one and n == _FOUR else None,
+        kernel=kernel_named(chosen.kernel),
+        one=kernel_for_one(chosen.one, _FOUR) if chosen.one and n == _FOUR else None,
         variates=n,
         precision=p,
         parameters=chosen.parameters,
         dtype=kind,
         narrow=None if kind == np.float64 else kind.type,
     )
-
-
-def _kernel(name: str) -> Callable[..., Any]:
-    """Import a kernel when the first call needs it, because Numba takes long to import."""
-    module, function = name.split(".")
-    kernel: Callable[..., Any] = getattr(import_module(f"dpnoise.kernels.{module}"), function)
-    return kernel
-
-
-def _kernel_for_one(name: str) -> Callable[..., float]:
-    """Import a kernel that takes four words and the precision, ready to be called at once."""
-    kernels = import_module("dpnoise.kernels")
-    return kernels.without_dispatch(_kernel(name), integers=_FOUR + 1)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)

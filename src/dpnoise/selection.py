@@ -10,6 +10,7 @@ from flint import arb, ctx
 from numpy.typing import ArrayLike, NDArray
 
 from dpnoise import calibration, exact, reference
+from dpnoise.chunks import kernel_named
 from dpnoise.entropy import WORD, Key
 from dpnoise.errors import ArgumentError, ArgumentTypeError
 from dpnoise.generator import Generator, check_generator
@@ -177,7 +178,7 @@ def _possible_leaders(
 ) -> list[int]:
     """Return the candidates that could lead, by the certified errors of their noise."""
     noise, errors = np.empty(len(scores)), np.empty(len(scores))
-    exact.kernel_named(f"rounding.{form}")(words, reference.WORD_BITS, noise, errors)
+    kernel_named(f"rounding.{form}")(words, reference.WORD_BITS, noise, errors)
     with np.errstate(over="ignore", invalid="ignore"):
         totals = scores + scale * (logs + noise)
         size = np.abs(scores) + scale * (logs + np.abs(noise))

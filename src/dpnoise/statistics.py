@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from dpnoise import exact
 from dpnoise.calibration import selection_scale
+from dpnoise.chunks import kernel_named
 from dpnoise.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -189,7 +190,7 @@ class Sum:
     def add(self, chunk: Floats) -> None:
         """Add the values of a chunk, as whole numbers of grids."""
         bounds = self.bounds
-        kernel = exact.kernel_named("sums.exact_sum")
+        kernel = kernel_named("sums.exact_sum")
         arguments = (1.0 / bounds.grid, float(bounds.least), float(bounds.most))
         self.total += int(kernel(chunk, *arguments))
 
@@ -294,7 +295,7 @@ class Quantile:
     def add(self, chunk: Floats) -> None:
         """Count the values of a chunk by whole numbers of grids."""
         bounds = self.bounds
-        kernel = exact.kernel_named("sums.count_cells")
+        kernel = kernel_named("sums.count_cells")
         kernel(chunk, 1.0 / bounds.grid, float(bounds.least), float(bounds.most), self.counts)
 
     def release(self, confidence: float, rng: Generator | None) -> Release:

@@ -68,5 +68,5 @@ class _FixedGenerator(Generator):
 
     def _further_words(self, row: int, count: int) -> list[int]:
         key = Key(self._last)  # type: ignore[attr-defined]
-        words: list[int] = key.further_words(0, (row + 1) * count)[row * count :].tolist()
+        words: list[int] = key.further_words(0, count, row).tolist()
         return words

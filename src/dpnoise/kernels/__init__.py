@@ -26,7 +26,7 @@ def compiled(function: _Function) -> _Function:
 def without_dispatch(
     function: Callable[..., float], integers: int, floats: int = 0
 ) -> Callable[..., float]:
-    """Return the machine code for so many integers, then floats: Numba's dispatch costs 150 ns."""
+    """Return the machine code for so many integers, then floats, without Numba's dispatch."""
     if not isinstance(function, Dispatcher):
         return function  # The compiler is off (NUMBA_DISABLE_JIT=1).
     signature = (numba.int64,) * integers + (numba.float64,) * floats
