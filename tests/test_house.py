@@ -17,6 +17,7 @@ SOURCE = ROOT / "src" / "dpnoise"
 # A module imports from lower floors only. docs/design.md draws the same picture.
 FLOORS = {
     "errors": 0,
+    "bounds": 1,
     "kernels": 1,
     "kernels.elementary": 1.1,
     "kernels.variates": 1.2,
@@ -39,6 +40,9 @@ FLOORS = {
     "selection": 6,
     "statistics": 7,
     "columns": 7,
+    "targets": 7,
+    "attacks.base": 7.1,
+    "attacks": 7.3,
     "publishing": 8,
     "": 9,
     "cli": 10,

@@ -1,0 +1,201 @@
+"""What every attack is: it finds an event, and is judged on releases that it has not seen.
+
+An attack writes one method, `find`. Calling it runs `find`, then counts the event in fresh
+releases of both values; then all of that once more with both values equal, where an honest attack
+has no advantage.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpnoise import bounds
+from dpnoise.errors import check_integer
+from dpnoise.targets import Releases, Target
+
+Progress = Callable[[float], object]
+
+# What an attack is given, from the weakest to the strongest.
+OUTPUTS: Final = "outputs"
+SCALE: Final = "outputs and scale"
+SOURCE: Final = "source"
+
+
+def silent(_: float) -> None:
+    """Report progress to nobody."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """A set of outputs that happens at one value and hardly at the other.
+
+    Parameters
+    ----------
+    words
+        The event in plain words, of an output y.
+    holds
+        Takes releases in their order and tells, for each group of `releases` of them, whether the
+        event happened.
+    releases
+        How many releases one decision takes.
+    """
+
+    words: str
+    holds: Callable[[Releases], NDArray[np.bool_]] = field(repr=False)
+    releases: int = 1
+
+
+def never(words: str) -> Event:
+    """Return the event of an attack that found nothing."""
+    return Event(words, lambda y: np.zeros(len(y), dtype=np.bool_))
+
+
+@dataclass(frozen=True)
+class Count:
+    """How often an event happened, and in how many trials."""
+
+    hits: int
+    trials: int
+
+    @property
+    def rate(self) -> float:
+        """The share of the trials in which it happened."""
+        return self.hits / self.trials
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an attack found, measured on fresh releases.
+
+    Parameters
+    ----------
+    attack, target
+        Their names.
+    value0, value1
+        The two values; the event is meant to happen at value0.
+    event, releases
+        The event in plain words, and how many releases one decision takes.
+    at0, at1
+        How often it happened at each value.
+    placebo
+        The same attack with both values equal to value0.
+    error
+        The probability that an interval or epsilon_lower is wrong.
+    """
+
+    attack: str
+    target: str
+    value0: float
+    value1: float
+    event: str
+    releases: int
+    at0: Count
+    at1: Count
+    placebo: tuple[Count, Count] | None
+    error: float
+
+    @property
+    def advantage(self) -> tuple[float, float]:
+        """An interval of P0 - P1."""
+        return _advantage(self.at0, self.at1, self.error)
+
+    @property
+    def placebo_advantage(self) -> tuple[float, float] | None:
+        """An interval of the placebo's P0 - P1. It contains 0 unless the attack fools itself."""
+        return None if self.placebo is None else _advantage(*self.placebo, self.error)
+
+    def epsilon_lower(self, delta: float = 0.0) -> float:
+        """Return an epsilon that the target cannot be below, at this delta."""
+        return bounds.certified_epsilon(
+            self.at0.hits,
+            self.at0.trials,
+            self.at1.hits,
+            self.at1.trials,
+            error=self.error,
+            delta=delta,
+            releases=self.releases,
+        )
+
+
+def _advantage(at0: Count, at1: Count, error: float) -> tuple[float, float]:
+    return bounds.advantage(at0.hits, at0.trials, at1.hits, at1.trials, error)
+
+
+@dataclass(frozen=True)
+class Attack:
+    """The base of all attacks: small frozen objects, made with what they know of the target."""
+
+    name: ClassVar[str]
+    access: ClassVar[str]
+    breaks: ClassVar[str]
+    source: ClassVar[str]
+    default_target: ClassVar[str]
+    default_size: ClassVar[int] = 20_000
+
+    def find(
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
+    ) -> Event:
+        """Choose the event, from at most n releases at each value and what the access allows."""
+        raise NotImplementedError
+
+    @final
+    def __call__(
+        self,
+        target: Target,
+        value0: float = 0.0,
+        value1: float = 1.0,
+        *,
+        n: int | None = None,
+        confidence: float = 0.999,
+        placebo: bool = True,
+        progress: Progress = silent,
+    ) -> Outcome:
+        """Find an event, and count it in n fresh releases of each value.
+
+        Parameters
+        ----------
+        target
+            What is attacked.
+        value0, value1
+            Two values that differ by at most the sensitivity.
+        n
+            How many releases of each value the attack may see, and how many it is measured on.
+        confidence
+            Of the intervals and of the certified epsilon.
+        placebo
+            Whether to do all of it again with both values equal.
+        progress
+            Called with numbers from 0 to 1 while the attack works.
+        """
+        n = check_integer("n", self.default_size if n is None else n, least=1)
+        event, at0, at1 = self._measured(target, value0, value1, n, progress)
+        both = self._measured(target, value0, value0, n, silent)[1:] if placebo else None
+        return Outcome(
+            attack=self.name,
+            target=target.name,
+            value0=value0,
+            value1=value1,
+            event=event.words,
+            releases=event.releases,
+            at0=at0,
+            at1=at1,
+            placebo=both,
+            error=1 - confidence,
+        )
+
+    def _measured(
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress
+    ) -> tuple[Event, Count, Count]:
+        event = self.find(target, value0, value1, n, progress)
+        at0, at1 = (count(event, target(value, n)) for value in (value0, value1))
+        return event, at0, at1
+
+
+def count(event: Event, releases: Any) -> Count:
+    """Count an event in releases; what is left over after the last whole group is not used."""
+    whole = len(releases) // event.releases * event.releases
+    happened = event.holds(releases[:whole])
+    return Count(int(np.count_nonzero(happened)), len(happened))

@@ -1,0 +1,103 @@
+"""What counts of an event prove: exact binomial limits, and the epsilon that they certify.
+
+Pure statistics. Every limit holds for any sample size and any probability (Clopper and Pearson
+1934): it is wrong with at most the stated error, never "approximately".
+"""
+
+import math
+
+from scipy import stats
+
+from dpnoise.errors import check_integer, reject
+
+# SciPy's quantiles are accurate to about 1e-12; moving a limit outward by this much keeps it exact.
+_MARGIN = 1e-9
+
+
+def lower_limit(hits: int, trials: int, error: float) -> float:
+    """Return a limit that the probability is below with probability at most `error`.
+
+    Examples
+    --------
+    >>> lower_limit(0, 100, error=0.01)
+    0.0
+    >>> round(lower_limit(90, 100, error=0.01), 3)
+    0.812
+    """
+    _check(hits, trials, error)
+    if hits == 0:
+        return 0.0
+    return float(stats.beta.ppf(error, hits, trials - hits + 1)) * (1 - _MARGIN)
+
+
+def upper_limit(hits: int, trials: int, error: float) -> float:
+    """Return a limit that the probability is above with probability at most `error`.
+
+    Examples
+    --------
+    >>> round(upper_limit(0, 100, error=0.01), 3)
+    0.045
+    >>> upper_limit(100, 100, error=0.01)
+    1.0
+    """
+    _check(hits, trials, error)
+    if hits == trials:
+        return 1.0
+    return min(1.0, float(stats.beta.isf(error, hits + 1, trials - hits)) * (1 + _MARGIN))
+
+
+def advantage(
+    hits0: int, trials0: int, hits1: int, trials1: int, error: float
+) -> tuple[float, float]:
+    """Return an interval that misses p0 - p1 with probability at most `error`.
+
+    Examples
+    --------
+    >>> low, high = advantage(186, 1000, 0, 1000, error=0.001)
+    >>> 0.13 < low < 0.186 < high < 0.24
+    True
+    """
+    each = error / 4
+    return (
+        lower_limit(hits0, trials0, each) - upper_limit(hits1, trials1, each),
+        upper_limit(hits0, trials0, each) - lower_limit(hits1, trials1, each),
+    )
+
+
+def certified_epsilon(
+    hits0: int,
+    trials0: int,
+    hits1: int,
+    trials1: int,
+    *,
+    error: float,
+    delta: float = 0.0,
+    releases: int = 1,
+) -> float:
+    """Return an epsilon that every (epsilon, delta)-private target exceeds or equals.
+
+    An event E over k releases of an (epsilon, delta)-private target has, by composition,
+
+        P0(E) <= exp(k epsilon) P1(E) + k delta
+
+    so epsilon >= log((P0 - k delta) / P1) / k, with P0 at its lower and P1 at its upper limit. It
+    is too large with probability at most `error`. Zero means that nothing is certified.
+
+    Examples
+    --------
+    >>> round(certified_epsilon(3720, 20_000, 0, 20_000, error=0.001), 2)
+    6.15
+    >>> certified_epsilon(100, 20_000, 100, 20_000, error=0.001)
+    0.0
+    """
+    k = check_integer("releases", releases, least=1)
+    p0 = lower_limit(hits0, trials0, error / 2) - k * delta
+    p1 = upper_limit(hits1, trials1, error / 2)
+    return max(0.0, math.log(p0 / p1) / k) if p0 > 0 else 0.0
+
+
+def _check(hits: int, trials: int, error: float) -> None:
+    check_integer("trials", trials, least=1)
+    check_integer("hits", hits, least=0, most=trials)
+    if not 0 < error < 1:
+        reject("error", error, "to lie between 0 and 1")

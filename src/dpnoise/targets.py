@@ -1,0 +1,379 @@
+"""What can be attacked: a function (value, n) -> n releases, and adapters to real libraries.
+
+An adapter is a few lines that call a library as its users do, and imports it only when used. Each
+one makes a target of its own: two targets share no generator, unless the library itself has one
+for all its users.
+"""
+
+import math
+import random
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpnoise.calibration import gaussian_scale, laplace_scale
+from dpnoise.errors import ArgumentError, DpnoiseError, import_extra, reject
+from dpnoise.generator import Generator
+from dpnoise.mechanisms import GaussianMechanism, LaplaceMechanism
+
+Releases = NDArray[np.floating[Any]]
+Release = Callable[[float, int], Any]
+
+
+class TargetError(DpnoiseError, RuntimeError):
+    """A target could not be made, or did not give what was asked of it."""
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """What a target claims, and the noise that this asks for."""
+
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    sensitivity: float = 1.0
+
+    def scale(self, noise: str) -> float:
+        """Return the scale of Laplace noise, or the standard deviation of Gaussian noise."""
+        if noise == "laplace":
+            return laplace_scale(self.epsilon, self.sensitivity)
+        return gaussian_scale(self.epsilon, self.delta, self.sensitivity)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A mechanism under attack, with what is public about it.
+
+    Parameters
+    ----------
+    name
+        As it is shown: "numpy.laplace".
+    noise
+        "laplace" or "gaussian".
+    scale
+        The scale of its noise: b of a Laplace distribution, the standard deviation of a Gaussian.
+    release
+        (value, n) -> n independent releases of the value.
+    package
+        The installed package that it calls, for its version.
+    """
+
+    name: str
+    noise: str
+    scale: float
+    release: Release = field(repr=False)
+    package: str | None = None
+
+    def __call__(self, value: float, n: int) -> Releases:
+        """Return n releases, checked: one dimension, n finite floats."""
+        call = f"{self.name}({value!r}, {n})"
+        try:
+            releases = np.asarray(self.release(value, n))
+        except DpnoiseError:
+            raise
+        except Exception as error:
+            raise TargetError(f"{call} raised {type(error).__name__}: {error}") from error
+        if releases.shape != (n,):
+            raise TargetError(f"{call} gave an array of shape {releases.shape}, not ({n},).")
+        if releases.dtype.kind in "iu":
+            releases = releases.astype(np.float64)
+        if releases.dtype.kind != "f" or releases.dtype.itemsize > np.dtype(np.float64).itemsize:
+            raise TargetError(f"{call} gave {releases.dtype}, not floats of at most 64 bits.")
+        if not np.isfinite(releases).all():
+            raise TargetError(f"{call} gave a NaN or an infinity.")
+        return releases
+
+    @property
+    def version(self) -> str:
+        """The version of the package behind the target, or an empty string."""
+        try:
+            return version(self.package) if self.package else ""
+        except PackageNotFoundError:
+            return ""
+
+
+def wrap(
+    release: Release, name: str | None = None, noise: str = "laplace", **claims: float
+) -> Target:
+    """Make a target of any function (value, n) -> array, with epsilon, delta and sensitivity.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng()
+    >>> target = wrap(lambda value, n: value + rng.laplace(scale=2.0, size=n), epsilon=0.5)
+    >>> target.scale, target(42.0, 3).shape
+    (2.0, (3,))
+    """
+    if not callable(release):
+        reject("target", release, "to be a function (value, n) -> array")
+    shown = str(name or getattr(release, "__qualname__", type(release).__name__))
+    return Target(shown, noise, Privacy(**claims).scale(noise), release)
+
+
+def named(name: str, **claims: float) -> Target:
+    """Make one of the targets that `names()` lists, with epsilon, delta and sensitivity.
+
+    Examples
+    --------
+    >>> named("numpy.laplace", epsilon=0.1)
+    Target(name='numpy.laplace', noise='laplace', scale=10.0, package='numpy')
+    """
+    if name not in _ADAPTERS:
+        raise ArgumentError(f"There is no target {name!r}. Known: {', '.join(names())}.")
+    adapter = _ADAPTERS[name]
+    privacy = Privacy(**claims)
+    release = adapter.make(privacy)
+    return Target(name, adapter.noise, privacy.scale(adapter.noise), release, adapter.package)
+
+
+def names(noise: str | None = None) -> list[str]:
+    """Return the names of all targets, or of those with one kind of noise."""
+    return [name for name, adapter in _ADAPTERS.items() if noise in {None, adapter.noise}]
+
+
+# The adapters ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Adapter:
+    make: Callable[[Privacy], Release]
+    noise: str
+    package: str | None
+
+
+_ADAPTERS: Final[dict[str, _Adapter]] = {}
+_Maker = Callable[[Privacy], Release]
+
+
+def _adapter(name: str, noise: str, package: str | None = None) -> Callable[[_Maker], _Maker]:
+    def register(make: _Maker) -> _Maker:
+        _ADAPTERS[name] = _Adapter(make, noise, package)
+        return make
+
+    return register
+
+
+def _added(draw: Callable[[int], Any]) -> Release:
+    """Add noise to the value in floating point, as most code does."""
+    return lambda value, n: value + draw(n)
+
+
+def _one_by_one(release: Callable[[float], float]) -> Release:
+    return lambda value, n: np.array([release(value) for _ in range(n)])
+
+
+def _drawn(draw: Callable[[], float], n: int) -> NDArray[np.float64]:
+    return np.fromiter((draw() for _ in range(n)), np.float64, n)
+
+
+@_adapter("random.gauss", "gaussian")
+def _random_gauss(privacy: Privacy) -> Release:
+    rng = random.Random()  # noqa: S311 - it is the target
+    return _added(partial(_drawn, partial(rng.gauss, 0.0, privacy.scale("gaussian"))))
+
+
+@_adapter("random.normalvariate", "gaussian")
+def _random_normalvariate(privacy: Privacy) -> Release:
+    rng = random.Random()  # noqa: S311 - it is the target
+    return _added(partial(_drawn, partial(rng.normalvariate, 0.0, privacy.scale("gaussian"))))
+
+
+@_adapter("random.laplace", "laplace")
+def _random_laplace(privacy: Privacy) -> Release:
+    """Use the paper's equation (2) on random(): the standard library has no Laplace noise."""
+    rng = random.Random()  # noqa: S311 - it is the target
+    scale = privacy.scale("laplace")
+    return _added(lambda n: scale * _drawn(partial(paper_laplace, rng.random), n))
+
+
+@_adapter("paper.laplace", "laplace")
+def _paper_laplace(privacy: Privacy) -> Release:
+    """Use the paper's equation (2) on uniforms of the operating system."""
+    rng = random.SystemRandom()
+    scale = privacy.scale("laplace")
+    return _added(lambda n: scale * _drawn(partial(paper_laplace, rng.random), n))
+
+
+def paper_laplace(random: Callable[[], float]) -> float:
+    """Equation (2) of the paper: (-1)^round(U) log(1 - 2|U - 1/2|), drawn again at U = 0."""
+    U = random() or random()
+    logarithm = math.log(1.0 - 2.0 * abs(U - 0.5))
+    return logarithm if U < 0.5 else -logarithm  # noqa: PLR2004 - the median
+
+
+@_adapter("numpy.laplace", "laplace", "numpy")
+def _numpy_laplace(privacy: Privacy) -> Release:
+    rng = np.random.default_rng()
+    return _added(lambda n: rng.laplace(scale=privacy.scale("laplace"), size=n))
+
+
+@_adapter("numpy.normal", "gaussian", "numpy")
+def _numpy_normal(privacy: Privacy) -> Release:
+    rng = np.random.default_rng()
+    return _added(lambda n: rng.normal(scale=privacy.scale("gaussian"), size=n))
+
+
+@_adapter("numpy.RandomState.laplace", "laplace", "numpy")
+def _legacy_laplace(privacy: Privacy) -> Release:
+    rng = np.random.RandomState()
+    return _added(lambda n: rng.laplace(scale=privacy.scale("laplace"), size=n))
+
+
+@_adapter("numpy.RandomState.normal", "gaussian", "numpy")
+def _legacy_normal(privacy: Privacy) -> Release:
+    rng = np.random.RandomState()
+    return _added(lambda n: rng.normal(scale=privacy.scale("gaussian"), size=n))
+
+
+@_adapter("scipy.laplace", "laplace", "scipy")
+def _scipy_laplace(privacy: Privacy) -> Release:
+    laplace = import_extra("scipy.stats", "peers").laplace(scale=privacy.scale("laplace"))
+    return _added(lambda n: laplace.rvs(size=n))
+
+
+@_adapter("scipy.norm", "gaussian", "scipy")
+def _scipy_norm(privacy: Privacy) -> Release:
+    norm = import_extra("scipy.stats", "peers").norm(scale=privacy.scale("gaussian"))
+    return _added(lambda n: norm.rvs(size=n))
+
+
+@_adapter("torch.laplace", "laplace", "torch")
+def _torch_laplace(privacy: Privacy) -> Release:
+    torch = import_extra("torch", "peers")
+    laplace = torch.distributions.Laplace(0.0, privacy.scale("laplace"))
+    return lambda value, n: (value + laplace.sample((n,))).numpy()
+
+
+@_adapter("torch.normal", "gaussian", "torch")
+def _torch_normal(privacy: Privacy) -> Release:
+    torch = import_extra("torch", "peers")
+    scale = privacy.scale("gaussian")
+    return lambda value, n: (value + torch.normal(0.0, scale, (n,))).numpy()
+
+
+@_adapter("torch.normal.float64", "gaussian", "torch")
+def _torch_normal_double(privacy: Privacy) -> Release:
+    torch = import_extra("torch", "peers")
+    scale = privacy.scale("gaussian")
+    double = torch.float64
+    return lambda value, n: (value + torch.normal(0.0, scale, (n,), dtype=double)).numpy()
+
+
+@_adapter("opacus", "gaussian", "opacus")
+def _opacus(privacy: Privacy) -> Release:
+    """Draw the noise of DP-SGD; secure_mode needs a library that has no build for this torch."""
+    torch = import_extra("torch", "peers")
+    noise = import_extra("opacus.optimizers.optimizer", "peers")._generate_noise  # noqa: SLF001
+    scale = privacy.scale("gaussian")
+    return lambda value, n: (value + noise(scale, torch.zeros(n))).numpy()
+
+
+def _fresh_jax_key() -> Any:
+    """Return a key of 64 bits from the operating system: all that JAX's generator takes."""
+    jax = import_extra("jax", "peers")
+    return jax.random.wrap_key_data(np.frombuffer(secrets.token_bytes(8), np.uint32))
+
+
+@_adapter("jax.laplace", "laplace", "jax")
+def _jax_laplace(privacy: Privacy) -> Release:
+    jax = import_extra("jax", "peers")
+    scale = privacy.scale("laplace")
+    return lambda value, n: np.asarray(value + scale * jax.random.laplace(_fresh_jax_key(), (n,)))
+
+
+@_adapter("jax.normal", "gaussian", "jax")
+def _jax_normal(privacy: Privacy) -> Release:
+    jax = import_extra("jax", "peers")
+    scale = privacy.scale("gaussian")
+    return lambda value, n: np.asarray(value + scale * jax.random.normal(_fresh_jax_key(), (n,)))
+
+
+@_adapter("diffprivlib.Laplace", "laplace", "diffprivlib")
+def _diffprivlib_laplace(privacy: Privacy) -> Release:
+    mechanisms = import_extra("diffprivlib.mechanisms", "peers")
+    mechanism = mechanisms.Laplace(epsilon=privacy.epsilon, sensitivity=privacy.sensitivity)
+    return _one_by_one(mechanism.randomise)
+
+
+@_adapter("diffprivlib.Snapping", "laplace", "diffprivlib")
+def _diffprivlib_snapping(privacy: Privacy) -> Release:
+    mechanism = import_extra("diffprivlib.mechanisms", "peers").Snapping(
+        epsilon=privacy.epsilon, sensitivity=privacy.sensitivity, lower=-1e3, upper=1e3
+    )
+    return _one_by_one(mechanism.randomise)
+
+
+@_adapter("diffprivlib.GaussianAnalytic", "gaussian", "diffprivlib")
+def _diffprivlib_gaussian(privacy: Privacy) -> Release:
+    mechanism = import_extra("diffprivlib.mechanisms", "peers").GaussianAnalytic(
+        epsilon=privacy.epsilon, delta=privacy.delta, sensitivity=privacy.sensitivity
+    )
+    return _one_by_one(mechanism.randomise)
+
+
+@_adapter("opendp.laplace", "laplace", "opendp")
+def _opendp_laplace(privacy: Privacy) -> Release:
+    return _opendp("make_laplace", "l1_distance", privacy.scale("laplace"), k=-40)
+
+
+@_adapter("opendp.gaussian", "gaussian", "opendp")
+def _opendp_gaussian(privacy: Privacy) -> Release:
+    return _opendp("make_gaussian", "l2_distance", privacy.scale("gaussian"), k=-40)
+
+
+def _opendp(make: str, metric: str, scale: float, k: int) -> Release:
+    """Release vectors on the grid 2^k, many times faster than one number after the other."""
+    opendp = import_extra("opendp.prelude", "peers")
+    opendp.enable_features("contrib")
+
+    def release(value: float, n: int) -> Any:
+        domain = opendp.vector_domain(opendp.atom_domain(T=float, nan=False), size=n)
+        mechanism = getattr(opendp.m, make)(domain, getattr(opendp, metric)(T=float), scale, k=k)
+        return mechanism([float(value)] * n)
+
+    return release
+
+
+@_adapter("pydp.laplace", "laplace", "python-dp")
+def _pydp_laplace(privacy: Privacy) -> Release:
+    mechanisms = import_extra("pydp.algorithms.numerical_mechanisms", "peers")
+    mechanism = mechanisms.LaplaceMechanism(privacy.epsilon, privacy.sensitivity)
+    return _one_by_one(lambda value: mechanism.add_noise(float(value)))
+
+
+@_adapter("pydp.gaussian", "gaussian", "python-dp")
+def _pydp_gaussian(privacy: Privacy) -> Release:
+    mechanisms = import_extra("pydp.algorithms.numerical_mechanisms", "peers")
+    mechanism = mechanisms.GaussianMechanism(privacy.epsilon, privacy.delta, privacy.sensitivity)
+    return _one_by_one(lambda value: mechanism.add_noise(float(value)))
+
+
+@_adapter("dpnoise.laplace", "laplace", "dpnoise")
+def _dpnoise_laplace(privacy: Privacy) -> Release:
+    """Our noise, added by hand in floating point: what docs/limitations.md warns of."""
+    return _added(lambda n: Generator().laplace(privacy.scale("laplace"), n))
+
+
+@_adapter("dpnoise.normal", "gaussian", "dpnoise")
+def _dpnoise_normal(privacy: Privacy) -> Release:
+    """Our noise, added by hand in floating point: what docs/limitations.md warns of."""
+    return _added(lambda n: Generator().normal(privacy.scale("gaussian"), n))
+
+
+@_adapter("dpnoise.release", "laplace", "dpnoise")
+def _dpnoise_release(privacy: Privacy) -> Release:
+    mechanism = LaplaceMechanism(privacy.epsilon, privacy.sensitivity)
+    return lambda value, n: mechanism.release(np.full(n, float(value)))
+
+
+@_adapter("dpnoise.release.gaussian", "gaussian", "dpnoise")
+def _dpnoise_release_gaussian(privacy: Privacy) -> Release:
+    mechanism = GaussianMechanism(
+        epsilon=privacy.epsilon, delta=privacy.delta, sensitivity=privacy.sensitivity
+    )
+    return lambda value, n: mechanism.release(np.full(n, float(value)))
