@@ -127,8 +127,8 @@ def named(name: str, **claims: float) -> Target:
         raise ArgumentError(f"There is no target {name!r}. Known: {', '.join(names())}.")
     adapter = _ADAPTERS[name]
     privacy = Privacy(**claims)
-    release = adapter.make(privacy)
-    return Target(name, adapter.noise, privacy.scale(adapter.noise), release, adapter.package)
+    scale, release = adapter.make(privacy)
+    return Target(name, adapter.noise, scale, release, adapter.package)
 
 
 def names(noise: str | None = None) -> list[str]:
@@ -141,13 +141,13 @@ def names(noise: str | None = None) -> list[str]:
 
 @dataclass(frozen=True)
 class _Adapter:
-    make: Callable[[Privacy], Release]
+    make: Callable[[Privacy], tuple[float, Release]]
     noise: str
     package: str | None
 
 
 _ADAPTERS: Final[dict[str, _Adapter]] = {}
-_Maker = Callable[[Privacy], Release]
+_Maker = Callable[[Privacy], tuple[float, Release]]
 
 
 def _adapter(name: str, noise: str, package: str | None = None) -> Callable[[_Maker], _Maker]:
@@ -172,31 +172,33 @@ def _drawn(draw: Callable[[], float], n: int) -> NDArray[np.float64]:
 
 
 @_adapter("random.gauss", "gaussian")
-def _random_gauss(privacy: Privacy) -> Release:
+def _random_gauss(privacy: Privacy) -> tuple[float, Release]:
+    scale = privacy.scale("gaussian")
     rng = random.Random()  # noqa: S311 - it is the target
-    return _added(partial(_drawn, partial(rng.gauss, 0.0, privacy.scale("gaussian"))))
+    return scale, _added(partial(_drawn, partial(rng.gauss, 0.0, scale)))
 
 
 @_adapter("random.normalvariate", "gaussian")
-def _random_normalvariate(privacy: Privacy) -> Release:
+def _random_normalvariate(privacy: Privacy) -> tuple[float, Release]:
+    scale = privacy.scale("gaussian")
     rng = random.Random()  # noqa: S311 - it is the target
-    return _added(partial(_drawn, partial(rng.normalvariate, 0.0, privacy.scale("gaussian"))))
+    return scale, _added(partial(_drawn, partial(rng.normalvariate, 0.0, scale)))
 
 
 @_adapter("random.laplace", "laplace")
-def _random_laplace(privacy: Privacy) -> Release:
+def _random_laplace(privacy: Privacy) -> tuple[float, Release]:
     """Use the paper's equation (2) on random(): the standard library has no Laplace noise."""
-    rng = random.Random()  # noqa: S311 - it is the target
     scale = privacy.scale("laplace")
-    return _added(lambda n: scale * _drawn(partial(paper_laplace, rng.random), n))
+    rng = random.Random()  # noqa: S311 - it is the target
+    return scale, _added(lambda n: scale * _drawn(partial(paper_laplace, rng.random), n))
 
 
 @_adapter("paper.laplace", "laplace")
-def _paper_laplace(privacy: Privacy) -> Release:
+def _paper_laplace(privacy: Privacy) -> tuple[float, Release]:
     """Use the paper's equation (2) on uniforms of the operating system."""
-    rng = random.SystemRandom()
     scale = privacy.scale("laplace")
-    return _added(lambda n: scale * _drawn(partial(paper_laplace, rng.random), n))
+    rng = random.SystemRandom()
+    return scale, _added(lambda n: scale * _drawn(partial(paper_laplace, rng.random), n))
 
 
 def paper_laplace(random: Callable[[], float]) -> float:
@@ -207,70 +209,77 @@ def paper_laplace(random: Callable[[], float]) -> float:
 
 
 @_adapter("numpy.laplace", "laplace", "numpy")
-def _numpy_laplace(privacy: Privacy) -> Release:
+def _numpy_laplace(privacy: Privacy) -> tuple[float, Release]:
+    scale = privacy.scale("laplace")
     rng = np.random.default_rng()
-    return _added(lambda n: rng.laplace(scale=privacy.scale("laplace"), size=n))
+    return scale, _added(lambda n: rng.laplace(scale=scale, size=n))
 
 
 @_adapter("numpy.normal", "gaussian", "numpy")
-def _numpy_normal(privacy: Privacy) -> Release:
+def _numpy_normal(privacy: Privacy) -> tuple[float, Release]:
+    scale = privacy.scale("gaussian")
     rng = np.random.default_rng()
-    return _added(lambda n: rng.normal(scale=privacy.scale("gaussian"), size=n))
+    return scale, _added(lambda n: rng.normal(scale=scale, size=n))
 
 
 @_adapter("numpy.RandomState.laplace", "laplace", "numpy")
-def _legacy_laplace(privacy: Privacy) -> Release:
+def _legacy_laplace(privacy: Privacy) -> tuple[float, Release]:
+    scale = privacy.scale("laplace")
     rng = np.random.RandomState()
-    return _added(lambda n: rng.laplace(scale=privacy.scale("laplace"), size=n))
+    return scale, _added(lambda n: rng.laplace(scale=scale, size=n))
 
 
 @_adapter("numpy.RandomState.normal", "gaussian", "numpy")
-def _legacy_normal(privacy: Privacy) -> Release:
+def _legacy_normal(privacy: Privacy) -> tuple[float, Release]:
+    scale = privacy.scale("gaussian")
     rng = np.random.RandomState()
-    return _added(lambda n: rng.normal(scale=privacy.scale("gaussian"), size=n))
+    return scale, _added(lambda n: rng.normal(scale=scale, size=n))
 
 
 @_adapter("scipy.laplace", "laplace", "scipy")
-def _scipy_laplace(privacy: Privacy) -> Release:
-    laplace = import_extra("scipy.stats", "peers").laplace(scale=privacy.scale("laplace"))
-    return _added(lambda n: laplace.rvs(size=n))
+def _scipy_laplace(privacy: Privacy) -> tuple[float, Release]:
+    scale = privacy.scale("laplace")
+    laplace = import_extra("scipy.stats", "peers").laplace(scale=scale)
+    return scale, _added(lambda n: laplace.rvs(size=n))
 
 
 @_adapter("scipy.norm", "gaussian", "scipy")
-def _scipy_norm(privacy: Privacy) -> Release:
-    norm = import_extra("scipy.stats", "peers").norm(scale=privacy.scale("gaussian"))
-    return _added(lambda n: norm.rvs(size=n))
+def _scipy_norm(privacy: Privacy) -> tuple[float, Release]:
+    scale = privacy.scale("gaussian")
+    norm = import_extra("scipy.stats", "peers").norm(scale=scale)
+    return scale, _added(lambda n: norm.rvs(size=n))
 
 
 @_adapter("torch.laplace", "laplace", "torch")
-def _torch_laplace(privacy: Privacy) -> Release:
+def _torch_laplace(privacy: Privacy) -> tuple[float, Release]:
+    scale = privacy.scale("laplace")
     torch = import_extra("torch", "peers")
-    laplace = torch.distributions.Laplace(0.0, privacy.scale("laplace"))
-    return lambda value, n: (value + laplace.sample((n,))).numpy()
+    laplace = torch.distributions.Laplace(0.0, scale)
+    return scale, lambda value, n: (value + laplace.sample((n,))).numpy()
 
 
 @_adapter("torch.normal", "gaussian", "torch")
-def _torch_normal(privacy: Privacy) -> Release:
-    torch = import_extra("torch", "peers")
+def _torch_normal(privacy: Privacy) -> tuple[float, Release]:
     scale = privacy.scale("gaussian")
-    return lambda value, n: (value + torch.normal(0.0, scale, (n,))).numpy()
+    torch = import_extra("torch", "peers")
+    return scale, lambda value, n: (value + torch.normal(0.0, scale, (n,))).numpy()
 
 
 @_adapter("torch.normal.float64", "gaussian", "torch")
-def _torch_normal_double(privacy: Privacy) -> Release:
-    torch = import_extra("torch", "peers")
+def _torch_normal_double(privacy: Privacy) -> tuple[float, Release]:
     scale = privacy.scale("gaussian")
+    torch = import_extra("torch", "peers")
     double = torch.float64
-    return lambda value, n: (value + torch.normal(0.0, scale, (n,), dtype=double)).numpy()
+    return scale, lambda value, n: (value + torch.normal(0.0, scale, (n,), dtype=double)).numpy()
 
 
 @_adapter("opacus", "gaussian", "opacus")
-def _opacus(privacy: Privacy) -> Release:
+def _opacus(privacy: Privacy) -> tuple[float, Release]:
     """Draw the noise of DP-SGD; secure_mode needs a library that has no build for this torch."""
+    scale = privacy.scale("gaussian")
     torch = import_extra("torch", "peers")
     noise = import_extra("opacus.optimizers.optimizer", "peers")._generate_noise  # noqa: SLF001
-    scale = privacy.scale("gaussian")
-    return lambda value, n: (value + noise(scale, torch.zeros(n))).numpy()
+    return scale, lambda value, n: (value + noise(scale, torch.zeros(n))).numpy()
 
 
 def _fresh_jax_key() -> Any:
@@ -280,50 +289,58 @@ def _fresh_jax_key() -> Any:
 
 
 @_adapter("jax.laplace", "laplace", "jax")
-def _jax_laplace(privacy: Privacy) -> Release:
-    jax = import_extra("jax", "peers")
+def _jax_laplace(privacy: Privacy) -> tuple[float, Release]:
     scale = privacy.scale("laplace")
-    return lambda value, n: np.asarray(value + scale * jax.random.laplace(_fresh_jax_key(), (n,)))
+    jax = import_extra("jax", "peers")
+    return scale, lambda value, n: np.asarray(
+        value + scale * jax.random.laplace(_fresh_jax_key(), (n,))
+    )
 
 
 @_adapter("jax.normal", "gaussian", "jax")
-def _jax_normal(privacy: Privacy) -> Release:
-    jax = import_extra("jax", "peers")
+def _jax_normal(privacy: Privacy) -> tuple[float, Release]:
     scale = privacy.scale("gaussian")
-    return lambda value, n: np.asarray(value + scale * jax.random.normal(_fresh_jax_key(), (n,)))
+    jax = import_extra("jax", "peers")
+    return scale, lambda value, n: np.asarray(
+        value + scale * jax.random.normal(_fresh_jax_key(), (n,))
+    )
 
 
 @_adapter("diffprivlib.Laplace", "laplace", "diffprivlib")
-def _diffprivlib_laplace(privacy: Privacy) -> Release:
+def _diffprivlib_laplace(privacy: Privacy) -> tuple[float, Release]:
+    scale = privacy.scale("laplace")
     mechanisms = import_extra("diffprivlib.mechanisms", "peers")
     mechanism = mechanisms.Laplace(epsilon=privacy.epsilon, sensitivity=privacy.sensitivity)
-    return _one_by_one(mechanism.randomise)
+    return scale, _one_by_one(mechanism.randomise)
 
 
 @_adapter("diffprivlib.Snapping", "laplace", "diffprivlib")
-def _diffprivlib_snapping(privacy: Privacy) -> Release:
+def _diffprivlib_snapping(privacy: Privacy) -> tuple[float, Release]:
+    scale = privacy.scale("laplace")
     mechanism = import_extra("diffprivlib.mechanisms", "peers").Snapping(
         epsilon=privacy.epsilon, sensitivity=privacy.sensitivity, lower=-1e3, upper=1e3
     )
-    return _one_by_one(mechanism.randomise)
+    return scale, _one_by_one(mechanism.randomise)
 
 
 @_adapter("diffprivlib.GaussianAnalytic", "gaussian", "diffprivlib")
-def _diffprivlib_gaussian(privacy: Privacy) -> Release:
+def _diffprivlib_gaussian(privacy: Privacy) -> tuple[float, Release]:
     mechanism = import_extra("diffprivlib.mechanisms", "peers").GaussianAnalytic(
         epsilon=privacy.epsilon, delta=privacy.delta, sensitivity=privacy.sensitivity
     )
-    return _one_by_one(mechanism.randomise)
+    return mechanism._scale, _one_by_one(mechanism.randomise)  # noqa: SLF001 - its own calibration
 
 
 @_adapter("opendp.laplace", "laplace", "opendp")
-def _opendp_laplace(privacy: Privacy) -> Release:
-    return _opendp("make_laplace", "l1_distance", privacy.scale("laplace"), k=-40)
+def _opendp_laplace(privacy: Privacy) -> tuple[float, Release]:
+    scale = privacy.scale("laplace")
+    return scale, _opendp("make_laplace", "l1_distance", scale, k=-40)
 
 
 @_adapter("opendp.gaussian", "gaussian", "opendp")
-def _opendp_gaussian(privacy: Privacy) -> Release:
-    return _opendp("make_gaussian", "l2_distance", privacy.scale("gaussian"), k=-40)
+def _opendp_gaussian(privacy: Privacy) -> tuple[float, Release]:
+    scale = privacy.scale("gaussian")
+    return scale, _opendp("make_gaussian", "l2_distance", scale, k=-40)
 
 
 def _opendp(make: str, metric: str, scale: float, k: int) -> Release:
@@ -340,40 +357,46 @@ def _opendp(make: str, metric: str, scale: float, k: int) -> Release:
 
 
 @_adapter("pydp.laplace", "laplace", "python-dp")
-def _pydp_laplace(privacy: Privacy) -> Release:
+def _pydp_laplace(privacy: Privacy) -> tuple[float, Release]:
+    scale = privacy.scale("laplace")
     mechanisms = import_extra("pydp.algorithms.numerical_mechanisms", "peers")
     mechanism = mechanisms.LaplaceMechanism(privacy.epsilon, privacy.sensitivity)
-    return _one_by_one(lambda value: mechanism.add_noise(float(value)))
+    return scale, _one_by_one(lambda value: mechanism.add_noise(float(value)))
 
 
 @_adapter("pydp.gaussian", "gaussian", "python-dp")
-def _pydp_gaussian(privacy: Privacy) -> Release:
+def _pydp_gaussian(privacy: Privacy) -> tuple[float, Release]:
+    scale = privacy.scale("gaussian")
     mechanisms = import_extra("pydp.algorithms.numerical_mechanisms", "peers")
     mechanism = mechanisms.GaussianMechanism(privacy.epsilon, privacy.delta, privacy.sensitivity)
-    return _one_by_one(lambda value: mechanism.add_noise(float(value)))
+    return scale, _one_by_one(lambda value: mechanism.add_noise(float(value)))
 
 
 @_adapter("dpnoise.laplace", "laplace", "dpnoise")
-def _dpnoise_laplace(privacy: Privacy) -> Release:
+def _dpnoise_laplace(privacy: Privacy) -> tuple[float, Release]:
     """Our noise, added by hand in floating point: what docs/limitations.md warns of."""
-    return _added(lambda n: Generator().laplace(privacy.scale("laplace"), n))
+    scale = privacy.scale("laplace")
+    return scale, _added(lambda n: Generator().laplace(scale, n))
 
 
 @_adapter("dpnoise.normal", "gaussian", "dpnoise")
-def _dpnoise_normal(privacy: Privacy) -> Release:
+def _dpnoise_normal(privacy: Privacy) -> tuple[float, Release]:
     """Our noise, added by hand in floating point: what docs/limitations.md warns of."""
-    return _added(lambda n: Generator().normal(privacy.scale("gaussian"), n))
+    scale = privacy.scale("gaussian")
+    return scale, _added(lambda n: Generator().normal(scale, n))
 
 
 @_adapter("dpnoise.release", "laplace", "dpnoise")
-def _dpnoise_release(privacy: Privacy) -> Release:
+def _dpnoise_release(privacy: Privacy) -> tuple[float, Release]:
+    scale = privacy.scale("laplace")
     mechanism = LaplaceMechanism(privacy.epsilon, privacy.sensitivity)
-    return lambda value, n: mechanism.release(np.full(n, float(value)))
+    return scale, lambda value, n: mechanism.release(np.full(n, float(value)))
 
 
 @_adapter("dpnoise.release.gaussian", "gaussian", "dpnoise")
-def _dpnoise_release_gaussian(privacy: Privacy) -> Release:
+def _dpnoise_release_gaussian(privacy: Privacy) -> tuple[float, Release]:
+    scale = privacy.scale("gaussian")
     mechanism = GaussianMechanism(
         epsilon=privacy.epsilon, delta=privacy.delta, sensitivity=privacy.sensitivity
     )
-    return lambda value, n: mechanism.release(np.full(n, float(value)))
+    return scale, lambda value, n: mechanism.release(np.full(n, float(value)))

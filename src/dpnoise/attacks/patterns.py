@@ -1,0 +1,127 @@
+"""Black-box attacks on the bits of an output: which ones a sum of value and noise can have.
+
+The sum of a value c and noise w keeps no bit below the last one of w, and w near -c is as coarse
+as c. So where y = c + w is small, it is a multiple of ulp(c)/2 or so; noise around zero has no such
+restraint. Both attacks learn from releases where the difference lies.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from dpnoise.attacks.base import OUTPUTS, Attack, Event, Progress, never, silent
+from dpnoise.targets import Releases, Target
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+# The exponents that are told apart; those beyond, and zero's, count as the nearest of them.
+_LEAST, _MOST = -200, 56
+_SPAN = _MOST - _LEAST
+_ERROR = 1e-4  # Of the limits by which events are compared; the judge does not use it.
+
+
+def exponents(y: Releases) -> tuple[Integers, Integers]:
+    """Return the exponents of the first and of the last set bit of each number.
+
+    Examples
+    --------
+    >>> exponents(np.array([1.0, 0.75, -12.0, 0.0]))
+    (array([   0,   -1,    3, -200]), array([   0,   -2,    2, -200]))
+    """
+    significand, exponent = np.frexp(y.astype(np.float64))
+    whole = np.ldexp(significand, 53).astype(np.int64)
+    trailing = np.frexp((whole & -whole).astype(np.float64))[1] - 1
+    both = (np.where(whole == 0, _LEAST, e) for e in (exponent - 1, exponent - 53 + trailing))
+    first, last = (np.clip(e, _LEAST, _MOST - 1).astype(np.int64) for e in both)
+    return first, last
+
+
+def _promise(hits0: Integers, hits1: Integers, n: int) -> Floats:
+    """Return the epsilon that each event would certify if these were its counts in n releases."""
+    low = stats.beta.ppf(_ERROR, hits0, n - hits0 + 1)
+    high = stats.beta.isf(_ERROR, hits1 + 1, n - hits1)
+    promise: Floats = np.nan_to_num(low, nan=0.0) / np.nan_to_num(high, nan=1.0)
+    return promise
+
+
+@dataclass(frozen=True)
+class Precision(Attack):
+    """Finds a size below which one value's releases have finer bits than the other's."""
+
+    name = "precision"
+    access = OUTPUTS
+    breaks = "noise added in floats: NumPy, diffprivlib, torch, JAX, Opacus"
+    source = "Haney, Desfontaines, Hartman, Shrestha and Hay 2022"
+    default_target = "numpy.laplace"
+
+    def find(
+        self,
+        target: Target,
+        value0: float,
+        value1: float,
+        n: int,
+        progress: Progress = silent,  # noqa: ARG002
+    ) -> Event:
+        """Choose "|y| < 2^t and y is no multiple of 2^g" with the t and g that promise most."""
+        hits0, hits1 = (_smaller_and_finer(target(value, n)) for value in (value0, value1))
+        worth = np.flatnonzero(hits0 > hits1)
+        if not worth.size:
+            return never("no size of y has finer bits at one value")
+        promise = _promise(hits0.flat[worth], hits1.flat[worth], n)
+        t, g = (int(i) + _LEAST for i in np.unravel_index(worth[promise.argmax()], hits0.shape))
+
+        def holds(y: Releases) -> Flags:
+            first, last = exponents(y)
+            return np.asarray((first < t) & (last < g) & (y != 0))
+
+        return Event(f"|y| < 2^{t} and y is no multiple of 2^{g}", holds)
+
+
+def _smaller_and_finer(y: Releases) -> Integers:
+    """Count, for all t and g, the releases with |y| < 2^t that are no multiples of 2^g."""
+    first, last = exponents(y[y != 0])
+    counts = np.bincount((first - _LEAST) * _SPAN + (last - _LEAST), minlength=_SPAN**2)
+    below = counts.reshape(_SPAN, _SPAN).cumsum(axis=0).cumsum(axis=1)
+    return np.pad(below, ((1, 0), (1, 0)))[:-1, :-1].astype(np.int64)
+
+
+@dataclass(frozen=True)
+class BitPatterns(Attack):
+    """Finds the signs, exponents and trailing zeros that occur at one value more than the other."""
+
+    name = "bits"
+    access = OUTPUTS
+    breaks = "noise added in floats; also rare patterns that no rule was written for"
+    source = "this library; in the spirit of Bichsel and others 2021 (DP-Sniper)"
+    default_target = "numpy.laplace"
+
+    def find(
+        self,
+        target: Target,
+        value0: float,
+        value1: float,
+        n: int,
+        progress: Progress = silent,  # noqa: ARG002
+    ) -> Event:
+        """Choose the set of patterns, taken in the order of their ratios, that promises most."""
+        y0, y1 = (_patterns(target(value, n)) for value in (value0, value1))
+        cells, index = np.unique(np.concatenate([y0, y1]), return_inverse=True)
+        hits0, hits1 = (np.bincount(half, minlength=len(cells)) for half in (index[:n], index[n:]))
+        order = np.argsort(-(hits0 + 0.5) / (hits1 + 0.5), kind="stable")
+        promise = _promise(hits0[order].cumsum(), hits1[order].cumsum(), n)
+        chosen = np.sort(cells[order[: promise.argmax() + 1]])
+
+        def holds(y: Releases) -> Flags:
+            return np.isin(_patterns(y), chosen)
+
+        return Event(f"y has one of {len(chosen)} patterns of sign, exponent, last bit", holds)
+
+
+def _patterns(y: Releases) -> Integers:
+    """Give each pattern (sign, exponent of the first bit, exponent of the last bit) a number."""
+    first, last = exponents(y)
+    return ((y < 0) * _SPAN + (first - _LEAST)) * _SPAN + (last - _LEAST)
