@@ -21,8 +21,8 @@ def lower_limit(hits: int, trials: int, error: float) -> float:
     --------
     >>> lower_limit(0, 100, error=0.01)
     0.0
-    >>> round(lower_limit(90, 100, error=0.01), 3)
-    0.812
+    >>> round(lower_limit(100, 100, error=0.01), 3), round(0.01 ** (1 / 100), 3)
+    (0.955, 0.955)
     """
     _check(hits, trials, error)
     if hits == 0:
@@ -85,8 +85,8 @@ def certified_epsilon(
 
     Examples
     --------
-    >>> round(certified_epsilon(3720, 20_000, 0, 20_000, error=0.001), 2)
-    6.15
+    >>> round(certified_epsilon(20_000, 20_000, 0, 20_000, error=0.001), 1)
+    7.9
     >>> certified_epsilon(100, 20_000, 100, 20_000, error=0.001)
     0.0
     """

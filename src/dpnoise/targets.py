@@ -208,6 +208,44 @@ def paper_laplace(random: Callable[[], float]) -> float:
     return logarithm if U < 0.5 else -logarithm  # noqa: PLR2004 - the median
 
 
+@_adapter("paper.gaussian.12bits", "gaussian")
+def _paper_gaussian(privacy: Privacy) -> tuple[float, Release]:
+    """Keep one member of each Box-Muller pair, from uniforms of 12 bits."""
+    scale = privacy.scale("gaussian")
+    return scale, _added(lambda n: scale * paper_gaussians(n, precision=12))
+
+
+@_adapter("paper.theorem.8bits", "laplace")
+def _paper_theorem(privacy: Privacy) -> tuple[float, Release]:
+    """Use Theorem 5.1 on uniforms of 8 bits."""
+    scale = privacy.scale("laplace")
+    return scale, _added(lambda n: scale * paper_theorem(n, precision=8))
+
+
+def paper_gaussians(n: int, precision: int) -> NDArray[np.float64]:
+    """Draw n Gaussians by equation (3), from uniforms of the operating system."""
+    U1, U2 = _uniforms((2, n), precision)
+    pairs = zip(U1, U2, strict=True)
+    draw = (math.sqrt(-2 * math.log(1 - a)) * math.cos(2 * math.pi * b) for a, b in pairs)
+    return np.fromiter(draw, np.float64, n)
+
+
+def paper_theorem(n: int, precision: int) -> NDArray[np.float64]:
+    """Draw n Laplace variates by Theorem 5.1, from uniforms of the operating system."""
+    rows = _uniforms((n, 2, 2), precision)
+    summands = [[math.log(1 - U) * math.cos(math.pi * W) for U, W in row] for row in rows]
+    return np.array([a + b for a, b in summands])
+
+
+def _uniforms(shape: tuple[int, ...], precision: int) -> list[Any]:
+    """Return multiples of 2^-precision as Python's floats: its functions are the C library's."""
+    words = np.frombuffer(secrets.token_bytes(8 * math.prod(shape)), np.uint64)
+    uniforms: list[Any] = (
+        np.ldexp(words >> np.uint64(64 - precision), -precision).reshape(shape).tolist()
+    )
+    return uniforms
+
+
 @_adapter("numpy.laplace", "laplace", "numpy")
 def _numpy_laplace(privacy: Privacy) -> tuple[float, Release]:
     scale = privacy.scale("laplace")
