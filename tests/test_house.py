@@ -50,6 +50,8 @@ FLOORS = {
     "attacks.searches": 7.1,
     "attacks.exclusion": 7.2,
     "attacks": 7.3,
+    "attacks.mt19937": 7.1,
+    "attacks.twister": 7.2,
     "publishing": 8,
     "": 9,
     "cli": 10,
