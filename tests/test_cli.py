@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpnoise import cli, columns, publishing, statistics
+from dpnoise.cli import release
 
 BOUNDS = ["--lower", "0", "--upper", "100", "--column", "x"]
 
@@ -215,9 +216,9 @@ def test_semicolons_are_read_on_request(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_numbers_are_shown_with_the_digits_their_error_leaves() -> None:
-    assert cli._rounded(33299.87576, 3548.74) == ("33,300", "± 3,500")
-    assert cli._rounded(0.123456, 0.0123) == ("0.123", "± 0.012")
-    assert cli._rounded(40840.0, None) == ("40,840", "no bound")
+    assert release._rounded(33299.87576, 3548.74) == ("33,300", "± 3,500")
+    assert release._rounded(0.123456, 0.0123) == ("0.123", "± 0.012")
+    assert release._rounded(40840.0, None) == ("40,840", "no bound")
 
 
 def test_missing_values_are_dropped_on_request(

@@ -1,1 +1,26 @@
 """Everything that is known to take noise back out, one file for each family."""
+
+from typing import Final
+
+from dpnoise.attacks.base import Attack
+from dpnoise.attacks.exclusion import GaussianSearch, MeetInTheMiddle
+from dpnoise.attacks.feasibility import Feasibility
+from dpnoise.attacks.mironov import Mironov
+from dpnoise.attacks.pairs import BoxMullerPair
+from dpnoise.attacks.patterns import BitPatterns, Precision
+from dpnoise.attacks.twister import MersenneTwister
+
+# By name, the paper's own first.
+ATTACKS: Final[dict[str, type[Attack]]] = {
+    attack.name: attack
+    for attack in (
+        Mironov,
+        BoxMullerPair,
+        GaussianSearch,
+        MeetInTheMiddle,
+        Precision,
+        Feasibility,
+        BitPatterns,
+        MersenneTwister,
+    )
+}

@@ -13,15 +13,14 @@ They differ in a rounding: 2 - U loses U's last bit, which moves about half of t
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.attacks.base import SOURCE, Attack, Event, Progress, silent
+from dpnoise.attacks.base import SOURCE, Attack, Event, Progress, count, silent
 from dpnoise.errors import ArgumentError, check_choice, check_integer
 from dpnoise.kernels import compiled
-from dpnoise.targets import Target
+from dpnoise.targets import Releases, Target
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -89,7 +88,7 @@ class Mironov(Attack):
     precision
         p, the bits of the sampler's uniforms.
     formula
-        "paper" or "numpy".
+        "paper" or "numpy"; by default the one that excludes more is taken.
     """
 
     name = "mironov"
@@ -99,34 +98,41 @@ class Mironov(Attack):
     default_target = "numpy.laplace"
 
     precision: int = 53
-    formula: str = "numpy"
+    formula: str | None = None
 
     def __post_init__(self) -> None:
         check_integer("precision", self.precision, least=2, most=53)
-        check_choice("formula", self.formula, _FORMULAS)
+        check_choice("formula", self.formula, (None, *_FORMULAS))
 
     def find(
         self,
         target: Target,
         value0: float,
         value1: float,
-        n: int,  # noqa: ARG002 - nothing has to be learned
+        n: int,
         progress: Progress = silent,  # noqa: ARG002
     ) -> Event:
         """Return the event that value0 is possible and value1 is not."""
+        formulas = _FORMULAS if self.formula is None else (self.formula,)
+        events = [self._event(target.scale, value0, value1, formula) for formula in formulas]
+        if len(events) == 1:
+            return events[0]
+        at0, at1 = (target(value, n) for value in (value0, value1))
+        return max(events, key=lambda event: count(event, at0).rate - count(event, at1).rate)
 
-        def holds(y: NDArray[Any]) -> Flags:
-            return self._possible(y, value0, target) & ~self._possible(y, value1, target)
+    def _event(self, scale: float, value0: float, value1: float, formula: str) -> Event:
+        def possible(y: Releases, value: float) -> Flags:
+            out = np.empty(len(y), dtype=np.bool_)
+            releases = np.asarray(y, dtype=np.float64)
+            number = _FORMULAS.index(formula)
+            feasible(releases, float(value), scale, self.precision, number, out)
+            return out
 
-        words = f"no uniform of {self.precision} bits leads from {value1:g} to y"
+        def holds(y: Releases) -> Flags:
+            return possible(y, value0) & ~possible(y, value1)
+
+        words = f"no uniform of {self.precision} bits leads from {value1:g} to y ({formula})"
         return Event(words, holds)
-
-    def _possible(self, y: NDArray[Any], value: float, target: Target) -> Flags:
-        out = np.empty(len(y), dtype=np.bool_)
-        formula = _FORMULAS.index(self.formula)
-        releases = np.asarray(y, dtype=np.float64)
-        feasible(releases, float(value), target.scale, self.precision, formula, out)
-        return out
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def _release(k: int, value: float, scale: float, formula: int) -> float:
     Product and sum are rounded one after the other, as they are unless a build fuses them.
     """
     U = k * 2.0**-53
-    if U < 0.5:  # noqa: PLR2004 - the median
+    if U < 0.5:
         return value + scale * math.log(U + U)
     V = 2.0 - U - U if formula == _NUMPY else 1.0 - 2.0 * (U - 0.5)
     return value - scale * math.log(V)

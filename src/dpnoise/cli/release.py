@@ -1,13 +1,8 @@
-"""The command line: `dpnoise release`, `dpnoise sample`, `dpnoise cost`.
-
-Every command is one library call, and what it prints. Exit status: 0 done, 2 an error that says
-what to do. Whatever writes a file writes beside it and renames: nothing half-written is left.
-"""
+"""`dpnoise release`: publish private statistics of a CSV or Parquet file."""
 
 import argparse
 import json
 import math
-import secrets
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,38 +11,15 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import dpnoise
 from dpnoise import publishing
-from dpnoise.errors import ArgumentError, DpnoiseError, import_extra
+from dpnoise.cli.files import check_target, written
+from dpnoise.errors import ArgumentError, import_extra
 from dpnoise.statistics import Release
 
 _LARGE = 50 * 2**20  # From this size on, reading a file shows its progress.
 _BAR = 30
-_ROOM = 2**20  # More bytes than a report or a plot has.
 _PLOTS = (".png", ".pdf", ".svg")
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command line and return its exit status."""
-    asked = _parser().parse_args(arguments)
-    try:
-        asked.run(asked)
-    except (DpnoiseError, OSError) as error:
-        print(f"dpnoise: {error}", file=sys.stderr)  # noqa: T201 - this is the command line
-        return 2
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="dpnoise", description=dpnoise.__doc__)
-    parser.add_argument("--version", action="version", version=dpnoise.__version__)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    _add_release(commands)
-    _add_sample(commands)
-    _add_cost(commands)
-    return parser
 
 
 class _Once(argparse.Action):
@@ -61,10 +33,8 @@ class _Once(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
-# release -----------------------------------------------------------------------------------------
-
-
-def _add_release(commands: Any) -> None:
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
     command = commands.add_parser(
         "release",
         help="publish private statistics of a CSV or Parquet file",
@@ -131,11 +101,11 @@ def _release(asked: argparse.Namespace) -> None:
     )
     # What could fail after the noise is drawn is checked before: epsilon is spent only once.
     for target in (asked.output, asked.plot):
-        _check_target(target, asked.file)
+        check_target(target, asked.file)
     if asked.plot and asked.plot.suffix not in _PLOTS:
         raise ArgumentError(f"Expected --plot {asked.plot} to end in {', '.join(_PLOTS)}.")
     with ExitStack() as stack:
-        output, plot = (stack.enter_context(_written(path)) for path in (asked.output, asked.plot))
+        output, plot = (stack.enter_context(written(path)) for path in (asked.output, asked.plot))
         path = stack.enter_context(_file(asked.file))
         progress = stack.enter_context(_progress(path))
         published = publishing.publish(path, request, progress=progress)
@@ -156,16 +126,6 @@ def _release(asked: argparse.Namespace) -> None:
     _show(published, request)
     for target in filter(None, (asked.output, asked.plot)):
         print(f"Written to {target}.")  # noqa: T201 - likewise
-
-
-def _check_target(target: Path | None, source: Path | None) -> None:
-    """Raise if a file to be written has no folder, or is the data itself."""
-    if target is None:
-        return
-    if not target.parent.is_dir():
-        raise ArgumentError(f"There is no folder {target.parent} to write {target.name} to.")
-    if source is not None and target.exists() and target.samefile(source):
-        raise ArgumentError(f"{target} is the data. Write to another file.")
 
 
 @contextmanager
@@ -272,89 +232,6 @@ def _plot(published: list[publishing.Published], request: publishing.Request, ta
     pyplot.close(figure)
 
 
-# sample ------------------------------------------------------------------------------------------
-
-
-def _add_sample(commands: Any) -> None:
-    command = commands.add_parser("sample", help="draw noise into a file")
-    command.add_argument(
-        "distribution", choices=["laplace", "normal", "exponential", "gumbel", "cauchy"]
-    )
-    command.add_argument("--scale", type=float, default=1.0, help="the scale of the noise (1)")
-    command.add_argument("--size", type=int, default=10, help="how many (10)")
-    command.add_argument("--dtype", choices=["float64", "float32", "float16"], default="float64")
-    command.add_argument("--variates", type=int, help="uniforms for each variate")
-    command.add_argument("--form", help="the formula: see docs/samplers.md")
-    command.add_argument("--output", type=Path, help=".npy, .parquet or .csv; else it is printed")
-    command.set_defaults(run=_sample)
-
-
-def _sample(asked: argparse.Namespace) -> None:
-    draw = getattr(dpnoise.Generator(), asked.distribution)
-    noise = draw(
-        asked.scale, asked.size, dtype=asked.dtype, variates=asked.variates, form=asked.form
-    )
-    if asked.output is None:
-        np.savetxt(sys.stdout, noise, fmt="%.17g")
-        return
-    writers = {".npy": _write_npy, ".csv": _write_csv, ".parquet": _write_parquet}
-    _check_target(asked.output, None)
-    if asked.output.suffix not in writers:
-        raise ArgumentError(f"Expected --output {asked.output} to end in {', '.join(writers)}.")
-    with _written(asked.output) as target:
-        writers[asked.output.suffix](target, noise)  # type: ignore[arg-type]  # There is a path.
-
-
-def _write_npy(target: Path, noise: np.ndarray) -> None:
-    with target.open("wb") as file:
-        np.save(file, noise)
-
-
-def _write_csv(target: Path, noise: np.ndarray) -> None:
-    np.savetxt(target, noise, fmt="%.17g", header="noise", comments="")
-
-
-def _write_parquet(target: Path, noise: np.ndarray) -> None:
-    pa = import_extra("pyarrow", "cli")
-    import_extra("pyarrow.parquet", "cli").write_table(pa.table({"noise": noise}), target)
-
-
-# cost --------------------------------------------------------------------------------------------
-
-
-def _add_cost(commands: Any) -> None:
-    command = commands.add_parser("cost", help="what inverting one variate costs")
-    command.add_argument("--precision", type=int, default=53, help="bits of each uniform (53)")
-    command.add_argument("--variates", type=int, default=4, help="uniforms for each variate (4)")
-    command.add_argument("--form", help="the formula: see docs/samplers.md")
-    command.set_defaults(run=_cost)
-
-
-def _cost(asked: argparse.Namespace) -> None:
-    print(dpnoise.inversion_cost(asked.precision, asked.variates, asked.form))  # noqa: T201
-
-
-# ------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _written(path: Path | None) -> Iterator[Path | None]:
-    """Give a file beside the target to write to, and rename it when it is complete.
-
-    It starts with room taken on the disk, so that a full one is noticed before noise is drawn.
-    """
-    if path is None:
-        yield None
-        return
-    beside = path.with_name(f".{path.stem}-{secrets.token_hex(4)}{path.suffix}")
-    try:
-        beside.write_bytes(bytes(_ROOM))
-        yield beside
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
 def _numbers(text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
@@ -367,7 +244,3 @@ def _groups(text: str) -> tuple[str, list[str]]:
     if not equals:
         raise argparse.ArgumentTypeError("give the declared groups: city=cork,dublin")
     return column.strip(), [group.strip() for group in groups.split(",")]
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What can be proved against an implementation of noise."""

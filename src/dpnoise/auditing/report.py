@@ -1,0 +1,154 @@
+"""What an audit found: plain frozen data, JSON, and the exception that CI asks for."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final
+
+from dpnoise.errors import DpnoiseError
+
+FORMAT: Final = 1
+
+
+class BrokenError(DpnoiseError, AssertionError):
+    """An audit certified more than the target claims."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One attack's event, counted in fresh releases of two values.
+
+    Parameters
+    ----------
+    attack, access
+        The attack's name, and what it was given: outputs, outputs and scale, or source.
+    event
+        The event in plain words, of a release y.
+    value0, value1
+        The two values, which differ by the sensitivity at most.
+    releases
+        How many releases one decision takes. The certified epsilon is for each of them.
+    hits0, trials0, hits1, trials1
+        How often the event happened at value0 and at value1.
+    epsilon_lower
+        The certified lower bound on epsilon at the report's delta.
+    confidence
+        With which all findings of the report hold together.
+    broken
+        Whether it is more than the target claims.
+    evidence
+        What to draw: "exponents" of the last set bit, and their counts "at0" and "at1".
+    """
+
+    attack: str
+    access: str
+    event: str
+    value0: float
+    value1: float
+    releases: int
+    hits0: int
+    trials0: int
+    hits1: int
+    trials1: int
+    epsilon_lower: float
+    confidence: float
+    broken: bool
+    evidence: dict[str, list[int]] = field(repr=False)
+
+    @property
+    def never_at_value1(self) -> bool:
+        """Whether the event happened at value0 and was never seen at value1."""
+        return self.hits0 > 0 and self.hits1 == 0
+
+
+@dataclass(frozen=True)
+class Observation:
+    """Something about the process rather than the numbers: it certifies no epsilon."""
+
+    name: str
+    found: bool
+    words: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What can be proved against a target, and what was tried.
+
+    Parameters
+    ----------
+    target, version, noise, scale
+        What was audited.
+    epsilon, delta, sensitivity
+        What it claims.
+    confidence
+        The probability that no certified epsilon of this report is too large.
+    findings
+        One for each attack and pair of values, the largest certified epsilon first.
+    observations
+        Forks, restarts, time.
+    skipped
+        Attacks that could not be run, with the reason.
+    pairs
+        The pairs of values that were tried.
+    method
+        How the bound was computed, in words.
+    releases
+        How many releases were asked for in all.
+    seconds
+        How long it took.
+    command
+        What runs it again.
+    versions
+        Of Python, dpnoise, NumPy and the audited package.
+    """
+
+    target: str
+    version: str
+    noise: str
+    scale: float
+    epsilon: float
+    delta: float
+    sensitivity: float
+    confidence: float
+    findings: list[Finding]
+    observations: list[Observation]
+    skipped: dict[str, str]
+    pairs: list[tuple[float, float]]
+    method: str
+    releases: int
+    seconds: float
+    command: str
+    versions: dict[str, str]
+
+    @property
+    def epsilon_lower(self) -> float:
+        """The largest certified lower bound."""
+        return max((finding.epsilon_lower for finding in self.findings), default=0.0)
+
+    @property
+    def broken(self) -> bool:
+        """Whether more than the claimed epsilon is certified."""
+        return any(finding.broken for finding in self.findings)
+
+    @property
+    def verdict(self) -> str:
+        """The finding of the audit in one sentence."""
+        if self.broken:
+            return f"Broken: epsilon is at least {self.epsilon_lower:.3g}, not {self.epsilon:g}."
+        return "Not broken by these attacks. This does not mean safe."
+
+    def raise_if_broken(self) -> None:
+        """Raise BrokenError if more than the claimed epsilon is certified."""
+        if self.broken:
+            worst = self.findings[0]
+            raise BrokenError(f"{self.target}: {self.verdict} {worst.attack}: {worst.event}.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain data, with the version of its format."""
+        summary = {"epsilon_lower": self.epsilon_lower, "broken": self.broken}
+        return {"format": FORMAT, "verdict": self.verdict, **summary, **asdict(self)}
+
+    def to_json(self, path: str | PathLike[str]) -> None:
+        """Write the report as JSON."""
+        Path(path).write_text(json.dumps(self.to_dict(), indent=2) + "\n")

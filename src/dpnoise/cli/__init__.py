@@ -1,0 +1,34 @@
+"""The command line: `dpnoise release`, `sample`, `cost`, `attack`.
+
+Every command is one library call, and what it prints. Exit status: 0 done, 2 an error that says
+what to do. Whatever writes a file writes beside it and renames: nothing half-written is left.
+"""
+
+import argparse
+import sys
+
+import dpnoise
+from dpnoise.cli import attack, release, sample
+from dpnoise.errors import DpnoiseError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit status."""
+    asked = _parser().parse_args(arguments)
+    try:
+        asked.run(asked)
+    except (DpnoiseError, OSError) as error:
+        print(f"dpnoise: {error}", file=sys.stderr)  # noqa: T201 - this is the command line
+        return 2
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="dpnoise", description=dpnoise.__doc__)
+    parser.add_argument("--version", action="version", version=dpnoise.__version__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    release.add(commands)
+    sample.add_sample(commands)
+    sample.add_cost(commands)
+    attack.add(commands)
+    return parser

@@ -1,0 +1,38 @@
+"""Where commands write: beside the target first, renamed when complete."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dpnoise.errors import ArgumentError
+
+_ROOM = 2**20  # More bytes than a report or a plot has.
+
+
+def check_target(target: Path | None, source: Path | None) -> None:
+    """Raise if a file to be written has no folder, or is the data itself."""
+    if target is None:
+        return
+    if not target.parent.is_dir():
+        raise ArgumentError(f"There is no folder {target.parent} to write {target.name} to.")
+    if source is not None and target.exists() and target.samefile(source):
+        raise ArgumentError(f"{target} is the data. Write to another file.")
+
+
+@contextmanager
+def written(path: Path | None) -> Iterator[Path | None]:
+    """Give a file beside the target to write to, and rename it when it is complete.
+
+    It starts with room taken on the disk, so that a full one is noticed before noise is drawn.
+    """
+    if path is None:
+        yield None
+        return
+    beside = path.with_name(f".{path.stem}-{secrets.token_hex(4)}{path.suffix}")
+    try:
+        beside.write_bytes(bytes(_ROOM))
+        yield beside
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
