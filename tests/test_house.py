@@ -39,6 +39,8 @@ FLOORS = {
     "selection": 6,
     "statistics": 7,
     "columns": 7,
+    "attacks.threefry": 7.2,
+    "attacks.tables": 7.2,
     "publishing": 8,
     "": 9,
     "cli": 10,
