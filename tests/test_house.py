@@ -55,6 +55,8 @@ FLOORS = {
     "auditing.report": 7.4,
     "auditing.page": 7.5,
     "auditing": 7.6,
+    "attacks.threefry": 7.2,
+    "attacks.tables": 7.2,
     "publishing": 8,
     "": 9,
     "cli.files": 10,
