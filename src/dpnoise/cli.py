@@ -1,4 +1,4 @@
-"""The command line: `dpnoise release`, `dpnoise sample`, `dpnoise cost`.
+"""The command line: `dpnoise release`, `dpnoise sample`, `dpnoise cost`, `dpnoise leakage`.
 
 Every command is one library call, and what it prints. Exit status: 0 done, 2 an error that says
 what to do. Whatever writes a file writes beside it and renames: nothing half-written is left.
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import dpnoise
-from dpnoise import publishing
+from dpnoise import leakage_report, publishing
 from dpnoise.errors import ArgumentError, DpnoiseError, import_extra
 from dpnoise.statistics import Release
 
@@ -47,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_release(commands)
     _add_sample(commands)
     _add_cost(commands)
+    _add_leakage(commands)
     return parser
 
 
@@ -132,8 +133,7 @@ def _release(asked: argparse.Namespace) -> None:
     # What could fail after the noise is drawn is checked before: epsilon is spent only once.
     for target in (asked.output, asked.plot):
         _check_target(target, asked.file)
-    if asked.plot and asked.plot.suffix not in _PLOTS:
-        raise ArgumentError(f"Expected --plot {asked.plot} to end in {', '.join(_PLOTS)}.")
+    _check_plot(asked.plot)
     with ExitStack() as stack:
         output, plot = (stack.enter_context(_written(path)) for path in (asked.output, asked.plot))
         path = stack.enter_context(_file(asked.file))
@@ -168,6 +168,12 @@ def _check_target(target: Path | None, source: Path | None) -> None:
         raise ArgumentError(f"{target} is the data. Write to another file.")
 
 
+def _check_plot(target: Path | None) -> None:
+    """Raise if a plot's name says no format that is drawn."""
+    if target is not None and target.suffix not in _PLOTS:
+        raise ArgumentError(f"Expected --plot {target} to end in {', '.join(_PLOTS)}.")
+
+
 @contextmanager
 def _file(path: Path | None) -> Iterator[Path]:
     if path is not None:
@@ -179,14 +185,24 @@ def _file(path: Path | None) -> Iterator[Path]:
 
 @contextmanager
 def _progress(path: Path) -> Iterator[Callable[[float], object]]:
-    """Show how far a large file has been read, on a terminal."""
-    if not sys.stderr.isatty() or not path.exists() or path.stat().st_size < _LARGE:
+    """Show how far a large file has been read."""
+    if not path.exists() or path.stat().st_size < _LARGE:
+        yield lambda _: None
+        return
+    with _progress_bar(f"reading {path.name}") as show:
+        yield show
+
+
+@contextmanager
+def _progress_bar(title: str) -> Iterator[Callable[[float], object]]:
+    """Give a function that shows the part that is done, on a terminal."""
+    if not sys.stderr.isatty():
         yield lambda _: None
         return
     rich_progress = import_extra("rich.progress", "cli")
     console = import_extra("rich.console", "cli").Console(stderr=True)
     with rich_progress.Progress(console=console, transient=True) as bar:
-        task = bar.add_task(f"reading {path.name}", total=1.0)
+        task = bar.add_task(title, total=1.0)
         yield lambda part: bar.update(task, completed=part)
 
 
@@ -332,6 +348,44 @@ def _add_cost(commands: Any) -> None:
 
 def _cost(asked: argparse.Namespace) -> None:
     print(dpnoise.inversion_cost(asked.precision, asked.variates, asked.form))  # noqa: T201
+
+
+# leakage -----------------------------------------------------------------------------------------
+
+
+def _add_leakage(commands: Any) -> None:
+    command = commands.add_parser(
+        "leakage",
+        help="what noise added in floats leaks, exactly, in small formats",
+        description="Enumerate all uniforms of the samplers in small formats and print delta at "
+        "epsilon of the sum with 0 against the sum with 1, and beside it the exact release.",
+    )
+    command.add_argument("--epsilon", type=float, default=1.0, help="where to read delta (1)")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.add_argument("--plot", type=Path, help="draw delta against n and p: out.png")
+    command.set_defaults(run=_leakage)
+
+
+def _leakage(asked: argparse.Namespace) -> None:
+    _check_target(asked.plot, None)
+    _check_plot(asked.plot)
+    with _progress_bar("enumerating") as progress:
+        leaks = leakage_report.table(asked.epsilon, progress)
+        releases = leakage_report.release_table(asked.epsilon)
+    with _written(asked.plot) as plot:
+        if plot is not None:
+            leakage_report.plot(leaks, releases, asked.epsilon, plot)
+    if asked.json:
+        report = {
+            "epsilon": asked.epsilon,
+            "leaks": [asdict(row) for row in leaks],
+            "releases": [asdict(row) for row in releases],
+        }
+        print(json.dumps(report, indent=2))  # noqa: T201 - this is the command line
+        return
+    print(leakage_report.text(leaks, releases, asked.epsilon))  # noqa: T201 - likewise
+    if asked.plot is not None:
+        print(f"Written to {asked.plot}.")  # noqa: T201 - likewise
 
 
 # ------------------------------------------------------------------------------------------------
