@@ -70,6 +70,7 @@ FLOORS = {
     "cli.files": 10,
     "cli.progress": 10,
     "cli.attack": 10.1,
+    "cli.audit": 10.1,
     "cli.leakage": 10.1,
     "cli.release": 10.1,
     "cli.sample": 10.1,
@@ -114,7 +115,7 @@ def test_the_check_of_the_floors_sees_imports() -> None:
 
 
 def test_all_lists_exactly_the_visible_names() -> None:
-    modules = {path.stem for path in SOURCE.glob("*.py")} | {"kernels"}
+    modules = {path.stem for path in SOURCE.iterdir()}
     visible = {name for name in vars(dpnoise) if not name.startswith("_")} - modules
     assert set(dpnoise.__all__) == visible
     assert list(dpnoise.__all__) == sorted(dpnoise.__all__)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpnoise import bounds
 from dpnoise.errors import check_integer
-from dpnoise.targets import Releases, Target
+from dpnoise.targets import Releases, Target, named
 
 Progress = Callable[[float], object]
 
@@ -164,8 +164,12 @@ class Attack:
     source: ClassVar[str]
     default_target: ClassVar[str]
     default_size: ClassVar[int] = 20_000
-    # An audit counts events of independent releases, and has no bits of a sampler to spare.
-    in_audit: ClassVar[bool] = True
+    noise: ClassVar[str | None] = None  # "laplace" or "gaussian", if it knows one of them only.
+    in_audit: ClassVar[bool] = True  # Whether it applies to any target, one release at a time.
+
+    def target(self, **claims: float) -> Target:
+        """Return a target that it breaks, with epsilon, delta and sensitivity."""
+        return named(self.default_target, **claims)
 
     def find(
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent

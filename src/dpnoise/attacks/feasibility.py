@@ -82,6 +82,5 @@ class Feasibility(Attack):
         progress: Progress = silent,  # noqa: ARG002
     ) -> Event:
         """Return the event that value0 is possible and value1 is not."""
-
         words = f"no noise of scale {target.scale:g} leads from {value1:g} to y"
         return excluded(words, partial(possible, scale=target.scale), value0, value1)

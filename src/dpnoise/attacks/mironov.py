@@ -96,6 +96,7 @@ class Mironov(Attack):
     breaks = "Laplace noise by inverse CDF: the paper's equation (2), NumPy, SciPy"
     source = "Mironov 2012; Holohan and Braghin 2021, Algorithm 1"
     default_target = "numpy.laplace"
+    noise = "laplace"
 
     precision: int = 53
     formula: str | None = None

@@ -188,6 +188,7 @@ class BoxMullerPair(Attack):
     breaks = "random.gauss, torch on a CPU, Opacus, numpy.random.RandomState.normal"
     source = "Holohan and Braghin 2021, section 2.4"
     default_target = "random.gauss"
+    noise = "gaussian"
 
     def find(
         self,

@@ -234,8 +234,20 @@ class Sensitivity(Attack):
     access: ClassVar[str] = OUTPUTS
     breaks: ClassVar[str] = "float sums, with noise for the sensitivity of real sums"
     source: ClassVar[str] = "Casacuberta, Shoemate, Vadhan and Wagaman 2022"
-    # Targets known by a name release single values, where this attack finds what epsilon allows.
-    default_target: ClassVar[str] = "numpy.laplace"
+    default_target: ClassVar[str] = "numpy.sum"
+    in_audit: ClassVar[bool] = False
+
+    def target(self, **claims: float) -> Target:
+        """Return NumPy's sum of the data sets of `changed`, with noise for their sensitivity."""
+        neighbours = changed(np.sum)
+        rng = np.random.default_rng()
+        scale = neighbours.sensitivity / claims["epsilon"]
+        return sum_target(
+            neighbours,
+            lambda data, n: rng.laplace(np.sum(data), scale, n),
+            epsilon=claims["epsilon"],
+            name=self.default_target,
+        )
 
     def find(
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent

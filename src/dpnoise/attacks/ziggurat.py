@@ -224,6 +224,7 @@ class Ziggurat(Attack):
     breaks: ClassVar[str] = "Gaussian noise of a ziggurat with 32-bit integers, as in Go"
     source: ClassVar[str] = "Marsaglia and Tsang 2000; Mironov 2012 for the idea"
     default_target: ClassVar[str] = "numpy.normal"
+    noise: ClassVar[str | None] = "gaussian"
 
     def __post_init__(self) -> None:
         check_choice("table", self.table, _TABLES)

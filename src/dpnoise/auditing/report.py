@@ -6,6 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
+from dpnoise.attacks.processes import Observation
 from dpnoise.errors import DpnoiseError
 
 FORMAT: Final = 1
@@ -63,15 +64,6 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Observation:
-    """Something about the process rather than the numbers: it certifies no epsilon."""
-
-    name: str
-    found: bool
-    words: str
-
-
-@dataclass(frozen=True)
 class Report:
     """What can be proved against a target, and what was tried.
 
@@ -84,7 +76,7 @@ class Report:
     confidence
         The probability that no certified epsilon of this report is too large.
     findings
-        One for each attack and pair of values, the largest certified epsilon first.
+        The best of each attack, over the pairs and both directions; the largest epsilon first.
     observations
         Forks, restarts, time.
     skipped

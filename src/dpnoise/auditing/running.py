@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -25,9 +26,12 @@ import numpy as np
 
 import dpnoise.attacks
 from dpnoise import bounds, targets
+from dpnoise.attacks import processes
 from dpnoise.attacks.base import Attack, Event, count
 from dpnoise.attacks.patterns import exponents
-from dpnoise.auditing.report import Finding, Observation, Report
+from dpnoise.attacks.processes import Observation
+from dpnoise.attacks.twister import MersenneTwister
+from dpnoise.auditing.report import Finding, Report
 from dpnoise.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -42,6 +46,10 @@ Progress = Callable[[float, str], object]
 
 # In units of the sensitivity: around zero, a power of two, a count, negative, large.
 _PAIRS: Final = ((0, 1), (1, 2), (7, 8), (42, 43), (-1, 0), (1000, 1001))
+
+
+_TIMED: Final = 2_000  # Releases that are timed, one by one.
+_PREDICTED: Final = 2_000  # Releases from which a state is recovered, and as many to predict.
 
 
 def nobody(_part: float, _doing: str) -> None:
@@ -67,8 +75,8 @@ def run(
         reject("delta", delta, ">= 0 and < 1")
     if not 0 < confidence < 1:
         reject("confidence", confidence, "to lie between 0 and 1")
-    chosen = _chosen(attacks)
     resolved = targets.resolve(target, epsilon, delta, sensitivity, scale)
+    chosen = _chosen(attacks, resolved.noise)
     limited = replace(resolved, release=_limited(resolved, time_limit))
     pairs = [_pair(low, high, sensitivity) for low, high in _PAIRS]
     plan = _Plan(
@@ -90,7 +98,7 @@ def run(
         sensitivity=sensitivity,
         confidence=confidence,
         findings=findings,
-        observations=_observations(target, limited),
+        observations=_observations(target, limited, time_limit),
         skipped=skipped,
         pairs=pairs,
         method=_METHOD.format(events=2 * len(chosen) * len(pairs), size=plan.size),
@@ -103,8 +111,8 @@ def run(
 
 _METHOD: Final = (
     "Each attack fixed its events on {size:,} releases of each value; all were counted in {size:,} "
-    "fresh ones of each, the number fixed in advance. Limits are exact (Clopper and Pearson), their "
-    "error the audit's, split over {events} events and two limits each."
+    "fresh ones of each, a number fixed in advance. Limits are exact (Clopper and Pearson), and "
+    "the audit's error is split over {events} events and the two limits of each."
 )
 
 
@@ -119,10 +127,11 @@ class _Plan:
     size: int  # Releases of each value of a pair: so many to choose on, as many to measure.
 
 
-def _chosen(attacks: Iterable[str | Attack] | None) -> list[Attack]:
+def _chosen(attacks: Iterable[str | Attack] | None, noise: str) -> list[Attack]:
     known = dpnoise.attacks.ATTACKS
     if attacks is None:
-        return [attack() for attack in known.values() if attack.in_audit]
+        fitting = [a for a in known.values() if a.in_audit and a.noise in {None, noise}]
+        return [attack() for attack in fitting]
     chosen = []
     for attack in attacks:
         if isinstance(attack, str):
@@ -268,9 +277,48 @@ def _limited(target: Target, seconds: float) -> targets.Release:
     return release
 
 
-def _observations(asked: Any, target: Target) -> list[Observation]:
-    """Look at what certifies nothing: forks, restarts, time, a generator's state."""
-    return []
+def _observations(asked: Any, target: Target, time_limit: float) -> list[Observation]:
+    """Look at what certifies nothing: a generator's state, forks, restarts and time."""
+    looks: list[Callable[[], Observation]] = [
+        partial(_stateful, target),
+        partial(processes.timed, target, n=_TIMED),
+        partial(processes.phased, target, n=_TIMED),
+    ]
+    if isinstance(asked, list | tuple):
+        looks = [partial(_restarted, target)]
+    else:
+        looks.append(partial(processes.forked, target, timeout_s=time_limit))
+    if isinstance(asked, str) and asked in targets.names():
+        looks.append(partial(processes.restarted, processes.program_of(asked)))
+    return [_looked(look) for look in looks]
+
+
+def _looked(look: Callable[[], Observation]) -> Observation:
+    """Make a look that fails an observation of that: it must not cost the report."""
+    try:
+        return look()
+    except DpnoiseError as error:
+        return Observation("not seen", found=False, words=str(error))
+
+
+def _stateful(target: Target) -> Observation:
+    """Try to solve for the state of a Mersenne Twister, and to predict what comes next."""
+    outcome = MersenneTwister()(target, n=_PREDICTED, placebo=False)
+    found = outcome.at0.hits == outcome.at0.trials and outcome.at1.hits == 0
+    words = (
+        f"The generator's state was recovered from {_PREDICTED:,} releases of a known value, and "
+        f"all of the next {outcome.at0.trials:,} releases were predicted."
+        if found
+        else "No state of a Mersenne Twister was recovered."
+    )
+    return Observation("state", found, words)
+
+
+def _restarted(target: Target) -> Observation:
+    """Compare two runs of a command."""
+    found = bool((target(0.0, 64) == target(0.0, 64)).all())
+    words = f"Two runs of the command wrote {'the same' if found else 'different'} releases."
+    return Observation("restarted", found, words)
 
 
 def _command(name: str, epsilon: float, delta: float, sensitivity: float) -> str:

@@ -1,14 +1,15 @@
-"""The command line: `dpnoise release`, `sample`, `cost`, `attack`, `leakage`.
+"""The command line: `dpnoise release`, `sample`, `cost`, `attack`, `audit`,
+`leakage`.
 
-Every command is one library call, and what it prints. Exit status: 0 done, 2 an error that says
-what to do. Whatever writes a file writes beside it and renames: nothing half-written is left.
+Every command is one library call, and what it prints. Exit status: 0 done, 1 an audit found
+something, 2 an error that says what to do. Whatever writes a file writes beside it and renames: nothing half-written is left.
 """
 
 import argparse
 import sys
 
 import dpnoise
-from dpnoise.cli import attack, leakage, release, sample
+from dpnoise.cli import attack, audit, leakage, release, sample
 from dpnoise.errors import DpnoiseError
 
 
@@ -16,11 +17,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     asked = _parser().parse_args(arguments)
     try:
-        asked.run(asked)
+        status: int | None = asked.run(asked)
     except (DpnoiseError, OSError) as error:
         print(f"dpnoise: {error}", file=sys.stderr)  # noqa: T201 - this is the command line
         return 2
-    return 0
+    return status or 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -31,5 +32,6 @@ def _parser() -> argparse.ArgumentParser:
     sample.add_sample(commands)
     sample.add_cost(commands)
     attack.add(commands)
+    audit.add(commands)
     leakage.add(commands)
     return parser

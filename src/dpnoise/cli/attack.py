@@ -3,6 +3,7 @@
 import argparse
 import json
 from dataclasses import asdict
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -42,12 +43,8 @@ def _attack(asked: argparse.Namespace) -> None:
         known = ", ".join(attacks)
         raise ArgumentError(f"There is no attack {asked.name!r}. Known: {known}.")
     attack = attacks[asked.name]()
-    target = targets.named(
-        asked.target or attack.default_target,
-        epsilon=asked.epsilon,
-        delta=asked.delta,
-        sensitivity=asked.sensitivity,
-    )
+    make = partial(targets.named, asked.target) if asked.target else attack.target
+    target = make(epsilon=asked.epsilon, delta=asked.delta, sensitivity=asked.sensitivity)
     with progress_bar(attack.name) as progress:
         outcome = attack(
             target,
