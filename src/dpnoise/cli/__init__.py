@@ -1,8 +1,8 @@
-"""The command line: `dpnoise release`, `sample`, `cost`, `attack`, `audit`,
-`leakage`.
+"""The command line: one file for each command.
 
 Every command is one library call, and what it prints. Exit status: 0 done, 1 an audit found
-something, 2 an error that says what to do. Whatever writes a file writes beside it and renames: nothing half-written is left.
+something, 2 an error that says what to do. Whatever writes a file writes beside it and renames:
+nothing half-written is left.
 """
 
 import argparse

@@ -164,8 +164,8 @@ def _show(report: Any, console: Any) -> None:
     for name, reason in report.skipped.items():
         console.print(f"  {name} was not run: {reason}", highlight=False, soft_wrap=True)
     console.print(
-        f"\nconfidence {report.confidence:g}, {report.releases:,} releases, {report.seconds:.1f} s. "
-        f"{report.method}",
+        f"\nconfidence {report.confidence:g}, {report.releases:,} releases, "
+        f"{report.seconds:.1f} s. {report.method}",
         highlight=False,
         soft_wrap=True,
     )
