@@ -344,6 +344,22 @@ def _jax_normal(privacy: Privacy) -> tuple[float, Release]:
     )
 
 
+@_adapter("jax_privacy", "gaussian", "jax")
+def _jax_privacy(privacy: Privacy) -> tuple[float, Release]:
+    """Draw as jax-privacy does by default: a key of 31 bits, split twice for each array."""
+    scale = privacy.scale("gaussian")
+    jax = import_extra("jax", "peers")
+    key = jax.random.key(np.random.default_rng().integers(0, 2**31))
+
+    def release(value: float, n: int) -> Any:
+        nonlocal key
+        key, sub = jax.random.split(key)
+        (leaf,) = jax.random.split(sub, 1)
+        return np.asarray(value + scale * jax.random.normal(leaf, (n,)))
+
+    return scale, release
+
+
 @_adapter("diffprivlib.Laplace", "laplace", "diffprivlib")
 def _diffprivlib_laplace(privacy: Privacy) -> tuple[float, Release]:
     scale = privacy.scale("laplace")

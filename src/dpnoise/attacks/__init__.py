@@ -8,6 +8,8 @@ from dpnoise.attacks.feasibility import Feasibility
 from dpnoise.attacks.mironov import Mironov
 from dpnoise.attacks.pairs import BoxMullerPair
 from dpnoise.attacks.patterns import BitPatterns, Precision
+from dpnoise.attacks.tables import Tabulated
+from dpnoise.attacks.threefry import KeySearch
 from dpnoise.attacks.twister import MersenneTwister
 
 # By name, the paper's own first.
@@ -21,6 +23,8 @@ ATTACKS: Final[dict[str, type[Attack]]] = {
         Precision,
         Feasibility,
         BitPatterns,
+        Tabulated,
+        KeySearch,
         MersenneTwister,
     )
 }

@@ -1,4 +1,4 @@
-"""The command line: `dpnoise release`, `sample`, `cost`, `attack`.
+"""The command line: `dpnoise release`, `sample`, `cost`, `attack`, `leakage`.
 
 Every command is one library call, and what it prints. Exit status: 0 done, 2 an error that says
 what to do. Whatever writes a file writes beside it and renames: nothing half-written is left.
@@ -8,7 +8,7 @@ import argparse
 import sys
 
 import dpnoise
-from dpnoise.cli import attack, release, sample
+from dpnoise.cli import attack, leakage, release, sample
 from dpnoise.errors import DpnoiseError
 
 
@@ -31,4 +31,5 @@ def _parser() -> argparse.ArgumentParser:
     sample.add_sample(commands)
     sample.add_cost(commands)
     attack.add(commands)
+    leakage.add(commands)
     return parser

@@ -2,15 +2,13 @@
 
 import argparse
 import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from importlib import import_module
 from typing import Any
 
 from dpnoise import targets
-from dpnoise.errors import ArgumentError, import_extra
+from dpnoise.cli.progress import progress_bar
+from dpnoise.errors import ArgumentError
 
 
 def add(commands: Any) -> None:
@@ -50,7 +48,7 @@ def _attack(asked: argparse.Namespace) -> None:
         delta=asked.delta,
         sensitivity=asked.sensitivity,
     )
-    with _progress(attack.name) as progress:
+    with progress_bar(attack.name) as progress:
         outcome = attack(
             target,
             asked.value0,
@@ -70,19 +68,6 @@ def _attack(asked: argparse.Namespace) -> None:
 def _attacks() -> Any:
     """Import the attacks when they are needed: they bring Numba and SciPy."""
     return import_module("dpnoise.attacks").ATTACKS
-
-
-@contextmanager
-def _progress(name: str) -> Iterator[Callable[[float], object]]:
-    """Show on a terminal how far a long search has come."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    rich_progress = import_extra("rich.progress", "cli")
-    console = import_extra("rich.console", "cli").Console(stderr=True)
-    with rich_progress.Progress(console=console, transient=True) as bar:
-        task = bar.add_task(name, total=1.0)
-        yield lambda part: bar.update(task, completed=part)
 
 
 def _list(attacks: Any) -> None:
