@@ -13,6 +13,16 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
 LINK = re.compile(r"\]\(((?:\.\./)+[^)#\s]+)")
+# Search finds the pages, not the code that they link to.
+PAGE = """---
+search: {{exclude: true}}
+---
+# {path}
+
+~~~~~~{{.{language} linenums="1"}}
+{text}
+~~~~~~
+"""
 
 
 def outside(link: str, page: str) -> str | None:
@@ -26,7 +36,9 @@ def on_files(files: Files, config: Any) -> Files:
     pages = [(file.src_uri, file.content_string) for file in files.documentation_pages()]
     linked = {outside(link, page) for page, text in pages for link in LINK.findall(text)}
     for path in sorted(linked - {None}, key=str):
-        text = f"# {path}\n\n```python linenums='1'\n{(ROOT / str(path)).read_text()}```\n"
+        file = ROOT / str(path)
+        language = file.suffix[1:] or "text"
+        text = PAGE.format(path=path, language=language, text=file.read_text())
         files.append(File.generated(config, f"source/{path}.md", content=text))
     return files
 
