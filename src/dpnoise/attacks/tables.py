@@ -11,12 +11,13 @@ Compiled into one kernel (jax.jit), the same formula is rounded elsewhere, and h
 
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.attacks.base import SOURCE, Attack, Event, Progress, silent
+from dpnoise.attacks.base import SOURCE, Attack, Event, Progress, best, never, silent
 from dpnoise.errors import check_choice, import_extra
 from dpnoise.targets import Releases, Target
 
@@ -25,7 +26,7 @@ Table = NDArray[np.float32]
 SAMPLERS: Final = ("jax.normal", "jax.laplace", "torch.laplace")
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=3)
 def outputs(sampler: str) -> Table:
     """Return every output of a sampler at scale 1, in the order of its uniforms."""
     check_choice("sampler", sampler, SAMPLERS)
@@ -78,7 +79,8 @@ class Tabulated(Attack):
     Parameters
     ----------
     sampler
-        "jax.normal", "jax.laplace" or "torch.laplace".
+        "jax.normal", "jax.laplace" or "torch.laplace"; by default the one that excludes most, of
+        those whose library is installed.
     """
 
     name: ClassVar[str] = "table"
@@ -87,29 +89,49 @@ class Tabulated(Attack):
     source: ClassVar[str] = "Mironov 2012, with a table of all outputs"
     default_target: ClassVar[str] = "jax.normal"
 
-    sampler: str = "jax.normal"
+    sampler: str | None = None
 
     def __post_init__(self) -> None:
-        check_choice("sampler", self.sampler, SAMPLERS)
+        check_choice("sampler", self.sampler, (None, *SAMPLERS))
 
     def find(
         self,
         target: Target,
         value0: float,
         value1: float,
-        n: int,  # noqa: ARG002 - needs no releases: the sampler's code says it all
+        n: int,
         progress: Progress = silent,
     ) -> Event:
-        """Tabulate every release of both values."""
-        noise = np.sort(np.float32(target.scale) * outputs(self.sampler))
-        progress(0.5)
-        # Rounding is monotonic, so what is sorted stays sorted.
-        table0, table1 = np.float32(value0) + noise, np.float32(value1) + noise
+        """Tabulate every release of both values, for each sampler that comes into question."""
+        dtype = target(value0, n).dtype
+        if dtype != np.float32:
+            return never(f"no table holds all outputs in {dtype}")
+        events = []
+        for done, sampler in enumerate(self._samplers()):
+            progress(done / len(SAMPLERS))
+            events.append(_event(sampler, target.scale, value0, value1))
+        return events[0] if len(events) == 1 else best(events, target, value0, value1, n)
 
-        def holds(y: Releases) -> NDArray[np.bool_]:
-            return _among(y, table0) & ~_among(y, table1)
+    def _samplers(self) -> list[str]:
+        if self.sampler is not None:
+            return [self.sampler]
+        installed = [name for name in SAMPLERS if find_spec(name.split(".")[0])]
+        if not installed:
+            import_extra("jax", "peers")
+        return installed
 
-        return Event(f"some uniform gives y from {value0:g}, and none from {value1:g}", holds)
+
+def _event(sampler: str, scale: float, value0: float, value1: float) -> Event:
+    noise = np.sort(np.float32(scale) * outputs(sampler))
+    # Rounding is monotonic, so what is sorted stays sorted.
+    table0, table1 = np.float32(value0) + noise, np.float32(value1) + noise
+
+    def holds(y: Releases) -> NDArray[np.bool_]:
+        return _among(y, table0) & ~_among(y, table1)
+
+    return Event(
+        f"{sampler} has a uniform that leads from {value0:g} to y, none from {value1:g}", holds
+    )
 
 
 def _among(y: Releases, table: Table) -> NDArray[np.bool_]:

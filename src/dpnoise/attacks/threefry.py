@@ -241,6 +241,7 @@ class KeySearch(Attack):
     breaks: ClassVar[str] = "JAX noise under a key made of a 31-bit seed, jax-privacy's default"
     source: ClassVar[str] = "exhaustive search; Threefry is of Salmon et al. 2011"
     default_target: ClassVar[str] = "jax_privacy"
+    in_audit: ClassVar[bool] = False
 
     path: tuple[int, ...] = JAX_PRIVACY
     seeds: range = ALL_SEEDS
