@@ -195,8 +195,10 @@ class Attack:
         ----------
         target
             What is attacked.
-        value0, value1
-            Two values that differ by at most the sensitivity.
+        value0
+            The value at which the event is meant to happen.
+        value1
+            Another, at most the sensitivity away.
         n
             How many releases of each value the attack may see, and how many it is measured on.
         confidence
