@@ -52,7 +52,7 @@ format: $(VENV)/installed-lint
 bench: $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks
 
-# The banner that is turned off here is about the next major version of MkDocs.
+# The banner that is turned off here announces the theme's end of life in 2027 and its successor.
 docs: $(VENV)/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
