@@ -458,7 +458,18 @@ def _diffprivlib_gaussian(privacy: Privacy) -> tuple[float, Release]:
     mechanism = import_extra("diffprivlib.mechanisms", "peers").GaussianAnalytic(
         epsilon=privacy.epsilon, delta=privacy.delta, sensitivity=privacy.sensitivity
     )
-    return mechanism._scale, _one_by_one(mechanism.randomise)  # noqa: SLF001 - its own calibration
+    scale = mechanism._scale  # noqa: SLF001 - its own calibration
+    return scale, _one_by_one(mechanism.randomise)
+
+
+@_adapter("diffprivlib.GaussianDiscrete", "gaussian", "diffprivlib")
+def _diffprivlib_discrete(privacy: Privacy) -> tuple[float, Release]:
+    """Release integers, with a sampler that rejects."""
+    mechanism = import_extra("diffprivlib.mechanisms", "peers").GaussianDiscrete(
+        epsilon=privacy.epsilon, delta=privacy.delta, sensitivity=math.ceil(privacy.sensitivity)
+    )
+    scale = mechanism._scale  # noqa: SLF001 - its own calibration
+    return scale, _one_by_one(lambda value: mechanism.randomise(round(value)))
 
 
 @_adapter("opendp.laplace", "laplace", "opendp")

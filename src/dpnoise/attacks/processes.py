@@ -288,3 +288,49 @@ def _times(
         times[i] = clock() - start
         releases[i] = result[0]
     return times, releases
+
+
+@dataclass(frozen=True)
+class Look:
+    """One of the observations, as the command line offers it."""
+
+    name: str
+    breaks: str
+    source: str
+    default_target: str
+    look: Callable[[Target], Observation]
+
+
+LOOKS: Final = {
+    look.name: look
+    for look in (
+        Look(
+            "forked",
+            "generators with state, copied into each child: NumPy, random, PyDP",
+            "known since fork; measured here",
+            "numpy.laplace",
+            forked,
+        ),
+        Look(
+            "restarted",
+            "generators with a fixed seed",
+            "known since seeds; measured here",
+            "numpy.laplace",
+            lambda target: restarted(program_of(target.name)),
+        ),
+        Look(
+            "timed",
+            "samplers that count or reject: OpenDP's and diffprivlib's discrete ones",
+            "Jin, McMurtry, Rubinstein and Ohrimenko 2022",
+            "diffprivlib.GaussianDiscrete",
+            timed,
+        ),
+        Look(
+            "phased",
+            "Gaussians made in pairs: random.gauss, numpy.random.RandomState.normal",
+            "Holohan and Braghin 2021, section 2.4",
+            "random.gauss",
+            phased,
+        ),
+    )
+}

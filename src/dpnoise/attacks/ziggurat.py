@@ -32,7 +32,7 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.attacks.base import SOURCE, Attack, Event, Progress, silent
+from dpnoise.attacks.base import SOURCE, Attack, Event, Progress, best, excluded, silent
 from dpnoise.chunks import cores, in_runs
 from dpnoise.errors import check_choice
 from dpnoise.kernels import compiled
@@ -207,7 +207,7 @@ class Ziggurat(Attack):
     Parameters
     ----------
     table
-        Whose sampler: "numpy", "go" or "go/v2".
+        Whose sampler: "numpy", "go" or "go/v2"; by default the one that excludes most.
 
     Examples
     --------
@@ -217,7 +217,7 @@ class Ziggurat(Attack):
     True
     """
 
-    table: str = "numpy"
+    table: str | None = None
 
     name: ClassVar[str] = "ziggurat"
     access: ClassVar[str] = SOURCE
@@ -227,18 +227,21 @@ class Ziggurat(Attack):
     noise: ClassVar[str | None] = "gaussian"
 
     def __post_init__(self) -> None:
-        check_choice("table", self.table, _TABLES)
+        check_choice("table", self.table, (None, *_TABLES))
 
     def find(
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
-        """Return the event that value0 is feasible and value1 is not; it takes no releases."""
-        del n, progress
-
-        def holds(y: Releases) -> NDArray[np.bool_]:
-            possible = feasible(y, value0, target.scale, self.table)
-            return possible & ~feasible(y, value1, target.scale, self.table)
-
-        return Event(
-            f"a layer of the ziggurat gives y from {value0:g} and none from {value1:g}", holds
-        )
+        """Return the event that value0 is feasible and value1 is not."""
+        del progress
+        tables = list(_TABLES) if self.table is None else [self.table]
+        events = [
+            excluded(
+                f"a layer of {table}'s ziggurat leads from {value0:g} to y, none from {value1:g}",
+                partial(feasible, scale=target.scale, table=table),
+                value0,
+                value1,
+            )
+            for table in tables
+        ]
+        return events[0] if len(events) == 1 else best(events, target, value0, value1, n)
