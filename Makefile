@@ -57,6 +57,9 @@ format: $(VENV)/installed-lint
 bench: $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks
 
+attacks: $(VENV)/installed-test $(VENV)/installed-peers
+	$(BIN)/python tools/measure_attacks.py
+
 # The banner that is turned off here announces the theme's end of life in 2027 and its successor.
 docs: $(VENV)/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -174,8 +174,9 @@ def search_rows() -> Iterator[str]:
             right += (U1, U2) in first.preimages
         error = statistics.stdev(shares) / count**0.5
         yield (
-            f"| {precision} | {count:,} | {statistics.mean(shares):.3f} ± {error:.3f} | 2^(-1/2) = 0.707 "
-            f"| {statistics.mean(seconds):.4f} | 2^(-2) = 0.25 | {right / count:.1%} |"
+            f"| {precision} | {count:,} | {statistics.mean(shares):.3f} ± {error:.3f} "
+            f"| 2^(-1/2) = 0.707 | {statistics.mean(seconds):.4f} | 2^(-2) = 0.25 "
+            f"| {right / count:.1%} |"
         )
 
 

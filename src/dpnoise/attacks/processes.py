@@ -33,6 +33,10 @@ FALSE_ALARM: Final = 1e-6
 PHASE: Final = 0.6
 
 
+# So many equal releases at the start are a repetition.
+_SAME_START: Final = 8
+
+
 class ProcessError(DpnoiseError, RuntimeError):
     """A process did not give its releases."""
 
@@ -65,8 +69,9 @@ def forked(
     """Look for the same releases in several forked children.
 
     The target is used once before, so that a generator that seeds itself at first use has done so.
-    The n releases of two children are equal by chance with probability at most p^n, where p is
-    that of one release.
+    Children that begin with the same 8 releases count as equal: a generator may draw afresh when
+    the bytes that it had in store at the fork are spent. By chance two of them do so with
+    probability p^8, where p is that of one equal release.
 
     Parameters
     ----------
@@ -91,12 +96,21 @@ def forked(
     count = check_integer("children", children, least=2)
     n = check_integer("n", n, least=1)
     target(value, 1)
-    drawn = [_in_child(lambda: target(value, n).tobytes(), timeout_s) for _ in range(count)]
-    equal = sum(a == b for a, b in combinations(drawn, 2))
-    pairs = count * (count - 1) // 2
-    who = "No two of" if not equal else "All" if equal == pairs else "Some of"
-    words = f"{who} {count} children drew the same {n} releases."
-    return Observation("forked", equal > 0, words, {"pairs": pairs, "equal": equal})
+    raw = [_in_child(lambda: target(value, n).tobytes(), timeout_s) for _ in range(count)]
+    drawn = [np.frombuffer(child, dtype=np.uint8).reshape(n, -1) for child in raw]
+    shared = [_common_start(a, b) for a, b in combinations(drawn, 2)]
+    equal = sum(start >= min(n, _SAME_START) for start in shared)
+    who = "No two of" if not equal else "All" if equal == len(shared) else "Some of"
+    began = max(shared) if equal and max(shared) < n else n
+    did = "drew" if began == n else "began with"
+    words = f"{who} {count} children {did} the same {began} releases."
+    return Observation("forked", equal > 0, words, {"pairs": len(shared), "equal": equal})
+
+
+def _common_start(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> int:
+    """Return how many releases two children have in common before the first that differs."""
+    differ = (a != b).any(axis=1)
+    return int(differ.argmax()) if differ.any() else len(a)
 
 
 def _in_child(work: Callable[[], bytes], timeout_s: float) -> bytes:
