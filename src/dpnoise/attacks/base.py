@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise import bounds
-from dpnoise.errors import check_integer
+from dpnoise.errors import ArgumentError, check_integer
 from dpnoise.targets import Releases, Target, named
 
 Progress = Callable[[float], object]
@@ -42,7 +42,8 @@ class Event:
         The event in plain words, of an output y.
     holds
         Takes releases in their order and tells, for each group of `releases` of them, whether the
-        event happened.
+        event happened. It looks at no other group, and no release is in two: limits of a
+        probability hold for independent trials.
     releases
         How many releases one decision takes.
     """
@@ -234,6 +235,10 @@ class Attack:
 
 def count(event: Event, releases: Any) -> Count:
     """Count an event in releases; what is left over after the last whole group is not used."""
-    whole = len(releases) // event.releases * event.releases
-    happened = event.holds(releases[:whole])
+    groups = len(releases) // event.releases
+    # A copy: an event that sorts what it is given must not change what the next one sees.
+    happened = event.holds(releases[: groups * event.releases].copy())
+    if not 0 < len(happened) <= groups:
+        made = f"{len(happened)} trials of {len(releases)} releases, {event.releases} for each"
+        raise ArgumentError(f"The event {event.words!r} made {made}: expected 1 to {groups}.")
     return Count(int(np.count_nonzero(happened)), len(happened))
