@@ -6,9 +6,11 @@ for all its users.
 """
 
 import math
+import os
 import random
 import secrets
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -78,7 +80,8 @@ class Target:
         """Return n releases, checked: one dimension, n finite floats."""
         call = f"{self.name}({value!r}, {n})"
         try:
-            releases = np.asarray(self.release(value, n))
+            # A copy, because a target may write its next releases to the same place.
+            releases = np.array(self.release(value, n))
         except DpnoiseError:
             raise
         except Exception as error:
@@ -137,7 +140,12 @@ def named(name: str, **claims: float) -> Target:
 
 
 def resolve(
-    target: Any, epsilon: float, delta: float, sensitivity: float, scale: float | None = None
+    target: Any,
+    epsilon: float,
+    delta: float,
+    sensitivity: float,
+    scale: float | None = None,
+    time_limit: float | None = None,
 ) -> Target:
     """Make a target of whatever an audit is given.
 
@@ -150,21 +158,21 @@ def resolve(
         What it claims.
     scale
         The scale of its noise, where it is another than these ask for.
+    time_limit
+        The most seconds that one run of a command may take.
     """
-    if isinstance(target, Target):
-        return target
     if isinstance(target, str) and target in _ADAPTERS:
-        if _ADAPTERS[target].noise == "gaussian" and not delta:
-            raise ArgumentError(
-                f"{target} adds Gaussian noise, which has no finite epsilon at delta = 0. "
-                "Give the delta that is claimed: delta=1e-6, or --delta 1e-6."
-            )
-        made = named(target, epsilon=epsilon, delta=delta or 1e-6, sensitivity=sensitivity)
-        return made if scale is None else replace(made, scale=scale)
+        _check_delta(target, _ADAPTERS[target].noise, delta)
+        target = named(target, epsilon=epsilon, delta=delta or 1e-6, sensitivity=sensitivity)
+    if isinstance(target, Target):
+        _check_delta(target.name, target.noise, delta)
+        return target if scale is None else replace(target, scale=scale)
     if isinstance(target, str):
         name, release = target, _imported(target)
     elif isinstance(target, list | tuple):
-        name, release = shlex.join(target), partial(_from_command, list(target))
+        if not target or not all(isinstance(word, str) for word in target):
+            reject("target", target, "to be a command: a list of strings, the program first")
+        name, release = shlex.join(target), partial(_from_command, list(target), time_limit)
     elif callable(target):
         name, release = getattr(target, "__qualname__", type(target).__name__), target
     else:
@@ -173,6 +181,14 @@ def resolve(
     if scale is None:
         scale = Privacy(epsilon, delta or 1e-6, sensitivity).scale(noise)
     return Target(name, noise, scale, release)
+
+
+def _check_delta(name: str, noise: str, delta: float) -> None:
+    if noise == "gaussian" and not delta:
+        raise ArgumentError(
+            f"{name} adds Gaussian noise, which has no finite epsilon at delta = 0. "
+            "Give the delta that is claimed: delta=1e-6, or --delta 1e-6."
+        )
 
 
 def _imported(path: str) -> Release:
@@ -185,7 +201,7 @@ def _imported(path: str) -> Release:
     sys.path.insert(0, "")
     try:
         release: Release = attrgetter(attribute)(import_module(module))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise TargetError(f"{path} was not imported: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove("")
@@ -194,17 +210,41 @@ def _imported(path: str) -> Release:
     return release
 
 
-def _from_command(command: list[str], value: float, n: int) -> Any:
+def _from_command(command: list[str], time_limit: float | None, value: float, n: int) -> Any:
     """Run a command that reads n values and writes n releases, one on each line."""
-    lines = f"{value!r}\n" * n
+    call = f"{shlex.join(command)}, given {value!r} {n} times,"
     try:
-        done = subprocess.run(command, input=lines, capture_output=True, text=True, check=False)  # noqa: S603 - the user's own command
+        process = subprocess.Popen(  # noqa: S603 - the user's own command
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # It is ended together with what it has started.
+        )
     except OSError as error:
-        raise TargetError(f"{shlex.join(command)} did not start: {error}") from error
-    if done.returncode:
-        last = done.stderr.strip().splitlines()[-1:]
-        raise TargetError(f"{shlex.join(command)} gave status {done.returncode}: {''.join(last)}")
-    return [float(line) for line in done.stdout.split()]
+        raise TargetError(f"{call} did not start: {error}") from error
+    with process:
+        try:
+            output, errors = process.communicate(f"{value!r}\n" * n, timeout=time_limit)
+        except subprocess.TimeoutExpired:
+            raise TargetError(f"{call} took more than {time_limit:g} s.") from None
+        finally:
+            _end(process)
+    if process.returncode:
+        last = errors.strip().splitlines()[-1:]
+        raise TargetError(f"{call} gave status {process.returncode}: {''.join(last)}")
+    return [float(line) for line in output.splitlines()]
+
+
+def _end(process: "subprocess.Popen[str]") -> None:
+    """End a process that still runs, with all of its session where the system has those."""
+    if process.poll() is not None:
+        return
+    if hasattr(os, "killpg"):
+        os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()
 
 
 def names(noise: str | None = None) -> list[str]:
