@@ -232,7 +232,7 @@ def timed(
     slow = times > np.quantile(times, 0.9)
     measured = {
         "median_ns": float(np.median(times)),
-        "noise_when_slow": float(np.median(sizes[slow])) if slow.any() else float("nan"),
+        "noise_when_slow": float(np.median(sizes[slow] if slow.any() else sizes)),
         "noise_otherwise": float(np.median(sizes[~slow])),
         "correlation": 0.0,
         "p_value": 1.0,
