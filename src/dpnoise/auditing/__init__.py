@@ -31,14 +31,15 @@ def audit(
     ----------
     target
         A name ("numpy.laplace": see `dpnoise.targets.names()`), a function (value, n) -> array of n
-        releases, "module:attribute", or a command as a list of strings, which reads a value on
-        each line and writes a release for each.
+        independent releases, "module:attribute", or a command as a list of strings, which reads a
+        value on each line and writes a release for each.
     epsilon, delta, sensitivity
         What the target claims.
     attacks
         Names or attacks; by default all that apply to any target.
     budget
-        How many releases to ask for in all.
+        How many releases to ask for to choose events and to count them; at least 1,000. Looks at
+        forks, restarts and time ask for some thousands more.
     confidence
         The probability that no certified epsilon of the report is too large.
     scale

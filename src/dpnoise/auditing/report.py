@@ -89,7 +89,7 @@ class Report:
     method
         How the bound was computed, in words.
     releases
-        How many releases were asked for in all.
+        How many releases the events were chosen on and counted in.
     seconds
         How long it took.
     command

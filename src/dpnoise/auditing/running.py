@@ -9,16 +9,16 @@ limits (Clopper and Pearson 1934), at an error that is the whole audit's divided
 events that it can count: attacks, times pairs, times two directions. By the union bound, no
 certified epsilon of the report is too large except with probability 1 - confidence, however the
 attacks chose.
+
+All of it holds for independent releases. A target that gives the same ones twice, or one number n
+times and then another, is refused: its noise is private or not, but nothing can be counted in it.
 """
 
 import platform
 import shlex
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from functools import partial
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -26,12 +26,13 @@ import numpy as np
 
 import dpnoise.attacks
 from dpnoise import bounds, targets
-from dpnoise.attacks import processes
 from dpnoise.attacks.base import Attack, Event, count
 from dpnoise.attacks.patterns import exponents
-from dpnoise.attacks.processes import Observation
-from dpnoise.attacks.twister import MersenneTwister
+from dpnoise.auditing.calls import fresh, limited
+from dpnoise.auditing.looks import observations
+from dpnoise.auditing.pairs import pairs
 from dpnoise.auditing.report import Finding, Report
+from dpnoise.auditing.wording import number
 from dpnoise.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -44,12 +45,7 @@ from dpnoise.targets import Releases, Target, TargetError
 
 Progress = Callable[[float, str], object]
 
-# In units of the sensitivity: around zero, a power of two, a count, negative, large.
-_PAIRS: Final = ((0, 1), (1, 2), (7, 8), (42, 43), (-1, 0), (1000, 1001))
-
-
-_TIMED: Final = 2_000  # Releases that are timed, one by one.
-_PREDICTED: Final = 2_000  # Releases from which a state is recovered, and as many to predict.
+_LEAST: Final = 1_000  # The least budget: 41 releases of each value to choose on, as many to count.
 
 
 def nobody(_part: float, _doing: str) -> None:
@@ -71,22 +67,29 @@ def run(
     """Audit a target: see dpnoise.audit."""
     started = time.perf_counter()
     check_positive("epsilon", epsilon)
-    if not 0 <= delta < 1:
-        reject("delta", delta, ">= 0 and < 1")
-    if not 0 < confidence < 1:
-        reject("confidence", confidence, "to lie between 0 and 1")
-    resolved = targets.resolve(target, epsilon, delta, sensitivity, scale)
+    sensitivity = check_positive("sensitivity", sensitivity)
+    check_positive("time_limit", time_limit)
+    check_integer("budget", budget, least=_LEAST)
+    if scale is not None:
+        check_positive("scale", scale)
+    if delta != 0 and check_positive("delta", delta) >= 1:
+        reject("delta", delta, "< 1")
+    if check_positive("confidence", confidence) >= 1:
+        reject("confidence", confidence, "< 1")
+    resolved = targets.resolve(target, epsilon, delta, sensitivity, scale, time_limit)
     chosen = _chosen(attacks, resolved.noise)
-    limited = replace(resolved, release=_limited(resolved, time_limit))
-    pairs = [_pair(low, high, sensitivity) for low, high in _PAIRS]
+    # A command has the limit already, and is ended by it.
+    by_command = isinstance(target, list | tuple)
+    caller = resolved if by_command else limited(resolved, time_limit)
+    tried = pairs(sensitivity, caller(0.0, 1).dtype)
     plan = _Plan(
         epsilon=epsilon,
         delta=delta,
         confidence=confidence,
-        error=(1 - confidence) / (2 * len(chosen) * len(pairs)),
-        size=check_integer("budget", budget, least=1000) // (4 * len(pairs)),
+        error=(1 - confidence) / (2 * len(chosen) * len(tried)),
+        size=budget // (4 * len(tried)),
     )
-    findings, skipped = _findings(limited, chosen, pairs, plan, progress)
+    findings, skipped = _findings(caller, chosen, tried, plan, progress)
     progress(1.0, "looking at forks, restarts and time")
     return Report(
         target=resolved.name,
@@ -98,13 +101,23 @@ def run(
         sensitivity=sensitivity,
         confidence=confidence,
         findings=findings,
-        observations=_observations(target, limited, time_limit),
+        observations=observations(target, resolved, caller, time_limit),
         skipped=skipped,
-        pairs=pairs,
-        method=_METHOD.format(events=2 * len(chosen) * len(pairs), size=plan.size),
-        releases=4 * len(pairs) * plan.size,
+        pairs=tried,
+        method=_METHOD.format(events=2 * len(chosen) * len(tried), size=plan.size),
+        releases=4 * len(tried) * plan.size,
         seconds=time.perf_counter() - started,
-        command=_command(resolved.name, epsilon, delta, sensitivity),
+        command=_command(
+            target,
+            resolved.name,
+            epsilon=epsilon,
+            delta=delta,
+            sensitivity=sensitivity,
+            scale=scale,
+            attacks=[] if attacks is None else [attack.name for attack in chosen],
+            budget=budget,
+            confidence=confidence,
+        ),
         versions=_versions(resolved),
     )
 
@@ -112,7 +125,8 @@ def run(
 _METHOD: Final = (
     "Each attack fixed its events on {size:,} releases of each value; all were counted in {size:,} "
     "fresh ones of each, a number fixed in advance. Limits are exact (Clopper and Pearson), and "
-    "the audit's error is split over {events} events and the two limits of each."
+    "the audit's error is split over {events} events and the two limits of each. Releases are "
+    "taken to be independent."
 )
 
 
@@ -129,6 +143,8 @@ class _Plan:
 
 def _chosen(attacks: Iterable[str | Attack] | None, noise: str) -> list[Attack]:
     known = dpnoise.attacks.ATTACKS
+    if isinstance(attacks, str):
+        attacks = [attacks]
     if attacks is None:
         fitting = [a for a in known.values() if a.in_audit and a.noise in {None, noise}]
         return [attack() for attack in fitting]
@@ -148,14 +164,6 @@ def _chosen(attacks: Iterable[str | Attack] | None, noise: str) -> list[Attack]:
     if not chosen:
         raise ArgumentError("Expected attacks to have at least one attack.")
     return chosen
-
-
-def _pair(low: int, high: int, sensitivity: float) -> tuple[float, float]:
-    """Return two floats that differ by the sensitivity at most, in exact arithmetic."""
-    value0, value1 = low * sensitivity, high * sensitivity
-    while Fraction(value1) - Fraction(value0) > Fraction(sensitivity):
-        value1 = float(np.nextafter(value1, value0))
-    return value0, value1
 
 
 def _findings(
@@ -190,7 +198,11 @@ def _findings_at(
     """Fix all events of a pair of values in both directions, then count them in fresh releases."""
     # What an attack may see is drawn once, and given to all: they choose, they do not measure.
     seen = {value: target(value, plan.size) for value in pair}
-    replayed = replace(target, release=lambda value, n: seen[value][:n])
+
+    def replay(value: float, n: int) -> Releases:
+        return seen[value][:n] if n <= len(seen.get(value, ())) else target(value, n)
+
+    replayed = replace(target, release=replay)
     events: list[tuple[Attack, Event, tuple[float, float]]] = []
     for attack in attacks:
         for value0, value1 in (pair, pair[::-1]):
@@ -202,18 +214,18 @@ def _findings_at(
                 skipped[attack.name] = str(error)
             else:
                 events.append((attack, event, (value0, value1)))
-    fresh = {value: target(value, plan.size) for value in pair}
-    return [_finding(attack, event, values, fresh, plan) for attack, event, values in events]
+    counted = {value: fresh(target, value, seen[value]) for value in pair}
+    return [_finding(attack, event, values, counted, plan) for attack, event, values in events]
 
 
 def _finding(
     attack: Attack,
     event: Event,
     values: tuple[float, float],
-    fresh: dict[float, Releases],
+    counted: dict[float, Releases],
     plan: _Plan,
 ) -> Finding:
-    at0, at1 = (count(event, fresh[value]) for value in values)
+    at0, at1 = (count(event, counted[value]) for value in values)
     epsilon = bounds.certified_epsilon(
         at0.hits,
         at0.trials,
@@ -237,7 +249,7 @@ def _finding(
         epsilon_lower=epsilon,
         confidence=plan.confidence,
         broken=epsilon > plan.epsilon,
-        evidence=_last_bits(*(fresh[value] for value in values)),
+        evidence=_last_bits(*(counted[value] for value in values)),
     )
 
 
@@ -249,84 +261,17 @@ def _last_bits(y0: Releases, y1: Releases) -> dict[str, list[int]]:
     return {"exponents": shown.tolist(), "at0": at0.tolist(), "at1": at1.tolist()}
 
 
-def _limited(target: Target, seconds: float) -> targets.Release:
-    """Give every call of the target a time limit.
-
-    The call runs in a thread of its own, because nothing else can be left behind when it hangs.
-    """
-
-    def release(value: float, n: int) -> Any:
-        result: list[Any] = []
-        failure: list[BaseException] = []
-
-        def call() -> None:
-            try:
-                result.append(target.release(value, n))
-            except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
-                failure.append(error)
-
-        thread = threading.Thread(target=call, daemon=True)
-        thread.start()
-        thread.join(seconds)
-        if failure:
-            raise failure[0]
-        if not result:
-            raise TargetError(f"{target.name}({value!r}, {n}) took more than {seconds:g} s.")
-        return result[0]
-
-    return release
-
-
-def _observations(asked: Any, target: Target, time_limit: float) -> list[Observation]:
-    """Look at what certifies nothing: a generator's state, forks, restarts and time."""
-    looks: list[Callable[[], Observation]] = [
-        partial(_stateful, target),
-        partial(processes.timed, target, n=_TIMED),
-        partial(processes.phased, target, n=_TIMED),
-    ]
-    if isinstance(asked, list | tuple):
-        looks = [partial(_restarted, target)]
-    else:
-        looks.append(partial(processes.forked, target, timeout_s=time_limit))
-    if isinstance(asked, str) and asked in targets.names():
-        looks.append(partial(processes.restarted, processes.program_of(asked)))
-    return [_looked(look) for look in looks]
-
-
-def _looked(look: Callable[[], Observation]) -> Observation:
-    """Make a look that fails an observation of that: it must not cost the report."""
-    try:
-        return look()
-    except DpnoiseError as error:
-        return Observation("not seen", found=False, words=str(error))
-
-
-def _stateful(target: Target) -> Observation:
-    """Try to solve for the state of a Mersenne Twister, and to predict what comes next."""
-    outcome = MersenneTwister()(target, n=_PREDICTED, placebo=False)
-    found = outcome.at0.hits == outcome.at0.trials and outcome.at1.hits == 0
-    words = (
-        f"The generator's state was recovered from {_PREDICTED:,} releases of a known value, and "
-        f"all of the next {outcome.at0.trials:,} releases were predicted."
-        if found
-        else "No state of a Mersenne Twister was recovered."
-    )
-    return Observation("state", found, words)
-
-
-def _restarted(target: Target) -> Observation:
-    """Compare two runs of a command."""
-    found = bool((target(0.0, 64) == target(0.0, 64)).all())
-    words = f"Two runs of the command wrote {'the same' if found else 'different'} releases."
-    return Observation("restarted", found, words)
-
-
-def _command(name: str, epsilon: float, delta: float, sensitivity: float) -> str:
-    words = ["dpnoise", "audit", name, "--epsilon", f"{epsilon:g}"]
-    if delta:
-        words += ["--delta", f"{delta:g}"]
-    if sensitivity != 1:
-        words += ["--sensitivity", f"{sensitivity!r}"]
+def _command(target: Any, name: str, **options: Any) -> str:
+    """Return what runs the audit again: in a shell, or in Python where a shell cannot."""
+    given = {key: value for key, value in options.items() if value}
+    if not isinstance(target, str | list | tuple):
+        arguments = (f"{key}={value!r}" for key, value in given.items())
+        return f"dpnoise.audit({', '.join((name, *arguments))})"
+    words = ["dpnoise", "audit", *([name] if isinstance(target, str) else ["--command", name])]
+    for attack in given.pop("attacks", []):
+        words += ["--attack", attack]
+    for key, value in given.items():
+        words += [f"--{key}", number(value) if isinstance(value, float) else str(value)]
     return shlex.join(words)
 
 

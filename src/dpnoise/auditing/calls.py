@@ -1,0 +1,64 @@
+"""How an audit calls its target: for so long and no longer, and for releases that are new."""
+
+import math
+import threading
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from dpnoise.targets import Releases, Target, TargetError
+
+_MANY: Final = 30.0  # Of exp(30) orders, independent releases do not repeat one by chance.
+_WHY: Final = "An audit counts releases that are independent of each other."
+
+
+def limited(target: Target, seconds: float) -> Target:
+    """Give every call of a target a time limit, and every exception the name of the call.
+
+    The call runs in a thread of its own, because nothing else can be left behind when it hangs.
+    """
+
+    def release(value: float, n: int) -> Any:
+        result: list[Any] = []
+        failure: list[BaseException] = []
+
+        def call() -> None:
+            try:
+                result.append(target.release(value, n))
+            except BaseException as error:  # noqa: BLE001 - told in the caller's thread
+                failure.append(error)
+
+        thread = threading.Thread(target=call, daemon=True)
+        thread.start()
+        thread.join(seconds)
+        shown = f"{target.name}({value!r}, {n})"
+        for error in failure:
+            raise TargetError(f"{shown} raised {type(error).__name__}: {error}") from error
+        if not result:
+            raise TargetError(f"{shown} took more than {seconds:g} s.")
+        return result[0]
+
+    return replace(target, release=release)
+
+
+def fresh(target: Target, value: float, seen: Releases) -> Releases:
+    """Return as many releases as were seen, or raise if these are no new ones.
+
+    A target that repeats its noise may be private, and would look broken: its trials are one trial,
+    counted n times. A constant target is private as well, and passes.
+    """
+    n = len(seen)
+    releases = target(value, n)
+    call = f"{target.name}({value!r}, {n})"
+    if (seen == seen[0]).all() and (releases == releases[0]).all() and seen[0] != releases[0]:
+        raise TargetError(f"{call} gave one number {n} times, the next time another. {_WHY}")
+    if (seen == releases).all() and _orders(releases) > _MANY:
+        raise TargetError(f"{call} gave the same releases twice: a fixed seed. {_WHY}")
+    return releases
+
+
+def _orders(releases: Releases) -> float:
+    """Return the logarithm of in how many orders these releases could have come, all as likely."""
+    counts = np.unique(releases, return_counts=True)[1]
+    return math.lgamma(len(releases) + 1) - sum(math.lgamma(count + 1) for count in counts)
