@@ -11,10 +11,11 @@ from typing import Any
 
 import dpnoise
 from dpnoise import targets
+from dpnoise.auditing.wording import at_least
 from dpnoise.cli.files import check_target, written
-from dpnoise.errors import ArgumentError, DpnoiseError, MissingExtraError, import_extra
+from dpnoise.errors import ArgumentError, MissingExtraError, import_extra
 
-BROKEN = 1  # The exit status, for CI.
+BROKEN, FAILED = 1, 2  # Exit statuses, for CI.
 
 
 def add(commands: Any) -> None:
@@ -61,16 +62,24 @@ def _audit(asked: argparse.Namespace) -> int:
     with ExitStack() as stack:
         html, output = (stack.enter_context(written(path)) for path in (asked.html, asked.json))
         if asked.all:
-            reports = _all(asked, console)
+            reports, failed = _all(asked, console)
             _compare(reports, console)
         else:
-            target = asked.target if asked.command is None else shlex.split(asked.command)
-            reports = [_one(target, asked, console)]
+            target = asked.target if asked.command is None else _words(asked.command)
+            reports, failed = [_one(target, asked, console)], False
             _show(reports[0], console)
         _write(reports, html, output, everything=asked.all)
     for path in filter(None, (asked.html, asked.json)):
         console.print(f"Written to {path}.", highlight=False, soft_wrap=True)
-    return BROKEN if any(report.broken for report in reports) else 0
+    return BROKEN if any(report.broken for report in reports) else FAILED if failed else 0
+
+
+def _words(command: str) -> list[str]:
+    """Take a command apart as a shell does."""
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise ArgumentError(f"Expected --command {command!r} to be a command: {error}.") from None
 
 
 def _one(target: Any, asked: argparse.Namespace, console: Any) -> Any:
@@ -90,9 +99,9 @@ def _one(target: Any, asked: argparse.Namespace, console: Any) -> Any:
         )
 
 
-def _all(asked: argparse.Namespace, console: Any) -> list[Any]:
-    """Audit all targets whose library is installed; Gaussian ones at a delta."""
-    reports = []
+def _all(asked: argparse.Namespace, console: Any) -> tuple[list[Any], bool]:
+    """Audit all targets that are installed, Gaussian ones at a delta; tell if one failed."""
+    reports, failed = [], False
     for name in targets.names():
         if name.startswith("paper."):
             continue
@@ -103,11 +112,12 @@ def _all(asked: argparse.Namespace, console: Any) -> list[Any]:
             reports.append(_one(name, one, console))
         except MissingExtraError as error:
             console.print(f"{name}: {error}", highlight=False, soft_wrap=True, style="dim")
-        except DpnoiseError as error:
-            console.print(f"{name}: {error}", highlight=False, soft_wrap=True)
+        except targets.TargetError as error:
+            failed = True
+            console.print(f"{name}: {error}", highlight=False, soft_wrap=True, style="red")
         else:
             console.print(f"{name}: {reports[-1].verdict}", highlight=False, soft_wrap=True)
-    return reports
+    return reports, failed
 
 
 def _write(reports: list[Any], html: Path | None, output: Path | None, *, everything: bool) -> None:
@@ -155,7 +165,11 @@ def _show(report: Any, console: Any) -> None:
         )
         style = "red" if finding.broken else None
         table.add_row(
-            finding.attack, f"{finding.epsilon_lower:.2f}", *rates, finding.event, style=style
+            finding.attack,
+            at_least(finding.epsilon_lower, report.epsilon),
+            *rates,
+            finding.event,
+            style=style,
         )
     console.print(table)
     for observation in report.observations:
@@ -176,15 +190,13 @@ def _compare(reports: list[Any], console: Any) -> None:
     for title in ("target", "version", "claims", "epsilon >=", "strongest", "seen at", "and at"):
         table.add_column(title, overflow="fold")
     for report in reports:
-        worst = report.findings[0]
-        table.add_row(
-            report.target,
-            report.version,
-            f"{report.epsilon:g}",
-            f"{report.epsilon_lower:.2f}",
-            worst.attack,
-            f"{worst.value0:g}: {worst.hits0 / worst.trials0:.2%}",
-            f"{worst.value1:g}: {worst.hits1 / worst.trials1:.2%}",
-            style="red" if report.broken else None,
-        )
+        row = [report.target, report.version, f"{report.epsilon:g}"]
+        for worst in report.findings[:1]:
+            row += [
+                at_least(worst.epsilon_lower, report.epsilon),
+                worst.attack,
+                f"{worst.value0:g}: {worst.hits0 / worst.trials0:.2%}",
+                f"{worst.value1:g}: {worst.hits1 / worst.trials1:.2%}",
+            ]
+        table.add_row(*row, style="red" if report.broken else None)
     console.print(table)
