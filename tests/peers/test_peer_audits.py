@@ -1,0 +1,50 @@
+"""Audits of other libraries: noise added in floats is broken, noise on a grid is not."""
+
+import pytest
+from alarms import FALSE_ALARM, LONG
+
+import dpnoise
+from dpnoise import targets
+from dpnoise.auditing import running
+
+FULL_AUDITS = 20 if LONG else 2
+# Those that take little time on every format; all attacks together find no less.
+QUICK = ["feasibility", "precision", "bits"]
+
+
+@pytest.fixture(autouse=True)
+def _no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out forks, restarts and clocks: they certify nothing."""
+    monkeypatch.setattr(running, "observations", lambda *_: [])
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 0.1])
+@pytest.mark.parametrize(
+    ("library", "name"),
+    [
+        ("torch", "torch.normal"),
+        ("torch", "torch.laplace"),
+        ("opacus", "opacus"),
+        ("jax", "jax.normal"),
+        ("jax", "jax.laplace"),
+        ("diffprivlib", "diffprivlib.Laplace"),
+        ("diffprivlib", "diffprivlib.GaussianAnalytic"),
+    ],
+)
+def test_noise_added_in_floats_is_broken(library: str, name: str, epsilon: float) -> None:
+    pytest.importorskip(library)
+    delta = 1e-6 if name in targets.names("gaussian") else 0.0
+    report = dpnoise.audit(name, epsilon, delta, attacks=QUICK, budget=96_000)
+    assert report.broken
+    assert report.epsilon_lower > epsilon
+
+
+@pytest.mark.parametrize(
+    ("library", "name"),
+    [("pydp", "pydp.laplace"), ("opendp", "opendp.laplace"), ("dpnoise", "dpnoise.release")],
+)
+def test_full_audits_of_noise_on_a_grid_find_nothing(library: str, name: str) -> None:
+    """A correct library is called broken in one of 10^8 of these audits at most."""
+    pytest.importorskip(library)
+    for _ in range(FULL_AUDITS):
+        assert not dpnoise.audit(name, epsilon=1.0, confidence=1 - FALSE_ALARM).broken

@@ -1,0 +1,174 @@
+"""`dpnoise audit` as a person or a CI job runs it: what it prints, its status, what it leaves."""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpnoise import cli, targets
+from dpnoise.attacks.processes import Observation
+from dpnoise.auditing import running
+from dpnoise.auditing.report import FORMAT, Report, read_list
+
+QUICK = ["--attack", "precision", "--budget", "24000"]
+NUMPY = """
+import numpy as np
+rng = np.random.default_rng()
+def release(value, n):
+    return value + rng.laplace(size=n)
+def fails(value, n):
+    if n > 1:
+        raise OSError("no entropy")
+    return [0.0]
+"""
+
+
+@pytest.fixture(autouse=True)
+def _one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """See a fork's repetition everywhere: it must not change a status."""
+    seen = Observation("forked", found=True, words="All 3 children drew the same 64 releases.")
+    monkeypatch.setattr(running, "observations", lambda *_: [seen])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the current folder, which has a module and room for reports."""
+    (tmp_path / "audited_module.py").write_text(NUMPY)
+    monkeypatch.chdir(tmp_path)
+    sys.modules.pop("audited_module", None)
+    (tmp_path / "out").mkdir()
+    return tmp_path / "out"
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    status = cli.main(["audit", *(str(argument) for argument in arguments)])
+    printed = capsys.readouterr()
+    return status, printed.out, printed.err
+
+
+def test_status_1_is_broken(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written = folder / "report.json"
+    status, out, _ = run(capsys, "audited_module:release", *QUICK, "--json", written)
+    assert status == 1
+    assert "Broken: epsilon is at least" in out
+    assert "2^" in out
+    assert "! All 3 children drew the same 64 releases." in out
+    report = Report.from_json(written)
+    assert report.broken
+    assert json.loads(written.read_text())["format"] == FORMAT
+    assert [path.name for path in folder.iterdir()] == ["report.json"]
+
+
+def test_status_0_is_nothing_found(capsys: pytest.CaptureFixture[str]) -> None:
+    """At this confidence a false alarm has a chance of 1e-8."""
+    status, out, _ = run(capsys, "dpnoise.release", *QUICK, "--confidence", 1 - 1e-8)
+    assert status == 0
+    assert "Not broken by these attacks. This does not mean safe." in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Give a TARGET, or --command COMMAND, or --all."),
+        (["numpy.laplace", "--all"], "Give a TARGET, or --command COMMAND, or --all."),
+        (["numpy.lapalce"], "There is no target 'numpy.lapalce'"),
+        (["numpy.normal"], "Gaussian noise, which has no finite epsilon at delta = 0"),
+        (["numpy.laplace", "--attack", "nothing"], "There is no attack 'nothing'"),
+        (["numpy.laplace", "--budget", "10"], "Expected budget=10 >= 1000"),
+        (["numpy.laplace", "--epsilon", "-1"], "Expected epsilon=-1.0 > 0"),
+        (["numpy.laplace", "--json", "nowhere/report.json"], "There is no folder nowhere"),
+        (["--command", ""], "to be a command"),
+        (["--command", "'unbalanced"], "to be a command: No closing quotation"),
+        (["--all", "--budget", "10"], "Expected budget=10 >= 1000"),
+        (["no_such_module:f"], "no_such_module:f was not imported"),
+    ],
+)
+def test_status_2_is_wrong_usage_with_one_line_that_explains(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _, err = run(capsys, *arguments)
+    assert status == 2
+    assert err.startswith("dpnoise: ")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_an_audit_that_fails_leaves_an_older_report_alone_and_no_other_file(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    older, newer = folder / "report.json", folder / "report.html"
+    older.write_text("an older report")
+    status, _, err = run(capsys, "audited_module:fails", *QUICK, "--json", older, "--html", newer)
+    assert status == 2
+    assert "audited_module:fails(0.0, 1000) raised OSError: no entropy" in err
+    assert [path.name for path in folder.iterdir()] == ["report.json"]
+    assert older.read_text() == "an older report"
+
+
+def test_a_command_is_audited(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = "import sys; [print(line, end='') for line in sys.stdin]"
+    status, _, _ = run(
+        capsys, "--command", shlex.join([sys.executable, "-c", program]),
+        *QUICK, "--attack", "bits", "--json", folder / "report.json", "--html", folder / "a.html",
+    )  # fmt: skip
+    assert status == 1
+    assert Report.from_json(folder / "report.json").target.startswith(sys.executable)
+    assert "<html" in (folder / "a.html").read_text()
+
+
+# Of all libraries --------------------------------------------------------------------------------
+
+
+def only(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Make these the only targets that are known."""
+    kinds = {name: adapter.noise for name, adapter in targets._ADAPTERS.items()}
+
+    def known(noise: str | None = None) -> list[str]:
+        return [name for name in names if noise in {None, kinds[name]}]
+
+    monkeypatch.setattr(targets, "names", known)
+
+
+def adapter(monkeypatch: pytest.MonkeyPatch, name: str, release: Any) -> None:
+    made = targets._Adapter(lambda _: (1.0, release), "laplace", None)
+    monkeypatch.setitem(targets._ADAPTERS, name, made)
+
+
+def test_all_libraries_are_compared_gaussian_ones_at_a_delta(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    only(monkeypatch, "numpy.laplace", "numpy.normal", "paper.laplace")
+    status, out, _ = run(capsys, "--all", *QUICK, "--json", folder / "all.json")
+    assert status == 1
+    assert "numpy.normal: Broken" in out
+    reports = read_list(folder / "all.json")
+    assert [(report.target, report.delta) for report in reports] == [
+        ("numpy.laplace", 0.0),
+        ("numpy.normal", 1e-6),
+    ]
+
+
+def test_a_library_that_is_not_installed_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    only(monkeypatch, "torch.laplace", "dpnoise.release")
+    status, out, _ = run(capsys, "--all", *QUICK, "--confidence", 1 - 1e-8)
+    assert status == 0
+    assert 'torch.laplace: This needs torch, which is not installed: pip install "dpnoise' in out
+
+
+def test_a_library_that_fails_costs_the_status_but_not_the_others(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    adapter(monkeypatch, "failing", lambda *_: 1 / 0)
+    adapter(monkeypatch, "constant", lambda _, n: np.zeros(n))
+    only(monkeypatch, "failing", "constant")
+    status, out, _ = run(capsys, "--all", *QUICK, "--json", folder / "all.json")
+    assert status == 2
+    assert "failing: failing(0.0, 1) raised ZeroDivisionError" in out
+    assert [report.target for report in read_list(folder / "all.json")] == ["constant"]

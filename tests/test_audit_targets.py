@@ -1,0 +1,247 @@
+"""What can be audited, by each of its ways in, and how each says what is wrong with it."""
+
+import math
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import dpnoise
+from dpnoise import targets
+from dpnoise.auditing import running
+from dpnoise.auditing.report import Report
+from dpnoise.calibration import gaussian_scale
+from dpnoise.errors import ArgumentError, DpnoiseError
+from dpnoise.targets import Target, TargetError
+
+Floats = NDArray[np.float64]
+
+rng = np.random.default_rng()
+
+LAPLACE = """
+from random import SystemRandom
+def release(value, n):
+    draw = SystemRandom().expovariate
+    return [value + draw(1.0) - draw(1.0) for _ in range(n)]
+"""
+PROGRAM = f"""
+import sys{LAPLACE}
+for line in sys.stdin:
+    print(release(float(line), 1)[0])
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out forks, restarts and clocks."""
+    monkeypatch.setattr(running, "observations", lambda *_: [])
+
+
+def textbook(value: float, n: int) -> Floats:
+    return value + rng.laplace(size=n)
+
+
+def audited(target: Any, **options: Any) -> Report:
+    quick: dict[str, Any] = {"attacks": ["precision"], "budget": 24_000}
+    return dpnoise.audit(target, 1.0, **(quick | options))
+
+
+def program(text: str) -> list[str]:
+    return [sys.executable, "-c", text]
+
+
+# The ways in -------------------------------------------------------------------------------------
+
+
+def test_a_name_a_function_and_a_target_are_audited() -> None:
+    for target, name in (
+        ("numpy.laplace", "numpy.laplace"),
+        (textbook, "textbook"),
+        (Target("mine", "laplace", 1.0, textbook), "mine"),
+    ):
+        report = audited(target)
+        assert (report.target, report.noise, report.scale) == (name, "laplace", 1.0)
+        assert report.broken
+
+
+def test_an_attribute_of_a_module_is_audited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "found_on_path.py").write_text(LAPLACE)
+    monkeypatch.syspath_prepend(tmp_path)
+    report = audited("found_on_path:release")
+    assert report.broken
+    assert report.target == "found_on_path:release"
+
+
+def test_a_module_of_the_current_folder_is_audited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "found_here.py").write_text(f"{LAPLACE}\nclass Inner: f = release")
+    monkeypatch.chdir(tmp_path)
+    before = sys.path.copy()
+    assert audited("found_here:Inner.f").broken
+    assert sys.path == before
+
+
+def test_a_command_is_audited() -> None:
+    report = audited(program(PROGRAM), budget=12_000)
+    assert report.broken
+    assert report.target.startswith(sys.executable)
+    assert report.command.startswith("dpnoise audit --command ")
+
+
+def test_a_command_that_is_not_broken_is_not_called_so() -> None:
+    report = audited(program("import sys; [print(0) for _ in sys.stdin]"), budget=1000)
+    assert report.epsilon_lower == 0.0
+
+
+def test_another_scale_is_told_to_the_attacks() -> None:
+    for target in ("numpy.laplace", textbook, Target("mine", "laplace", 1.0, textbook)):
+        assert audited(target, scale=3.5, budget=1000).scale == 3.5
+
+
+@pytest.mark.parametrize(
+    ("delta", "noise", "scale"),
+    [(0.0, "laplace", 2.0), (1e-9, "gaussian", gaussian_scale(0.5, 1e-9, 1.0))],
+)
+def test_a_function_is_taken_to_add_the_noise_that_its_claims_ask_for(
+    delta: float, noise: str, scale: float
+) -> None:
+    made = targets.resolve(textbook, 0.5, delta, 1.0)
+    assert (made.noise, made.scale) == (noise, scale)
+
+
+# What is wrong with a target ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda _, n: np.zeros(n + 1), "odd(0.0, 1) gave an array of shape (2,), not (1,)."),
+        (lambda _, n: np.zeros((n, 2)), "odd(0.0, 1) gave an array of shape (1, 2), not (1,)."),
+        (lambda *_: None, "odd(0.0, 1) gave an array of shape (), not (1,)."),
+        (lambda _, n: [math.nan] * n, "odd(0.0, 1) gave a NaN or an infinity."),
+        (lambda _, n: ["zero"] * n, "odd(0.0, 1) gave <U4, not floats of at most 64 bits."),
+        (lambda _, n: [1 / (n - 1)] * n, "odd(0.0, 1) raised ZeroDivisionError: "),
+        (lambda: 0.0, "odd(0.0, 1) raised TypeError: "),
+        (lambda *_: sys.exit(3), "odd(0.0, 1) raised SystemExit: 3"),
+        (
+            lambda _, n: dpnoise.Generator().laplace(-1.0, n),
+            "odd(0.0, 1) raised ArgumentError: Expected scale=-1.0 > 0.",
+        ),
+        (lambda v, n: [math.nan if v else 0.0] * n, "odd(1.0, 1000) gave a NaN or an infinity."),
+    ],
+)
+def test_a_bad_answer_is_told_with_the_target_and_the_call(answer: Any, message: str) -> None:
+    with pytest.raises(TargetError) as e:
+        audited(Target("odd", "laplace", 1.0, answer))
+    assert message in str(e.value)
+
+
+def test_a_target_that_hangs_is_left_after_the_time_limit() -> None:
+    go_on = threading.Event()
+
+    def hang(value: float, n: int) -> Floats:
+        go_on.wait()
+        return textbook(value, n)
+
+    with pytest.raises(TargetError, match=r"hang\(0\.0, 1\) took more than 0\.2 s"):
+        audited(hang, time_limit=0.2)
+    go_on.set()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("raise ValueError('no entropy')", "gave status 1: ValueError: no entropy"),
+        ("print(input())", "(0.0, 41) gave an array of shape (1,), not (41,)."),
+        ("import sys; [print('noise') for _ in sys.stdin]", "could not convert string to float"),
+        ("import sys; [print('1 2') for _ in sys.stdin]", "could not convert string to float"),
+        ("import sys; [print('nan') for _ in sys.stdin]", "(0.0, 1) gave a NaN or an infinity."),
+        ("import sys; print(len(sys.stdin.read()))", "(0.0, 41) gave an array of shape (1,)"),
+        (
+            "import random, sys; random.seed(7); [print(random.random()) for _ in sys.stdin]",
+            "(0.0, 41) gave the same releases twice: a fixed seed.",
+        ),
+    ],
+)
+def test_a_bad_command_is_told_with_the_call(text: str, message: str) -> None:
+    with pytest.raises(TargetError) as e:
+        audited(program(text), budget=1000)
+    assert message in str(e.value)
+    assert str(e.value).startswith(sys.executable)
+    assert "0.0" in str(e.value)
+
+
+def test_a_command_that_does_not_exist_is_told() -> None:
+    with pytest.raises(TargetError, match=r"no-such-program, given 0\.0 1 times, did not start"):
+        audited(["no-such-program"])
+
+
+def test_a_command_that_hangs_is_ended() -> None:
+    with pytest.raises(TargetError, match=r"given 0\.0 1 times, took more than 0\.2 s"):
+        audited(program("import threading; threading.Event().wait()"), time_limit=0.2)
+
+
+def test_a_command_is_ended_with_what_it_has_started() -> None:
+    """Its output ends when the last process that could write to it is gone."""
+    wait = "import threading; threading.Event().wait()"
+    start = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {wait!r}])"
+    with subprocess.Popen(
+        program(f"{start}; print('started', flush=True); {wait}"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        targets._end(process)
+        assert process.communicate(timeout=60) == ("", "")
+
+
+@pytest.mark.parametrize("command", [[], [3], ["python", None]])
+def test_what_is_no_command_is_refused(command: list[Any]) -> None:
+    with pytest.raises(ArgumentError, match="to be a command: a list of strings"):
+        audited(command)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("numpy.lapalce", "There is no target 'numpy.lapalce'. Known: random.gauss"),
+        ("no_such_module:f", "no_such_module:f was not imported: ModuleNotFoundError"),
+        ("math:no_such_name", "math:no_such_name was not imported: AttributeError"),
+        ("math:", "math: was not imported: AttributeError"),
+        (":f", ":f was not imported: ValueError"),
+        ("math:pi", "math:pi is no function (value, n) -> array."),
+    ],
+)
+def test_what_is_not_found_is_named(path: str, message: str) -> None:
+    with pytest.raises(DpnoiseError) as e:
+        audited(path)
+    assert message in str(e.value)
+
+
+@pytest.mark.parametrize("text", ["raise SystemExit('stop')", "1 / 0", "def"])
+def test_a_module_that_fails_is_named(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fails_at_import.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(
+        TargetError, match=r"fails_at_import:f was not imported: (System|Zero|Syntax)"
+    ):
+        audited("fails_at_import:f")
+
+
+def test_what_is_no_target_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="Expected target=3 to be a name, a function"):
+        audited(3)
