@@ -97,7 +97,9 @@ def _over_second(q: float, c: float, s: float, precision: int, found: Floats) ->
         cosine = math.cos(2.0 * math.pi * (k * unit))
         V = math.exp(-0.5 * (n1 / cosine) ** 2)
         solved = (1.0 - V) / unit
-        slack = (2.0**-48 + V * abs(n1) / cosine**2 * _ulp(q) / s) / unit
+        # The angle of the mirror image is rounded by up to 2^-52 more, next to a small cosine.
+        steep = abs(n1 / cosine) ** 2 / abs(cosine) * 2.0**-50
+        slack = (2.0**-48 + V * (abs(n1) / cosine**2 * _ulp(q) / s + steep)) / unit
         if abs(solved - np.rint(solved)) <= slack:
             for j in range(-int(slack + 0.5), int(slack + 0.5) + 1):
                 hits = _keep(q, c, s, (np.rint(solved) + j) * unit, k * unit, found, hits)
