@@ -1,14 +1,15 @@
-"""The command line: `dpnoise release`, `sample`, `cost`, `attack`.
+"""The command line: `dpnoise release`, `sample`, `cost`, `attack`, `paper`.
 
 Every command is one library call, and what it prints. Exit status: 0 done, 2 an error that says
-what to do. Whatever writes a file writes beside it and renames: nothing half-written is left.
+what to do, 130 interrupted. Whatever writes a file writes beside it and renames: nothing
+half-written is left.
 """
 
 import argparse
 import sys
 
 import dpnoise
-from dpnoise.cli import attack, release, sample
+from dpnoise.cli import attack, paper, release, sample
 from dpnoise.errors import DpnoiseError
 
 
@@ -20,6 +21,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (DpnoiseError, OSError) as error:
         print(f"dpnoise: {error}", file=sys.stderr)  # noqa: T201 - this is the command line
         return 2
+    except KeyboardInterrupt:
+        print("dpnoise: interrupted; nothing was written", file=sys.stderr)  # noqa: T201
+        return 130
     return 0
 
 
@@ -31,4 +35,5 @@ def _parser() -> argparse.ArgumentParser:
     sample.add_sample(commands)
     sample.add_cost(commands)
     attack.add(commands)
+    paper.add(commands)
     return parser
