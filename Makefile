@@ -4,17 +4,21 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help setup demo test test-long lint format bench pictures clean
+.PHONY: help setup demo test test-long test-browser lint format bench pictures screenshots docs docs-serve clean
 
 help:
-	@echo "make demo       see it work, in under a minute after the install"
-	@echo "make test       the tests (under 5 minutes)"
-	@echo "make test-long  the tests with ten times the samples"
-	@echo "make bench      speed and memory, side by side with the peers; writes the README's table"
-	@echo "make pictures   the pictures of the docs"
-	@echo "make lint       ruff and mypy, strict"
-	@echo "make setup      only the .venv, with everything that 'make test' needs"
-	@echo "make clean      remove the .venv and the compile caches"
+	@echo "make demo          see it work, in under a minute after the install"
+	@echo "make test          the tests (under 5 minutes)"
+	@echo "make test-long     the tests with ten times the samples"
+	@echo "make test-browser  the pages in a headless Chromium, which must be installed"
+	@echo "make bench         speed and memory, side by side with the peers; writes the README's table"
+	@echo "make docs          the documentation as a site, in site/; a warning fails"
+	@echo "make docs-serve    the same at http://localhost:8000, rebuilt as you write"
+	@echo "make pictures      the pictures of the docs"
+	@echo "make screenshots   the pictures of audit pages, taken in Chromium"
+	@echo "make lint          ruff and mypy, strict"
+	@echo "make setup         only the .venv, with everything that 'make test' needs"
+	@echo "make clean         remove the .venv, the compile caches and site/"
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -38,6 +42,9 @@ test: setup
 test-long: setup
 	DPNOISE_TEST_LONG=1 $(BIN)/python -m pytest
 
+test-browser: setup
+	$(BIN)/python -m pytest tests/browser
+
 lint: $(VENV)/installed-test $(VENV)/installed-lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -50,9 +57,23 @@ format: $(VENV)/installed-lint
 bench: $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks
 
-pictures: $(VENV)/installed-cli
+attacks: $(VENV)/installed-test $(VENV)/installed-peers
+	$(BIN)/python tools/measure_attacks.py
+
+# The banner that is turned off here announces the theme's end of life in 2027 and its successor.
+docs: $(VENV)/installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs-serve: $(VENV)/installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
+pictures: setup
 	$(BIN)/python tools/make_pictures.py
+	PYTHONPATH=tests $(BIN)/python tools/draw_floors.py
+
+screenshots: setup
+	$(BIN)/python tools/make_screenshots.py $(REPORT)
 
 clean:
-	rm -rf $(VENV) .numba_cache .mypy_cache .ruff_cache .pytest_cache dist
+	rm -rf $(VENV) .numba_cache .mypy_cache .ruff_cache .pytest_cache dist site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

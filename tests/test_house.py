@@ -10,51 +10,67 @@ from pathlib import Path
 import pytest
 
 import dpnoise
+from dpnoise.attacks import ATTACKS
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "dpnoise"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-# A module imports from lower floors only. docs/design.md draws the same picture.
+# A module imports from lower floors only. `make pictures` draws them for docs/contributing.md.
 FLOORS = {
     "errors": 0,
     "bounds": 1,
     "kernels": 1,
-    "kernels.elementary": 1.1,
-    "kernels.variates": 1.2,
-    "kernels.pieces": 1.3,
-    "kernels.certified": 1.2,
-    "kernels.rounding": 1.3,
-    "kernels.sums": 1.2,
     "entropy": 1,
     "forms": 1,
     "reference": 1,
+    "kernels.elementary": 1.1,
+    "kernels.variates": 1.2,
+    "kernels.certified": 1.2,
+    "kernels.sums": 1.2,
+    "kernels.formats": 1.2,
+    "kernels.pieces": 1.3,
+    "kernels.rounding": 1.3,
     "distributions": 2,
     "chunks": 2,
     "security": 3,
     "exact": 3,
     "calibration": 3,
+    "laws": 3,
     "generator": 4,
     "testing": 5,
     "values": 5,
     "mechanisms": 6,
     "selection": 6,
+    "leakage": 6.5,
+    "leakage_report": 6.6,
     "statistics": 7,
     "columns": 7,
     "targets": 7,
     "attacks.base": 7.1,
     "attacks.single_precision": 7.1,
+    "attacks.searches": 7.1,
+    "attacks.mt19937": 7.1,
     "attacks.feasibility": 7.2,
     "attacks.mironov": 7.2,
     "attacks.pairs": 7.2,
     "attacks.patterns": 7.2,
-    "attacks.searches": 7.1,
     "attacks.exclusion": 7.2,
-    "attacks": 7.3,
-    "attacks.mt19937": 7.1,
+    "attacks.ziggurat": 7.2,
+    "attacks.processes": 7.2,
+    "attacks.sensitivity": 7.2,
     "attacks.twister": 7.2,
+    "attacks.threefry": 7.2,
+    "attacks.tables": 7.2,
+    "attacks": 7.3,
+    "auditing.markup": 7.1,
+    "auditing.wording": 7.1,
+    "auditing.figures": 7.2,
+    "auditing.layout": 7.2,
+    "auditing.page": 7.3,
     "auditing.report": 7.4,
-    "auditing.page": 7.5,
-    "auditing": 7.6,
+    "auditing.running": 7.6,
+    "auditing": 7.7,
     "publishing": 8,
     "": 9,
     "reproduction.piece": 9.1,
@@ -73,7 +89,10 @@ FLOORS = {
     "reproduction.timings": 9.3,
     "reproduction": 9.4,
     "cli.files": 10,
+    "cli.progress": 10,
     "cli.attack": 10.1,
+    "cli.audit": 10.1,
+    "cli.leakage": 10.1,
     "cli.paper": 10.1,
     "cli.release": 10.1,
     "cli.sample": 10.1,
@@ -104,6 +123,10 @@ def imported(path: Path) -> set[str]:
     return names
 
 
+def page_name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=module_name)
 def test_imports_go_down_the_floors_only(path: Path) -> None:
     here = module_name(path)
@@ -117,8 +140,20 @@ def test_the_check_of_the_floors_sees_imports() -> None:
     assert imported(SOURCE / "kernels/variates.py") == {"kernels", "kernels.elementary"}
 
 
+def test_the_picture_shows_every_module_on_its_floor() -> None:
+    drawn = (ROOT / "docs/pictures/floors.svg").read_text()
+    shown = re.findall(r'data-module="(.*?)" data-floor="(.*?)"', drawn)
+    assert {name: float(floor) for name, floor in shown} == FLOORS, "run `make pictures`"
+
+
+def test_the_api_pages_have_every_public_name_and_every_attack() -> None:
+    text = "".join(page.read_text() for page in (ROOT / "docs/api").glob("*.md"))
+    names = {*dpnoise.__all__, *(attack.__name__ for attack in ATTACKS.values())}
+    assert names <= set(re.findall(r"\w+", text))
+
+
 def test_all_lists_exactly_the_visible_names() -> None:
-    modules = {path.stem for path in SOURCE.iterdir()}
+    modules = {name.split(".")[0] for name in FLOORS}
     visible = {name for name in vars(dpnoise) if not name.startswith("_")} - modules
     assert set(dpnoise.__all__) == visible
     assert list(dpnoise.__all__) == sorted(dpnoise.__all__)
@@ -158,17 +193,13 @@ print(repr([rng.laplace(), rng.normal(variates=2), *rng.laplace(size=50, variate
     assert results[0] == pytest.approx(results[1], rel=1e-13, abs=1e-13)
 
 
-@pytest.mark.parametrize(
-    "page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.name
-)
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_examples_in_the_pages_run(page: Path) -> None:
     failures, _ = doctest.testfile(str(page), module_relative=False)
     assert failures == 0
 
 
-@pytest.mark.parametrize(
-    "page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.name
-)
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_links_between_the_pages_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
         assert (page.parent / target).exists(), target

@@ -446,19 +446,18 @@ def test_an_interrupted_run_leaves_all_as_it_was(
     arguments = ("--figure", "sizes", "--figure", "turn", "--output", "paper", "--force")
     status, _, err = run(capsys, *arguments)
     assert status == (130 if error is KeyboardInterrupt else 2)
-    assert "stop" in err or "interrupted; nothing was written" in err
+    assert ("interrupted" if error is KeyboardInterrupt else "stop") in err
     assert {path: path.read_bytes() for path in here.rglob("*") if path.is_file()} == before
     assert {path.name for path in here.iterdir()} == ({"paper"} if existing else set())
 
 
 def test_progress_goes_from_nothing_to_all() -> None:
-    seen: list[tuple[str, float]] = []
+    parts: list[float] = []
     pieces = reproduction.choose(["turn", "checks"])
-    reproduction.measure(pieces, quick=True, progress=lambda *now: seen.append(now))
-    parts = [part for _, part in seen]
+    reproduction.measure(pieces, quick=True, progress=parts.append)
     assert parts == sorted(parts)
     assert (parts[0], parts[-1]) == (0.0, 1.0)
-    assert {key for key, _ in seen} == {"turn", "checks"}
+    assert len(set(parts)) > 3
 
 
 def test_pieces_have_keys_places_and_code_of_their_own() -> None:

@@ -11,6 +11,7 @@ COMMANDS = {
     "--group-by city=dublin,cork,limerick,galway,waterford",
     "income-histogram.png": "release --query histogram "
     "--edges 0,20000,40000,60000,80000,100000,120000 --epsilon 0.5",
+    "leakage.png": "leakage",
 }
 
 

@@ -1,5 +1,6 @@
 """Noise for differential privacy that cannot be taken back out."""
 
+from dpnoise.auditing import audit
 from dpnoise.distributions import (
     Cauchy,
     ChiSquared,
@@ -46,6 +47,7 @@ __all__ = [
     "RoundingModeError",
     "SecretError",
     "Uniform",
+    "audit",
     "inversion_cost",
     "variates_for",
 ]

@@ -1,11 +1,11 @@
 """The exceptions, and the argument checks with their one wording.
 
-DpnoiseError
-├── ArgumentError        also a ValueError: right kind, wrong value
-├── ArgumentTypeError    also a TypeError: wrong kind
-├── MissingExtraError    also an ImportError: an optional library is not installed
-├── RoundingModeError    also a RuntimeError: the processor does not round to nearest
-└── SecretError          also a TypeError: an attempt to copy or store a key
+    DpnoiseError
+    ├── ArgumentError        also a ValueError: right kind, wrong value
+    ├── ArgumentTypeError    also a TypeError: wrong kind
+    ├── MissingExtraError    also an ImportError: an optional library is not installed
+    ├── RoundingModeError    also a RuntimeError: the processor does not round to nearest
+    └── SecretError          also a TypeError: an attempt to copy or store a key
 
 Every message names the argument, the value given and the rule: ``Expected scale=-1.0 > 0.``
 """

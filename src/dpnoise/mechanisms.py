@@ -101,8 +101,10 @@ class _Additive:
 
         Returns
         -------
-        The same kind: floats for floats, multiples of `grid`; integers for integers, multiples of
-        max(1, grid); int64 for integer arrays. Results beyond the largest float or int64 saturate.
+        The same kind
+            Floats for floats, multiples of `grid`; integers for integers, multiples of
+            max(1, grid); int64 for integer arrays. Results beyond the largest float or int64
+            saturate.
         """
         rng = check_generator(rng)
         if isinstance(value, float):

@@ -110,31 +110,30 @@ def inversion_cost(
 
     The figures, and where they come from
     -------------------------------------
-    The paper's figure
-        Fix all uniforms but one, solve for that one and check: 2^(p(n-1)) checks.
-    Excluding a candidate, one by one
-        The same search. Where the last uniform to be fixed feeds a cosine, its sign bit is known
-        from the sign of what remains, which halves the count: 2^(p(n-1) - 1). For n = 1 there is
-        nothing to fix: one check.
-    Excluding a candidate, meeting in the middle
-        The form is a sum of s independent summands of n/s uniforms each. Tabulate all values of
-        the smaller half of them, sorted, and look up z minus each value of the larger half:
-        2^(p * ceil(s/2) * n/s) look-ups in 2^(p * floor(s/2) * n/s) entries. If that is more than
-        the exhaustive search (s = 1), the exhaustive search is given, which needs no table.
-    Preimages of a typical output
-        There are 2^(pn) inputs, and a cell of width ulp(z) around z gets f(z) ulp(z) of them, so
-        about 2^(pn) f(z) ulp(z). The typical output is the one where |z| is at its median. More
-        than one preimage for every candidate means that no candidate can be excluded, ever.
-    Finding one preimage
-        Fix all uniforms but one at random and solve for the last. Over the choice of the fixed
-        ones, the expected number of hits on the last line is 2^p f(z) ulp(z), because all lines
-        together hold the 2^(pn) f(z) ulp(z) preimages; so about 1 / (2^p f(z) ulp(z)) checks,
-        at least one and at most the exhaustive search.
+    - The paper's figure: fix all uniforms but one, solve for that one and check. 2^(p(n-1)) checks.
+    - Excluding a candidate, one by one: the same search. Where the last uniform to be fixed feeds a
+      cosine, its sign bit is known from the sign of what remains, which halves the count:
+      2^(p(n-1) - 1). For n = 1 there is nothing to fix: one check.
+    - Excluding a candidate, meeting in the middle: the form is a sum of s independent summands of
+      n/s uniforms each. Tabulate all values of the smaller half of them, sorted, and look up z
+      minus each value of the larger half: 2^(p * ceil(s/2) * n/s) look-ups in
+      2^(p * floor(s/2) * n/s) entries. If that is more than the exhaustive search (s = 1), the
+      exhaustive search is given, which needs no table.
+    - Preimages of a typical output: there are 2^(pn) inputs, and a cell of width ulp(z) around z
+      gets f(z) ulp(z) of them, so about 2^(pn) f(z) ulp(z). The typical output is the one where |z|
+      is at its median. More than one preimage for every candidate means that no candidate can be
+      excluded, ever.
+    - Finding one preimage: fix all uniforms but one at random and solve for the last. Over the
+      choice of the fixed ones, the expected number of hits on the last line is 2^p f(z) ulp(z),
+      because all lines together hold the 2^(pn) f(z) ulp(z) preimages; so about
+      1 / (2^p f(z) ulp(z)) checks, at least one and at most the exhaustive search.
 
     Parameters
     ----------
-    precision, variates
-        p and n.
+    precision
+        p, the bits of each uniform.
+    variates
+        n, the number of uniforms.
     form
         A form of the distribution; by default the one that `variates` alone picks.
     distribution

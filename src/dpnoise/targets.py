@@ -8,10 +8,15 @@ for all its users.
 import math
 import random
 import secrets
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -129,6 +134,77 @@ def named(name: str, **claims: float) -> Target:
     privacy = Privacy(**claims)
     scale, release = adapter.make(privacy)
     return Target(name, adapter.noise, scale, release, adapter.package)
+
+
+def resolve(
+    target: Any, epsilon: float, delta: float, sensitivity: float, scale: float | None = None
+) -> Target:
+    """Make a target of whatever an audit is given.
+
+    Parameters
+    ----------
+    target
+        A Target; one of `names()`; "module:attribute"; a function (value, n) -> array; or a list of
+        strings, a command that reads values, one on each line, and writes a release for each.
+    epsilon, delta, sensitivity
+        What it claims.
+    scale
+        The scale of its noise, where it is another than these ask for.
+    """
+    if isinstance(target, Target):
+        return target
+    if isinstance(target, str) and target in _ADAPTERS:
+        if _ADAPTERS[target].noise == "gaussian" and not delta:
+            raise ArgumentError(
+                f"{target} adds Gaussian noise, which has no finite epsilon at delta = 0. "
+                "Give the delta that is claimed: delta=1e-6, or --delta 1e-6."
+            )
+        made = named(target, epsilon=epsilon, delta=delta or 1e-6, sensitivity=sensitivity)
+        return made if scale is None else replace(made, scale=scale)
+    if isinstance(target, str):
+        name, release = target, _imported(target)
+    elif isinstance(target, list | tuple):
+        name, release = shlex.join(target), partial(_from_command, list(target))
+    elif callable(target):
+        name, release = getattr(target, "__qualname__", type(target).__name__), target
+    else:
+        reject("target", target, "to be a name, a function (value, n) -> array, or a command")
+    noise = "gaussian" if delta else "laplace"
+    if scale is None:
+        scale = Privacy(epsilon, delta or 1e-6, sensitivity).scale(noise)
+    return Target(name, noise, scale, release)
+
+
+def _imported(path: str) -> Release:
+    """Import "module:attribute", with the current folder on the path as `python -m` has it."""
+    module, colon, attribute = path.partition(":")
+    if not colon:
+        raise ArgumentError(
+            f"There is no target {path!r}. Known: {', '.join(names())}; or module:attribute."
+        )
+    sys.path.insert(0, "")
+    try:
+        release: Release = attrgetter(attribute)(import_module(module))
+    except Exception as error:
+        raise TargetError(f"{path} was not imported: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove("")
+    if not callable(release):
+        raise TargetError(f"{path} is no function (value, n) -> array.")
+    return release
+
+
+def _from_command(command: list[str], value: float, n: int) -> Any:
+    """Run a command that reads n values and writes n releases, one on each line."""
+    lines = f"{value!r}\n" * n
+    try:
+        done = subprocess.run(command, input=lines, capture_output=True, text=True, check=False)  # noqa: S603 - the user's own command
+    except OSError as error:
+        raise TargetError(f"{shlex.join(command)} did not start: {error}") from error
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:]
+        raise TargetError(f"{shlex.join(command)} gave status {done.returncode}: {''.join(last)}")
+    return [float(line) for line in done.stdout.split()]
 
 
 def names(noise: str | None = None) -> list[str]:
@@ -344,6 +420,22 @@ def _jax_normal(privacy: Privacy) -> tuple[float, Release]:
     )
 
 
+@_adapter("jax_privacy", "gaussian", "jax")
+def _jax_privacy(privacy: Privacy) -> tuple[float, Release]:
+    """Draw as jax-privacy does by default: a key of 31 bits, split twice for each array."""
+    scale = privacy.scale("gaussian")
+    jax = import_extra("jax", "peers")
+    key = jax.random.key(np.random.default_rng().integers(0, 2**31))
+
+    def release(value: float, n: int) -> Any:
+        nonlocal key
+        key, sub = jax.random.split(key)
+        (leaf,) = jax.random.split(sub, 1)
+        return np.asarray(value + scale * jax.random.normal(leaf, (n,)))
+
+    return scale, release
+
+
 @_adapter("diffprivlib.Laplace", "laplace", "diffprivlib")
 def _diffprivlib_laplace(privacy: Privacy) -> tuple[float, Release]:
     scale = privacy.scale("laplace")
@@ -366,7 +458,18 @@ def _diffprivlib_gaussian(privacy: Privacy) -> tuple[float, Release]:
     mechanism = import_extra("diffprivlib.mechanisms", "peers").GaussianAnalytic(
         epsilon=privacy.epsilon, delta=privacy.delta, sensitivity=privacy.sensitivity
     )
-    return mechanism._scale, _one_by_one(mechanism.randomise)  # noqa: SLF001 - its own calibration
+    scale = mechanism._scale  # noqa: SLF001 - its own calibration
+    return scale, _one_by_one(mechanism.randomise)
+
+
+@_adapter("diffprivlib.GaussianDiscrete", "gaussian", "diffprivlib")
+def _diffprivlib_discrete(privacy: Privacy) -> tuple[float, Release]:
+    """Release integers, with a sampler that rejects."""
+    mechanism = import_extra("diffprivlib.mechanisms", "peers").GaussianDiscrete(
+        epsilon=privacy.epsilon, delta=privacy.delta, sensitivity=math.ceil(privacy.sensitivity)
+    )
+    scale = mechanism._scale  # noqa: SLF001 - its own calibration
+    return scale, _one_by_one(lambda value: mechanism.randomise(round(value)))
 
 
 @_adapter("opendp.laplace", "laplace", "opendp")

@@ -8,7 +8,11 @@ from dpnoise.attacks.feasibility import Feasibility
 from dpnoise.attacks.mironov import Mironov
 from dpnoise.attacks.pairs import BoxMullerPair
 from dpnoise.attacks.patterns import BitPatterns, Precision
+from dpnoise.attacks.sensitivity import Sensitivity
+from dpnoise.attacks.tables import Tabulated
+from dpnoise.attacks.threefry import KeySearch
 from dpnoise.attacks.twister import MersenneTwister
+from dpnoise.attacks.ziggurat import Ziggurat
 
 # By name, the paper's own first.
 ATTACKS: Final[dict[str, type[Attack]]] = {
@@ -21,6 +25,10 @@ ATTACKS: Final[dict[str, type[Attack]]] = {
         Precision,
         Feasibility,
         BitPatterns,
+        Tabulated,
+        KeySearch,
         MersenneTwister,
+        Ziggurat,
+        Sensitivity,
     )
 }

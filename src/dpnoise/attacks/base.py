@@ -5,7 +5,7 @@ releases of both values; then all of that once more with both values equal, wher
 has no advantage.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, final
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpnoise import bounds
 from dpnoise.errors import check_integer
-from dpnoise.targets import Releases, Target
+from dpnoise.targets import Releases, Target, named
 
 Progress = Callable[[float], object]
 
@@ -22,6 +22,10 @@ Progress = Callable[[float], object]
 OUTPUTS: Final = "outputs"
 SCALE: Final = "outputs and scale"
 SOURCE: Final = "source"
+
+
+# Events that differ in what they know of the sampler are told apart by a few releases.
+_ENOUGH_TO_CHOOSE: Final = 2_000
 
 
 def silent(_: float) -> None:
@@ -46,6 +50,32 @@ class Event:
     words: str
     holds: Callable[[Releases], NDArray[np.bool_]] = field(repr=False)
     releases: int = 1
+
+
+def excluded(
+    words: str,
+    possible: Callable[[Releases, float], NDArray[np.bool_]],
+    value0: float,
+    value1: float,
+) -> Event:
+    """Return the event that value0 is possible and value1 is not.
+
+    `possible` tells of each release whether it can come from a value. It is slow, so value1 is
+    asked about only where value0 is possible.
+    """
+
+    def holds(y: Releases) -> NDArray[np.bool_]:
+        result = possible(y, value0)
+        result[result] = ~possible(y[result], value1)
+        return result
+
+    return Event(words, holds)
+
+
+def best(events: Sequence[Event], target: Target, value0: float, value1: float, n: int) -> Event:
+    """Return the event whose rates differ most on at most n releases of each value."""
+    at0, at1 = (target(value, min(n, _ENOUGH_TO_CHOOSE)) for value in (value0, value1))
+    return max(events, key=lambda event: count(event, at0).rate - count(event, at1).rate)
 
 
 def never(words: str) -> Event:
@@ -134,6 +164,12 @@ class Attack:
     source: ClassVar[str]
     default_target: ClassVar[str]
     default_size: ClassVar[int] = 20_000
+    noise: ClassVar[str | None] = None  # "laplace" or "gaussian", if it knows one of them only.
+    in_audit: ClassVar[bool] = True  # Whether it applies to any target, one release at a time.
+
+    def target(self, **claims: float) -> Target:
+        """Return a target that it breaks, with epsilon, delta and sensitivity."""
+        return named(self.default_target, **claims)
 
     def find(
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
@@ -159,8 +195,10 @@ class Attack:
         ----------
         target
             What is attacked.
-        value0, value1
-            Two values that differ by at most the sensitivity.
+        value0
+            The value at which the event is meant to happen.
+        value1
+            Another, at most the sensitivity away.
         n
             How many releases of each value the attack may see, and how many it is measured on.
         confidence

@@ -30,6 +30,7 @@ class GaussianSearch(Attack):
     breaks = "one member of a Box-Muller pair, at a precision small enough to search"
     source = "Holohan and Braghin 2021, Example 3.2 and section 6"
     default_target = "paper.gaussian.12bits"
+    in_audit = False
     default_size = 2_000
 
     precision: int = 12
@@ -72,6 +73,7 @@ class MeetInTheMiddle(Attack):
     breaks = "Theorem 5.1 and every sum of two summands, at a precision small enough to tabulate"
     source = "this library's docs; the search that the paper's figure 2^(p(n-1)) leaves out"
     default_target = "paper.theorem.8bits"
+    in_audit = False
     default_size = 2_000
 
     precision: int = 8

@@ -8,12 +8,13 @@ each variate do nothing against it.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.attacks.base import SCALE, Attack, Event, Progress, silent
+from dpnoise.attacks.base import SCALE, Attack, Event, Progress, excluded, silent
 from dpnoise.kernels import compiled
 from dpnoise.targets import Target
 
@@ -81,9 +82,5 @@ class Feasibility(Attack):
         progress: Progress = silent,  # noqa: ARG002
     ) -> Event:
         """Return the event that value0 is possible and value1 is not."""
-
-        def holds(y: NDArray[Any]) -> Flags:
-            at0, at1 = (possible(y, value, target.scale) for value in (value0, value1))
-            return at0 & ~at1
-
-        return Event(f"no noise of scale {target.scale:g} leads from {value1:g} to y", holds)
+        words = f"no noise of scale {target.scale:g} leads from {value1:g} to y"
+        return excluded(words, partial(possible, scale=target.scale), value0, value1)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.attacks.base import SOURCE, Attack, Event, Progress, count, silent
+from dpnoise.attacks.base import SOURCE, Attack, Event, Progress, best, excluded, silent
 from dpnoise.errors import ArgumentError, check_choice, check_integer
 from dpnoise.kernels import compiled
 from dpnoise.targets import Releases, Target
@@ -25,8 +25,8 @@ from dpnoise.targets import Releases, Target
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-# With more preimages than this between two borders, one of them fits: the search is not needed.
-_MOST = 2.0**12
+# With so many uniforms in question one of them fits, or may as well: it is not searched for.
+_MOST = 2.0**7
 _FORMULAS = ("numpy", "paper")
 _NUMPY = 0
 
@@ -96,6 +96,7 @@ class Mironov(Attack):
     breaks = "Laplace noise by inverse CDF: the paper's equation (2), NumPy, SciPy"
     source = "Mironov 2012; Holohan and Braghin 2021, Algorithm 1"
     default_target = "numpy.laplace"
+    noise = "laplace"
 
     precision: int = 53
     formula: str | None = None
@@ -115,10 +116,7 @@ class Mironov(Attack):
         """Return the event that value0 is possible and value1 is not."""
         formulas = _FORMULAS if self.formula is None else (self.formula,)
         events = [self._event(target.scale, value0, value1, formula) for formula in formulas]
-        if len(events) == 1:
-            return events[0]
-        at0, at1 = (target(value, n) for value in (value0, value1))
-        return max(events, key=lambda event: count(event, at0).rate - count(event, at1).rate)
+        return events[0] if len(events) == 1 else best(events, target, value0, value1, n)
 
     def _event(self, scale: float, value0: float, value1: float, formula: str) -> Event:
         def possible(y: Releases, value: float) -> Flags:
@@ -128,11 +126,8 @@ class Mironov(Attack):
             feasible(releases, float(value), scale, self.precision, number, out)
             return out
 
-        def holds(y: Releases) -> Flags:
-            return possible(y, value0) & ~possible(y, value1)
-
         words = f"no uniform of {self.precision} bits leads from {value1:g} to y ({formula})"
-        return Event(words, holds)
+        return excluded(words, possible, value0, value1)
 
 
 @dataclass(frozen=True)

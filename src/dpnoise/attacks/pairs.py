@@ -21,7 +21,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.attacks.base import SOURCE, Attack, Event, Progress, count, never, silent
+from dpnoise.attacks.base import SOURCE, Attack, Event, Progress, best, never, silent
 from dpnoise.attacks.single_precision import log_32, sincos_32
 from dpnoise.kernels import compiled
 from dpnoise.targets import Releases, Target
@@ -29,8 +29,8 @@ from dpnoise.targets import Releases, Target
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-# Beyond this many pairs of uniforms, one of them fits: the search is not needed.
-_MOST = 2.0**14
+# With so many pairs of uniforms in question one of them fits, or may as well: no search is made.
+_MOST = 2.0**11
 _BLOCK = 16
 
 
@@ -196,6 +196,7 @@ class BoxMullerPair(Attack):
     breaks = "random.gauss, torch on a CPU, Opacus, numpy.random.RandomState.normal"
     source = "Holohan and Braghin 2021, section 2.4"
     default_target = "random.gauss"
+    noise = "gaussian"
 
     def find(
         self,
@@ -206,12 +207,12 @@ class BoxMullerPair(Attack):
         progress: Progress = silent,  # noqa: ARG002
     ) -> Event:
         """Return the event that value0 is possible and value1 is not, for the best guess."""
-        at0, at1 = (target(value, n) for value in (value0, value1))
-        guesses = _GUESSES.get(str(at0.dtype), [])
+        dtype = target(value0, n).dtype
+        guesses = _GUESSES.get(str(dtype), [])
         events = [_event(*guess, target.scale, value0, value1) for guess in guesses]
         if n < 2 * _BLOCK or not events:
-            return never(f"no method is known for pairs of {at0.dtype}")
-        return max(events, key=lambda event: count(event, at0).rate - count(event, at1).rate)
+            return never(f"no method is known for pairs of {dtype}")
+        return best(events, target, value0, value1, n)
 
 
 def _event(
@@ -222,14 +223,15 @@ def _event(
     value0: float,
     value1: float,
 ) -> Event:
-    def possible(pairs: tuple[Releases, Releases], value: float) -> Flags:
-        first, second = (np.ascontiguousarray(half) for half in pairs)
+    def possible(first: Releases, second: Releases, value: float) -> Flags:
         out = np.empty(len(first), dtype=np.bool_)
         kernel(first, second, first.dtype.type(value), first.dtype.type(scale), out)
         return out
 
     def holds(y: Releases) -> Flags:
-        pairs = layout(y)
-        return possible(pairs, value0) & ~possible(pairs, value1)
+        first, second = (np.ascontiguousarray(half) for half in layout(y))
+        result = possible(first, second, value0)
+        result[result] = ~possible(first[result], second[result], value1)
+        return result
 
     return Event(f"no pair of uniforms leads from {value1:g} to y and y' ({words})", holds, 2)

@@ -218,6 +218,7 @@ class MersenneTwister(Attack):
     breaks: ClassVar[str] = "Laplace noise from random.Random or numpy.random.RandomState"
     source: ClassVar[str] = "Matsumoto and Nishimura 1998; elimination over GF(2)"
     default_target: ClassVar[str] = "numpy.RandomState.laplace"
+    in_audit: ClassVar[bool] = False
 
     formula: str | None = None
 

@@ -1,12 +1,16 @@
 """What an audit found: plain frozen data, JSON, and the exception that CI asks for."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
-from dpnoise.errors import DpnoiseError
+from dpnoise.attacks.processes import Observation
+from dpnoise.auditing import page
+from dpnoise.auditing.wording import at_least
+from dpnoise.errors import ArgumentError, DpnoiseError
 
 FORMAT: Final = 1
 
@@ -63,15 +67,6 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Observation:
-    """Something about the process rather than the numbers: it certifies no epsilon."""
-
-    name: str
-    found: bool
-    words: str
-
-
-@dataclass(frozen=True)
 class Report:
     """What can be proved against a target, and what was tried.
 
@@ -84,7 +79,7 @@ class Report:
     confidence
         The probability that no certified epsilon of this report is too large.
     findings
-        One for each attack and pair of values, the largest certified epsilon first.
+        The best of each attack, over the pairs and both directions; the largest epsilon first.
     observations
         Forks, restarts, time.
     skipped
@@ -135,7 +130,10 @@ class Report:
     def verdict(self) -> str:
         """The finding of the audit in one sentence."""
         if self.broken:
-            return f"Broken: epsilon is at least {self.epsilon_lower:.3g}, not {self.epsilon:g}."
+            bound = at_least(self.epsilon_lower, self.epsilon)
+            return f"Broken: epsilon is at least {bound}, not {self.epsilon:g}."
+        if not self.findings:
+            return "No attack was run: nothing is known."
         return "Not broken by these attacks. This does not mean safe."
 
     def raise_if_broken(self) -> None:
@@ -151,4 +149,41 @@ class Report:
 
     def to_json(self, path: str | PathLike[str]) -> None:
         """Write the report as JSON."""
-        Path(path).write_text(json.dumps(self.to_dict(), indent=2) + "\n")
+        Path(path).write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Self:
+        """Return the report that `to_dict` took apart."""
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            raise ArgumentError(f"Expected a report of format {FORMAT}.")
+        own = {name: data[name] for name in cls.__dataclass_fields__}
+        own["findings"] = [Finding(**finding) for finding in data["findings"]]
+        own["observations"] = [Observation(**seen) for seen in data["observations"]]
+        own["pairs"] = [(value0, value1) for value0, value1 in data["pairs"]]
+        return cls(**own)
+
+    @classmethod
+    def from_json(cls, path: str | PathLike[str]) -> Self:
+        """Read a report that `to_json` wrote."""
+        return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
+
+    def to_html(self, path: str | PathLike[str]) -> None:
+        """Write the report as one HTML page that needs nothing else."""
+        Path(path).write_text(page.render(self.to_dict()), encoding="utf-8")
+
+
+def write_comparison(reports: Sequence[Report], path: str | PathLike[str]) -> None:
+    """Write one HTML page that compares the reports of several targets."""
+    text = page.render_comparison([report.to_dict() for report in reports])
+    Path(path).write_text(text, encoding="utf-8")
+
+
+def write_list(reports: Sequence[Report], path: str | PathLike[str]) -> None:
+    """Write several reports as one JSON list."""
+    text = json.dumps([report.to_dict() for report in reports], indent=2)
+    Path(path).write_text(text + "\n", encoding="utf-8")
+
+
+def read_list(path: str | PathLike[str]) -> list[Report]:
+    """Read what `write_list` wrote."""
+    return [Report.from_dict(data) for data in json.loads(Path(path).read_text(encoding="utf-8"))]

@@ -1,15 +1,15 @@
-"""The command line: `dpnoise release`, `sample`, `cost`, `attack`, `paper`.
+"""The command line: one file for each command.
 
-Every command is one library call, and what it prints. Exit status: 0 done, 2 an error that says
-what to do, 130 interrupted. Whatever writes a file writes beside it and renames: nothing
-half-written is left.
+Every command is one library call, and what it prints. Exit status: 0 done, 1 an audit found
+something, 2 an error that says what to do, 130 interrupted. Whatever writes a file writes beside it
+and renames: nothing half-written is left.
 """
 
 import argparse
 import sys
 
 import dpnoise
-from dpnoise.cli import attack, paper, release, sample
+from dpnoise.cli import attack, audit, leakage, paper, release, sample
 from dpnoise.errors import DpnoiseError
 
 
@@ -17,14 +17,14 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     asked = _parser().parse_args(arguments)
     try:
-        asked.run(asked)
+        status: int | None = asked.run(asked)
     except (DpnoiseError, OSError) as error:
         print(f"dpnoise: {error}", file=sys.stderr)  # noqa: T201 - this is the command line
         return 2
     except KeyboardInterrupt:
-        print("dpnoise: interrupted; nothing was written", file=sys.stderr)  # noqa: T201
+        print("dpnoise: interrupted", file=sys.stderr)  # noqa: T201
         return 130
-    return 0
+    return status or 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -35,5 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     sample.add_sample(commands)
     sample.add_cost(commands)
     attack.add(commands)
+    audit.add(commands)
+    leakage.add(commands)
     paper.add(commands)
     return parser

@@ -2,15 +2,13 @@
 
 import argparse
 import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from importlib import import_module
 from typing import Any
 
 from dpnoise import targets
-from dpnoise.errors import ArgumentError, import_extra
+from dpnoise.cli.progress import progress_bar
+from dpnoise.errors import ArgumentError
 
 
 def add(commands: Any) -> None:
@@ -36,21 +34,22 @@ def add(commands: Any) -> None:
 
 
 def _attack(asked: argparse.Namespace) -> None:
-    attacks = _attacks()
+    # They bring Numba and SciPy, so they are imported when they are needed.
+    attacks = import_module("dpnoise.attacks").ATTACKS
+    looks = import_module("dpnoise.attacks.processes").LOOKS
     if asked.list or asked.name is None:
-        _list(attacks)
+        _list(attacks, looks)
+        return
+    claims = {"epsilon": asked.epsilon, "delta": asked.delta, "sensitivity": asked.sensitivity}
+    if asked.name in looks:
+        _look(looks[asked.name], asked.target, claims, as_json=asked.json)
         return
     if asked.name not in attacks:
-        known = ", ".join(attacks)
+        known = ", ".join([*attacks, *looks])
         raise ArgumentError(f"There is no attack {asked.name!r}. Known: {known}.")
     attack = attacks[asked.name]()
-    target = targets.named(
-        asked.target or attack.default_target,
-        epsilon=asked.epsilon,
-        delta=asked.delta,
-        sensitivity=asked.sensitivity,
-    )
-    with _progress(attack.name) as progress:
+    target = targets.named(asked.target, **claims) if asked.target else attack.target(**claims)
+    with progress_bar(attack.name) as progress:
         outcome = attack(
             target,
             asked.value0,
@@ -67,34 +66,25 @@ def _attack(asked: argparse.Namespace) -> None:
         _show(outcome, target, asked.epsilon, delta)
 
 
-def _attacks() -> Any:
-    """Import the attacks when they are needed: they bring Numba and SciPy."""
-    return import_module("dpnoise.attacks").ATTACKS
-
-
-@contextmanager
-def _progress(name: str) -> Iterator[Callable[[float], object]]:
-    """Show on a terminal how far a long search has come."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
+def _look(look: Any, name: str | None, claims: dict[str, float], *, as_json: bool) -> None:
+    target = targets.named(name or look.default_target, **claims)
+    observation = look.look(target)
+    if as_json:
+        print(json.dumps(asdict(observation), indent=2))  # noqa: T201 - this is the command line
         return
-    rich_progress = import_extra("rich.progress", "cli")
-    console = import_extra("rich.console", "cli").Console(stderr=True)
-    with rich_progress.Progress(console=console, transient=True) as bar:
-        task = bar.add_task(name, total=1.0)
-        yield lambda part: bar.update(task, completed=part)
+    found = "FOUND" if observation.found else "not found, which proves nothing"
+    print(f"{look.name}, {target.name} {target.version}: {found}")  # noqa: T201
+    print(f"  {observation.words}")  # noqa: T201
 
 
-def _list(attacks: Any) -> None:
-    lines = []
-    for attack in attacks.values():
-        lines += [
-            attack.name,
-            f"  needs    {attack.access}",
-            f"  breaks   {attack.breaks}",
-            f"  source   {attack.source}",
-        ]
-    print("\n".join(lines))  # noqa: T201 - this is the command line
+def _list(attacks: dict[str, Any], looks: dict[str, Any]) -> None:
+    described = [
+        *((a.name, a.access, a.breaks, a.source) for a in attacks.values()),
+        *((k.name, "to run its process", k.breaks, k.source) for k in looks.values()),
+    ]
+    for name, needs, breaks, source in described:
+        print(name)  # noqa: T201 - this is the command line
+        print(f"  needs   {needs}\n  breaks  {breaks}\n  source  {source}")  # noqa: T201
     print("\nTargets:", ", ".join(targets.names()))  # noqa: T201
 
 

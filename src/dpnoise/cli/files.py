@@ -9,6 +9,7 @@ from pathlib import Path
 from dpnoise.errors import ArgumentError
 
 _ROOM = 2**20  # More bytes than a report or a plot has.
+_PLOTS = (".png", ".pdf", ".svg")
 
 
 def check_target(target: Path | None, source: Path | None) -> None:
@@ -19,6 +20,12 @@ def check_target(target: Path | None, source: Path | None) -> None:
         raise ArgumentError(f"There is no folder {target.parent} to write {target.name} to.")
     if source is not None and target.exists() and target.samefile(source):
         raise ArgumentError(f"{target} is the data. Write to another file.")
+
+
+def check_plot(target: Path | None) -> None:
+    """Raise if a plot's name says no format that is drawn."""
+    if target is not None and target.suffix not in _PLOTS:
+        raise ArgumentError(f"Expected --plot {target} to end in {', '.join(_PLOTS)}.")
 
 
 @contextmanager

@@ -1,14 +1,12 @@
 """`dpnoise paper`: measure the statements of the paper again, and write the page."""
 
 import argparse
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from dpnoise.cli.files import written_folder
+from dpnoise.cli.progress import progress_bar
 from dpnoise.errors import import_extra
 
 
@@ -44,24 +42,11 @@ def _paper(asked: argparse.Namespace) -> None:
     import_extra("matplotlib", "cli")
     folder = asked.output or Path("-".join(["paper", *(asked.figure or ())]))
     with written_folder(folder, force=asked.force, mark=reproduction.RESULTS) as beside:
-        with _progress() as progress:
-            results = reproduction.measure(pieces, quick=asked.quick, progress=progress)
+        with progress_bar("reproducing") as show:
+            results = reproduction.measure(pieces, quick=asked.quick, progress=show)
         reproduction.write(results, beside, quick=asked.quick)
     _show(results)
     print(f"\nWritten to {folder / reproduction.PAGE}.")  # noqa: T201 - likewise
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, float], object]]:
-    """Show on a terminal which piece is at work and how far all of it has come."""
-    if not sys.stderr.isatty():
-        yield lambda _key, _part: None
-        return
-    rich_progress = import_extra("rich.progress", "cli")
-    console = import_extra("rich.console", "cli").Console(stderr=True)
-    with rich_progress.Progress(console=console, transient=True) as bar:
-        task = bar.add_task("", total=1.0)
-        yield lambda key, part: bar.update(task, description=f"{key:<12}", completed=part)
 
 
 def _show(results: Any) -> None:

@@ -3,7 +3,6 @@
 import argparse
 import json
 import math
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
@@ -13,13 +12,13 @@ from typing import Any
 
 import dpnoise
 from dpnoise import publishing
-from dpnoise.cli.files import check_target, written
+from dpnoise.cli.files import check_plot, check_target, written
+from dpnoise.cli.progress import progress_bar
 from dpnoise.errors import ArgumentError, import_extra
 from dpnoise.statistics import Release
 
 _LARGE = 50 * 2**20  # From this size on, reading a file shows its progress.
 _BAR = 30
-_PLOTS = (".png", ".pdf", ".svg")
 
 
 class _Once(argparse.Action):
@@ -102,8 +101,7 @@ def _release(asked: argparse.Namespace) -> None:
     # What could fail after the noise is drawn is checked before: epsilon is spent only once.
     for target in (asked.output, asked.plot):
         check_target(target, asked.file)
-    if asked.plot and asked.plot.suffix not in _PLOTS:
-        raise ArgumentError(f"Expected --plot {asked.plot} to end in {', '.join(_PLOTS)}.")
+    check_plot(asked.plot)
     with ExitStack() as stack:
         output, plot = (stack.enter_context(written(path)) for path in (asked.output, asked.plot))
         path = stack.enter_context(_file(asked.file))
@@ -139,15 +137,12 @@ def _file(path: Path | None) -> Iterator[Path]:
 
 @contextmanager
 def _progress(path: Path) -> Iterator[Callable[[float], object]]:
-    """Show how far a large file has been read, on a terminal."""
-    if not sys.stderr.isatty() or not path.exists() or path.stat().st_size < _LARGE:
+    """Show how far a large file has been read."""
+    if not path.exists() or path.stat().st_size < _LARGE:
         yield lambda _: None
         return
-    rich_progress = import_extra("rich.progress", "cli")
-    console = import_extra("rich.console", "cli").Console(stderr=True)
-    with rich_progress.Progress(console=console, transient=True) as bar:
-        task = bar.add_task(f"reading {path.name}", total=1.0)
-        yield lambda part: bar.update(task, completed=part)
+    with progress_bar(f"reading {path.name}") as show:
+        yield show
 
 
 def _bars(

@@ -16,7 +16,7 @@ drawing, page  lines, and the page that shows all of it
 import json
 import platform
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -36,7 +36,7 @@ from dpnoise.reproduction import (
     timings,
 )
 from dpnoise.reproduction.page import page, summary
-from dpnoise.reproduction.piece import Effort, Piece, Result
+from dpnoise.reproduction.piece import Effort, Piece, Progress, Result, silent
 
 FORMAT: Final = 1
 RESULTS: Final = "results.json"
@@ -80,7 +80,7 @@ def measure(
     pieces: Sequence[Piece],
     *,
     quick: bool = False,
-    progress: Callable[[str, float], object] = lambda _key, _part: None,
+    progress: Progress = silent,
 ) -> list[Result]:
     """Run the checks one after the other.
 
@@ -91,18 +91,15 @@ def measure(
     quick
         Measure little, to see that all of it works: the figures then say little too.
     progress
-        Called with the key of the piece at work and the part of all pieces that is done.
+        Called with the part of the pieces that is done.
     """
     results = []
     for i, piece in enumerate(pieces):
-
-        def report(part: float, i: int = i, key: str = piece.key) -> None:
-            progress(key, (i + part) / len(pieces))
-
-        report(0.0)
+        progress(i / len(pieces))
         start = time.perf_counter()
-        finding = piece.check(Effort(quick, report))
+        finding = piece.check(Effort(quick, progress).part(i, len(pieces)))
         results.append(Result(piece, finding, time.perf_counter() - start))
+    progress(1.0)
     return results
 
 

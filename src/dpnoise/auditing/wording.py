@@ -1,0 +1,67 @@
+"""How a report writes its numbers. No rounding makes a finding look stronger than it is."""
+
+import math
+from decimal import ROUND_FLOOR, Context
+
+
+def number(x: float) -> str:
+    """Write a value or a claim in full.
+
+    Examples
+    --------
+    >>> number(1.0), number(0.1), number(2.0**60)
+    ('1', '0.1', '1.152921504606847e+18')
+    """
+    return repr(float(x)).removesuffix(".0")
+
+
+def at_least(epsilon: float, claimed: float = 0.0) -> str:
+    """Write a lower limit, rounded down: rounded up it would not be certified.
+
+    It has three digits, or as many as it takes to be above a claim that it is above.
+
+    Examples
+    --------
+    >>> at_least(7.1999), at_least(0.3), at_least(0.0), at_least(float("inf"))
+    ('7.19', '0.3', '0', 'infinity')
+    >>> at_least(1.00042), at_least(1.00042, claimed=1.0)
+    ('1', '1.0004')
+    """
+    if math.isinf(epsilon):
+        return "infinity"
+    for digits in range(3, 18):
+        down = Context(prec=digits, rounding=ROUND_FLOOR)
+        shown = float(down.create_decimal(repr(float(epsilon))))
+        if shown > claimed or epsilon <= claimed:
+            break
+    return f"{shown:.{digits}g}"
+
+
+def percent(hits: int, trials: int) -> str:
+    """Write a share with three digits, and as 0% or 100% only where it is exactly that.
+
+    Examples
+    --------
+    >>> percent(3723, 20_000), percent(0, 20_000), percent(19_999, 20_000)
+    ('18.6%', '0%', 'over 99.9%')
+    """
+    if hits < trials and hits / trials > 0.999:  # noqa: PLR2004 - the next step would read 100
+        return "over 99.9%"
+    return f"{100 * hits / trials:.3g}%"
+
+
+def duration(seconds: float) -> str:
+    """Write a time as people say it.
+
+    Examples
+    --------
+    >>> duration(3.21), duration(200)
+    ('3.2 s', '3 min 20 s')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
+
+
+def shortened(text: str, most: int) -> str:
+    """Cut a text that has no room, and show that it was cut."""
+    return text if len(text) <= most else text[: most - 1] + "…"

@@ -1,0 +1,190 @@
+"""`dpnoise audit`: what can be proved against a noise implementation."""
+
+import argparse
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import dpnoise
+from dpnoise import targets
+from dpnoise.cli.files import check_target, written
+from dpnoise.errors import ArgumentError, DpnoiseError, MissingExtraError, import_extra
+
+BROKEN = 1  # The exit status, for CI.
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    command = commands.add_parser(
+        "audit",
+        help="certify a lower bound on an implementation's true epsilon",
+        description="Attack a target in every known way and certify a lower bound on its epsilon. "
+        "Exit status: 0 nothing found, 1 broken, 2 wrong usage.",
+    )
+    command.add_argument(
+        "target",
+        nargs="?",
+        metavar="TARGET",
+        help="a name (see dpnoise attack --list), or module:attribute, a function "
+        "(value, n) -> array of n releases",
+    )
+    command.add_argument(
+        "--command",
+        metavar="COMMAND",
+        help="audit a program instead: it reads one value a line and writes one release a line",
+    )
+    command.add_argument("--all", action="store_true", help="audit every installed library")
+    command.add_argument("--epsilon", type=float, default=1.0, help="what is claimed (1)")
+    command.add_argument("--delta", type=float, default=0.0, help="what is claimed (0)")
+    command.add_argument("--sensitivity", type=float, default=1.0, help="of the value (1)")
+    command.add_argument("--scale", type=float, help="of the noise, if it is another")
+    command.add_argument("--attack", action="append", metavar="NAME", help="only this; repeatable")
+    command.add_argument("--budget", type=int, default=480_000, help="releases in all (480,000)")
+    command.add_argument("--confidence", type=float, default=0.999, help="of the bound (0.999)")
+    command.add_argument("--time-limit", type=float, default=60.0, help="seconds for a call (60)")
+    command.add_argument("--html", type=Path, metavar="FILE", help="write a page to show")
+    command.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON")
+    command.set_defaults(run=_audit)
+
+
+def _audit(asked: argparse.Namespace) -> int:
+    given = [asked.target is not None, asked.command is not None, asked.all]
+    if sum(given) != 1:
+        raise ArgumentError("Give a TARGET, or --command COMMAND, or --all.")
+    for path in (asked.html, asked.json):
+        check_target(path, None)
+    console = import_extra("rich.console", "cli").Console()
+    with ExitStack() as stack:
+        html, output = (stack.enter_context(written(path)) for path in (asked.html, asked.json))
+        if asked.all:
+            reports = _all(asked, console)
+            _compare(reports, console)
+        else:
+            target = asked.target if asked.command is None else shlex.split(asked.command)
+            reports = [_one(target, asked, console)]
+            _show(reports[0], console)
+        _write(reports, html, output, everything=asked.all)
+    for path in filter(None, (asked.html, asked.json)):
+        console.print(f"Written to {path}.", highlight=False, soft_wrap=True)
+    return BROKEN if any(report.broken for report in reports) else 0
+
+
+def _one(target: Any, asked: argparse.Namespace, console: Any) -> Any:
+    name = target if isinstance(target, str) else shlex.join(target)
+    with _progress(name, console) as progress:
+        return dpnoise.audit(
+            target,
+            asked.epsilon,
+            asked.delta,
+            asked.sensitivity,
+            attacks=asked.attack,
+            budget=asked.budget,
+            confidence=asked.confidence,
+            scale=asked.scale,
+            time_limit=asked.time_limit,
+            progress=progress,
+        )
+
+
+def _all(asked: argparse.Namespace, console: Any) -> list[Any]:
+    """Audit all targets whose library is installed; Gaussian ones at a delta."""
+    reports = []
+    for name in targets.names():
+        if name.startswith("paper."):
+            continue
+        one = argparse.Namespace(**vars(asked))
+        gaussian = name in targets.names("gaussian")
+        one.delta = (asked.delta or 1e-6) if gaussian else asked.delta
+        try:
+            reports.append(_one(name, one, console))
+        except MissingExtraError as error:
+            console.print(f"{name}: {error}", highlight=False, soft_wrap=True, style="dim")
+        except DpnoiseError as error:
+            console.print(f"{name}: {error}", highlight=False, soft_wrap=True)
+        else:
+            console.print(f"{name}: {reports[-1].verdict}", highlight=False, soft_wrap=True)
+    return reports
+
+
+def _write(reports: list[Any], html: Path | None, output: Path | None, *, everything: bool) -> None:
+    auditing = import_module("dpnoise.auditing.report")
+    if html is not None and everything:
+        auditing.write_comparison(reports, html)
+    elif html is not None:
+        reports[0].to_html(html)
+    if output is not None and everything:
+        auditing.write_list(reports, output)
+    elif output is not None:
+        reports[0].to_json(output)
+
+
+@contextmanager
+def _progress(name: str, console: Any) -> Iterator[Callable[[float, str], object]]:
+    """Show on a terminal how far the audit has come."""
+    if not sys.stdout.isatty():
+        yield lambda _part, _doing: None
+        return
+    rich_progress = import_extra("rich.progress", "cli")
+    with rich_progress.Progress(console=console, transient=True) as bar:
+        task = bar.add_task(name, total=1.0)
+        yield lambda part, doing: bar.update(task, completed=part, description=f"{name}: {doing}")
+
+
+def _show(report: Any, console: Any) -> None:
+    claim = f"epsilon {report.epsilon:g}" + (f", delta {report.delta:g}" if report.delta else "")
+    console.print(
+        f"{report.target} {report.version}".rstrip() + f", which claims {claim}", highlight=False
+    )
+    console.print(
+        report.verdict + "\n", style="bold red" if report.broken else "bold", highlight=False
+    )
+    table = import_extra("rich.table", "cli").Table(box=None, padding=(0, 2, 0, 0))
+    for title in ("attack", "epsilon >=", "seen at", "and at", "the event, of a release y"):
+        table.add_column(title, overflow="fold")
+    for finding in report.findings:
+        rates = (
+            f"{value:g}: {hits / trials:.2%}"
+            for value, hits, trials in (
+                (finding.value0, finding.hits0, finding.trials0),
+                (finding.value1, finding.hits1, finding.trials1),
+            )
+        )
+        style = "red" if finding.broken else None
+        table.add_row(
+            finding.attack, f"{finding.epsilon_lower:.2f}", *rates, finding.event, style=style
+        )
+    console.print(table)
+    for observation in report.observations:
+        mark = "!" if observation.found else " "
+        console.print(f"{mark} {observation.words}", highlight=False, soft_wrap=True)
+    for name, reason in report.skipped.items():
+        console.print(f"  {name} was not run: {reason}", highlight=False, soft_wrap=True)
+    console.print(
+        f"\nconfidence {report.confidence:g}, {report.releases:,} releases, "
+        f"{report.seconds:.1f} s. {report.method}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _compare(reports: list[Any], console: Any) -> None:
+    table = import_extra("rich.table", "cli").Table(box=None, padding=(0, 2, 0, 0))
+    for title in ("target", "version", "claims", "epsilon >=", "strongest", "seen at", "and at"):
+        table.add_column(title, overflow="fold")
+    for report in reports:
+        worst = report.findings[0]
+        table.add_row(
+            report.target,
+            report.version,
+            f"{report.epsilon:g}",
+            f"{report.epsilon_lower:.2f}",
+            worst.attack,
+            f"{worst.value0:g}: {worst.hits0 / worst.trials0:.2%}",
+            f"{worst.value1:g}: {worst.hits1 / worst.trials1:.2%}",
+            style="red" if report.broken else None,
+        )
+    console.print(table)

@@ -1,0 +1,47 @@
+"""`dpnoise leakage`: what noise added in floats leaks, exactly, in small formats."""
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from dpnoise import leakage_report
+from dpnoise.cli.files import check_plot, check_target, written
+from dpnoise.cli.progress import progress_bar
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    command = commands.add_parser(
+        "leakage",
+        help="what noise added in floats leaks, exactly, in small formats",
+        description="Enumerate all uniforms of the samplers in small formats and print delta at "
+        "epsilon of the sum with 0 against the sum with 1, and beside it the exact release.",
+    )
+    command.add_argument("--epsilon", type=float, default=1.0, help="where to read delta (1)")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.add_argument("--plot", type=Path, help="draw delta against n and p: out.png")
+    command.set_defaults(run=_leakage)
+
+
+def _leakage(asked: argparse.Namespace) -> None:
+    check_target(asked.plot, None)
+    check_plot(asked.plot)
+    with progress_bar("enumerating") as progress:
+        leaks = leakage_report.table(asked.epsilon, progress)
+        releases = leakage_report.release_table(asked.epsilon)
+    with written(asked.plot) as plot:
+        if plot is not None:
+            leakage_report.plot(leaks, releases, asked.epsilon, plot)
+    if asked.json:
+        report = {
+            "epsilon": asked.epsilon,
+            "leaks": [asdict(row) for row in leaks],
+            "releases": [asdict(row) for row in releases],
+        }
+        print(json.dumps(report, indent=2))  # noqa: T201 - this is the command line
+        return
+    print(leakage_report.text(leaks, releases, asked.epsilon))  # noqa: T201 - likewise
+    if asked.plot is not None:
+        print(f"Written to {asked.plot}.")  # noqa: T201 - likewise

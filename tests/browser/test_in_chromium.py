@@ -1,0 +1,222 @@
+"""The pages as a browser shows them: on a phone and a desk, in light and dark, and printed."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import example_report
+import pytest
+from chromium import Chromium
+
+from dpnoise.auditing.report import write_comparison
+
+PHONE, DESK = 380, 1200
+
+# The contrast of every text with what lies behind it, as WCAG 2 defines it.
+CONTRASTS = """
+(() => {
+  const channels = text => text.match(/[\\d.]+/g).map(Number);
+  const light = text => channels(text).slice(0, 3).map(c => c / 255)
+    .map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = element => {
+    while (element) {
+      const colour = getComputedStyle(element).backgroundColor;
+      if ((channels(colour)[3] ?? 1) > 0) return colour;
+      element = element.parentElement;
+    }
+    return 'rgb(255, 255, 255)';
+  };
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const found = [];
+  while (texts.nextNode()) {
+    const element = texts.currentNode.parentElement;
+    if (!texts.currentNode.data.trim() || element.closest('title, desc')) continue;
+    const style = getComputedStyle(element);
+    const a = light(element.closest('svg') ? style.fill : style.color), b = light(behind(element));
+    found.push([(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), texts.currentNode.data]);
+  }
+  return found;
+})()
+"""
+
+# Elements that reach beyond the window, and texts that leave their picture or cover one another.
+OVERFLOWS = """
+(() => {
+  const boxes = [...document.querySelectorAll('body *')]
+    .filter(element => !element.closest('thead'))
+    .map(element => [element, element.getBoundingClientRect()]);
+  const outside = boxes.filter(([_, box]) => box.left < -1 || box.right > innerWidth + 1);
+  const covered = [];
+  for (const svg of document.querySelectorAll('svg')) {
+    const texts = [...svg.querySelectorAll('text')].map(text => text.getBoundingClientRect());
+    const frame = svg.getBoundingClientRect();
+    texts.forEach((a, i) => {
+      if (a.top < frame.top - 1 || a.bottom > frame.bottom + 1) covered.push(a);
+      texts.slice(i + 1).forEach(b => {
+        const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+        const tall = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+        if (wide > 1 && tall > 3) covered.push([a, b]);
+      });
+    });
+  }
+  return [outside.map(([element]) => element.outerHTML.slice(0, 200)), covered];
+})()
+"""
+
+# The size of every picture and of its bars; what starts at the same point is one bar.
+SIZES = """
+[...document.querySelectorAll('svg')].map(svg => {
+  const frame = svg.getBoundingClientRect(), bars = new Map();
+  for (const rect of svg.querySelectorAll('rect:not(.track)')) {
+    const box = rect.getBoundingClientRect(), start = `${box.left} ${box.top}`;
+    bars.set(start, [Math.max(box.width, bars.get(start)?.[0] ?? 0), box.height]);
+  }
+  return [frame.width, frame.height, [...bars.values()]];
+})
+"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    with Chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Write one page of each kind; the long one has names that nobody would give."""
+    folder = tmp_path_factory.mktemp("pages")
+    finding = example_report.finding(
+        attack="a" * 200,
+        event="no " + "w" * 300 + " leads from 1152921504606846976 to y " + "and so on " * 60,
+        value0=2.0**60,
+        value1=2.0**60 + 1024,
+        hits0=19_999_999,
+        trials0=20_000_000,
+        trials1=20_000_000,
+    )
+    others = replace(finding, broken=False)
+    reports = {
+        "broken": example_report.broken(),
+        "not-broken": example_report.not_broken(),
+        "nothing": replace(example_report.broken(), findings=[], observations=[]),
+        "script": replace(example_report.broken(), target="<script>alert(1)</script>"),
+        "long": replace(
+            example_report.broken(),
+            target="<b>" + "n" * 300,
+            version="9." * 100,
+            command="dpnoise audit --target " + "c" * 300,
+            versions={"p" * 100: "1." * 100},
+            skipped={"s" * 100: "r" * 300},
+            findings=[finding, others],
+        ),
+    }
+    for name, report in reports.items():
+        report.to_html(folder / f"{name}.html")
+    write_comparison([*example_report.several(), *reports.values()], folder / "comparison.html")
+    return {path.stem: path for path in folder.glob("*.html")}
+
+
+KINDS = ("broken", "not-broken", "nothing", "script", "long", "comparison")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_opens_in_silence_and_asks_for_nothing(
+    browser: Chromium, pages: dict[str, Path], kind: str
+) -> None:
+    browser.open(pages[kind], DESK)
+    assert browser.evaluate("document.readyState") == "complete"
+    loud = ("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown")
+    assert browser.happened(*loud, "Page.javascriptDialogOpening") == []
+    asked = [event["request"]["url"] for event in browser.happened("Network.requestWillBeSent")]
+    assert asked == [pages[kind].as_uri()]
+
+
+def test_the_browser_would_tell_of_a_script(browser: Chromium, tmp_path: Path) -> None:
+    """A check that hears nothing proves nothing: here it must hear."""
+    path = tmp_path / "loud.html"
+    path.write_text("<!doctype html><script>console.error('heard')</script><img src=absent.png>")
+    browser.open(path, DESK)
+    assert browser.happened("Runtime.consoleAPICalled")
+    assert len(browser.happened("Network.requestWillBeSent")) == 2
+
+
+def test_the_policy_stops_a_script_that_got_in(
+    browser: Chromium, pages: dict[str, Path], tmp_path: Path
+) -> None:
+    path = tmp_path / "bitten.html"
+    script = "<body><script>document.title = 'bitten'</script>"
+    path.write_text(pages["broken"].read_text().replace("<body>", script))
+    browser.open(path, DESK)
+    assert browser.evaluate("document.scripts.length") == 1
+    assert browser.evaluate("document.title") != "bitten"
+
+
+@pytest.mark.parametrize("width", [PHONE, DESK])
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_leaves_the_window_and_no_text_covers_another(
+    browser: Chromium, pages: dict[str, Path], kind: str, width: int
+) -> None:
+    browser.open(pages[kind], width)
+    assert browser.evaluate("innerWidth") == width
+    assert browser.evaluate("document.documentElement.scrollWidth") == width
+    assert browser.evaluate(OVERFLOWS) == [[], []]
+
+
+@pytest.mark.parametrize("width", [PHONE, DESK])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_figure_shows(
+    browser: Chromium, pages: dict[str, Path], kind: str, width: int
+) -> None:
+    browser.open(pages[kind], width)
+    figures = browser.evaluate(SIZES)
+    assert figures
+    for wide, tall, bars in figures:
+        assert wide > 0.8 * min(width, 800)
+        assert tall >= 50
+        assert bars
+        assert all(bar[0] > 0.9 and bar[1] > 0.9 for bar in bars)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_text_has_the_contrast_that_readers_need(
+    browser: Chromium, pages: dict[str, Path], kind: str, scheme: str
+) -> None:
+    browser.open(pages[kind], PHONE, scheme=scheme)
+    paper = browser.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (paper == "rgb(255, 255, 255)") == (scheme == "light")
+    contrasts = browser.evaluate(CONTRASTS)
+    assert len(contrasts) > 30
+    assert [text for contrast, text in contrasts if contrast < 4.5] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_prints_dark_on_white(browser: Chromium, pages: dict[str, Path], kind: str) -> None:
+    browser.open(pages[kind], DESK, scheme="dark", media="print")
+    paper = browser.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert paper == "rgb(255, 255, 255)"
+    assert min(contrast for contrast, _ in browser.evaluate(CONTRASTS)) >= 4.5
+    assert browser.printed().startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_screen_reader_finds_headings_in_order_and_named_pictures(
+    browser: Chromium, pages: dict[str, Path], kind: str
+) -> None:
+    browser.open(pages[kind], PHONE)
+    levels = browser.evaluate(
+        "[...document.querySelectorAll('h1, h2, h3')].map(h => Number(h.tagName[1]))"
+    )
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    nodes = browser.ask("Accessibility.getFullAXTree")["nodes"]
+    roles = [(node["role"]["value"], node.get("name", {}).get("value")) for node in nodes]
+    images = [name for role, name in roles if role in {"image", "img", "SvgRoot"}]
+    assert len(images) == browser.evaluate("document.querySelectorAll('svg').length")
+    assert all(images)
+    if browser.evaluate("document.querySelectorAll('table').length"):
+        assert {"table", "row", "cell", "columnheader"} <= {role for role, _ in roles}

@@ -1,0 +1,252 @@
+"""Run the attacks against the libraries that are installed, and write what they found to the docs.
+
+`make attacks`. The tables of docs/attacks.md stand between marks, one for each section.
+"""
+
+import statistics
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpnoise import inversion_cost, targets
+from dpnoise.attacks import ATTACKS, searches
+from dpnoise.attacks.mironov import reconstruct
+from dpnoise.attacks.processes import LOOKS
+
+Floats = NDArray[np.float64]
+
+PAGE = Path(__file__).parent.parent / "docs" / "attacks.md"
+SECONDS_IN_A_YEAR = 365.25 * 86_400
+
+# (targets, epsilons) for each attack: what it breaks, then what it must not.
+RUNS: dict[str, list[tuple[str, tuple[float, ...]]]] = {
+    "mironov": [
+        ("numpy.laplace", (1.0, 0.1, 1e-4)),
+        ("numpy.RandomState.laplace", (1.0,)),
+        ("scipy.laplace", (1.0,)),
+        ("random.laplace", (1.0,)),
+        ("paper.laplace", (1.0,)),
+        ("pydp.laplace", (1.0,)),
+        ("dpnoise.release", (1.0,)),
+    ],
+    "pair": [
+        ("random.gauss", (1.0, 0.1)),
+        ("numpy.RandomState.normal", (1.0,)),
+        ("scipy.norm", (1.0,)),
+        ("torch.normal", (1.0, 0.1)),
+        ("torch.normal.float64", (1.0,)),
+        ("opacus", (1.0,)),
+        ("pydp.gaussian", (1.0,)),
+        ("dpnoise.release.gaussian", (1.0,)),
+    ],
+    "gaussian-search": [("paper.gaussian.12bits", (1.0, 0.1))],
+    "middle": [("paper.theorem.8bits", (1.0, 0.1))],
+    "precision": [
+        ("numpy.laplace", (1.0, 0.1)),
+        ("numpy.normal", (1.0,)),
+        ("torch.laplace", (1.0,)),
+        ("jax.normal", (1.0,)),
+        ("diffprivlib.Laplace", (1.0, 0.1)),
+        ("diffprivlib.GaussianAnalytic", (1.0,)),
+        ("dpnoise.laplace", (1.0,)),
+        ("diffprivlib.Snapping", (1.0,)),
+        ("opendp.laplace", (1.0,)),
+        ("pydp.laplace", (1.0,)),
+        ("dpnoise.release", (1.0,)),
+    ],
+    "feasibility": [
+        ("diffprivlib.Laplace", (1.0, 0.1)),
+        ("diffprivlib.GaussianAnalytic", (1.0,)),
+        ("dpnoise.laplace", (1.0, 0.3, 0.1, 0.01)),
+        ("numpy.normal", (1.0, 0.1)),
+        ("torch.normal", (1.0,)),
+        ("pydp.laplace", (1.0,)),
+        ("dpnoise.release", (1.0,)),
+    ],
+    "bits": [
+        ("numpy.laplace", (1.0, 0.1)),
+        ("jax.laplace", (1.0,)),
+        ("diffprivlib.GaussianAnalytic", (1.0,)),
+        ("opendp.laplace", (1.0,)),
+        ("dpnoise.release", (1.0,)),
+    ],
+    "table": [("jax.normal", (1.0, 0.1)), ("jax.laplace", (1.0,)), ("torch.laplace", (1.0,))],
+    "key-search": [("jax_privacy", (1.0,)), ("jax.normal", (1.0,))],
+    "twister": [
+        ("numpy.RandomState.laplace", (1.0,)),
+        ("scipy.laplace", (1.0,)),
+        ("random.laplace", (1.0,)),
+        ("numpy.laplace", (1.0,)),
+        ("dpnoise.laplace", (1.0,)),
+    ],
+    "ziggurat": [("numpy.normal", (1.0, 0.1)), ("dpnoise.release.gaussian", (1.0,))],
+    "sensitivity": [("numpy.sum", (1.0, 0.1))],
+}
+LOOKED: dict[str, list[str]] = {
+    "forked": [
+        "numpy.laplace",
+        "random.gauss",
+        "pydp.laplace",
+        "opendp.laplace",
+        "diffprivlib.Laplace",
+        "dpnoise.laplace",
+        "dpnoise.release",
+    ],
+    "restarted": ["numpy.laplace", "dpnoise.release"],
+    "timed": ["diffprivlib.GaussianDiscrete", "pydp.laplace", "dpnoise.release"],
+    "phased": ["random.gauss", "numpy.RandomState.normal", "dpnoise.normal"],
+}
+
+
+def attack_rows(name: str) -> Iterator[str]:
+    """Run one attack on its targets."""
+    yield "| target | version | epsilon | event seen at 0 | at 1 | certified epsilon | seconds |"
+    yield "|---|---|---|---|---|---|---|"
+    for target_name, epsilons in RUNS[name]:
+        for epsilon in epsilons:
+            attack = ATTACKS[name]()
+            claims = {"epsilon": epsilon, "delta": 1e-6, "sensitivity": 1.0}
+            known = target_name in targets.names()
+            target = targets.named(target_name, **claims) if known else attack.target(**claims)
+            started = time.perf_counter()
+            outcome = attack(target)
+            seconds = time.perf_counter() - started
+            certified = outcome.epsilon_lower(1e-6 if target.noise == "gaussian" else 0.0)
+            broken = f"**{certified:.2f}**" if certified > epsilon else f"{certified:.2f}"
+            rates = f"{outcome.at0.rate:.2%} | {outcome.at1.rate:.2%}"
+            yield (
+                f"| {target_name} | {target.version} | {epsilon:g} | {rates} | {broken} "
+                f"| {seconds:.1f} |"
+            )
+
+
+def look_rows(name: str) -> Iterator[str]:
+    """Look at one thing in several processes."""
+    yield "| target | version | found | seen |"
+    yield "|---|---|---|---|"
+    for target_name in LOOKED[name]:
+        target = targets.named(target_name)
+        seen = LOOKS[name].look(target)
+        found = "**yes**" if seen.found else "no"
+        yield f"| {target_name} | {target.version} | {found} | {seen.words} |"
+
+
+def reconstruction_rows() -> Iterator[str]:
+    """Reconstruct a column of 10,000 values of 100 candidates."""
+    yield "| values | candidates | epsilon | recovered | queries for all | on average |"
+    yield "|---|---|---|---|---|---|"
+    rng = np.random.default_rng()
+    column = rng.integers(0, 100, 10_000).astype(np.float64)
+    for epsilon in (1.0, 0.01, 1e-4):
+        scale = 1 / epsilon
+        query = partial(_released, rng, column, scale)
+        found = reconstruct(query, range(100), scale)
+        right = int((found.values == column).sum())
+        yield (
+            f"| 10,000 | 100 | {epsilon:g} | {right:,} | {found.queries} "
+            f"| {found.needed.mean():.1f} |"
+        )
+
+
+def _released(rng: np.random.Generator, column: Floats, scale: float) -> Floats:
+    return column + rng.laplace(scale=scale, size=len(column))
+
+
+def search_rows() -> Iterator[str]:
+    """Count the checks of the single-variate search, over U1 and over U2."""
+    yield "| p | variates | checks over U1 / 2^p | paper | over U2 / 2^p | here | recovered |"
+    yield "|---|---|---|---|---|---|---|"
+    rng = np.random.default_rng()
+    for precision in (8, 12, 16, 20, 24):
+        count = max(20, min(2_000, 2**26 >> precision))
+        shares, seconds, right = [], [], 0
+        for _ in range(count):
+            U1, U2 = rng.integers(1, 2**precision, 2) / 2.0**precision
+            n1 = searches.gaussian(U1, U2)
+            first = searches.gaussian_preimages(n1, precision, "U1")
+            second = searches.gaussian_preimages(n1, precision, "U2")
+            shares.append(first.checks / 2**precision)
+            seconds.append(second.checks / 2**precision)
+            right += (U1, U2) in first.preimages
+        error = statistics.stdev(shares) / count**0.5
+        yield (
+            f"| {precision} | {count:,} | {statistics.mean(shares):.3f} ± {error:.3f} "
+            f"| 2^(-1/2) = 0.707 | {statistics.mean(seconds):.4f} | 2^(-2) = 0.25 "
+            f"| {right / count:.1%} |"
+        )
+
+
+def cost_rows() -> Iterator[str]:
+    """Exclude candidates of Theorem 5.1 at p = 8 and 11, and extrapolate from the rates."""
+    yield "| p | search | steps to exclude | formula | seconds | at p = 24 | at p = 53 |"
+    yield "|---|---|---|---|---|---|---|"
+    z = 0.7  # No sum of two summands at these precisions.
+    searches.exhaustive(z, 4)
+    searches.meet_in_the_middle(z, np.sort(searches.summands(4)))
+    for precision, name in ((8, "one by one"), (8, "in the middle"), (11, "in the middle")):
+        cost = inversion_cost(precision, 4, dtype="float64")
+        formula = cost.exhaustive if name == "one by one" else cost.meet_in_the_middle
+        ordered = np.sort(searches.summands(precision))
+        started = time.perf_counter()
+        if name == "one by one":
+            found = searches.exhaustive(z, precision)
+        else:
+            found = searches.meet_in_the_middle(z, ordered)
+        seconds = time.perf_counter() - started
+        assert not found.preimages, "z has a preimage: choose another"  # noqa: S101
+        yield (
+            f"| {precision} | {name} | {found.checks:,} | 2^{formula:g} | {seconds:.3f} "
+            + "".join(f"| {years(found.checks / seconds, name, p)} " for p in (24, 53))
+            + "|"
+        )
+
+
+def years(rate: float, name: str, precision: int) -> str:
+    """Extrapolate from a rate of steps in a second."""
+    cost = inversion_cost(precision, 4, dtype="float64")
+    bits = cost.exhaustive if name == "one by one" else cost.meet_in_the_middle
+    return f"{2.0**bits / rate / SECONDS_IN_A_YEAR:.1e} years"
+
+
+def preimage_rows() -> Iterator[str]:
+    """Find one preimage of arbitrary doubles under Theorem 5.1 at p = 53."""
+    checks = [searches.one_preimage(z).checks for z in np.random.default_rng().laplace(size=5_000)]
+    yield "| p | doubles | found | checks, median | mean |"
+    yield "|---|---|---|---|---|"
+    median = statistics.median(checks)
+    yield f"| 53 | 5,000 | {len(checks):,} | {median:g} | {np.mean(checks):.1f} |"
+
+
+def write_between_marks(page: Path, mark: str, text: str) -> None:
+    """Replace what stands between two marks of a page."""
+    begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
+    before, rest = page.read_text().split(begin)
+    _, after = rest.split(end)
+    page.write_text(f"{before}{begin}\n{text}\n{end}{after}")
+
+
+def main() -> None:
+    """Run all, and print as it goes."""
+    sections = {
+        **{name: attack_rows(name) for name in RUNS},
+        **{name: look_rows(name) for name in LOOKED},
+        "reconstruction": reconstruction_rows(),
+        "checks": search_rows(),
+        "cost": cost_rows(),
+        "one-preimage": preimage_rows(),
+    }
+    for name, rows in sections.items():
+        print(f"\n{name}")
+        lines = []
+        for row in rows:
+            print(row, flush=True)
+            lines.append(row)
+        write_between_marks(PAGE, name, "\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""Show in the site the files of the repository that its pages link to.
+
+In a checkout a page links to `../src/dpnoise/exact.py`. The site has no such file, so each one that
+a page links to becomes a page of its own, and the link leads there.
+"""
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parent.parent
+LINK = re.compile(r"\]\(((?:\.\./)+[^)#\s]+)")
+# Search finds the pages, not the code that they link to.
+PAGE = """---
+search: {{exclude: true}}
+---
+# {path}
+
+~~~~~~{{.{language} linenums="1"}}
+{text}
+~~~~~~
+"""
+
+
+def outside(link: str, page: str) -> str | None:
+    """Return the path from the repository's root if the link of a page leads out of docs/."""
+    path = posixpath.normpath(posixpath.join("docs", posixpath.dirname(page), link))
+    return None if path.startswith("docs/") else path
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add a page for each file outside docs/ that some page links to."""
+    pages = [(file.src_uri, file.content_string) for file in files.documentation_pages()]
+    linked = {outside(link, page) for page, text in pages for link in LINK.findall(text)}
+    for path in sorted(linked - {None}, key=str):
+        file = ROOT / str(path)
+        language = file.suffix[1:] or "text"
+        text = PAGE.format(path=path, language=language, text=file.read_text())
+        files.append(File.generated(config, f"source/{path}.md", content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
+    """Turn the links that lead out of docs/ towards those pages."""
+
+    def turned(link: re.Match[str]) -> str:
+        path = outside(link[1], page.file.src_uri)
+        up = "../" * page.file.src_uri.count("/")
+        return link[0] if path is None else f"]({up}source/{path}.md"
+
+    return LINK.sub(turned, markdown)
