@@ -32,9 +32,9 @@ $(VENV)/installed-%: pyproject.toml | $(BIN)/python
 setup: $(VENV)/installed-test
 
 demo: $(VENV)/installed-cli
-	$(BIN)/python examples/demo.py
-	@echo
 	$(BIN)/dpnoise release --query histogram --edges 0,20000,40000,60000,80000,120000 --epsilon 0.5
+	@echo
+	$(BIN)/python examples/demo.py
 
 test: setup
 	$(BIN)/python -m pytest
@@ -60,6 +60,12 @@ bench: $(VENV)/installed-bench
 attacks: $(VENV)/installed-test $(VENV)/installed-peers
 	$(BIN)/python tools/measure_attacks.py
 
+# Status 1 says that something is broken, which is expected here.
+audits: $(VENV)/installed-test $(VENV)/installed-peers
+	$(BIN)/dpnoise audit --all --html docs/comparison.html --json docs/comparison.json || test $$? = 1
+	$(BIN)/python tools/write_comparison.py docs/comparison.json
+	rm docs/comparison.json
+
 # The banner that is turned off here announces the theme's end of life in 2027 and its successor.
 docs: $(VENV)/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -75,5 +81,5 @@ screenshots: setup
 	$(BIN)/python tools/make_screenshots.py $(REPORT)
 
 clean:
-	rm -rf $(VENV) .numba_cache .mypy_cache .ruff_cache .pytest_cache dist site
+	rm -rf $(VENV) .numba_cache .mypy_cache .ruff_cache .pytest_cache dist site demo-pages
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -53,6 +53,7 @@ RUNS: dict[str, list[tuple[str, tuple[float, ...]]]] = {
         ("diffprivlib.Laplace", (1.0, 0.1)),
         ("diffprivlib.GaussianAnalytic", (1.0,)),
         ("dpnoise.laplace", (1.0,)),
+        ("pydp.gaussian", (1.0,)),
         ("diffprivlib.Snapping", (1.0,)),
         ("opendp.laplace", (1.0,)),
         ("pydp.laplace", (1.0,)),

@@ -11,6 +11,7 @@ from typing import Any
 
 import dpnoise
 from dpnoise import targets
+from dpnoise.auditing.wording import at_least
 from dpnoise.cli.files import check_target, written
 from dpnoise.errors import ArgumentError, DpnoiseError, MissingExtraError, import_extra
 
@@ -155,7 +156,11 @@ def _show(report: Any, console: Any) -> None:
         )
         style = "red" if finding.broken else None
         table.add_row(
-            finding.attack, f"{finding.epsilon_lower:.2f}", *rates, finding.event, style=style
+            finding.attack,
+            at_least(finding.epsilon_lower, report.epsilon),
+            *rates,
+            finding.event,
+            style=style,
         )
     console.print(table)
     for observation in report.observations:
@@ -172,19 +177,18 @@ def _show(report: Any, console: Any) -> None:
 
 
 def _compare(reports: list[Any], console: Any) -> None:
-    table = import_extra("rich.table", "cli").Table(box=None, padding=(0, 2, 0, 0))
-    for title in ("target", "version", "claims", "epsilon >=", "strongest", "seen at", "and at"):
-        table.add_column(title, overflow="fold")
+    """Print one line for each target; wide ones fold nowhere, so that they can be copied."""
+    console.print(
+        f"\n{'target':30}{'version':12}{'claims':>7}{'epsilon >=':>12}  strongest attack",
+        highlight=False,
+        soft_wrap=True,
+    )
     for report in reports:
-        worst = report.findings[0]
-        table.add_row(
-            report.target,
-            report.version,
-            f"{report.epsilon:g}",
-            f"{report.epsilon_lower:.2f}",
-            worst.attack,
-            f"{worst.value0:g}: {worst.hits0 / worst.trials0:.2%}",
-            f"{worst.value1:g}: {worst.hits1 / worst.trials1:.2%}",
+        worst = report.findings[0].attack if report.findings else "none was run"
+        console.print(
+            f"{report.target:30}{report.version:12}{report.epsilon:>7g}"
+            f"{at_least(report.epsilon_lower, report.epsilon):>12}  {worst}",
             style="red" if report.broken else None,
+            highlight=False,
+            soft_wrap=True,
         )
-    console.print(table)
