@@ -66,6 +66,10 @@ audits: $(VENV)/installed-test $(VENV)/installed-peers
 	$(BIN)/python tools/write_comparison.py docs/comparison.json
 	rm docs/comparison.json
 
+paper: $(VENV)/installed-test $(VENV)/installed-peers
+	$(BIN)/dpnoise paper --output paper --force
+	$(BIN)/python tools/write_paper.py paper/results.json
+
 # The banner that is turned off here announces the theme's end of life in 2027 and its successor.
 docs: $(VENV)/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -81,5 +85,5 @@ screenshots: setup
 	$(BIN)/python tools/make_screenshots.py $(REPORT)
 
 clean:
-	rm -rf $(VENV) .numba_cache .mypy_cache .ruff_cache .pytest_cache dist site demo-pages
+	rm -rf $(VENV) .numba_cache .mypy_cache .ruff_cache .pytest_cache dist site demo-pages paper
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -62,7 +62,8 @@ def draw(reports: list[Report]) -> None:
     for row, (_, report) in enumerate(shown):
         word = "broken" if report.broken else "not broken"
         certified = at_least(report.epsilon_lower, report.epsilon)
-        axis.text(report.epsilon_lower + 0.06, row, f"{certified}, {word}", va="center", fontsize=8)
+        right = max(report.epsilon_lower, report.epsilon) + 0.08
+        axis.text(right, row, f"{certified}, {word}", va="center", fontsize=8)
     axis.invert_yaxis()
     axis.set_xlim(0, 9)
     axis.spines[["top", "right"]].set_visible(False)
