@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from marks import write_between_marks
 from numpy.typing import NDArray
 
 from dpnoise import inversion_cost, targets
@@ -234,14 +235,6 @@ def beyond_rows(written: dict[str, list[str]]) -> Iterator[str]:
         for row in rows:
             if row.startswith(("| diffprivlib.Laplace", "| dpnoise")):
                 yield f"| {name} {row}"
-
-
-def write_between_marks(page: Path, mark: str, text: str) -> None:
-    """Replace what stands between two marks of a page."""
-    begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
-    before, rest = page.read_text().split(begin)
-    _, after = rest.split(end)
-    page.write_text(f"{before}{begin}\n{text}\n{end}{after}")
 
 
 def main() -> None:

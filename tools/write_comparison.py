@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import matplotlib as mpl
+from marks import write_between_marks
 from matplotlib import pyplot as plt
 
 from dpnoise.auditing.report import Report, read_list
@@ -11,7 +12,6 @@ from dpnoise.auditing.wording import at_least
 
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs" / "pictures" / "certified.png"
-MARK = "audits"
 
 # What people use: one line of the picture each. The table has all targets.
 COMMON = {
@@ -75,11 +75,7 @@ def main() -> None:
     """Write both."""
     reports = read_list(sys.argv[1])
     draw(reports)
-    readme = ROOT / "README.md"
-    begin, end = f"<!-- {MARK}: begin -->", f"<!-- {MARK}: end -->"
-    before, rest = readme.read_text().split(begin)
-    _, after = rest.split(end)
-    readme.write_text(f"{before}{begin}\n{table(reports)}\n{end}{after}")
+    write_between_marks(ROOT / "README.md", "audits", table(reports))
     print(f"Wrote {len(reports)} audits to README.md and {PICTURE.name}.")
 
 

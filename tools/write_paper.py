@@ -4,6 +4,8 @@ import json
 import sys
 from pathlib import Path
 
+from marks import write_between_marks
+
 PAGE = Path(__file__).parent.parent / "docs" / "paper.md"
 
 
@@ -18,11 +20,7 @@ def main() -> None:
         for piece in report["pieces"]
     ]
     machine = ", ".join(f"{name} {number}" for name, number in report["machine"].items())
-    begin, end = "<!-- pieces: begin -->", "<!-- pieces: end -->"
-    before, rest = PAGE.read_text().split(begin)
-    _, after = rest.split(end)
-    table = "\n".join(lines)
-    PAGE.write_text(f"{before}{begin}\n{table}\n\nMeasured with {machine}.\n{end}{after}")
+    write_between_marks(PAGE, "pieces", "\n".join([*lines, "", f"Measured with {machine}."]))
     print(f"Wrote {len(report['pieces'])} pieces to {PAGE.name}.")
 
 
