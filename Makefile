@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help setup demo test test-long lint format bench pictures docs docs-serve clean
+.PHONY: help setup demo test test-long test-peers lint format bench pictures docs docs-serve clean
 
 help:
 	@echo "make demo       see it work, in under a minute after the install"
 	@echo "make test       the tests (under 5 minutes)"
 	@echo "make test-long  the tests with ten times the samples"
+	@echo "make test-peers the attacks on PyTorch, JAX, PyDP and others, which it installs first"
 	@echo "make bench      speed and memory, side by side with the peers; writes the README's table"
 	@echo "make docs       the documentation as a site, in site/; a warning fails"
 	@echo "make docs-serve the same at http://localhost:8000, rebuilt as you write"
@@ -39,6 +40,10 @@ test: setup
 
 test-long: setup
 	DPNOISE_TEST_LONG=1 $(BIN)/python -m pytest
+
+# On Linux, PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu spares PyTorch's GPU libraries.
+test-peers: setup $(VENV)/installed-peers
+	$(BIN)/python -m pytest tests/peers
 
 lint: $(VENV)/installed-test $(VENV)/installed-lint
 	$(BIN)/ruff check .
