@@ -110,7 +110,7 @@ ALL_ATTACKS = {name: attack() for name, attack in ATTACKS.items()} | {
 SIZES = {"gaussian-search": 100, "middle": 50}
 
 
-@pytest.mark.parametrize(("value0", "value1"), [(0.0, 1.0), (1.0, 0.0), (-0.3, 0.7)])
+@pytest.mark.parametrize(("value0", "value1"), [(0.0, 1.0), (0.7, -0.3)])
 @pytest.mark.parametrize("name", ["dpnoise.release", "dpnoise.release.gaussian"])
 @pytest.mark.parametrize("attack", ALL_ATTACKS.values(), ids=ALL_ATTACKS)
 def test_exact_release_withstands_every_attack(

@@ -140,7 +140,7 @@ def test_all_preimages_are_found_that_enumeration_finds(
 def test_beyond_24_bits_an_output_has_several_preimages() -> None:
     """At p = 27 around z = 1.05 there are 2^54 f(z) ulp(z) = 0.92 more, in mirrored pairs."""
     p, found, expected = 27, 0, 0.0
-    for k in range(3):
+    for k in range(2):
         pair = (0.75 + 0.01 * k // 2**-p * 2**-p, 0.1 // 2**-p * 2**-p)
         z = slow_gaussian(*pair)
         search = gaussian_preimages(z, p)
