@@ -4,21 +4,26 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help setup demo test test-long test-browser lint format bench pictures screenshots docs docs-serve clean
+.PHONY: help setup demo test test-long test-peers test-browser lint format bench attacks audits paper \
+	pictures screenshots docs docs-serve clean
 
 help:
-	@echo "make demo          see it work, in under a minute after the install"
+	@echo "make demo          see it work, in about a minute after the install"
 	@echo "make test          the tests (under 5 minutes)"
 	@echo "make test-long     the tests with ten times the samples"
+	@echo "make test-peers    the attacks on PyTorch, JAX, PyDP and others, which it installs first"
 	@echo "make test-browser  the pages in a headless Chromium, which must be installed"
 	@echo "make bench         speed and memory, side by side with the peers; writes the README's table"
+	@echo "make attacks       every attack against the peers; writes the tables of docs/attacks.md"
+	@echo "make audits        an audit of every peer; writes the README's table and picture"
+	@echo "make paper         the paper, checked statement by statement, in paper/; writes docs/paper.md"
 	@echo "make docs          the documentation as a site, in site/; a warning fails"
 	@echo "make docs-serve    the same at http://localhost:8000, rebuilt as you write"
 	@echo "make pictures      the pictures of the docs"
 	@echo "make screenshots   the pictures of audit pages, taken in Chromium"
 	@echo "make lint          ruff and mypy, strict"
 	@echo "make setup         only the .venv, with everything that 'make test' needs"
-	@echo "make clean         remove the .venv, the compile caches and site/"
+	@echo "make clean         remove the .venv, the compile caches and all that is generated"
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -32,9 +37,9 @@ $(VENV)/installed-%: pyproject.toml | $(BIN)/python
 setup: $(VENV)/installed-test
 
 demo: $(VENV)/installed-cli
-	$(BIN)/python examples/demo.py
-	@echo
 	$(BIN)/dpnoise release --query histogram --edges 0,20000,40000,60000,80000,120000 --epsilon 0.5
+	@echo
+	$(BIN)/python examples/demo.py
 
 test: setup
 	$(BIN)/python -m pytest
@@ -44,6 +49,10 @@ test-long: setup
 
 test-browser: setup
 	$(BIN)/python -m pytest tests/browser
+
+# PyPI's PyTorch for Linux brings GPU libraries; where pip knows an index of CPU builds, it is smaller.
+test-peers: setup $(VENV)/installed-peers
+	$(BIN)/python -m pytest tests/peers
 
 lint: $(VENV)/installed-test $(VENV)/installed-lint
 	$(BIN)/ruff check .
@@ -60,6 +69,16 @@ bench: $(VENV)/installed-bench
 attacks: $(VENV)/installed-test $(VENV)/installed-peers
 	$(BIN)/python tools/measure_attacks.py
 
+# Status 1 says that something is broken, which is expected here.
+audits: $(VENV)/installed-test $(VENV)/installed-peers
+	$(BIN)/dpnoise audit --all --html docs/comparison.html --json docs/comparison.json || test $$? = 1
+	$(BIN)/python tools/write_comparison.py docs/comparison.json
+	rm docs/comparison.json
+
+paper: $(VENV)/installed-test $(VENV)/installed-peers
+	$(BIN)/dpnoise paper --output paper --force
+	$(BIN)/python tools/write_paper.py paper/results.json
+
 # The banner that is turned off here announces the theme's end of life in 2027 and its successor.
 docs: $(VENV)/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -75,5 +94,5 @@ screenshots: setup
 	$(BIN)/python tools/make_screenshots.py $(REPORT)
 
 clean:
-	rm -rf $(VENV) .numba_cache .mypy_cache .ruff_cache .pytest_cache dist site
+	rm -rf $(VENV) .numba_cache .mypy_cache .ruff_cache .pytest_cache dist site demo-pages paper
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -9,7 +9,9 @@ ROOT = Path(__file__).parent.parent
 # Numba's cache looks at the file of a kernel, not at the files that it calls. Keeping one cache for
 # each state of the kernels makes a stale one impossible in the tests.
 _sources = b"".join(
-    path.read_bytes() for path in sorted((ROOT / "src/dpnoise/kernels").glob("*.py"))
+    path.read_bytes()
+    for folder in ("kernels", "attacks")
+    for path in sorted((ROOT / "src/dpnoise" / folder).glob("*.py"))
 )
 os.environ.setdefault(
     "NUMBA_CACHE_DIR", str(ROOT / ".numba_cache" / hashlib.sha256(_sources).hexdigest()[:16])

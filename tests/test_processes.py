@@ -94,13 +94,25 @@ def test_an_exception_in_a_child_is_shown_in_the_parent() -> None:
         forked(only_in_children(fail))
 
 
-def test_a_child_that_dies_or_hangs_is_reported_and_leaves_no_process() -> None:
+def test_a_child_that_dies_or_hangs_is_reported_and_leaves_no_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    children: list[int] = []
+    fork = os.fork
+
+    def remembered() -> int:
+        children.append(fork())
+        return children[-1]
+
+    monkeypatch.setattr(os, "fork", remembered)
     with pytest.raises(ProcessError, match="A forked child failed: no output"):
         forked(only_in_children(lambda: os._exit(1)))
     with pytest.raises(ProcessError, match=r"gave no answer in 0\.1 s, and was killed"):
         forked(only_in_children(partial(time.sleep, 3600)), timeout_s=0.1)
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    assert len(children) == 2
+    for child in children:
+        with pytest.raises(ProcessLookupError):
+            os.kill(child, 0)
 
 
 def test_a_fixed_seed_repeats_its_noise_after_a_restart() -> None:

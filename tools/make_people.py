@@ -15,7 +15,7 @@ TARGET = Path(__file__).parent.parent / "src" / "dpnoise" / "data" / "people.csv
 
 def main() -> None:
     """Write the file."""
-    chance = random.Random(2021)  # noqa: S311 - invented data, not noise
+    chance = random.Random(2021)
     with TARGET.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["city", "age", "income"])

@@ -57,6 +57,7 @@ def advantage(
     >>> 0.13 < low < 0.186 < high < 0.24
     True
     """
+    _check_error(error)
     each = error / 4
     return (
         lower_limit(hits0, trials0, each) - upper_limit(hits1, trials1, each),
@@ -90,6 +91,9 @@ def certified_epsilon(
     >>> certified_epsilon(100, 20_000, 100, 20_000, error=0.001)
     0.0
     """
+    _check_error(error)
+    if not 0 <= delta < 1:
+        reject("delta", delta, "to lie between 0 and 1")
     k = check_integer("releases", releases, least=1)
     p0 = lower_limit(hits0, trials0, error / 2) - k * delta
     p1 = upper_limit(hits1, trials1, error / 2)
@@ -99,5 +103,9 @@ def certified_epsilon(
 def _check(hits: int, trials: int, error: float) -> None:
     check_integer("trials", trials, least=1)
     check_integer("hits", hits, least=0, most=trials)
+    _check_error(error)
+
+
+def _check_error(error: float) -> None:
     if not 0 < error < 1:
         reject("error", error, "to lie between 0 and 1")

@@ -41,10 +41,10 @@ def kernel_named(name: str) -> Callable[..., Any]:
 
 
 @lru_cache(maxsize=64)
-def kernel_for_one(name: str, words: int, floats: int = 0) -> Callable[..., float]:
-    """Import a kernel that takes words, a number of bits and floats, ready to be called at once."""
+def kernel_for_one(name: str, floats: int = 0) -> Callable[..., float]:
+    """Import a kernel that takes bytes, a number of bits and floats, ready to be called at once."""
     without_dispatch = import_module("dpnoise.kernels").without_dispatch
-    one: Callable[..., float] = without_dispatch(kernel_named(name), words + 1, floats)
+    one: Callable[..., float] = without_dispatch(kernel_named(name), floats)
     return one
 
 

@@ -13,7 +13,6 @@ of the stream whose nonces start at 2^95 + i.
 """
 
 import os
-from struct import Struct
 from typing import Final, NoReturn
 
 import numpy as np
@@ -30,7 +29,6 @@ _ZEROS: Final = memoryview(bytes(2**18))  # ChaCha20 of zeros is its key stream.
 _REFINEMENT_NONCE: Final = 2**95
 
 system_bytes: Final = os.urandom
-four_words: Final = Struct("<4q").unpack  # 32 bytes as four words, given as signed numbers.
 
 
 class Key:

@@ -8,7 +8,6 @@ bounds what that tells.
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from itertools import count
-from struct import unpack
 from typing import Final
 
 import numpy as np
@@ -95,9 +94,7 @@ def decide(
 def decide_one(form: str, raw: bytes, value: float, scale: float, grid: float) -> float:
     """Return one release from 8 bytes for each uniform, or NaN if the kernel is not certain."""
     check_rounding_mode()
-    variates = reference.FORMS[form][1]
-    one = kernel_for_one(f"rounding.one_{form}", variates, floats=3)
-    return one(*unpack(f"<{variates}q", raw), _BITS, value, scale, grid)
+    return kernel_for_one(f"rounding.{form}_of", floats=3)(raw, _BITS, value, scale, grid)
 
 
 def settle(form: str, rows: Rows, value: Number, scale: float, grid: float) -> int:

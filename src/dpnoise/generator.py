@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from dpnoise import forms
 from dpnoise.chunks import Chunk, Words, expand, kernel_for_one, kernel_named
 from dpnoise.distributions import ChiSquared, Distribution, Gamma
-from dpnoise.entropy import WORD, Key, four_words, system_bytes
+from dpnoise.entropy import WORD, Key, system_bytes
 from dpnoise.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -274,7 +274,7 @@ class Generator:
         """Draw one number."""
         kernel, one, n, p, parameters, _, narrow = plan
         if one is not None:
-            value = scale * one(*four_words(self._random_bytes(32)), p)
+            value = scale * one(self._random_bytes(8 * _FOUR), p)
         else:
             words = np.frombuffer(self._random_bytes(8 * n), dtype=WORD)
             work = np.empty(n)
@@ -343,7 +343,7 @@ def _plan(
     chosen, n = forms.choose(available, form, variates, variates_for(security_bits, p))
     return _Plan(
         kernel=kernel_named(chosen.kernel),
-        one=kernel_for_one(chosen.one, _FOUR) if chosen.one and n == _FOUR else None,
+        one=kernel_for_one(chosen.one) if chosen.one and n == _FOUR else None,
         variates=n,
         precision=p,
         parameters=chosen.parameters,

@@ -14,6 +14,23 @@ from dpnoise.attacks.threefry import KeySearch
 from dpnoise.attacks.twister import MersenneTwister
 from dpnoise.attacks.ziggurat import Ziggurat
 
+__all__ = [
+    "ATTACKS",
+    "Attack",
+    "BitPatterns",
+    "BoxMullerPair",
+    "Feasibility",
+    "GaussianSearch",
+    "KeySearch",
+    "MeetInTheMiddle",
+    "MersenneTwister",
+    "Mironov",
+    "Precision",
+    "Sensitivity",
+    "Tabulated",
+    "Ziggurat",
+]
+
 # By name, the paper's own first.
 ATTACKS: Final[dict[str, type[Attack]]] = {
     attack.name: attack

@@ -181,6 +181,8 @@ def reconstruct(
     [23.0, 42.0, 8.0]
     """
     check_choice("formula", formula, _FORMULAS)
+    check_integer("precision", precision, least=2, most=53)
+    check_integer("most_queries", most_queries, least=1)
     choices = np.array(sorted(set(candidates)), dtype=np.float64)
     if not len(choices):
         raise ArgumentError("Expected candidates to have at least one value.")

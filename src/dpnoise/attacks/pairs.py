@@ -53,20 +53,20 @@ def _window(n1: float, n2: float, slack: float, unit: float) -> tuple[float, flo
 
 
 @compiled
-def _box_muller(q1: float, q2: float, c: float, s: float) -> bool:
-    """Tell whether a pair of uniforms of 53 bits gives both releases of the value c."""
+def _box_muller(q1: float, q2: float, c: float, s: float, unit: float) -> bool:
+    """Tell whether a pair of uniforms, multiples of `unit`, gives both releases of the value c."""
     n1, n2 = (q1 - c) / s, (q2 - c) / s
     slack = max(_slack(q1, s, n1, 2.0**-53), _slack(q2, s, n2, 2.0**-53))
-    V, turn, rows, columns = _window(n1, n2, slack, 2.0**-53)
+    V, turn, rows, columns = _window(n1, n2, slack, unit)
     if rows * columns > _MOST:
         return True
     for i in range(-int(rows), int(rows) + 1):
-        V1 = (V + i) * 2.0**-53
+        V1 = (V + i) * unit
         if not 0.0 < V1 <= 1.0:
             continue
         radius = math.sqrt(-2.0 * math.log(V1))
         for j in range(-int(columns), int(columns) + 1):
-            angle = ((turn + j) * 2.0**-53 % 1.0) * (2.0 * math.pi)
+            angle = ((turn + j) * unit % 1.0) * (2.0 * math.pi)
             cosine, sine = math.cos(angle), math.sin(angle)
             if c + s * (cosine * radius) == q1 and c + s * (sine * radius) == q2:
                 return True
@@ -122,10 +122,18 @@ def _polar(q1: float, q2: float, c: float, s: float) -> bool:
 
 
 @compiled
-def box_muller(first: Floats, second: Floats, value: float, scale: float, out: Flags) -> None:
-    """Tell of each pair whether Box-Muller gives it from this value."""
+def box_muller_of(
+    first: Floats, second: Floats, value: float, scale: float, precision: int, out: Flags
+) -> None:
+    """Tell of each pair whether Box-Muller on uniforms of so many bits gives it."""
     for i in range(out.size):
-        out[i] = _box_muller(first[i], second[i], value, scale)
+        out[i] = _box_muller(first[i], second[i], value, scale, 2.0**-precision)
+
+
+@compiled
+def box_muller(first: Floats, second: Floats, value: float, scale: float, out: Flags) -> None:
+    """Tell the same of uniforms of 53 bits."""
+    box_muller_of(first, second, value, scale, 53, out)
 
 
 @compiled

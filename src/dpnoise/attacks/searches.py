@@ -97,7 +97,9 @@ def _over_second(q: float, c: float, s: float, precision: int, found: Floats) ->
         cosine = math.cos(2.0 * math.pi * (k * unit))
         V = math.exp(-0.5 * (n1 / cosine) ** 2)
         solved = (1.0 - V) / unit
-        slack = (2.0**-48 + V * abs(n1) / cosine**2 * _ulp(q) / s) / unit
+        # The mirror image's angle is rounded otherwise, which weighs where the cosine is small.
+        angle = (n1 / cosine) ** 2 * 2.0**-48 / abs(cosine)
+        slack = (2.0**-48 + V * (abs(n1) / cosine**2 * _ulp(q) / s + angle)) / unit
         if abs(solved - np.rint(solved)) <= slack:
             for j in range(-int(slack + 0.5), int(slack + 0.5) + 1):
                 hits = _keep(q, c, s, (np.rint(solved) + j) * unit, k * unit, found, hits)
@@ -193,7 +195,8 @@ def _sweep(q: float, c: float, s: float, ordered: Floats) -> tuple[int, float, f
 def exhaustive(z: float, precision: int) -> Search:
     """Search the preimages of z under Theorem 5.1 one by one, until one is found or none is left.
 
-    A wrong candidate takes 2^(3p - 1) checks: the paper's 2^(p(n-1)), halved by the sign bit.
+    A wrong candidate takes 2^(3p - 1) checks: the paper's 2^(p(n-1)), halved by the sign bit. Left
+    out is cos(pi W) = 0 for both W, where z is zero up to rounding.
     """
     table = summands(precision)
     size = 2**precision

@@ -1,15 +1,15 @@
 """The command line: one file for each command.
 
 Every command is one library call, and what it prints. Exit status: 0 done, 1 an audit found
-something, 2 an error that says what to do. Whatever writes a file writes beside it and renames:
-nothing half-written is left.
+something, 2 an error that says what to do, 130 interrupted. Whatever writes a file writes beside it
+and renames: nothing half-written is left.
 """
 
 import argparse
 import sys
 
 import dpnoise
-from dpnoise.cli import attack, audit, leakage, release, sample
+from dpnoise.cli import attack, audit, leakage, paper, release, sample
 from dpnoise.errors import DpnoiseError
 
 
@@ -21,6 +21,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (DpnoiseError, OSError) as error:
         print(f"dpnoise: {error}", file=sys.stderr)  # noqa: T201 - this is the command line
         return 2
+    except KeyboardInterrupt:
+        print("dpnoise: interrupted", file=sys.stderr)  # noqa: T201
+        return 130
     return status or 0
 
 
@@ -34,4 +37,5 @@ def _parser() -> argparse.ArgumentParser:
     attack.add(commands)
     audit.add(commands)
     leakage.add(commands)
+    paper.add(commands)
     return parser

@@ -186,17 +186,18 @@ def _show(report: Any, console: Any) -> None:
 
 
 def _compare(reports: list[Any], console: Any) -> None:
-    table = import_extra("rich.table", "cli").Table(box=None, padding=(0, 2, 0, 0))
-    for title in ("target", "version", "claims", "epsilon >=", "strongest", "seen at", "and at"):
-        table.add_column(title, overflow="fold")
+    """Print one line for each target; wide ones fold nowhere, so that they can be copied."""
+    console.print(
+        f"\n{'target':30}{'version':12}{'claims':>7}{'epsilon >=':>12}  strongest attack",
+        highlight=False,
+        soft_wrap=True,
+    )
     for report in reports:
-        row = [report.target, report.version, f"{report.epsilon:g}"]
-        for worst in report.findings[:1]:
-            row += [
-                at_least(worst.epsilon_lower, report.epsilon),
-                worst.attack,
-                f"{worst.value0:g}: {worst.hits0 / worst.trials0:.2%}",
-                f"{worst.value1:g}: {worst.hits1 / worst.trials1:.2%}",
-            ]
-        table.add_row(*row, style="red" if report.broken else None)
-    console.print(table)
+        worst = report.findings[0].attack if report.findings else "none was run"
+        console.print(
+            f"{report.target:30}{report.version:12}{report.epsilon:>7g}"
+            f"{at_least(report.epsilon_lower, report.epsilon):>12}  {worst}",
+            style="red" if report.broken else None,
+            highlight=False,
+            soft_wrap=True,
+        )

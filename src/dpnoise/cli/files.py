@@ -1,6 +1,7 @@
 """Where commands write: beside the target first, renamed when complete."""
 
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,3 +44,31 @@ def written(path: Path | None) -> Iterator[Path | None]:
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def written_folder(path: Path, *, force: bool, mark: str) -> Iterator[Path]:
+    """Give a folder beside the target to write to, and rename it when it is complete.
+
+    An existing folder is replaced by force only, and only if it is empty or has the file `mark`:
+    then it is an earlier run's.
+    """
+    path = path.resolve()
+    check_target(path, None)
+    if path.exists():
+        if not force:
+            raise ArgumentError(f"{path} exists. Name another folder, or replace it by --force.")
+        if not path.is_dir() or (any(path.iterdir()) and not (path / mark).is_file()):
+            raise ArgumentError(f"{path} was not written by this command. Name another folder.")
+    beside, before = (path.with_name(f".{path.name}-{secrets.token_hex(4)}") for _ in range(2))
+    try:
+        beside.mkdir()
+        yield beside
+        if path.exists():
+            path.rename(before)
+        beside.rename(path)
+    finally:
+        if before.exists() and not path.exists():
+            before.rename(path)
+        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(before, ignore_errors=True)

@@ -11,6 +11,7 @@ from typing import TypeVar, cast
 import numba
 from numba.core.dispatcher import Dispatcher
 
+_BYTES = numba.types.Bytes(numba.types.uint8, 1, "C")
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
 
@@ -23,12 +24,10 @@ def compiled(function: _Function) -> _Function:
     return cast("_Function", jit(function))
 
 
-def without_dispatch(
-    function: Callable[..., float], integers: int, floats: int = 0
-) -> Callable[..., float]:
-    """Return the machine code for so many integers, then floats, without Numba's dispatch."""
+def without_dispatch(function: Callable[..., float], floats: int) -> Callable[..., float]:
+    """Return the machine code for bytes, an integer, then floats, without Numba's dispatch."""
     if not isinstance(function, Dispatcher):
         return function  # The compiler is off (NUMBA_DISABLE_JIT=1).
-    signature = (numba.int64,) * integers + (numba.float64,) * floats
+    signature = (_BYTES, numba.int64) + (numba.float64,) * floats
     function.compile(signature)
     return cast("Callable[..., float]", function.get_overload(signature))

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.kernels import certified, compiled
-from dpnoise.kernels.elementary import Word
+from dpnoise.kernels.elementary import Word, word_of
 
 Words = NDArray[np.uint64]
 Floats = NDArray[np.float64]
@@ -58,6 +58,13 @@ def one_laplace_1(word: Word, bits: int, value: float, scale: float, grid: float
 
 
 @compiled
+def laplace_1_of(raw: bytes, bits: int, value: float, scale: float, grid: float) -> float:
+    """Release one value with the same noise, from words given as bytes."""
+    word = word_of(raw, 0)
+    return one_laplace_1(word, bits, value, scale, grid)
+
+
+@compiled
 def laplace_1(
     words: Words, bits: int, values: Floats, scale: float, grid: float, out: Floats
 ) -> int:
@@ -76,6 +83,13 @@ def one_laplace_4(
     """Release one value with Laplace noise from four uniforms."""
     z, error = certified.laplace_4(v1, u1, v2, u2, bits)
     return nearest(value, z, error, scale, grid)
+
+
+@compiled
+def laplace_4_of(raw: bytes, bits: int, value: float, scale: float, grid: float) -> float:
+    """Release one value with the same noise, from words given as bytes."""
+    v1, u1, v2, u2 = word_of(raw, 0), word_of(raw, 1), word_of(raw, 2), word_of(raw, 3)
+    return one_laplace_4(v1, u1, v2, u2, bits, value, scale, grid)
 
 
 @compiled
@@ -99,6 +113,13 @@ def one_gaussian_2(v: Word, u: Word, bits: int, value: float, scale: float, grid
 
 
 @compiled
+def gaussian_2_of(raw: bytes, bits: int, value: float, scale: float, grid: float) -> float:
+    """Release one value with the same noise, from words given as bytes."""
+    v, u = word_of(raw, 0), word_of(raw, 1)
+    return one_gaussian_2(v, u, bits, value, scale, grid)
+
+
+@compiled
 def gaussian_2(
     words: Words, bits: int, values: Floats, scale: float, grid: float, out: Floats
 ) -> int:
@@ -117,6 +138,13 @@ def one_gaussian_4(
     """Release one value with Gaussian noise from four uniforms."""
     z, error = certified.gaussian_4(v1, u1, v2, u2, bits)
     return nearest(value, z, error, scale, grid)
+
+
+@compiled
+def gaussian_4_of(raw: bytes, bits: int, value: float, scale: float, grid: float) -> float:
+    """Release one value with the same noise, from words given as bytes."""
+    v1, u1, v2, u2 = word_of(raw, 0), word_of(raw, 1), word_of(raw, 2), word_of(raw, 3)
+    return one_gaussian_4(v1, u1, v2, u2, bits, value, scale, grid)
 
 
 @compiled

@@ -3,8 +3,8 @@
 Each kernel takes the words of its elements, n = `variates` for each, uses the top `precision`
 bits of every word, multiplies by `scale` and fills `out`. `scratch` is as long as `words`; it
 holds what a form needs between two loops. For a single element it may be `out` itself. The
-functions named one_... draw one element from words given as numbers: a scalar call of the default
-forms then needs no array.
+functions named ..._of draw one element from bytes: a scalar call of the default forms then needs no
+array.
 
 V = 1 - U. Within an element the uniforms are taken in order: V1, U1, V2, U2, ...
 Equation, theorem and remark numbers are those of Holohan and Braghin 2021.
@@ -27,6 +27,7 @@ from dpnoise.kernels.elementary import (
     sinpi,
     uniform,
     with_sign_of,
+    word_of,
 )
 
 Words = NDArray[np.uint64]
@@ -79,6 +80,13 @@ def one_gaussian(v1: Word, u1: Word, v2: Word, u2: Word, precision: int) -> floa
 
 
 @compiled
+def gaussian_of(raw: bytes, precision: int) -> float:
+    """Return N from four uniforms, given as 32 bytes."""
+    v1, u1, v2, u2 = word_of(raw, 0), word_of(raw, 1), word_of(raw, 2), word_of(raw, 3)
+    return one_gaussian(v1, u1, v2, u2, precision)
+
+
+@compiled
 def gaussian(
     words: Words, variates: int, precision: int, scale: float, scratch: Floats, out: Floats
 ) -> None:
@@ -102,6 +110,13 @@ def one_laplace(v1: Word, u1: Word, v2: Word, u2: Word, precision: int) -> float
     first = log(complement(v1, precision)) * cospi(u1, precision)
     second = log(complement(v2, precision)) * cospi(u2, precision)
     return first + second
+
+
+@compiled
+def laplace_of(raw: bytes, precision: int) -> float:
+    """Return Theorem 5.1 of four uniforms, given as 32 bytes."""
+    v1, u1, v2, u2 = word_of(raw, 0), word_of(raw, 1), word_of(raw, 2), word_of(raw, 3)
+    return one_laplace(v1, u1, v2, u2, precision)
 
 
 @compiled

@@ -1,0 +1,55 @@
+"""`dpnoise paper`: measure the statements of the paper again, and write the page."""
+
+import argparse
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from dpnoise.cli.files import written_folder
+from dpnoise.cli.progress import progress_bar
+from dpnoise.errors import import_extra
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    command = commands.add_parser(
+        "paper",
+        help="reproduce the paper's figures and statements",
+        description="Measure each statement of Holohan and Braghin (2021) again, and write one "
+        "page with what was found and a verdict, the drawings and the numbers into a folder.",
+    )
+    command.add_argument(
+        "--figure",
+        action="append",
+        metavar="NAME",
+        help="only this piece, 1 or 2 or another of --list; repeat it for several",
+    )
+    command.add_argument("--list", action="store_true", help="list the pieces")
+    command.add_argument("--output", type=Path, metavar="FOLDER", help="where to write (paper)")
+    command.add_argument("--force", action="store_true", help="replace what an earlier run wrote")
+    command.add_argument("--quick", action="store_true", help="small samples, to see that it works")
+    command.set_defaults(run=_paper)
+
+
+def _paper(asked: argparse.Namespace) -> None:
+    # It brings Numba, SciPy and all attacks, so it is imported when it is needed.
+    reproduction = import_module("dpnoise.reproduction")
+    pieces = reproduction.choose(asked.figure)
+    if asked.list:
+        for piece in pieces:
+            print(f"{piece.key:<12} {piece.title}")  # noqa: T201 - this is the command line
+        return
+    import_extra("matplotlib", "cli")
+    folder = asked.output or Path("-".join(["paper", *(asked.figure or ())]))
+    with written_folder(folder, force=asked.force, mark=reproduction.RESULTS) as beside:
+        with progress_bar("reproducing") as show:
+            results = reproduction.measure(pieces, quick=asked.quick, progress=show)
+        reproduction.write(results, beside, quick=asked.quick)
+    _show(results)
+    print(f"\nWritten to {folder / reproduction.PAGE}.")  # noqa: T201 - likewise
+
+
+def _show(results: Any) -> None:
+    for result in results:
+        verdict = result.finding.verdict
+        print(f"{verdict:<11} {result.piece.key:<12} {result.piece.title}")  # noqa: T201

@@ -1,0 +1,108 @@
+"""What a piece of the reproduction is: a statement of the paper, and the check that measures it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+Cell = str | int | float
+Progress = Callable[[float], object]
+T = TypeVar("T")
+
+CONFIRMED: Final = "confirmed"
+DIFFERS: Final = "differs"
+SUPERSEDED: Final = "superseded"
+NOT_RUN: Final = "not run"
+VERDICTS: Final = (CONFIRMED, DIFFERS, SUPERSEDED, NOT_RUN)
+
+# A test of a law rejects below this p-value; a piece with k of them errs with k times it at most.
+FALSE_ALARM: Final = 1e-6
+
+
+def silent(_: float) -> None:
+    """Report progress to nobody."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much to measure, and whom to tell how far it has come."""
+
+    quick: bool = False
+    progress: Progress = silent
+
+    def pick(self, full: T, quick: T) -> T:
+        """Return one of two sizes."""
+        return quick if self.quick else full
+
+    def part(self, i: int, count: int) -> "Effort":
+        """Return the effort of the i-th of so many parts, which reports as such."""
+        return Effort(self.quick, lambda done: self.progress((i + done) / count))
+
+
+@dataclass(frozen=True)
+class Table:
+    """Numbers with their names."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[Cell, ...]]
+
+    def column(self, name: str) -> list[Any]:
+        """Return one column."""
+        return [row[self.columns.index(name)] for row in self.rows]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was measured, and what follows for the statement.
+
+    Parameters
+    ----------
+    verdict
+        "confirmed", "differs", "superseded" by later work, or "not run".
+    why
+        The rule by which the verdict was reached, with the numbers that decided.
+    tables
+        What was measured.
+    figure
+        A drawing, as SVG.
+    """
+
+    verdict: str
+    why: str
+    tables: Sequence[Table] = ()
+    figure: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A statement of the paper, in our words, and how it is checked.
+
+    Parameters
+    ----------
+    key
+        What `--figure` takes.
+    title, place
+        For people; the place is a section, equation, theorem, remark, figure or listing.
+    statement
+        What the paper says there.
+    check
+        Measures.
+    code
+        The functions that hold the statement, for the page to show.
+    """
+
+    key: str
+    title: str
+    place: str
+    statement: str
+    check: Callable[[Effort], Finding]
+    code: tuple[Callable[..., Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Result:
+    """A piece with what it found, and how long that took."""
+
+    piece: Piece
+    finding: Finding
+    seconds: float

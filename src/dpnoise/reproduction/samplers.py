@@ -1,0 +1,62 @@
+"""The samplers that the paper times, written from their formulas: sections 5.1, 5.2, appendix B."""
+
+import math
+import random
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def naive() -> float:
+    """Equation (2), appendix B.1: one uniform."""
+    U = random.random()
+    return math.copysign(math.log(1 - 2 * abs(U - 0.5)), U - 0.5)
+
+
+def theorem() -> float:
+    """Theorem 5.1, appendix B.2: four uniforms."""
+    first = math.log(1 - random.random()) * math.cos(math.pi * random.random())
+    return first + math.log(1 - random.random()) * math.cos(math.pi * random.random())
+
+
+def products() -> float:
+    """Equation (10) on the members of two Box-Muller pairs, section 5.2."""
+    N = random.gauss
+    return N(0, 1) * N(0, 1) - N(0, 1) * N(0, 1)
+
+
+def squares() -> float:
+    """Equation (9) on the members of two Box-Muller pairs."""
+    N1, N2, N3, N4 = (random.gauss(0, 1) for _ in range(4))
+    return (N1 * N1 - N2 * N2 + N3 * N3 - N4 * N4) / 2
+
+
+def products_in_turn() -> float:
+    """Equation (10), written as `squares` is, so that only the arithmetic differs."""
+    N1, N2, N3, N4 = (random.gauss(0, 1) for _ in range(4))
+    return N1 * N2 - N3 * N4
+
+
+def gaussian_sum(n: int) -> float:
+    """Equation (7), section 5.1: 2n Box-Muller Gaussians, both members of each pair."""
+    total = sum(random.gauss(0, 1) for _ in range(2 * n))
+    return total / math.sqrt(2 * n)
+
+
+def math_and_random(n: int = 1) -> float:
+    """Equations (7) and (10), appendix B.3: four sums of n Gaussians."""
+    sums = [sum(random.normalvariate(0, 1) for _ in range(n)) for _ in range(4)]
+    return (sums[0] * sums[1] - sums[2] * sums[3]) / n
+
+
+def with_numpy(n: int = 1) -> float:
+    """Do the same in NumPy, appendix B.4: 2n Gaussians in each sum, which may share uniforms."""
+    N1, N2, N3, N4 = np.random.standard_normal((4, 2 * n)).sum(axis=1)
+    return float((N1 * N2 - N3 * N4) / (2 * n))
+
+
+def numpy_arrays(count: int, n: int = 1) -> NDArray[np.float64]:
+    """Draw `count` of them in one call."""
+    N1, N2, N3, N4 = np.random.standard_normal((4, 2 * n, count)).sum(axis=1)
+    laplace: NDArray[np.float64] = (N1 * N2 - N3 * N4) / (2 * n)
+    return laplace

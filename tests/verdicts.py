@@ -1,0 +1,63 @@
+"""What a test may say of an attack: that it breaks a target, or that the target withstands it.
+
+Limits are exact binomial ones, each wrong with probability at most FALSE_ALARM.
+"""
+
+from typing import NamedTuple
+
+import pytest
+from alarms import FALSE_ALARM
+
+from dpnoise.attacks import Attack
+from dpnoise.attacks.base import Outcome
+from dpnoise.targets import Target, named
+
+DELTA = 1e-6  # Of all Gaussian targets.
+
+
+class Break(NamedTuple):
+    """A row of the table of breaks: an attack, its target, and the rates that it must reach."""
+
+    attack: Attack
+    target: str
+    epsilon: float
+    least: float
+    most: float = 0.0
+    n: int = 20_000
+
+    def __str__(self) -> str:
+        return f"{self.attack.name}-{self.target}-{self.epsilon:g}"
+
+
+def attacked(
+    attack: Attack, target: Target, value0: float = 0.0, value1: float = 1.0, n: int = 20_000
+) -> Outcome:
+    """Run an attack and its placebo, with limits at FALSE_ALARM."""
+    return attack(target, value0, value1, n=n, confidence=1 - FALSE_ALARM)
+
+
+def check_break(row: Break) -> None:
+    """Raise unless the rates are those of the row, and certify more than is claimed."""
+    target = named(row.target, epsilon=row.epsilon, delta=DELTA)
+    outcome = attacked(row.attack, target, n=row.n)
+    assert outcome.at0.rate >= row.least
+    assert outcome.at1.rate <= row.most
+    assert certified(outcome, target) > row.epsilon
+    check_placebo(outcome)
+
+
+def check_withstands(outcome: Outcome, target: Target, epsilon: float) -> None:
+    """Raise if P0 <= exp(k epsilon) P1 + k delta is refuted."""
+    assert certified(outcome, target) <= epsilon
+    check_placebo(outcome)
+
+
+def check_placebo(outcome: Outcome) -> None:
+    """Raise if the attack has an advantage where both values are equal."""
+    low, high = outcome.placebo_advantage or pytest.fail("no placebo")
+    assert low <= 0 <= high
+
+
+def certified(outcome: Outcome, target: Target) -> float:
+    """Return the epsilon that the outcome proves, at the target's delta."""
+    return outcome.epsilon_lower(DELTA if target.noise == "gaussian" else 0.0)

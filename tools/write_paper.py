@@ -1,0 +1,28 @@
+"""Write what `dpnoise paper` found into docs/paper.md: `make paper`."""
+
+import json
+import sys
+from pathlib import Path
+
+from marks import write_between_marks
+
+PAGE = Path(__file__).parent.parent / "docs" / "paper.md"
+
+
+def main() -> None:
+    """Put one row for each piece between the marks."""
+    report = json.loads(Path(sys.argv[1]).read_text())
+    if report["quick"]:
+        sys.exit("A quick run says little: run `dpnoise paper` without --quick.")
+    lines = ["| `--figure` | piece | verdict | why |", "|---|---|---|---|"]
+    lines += [
+        f"| `{piece['key']}` | {piece['title']} | {piece['verdict']} | {piece['why']} |"
+        for piece in report["pieces"]
+    ]
+    machine = ", ".join(f"{name} {number}" for name, number in report["machine"].items())
+    write_between_marks(PAGE, "pieces", "\n".join([*lines, "", f"Measured with {machine}."]))
+    print(f"Wrote {len(report['pieces'])} pieces to {PAGE.name}.")
+
+
+if __name__ == "__main__":
+    main()
