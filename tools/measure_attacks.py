@@ -21,6 +21,7 @@ from dpnoise.attacks import ATTACKS, searches
 from dpnoise.attacks.exclusion import MeetInTheMiddle
 from dpnoise.attacks.mironov import reconstruct
 from dpnoise.attacks.processes import LOOKS
+from dpnoise.auditing.wording import at_least
 from dpnoise.kernels import variates
 from dpnoise.security import PRECISIONS
 
@@ -126,7 +127,11 @@ def attack_rows(name: str) -> Iterator[str]:
             outcome = attack(target)
             seconds = time.perf_counter() - started
             certified = outcome.epsilon_lower(1e-6 if target.noise == "gaussian" else 0.0)
-            broken = f"**{certified:.2f}**" if certified > epsilon else f"{certified:.2f}"
+            broken = at_least(certified, epsilon)
+            if certified > epsilon:
+                broken = f"**{broken}**"
+            elif not outcome.independent:
+                broken = "**state recovered**" if outcome.at0.hits else "not recovered"
             rates = f"{outcome.at0.rate:.2%} | {outcome.at1.rate:.2%}"
             yield (
                 f"| {target_name} | {target.version} | {epsilon:g} | {rates} | {broken} "

@@ -115,6 +115,8 @@ class Outcome:
         The same attack with both values equal to value0.
     error
         The probability that an interval or epsilon_lower is wrong.
+    independent
+        Whether the trials are independent, without which no epsilon is certified.
     """
 
     attack: str
@@ -127,6 +129,7 @@ class Outcome:
     at1: Count
     placebo: tuple[Count, Count] | None
     error: float
+    independent: bool = True
 
     @property
     def advantage(self) -> tuple[float, float]:
@@ -140,6 +143,8 @@ class Outcome:
 
     def epsilon_lower(self, delta: float = 0.0) -> float:
         """Return an epsilon that the target cannot be below, at this delta."""
+        if not self.independent:
+            return 0.0
         return bounds.certified_epsilon(
             self.at0.hits,
             self.at0.trials,
@@ -167,6 +172,8 @@ class Attack:
     default_size: ClassVar[int] = 20_000
     noise: ClassVar[str | None] = None  # "laplace" or "gaussian", if it knows one of them only.
     in_audit: ClassVar[bool] = True  # Whether it applies to any target, one release at a time.
+    # Whether its trials are. After a generator's state is known, they share it, and prove no epsilon.
+    independent: ClassVar[bool] = True
 
     def target(self, **claims: float) -> Target:
         """Return a target that it breaks, with epsilon, delta and sensitivity."""
@@ -222,6 +229,7 @@ class Attack:
             at0=at0,
             at1=at1,
             placebo=both,
+            independent=self.independent,
             error=1 - confidence,
         )
 

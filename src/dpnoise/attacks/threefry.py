@@ -242,6 +242,7 @@ class KeySearch(Attack):
     source: ClassVar[str] = "exhaustive search; Threefry is of Salmon et al. 2011"
     default_target: ClassVar[str] = "jax_privacy"
     in_audit: ClassVar[bool] = False
+    independent: ClassVar[bool] = False
 
     path: tuple[int, ...] = JAX_PRIVACY
     seeds: range = ALL_SEEDS

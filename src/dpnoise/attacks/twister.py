@@ -219,6 +219,7 @@ class MersenneTwister(Attack):
     source: ClassVar[str] = "Matsumoto and Nishimura 1998; elimination over GF(2)"
     default_target: ClassVar[str] = "numpy.RandomState.laplace"
     in_audit: ClassVar[bool] = False
+    independent: ClassVar[bool] = False
 
     formula: str | None = None
 

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from dpnoise import targets
+from dpnoise.auditing.wording import at_least
 from dpnoise.cli.progress import progress_bar
 from dpnoise.errors import ArgumentError
 
@@ -99,10 +100,18 @@ def _show(outcome: Any, target: targets.Target, epsilon: float, delta: float) ->
         f"  at {outcome.value1:<8g}{_counted(outcome.at1)}",
         f"  advantage  {_interval(outcome.advantage)}, at confidence {1 - outcome.error:g}",
         f"  placebo    {_interval(outcome.placebo_advantage)}, with both values equal",
-        f"  certified  epsilon >= {certified:.3g}: "
-        + ("BROKEN" if certified > epsilon else "not broken by this attack, which proves nothing"),
+        f"  {_verdict(outcome, certified, epsilon)}",
     ]
     print("\n".join(lines))  # noqa: T201 - this is the command line
+
+
+def _verdict(outcome: Any, certified: float, epsilon: float) -> str:
+    if not outcome.independent:
+        predicted = outcome.at0.hits == outcome.at0.trials and not outcome.at1.hits
+        found = "RECOVERED, all further noise removed" if predicted else "not recovered"
+        return f"state      {found}; trials that share a state certify no epsilon"
+    broken = "BROKEN" if certified > epsilon else "not broken by this attack, which proves nothing"
+    return f"certified  epsilon >= {at_least(certified, epsilon)}: {broken}"
 
 
 def _counted(count: Any) -> str:
