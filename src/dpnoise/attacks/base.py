@@ -172,7 +172,7 @@ class Attack:
     default_size: ClassVar[int] = 20_000
     noise: ClassVar[str | None] = None  # "laplace" or "gaussian", if it knows one of them only.
     in_audit: ClassVar[bool] = True  # Whether it applies to any target, one release at a time.
-    # Whether its trials are; where a generator's state is known they share it, and prove no epsilon.
+    # Whether its trials are: once a generator's state is known they share it, and prove nothing.
     independent: ClassVar[bool] = True
 
     def target(self, **claims: float) -> Target:
