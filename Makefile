@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .PHONY: help setup demo test test-long test-peers test-browser lint format bench attacks audits paper \
-	pictures screenshots docs docs-serve clean
+	pictures floors screenshots docs docs-serve clean
 
 help:
 	@echo "make demo          see it work, in about a minute after the install"
@@ -20,6 +20,7 @@ help:
 	@echo "make docs          the documentation as a site, in site/; a warning fails"
 	@echo "make docs-serve    the same at http://localhost:8000, rebuilt as you write"
 	@echo "make pictures      the pictures of the docs"
+	@echo "make floors        of these, the drawing of the architecture alone"
 	@echo "make screenshots   the pictures of audit pages, taken in Chromium"
 	@echo "make lint          ruff and mypy, strict"
 	@echo "make setup         only the .venv, with everything that 'make test' needs"
@@ -86,8 +87,10 @@ docs: $(VENV)/installed-docs
 docs-serve: $(VENV)/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
-pictures: setup
+pictures: setup floors
 	$(BIN)/python tools/make_pictures.py
+
+floors: setup
 	PYTHONPATH=tests $(BIN)/python tools/draw_floors.py
 
 screenshots: setup

@@ -36,7 +36,7 @@ def publish() -> None:
         bar = "█" * round(BAR * published / most)
         table.add_row(city, f"[dim]{count}", f"[bold]{published}", f"[cyan]{bar}")
     console.print(table)
-    margin = f"{mechanism.error(0.95):.0f}"
+    margin = f"{mechanism.error(0.95) + 0.5:.1f}"  # An integer is rounded by half a unit at most.
     console.print(
         f"\nEach is within {margin} of the secret with probability 0.95. The guarantee is\n"
         "that of real arithmetic: the output is the ideal mechanism's, rounded once.\n"
@@ -127,7 +127,9 @@ def main() -> None:
     console.print(
         "README.md              the five lines that do this\n"
         "docs/exact-release.md  why the guarantee holds to the last bit\n"
+        "docs/auditing.md       audit your own: dpnoise audit module:function --epsilon 1\n"
         "docs/attacks.md        every attack, and what it breaks\n"
+        "docs/paper.md          the paper, checked: dpnoise paper\n"
         "make test              every claim, tested\n"
         "make bench             every figure, measured here"
     )

@@ -45,7 +45,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    status = cli.main(["audit", *(str(argument) for argument in arguments)])
+    """Run the command, with a claim of epsilon 1 unless all is audited."""
+    claim = [] if "--all" in arguments else ["--epsilon", "1"]
+    status = cli.main(["audit", *claim, *(str(argument) for argument in arguments)])
     printed = capsys.readouterr()
     return status, printed.out, printed.err
 
@@ -73,8 +75,8 @@ def test_status_0_is_nothing_found(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "Give a TARGET, or --command COMMAND, or --all."),
-        (["numpy.laplace", "--all"], "Give a TARGET, or --command COMMAND, or --all."),
+        ([], "Give one of TARGET, --command COMMAND and --all."),
+        (["numpy.laplace", "--all"], "Give one of TARGET, --command COMMAND and --all."),
         (["numpy.lapalce"], "There is no target 'numpy.lapalce'"),
         (["numpy.normal"], "Gaussian noise, which has no finite epsilon at delta = 0"),
         (["numpy.laplace", "--attack", "nothing"], "There is no attack 'nothing'"),
@@ -172,3 +174,22 @@ def test_a_library_that_fails_costs_the_status_but_not_the_others(
     assert status == 2
     assert "failing: failing(0.0, 1) raised ZeroDivisionError" in out
     assert [report.target for report in read_list(folder / "all.json")] == ["constant"]
+
+
+def test_what_is_claimed_has_to_be_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["audit", "numpy.laplace"]) == 2
+    assert "Say which epsilon is claimed: --epsilon 1." in capsys.readouterr().err
+
+
+def test_a_command_with_brackets_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """They are no markup of the terminal's."""
+    code = "import sys; [print(len('[/z]') + float(line)) for line in sys.stdin]"
+    command = shlex.join([sys.executable, "-c", code])
+    _, out, err = run(capsys, "--command", command, *QUICK)
+    assert "[/z]" in out + err
+
+
+def test_a_folder_is_no_file_to_write_to(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    status, _, err = run(capsys, "numpy.laplace", *QUICK, "--html", folder)
+    assert status == 2
+    assert "is a folder" in err

@@ -11,12 +11,13 @@ import pytest
 
 import dpnoise
 from dpnoise.attacks import ATTACKS
+from dpnoise.attacks.processes import LOOKS
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "dpnoise"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-# A module imports from lower floors only. `make pictures` draws them for docs/contributing.md.
+# A module imports from lower floors only. `make floors` draws them for docs/contributing.md.
 FLOORS = {
     "errors": 0,
     "bounds": 1,
@@ -60,6 +61,7 @@ FLOORS = {
     "attacks.processes": 7.2,
     "attacks.sensitivity": 7.2,
     "attacks.twister": 7.2,
+    "attacks.thresholds": 7.2,
     "attacks.threefry": 7.2,
     "attacks.tables": 7.2,
     "attacks": 7.3,
@@ -146,13 +148,25 @@ def test_the_check_of_the_floors_sees_imports() -> None:
 def test_the_picture_shows_every_module_on_its_floor() -> None:
     drawn = (ROOT / "docs/pictures/floors.svg").read_text()
     shown = re.findall(r'data-module="(.*?)" data-floor="(.*?)"', drawn)
-    assert {name: float(floor) for name, floor in shown} == FLOORS, "run `make pictures`"
+    assert {name: float(floor) for name, floor in shown} == FLOORS, "run `make floors`"
 
 
 def test_the_api_pages_have_every_public_name_and_every_attack() -> None:
     text = "".join(page.read_text() for page in (ROOT / "docs/api").glob("*.md"))
     names = {*dpnoise.__all__, *(attack.__name__ for attack in ATTACKS.values())}
     assert names <= set(re.findall(r"\w+", text))
+
+
+def test_the_docs_have_what_every_attack_found() -> None:
+    page = (ROOT / "docs/attacks.md").read_text()
+    for name in [*ATTACKS, *LOOKS]:
+        _, found = page.split(f"<!-- {name}: begin -->")
+        assert found.startswith("\n| target |"), f"run `make attacks`: {name}"
+
+
+def test_no_table_of_the_pages_is_empty() -> None:
+    for page in PAGES:
+        assert not re.search(r"<!-- [\w-]+: begin -->\s*<!--", page.read_text()), page
 
 
 def test_all_lists_exactly_the_visible_names() -> None:

@@ -233,7 +233,7 @@ def test_a_broken_claim_never_reads_as_its_own_bound(excess: float) -> None:
 def test_exponents_without_end_fit_into_one_picture() -> None:
     """Counts beyond the window are kept, in the outermost columns."""
     exponents = [-1074, *range(-90, 10), 900]
-    evidence = {"exponents": exponents, "at0": [1] * 102, "at1": [0] * 101 + [1]}
+    evidence = {"exponents": exponents, "at0": [99] * 102, "at1": [0] * 101 + [1]}
     report = replace(example_report.broken(), findings=[example_report.finding(evidence=evidence)])
     reader = read(report)
     drawn = [attributes for _, attributes in reader.tags if attributes.get("class") == "value0"]

@@ -55,9 +55,11 @@ def test_the_names_are_those_of_both_kinds_of_noise() -> None:
 
 
 def test_a_name_that_does_not_exist_is_answered_with_those_that_do() -> None:
-    with pytest.raises(ArgumentError, match=r"There is no target 'numpy\.lapalce'\. Known: ") as e:
-        named("numpy.lapalce")
+    with pytest.raises(ArgumentError, match=r"There is no target 'lava'\. Known: ") as e:
+        named("lava")
     assert all(name in str(e.value) for name in names())
+    with pytest.raises(ArgumentError, match=r"Did you mean numpy\.laplace"):
+        named("numpy.lapalce")
 
 
 def test_a_library_that_is_missing_is_named_with_the_line_that_installs_it(

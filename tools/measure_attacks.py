@@ -85,6 +85,12 @@ RUNS: dict[str, list[tuple[str, tuple[float, ...]]]] = {
         ("opendp.laplace", (1.0,)),
         ("dpnoise.release", (1.0,)),
     ],
+    "threshold": [
+        ("half the noise", (1.0, 0.1)),
+        ("numpy.laplace", (1.0,)),
+        ("pydp.laplace", (1.0,)),
+        ("dpnoise.release", (1.0,)),
+    ],
     "table": [("jax.normal", (1.0, 0.1)), ("jax.laplace", (1.0,)), ("torch.laplace", (1.0,))],
     "key-search": [("jax_privacy", (1.0,)), ("jax.normal", (1.0,))],
     "twister": [

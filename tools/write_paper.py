@@ -9,6 +9,11 @@ from marks import write_between_marks
 PAGE = Path(__file__).parent.parent / "docs" / "paper.md"
 
 
+def escaped(text: str) -> str:
+    """Keep the bars of |N1| from ending a cell."""
+    return text.replace("|", "\\|")
+
+
 def main() -> None:
     """Put one row for each piece between the marks."""
     report = json.loads(Path(sys.argv[1]).read_text())
@@ -16,7 +21,7 @@ def main() -> None:
         sys.exit("A quick run says little: run `dpnoise paper` without --quick.")
     lines = ["| `--figure` | piece | verdict | why |", "|---|---|---|---|"]
     lines += [
-        f"| `{piece['key']}` | {piece['title']} | {piece['verdict']} | {piece['why']} |"
+        f"| `{piece['key']}` | {piece['title']} | {piece['verdict']} | {escaped(piece['why'])} |"
         for piece in report["pieces"]
     ]
     machine = ", ".join(f"{name} {number}" for name, number in report["machine"].items())

@@ -13,6 +13,7 @@ Every message names the argument, the value given and the rule: ``Expected scale
 import math
 import numbers
 from collections.abc import Collection
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -90,6 +91,13 @@ def check_positive_array(name: str, value: ArrayLike) -> NDArray[np.float64]:
     for entry in array[~(np.isfinite(array) & (array > 0))].flat[:1]:
         check_positive(name, float(entry))
     return array
+
+
+def unknown(what: str, name: str, known: Collection[str]) -> ArgumentError:
+    """Return the error for a name that is none of those known, with the nearest ones."""
+    near = get_close_matches(name, known, n=3)
+    hint = f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(known)}."
+    return ArgumentError(f"There is no {what} {name!r}. {hint}")
 
 
 def check_choice(name: str, value: object, choices: Collection[object]) -> None:

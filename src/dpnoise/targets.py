@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.calibration import gaussian_scale, laplace_scale
-from dpnoise.errors import ArgumentError, DpnoiseError, import_extra, reject
+from dpnoise.errors import ArgumentError, DpnoiseError, import_extra, reject, unknown
 from dpnoise.generator import Generator
 from dpnoise.mechanisms import GaussianMechanism, LaplaceMechanism
 
@@ -132,7 +132,7 @@ def named(name: str, **claims: float) -> Target:
     Target(name='numpy.laplace', noise='laplace', scale=10.0, package='numpy')
     """
     if name not in _ADAPTERS:
-        raise ArgumentError(f"There is no target {name!r}. Known: {', '.join(names())}.")
+        raise unknown("target", name, names())
     adapter = _ADAPTERS[name]
     privacy = Privacy(**claims)
     scale, release = adapter.make(privacy)
@@ -195,9 +195,8 @@ def _imported(path: str) -> Release:
     """Import "module:attribute", with the current folder on the path as `python -m` has it."""
     module, colon, attribute = path.partition(":")
     if not colon:
-        raise ArgumentError(
-            f"There is no target {path!r}. Known: {', '.join(names())}; or module:attribute."
-        )
+        known = unknown("target", path, names())
+        raise ArgumentError(f"{known} A function of your own is given as module:attribute.")
     sys.path.insert(0, "")
     try:
         release: Release = attrgetter(attribute)(import_module(module))
@@ -232,9 +231,12 @@ def _from_command(command: list[str], time_limit: float | None, value: float, n:
         finally:
             _end(process)
     if process.returncode:
-        last = errors.strip().splitlines()[-1:]
-        raise TargetError(f"{call} gave status {process.returncode}: {''.join(last)}")
-    return [float(line) for line in output.splitlines()]
+        said = "".join(f": {line}" for line in errors.strip().splitlines()[-1:])
+        raise TargetError(f"{call} gave status {process.returncode}{said}.")
+    releases = [float(line) for line in output.splitlines()]
+    if len(releases) != n:
+        raise TargetError(f"{call} wrote {len(releases)} lines, not {n}.")
+    return releases
 
 
 def _end(process: "subprocess.Popen[str]") -> None:

@@ -11,6 +11,7 @@ from dpnoise.attacks.patterns import BitPatterns, Precision
 from dpnoise.attacks.sensitivity import Sensitivity
 from dpnoise.attacks.tables import Tabulated
 from dpnoise.attacks.threefry import KeySearch
+from dpnoise.attacks.thresholds import Threshold
 from dpnoise.attacks.twister import MersenneTwister
 from dpnoise.attacks.ziggurat import Ziggurat
 
@@ -28,6 +29,7 @@ __all__ = [
     "Precision",
     "Sensitivity",
     "Tabulated",
+    "Threshold",
     "Ziggurat",
 ]
 
@@ -42,6 +44,7 @@ ATTACKS: Final[dict[str, type[Attack]]] = {
         Precision,
         Feasibility,
         BitPatterns,
+        Threshold,
         Tabulated,
         KeySearch,
         MersenneTwister,

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final, final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from dpnoise import bounds
 from dpnoise.errors import ArgumentError, check_integer
@@ -26,6 +27,7 @@ SOURCE: Final = "source"
 
 # Events that differ in what they know of the sampler are told apart by a few releases.
 _ENOUGH_TO_CHOOSE: Final = 2_000
+_ERROR: Final = 1e-4  # Of the limits by which events are compared.
 
 
 def silent(_: float) -> None:
@@ -46,11 +48,14 @@ class Event:
         probability hold for independent trials.
     releases
         How many releases one decision takes.
+    applies
+        False if the attack has nothing to say about this target, for the reason in `words`.
     """
 
     words: str
     holds: Callable[[Releases], NDArray[np.bool_]] = field(repr=False)
     releases: int = 1
+    applies: bool = True
 
 
 def excluded(
@@ -79,9 +84,20 @@ def best(events: Sequence[Event], target: Target, value0: float, value1: float, 
     return max(events, key=lambda event: count(event, at0).rate - count(event, at1).rate)
 
 
+def promise(hits0: NDArray[np.int64], hits1: NDArray[np.int64], n: int) -> NDArray[np.float64]:
+    """Return the ratio of limits that each event would have if these were its counts.
+
+    For choosing among events alone: the judge counts again, at an error of its own.
+    """
+    low = stats.beta.ppf(_ERROR, hits0, n - hits0 + 1)
+    high = stats.beta.isf(_ERROR, hits1 + 1, n - hits1)
+    ratio: NDArray[np.float64] = np.nan_to_num(low, nan=0.0) / np.nan_to_num(high, nan=1.0)
+    return ratio
+
+
 def never(words: str) -> Event:
     """Return the event of an attack that found nothing."""
-    return Event(words, lambda y: np.zeros(len(y), dtype=np.bool_))
+    return Event(words, lambda y: np.zeros(len(y), dtype=np.bool_), applies=False)
 
 
 @dataclass(frozen=True)

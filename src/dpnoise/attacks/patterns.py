@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
-from dpnoise.attacks.base import OUTPUTS, Attack, Event, Progress, never, silent
+from dpnoise.attacks.base import OUTPUTS, Attack, Event, Progress, never, promise, silent
 from dpnoise.targets import Releases, Target
 
 Integers = NDArray[np.int64]
@@ -21,7 +20,6 @@ Flags = NDArray[np.bool_]
 # The exponents that are told apart; those beyond, and zero's, count as the nearest of them.
 _LEAST, _MOST = -200, 56
 _SPAN = _MOST - _LEAST
-_ERROR = 1e-4  # Of the limits by which events are compared; the judge does not use it.
 
 
 def exponents(y: Releases) -> tuple[Integers, Integers]:
@@ -38,14 +36,6 @@ def exponents(y: Releases) -> tuple[Integers, Integers]:
     both = (np.where(whole == 0, _LEAST, e) for e in (exponent - 1, exponent - 53 + trailing))
     first, last = (np.clip(e, _LEAST, _MOST - 1).astype(np.int64) for e in both)
     return first, last
-
-
-def _promise(hits0: Integers, hits1: Integers, n: int) -> Floats:
-    """Return the epsilon that each event would certify if these were its counts in n releases."""
-    low = stats.beta.ppf(_ERROR, hits0, n - hits0 + 1)
-    high = stats.beta.isf(_ERROR, hits1 + 1, n - hits1)
-    promise: Floats = np.nan_to_num(low, nan=0.0) / np.nan_to_num(high, nan=1.0)
-    return promise
 
 
 @dataclass(frozen=True)
@@ -71,8 +61,8 @@ class Precision(Attack):
         worth = np.flatnonzero(hits0 > hits1)
         if not worth.size:
             return never("no size of y has finer bits at one value")
-        promise = _promise(hits0.flat[worth], hits1.flat[worth], n)
-        t, g = (int(i) + _LEAST for i in np.unravel_index(worth[promise.argmax()], hits0.shape))
+        best = worth[promise(hits0.flat[worth], hits1.flat[worth], n).argmax()]
+        t, g = (int(i) + _LEAST for i in np.unravel_index(best, hits0.shape))
 
         def holds(y: Releases) -> Flags:
             first, last = exponents(y)
@@ -112,8 +102,8 @@ class BitPatterns(Attack):
         cells, index = np.unique(np.concatenate([y0, y1]), return_inverse=True)
         hits0, hits1 = (np.bincount(half, minlength=len(cells)) for half in (index[:n], index[n:]))
         order = np.argsort(-(hits0 + 0.5) / (hits1 + 0.5), kind="stable")
-        promise = _promise(hits0[order].cumsum(), hits1[order].cumsum(), n)
-        chosen = np.sort(cells[order[: promise.argmax() + 1]])
+        best = promise(hits0[order].cumsum(), hits1[order].cumsum(), n).argmax()
+        chosen = np.sort(cells[order[: best + 1]])
 
         def holds(y: Releases) -> Flags:
             return np.isin(_patterns(y), chosen)

@@ -163,8 +163,9 @@ def _read_all(pipe: int, timeout_s: float) -> bytes:
 
 
 def program_of(name: str, value: float = 0.0, n: int = 64) -> str:
-    """Return a program that prints releases of a target that `dpnoise.targets` knows by name."""
-    return f"from dpnoise import targets; print(targets.named({name!r})({value!r}, {n}).tolist())"
+    """Return a program that prints releases of a target: a name, or module:attribute."""
+    made = f"targets.resolve({name!r}, 1.0, {0.0 if ':' in name else 1e-6}, 1.0)"
+    return f"from dpnoise import targets; print({made}({value!r}, {n}).tolist())"
 
 
 def restarted(program: str, *, timeout_s: float = 300.0) -> Observation:
@@ -334,7 +335,7 @@ LOOKS: Final = {
         ),
         Look(
             "timed",
-            "samplers that count or reject: OpenDP's and diffprivlib's discrete ones",
+            "samplers that count or reject: diffprivlib's discrete ones, PyDP's",
             "Jin, McMurtry, Rubinstein and Ohrimenko 2022",
             "diffprivlib.GaussianDiscrete",
             timed,

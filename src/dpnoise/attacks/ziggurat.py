@@ -221,7 +221,7 @@ class Ziggurat(Attack):
 
     name: ClassVar[str] = "ziggurat"
     access: ClassVar[str] = SOURCE
-    breaks: ClassVar[str] = "Gaussian noise of a ziggurat with 32-bit integers, as in Go"
+    breaks: ClassVar[str] = "Go's Gaussian noise; NumPy's hardly more than `feasibility` does"
     source: ClassVar[str] = "Marsaglia and Tsang 2000; Mironov 2012 for the idea"
     default_target: ClassVar[str] = "numpy.normal"
     noise: ClassVar[str | None] = "gaussian"

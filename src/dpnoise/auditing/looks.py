@@ -9,7 +9,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from dpnoise import targets
 from dpnoise.attacks import processes
 from dpnoise.attacks.processes import Observation
 from dpnoise.attacks.twister import MersenneTwister
@@ -44,7 +43,7 @@ def observations(
         partial(_clocked, processes.phased, target, limited),
         partial(processes.forked, target, timeout_s=min(time_limit, _FORKED)),
     ]
-    if isinstance(asked, str) and asked in targets.names():
+    if isinstance(asked, str):
         program = processes.program_of(asked)
         looks.append(partial(processes.restarted, program, timeout_s=time_limit))
     return [_looked(look) for look in looks]

@@ -41,8 +41,9 @@ _LIMITS: Final = (
 _ACCESS: Final = {
     "outputs": "nothing but outputs",
     "outputs and scale": "outputs, and the scale of the noise",
-    "source": "outputs, and the source of the sampler",
+    "source": "outputs and the scale, and knows the source of common samplers",
 }
+_FEW: Final = 10  # Outputs in a column that chance alone may bring.
 _SAFE_TO_SHOW: Final = 10.0  # epsilon above which exp(epsilon) helps nobody
 
 
@@ -53,6 +54,7 @@ def render(report: Data) -> str:
         f"Audit of {report['target']}: {_state(report)}",
         _verdict(report),
         _broken(report, full),
+        _advice(report),
         _others(report, others),
         _observations(report["observations"]),
         _measured(report),
@@ -131,6 +133,23 @@ def _broken(report: Data, findings: list[Data]) -> Markup:
     return section("What gave it away", *articles)
 
 
+def _advice(report: Data) -> Markup:
+    """Say what to do about a broken target."""
+    if not report["broken"]:
+        return Markup("")
+    return section(
+        "What to do",
+        tag(
+            "p",
+            "Do not publish with it. If the events above are about single bits or about what no "
+            "noise could have led to, the noise was added in floating point: release through a "
+            "mechanism that rounds once, as if in real numbers (dpnoise.LaplaceMechanism, "
+            "dpnoise.GaussianMechanism). If one is a plain threshold, the noise is too small for "
+            "its claim: check epsilon, sensitivity and scale.",
+        ),
+    )
+
+
 def _finding(report: Data, finding: Data, *, draw: bool) -> Markup:
     value0, value1 = number(finding["value0"]), number(finding["value1"])
     rows = [
@@ -172,7 +191,7 @@ def _meaning(report: Data, finding: Data, value0: str, value1: str) -> Markup:
 
 def _outputs(report: Data, finding: Data, value0: str, value1: str) -> Markup:
     """Show the outputs that gave the value away, where the attack kept them."""
-    if not finding["evidence"].get("exponents"):
+    if not _telling(report, finding["evidence"]):
         return Markup("")
     caption = powers(
         "How often the last set bit of a release stands for 2^e: y is a multiple of 2^e and of no "
@@ -190,6 +209,13 @@ def _outputs(report: Data, finding: Data, value0: str, value1: str) -> Markup:
         )
     picture = figures.last_bits(finding["evidence"], value0, value1)
     return tag("figure", picture, tag("figcaption", caption))
+
+
+def _telling(report: Data, evidence: Data) -> bool:
+    """Tell whether some column of the picture is longer than the claim and chance would have it."""
+    allowed = math.exp(min(report["epsilon"], _SAFE_TO_SHOW))
+    pairs = zip(evidence.get("at0", ()), evidence.get("at1", ()), strict=True)
+    return any(max(pair) > 2 * allowed * (min(pair) + _FEW) for pair in pairs)
 
 
 def _others(report: Data, findings: list[Data]) -> Markup:
@@ -234,7 +260,7 @@ def _measured(report: Data) -> Markup:
     pairs = ", ".join(f"{number(a)} and {number(b)}" for a, b in report["pairs"]) or "none"
     rows = [
         ("Target", f"{report['target']} {report['version']}"),
-        ("Noise", f"{report['noise']}, scale {number(report['scale'])}"),
+        ("Noise", f"taken to be {report['noise']}, scale {number(report['scale'])}"),
         ("Claim", f"epsilon {number(report['epsilon'])}, {_claim(report)}"),
         ("Pairs of values", pairs),
         ("Method", report["method"]),

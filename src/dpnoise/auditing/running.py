@@ -28,6 +28,7 @@ import dpnoise.attacks
 from dpnoise import bounds, targets
 from dpnoise.attacks.base import Attack, Event, count
 from dpnoise.attacks.patterns import exponents
+from dpnoise.attacks.processes import LOOKS
 from dpnoise.auditing.calls import fresh, limited
 from dpnoise.auditing.looks import observations
 from dpnoise.auditing.pairs import pairs
@@ -40,6 +41,7 @@ from dpnoise.errors import (
     check_integer,
     check_positive,
     reject,
+    unknown,
 )
 from dpnoise.targets import Releases, Target, TargetError
 
@@ -148,22 +150,25 @@ def _chosen(attacks: Iterable[str | Attack] | None, noise: str) -> list[Attack]:
     if attacks is None:
         fitting = [a for a in known.values() if a.in_audit and a.noise in {None, noise}]
         return [attack() for attack in fitting]
-    chosen = []
-    for attack in attacks:
-        if isinstance(attack, str):
-            if attack not in known:
-                raise ArgumentError(f"There is no attack {attack!r}. Known: {', '.join(known)}.")
-            chosen.append(known[attack]())
-        elif isinstance(attack, Attack):
-            chosen.append(attack)
-        else:
-            raise ArgumentTypeError(f"Expected attacks={attack!r} to be names or attacks.")
-    for attack in chosen:
-        if not attack.in_audit:
-            reject("attacks", attack.name, "to be one whose events are independent: run it alone")
+    chosen = [_attack(attack) for attack in attacks]
     if not chosen:
         raise ArgumentError("Expected attacks to have at least one attack.")
     return chosen
+
+
+def _attack(asked: str | Attack) -> Attack:
+    """Return an attack, given by its name or itself, if an audit can count its events."""
+    known = dpnoise.attacks.ATTACKS
+    if isinstance(asked, str) and asked in LOOKS:
+        reject("attacks", asked, "to be an attack; every audit looks at this by itself")
+    if isinstance(asked, str) and asked not in known:
+        raise unknown("attack", asked, known)
+    attack = known[asked]() if isinstance(asked, str) else asked
+    if not isinstance(attack, Attack):
+        raise ArgumentTypeError(f"Expected attacks={attack!r} to be names or attacks.")
+    if not attack.in_audit:
+        reject("attacks", attack.name, "to be one whose events are independent: run it alone")
+    return attack
 
 
 def _findings(
@@ -181,7 +186,8 @@ def _findings(
         for finding in _findings_at(target, attacks, pair, plan, skipped):
             if finding.attack not in best or _rank(finding) > _rank(best[finding.attack]):
                 best[finding.attack] = finding
-    return sorted(best.values(), key=_rank, reverse=True), skipped
+    not_run = {name: why for name, why in skipped.items() if name not in best}
+    return sorted(best.values(), key=_rank, reverse=True), not_run
 
 
 def _rank(finding: Finding) -> tuple[float, float]:
@@ -213,7 +219,10 @@ def _findings_at(
             except DpnoiseError as error:
                 skipped[attack.name] = str(error)
             else:
-                events.append((attack, event, (value0, value1)))
+                if event.applies:
+                    events.append((attack, event, (value0, value1)))
+                else:
+                    skipped[attack.name] = event.words
     counted = {value: fresh(target, value, seen[value]) for value in pair}
     return [_finding(attack, event, values, counted, plan) for attack, event, values in events]
 

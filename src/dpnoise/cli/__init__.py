@@ -6,6 +6,7 @@ and renames: nothing half-written is left.
 """
 
 import argparse
+import os
 import sys
 
 import dpnoise
@@ -18,6 +19,10 @@ def main(arguments: list[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
     try:
         status: int | None = asked.run(asked)
+    except BrokenPipeError:
+        # Whoever read the output has seen enough. Nothing more may be written, at exit neither.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (DpnoiseError, OSError) as error:
         print(f"dpnoise: {error}", file=sys.stderr)  # noqa: T201 - this is the command line
         return 2

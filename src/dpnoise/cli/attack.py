@@ -9,7 +9,7 @@ from typing import Any
 from dpnoise import targets
 from dpnoise.auditing.wording import at_least
 from dpnoise.cli.progress import progress_bar
-from dpnoise.errors import ArgumentError
+from dpnoise.errors import unknown
 
 
 def add(commands: Any) -> None:
@@ -22,7 +22,10 @@ def add(commands: Any) -> None:
     )
     command.add_argument("name", nargs="?", metavar="NAME", help="one of --list")
     command.add_argument("--list", action="store_true", help="what each attack needs and breaks")
-    command.add_argument("--target", help="a library's noise, see --list; by default one it breaks")
+    command.add_argument(
+        "--target",
+        help="a library's noise, see --list, or module:attribute; by default one that it breaks",
+    )
     command.add_argument("--epsilon", type=float, default=1.0, help="what the target claims (1)")
     command.add_argument("--delta", type=float, default=1e-6, help="of Gaussian noise (1e-6)")
     command.add_argument("--sensitivity", type=float, default=1.0, help="of the value (1)")
@@ -46,10 +49,10 @@ def _attack(asked: argparse.Namespace) -> None:
         _look(looks[asked.name], asked.target, claims, as_json=asked.json)
         return
     if asked.name not in attacks:
-        known = ", ".join([*attacks, *looks])
-        raise ArgumentError(f"There is no attack {asked.name!r}. Known: {known}.")
+        known = [*attacks, *looks]
+        raise unknown("attack", asked.name, known)
     attack = attacks[asked.name]()
-    target = targets.named(asked.target, **claims) if asked.target else attack.target(**claims)
+    target = _target(asked.target, claims) if asked.target else attack.target(**claims)
     with progress_bar(attack.name) as progress:
         outcome = attack(
             target,
@@ -67,8 +70,15 @@ def _attack(asked: argparse.Namespace) -> None:
         _show(outcome, target, asked.epsilon, delta)
 
 
+def _target(name: str, claims: dict[str, float]) -> targets.Target:
+    """Make a target by its name, or of a function, whose noise is taken to be Laplace's."""
+    if ":" in name:
+        return targets.resolve(name, claims["epsilon"], 0.0, claims["sensitivity"])
+    return targets.named(name, **claims)
+
+
 def _look(look: Any, name: str | None, claims: dict[str, float], *, as_json: bool) -> None:
-    target = targets.named(name or look.default_target, **claims)
+    target = _target(name or look.default_target, claims)
     observation = look.look(target)
     if as_json:
         print(json.dumps(asdict(observation), indent=2))  # noqa: T201 - this is the command line

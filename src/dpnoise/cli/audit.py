@@ -24,7 +24,8 @@ def add(commands: Any) -> None:
         "audit",
         help="certify a lower bound on an implementation's true epsilon",
         description="Attack a target in every known way and certify a lower bound on its epsilon. "
-        "Exit status: 0 nothing found, 1 broken, 2 wrong usage.",
+        "Exit status: 0 not broken, 1 broken, 2 wrong usage or a target that fails. What is seen "
+        "of forks, restarts and time is marked with ! and does not change it.",
     )
     command.add_argument(
         "target",
@@ -39,7 +40,7 @@ def add(commands: Any) -> None:
         help="audit a program instead: it reads one value a line and writes one release a line",
     )
     command.add_argument("--all", action="store_true", help="audit every installed library")
-    command.add_argument("--epsilon", type=float, default=1.0, help="what is claimed (1)")
+    command.add_argument("--epsilon", type=float, help="what is claimed (with --all: 1)")
     command.add_argument("--delta", type=float, default=0.0, help="what is claimed (0)")
     command.add_argument("--sensitivity", type=float, default=1.0, help="of the value (1)")
     command.add_argument("--scale", type=float, help="of the noise, if it is another")
@@ -55,10 +56,13 @@ def add(commands: Any) -> None:
 def _audit(asked: argparse.Namespace) -> int:
     given = [asked.target is not None, asked.command is not None, asked.all]
     if sum(given) != 1:
-        raise ArgumentError("Give a TARGET, or --command COMMAND, or --all.")
+        raise ArgumentError("Give one of TARGET, --command COMMAND and --all.")
+    if asked.epsilon is None and not asked.all:
+        raise ArgumentError("Say which epsilon is claimed: --epsilon 1.")
+    asked.epsilon = 1.0 if asked.epsilon is None else asked.epsilon
     for path in (asked.html, asked.json):
         check_target(path, None)
-    console = import_extra("rich.console", "cli").Console()
+    console = import_extra("rich.console", "cli").Console(markup=False, highlight=False)
     with ExitStack() as stack:
         html, output = (stack.enter_context(written(path)) for path in (asked.html, asked.json))
         if asked.all:
@@ -70,7 +74,7 @@ def _audit(asked: argparse.Namespace) -> int:
             _show(reports[0], console)
         _write(reports, html, output, everything=asked.all)
     for path in filter(None, (asked.html, asked.json)):
-        console.print(f"Written to {path}.", highlight=False, soft_wrap=True)
+        console.print(f"Written to {path}.", soft_wrap=True)
     return BROKEN if any(report.broken for report in reports) else FAILED if failed else 0
 
 
@@ -111,12 +115,12 @@ def _all(asked: argparse.Namespace, console: Any) -> tuple[list[Any], bool]:
         try:
             reports.append(_one(name, one, console))
         except MissingExtraError as error:
-            console.print(f"{name}: {error}", highlight=False, soft_wrap=True, style="dim")
+            console.print(f"{name}: {error}", soft_wrap=True, style="dim")
         except targets.TargetError as error:
             failed = True
-            console.print(f"{name}: {error}", highlight=False, soft_wrap=True, style="red")
+            console.print(f"{name}: {error}", soft_wrap=True, style="red")
         else:
-            console.print(f"{name}: {reports[-1].verdict}", highlight=False, soft_wrap=True)
+            console.print(f"{name}: {reports[-1].verdict}", soft_wrap=True)
     return reports, failed
 
 
@@ -140,18 +144,15 @@ def _progress(name: str, console: Any) -> Iterator[Callable[[float, str], object
         return
     rich_progress = import_extra("rich.progress", "cli")
     with rich_progress.Progress(console=console, transient=True) as bar:
-        task = bar.add_task(name, total=1.0)
-        yield lambda part, doing: bar.update(task, completed=part, description=f"{name}: {doing}")
+        task = bar.add_task("", total=1.0)
+        shown = import_extra("rich.markup", "cli").escape(name)
+        yield lambda part, doing: bar.update(task, completed=part, description=f"{shown}: {doing}")
 
 
 def _show(report: Any, console: Any) -> None:
     claim = f"epsilon {report.epsilon:g}" + (f", delta {report.delta:g}" if report.delta else "")
-    console.print(
-        f"{report.target} {report.version}".rstrip() + f", which claims {claim}", highlight=False
-    )
-    console.print(
-        report.verdict + "\n", style="bold red" if report.broken else "bold", highlight=False
-    )
+    console.print(f"{report.target} {report.version}".rstrip() + f", which claims {claim}")
+    console.print(report.verdict + "\n", style="bold red" if report.broken else "bold")
     table = import_extra("rich.table", "cli").Table(box=None, padding=(0, 2, 0, 0))
     for title in ("attack", "epsilon >=", "seen at", "and at", "the event, of a release y"):
         table.add_column(title, overflow="fold")
@@ -174,13 +175,12 @@ def _show(report: Any, console: Any) -> None:
     console.print(table)
     for observation in report.observations:
         mark = "!" if observation.found else " "
-        console.print(f"{mark} {observation.words}", highlight=False, soft_wrap=True)
+        console.print(f"{mark} {observation.words}", soft_wrap=True)
     for name, reason in report.skipped.items():
-        console.print(f"  {name} was not run: {reason}", highlight=False, soft_wrap=True)
+        console.print(f"  {name} was not run: {reason}", soft_wrap=True)
     console.print(
         f"\nconfidence {report.confidence:g}, {report.releases:,} releases, "
         f"{report.seconds:.1f} s. {report.method}",
-        highlight=False,
         soft_wrap=True,
     )
 
@@ -189,7 +189,6 @@ def _compare(reports: list[Any], console: Any) -> None:
     """Print one line for each target; wide ones fold nowhere, so that they can be copied."""
     console.print(
         f"\n{'target':30}{'version':12}{'claims':>7}{'epsilon >=':>12}  strongest attack",
-        highlight=False,
         soft_wrap=True,
     )
     for report in reports:
@@ -198,6 +197,5 @@ def _compare(reports: list[Any], console: Any) -> None:
             f"{report.target:30}{report.version:12}{report.epsilon:>7g}"
             f"{at_least(report.epsilon_lower, report.epsilon):>12}  {worst}",
             style="red" if report.broken else None,
-            highlight=False,
             soft_wrap=True,
         )

@@ -37,9 +37,14 @@ def written(path: Path | None) -> Iterator[Path | None]:
     if path is None:
         yield None
         return
+    if path.is_dir():
+        raise ArgumentError(f"{path} is a folder. Give a file to write to.")
     beside = path.with_name(f".{path.stem}-{secrets.token_hex(4)}{path.suffix}")
     try:
-        beside.write_bytes(bytes(_ROOM))
+        try:
+            beside.write_bytes(bytes(_ROOM))
+        except OSError as error:
+            raise type(error)(error.errno, f"{path} cannot be written: {error.strerror}") from None
         yield beside
         beside.replace(path)
     finally:

@@ -53,3 +53,5 @@ def _show(results: Any) -> None:
     for result in results:
         verdict = result.finding.verdict
         print(f"{verdict:<11} {result.piece.key:<12} {result.piece.title}")  # noqa: T201
+        if verdict == "not run":
+            print(f"{'':24} {result.finding.why}")  # noqa: T201
