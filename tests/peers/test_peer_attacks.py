@@ -57,7 +57,8 @@ def test_what_is_known_to_break_breaks(row: Break) -> None:
 @pytest.mark.parametrize("name", ["torch.normal", "torch.normal.float64", "opacus"])
 def test_the_true_value_is_never_excluded(name: str, value: float) -> None:
     target = named(name, delta=DELTA)
-    event = BoxMullerPair().find(target, value + 1, value, n=4000)
+    # At 1000 hardly anything is excluded, and releases do not tell which method is behind them.
+    event = BoxMullerPair("Box-Muller in blocks of 16").find(target, value + 1, value, n=4000)
     assert not event.holds(target(value, 20_000)).any()
 
 

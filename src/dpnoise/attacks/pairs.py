@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from dpnoise.attacks.base import SOURCE, Attack, Event, Progress, best, never, silent
 from dpnoise.attacks.single_precision import log_32, sincos_32
+from dpnoise.errors import check_choice
 from dpnoise.kernels import compiled
 from dpnoise.targets import Releases, Target
 
@@ -184,11 +185,17 @@ _GUESSES: dict[str, list[tuple[str, Callable[..., None], Layout]]] = {
 }
 
 
+METHODS = tuple(dict.fromkeys(guess[0] for some in _GUESSES.values() for guess in some))
+
+
 @dataclass(frozen=True)
 class BoxMullerPair(Attack):
     """Excludes a value when no pair of uniforms leads from it to two releases.
 
-    Which method and which pairing a target has, it finds out by trying.
+    Parameters
+    ----------
+    method
+        How the target makes its pairs, one of METHODS; by default it is found out by trying.
     """
 
     name = "pair"
@@ -197,6 +204,11 @@ class BoxMullerPair(Attack):
     source = "Holohan and Braghin 2021, section 2.4"
     default_target = "random.gauss"
     noise = "gaussian"
+
+    method: str | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("method", self.method, (None, *METHODS))
 
     def find(
         self,
@@ -208,7 +220,7 @@ class BoxMullerPair(Attack):
     ) -> Event:
         """Return the event that value0 is possible and value1 is not, for the best guess."""
         dtype = target(value0, n).dtype
-        guesses = _GUESSES.get(str(dtype), [])
+        guesses = [g for g in _GUESSES.get(str(dtype), []) if self.method in {None, g[0]}]
         events = [_event(*guess, target.scale, value0, value1) for guess in guesses]
         if n < 2 * _BLOCK or not events:
             return never(f"no method is known for pairs of {dtype}")
