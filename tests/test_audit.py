@@ -21,7 +21,7 @@ from dpnoise.attacks.base import Attack, Event, silent
 from dpnoise.attacks.processes import Observation
 from dpnoise.auditing import calls, looks, running
 from dpnoise.auditing.pairs import pairs
-from dpnoise.auditing.report import FORMAT, BrokenError, Report, read_list, write_list
+from dpnoise.auditing.report import FORMAT, BrokenError, Finding, Report, read_list, write_list
 from dpnoise.errors import ArgumentError, ArgumentTypeError
 from dpnoise.targets import Releases, Target, TargetError
 
@@ -464,3 +464,12 @@ def test_an_attack_without_its_library_is_skipped_with_the_line_that_installs_it
     report = audited(attacks=["bits", Chosen(missing)])
     assert [finding.attack for finding in report.findings] == ["bits"]
     assert 'pip install "dpnoise[peers]"' in report.skipped["chosen"]
+
+
+def test_findings_are_shown_whenever_a_pair_of_values_is_done() -> None:
+    shown: list[list[Finding]] = []
+    report = dpnoise.audit(
+        "numpy.laplace", 1.0, attacks=["precision"], budget=24_000, watch=shown.append
+    )
+    assert len(shown) == len(report.pairs)
+    assert shown[-1] == report.findings

@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpnoise.auditing.report import Report
+    from dpnoise.auditing.report import Finding, Report
 
 
 def audit(
@@ -20,6 +20,7 @@ def audit(
     scale: float | None = None,
     time_limit: float = 60.0,
     progress: Callable[[float, str], object] | None = None,
+    watch: Callable[[list["Finding"]], object] | None = None,
 ) -> "Report":
     """Attack a target in every known way, and certify a lower bound on its true epsilon.
 
@@ -48,6 +49,8 @@ def audit(
         The most seconds that one call of the target may take.
     progress
         Called with the part that is done, and what is being done.
+    watch
+        Called with the findings so far, whenever a pair of values is done.
 
     Examples
     --------
@@ -68,5 +71,6 @@ def audit(
         scale,
         time_limit,
         progress or running.nobody,
+        watch or running.nothing,
     )
     return report

@@ -46,12 +46,17 @@ from dpnoise.errors import (
 from dpnoise.targets import Releases, Target, TargetError
 
 Progress = Callable[[float, str], object]
+Watch = Callable[[list[Finding]], object]
 
 _LEAST: Final = 1_000  # The least budget: 41 releases of each value to choose on, as many to count.
 
 
 def nobody(_part: float, _doing: str) -> None:
     """Report progress to nobody."""
+
+
+def nothing(_findings: list[Finding]) -> None:
+    """Show findings to nobody."""
 
 
 def run(
@@ -65,6 +70,7 @@ def run(
     scale: float | None,
     time_limit: float,
     progress: Progress,
+    watch: Watch,
 ) -> Report:
     """Audit a target: see dpnoise.audit."""
     started = time.perf_counter()
@@ -91,7 +97,7 @@ def run(
         error=(1 - confidence) / (2 * len(chosen) * len(tried)),
         size=budget // (4 * len(tried)),
     )
-    findings, skipped = _findings(caller, chosen, tried, plan, progress)
+    findings, skipped = _findings(caller, chosen, tried, plan, progress, watch)
     progress(1.0, "looking at forks, restarts and time")
     return Report(
         target=resolved.name,
@@ -177,17 +183,21 @@ def _findings(
     pairs: Sequence[tuple[float, float]],
     plan: _Plan,
     progress: Progress,
+    watch: Watch,
 ) -> tuple[list[Finding], dict[str, str]]:
     """Return the best finding of each attack, the largest epsilon first, and what was skipped."""
     best: dict[str, Finding] = {}
+    findings: list[Finding] = []
     skipped: dict[str, str] = {}
     for done, pair in enumerate(pairs):
         progress(done / len(pairs), f"{pair[0]:g} against {pair[1]:g}")
         for finding in _findings_at(target, attacks, pair, plan, skipped):
             if finding.attack not in best or _rank(finding) > _rank(best[finding.attack]):
                 best[finding.attack] = finding
+        findings = sorted(best.values(), key=_rank, reverse=True)
+        watch(findings)
     not_run = {name: why for name, why in skipped.items() if name not in best}
-    return sorted(best.values(), key=_rank, reverse=True), not_run
+    return findings, not_run
 
 
 def _rank(finding: Finding) -> tuple[float, float]:

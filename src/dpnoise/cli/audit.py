@@ -3,7 +3,7 @@
 import argparse
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -88,7 +88,7 @@ def _words(command: str) -> list[str]:
 
 def _one(target: Any, asked: argparse.Namespace, console: Any) -> Any:
     name = target if isinstance(target, str) else shlex.join(target)
-    with _progress(name, console) as progress:
+    with _live(name, asked.epsilon, console) as (progress, watch):
         return dpnoise.audit(
             target,
             asked.epsilon,
@@ -100,6 +100,7 @@ def _one(target: Any, asked: argparse.Namespace, console: Any) -> Any:
             scale=asked.scale,
             time_limit=asked.time_limit,
             progress=progress,
+            watch=watch,
         )
 
 
@@ -137,42 +138,31 @@ def _write(reports: list[Any], html: Path | None, output: Path | None, *, everyt
 
 
 @contextmanager
-def _progress(name: str, console: Any) -> Iterator[Callable[[float, str], object]]:
-    """Show on a terminal how far the audit has come."""
+def _live(name: str, epsilon: float, console: Any) -> Iterator[tuple[Any, Any]]:
+    """Show on a terminal how far the audit has come, and what it has found so far."""
     if not sys.stdout.isatty():
-        yield lambda _part, _doing: None
+        yield None, None
         return
-    rich_progress = import_extra("rich.progress", "cli")
-    with rich_progress.Progress(console=console, transient=True) as bar:
-        task = bar.add_task("", total=1.0)
-        shown = import_extra("rich.markup", "cli").escape(name)
-        yield lambda part, doing: bar.update(task, completed=part, description=f"{shown}: {doing}")
+    bar = import_extra("rich.progress", "cli").Progress(console=console)
+    group = import_extra("rich.console", "cli").Group
+    shown = import_extra("rich.markup", "cli").escape(name)
+    task = bar.add_task(shown, total=1.0)
+    with import_extra("rich.live", "cli").Live(bar, console=console, transient=True) as live:
+
+        def progress(part: float, doing: str) -> None:
+            bar.update(task, completed=part, description=f"{shown}: {doing}")
+
+        def watch(findings: list[Any]) -> None:
+            live.update(group(bar, _table(findings, epsilon)))
+
+        yield progress, watch
 
 
 def _show(report: Any, console: Any) -> None:
     claim = f"epsilon {report.epsilon:g}" + (f", delta {report.delta:g}" if report.delta else "")
     console.print(f"{report.target} {report.version}".rstrip() + f", which claims {claim}")
     console.print(report.verdict + "\n", style="bold red" if report.broken else "bold")
-    table = import_extra("rich.table", "cli").Table(box=None, padding=(0, 2, 0, 0))
-    for title in ("attack", "epsilon >=", "seen at", "and at", "the event, of a release y"):
-        table.add_column(title, overflow="fold")
-    for finding in report.findings:
-        rates = (
-            f"{value:g}: {hits / trials:.2%}"
-            for value, hits, trials in (
-                (finding.value0, finding.hits0, finding.trials0),
-                (finding.value1, finding.hits1, finding.trials1),
-            )
-        )
-        style = "red" if finding.broken else None
-        table.add_row(
-            finding.attack,
-            at_least(finding.epsilon_lower, report.epsilon),
-            *rates,
-            finding.event,
-            style=style,
-        )
-    console.print(table)
+    console.print(_table(report.findings, report.epsilon))
     for observation in report.observations:
         mark = "!" if observation.found else " "
         console.print(f"{mark} {observation.words}", soft_wrap=True)
@@ -183,6 +173,29 @@ def _show(report: Any, console: Any) -> None:
         f"{report.seconds:.1f} s. {report.method}",
         soft_wrap=True,
     )
+
+
+def _table(findings: list[Any], epsilon: float) -> Any:
+    table = import_extra("rich.table", "cli").Table(box=None, padding=(0, 2, 0, 0))
+    for title in ("attack", "epsilon >=", "seen at", "and at", "the event, of a release y"):
+        table.add_column(title, overflow="fold")
+    for finding in findings:
+        rates = (
+            f"{value:g}: {hits / trials:.2%}"
+            for value, hits, trials in (
+                (finding.value0, finding.hits0, finding.trials0),
+                (finding.value1, finding.hits1, finding.trials1),
+            )
+        )
+        style = "red" if finding.broken else None
+        table.add_row(
+            finding.attack,
+            at_least(finding.epsilon_lower, epsilon),
+            *rates,
+            finding.event,
+            style=style,
+        )
+    return table
 
 
 def _compare(reports: list[Any], console: Any) -> None:
