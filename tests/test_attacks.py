@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from verdicts import DELTA, Break, attacked, check_break, check_placebo, check_withstands
 
 from dpnoise import Generator
+from dpnoise.adapters import paper_laplace
 from dpnoise.attacks import (
     ATTACKS,
     Attack,
@@ -38,7 +39,7 @@ from dpnoise.bounds import lower_limit, upper_limit
 from dpnoise.calibration import gaussian_scale
 from dpnoise.errors import ArgumentError
 from dpnoise.kernels.variates import laplace_theorem
-from dpnoise.targets import Target, named, paper_laplace, wrap
+from dpnoise.targets import Target, named, wrap
 
 Floats = NDArray[np.float64]
 

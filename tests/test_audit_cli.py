@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpnoise import cli, targets
+from dpnoise import adapters, cli, targets
 from dpnoise.attacks.processes import Observation
 from dpnoise.auditing import running
 from dpnoise.auditing.report import FORMAT, Report, read_list
@@ -127,7 +127,7 @@ def test_a_command_is_audited(folder: Path, capsys: pytest.CaptureFixture[str]) 
 
 def only(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     """Make these the only targets that are known."""
-    kinds = {name: adapter.noise for name, adapter in targets._ADAPTERS.items()}
+    kinds = {name: adapter.noise for name, adapter in adapters.ADAPTERS.items()}
 
     def known(noise: str | None = None) -> list[str]:
         return [name for name in names if noise in {None, kinds[name]}]
@@ -136,8 +136,8 @@ def only(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
 
 
 def adapter(monkeypatch: pytest.MonkeyPatch, name: str, release: Any) -> None:
-    made = targets._Adapter(lambda _: (1.0, release), "laplace", None)
-    monkeypatch.setitem(targets._ADAPTERS, name, made)
+    made = adapters.Adapter(lambda _: (1.0, release), "laplace", None)
+    monkeypatch.setitem(adapters.ADAPTERS, name, made)
 
 
 def test_all_libraries_are_compared_gaussian_ones_at_a_delta(

@@ -47,6 +47,7 @@ FLOORS = {
     "leakage_report": 6.6,
     "statistics": 7,
     "columns": 7,
+    "adapters": 6.8,
     "targets": 7,
     "attacks.base": 7.1,
     "attacks.single_precision": 7.1,

@@ -10,7 +10,7 @@ import pytest
 from alarms import check_distribution
 
 import dpnoise
-from dpnoise import targets
+from dpnoise import adapters
 from dpnoise.calibration import gaussian_scale
 from dpnoise.errors import ArgumentError, MissingExtraError
 from dpnoise.targets import Target, TargetError, named, names, wrap
@@ -18,7 +18,7 @@ from dpnoise.targets import Target, TargetError, named, names, wrap
 # Those that need nothing but what dpnoise itself depends on.
 AT_HAND = [
     name
-    for name, adapter in targets._ADAPTERS.items()
+    for name, adapter in adapters.ADAPTERS.items()
     if adapter.package in {None, "numpy", "scipy", "dpnoise"}
 ]
 LAWS = {"laplace": dpnoise.Laplace, "gaussian": dpnoise.Gaussian}
@@ -81,16 +81,16 @@ def test_the_paper_s_formula_is_equation_2_to_the_last_bit() -> None:
     for _ in range(10_000):
         U = rng.random()
         expected = (-1) ** round(U) * math.log(1 - 2 * abs(U - 1 / 2))
-        assert targets.paper_laplace(iter([U]).__next__) == expected
+        assert adapters.paper_laplace(iter([U]).__next__) == expected
 
 
 def test_the_paper_s_formula_draws_again_where_it_has_no_logarithm() -> None:
-    assert targets.paper_laplace(iter([0.0, 0.25]).__next__) == math.log(0.5)
+    assert adapters.paper_laplace(iter([0.0, 0.25]).__next__) == math.log(0.5)
 
 
 @pytest.mark.parametrize("precision", [1, 8, 12, 53])
 def test_uniforms_are_all_multiples_of_their_last_bit(precision: int) -> None:
-    uniforms = np.array(targets._uniforms((20, 50), precision))
+    uniforms = np.array(adapters._uniforms((20, 50), precision))
     assert uniforms.shape == (20, 50)
     assert (np.mod(uniforms * 2.0**precision, 1.0) == 0).all()
     assert ((uniforms >= 0) & (uniforms < 1)).all()

@@ -16,7 +16,7 @@ import numpy as np
 from marks import write_between_marks
 from numpy.typing import NDArray
 
-from dpnoise import Generator, inversion_cost, targets
+from dpnoise import Generator, adapters, inversion_cost, targets
 from dpnoise.attacks import ATTACKS, searches
 from dpnoise.attacks.exclusion import MeetInTheMiddle
 from dpnoise.attacks.mironov import reconstruct
@@ -233,10 +233,10 @@ def years(rate: float, name: str, precision: int) -> str:
     return f"{2.0**bits / rate / SECONDS_IN_A_YEAR:.1e} years"
 
 
-def mitigated() -> Iterator[tuple[str, str, targets.Release, int]]:
+def mitigated() -> Iterator[tuple[str, str, adapters.Release, int]]:
     """Yield what stands against an attack: words, the attack, the target and how many releases."""
     gauss = random.Random().gauss
-    scale = targets.Privacy().scale("gaussian")
+    scale = adapters.Privacy().scale("gaussian")
 
     def one_discarded(value: float, n: int) -> Floats:
         return np.array([value + scale * (gauss(), gauss())[0] for _ in range(n)])

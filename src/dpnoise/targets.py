@@ -1,55 +1,28 @@
-"""What can be attacked: a function (value, n) -> n releases, and adapters to real libraries.
+"""What can be attacked: a function (value, n) -> n releases, with what is public about it."""
 
-An adapter is a few lines that call a library as its users do, and imports it only when used. Each
-one makes a target of its own: two targets share no generator, unless the library itself has one
-for all its users.
-"""
-
-import math
 import os
-import random
-import secrets
 import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.calibration import gaussian_scale, laplace_scale
-from dpnoise.errors import ArgumentError, DpnoiseError, import_extra, reject, unknown
-from dpnoise.generator import Generator
-from dpnoise.mechanisms import GaussianMechanism, LaplaceMechanism
+from dpnoise.adapters import ADAPTERS, Privacy, Release
+from dpnoise.errors import ArgumentError, DpnoiseError, reject, unknown
 
 Releases = NDArray[np.floating[Any]]
-Release = Callable[[float, int], Any]
 
 
 class TargetError(DpnoiseError, RuntimeError):
     """A target could not be made, or did not give what was asked of it."""
-
-
-@dataclass(frozen=True)
-class Privacy:
-    """What a target claims, and the noise that this asks for."""
-
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    sensitivity: float = 1.0
-
-    def scale(self, noise: str) -> float:
-        """Return the scale of Laplace noise, or the standard deviation of Gaussian noise."""
-        if noise == "laplace":
-            return laplace_scale(self.epsilon, self.sensitivity)
-        return gaussian_scale(self.epsilon, self.delta, self.sensitivity)
 
 
 @dataclass(frozen=True)
@@ -131,9 +104,9 @@ def named(name: str, **claims: float) -> Target:
     >>> named("numpy.laplace", epsilon=0.1)
     Target(name='numpy.laplace', noise='laplace', scale=10.0, package='numpy')
     """
-    if name not in _ADAPTERS:
+    if name not in ADAPTERS:
         raise unknown("target", name, names())
-    adapter = _ADAPTERS[name]
+    adapter = ADAPTERS[name]
     privacy = Privacy(**claims)
     scale, release = adapter.make(privacy)
     return Target(name, adapter.noise, scale, release, adapter.package)
@@ -161,8 +134,8 @@ def resolve(
     time_limit
         The most seconds that one run of a command may take.
     """
-    if isinstance(target, str) and target in _ADAPTERS:
-        _check_delta(target, _ADAPTERS[target].noise, delta)
+    if isinstance(target, str) and target in ADAPTERS:
+        _check_delta(target, ADAPTERS[target].noise, delta)
         target = named(target, epsilon=epsilon, delta=delta or 1e-6, sensitivity=sensitivity)
     if isinstance(target, Target):
         _check_delta(target.name, target.noise, delta)
@@ -251,335 +224,4 @@ def _end(process: "subprocess.Popen[str]") -> None:
 
 def names(noise: str | None = None) -> list[str]:
     """Return the names of all targets, or of those with one kind of noise."""
-    return [name for name, adapter in _ADAPTERS.items() if noise in {None, adapter.noise}]
-
-
-# The adapters ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Adapter:
-    make: Callable[[Privacy], tuple[float, Release]]
-    noise: str
-    package: str | None
-
-
-_ADAPTERS: Final[dict[str, _Adapter]] = {}
-_Maker = Callable[[Privacy], tuple[float, Release]]
-
-
-def _adapter(name: str, noise: str, package: str | None = None) -> Callable[[_Maker], _Maker]:
-    def register(make: _Maker) -> _Maker:
-        _ADAPTERS[name] = _Adapter(make, noise, package)
-        return make
-
-    return register
-
-
-def _added(draw: Callable[[int], Any]) -> Release:
-    """Add noise to the value in floating point, as most code does."""
-    return lambda value, n: value + draw(n)
-
-
-def _one_by_one(release: Callable[[float], float]) -> Release:
-    return lambda value, n: np.array([release(value) for _ in range(n)])
-
-
-def _drawn(draw: Callable[[], float], n: int) -> NDArray[np.float64]:
-    return np.fromiter((draw() for _ in range(n)), np.float64, n)
-
-
-@_adapter("random.gauss", "gaussian")
-def _random_gauss(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("gaussian")
-    rng = random.Random()  # noqa: S311 - it is the target
-    return scale, _added(partial(_drawn, partial(rng.gauss, 0.0, scale)))
-
-
-@_adapter("random.normalvariate", "gaussian")
-def _random_normalvariate(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("gaussian")
-    rng = random.Random()  # noqa: S311 - it is the target
-    return scale, _added(partial(_drawn, partial(rng.normalvariate, 0.0, scale)))
-
-
-@_adapter("random.laplace", "laplace")
-def _random_laplace(privacy: Privacy) -> tuple[float, Release]:
-    """Use the paper's equation (2) on random(): the standard library has no Laplace noise."""
-    scale = privacy.scale("laplace")
-    rng = random.Random()  # noqa: S311 - it is the target
-    return scale, _added(lambda n: scale * _drawn(partial(paper_laplace, rng.random), n))
-
-
-@_adapter("paper.laplace", "laplace")
-def _paper_laplace(privacy: Privacy) -> tuple[float, Release]:
-    """Use the paper's equation (2) on uniforms of the operating system."""
-    scale = privacy.scale("laplace")
-    rng = random.SystemRandom()
-    return scale, _added(lambda n: scale * _drawn(partial(paper_laplace, rng.random), n))
-
-
-def paper_laplace(random: Callable[[], float]) -> float:
-    """Equation (2) of the paper: (-1)^round(U) log(1 - 2|U - 1/2|), drawn again at U = 0."""
-    U = random() or random()
-    logarithm = math.log(1.0 - 2.0 * abs(U - 0.5))
-    return logarithm if U < 0.5 else -logarithm  # noqa: PLR2004 - the median
-
-
-@_adapter("paper.gaussian.12bits", "gaussian")
-def _paper_gaussian(privacy: Privacy) -> tuple[float, Release]:
-    """Keep one member of each Box-Muller pair, from uniforms of 12 bits."""
-    scale = privacy.scale("gaussian")
-    return scale, _added(lambda n: scale * paper_gaussians(n, precision=12))
-
-
-@_adapter("paper.theorem.8bits", "laplace")
-def _paper_theorem(privacy: Privacy) -> tuple[float, Release]:
-    """Use Theorem 5.1 on uniforms of 8 bits."""
-    scale = privacy.scale("laplace")
-    return scale, _added(lambda n: scale * paper_theorem(n, precision=8))
-
-
-def paper_gaussians(n: int, precision: int) -> NDArray[np.float64]:
-    """Draw n Gaussians by equation (3), from uniforms of the operating system."""
-    U1, U2 = _uniforms((2, n), precision)
-    pairs = zip(U1, U2, strict=True)
-    draw = (math.sqrt(-2 * math.log(1 - a)) * math.cos(2 * math.pi * b) for a, b in pairs)
-    return np.fromiter(draw, np.float64, n)
-
-
-def paper_theorem(n: int, precision: int) -> NDArray[np.float64]:
-    """Draw n Laplace variates by Theorem 5.1, from uniforms of the operating system."""
-    rows = _uniforms((n, 2, 2), precision)
-    summands = [[math.log(1 - U) * math.cos(math.pi * W) for U, W in row] for row in rows]
-    return np.array([a + b for a, b in summands])
-
-
-def _uniforms(shape: tuple[int, ...], precision: int) -> list[Any]:
-    """Return multiples of 2^-precision as Python's floats: its functions are the C library's."""
-    words = np.frombuffer(secrets.token_bytes(8 * math.prod(shape)), np.uint64)
-    uniforms: list[Any] = (
-        np.ldexp(words >> np.uint64(64 - precision), -precision).reshape(shape).tolist()
-    )
-    return uniforms
-
-
-@_adapter("numpy.laplace", "laplace", "numpy")
-def _numpy_laplace(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("laplace")
-    rng = np.random.default_rng()
-    return scale, _added(lambda n: rng.laplace(scale=scale, size=n))
-
-
-@_adapter("numpy.normal", "gaussian", "numpy")
-def _numpy_normal(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("gaussian")
-    rng = np.random.default_rng()
-    return scale, _added(lambda n: rng.normal(scale=scale, size=n))
-
-
-@_adapter("numpy.RandomState.laplace", "laplace", "numpy")
-def _legacy_laplace(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("laplace")
-    rng = np.random.RandomState()
-    return scale, _added(lambda n: rng.laplace(scale=scale, size=n))
-
-
-@_adapter("numpy.RandomState.normal", "gaussian", "numpy")
-def _legacy_normal(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("gaussian")
-    rng = np.random.RandomState()
-    return scale, _added(lambda n: rng.normal(scale=scale, size=n))
-
-
-@_adapter("scipy.laplace", "laplace", "scipy")
-def _scipy_laplace(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("laplace")
-    laplace = import_extra("scipy.stats", "peers").laplace(scale=scale)
-    return scale, _added(lambda n: laplace.rvs(size=n))
-
-
-@_adapter("scipy.norm", "gaussian", "scipy")
-def _scipy_norm(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("gaussian")
-    norm = import_extra("scipy.stats", "peers").norm(scale=scale)
-    return scale, _added(lambda n: norm.rvs(size=n))
-
-
-@_adapter("torch.laplace", "laplace", "torch")
-def _torch_laplace(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("laplace")
-    torch = import_extra("torch", "peers")
-    laplace = torch.distributions.Laplace(0.0, scale)
-    return scale, lambda value, n: (value + laplace.sample((n,))).numpy()
-
-
-@_adapter("torch.normal", "gaussian", "torch")
-def _torch_normal(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("gaussian")
-    torch = import_extra("torch", "peers")
-    return scale, lambda value, n: (value + torch.normal(0.0, scale, (n,))).numpy()
-
-
-@_adapter("torch.normal.float64", "gaussian", "torch")
-def _torch_normal_double(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("gaussian")
-    torch = import_extra("torch", "peers")
-    double = torch.float64
-    return scale, lambda value, n: (value + torch.normal(0.0, scale, (n,), dtype=double)).numpy()
-
-
-@_adapter("opacus", "gaussian", "opacus")
-def _opacus(privacy: Privacy) -> tuple[float, Release]:
-    """Draw the noise of DP-SGD; secure_mode needs a library that has no build for this torch."""
-    scale = privacy.scale("gaussian")
-    torch = import_extra("torch", "peers")
-    noise = import_extra("opacus.optimizers.optimizer", "peers")._generate_noise  # noqa: SLF001
-    return scale, lambda value, n: (value + noise(scale, torch.zeros(n))).numpy()
-
-
-def _fresh_jax_key() -> Any:
-    """Return a key of 64 bits from the operating system: all that JAX's generator takes."""
-    jax = import_extra("jax", "peers")
-    return jax.random.wrap_key_data(np.frombuffer(secrets.token_bytes(8), np.uint32))
-
-
-@_adapter("jax.laplace", "laplace", "jax")
-def _jax_laplace(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("laplace")
-    jax = import_extra("jax", "peers")
-    return scale, lambda value, n: np.asarray(
-        value + scale * jax.random.laplace(_fresh_jax_key(), (n,))
-    )
-
-
-@_adapter("jax.normal", "gaussian", "jax")
-def _jax_normal(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("gaussian")
-    jax = import_extra("jax", "peers")
-    return scale, lambda value, n: np.asarray(
-        value + scale * jax.random.normal(_fresh_jax_key(), (n,))
-    )
-
-
-@_adapter("jax_privacy", "gaussian", "jax")
-def _jax_privacy(privacy: Privacy) -> tuple[float, Release]:
-    """Draw as jax-privacy does by default: a key of 31 bits, split twice for each array."""
-    scale = privacy.scale("gaussian")
-    jax = import_extra("jax", "peers")
-    key = jax.random.key(np.random.default_rng().integers(0, 2**31))
-
-    def release(value: float, n: int) -> Any:
-        nonlocal key
-        key, sub = jax.random.split(key)
-        (leaf,) = jax.random.split(sub, 1)
-        return np.asarray(value + scale * jax.random.normal(leaf, (n,)))
-
-    return scale, release
-
-
-@_adapter("diffprivlib.Laplace", "laplace", "diffprivlib")
-def _diffprivlib_laplace(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("laplace")
-    mechanisms = import_extra("diffprivlib.mechanisms", "peers")
-    mechanism = mechanisms.Laplace(epsilon=privacy.epsilon, sensitivity=privacy.sensitivity)
-    return scale, _one_by_one(mechanism.randomise)
-
-
-@_adapter("diffprivlib.Snapping", "laplace", "diffprivlib")
-def _diffprivlib_snapping(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("laplace")
-    mechanism = import_extra("diffprivlib.mechanisms", "peers").Snapping(
-        epsilon=privacy.epsilon, sensitivity=privacy.sensitivity, lower=-1e3, upper=1e3
-    )
-    return scale, _one_by_one(mechanism.randomise)
-
-
-@_adapter("diffprivlib.GaussianAnalytic", "gaussian", "diffprivlib")
-def _diffprivlib_gaussian(privacy: Privacy) -> tuple[float, Release]:
-    mechanism = import_extra("diffprivlib.mechanisms", "peers").GaussianAnalytic(
-        epsilon=privacy.epsilon, delta=privacy.delta, sensitivity=privacy.sensitivity
-    )
-    scale = mechanism._scale  # noqa: SLF001 - its own calibration
-    return scale, _one_by_one(mechanism.randomise)
-
-
-@_adapter("diffprivlib.GaussianDiscrete", "gaussian", "diffprivlib")
-def _diffprivlib_discrete(privacy: Privacy) -> tuple[float, Release]:
-    """Release integers, with a sampler that rejects."""
-    mechanism = import_extra("diffprivlib.mechanisms", "peers").GaussianDiscrete(
-        epsilon=privacy.epsilon, delta=privacy.delta, sensitivity=math.ceil(privacy.sensitivity)
-    )
-    scale = mechanism._scale  # noqa: SLF001 - its own calibration
-    return scale, _one_by_one(lambda value: mechanism.randomise(round(value)))
-
-
-@_adapter("opendp.laplace", "laplace", "opendp")
-def _opendp_laplace(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("laplace")
-    return scale, _opendp("make_laplace", "l1_distance", scale, k=-40)
-
-
-@_adapter("opendp.gaussian", "gaussian", "opendp")
-def _opendp_gaussian(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("gaussian")
-    return scale, _opendp("make_gaussian", "l2_distance", scale, k=-40)
-
-
-def _opendp(make: str, metric: str, scale: float, k: int) -> Release:
-    """Release vectors on the grid 2^k, many times faster than one number after the other."""
-    opendp = import_extra("opendp.prelude", "peers")
-    opendp.enable_features("contrib")
-
-    def release(value: float, n: int) -> Any:
-        domain = opendp.vector_domain(opendp.atom_domain(T=float, nan=False), size=n)
-        mechanism = getattr(opendp.m, make)(domain, getattr(opendp, metric)(T=float), scale, k=k)
-        return mechanism([float(value)] * n)
-
-    return release
-
-
-@_adapter("pydp.laplace", "laplace", "python-dp")
-def _pydp_laplace(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("laplace")
-    mechanisms = import_extra("pydp.algorithms.numerical_mechanisms", "peers")
-    mechanism = mechanisms.LaplaceMechanism(privacy.epsilon, privacy.sensitivity)
-    return scale, _one_by_one(lambda value: mechanism.add_noise(float(value)))
-
-
-@_adapter("pydp.gaussian", "gaussian", "python-dp")
-def _pydp_gaussian(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("gaussian")
-    mechanisms = import_extra("pydp.algorithms.numerical_mechanisms", "peers")
-    mechanism = mechanisms.GaussianMechanism(privacy.epsilon, privacy.delta, privacy.sensitivity)
-    return scale, _one_by_one(lambda value: mechanism.add_noise(float(value)))
-
-
-@_adapter("dpnoise.laplace", "laplace", "dpnoise")
-def _dpnoise_laplace(privacy: Privacy) -> tuple[float, Release]:
-    """Our noise, added by hand in floating point: what docs/limitations.md warns of."""
-    scale = privacy.scale("laplace")
-    return scale, _added(lambda n: Generator().laplace(scale, n))
-
-
-@_adapter("dpnoise.normal", "gaussian", "dpnoise")
-def _dpnoise_normal(privacy: Privacy) -> tuple[float, Release]:
-    """Our noise, added by hand in floating point: what docs/limitations.md warns of."""
-    scale = privacy.scale("gaussian")
-    return scale, _added(lambda n: Generator().normal(scale, n))
-
-
-@_adapter("dpnoise.release", "laplace", "dpnoise")
-def _dpnoise_release(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("laplace")
-    mechanism = LaplaceMechanism(privacy.epsilon, privacy.sensitivity)
-    return scale, lambda value, n: mechanism.release(np.full(n, float(value)))
-
-
-@_adapter("dpnoise.release.gaussian", "gaussian", "dpnoise")
-def _dpnoise_release_gaussian(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("gaussian")
-    mechanism = GaussianMechanism(
-        epsilon=privacy.epsilon, delta=privacy.delta, sensitivity=privacy.sensitivity
-    )
-    return scale, lambda value, n: mechanism.release(np.full(n, float(value)))
+    return [name for name, adapter in ADAPTERS.items() if noise in {None, adapter.noise}]

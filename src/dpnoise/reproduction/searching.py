@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from dpnoise.adapters import paper_gaussians
 from dpnoise.attacks import searches
 from dpnoise.attacks.exclusion import GaussianSearch
 from dpnoise.distributions import Gaussian
@@ -20,7 +21,7 @@ from dpnoise.reproduction.piece import (
     Table,
 )
 from dpnoise.security import inversion_cost, variates_for
-from dpnoise.targets import Target, paper_gaussians
+from dpnoise.targets import Target
 
 Floats = NDArray[np.float64]
 _RNG = Generator()
