@@ -121,7 +121,7 @@ def test_integer_arrays_saturate_and_never_wrap(scale: float) -> None:
         values = np.random.default_rng().integers(-(2**40), 2**40, 2000)
         mech = mechanism(form, scale)
         released = mech.release(values, rng=fixed_generator(secret))
-        unlimited = mech.release(values.astype(object), rng=fixed_generator(secret))
+        unlimited = mech.release(values.tolist(), rng=fixed_generator(secret))
         expected = [min(max(x, -(2**63)), 2**63 - 1) for x in unlimited]
         assert released.tolist() == expected
         if scale >= 1e19:
@@ -357,11 +357,23 @@ def test_at_the_default_grid_the_slow_path_is_rare() -> None:
 
 libm = ctypes.CDLL(None)
 
+# How each processor numbers its rounding modes (down, up, to zero), where glibc's fenv_t keeps the
+# control register, as the index of a 32-bit word, and its bits that flush subnormals to zero.
+PROCESSORS: dict[str, tuple[tuple[int, int, int], int, int]] = {
+    "x86_64": ((0x400, 0x800, 0xC00), 7, 0x8040),  # MXCSR: flush-to-zero, denormals-are-zero
+    "aarch64": ((0x800000, 0x400000, 0xC00000), 0, 0x1080000),  # FPCR: FZ, and FZ16 for half floats
+}
+MODES, REGISTER, FLUSH = PROCESSORS.get(os.uname().machine, ((0, 0, 0), 0, 0))
+known = pytest.mark.skipif(
+    os.uname().sysname != "Linux" or os.uname().machine not in PROCESSORS,
+    reason=f"knows the registers of {' and '.join(PROCESSORS)} on Linux, not {os.uname().machine}",
+)
+
 
 @contextmanager
 def rounding_mode(mode: int) -> Iterator[None]:
     before = libm.fegetround()
-    libm.fesetround(mode)
+    assert libm.fesetround(mode) == 0
     try:
         yield
     finally:
@@ -370,11 +382,11 @@ def rounding_mode(mode: int) -> Iterator[None]:
 
 @contextmanager
 def subnormals_flushed() -> Iterator[None]:
-    """Set flush-to-zero and denormals-are-zero in the MXCSR register, where fenv_t keeps it."""
+    """Set the bits of the control register that flush subnormals to zero, read and written."""
     environment = (ctypes.c_uint32 * 8)()
     libm.fegetenv(environment)
     changed = (ctypes.c_uint32 * 8)(*environment)
-    changed[7] |= 0x8040
+    changed[REGISTER] |= FLUSH
     libm.fesetenv(changed)
     try:
         yield
@@ -382,16 +394,13 @@ def subnormals_flushed() -> Iterator[None]:
         libm.fesetenv(environment)
 
 
-x86 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="knows the registers of x86-64")
-
-
-@x86
-@pytest.mark.parametrize("mode", [0x400, 0x800, 0xC00], ids=["down", "up", "to zero"])
+@known
+@pytest.mark.parametrize("mode", MODES, ids=["down", "up", "to zero"])
 def test_another_rounding_mode_is_refused(mode: int) -> None:
     mech = dpnoise.LaplaceMechanism(1.0, 1.0)
     errors = []
     with rounding_mode(mode):
-        for value in (1.0, 1, np.ones(5), [1, 2]):
+        for value in (1.0, 1, np.ones(5), np.ones(5, np.float32), [1, 2]):
             try:
                 mech.release(value)
             except RoundingModeError as error:
@@ -400,11 +409,11 @@ def test_another_rounding_mode_is_refused(mode: int) -> None:
             dpnoise.NoisyMax(1.0, 1.0).select([1.0])
         except RoundingModeError as error:
             errors.append(error)
-    assert len(errors) == 5
+    assert len(errors) == 6
     assert isinstance(mech.release(1.0), float)
 
 
-@x86
+@known
 def test_release_is_the_same_when_subnormals_are_flushed() -> None:
     secret = os.urandom(32)
     values = np.array([0.0, 5e-324, -5e-324, 1e-310, 2e-308, 2.3e-308, 0.7] * 20)
@@ -416,6 +425,37 @@ def test_release_is_the_same_when_subnormals_are_flushed() -> None:
                 assert values[3] * values[6] == 0.0
                 flushed = mech.release(values, rng=fixed_generator(secret))
             np.testing.assert_array_equal(flushed, usual)
+
+
+@known
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_narrow_subnormals_are_read_and_written_when_they_are_flushed(dtype: Any) -> None:
+    """Values on both sides of the least normal number, with noise of that size and far below it.
+
+    They come as arrays, as scalars, in lists and as scores; and the releases are subnormal too.
+    """
+    secret = os.urandom(32)
+    info = np.finfo(dtype)
+    least, spacing = float(info.smallest_normal), float(info.smallest_subnormal)
+    edge = [least - spacing, least, least + spacing, spacing, -spacing, 0.0, 1.0]
+    values = np.array(edge * 20).astype(dtype)
+    wide = values.astype(np.float64)
+    for scale in (least, spacing, spacing * 2.0**-12):
+        for form in ADDITIVE:
+            mech = mechanism(form, scale, grid=scale * 2.0**-10)
+            exactly = mech.release(wide, rng=fixed_generator(secret))
+            expected = (exactly.astype(dtype) + dtype(0)).tobytes()  # The sum has no -0.0.
+            first = (mech.release(wide[0], rng=fixed_generator(secret)).astype(dtype)).tobytes()
+            with subnormals_flushed():
+                released = mech.release(values, rng=fixed_generator(secret))
+                single = mech.release(values[0], rng=fixed_generator(secret))
+                in_a_list = mech.release(list(values), rng=fixed_generator(secret))
+            assert released.tobytes() == expected
+            assert single.tobytes() == first
+            assert in_a_list == exactly.tolist()
+    with subnormals_flushed():
+        close = dpnoise.NoisyMax(1.0, spacing * 1e-9).select(values[:2])
+    assert close == 1, "the larger score, by a margin of 10^9 scales"
 
 
 def test_a_settled_cell_is_the_nearest_float() -> None:

@@ -34,6 +34,7 @@ FLOORS = {
     "kernels.rounding": 1.3,
     "distributions": 2,
     "chunks": 2,
+    "arrays": 3,
     "security": 3,
     "exact": 3,
     "calibration": 3,

@@ -255,7 +255,11 @@ BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: dpnoise.NoisyMax(1.0, -1.0), ValueError, r"Expected sensitivity=-1\.0 > 0"),
     (lambda: dpnoise.NoisyMax(1.0, 1.0).select([]), ValueError, "one or more numbers"),
     (lambda: dpnoise.NoisyMax(1.0, 1.0).select([[1.0]]), ValueError, "one or more numbers"),
-    (lambda: dpnoise.NoisyMax(1.0, 1.0).select(["a"]), TypeError, "integers or floats, got a str"),
+    (
+        lambda: dpnoise.NoisyMax(1.0, 1.0).select(["a"]),
+        TypeError,
+        "Expected integers, or floats .* got a str",
+    ),
     (lambda: dpnoise.NoisyMax(1.0, 1.0).select([1.0, math.nan]), ValueError, "1 NaN or infinite"),
     (
         lambda: dpnoise.NoisyMax(1.0, 1.0).select([1.0, 2.0], candidates=["a"]),

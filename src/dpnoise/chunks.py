@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import lru_cache
 from importlib import import_module
 from itertools import pairwise
+from threading import Event
 from typing import Any, Final
 
 import numpy as np
@@ -54,47 +55,92 @@ def expand(
     count: int,
     prepare: Callable[[int], Chunk],
     threads: int | None,
-    in_place: Words | None = None,
     chunk_words: int = CHUNK_WORDS,
 ) -> None:
     """Hand the words of `count` elements, `variates` for each, to a worker, chunk by chunk.
 
     `prepare(longest)` is called once for each thread and returns the worker, which is then called
-    with the read-only words of the elements from start to stop. `in_place`, if given, has room for
-    all words, and the worker may overwrite each chunk of it as it goes.
+    with the read-only words of the elements from start to stop.
     """
     short = max(_SHORTEST_CHUNK, count * variates // _CHUNKS_IN_A_SHORT_CALL)
     longest = max(1, min(count, min(chunk_words, short) // variates))
 
+    stopped = Event()
+
     def work(first: int, last: int) -> None:
         worker = prepare(longest)
-        words = np.empty(longest * variates, dtype=WORD) if in_place is None else in_place
+        words = np.empty(longest * variates, dtype=WORD)
         readable = words.view()
         readable.flags.writeable = False
         stream = key.stream(first * variates)
         for start in range(first, last, longest):
+            if stopped.is_set():
+                return
             stop = min(start + longest, last)
-            at = 0 if in_place is None else start * variates
-            chunk = slice(at, at + (stop - start) * variates)
-            stream.fill(words[chunk])
-            worker(readable[chunk], start, stop)
+            size = (stop - start) * variates
+            stream.fill(words[:size])
+            worker(readable[:size], start, stop)
 
     if threads is None:
         threads = min(cores(), count * variates // _WORDS_WORTH_A_THREAD)
-    in_runs(work, count, longest, threads)
+    in_runs(work, count, longest, threads, stopped)
 
 
-def in_runs(work: Callable[[int, int], None], count: int, longest: int, threads: int) -> None:
+def in_runs(
+    work: Callable[[int, int], None],
+    count: int,
+    longest: int,
+    threads: int,
+    stopped: Event | None = None,
+) -> None:
     """Call work(first, last) on one run of whole chunks for each thread, and wait for all.
 
-    A pool made for the call, rather than one that is kept, has no threads that a fork could lose.
+    When this returns or raises, no thread works any more. `stopped` is set as soon as one run has
+    failed or the wait was interrupted, so that the others need not go on. A pool made for the call,
+    rather than one that is kept, has no threads that a fork could lose.
     """
+    stopped = Event() if stopped is None else stopped
     chunks = -(-count // longest)
     threads = max(1, min(threads, chunks))
     if threads == 1:
         work(0, count)
         return
+
+    # Nobody starts before all are known: an interrupt may lose one that was just submitted.
+    started = Event()
+
+    def run(first: int, last: int) -> None:
+        started.wait()
+        if stopped.is_set():
+            return
+        try:
+            work(first, last)
+        except BaseException:
+            stopped.set()
+            raise
+
     borders = [min(count, longest * (chunks * t // threads)) for t in range(threads + 1)]
-    with ThreadPoolExecutor(threads) as pool:
-        for future in [pool.submit(work, *run) for run in pairwise(borders)]:
+    pool = ThreadPoolExecutor(threads)
+    runs: list[Future[None]] = []
+    try:
+        runs = [pool.submit(run, *ends) for ends in pairwise(borders)]
+        started.set()
+        for future in runs:
             future.result()
+    finally:
+        stopped.set()
+        started.set()
+        _finish(runs)
+        pool.shutdown(wait=False)
+
+
+def _finish(runs: list[Future[None]]) -> None:
+    """Wait until nothing runs any more, however often that is interrupted."""
+    interrupted = None
+    while not all(run.done() for run in runs):
+        try:
+            wait(runs)
+        except KeyboardInterrupt as error:
+            interrupted = error
+    if interrupted is not None:
+        raise interrupted

@@ -12,13 +12,20 @@ Every message names the argument, the value given and the rule: ``Expected scale
 
 import math
 import numbers
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from difflib import get_close_matches
+from functools import wraps
 from importlib import import_module
-from typing import Any, NoReturn
+from traceback import walk_tb
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+
+_EXACT: Final = (int, float, np.integer, np.float32, np.float16)
+_LONGEST: Final = 200  # Of an argument in an error.
+
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
 
 
 class DpnoiseError(Exception):
@@ -45,15 +52,24 @@ class SecretError(DpnoiseError, TypeError):
     """A secret was about to be copied, pickled or stored."""
 
 
+def shown(value: object) -> str:
+    """Return an argument as an error shows it: its repr, cut where it is long or fails."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - Python refuses to write integers of many digits, for one
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
 def reject(name: str, value: object, rule: str) -> NoReturn:
     """Raise the ArgumentError that says which argument broke which rule."""
-    raise ArgumentError(f"Expected {name}={value!r} {rule}.")
+    raise ArgumentError(f"Expected {name}={shown(value)} {rule}.")
 
 
 def check_integer(name: str, value: object, *, least: int, most: int | None = None) -> int:
     """Return `value` as an int between `least` and `most`."""
     if type(value) is not int and not isinstance(value, np.integer):
-        raise ArgumentTypeError(f"Expected {name}={value!r} to be an integer.")
+        raise ArgumentTypeError(f"Expected {name}={shown(value)} to be an integer.")
     result = int(value)
     if result < least:
         reject(name, result, f">= {least}")
@@ -67,7 +83,7 @@ def check_positive(name: str, value: object) -> float:
     if type(value) is float and 0.0 < value < math.inf:
         return value
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise ArgumentTypeError(f"Expected {name}={value!r} to be a number.")
+        raise ArgumentTypeError(f"Expected {name}={shown(value)} to be a number.")
     try:
         result = float(value)
     except OverflowError:
@@ -82,15 +98,20 @@ def check_positive(name: str, value: object) -> float:
     return result
 
 
-def check_positive_array(name: str, value: ArrayLike) -> NDArray[np.float64]:
-    """Return `value` as a float64 array whose entries are all finite and above zero."""
+def check_bound(name: str, value: object) -> int | float | None:
+    """Return `value` as an int or a float, finite as a float, or None."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, _EXACT):
+        raise ArgumentTypeError(f"Expected {name}={shown(value)} to be an int or a float, or None.")
+    bound = int(value) if isinstance(value, int | np.integer) else float(value)
     try:
-        array = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ArgumentTypeError(f"Expected {name}={value!r} to be a number or an array.") from None
-    for entry in array[~(np.isfinite(array) & (array > 0))].flat[:1]:
-        check_positive(name, float(entry))
-    return array
+        finite = math.isfinite(bound)
+    except OverflowError:
+        finite = False
+    if not finite:
+        reject(name, value, "to be finite, or None")
+    return bound
 
 
 def unknown(what: str, name: str, known: Collection[str]) -> ArgumentError:
@@ -113,3 +134,36 @@ def import_extra(module: str, extra: str) -> Any:
     except ImportError:
         line = f'pip install "dpnoise[{extra}]"'
         raise MissingExtraError(f"This needs {module}, which is not installed: {line}") from None
+
+
+def forgetful(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """Keep secrets out of tracebacks that show locals, whatever the function raises.
+
+    Debuggers, error trackers and rich print the locals of every frame that an exception came
+    through. Those of our frames hold keys, words and values, so they are cleared; the lines stay.
+    """
+
+    @wraps(function)
+    def remembering_nothing(*arguments: _Parameters.args, **options: _Parameters.kwargs) -> _Result:
+        try:
+            return function(*arguments, **options)
+        except BaseException as error:
+            del arguments, options
+            _clear_frames(error)
+            raise
+
+    return remembering_nothing
+
+
+def _clear_frames(error: BaseException | None) -> None:
+    """Clear our own finished frames, of an exception and of those that it was raised in."""
+    seen = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        for frame, _ in walk_tb(error.__traceback__):
+            if frame.f_globals.get("__name__", "").split(".")[0] == "dpnoise":
+                try:
+                    frame.clear()
+                except RuntimeError:
+                    continue  # It still runs: it is one of the wrappers, or a caller's.
+        error = error.__cause__ or error.__context__

@@ -211,7 +211,7 @@ def gamma(shape: float) -> tuple[Form, ...]:
         step=2,
         parameters=(shape,),
     )
-    if not (2.0 * shape).is_integer() or 2.0 * shape > _MOST_HALVES:
+    if not (2.0 * shape).is_integer() or not 1 <= 2.0 * shape <= _MOST_HALVES:
         return (pieces,)
     halves = int(2.0 * shape)
     squares = Form(

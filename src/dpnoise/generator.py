@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from dpnoise import forms
+from dpnoise.arrays import check_places, check_positive_array
 from dpnoise.chunks import Chunk, Words, expand, kernel_for_one, kernel_named
 from dpnoise.distributions import ChiSquared, Distribution, Gamma
 from dpnoise.entropy import WORD, Key, system_bytes
@@ -17,8 +18,9 @@ from dpnoise.errors import (
     ArgumentError,
     ArgumentTypeError,
     check_integer,
-    check_positive_array,
+    forgetful,
     reject,
+    shown,
 )
 from dpnoise.forms import Form
 from dpnoise.security import PRECISIONS, variates_for
@@ -29,6 +31,7 @@ DType = DTypeLike | None
 _PRECISION: Final = {np.dtype(name): digits for name, digits in PRECISIONS.items()}
 _FOUR: Final = 4
 _INFINITY: Final = math.inf
+_LARGEST_SIZE: Final = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -229,11 +232,14 @@ class Generator:
         (1000,)
         """
         if not isinstance(distribution, Distribution):
-            raise ArgumentTypeError(f"Expected distribution={distribution!r} to be a Distribution.")
+            raise ArgumentTypeError(
+                f"Expected distribution={shown(distribution)} to be a Distribution."
+            )
         return self._draw(
             distribution.forms, distribution.scale, size, dtype, out, variates, form, precision
         )
 
+    @forgetful
     def _draw(
         self,
         available: tuple[Form, ...],
@@ -245,7 +251,7 @@ class Generator:
         form: str | None,
         precision: int | None,
     ) -> Any:
-        """Check everything, then draw: whatever raises here leaves `out` as it was."""
+        """Check everything, then draw: a check that fails leaves `out` as it was."""
         if out is not None:
             dtype = _dtype_of(out, dtype)
         # Checked here, because to the cache of plans 4.0 and 4 are one key.
@@ -262,13 +268,23 @@ class Generator:
         if size is None and out is None and scales is None:
             return self._draw_one(plan, scale)
         shape = _output_shape(size, out, () if scales is None else scales.shape)
-        if out is None:
-            out = np.empty(shape, dtype=plan.dtype)
-        if out.size:
+        result = np.empty(shape, dtype=plan.dtype) if out is None else out
+        if result.size:
+            self._fill(plan, scale, scales, np.asarray(result))
+        return result
+
+    def _fill(
+        self, plan: "_Plan", scale: float, scales: NDArray[np.float64] | None, out: NDArray[Any]
+    ) -> None:
+        """Draw into an array; if that is interrupted, no noise is left in it."""
+        if scales is not None and np.may_share_memory(scales, out):
+            scales = scales.copy()
+        try:
             draw = _Draw(plan, scale, scales, out)
-            key = self._fresh_key()
-            expand(key, plan.variates, out.size, draw, self.threads, draw.words_in_place())
-        return out
+            expand(self._fresh_key(), plan.variates, out.size, draw, self.threads)
+        except BaseException:
+            out[...] = 0.0
+            raise
 
     def _draw_one(self, plan: "_Plan", scale: float) -> Any:
         """Draw one number."""
@@ -280,7 +296,10 @@ class Generator:
             work = np.empty(n)
             kernel(words, n, p, *parameters, scale, work, work)
             value = work.item(0)
-        return value if narrow is None else narrow(value)
+        if narrow is None:
+            return value
+        with np.errstate(all="ignore"):  # Beyond the format's range it is infinite, as in arrays.
+            return narrow(value)
 
     # Where the bits come from; dpnoise.testing puts a fixed stream in their place.
     _fresh_key = staticmethod(Key.fresh)
@@ -367,12 +386,6 @@ class _Draw:
         flags = self.out.flags
         return bool(flags.c_contiguous and flags.aligned and self.out.dtype == np.float64)
 
-    def words_in_place(self) -> NDArray[np.uint64] | None:
-        """Return `out` as the place for its own words, where one word makes one number."""
-        if self.direct and self.plan.variates == 1:
-            return self.out.reshape(-1).view(np.uint64)
-        return None
-
     def __call__(self, longest: int) -> Chunk:
         kernel, arguments = self.plan.kernel, (*self.plan.arguments, self.scale)
         scratch = np.empty(longest * self.plan.variates)
@@ -382,11 +395,13 @@ class _Draw:
 
         def chunk(words: Words, start: int, stop: int) -> None:
             z = flat[start:stop] if buffer is None else buffer[: stop - start]
-            kernel(words, *arguments, scratch, z)
-            if scales is not None:
-                z *= scales[start:stop]
-            if buffer is not None:
-                flat[start:stop] = z  # Rounded once, to the format of `out`.
+            # Threads have NumPy's settings, not their caller's; overflow is worth no warning.
+            with np.errstate(all="ignore"):
+                kernel(words, *arguments, scratch, z)
+                if scales is not None:
+                    z *= scales[start:stop]
+                if buffer is not None:
+                    flat[start:stop] = z  # Rounded once, to the format of `out`.
 
         return chunk
 
@@ -395,6 +410,9 @@ def _dtype_of(out: object, dtype: DType) -> np.dtype[Any]:
     """Return the dtype of `out`, checking that it can be filled and agrees with `dtype`."""
     if not isinstance(out, np.ndarray):
         raise ArgumentTypeError(f"Expected out to be a NumPy array, got {type(out).__name__}.")
+    if isinstance(out, np.ma.MaskedArray):
+        raise ArgumentTypeError("Expected out to be an array without a mask: give out.data.")
+    check_places(np.asarray(out))
     if not out.flags.writeable:
         raise ArgumentError("Expected out to be writeable, got a read-only array.")
     kind: np.dtype[Any] = out.dtype
@@ -414,7 +432,9 @@ def _output_shape(
     asked = None if out is None else out.shape
     if size is not None:
         entries = size if isinstance(size, tuple) else (size,)
-        asked = tuple(check_integer("size", entry, least=0) for entry in entries)
+        asked = tuple(
+            check_integer("size", entry, least=0, most=_LARGEST_SIZE) for entry in entries
+        )
         if out is not None and out.shape != asked:
             reject("size", size, f"to be the shape of out, {out.shape}")
     if asked is None or not scale_shape:

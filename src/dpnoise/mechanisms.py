@@ -8,6 +8,7 @@ secret is an argument.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
 from typing import Any, Final
@@ -16,12 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise import calibration, exact
+from dpnoise.arrays import narrowed, plain, widened
 from dpnoise.distributions import Gaussian, Laplace
 from dpnoise.errors import (
     ArgumentError,
+    ArgumentTypeError,
+    check_bound,
     check_choice,
     check_integer,
     check_positive,
+    forgetful,
     import_extra,
     reject,
 )
@@ -31,6 +36,7 @@ from dpnoise.values import release_like
 _FINEST: Final = 2.0**-50  # The finest grid, in scales: below it no cell is ever certain at once.
 _COARSEST: Final = 2.0**60  # The coarsest, in scales: beyond it all outputs are one.
 _INT64: Final = np.iinfo(np.int64)
+_FLOAT64: Final = np.dtype(np.float64)
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -64,9 +70,7 @@ class _Additive:
         if not (_FINEST * scale <= grid <= _COARSEST * scale and grid <= calibration.EXTREME):
             reject("grid", grid, f"to be between 2^-50 and 2^60 times the scale, {scale}")
         for name in ("lower", "upper"):
-            bound = getattr(self, name)
-            if bound is not None and not math.isfinite(bound):
-                reject(name, bound, "to be finite, or None")
+            object.__setattr__(self, name, check_bound(name, getattr(self, name)))
         if self.lower is not None and self.upper is not None and self.lower >= self.upper:
             reject("lower", self.lower, f"< upper={self.upper}")
         object.__setattr__(self, "scale", scale)
@@ -87,15 +91,16 @@ class _Additive:
         quantile = float(self._noise.ppf(0.5 + 0.5 * confidence))
         return math.nextafter(quantile + self.grid / 2, math.inf)
 
+    @forgetful
     def release(self, value: Any, rng: Generator | None = None) -> Any:
         """Return the value with noise, exactly as if in real arithmetic, rounded to the grid.
 
         Parameters
         ----------
         value
-            The secret: a float, an int of any size, an array (float or integer), a list, a pandas
-            or polars Series. Every number gets noise of its own; `sensitivity` is that of all of
-            them together. Errors about it are for the eyes of whoever holds the data.
+            The secret: a float, an int of any size, an array (float or integer), a list, a tuple, a
+            pandas or polars Series. Every number gets noise of its own; `sensitivity` is that of
+            all of them together. Errors about it are for the eyes of whoever holds the data.
         rng
             A Generator; by default one on all cores.
 
@@ -103,32 +108,34 @@ class _Additive:
         -------
         The same kind
             Floats for floats, multiples of `grid`; integers for integers, multiples of
-            max(1, grid); int64 for integer arrays. Results beyond the largest float or int64
-            saturate.
+            max(1, grid). Integers of a list have no limit; arrays and Series of any integers are
+            released as int64. Results beyond the largest number of their type saturate.
         """
         rng = check_generator(rng)
         if isinstance(value, float):
-            return type(value)(self._release_float(value, rng))
+            released = self._release_float(float(value), rng)
+            return np.float64(released) if isinstance(value, np.float64) else released
+        if isinstance(value, bool):
+            raise ArgumentTypeError(
+                "Expected value to be a number, got a bool: release int(value)."
+            )
         if isinstance(value, int | np.integer):
             return self._release_integer(int(value), rng)
         if isinstance(value, np.float32 | np.float16):
-            return self._release_floats(np.asarray(value), rng)[()]
+            return self._release_floats(plain(np.asarray(value)), rng)[()]
         return release_like(value, lambda array: self._release_array(array, rng))
 
     def _release_float(self, value: float, rng: Generator) -> float:
         if not math.isfinite(value):
             raise ArgumentError("Expected the value to be finite, got NaN or an infinity.")
         form, scale, grid = self._form, self.scale, self.grid
+        bounds = self._float_bounds(_FLOAT64)
         raw = rng._random_bytes(8 * self.variates)  # noqa: SLF001 - the Generator's own hook
         result = exact.decide_one(form, raw, value, scale, grid)
         if math.isnan(result):
             rows = exact.rows_from_bytes(raw, rng._further_words)  # noqa: SLF001 - likewise
             result = exact.nearest_float(exact.settle(form, rows, value, scale, grid), grid)
-        if self.lower is not None:
-            result = max(result, float(self.lower))
-        if self.upper is not None:
-            result = min(result, float(self.upper))
-        return result
+        return result if bounds is None else min(max(result, bounds[0]), bounds[1])
 
     def _release_integer(self, value: int, rng: Generator) -> int:
         form, grid = self._form, self._integer_grid
@@ -148,9 +155,12 @@ class _Additive:
         least, most = self._integer_bounds()
         if array.dtype == object:
             released = self._release_integers_of_any_size([int(x) for x in array.flat], rng)
-            clamped = [_clamp(x, least, most) for x in released]
-            return np.array(clamped, dtype=object).reshape(array.shape)
-        out = self._release_integers(np.ascontiguousarray(array), rng)
+            if least is not None or most is not None:
+                released = [_clamp(x, least, most) for x in released]
+            return np.array(released, dtype=object).reshape(array.shape)
+        if array.dtype == np.uint64:
+            return self._release_array(array.astype(object), rng)
+        out = self._release_integers(array, rng)
         if least is not None or most is not None:
             low = _INT64.min if least is None else _clamp(least, _INT64.min, _INT64.max)
             high = _INT64.max if most is None else _clamp(most, _INT64.min, _INT64.max)
@@ -158,27 +168,23 @@ class _Additive:
         return out
 
     def _release_floats(self, array: NDArray[Any], rng: Generator) -> NDArray[Any]:
-        values = np.ascontiguousarray(array, dtype=np.float64)
-        exact.check_finite(values, rng.threads)
-        flat = values.reshape(-1)
+        bounds = self._float_bounds(array.dtype)
+        flat = widened(array).reshape(-1)
+        exact.check_finite(flat, rng.threads)
         key = rng._fresh_key()  # noqa: SLF001 - the Generator's own hook
         arguments = (self.scale, self.grid)
         out, undecided = exact.decide(self._form, flat, *arguments, key, rng.threads)
         for element, rows in undecided:
             cell = exact.settle(self._form, rows, float(flat[element]), *arguments)
             out[element] = exact.nearest_float(cell, self.grid)
-        if self.lower is not None or self.upper is not None:
-            np.clip(out, self.lower, self.upper, out=out)
-        if array.dtype != np.float64:
-            limits = np.finfo(array.dtype)
-            np.clip(out, limits.min, limits.max, out=out)
-        return out.reshape(array.shape).astype(array.dtype, copy=False)
+        if bounds is not None:
+            np.clip(out, *bounds, out=out)
+        return narrowed(out, array.dtype).reshape(array.shape)
 
     def _release_integers(self, values: NDArray[Any], rng: Generator) -> Integers:
         """Release integers of at most 64 bits as int64, saturating, in a time that all share."""
         shift = self._integer_grid.bit_length() - 1
-        # Beyond 52 bits a fraction of a grid has more digits than a float, and uint64 more values.
-        if shift > 52 or values.dtype == np.uint64:  # noqa: PLR2004
+        if shift > 52:  # noqa: PLR2004 - a fraction of such a grid has more digits than a float
             released = self._release_integers_of_any_size(values.reshape(-1).tolist(), rng)
             saturated = [_clamp(x, _INT64.min, _INT64.max) for x in released]
             return np.array(saturated, dtype=np.int64).reshape(values.shape)
@@ -188,7 +194,7 @@ class _Additive:
             wholes = (flat >> shift) + ((flat >> (shift - 1)) & 1)
             # The shift may wrap around; the difference, which is small, wraps back.
             fractions = (flat - (wholes << shift)) * 2.0**-shift
-        cells = self._cells(fractions, fractions.item, rng)
+        cells = self._cells(fractions, fractions, rng)
         totals = wholes + cells
         wrapped = ((wholes ^ totals) & (cells ^ totals)) < 0
         out = totals << shift
@@ -198,13 +204,18 @@ class _Additive:
 
     def _release_integers_of_any_size(self, values: list[int], rng: Generator) -> list[int]:
         grid = self._integer_grid
+        if grid == 1:
+            cells = self._cells(np.zeros(len(values)), [0] * len(values), rng)
+            return [value + cell for value, cell in zip(values, cells.tolist(), strict=True)]
         wholes, fractions = (
             zip(*(_split(x, grid) for x in values), strict=True) if values else ((), ())
         )
-        cells = self._cells(np.array([float(f) for f in fractions]), fractions.__getitem__, rng)
+        cells = self._cells(np.array([float(f) for f in fractions]), fractions, rng)
         return [(whole + cell) * grid for whole, cell in zip(wholes, cells.tolist(), strict=True)]
 
-    def _cells(self, fractions: Floats, exactly: Any, rng: Generator) -> Integers:
+    def _cells(
+        self, fractions: Floats, exactly: Sequence[exact.Number] | Floats, rng: Generator
+    ) -> Integers:
         """Return floor(fraction + scale/grid * Z + 1/2) for each fraction of an integer's grid."""
         ratio = self.scale / self._integer_grid
         key = rng._fresh_key()  # noqa: SLF001 - the Generator's own hook
@@ -212,12 +223,27 @@ class _Additive:
         out[[element for element, _ in undecided]] = 0.0
         cells = out.astype(np.int64)
         for element, rows in undecided:
-            cells[element] = exact.settle(self._form, rows, exactly(element), ratio, 1.0)
+            cells[element] = exact.settle(self._form, rows, exactly[element], ratio, 1.0)
         return cells
 
     @property
     def _integer_grid(self) -> int:
         return int(max(1.0, self.grid))
+
+    def _float_bounds(self, dtype: np.dtype[Any]) -> tuple[float, float] | None:
+        """Return the smallest and largest number of a format that a release may be, if not all.
+
+        They are numbers of the format, so that rounding to it does not lead out of the bounds.
+        """
+        if self.lower is None and self.upper is None and dtype == _FLOAT64:
+            return None
+        largest = float(np.finfo(dtype).max)
+        # Added to 0.0 or subtracted from it, because -0.0 is no release.
+        least = -largest if self.lower is None else 0.0 - _at_most(-self.lower, dtype)
+        most = largest if self.upper is None else 0.0 + _at_most(self.upper, dtype)
+        if least > most:
+            reject("lower", self.lower, f"to leave a {dtype} up to upper={self.upper}")
+        return least, most
 
     def _integer_bounds(self) -> tuple[int | None, int | None]:
         least = None if self.lower is None else math.ceil(self.lower)
@@ -375,6 +401,19 @@ def _split(value: int, grid: int) -> tuple[int, Fraction | int]:
         return value, 0
     whole = (2 * value + grid) // (2 * grid)
     return whole, Fraction(value - whole * grid, grid)
+
+
+def _at_most(bound: float, dtype: np.dtype[Any]) -> float:
+    """Return the largest finite number of a format that is at most an int or a float."""
+    largest = float(np.finfo(dtype).max)
+    if bound < -largest:
+        return -math.inf
+    inside = min(bound, largest)
+    nearest = narrowed(np.array(float(inside)), dtype)
+    # Python compares an int with a float exactly.
+    if float(nearest) > inside:
+        nearest = np.nextafter(nearest, dtype.type(-math.inf))
+    return float(nearest)
 
 
 def _clamp(value: int, least: int | None, most: int | None) -> int:

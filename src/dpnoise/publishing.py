@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpnoise import columns, statistics
-from dpnoise.errors import ArgumentError, check_choice, check_positive, import_extra
+from dpnoise.errors import ArgumentError, check_choice, check_positive, forgetful, import_extra
 from dpnoise.generator import Generator
 
 QUERIES = ("count", "sum", "mean", "median", "quantile:Q", "histogram")
@@ -116,6 +116,7 @@ def _fraction(text: str) -> float:
         raise ArgumentError("A quantile needs its place, as in quantile:0.9.") from None
 
 
+@forgetful
 def publish(
     path: Path,
     request: Request,

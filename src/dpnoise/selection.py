@@ -10,9 +10,10 @@ from flint import arb, ctx
 from numpy.typing import ArrayLike, NDArray
 
 from dpnoise import calibration, exact, reference
+from dpnoise.arrays import number
 from dpnoise.chunks import kernel_named
 from dpnoise.entropy import WORD, Key
-from dpnoise.errors import ArgumentError, ArgumentTypeError
+from dpnoise.errors import ArgumentError, ArgumentTypeError, forgetful
 from dpnoise.generator import Generator, check_generator
 
 _ROUND: Final = 2.0**-49  # More than the roundings of a noisy score, relative to its parts.
@@ -36,6 +37,7 @@ class _Selection:
         )
         object.__setattr__(self, "scale", scale)
 
+    @forgetful
     def select(
         self,
         scores: ArrayLike,
@@ -151,16 +153,7 @@ def _checked(scores: Any) -> tuple[list[int | float], NDArray[np.float64]]:
     entries = list(scores)
     if not entries or any(isinstance(entry, list | tuple | np.ndarray) for entry in entries):
         raise ArgumentError("Expected scores to be a list of one or more numbers.")
-    exactly: list[int | float] = []
-    for entry in entries:
-        if isinstance(entry, int | np.integer):
-            exactly.append(int(entry))
-        elif isinstance(entry, float | np.float32 | np.float16):
-            exactly.append(float(entry))
-        else:
-            raise ArgumentTypeError(
-                f"Expected scores to be integers or floats, got a {type(entry).__name__}."
-            )
+    exactly = [number(entry) for entry in entries]
     try:
         approximately = np.array([float(score) for score in exactly])
     except OverflowError:

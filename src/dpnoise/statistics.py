@@ -19,13 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise import exact
-from dpnoise.calibration import selection_scale
+from dpnoise.arrays import exact_floats, plain, widened
+from dpnoise.calibration import EXTREME, selection_scale
 from dpnoise.chunks import kernel_named
 from dpnoise.errors import (
     ArgumentError,
     ArgumentTypeError,
+    check_bound,
     check_choice,
     check_positive,
+    forgetful,
     reject,
 )
 from dpnoise.generator import Generator, check_generator
@@ -85,15 +88,18 @@ class Bounds:
     def declared(cls, lower: float, upper: float, grid: float | None, cells: float) -> "Bounds":
         """Check the bounds and choose the grid: by default the larger bound over `cells`."""
         for name, bound in (("lower", lower), ("upper", upper)):
-            if not math.isfinite(bound):
-                reject(name, bound, "to be finite")
+            if check_bound(name, bound) is None:
+                reject(name, bound, "to be a number")
         if lower >= upper:
             reject("lower", lower, f"< upper={upper}")
         largest = max(abs(lower), abs(upper))
         if grid is None:
-            grid = 2.0 ** math.ceil(math.log2(largest / cells))
+            # A bound so small that this underflows is refused below.
+            grid = 2.0 ** math.ceil(math.log2(max(largest / cells, 2.0**-1000)))
         elif math.frexp(check_positive("grid", grid))[0] != 0.5:  # noqa: PLR2004 - a power of two
             reject("grid", grid, "to be a power of two")
+        if not 1 / EXTREME <= grid <= EXTREME:
+            reject("grid", grid, "to be between 2^-960 and 2^960: measure in another unit")
         bounds = cls(lower, upper, grid)
         if bounds.least > bounds.most:
             reject("grid", grid, f"to have a multiple between lower={lower} and upper={upper}")
@@ -118,24 +124,35 @@ class Bounds:
 
 
 def chunks_of(values: Any) -> Iterator[Floats]:
-    """Yield the numbers of a column as float64 arrays of at most 2^20."""
+    """Yield the numbers of a column as float64 arrays of at most 2^20; NaN is a missing value."""
     if isinstance(values, Iterator):
         for part in values:
             yield from chunks_of(part)
         return
-    if type(values).__module__.split(".")[0] == "pyarrow":
-        array = np.asarray(values.to_pandas() if values.null_count else values)
-    else:
-        array = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    array = _column(values)
     if array.dtype.kind not in "iufb" or array.ndim != 1:
         raise ArgumentTypeError(
             f"Expected a column of numbers, got {array.dtype} of shape {array.shape}. "
             "Convert text first; a missing value is NaN."
         )
     for start in range(0, array.size, _TURN):
-        yield np.ascontiguousarray(array[start : start + _TURN], dtype=np.float64)
+        yield widened(plain(array[start : start + _TURN]))
 
 
+def _column(values: Any) -> NDArray[Any]:
+    """Return a column as an array. What its kind calls null, NA or masked becomes NaN."""
+    if isinstance(values, np.ma.MaskedArray):
+        return np.where(np.ma.getmaskarray(values), np.nan, values.data)
+    if isinstance(values, list | tuple):
+        return np.asarray([np.nan if entry is np.ma.masked else entry for entry in values])
+    if type(values).__module__.split(".")[0] == "pyarrow":
+        return np.asarray(values.to_pandas() if values.null_count else values)
+    if hasattr(values, "isna") and values.dtype.kind in "iuf":
+        return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan))
+    return np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+
+
+@forgetful
 def exact_sum(values: Any, lower: float, upper: float, grid: float | None = None) -> Fraction:
     """Return the exact sum of the values, each clamped to the bounds and rounded to the grid.
 
@@ -246,7 +263,7 @@ class Histogram:
     """How many values lie in each cell between declared edges; those outside are left out."""
 
     def __init__(self, edges: Sequence[float], epsilon: float) -> None:
-        self.edges = np.asarray(edges, dtype=np.float64)
+        self.edges = exact_floats(edges)
         if self.edges.ndim != 1 or self.edges.size < 2 or not np.all(np.diff(self.edges) > 0):  # noqa: PLR2004
             raise ArgumentError("Expected edges to be two or more increasing numbers.")
         self.mechanism = LaplaceMechanism(epsilon, 1.0, lower=0.0)
@@ -349,6 +366,7 @@ def _release(
     return query.release(confidence, rng)
 
 
+@forgetful
 def count(
     values: Any,
     *,
@@ -367,6 +385,7 @@ def count(
     return _release(values, Count(epsilon), missing, confidence, rng)
 
 
+@forgetful
 def sum(  # noqa: A001 - it is what people ask for, under `dpnoise.statistics`
     values: Any,
     *,
@@ -382,6 +401,7 @@ def sum(  # noqa: A001 - it is what people ask for, under `dpnoise.statistics`
     return _release(values, Sum(lower, upper, epsilon, grid), missing, confidence, rng)
 
 
+@forgetful
 def mean(
     values: Any,
     *,
@@ -397,6 +417,7 @@ def mean(
     return _release(values, Mean(lower, upper, epsilon, grid), missing, confidence, rng)
 
 
+@forgetful
 def histogram(
     values: Any,
     *,
@@ -410,6 +431,7 @@ def histogram(
     return _release(values, Histogram(edges, epsilon), missing, confidence, rng)
 
 
+@forgetful
 def quantile(
     values: Any,
     q: float,
@@ -426,6 +448,7 @@ def quantile(
     return _release(values, Quantile(q, lower, upper, epsilon, grid), missing, confidence, rng)
 
 
+@forgetful
 def median(
     values: Any,
     *,

@@ -1,72 +1,59 @@
-"""Kinds of values: what comes in as an array, a list or a Series goes out as the same kind."""
+"""Kinds of values: what comes in as an array, a list or a Series goes out as the same kind.
+
+Which kind decides what becomes of integers, never their size. In a list they have no limit, as
+Python's have none. Arrays and Series of any type of integers give int64 and saturate: whether a
+library chose int64, uint64 or object depends on the values, so that must make no difference.
+"""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpnoise.arrays import Array, numbers_in, numbers_of
 from dpnoise.errors import ArgumentTypeError
 
-Array = NDArray[Any]
-
-_FLOATS = (np.float64, np.float32, np.float16)
+_INT64: Final = np.iinfo(np.int64)
 
 
 def release_like(value: Any, release: Callable[[Array], Array]) -> Any:
     """Release the numbers of an array, a list, a tuple or a Series, and return the same kind."""
-    library = type(value).__module__.split(".")[0]
-    if isinstance(value, np.ma.MaskedArray):
-        raise ArgumentTypeError("Expected an array without a mask: release value.compressed().")
     if isinstance(value, np.ndarray):
-        return release(_checked(np.asarray(value)))
+        return _saturated(release(numbers_of(value)))
     if isinstance(value, list | tuple):
-        return type(value)(release(_checked(_array_of(value))).tolist())
-    if library == "pandas" and type(value).__name__ == "Series":
-        released = release(_checked(value.to_numpy()))
+        return _same_kind(value, release(numbers_in(value)).tolist())
+    library = type(value).__module__.split(".")[0]
+    if library in {"pandas", "polars"} and type(value).__name__ == "Series":
+        released = _saturated(release(numbers_of(_array_of_series(value))))
+        if library == "polars":
+            return type(value)(value.name, released)
         return type(value)(released, index=value.index, name=value.name)
-    if library == "polars" and type(value).__name__ == "Series":
-        return type(value)(value.name, release(_checked(value.to_numpy())))
     raise ArgumentTypeError(
         "Expected value to be an int, a float, a NumPy array, a list, or a pandas or polars "
         f"Series, got {type(value).__name__}."
     )
 
 
-def _checked(array: Array) -> Array:
-    """Return an array of integers or of floats that float64 holds exactly; raise on any other.
-
-    A conversion that rounds, before the noise, would move a value by more than its sensitivity.
-    """
-    if array.dtype == object:
-        if all(isinstance(x, int | np.integer) and not isinstance(x, bool) for x in array.flat):
-            return array
-    elif array.dtype.kind in "iu" or array.dtype in _FLOATS:
-        return array
-    raise ArgumentTypeError(
-        f"Expected integers, or floats of at most 64 bits, got an array of {array.dtype}. "
-        "Convert it first, and see to the sensitivity of what you convert."
-    )
-
-
-def _array_of(numbers: list[Any] | tuple[Any, ...]) -> Array:
-    """Return a list as an array: all integers, of any size, or all floats."""
+def _array_of_series(series: Any) -> Array:
     try:
-        array = np.asarray(numbers)
-    except ValueError:
-        raise ArgumentTypeError("Expected a list whose rows have one length.") from None
-    if array.size == 0:
-        return array.astype(np.float64)
-    if array.dtype.kind == "u" or (array.dtype.kind == "f" and _any_integer(numbers)):
-        integers = np.asarray(numbers, dtype=object)
-        if array.dtype.kind == "u" or all(isinstance(x, int | np.integer) for x in integers.flat):
-            return integers
-        if any(isinstance(x, int | np.integer) and float(x) != x for x in integers.flat):
-            raise ArgumentTypeError("Expected all integers or all floats: no float holds some.")
-    return array
+        return np.asarray(series.to_numpy())
+    except Exception:  # noqa: BLE001 - each library has errors of its own
+        raise ArgumentTypeError(
+            f"Expected a Series of integers or floats, got one of {series.dtype}."
+        ) from None
 
 
-def _any_integer(numbers: Any) -> bool:
-    if isinstance(numbers, list | tuple):
-        return any(_any_integer(number) for number in numbers)
-    return isinstance(numbers, int | np.integer)
+def _saturated(released: Array) -> Array:
+    """Return integers without a limit as int64."""
+    if released.dtype != object:
+        return released
+    clamped = [min(max(x, _INT64.min), _INT64.max) for x in released.flat]
+    return np.array(clamped, dtype=np.int64).reshape(released.shape)
+
+
+def _same_kind(value: list[Any] | tuple[Any, ...], released: list[Any]) -> Any:
+    """Return a list for a list, and a tuple for a tuple; a named one keeps its names."""
+    if isinstance(value, list):
+        return released
+    make = getattr(type(value), "_make", tuple)
+    return make(released)

@@ -14,6 +14,7 @@ from dpnoise.kernels.elementary import power_of_two
 Words = NDArray[np.uint64]
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
+Patterns = NDArray[np.uint32] | NDArray[np.uint16]
 
 
 @compiled
@@ -36,6 +37,46 @@ def round_all(values: Floats, digits: int, emin: int) -> None:
     for i in range(values.size):
         rounded = nearest(values[i], digits, emin)
         values[i] = rounded if abs(rounded) < infinity else np.copysign(np.inf, rounded)
+
+
+@compiled
+def widen(patterns: Patterns, digits: int, emin: int, out: Floats) -> None:
+    """Read the bits of a format's values as float64, exactly.
+
+    A value is a whole number of the format's spacing, which is a normal float64: nothing here is
+    subnormal, so nothing is lost where the processor flushes subnormals to zero.
+    """
+    fraction_bits = np.int64(digits - 1)
+    top = np.int64(3 - 2 * emin)  # The exponent of NaN and the infinities.
+    for i in range(out.size):
+        pattern = np.int64(patterns[i])
+        exponent = (pattern >> fraction_bits) & top
+        fraction = pattern & ((np.int64(1) << fraction_bits) - np.int64(1))
+        whole = fraction | (min(exponent, np.int64(1)) << fraction_bits)
+        spacing = power_of_two(int(max(exponent, np.int64(1)) + emin - digits))
+        beyond = np.inf if fraction == 0 else np.nan
+        size = np.float64(whole) * spacing if exponent < top else beyond
+        out[i] = -size if pattern >> fraction_bits > top else size
+
+
+@compiled
+def narrow(values: Floats, digits: int, emin: int, patterns: Patterns) -> None:
+    """Write the bits of the values nearest in a format, ties to even; they lie in its range.
+
+    Zero is always +0.0. As in `widen`, no subnormal takes part.
+    """
+    below = power_of_two(emin)
+    per_spacing = power_of_two(digits - 1 - emin)
+    for i in range(values.size):
+        rounded = nearest(values[i], digits, emin)
+        size = abs(rounded)
+        bits = np.float64(size).view(np.int64) >> np.int64(53 - digits)
+        normal = bits - (np.int64(1022 + emin) << np.int64(digits - 1))
+        # Selected before it is converted: a large number of spacings is no int64.
+        subnormal = np.int64((size if size < below else 0.0) * per_spacing)
+        pattern = subnormal if size < below else normal
+        negative = np.int64(rounded < 0.0) << np.int64(digits - 1)
+        patterns[i] = pattern + negative * np.int64(4 - 2 * emin)
 
 
 @compiled

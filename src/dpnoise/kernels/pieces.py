@@ -14,11 +14,15 @@ Words = NDArray[np.uint64]
 Floats = NDArray[np.float64]
 
 
+# Below this shape a piece is 0 as a float, whatever the uniform: SciPy gives NaN for some of them.
+_LEAST_SHAPE = 2.0**-1000
+
+
 def _gammas(words: Words, precision: int, shape: float, scratch: Floats) -> Floats:
     """Return one Gamma(shape) for each word, by the inverse of its CDF, in `scratch`."""
     uniforms(words, 1, precision, 1.0, scratch, scratch)
     pieces = scratch[: words.size]
-    special.gammaincinv(shape, pieces, out=pieces)
+    special.gammaincinv(max(shape, _LEAST_SHAPE), pieces, out=pieces)
     return pieces
 
 

@@ -1,0 +1,151 @@
+"""Tracebacks that show locals, as error trackers print them: no key, no words, no value."""
+
+import inspect
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpnoise
+from dpnoise import entropy, exact, publishing, reference, statistics
+from dpnoise.testing import fixed_generator
+
+KEY = bytes(range(100, 132))
+VALUE = 31415926.5
+laplace = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0)
+fine = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0, grid=2.0**-50)
+noisy_max = dpnoise.NoisyMax(1.0, 1.0)
+BOUNDS: dict[str, Any] = {"lower": 0, "upper": 4e7, "epsilon": 1.0}
+
+
+def fixed() -> dpnoise.Generator:
+    return fixed_generator(KEY, threads=1)
+
+
+def two_threads() -> dpnoise.Generator:
+    return fixed_generator(KEY, threads=2)
+
+
+# What people call, each with a secret among its arguments.
+CALLS: dict[str, Callable[[], object]] = {
+    "a float": lambda: laplace.release(VALUE, fixed()),
+    "an int": lambda: laplace.release(int(VALUE), fixed()),
+    "an array": lambda: laplace.release(np.full(10, VALUE), fixed()),
+    "an array, two threads": lambda: laplace.release(np.full(10**5, VALUE), two_threads()),
+    "integers": lambda: laplace.release(np.full(10, int(VALUE)), fixed()),
+    "a list": lambda: laplace.release([VALUE, 1.0], fixed()),
+    "selection": lambda: noisy_max.select([VALUE, 1.0], rng=fixed()),
+    "count": lambda: statistics.count([VALUE], epsilon=1.0, rng=fixed()),
+    "sum": lambda: statistics.sum([VALUE], **BOUNDS, rng=fixed()),
+    "mean": lambda: statistics.mean([VALUE], **BOUNDS, rng=fixed()),
+    "median": lambda: statistics.median([VALUE], **BOUNDS, rng=fixed()),
+    "quantile": lambda: statistics.quantile([VALUE], 0.9, **BOUNDS, rng=fixed()),
+    "histogram": lambda: statistics.histogram([VALUE], edges=[0, 4e7], epsilon=1.0, rng=fixed()),
+    "a slow path": lambda: [fine.release(VALUE, fixed()) for _ in range(50)],
+    "slow paths": lambda: fine.release(np.full(1000, VALUE), fixed()),
+    "noise": lambda: fixed().laplace(size=10),
+    "noise, two threads": lambda: two_threads().laplace(size=10**6),
+    "one number": lambda: fixed().laplace(),
+}
+
+
+class Tripped(BaseException):
+    """What no code here expects, as an interrupt is."""
+
+
+def trip(*_: Any, **__: Any) -> None:
+    raise Tripped
+
+
+def text_with_locals(error: BaseException) -> str:
+    """Return the traceback with the locals of our frames; those of the caller are the caller's."""
+    shown = traceback.TracebackException.from_exception(error, capture_locals=True)
+    frames = [frame for frame in shown.stack if "/dpnoise/" in frame.filename]
+    assert frames, "the lines must stay"
+    return "\n".join(f"{frame.line}\n{frame.locals}" for frame in frames)
+
+
+def secrets() -> list[str]:
+    """Return what must not be seen: the value, and the key and its first words in all spellings."""
+    words = np.empty(8, dtype=entropy.WORD)
+    entropy.Key(KEY).stream().fill(words)
+    values = [f"{VALUE:.0f}"[:-1], f"{VALUE:e}"[:5], repr(KEY)[2:12], KEY.hex()[:12]]
+    return [*values, *(str(word) for word in words.tolist()), repr(words.tobytes())[2:12]]
+
+
+SECRETS = secrets()
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("place", ["the key stream", "the rounding check", "the judge", "a kernel"])
+def test_a_failure_inside_shows_no_secret(
+    call: str, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if place == "the key stream":
+        monkeypatch.setattr(entropy.KeyStream, "fill", trip)
+    elif place == "the rounding check":
+        monkeypatch.setattr(exact, "check_rounding_mode", trip)
+    elif place == "the judge":
+        monkeypatch.setattr(reference, "grid_point", trip)
+    else:
+        for module in ("dpnoise.exact", "dpnoise.selection", "dpnoise.statistics"):
+            monkeypatch.setattr(f"{module}.kernel_named", trip)
+    try:
+        CALLS[call]()
+    except Tripped as error:
+        shown = text_with_locals(error)
+        for secret in SECRETS:
+            assert secret not in shown
+    else:
+        noise_alone = call in {"noise", "noise, two threads", "one number"}
+        assert noise_alone or place in {"the judge", "a kernel"} or call == "quantile"
+
+
+def test_an_argument_error_shows_no_value() -> None:
+    for bad in ([VALUE, float("nan")], [VALUE, "x"], np.array([VALUE, np.inf]), [[VALUE], [1, 2]]):
+        with pytest.raises((ValueError, TypeError)) as caught:
+            laplace.release(bad)
+        assert "3141592" not in text_with_locals(caught.value)
+        assert "3141592" not in str(caught.value)
+
+
+def test_the_exception_that_was_being_handled_is_left_alone() -> None:
+    """Our frames are cleared, not those of a caller who was in the middle of something."""
+
+    def callers() -> None:
+        mine = "a caller's own"
+        raise KeyError(mine)
+
+    try:
+        callers()
+    except KeyError as before:
+        with pytest.raises(ValueError, match="finite"):
+            laplace.release(float("nan"))
+        frame = before.__traceback__.tb_next.tb_frame  # type: ignore[union-attr]
+        assert frame.f_locals["mine"] == "a caller's own"
+
+
+def test_every_public_function_that_takes_data_forgets_it() -> None:
+    """All of them: the mechanisms' methods, and each public function of statistics on values."""
+    takes_values = [
+        function
+        for name, function in vars(statistics).items()
+        if inspect.isfunction(function)
+        and function.__module__ == "dpnoise.statistics"
+        and not name.startswith("_")
+        and "values" in inspect.signature(function).parameters
+        and not inspect.isgeneratorfunction(function)
+    ]
+    assert len(takes_values) == 7
+    for function in [
+        *takes_values,
+        dpnoise.LaplaceMechanism.release,
+        dpnoise.GaussianMechanism.release,
+        dpnoise.NoisyMax.select,
+        dpnoise.ExponentialMechanism.select,
+        dpnoise.Generator._draw,
+        publishing.publish,
+    ]:
+        assert hasattr(function, "__wrapped__"), function
