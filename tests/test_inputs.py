@@ -19,7 +19,7 @@ import polars as pl
 import pytest
 
 import dpnoise
-from dpnoise import arrays, chunks, entropy, statistics
+from dpnoise import arrays, entropy, errors, statistics
 from dpnoise.testing import fixed_generator
 
 KEY = bytes(range(32))
@@ -130,7 +130,14 @@ def test_a_named_tuple_keeps_its_names() -> None:
     assert type(release(UserList([1, 2]).data)) is list
 
 
+CYCLIC: list[Any] = [1]
+CYCLIC.append(CYCLIC)
+DEEP: Any = 1
+for _ in range(5000):
+    DEEP = [DEEP]
+
 REFUSED = [
+    DEEP,
     [0.5, np.int64(2**62 + 513)],
     [0.5, 2**62 + 513],
     [np.float32(0.5), 2**54 + 1],
@@ -146,6 +153,7 @@ REFUSED = [
     [np.True_],
     [[1, 2], [3]],
     [[1, 2], 3],
+    CYCLIC,
     [1, "2"],
     [1, Decimal(2)],
     [1.0, Fraction(1, 2)],
@@ -170,10 +178,25 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("value", REFUSED, ids=lambda v: f"{type(v).__name__}: {v!r}"[:60])
+@pytest.mark.parametrize(
+    "value", REFUSED, ids=lambda v: f"{type(v).__name__}: {errors.shown(v)}"[:60]
+)
 def test_what_would_be_rounded_or_guessed_is_refused_before_noise_is_drawn(value: Any) -> None:
     with pytest.raises((ValueError, TypeError), match="Expected"):
         laplace.release(value, rng=Alarm())
+
+
+def test_candidates_are_taken_by_place_and_refused_where_they_have_none() -> None:
+    surely = dpnoise.NoisyMax(1.0, 1e-9)
+    scores = [0, 0, 1]
+    labelled = pd.Series(["a", "b", "c"], index=[2, 0, 1])
+    ordered: list[Any] = [labelled, iter("abc"), np.array(["a", "b", "c"]), ("a", "b", "c")]
+    for candidates in ordered:
+        assert surely.select(scores, candidates=candidates, rng=None) == "c"
+    without_order: list[Any] = [{"a", "b", "c"}, {"a": 1, "b": 2, "c": 3}, 7]
+    for unordered in without_order:
+        with pytest.raises(TypeError, match="candidates to be a list, in order"):
+            surely.select(scores, candidates=unordered, rng=Alarm())
 
 
 # Shapes and memory. -------------------------------------------------------------------------------
@@ -562,8 +585,7 @@ def test_an_interrupt_leaves_no_words_and_no_noise_in_out(
     threads: int, dtype: str, method: str, turn: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A real SIGINT, of which the main thread makes a KeyboardInterrupt while it draws or waits."""
-    out = np.full((2, 150_000), 7.0, dtype)
-    monkeypatch.setattr(chunks, "CHUNK_WORDS", 2**13)
+    out = np.full((2, 60_000), 7.0, dtype)
     draw = getattr(dpnoise.Generator(threads=threads), method)
     seen = interrupted_at(turn, monkeypatch, lambda: signal.raise_signal(signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):

@@ -23,6 +23,7 @@ _NARROW: Final[dict[np.dtype[Any], tuple[int, int, type[np.unsignedinteger[Any]]
     np.dtype(np.float32): (24, -126, np.uint32),
     np.dtype(np.float16): (11, -14, np.uint16),
 }
+_DEEPEST: Final = 32  # An array of NumPy has this many dimensions at most, or twice as many.
 _NO_GAPS: Final = 2**53  # Every integer up to this size is a float.
 _FLOATS: Final = (np.dtype(np.float64), *_NARROW)
 
@@ -75,8 +76,10 @@ def numbers_in(entries: list[Any] | tuple[Any, ...]) -> Array:
     return np.array(floats, dtype=np.float64).reshape(shape)
 
 
-def _flat(entries: Any) -> tuple[Shape, list[Any]]:
+def _flat(entries: Any, depth: int = 0) -> tuple[Shape, list[Any]]:
     """Return the shape of a nested list, and its numbers in order."""
+    if depth > _DEEPEST:
+        raise ArgumentTypeError(f"Expected a list of at most {_DEEPEST} dimensions.")
     if isinstance(entries, np.ndarray):
         entries = numbers_of(entries)
         leaves: list[Any] = entries.reshape(-1).tolist()
@@ -87,7 +90,7 @@ def _flat(entries: Any) -> tuple[Shape, list[Any]]:
         return (), [entries]
     if not any(issubclass(kind, list | tuple | np.ndarray) for kind in set(map(type, entries))):
         return (len(entries),), list(entries)
-    rows = [_flat(entry) for entry in entries]
+    rows = [_flat(entry, depth + 1) for entry in entries]
     if len({shape for shape, _ in rows}) > 1:
         raise ArgumentTypeError("Expected a list whose rows have one length.")
     return (len(rows), *rows[0][0]), [leaf for _, leaves in rows for leaf in leaves]

@@ -1,6 +1,7 @@
 """Mechanisms that select: the exact argmax of scores with noise, as in real arithmetic."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
 from typing import Any, ClassVar, Final
@@ -103,12 +104,17 @@ def _select(
     rng: Generator | None,
 ) -> Any:
     exactly, approximately = _checked(scores)
-    if candidates is not None and len(candidates) != len(exactly):
-        raise ArgumentError(
-            f"Expected one candidate for each of the {len(exactly)} scores, got {len(candidates)}."
-        )
-    index = _argmax(form, exactly, approximately, [1] * len(exactly), scale, rng)
-    return index if candidates is None else candidates[index]
+    offered: Sequence[Any] = range(len(exactly))
+    if candidates is not None:
+        if isinstance(candidates, AbstractSet | Mapping) or not isinstance(candidates, Iterable):
+            kind = type(candidates).__name__
+            raise ArgumentTypeError(f"Expected candidates to be a list, in order, got a {kind}.")
+        offered = list(candidates)  # In order, where an index could mean a label.
+        if len(offered) != len(exactly):
+            raise ArgumentError(
+                f"Expected one candidate for each of the {len(exactly)} scores, got {len(offered)}."
+            )
+    return offered[_argmax(form, exactly, approximately, [1] * len(exactly), scale, rng)]
 
 
 def select_weighted(
