@@ -23,7 +23,7 @@ _NARROW: Final[dict[np.dtype[Any], tuple[int, int, type[np.unsignedinteger[Any]]
     np.dtype(np.float32): (24, -126, np.uint32),
     np.dtype(np.float16): (11, -14, np.uint16),
 }
-_DEEPEST: Final = 32  # An array of NumPy has this many dimensions at most, or twice as many.
+_DEEPEST: Final = 32  # Half of what NumPy has: arrays inside the list have dimensions of their own.
 _NO_GAPS: Final = 2**53  # Every integer up to this size is a float.
 _FLOATS: Final = (np.dtype(np.float64), *_NARROW)
 
