@@ -20,6 +20,8 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 # A module imports from lower floors only. `make floors` draws them for docs/contributing.md.
 FLOORS = {
     "errors": 0,
+    "showing": 0,
+    "strict_json": 0,
     "bounds": 1,
     "kernels": 1,
     "entropy": 1,
@@ -95,8 +97,11 @@ FLOORS = {
     "reproduction.symmetry": 9.2,
     "reproduction.timings": 9.3,
     "reproduction": 9.4,
+    "cli.bars": 10,
     "cli.files": 10,
-    "cli.progress": 10,
+    "cli.signals": 10,
+    "cli.terminal": 10,
+    "cli.progress": 10.05,
     "cli.attack": 10.1,
     "cli.audit": 10.1,
     "cli.leakage": 10.1,

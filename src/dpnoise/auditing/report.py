@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Self
 
+from dpnoise import strict_json
 from dpnoise.attacks.processes import Observation
 from dpnoise.auditing import page
 from dpnoise.auditing.wording import at_least
@@ -149,7 +150,7 @@ class Report:
 
     def to_json(self, path: str | PathLike[str]) -> None:
         """Write the report as JSON."""
-        Path(path).write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+        Path(path).write_text(strict_json.dumps(self.to_dict()) + "\n", encoding="utf-8")
 
     @classmethod
     def from_dict(cls, data: Any) -> Self:
@@ -157,7 +158,7 @@ class Report:
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise ArgumentError(f"Expected a report of format {FORMAT}.")
         own = {name: data[name] for name in cls.__dataclass_fields__}
-        own["findings"] = [Finding(**finding) for finding in data["findings"]]
+        own["findings"] = [_finding(finding) for finding in data["findings"]]
         own["observations"] = [Observation(**seen) for seen in data["observations"]]
         own["pairs"] = [(value0, value1) for value0, value1 in data["pairs"]]
         return cls(**own)
@@ -172,6 +173,11 @@ class Report:
         Path(path).write_text(page.render(self.to_dict()), encoding="utf-8")
 
 
+def _finding(data: dict[str, Any]) -> Finding:
+    """Return a finding read from JSON, in which an infinite epsilon is a text."""
+    return Finding(**{**data, "epsilon_lower": float(data["epsilon_lower"])})
+
+
 def write_comparison(reports: Sequence[Report], path: str | PathLike[str]) -> None:
     """Write one HTML page that compares the reports of several targets."""
     text = page.render_comparison([report.to_dict() for report in reports])
@@ -180,7 +186,7 @@ def write_comparison(reports: Sequence[Report], path: str | PathLike[str]) -> No
 
 def write_list(reports: Sequence[Report], path: str | PathLike[str]) -> None:
     """Write several reports as one JSON list."""
-    text = json.dumps([report.to_dict() for report in reports], indent=2)
+    text = strict_json.dumps([report.to_dict() for report in reports])
     Path(path).write_text(text + "\n", encoding="utf-8")
 
 

@@ -13,7 +13,6 @@ errata         each shown by a number
 drawing, page  lines, and the page that shows all of it
 """
 
-import json
 import platform
 import time
 from collections.abc import Collection, Sequence
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 import dpnoise
+from dpnoise import strict_json
 from dpnoise.chunks import cores
 from dpnoise.errors import ArgumentError
 from dpnoise.reproduction import (
@@ -123,4 +123,4 @@ def write(results: Sequence[Result], folder: Path, *, quick: bool = False) -> No
         "machine": machine,
         "pieces": list(summary(results)),
     }
-    (folder / RESULTS).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    (folder / RESULTS).write_text(strict_json.dumps(report) + "\n", encoding="utf-8")

@@ -1,0 +1,33 @@
+"""JSON that every reader can read: JSON itself has no infinities and no NaN."""
+
+import json
+import math
+from typing import Any
+
+
+def dumps(data: Any) -> str:
+    """Return plain data as JSON, in which an infinity is the text "inf" or "-inf", and NaN "nan".
+
+    Python's float(), NumPy and R read these words. null is not used for them, because it means that
+    something is not known, or was not asked for.
+
+    Examples
+    --------
+    >>> print(dumps([-math.inf, 0.5, None]))
+    [
+      "-inf",
+      0.5,
+      null
+    ]
+    """
+    return json.dumps(_finite(data), indent=2, allow_nan=False)
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {name: _finite(part) for name, part in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(part) for part in data]
+    if isinstance(data, float) and not math.isfinite(data):
+        return str(float(data))
+    return data
