@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dpnoise.auditing.markup import Markup, tag
-from dpnoise.auditing.wording import shortened
+from dpnoise.showing import shortened
 
 _ROW: Final = 52
 _LINE: Final = 38  # characters, at least, in the 340 pixels of a phone

@@ -5,10 +5,23 @@ cannot become an element or an attribute, whatever it contains.
 """
 
 import re
-from html import escape
+from html import escape as html_escape
 from typing import Final, Self
 
+from dpnoise.showing import shown
+
 _VOID: Final = frozenset({"meta", "rect", "line", "wbr"})
+
+
+def escape(text: str) -> str:
+    r"""Return text as HTML. Lines may end in it, but nothing in it is invisible.
+
+    Examples
+    --------
+    >>> escape("<b>\u202e")
+    '&lt;b&gt;\\u202e'
+    """
+    return html_escape("\n".join(map(shown, text.split("\n"))))
 
 
 class Markup(str):

@@ -60,8 +60,3 @@ def duration(seconds: float) -> str:
     """
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
-
-
-def shortened(text: str, most: int) -> str:
-    """Cut a text that has no room, and show that it was cut."""
-    return text if len(text) <= most else text[: most - 1] + "…"
