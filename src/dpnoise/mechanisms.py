@@ -88,7 +88,8 @@ class _Additive:
         """
         if not 0 < confidence < 1:
             reject("confidence", confidence, "to be between 0 and 1")
-        quantile = float(self._noise.ppf(0.5 + 0.5 * confidence))
+        # By symmetry the upper quantile; near 1 the lower one has all its digits.
+        quantile = -float(self._noise.ppf((1 - confidence) / 2))
         return math.nextafter(quantile + self.grid / 2, math.inf)
 
     @forgetful

@@ -202,6 +202,9 @@ class Sum:
     ) -> None:
         self.bounds = Bounds.declared(lower, upper, grid, _GRIDS_IN_A_BOUND)
         self.mechanism = LaplaceMechanism(epsilon, float(self.bounds.sensitivity))
+        scale = self.mechanism.scale * self.bounds.grid
+        if scale > EXTREME:
+            reject("scale", scale, "to be at most 2^960. It is the larger bound over epsilon")
         self.total = 0
 
     def add(self, chunk: Floats) -> None:
@@ -264,7 +267,8 @@ class Histogram:
 
     def __init__(self, edges: Sequence[float], epsilon: float) -> None:
         self.edges = exact_floats(edges)
-        if self.edges.ndim != 1 or self.edges.size < 2 or not np.all(np.diff(self.edges) > 0):  # noqa: PLR2004
+        rising = self.edges[1:] > self.edges[:-1]
+        if self.edges.ndim != 1 or self.edges.size < 2 or not np.all(rising):  # noqa: PLR2004
             raise ArgumentError("Expected edges to be two or more increasing numbers.")
         self.mechanism = LaplaceMechanism(epsilon, 1.0, lower=0.0)
         self.totals = np.zeros(self.edges.size - 1, dtype=np.int64)
@@ -346,13 +350,18 @@ def uniform_integer(below: int, rng: Generator) -> int:
             return number % below
 
 
+def check_confidence(confidence: float) -> None:
+    """Raise unless the errors at this confidence are finite, those of a mean's two parts too."""
+    if not (confidence > 0 and (1 + confidence) / 2 < 1):
+        reject("confidence", confidence, "to be between 0 and 1, at most 1 - 2^-52")
+
+
 def _release(
     values: Any, query: Query, missing: str, confidence: float, rng: Generator | None
 ) -> Release:
     """Add all values to a query and release it; a NaN is a missing value."""
     check_choice("missing", missing, ("error", "drop"))
-    if not 0 < confidence < 1:
-        reject("confidence", confidence, "to be between 0 and 1")
+    check_confidence(confidence)
     for chunk in chunks_of(values):
         there = ~np.isnan(chunk)
         if not there.all():
