@@ -4,17 +4,20 @@ Nothing is inferred: the value column is numbers and the group column is text, b
 depends on the data would tell something about it.
 """
 
+import csv
 from collections.abc import Iterator
-from csv import reader
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.errors import ArgumentError, import_extra
+from dpnoise.showing import shortened
 
-_ROWS = 2**16
+_ROWS: Final = 2**16
+_LONGEST_LIST: Final = 500  # Characters of the names of columns in an error.
 
 
 class Chunk(NamedTuple):
@@ -40,17 +43,32 @@ def read(
     missing if it is empty or reads NA, N/A, NaN, null, or one of their usual variants.
     """
     wanted = [column] if group_by is None else [column, group_by]
-    pa = import_extra("pyarrow", "cli")
     is_parquet = path.suffix.lower() in {".parquet", ".pq"}
-    batches = _parquet(path, wanted) if is_parquet else _csv(path, wanted, delimiter)
     row = 1
-    try:
+    with _complaints_about(path):
+        batches = _parquet(path, wanted) if is_parquet else _csv(path, wanted, delimiter)
         for batch, progress in batches:
-            yield _chunk(batch, row, progress, drop_missing=drop_missing)
+            yield _chunk(batch, wanted, row, progress, drop_missing=drop_missing)
             row += batch.num_rows
-    except pa.ArrowInvalid:
+
+
+@contextmanager
+def _complaints_about(path: Path) -> Iterator[None]:
+    """Say what is wrong with a file, and show nothing of it."""
+    pa = import_extra("pyarrow", "cli")
+    try:
+        if path.exists() and not path.is_dir() and not path.is_file():
+            raise ArgumentError(f"{path} is no regular file. Write its content to one first.")
+        yield
+    except pa.ArrowMemoryError:
+        raise
+    except pa.ArrowException:
         raise ArgumentError(
             f"{path} cannot be read: it is damaged, or not what its name says."
+        ) from None
+    except csv.Error:
+        raise ArgumentError(
+            f"The header of {path} cannot be read: it has a name of more than 131,072 characters."
         ) from None
     except UnicodeDecodeError:
         raise ArgumentError(
@@ -63,31 +81,35 @@ def read(
 
 
 def _csv(path: Path, wanted: list[str], delimiter: str) -> Iterator[tuple[Any, float]]:
-    csv = import_extra("pyarrow.csv", "cli")
+    arrow_csv = import_extra("pyarrow.csv", "cli")
     string = import_extra("pyarrow", "cli").string()
-    size = max(1, path.stat().st_size)
-    if path.stat().st_size == 0:
-        raise ArgumentError(f"{path} is empty: it has no header.")
     with path.open(newline="", encoding="utf-8-sig") as text:
-        _check_columns(path, next(reader(text, delimiter=delimiter)), wanted)
+        # Blank lines before the header are passed over, as pyarrow does.
+        header = next(filter(None, csv.reader(text, delimiter=delimiter)), None)
+    if header is None:
+        raise ArgumentError(f"{path} is empty: it has no header.")
+    _check_columns(path, header, wanted)
+    size = path.stat().st_size
     with path.open("rb") as file:
-        convert = csv.ConvertOptions(
-            include_columns=wanted,
+        convert = arrow_csv.ConvertOptions(
+            include_columns=list(dict.fromkeys(wanted)),
             column_types=dict.fromkeys(wanted, string),
             strings_can_be_null=True,
         )
-        parse = csv.ParseOptions(delimiter=delimiter)
-        with csv.open_csv(file, parse_options=parse, convert_options=convert) as batches:
+        parse = arrow_csv.ParseOptions(delimiter=delimiter)
+        with arrow_csv.open_csv(file, parse_options=parse, convert_options=convert) as batches:
             for batch in batches:
                 yield batch, file.tell() / size
 
 
 def _parquet(path: Path, wanted: list[str]) -> Iterator[tuple[Any, float]]:
     parquet = import_extra("pyarrow.parquet", "cli")
-    with parquet.ParquetFile(path) as file:
+    # Opened by Python, because pyarrow takes only names that are UTF-8.
+    with path.open("rb") as opened, parquet.ParquetFile(opened) as file:
         _check_columns(path, file.schema_arrow.names, wanted)
+        _check_types(file.schema_arrow, wanted)
         rows, done = max(1, file.metadata.num_rows), 0
-        for batch in file.iter_batches(batch_size=_ROWS, columns=wanted):
+        for batch in file.iter_batches(batch_size=_ROWS, columns=list(dict.fromkeys(wanted))):
             done += batch.num_rows
             yield batch, done / rows
 
@@ -96,45 +118,70 @@ def _check_columns(path: Path, there: list[str], wanted: list[str]) -> None:
     for name in wanted:
         if name not in there:
             hint = " Is it separated by ';'? Say --delimiter ';'." if ";" in there[0] else ""
-            raise ArgumentError(f"{path} has no column {name!r}. It has: {', '.join(there)}.{hint}")
+            listed = shortened(", ".join(there), _LONGEST_LIST)
+            raise ArgumentError(f"{path} has no column {name!r}. It has: {listed}.{hint}")
+        if there.count(name) > 1:
+            raise ArgumentError(f"{path} has more than one column {name!r}. Rename all but one.")
 
 
-def _chunk(batch: Any, first_row: int, progress: float, *, drop_missing: bool) -> Chunk:
+def _check_types(schema: Any, wanted: list[str]) -> None:
+    """Raise unless the first column can hold numbers, and the second one text."""
     pa = import_extra("pyarrow", "cli")
-    compute = import_extra("pyarrow.compute", "cli")
-    column = batch.column(0)
+    for name, kind, meaning in zip(
+        wanted, (pa.float64(), pa.string()), ("numbers", "text"), strict=False
+    ):
+        held = schema.field(name).type
+        try:
+            pa.array([], held).cast(kind)
+        except pa.ArrowException:
+            raise ArgumentError(f"Column {name!r} holds {held}. Expected {meaning}.") from None
+
+
+def _chunk(
+    batch: Any, wanted: list[str], first_row: int, progress: float, *, drop_missing: bool
+) -> Chunk:
+    pa = import_extra("pyarrow", "cli")
+    name, *others = wanted
+    column = batch.column(name)
     try:
         numbers = column.cast(pa.float64())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        name, row = batch.schema.names[0], first_row + _first_bad(column)
+        whole = pa.types.is_integer(column.type)
+        what = "an integer that no float holds" if whole else "text that is no number"
         raise ArgumentError(
-            f"Row {row} of column {name!r} (the header not counted) holds text that is no number. "
-            "Correct it, or empty it and say --missing drop."
+            f"Row {first_row + _first_bad(column)} of column {name!r} (the header not counted) "
+            f"holds {what}. Correct it, or empty it and say --missing drop."
         ) from None
     values = numbers.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
     missing = np.isnan(values)
     if missing.any() and not drop_missing:
-        name, row = batch.schema.names[0], first_row + int(np.argmax(missing))
         raise ArgumentError(
-            f"Row {row} of column {name!r} (the header not counted) has no value. "
-            "To leave out such rows, say --missing drop."
+            f"Row {first_row + int(np.argmax(missing))} of column {name!r} (the header not "
+            "counted) has no value. To leave out such rows, say --missing drop."
         )
-    groups = batch.column(1) if batch.num_columns > 1 else None
+    groups = _texts(batch.column(others[0]), others[0]) if others else None
     if missing.any():
-        keep = pa.array(~missing)
         values = values[~missing]
-        groups = None if groups is None else groups.filter(keep)
-    if groups is not None:
-        groups = compute.cast(groups, pa.string())
+        groups = None if groups is None else groups.filter(pa.array(~missing))
     return Chunk(values, groups, progress)
 
 
+def _texts(column: Any, name: str) -> Any:
+    pa = import_extra("pyarrow", "cli")
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        raise ArgumentError(f"Column {name!r} holds bytes that are no UTF-8 text.") from None
+
+
 def _first_bad(column: Any) -> int:
-    """Return the place of the first entry that is neither missing nor a number."""
+    """Return the place of the first entry that is neither missing nor a number of a float."""
     for place, entry in enumerate(column):
-        text = entry.as_py()
+        held = entry.as_py()
         try:
-            float(text if text is not None else 0)
+            number = float(0 if held is None else held)
         except (TypeError, ValueError):
+            return place
+        if isinstance(held, int) and number != held:
             return place
     return 0

@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 
 from dpnoise import columns, statistics
-from dpnoise.errors import ArgumentError, check_choice, check_positive, forgetful, import_extra
+from dpnoise.errors import (
+    ArgumentError,
+    DpnoiseError,
+    check_choice,
+    check_positive,
+    forgetful,
+    import_extra,
+    reject,
+)
 from dpnoise.generator import Generator
 
 QUERIES = ("count", "sum", "mean", "median", "quantile:Q", "histogram")
@@ -71,14 +79,18 @@ class Request:
         check_positive("epsilon", self.epsilon)
         if not self.queries:
             raise ArgumentError(f"Expected one query or more, of {', '.join(QUERIES)}.")
-        if not 0 < self.confidence < 1:
-            raise ArgumentError(f"Expected confidence={self.confidence} to be between 0 and 1.")
+        statistics.check_confidence(self.confidence)
+        separates = len(self.delimiter) == 1 and self.delimiter.isascii()
+        if not separates or self.delimiter in '"\r\n\0':
+            reject("delimiter", self.delimiter, "to be one ASCII character, no quote or newline")
         if self.group_by is not None and (
             not self.groups or len(set(self.groups)) < len(self.groups)
         ):
             raise ArgumentError("Expected a declared list of groups, each once: city=cork,dublin.")
-        if not all(self.groups):
-            raise ArgumentError("Expected every declared group to have a name: city=cork,dublin.")
+        if not all(self.groups) or any(map(_is_no_text, self.groups)):
+            raise ArgumentError(
+                "Expected every declared group to have a name, in UTF-8: city=cork,dublin."
+            )
         self.prepare()
 
     def prepare(self) -> list[statistics.Query]:
@@ -101,12 +113,30 @@ class Request:
             return statistics.Histogram(self.edges, epsilon)
         if self.lower is None or self.upper is None:
             raise ArgumentError(f"A {name} needs bounds on a value: --lower and --upper.")
+        try:
+            return self._bounded(name, argument, self.lower, self.upper, epsilon)
+        except DpnoiseError:
+            raise
+        except (ArithmeticError, ValueError):
+            raise ArgumentError(
+                f"No {name} can be computed with lower={self.lower}, upper={self.upper} and "
+                f"grid={self.grid}: numbers beyond the largest or the smallest float arise."
+            ) from None
+
+    def _bounded(
+        self, name: str, argument: str, lower: float, upper: float, epsilon: float
+    ) -> statistics.Query:
         if name == "sum":
-            return statistics.Sum(self.lower, self.upper, epsilon, self.grid)
+            return statistics.Sum(lower, upper, epsilon, self.grid)
         if name == "mean":
-            return statistics.Mean(self.lower, self.upper, epsilon, self.grid)
+            return statistics.Mean(lower, upper, epsilon, self.grid)
         q = 0.5 if name == "median" else _fraction(argument)
-        return statistics.Quantile(q, self.lower, self.upper, epsilon, self.grid)
+        return statistics.Quantile(q, lower, upper, epsilon, self.grid)
+
+
+def _is_no_text(name: str) -> bool:
+    """Tell whether a name holds bytes that are no UTF-8: no row of a file can hold them."""
+    return name != name.encode("utf-8", "ignore").decode("utf-8")
 
 
 def _fraction(text: str) -> float:
@@ -127,7 +157,7 @@ def publish(
 
     All errors come before any noise is drawn.
     """
-    groups: list[str | None] = list(request.groups) if request.group_by else [None]
+    groups = _groups(request)
     queries = {group: request.prepare() for group in groups}
     for chunk in columns.read(
         path,
@@ -146,6 +176,31 @@ def publish(
         for group in groups
         for query in queries[group]
     ]
+
+
+def rehearsal(request: Request) -> list[Published]:
+    """Return what `publish` would, with zeros for numbers: no file is read and no noise drawn."""
+    cells = [0] * (len(request.edges or ()) - 1)
+    return [
+        Published(
+            group,
+            statistics.Release(
+                query,
+                cells if query == "histogram" else 0.0,
+                request.epsilon,
+                scale=None,
+                error=1.0,
+                confidence=request.confidence,
+            ),
+        )
+        for group in _groups(request)
+        for query in request.queries
+    ]
+
+
+def _groups(request: Request) -> list[str | None]:
+    """Return the declared groups; None is all rows."""
+    return list(request.groups) if request.group_by is not None else [None]
 
 
 def _rows_of(chunk: columns.Chunk, group: str) -> Any:
