@@ -1,39 +1,90 @@
 """The command line: one file for each command.
 
 Every command is one library call, and what it prints. Exit status: 0 done, 1 an audit found
-something, 2 an error that says what to do, 130 interrupted. Whatever writes a file writes beside it
-and renames: nothing half-written is left.
+something and nothing else, 2 an error that says what to do, 70 a bug in dpnoise, and from 128 on a
+signal: 129 hung up, 130 interrupted, 141 nobody read the output, 143 terminated. Whatever writes a
+file writes beside it and renames: nothing half-written is left.
 """
 
 import argparse
 import os
 import sys
+import traceback
+from collections.abc import Callable
+from typing import NoReturn
 
 import dpnoise
-from dpnoise.cli import attack, audit, leakage, paper, release, sample
+from dpnoise.cli import attack, audit, leakage, paper, release, sample, signals, terminal
 from dpnoise.errors import DpnoiseError
+
+_ERROR, _BUG, _INTERRUPTED, _UNREAD = 2, 70, 130, 141
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit status."""
-    asked = _parser().parse_args(arguments)
+    if sys.stdout is None or sys.stdout.closed:
+        terminal.complain("The standard output is closed. Give it a file: > /dev/null.")
+        return _ERROR
+    with terminal.legible(), signals.raised():
+        asked = _parser().parse_args(arguments)
+        return _status(lambda: asked.run(asked))
+
+
+def _status(run: Callable[[], int | None]) -> int:
+    """Run a command, and turn whatever ends it into a status. No accident gives status 1."""
     try:
-        status: int | None = asked.run(asked)
-    except BrokenPipeError:
-        # Whoever read the output has seen enough. Nothing more may be written, at exit neither.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except (DpnoiseError, OSError) as error:
-        print(f"dpnoise: {error}", file=sys.stderr)  # noqa: T201 - this is the command line
-        return 2
-    except KeyboardInterrupt:
-        print("dpnoise: interrupted", file=sys.stderr)  # noqa: T201
-        return 130
-    return status or 0
+        status = run() or 0
+        sys.stdout.flush()
+    except BaseException as error:  # noqa: BLE001 - Python's own status for it would be 1
+        status = _status_of(error)
+        terminal.flush_or_drop()
+    return status
+
+
+def _status_of(error: BaseException) -> int:
+    """Say what went wrong, in one line, and return the status for it."""
+    status = _ERROR
+    match error:
+        case BrokenPipeError():
+            status = _UNREAD  # Whoever read the output has seen enough.
+        case DpnoiseError() | OSError():
+            terminal.complain(error)
+        case MemoryError():
+            terminal.complain("There is not enough memory for this.")
+        case KeyboardInterrupt():
+            terminal.complain("interrupted")
+            status = _INTERRUPTED
+        case signals.EndedError():
+            terminal.complain(f"ended by {error.name}")
+            status = error.status
+        case SystemExit():
+            terminal.complain("What was run called sys.exit, and gave no result.")
+        case _:
+            _report_bug(error)
+            status = _BUG
+    return status
+
+
+def _report_bug(error: BaseException) -> None:
+    """Name an exception that nobody foresaw. Its words are not shown: they may quote the data."""
+    if os.environ.get("DPNOISE_TRACEBACK"):
+        traceback.print_exception(error)
+        return
+    terminal.complain(
+        f"{type(error).__name__} was not foreseen: this is a bug. DPNOISE_TRACEBACK=1 shows where "
+        "it is; the traceback may quote your data."
+    )
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, like all others."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(_ERROR, terminal.complaint(f"{message}. See {self.prog} --help."))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="dpnoise", description=dpnoise.__doc__)
+    parser = _Parser(prog="dpnoise", description=dpnoise.__doc__)
     parser.add_argument("--version", action="version", version=dpnoise.__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     release.add(commands)

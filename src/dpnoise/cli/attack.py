@@ -1,15 +1,16 @@
 """`dpnoise attack`: run one attack against one target, and print what it found."""
 
 import argparse
-import json
+import math
 from dataclasses import asdict
 from importlib import import_module
 from typing import Any
 
-from dpnoise import targets
+from dpnoise import strict_json, targets
 from dpnoise.auditing.wording import at_least
 from dpnoise.cli.progress import progress_bar
-from dpnoise.errors import unknown
+from dpnoise.errors import reject, unknown
+from dpnoise.showing import shown
 
 
 def add(commands: Any) -> None:
@@ -51,8 +52,9 @@ def _attack(asked: argparse.Namespace) -> None:
     if asked.name not in attacks:
         known = [*attacks, *looks]
         raise unknown("attack", asked.name, known)
+    _check_numbers(asked)
     attack = attacks[asked.name]()
-    target = _target(asked.target, claims) if asked.target else attack.target(**claims)
+    target = _target(asked.target, claims) if asked.target is not None else attack.target(**claims)
     with progress_bar(attack.name) as progress:
         outcome = attack(
             target,
@@ -65,9 +67,17 @@ def _attack(asked: argparse.Namespace) -> None:
     delta = asked.delta if target.noise == "gaussian" else 0.0
     if asked.json:
         report = {**asdict(outcome), "epsilon_lower": outcome.epsilon_lower(delta)}
-        print(json.dumps(report, indent=2))  # noqa: T201 - this is the command line
+        print(strict_json.dumps(report))  # noqa: T201 - this is the command line
     else:
         _show(outcome, target, asked.epsilon, delta)
+
+
+def _check_numbers(asked: argparse.Namespace) -> None:
+    for name in ("value0", "value1"):
+        if not math.isfinite(getattr(asked, name)):
+            reject(name, getattr(asked, name), "to be finite")
+    if not 0 < asked.confidence < 1:
+        reject("confidence", asked.confidence, "to be between 0 and 1")
 
 
 def _target(name: str, claims: dict[str, float]) -> targets.Target:
@@ -78,14 +88,14 @@ def _target(name: str, claims: dict[str, float]) -> targets.Target:
 
 
 def _look(look: Any, name: str | None, claims: dict[str, float], *, as_json: bool) -> None:
-    target = _target(name or look.default_target, claims)
+    target = _target(look.default_target if name is None else name, claims)
     observation = look.look(target)
     if as_json:
-        print(json.dumps(asdict(observation), indent=2))  # noqa: T201 - this is the command line
+        print(strict_json.dumps(asdict(observation)))  # noqa: T201 - this is the command line
         return
     found = "FOUND" if observation.found else "not found, which proves nothing"
-    print(f"{look.name}, {target.name} {target.version}: {found}")  # noqa: T201
-    print(f"  {observation.words}")  # noqa: T201
+    print(shown(f"{look.name}, {target.name} {target.version}: {found}"))  # noqa: T201
+    print(shown(f"  {observation.words}"))  # noqa: T201
 
 
 def _list(attacks: dict[str, Any], looks: dict[str, Any]) -> None:
@@ -112,7 +122,7 @@ def _show(outcome: Any, target: targets.Target, epsilon: float, delta: float) ->
         f"  placebo    {_interval(outcome.placebo_advantage)}, with both values equal",
         f"  {_verdict(outcome, certified, epsilon)}",
     ]
-    print("\n".join(lines))  # noqa: T201 - this is the command line
+    print("\n".join(map(shown, lines)))  # noqa: T201 - this is the command line
 
 
 def _verdict(outcome: Any, certified: float, epsilon: float) -> str:

@@ -12,8 +12,11 @@ from typing import Any
 import dpnoise
 from dpnoise import targets
 from dpnoise.auditing.wording import at_least
-from dpnoise.cli.files import check_target, written
+from dpnoise.cli import terminal
+from dpnoise.cli.files import check_targets, file_name, written
+from dpnoise.cli.progress import bar_on
 from dpnoise.errors import ArgumentError, MissingExtraError, import_extra
+from dpnoise.showing import shown
 
 BROKEN, FAILED = 1, 2  # Exit statuses, for CI.
 
@@ -48,8 +51,8 @@ def add(commands: Any) -> None:
     command.add_argument("--budget", type=int, default=480_000, help="releases in all (480,000)")
     command.add_argument("--confidence", type=float, default=0.999, help="of the bound (0.999)")
     command.add_argument("--time-limit", type=float, default=60.0, help="seconds for a call (60)")
-    command.add_argument("--html", type=Path, metavar="FILE", help="write a page to show")
-    command.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON")
+    command.add_argument("--html", type=file_name, metavar="FILE", help="write a page to show")
+    command.add_argument("--json", type=file_name, metavar="FILE", help="write the report as JSON")
     command.set_defaults(run=_audit)
 
 
@@ -60,11 +63,11 @@ def _audit(asked: argparse.Namespace) -> int:
     if asked.epsilon is None and not asked.all:
         raise ArgumentError("Say which epsilon is claimed: --epsilon 1.")
     asked.epsilon = 1.0 if asked.epsilon is None else asked.epsilon
-    for path in (asked.html, asked.json):
-        check_target(path, None)
-    console = import_extra("rich.console", "cli").Console(markup=False, highlight=False)
+    paths = (asked.html, asked.json)
+    check_targets(*paths, replace=True)
+    console = terminal.console(soft_wrap=True)
     with ExitStack() as stack:
-        html, output = (stack.enter_context(written(path)) for path in (asked.html, asked.json))
+        html, output = (stack.enter_context(written(path, replace=True)) for path in paths)
         if asked.all:
             reports, failed = _all(asked, console)
             _compare(reports, console)
@@ -73,8 +76,8 @@ def _audit(asked: argparse.Namespace) -> int:
             reports, failed = [_one(target, asked, console)], False
             _show(reports[0], console)
         _write(reports, html, output, everything=asked.all)
-    for path in filter(None, (asked.html, asked.json)):
-        console.print(f"Written to {path}.", soft_wrap=True)
+    for path in filter(None, paths):
+        console.print(f"Written to {shown(path)}.")
     return BROKEN if any(report.broken for report in reports) else FAILED if failed else 0
 
 
@@ -116,12 +119,12 @@ def _all(asked: argparse.Namespace, console: Any) -> tuple[list[Any], bool]:
         try:
             reports.append(_one(name, one, console))
         except MissingExtraError as error:
-            console.print(f"{name}: {error}", soft_wrap=True, style="dim")
+            console.print(shown(f"{name}: {error}"), style="dim")
         except targets.TargetError as error:
             failed = True
-            console.print(f"{name}: {error}", soft_wrap=True, style="red")
+            console.print(shown(f"{name}: {error}"), style="red")
         else:
-            console.print(f"{name}: {reports[-1].verdict}", soft_wrap=True)
+            console.print(f"{name}: {reports[-1].verdict}")
     return reports, failed
 
 
@@ -143,72 +146,59 @@ def _live(name: str, epsilon: float, console: Any) -> Iterator[tuple[Any, Any]]:
     if not sys.stdout.isatty():
         yield None, None
         return
-    bar = import_extra("rich.progress", "cli").Progress(console=console)
+    bar = bar_on(console)
     group = import_extra("rich.console", "cli").Group
-    shown = import_extra("rich.markup", "cli").escape(name)
-    task = bar.add_task(shown, total=1.0)
+    task = bar.add_task(shown(name), total=1.0)
     with import_extra("rich.live", "cli").Live(bar, console=console, transient=True) as live:
 
         def progress(part: float, doing: str) -> None:
-            bar.update(task, completed=part, description=f"{shown}: {doing}")
+            bar.update(task, completed=part, description=shown(f"{name}: {doing}"))
 
         def watch(findings: list[Any]) -> None:
-            live.update(group(bar, _table(findings, epsilon)))
+            live.update(group(bar, _table(findings, epsilon, console.width)))
 
         yield progress, watch
 
 
 def _show(report: Any, console: Any) -> None:
     claim = f"epsilon {report.epsilon:g}" + (f", delta {report.delta:g}" if report.delta else "")
-    console.print(f"{report.target} {report.version}".rstrip() + f", which claims {claim}")
+    console.print(shown(f"{report.target} {report.version}".rstrip() + f", which claims {claim}"))
     console.print(report.verdict + "\n", style="bold red" if report.broken else "bold")
-    console.print(_table(report.findings, report.epsilon))
+    terminal.print_table(console, _table(report.findings, report.epsilon, console.width))
     for observation in report.observations:
         mark = "!" if observation.found else " "
-        console.print(f"{mark} {observation.words}", soft_wrap=True)
+        console.print(shown(f"{mark} {observation.words}"))
     for name, reason in report.skipped.items():
-        console.print(f"  {name} was not run: {reason}", soft_wrap=True)
+        console.print(shown(f"  {name} was not run: {reason}"))
     console.print(
         f"\nconfidence {report.confidence:g}, {report.releases:,} releases, "
-        f"{report.seconds:.1f} s. {report.method}",
-        soft_wrap=True,
+        f"{report.seconds:.1f} s. {report.method}"
     )
 
 
-def _table(findings: list[Any], epsilon: float) -> Any:
-    table = import_extra("rich.table", "cli").Table(box=None, padding=(0, 2, 0, 0))
-    for title in ("attack", "epsilon >=", "seen at", "and at", "the event, of a release y"):
-        table.add_column(title, overflow="fold")
-    for finding in findings:
-        rates = (
-            f"{value:g}: {hits / trials:.2%}"
-            for value, hits, trials in (
-                (finding.value0, finding.hits0, finding.trials0),
-                (finding.value1, finding.hits1, finding.trials1),
-            )
-        )
-        style = "red" if finding.broken else None
-        table.add_row(
+def _table(findings: list[Any], epsilon: float, room: int) -> Any:
+    titles = ("attack", "epsilon >=", "seen at", "and at", "the event, of a release y")
+    rows = [
+        (
             finding.attack,
             at_least(finding.epsilon_lower, epsilon),
-            *rates,
+            f"{finding.value0:g}: {finding.hits0 / finding.trials0:.2%}",
+            f"{finding.value1:g}: {finding.hits1 / finding.trials1:.2%}",
             finding.event,
-            style=style,
         )
-    return table
+        for finding in findings
+    ]
+    styles = ["red" if finding.broken else None for finding in findings]
+    return terminal.table(titles, rows, room, folded=4, styles=styles)
 
 
 def _compare(reports: list[Any], console: Any) -> None:
     """Print one line for each target; wide ones fold nowhere, so that they can be copied."""
-    console.print(
-        f"\n{'target':30}{'version':12}{'claims':>7}{'epsilon >=':>12}  strongest attack",
-        soft_wrap=True,
-    )
+    console.print(f"\n{'target':30}{'version':12}{'claims':>7}{'epsilon >=':>12}  strongest attack")
     for report in reports:
         worst = report.findings[0].attack if report.findings else "none was run"
         console.print(
-            f"{report.target:30}{report.version:12}{report.epsilon:>7g}"
+            f"{shown(report.target):30}{shown(report.version):12}{report.epsilon:>7g}"
             f"{at_least(report.epsilon_lower, report.epsilon):>12}  {worst}",
             style="red" if report.broken else None,
-            soft_wrap=True,
         )

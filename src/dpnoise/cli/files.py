@@ -1,25 +1,67 @@
-"""Where commands write: beside the target first, renamed when complete."""
+"""Where commands write: beside the target first, renamed when complete.
 
+A name is followed to what it stands for before anything else: links to their end, and the name of
+an open descriptor, such as /dev/stdout, to that descriptor. What is no regular file (a terminal, a
+pipe, /dev/null) is written to as it is, when the content is complete; it is never renamed over.
+"""
+
+import argparse
+import os
+import re
 import secrets
 import shutil
+import stat
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
 
 from dpnoise.errors import ArgumentError
 
-_ROOM = 2**20  # More bytes than a report or a plot has.
-_PLOTS = (".png", ".pdf", ".svg")
+_ROOM: Final = 2**20  # More bytes than a report or a plot has.
+_PLOTS: Final = (".png", ".pdf", ".svg")
+_MOST_LINKS: Final = 40  # As many as Linux follows.
+_DESCRIPTORS: Final = re.compile(r"/dev/fd|/proc/([0-9]+)/fd")
 
 
-def check_target(target: Path | None, source: Path | None) -> None:
-    """Raise if a file to be written has no folder, or is the data itself."""
-    if target is None:
-        return
-    if not target.parent.is_dir():
-        raise ArgumentError(f"There is no folder {target.parent} to write {target.name} to.")
-    if source is not None and target.exists() and target.samefile(source):
+def file_name(text: str) -> Path:
+    """Return an argument as a path, or raise what argparse expects."""
+    if not text:
+        raise argparse.ArgumentTypeError("give the name of a file")
+    if "\0" in text:
+        raise argparse.ArgumentTypeError("give a name without NUL characters")
+    return Path(text)
+
+
+def check_targets(*targets: Path | None, source: Path | None = None, replace: bool) -> None:
+    """Raise if files to be written have no folder, are the data itself, or each other.
+
+    Unless `replace` is true, a file that holds something is not written to either.
+    """
+    given = [target for target in targets if target is not None]
+    for target in given:
+        with _complaints_about(target):
+            _check_target(target, source, replace=replace)
+    places = {_followed(target) for target in given}
+    if len(places) < len(given):
+        raise ArgumentError(f"{given[0]} and {given[1]} are the same file. Write to two files.")
+
+
+def _check_target(target: Path, source: Path | None, *, replace: bool) -> None:
+    place = _followed(target)
+    for folder in (target.parent, place.parent):
+        if not folder.is_dir():
+            raise ArgumentError(f"There is no folder {folder} to write {target.name} to.")
+    if source is not None and _same(target, source):
         raise ArgumentError(f"{target} is the data. Write to another file.")
+    if place.is_dir():
+        raise ArgumentError(f"{target} is a folder. Give a file to write to.")
+    if place.is_block_device() or place.is_socket():
+        raise ArgumentError(f"{target} is a disk or a socket. Give a file to write to.")
+    if not replace:
+        _check_nothing_is_lost(target, place)
 
 
 def check_plot(target: Path | None) -> None:
@@ -29,26 +71,19 @@ def check_plot(target: Path | None) -> None:
 
 
 @contextmanager
-def written(path: Path | None) -> Iterator[Path | None]:
-    """Give a file beside the target to write to, and rename it when it is complete.
+def written(path: Path | None, *, replace: bool) -> Iterator[Path | None]:
+    """Give a file to write to, and put it in the target's place when it is complete.
 
-    It starts with room taken on the disk, so that a full one is noticed before noise is drawn.
+    It starts with room taken on the disk, so that a full one is noticed before noise is drawn. A
+    file that is replaced hands on its mode, and its owner where the system allows it.
     """
     if path is None:
         yield None
         return
-    if path.is_dir():
-        raise ArgumentError(f"{path} is a folder. Give a file to write to.")
-    beside = path.with_name(f".{path.stem}-{secrets.token_hex(4)}{path.suffix}")
-    try:
-        try:
-            beside.write_bytes(bytes(_ROOM))
-        except OSError as error:
-            raise type(error)(error.errno, f"{path} cannot be written: {error.strerror}") from None
+    place = _followed(path)
+    opened = _copied(path, place) if _is_special(place) else _renamed(path, place, replace=replace)
+    with opened as beside:
         yield beside
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -58,18 +93,20 @@ def written_folder(path: Path, *, force: bool, mark: str) -> Iterator[Path]:
     An existing folder is replaced by force only, and only if it is empty or has the file `mark`:
     then it is an earlier run's.
     """
-    path = path.resolve()
-    check_target(path, None)
-    if path.exists():
+    path = Path(os.path.realpath(path))
+    if not path.parent.is_dir():
+        raise ArgumentError(f"There is no folder {path.parent} to write {path.name} to.")
+    if path.exists() or path.is_symlink():
         if not force:
             raise ArgumentError(f"{path} exists. Name another folder, or replace it by --force.")
         if not path.is_dir() or (any(path.iterdir()) and not (path / mark).is_file()):
             raise ArgumentError(f"{path} was not written by this command. Name another folder.")
-    beside, before = (path.with_name(f".{path.name}-{secrets.token_hex(4)}") for _ in range(2))
+    beside, before = (path.with_name(f".dpnoise-{secrets.token_hex(4)}") for _ in range(2))
     try:
-        beside.mkdir()
+        beside.mkdir(mode=0o700 if path.exists() else 0o777)
         yield beside
         if path.exists():
+            _hand_on(path.stat(), beside)
             path.rename(before)
         beside.rename(path)
     finally:
@@ -77,3 +114,114 @@ def written_folder(path: Path, *, force: bool, mark: str) -> Iterator[Path]:
             before.rename(path)
         shutil.rmtree(beside, ignore_errors=True)
         shutil.rmtree(before, ignore_errors=True)
+
+
+# What a name stands for --------------------------------------------------------------------------
+
+
+def _followed(path: Path) -> Path:
+    """Follow links to the last name; that of an open descriptor is one, whatever is behind it."""
+    for _ in range(_MOST_LINKS):
+        folder = Path(os.path.realpath(path.parent))  # resolve() raises on links in circles.
+        path = folder / path.name
+        if _DESCRIPTORS.fullmatch(str(folder)) or not path.is_symlink():
+            return path
+        path = folder / path.readlink()
+    raise ArgumentError(f"{path} is a link that leads to itself. Give a file to write to.")
+
+
+def _own_descriptor(place: Path) -> int | None:
+    """Return the number of the open descriptor of this process that a name stands for."""
+    folder = _DESCRIPTORS.fullmatch(str(place.parent))
+    if folder is None or folder[1] not in {None, str(os.getpid())} or not place.name.isdecimal():
+        return None
+    return int(place.name)
+
+
+def _is_special(place: Path) -> bool:
+    return _own_descriptor(place) is not None or (place.exists() and not place.is_file())
+
+
+def _same(target: Path, source: Path) -> bool:
+    with suppress(OSError):
+        return target.samefile(source)
+    return False
+
+
+def _check_nothing_is_lost(path: Path, place: Path) -> None:
+    """Raise if a regular file holds something: a release cannot be made again for nothing."""
+    if not _is_special(place) and place.exists() and place.stat().st_size:
+        raise ArgumentError(f"{path} exists. Name another file, or replace it by --force.")
+
+
+# How it is written -------------------------------------------------------------------------------
+
+
+@contextmanager
+def _complaints_about(path: Path) -> Iterator[None]:
+    """Name the file in what the system says about it."""
+    try:
+        yield
+    except OSError as error:
+        raise ArgumentError(f"{path} cannot be written: {error.strerror}.") from None
+
+
+@contextmanager
+def _renamed(path: Path, place: Path, *, replace: bool) -> Iterator[Path]:
+    """Write a regular file beside its place."""
+    before = place.stat() if place.exists() else None
+    if before is not None and not os.access(place, os.W_OK):
+        raise ArgumentError(f"{path} cannot be written: it is read-only.")
+    beside = place.with_name(f".dpnoise-{secrets.token_hex(4)}{path.suffix}")
+    try:
+        with _complaints_about(path):
+            # Nobody may read it who may not read what it replaces.
+            beside.touch(mode=0o666 if before is None else 0o600, exist_ok=False)
+            beside.write_bytes(bytes(_ROOM))
+        yield beside
+        if not replace:
+            _check_nothing_is_lost(path, place)
+        with _complaints_about(path):
+            if before is not None:
+                _hand_on(before, beside)
+            beside.replace(place)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _hand_on(before: os.stat_result, beside: Path) -> None:
+    """Give what replaces a file its owner, where the system allows it, and its mode."""
+    if hasattr(os, "chown"):
+        with suppress(PermissionError):
+            os.chown(beside, before.st_uid, before.st_gid)
+    beside.chmod(stat.S_IMODE(before.st_mode))
+
+
+@contextmanager
+def _copied(path: Path, place: Path) -> Iterator[Path]:
+    """Write a file elsewhere, and copy it into what was opened before."""
+    with ExitStack() as stack:
+        with _complaints_about(path):
+            sink = _opened(place)
+            stack.callback(os.close, sink)
+            folder = stack.enter_context(TemporaryDirectory(prefix="dpnoise-"))
+            beside = Path(folder, f"content{path.suffix}")
+            beside.write_bytes(bytes(_ROOM))
+        yield beside
+        with suppress(OSError):
+            sys.stdout.flush()  # It may be the same descriptor.
+        with _complaints_about(path), beside.open("rb") as content:
+            while part := content.read(_ROOM):
+                left = memoryview(part)
+                while left:
+                    left = left[os.write(sink, left) :]
+
+
+def _opened(place: Path) -> int:
+    """Open a device, a pipe or a descriptor for writing."""
+    descriptor = _own_descriptor(place)
+    if descriptor is None:
+        return os.open(place, os.O_WRONLY | getattr(os, "O_NOCTTY", 0))
+    os.write(descriptor, b"")  # Raises if it is closed, or open for reading only.
+    # A copy, because to open a file again would start at its beginning.
+    return os.dup(descriptor)

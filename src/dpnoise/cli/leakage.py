@@ -1,14 +1,14 @@
 """`dpnoise leakage`: what noise added in floats leaks, exactly, in small formats."""
 
 import argparse
-import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from dpnoise import leakage_report
-from dpnoise.cli.files import check_plot, check_target, written
+from dpnoise import leakage_report, strict_json
+from dpnoise.cli.files import check_plot, check_targets, file_name, written
 from dpnoise.cli.progress import progress_bar
+from dpnoise.errors import check_positive
+from dpnoise.showing import shown
 
 
 def add(commands: Any) -> None:
@@ -21,17 +21,18 @@ def add(commands: Any) -> None:
     )
     command.add_argument("--epsilon", type=float, default=1.0, help="where to read delta (1)")
     command.add_argument("--json", action="store_true", help="print JSON")
-    command.add_argument("--plot", type=Path, help="draw delta against n and p: out.png")
+    command.add_argument("--plot", type=file_name, help="draw delta against n and p: out.png")
     command.set_defaults(run=_leakage)
 
 
 def _leakage(asked: argparse.Namespace) -> None:
-    check_target(asked.plot, None)
+    check_positive("epsilon", asked.epsilon)
+    check_targets(asked.plot, replace=True)
     check_plot(asked.plot)
-    with progress_bar("enumerating") as progress:
-        leaks = leakage_report.table(asked.epsilon, progress)
-        releases = leakage_report.release_table(asked.epsilon)
-    with written(asked.plot) as plot:
+    with written(asked.plot, replace=True) as plot:
+        with progress_bar("enumerating") as progress:
+            leaks = leakage_report.table(asked.epsilon, progress)
+            releases = leakage_report.release_table(asked.epsilon)
         if plot is not None:
             leakage_report.plot(leaks, releases, asked.epsilon, plot)
     if asked.json:
@@ -40,8 +41,8 @@ def _leakage(asked: argparse.Namespace) -> None:
             "leaks": [asdict(row) for row in leaks],
             "releases": [asdict(row) for row in releases],
         }
-        print(json.dumps(report, indent=2))  # noqa: T201 - this is the command line
+        print(strict_json.dumps(report))  # noqa: T201 - this is the command line
         return
     print(leakage_report.text(leaks, releases, asked.epsilon))  # noqa: T201 - likewise
     if asked.plot is not None:
-        print(f"Written to {asked.plot}.")  # noqa: T201 - likewise
+        print(f"Written to {shown(asked.plot)}.")  # noqa: T201 - likewise

@@ -5,9 +5,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from dpnoise.cli.files import written_folder
+from dpnoise.cli.files import file_name, written_folder
 from dpnoise.cli.progress import progress_bar
 from dpnoise.errors import import_extra
+from dpnoise.showing import shown
 
 
 def add(commands: Any) -> None:
@@ -25,7 +26,9 @@ def add(commands: Any) -> None:
         help="only this piece, 1 or 2 or another of --list; repeat it for several",
     )
     command.add_argument("--list", action="store_true", help="list the pieces")
-    command.add_argument("--output", type=Path, metavar="FOLDER", help="where to write (paper)")
+    command.add_argument(
+        "--output", type=file_name, metavar="FOLDER", help="where to write (paper)"
+    )
     command.add_argument("--force", action="store_true", help="replace what an earlier run wrote")
     command.add_argument("--quick", action="store_true", help="small samples, to see that it works")
     command.set_defaults(run=_paper)
@@ -46,7 +49,7 @@ def _paper(asked: argparse.Namespace) -> None:
             results = reproduction.measure(pieces, quick=asked.quick, progress=show)
         reproduction.write(results, beside, quick=asked.quick)
     _show(results)
-    print(f"\nWritten to {folder / reproduction.PAGE}.")  # noqa: T201 - likewise
+    print(f"\nWritten to {shown(folder / reproduction.PAGE)}.")  # noqa: T201 - likewise
 
 
 def _show(results: Any) -> None:
@@ -54,4 +57,4 @@ def _show(results: Any) -> None:
         verdict = result.finding.verdict
         print(f"{verdict:<11} {result.piece.key:<12} {result.piece.title}")  # noqa: T201
         if verdict == "not run":
-            print(f"{'':24} {result.finding.why}")  # noqa: T201
+            print(f"{'':24} {shown(result.finding.why)}")  # noqa: T201

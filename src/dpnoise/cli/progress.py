@@ -3,18 +3,27 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
+from dpnoise.cli import terminal
 from dpnoise.errors import import_extra
+from dpnoise.showing import shown
+
+
+def bar_on(console: Any, **options: Any) -> Any:
+    """Return a progress bar that shows its title as it is."""
+    rich = import_extra("rich.progress", "cli")
+    title = rich.TextColumn("{task.description}", markup=False)
+    columns = (title, rich.BarColumn(), rich.TaskProgressColumn(), rich.TimeRemainingColumn())
+    return rich.Progress(*columns, console=console, **options)
 
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Callable[[float], object]]:
     """Give a function that shows the part that is done; elsewhere than on a terminal, nothing."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield lambda _: None
         return
-    rich_progress = import_extra("rich.progress", "cli")
-    console = import_extra("rich.console", "cli").Console(stderr=True)
-    with rich_progress.Progress(console=console, transient=True) as bar:
-        task = bar.add_task(title, total=1.0)
+    with bar_on(terminal.console(stderr=True), transient=True) as bar:
+        task = bar.add_task(shown(title), total=1.0)
         yield lambda part: bar.update(task, completed=part)

@@ -1,24 +1,29 @@
 """`dpnoise release`: publish private statistics of a CSV or Parquet file."""
 
 import argparse
-import json
 import math
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import asdict
 from importlib.resources import as_file, files
+from io import BytesIO, StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import dpnoise
-from dpnoise import publishing
-from dpnoise.cli.files import check_plot, check_target, written
+from dpnoise import publishing, strict_json
+from dpnoise.cli import terminal
+from dpnoise.cli.bars import Bar, bars_of, draw_bars
+from dpnoise.cli.files import check_plot, check_targets, file_name, written
 from dpnoise.cli.progress import progress_bar
-from dpnoise.errors import ArgumentError, import_extra
+from dpnoise.errors import ArgumentError
+from dpnoise.showing import shown
 from dpnoise.statistics import Release
 
-_LARGE = 50 * 2**20  # From this size on, reading a file shows its progress.
-_BAR = 30
+_LARGE: Final = 50 * 2**20  # From this size on, reading a file shows its progress.
+_BAR: Final = 30
+_SHORTEST_BAR: Final = 5
+_MOST_DIGITS: Final = 18  # Numbers of more digits are shown with an exponent.
 
 
 class _Once(argparse.Action):
@@ -40,7 +45,7 @@ def add(commands: Any) -> None:
         description="Publish private statistics of a column. Neighbouring data sets differ by one "
         "row. Without FILE, a small data set that comes with dpnoise is used.",
     )
-    command.add_argument("file", nargs="?", type=Path, metavar="FILE")
+    command.add_argument("file", nargs="?", type=file_name, metavar="FILE")
     command.add_argument("--column", help="the column of numbers")
     command.add_argument(
         "--query",
@@ -72,11 +77,16 @@ def add(commands: Any) -> None:
         default="error",
         help="what to do about rows without a value: empty, NA, NaN, null (error)",
     )
-    command.add_argument("--delimiter", default=",", help="what separates a CSV file's entries (,)")
+    command.add_argument(
+        "--delimiter", type=_delimiter, default=",", help="what separates a CSV file's entries (,)"
+    )
     command.add_argument("--confidence", type=float, default=0.95, help="of the errors (0.95)")
     command.add_argument("--json", action="store_true", help="print JSON")
-    command.add_argument("--output", type=Path, help="write JSON to this file")
-    command.add_argument("--plot", type=Path, help="draw bars with error bars: out.png")
+    command.add_argument("--output", type=file_name, help="write JSON to this file")
+    command.add_argument("--plot", type=file_name, help="draw bars with error bars: out.png")
+    command.add_argument(
+        "--force", action="store_true", help="replace an earlier release, which cannot be repeated"
+    )
     command.set_defaults(run=_release)
 
 
@@ -85,7 +95,7 @@ def _release(asked: argparse.Namespace) -> None:
         raise ArgumentError(f"Say which column of {asked.file} to use: --column NAME.")
     group_by, groups = asked.group_by or (None, ())
     request = publishing.Request(
-        column=asked.column or "income",
+        column="income" if asked.column is None else asked.column,
         queries=asked.query or ["count"],
         epsilon=asked.epsilon,
         lower=asked.lower,
@@ -98,32 +108,50 @@ def _release(asked: argparse.Namespace) -> None:
         delimiter=asked.delimiter,
         confidence=asked.confidence,
     )
-    # What could fail after the noise is drawn is checked before: epsilon is spent only once.
-    for target in (asked.output, asked.plot):
-        check_target(target, asked.file)
+    # What could fail after the noise is drawn is done before: epsilon is spent only once.
+    check_targets(asked.output, asked.plot, source=asked.file, replace=asked.force)
     check_plot(asked.plot)
-    with ExitStack() as stack:
-        output, plot = (stack.enter_context(written(path)) for path in (asked.output, asked.plot))
-        path = stack.enter_context(_file(asked.file))
-        progress = stack.enter_context(_progress(path))
-        published = publishing.publish(path, request, progress=progress)
-        report = {
-            "format": 1,
-            "dpnoise": dpnoise.__version__,
-            "neighbours": "differ by one row, added or removed",
-            "request": asdict(request),
-            "releases": [{"group": one.group, **asdict(one.release)} for one in published],
-        }
-        if output is not None:
-            output.write_text(json.dumps(report, indent=2) + "\n")
-        if plot is not None:
-            _plot(published, request, plot)
-    if asked.json:
-        print(json.dumps(report, indent=2))  # noqa: T201 - this is the command line
-        return
-    _show(published, request)
-    for target in filter(None, (asked.output, asked.plot)):
-        print(f"Written to {target}.")  # noqa: T201 - likewise
+    _rehearse(request, asked)
+    published: list[publishing.Published] = []
+    try:
+        with ExitStack() as stack:
+            plot = stack.enter_context(written(asked.plot, replace=asked.force))
+            path = stack.enter_context(_file(asked.file))
+            progress = stack.enter_context(_progress(path))
+            with written(asked.output, replace=asked.force) as output:
+                published = publishing.publish(path, request, progress=progress)
+                if output is not None:
+                    output.write_text(_report(published, request), encoding="utf-8")
+            if plot is not None:
+                draw_bars(published, request, plot)
+    finally:
+        # What was paid for is shown, even if a file could not be written after all.
+        if published:
+            _show(published, request, as_json=asked.json)
+    if not asked.json:
+        for target in filter(None, (asked.output, asked.plot)):
+            print(f"Written to {shown(target)}.")  # noqa: T201 - this is the command line
+
+
+def _rehearse(request: publishing.Request, asked: argparse.Namespace) -> None:
+    """Make with zeros for numbers all that will be made of the release, and throw it away."""
+    zeros = publishing.rehearsal(request)
+    _report(zeros, request)
+    if asked.plot is not None:
+        draw_bars(zeros, request, BytesIO(), asked.plot.suffix)
+    with redirect_stdout(StringIO()):
+        _show(zeros, request, as_json=asked.json)
+
+
+def _report(published: list[publishing.Published], request: publishing.Request) -> str:
+    report = {
+        "format": 1,
+        "dpnoise": dpnoise.__version__,
+        "neighbours": "differ by one row, added or removed",
+        "request": asdict(request),
+        "releases": [{"group": one.group, **asdict(one.release)} for one in published],
+    }
+    return strict_json.dumps(report) + "\n"
 
 
 @contextmanager
@@ -145,52 +173,54 @@ def _progress(path: Path) -> Iterator[Callable[[float], object]]:
         yield show
 
 
-def _bars(
-    published: list[publishing.Published], request: publishing.Request
-) -> Iterator[tuple[str, str, float, float | None]]:
-    """Yield the query, a label, a value and an error for each number that was published."""
-    for one in published:
-        release = one.release
-        if isinstance(release.value, list):
-            edges = [f"{edge:,.12g}" for edge in request.edges or ()]
-            group = "" if one.group is None else f"{one.group}, "
-            for low, high, value in zip(edges, edges[1:], release.value, strict=False):
-                yield release.query, f"{group}{low} to {high}", value, release.error
-        else:
-            label = release.query if one.group is None else f"{one.group}, {release.query}"
-            yield release.query, label, release.value, release.error
-
-
-def _rounded(value: float, error: float | None) -> tuple[str, str]:
-    """Show a number with the digits that its error leaves, and the error with two."""
-    if not error:
-        return f"{value:,.10g}", "no bound"
-    decimals = max(0, 1 - math.floor(math.log10(error)))
-    shown = f"{value:,}" if isinstance(value, int) else f"{value:,.{decimals}f}"
-    return shown, f"± {float(f'{error:.2g}'):,.{decimals}f}"
-
-
-def _show(published: list[publishing.Published], request: publishing.Request) -> None:
-    console = import_extra("rich.console", "cli").Console()
-    table = import_extra("rich.table", "cli").Table(box=None)
-    for title in (request.column, "published", "within", ""):
-        table.add_column(title)
-    rows = list(_bars(published, request))
-    for query, label, value, error in rows:
-        # A bar is as long as its value among those of the same query; one alone has none.
-        peers = [abs(row[2]) for row in rows if row[0] == query]
-        bar = "█" * round(_BAR * abs(value) / (max(peers) or 1.0)) if len(peers) > 1 else ""
-        table.add_row(label, *_rounded(value, error), f"[cyan]{bar}")
-    console.print(table)
+def _show(
+    published: list[publishing.Published], request: publishing.Request, *, as_json: bool
+) -> None:
+    if as_json:
+        print(_report(published, request), end="")  # noqa: T201 - this is the command line
+        return
+    console = terminal.console(soft_wrap=True)
+    bars = bars_of(published, request)
+    titles = [request.column, "published", "within", ""]
+    rows = [[bar.label, *_rounded(bar.value, bar.error), ""] for bar in bars]
+    length = min(_BAR, console.width - terminal.natural_width(titles, rows))
+    if length >= _SHORTEST_BAR:
+        for row, blocks in zip(rows, _blocks(bars, length), strict=True):
+            row[-1] = blocks
+    made = terminal.table(titles, rows, console.width, folded=0)
+    made.columns[-1].style = "cyan"
+    terminal.print_table(console, made)
     first = published[0].group
     parts = [one.release for one in published if one.group == first]
     spent = ", ".join(_spent(release) for release in parts)
     console.print(
         f"\nepsilon {request.epsilon:g} in all: {spent}. One row added or removed.\n"
-        f"Errors hold with probability {request.confidence:g}, apart from what the bounds clamp.",
-        highlight=False,
-        soft_wrap=True,
+        f"Errors hold with probability {request.confidence:g}, apart from what the bounds clamp."
     )
+
+
+def _blocks(bars: list[Bar], length: int) -> list[str]:
+    """Draw each number as long as it is among those of the same query; one alone has no bar."""
+    block = "█" if terminal.can_show("█") else "#"
+    peers: dict[str, list[float]] = {}
+    for bar in bars:
+        peers.setdefault(bar.query, []).append(abs(bar.value))
+    longest = {query: (max(sizes) or 1.0) for query, sizes in peers.items() if len(sizes) > 1}
+    shares = [abs(bar.value) / longest.get(bar.query, math.inf) for bar in bars]
+    return [block * round(length * share) for share in shares]
+
+
+def _rounded(value: float, error: float | None) -> tuple[str, str]:
+    """Show a number with the digits that its error leaves, and the error with two."""
+    if not error or not math.isfinite(error):
+        return f"{value:,.10g}", "no bound"
+    within = "±" if terminal.can_show("±") else "+-"
+    decimals = 1 - math.floor(math.log10(error))
+    if not -_MOST_DIGITS < decimals < _MOST_DIGITS:
+        return f"{value:.10g}", f"{within} {error:.2g}"
+    decimals = max(0, decimals)
+    shown_value = f"{value:,}" if isinstance(value, int) else f"{value:,.{decimals}f}"
+    return shown_value, f"{within} {float(f'{error:.2g}'):,.{decimals}f}"
 
 
 def _spent(release: Release) -> str:
@@ -199,32 +229,9 @@ def _spent(release: Release) -> str:
     return f"{release.query} {release.epsilon:.4g}" + (f" ({inner})" if inner else "")
 
 
-def _plot(published: list[publishing.Published], request: publishing.Request, target: Path) -> None:
-    """Draw one panel for each query: bars, with error bars where an error is known."""
-    matplotlib = import_extra("matplotlib", "cli")
-    matplotlib.use("Agg")
-    pyplot = import_extra("matplotlib.pyplot", "cli")
-    rows = list(_bars(published, request))
-    queries = list(dict.fromkeys(row[0] for row in rows))
-    panels = [[row for row in rows if row[0] == query] for query in queries]
-    figure, axes = pyplot.subplots(
-        len(panels),
-        figsize=(7, 0.7 * len(panels) + 0.4 * len(rows)),
-        height_ratios=[len(panel) + 1 for panel in panels],
-        layout="constrained",
-        squeeze=False,
-    )
-    for axis, query, panel in zip(axes.flat, queries, panels, strict=True):
-        _, labels, values, errors = zip(*panel, strict=True)
-        known = None if errors[0] is None else errors
-        axis.barh(labels, values, xerr=known, color="#3b7ea1", ecolor="#1a1a1a", capsize=3)
-        axis.invert_yaxis()
-        axis.spines[["top", "right"]].set_visible(False)
-        note = "no bound on the error" if known is None else f"± at {request.confidence:.0%}"
-        axis.set_title(f"{request.column}, {query} ({note})", loc="left", fontsize=10)
-    figure.suptitle(f"epsilon = {request.epsilon:g} in all", fontsize=9, x=0.99, ha="right")
-    figure.savefig(target, dpi=150, format=target.suffix.lstrip("."))
-    pyplot.close(figure)
+def _delimiter(text: str) -> str:
+    r"""Take \t for the tab that is hard to type."""
+    return "\t" if text == r"\t" else text
 
 
 def _numbers(text: str) -> list[float]:

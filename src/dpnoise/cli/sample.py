@@ -3,13 +3,15 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 import dpnoise
-from dpnoise.cli.files import check_target, written
-from dpnoise.errors import ArgumentError, import_extra
+from dpnoise.cli.files import check_targets, file_name, written
+from dpnoise.errors import ArgumentError, check_integer, import_extra
+
+_MOST: Final = 2**40  # Numbers in a file: more than fit into any memory.
 
 
 def add_sample(commands: Any) -> None:
@@ -23,24 +25,28 @@ def add_sample(commands: Any) -> None:
     command.add_argument("--dtype", choices=["float64", "float32", "float16"], default="float64")
     command.add_argument("--variates", type=int, help="uniforms for each variate")
     command.add_argument("--form", help="the formula: see docs/samplers.md")
-    command.add_argument("--output", type=Path, help=".npy, .parquet or .csv; else it is printed")
+    command.add_argument(
+        "--output", type=file_name, help=".npy, .parquet or .csv; else it is printed"
+    )
+    command.add_argument("--force", action="store_true", help="replace a file that exists")
     command.set_defaults(run=_sample)
 
 
 def _sample(asked: argparse.Namespace) -> None:
-    draw = getattr(dpnoise.Generator(), asked.distribution)
-    noise = draw(
-        asked.scale, asked.size, dtype=asked.dtype, variates=asked.variates, form=asked.form
-    )
-    if asked.output is None:
-        np.savetxt(sys.stdout, noise, fmt="%.17g")
-        return
+    check_integer("size", asked.size, least=0, most=_MOST)
     writers = {".npy": _write_npy, ".csv": _write_csv, ".parquet": _write_parquet}
-    check_target(asked.output, None)
-    if asked.output.suffix not in writers:
+    if asked.output is not None and asked.output.suffix not in writers:
         raise ArgumentError(f"Expected --output {asked.output} to end in {', '.join(writers)}.")
-    with written(asked.output) as target:
-        writers[asked.output.suffix](target, noise)  # type: ignore[arg-type]  # There is a path.
+    check_targets(asked.output, replace=asked.force)
+    with written(asked.output, replace=asked.force) as target:
+        draw = getattr(dpnoise.Generator(), asked.distribution)
+        noise = draw(
+            asked.scale, asked.size, dtype=asked.dtype, variates=asked.variates, form=asked.form
+        )
+        if target is None:
+            np.savetxt(sys.stdout, noise, fmt="%.17g")
+        else:
+            writers[asked.output.suffix](target, noise)
 
 
 def _write_npy(target: Path, noise: np.ndarray) -> None:

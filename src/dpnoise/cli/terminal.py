@@ -1,0 +1,120 @@
+"""The terminal, or what stands in its place: what is printed arrives, whatever the names hold.
+
+Everything that comes from data or users goes through `dpnoise.showing.shown` first.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import zip_longest
+from typing import Any, Final
+
+from dpnoise.errors import import_extra
+from dpnoise.showing import shortened, shown
+
+_GAP: Final = 2  # Between two columns of a table.
+_LONGEST_COMPLAINT: Final = 1500  # Characters.
+_LEAST_FOLDED: Final = 12  # The least width to which entries are folded.
+
+
+def console(**options: Any) -> Any:
+    """Return rich's console for text that is shown as it is: no markup, no emoji codes."""
+    rich_console = import_extra("rich.console", "cli")
+    made = rich_console.Console(markup=False, emoji=False, highlight=False, **options)
+    made.on_broken_pipe = _raise_again
+    return made
+
+
+def _raise_again() -> None:
+    """Raise the broken pipe that rich has caught: it would exit with status 1."""
+    raise  # noqa: PLE0704 - rich calls it inside its `except`
+
+
+def table(
+    titles: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    room: int,
+    *,
+    folded: int,
+    styles: Sequence[str | None] = (),
+) -> Any:
+    """Return rich's table of these rows, each with its style, for a terminal of `room` columns.
+
+    The entries of one column are folded where there is no room. All others are numbers or short,
+    and keep the width that they need: half a number would be another number.
+    """
+    titles, rows = [shown(title) for title in titles], [[shown(x) for x in row] for row in rows]
+    widths = _widths(titles, rows)
+    others = sum(widths) - widths[folded] + _GAP * len(widths)
+    widths[folded] = min(widths[folded], max(_LEAST_FOLDED, room - others))
+    made = import_extra("rich.table", "cli").Table(box=None, padding=(0, _GAP, 0, 0))
+    for title, width in zip(titles, widths, strict=True):
+        made.add_column(title, width=width, overflow="fold")
+    for row, style in zip_longest(rows, styles):
+        made.add_row(*row, style=style)
+    return made
+
+
+def natural_width(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    """Return how wide a table is of which nothing is folded, with the gap after it."""
+    plain = [[shown(x) for x in row] for row in (titles, *rows)]
+    return sum(_widths(plain[0], plain[1:])) + _GAP * len(titles)
+
+
+def _widths(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    cell_len = import_extra("rich.cells", "cli").cell_len
+    return [max(map(cell_len, column)) for column in zip(titles, *rows, strict=True)]
+
+
+def print_table(console: Any, made: Any) -> None:
+    """Print a table in full; the lines of one that has no room run over the terminal's edge."""
+    console.width = max(console.width, sum(column.width + _GAP for column in made.columns))
+    console.print(made, soft_wrap=False)
+
+
+def complaint(message: object) -> str:
+    """Return the one line that says what is wrong."""
+    return f"dpnoise: {shortened(shown(message), _LONGEST_COMPLAINT)}\n"
+
+
+def complain(message: object) -> None:
+    """Say what is wrong, if there is anybody to say it to."""
+    if sys.stderr is not None:
+        with suppress(OSError, ValueError):
+            sys.stderr.write(complaint(message))
+
+
+def can_show(symbols: str) -> bool:
+    """Tell whether the encoding of the output has these characters."""
+    try:
+        symbols.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@contextmanager
+def legible() -> Iterator[None]:
+    """Let characters that an encoding does not have be printed as escapes, not raise."""
+    streams = [stream for stream in (sys.stdout, sys.stderr) if hasattr(stream, "reconfigure")]
+    before = [stream.errors for stream in streams]
+    for stream in streams:
+        stream.reconfigure(errors="backslashreplace")
+    try:
+        yield
+    finally:
+        for stream, errors in zip(streams, before, strict=True):
+            with suppress(OSError, ValueError):
+                stream.reconfigure(errors=errors)
+
+
+def flush_or_drop() -> None:
+    """Write what is left to the output; if it takes nothing more, let nobody try again at exit."""
+    with suppress(OSError, ValueError):
+        try:
+            sys.stdout.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)

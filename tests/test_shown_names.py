@@ -1,0 +1,209 @@
+"""Names from data and users: shown as they are, and able to neither steer nor break what shows."""
+
+import io
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpnoise import adapters, cli, publishing, statistics
+from dpnoise.auditing import markup, running
+from dpnoise.cli import bars, progress, release, terminal
+from dpnoise.showing import shown
+
+NAMES = ["[kg]", "[/x]", "[bold]b", "a\\", ":heart:", "$a_{$", "$x$", "\\frac", "尺度", "<b>&amp;"]
+STEERING = ["\x1b[31mred", "a\x07\x08", "\x9b2J", "\x7f", "\u202etxt", "\u2066", "a\nb"]
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def printed_for(
+    name: str, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[str, list[dict[str, Any]]]:
+    """Release counts where the column and a group have this name; return both outputs."""
+    quoted = '"' + name.replace('"', '""') + '"'
+    Path("t.csv").write_text(f"{quoted},g\n1,{quoted}\n2,other\n")
+    asked = ["release", "t.csv", "--column", name, "--group-by", f"g={name},other"]
+    status = cli.main([*asked, "--output", "r.json", "--force", *arguments])
+    printed = capsys.readouterr()
+    assert (status, printed.err) == (0, "")
+    return printed.out, json.loads(Path("r.json").read_text())["releases"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_are_printed_as_they_are(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out, published = printed_for(name, capsys)
+    title, first, second = out.splitlines()[:3]
+    assert title.startswith(f"{name} ")
+    assert first.startswith(f"{name}, count ")
+    assert second.startswith("other, count ")
+    assert [one["group"] for one in published] == [name, "other"]
+
+
+@pytest.mark.parametrize("name", STEERING)
+def test_characters_that_steer_are_printed_as_escapes(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, published = printed_for(name, capsys)
+    assert out.replace("\n", "").isprintable()
+    assert f"{shown(name)}, count " in out
+    assert published[0]["group"] == name
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_every_name_can_be_drawn(ending: str) -> None:
+    groups = [*NAMES, *STEERING]
+    request = publishing.Request("$a_{$", ["count"], 1.0, group_by="g", groups=groups)
+    target = Path(f"plot.{ending}")
+    bars.draw_bars(publishing.rehearsal(request), request, target)
+    assert target.stat().st_size > 1000
+    if ending == "svg":
+        text = target.read_text(encoding="utf-8")
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+
+
+def test_names_of_any_length_and_bars_of_any_size_can_be_drawn() -> None:
+    request = publishing.Request("x" * 10_000, ["count"], 1.0, group_by="g", groups=["y" * 10_000])
+    for value in (0.0, 1.7e308, -1.7e308, 5e-324, 2**70, float("inf")):
+        counted = statistics.Release("count", value, 1.0, 1.0, 1.0, 0.95)
+        bars.draw_bars([publishing.Published("y" * 10_000, counted)], request, Path("p.png"))
+
+
+def test_two_equal_queries_are_two_bars() -> None:
+    request = publishing.Request("x", ["count", "count"], 1.0)
+    drawn_bars = bars.bars_of(publishing.rehearsal(request), request)
+    assert len(drawn_bars) == 2
+    bars.draw_bars(publishing.rehearsal(request), request, Path("two.svg"))
+    drawn = re.findall(r'id="patch_\d+"', Path("two.svg").read_text())
+    bars.draw_bars(publishing.rehearsal(request)[:1], request, Path("one.svg"))
+    assert len(drawn) == len(re.findall(r'id="patch_\d+"', Path("one.svg").read_text())) + 1
+
+
+@given(st.text(max_size=30))
+@settings(deadline=None, max_examples=50)
+def test_what_is_shown_is_visible_and_on_one_line(text: str) -> None:
+    assert shown(text + "\n\udcff").isprintable()
+    if text.isprintable():
+        assert shown(text) == text
+
+
+# Where else names appear -------------------------------------------------------------------------
+
+
+def test_a_target_may_have_any_name(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = adapters.Adapter(lambda _: (1.0, lambda value, n: np.full(n, value)), "laplace", None)
+    monkeypatch.setattr(running, "observations", lambda *_: [])
+    for name in ("[/x]:heart:", "\x1b[2Jgone"):
+        monkeypatch.setitem(adapters.ADAPTERS, name, quick)
+        asked = ["--epsilon", "1", "--budget", "1000", "--html", "a.html"]
+        assert cli.main(["audit", name, *asked]) in {0, 1}
+        assert cli.main(["attack", "precision", "--target", name, "--size", "50"]) == 0
+        printed = capsys.readouterr()
+        assert printed.out.count(shown(name)) == 2
+        assert (printed.out + printed.err).replace("\n", "").isprintable()
+        page = Path("a.html").read_text(encoding="utf-8")
+        assert shown(name) in page
+        assert "\x1b" not in page
+
+
+def test_a_page_can_be_written_whatever_it_quotes() -> None:
+    """Text in a page shows what would turn its direction, and bytes that are no text."""
+    made = markup.tag("p", "\u202e\udcff\x00<b>\nnext", title="\x1b")
+    assert made.encode("utf-8") == (rb'<p title="\x1b">\u202e\udcff\x00&lt;b&gt;' + b"\nnext</p>")
+
+
+def test_a_progress_bar_shows_its_title_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    with progress.progress_bar("reading [/x][kg]:heart:\x07") as show:
+        show(0.5)
+    assert "reading [/x][kg]:heart:\\x07" in screen.getvalue()
+
+
+# Numbers and widths ------------------------------------------------------------------------------
+
+
+def published(values: list[float]) -> tuple[list[publishing.Published], publishing.Request]:
+    """Return releases of these values in groups with names of very different lengths."""
+    groups = [f"group{'-long' * i * 5}-{i}" for i in range(len(values))]
+    request = publishing.Request("a column", ["count"], 1.0, group_by="g", groups=groups)
+    releases = [
+        publishing.Published(group, statistics.Release("count", value, 1.0, 1.0, error, 0.95))
+        for group, value, error in zip(groups, values, [0.001, 1.0, 1e9, None], strict=False)
+    ]
+    return releases, request
+
+
+def test_no_number_is_cut_at_any_width(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = [-1234567.891, 123456789012345678901234567890, 9.87654321e15, 0.5]
+    releases, request = published(values)
+    numbers = [release._rounded(one.release.value, one.release.error) for one in releases]
+    for width in (*range(1, 60), 80, 120, 200):
+        monkeypatch.setenv("COLUMNS", str(width))
+        release._show(releases, request, as_json=False)
+        out = capsys.readouterr().out
+        assert "…" not in out
+        for number in (part for pair in numbers for part in pair):
+            assert number in out, width
+        names = re.sub(r"\s", "", "".join(line.split("  ")[0] for line in out.splitlines()))
+        for group in request.groups:
+            assert group in names, width
+
+
+def test_a_wide_terminal_has_bars_and_none_is_wider_than_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = publishing.Request("x", ["count"], 1.0, group_by="g", groups=["a", "b"])
+    releases = [
+        publishing.Published(group, statistics.Release("count", value, 1.0, 1.0, 1.0, 0.95))
+        for group, value in (("a", 100), ("b", 50))
+    ]
+    for width in range(40, 200):
+        monkeypatch.setenv("COLUMNS", str(width))
+        release._show(releases, request, as_json=False)
+        table = capsys.readouterr().out.split("\n\n")[0].splitlines()
+        assert all(len(line.rstrip()) <= width for line in table)
+        long, short = (line.count("█") for line in table[1:])
+        assert long == 2 * short or abs(long - 2 * short) == 1
+        assert long >= 5
+    assert long == 30
+
+
+def test_no_number_of_an_audit_is_cut_at_any_width() -> None:
+    row = ("attack", "1.234567890123", "0: 14.70%", "1.7e+308: 0.00%", "y is " + "a" * 50)
+    for width in range(1, 200):
+        out = io.StringIO()
+        console = terminal.console(file=out, width=width)
+        made = terminal.table(("a", "epsilon >=", "at", "at", "event"), [row], width, folded=4)
+        terminal.print_table(console, made)
+        assert all(number in out.getvalue() for number in row[:4])
+        assert re.sub(r"\s", "", out.getvalue()).count("a" * 12) >= 1
+
+
+def test_numbers_of_any_size_are_shown() -> None:
+    for value in (0, -1, 10**300, 1e300, -1e-300, 0.0, float("inf")):
+        for error in (None, 0.0, 5e-324, 1e-300, 1.0, 1e300, float("inf")):
+            number, within = release._rounded(value, error)
+            assert number
+            assert len(within) < 40
+    assert release._rounded(1.5e300, 1e299) == ("1.5e+300", "± 1e+299")
+    assert release._rounded(3.0, float("inf")) == ("3", "no bound")

@@ -1,0 +1,443 @@
+"""What the command line writes: where, with which mode, and what it never writes over."""
+
+import ast
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpnoise
+from dpnoise import adapters, cli, leakage_report, publishing, strict_json
+from dpnoise.auditing import running
+from dpnoise.auditing.report import Report, read_list
+from dpnoise.generator import Generator
+
+SOURCE = Path(dpnoise.__file__).parent
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make a folder with a few rows the current one."""
+    (tmp_path / "t.csv").write_text("x,city\n1,cork\n2,dublin\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: object) -> int:
+    return cli.main([str(argument) for argument in arguments])
+
+
+def release(*arguments: object) -> int:
+    return run("release", "t.csv", "--column", "x", *arguments)
+
+
+def leakage(*arguments: object) -> int:
+    return run("leakage", *arguments)
+
+
+def sample(*arguments: object) -> int:
+    return run("sample", "laplace", *arguments)
+
+
+def audit(*arguments: object) -> int:
+    return min(run("audit", "quick", "--epsilon", "1", "--budget", "1000", *arguments), 1)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make what is audited or enumerated small."""
+    quick = adapters.Adapter(lambda _: (1.0, lambda value, n: np.full(n, value)), "laplace", None)
+    monkeypatch.setitem(adapters.ADAPTERS, "quick", quick)
+    monkeypatch.setattr(running, "observations", lambda *_: [])
+    monkeypatch.setattr(leakage_report, "table", lambda *_: [])
+    monkeypatch.setattr(leakage_report, "release_table", lambda *_: [])
+    monkeypatch.setattr(leakage_report, "plot", lambda *parts: parts[-1].write_bytes(b"drawn"))
+
+
+# A command with an option that writes a file, and the ending of the file's name.
+WRITERS: list[tuple[Callable[..., int], str, str]] = [
+    (release, "--output", ".json"),
+    (release, "--plot", ".png"),
+    (release, "--plot", ".svg"),
+    (sample, "--output", ".npy"),
+    (sample, "--output", ".csv"),
+    (sample, "--output", ".parquet"),
+    (audit, "--html", ".html"),
+    (audit, "--json", ".json"),
+    (leakage, "--plot", ".png"),
+]
+ONCE = [writer for writer in WRITERS if writer[0] in {release, sample}]
+AGAIN = [writer for writer in WRITERS if writer[0] in {audit, leakage}]
+each = pytest.mark.parametrize(("command", "option", "ending"), WRITERS)
+Command = Callable[..., int]
+
+
+def only_the_data_and(*names: str) -> bool:
+    return {path.name for path in Path().iterdir()} == {"t.csv", *names}
+
+
+# Regular files -----------------------------------------------------------------------------------
+
+
+@each
+def test_a_new_file_has_the_mode_that_the_umask_gives(
+    command: Command, option: str, ending: str
+) -> None:
+    target = Path(f"new{ending}")
+    before = os.umask(0o027)
+    try:
+        assert command(option, target) in {0, 1}
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(target.stat().st_mode) == 0o640
+    assert target.stat().st_size
+    assert only_the_data_and(target.name)
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o666])
+@each
+def test_a_file_that_is_replaced_hands_on_its_mode(
+    command: Command, option: str, ending: str, mode: int
+) -> None:
+    target = Path(f"old{ending}")
+    target.touch()
+    target.chmod(mode)
+    assert command(option, target) in {0, 1}
+    assert stat.S_IMODE(target.stat().st_mode) == mode
+    assert target.stat().st_size
+    assert only_the_data_and(target.name)
+
+
+@ROOT_ONLY
+def test_a_file_that_is_replaced_hands_on_its_owner() -> None:
+    target = Path("old.json")
+    target.touch(mode=0o640)
+    os.chown(target, 12345, 54321)
+    assert release("--output", target) == 0
+    assert (target.stat().st_uid, target.stat().st_gid) == (12345, 54321)
+    assert stat.S_IMODE(target.stat().st_mode) == 0o640
+
+
+def test_nobody_else_may_read_a_private_file_while_it_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Path("old.json").touch(mode=0o600)
+    seen: list[int] = []
+
+    def look(*_: object, **__: object) -> None:
+        seen.extend(stat.S_IMODE(path.stat().st_mode) for path in Path().glob(".dpnoise*"))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(publishing, "publish", look)
+    assert release("--output", "old.json") == 130
+    assert seen == [0o600]
+    assert only_the_data_and("old.json")
+
+
+@pytest.mark.parametrize(("command", "option", "ending"), ONCE)
+def test_what_cannot_be_made_again_is_replaced_by_force_only(
+    command: Command,
+    option: str,
+    ending: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    target = Path(f"old{ending}")
+    target.write_text("an earlier release")
+    with monkeypatch.context() as patch:
+        for hook in ("_fresh_key", "_random_bytes"):
+            patch.setattr(Generator, hook, lambda *_: pytest.fail("noise was drawn"))
+        assert command(option, target) == 2
+    assert capsys.readouterr().err == (
+        f"dpnoise: {target} exists. Name another file, or replace it by --force.\n"
+    )
+    assert target.read_text() == "an earlier release"
+    assert only_the_data_and(target.name)
+    assert command(option, target, "--force") == 0
+    assert target.read_bytes() != b"an earlier release"
+
+
+@pytest.mark.parametrize(("command", "option", "ending"), AGAIN)
+def test_what_can_be_made_again_is_replaced(command: Command, option: str, ending: str) -> None:
+    target = Path(f"old{ending}")
+    target.write_text("an earlier report")
+    assert command(option, target) in {0, 1}
+    assert target.read_bytes() != b"an earlier report"
+
+
+def test_a_release_that_another_wrote_in_the_meantime_is_not_replaced(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The numbers are shown all the same: they were paid for."""
+    real = publishing.publish
+
+    def publish(*arguments: Any, **options: Any) -> Any:
+        Path("r.json").write_text("another release")
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(publishing, "publish", publish)
+    assert release("--output", "r.json") == 2
+    assert Path("r.json").read_text() == "another release"
+    printed = capsys.readouterr()
+    assert "epsilon 1 in all: count 1." in printed.out
+    assert "Written" not in printed.out
+    assert "exists" in printed.err
+    assert only_the_data_and("r.json")
+
+
+def test_a_plot_that_fails_after_all_costs_neither_the_report_nor_the_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drawn: list[object] = []
+
+    def draw(*arguments: object) -> None:
+        drawn.append(arguments)
+        if len(drawn) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("dpnoise.cli.release.draw_bars", draw)
+    assert release("--output", "r.json", "--plot", "r.png") == 130
+    assert json.loads(Path("r.json").read_text())["format"] == 1
+    assert "epsilon 1 in all" in capsys.readouterr().out
+    assert only_the_data_and("r.json")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
+def test_a_read_only_file_stays_as_it_is() -> None:
+    Path("r.json").touch(mode=0o400)
+    assert release("--output", "r.json", "--force") == 2
+    assert Path("r.json").stat().st_size == 0
+
+
+# Links -------------------------------------------------------------------------------------------
+
+
+@each
+def test_a_link_stays_a_link_and_its_target_is_written(
+    command: Command, option: str, ending: str
+) -> None:
+    Path("far").mkdir()
+    Path("far/real").touch(mode=0o600)
+    Path(f"second{ending}").symlink_to("far/real")
+    Path(f"first{ending}").symlink_to(f"second{ending}")
+    assert command(option, f"first{ending}") in {0, 1}
+    assert Path(f"first{ending}").is_symlink()
+    assert Path(f"second{ending}").is_symlink()
+    assert not Path("far/real").is_symlink()
+    assert Path("far/real").stat().st_size
+    assert stat.S_IMODE(Path("far/real").stat().st_mode) == 0o600
+    assert [path.name for path in Path("far").iterdir()] == ["real"]
+
+
+def test_links_follow_the_rules_of_what_they_lead_to(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("earlier.json").write_text("an earlier release")
+    for name, leads_to, words in [
+        ("to-release", "earlier.json", "exists. Name another file"),
+        ("to-data", "t.csv", "is the data"),
+        ("to-folder", ".", "is a folder"),
+        ("to-nowhere", "nowhere/r.json", "There is no folder"),
+        ("to-itself", "to-itself", "leads to itself"),
+    ]:
+        Path(name).symlink_to(leads_to)
+        assert release("--output", name) == 2
+        assert words in capsys.readouterr().err
+        assert Path(name).is_symlink()
+    Path("to-new").symlink_to("new.json")
+    assert release("--output", "to-new") == 0
+    assert json.loads(Path("new.json").read_text())["format"] == 1
+
+
+def test_two_names_of_one_file_are_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("b.svg").symlink_to("a.json")
+    assert release("--output", "a.json", "--plot", "b.svg") == 2
+    assert "the same file" in capsys.readouterr().err
+
+
+# Devices, pipes and descriptors ------------------------------------------------------------------
+
+
+def content_through_a_pipe(path: Path, write: Callable[[], int]) -> tuple[int, bytes]:
+    """Run a command while somebody reads from a named pipe, and return what came."""
+    received: list[bytes] = []
+    reader = threading.Thread(target=lambda: received.append(path.read_bytes()), daemon=True)
+    reader.start()
+    status = write()
+    reader.join(60)
+    return status, received[0]
+
+
+@each
+def test_a_named_pipe_is_written_to(command: Command, option: str, ending: str) -> None:
+    pipe = Path(f"pipe{ending}")
+    os.mkfifo(pipe, mode=0o600)
+    status, content = content_through_a_pipe(pipe, lambda: command(option, pipe))
+    assert status in {0, 1}
+    assert content
+    assert content != bytes(len(content))
+    assert pipe.is_fifo()
+    assert only_the_data_and(pipe.name)
+    if (command, option) == (release, "--output"):
+        assert json.loads(content)["format"] == 1
+
+
+@ROOT_ONLY
+@each
+def test_a_device_stays_a_device(command: Command, option: str, ending: str) -> None:
+    """The device is one like /dev/null."""
+    device = Path(f"null{ending}")
+    try:
+        os.mknod(device, 0o620 | stat.S_IFCHR, os.makedev(1, 3))
+        device.open("wb").close()
+    except PermissionError:
+        pytest.skip("devices are not allowed here")
+    before = device.stat()
+    Path(f"link{ending}").symlink_to(device)
+    for name in (device, Path(f"link{ending}")):
+        assert command(option, name) in {0, 1}
+        assert device.is_char_device()
+        assert (device.stat().st_ino, device.stat().st_mode) == (before.st_ino, before.st_mode)
+    assert only_the_data_and(device.name, f"link{ending}")
+
+
+def test_a_socket_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind("s")
+        assert release("--output", "s") == 2
+    assert "a disk or a socket" in capsys.readouterr().err
+    assert Path("s").is_socket()
+
+
+@ROOT_ONLY
+def test_a_disk_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """No driver has this number, so that nothing could be written to it."""
+    try:
+        os.mknod("disk", 0o600 | stat.S_IFBLK, os.makedev(240, 0))
+    except PermissionError:
+        pytest.skip("devices are not allowed here")
+    assert release("--output", "disk", "--force") == 2
+    assert "a disk or a socket" in capsys.readouterr().err
+    assert Path("disk").is_block_device()
+
+
+def test_a_pipe_whose_reader_has_gone_is_an_error_and_the_numbers_are_shown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    try:
+        assert release("--output", f"/dev/fd/{theirs}") == 2
+    finally:
+        os.close(theirs)
+    printed = capsys.readouterr()
+    assert "cannot be written: Broken pipe" in printed.err
+    assert "epsilon 1 in all" in printed.out
+
+
+def test_a_descriptor_that_takes_nothing_is_refused_before_noise_is_drawn(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(publishing, "publish", lambda *_, **__: pytest.fail("noise was drawn"))
+    with Path("t.csv").open("rb") as read_only, Path("other").open("wb"):
+        Path("empty").touch()
+        with Path("empty").open("rb") as empty:
+            assert release("--output", f"/dev/fd/{read_only.fileno()}") == 2
+            assert release("--output", f"/dev/fd/{empty.fileno()}") == 2
+    assert release("--output", "/dev/fd/987") == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert "is the data" in lines[0]
+    assert "cannot be written: Bad file descriptor" in lines[1]
+    assert "cannot be written" in lines[2]
+
+
+@pytest.mark.parametrize("name", ["/dev/fd/1", "link"])
+def test_the_standard_output_is_written_to_from_where_it_is(name: str) -> None:
+    """A file that the shell has opened is appended to. Here it has a line already."""
+    Path("link").symlink_to("/dev/stdout")
+    asked = ["release", "t.csv", "--column", "x", "--output", name]
+    code = f"""
+import sys
+from dpnoise import cli, publishing
+publishing.publish = lambda _, request, **__: publishing.rehearsal(request)
+print("first")
+sys.exit(cli.main({asked!r}))
+"""
+    with Path("out.txt").open("wb") as out:
+        inode = os.fstat(out.fileno()).st_ino
+        out.write(b"before\n")
+        out.flush()
+        subprocess.run([sys.executable, "-c", code], stdout=out, check=True)
+    assert Path("out.txt").stat().st_ino == inode
+    text = Path("out.txt").read_text()
+    assert text.startswith('before\nfirst\n{\n  "format": 1')
+    assert text.index("\n}\n") < text.index("epsilon 1 in all") < text.index(f"Written to {name}.")
+
+
+# The folder of `dpnoise paper` -------------------------------------------------------------------
+
+
+def test_a_folder_that_is_replaced_hands_on_its_mode() -> None:
+    assert run("paper", "--figure", "sizes", "--quick", "--output", "pages") == 0
+    Path("pages").chmod(0o700)
+    assert run("paper", "--figure", "sizes", "--quick", "--output", "pages", "--force") == 0
+    assert stat.S_IMODE(Path("pages").stat().st_mode) == 0o700
+    assert only_the_data_and("pages")
+
+
+# JSON --------------------------------------------------------------------------------------------
+
+
+def strictly(text: str) -> Any:
+    """Read JSON as the standard has it."""
+
+    def refuse(word: str) -> None:
+        pytest.fail(f"{word} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_infinite_edges_are_published_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    edges = ["--query", "histogram", "--edges=-inf,0,inf"]
+    assert release(*edges, "--json", "--output", "r.json") == 0
+    for text in (capsys.readouterr().out, Path("r.json").read_text()):
+        assert strictly(text)["request"]["edges"] == ["-inf", 0, "inf"]
+
+
+def test_an_infinite_epsilon_is_written_as_json_and_read_back(folder: Path) -> None:
+    assert audit("--json", "a.json") in {0, 1}
+    data = strictly(Path("a.json").read_text())
+    data["findings"][0]["epsilon_lower"] = "inf"
+    report = Report.from_dict(data)
+    assert report.epsilon_lower == float("inf")
+    report.to_json("b.json")
+    assert strictly(Path("b.json").read_text())["epsilon_lower"] == "inf"
+    assert Report.from_json("b.json") == report
+    dpnoise.auditing.report.write_list([report], folder / "list.json")
+    strictly(Path("list.json").read_text())
+    assert read_list("list.json") == [report]
+
+
+def test_strict_json_has_no_word_that_json_has_not() -> None:
+    data = {"a": [float("inf"), (-np.float64("inf"),)], "b": {"c": float("nan")}}
+    assert strictly(strict_json.dumps(data)) == {"a": ["inf", ["-inf"]], "b": {"c": "nan"}}
+
+
+def test_whatever_writes_json_refuses_what_is_not_json() -> None:
+    calls = []
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in {"json.dumps", "json.dump"}:
+                options = {option.arg: ast.unparse(option.value) for option in node.keywords}
+                assert options.get("allow_nan") == "False", f"{path}:{node.lineno}"
+                calls.append(path.name)
+        assert "from json import" not in path.read_text(), path
+    assert "strict_json.py" in calls
