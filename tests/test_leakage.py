@@ -322,7 +322,7 @@ def test_the_ideal_of_a_fine_grid_is_the_ideal_of_real_arithmetic() -> None:
 
 def test_the_ideal_gaussian_is_the_calibration_s() -> None:
     for epsilon in (0.1, 1.0, 3.0):
-        ball = calibration.gaussian_delta_ball(1.0, epsilon, 1.0)
+        ball = calibration.gaussian_delta_ball(1.0, epsilon, 1.0, bits=128)
         assert leakage_report._ideal("Gaussian", epsilon) == pytest.approx(float(ball), rel=1e-9)
 
 

@@ -5,12 +5,12 @@ from fractions import Fraction
 from typing import Final
 
 import numpy as np
-from flint import arb, ctx
+from flint import arb
 
 from dpnoise.errors import ArgumentError, check_positive, reject
-from dpnoise.reference import exact
+from dpnoise.reference import Ball, exact
 
-_MOST_PRECISION = 2**14
+_MOST_BITS = 2**14
 EXTREME: Final = 2.0**960  # Scales lie between this and its inverse: nothing overflows.
 
 
@@ -74,37 +74,36 @@ def gaussian_scale(epsilon: float, delta: float, sensitivity: float) -> float:
     target = exact(delta)
     return _smallest_float(
         lambda scale: _certainly_at_most(
-            lambda: gaussian_delta_ball(scale, epsilon, sensitivity), target
+            lambda bits: gaussian_delta_ball(scale, epsilon, sensitivity, bits), target
         )
     )
 
 
-def gaussian_delta_ball(scale: float, epsilon: float, sensitivity: float) -> arb:
+def gaussian_delta_ball(scale: float, epsilon: float, sensitivity: float, bits: int) -> arb:
     """Enclose the smallest delta of the Gaussian mechanism (Balle and Wang 2018, theorem 8).
 
     delta = Phi(D/2s - es/D) - exp(e) Phi(-D/2s - es/D) with D the sensitivity, s the scale.
     """
-    s, e, D = exact(scale), exact(epsilon), exact(sensitivity)
+    s, e, D = (Ball(exact(number), bits) for number in (scale, epsilon, sensitivity))
     near, far = D / (2 * s), e * s / D
-    return _phi(near - far) - e.exp() * _phi(-near - far)
+    return (_phi(near - far) - e.exp() * _phi(-near - far)).enclosure
 
 
-def _phi(x: arb) -> arb:
+def _phi(x: Ball) -> Ball:
     """Return the standard Gaussian distribution function."""
-    return (-x / arb(2).sqrt()).erfc() / 2
+    return (-x / Ball(arb(2), x.bits).sqrt()).erfc() / 2
 
 
-def _certainly_at_most(ball: Callable[[], arb], limit: arb) -> bool:
+def _certainly_at_most(ball: Callable[[int], arb], limit: arb) -> bool:
     """Tell whether a number is at most the limit; where no precision can tell, it is not."""
-    precision = 128
-    while precision <= _MOST_PRECISION:
-        with ctx.workprec(precision):
-            number = ball()
-            if number <= limit:
-                return True
-            if number > limit:
-                return False
-        precision *= 2
+    bits = 128
+    while bits <= _MOST_BITS:
+        number = ball(bits)
+        if number <= limit:
+            return True
+        if number > limit:
+            return False
+        bits *= 2
     return False
 
 

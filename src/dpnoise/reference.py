@@ -4,14 +4,16 @@ A formula here takes the digits of its uniforms and returns a ball that encloses
 and more precision the ball shrinks, until what is asked of Z has one answer. Nothing here knows the
 kernels; every backend must give what this module gives, to the last bit.
 
-Balls enclose at any precision. If another thread changes flint's precision meanwhile, a ball comes
-out wider, and the search goes on with more digits: the answer stays the same.
+flint has one precision for the whole process, and it is the user's. So every operation here names
+its own: see `Ball`.
 """
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from struct import pack, unpack
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flint import arb, ctx
 
@@ -19,16 +21,72 @@ WORD_BITS = 64
 _GUARD_BITS = 64
 
 
+@lru_cache(maxsize=256)
+def _at(bits: int, operation: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an operation of flint that rounds to so many bits, whatever the user's precision is.
+
+    flint's own wrapper sets the precision, computes and puts it back in one call of compiled code.
+    Threads take turns between such calls, never within one, so none can see it changed.
+    """
+    wrapped: Callable[..., Any] = ctx.workprec(bits)(operation)
+    return wrapped
+
+
+def _unary(operation: Callable[[arb], arb]) -> Callable[["Ball"], "Ball"]:
+    def method(self: "Ball") -> "Ball":
+        return Ball(_at(self.bits, operation)(self.enclosure), self.bits)
+
+    return method
+
+
+def _binary(operation: Callable[[arb, Any], arb]) -> Callable[["Ball", Any], "Ball"]:
+    def method(self: "Ball", other: Any) -> "Ball":
+        operand = other.enclosure if isinstance(other, Ball) else other
+        return Ball(_at(self.bits, operation)(self.enclosure, operand), self.bits)
+
+    return method
+
+
+class Ball:
+    """A real number enclosed by Arb, and the precision of what is computed from it.
+
+    It is rounded up to whole words, so that there are few, and each is prepared once.
+    """
+
+    __slots__ = ("bits", "enclosure")
+
+    def __init__(self, enclosure: arb, bits: int) -> None:
+        self.enclosure = enclosure
+        self.bits = -(-bits // WORD_BITS) * WORD_BITS
+
+    __neg__ = _unary(operator.neg)
+    __add__ = __radd__ = _binary(operator.add)
+    __sub__ = _binary(operator.sub)
+    __mul__ = __rmul__ = _binary(operator.mul)
+    __truediv__ = _binary(operator.truediv)
+    log, exp, sqrt = _unary(arb.log), _unary(arb.exp), _unary(arb.sqrt)
+    cos_pi, tan_pi, erfc = _unary(arb.cos_pi), _unary(arb.tan_pi), _unary(arb.erfc)
+    floor, nonnegative_part = _unary(arb.floor), _unary(arb.nonnegative_part)
+
+    def __rsub__(self, other: Any) -> "Ball":
+        return -self + other
+
+
 class Digits(NamedTuple):
-    """The first binary digits of a uniform: value <= U * 2^length <= value + 1."""
+    """The first binary digits of a uniform: value <= U * 2^length <= value + 1.
+
+    What is computed from them is so with `bits` bits, or at flint's precision if that is None.
+    """
 
     value: int
     length: int
+    bits: int | None = None
 
     @property
-    def ball(self) -> arb:
+    def ball(self) -> Ball | arb:
         """The ball that encloses U."""
-        return arb((2 * self.value + 1, -self.length - 1), arb((1, -self.length - 1)))
+        enclosure = arb((2 * self.value + 1, -self.length - 1), arb((1, -self.length - 1)))
+        return enclosure if self.bits is None else Ball(enclosure, self.bits)
 
     @property
     def sign(self) -> int:
@@ -38,50 +96,50 @@ class Digits(NamedTuple):
     @property
     def rest(self) -> "Digits":
         """2U mod 1: the digits after the first."""
-        return Digits(self.value % (1 << (self.length - 1)), self.length - 1)
+        return Digits(self.value % (1 << (self.length - 1)), self.length - 1, self.bits)
 
 
-Formula = Callable[[Sequence[Digits]], arb]
+Formula = Callable[[Sequence[Digits]], Ball | arb]
 
 
-def minus_log_v(u: Digits) -> arb:
+def minus_log_v(u: Digits) -> Ball | arb:
     """-log V with V = 1 - U; it is never negative."""
     return (-(1 - u.ball).log()).nonnegative_part()
 
 
-def cosine(u: Digits) -> arb:
+def cosine(u: Digits) -> Ball | arb:
     """Remark 1: the first digit is the sign, cos(pi (U mod 1/2)) the magnitude."""
     return u.sign * (u.rest.ball / 2).cos_pi()
 
 
-def laplace_1(u: Sequence[Digits]) -> arb:
+def laplace_1(u: Sequence[Digits]) -> Ball | arb:
     """Equation (2), mirrored: the first digit is the sign of log V, V = 1 - (2U mod 1)."""
     return -u[0].sign * minus_log_v(u[0].rest)
 
 
-def laplace_4(u: Sequence[Digits]) -> arb:
+def laplace_4(u: Sequence[Digits]) -> Ball | arb:
     """Theorem 5.1: log V1 cos(pi U1) + log V2 cos(pi U2)."""
     v1, u1, v2, u2 = u
     return -minus_log_v(v1) * cosine(u1) - minus_log_v(v2) * cosine(u2)
 
 
-def gaussian_2(u: Sequence[Digits]) -> arb:
-    """sqrt(2) sqrt(-log V) cos(pi U)."""
-    return arb(2).sqrt() * minus_log_v(u[0]).sqrt() * cosine(u[1])
+def gaussian_2(u: Sequence[Digits]) -> Ball | arb:
+    """sqrt(2) sqrt(-log V) cos(pi U), the two roots taken as one."""
+    return (2 * minus_log_v(u[0])).nonnegative_part().sqrt() * cosine(u[1])
 
 
-def gaussian_4(u: Sequence[Digits]) -> arb:
+def gaussian_4(u: Sequence[Digits]) -> Ball | arb:
     """sqrt(-log V1) cos(pi U1) + sqrt(-log V2) cos(pi U2)."""
     v1, u1, v2, u2 = u
     return minus_log_v(v1).sqrt() * cosine(u1) + minus_log_v(v2).sqrt() * cosine(u2)
 
 
-def exponential(u: Sequence[Digits]) -> arb:
+def exponential(u: Sequence[Digits]) -> Ball | arb:
     """-log V."""
     return minus_log_v(u[0])
 
 
-def gumbel(u: Sequence[Digits]) -> arb:
+def gumbel(u: Sequence[Digits]) -> Ball | arb:
     """-log E with E = -log V."""
     return -minus_log_v(u[0]).log()
 
@@ -127,13 +185,12 @@ def enclosures(
     digits: list[Digits] = []
     for row in words:
         digits = digits or [Digits(0, 0)] * len(row)
+        length = digits[0].length + WORD_BITS
         digits = [
-            Digits(old.value << WORD_BITS | int(word), old.length + WORD_BITS)
+            Digits(old.value << WORD_BITS | int(word), length, length + _GUARD_BITS + extra_bits)
             for old, word in zip(digits, row, strict=True)
         ]
-        with ctx.workprec(digits[0].length + _GUARD_BITS + extra_bits):
-            Z = formula(digits)
-        yield Z
+        yield formula(digits).enclosure
 
 
 def grid_point(
@@ -158,8 +215,8 @@ def grid_point(
     quotient, ratio = (exact(fraction) for fraction in fractions)
     extra_bits = sum(int(fraction).bit_length() for fraction in fractions)
     for Z in enclosures(formula, words, extra_bits):
-        with ctx.workprec(2 * (extra_bits + Z.bits()) + _GUARD_BITS):
-            cell = (quotient + ratio * Z + exact(0.5)).floor().unique_fmpz()
+        y = quotient + ratio * Ball(Z, 2 * (extra_bits + Z.bits()) + _GUARD_BITS)
+        cell = (y + exact(0.5)).floor().enclosure.unique_fmpz()
         if cell is not None:
             return int(cell)
     raise ValueError("The words ended before the cell was certain.")

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any, ClassVar, Final
 
 import numpy as np
-from flint import arb, ctx
+from flint import arb
 from numpy.typing import ArrayLike, NDArray
 
 from dpnoise import calibration, exact, reference
@@ -208,11 +208,9 @@ def _refine(
         totals: dict[int, arb] = {}
         for i in leaders:
             noise = next(balls[i])
-            with ctx.workprec(noise.bits() + _EXPONENT_BITS):
-                noise += arb(weights[i]).log()
-                totals[i] = reference.exact(scores[i]) + reference.exact(scale) * noise
-        with ctx.workprec(2 * _EXPONENT_BITS):
-            leaders = [
-                i for i in leaders if not any(totals[j] > totals[i] for j in leaders if j != i)
-            ]
+            bits = noise.bits() + _EXPONENT_BITS
+            noise = reference.Ball(arb(weights[i]), bits).log() + noise
+            total = reference.exact(scores[i]) + reference.exact(scale) * noise
+            totals[i] = total.enclosure
+        leaders = [i for i in leaders if not any(totals[j] > totals[i] for j in leaders if j != i)]
     return leaders
