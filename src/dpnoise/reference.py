@@ -69,7 +69,8 @@ class Ball:
     floor, nonnegative_part = _unary(arb.floor), _unary(arb.nonnegative_part)
 
     def __rsub__(self, other: Any) -> "Ball":
-        return -self + other
+        difference: Ball = -self + other
+        return difference
 
 
 class Digits(NamedTuple):
