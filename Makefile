@@ -4,13 +4,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help setup demo test test-long test-peers test-browser lint format bench attacks audits paper \
+# What other versions of the dependencies can break. Not the attacks, nor test_exact.py: test_independent.py compares the same releases.
+CORE := $(patsubst %,tests/test_%.py,kernels certified independent precision generator samplers distributions mechanisms selection \
+	statistics cli)
+
+.PHONY: help setup demo test test-long test-oldest test-peers test-browser lint format bench attacks audits paper \
 	pictures floors screenshots docs docs-serve clean
 
 help:
 	@echo "make demo          see it work, in about a minute after the install"
 	@echo "make test          the tests (under 5 minutes)"
 	@echo "make test-long     the tests with ten times the samples"
+	@echo "make test-oldest   the core of the tests with the oldest dependencies allowed, in .venv-oldest"
 	@echo "make test-peers    the attacks on PyTorch, JAX, PyDP and others, which it installs first"
 	@echo "make test-browser  the pages in a headless Chromium, which must be installed"
 	@echo "make bench         speed and memory, side by side with the peers; writes the README's table"
@@ -47,6 +52,11 @@ test: setup
 
 test-long: setup
 	DPNOISE_TEST_LONG=1 $(BIN)/python -m pytest
+
+# Its compiled kernels are its own, because they depend on the version of Numba.
+test-oldest:
+	PIP_CONSTRAINT=requirements/oldest.txt $(MAKE) --no-print-directory VENV=.venv-oldest setup
+	NUMBA_CACHE_DIR="$(CURDIR)/.venv-oldest/numba_cache" .venv-oldest/bin/python -m pytest $(CORE)
 
 test-browser: setup
 	$(BIN)/python -m pytest tests/browser
@@ -97,5 +107,5 @@ screenshots: setup
 	$(BIN)/python tools/make_screenshots.py $(REPORT)
 
 clean:
-	rm -rf $(VENV) .numba_cache .mypy_cache .ruff_cache .pytest_cache dist site demo-pages paper
+	rm -rf $(VENV) .venv-oldest .numba_cache .mypy_cache .ruff_cache .pytest_cache .hypothesis dist site demo-pages paper
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

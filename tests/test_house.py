@@ -2,12 +2,15 @@
 
 import ast
 import doctest
+import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 import dpnoise
 from dpnoise.attacks import ATTACKS
@@ -198,10 +201,12 @@ def test_import_brings_no_heavy_library() -> None:
 def test_kernels_agree_with_the_compiler_off() -> None:
     """Interpreted, the fused operations round twice: noise may differ in its last bits only."""
     code = """
-import numpy as np
+import dpnoise
 from dpnoise.testing import fixed_generator
+print(dpnoise.__file__)
 rng = fixed_generator(bytes(32))
-print(repr([rng.laplace(), rng.normal(variates=2), *rng.laplace(size=50, variates=8)]))
+drawn = [rng.laplace(), rng.normal(variates=2), *rng.laplace(size=50, variates=8)]
+print([float(x) for x in drawn])
 """
     results = []
     for off in ("0", "1"):
@@ -210,9 +215,11 @@ print(repr([rng.laplace(), rng.normal(variates=2), *rng.laplace(size=50, variate
             capture_output=True,
             check=True,
             text=True,
-            env={"NUMBA_DISABLE_JIT": off, "PATH": ""},
+            env={**os.environ, "NUMBA_DISABLE_JIT": off},
         )
-        results.append([float(x) for x in re.findall(r"-?\d+\.\d+(?:e-?\d+)?", run.stdout)])
+        package, drawn = run.stdout.splitlines()
+        assert package == dpnoise.__file__, "another dpnoise was tested"
+        results.append(ast.literal_eval(drawn))
     assert len(results[0]) == 52
     assert results[0] == pytest.approx(results[1], rel=1e-13, abs=1e-13)
 
@@ -227,3 +234,27 @@ def test_examples_in_the_pages_run(page: Path) -> None:
 def test_links_between_the_pages_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+def needed_by(extra: str, extras: dict[str, list[str]]) -> list[str]:
+    """Return what an extra requires, and what the extras in it do."""
+    needed: list[str] = []
+    for line in extras[extra]:
+        own = re.fullmatch(r"dpnoise\[(.*)\]", line)
+        inner = [needed_by(name, extras) for name in own[1].split(",")] if own else [[line]]
+        needed += [requirement for part in inner for requirement in part]
+    return needed
+
+
+def test_the_oldest_dependencies_tested_are_the_oldest_allowed() -> None:
+    """`make test-oldest` takes its versions from requirements/oldest.txt."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    allowed = [*project["dependencies"], *needed_by("test", project["optional-dependencies"])]
+    pinned = (ROOT / "requirements" / "oldest.txt").read_text().splitlines()
+    oldest = [line for line in pinned if not line.startswith("#")]
+    assert sorted(oldest) == sorted(line.replace(">=", "==") for line in allowed)
+    assert all(re.fullmatch(r"[\w-]+==[\d.]+", line) for line in oldest), "give it a lower bound"
+
+
+def test_no_test_has_a_limit_in_time() -> None:
+    assert settings().deadline is None
