@@ -33,10 +33,15 @@ CERTAIN = 1 - FALSE_ALARM
 rng = np.random.default_rng()
 
 
+@pytest.fixture
+def looks_taken() -> None:
+    """Let an audit look at forks, restarts and clocks, as it does outside the tests."""
+
+
 @pytest.fixture(autouse=True)
 def _no_looks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out forks, restarts and clocks, except in tests of them."""
-    if "looks" not in request.node.name:
+    """Leave them out, except in tests that use `looks_taken`."""
+    if "looks_taken" not in request.fixturenames:
         monkeypatch.setattr(running, "observations", lambda *_: [])
 
 
@@ -379,6 +384,7 @@ def test_looks_at_a_generator_are_separate_from_the_bound(monkeypatch: pytest.Mo
     assert (report.epsilon_lower, report.broken) == (0.0, False)
 
 
+@pytest.mark.usefixtures("looks_taken")
 def test_looks_see_a_fork_and_a_state_and_start_a_known_library_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -391,6 +397,7 @@ def test_looks_see_a_fork_and_a_state_and_start_a_known_library_again(
     assert found["restarted"]
 
 
+@pytest.mark.usefixtures("looks_taken")
 def test_looks_that_fail_do_not_cost_the_report() -> None:
     def tired(value: float, n: int) -> Floats:
         if n == 64:
@@ -403,6 +410,7 @@ def test_looks_that_fail_do_not_cost_the_report() -> None:
     assert any("ZeroDivisionError: no child" in words for words in failed)
 
 
+@pytest.mark.usefixtures("looks_taken")
 def test_looks_at_the_clock_are_left_out_where_they_would_take_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -40,8 +40,9 @@ def same(a: Law, b: Law) -> bool:
 
 def test_rounding_to_float16_is_numpy_s_on_all_its_numbers_and_borders() -> None:
     """All numbers, all midpoints between two, and the float64 on either side of each."""
-    numbers = np.arange(2**16, dtype=np.uint16).view(np.float16).astype(np.float64)
-    numbers = np.unique(numbers[np.isfinite(numbers)])
+    patterns = np.arange(2**16, dtype=np.uint16)
+    finite = patterns[patterns & 0x7C00 != 0x7C00]  # Casting a signalling NaN is reported by ARM.
+    numbers = np.unique(finite.view(np.float16).astype(np.float64))
     points = np.concatenate([numbers, (numbers[1:] + numbers[:-1]) / 2, [65520.0, -65520.0]])
     points = np.concatenate([points, np.nextafter(points, np.inf), np.nextafter(points, -np.inf)])
     points = np.concatenate([points, [np.inf, -np.inf, 1e300, 5e-324]])
