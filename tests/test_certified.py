@@ -1,13 +1,16 @@
 """The certified error bounds: polynomials proved over their intervals, errors held to the judge."""
 
+import ctypes
 import json
 import math
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import product
+from typing import Any
 
 import alarms
 import mpmath
@@ -17,7 +20,7 @@ from flint import arb, arb_poly, ctx, fmpz
 from numpy.typing import NDArray
 
 from dpnoise import reference
-from dpnoise.kernels import certified, elementary
+from dpnoise.kernels import certified, elementary, rounding
 
 # The polynomials. ------------------------------------------------------------------------------
 
@@ -101,6 +104,93 @@ def test_a_planted_error_in_any_coefficient_is_found(name: str) -> None:
         planted[k] += Fraction(2 * bound * max(size, abs(coefficients[0])) / float(end) ** k)
         with ctx.workprec(300):
             assert not enclose_relative_error(planted, series, arb(end.upper())) <= bound
+
+
+# Their evaluation. -----------------------------------------------------------------------------
+
+U = 2.0**-53
+# What x Q(x^2) is off by rounding, in u of itself: each multiply-add rounded once, or twice.
+EVALUATION = {"log": {True: 2.03, False: 2.04}, "sinpi": {True: 3.16, False: 3.81}}
+# How many times a relative error of x it takes on from x.
+ARGUMENT = {"log": 1.021, "sinpi": 1.0}
+
+
+def pieces_of(end: arb, count: int = 2000) -> list[arb]:
+    return [arb((2 * piece + 1) * end / (2 * count), end / (2 * count)) for piece in range(count)]
+
+
+def horner(coefficients: Sequence[float], t: arb, *, fused: bool) -> tuple[arb, arb, arb]:
+    """Return Q(t), t Q'(t), and a bound on what Horner's rule is off, in u, to first order.
+
+    A step c + t q is off by t times what q is, by its own rounding, and by that of t q.
+    """
+    q, derivative, error = arb(coefficients[-1]), arb(0), arb(0)
+    for c in reversed(coefficients[:-1]):
+        derivative = derivative * t + q
+        product = q * t
+        q = arb(c) + product
+        error = error * abs(t) + abs(q) + (0 if fused else abs(product))
+    return q, derivative * t, error
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("name", POLYNOMIALS)
+def test_the_rounding_of_the_evaluation_is_proved_over_the_whole_interval(
+    name: str,
+    fused: bool,  # noqa: FBT001
+) -> None:
+    """The square x^2 is off by u, Horner's rule by its steps, the product with x by u."""
+    coefficients, _, end, _ = POLYNOMIALS[name]
+    evaluation = argument = arb(0)
+    with ctx.workprec(120):
+        for t in pieces_of(arb(end.upper())):
+            q, slope, error = horner(coefficients, t, fused=fused)
+            evaluation = evaluation.max(((abs(slope) + error) / q + 1).upper())
+            argument = argument.max(abs(1 + 2 * slope / q).upper())
+        assert evaluation <= EVALUATION[name][fused]
+        assert evaluation >= EVALUATION[name][fused] - 0.011, "the constant has grown slack"
+        assert argument <= ARGUMENT[name] + 1e-5  # So much wider than the truth are the balls.
+        assert argument >= ARGUMENT[name] - 1e-3, "the constant has grown slack"
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("name", POLYNOMIALS)
+def test_no_point_is_further_off_than_was_proved(name: str, fused: bool) -> None:  # noqa: FBT001
+    """Compiled, each multiply-add rounds once; interpreted, twice. Most points are near the end."""
+    function: Any = {"log": elementary.log_ratio, "sinpi": elementary.sinpi}[name]
+    evaluate = function if fused else function.py_func
+    _, _, end, polynomial = POLYNOMIALS[name]
+    most = float(end.sqrt()) * (1 - 1e-15)
+    nearness = np.concatenate([10.0 ** np.random.default_rng().uniform(-12, 0, 20_000), [0, 1e-15]])
+    worst = arb(0)
+    with ctx.workprec(120):
+        for x in (most * (1 - nearness)).tolist():
+            true = arb(x).sin_pi() if name == "sinpi" else ((1 + arb(x)) / (1 - arb(x))).log()
+            if x:
+                worst = worst.max(abs(arb(evaluate(x)) / true - 1).upper())
+        units = float(worst / U)
+    print(f"\n{name}, {'fused' if fused else 'not fused'}: {units:.2f}u at worst")
+    assert 0.9 < units <= EVALUATION[name][fused] + polynomial / U
+
+
+def test_the_constants_add_up_to_those_of_the_bound() -> None:
+    """Equations (1) and (2) and "In total" of docs/exact-release.md, in u, nothing fused."""
+    log_2 = math.log(2.0)
+    with ctx.workprec(120):
+        of_log_2 = float(abs(arb(elementary.LOG_2) - arb(2).log()) / U)
+    of_f = 2 * ARGUMENT["log"] + elementary.LOG_POLYNOMIAL_ERROR / U + EVALUATION["log"][False]
+    of_e = (of_log_2 + log_2) / log_2
+    assert 2.8 < 1 + (of_f + of_e) * log_2 / 2 <= 2.9
+    assert 2.3 < of_e + 1 <= 2.32
+    of_cosine = ARGUMENT["sinpi"] + elementary.SINPI_POLYNOMIAL_ERROR / U
+    assert 5.1 < of_cosine + EVALUATION["sinpi"][False] <= 5.2
+    assert certified.ROUND_V == 4 * U
+    assert certified.ROUND == 32 * U
+    of_laplace, of_gaussian = 2.4 + 6 + 1, 2.4 + 6 + 1 + 1
+    assert max(of_laplace, of_gaussian) + 1 + 2 <= 0.42 * 32
+    # gaussian_2 has no sum of two terms, but a factor that is rounded, and a product with it.
+    assert math.sqrt(2) * (of_gaussian + 2 + 2) <= 1.5 * 0.45 * 32
+    assert math.sqrt(2) * 3 <= 1.5 * 0.75 * 4
 
 
 def test_reciprocal_bound_is_above_the_reciprocal() -> None:
@@ -211,6 +301,63 @@ def test_an_unbounded_error_is_said_to_be_so() -> None:
     ]:
         _, error = KERNELS[form](*np.array(row, dtype=np.uint64), 64)
         assert error > 2.0**900
+
+
+# Mechanisms with floats have scale/grid >= 2^-60, with integers >= 2^-960.
+SMALLEST_RATIO = {"laplace_1": -960, "laplace_4": -960, "gaussian_2": -955, "gaussian_4": -955}
+
+
+@pytest.mark.parametrize("form", SMALLEST_RATIO)
+def test_where_a_uniform_has_no_bound_nothing_is_decided(form: str) -> None:
+    """All ones in the first word of V; the other words anything. The exception is documented."""
+    n = reference.FORMS[form][1]
+    places = [0] if n < 4 else [0, 2]
+    for row in [*random_rows(50, n), np.full(n, 2**64 - 1), np.full(n, 2**63), np.zeros(n)]:
+        for place in places:
+            words = np.array(row, dtype=np.uint64)
+            words[place] = 2**64 - 1
+            z, error = KERNELS[form](*words, 64)
+            for power in [SMALLEST_RATIO[form], -900, -60, 0, 50]:
+                assert math.isnan(rounding.nearest(0.0, z, error, 2.0**power, 1.0))
+
+
+@pytest.mark.parametrize("form", ["gaussian_2", "gaussian_4"])
+def test_below_that_gaussian_integers_are_decided_as_the_judge_would(form: str) -> None:
+    """At a scale of 2^-960, whatever the further words are, unless all of them are ones."""
+    formula, n = reference.FORMS[form]
+    first = [2**64 - 1] + [2**64 - 2**40] * (n - 1)
+    z, error = KERNELS[form](*np.array(first, dtype=np.uint64), 64)
+    assert rounding.nearest(0.0, z, error, 2.0**-960, 1.0) == 0.0
+    further = random_rows(3, n).tolist()
+    assert reference.grid_point(formula, [first, *further], 0.0, 2.0**-960, 1.0) == 0
+
+
+# The flag that an operation with a tiny and inexact result raises (fenv.h).
+UNDERFLOW = {"x86_64": 0x10, "AMD64": 0x10, "aarch64": 0x08, "arm64": 0x08}
+
+
+@pytest.mark.skipif(platform.machine() not in UNDERFLOW, reason="the flag's number is not known")
+def test_nothing_underflows_but_the_value_s_quotient_and_ratio_times_z() -> None:
+    libm = ctypes.CDLL(None)
+    flag = UNDERFLOW[platform.machine()]
+
+    def raised(call: Callable[..., object], *arguments: object) -> bool:
+        call(*arguments)
+        libm.feclearexcept(flag)
+        call(*arguments)
+        return bool(libm.fetestexcept(flag))
+
+    few = [0, 1, 2**11, 2**62, 2**63 - 1, 2**63 - 2, 2**63, 2**64 - 2**11, 2**64 - 2, 2**64 - 1]
+    for form, kernel in KERNELS.items():
+        n = reference.FORMS[form][1]
+        words = list(product(few[:: 1 if n < 4 else 3], repeat=n))
+        for row in np.array(words, dtype=np.uint64):
+            assert not raised(kernel, *row, 64), (form, row)
+            z, error = kernel(*row, 64)
+            assert not raised(rounding.nearest, 1.5, z, error, 2.0**-60, 1.0)
+    assert raised(rounding.nearest, 0.0, 2.0**-70 / 3, 2.0**-50, 2.0**-960, 1.0)
+    assert rounding.nearest(0.0, 2.0**-70 / 3, 2.0**-50, 2.0**-960, 1.0) == 0.0
+    assert raised(rounding.nearest, 1e-300 / 3, 0.5, 2.0**-50, 2.0**60, 2.0**100)
 
 
 MEASURE_INTERPRETED = """
