@@ -1,4 +1,4 @@
-"""The exact release a second time, from docs/design.md and docs/exact-release.md alone.
+"""The exact release a second time, as docs/design.md and docs/exact-release.md describe it.
 
 It imports nothing of dpnoise: ChaCha20 in plain integers, uniforms of 192 bits, mpmath, fractions.
 Where those bits cannot tell a cell it raises, which happens with a probability below 2^-50.
