@@ -100,7 +100,8 @@ def half_pair(v: Word, u: Word, bits: int) -> tuple[float, float]:
     V = lower_end(v, bits)
     root = math.sqrt(0.0 - log(V))
     unit = power_of_two(-bits)
-    unseen = (ROUND_V + unit * reciprocal_bound(V)) * reciprocal_bound(root)
+    # At V = 0 the second reciprocal is 2^1023: nothing is decided there, at any scale.
+    unseen = ROUND_V * reciprocal_bound(root) + unit * reciprocal_bound(V * root)
     return root * cosine(u, bits), (ROUND + 4.0 * unit) * root + unseen
 
 
