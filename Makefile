@@ -29,7 +29,7 @@ help:
 	@echo "make screenshots   the pictures of audit pages, taken in Chromium"
 	@echo "make lint          ruff and mypy, strict"
 	@echo "make setup         only the .venv, with everything that 'make test' needs"
-	@echo "make clean         remove the .venv, the compile caches and all that is generated"
+	@echo "make clean         remove the .venv and all that is generated"
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -107,5 +107,5 @@ screenshots: setup
 	$(BIN)/python tools/make_screenshots.py $(REPORT)
 
 clean:
-	rm -rf $(VENV) .venv-oldest .numba_cache .mypy_cache .ruff_cache .pytest_cache .hypothesis dist site demo-pages paper
+	rm -rf $(VENV) .venv-oldest .mypy_cache .ruff_cache .pytest_cache .hypothesis dist site demo-pages paper
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -26,6 +26,7 @@ FLOORS = {
     "showing": 0,
     "strict_json": 0,
     "bounds": 1,
+    "kernels.cache": 0.9,
     "kernels": 1,
     "entropy": 1,
     "forms": 1,

@@ -207,7 +207,7 @@ def test_both_searches_agree_with_all_sums_of_two_summands(p: int, count: int) -
         check_agreement(z, p, table, ordered, expected=bool(expected))
 
 
-@numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@numba.njit(nogil=True)  # type: ignore[untyped-decorator]
 def among_all_sums(z: float, table: Floats) -> bool:
     """Try all pairs."""
     for a in table:
@@ -268,7 +268,7 @@ def test_bad_arguments_are_named() -> None:
 # Single precision --------------------------------------------------------------------------------
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@numba.njit  # type: ignore[untyped-decorator]
 def in_single_precision(
     x: NDArray[np.float32],
     log: NDArray[np.float32],

@@ -116,7 +116,7 @@ def test_every_adapter_releases_n_numbers_and_knows_its_version(name: str) -> No
 # The formulas of torch ---------------------------------------------------------------------------
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@numba.njit  # type: ignore[untyped-decorator]
 def box_muller(uniforms: Single, out: Single) -> None:
     """Make Gaussians of uniforms as torch does: element j is paired with j + 8 of its block."""
     for block in range(0, uniforms.size, 16):

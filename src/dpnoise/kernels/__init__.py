@@ -1,15 +1,20 @@
 """Compiled arithmetic: words in, numbers out. No entropy, no policy, no allocation.
 
-Every kernel compiles once and is cached on disk. Numba allows no fused multiply-add of its own
-accord here (no fast-math), so a result does not depend on how a loop was vectorised: the fused
-operations are those that the formulas ask for by name.
+Every kernel compiles once and is kept on disk (`dpnoise.kernels.cache`). Numba allows no fused
+multiply-add of its own accord here (no fast-math), so a result does not depend on how a loop was
+vectorised: the fused operations are those that the formulas ask for by name.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TypeVar, cast
 
 import numba
+import numpy as np
 from numba.core.dispatcher import Dispatcher
+from numpy.typing import NDArray
+
+from dpnoise.kernels.cache import KernelCache
 
 _BYTES = numba.types.Bytes(numba.types.uint8, 1, "C")
 _Function = TypeVar("_Function", bound=Callable[..., object])
@@ -18,16 +23,32 @@ _Function = TypeVar("_Function", bound=Callable[..., object])
 def compiled(function: _Function) -> _Function:
     """Compile a function for the CPU: cached, without the interpreter's lock, NumPy's division.
 
-    Calls between kernels are always inlined: LLVM vectorises no loop with a call in it.
+    Calls between kernels are always inlined: LLVM vectorises no loop with a call in it. Nobody
+    calls them from C, so Numba need not compile an entry for that.
     """
-    jit = numba.njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-    return cast("_Function", jit(function))
+    jit = numba.njit(nogil=True, error_model="numpy", forceinline=True, no_cfunc_wrapper=True)
+    kernel = jit(function)
+    if isinstance(kernel, Dispatcher):  # Not where the compiler is off (NUMBA_DISABLE_JIT=1).
+        # Numba's setter knows its own cache only.
+        kernel._cache = KernelCache(function)  # type: ignore[attr-defined] # noqa: SLF001
+    return cast("_Function", kernel)
 
 
 def without_dispatch(function: Callable[..., float], floats: int) -> Callable[..., float]:
     """Return the machine code for bytes, an integer, then floats, without Numba's dispatch."""
     if not isinstance(function, Dispatcher):
-        return function  # The compiler is off (NUMBA_DISABLE_JIT=1).
+        return function  # The compiler is off.
     signature = (_BYTES, numba.int64) + (numba.float64,) * floats
     function.compile(signature)
     return cast("Callable[..., float]", function.get_overload(signature))
+
+
+@compiled
+def _first(values: NDArray[np.float64], whole: int, real: float) -> int:
+    return values.size
+
+
+@lru_cache(maxsize=1)
+def finish_importing() -> None:
+    """Call a kernel, because Numba leaves some two hundred imports to the first call."""
+    _first(np.empty(0), 0, 0.0)
