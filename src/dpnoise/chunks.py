@@ -1,8 +1,11 @@
 """Runs kernels over a key's stream, chunk by chunk, on several threads, in constant memory."""
 
 import os
+import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from functools import lru_cache
 from importlib import import_module
 from itertools import pairwise
@@ -22,6 +25,10 @@ _CHUNKS_IN_A_SHORT_CALL: Final = 8
 # Below this many words a second thread costs more than it brings.
 _WORDS_WORTH_A_THREAD: Final = 2**19
 
+# Held while kernels are imported, and by a fork: see `_wait_for_kernels`.
+_importing: Final = threading.RLock()
+_forking: Final = threading.local()
+
 Words = NDArray[np.uint64]
 Chunk = Callable[[Words, int, int], None]
 
@@ -37,16 +44,49 @@ def cores() -> int:
 def kernel_named(name: str) -> Callable[..., Any]:
     """Import a kernel when the first call needs it, because Numba takes long to import."""
     module, function = name.split(".")
-    kernel: Callable[..., Any] = getattr(import_module(f"dpnoise.kernels.{module}"), function)
+    with _importing:
+        _use_once()
+        kernel: Callable[..., Any] = getattr(import_module(f"dpnoise.kernels.{module}"), function)
     return kernel
+
+
+@lru_cache(maxsize=1)
+def _use_once() -> None:
+    """Do what Numba and the cipher leave to their first use, while a fork would wait for it."""
+    import_module("dpnoise.kernels").finish_importing()
+    Key.fresh().stream().fill(np.empty(1, dtype=WORD))
 
 
 @lru_cache(maxsize=64)
 def kernel_for_one(name: str, floats: int = 0) -> Callable[..., float]:
     """Import a kernel that takes bytes, a number of bits and floats, ready to be called at once."""
-    without_dispatch = import_module("dpnoise.kernels").without_dispatch
-    one: Callable[..., float] = without_dispatch(kernel_named(name), floats)
+    kernel = kernel_named(name)
+    without_dispatch = sys.modules["dpnoise.kernels"].without_dispatch
+    one: Callable[..., float] = without_dispatch(kernel, floats)
     return one
+
+
+def _wait_for_kernels() -> None:
+    """Let a fork wait until no other thread imports or compiles a kernel.
+
+    A child has none of the parent's other threads. A lock that one of them holds, Python's for a
+    module that is being imported or Numba's for its compiler, stays locked in the child for ever.
+    """
+    _forking.held = held = ExitStack()
+    held.enter_context(_importing)
+    if numba := sys.modules.get("numba.core.compiler_lock"):
+        held.enter_context(numba.global_compiler_lock)
+
+
+def _go_on() -> None:
+    """Release in parent and child what the fork has waited for."""
+    held: ExitStack | None = vars(_forking).pop("held", None)
+    if held:
+        held.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_wait_for_kernels, after_in_parent=_go_on, after_in_child=_go_on)
 
 
 def expand(

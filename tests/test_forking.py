@@ -1,0 +1,150 @@
+"""A child of a fork draws, whatever the other threads of its parent were doing."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+# A child that waits for ever ends the test by this; a first draw takes a few seconds.
+SAFETY_NET = 300.0
+
+# Forks as soon as another thread has come so far in its first draw, in a process without a cache.
+AT_THE_FIRST_DRAW = """
+import multiprocessing, os, sys, threading, time, warnings
+import dpnoise
+
+warnings.simplefilter("ignore")  # Python warns of forks in a process with threads.
+rng = dpnoise.Generator()
+
+def child_draws_during(draw, reached, fork):
+    thread = threading.Thread(target=draw)
+    thread.start()
+    while thread.is_alive() and not reached():
+        time.sleep(0.0005)
+    at_work = thread.is_alive()
+    print(fork.__name__, reached.__name__, at_work, fork(draw), flush=True)
+    thread.join()
+
+def importing():
+    return "numba" in sys.modules
+
+def compiling():
+    from numba.core.compiler_lock import global_compiler_lock
+    free = global_compiler_lock._lock.acquire(blocking=False)
+    if free:
+        global_compiler_lock._lock.release()
+    return not free
+
+def forked(draw):
+    child = os.fork()
+    if child == 0:
+        draw()
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+def multiprocessed(draw):
+    child = multiprocessing.get_context("fork").Process(target=draw)
+    child.start()
+    child.join()
+    return child.exitcode
+
+child_draws_during(lambda: rng.random(size=10), importing, forked)
+child_draws_during(lambda: rng.laplace(), compiling, forked)
+child_draws_during(lambda: rng.laplace(size=10), compiling, multiprocessed)
+"""
+
+
+def run(code: str, **environment: str) -> str:
+    """Run a program and return what it prints; a process that hangs is killed with all it has."""
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", code],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | environment,
+        start_new_session=True,
+    ) as process:
+        try:
+            return process.communicate(timeout=SAFETY_NET)[0]
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            pytest.fail(f"It hangs. Before, it printed {process.communicate()[0]!r}.")
+
+
+def test_a_child_forked_during_another_thread_s_first_draw_draws() -> None:
+    assert run(AT_THE_FIRST_DRAW, DPNOISE_CACHE_DIR="").splitlines() == [
+        "forked importing True 0",
+        "forked compiling True 0",
+        "multiprocessed compiling True 0",
+    ]
+
+
+IMPORTED = """
+import sys
+import dpnoise
+from dpnoise.chunks import kernel_named
+kernel_named("variates.uniforms")
+before = set(sys.modules)
+dpnoise.Generator().random(size=10)
+print(*(set(sys.modules) - before))
+"""
+
+
+def test_a_draw_imports_nothing_once_it_has_its_kernel() -> None:
+    """A fork waits for the import of a kernel; for any other import it would not."""
+    assert run(IMPORTED) == "\n"
+
+
+IN_BULK_CALLS = """
+import os, threading, warnings
+import dpnoise
+
+warnings.simplefilter("ignore")  # As above.
+rng = dpnoise.Generator(threads=2)
+stop = threading.Event()
+
+def draw():
+    return rng.laplace(size=100_000)
+
+def draw_on():
+    while not stop.is_set():
+        draw()
+
+draw()
+thread = threading.Thread(target=draw_on)
+thread.start()
+for _ in range(3):
+    child = os.fork()
+    if child == 0:
+        draw()
+        raise SystemExit(7)  # With all that Python does at its end.
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+stop.set()
+thread.join()
+"""
+
+
+def test_a_child_forked_during_another_thread_s_bulk_calls_draws_and_ends() -> None:
+    assert run(IN_BULK_CALLS).split() == ["7"] * 3
+
+
+OWN_COMPILATION = """
+import os
+import dpnoise
+from dpnoise.chunks import kernel_named
+kernel_named("variates.uniforms")
+from numba.core.compiler_lock import global_compiler_lock
+with global_compiler_lock:
+    child = os.fork()
+    if child == 0:
+        dpnoise.Generator().random()
+        os._exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), global_compiler_lock.is_locked())
+"""
+
+
+def test_a_fork_in_the_middle_of_its_own_compilation_does_not_wait() -> None:
+    assert run(OWN_COMPILATION).split() == ["7", "False"]
