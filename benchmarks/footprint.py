@@ -1,10 +1,14 @@
 """What is not speed: memory beyond the output, the cost of the import and of the first draw."""
 
 import json
+import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
+
+from benchmarks.timing import Timing
 
 _MEMORY = """
 import json, pathlib, re
@@ -21,19 +25,32 @@ before = kilobytes("VmRSS")
 dpnoise.Generator().laplace(out=out)
 print(json.dumps((kilobytes("VmHWM") - before) / 1024))
 """
-_FIRST_DRAW = """
+_FIRST = """
 import json, time
 import dpnoise
 start = time.perf_counter()
-dpnoise.Generator().laplace(size=10)
+{call}
 print(json.dumps(time.perf_counter() - start))
 """
+_MECHANISM = "dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0)"
+_FIRST_CALLS = {
+    "laplace()": "dpnoise.Generator().laplace()",
+    "laplace(size=10)": "dpnoise.Generator().laplace(size=10)",
+    "release(1.5)": f"{_MECHANISM}.release(1.5)",
+    "release([1.5] * 10)": f"{_MECHANISM}.release([1.5] * 10)",
+}
+# Compiling takes seconds, whatever else varies: a few rounds are enough.
+_MOST_ROUNDS = 3
 
 
-def _run(code: str) -> float:
+def _run(code: str, **environment: str) -> float:
     """Run a program in a process of its own and return the number it prints."""
     done = subprocess.run(  # noqa: S603 - this interpreter, our own code
-        [sys.executable, "-c", code], capture_output=True, check=True, text=True
+        [sys.executable, "-P", "-c", code],
+        capture_output=True,
+        check=True,
+        text=True,
+        env=os.environ | environment,
     )
     return float(json.loads(done.stdout))
 
@@ -50,13 +67,19 @@ def import_seconds(rounds: int = 11) -> float:
         taken = []
         for code in ("import numpy", "import numpy, dpnoise"):
             start = time.perf_counter()
-            subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603 - as above
+            subprocess.run([sys.executable, "-P", "-c", code], check=True)  # noqa: S603 - as above
             taken.append(time.perf_counter() - start)
         extra.append(taken[1] - taken[0])
     return statistics.median(extra)
 
 
-def first_draw_seconds(rounds: int = 5) -> float:
-    """Return the time of the first draw in a process with a warm compile cache, in seconds."""
-    _run(_FIRST_DRAW)
-    return statistics.median(_run(_FIRST_DRAW) for _ in range(rounds))
+def first_draws(rounds: int) -> dict[str, Timing]:
+    """Time the first call of a process, with an empty compile cache and with a warm one."""
+    taken: dict[str, list[float]] = {}
+    for _ in range(min(rounds, _MOST_ROUNDS)):
+        for name, call in _FIRST_CALLS.items():
+            with tempfile.TemporaryDirectory() as cache:
+                for state in ("empty", "warm"):
+                    seconds = _run(_FIRST.format(call=call), DPNOISE_CACHE_DIR=cache)
+                    taken.setdefault(f"{name}, {state} cache", []).append(seconds)
+    return {name: Timing(tuple(seconds)) for name, seconds in taken.items()}

@@ -259,13 +259,14 @@ class Generator:
             variates = check_integer("variates", variates, least=1)
         if precision is not None:
             precision = check_integer("precision", precision, least=1)
-        plan = _plan(available, form, variates, dtype, precision, self.security_bits)
+        one = size is None and out is None
+        plan = _plan(available, form, variates, dtype, precision, self.security_bits, one)
         if isinstance(scale, float) and 0.0 < scale < _INFINITY:
             scales = None
         else:
             scales = check_positive_array("scale", scale)
             scale, scales = (float(scales), None) if scales.ndim == 0 else (1.0, scales)
-        if size is None and out is None and scales is None:
+        if one and scales is None:
             return self._draw_one(plan, scale)
         shape = _output_shape(size, out, () if scales is None else scales.shape)
         result = np.empty(shape, dtype=plan.dtype) if out is None else out
@@ -350,8 +351,9 @@ def _plan(
     dtype: Any,
     precision: int | None,
     security_bits: int,
+    one: bool,  # noqa: FBT001 - a key of the cache, like the others
 ) -> _Plan:
-    """Decide on the form, n, p and the kernels."""
+    """Decide on the form, n, p and the kernels; the one for single numbers is compiled for them."""
     kind = np.dtype(np.float64 if dtype is None else dtype)
     if kind not in _PRECISION:
         reject("dtype", str(kind), "to be one of " + ", ".join(PRECISIONS))
@@ -362,7 +364,7 @@ def _plan(
     chosen, n = forms.choose(available, form, variates, variates_for(security_bits, p))
     return _Plan(
         kernel=kernel_named(chosen.kernel),
-        one=kernel_for_one(chosen.one) if chosen.one and n == _FOUR else None,
+        one=kernel_for_one(chosen.one) if one and chosen.one and n == _FOUR else None,
         variates=n,
         precision=p,
         parameters=chosen.parameters,
