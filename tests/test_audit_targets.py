@@ -1,5 +1,6 @@
 """What can be audited, by each of its ways in, and how each says what is wrong with it."""
 
+import ast
 import math
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 import dpnoise
 from dpnoise import targets
+from dpnoise.attacks.processes import program_of, restarted
 from dpnoise.auditing import running
 from dpnoise.auditing.report import Report
 from dpnoise.calibration import gaussian_scale
@@ -87,6 +89,55 @@ def test_a_module_of_the_current_folder_is_audited(
     before = sys.path.copy()
     assert audited("found_here:Inner.f").broken
     assert sys.path == before
+
+
+def test_a_module_of_the_current_folder_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "colorsys.py").write_text("open('marker', 'w')")
+    (tmp_path / "imports_another.py").write_text(f"import colorsys\n{LAPLACE}")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    target = targets.resolve("imports_another:release", 1.0, 0.0, 1.0)
+    assert target(0.0, 3).shape == (3,)
+    assert not restarted(program_of("imports_another:release")).found
+    assert not (tmp_path / "marker").exists()
+    with pytest.raises(TargetError, match=r"no attribute 'release' \(colorsys is .*colorsys\.py\)"):
+        targets.resolve("colorsys:release", 1.0, 0.0, 1.0)
+
+
+def test_nothing_of_the_current_folder_runs_in_an_audit_of_a_library(tmp_path: Path) -> None:
+    """Neither in the command nor in the interpreters that it starts to look for a fixed seed."""
+    names = ("argparse", "json", "numba", "numpy", "random", "scipy", "shlex", "subprocess")
+    for name in names:
+        (tmp_path / f"{name}.py").write_text("open('marker', 'w')")
+    asked = ["numpy.laplace", "--epsilon", "1", "--budget", "1000", "--attack", "precision"]
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "dpnoise.cli", "audit", *asked, "--json", "out"],
+        capture_output=True,
+        check=False,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert "Two fresh interpreters printed" in (tmp_path / "out").read_text(), done.stderr
+    assert {path.stem for path in tmp_path.iterdir()} == {*names, "out"}
+
+
+def test_every_interpreter_that_the_package_starts_leaves_out_the_current_folder() -> None:
+    started = [
+        (path.name, node.elts[1])
+        for path in (Path(__file__).parent.parent / "src" / "dpnoise").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.List | ast.Tuple)
+        if any(ast.unparse(word) == "sys.executable" for word in node.elts)
+    ]
+    assert [name for name, _ in started] == ["processes.py"]
+    mentions = "".join(
+        path.read_text() for path in (Path(__file__).parent.parent / "src").rglob("*.py")
+    ).count("sys.executable")
+    assert mentions == len(started), "give the interpreter as the first word of a list"
+    for name, option in started:
+        assert ast.unparse(option) in {"'-P'", "'-I'"}, name
 
 
 def test_a_command_is_audited() -> None:

@@ -165,18 +165,24 @@ def _check_delta(name: str, noise: str, delta: float) -> None:
 
 
 def _imported(path: str) -> Release:
-    """Import "module:attribute", with the current folder on the path as `python -m` has it."""
+    """Import "module:attribute", with the current folder at the end of the path.
+
+    There it is found and hides nothing: a json.py beside it is not taken for Python's.
+    """
     module, colon, attribute = path.partition(":")
     if not colon:
         known = unknown("target", path, names())
         raise ArgumentError(f"{known} A function of your own is given as module:attribute.")
-    sys.path.insert(0, "")
+    sys.path.append("")
     try:
         release: Release = attrgetter(attribute)(import_module(module))
     except (Exception, SystemExit) as error:
-        raise TargetError(f"{path} was not imported: {type(error).__name__}: {error}") from error
+        place = getattr(sys.modules.get(module), "__file__", None)
+        found = f" ({module} is {place})" if place else ""
+        why = f"{type(error).__name__}: {error}{found}"
+        raise TargetError(f"{path} was not imported: {why}") from error
     finally:
-        sys.path.remove("")
+        del sys.path[len(sys.path) - 1 - sys.path[::-1].index("")]
     if not callable(release):
         raise TargetError(f"{path} is no function (value, n) -> array.")
     return release

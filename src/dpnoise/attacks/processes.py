@@ -174,7 +174,8 @@ def restarted(program: str, *, timeout_s: float = 300.0) -> Observation:
     Parameters
     ----------
     program
-        Python code that prints releases and nothing else; `program_of` writes one.
+        Python code that prints releases and nothing else; `program_of` writes one. It does not
+        import from the current folder (`python -P`), where anybody may have put a json.py.
     timeout_s
         After so long an interpreter is killed.
 
@@ -193,7 +194,7 @@ def restarted(program: str, *, timeout_s: float = 300.0) -> Observation:
 
 def _output_of(program: str, timeout_s: float) -> str:
     """Run a program in this interpreter's twin."""
-    command = [sys.executable, "-c", program]
+    command = [sys.executable, "-P", "-c", program]
     try:
         run = subprocess.run(  # noqa: S603 - this interpreter and the caller's own program
             command, capture_output=True, check=False, text=True, timeout=timeout_s
