@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+ALL_CORES := --numprocesses auto --dist worksteal
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 # What other versions of the dependencies can break. Not the attacks, nor test_exact.py: test_independent.py compares the same releases.
@@ -48,22 +49,21 @@ demo: $(VENV)/installed-cli
 	$(BIN)/python examples/demo.py
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(ALL_CORES)
 
 test-long: setup
-	DPNOISE_TEST_LONG=1 $(BIN)/python -m pytest
+	DPNOISE_TEST_LONG=1 $(BIN)/python -m pytest $(ALL_CORES)
 
-# Its compiled kernels are its own, because they depend on the version of Numba.
 test-oldest:
 	PIP_CONSTRAINT=requirements/oldest.txt $(MAKE) --no-print-directory VENV=.venv-oldest setup
-	NUMBA_CACHE_DIR="$(CURDIR)/.venv-oldest/numba_cache" .venv-oldest/bin/python -m pytest $(CORE)
+	.venv-oldest/bin/python -m pytest $(ALL_CORES) $(CORE)
 
 test-browser: setup
 	$(BIN)/python -m pytest tests/browser
 
 # PyPI's PyTorch for Linux brings GPU libraries; where pip knows an index of CPU builds, it is smaller.
 test-peers: setup $(VENV)/installed-peers
-	$(BIN)/python -m pytest tests/peers
+	$(BIN)/python -m pytest $(ALL_CORES) tests/peers
 
 lint: $(VENV)/installed-test $(VENV)/installed-lint
 	$(BIN)/ruff check .
