@@ -20,6 +20,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpnoise.machine import left_out, package_of
+
 
 class DpnoiseError(Exception):
     """The base of every exception that dpnoise raises on purpose."""
@@ -34,7 +36,7 @@ class ArgumentTypeError(DpnoiseError, TypeError):
 
 
 class MissingExtraError(DpnoiseError, ImportError):
-    """An optional library is needed, and the message has the line that installs it."""
+    """An optional library is needed: the message has the line that installs it, if one can."""
 
 
 class RoundingModeError(DpnoiseError, RuntimeError):
@@ -107,9 +109,10 @@ def check_choice(name: str, value: object, choices: Collection[object]) -> None:
 
 
 def import_extra(module: str, extra: str) -> Any:
-    """Import an optional library, or say which line installs it."""
+    """Import an optional library, or say which line installs it, or that none can."""
     try:
         return import_module(module)
     except ImportError:
         line = f'pip install "dpnoise[{extra}]"'
-        raise MissingExtraError(f"This needs {module}, which is not installed: {line}") from None
+        missing = f"This needs {module}, which is not installed: {line}"
+        raise MissingExtraError(left_out(package_of(module)) or missing) from None

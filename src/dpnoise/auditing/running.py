@@ -25,7 +25,7 @@ from typing import Any, Final
 import numpy as np
 
 import dpnoise.attacks
-from dpnoise import bounds, targets
+from dpnoise import bounds, machine, targets
 from dpnoise.attacks.base import Attack, Event, count
 from dpnoise.attacks.patterns import exponents
 from dpnoise.attacks.processes import LOOKS
@@ -299,6 +299,7 @@ def _versions(target: Target) -> dict[str, str]:
         "python": platform.python_version(),
         "dpnoise": version("dpnoise"),
         "numpy": np.__version__,
+        "machine": machine.described(),
     }
     if target.package and target.version:
         versions[target.package] = target.version

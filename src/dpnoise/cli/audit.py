@@ -66,13 +66,13 @@ def _audit(asked: argparse.Namespace) -> int:
     with ExitStack() as stack:
         html, output = (stack.enter_context(written(path)) for path in (asked.html, asked.json))
         if asked.all:
-            reports, failed = _all(asked, console)
-            _compare(reports, console)
+            reports, missing, failed = _all(asked, console)
+            _compare(reports, missing, console)
         else:
             target = asked.target if asked.command is None else _words(asked.command)
-            reports, failed = [_one(target, asked, console)], False
+            reports, missing, failed = [_one(target, asked, console)], {}, False
             _show(reports[0], console)
-        _write(reports, html, output, everything=asked.all)
+        _write(reports, missing, html, output, everything=asked.all)
     for path in filter(None, (asked.html, asked.json)):
         console.print(f"Written to {path}.", soft_wrap=True)
     return BROKEN if any(report.broken for report in reports) else FAILED if failed else 0
@@ -104,9 +104,14 @@ def _one(target: Any, asked: argparse.Namespace, console: Any) -> Any:
         )
 
 
-def _all(asked: argparse.Namespace, console: Any) -> tuple[list[Any], bool]:
-    """Audit all targets that are installed, Gaussian ones at a delta; tell if one failed."""
-    reports, failed = [], False
+def _all(asked: argparse.Namespace, console: Any) -> tuple[list[Any], dict[str, str], bool]:
+    """Audit all targets that are installed, Gaussian ones at a delta.
+
+    Return the reports, why each of the other targets has none, and whether one failed.
+    """
+    reports: list[Any] = []
+    missing: dict[str, str] = {}
+    failed = False
     for name in targets.names():
         if name.startswith("paper."):
             continue
@@ -116,19 +121,27 @@ def _all(asked: argparse.Namespace, console: Any) -> tuple[list[Any], bool]:
         try:
             reports.append(_one(name, one, console))
         except MissingExtraError as error:
+            missing[name] = str(error)
             console.print(f"{name}: {error}", soft_wrap=True, style="dim")
         except targets.TargetError as error:
             failed = True
             console.print(f"{name}: {error}", soft_wrap=True, style="red")
         else:
             console.print(f"{name}: {reports[-1].verdict}", soft_wrap=True)
-    return reports, failed
+    return reports, missing, failed
 
 
-def _write(reports: list[Any], html: Path | None, output: Path | None, *, everything: bool) -> None:
+def _write(
+    reports: list[Any],
+    missing: dict[str, str],
+    html: Path | None,
+    output: Path | None,
+    *,
+    everything: bool,
+) -> None:
     auditing = import_module("dpnoise.auditing.report")
     if html is not None and everything:
-        auditing.write_comparison(reports, html)
+        auditing.write_comparison(reports, html, missing)
     elif html is not None:
         reports[0].to_html(html)
     if output is not None and everything:
@@ -198,7 +211,7 @@ def _table(findings: list[Any], epsilon: float) -> Any:
     return table
 
 
-def _compare(reports: list[Any], console: Any) -> None:
+def _compare(reports: list[Any], missing: dict[str, str], console: Any) -> None:
     """Print one line for each target; wide ones fold nowhere, so that they can be copied."""
     console.print(
         f"\n{'target':30}{'version':12}{'claims':>7}{'epsilon >=':>12}  strongest attack",
@@ -212,3 +225,5 @@ def _compare(reports: list[Any], console: Any) -> None:
             style="red" if report.broken else None,
             soft_wrap=True,
         )
+    for name, why in missing.items():
+        console.print(f"{name:30}not audited: {why}", style="dim", soft_wrap=True)
