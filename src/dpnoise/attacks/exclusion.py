@@ -112,11 +112,18 @@ def _event(
         return not possible(y, value1) and possible(y, value0)
 
     def holds(y: Releases) -> Flags:
-        with ThreadPoolExecutor(cores()) as pool:
-            decisions = np.empty(len(y), dtype=np.bool_)
-            for i, decision in enumerate(pool.map(decide, y.tolist())):
-                decisions[i] = decision
-                progress((i + 1) / len(y))
-        return decisions
+        return _on_all_cores(decide, y, progress)
 
-    return Event(words, holds)
+    def explains(y: Releases, value: float) -> Flags:
+        return _on_all_cores(lambda one: possible(one, value), y, silent)
+
+    return Event(words, holds, explains=explains)
+
+
+def _on_all_cores(decide: Callable[[float], bool], y: Releases, progress: Progress) -> Flags:
+    decisions = np.empty(len(y), dtype=np.bool_)
+    with ThreadPoolExecutor(cores()) as pool:
+        for i, decision in enumerate(pool.map(decide, y.tolist())):
+            decisions[i] = decision
+            progress((i + 1) / len(y))
+    return decisions

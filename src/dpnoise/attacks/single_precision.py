@@ -1,8 +1,9 @@
-"""Logarithm, sine and cosine in float32 as torch's vectorised normals compute them.
+"""Pairs of float32 Gaussians as torch computes them, to the last bit: a test holds them to it.
 
-The polynomials are those of the Cephes library's logf, sinf and cosf (Moshier 1989), which torch
-evaluates with AVX2, and which its compiler joins into fused multiply-adds. To the last bit, or the
-pair attack would see nothing: a test holds them against torch itself.
+x86-64, with AVX2      the polynomials of the Cephes library's logf, sinf and cosf (Moshier 1989),
+                       eight numbers at a time, joined into fused multiply-adds by torch's compiler
+aarch64, and without   one number after the other, with the C library's functions: the machine's own
+                       are called
 """
 
 import math
@@ -84,3 +85,20 @@ def sincos_32(x: np.float32) -> tuple[np.float32, np.float32]:
     if (octant + 2) & 4:
         cosine = -cosine
     return sine, cosine
+
+
+@compiled
+def gaussians_32(
+    V1: np.float32,
+    U2: np.float32,
+    vectorised: bool,  # noqa: FBT001 - kernels take no keywords
+) -> tuple[np.float32, np.float32]:
+    """Return the pair of Gaussians that torch makes of V1 = 1 - U1 and U2."""
+    if vectorised:
+        radius = np.sqrt(_f(-2.0) * log_32(V1))
+        sine, cosine = sincos_32(_f(2.0 * math.pi) * U2)
+    else:
+        radius = np.sqrt(_f(-2.0) * _f(math.log(V1)))
+        angle = _f(2.0 * math.pi * np.float64(U2))
+        sine, cosine = _f(math.sin(angle)), _f(math.cos(angle))
+    return radius * cosine, radius * sine

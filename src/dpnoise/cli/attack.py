@@ -116,6 +116,8 @@ def _show(outcome: Any, target: targets.Target, epsilon: float, delta: float) ->
 
 
 def _verdict(outcome: Any, certified: float, epsilon: float) -> str:
+    if not outcome.applies:
+        return "concluded  nothing, for the reason above"
     if not outcome.independent:
         predicted = outcome.at0.hits == outcome.at0.trials and not outcome.at1.hits
         found = "RECOVERED, all further noise removed" if predicted else "not recovered"
