@@ -1,6 +1,7 @@
 """What is left out on the machine at hand, and how tables name it."""
 
 import platform
+import re
 import sys
 import tomllib
 from importlib import import_module
@@ -16,7 +17,8 @@ from dpnoise import adapters, errors, machine, targets
 from dpnoise.cli import main
 from dpnoise.errors import MissingExtraError, import_extra
 
-PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 MACHINES = [("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "x86_64"), ("darwin", "arm64")]
 WINDOWS = [("win32", "AMD64")]
 
@@ -91,6 +93,23 @@ def test_an_audit_of_all_libraries_says_at_the_end_which_were_left_out(
     table = capsys.readouterr().out.partition("strongest attack")[2]
     assert f"{'pydp.laplace':30}not audited: {why}" in table
     assert why in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("page", "mark"),
+    [
+        ("README.md", "audits"),
+        ("README.md", "bench"),
+        ("docs/attacks.md", "machine"),
+        ("docs/beyond-the-paper.md", "machine"),
+        ("docs/paper.md", "pieces"),
+        ("docs/performance.md", "bench"),
+    ],
+)
+def test_the_tables_of_a_page_say_which_machine_made_them(page: str, mark: str) -> None:
+    text = (ROOT / page).read_text()
+    table = text.partition(f"<!-- {mark}: begin -->")[2].partition(f"<!-- {mark}: end -->")[0]
+    assert re.search(r"easured on (x86_64|aarch64|arm64|AMD64)\b", table)
 
 
 def test_the_machine_is_named_by_its_architecture_and_its_processor() -> None:
