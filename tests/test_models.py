@@ -98,7 +98,7 @@ def test_a_model_that_excludes_a_true_value_once_is_seen_to() -> None:
     wrong = wrap(lambda _, n: np.arange(float(n)))
     assert Once().event(fine, 0.0, 1.0, 8).applies
     words = Once().event(wrong, 0.0, 1.0, 8).words
-    assert words == f"{MISFIT}: it excludes 0 1 times in 8 releases of 0 (none)"
+    assert words == f"{MISFIT}: 1 of 8 releases of the value 0 exclude that value (none)"
 
 
 def test_the_method_whose_model_fits_is_preferred_to_one_that_excludes_more() -> None:

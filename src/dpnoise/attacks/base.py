@@ -248,7 +248,7 @@ class Attack:
         for value in (value0, value1):
             wrong = _unexplained(event, target(value, size), value)
             if wrong:
-                seen = f"it excludes {value:g} {wrong:,} times in {size:,} releases of {value:g}"
+                seen = f"{wrong:,} of {size:,} releases of the value {value:g} exclude that value"
                 return misfit(f"{seen} ({event.words})")
         return event
 
