@@ -14,6 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from dpnoise import adapters, errors, machine, targets
+from dpnoise.auditing import running
 from dpnoise.cli import main
 from dpnoise.errors import MissingExtraError, import_extra
 
@@ -84,6 +85,7 @@ def test_an_audit_of_all_libraries_says_at_the_end_which_were_left_out(
     no_pydp(monkeypatch, "linux", "aarch64")
     few = {name: adapters.ADAPTERS[name] for name in ("dpnoise.release", "pydp.laplace")}
     monkeypatch.setattr(targets, "ADAPTERS", few)
+    monkeypatch.setattr(running, "observations", lambda *_: [])
     page = tmp_path / "all.html"
     assert (
         main(["audit", "--all", "--budget", "2000", "--attack", "threshold", "--html", str(page)])

@@ -1,12 +1,14 @@
 """What an attack knows of a library is held against that library, on this machine, each time."""
 
+import math
+from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 import dpnoise
-from dpnoise.attacks import ATTACKS, Attack, base, twister
+from dpnoise.attacks import ATTACKS, Attack, base, single_precision, twister
 from dpnoise.attacks.base import MISFIT, SOURCE, Event, never, silent
 from dpnoise.auditing import running
 from dpnoise.cli import main
@@ -70,6 +72,35 @@ def test_the_twister_tells_a_wrong_model_from_another_generator(
     right = twister.predict_noise
     monkeypatch.setattr(twister, "predict_noise", lambda *a: np.nextafter(right(*a), np.inf))
     assert MISFIT in attack.event(target, 0.0, 1.0, 5_000).words
+
+
+def test_the_search_excludes_no_value_whose_noise_is_zero_up_to_rounding() -> None:
+    """Its preimages leave out U1 = 0 and cos(2 pi U2) = 0, one release of some thousands."""
+    scale = named("paper.gaussian.12bits").scale
+    radii = [math.sqrt(-2 * math.log(1 - U1)) for U1 in (0.0, 2.0**-12, 0.5, 1 - 2.0**-12)]
+    noise = [radius * math.cos(2 * math.pi * U2) for radius in radii for U2 in (0.25, 0.75)]
+    target = wrap(lambda value, n: value + scale * np.resize(noise, n), noise="gaussian")
+    event = ATTACKS["gaussian-search"]().event(target, 0.0, 1.0, len(noise))
+    assert event.applies, event.words
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("tiny", [2.0**-60, -(2.0**-60)])
+def test_a_fused_operation_of_torch_is_rounded_once(sign: float, tiny: float) -> None:
+    """The product lies half way between two float32, and the summand decides."""
+    factor = np.float32(1 + 2.0**-12)
+    fused = single_precision._fma(np.float32(sign) * factor, factor, np.float32(sign * tiny))
+    assert fused == sign * (1 + 2.0**-11 + (2.0**-23 if tiny > 0 else 0.0))
+
+
+def test_a_fused_operation_is_the_nearest_to_the_exact_result() -> None:
+    rng = np.random.default_rng()
+    for a, b, c in rng.normal(size=(500, 3)).astype(np.float32):
+        fused = np.float32(single_precision._fma(a, b, c))
+        exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
+        near = [np.nextafter(fused, np.float32(side)) for side in (-np.inf, np.inf)]
+        error = abs(Fraction(float(fused)) - exact)
+        assert all(error <= abs(Fraction(float(other)) - exact) for other in near)
 
 
 def test_an_attack_that_models_a_library_must_say_how_it_explains_a_release() -> None:

@@ -44,9 +44,17 @@ _COS = (_f(2.443315711809948e-5), _f(-1.388731625493765e-3), _f(4.16666456829882
 def _fma(a: np.float32, b: np.float32, c: np.float32) -> np.float32:
     """Return a * b + c, rounded once: the product of two float32 is exact in float64.
 
-    The sum rounds there first, which changes the result in about one case of 2^29.
+    The sum is rounded to odd there, after which the second rounding is that of the exact sum
+    (Boldo and Melquiond 2008). Rounded to nearest it would differ in about one case of 2^29.
     """
-    return np.float32(np.float64(a) * np.float64(b) + np.float64(c))
+    product, summand = np.float64(a) * np.float64(b), np.float64(c)
+    total = product + summand
+    part = total - product
+    lost = (product - (total - part)) + (summand - part)
+    bits = np.float64(total).view(np.int64)
+    if lost != 0.0 and bits & 1 == 0:
+        bits += 1 if (lost > 0.0) == (total > 0.0) else -1
+    return np.float32(np.int64(bits).view(np.float64))
 
 
 @compiled
