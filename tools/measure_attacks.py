@@ -142,10 +142,8 @@ def attack_rows(name: str) -> Iterator[str]:
             elif not outcome.independent:
                 broken = "**state recovered**" if outcome.at0.hits else "not recovered"
             rates = f"{outcome.at0.rate:.2%} | {outcome.at1.rate:.2%}"
-            if not outcome.applies:
-                rates, broken = "not counted | not counted", "does not apply"
-                if outcome.event.startswith(MISFIT):
-                    broken = "model does not fit"
+            if outcome.event.startswith(MISFIT):
+                rates, broken = "not counted | not counted", "model does not fit"
             yield (
                 f"| {target_name} | {target.version} | {epsilon:g} | {rates} | {broken} "
                 f"| {seconds:.1f} |"
