@@ -1,4 +1,4 @@
-"""Run all benchmarks, show the tables, and write them to JSON and into the pages."""
+"""Run all benchmarks, show the tables, keep them for this architecture, and write the pages."""
 
 import argparse
 import json
@@ -6,19 +6,16 @@ import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks import accuracy, footprint, noise, releases, sums
+from benchmarks import accuracy, footprint, noise, pages, releases, sums
 from benchmarks.timing import Timing
+from dpnoise.machine import described, left_out
 
-ROOT = Path(__file__).parent.parent
-_RARELY = 0.1  # A ratio below it is shown as a fraction.
-_HUNDRED = 100
-RESULTS = ROOT / "benchmarks" / "results.json"
+PEERS = ("numpy", "numba", "cryptography", "opendp", "python-dp", "diffprivlib")
 
 
 @dataclass(frozen=True)
@@ -41,17 +38,17 @@ def at_least(what: str, limit: float, measured: float) -> Figure:
     return Figure(what, f"at least {limit:g}", measured, measured >= limit)
 
 
-TABLES: dict[str, tuple[str, Callable[[int], dict[str, Timing]]]] = {
-    "releases": ("Exact release of 10^6 values a call, one thread", releases.arrays),
-    "scalar releases": ("Exact release of one value a call", releases.scalars),
-    "release threads": ("Exact release of 10^7 values a call", releases.threads),
-    "sums": ("Sums of 10^8 clamped values", sums.sums),
-    "arrays": ("Noise: 10^6 variates a call, one thread", noise.arrays),
-    "scalars": ("Noise: one variate a call", noise.scalars),
-    "threads": ("Noise: 10^7 Laplace variates a call", noise.threads),
-    "sizes": ("Noise: Laplace variates by size of the call, one thread", noise.sizes),
-    "variates": ("Noise: Gaussians by number of uniforms, one thread", noise.variates),
-    "first draws": ("The first call of a process, which compiles or loads", footprint.first_draws),
+TABLES: dict[str, Callable[[int], dict[str, Timing]]] = {
+    "releases": releases.arrays,
+    "scalar releases": releases.scalars,
+    "release threads": releases.threads,
+    "sums": sums.sums,
+    "arrays": noise.arrays,
+    "scalars": noise.scalars,
+    "threads": noise.threads,
+    "sizes": noise.sizes,
+    "variates": noise.variates,
+    "first draws": footprint.first_draws,
 }
 
 
@@ -62,7 +59,7 @@ def measure(
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("", total=len(TABLES) + 2 + accuracy.steps(points))
         tables = {}
-        for name, (_, step) in TABLES.items():
+        for name, step in TABLES.items():
             progress.update(task, description=name)
             tables[name] = step(rounds)
             progress.advance(task)
@@ -89,10 +86,8 @@ def release_figures(tables: dict[str, dict[str, Timing]], worst: dict[str, float
         tables[name] for name in ("releases", "scalar releases", "release threads")
     )
     ours = arrays["dpnoise Laplace n=4"]
-    quickest_peer = min(
-        (scalars[name] for name in ("PyDP Laplace", "diffprivlib Laplace", "OpenDP Laplace")),
-        key=lambda timing: timing.nanoseconds,
-    )
+    peers = [name for name in releases.PEERS if name in scalars]
+    quickest_peer = min((scalars[name] for name in peers), key=lambda timing: timing.nanoseconds)
     scalar = scalars["dpnoise Laplace, a float"]
     return [
         at_most(
@@ -112,8 +107,9 @@ def release_figures(tables: dict[str, dict[str, Timing]], worst: dict[str, float
             1000,
             arrays["OpenDP vector Laplace"].ratio_to(ours),
         ),
-        at_least(
-            "PyDP's Laplace, time over our release", 200, arrays["PyDP Laplace"].ratio_to(ours)
+        *(
+            at_least("PyDP's Laplace, time over our release", 200, pydp.ratio_to(ours))
+            for pydp in filter(None, [arrays.get("PyDP Laplace")])
         ),
         at_least(
             "diffprivlib's Laplace, time over our release",
@@ -201,69 +197,9 @@ def show(tables: dict[str, dict[str, Timing]], figures: list[Figure], console: C
 
 def machine() -> str:
     """Say on what the figures were measured."""
-    names = ("numpy", "numba", "cryptography", "opendp", "python-dp", "diffprivlib")
-    libraries = ", ".join(f"{name} {version(name)}" for name in names)
-    return f"{platform.machine()}, Python {platform.python_version()}, {libraries}"
-
-
-def _time(timing: Timing) -> str:
-    """Show a time with as many digits as it deserves."""
-    ns = timing.nanoseconds
-    return f"{ns:.1f} ns" if ns < _HUNDRED else f"{ns:,.0f} ns"
-
-
-def readme_table(tables: dict[str, dict[str, Timing]]) -> str:
-    """Return the README's table."""
-    arrays, one = tables["releases"], tables["scalar releases"]
-    noise_arrays = tables["arrays"]
-    numpy_laplace = "NumPy laplace (insecure noise)"
-    numpy_normal = "NumPy standard_normal (insecure noise)"
-    rows = [
-        ("exact release, Laplace", arrays, "dpnoise Laplace n=4", numpy_laplace),
-        ("exact release, Gaussian", arrays, "dpnoise Gaussian n=4", numpy_normal),
-        ("exact release, Laplace", arrays, "dpnoise Laplace n=4", "OpenDP vector Laplace"),
-        ("exact release, Laplace", arrays, "dpnoise Laplace n=4", "PyDP Laplace"),
-        ("exact release, Laplace", arrays, "dpnoise Laplace n=4", "diffprivlib Laplace"),
-        ("exact release, one float", one, "dpnoise Laplace, a float", "PyDP Laplace"),
-        ("noise, Laplace", noise_arrays, "dpnoise laplace n=4", "NumPy laplace"),
-        ("noise, Gaussian", noise_arrays, "dpnoise normal n=4", "NumPy standard_normal"),
-        ("noise, uniform", noise_arrays, "dpnoise random", "NumPy random"),
-    ]
-    lines = ["| | dpnoise | peer | | time over the peer's |", "|---|---|---|---|---|"]
-    for what, table, ours, theirs in rows:
-        ratio = table[ours].ratio_to(table[theirs])
-        shown = f"{ratio:.2f}" if ratio > _RARELY else f"1/{1 / ratio:,.0f}"
-        times = [_time(table[name]) for name in (ours, theirs)]
-        lines.append(f"| {what} | {times[0]} | {theirs} | {times[1]} | {shown} |")
-    return "\n".join(lines)
-
-
-def full_tables(
-    tables: dict[str, dict[str, Timing]],
-    worst: dict[str, float],
-    points: int,
-    figures: list[Figure],
-) -> str:
-    """Return all tables, for docs/performance.md."""
-    lines = ["### What is promised", "", "| figure | promised | measured |", "|---|---|---|"]
-    for figure in figures:
-        missed = "" if figure.reached else " (not reached)"
-        lines.append(f"| {figure.what} | {figure.promise} | {figure.measured:.3g}{missed} |")
-    for name, rows in tables.items():
-        lines += ["", f"### {TABLES[name][0]}", "", "| what | ns for each |", "|---|---|"]
-        lines += [f"| {what} | {timing.nanoseconds:,.1f} |" for what, timing in rows.items()]
-    lines += ["", f"### True error over its certified bound, {points:,} random points", ""]
-    lines += ["| form | largest ratio |", "|---|---|"]
-    lines += [f"| {form} | {ratio:.3f} |" for form, ratio in worst.items()]
-    return "\n".join(lines)
-
-
-def write_between_marks(page: Path, mark: str, text: str) -> None:
-    """Replace what stands between two marks of a page."""
-    begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
-    before, rest = page.read_text().split(begin)
-    _, after = rest.split(end)
-    page.write_text(f"{before}{begin}\n{text}\n\nMeasured on {machine()}.\n{end}{after}")
+    there = [name for name in PEERS if not left_out(name)]
+    libraries = ", ".join(f"{name} {version(name)}" for name in there)
+    return f"{described()}, Python {platform.python_version()}, {libraries}"
 
 
 def main() -> None:
@@ -272,27 +208,31 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=31, help="turns of each contender")
     parser.add_argument("--points", type=int, default=10_080_000, help="points of the error run")
     parser.add_argument("--keep-pages", action="store_true", help="do not write into the pages")
+    parser.add_argument("--only-pages", action="store_true", help="write them from what is kept")
     arguments = parser.parse_args()
     console = Console()
-    tables, worst, figures = measure(arguments.rounds, arguments.points, console)
-    show(tables, figures, console)
-    if arguments.keep_pages:
-        return
-    results = {
-        "format": 1,
-        "machine": machine(),
-        "nanoseconds": {
-            name: {what: round(timing.nanoseconds, 2) for what, timing in rows.items()}
-            for name, rows in tables.items()
-        },
-        "error over bound": worst,
-        "promises": [vars(figure) for figure in figures],
-    }
-    RESULTS.write_text(json.dumps(results, indent=2) + "\n")
-    full = full_tables(tables, worst, arguments.points, figures)
-    write_between_marks(ROOT / "README.md", "bench", readme_table(tables))
-    write_between_marks(ROOT / "docs/performance.md", "bench", full)
-    console.print(f"Written to {RESULTS.relative_to(ROOT)}, README.md and docs/performance.md.")
+    if not arguments.only_pages:
+        tables, worst, figures = measure(arguments.rounds, arguments.points, console)
+        show(tables, figures, console)
+        if arguments.keep_pages:
+            return
+        results = {
+            "format": pages.FORMAT,
+            "architecture": platform.machine(),
+            "machine": machine(),
+            "left out": [why for why in map(left_out, PEERS) if why],
+            "points": arguments.points,
+            "nanoseconds": {
+                name: {what: round(timing.nanoseconds, 2) for what, timing in rows.items()}
+                for name, rows in tables.items()
+            },
+            "error over bound": worst,
+            "promises": [vars(figure) for figure in figures],
+        }
+        kept = pages.RESULTS / f"{platform.machine()}.json"
+        kept.write_text(json.dumps(results, indent=2) + "\n")
+    written = pages.write()
+    console.print(f"Written to README.md and docs/performance.md: {', '.join(written)}.")
 
 
 if __name__ == "__main__":

@@ -2,19 +2,21 @@
 
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 
 import numpy as np
 import opendp.prelude as dp
 from diffprivlib.mechanisms import Laplace as DiffprivlibLaplace
-from pydp.algorithms.numerical_mechanisms import LaplaceMechanism as PydpLaplace
 
 import dpnoise
 from benchmarks.noise import MILLION, Contenders, numpy_rng, often, one_thread
 from benchmarks.timing import Timing, race
+from dpnoise.machine import left_out
 
 laplace = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0)
 gaussian = dpnoise.GaussianMechanism(scale=1.0, sensitivity=1.0)
 FEW = 2000
+PEERS = ("PyDP Laplace", "diffprivlib Laplace", "OpenDP Laplace")
 
 
 def _opendp(size: int | None) -> Callable[[object], object]:
@@ -29,11 +31,25 @@ def _opendp(size: int | None) -> Callable[[object], object]:
     return measurement
 
 
+def _one_by_one() -> dict[str, Callable[[float], object]]:
+    """Return the mechanisms that release one value a call, of the peers that this machine has."""
+    peers: dict[str, Callable[[float], object]] = {}
+    if not left_out("python-dp"):
+        pydp = import_module("pydp.algorithms.numerical_mechanisms")
+        peers["PyDP Laplace"] = pydp.LaplaceMechanism(1.0, 1.0).add_noise
+    peers["diffprivlib Laplace"] = DiffprivlibLaplace(epsilon=1.0, sensitivity=1.0).randomise
+    return peers
+
+
+def _each(release: Callable[[float], object], values: list[float]) -> None:
+    for value in values:
+        release(value)
+
+
 def arrays(rounds: int) -> dict[str, Timing]:
     """Time releases of 10^6 values, on one thread; the slow peers release fewer."""
     values = numpy_rng.random(MILLION) * 1000
     few = values[:FEW].tolist()
-    pydp, diffprivlib = PydpLaplace(1.0, 1.0), DiffprivlibLaplace(epsilon=1.0, sensitivity=1.0)
     contenders: Contenders = {
         "NumPy laplace (insecure noise)": (partial(numpy_rng.laplace, size=MILLION), MILLION),
         "NumPy standard_normal (insecure noise)": (
@@ -51,21 +67,18 @@ def arrays(rounds: int) -> dict[str, Timing]:
             MILLION,
         ),
         "OpenDP vector Laplace": (partial(_opendp(FEW), few), FEW),
-        "PyDP Laplace": (lambda: [pydp.add_noise(value) for value in few], FEW),
-        "diffprivlib Laplace": (lambda: [diffprivlib.randomise(value) for value in few], FEW),
+        **{name: (partial(_each, release, few), FEW) for name, release in _one_by_one().items()},
     }
     return race(contenders, rounds)
 
 
 def scalars(rounds: int) -> dict[str, Timing]:
     """Time the release of one value a call."""
-    pydp, diffprivlib = PydpLaplace(1.0, 1.0), DiffprivlibLaplace(epsilon=1.0, sensitivity=1.0)
     calls: dict[str, Callable[[], object]] = {
         "dpnoise Laplace, a float": partial(laplace.release, 42.5),
         "dpnoise Laplace, an int": partial(laplace.release, 42),
         "dpnoise Gaussian, a float": partial(gaussian.release, 42.5),
-        "PyDP Laplace": partial(pydp.add_noise, 42.5),
-        "diffprivlib Laplace": partial(diffprivlib.randomise, 42.5),
+        **{name: partial(release, 42.5) for name, release in _one_by_one().items()},
         "OpenDP Laplace": partial(_opendp(None), 42.5),
     }
     return race({name: often(call, 300) for name, call in calls.items()}, rounds)

@@ -21,6 +21,7 @@ class Chosen(Attack):
     """An attack made of any function that finds an event."""
 
     name: ClassVar[str] = "chosen"
+    access: ClassVar[str] = OUTPUTS
     chooses: Callable[[Target, float, float, int], Event]
 
     def find(

@@ -68,7 +68,7 @@ def read(report: Report) -> Reader:
 
 
 def compared(*reports: Report) -> Reader:
-    return Reader(page.render_comparison([report.to_dict() for report in reports]))
+    return Reader(page.render_comparison([report.to_dict() for report in reports], {}))
 
 
 def hostile() -> Report:
@@ -117,7 +117,7 @@ def test_every_page_is_well_formed(report: Report) -> None:
 
 @pytest.mark.parametrize("report", EVERY_KIND.values(), ids=EVERY_KIND)
 def test_no_page_loads_or_runs_anything(report: Report) -> None:
-    for text in (page.render(report.to_dict()), page.render_comparison([report.to_dict()])):
+    for text in (page.render(report.to_dict()), page.render_comparison([report.to_dict()], {})):
         assert not re.search(r"https?://|url\(|@import|@font-face", text)
         for tag, attributes in Reader(text).tags:
             assert tag not in {"script", "link", "img", "iframe", "object", "embed", "base"}

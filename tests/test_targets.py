@@ -85,7 +85,9 @@ def test_the_paper_s_formula_is_equation_2_to_the_last_bit() -> None:
 
 
 def test_the_paper_s_formula_draws_again_where_it_has_no_logarithm() -> None:
-    assert adapters.paper_laplace(iter([0.0, 0.25]).__next__) == math.log(0.5)
+    for zeros in range(1, 4):
+        uniforms = iter([0.0] * zeros + [0.25])
+        assert adapters.paper_laplace(uniforms.__next__) == math.log(0.5)
 
 
 @pytest.mark.parametrize("precision", [1, 8, 12, 53])

@@ -10,7 +10,7 @@ from alarms import FALSE_ALARM
 
 from dpnoise.attacks import Attack
 from dpnoise.attacks.base import Outcome
-from dpnoise.targets import Target, named
+from dpnoise.targets import Target, left_out, named
 
 DELTA = 1e-6  # Of all Gaussian targets.
 
@@ -36,9 +36,16 @@ def attacked(
     return attack(target, value0, value1, n=n, confidence=1 - FALSE_ALARM)
 
 
+def peer(name: str, **claims: float) -> Target:
+    """Make a target, or skip the test if its library has no build for this machine."""
+    if name in left_out():
+        pytest.skip(left_out()[name])
+    return named(name, **claims)
+
+
 def check_break(row: Break) -> None:
     """Raise unless the rates are those of the row, and certify more than is claimed."""
-    target = named(row.target, epsilon=row.epsilon, delta=DELTA)
+    target = peer(row.target, epsilon=row.epsilon, delta=DELTA)
     outcome = attacked(row.attack, target, n=row.n)
     assert outcome.at0.rate >= row.least
     assert outcome.at1.rate <= row.most

@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 
 from dpnoise import Generator, adapters, inversion_cost, targets
 from dpnoise.attacks import ATTACKS, searches
+from dpnoise.attacks.base import MISFIT
 from dpnoise.attacks.exclusion import MeetInTheMiddle
 from dpnoise.attacks.mironov import reconstruct
 from dpnoise.attacks.processes import LOOKS
 from dpnoise.auditing.wording import at_least
 from dpnoise.kernels import variates
+from dpnoise.machine import described
 from dpnoise.security import PRECISIONS
 
 Floats = NDArray[np.float64]
@@ -123,8 +125,9 @@ def attack_rows(name: str) -> Iterator[str]:
     """Run one attack on its targets."""
     yield "| target | version | epsilon | event seen at 0 | at 1 | certified epsilon | seconds |"
     yield "|---|---|---|---|---|---|---|"
+    here, notes = divided([target_name for target_name, _ in RUNS[name]])
     for target_name, epsilons in RUNS[name]:
-        for epsilon in epsilons:
+        for epsilon in epsilons if target_name in here else ():
             attack = ATTACKS[name]()
             claims = {"epsilon": epsilon, "delta": 1e-6, "sensitivity": 1.0}
             known = target_name in targets.names()
@@ -139,21 +142,35 @@ def attack_rows(name: str) -> Iterator[str]:
             elif not outcome.independent:
                 broken = "**state recovered**" if outcome.at0.hits else "not recovered"
             rates = f"{outcome.at0.rate:.2%} | {outcome.at1.rate:.2%}"
+            if outcome.event.startswith(MISFIT):
+                rates, broken = "not counted | not counted", "model does not fit"
             yield (
                 f"| {target_name} | {target.version} | {epsilon:g} | {rates} | {broken} "
                 f"| {seconds:.1f} |"
             )
+    yield from notes
+
+
+def divided(names: list[str]) -> tuple[list[str], list[str]]:
+    """Return the targets that this machine has, and lines to put below a table on the others."""
+    missing = {name: why for name, why in targets.left_out().items() if name in names}
+    notes = (
+        [f"Not run: {', '.join(missing)}. Note: {next(iter(missing.values()))}"] if missing else []
+    )
+    return [name for name in names if name not in missing], ["", *notes] if notes else []
 
 
 def look_rows(name: str) -> Iterator[str]:
     """Look at one thing in several processes."""
     yield "| target | version | found | seen |"
     yield "|---|---|---|---|"
-    for target_name in LOOKED[name]:
+    here, notes = divided(LOOKED[name])
+    for target_name in here:
         target = targets.named(target_name)
         seen = LOOKS[name].look(target)
         found = "**yes**" if seen.found else "no"
         yield f"| {target_name} | {target.version} | {found} | {seen.words} |"
+    yield from notes
 
 
 def reconstruction_rows() -> Iterator[str]:
@@ -335,6 +352,8 @@ def main() -> None:
             lines.append(row)
         write_between_marks(PAGE, name, "\n".join(lines))
         written[name] = lines
+    for page in (PAGE, BEYOND):
+        write_between_marks(page, "machine", f"The tables were measured on {described()}.")
     write_between_marks(BEYOND, "one-preimage", "\n".join(written["one-preimage"]))
     write_between_marks(BEYOND, "beyond", "\n".join(beyond_rows(written)))
 

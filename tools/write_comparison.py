@@ -7,6 +7,7 @@ import matplotlib as mpl
 from marks import write_between_marks
 from matplotlib import pyplot as plt
 
+from dpnoise import targets
 from dpnoise.auditing.report import Report, read_list
 from dpnoise.auditing.wording import at_least
 
@@ -45,7 +46,18 @@ def table(reports: list[Report]) -> str:
             f"| {report.target} | {report.version} | {report.epsilon:g} | {certified} "
             f"| {verdict} | {by} |"
         )
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *measured_on(reports)])
+
+
+def measured_on(reports: list[Report]) -> list[str]:
+    """Return lines that name the machine, and the targets that have no build for it."""
+    versions = reports[0].versions
+    audited = {report.target for report in reports}
+    missing = {name: why for name, why in targets.left_out().items() if name not in audited}
+    notes = [
+        f"Not audited: {', '.join(missing)}. Note: {why}" for why in sorted({*missing.values()})
+    ]
+    return [f"Measured on {versions['machine']}, Python {versions['python']}.", *notes]
 
 
 def draw(reports: list[Report]) -> None:

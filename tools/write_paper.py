@@ -24,8 +24,10 @@ def main() -> None:
         f"| `{piece['key']}` | {piece['title']} | {piece['verdict']} | {escaped(piece['why'])} |"
         for piece in report["pieces"]
     ]
-    machine = ", ".join(f"{name} {number}" for name, number in report["machine"].items())
-    write_between_marks(PAGE, "pieces", "\n".join([*lines, "", f"Measured with {machine}."]))
+    on, *others = report["machine"].items()
+    versions = ", ".join(f"{name} {number}" for name, number in others)
+    measured = f"Measured on {on[1]}, with {versions}."
+    write_between_marks(PAGE, "pieces", "\n".join([*lines, "", measured]))
     print(f"Wrote {len(report['pieces'])} pieces to {PAGE.name}.")
 
 

@@ -104,7 +104,8 @@ def _paper_laplace(privacy: Privacy) -> tuple[float, Release]:
 
 def paper_laplace(random: Callable[[], float]) -> float:
     """Equation (2) of the paper: (-1)^round(U) log(1 - 2|U - 1/2|), drawn again at U = 0."""
-    U = random() or random()
+    while not (U := random()):
+        pass
     logarithm = math.log(1.0 - 2.0 * abs(U - 0.5))
     return logarithm if U < 0.5 else -logarithm  # noqa: PLR2004 - the median
 

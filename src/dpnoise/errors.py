@@ -21,6 +21,8 @@ from typing import Any, Final, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
+from dpnoise.machine import left_out, package_of
+
 _EXACT: Final = (int, float, np.integer, np.float32, np.float16)
 _LONGEST: Final = 200  # Of an argument in an error.
 
@@ -41,7 +43,7 @@ class ArgumentTypeError(DpnoiseError, TypeError):
 
 
 class MissingExtraError(DpnoiseError, ImportError):
-    """An optional library is needed, and the message has the line that installs it."""
+    """An optional library is needed: the message has the line that installs it, if one can."""
 
 
 class RoundingModeError(DpnoiseError, RuntimeError):
@@ -128,12 +130,13 @@ def check_choice(name: str, value: object, choices: Collection[object]) -> None:
 
 
 def import_extra(module: str, extra: str) -> Any:
-    """Import an optional library, or say which line installs it."""
+    """Import an optional library, or say which line installs it, or that none can."""
     try:
         return import_module(module)
     except ImportError:
         line = f'pip install "dpnoise[{extra}]"'
-        raise MissingExtraError(f"This needs {module}, which is not installed: {line}") from None
+        missing = f"This needs {module}, which is not installed: {line}"
+        raise MissingExtraError(left_out(package_of(module)) or missing) from None
 
 
 def forgetful(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpnoise import machine
 from dpnoise.adapters import ADAPTERS, Privacy, Release
 from dpnoise.errors import ArgumentError, DpnoiseError, reject, unknown
 
@@ -226,6 +227,15 @@ def _end(process: "subprocess.Popen[str]") -> None:
         os.killpg(process.pid, signal.SIGKILL)
     else:
         process.kill()
+
+
+def left_out() -> dict[str, str]:
+    """Return the targets whose library has no build for this machine, each with the reason."""
+    why = {
+        name: adapter.package and machine.left_out(adapter.package)
+        for name, adapter in ADAPTERS.items()
+    }
+    return {name: reason for name, reason in why.items() if reason}
 
 
 def names(noise: str | None = None) -> list[str]:

@@ -1,13 +1,15 @@
 """Which libraries draw the same noise in forked children."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+from verdicts import peer
 
 from dpnoise.attacks.processes import forked
-from dpnoise.targets import Target, named, wrap
+from dpnoise.targets import Target, wrap
 
 
 def diffprivlib_staircase() -> Target:
@@ -21,23 +23,15 @@ def randomgen_aes() -> Target:
     return wrap(lambda value, n: value + rng.laplace(size=n))
 
 
-def library(name: str, package: str) -> Callable[[], Target]:
-    def make() -> Target:
-        pytest.importorskip(package)
-        return named(name)
-
-    return make
-
-
 @pytest.mark.parametrize(
     ("make", "repeats"),
     [
-        pytest.param(library("pydp.laplace", "pydp"), True, id="pydp.laplace"),
-        pytest.param(library("pydp.gaussian", "pydp"), True, id="pydp.gaussian"),
+        pytest.param(partial(peer, "pydp.laplace"), True, id="pydp.laplace"),
+        pytest.param(partial(peer, "pydp.gaussian"), True, id="pydp.gaussian"),
         pytest.param(randomgen_aes, True, id="randomgen"),
         pytest.param(diffprivlib_staircase, True, id="diffprivlib.Staircase"),
-        pytest.param(library("diffprivlib.Laplace", "diffprivlib"), False, id="diffprivlib"),
-        pytest.param(library("opendp.laplace", "opendp"), False, id="opendp.laplace"),
+        pytest.param(partial(peer, "diffprivlib.Laplace"), False, id="diffprivlib"),
+        pytest.param(partial(peer, "opendp.laplace"), False, id="opendp.laplace"),
     ],
 )
 def test_forked_children_repeat_the_noise_of_libraries_that_keep_a_state(

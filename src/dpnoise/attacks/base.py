@@ -3,10 +3,14 @@
 An attack writes one method, `find`. Calling it runs `find`, then counts the event in fresh
 releases of both values; then all of that once more with both values equal, where an honest attack
 has no advantage.
+
+An attack that knows how a library rounds may know it of another machine. Its events say how they
+explain a release (`Event.explains`), and before one is used it must explain releases whose value is
+known. What is certified does not rest on this: it is counted, whatever the model.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, final
 
 import numpy as np
@@ -24,10 +28,15 @@ OUTPUTS: Final = "outputs"
 SCALE: Final = "outputs and scale"
 SOURCE: Final = "source"
 
+MISFIT: Final = "this model does not fit the library on this machine"
 
 # Events that differ in what they know of the sampler are told apart by a few releases.
 _ENOUGH_TO_CHOOSE: Final = 2_000
+_ENOUGH_TO_CHECK: Final = 2_000
 _ERROR: Final = 1e-4  # Of the limits by which events are compared.
+
+
+Explains = Callable[[Releases, float], NDArray[np.bool_]]
 
 
 def silent(_: float) -> None:
@@ -50,20 +59,22 @@ class Event:
         How many releases one decision takes.
     applies
         False if the attack has nothing to say about this target, for the reason in `words`.
+    explains
+        Of an event that rests on a model of a library: takes releases of a known value in their
+        order and tells which of them, or of their groups, the model gives to that value.
+    fits
+        False if the model was seen to be wrong. It then is, at whatever values.
     """
 
     words: str
     holds: Callable[[Releases], NDArray[np.bool_]] = field(repr=False)
     releases: int = 1
     applies: bool = True
+    explains: Explains | None = field(default=None, repr=False)
+    fits: bool = True
 
 
-def excluded(
-    words: str,
-    possible: Callable[[Releases, float], NDArray[np.bool_]],
-    value0: float,
-    value1: float,
-) -> Event:
+def excluded(words: str, possible: Explains, value0: float, value1: float) -> Event:
     """Return the event that value0 is possible and value1 is not.
 
     `possible` tells of each release whether it can come from a value. It is slow, so value1 is
@@ -75,13 +86,23 @@ def excluded(
         result[result] = ~possible(y[result], value1)
         return result
 
-    return Event(words, holds)
+    return Event(words, holds, explains=possible)
 
 
 def best(events: Sequence[Event], target: Target, value0: float, value1: float, n: int) -> Event:
-    """Return the event whose rates differ most on at most n releases of each value."""
+    """Return the event whose model fits best and whose rates differ most, on at most n releases."""
     at0, at1 = (target(value, min(n, _ENOUGH_TO_CHOOSE)) for value in (value0, value1))
-    return max(events, key=lambda event: count(event, at0).rate - count(event, at1).rate)
+
+    def worth(event: Event) -> tuple[int, float]:
+        wrong = _unexplained(event, at0, value0) + _unexplained(event, at1, value1)
+        return -wrong, count(event, at0).rate - count(event, at1).rate
+
+    return max(events, key=worth)
+
+
+def _unexplained(event: Event, releases: Releases, value: float) -> int:
+    """Count the releases of a known value that the model behind an event does not explain."""
+    return 0 if event.explains is None else int((~event.explains(releases.copy(), value)).sum())
 
 
 def promise(hits0: NDArray[np.int64], hits1: NDArray[np.int64], n: int) -> NDArray[np.float64]:
@@ -98,6 +119,11 @@ def promise(hits0: NDArray[np.int64], hits1: NDArray[np.int64], n: int) -> NDArr
 def never(words: str) -> Event:
     """Return the event of an attack that found nothing."""
     return Event(words, lambda y: np.zeros(len(y), dtype=np.bool_), applies=False)
+
+
+def misfit(seen: str) -> Event:
+    """Return the event of an attack whose model was seen to be wrong here."""
+    return replace(never(f"{MISFIT}: {seen}"), fits=False)
 
 
 @dataclass(frozen=True)
@@ -133,6 +159,8 @@ class Outcome:
         The probability that an interval or epsilon_lower is wrong.
     independent
         Whether the trials are independent, without which no epsilon is certified.
+    applies
+        False if nothing is concluded, for the reason in `event`.
     """
 
     attack: str
@@ -146,6 +174,7 @@ class Outcome:
     placebo: tuple[Count, Count] | None
     error: float
     independent: bool = True
+    applies: bool = True
 
     @property
     def advantage(self) -> tuple[float, float]:
@@ -202,6 +231,28 @@ class Attack:
         raise NotImplementedError
 
     @final
+    def event(
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
+    ) -> Event:
+        """Find the event, and hold its model against releases of both values, which are known.
+
+        A model that excludes a true value is that of another machine, or of another library:
+        nothing is concluded from it.
+        """
+        event = self.find(target, value0, value1, n, progress)
+        if self.access != SOURCE or not event.applies:
+            return event
+        if event.explains is None:
+            raise ArgumentError(f"{self.name} knows a library's source: give its event `explains`.")
+        size = min(n, _ENOUGH_TO_CHECK)
+        for value in (value0, value1):
+            wrong = _unexplained(event, target(value, size), value)
+            if wrong:
+                seen = f"{wrong:,} of {size:,} releases of the value {value:g} exclude that value"
+                return misfit(f"{seen} ({event.words})")
+        return event
+
+    @final
     def __call__(
         self,
         target: Target,
@@ -241,6 +292,7 @@ class Attack:
             value0=value0,
             value1=value1,
             event=event.words,
+            applies=event.applies,
             releases=event.releases,
             at0=at0,
             at1=at1,
@@ -252,7 +304,7 @@ class Attack:
     def _measured(
         self, target: Target, value0: float, value1: float, n: int, progress: Progress
     ) -> tuple[Event, Count, Count]:
-        event = self.find(target, value0, value1, n, progress)
+        event = self.event(target, value0, value1, n, progress)
         at0, at1 = (count(event, target(value, n)) for value in (value0, value1))
         return event, at0, at1
 

@@ -7,6 +7,7 @@ p = 53 and n >= 2 every double has preimages, and no search excludes anything.
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,8 @@ from dpnoise.targets import Releases, Target
 
 Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]
+
+_ZERO: Final = 2.0**-49  # Above cos(3 pi/2), as it is rounded, times the largest radius at 24 bits.
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,9 @@ class GaussianSearch(Attack):
         """Return the event that value0 has a preimage and value1 has none."""
 
         def possible(y: float, value: float) -> bool:
+            # The search leaves out the uniforms whose Gaussian is zero up to rounding.
+            if abs(y - value) <= _ZERO * max(target.scale, abs(value)):
+                return True
             search = searches.gaussian_preimages(y, self.precision, value=value, scale=target.scale)
             return bool(search.preimages)
 
@@ -112,11 +118,18 @@ def _event(
         return not possible(y, value1) and possible(y, value0)
 
     def holds(y: Releases) -> Flags:
-        with ThreadPoolExecutor(cores()) as pool:
-            decisions = np.empty(len(y), dtype=np.bool_)
-            for i, decision in enumerate(pool.map(decide, y.tolist())):
-                decisions[i] = decision
-                progress((i + 1) / len(y))
-        return decisions
+        return _on_all_cores(decide, y, progress)
 
-    return Event(words, holds)
+    def explains(y: Releases, value: float) -> Flags:
+        return _on_all_cores(lambda one: possible(one, value), y, silent)
+
+    return Event(words, holds, explains=explains)
+
+
+def _on_all_cores(decide: Callable[[float], bool], y: Releases, progress: Progress) -> Flags:
+    decisions = np.empty(len(y), dtype=np.bool_)
+    with ThreadPoolExecutor(cores()) as pool:
+        for i, decision in enumerate(pool.map(decide, y.tolist())):
+            decisions[i] = decision
+            progress((i + 1) / len(y))
+    return decisions

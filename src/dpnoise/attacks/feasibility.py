@@ -82,5 +82,5 @@ class Feasibility(Attack):
         progress: Progress = silent,  # noqa: ARG002
     ) -> Event:
         """Return the event that value0 is possible and value1 is not."""
-        words = f"no noise of scale {target.scale:g} leads from {value1:g} to y"
+        words = f"no float z has {value1:g} + {target.scale:g} z = y, rounded twice"
         return excluded(words, partial(possible, scale=target.scale), value0, value1)

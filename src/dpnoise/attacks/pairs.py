@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.attacks.base import SOURCE, Attack, Event, Progress, best, never, silent
-from dpnoise.attacks.single_precision import log_32, sincos_32
+from dpnoise.attacks.single_precision import gaussians_32
 from dpnoise.errors import check_choice
 from dpnoise.kernels import compiled
 from dpnoise.targets import Releases, Target
@@ -75,7 +75,13 @@ def _box_muller(q1: float, q2: float, c: float, s: float, unit: float) -> bool:
 
 
 @compiled
-def _box_muller_32(q1: np.float32, q2: np.float32, c: np.float32, s: np.float32) -> bool:
+def _box_muller_32(
+    q1: np.float32,
+    q2: np.float32,
+    c: np.float32,
+    s: np.float32,
+    vectorised: bool,  # noqa: FBT001 - kernels take no keywords
+) -> bool:
     """Tell the same of torch's float32, whose uniforms have 24 bits."""
     n1, n2 = (float(q1) - float(c)) / float(s), (float(q2) - float(c)) / float(s)
     wider = float(s)
@@ -87,11 +93,10 @@ def _box_muller_32(q1: np.float32, q2: np.float32, c: np.float32, s: np.float32)
         V1 = (V + i) * 2.0**-24
         if not 0.0 < V1 <= 1.0:
             continue
-        radius = np.sqrt(np.float32(-2.0) * log_32(np.float32(V1)))
         for j in range(-int(columns), int(columns) + 1):
             U2 = np.float32((turn + j) * 2.0**-24 % 1.0)
-            sine, cosine = sincos_32(np.float32(2.0 * math.pi) * U2)
-            if c + s * (radius * cosine) == q1 and c + s * (radius * sine) == q2:
+            z1, z2 = gaussians_32(np.float32(V1), U2, vectorised)
+            if c + s * z1 == q1 and c + s * z2 == q2:
                 return True
     return False
 
@@ -144,10 +149,11 @@ def box_muller_32(
     value: np.float32,
     scale: np.float32,
     out: Flags,
+    vectorised: bool,  # noqa: FBT001 - kernels take no keywords
 ) -> None:
     """Tell of each pair whether torch's float32 Box-Muller gives it from this value."""
     for i in range(out.size):
-        out[i] = _box_muller_32(first[i], second[i], value, scale)
+        out[i] = _box_muller_32(first[i], second[i], value, scale, vectorised)
 
 
 @compiled
@@ -181,7 +187,10 @@ _GUESSES: dict[str, list[tuple[str, Callable[..., None], Layout]]] = {
         ("polar, in the other phase", polar, _ODD),
         ("Box-Muller in blocks of 16", box_muller, _in_blocks),
     ],
-    "float32": [("Box-Muller in blocks of 16", box_muller_32, _in_blocks)],
+    "float32": [
+        ("Box-Muller in blocks of 16", partial(box_muller_32, vectorised=True), _in_blocks),
+        ("Box-Muller in blocks of 16", partial(box_muller_32, vectorised=False), _in_blocks),
+    ],
 }
 
 
@@ -240,10 +249,18 @@ def _event(
         kernel(first, second, first.dtype.type(value), first.dtype.type(scale), out)
         return out
 
-    def holds(y: Releases) -> Flags:
+    def pairs(y: Releases) -> tuple[Releases, Releases]:
         first, second = (np.ascontiguousarray(half) for half in layout(y))
+        return first, second
+
+    def explains(y: Releases, value: float) -> Flags:
+        return possible(*pairs(y), value)
+
+    def holds(y: Releases) -> Flags:
+        first, second = pairs(y)
         result = possible(first, second, value0)
         result[result] = ~possible(first[result], second[result], value1)
         return result
 
-    return Event(f"no pair of uniforms leads from {value1:g} to y and y' ({words})", holds, 2)
+    event = f"no pair of uniforms leads from {value1:g} to y and y' ({words})"
+    return Event(event, holds, 2, explains=explains)

@@ -1,8 +1,9 @@
-"""Logarithm, sine and cosine in float32 as torch's vectorised normals compute them.
+"""Pairs of float32 Gaussians as torch computes them, to the last bit: a test holds them to it.
 
-The polynomials are those of the Cephes library's logf, sinf and cosf (Moshier 1989), which torch
-evaluates with AVX2, and which its compiler joins into fused multiply-adds. To the last bit, or the
-pair attack would see nothing: a test holds them against torch itself.
+x86-64, with AVX2      the polynomials of the Cephes library's logf, sinf and cosf (Moshier 1989),
+                       eight numbers at a time, joined into fused multiply-adds by torch's compiler
+aarch64, and without   one number after the other, with the C library's functions: the machine's own
+                       are called
 """
 
 import math
@@ -43,9 +44,17 @@ _COS = (_f(2.443315711809948e-5), _f(-1.388731625493765e-3), _f(4.16666456829882
 def _fma(a: np.float32, b: np.float32, c: np.float32) -> np.float32:
     """Return a * b + c, rounded once: the product of two float32 is exact in float64.
 
-    The sum rounds there first, which changes the result in about one case of 2^29.
+    The sum is rounded to odd there, after which the second rounding is that of the exact sum
+    (Boldo and Melquiond 2008). Rounded to nearest it would differ in about one case of 2^29.
     """
-    return np.float32(np.float64(a) * np.float64(b) + np.float64(c))
+    product, summand = np.float64(a) * np.float64(b), np.float64(c)
+    total = product + summand
+    part = total - product
+    lost = (product - (total - part)) + (summand - part)
+    bits = np.float64(total).view(np.int64)
+    if lost != 0.0 and bits & 1 == 0:
+        bits += 1 if (lost > 0.0) == (total > 0.0) else -1
+    return np.float32(np.int64(bits).view(np.float64))
 
 
 @compiled
@@ -84,3 +93,20 @@ def sincos_32(x: np.float32) -> tuple[np.float32, np.float32]:
     if (octant + 2) & 4:
         cosine = -cosine
     return sine, cosine
+
+
+@compiled
+def gaussians_32(
+    V1: np.float32,
+    U2: np.float32,
+    vectorised: bool,  # noqa: FBT001 - kernels take no keywords
+) -> tuple[np.float32, np.float32]:
+    """Return the pair of Gaussians that torch makes of V1 = 1 - U1 and U2."""
+    if vectorised:
+        radius = np.sqrt(_f(-2.0) * log_32(V1))
+        sine, cosine = sincos_32(_f(2.0 * math.pi) * U2)
+    else:
+        radius = np.sqrt(_f(-2.0) * _f(math.log(V1)))
+        angle = _f(2.0 * math.pi * np.float64(U2))
+        sine, cosine = _f(math.sin(angle)), _f(math.cos(angle))
+    return radius * cosine, radius * sine

@@ -13,19 +13,21 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpnoise.attacks.base import SOURCE, Attack, Event, Progress, never, silent
+from dpnoise.attacks.base import SOURCE, Attack, Event, Progress, misfit, never, silent
 from dpnoise.chunks import cores
 from dpnoise.errors import check_integer, import_extra, reject
 from dpnoise.kernels import compiled
 from dpnoise.targets import Releases, Target
 
 Words = NDArray[np.uint32]
+_Replay = Callable[[Releases, tuple[float, ...]], list[NDArray[np.bool_]]]
 
 ALL_SEEDS: Final = range(2**31)
 # The splits from the key of a run to that of its first draw: jax-privacy takes the second child
@@ -34,6 +36,7 @@ JAX_PRIVACY: Final = (1, 0)
 
 _MANTISSA: Final = 23
 _KNOWN: Final = 8  # Of 8 * 23 bits about 150 remain after rounding: no wrong key fits.
+_KNOWN_KEY: Final = 1_000  # Numbers of a known key that the bounds of the search are tried on.
 _AHEAD: Final = 64  # So many releases of a run may go by between two that are judged.
 _CHUNK: Final = 2**24  # Seeds between two reports of progress.
 _BLOCK: Final = 1024  # Both halves of so many keys stay in a core's first cache.
@@ -261,38 +264,61 @@ class KeySearch(Attack):
         found = recover(
             known, value0, target.scale, path=self.path, seeds=self.seeds, progress=progress
         )
+        if not found and not fits_jax(value0, target.scale):
+            return misfit("it does not find the noise of a known key")
         if len(found) != 1:
             fitting = "several keys fit" if found else "no key fits"
             return never(f"nothing: {fitting} the first release, of {len(self.seeds):,} tried")
-        holds = _replay(found[0], self.path, target.scale, value0, value1)
-        return Event(f"y minus the noise of jax.random.key({found[0]}) is {value0:g}", holds)
+        removed = _replay(found[0], self.path, target.scale)
+
+        def explains(y: Releases, value: float) -> NDArray[np.bool_]:
+            return removed(y, (value,))[0]
+
+        def holds(y: Releases) -> NDArray[np.bool_]:
+            return removed(y, (value0, value1))[0]
+
+        words = f"y minus the noise of jax.random.key({found[0]}) is {value0:g}"
+        return Event(words, holds, explains=explains)
 
 
-def _replay(
-    seed: int, path: tuple[int, ...], scale: float, value0: float, value1: float
-) -> Callable[[Releases], NDArray[np.bool_]]:
-    """Return what regenerates a run's noise through JAX, and tells which releases are of value0.
+def fits_jax(value: float, scale: float) -> bool:
+    """Tell whether the bounds of the search hold for JAX's noise here, if JAX is installed.
 
-    It moves along the run to the first release where all numbers are one value or the other. It
-    starts from the last one found, because a run without splits uses one key for all.
+    The mantissas behind the noise of a known key are known too: JAX itself shows their bits.
+    """
+    if find_spec("jax") is None:
+        return True
+    jax = import_extra("jax", "peers")
+    key = jax.random.key(0)
+    releases = np.asarray(value + scale * jax.random.normal(key, (_KNOWN_KEY,)))
+    lows, highs = mantissas(releases, value, scale)
+    drawn = np.asarray(jax.random.bits(key, (_KNOWN_KEY,), np.uint32)) >> (32 - _MANTISSA)
+    return bool(((lows <= drawn) & (drawn <= highs)).all())
+
+
+def _replay(seed: int, path: tuple[int, ...], scale: float) -> _Replay:
+    """Return what regenerates a run's noise through JAX, and tells which releases have a value.
+
+    It moves along the run to the first release where each number is one of the values. It starts
+    from the last one found, because a run without splits uses one key for all.
     """
     jax = import_extra("jax", "peers")
     key = jax.random.key(seed)
 
-    def holds(y: Releases) -> NDArray[np.bool_]:
+    def removed(y: Releases, values: tuple[float, ...]) -> list[NDArray[np.bool_]]:
         nonlocal key
         ahead = key
         for _ in range(_AHEAD):
             draw = _descendant(jax, ahead, path)
             noise = np.asarray(scale * jax.random.normal(draw, y.shape), dtype=np.float64)
-            at0, at1 = (np.abs(y - noise - v) <= _margin(y, v) for v in (value0, value1))
-            if (at0 | at1).all():
+            at = [np.asarray(np.abs(y - noise - v) <= _margin(y, v)) for v in values]
+            if np.logical_or.reduce(at).all():
                 key = ahead
-                return at0
+                return at
             ahead = jax.random.split(ahead)[0]
-        return np.zeros(len(y), dtype=np.bool_)
+        return [np.zeros(len(y), dtype=np.bool_) for _ in values]
 
-    return holds
+    return removed
 
 
 def _descendant(jax: Any, key: Any, path: tuple[int, ...]) -> Any:

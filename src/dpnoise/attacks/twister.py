@@ -14,7 +14,8 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.attacks.base import SOURCE, Attack, Event, Progress, never, silent
+from dpnoise.adapters import paper_laplace
+from dpnoise.attacks.base import SOURCE, Attack, Event, Progress, misfit, never, silent
 from dpnoise.attacks.mt19937 import (
     UNIFORM_BITS,
     WORDS,
@@ -39,6 +40,7 @@ _NUMPY: Final = FORMULAS.index("numpy")
 _ALL: Final = 2**UNIFORM_BITS - 1
 # Enough where the value hides few low bits of k; else `find` asks for more.
 _FIRST_RELEASES: Final = 640
+_KNOWN_NOISE: Final = 1_000
 
 
 # From a release to the bits of its uniform -------------------------------------------------------
@@ -250,13 +252,27 @@ class MersenneTwister(Attack):
                     return _predicted(clone, value0, target.scale, formula)
         if formulas:
             return never("too few releases to solve for the state of a Mersenne Twister")
+        if not all(fits_library(formula) for formula in FORMULAS):
+            return misfit("it does not give the noise of a known seed")
         return never("no Mersenne Twister state explains the releases")
 
 
-def _predicted(clone: np.random.RandomState, value: float, scale: float, formula: str) -> Event:
+def fits_library(formula: str) -> bool:
+    """Tell whether a formula gives, of a known seed, the library's noise on this machine."""
+    if formula == "numpy":
+        noise = np.random.RandomState(0).laplace(size=_KNOWN_NOISE)
+    else:
+        uniform = np.random.RandomState(0).random_sample
+        noise = np.array([paper_laplace(uniform) for _ in range(_KNOWN_NOISE)])
+    model = predict_noise(np.random.RandomState(0), _KNOWN_NOISE, 1.0, formula)
+    return bool((model == noise).all())
+
+
+def _predicted(clone: np.random.RandomState, value0: float, scale: float, formula: str) -> Event:
     """Return the event that the clone predicts a release of the value."""
 
-    def holds(y: Releases) -> Flags:
+    def explains(y: Releases, value: float) -> Flags:
         return np.equal(y, value + predict_noise(clone, len(y), scale, formula))
 
-    return Event(f"y is {value:g} plus the noise that a clone of the generator predicts", holds)
+    words = f"y is {value0:g} plus the noise that a clone of the generator predicts"
+    return Event(words, lambda y: explains(y, value0), explains=explains)

@@ -5,7 +5,7 @@ It knows only the plain data of `Report.to_dict`, so that a report read from a f
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from dpnoise.auditing import figures
@@ -63,8 +63,11 @@ def render(report: Data) -> str:
     )
 
 
-def render_comparison(reports: Sequence[Data]) -> str:
-    """Return one page that compares the reports of several targets, the worst first."""
+def render_comparison(reports: Sequence[Data], missing: Mapping[str, str]) -> str:
+    """Return one page that compares the reports of several targets, the worst first.
+
+    `missing` says of other targets why they were not audited.
+    """
     ordered = sorted(reports, key=lambda report: report["epsilon_lower"] / report["epsilon"])[::-1]
     broken = sum(report["broken"] for report in ordered)
     verdict = f"{broken} of {len(ordered)} targets broken."
@@ -83,7 +86,8 @@ def render_comparison(reports: Sequence[Data]) -> str:
             class_="broken" if broken else "calm",
         ),
         section("Certified against claimed epsilon", _compared(ordered)),
-        section("Target by target", _comparison_table(ordered)),
+        section("Target by target", _comparison_table(ordered), _measured_on(ordered)),
+        section("Not audited", definitions(missing.items())) if missing else Markup(""),
         _limits([finding for report in ordered for finding in report["findings"]]),
     )
 
@@ -331,6 +335,12 @@ def _comparison_table(reports: list[Data]) -> Markup:
             )
         )
     return table(head, rows)
+
+
+def _measured_on(reports: list[Data]) -> Markup:
+    """Name the machines: what an attack knows of a library's roundings may hold on some alone."""
+    machines = {report["versions"].get("machine", "a machine not named") for report in reports}
+    return tag("p", f"Measured on {', '.join(sorted(machines))}.")
 
 
 # In words ------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """What an audit found: plain frozen data, JSON, and the exception that CI asks for."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -96,7 +96,7 @@ class Report:
     command
         What runs it again.
     versions
-        Of Python, dpnoise, NumPy and the audited package.
+        Of Python, dpnoise, NumPy and the audited package, and the machine that it ran on.
     """
 
     target: str
@@ -178,9 +178,13 @@ def _finding(data: dict[str, Any]) -> Finding:
     return Finding(**{**data, "epsilon_lower": float(data["epsilon_lower"])})
 
 
-def write_comparison(reports: Sequence[Report], path: str | PathLike[str]) -> None:
-    """Write one HTML page that compares the reports of several targets."""
-    text = page.render_comparison([report.to_dict() for report in reports])
+def write_comparison(
+    reports: Sequence[Report],
+    path: str | PathLike[str],
+    missing: Mapping[str, str] | None = None,
+) -> None:
+    """Write one HTML page that compares several reports, and says why others are missing."""
+    text = page.render_comparison([report.to_dict() for report in reports], missing or {})
     Path(path).write_text(text, encoding="utf-8")
 
 

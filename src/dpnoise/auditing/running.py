@@ -25,7 +25,7 @@ from typing import Any, Final
 import numpy as np
 
 import dpnoise.attacks
-from dpnoise import bounds, targets
+from dpnoise import bounds, machine, targets
 from dpnoise.attacks.base import Attack, Event, count
 from dpnoise.attacks.patterns import exponents
 from dpnoise.attacks.processes import LOOKS
@@ -189,11 +189,15 @@ def _findings(
     best: dict[str, Finding] = {}
     findings: list[Finding] = []
     skipped: dict[str, str] = {}
+    misfits: set[str] = set()
     for done, pair in enumerate(pairs):
         progress(done / len(pairs), f"{pair[0]:g} against {pair[1]:g}")
-        for finding in _findings_at(target, attacks, pair, plan, skipped):
+        for finding in _findings_at(target, attacks, pair, plan, skipped, misfits):
             if finding.attack not in best or _rank(finding) > _rank(best[finding.attack]):
                 best[finding.attack] = finding
+        # A model that is wrong at one pair is wrong: at others it may only not show.
+        for name in misfits:
+            best.pop(name, None)
         findings = sorted(best.values(), key=_rank, reverse=True)
         watch(findings)
     not_run = {name: why for name, why in skipped.items() if name not in best}
@@ -210,6 +214,7 @@ def _findings_at(
     pair: tuple[float, float],
     plan: _Plan,
     skipped: dict[str, str],
+    misfits: set[str],
 ) -> list[Finding]:
     """Fix all events of a pair of values in both directions, then count them in fresh releases."""
     # What an attack may see is drawn once, and given to all: they choose, they do not measure.
@@ -220,10 +225,10 @@ def _findings_at(
 
     replayed = replace(target, release=replay)
     events: list[tuple[Attack, Event, tuple[float, float]]] = []
-    for attack in attacks:
+    for attack in (attack for attack in attacks if attack.name not in misfits):
         for value0, value1 in (pair, pair[::-1]):
             try:
-                event = attack.find(replayed, value0, value1, plan.size)
+                event = attack.event(replayed, value0, value1, plan.size)
             except TargetError:
                 raise
             except DpnoiseError as error:
@@ -233,6 +238,8 @@ def _findings_at(
                     events.append((attack, event, (value0, value1)))
                 else:
                     skipped[attack.name] = event.words
+                if not event.fits:
+                    misfits.add(attack.name)
     counted = {value: fresh(target, value, seen[value]) for value in pair}
     return [_finding(attack, event, values, counted, plan) for attack, event, values in events]
 
@@ -299,6 +306,7 @@ def _versions(target: Target) -> dict[str, str]:
         "python": platform.python_version(),
         "dpnoise": version("dpnoise"),
         "numpy": np.__version__,
+        "machine": machine.described(),
     }
     if target.package and target.version:
         versions[target.package] = target.version

@@ -130,6 +130,8 @@ def _verdict(outcome: Any, certified: float, epsilon: float) -> str:
         predicted = outcome.at0.hits == outcome.at0.trials and not outcome.at1.hits
         found = "RECOVERED, all further noise removed" if predicted else "not recovered"
         return f"state      {found}; trials that share a state certify no epsilon"
+    if not outcome.applies:
+        return "concluded  nothing, for the reason above"
     broken = "BROKEN" if certified > epsilon else "not broken by this attack, which proves nothing"
     return f"certified  epsilon >= {at_least(certified, epsilon)}: {broken}"
 

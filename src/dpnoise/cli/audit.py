@@ -69,13 +69,13 @@ def _audit(asked: argparse.Namespace) -> int:
     with ExitStack() as stack:
         html, output = (stack.enter_context(written(path, replace=True)) for path in paths)
         if asked.all:
-            reports, failed = _all(asked, console)
-            _compare(reports, console)
+            reports, missing, failed = _all(asked, console)
+            _compare(reports, missing, console)
         else:
             target = asked.target if asked.command is None else _words(asked.command)
-            reports, failed = [_one(target, asked, console)], False
+            reports, missing, failed = [_one(target, asked, console)], {}, False
             _show(reports[0], console)
-        _write(reports, html, output, everything=asked.all)
+        _write(reports, missing, html, output, everything=asked.all)
     for path in filter(None, paths):
         console.print(f"Written to {shown(path)}.")
     return BROKEN if any(report.broken for report in reports) else FAILED if failed else 0
@@ -107,9 +107,14 @@ def _one(target: Any, asked: argparse.Namespace, console: Any) -> Any:
         )
 
 
-def _all(asked: argparse.Namespace, console: Any) -> tuple[list[Any], bool]:
-    """Audit all targets that are installed, Gaussian ones at a delta; tell if one failed."""
-    reports, failed = [], False
+def _all(asked: argparse.Namespace, console: Any) -> tuple[list[Any], dict[str, str], bool]:
+    """Audit all targets that are installed, Gaussian ones at a delta.
+
+    Return the reports, why each of the other targets has none, and whether one failed.
+    """
+    reports: list[Any] = []
+    missing: dict[str, str] = {}
+    failed = False
     for name in targets.names():
         if name.startswith("paper."):
             continue
@@ -119,19 +124,27 @@ def _all(asked: argparse.Namespace, console: Any) -> tuple[list[Any], bool]:
         try:
             reports.append(_one(name, one, console))
         except MissingExtraError as error:
+            missing[name] = str(error)
             console.print(shown(f"{name}: {error}"), style="dim")
         except targets.TargetError as error:
             failed = True
             console.print(shown(f"{name}: {error}"), style="red")
         else:
             console.print(f"{name}: {reports[-1].verdict}")
-    return reports, failed
+    return reports, missing, failed
 
 
-def _write(reports: list[Any], html: Path | None, output: Path | None, *, everything: bool) -> None:
+def _write(
+    reports: list[Any],
+    missing: dict[str, str],
+    html: Path | None,
+    output: Path | None,
+    *,
+    everything: bool,
+) -> None:
     auditing = import_module("dpnoise.auditing.report")
     if html is not None and everything:
-        auditing.write_comparison(reports, html)
+        auditing.write_comparison(reports, html, missing)
     elif html is not None:
         reports[0].to_html(html)
     if output is not None and everything:
@@ -192,7 +205,7 @@ def _table(findings: list[Any], epsilon: float, room: int) -> Any:
     return terminal.table(titles, rows, room, folded=4, styles=styles)
 
 
-def _compare(reports: list[Any], console: Any) -> None:
+def _compare(reports: list[Any], missing: dict[str, str], console: Any) -> None:
     """Print one line for each target; wide ones fold nowhere, so that they can be copied."""
     console.print(f"\n{'target':30}{'version':12}{'claims':>7}{'epsilon >=':>12}  strongest attack")
     for report in reports:
@@ -202,3 +215,5 @@ def _compare(reports: list[Any], console: Any) -> None:
             f"{at_least(report.epsilon_lower, report.epsilon):>12}  {worst}",
             style="red" if report.broken else None,
         )
+    for name, why in missing.items():
+        console.print(shown(f"{name:30}not audited: {why}"), style="dim")

@@ -24,6 +24,7 @@ import dpnoise
 from dpnoise import strict_json
 from dpnoise.chunks import cores
 from dpnoise.errors import ArgumentError
+from dpnoise.machine import described
 from dpnoise.reproduction import (
     addition,
     errata,
@@ -106,7 +107,8 @@ def measure(
 def write(results: Sequence[Result], folder: Path, *, quick: bool = False) -> None:
     """Write the page, the drawings and the numbers into an empty folder."""
     versions = {name: version(name) for name in ("numpy", "scipy", "numba")}
-    machine = {"python": platform.python_version(), "cores": cores(), **versions}
+    python = platform.python_version()
+    machine = {"machine": described(), "python": python, "cores": cores(), **versions}
     made = ", ".join(f"{name} {number}" for name, number in machine.items())
     about = f"dpnoise {dpnoise.__version__}, {time.strftime('%Y-%m-%d')}: {made}."
     if quick:

@@ -1,0 +1,57 @@
+"""The machine at hand: how a table names it, and which libraries have no build for it.
+
+pyproject.toml declares a library only where pip finds a build of it, under the same conditions as
+here; a test holds the two together. What is left out is then known before anybody asks pip for it.
+"""
+
+import platform
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Final
+
+_SYSTEMS: Final = {"linux": "Linux", "darwin": "all of macOS", "win32": "Windows"}
+_MODULES: Final = {"python-dp": "pydp"}  # Of packages that are called otherwise.
+# On macOS python-dp has builds from version 15 on, which no environment marker can ask for.
+_ONLY_ON_LINUX_X86: Final = {"python-dp"}
+_NOT_ON_INTEL_MACS: Final = {"torch", "opacus", "jax"}
+
+
+def has_build(package: str, system: str, processor: str) -> bool:
+    """Tell whether pip finds a package for a `sys.platform` and a `platform.machine()`.
+
+    Examples
+    --------
+    >>> has_build("python-dp", "linux", "x86_64"), has_build("python-dp", "linux", "aarch64")
+    (True, False)
+    """
+    if package in _ONLY_ON_LINUX_X86:
+        return (system, processor) == ("linux", "x86_64")
+    return package not in _NOT_ON_INTEL_MACS or (system, processor) != ("darwin", "x86_64")
+
+
+def left_out(package: str) -> str | None:
+    """Say why a package is left out on this machine, or return None if it is not."""
+    installed = find_spec(_MODULES.get(package, package)) is not None
+    if installed or has_build(package, sys.platform, platform.machine()):
+        return None
+    system = _SYSTEMS.get(sys.platform, sys.platform)
+    return f"{package} has no build for {system} on {platform.machine()}, so it is left out."
+
+
+def package_of(module: str) -> str:
+    """Return the package that a module belongs to.
+
+    Examples
+    --------
+    >>> package_of("pydp.algorithms"), package_of("jax.random")
+    ('python-dp', 'jax')
+    """
+    first = module.partition(".")[0]
+    return next((package for package, name in _MODULES.items() if name == first), first)
+
+
+def described() -> str:
+    """Name the machine as tables do: "aarch64 (neoverse-n1)", its processor as LLVM knows it."""
+    processor = import_module("llvmlite.binding").get_host_cpu_name()
+    return f"{platform.machine()} ({processor})"

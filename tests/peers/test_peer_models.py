@@ -1,0 +1,83 @@
+"""The models of libraries that are heavy to install, held against them on this machine."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from alarms import SAMPLES
+from verdicts import attacked, peer
+
+from dpnoise.attacks import ATTACKS, Attack, BoxMullerPair, KeySearch, Tabulated, threefry
+from dpnoise.attacks.base import MISFIT
+from dpnoise.targets import Target
+
+MODELS: list[tuple[Attack, str]] = [
+    (BoxMullerPair(), "torch.normal"),
+    (BoxMullerPair(), "opacus"),
+    (BoxMullerPair(), "torch.normal.float64"),
+    (Tabulated(), "torch.laplace"),
+    (Tabulated(), "jax.normal"),
+    (Tabulated(), "jax.laplace"),
+]
+
+
+def elsewhere(target: Target) -> Target:
+    """Return the same library on a machine that rounds a quarter of its noise to the next float."""
+    rng = np.random.default_rng()
+
+    def release(value: float, n: int) -> Any:
+        noise = target(0.0, n)
+        return noise.dtype.type(value) + np.where(
+            rng.random(n) < 0.25, np.nextafter(noise, noise.dtype.type(np.inf)), noise
+        )
+
+    return Target("elsewhere", target.noise, target.scale, release)
+
+
+@pytest.mark.parametrize(("attack", "name"), MODELS)
+def test_a_model_explains_the_library_on_this_machine(attack: Attack, name: str) -> None:
+    event = attack.event(peer(name), 0.0, 1.0, 2_000)
+    assert event.applies, event.words
+
+
+@pytest.mark.parametrize(("attack", "name"), MODELS)
+def test_nothing_is_concluded_from_a_model_of_another_machine(attack: Attack, name: str) -> None:
+    """Of 2,000 releases hundreds are excluded though their value is true: chance has no part."""
+    outcome = attacked(attack, elsewhere(peer(name)), n=2_000)
+    assert not outcome.applies
+    assert outcome.event.startswith(MISFIT)
+
+
+@pytest.mark.parametrize("size", [1, 100, 40_000, SAMPLES // 3, SAMPLES // 3 + 1])
+@pytest.mark.parametrize("name", ["jax.normal", "jax.laplace"])
+def test_the_table_has_the_outputs_of_arrays_of_every_size(name: str, size: int) -> None:
+    """XLA compiles a sampler for each size, and rounds otherwise in large ones of odd size."""
+    target = peer(name)
+    event = Tabulated(name).find(target, 0.0, 1.0, 1)
+    assert event.explains is not None
+    assert event.explains(target(0.0, size), 0.0).all()
+
+
+def test_the_search_for_keys_explains_jax_on_this_machine_and_a_run_that_it_has_found() -> None:
+    jax = pytest.importorskip("jax")
+    assert threefry.fits_jax(0.0, 1.0)
+    assert threefry.fits_jax(1000.0, 0.1)
+    key = jax.random.key(7)
+    target = Target("one key", "gaussian", 1.0, lambda v, n: v + jax.random.normal(key, (n,)))
+    event = KeySearch(path=(), seeds=range(2**10)).event(target, 0.0, 1.0, 100)
+    assert event.applies
+    assert event.explains is not None
+
+
+def test_the_search_for_keys_says_that_its_bounds_are_another_machine_s(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Bounds that are five mantissas off find no key, not even a known one."""
+    right = threefry.mantissas
+
+    def wrong(*given: Any) -> Any:
+        return tuple(bound + np.uint32(5) for bound in right(*given))
+
+    monkeypatch.setattr(threefry, "mantissas", wrong)
+    event = KeySearch(seeds=range(2**10)).event(ATTACKS["key-search"]().target(), 0.0, 1.0, 100)
+    assert event.words.startswith(MISFIT)

@@ -1,0 +1,55 @@
+"""The tables of `make bench`: one for each architecture, each with the machine that made it."""
+
+from typing import Any
+
+import pytest
+
+from benchmarks import pages
+
+LEFT_OUT = "python-dp has no build for Linux on aarch64, so it is left out."
+
+
+def results(architecture: str, **changes: Any) -> pages.Results:
+    """Return what was kept of x86-64, as if another machine had measured it."""
+    measured = next(one for one in pages.kept() if one["architecture"] == "x86_64")
+    return measured | {"architecture": architecture, "machine": f"{architecture} (cpu)"} | changes
+
+
+def without(measured: pages.Results, peer: str) -> pages.Results:
+    timings = {
+        table: {what: ns for what, ns in rows.items() if not what.startswith(peer)}
+        for table, rows in measured["nanoseconds"].items()
+    }
+    promises = [one for one in measured["promises"] if not one["what"].startswith(peer)]
+    return measured | {"nanoseconds": timings, "promises": promises, "left out": [LEFT_OUT]}
+
+
+def test_the_pages_show_what_is_kept_of_every_architecture() -> None:
+    written = pages.ROOT / "README.md", pages.ROOT / "docs/performance.md"
+    for page in written:
+        text = page.read_text()
+        for one in pages.kept():
+            assert one["format"] == pages.FORMAT
+            assert pages.measured_on(one) in text
+
+
+def test_the_file_of_an_architecture_is_called_after_it() -> None:
+    assert [one["architecture"] for one in pages.kept()] == sorted(
+        path.stem for path in pages.RESULTS.glob("*.json")
+    )
+
+
+def test_a_peer_that_a_machine_has_not_is_left_out_of_its_table_and_named() -> None:
+    table = pages.readme_table(without(results("aarch64"), "PyDP"))
+    assert "| PyDP" not in table
+    assert table.endswith(f"Measured on aarch64 (cpu). Note: {LEFT_OUT}")
+    assert "| PyDP Laplace |" in pages.readme_table(results("x86_64"))
+
+
+@pytest.mark.parametrize("row", ["PyDP Laplace", "PyDP's Laplace, time over our release"])
+def test_architectures_stand_side_by_side_and_one_may_have_none(row: str) -> None:
+    full = pages.full_tables([without(results("aarch64"), "PyDP"), results("x86_64")])
+    line = next(line for line in full.splitlines() if line.startswith(f"| {row} |"))
+    *_, aarch64, x86 = line.strip("| ").split(" | ")
+    assert aarch64 == "none"
+    assert float(x86.replace(",", "")) > 200
