@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpnoise.distributions import Distribution
+from dpnoise.noise.distributions import Distribution
 
 FALSE_ALARM = 1e-8
 LONG = os.environ.get("DPNOISE_TEST_LONG") == "1"

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from verdicts import DELTA, Break, attacked, check_break, check_placebo, check_withstands
 
 from dpnoise import Generator
-from dpnoise.adapters import paper_laplace
 from dpnoise.attacks import (
     ATTACKS,
     Attack,
@@ -34,12 +33,13 @@ from dpnoise.attacks import (
     patterns,
 )
 from dpnoise.attacks.base import Outcome
+from dpnoise.attacks.bounds import lower_limit, upper_limit
 from dpnoise.attacks.mironov import reconstruct
-from dpnoise.bounds import lower_limit, upper_limit
-from dpnoise.calibration import gaussian_scale
 from dpnoise.errors import ArgumentError
 from dpnoise.kernels.variates import laplace_theorem
+from dpnoise.release.calibration import gaussian_scale
 from dpnoise.targets import Target, named, wrap
+from dpnoise.targets.adapters import paper_laplace
 
 Floats = NDArray[np.float64]
 

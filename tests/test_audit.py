@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import dpnoise
-from dpnoise import bounds, targets
-from dpnoise.attacks import processes
+from dpnoise import targets
+from dpnoise.attacks import bounds, processes
 from dpnoise.attacks.base import Attack, Event, silent
 from dpnoise.attacks.processes import Observation
 from dpnoise.auditing import calls, looks, running

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpnoise import adapters, cli, targets
+from dpnoise import cli, targets
 from dpnoise.attacks.processes import Observation
 from dpnoise.auditing import running
 from dpnoise.auditing.report import FORMAT, Report, read_list
+from dpnoise.targets import adapters
 
 QUICK = ["--attack", "precision", "--budget", "24000"]
 NUMPY = """

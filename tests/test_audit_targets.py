@@ -17,9 +17,10 @@ from dpnoise import targets
 from dpnoise.attacks.processes import program_of, restarted
 from dpnoise.auditing import running
 from dpnoise.auditing.report import Report
-from dpnoise.calibration import gaussian_scale
 from dpnoise.errors import ArgumentError, DpnoiseError
+from dpnoise.release.calibration import gaussian_scale
 from dpnoise.targets import Target, TargetError
+from dpnoise.targets.target import _end
 
 Floats = NDArray[np.float64]
 
@@ -254,7 +255,7 @@ def test_a_command_is_ended_with_what_it_has_started() -> None:
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "started\n"
-        targets._end(process)
+        _end(process)
         assert process.communicate(timeout=60) == ("", "")
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from flint import arb, ctx, fmpz
 
-from dpnoise.bounds import advantage, certified_epsilon, lower_limit, upper_limit
+from dpnoise.attacks.bounds import advantage, certified_epsilon, lower_limit, upper_limit
 
 COUNTS = [
     (hits, trials)

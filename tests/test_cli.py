@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpnoise import cli, columns, publishing, statistics
+from dpnoise import cli
 from dpnoise.cli import release
+from dpnoise.statistics import files, publishing, queries
 
 BOUNDS = ["--lower", "0", "--upper", "100", "--column", "x"]
 
@@ -137,7 +138,7 @@ def test_what_is_wrong_is_said_before_any_noise_is_drawn(
     def alarm(*_: object) -> None:
         pytest.fail("noise was drawn")
 
-    for query in (statistics.Count, statistics.Sum, statistics.Mean, statistics.Quantile):
+    for query in (queries.Count, queries.Sum, queries.Mean, queries.Quantile):
         monkeypatch.setattr(query, "release", alarm)
     text = write(tmp_path / "text.csv", "x\n1\n2\nsecret\n4\n")
     missing = write(tmp_path / "missing.csv", "x,y\n1,1\n,2\n3,3\n")
@@ -275,7 +276,7 @@ def test_a_full_disk_is_noticed_before_noise_is_drawn(
         pytest.fail("noise was drawn")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    monkeypatch.setattr(statistics.Count, "release", alarm)
+    monkeypatch.setattr(queries.Count, "release", alarm)
     target = tmp_path / "out" / "r.png"
     target.parent.mkdir()
     status, _, err = run(capsys, "release", table, *BOUNDS, "--query", "count", option, target)
@@ -296,7 +297,7 @@ def test_parts_of_epsilon_never_add_up_to_more() -> None:
             request = publishing.Request("x", ["count"] * count, epsilon)
             spent = Fraction(0)
             for query in request.prepare():
-                assert isinstance(query, statistics.Count)
+                assert isinstance(query, queries.Count)
                 spent += Fraction(query.mechanism.epsilon)
             assert spent <= Fraction(epsilon)
 
@@ -304,7 +305,7 @@ def test_parts_of_epsilon_never_add_up_to_more() -> None:
 def test_files_are_read_in_chunks(tmp_path: Path) -> None:
     path = tmp_path / "long.csv"
     path.write_text("x\n" + "1.5\n" * 1_000_000)
-    chunks = list(columns.read(path, "x", None, drop_missing=False))
+    chunks = list(files.read(path, "x", None, drop_missing=False))
     assert sum(chunk.values.size for chunk in chunks) == 1_000_000
     assert len(chunks) > 2
     assert [chunk.progress for chunk in chunks] == sorted(chunk.progress for chunk in chunks)

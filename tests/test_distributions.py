@@ -9,7 +9,7 @@ import pytest
 from scipy import integrate, stats
 
 import dpnoise
-from dpnoise.distributions import Distribution
+from dpnoise.noise.distributions import Distribution
 
 PEERS: list[tuple[Distribution, Any]] = [
     (dpnoise.Uniform(2.5), stats.uniform(scale=2.5)),

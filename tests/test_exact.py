@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import dpnoise
-from dpnoise import chunks, exact, reference
-from dpnoise.distributions import Distribution
+from dpnoise import chunks, reference
 from dpnoise.entropy import Key
 from dpnoise.errors import RoundingModeError
 from dpnoise.kernels import rounding
+from dpnoise.noise.distributions import Distribution
+from dpnoise.release import deciding
 from dpnoise.testing import fixed_generator
 
 ADDITIVE = ["laplace_1", "laplace_4", "gaussian_2", "gaussian_4"]
@@ -48,7 +49,7 @@ def judged(form: str, secret: bytes, element: int, value: Any, scale: float, gri
     formula, n = reference.FORMS[form]
     words = np.empty(n, dtype=np.uint64)
     Key(secret).stream(element * n).fill(words)
-    rows = exact.rows_from_key(Key(secret), element, words.tolist())
+    rows = deciding.rows_from_key(Key(secret), element, words.tolist())
     return reference.grid_point(formula, rows, value, scale, grid)
 
 
@@ -78,7 +79,7 @@ def test_every_float_release_is_the_judge_s_to_the_last_bit(form: str) -> None:
         released = mechanism(form, scale, grid=grid).release(values, rng=fixed_generator(secret))
         for element, value in enumerate(values.tolist()):
             cell = judged(form, secret, element, value, scale, grid)
-            expected = exact.nearest_float(cell, grid)
+            expected = deciding.nearest_float(cell, grid)
             assert released[element] == expected
             assert math.copysign(1, released[element]) == math.copysign(1, expected + 0.0)
 
@@ -154,7 +155,7 @@ def test_release_does_not_depend_on_chunks_or_threads(
     results = []
     for chunk_words in (5, 999, 2**16):
         for threads in (1, 2, 3):
-            monkeypatch.setattr(exact, "expand", partial(chunks.expand, chunk_words=chunk_words))
+            monkeypatch.setattr(deciding, "expand", partial(chunks.expand, chunk_words=chunk_words))
             results.append(mech.release(values, rng=fixed_generator(secret, threads=threads)))
     for result in results[1:]:
         np.testing.assert_array_equal(result, results[0])
@@ -313,11 +314,11 @@ def test_the_joint_law_of_output_and_path(form: str) -> None:
     paths = {}
     for value in (0.0, 1.0):
         values = np.full(count, value)
-        out, undecided = exact.decide(form, values, 1.0, 1 / ratio, rng._fresh_key(), None)
+        out, undecided = deciding.decide(form, values, 1.0, 1 / ratio, rng._fresh_key(), None)
         slow = np.isnan(out)
         assert slow.sum() == len(undecided)
         for element, rows in undecided:
-            out[element] = exact.settle(form, rows, value, 1.0, 1 / ratio) / ratio
+            out[element] = deciding.settle(form, rows, value, 1.0, 1 / ratio) / ratio
         paths[value] = (out, slow)
         # The frequency of the slow path is below its bound.
         p_value = stats.binomtest(int(slow.sum()), count, slow_path_bound(ratio), "greater").pvalue
@@ -347,7 +348,7 @@ def test_at_the_default_grid_the_slow_path_is_rare() -> None:
     for form in ("laplace_4", "gaussian_4"):
         for _ in range(5):
             key = dpnoise.Generator()._fresh_key()
-            _, rest = exact.decide(form, np.zeros(1_000_000), 1.0, 2.0**-20, key, None)
+            _, rest = deciding.decide(form, np.zeros(1_000_000), 1.0, 2.0**-20, key, None)
             undecided += len(rest)
     p_value = stats.binomtest(undecided, 10_000_000, slow_path_bound(2.0**20), "greater").pvalue
     alarms.check_probability(p_value)
@@ -459,11 +460,11 @@ def test_narrow_subnormals_are_read_and_written_when_they_are_flushed(dtype: Any
 
 
 def test_a_settled_cell_is_the_nearest_float() -> None:
-    assert exact.nearest_float(3, 0.5) == 1.5
-    assert exact.nearest_float(2**53 + 1, 1.0) == float(2**53)
-    assert exact.nearest_float(2**60, 2.0**1000) == sys.float_info.max
-    assert exact.nearest_float(-(2**60), 2.0**1000) == -sys.float_info.max
-    assert exact.nearest_float(0, 2.0**-900) == 0.0
+    assert deciding.nearest_float(3, 0.5) == 1.5
+    assert deciding.nearest_float(2**53 + 1, 1.0) == float(2**53)
+    assert deciding.nearest_float(2**60, 2.0**1000) == sys.float_info.max
+    assert deciding.nearest_float(-(2**60), 2.0**1000) == -sys.float_info.max
+    assert deciding.nearest_float(0, 2.0**-900) == 0.0
 
 
 def test_the_judge_says_when_the_words_end() -> None:

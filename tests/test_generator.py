@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dpnoise
-import dpnoise.generator
+import dpnoise.noise.generator
 from dpnoise.chunks import expand
 from dpnoise.errors import SecretError
 from dpnoise.testing import fixed_generator
@@ -96,7 +96,7 @@ def test_result_does_not_depend_on_chunks_or_threads(
     for chunk_words in (7, 1000, 2**16):
         for threads in (1, 2, 5):
             monkeypatch.setattr(
-                dpnoise.generator, "expand", partial(expand, chunk_words=chunk_words)
+                dpnoise.noise.generator, "expand", partial(expand, chunk_words=chunk_words)
             )
             fixed = fixed_generator(KEY, threads=threads)
             results.append(fixed.laplace(size=4001, variates=variates, form=form))
@@ -107,7 +107,7 @@ def test_result_does_not_depend_on_chunks_or_threads(
 def test_security_bits_and_precision_choose_the_variates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Section 5.3 of the paper, rounded up to what each sampler supports."""
     used: list[int] = []
-    monkeypatch.setattr(dpnoise.generator, "expand", lambda _key, n, *_: used.append(n))
+    monkeypatch.setattr(dpnoise.noise.generator, "expand", lambda _key, n, *_: used.append(n))
     for bits in (128, 192, 256):
         for dtype in ("float64", "float32", "float16"):
             generator = dpnoise.Generator(security_bits=bits)

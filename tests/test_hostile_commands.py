@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpnoise import LaplaceMechanism, cli, publishing, statistics
+from dpnoise import LaplaceMechanism, cli, statistics
 from dpnoise.errors import ArgumentError
-from dpnoise.generator import Generator
+from dpnoise.noise.generator import Generator
+from dpnoise.statistics import publishing
 
 Run = Callable[..., tuple[int, str, str]]
 SUM = ["--query", "sum", "--lower", "0", "--upper", "10"]

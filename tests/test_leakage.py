@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import dpnoise
-from dpnoise import calibration, cli, laws, leakage_report
-from dpnoise.distributions import Distribution
+from dpnoise import cli
 from dpnoise.errors import ArgumentError
 from dpnoise.kernels import variates
-from dpnoise.laws import BFLOAT16, FLOAT16, FLOAT32, Format, Law
-from dpnoise.leakage import delta, release_bounds, released
+from dpnoise.leakage import delta, laws, release_bounds, released, report
+from dpnoise.leakage.laws import BFLOAT16, FLOAT16, FLOAT32, Format, Law
+from dpnoise.noise.distributions import Distribution
+from dpnoise.release import calibration
 
 Floats = NDArray[np.float64]
 
@@ -317,14 +318,14 @@ def test_the_ideal_of_a_fine_grid_is_the_ideal_of_real_arithmetic() -> None:
     for form, noise in (("laplace_1", "Laplace"), ("gaussian_2", "Gaussian")):
         for epsilon in (0.25, 1.0):
             bound = release_bounds(form, 2, epsilon, grid=2.0**-10)
-            assert bound.ideal == pytest.approx(leakage_report._ideal(noise, epsilon), abs=1e-3)
-            assert bound.ideal <= leakage_report._ideal(noise, epsilon) + 1e-12
+            assert bound.ideal == pytest.approx(report._ideal(noise, epsilon), abs=1e-3)
+            assert bound.ideal <= report._ideal(noise, epsilon) + 1e-12
 
 
 def test_the_ideal_gaussian_is_the_calibration_s() -> None:
     for epsilon in (0.1, 1.0, 3.0):
         ball = calibration.gaussian_delta_ball(1.0, epsilon, 1.0, bits=128)
-        assert leakage_report._ideal("Gaussian", epsilon) == pytest.approx(float(ball), rel=1e-9)
+        assert report._ideal("Gaussian", epsilon) == pytest.approx(float(ball), rel=1e-9)
 
 
 # The command. ------------------------------------------------------------------------------------
@@ -333,9 +334,9 @@ def test_the_ideal_gaussian_is_the_calibration_s() -> None:
 @pytest.fixture
 def few_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the cheap cases: the others are tested above one by one."""
-    cheap = [(*case[:4], case[4][:1]) for case in leakage_report._CASES]
-    monkeypatch.setattr(leakage_report, "_CASES", cheap)
-    monkeypatch.setattr(leakage_report, "_RELEASES", [("laplace_1", (8, 12)), ("gaussian_2", (6,))])
+    cheap = [(*case[:4], case[4][:1]) for case in report._CASES]
+    monkeypatch.setattr(report, "_CASES", cheap)
+    monkeypatch.setattr(report, "_RELEASES", [("laplace_1", (8, 12)), ("gaussian_2", (6,))])
 
 
 @pytest.mark.usefixtures("few_cases")
@@ -357,9 +358,9 @@ def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     report = json.loads(capsys.readouterr().out)
     assert report["epsilon"] == 0.5
     assert {row["arithmetic"] for row in report["leaks"]} == {
-        leakage_report.EVERY,
-        leakage_report.ONCE,
-        leakage_report.PERFECT,
+        report.EVERY,
+        report.ONCE,
+        report.PERFECT,
     }
     assert all(0 <= row["delta"] <= 1 for row in report["leaks"])
     assert all(row["low"] <= row["ideal"] <= row["high"] for row in report["releases"])
@@ -368,7 +369,7 @@ def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.usefixtures("few_cases")
 def test_progress_ends_at_1() -> None:
     told: list[float] = []
-    leakage_report.table(progress=told.append)
+    report.table(progress=told.append)
     assert told == sorted(told)
     assert told[-1] == 1.0
 
@@ -402,6 +403,6 @@ def test_bad_arguments_are_named(
     def alarm(*_: object) -> None:
         pytest.fail("it began to enumerate")
 
-    monkeypatch.setattr(leakage_report, "table", alarm)
+    monkeypatch.setattr(report, "table", alarm)
     assert cli.main(["leakage", "--plot", "leakage.txt"]) == 2
     assert "to end in .png, .pdf, .svg" in capsys.readouterr().err

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from dpnoise import adapters, errors, machine, targets
+from dpnoise import errors, machine, targets
 from dpnoise.auditing import running
 from dpnoise.cli import main
 from dpnoise.errors import MissingExtraError, import_extra
+from dpnoise.targets import adapters
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

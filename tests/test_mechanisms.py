@@ -19,7 +19,7 @@ from flint import arb
 from scipy import stats
 
 import dpnoise
-from dpnoise import calibration
+from dpnoise.release import calibration
 from dpnoise.testing import fixed_generator
 
 laplace = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0)

@@ -14,9 +14,10 @@ import pytest
 from flint import ctx
 
 import dpnoise
-from dpnoise import calibration, reference
+from dpnoise import reference
 from dpnoise.entropy import Key
-from dpnoise.exact import rows_from_key
+from dpnoise.release import calibration
+from dpnoise.release.deciding import rows_from_key
 
 USERS = 113  # A precision that nothing in dpnoise takes.
 THREADS = 4  # For each kind of work.

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dpnoise
-from dpnoise.distributions import Distribution
+from dpnoise.noise.distributions import Distribution
 
 rng = dpnoise.Generator()
 

@@ -13,8 +13,9 @@ import pytest
 from flint import ctx
 
 import dpnoise
-from dpnoise import exact, reference, selection
+from dpnoise import reference
 from dpnoise.entropy import Key
+from dpnoise.release import deciding, selection
 from dpnoise.testing import fixed_generator
 
 MECHANISMS: list[tuple[Any, str]] = [
@@ -30,7 +31,7 @@ def judged(form: str, secret: bytes, scores: list[Any], scale: float) -> int:
     Key(secret).stream().fill(words)
     totals = []
     for i, score in enumerate(scores):
-        rows = exact.rows_from_key(Key(secret), i, [int(words[i])])
+        rows = deciding.rows_from_key(Key(secret), i, [int(words[i])])
         ten = [next(rows) for _ in range(10)]
         *_, noise = reference.enclosures(formula, ten)
         with ctx.workprec(2000):

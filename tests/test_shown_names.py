@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpnoise import adapters, cli, publishing, statistics
+from dpnoise import cli, statistics
 from dpnoise.auditing import markup, running
 from dpnoise.cli import bars, progress, release, terminal
 from dpnoise.showing import shown
+from dpnoise.statistics import publishing
+from dpnoise.targets import adapters
 
 NAMES = ["[kg]", "[/x]", "[bold]b", "a\\", ":heart:", "$a_{$", "$x$", "\\frac", "尺度", "<b>&amp;"]
 STEERING = ["\x1b[31mred", "a\x07\x08", "\x9b2J", "\x7f", "\u202etxt", "\u2066", "a\nb"]

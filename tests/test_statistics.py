@@ -18,6 +18,7 @@ from scipy import stats
 
 import dpnoise
 from dpnoise import statistics
+from dpnoise.statistics import queries
 from dpnoise.testing import fixed_generator
 
 anything = st.floats(allow_nan=True, allow_infinity=True)
@@ -159,7 +160,7 @@ def test_errors_cover_with_their_confidence() -> None:
 
 
 def test_the_histogram_counts_each_row_once() -> None:
-    query = statistics.Histogram([0, 1, 2, 5], epsilon=1.0)
+    query = queries.Histogram([0, 1, 2, 5], epsilon=1.0)
     query.add(np.array([0.0, 0.5, 1.0, 1.999, 2.0, 5.0, -1.0, 6.0, math.nan, math.inf]))
     assert query.totals.tolist() == [2, 2, 2]
 
@@ -222,9 +223,9 @@ def test_the_median_is_the_half_quantile() -> None:
 
 def test_uniform_integers_are_uniform() -> None:
     rng = dpnoise.Generator()
-    counts = np.bincount([statistics.uniform_integer(300, rng) for _ in range(60_000)])
+    counts = np.bincount([queries.uniform_integer(300, rng) for _ in range(60_000)])
     alarms.check_counts(counts, np.full(300, 1 / 300))
-    assert statistics.uniform_integer(1, rng) == 0
+    assert queries.uniform_integer(1, rng) == 0
 
 
 def test_releases_repeat_with_a_fixed_generator() -> None:

@@ -10,10 +10,9 @@ import pytest
 from alarms import check_distribution
 
 import dpnoise
-from dpnoise import adapters
-from dpnoise.calibration import gaussian_scale
 from dpnoise.errors import ArgumentError, MissingExtraError
-from dpnoise.targets import Target, TargetError, named, names, wrap
+from dpnoise.release.calibration import gaussian_scale
+from dpnoise.targets import Target, TargetError, adapters, named, names, wrap
 
 # Those that need nothing but what dpnoise itself depends on.
 AT_HAND = [

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import dpnoise
-from dpnoise import entropy, exact, publishing, reference, statistics
+from dpnoise import entropy, reference, statistics
+from dpnoise.release import deciding
+from dpnoise.statistics import publishing, queries
 from dpnoise.testing import fixed_generator
 
 KEY = bytes(range(100, 132))
@@ -86,12 +88,12 @@ def test_a_failure_inside_shows_no_secret(
     if place == "the key stream":
         monkeypatch.setattr(entropy.KeyStream, "fill", trip)
     elif place == "the rounding check":
-        monkeypatch.setattr(exact, "check_rounding_mode", trip)
+        monkeypatch.setattr(deciding, "check_rounding_mode", trip)
     elif place == "the judge":
         monkeypatch.setattr(reference, "grid_point", trip)
     else:
-        for module in ("dpnoise.exact", "dpnoise.selection", "dpnoise.statistics"):
-            monkeypatch.setattr(f"{module}.kernel_named", trip)
+        for module in ("release.deciding", "release.selection", "statistics.queries"):
+            monkeypatch.setattr(f"dpnoise.{module}.kernel_named", trip)
     try:
         CALLS[call]()
     except Tripped as error:
@@ -131,9 +133,9 @@ def test_every_public_function_that_takes_data_forgets_it() -> None:
     """All of them: the mechanisms' methods, and each public function of statistics on values."""
     takes_values = [
         function
-        for name, function in vars(statistics).items()
+        for name, function in vars(queries).items()
         if inspect.isfunction(function)
-        and function.__module__ == "dpnoise.statistics"
+        and function.__module__ == "dpnoise.statistics.queries"
         and not name.startswith("_")
         and "values" in inspect.signature(function).parameters
         and not inspect.isgeneratorfunction(function)

@@ -16,10 +16,13 @@ import numpy as np
 import pytest
 
 import dpnoise
-from dpnoise import adapters, cli, leakage_report, publishing, strict_json
+from dpnoise import cli, strict_json
 from dpnoise.auditing import running
 from dpnoise.auditing.report import Report, read_list
-from dpnoise.generator import Generator
+from dpnoise.leakage import report
+from dpnoise.noise.generator import Generator
+from dpnoise.statistics import publishing
+from dpnoise.targets import adapters
 
 SOURCE = Path(dpnoise.__file__).parent
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
@@ -59,9 +62,9 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     quick = adapters.Adapter(lambda _: (1.0, lambda value, n: np.full(n, value)), "laplace", None)
     monkeypatch.setitem(adapters.ADAPTERS, "quick", quick)
     monkeypatch.setattr(running, "observations", lambda *_: [])
-    monkeypatch.setattr(leakage_report, "table", lambda *_: [])
-    monkeypatch.setattr(leakage_report, "release_table", lambda *_: [])
-    monkeypatch.setattr(leakage_report, "plot", lambda *parts: parts[-1].write_bytes(b"drawn"))
+    monkeypatch.setattr(report, "table", lambda *_: [])
+    monkeypatch.setattr(report, "release_table", lambda *_: [])
+    monkeypatch.setattr(report, "plot", lambda *parts: parts[-1].write_bytes(b"drawn"))
 
 
 # A command with an option that writes a file, and the ending of the file's name.

@@ -12,7 +12,7 @@ from scipy import stats
 
 import dpnoise
 from dpnoise.attacks.ziggurat import Ziggurat, feasible, go_layers, go_table, numpy_table
-from dpnoise.calibration import gaussian_scale
+from dpnoise.release.calibration import gaussian_scale
 from dpnoise.targets import named, wrap
 
 Floats = NDArray[np.float64]

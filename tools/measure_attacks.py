@@ -16,7 +16,7 @@ import numpy as np
 from marks import write_between_marks
 from numpy.typing import NDArray
 
-from dpnoise import Generator, adapters, inversion_cost, targets
+from dpnoise import Generator, inversion_cost, targets
 from dpnoise.attacks import ATTACKS, searches
 from dpnoise.attacks.base import MISFIT
 from dpnoise.attacks.exclusion import MeetInTheMiddle
@@ -25,7 +25,8 @@ from dpnoise.attacks.processes import LOOKS
 from dpnoise.auditing.wording import at_least
 from dpnoise.kernels import variates
 from dpnoise.machine import described
-from dpnoise.security import PRECISIONS
+from dpnoise.noise.inversion import PRECISIONS
+from dpnoise.targets import adapters
 
 Floats = NDArray[np.float64]
 

@@ -1,7 +1,7 @@
 """Show in the site the files of the repository that its pages link to.
 
-In a checkout a page links to `../src/dpnoise/exact.py`. The site has no such file, so each one that
-a page links to becomes a page of its own, and the link leads there.
+In a checkout a page links to `../src/dpnoise/release/deciding.py`. The site has no such file, so
+each one that a page links to becomes a page of its own, and the link leads there.
 """
 
 import posixpath

@@ -1,16 +1,10 @@
 """Noise for differential privacy that cannot be taken back out."""
 
+from importlib import import_module as _import_module
+from types import ModuleType as _ModuleType
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 from dpnoise.auditing import audit
-from dpnoise.distributions import (
-    Cauchy,
-    ChiSquared,
-    Exponential,
-    Gamma,
-    Gaussian,
-    Gumbel,
-    Laplace,
-    Uniform,
-)
 from dpnoise.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -19,10 +13,25 @@ from dpnoise.errors import (
     RoundingModeError,
     SecretError,
 )
-from dpnoise.generator import Generator
-from dpnoise.mechanisms import GaussianMechanism, LaplaceMechanism
-from dpnoise.security import InversionCost, inversion_cost, variates_for
-from dpnoise.selection import ExponentialMechanism, NoisyMax
+from dpnoise.noise.distributions import (
+    Cauchy,
+    ChiSquared,
+    Distribution,
+    Exponential,
+    Gamma,
+    Gaussian,
+    Gumbel,
+    Laplace,
+    LaplaceShare,
+    Uniform,
+)
+from dpnoise.noise.generator import Generator
+from dpnoise.noise.inversion import InversionCost, inversion_cost, variates_for
+from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
+from dpnoise.release.selection import ExponentialMechanism, NoisyMax
+
+if _TYPE_CHECKING:
+    from dpnoise import attacks, auditing, leakage, statistics, targets, testing
 
 __version__ = "0.1.0"
 
@@ -31,6 +40,7 @@ __all__ = [
     "ArgumentTypeError",
     "Cauchy",
     "ChiSquared",
+    "Distribution",
     "DpnoiseError",
     "Exponential",
     "ExponentialMechanism",
@@ -42,12 +52,48 @@ __all__ = [
     "InversionCost",
     "Laplace",
     "LaplaceMechanism",
+    "LaplaceShare",
     "MissingExtraError",
     "NoisyMax",
     "RoundingModeError",
     "SecretError",
     "Uniform",
+    "attacks",
     "audit",
+    "auditing",
     "inversion_cost",
+    "leakage",
+    "statistics",
+    "targets",
+    "testing",
     "variates_for",
 ]
+
+# Loaded when they are asked for: they bring SciPy, Numba or the noise that protects nobody.
+_LAZY = {"attacks", "auditing", "leakage", "statistics", "targets", "testing"}
+
+
+def __getattr__(name: str) -> _ModuleType:
+    if name in _LAZY:
+        module = _import_module(f"dpnoise.{name}")
+        _hide_modules()
+        return module
+    raise AttributeError(f"module 'dpnoise' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def _hide_modules() -> None:
+    """Take back the names of modules that no page documents.
+
+    Python binds every module that is imported to its package. These are no part of the surface:
+    whoever needs one imports it by its full name.
+    """
+    for name, value in list(globals().items()):
+        if isinstance(value, _ModuleType) and name not in __all__:
+            del globals()[name]
+
+
+_hide_modules()

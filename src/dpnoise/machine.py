@@ -6,7 +6,6 @@ here; a test holds the two together. What is left out is then known before anybo
 
 import platform
 import sys
-from importlib import import_module
 from importlib.util import find_spec
 from typing import Final
 
@@ -53,5 +52,7 @@ def package_of(module: str) -> str:
 
 def described() -> str:
     """Name the machine as tables do: "aarch64 (neoverse-n1)", its processor as LLVM knows it."""
-    processor = import_module("llvmlite.binding").get_host_cpu_name()
+    from llvmlite import binding
+
+    processor = binding.get_host_cpu_name()
     return f"{platform.machine()} ({processor})"

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpnoise.entropy import WORD, Key
 from dpnoise.errors import ArgumentTypeError, SecretError
-from dpnoise.generator import Generator
+from dpnoise.noise.generator import Generator
 
 __all__ = ["fixed_generator"]
 

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpnoise import bounds
+from dpnoise.attacks import bounds
 from dpnoise.errors import ArgumentError, check_integer
-from dpnoise.targets import Releases, Target, named
+from dpnoise.targets.target import Releases, Target, named
 
 Progress = Callable[[float], object]
 

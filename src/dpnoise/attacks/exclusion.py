@@ -16,7 +16,7 @@ from dpnoise.attacks import searches
 from dpnoise.attacks.base import SOURCE, Attack, Event, Progress, silent
 from dpnoise.chunks import cores
 from dpnoise.errors import check_integer
-from dpnoise.targets import Releases, Target
+from dpnoise.targets.target import Releases, Target
 
 Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpnoise.attacks.base import SCALE, Attack, Event, Progress, excluded, silent
 from dpnoise.kernels import compiled
-from dpnoise.targets import Target
+from dpnoise.targets.target import Target
 
 Flags = NDArray[np.bool_]
 Real = np.floating[Any]

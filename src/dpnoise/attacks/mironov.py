@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dpnoise.attacks.base import SOURCE, Attack, Event, Progress, best, excluded, silent
 from dpnoise.errors import ArgumentError, check_choice, check_integer
 from dpnoise.kernels import compiled
-from dpnoise.targets import Releases, Target
+from dpnoise.targets.target import Releases, Target
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

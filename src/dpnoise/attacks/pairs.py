@@ -25,7 +25,7 @@ from dpnoise.attacks.base import SOURCE, Attack, Event, Progress, best, never, s
 from dpnoise.attacks.single_precision import gaussians_32
 from dpnoise.errors import check_choice
 from dpnoise.kernels import compiled
-from dpnoise.targets import Releases, Target
+from dpnoise.targets.target import Releases, Target
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

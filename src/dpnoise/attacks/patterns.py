@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.attacks.base import OUTPUTS, Attack, Event, Progress, never, promise, silent
-from dpnoise.targets import Releases, Target
+from dpnoise.targets.target import Releases, Target
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.errors import DpnoiseError, check_integer
-from dpnoise.targets import Target
+from dpnoise.targets.target import Target
 
 Clock = Callable[[], int]
 

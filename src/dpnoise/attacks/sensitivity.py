@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 from dpnoise.attacks.base import OUTPUTS, Attack, Event, Progress, never, silent
 from dpnoise.errors import check_integer
-from dpnoise.statistics import exact_sum
-from dpnoise.targets import Releases, Target
+from dpnoise.statistics.queries import exact_sum
+from dpnoise.targets.target import Releases, Target
 
 Data = NDArray[Any]
 Sum = Callable[[Data], Any]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dpnoise.attacks.base import SOURCE, Attack, Event, Progress, best, excluded, never, silent
 from dpnoise.errors import check_choice, import_extra
-from dpnoise.targets import Releases, Target
+from dpnoise.targets.target import Releases, Target
 
 Table = NDArray[np.float32]
 

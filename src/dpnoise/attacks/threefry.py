@@ -24,7 +24,7 @@ from dpnoise.attacks.base import SOURCE, Attack, Event, Progress, misfit, never,
 from dpnoise.chunks import cores
 from dpnoise.errors import check_integer, import_extra, reject
 from dpnoise.kernels import compiled
-from dpnoise.targets import Releases, Target
+from dpnoise.targets.target import Releases, Target
 
 Words = NDArray[np.uint32]
 _Replay = Callable[[Releases, tuple[float, ...]], list[NDArray[np.bool_]]]

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.adapters import Privacy
 from dpnoise.attacks.base import OUTPUTS, Attack, Event, Progress, promise, silent
-from dpnoise.targets import Releases, Target
+from dpnoise.targets.adapters import Privacy
+from dpnoise.targets.target import Releases, Target
 
 _CUTS = 255  # Thresholds that are tried, at equal steps of probability.
 

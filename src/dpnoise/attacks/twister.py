@@ -14,7 +14,6 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.adapters import paper_laplace
 from dpnoise.attacks.base import SOURCE, Attack, Event, Progress, misfit, never, silent
 from dpnoise.attacks.mt19937 import (
     UNIFORM_BITS,
@@ -27,7 +26,8 @@ from dpnoise.attacks.mt19937 import (
 )
 from dpnoise.errors import ArgumentError, check_choice, check_positive, reject
 from dpnoise.kernels import compiled
-from dpnoise.targets import Releases, Target
+from dpnoise.targets.adapters import paper_laplace
+from dpnoise.targets.target import Releases, Target
 
 Floats = NDArray[np.float64]
 Twister = np.random.RandomState | random.Random

@@ -36,7 +36,7 @@ from dpnoise.attacks.base import SOURCE, Attack, Event, Progress, best, excluded
 from dpnoise.chunks import cores, in_runs
 from dpnoise.errors import check_choice
 from dpnoise.kernels import compiled
-from dpnoise.targets import Releases, Target
+from dpnoise.targets.target import Releases, Target
 
 Floats = NDArray[np.float64]
 

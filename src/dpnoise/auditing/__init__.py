@@ -1,11 +1,22 @@
 """What can be proved against an implementation of noise."""
 
 from collections.abc import Callable, Iterable
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpnoise.auditing.report import Finding, Report
+    from dpnoise.attacks.processes import Observation
+    from dpnoise.auditing.report import BrokenError, Finding, Report
+
+__all__ = ["BrokenError", "Finding", "Observation", "Report", "audit"]
+
+
+def __getattr__(name: str) -> Any:
+    # What a report is made of brings SciPy, and `import dpnoise` must not.
+    if name in __all__:
+        from dpnoise.auditing import report
+
+        return getattr(report, name)
+    raise AttributeError(f"module 'dpnoise.auditing' has no attribute {name!r}")
 
 
 def audit(
@@ -59,8 +70,9 @@ def audit(
     >>> report.broken, report.epsilon_lower > 3
     (True, True)
     """
-    running = import_module("dpnoise.auditing.running")
-    report: Report = running.run(
+    from dpnoise.auditing import running
+
+    return running.run(
         target,
         epsilon,
         delta,
@@ -73,4 +85,3 @@ def audit(
         progress or running.nobody,
         watch or running.nothing,
     )
-    return report

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from dpnoise.targets import Releases, Target, TargetError
+from dpnoise.targets.target import Releases, Target, TargetError
 
 _MANY: Final = 30.0  # Of exp(30) orders, independent releases do not repeat one by chance.
 _WHY: Final = "An audit counts releases that are independent of each other."

@@ -12,7 +12,7 @@ from typing import Any, Final
 from dpnoise.attacks import processes
 from dpnoise.attacks.processes import Observation
 from dpnoise.attacks.twister import MersenneTwister
-from dpnoise.targets import Target
+from dpnoise.targets.target import Target
 
 _TIMED: Final = 2_000  # Releases that are timed, one by one.
 _SLOWEST: Final = 0.002  # Seconds: a release that takes longer is not timed so often.

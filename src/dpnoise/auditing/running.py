@@ -25,7 +25,8 @@ from typing import Any, Final
 import numpy as np
 
 import dpnoise.attacks
-from dpnoise import bounds, machine, targets
+from dpnoise import machine, targets
+from dpnoise.attacks import bounds
 from dpnoise.attacks.base import Attack, Event, count
 from dpnoise.attacks.patterns import exponents
 from dpnoise.attacks.processes import LOOKS
@@ -43,7 +44,7 @@ from dpnoise.errors import (
     reject,
     unknown,
 )
-from dpnoise.targets import Releases, Target, TargetError
+from dpnoise.targets.target import Releases, Target, TargetError
 
 Progress = Callable[[float, str], object]
 Watch = Callable[[list[Finding]], object]

@@ -3,7 +3,6 @@
 import argparse
 import math
 from dataclasses import asdict
-from importlib import import_module
 from typing import Any
 
 from dpnoise import strict_json, targets
@@ -40,20 +39,21 @@ def add(commands: Any) -> None:
 
 def _attack(asked: argparse.Namespace) -> None:
     # They bring Numba and SciPy, so they are imported when they are needed.
-    attacks = import_module("dpnoise.attacks").ATTACKS
-    looks = import_module("dpnoise.attacks.processes").LOOKS
+    from dpnoise.attacks import ATTACKS
+    from dpnoise.attacks.processes import LOOKS
+
     if asked.list or asked.name is None:
-        _list(attacks, looks)
+        _list(ATTACKS, LOOKS)
         return
     claims = {"epsilon": asked.epsilon, "delta": asked.delta, "sensitivity": asked.sensitivity}
-    if asked.name in looks:
-        _look(looks[asked.name], asked.target, claims, as_json=asked.json)
+    if asked.name in LOOKS:
+        _look(LOOKS[asked.name], asked.target, claims, as_json=asked.json)
         return
-    if asked.name not in attacks:
-        known = [*attacks, *looks]
+    if asked.name not in ATTACKS:
+        known = [*ATTACKS, *LOOKS]
         raise unknown("attack", asked.name, known)
     _check_numbers(asked)
-    attack = attacks[asked.name]()
+    attack = ATTACKS[asked.name]()
     target = _target(asked.target, claims) if asked.target is not None else attack.target(**claims)
     with progress_bar(attack.name) as progress:
         outcome = attack(

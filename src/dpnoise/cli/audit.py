@@ -5,7 +5,6 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -142,13 +141,14 @@ def _write(
     *,
     everything: bool,
 ) -> None:
-    auditing = import_module("dpnoise.auditing.report")
+    from dpnoise.auditing.report import write_comparison, write_list
+
     if html is not None and everything:
-        auditing.write_comparison(reports, html, missing)
+        write_comparison(reports, html, missing)
     elif html is not None:
         reports[0].to_html(html)
     if output is not None and everything:
-        auditing.write_list(reports, output)
+        write_list(reports, output)
     elif output is not None:
         reports[0].to_json(output)
 

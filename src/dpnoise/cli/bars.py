@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from dpnoise.errors import ArgumentError, import_extra
-from dpnoise.publishing import Published, Request
 from dpnoise.showing import shortened, shown
+from dpnoise.statistics.publishing import Published, Request
 
 _DPI: Final = 150
 _TALLEST: Final = 400.0  # Inches; a picture has less than 2^16 dots.

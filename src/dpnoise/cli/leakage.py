@@ -4,10 +4,11 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from dpnoise import leakage_report, strict_json
+from dpnoise import strict_json
 from dpnoise.cli.files import check_plot, check_targets, file_name, written
 from dpnoise.cli.progress import progress_bar
 from dpnoise.errors import check_positive
+from dpnoise.leakage.report import plot, release_table, table, text
 from dpnoise.showing import shown
 
 
@@ -29,12 +30,12 @@ def _leakage(asked: argparse.Namespace) -> None:
     check_positive("epsilon", asked.epsilon)
     check_targets(asked.plot, replace=True)
     check_plot(asked.plot)
-    with written(asked.plot, replace=True) as plot:
+    with written(asked.plot, replace=True) as target:
         with progress_bar("enumerating") as progress:
-            leaks = leakage_report.table(asked.epsilon, progress)
-            releases = leakage_report.release_table(asked.epsilon)
-        if plot is not None:
-            leakage_report.plot(leaks, releases, asked.epsilon, plot)
+            leaks = table(asked.epsilon, progress)
+            releases = release_table(asked.epsilon)
+        if target is not None:
+            plot(leaks, releases, asked.epsilon, target)
     if asked.json:
         report = {
             "epsilon": asked.epsilon,
@@ -43,6 +44,6 @@ def _leakage(asked: argparse.Namespace) -> None:
         }
         print(strict_json.dumps(report))  # noqa: T201 - this is the command line
         return
-    print(leakage_report.text(leaks, releases, asked.epsilon))  # noqa: T201 - likewise
+    print(text(leaks, releases, asked.epsilon))  # noqa: T201 - likewise
     if asked.plot is not None:
         print(f"Written to {shown(asked.plot)}.")  # noqa: T201 - likewise

@@ -1,7 +1,6 @@
 """`dpnoise paper`: measure the statements of the paper again, and write the page."""
 
 import argparse
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -36,20 +35,21 @@ def add(commands: Any) -> None:
 
 def _paper(asked: argparse.Namespace) -> None:
     # It brings Numba, SciPy and all attacks, so it is imported when it is needed.
-    reproduction = import_module("dpnoise.reproduction")
-    pieces = reproduction.choose(asked.figure)
+    from dpnoise import paper
+
+    pieces = paper.choose(asked.figure)
     if asked.list:
         for piece in pieces:
             print(f"{piece.key:<12} {piece.title}")  # noqa: T201 - this is the command line
         return
     import_extra("matplotlib", "cli")
     folder = asked.output or Path("-".join(["paper", *(asked.figure or ())]))
-    with written_folder(folder, force=asked.force, mark=reproduction.RESULTS) as beside:
+    with written_folder(folder, force=asked.force, mark=paper.RESULTS) as beside:
         with progress_bar("reproducing") as show:
-            results = reproduction.measure(pieces, quick=asked.quick, progress=show)
-        reproduction.write(results, beside, quick=asked.quick)
+            results = paper.measure(pieces, quick=asked.quick, progress=show)
+        paper.write(results, beside, quick=asked.quick)
     _show(results)
-    print(f"\nWritten to {shown(folder / reproduction.PAGE)}.")  # noqa: T201 - likewise
+    print(f"\nWritten to {shown(folder / paper.PAGE)}.")  # noqa: T201 - likewise
 
 
 def _show(results: Any) -> None:

@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import dpnoise
-from dpnoise import publishing, strict_json
+from dpnoise import strict_json
 from dpnoise.cli import terminal
 from dpnoise.cli.bars import Bar, bars_of, draw_bars
 from dpnoise.cli.files import check_plot, check_targets, file_name, written
 from dpnoise.cli.progress import progress_bar
 from dpnoise.errors import ArgumentError
 from dpnoise.showing import shown
-from dpnoise.statistics import Release
+from dpnoise.statistics import publishing
+from dpnoise.statistics.queries import Release
 
 _LARGE: Final = 50 * 2**20  # From this size on, reading a file shows its progress.
 _BAR: Final = 30

@@ -7,15 +7,15 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.adapters import paper_laplace
 from dpnoise.attacks import mironov, pairs
 from dpnoise.attacks.feasibility import Feasibility
 from dpnoise.attacks.searches import gaussian, gaussian_preimages
-from dpnoise.generator import Generator
 from dpnoise.kernels import compiled
-from dpnoise.reproduction.drawing import lines
-from dpnoise.reproduction.piece import CONFIRMED, DIFFERS, Cell, Effort, Finding, Piece, Table
-from dpnoise.targets import Target
+from dpnoise.noise.generator import Generator
+from dpnoise.paper.drawing import lines
+from dpnoise.paper.piece import CONFIRMED, DIFFERS, Cell, Effort, Finding, Piece, Table
+from dpnoise.targets.adapters import paper_laplace
+from dpnoise.targets.target import Target
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import integrate, special, stats
 
-from dpnoise import distributions
 from dpnoise.chunks import cores
-from dpnoise.generator import Generator
 from dpnoise.kernels import compiled
-from dpnoise.reproduction.piece import (
+from dpnoise.noise import distributions
+from dpnoise.noise.generator import Generator
+from dpnoise.paper.piece import (
     CONFIRMED,
     DIFFERS,
     FALSE_ALARM,

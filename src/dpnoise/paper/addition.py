@@ -7,8 +7,8 @@ import numpy as np
 from dpnoise.attacks.feasibility import Feasibility
 from dpnoise.attacks.patterns import Precision
 from dpnoise.errors import MissingExtraError, import_extra
-from dpnoise.generator import Generator
-from dpnoise.reproduction.piece import (
+from dpnoise.noise.generator import Generator
+from dpnoise.paper.piece import (
     CONFIRMED,
     DIFFERS,
     NOT_RUN,
@@ -18,7 +18,7 @@ from dpnoise.reproduction.piece import (
     Piece,
     Table,
 )
-from dpnoise.targets import Target, named, wrap
+from dpnoise.targets.target import Target, named, wrap
 
 _ETA = 2.0**-53  # Half of machine epsilon, as Mironov counts it.
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpnoise import forms
 from dpnoise.errors import ArgumentError, check_integer, check_positive
-from dpnoise.forms import Form
+from dpnoise.noise import forms
+from dpnoise.noise.forms import Form
 
 Array = NDArray[np.float64]
 

@@ -6,7 +6,7 @@ from html import escape
 from string import Template
 from typing import Any, Final
 
-from dpnoise.reproduction.piece import VERDICTS, Cell, Result, Table
+from dpnoise.paper.piece import VERDICTS, Cell, Result, Table
 
 _LARGE: Final = 1e6
 _SMALL: Final = 1e-3

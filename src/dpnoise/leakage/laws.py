@@ -12,10 +12,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise import forms
 from dpnoise.chunks import Words, cores, in_runs, kernel_named
-from dpnoise.distributions import Distribution
 from dpnoise.errors import check_choice, check_integer, reject
+from dpnoise.noise import forms
+from dpnoise.noise.distributions import Distribution
 
 Floats = NDArray[np.float64]
 Rounding = Callable[[Floats | float], Floats]
@@ -216,7 +216,7 @@ def perfect(distribution: Distribution, fmt: Format) -> Law:
 
     Examples
     --------
-    >>> from dpnoise.distributions import Laplace
+    >>> from dpnoise.noise.distributions import Laplace
     >>> float(perfect(Laplace(), BFLOAT16).probabilities.sum())
     1.0
     """

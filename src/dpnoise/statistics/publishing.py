@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from dpnoise import columns, statistics
 from dpnoise.errors import (
     ArgumentError,
     DpnoiseError,
@@ -19,7 +18,18 @@ from dpnoise.errors import (
     import_extra,
     reject,
 )
-from dpnoise.generator import Generator
+from dpnoise.noise.generator import Generator
+from dpnoise.statistics import files
+from dpnoise.statistics.queries import (
+    Count,
+    Histogram,
+    Mean,
+    Quantile,
+    Query,
+    Release,
+    Sum,
+    check_confidence,
+)
 
 QUERIES = ("count", "sum", "mean", "median", "quantile:Q", "histogram")
 
@@ -29,7 +39,7 @@ class Published:
     """One release, and the group that it is about; None is all rows."""
 
     group: str | None
-    release: statistics.Release
+    release: Release
 
 
 @dataclass(frozen=True)
@@ -79,7 +89,7 @@ class Request:
         check_positive("epsilon", self.epsilon)
         if not self.queries:
             raise ArgumentError(f"Expected one query or more, of {', '.join(QUERIES)}.")
-        statistics.check_confidence(self.confidence)
+        check_confidence(self.confidence)
         separates = len(self.delimiter) == 1 and self.delimiter.isascii()
         if not separates or self.delimiter in '"\r\n\0':
             reject("delimiter", self.delimiter, "to be one ASCII character, no quote or newline")
@@ -93,7 +103,7 @@ class Request:
             )
         self.prepare()
 
-    def prepare(self) -> list[statistics.Query]:
+    def prepare(self) -> list[Query]:
         """Return a fresh accumulator for each query, with its part of epsilon."""
         count = len(self.queries)
         part = self.epsilon / count
@@ -101,16 +111,16 @@ class Request:
             part = math.nextafter(part, 0.0)
         return [self._query(query, part) for query in self.queries]
 
-    def _query(self, query: str, epsilon: float) -> statistics.Query:
+    def _query(self, query: str, epsilon: float) -> Query:
         name, _, argument = query.partition(":")
         if name != "quantile":
             check_choice("query", query, QUERIES)
         if name == "count":
-            return statistics.Count(epsilon)
+            return Count(epsilon)
         if name == "histogram":
             if self.edges is None:
                 raise ArgumentError("A histogram needs its edges: --edges 0,10000,20000.")
-            return statistics.Histogram(self.edges, epsilon)
+            return Histogram(self.edges, epsilon)
         if self.lower is None or self.upper is None:
             raise ArgumentError(f"A {name} needs bounds on a value: --lower and --upper.")
         try:
@@ -125,13 +135,13 @@ class Request:
 
     def _bounded(
         self, name: str, argument: str, lower: float, upper: float, epsilon: float
-    ) -> statistics.Query:
+    ) -> Query:
         if name == "sum":
-            return statistics.Sum(lower, upper, epsilon, self.grid)
+            return Sum(lower, upper, epsilon, self.grid)
         if name == "mean":
-            return statistics.Mean(lower, upper, epsilon, self.grid)
+            return Mean(lower, upper, epsilon, self.grid)
         q = 0.5 if name == "median" else _fraction(argument)
-        return statistics.Quantile(q, lower, upper, epsilon, self.grid)
+        return Quantile(q, lower, upper, epsilon, self.grid)
 
 
 def _is_no_text(name: str) -> bool:
@@ -159,7 +169,7 @@ def publish(
     """
     groups = _groups(request)
     queries = {group: request.prepare() for group in groups}
-    for chunk in columns.read(
+    for chunk in files.read(
         path,
         request.column,
         request.group_by,
@@ -184,7 +194,7 @@ def rehearsal(request: Request) -> list[Published]:
     return [
         Published(
             group,
-            statistics.Release(
+            Release(
                 query,
                 cells if query == "histogram" else 0.0,
                 request.epsilon,
@@ -203,7 +213,7 @@ def _groups(request: Request) -> list[str | None]:
     return list(request.groups) if request.group_by is not None else [None]
 
 
-def _rows_of(chunk: columns.Chunk, group: str) -> Any:
+def _rows_of(chunk: files.Chunk, group: str) -> Any:
     compute = import_extra("pyarrow.compute", "cli")
     inside = compute.fill_null(compute.equal(chunk.groups, group), fill_value=False)
     return np.ascontiguousarray(chunk.values[inside.to_numpy(zero_copy_only=False)])

@@ -18,9 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise import exact
 from dpnoise.arrays import exact_floats, plain, widened
-from dpnoise.calibration import EXTREME, selection_scale
 from dpnoise.chunks import kernel_named
 from dpnoise.errors import (
     ArgumentError,
@@ -31,9 +29,11 @@ from dpnoise.errors import (
     forgetful,
     reject,
 )
-from dpnoise.generator import Generator, check_generator
-from dpnoise.mechanisms import LaplaceMechanism
-from dpnoise.selection import select_weighted
+from dpnoise.noise.generator import Generator, check_generator
+from dpnoise.release import deciding
+from dpnoise.release.additive import LaplaceMechanism
+from dpnoise.release.calibration import EXTREME, selection_scale
+from dpnoise.release.selection import select_weighted
 
 Floats = NDArray[np.float64]
 
@@ -219,7 +219,7 @@ class Sum:
         mechanism, grid = self.mechanism, self.bounds.grid
         return Release(
             "sum",
-            exact.nearest_float(mechanism.release(self.total, rng), grid),
+            deciding.nearest_float(mechanism.release(self.total, rng), grid),
             mechanism.epsilon,
             mechanism.scale * grid,
             (mechanism.error(confidence) + 0.5) * grid,
@@ -332,7 +332,7 @@ class Quantile:
         rng = check_generator(rng)
         group = select_weighted(scores, widths, scale, rng)
         inside = int(starts[group]) + uniform_integer(widths[group], rng)
-        value = exact.nearest_float(self.bounds.least + inside, self.bounds.grid)
+        value = deciding.nearest_float(self.bounds.least + inside, self.bounds.grid)
         name = "median" if self.q == 0.5 else f"quantile {self.q:g}"  # noqa: PLR2004
         return Release(name, value, self.epsilon, None, None, confidence)
 

@@ -15,10 +15,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.calibration import gaussian_scale, laplace_scale
 from dpnoise.errors import import_extra
-from dpnoise.generator import Generator
-from dpnoise.mechanisms import GaussianMechanism, LaplaceMechanism
+from dpnoise.noise.generator import Generator
+from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
+from dpnoise.release.calibration import gaussian_scale, laplace_scale
 
 Release = Callable[[float, int], Any]
 

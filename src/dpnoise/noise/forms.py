@@ -1,6 +1,6 @@
 """The forms: each way of drawing a distribution from n uniforms, and the n it takes.
 
-A form only describes. The kernels draw it, a Generator chooses it, security.py costs it.
+A form only describes. The kernels draw it, a Generator chooses it, `inversion` costs it.
 """
 
 from collections.abc import Callable, Sequence

@@ -9,10 +9,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from dpnoise import forms
 from dpnoise.arrays import check_places, check_positive_array
 from dpnoise.chunks import Chunk, Words, expand, kernel_for_one, kernel_named
-from dpnoise.distributions import ChiSquared, Distribution, Gamma
 from dpnoise.entropy import WORD, Key, system_bytes
 from dpnoise.errors import (
     ArgumentError,
@@ -22,8 +20,10 @@ from dpnoise.errors import (
     reject,
     shown,
 )
-from dpnoise.forms import Form
-from dpnoise.security import PRECISIONS, variates_for
+from dpnoise.noise import forms
+from dpnoise.noise.distributions import ChiSquared, Distribution, Gamma
+from dpnoise.noise.forms import Form
+from dpnoise.noise.inversion import PRECISIONS, variates_for
 
 Size = int | tuple[int, ...] | None
 DType = DTypeLike | None

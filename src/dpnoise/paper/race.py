@@ -8,7 +8,7 @@ import timeit
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from dpnoise.reproduction.piece import Effort
+from dpnoise.paper.piece import Effort
 
 
 @dataclass(frozen=True)

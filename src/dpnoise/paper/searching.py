@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpnoise.adapters import paper_gaussians
 from dpnoise.attacks import searches
 from dpnoise.attacks.exclusion import GaussianSearch
-from dpnoise.distributions import Gaussian
-from dpnoise.generator import Generator
-from dpnoise.reproduction.drawing import lines
-from dpnoise.reproduction.piece import (
+from dpnoise.noise.distributions import Gaussian
+from dpnoise.noise.generator import Generator
+from dpnoise.noise.inversion import inversion_cost, variates_for
+from dpnoise.paper.drawing import lines
+from dpnoise.paper.piece import (
     CONFIRMED,
     DIFFERS,
     Effort,
@@ -20,8 +20,8 @@ from dpnoise.reproduction.piece import (
     Piece,
     Table,
 )
-from dpnoise.security import inversion_cost, variates_for
-from dpnoise.targets import Target
+from dpnoise.targets.adapters import paper_gaussians
+from dpnoise.targets.target import Target
 
 Floats = NDArray[np.float64]
 _RNG = Generator()

@@ -8,10 +8,10 @@ from functools import partial
 
 import numpy as np
 
-from dpnoise.adapters import paper_laplace
 from dpnoise.attacks import searches
-from dpnoise.generator import Generator
-from dpnoise.reproduction.piece import CONFIRMED, DIFFERS, Effort, Finding, Piece, Table
+from dpnoise.noise.generator import Generator
+from dpnoise.paper.piece import CONFIRMED, DIFFERS, Effort, Finding, Piece, Table
+from dpnoise.targets.adapters import paper_laplace
 
 _RNG = Generator()
 

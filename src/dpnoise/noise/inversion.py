@@ -9,9 +9,9 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from dpnoise import forms
-from dpnoise.distributions import Distribution, Laplace
 from dpnoise.errors import check_choice, check_integer
+from dpnoise.noise import forms
+from dpnoise.noise.distributions import Distribution, Laplace
 
 # The bits p of a uniform in each output format: the digits of its significand.
 PRECISIONS: Final = {"float16": 11, "float32": 24, "float64": 53}

@@ -9,13 +9,13 @@ from functools import partial
 
 import numpy as np
 
-from dpnoise.distributions import Gaussian
-from dpnoise.generator import Generator
-from dpnoise.reproduction import samplers
-from dpnoise.reproduction.drawing import lines
-from dpnoise.reproduction.piece import CONFIRMED, DIFFERS, Effort, Finding, Piece, Table
-from dpnoise.reproduction.race import Contender, race
-from dpnoise.security import inversion_cost
+from dpnoise.noise.distributions import Gaussian
+from dpnoise.noise.generator import Generator
+from dpnoise.noise.inversion import inversion_cost
+from dpnoise.paper import samplers
+from dpnoise.paper.drawing import lines
+from dpnoise.paper.piece import CONFIRMED, DIFFERS, Effort, Finding, Piece, Table
+from dpnoise.paper.race import Contender, race
 
 _RNG = Generator(threads=1)
 _MANY = 20_000

@@ -10,12 +10,13 @@ import numpy as np
 from flint import arb
 from numpy.typing import ArrayLike, NDArray
 
-from dpnoise import calibration, exact, reference
+from dpnoise import reference
 from dpnoise.arrays import number
 from dpnoise.chunks import kernel_named
 from dpnoise.entropy import WORD, Key
 from dpnoise.errors import ArgumentError, ArgumentTypeError, forgetful
-from dpnoise.generator import Generator, check_generator
+from dpnoise.noise.generator import Generator, check_generator
+from dpnoise.release import calibration, deciding
 
 _ROUND: Final = 2.0**-49  # More than the roundings of a noisy score, relative to its parts.
 _EXPONENT_BITS: Final = 2200  # So many bits hold the sum of any two floats.
@@ -138,7 +139,7 @@ def _argmax(
     rng: Generator | None,
 ) -> int:
     """Return the index of the largest score + scale * (log weight + noise), in real arithmetic."""
-    exact.check_rounding_mode()
+    deciding.check_rounding_mode()
     key = check_generator(rng)._fresh_key()  # noqa: SLF001 - the Generator's own hook
     words = np.empty(len(exactly), dtype=WORD)
     key.stream().fill(words)
@@ -164,7 +165,7 @@ def _checked(scores: Any) -> tuple[list[int | float], NDArray[np.float64]]:
         approximately = np.array([float(score) for score in exactly])
     except OverflowError:
         raise ArgumentError("Expected every score to be below the largest float.") from None
-    exact.check_finite(approximately)
+    deciding.check_finite(approximately)
     return exactly, approximately
 
 
@@ -201,7 +202,7 @@ def _refine(
     """Let the judge compare the possible leaders, with more and more digits, until one is left."""
     formula = reference.FORMS[form][0]
     balls = {
-        i: reference.enclosures(formula, exact.rows_from_key(key, i, [int(words[i])]))
+        i: reference.enclosures(formula, deciding.rows_from_key(key, i, [int(words[i])]))
         for i in leaders
     }
     while len(leaders) > 1:

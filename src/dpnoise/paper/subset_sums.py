@@ -5,9 +5,9 @@ import time
 import numpy as np
 
 from dpnoise.attacks import searches
-from dpnoise.generator import Generator
-from dpnoise.reproduction.drawing import lines
-from dpnoise.reproduction.piece import DIFFERS, SUPERSEDED, Effort, Finding, Piece, Table
+from dpnoise.noise.generator import Generator
+from dpnoise.paper.drawing import lines
+from dpnoise.paper.piece import DIFFERS, SUPERSEDED, Effort, Finding, Piece, Table
 
 _RNG = Generator()
 

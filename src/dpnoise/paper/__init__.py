@@ -25,7 +25,7 @@ from dpnoise import strict_json
 from dpnoise.chunks import cores
 from dpnoise.errors import ArgumentError
 from dpnoise.machine import described
-from dpnoise.reproduction import (
+from dpnoise.paper import (
     addition,
     errata,
     inversions,
@@ -36,8 +36,8 @@ from dpnoise.reproduction import (
     symmetry,
     timings,
 )
-from dpnoise.reproduction.page import page, summary
-from dpnoise.reproduction.piece import Effort, Piece, Progress, Result, silent
+from dpnoise.paper.page import page, summary
+from dpnoise.paper.piece import Effort, Piece, Progress, Result, silent
 
 FORMAT: Final = 1
 RESULTS: Final = "results.json"

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.attacks.searches import gaussian
-from dpnoise.reproduction.drawing import lines
-from dpnoise.reproduction.piece import CONFIRMED, DIFFERS, Effort, Finding, Piece, Table
+from dpnoise.paper.drawing import lines
+from dpnoise.paper.piece import CONFIRMED, DIFFERS, Effort, Finding, Piece, Table
 
 Floats = NDArray[np.float64]
 

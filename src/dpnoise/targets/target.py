@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise import machine
-from dpnoise.adapters import ADAPTERS, Privacy, Release
 from dpnoise.errors import ArgumentError, DpnoiseError, reject, unknown
+from dpnoise.targets.adapters import ADAPTERS, Privacy, Release
 
 Releases = NDArray[np.floating[Any]]
 

@@ -12,9 +12,8 @@ from typing import Final
 import numpy as np
 
 from dpnoise.chunks import Words, kernel_named
-from dpnoise.distributions import Distribution, Gaussian, Laplace
 from dpnoise.errors import check_choice, check_integer, check_positive, reject
-from dpnoise.laws import (
+from dpnoise.leakage.laws import (
     MOST_BITS,
     Floats,
     Format,
@@ -23,6 +22,7 @@ from dpnoise.laws import (
     enumerated,
     merged,
 )
+from dpnoise.noise.distributions import Distribution, Gaussian, Laplace
 
 _MOST_EPSILON: Final = 700.0  # Beyond, e^epsilon is no float64.
 _FINEST: Final = 2.0**-10  # Grids, in scales: on finer ones short words decide nothing.
@@ -34,7 +34,7 @@ def released(law: Law, value: float, fmt: Format, scale: float = 1.0) -> Law:
 
     Examples
     --------
-    >>> from dpnoise.laws import FLOAT16
+    >>> from dpnoise.leakage.laws import FLOAT16
     >>> released(Law(np.array([0.001]), np.array([1.0])), 1.0, FLOAT16).values.tolist()
     [1.0009765625]
     """
@@ -52,7 +52,7 @@ def delta(epsilon: float, law0: Law, law1: Law) -> float:
 
     Examples
     --------
-    >>> from dpnoise.laws import FLOAT16, machine
+    >>> from dpnoise.leakage.laws import FLOAT16, machine
     >>> noise = machine("inverse", variates=1, precision=11, fmt=FLOAT16)
     >>> x, y = (released(noise, value, FLOAT16) for value in (0.0, 1.0))
     >>> round(delta(1.0, x, y), 3)

@@ -17,10 +17,10 @@ import pytest
 from alarms import check_probability
 from scipy import stats
 
-from dpnoise import cli, reproduction
+from dpnoise import cli, paper
 from dpnoise.attacks import searches
 from dpnoise.errors import ArgumentError, MissingExtraError
-from dpnoise.reproduction import (
+from dpnoise.paper import (
     addition,
     drawing,
     errata,
@@ -32,8 +32,8 @@ from dpnoise.reproduction import (
     subset_sums,
     symmetry,
 )
-from dpnoise.reproduction.page import page, shown
-from dpnoise.reproduction.piece import (
+from dpnoise.paper.page import page, shown
+from dpnoise.paper.piece import (
     CONFIRMED,
     DIFFERS,
     NOT_RUN,
@@ -45,7 +45,7 @@ from dpnoise.reproduction.piece import (
     Result,
     Table,
 )
-from dpnoise.reproduction.race import Race
+from dpnoise.paper.race import Race
 
 ROOT = Path(__file__).parent.parent
 QUICK = Effort(quick=True)
@@ -89,7 +89,7 @@ def test_arrays_of_the_numpy_listing_have_the_law() -> None:
 
 @pytest.mark.parametrize("key", sorted(TIMED))
 def test_timings_are_measured_and_judged_by_their_own_numbers(key: str) -> None:
-    finding = reproduction.PIECES[key].check(QUICK)
+    finding = paper.PIECES[key].check(QUICK)
     assert finding.verdict in {CONFIRMED, DIFFERS}
     for row in finding.tables[-1].rows:
         assert all(cell > 0 for cell in row if not isinstance(cell, str))
@@ -240,8 +240,8 @@ def test_the_sizes_of_n_are_the_paper_s() -> None:
 def test_meeting_in_the_middle_supersedes_the_paper_s_figure() -> None:
     finding = subset_sums.check_subset_sum(QUICK)
     assert finding.verdict == SUPERSEDED
-    for p, paper, one_by_one, middle, entries in finding.tables[0].rows:
-        assert (paper, one_by_one) == (2 ** (3 * int(p)), 2 ** (3 * int(p) - 1))
+    for p, papers, one_by_one, middle, entries in finding.tables[0].rows:
+        assert (papers, one_by_one) == (2 ** (3 * int(p)), 2 ** (3 * int(p) - 1))
         assert middle == entries == 2 ** (2 * int(p))
 
 
@@ -390,7 +390,7 @@ def test_an_unknown_figure_lists_the_known_ones(
 ) -> None:
     status, _, err = run(capsys, "--figure", "3")
     assert status == 2
-    assert "There is no figure '3'. Known: " + ", ".join(reproduction.PIECES) in err
+    assert "There is no figure '3'. Known: " + ", ".join(paper.PIECES) in err
     assert not list(here.iterdir())
 
 
@@ -442,7 +442,7 @@ def test_an_interrupted_run_leaves_all_as_it_was(
         raise error("stop")
 
     piece = Piece("turn", "", "", "", interrupted)
-    monkeypatch.setitem(reproduction.PIECES, "turn", piece)
+    monkeypatch.setitem(paper.PIECES, "turn", piece)
     arguments = ("--figure", "sizes", "--figure", "turn", "--output", "paper", "--force")
     status, _, err = run(capsys, *arguments)
     assert status == (130 if error is KeyboardInterrupt else 2)
@@ -453,17 +453,17 @@ def test_an_interrupted_run_leaves_all_as_it_was(
 
 def test_progress_goes_from_nothing_to_all() -> None:
     parts: list[float] = []
-    pieces = reproduction.choose(["turn", "checks"])
-    reproduction.measure(pieces, quick=True, progress=parts.append)
+    pieces = paper.choose(["turn", "checks"])
+    paper.measure(pieces, quick=True, progress=parts.append)
     assert parts == sorted(parts)
     assert (parts[0], parts[-1]) == (0.0, 1.0)
     assert len(set(parts)) > 3
 
 
 def test_pieces_have_keys_places_and_code_of_their_own() -> None:
-    keys = [piece.key for piece in reproduction.PIECES.values()]
+    keys = [piece.key for piece in paper.PIECES.values()]
     assert keys[:2] == ["1", "2"]
-    for piece in reproduction.PIECES.values():
+    for piece in paper.PIECES.values():
         assert re.fullmatch(r"[a-z0-9-]+", piece.key)
         assert piece.place
         assert piece.statement.endswith(".")
@@ -523,5 +523,5 @@ def test_the_map_has_every_place_of_the_paper() -> None:
 
 def test_the_page_of_docs_lists_every_piece_with_a_verdict() -> None:
     rows = rows_of("The pieces")
-    assert [row[0].strip("`") for row in rows] == list(reproduction.PIECES)
+    assert [row[0].strip("`") for row in rows] == list(paper.PIECES)
     assert {row[2] for row in rows} <= set(VERDICTS)

@@ -16,9 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise import calibration, exact
 from dpnoise.arrays import narrowed, plain, widened
-from dpnoise.distributions import Gaussian, Laplace
 from dpnoise.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -30,8 +28,10 @@ from dpnoise.errors import (
     import_extra,
     reject,
 )
-from dpnoise.generator import Generator, check_generator
-from dpnoise.values import release_like
+from dpnoise.noise.distributions import Gaussian, Laplace
+from dpnoise.noise.generator import Generator, check_generator
+from dpnoise.release import calibration, deciding
+from dpnoise.release.kinds import release_like
 
 _FINEST: Final = 2.0**-50  # The finest grid, in scales: below it no cell is ever certain at once.
 _COARSEST: Final = 2.0**60  # The coarsest, in scales: beyond it all outputs are one.
@@ -132,10 +132,10 @@ class _Additive:
         form, scale, grid = self._form, self.scale, self.grid
         bounds = self._float_bounds(_FLOAT64)
         raw = rng._random_bytes(8 * self.variates)  # noqa: SLF001 - the Generator's own hook
-        result = exact.decide_one(form, raw, value, scale, grid)
+        result = deciding.decide_one(form, raw, value, scale, grid)
         if math.isnan(result):
-            rows = exact.rows_from_bytes(raw, rng._further_words)  # noqa: SLF001 - likewise
-            result = exact.nearest_float(exact.settle(form, rows, value, scale, grid), grid)
+            rows = deciding.rows_from_bytes(raw, rng._further_words)  # noqa: SLF001 - likewise
+            result = deciding.nearest_float(deciding.settle(form, rows, value, scale, grid), grid)
         return result if bounds is None else min(max(result, bounds[0]), bounds[1])
 
     def _release_integer(self, value: int, rng: Generator) -> int:
@@ -144,10 +144,10 @@ class _Additive:
         whole, fraction = _split(value, grid)
         ratio = self.scale / grid
         raw = rng._random_bytes(8 * self.variates)  # noqa: SLF001 - the Generator's own hook
-        cell = exact.decide_one(form, raw, float(fraction), ratio, 1.0)
+        cell = deciding.decide_one(form, raw, float(fraction), ratio, 1.0)
         if math.isnan(cell):
-            rows = exact.rows_from_bytes(raw, rng._further_words)  # noqa: SLF001 - likewise
-            cell = exact.settle(form, rows, fraction, ratio, 1.0)
+            rows = deciding.rows_from_bytes(raw, rng._further_words)  # noqa: SLF001 - likewise
+            cell = deciding.settle(form, rows, fraction, ratio, 1.0)
         return _clamp((whole + int(cell)) * grid, least, most)
 
     def _release_array(self, array: NDArray[Any], rng: Generator) -> NDArray[Any]:
@@ -171,13 +171,13 @@ class _Additive:
     def _release_floats(self, array: NDArray[Any], rng: Generator) -> NDArray[Any]:
         bounds = self._float_bounds(array.dtype)
         flat = widened(array).reshape(-1)
-        exact.check_finite(flat, rng.threads)
+        deciding.check_finite(flat, rng.threads)
         key = rng._fresh_key()  # noqa: SLF001 - the Generator's own hook
         arguments = (self.scale, self.grid)
-        out, undecided = exact.decide(self._form, flat, *arguments, key, rng.threads)
+        out, undecided = deciding.decide(self._form, flat, *arguments, key, rng.threads)
         for element, rows in undecided:
-            cell = exact.settle(self._form, rows, float(flat[element]), *arguments)
-            out[element] = exact.nearest_float(cell, self.grid)
+            cell = deciding.settle(self._form, rows, float(flat[element]), *arguments)
+            out[element] = deciding.nearest_float(cell, self.grid)
         if bounds is not None:
             np.clip(out, *bounds, out=out)
         return narrowed(out, array.dtype).reshape(array.shape)
@@ -215,16 +215,16 @@ class _Additive:
         return [(whole + cell) * grid for whole, cell in zip(wholes, cells.tolist(), strict=True)]
 
     def _cells(
-        self, fractions: Floats, exactly: Sequence[exact.Number] | Floats, rng: Generator
+        self, fractions: Floats, exactly: Sequence[deciding.Number] | Floats, rng: Generator
     ) -> Integers:
         """Return floor(fraction + scale/grid * Z + 1/2) for each fraction of an integer's grid."""
         ratio = self.scale / self._integer_grid
         key = rng._fresh_key()  # noqa: SLF001 - the Generator's own hook
-        out, undecided = exact.decide(self._form, fractions, ratio, 1.0, key, rng.threads)
+        out, undecided = deciding.decide(self._form, fractions, ratio, 1.0, key, rng.threads)
         out[[element for element, _ in undecided]] = 0.0
         cells = out.astype(np.int64)
         for element, rows in undecided:
-            cells[element] = exact.settle(self._form, rows, exactly[element], ratio, 1.0)
+            cells[element] = deciding.settle(self._form, rows, exactly[element], ratio, 1.0)
         return cells
 
     @property

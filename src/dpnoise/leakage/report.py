@@ -1,6 +1,6 @@
 """What the samplers and the exact release leak, side by side: a table and a plot.
 
-Everything is at scale 1, x = 0 against x' = 1, from `dpnoise.laws` and `dpnoise.leakage`.
+Everything is at scale 1, x = 0 against x' = 1, from `dpnoise.leakage.laws` and `dpnoise.leakage`.
 """
 
 import math
@@ -10,11 +10,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
-from dpnoise import laws
-from dpnoise.distributions import Gaussian, Laplace
 from dpnoise.errors import import_extra
-from dpnoise.laws import BFLOAT16, FLOAT16, FLOAT32, Format, Law
-from dpnoise.leakage import ReleaseBounds, delta, release_bounds, released
+from dpnoise.leakage import laws
+from dpnoise.leakage.curves import ReleaseBounds, delta, release_bounds, released
+from dpnoise.leakage.laws import BFLOAT16, FLOAT16, FLOAT32, Format, Law
+from dpnoise.noise.distributions import Gaussian, Laplace
 
 
 @dataclass(frozen=True)

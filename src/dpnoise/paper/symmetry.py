@@ -8,9 +8,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.generator import Generator
 from dpnoise.kernels.elementary import cospi
-from dpnoise.reproduction.piece import CONFIRMED, DIFFERS, Cell, Effort, Finding, Piece, Table
+from dpnoise.noise.generator import Generator
+from dpnoise.paper.piece import CONFIRMED, DIFFERS, Cell, Effort, Finding, Piece, Table
 
 Floats = NDArray[np.float64]
 

@@ -1,0 +1,25 @@
+"""What can be attacked: a function (value, n) -> n releases, by name, by import or by command."""
+
+from dpnoise.targets.adapters import Privacy
+from dpnoise.targets.target import (
+    Releases,
+    Target,
+    TargetError,
+    left_out,
+    named,
+    names,
+    resolve,
+    wrap,
+)
+
+__all__ = [
+    "Privacy",
+    "Releases",
+    "Target",
+    "TargetError",
+    "left_out",
+    "named",
+    "names",
+    "resolve",
+    "wrap",
+]
