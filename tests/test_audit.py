@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import dpnoise
-from dpnoise import targets
+from dpnoise import errors, targets
 from dpnoise.attacks import bounds, processes
 from dpnoise.attacks.base import Attack, Event, silent
 from dpnoise.attacks.processes import Observation
@@ -466,7 +466,7 @@ def test_gaussian_noise_without_a_delta_is_explained(target: Any) -> None:
 
 def test_an_attack_without_its_library_is_skipped_with_the_line_that_installs_it() -> None:
     def missing(*_: Any) -> Event:
-        dpnoise.errors.import_extra("no_such_library", "peers")
+        errors.import_extra("no_such_library", "peers")
         return Event("never", lambda y: y < 0)
 
     report = audited(attacks=["bits", Chosen(missing)])

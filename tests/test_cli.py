@@ -1,8 +1,11 @@
 """The command line as a person types it: what it prints, writes, refuses and leaves behind."""
 
+import csv
 import errno
 import json
 import math
+import subprocess
+import sys
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -310,3 +313,92 @@ def test_files_are_read_in_chunks(tmp_path: Path) -> None:
     assert len(chunks) > 2
     assert [chunk.progress for chunk in chunks] == sorted(chunk.progress for chunk in chunks)
     assert chunks[-1].progress == 1.0
+
+
+# Files that are read wrongly without a word. ------------------------------------------------------
+
+
+@pytest.mark.parametrize("shift", range(0, 40, 3))
+def test_quoted_lines_are_one_row_wherever_a_block_of_the_file_ends(
+    shift: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Held against Python's own reader, with blocks of 1 kB and rows at all places of them."""
+    monkeypatch.setattr(files, "_BLOCK", 2**10)
+    rows = [["a" * shift, "1", "note"]]
+    for i in range(120):
+        rows += [["n", "2", f'A\n"quoted"\n{i}'], ["n", "3", "b,2,c"], ["n", "1", "line\n5,more"]]
+    path = tmp_path / "notes.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([["a", "x", "note"], *rows])
+    request = publishing.Request("x", ["count", "sum"], 1e9, lower=0, upper=10)
+    count, total = (one.release.value for one in publishing.publish(path, request))
+    assert count == len(rows)
+    assert total == pytest.approx(sum(int(row[1]) for row in rows), abs=1e-3)
+
+
+def test_words_for_missing_values_are_names_of_groups(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """NA is Namibia; in the column of numbers it is a missing value."""
+    path = tmp_path / "countries.csv"
+    path.write_text('country,x\nNA,1\nNA,2\nUS,3\n"NA",3\nnull,3\nUS,NA\n"Cork, County",1\n')
+    asked = ["--group-by", 'country=NA,US,null,"Cork, County"', "--missing", "drop", "--json"]
+    assert cli.main(["release", str(path), "--column", "x", "--epsilon", "1000", *asked]) == 0
+    releases = json.loads(capsys.readouterr().out)["releases"]
+    counted = {one["group"]: one["value"] for one in releases}
+    assert counted == {"NA": 3, "US": 1, "null": 1, "Cork, County": 1}
+
+
+def test_the_row_that_is_no_number_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where Python would read the text as a number, and the file's reader does not."""
+    path = tmp_path / "spaces.csv"
+    for third in (" 3", "1_0", "abc"):
+        path.write_text(f"x,y\n1,0\n2,0\n{third},0\n")
+        assert cli.main(["release", str(path), "--column", "x"]) == 2
+        assert "Row 3 of column 'x'" in capsys.readouterr().err
+
+
+def test_a_header_alone_is_a_file_without_rows(tmp_path: Path) -> None:
+    for text in ("x,y", "x,y\n", "x,y\r\n", "\nx,y"):
+        (tmp_path / "header.csv").write_text(text)
+        request = publishing.Request("x", ["count"], 1e6)
+        (count,) = publishing.publish(tmp_path / "header.csv", request)
+        assert count.release.value == 0
+
+
+def test_a_ragged_row_is_called_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "ragged.csv").write_text("x,y\n1,2\n3,secret,5\n")
+    assert cli.main(["release", str(tmp_path / "ragged.csv"), "--column", "x"]) == 2
+    error = capsys.readouterr().err
+    assert "a row has 3 entries where the header has 2" in error
+    assert "secret" not in error
+
+
+def test_negative_numbers_are_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    bounds = ["--lower", "-1e5", "--upper", "2e5"]
+    assert cli.main(["release", "--column", "income", "--query", "mean", *bounds]) == 0
+    assert cli.main(["release", "--query", "histogram", "--edges", "-5,5"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_scale_that_no_attack_can_work_with_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for claims in (["--epsilon", "1e308"], ["--epsilon", "1", "--sensitivity", "1e-308"]):
+        assert cli.main(["audit", "numpy.laplace", *claims, "--budget", "2000"]) == 2
+        assert "to be between 2^-960 and 2^960" in capsys.readouterr().err
+
+
+def test_a_library_that_cannot_be_set_up_is_an_error_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MPLBACKEND", "bogus")
+    code = "import sys; from dpnoise import cli; sys.exit(cli.main(['release', '--plot', 'a.png']))"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("dpnoise: matplotlib cannot be imported")
+    assert not list(tmp_path.iterdir())

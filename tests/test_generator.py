@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import dpnoise
-import dpnoise.noise.generator
 from dpnoise.chunks import expand
 from dpnoise.errors import SecretError
+from dpnoise.noise import generator
 from dpnoise.testing import fixed_generator
 
 rng: Any = dpnoise.Generator()  # Any, because it is also called wrongly here.
@@ -95,9 +95,7 @@ def test_result_does_not_depend_on_chunks_or_threads(
     results = []
     for chunk_words in (7, 1000, 2**16):
         for threads in (1, 2, 5):
-            monkeypatch.setattr(
-                dpnoise.noise.generator, "expand", partial(expand, chunk_words=chunk_words)
-            )
+            monkeypatch.setattr(generator, "expand", partial(expand, chunk_words=chunk_words))
             fixed = fixed_generator(KEY, threads=threads)
             results.append(fixed.laplace(size=4001, variates=variates, form=form))
     for result in results[1:]:
@@ -107,13 +105,13 @@ def test_result_does_not_depend_on_chunks_or_threads(
 def test_security_bits_and_precision_choose_the_variates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Section 5.3 of the paper, rounded up to what each sampler supports."""
     used: list[int] = []
-    monkeypatch.setattr(dpnoise.noise.generator, "expand", lambda _key, n, *_: used.append(n))
+    monkeypatch.setattr(generator, "expand", lambda _key, n, *_: used.append(n))
     for bits in (128, 192, 256):
         for dtype in ("float64", "float32", "float16"):
-            generator = dpnoise.Generator(security_bits=bits)
-            generator.laplace(size=2, dtype=dtype)
-            generator.normal(size=2, dtype=dtype)
-            generator.exponential(size=2, dtype=dtype)
+            rng = dpnoise.Generator(security_bits=bits)
+            rng.laplace(size=2, dtype=dtype)
+            rng.normal(size=2, dtype=dtype)
+            rng.exponential(size=2, dtype=dtype)
     laplace, normal, exponential = used[::3], used[1::3], used[2::3]
     assert laplace == [4, 8, 16, 8, 16, 24, 8, 16, 32]
     assert normal == [4, 8, 14, 6, 10, 20, 6, 12, 26]

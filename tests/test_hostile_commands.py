@@ -393,7 +393,8 @@ def publish_zeros(_path: Path, request: publishing.Request, **_: object) -> Any:
 ASKED = ["release", "ok.csv", "--column", "x", "--output", "out/r.json"]
 PROGRAM = """
 import os, signal, sys
-from dpnoise import cli, publishing
+from dpnoise import cli
+from dpnoise.statistics import publishing
 
 def publish(_path, request, **_):
     os.kill(os.getpid(), getattr(signal, sys.argv[1]))

@@ -355,15 +355,15 @@ def test_the_command_prints_both_tables_and_draws(
 @pytest.mark.usefixtures("few_cases")
 def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["leakage", "--epsilon", "0.5", "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert report["epsilon"] == 0.5
-    assert {row["arithmetic"] for row in report["leaks"]} == {
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["epsilon"] == 0.5
+    assert {row["arithmetic"] for row in printed["leaks"]} == {
         report.EVERY,
         report.ONCE,
         report.PERFECT,
     }
-    assert all(0 <= row["delta"] <= 1 for row in report["leaks"])
-    assert all(row["low"] <= row["ideal"] <= row["high"] for row in report["releases"])
+    assert all(0 <= row["delta"] <= 1 for row in printed["leaks"])
+    assert all(row["low"] <= row["ideal"] <= row["high"] for row in printed["releases"])
 
 
 @pytest.mark.usefixtures("few_cases")

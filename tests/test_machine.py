@@ -17,7 +17,7 @@ from dpnoise import errors, machine, targets
 from dpnoise.auditing import running
 from dpnoise.cli import main
 from dpnoise.errors import MissingExtraError, import_extra
-from dpnoise.targets import adapters
+from dpnoise.targets import adapters, target
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -85,7 +85,7 @@ def test_an_audit_of_all_libraries_says_at_the_end_which_were_left_out(
 ) -> None:
     no_pydp(monkeypatch, "linux", "aarch64")
     few = {name: adapters.ADAPTERS[name] for name in ("dpnoise.release", "pydp.laplace")}
-    monkeypatch.setattr(targets, "ADAPTERS", few)
+    monkeypatch.setattr(target, "ADAPTERS", few)
     monkeypatch.setattr(running, "observations", lambda *_: [])
     page = tmp_path / "all.html"
     assert (

@@ -194,7 +194,7 @@ def quantile_scores(data: list[int], q: float, monkeypatch: pytest.MonkeyPatch) 
             selected.extend([score] * width)
         return 0
 
-    monkeypatch.setattr(statistics, "select_weighted", select)
+    monkeypatch.setattr(queries, "select_weighted", select)
     statistics.quantile(data, q, lower=0, upper=15, epsilon=1.0, grid=1.0)
     return selected
 

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 
 import dpnoise
 from dpnoise import entropy, reference, statistics
-from dpnoise.release import deciding
+from dpnoise.release import deciding, selection
 from dpnoise.statistics import publishing, queries
 from dpnoise.testing import fixed_generator
 
@@ -92,8 +94,8 @@ def test_a_failure_inside_shows_no_secret(
     elif place == "the judge":
         monkeypatch.setattr(reference, "grid_point", trip)
     else:
-        for module in ("release.deciding", "release.selection", "statistics.queries"):
-            monkeypatch.setattr(f"dpnoise.{module}.kernel_named", trip)
+        for module in (deciding, selection, queries):
+            monkeypatch.setattr(module, "kernel_named", trip)
     try:
         CALLS[call]()
     except Tripped as error:
@@ -111,6 +113,29 @@ def test_an_argument_error_shows_no_value() -> None:
             laplace.release(bad)
         assert "3141592" not in text_with_locals(caught.value)
         assert "3141592" not in str(caught.value)
+
+
+def test_frames_of_libraries_below_ours_show_no_value() -> None:
+    """A library that fails in the middle of our call has our values in its own frames."""
+    secret = 271828182
+    calls: list[Callable[[], object]] = [
+        lambda: statistics.count(pd.DataFrame({"a": [secret]}), epsilon=1.0),
+        lambda: statistics.count(pl.Series(["secret", str(secret)]), epsilon=1.0),
+        lambda: noisy_max.select(pl.Series([str(secret)]), rng=fixed()),
+        lambda: laplace.release(pl.Series([str(secret)]), fixed()),
+    ]
+    for call in calls:
+        try:
+            call()
+        except (ValueError, TypeError) as raised:
+            error: BaseException | None = raised
+            while error is not None:
+                shown = traceback.TracebackException.from_exception(error, capture_locals=True)
+                below = [frame for frame in shown.stack if "test_tracebacks" not in frame.filename]
+                assert str(secret) not in "".join(str(frame.locals) for frame in below)
+                error = error.__context__
+        else:
+            pytest.fail("expected an error")
 
 
 def test_the_exception_that_was_being_handled_is_left_alone() -> None:

@@ -369,7 +369,8 @@ def test_the_standard_output_is_written_to_from_where_it_is(name: str) -> None:
     asked = ["release", "t.csv", "--column", "x", "--output", name]
     code = f"""
 import sys
-from dpnoise import cli, publishing
+from dpnoise import cli
+from dpnoise.statistics import publishing
 publishing.publish = lambda _, request, **__: publishing.rehearsal(request)
 print("first")
 sys.exit(cli.main({asked!r}))

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.chunks import kernel_named
-from dpnoise.errors import ArgumentError, ArgumentTypeError, check_positive
+from dpnoise.errors import ArgumentError, ArgumentTypeError, check_positive, is_integer
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -23,7 +23,7 @@ _NARROW: Final[dict[np.dtype[Any], tuple[int, int, type[np.unsignedinteger[Any]]
     np.dtype(np.float32): (24, -126, np.uint32),
     np.dtype(np.float16): (11, -14, np.uint16),
 }
-_DEEPEST: Final = 32  # Half of what NumPy has: arrays inside the list have dimensions of their own.
+_DEEPEST: Final = 32  # Dimensions of a list, with those of the arrays in it.
 _NO_GAPS: Final = 2**53  # Every integer up to this size is a float.
 _FLOATS: Final = (np.dtype(np.float64), *_NARROW)
 
@@ -33,6 +33,10 @@ def plain(array: Array) -> Array:
     if isinstance(array, np.ma.MaskedArray):
         raise ArgumentTypeError("Expected an array without a mask: give array.compressed().")
     array = np.asarray(array)
+    if array.dtype.kind not in "iufbO":
+        raise ArgumentTypeError(
+            f"Expected integers, or floats of at most 64 bits, got an array of {array.dtype}."
+        )
     native = array.astype(array.dtype.newbyteorder("="), copy=False)
     return np.require(native, requirements=["C_CONTIGUOUS", "ALIGNED"])
 
@@ -55,11 +59,6 @@ def numbers_of(array: Array) -> Array:
     )
 
 
-def is_integer(entry: object) -> bool:
-    """Tell whether something is an integer, Python's or NumPy's; a bool is not."""
-    return isinstance(entry, int | np.integer) and not isinstance(entry, bool)
-
-
 def numbers_in(entries: list[Any] | tuple[Any, ...]) -> Array:
     """Return a list of lists, tuples and arrays as one array: all integers, of any size, or floats.
 
@@ -67,13 +66,18 @@ def numbers_in(entries: list[Any] | tuple[Any, ...]) -> Array:
     choose int64, uint64, float64 or object by the values.
     """
     shape, leaves = _flat(entries)
-    kinds = set(map(type, leaves))
-    if leaves and all(issubclass(k, int | np.integer) and k is not bool for k in kinds):
+    if len(shape) > _DEEPEST:
+        raise ArgumentTypeError(f"Expected a list of at most {_DEEPEST} dimensions.")
+    if leaves and all(map(_is_integral, set(map(type, leaves)))):
         integers = np.empty(len(leaves), dtype=object)
         integers[:] = [int(leaf) for leaf in leaves]
         return integers.reshape(shape)
     floats = [_float_of(number(leaf)) for leaf in leaves]
     return np.array(floats, dtype=np.float64).reshape(shape)
+
+
+def _is_integral(kind: type) -> bool:
+    return issubclass(kind, int | np.integer) and not issubclass(kind, bool | np.timedelta64)
 
 
 def _flat(entries: Any, depth: int = 0) -> tuple[Shape, list[Any]]:
@@ -99,7 +103,7 @@ def _flat(entries: Any, depth: int = 0) -> tuple[Shape, list[Any]]:
 def number(entry: object) -> int | float:
     """Return an integer as an int and a float of at most 64 bits as a float, both exactly."""
     if is_integer(entry):
-        return int(entry)  # type: ignore[call-overload,no-any-return]
+        return int(entry)
     if isinstance(entry, float):
         return float(entry)
     if isinstance(entry, np.float32 | np.float16):

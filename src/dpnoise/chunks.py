@@ -3,14 +3,14 @@
 import os
 import sys
 import threading
+from _thread import LockType, allocate_lock, start_new_thread
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
-from functools import lru_cache
+from functools import lru_cache, wraps
 from importlib import import_module
 from itertools import pairwise
-from threading import Event
-from typing import Any, Final
+from types import ModuleType
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +29,11 @@ _WORDS_WORTH_A_THREAD: Final = 2**19
 _importing: Final = threading.RLock()
 _forking: Final = threading.local()
 
+_LOOK_AGAIN: Final = 0.1  # Seconds after which a wait looks whether it missed the end.
+
 Words = NDArray[np.uint64]
 Chunk = Callable[[Words, int, int], None]
+_Result = TypeVar("_Result")
 
 
 def cores() -> int:
@@ -41,19 +44,41 @@ def cores() -> int:
 
 
 @lru_cache(maxsize=64)
+def imported(module: str) -> ModuleType:
+    """Import a module that takes long when it is needed first, whole, whatever happens meanwhile.
+
+    A fork waits for it, and an interrupt is raised when it is done: a library that is half imported
+    fails for as long as the process lives.
+    """
+    with _importing:
+        return shielded(lambda: import_module(module))
+
+
+@lru_cache(maxsize=64)
 def kernel_named(name: str) -> Callable[..., Any]:
     """Import a kernel when the first call needs it, because Numba takes long to import."""
     module, function = name.split(".")
     with _importing:
         _use_once()
-        kernel: Callable[..., Any] = getattr(import_module(f"dpnoise.kernels.{module}"), function)
-    return kernel
+        kernel: Callable[..., Any] = getattr(imported(f"dpnoise.kernels.{module}"), function)
+    return kernel if hasattr(kernel, "py_func") else _quiet(kernel)
+
+
+def _quiet(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a kernel that is not compiled follow IEEE 754 as compiled ones do: without a warning."""
+
+    @wraps(kernel)
+    def quietly(*arguments: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return kernel(*arguments)
+
+    return quietly
 
 
 @lru_cache(maxsize=1)
 def _use_once() -> None:
     """Do what Numba and the cipher leave to their first use, while a fork would wait for it."""
-    import_module("dpnoise.kernels").finish_importing()
+    shielded(imported("dpnoise.kernels").finish_importing)
     Key.fresh().stream().fill(np.empty(1, dtype=WORD))
 
 
@@ -61,9 +86,86 @@ def _use_once() -> None:
 def kernel_for_one(name: str, floats: int = 0) -> Callable[..., float]:
     """Import a kernel that takes bytes, a number of bits and floats, ready to be called at once."""
     kernel = kernel_named(name)
-    without_dispatch = sys.modules["dpnoise.kernels"].without_dispatch
-    one: Callable[..., float] = without_dispatch(kernel, floats)
+    if not hasattr(kernel, "py_func"):
+        return lambda *arguments: float(kernel(*arguments))
+    one: Callable[..., float] = imported("dpnoise.kernels").without_dispatch(kernel, floats)
     return one
+
+
+def shielded(  # noqa: C901 - one thread is handed over to another: it is read in one piece
+    function: Callable[[], _Result], stopped: list[bool] | None = None
+) -> _Result:
+    """Call a function where no signal interrupts it, and wait for it, however often interrupted.
+
+    Python runs the handlers of signals in the main thread, between any two steps. An exception of
+    theirs can leave a lock taken or a module half imported, so the function gets a thread of its
+    own. What interrupted the wait is raised when the function has ended; it may look at `stopped`,
+    which is then no longer empty, to end early.
+    """
+    if threading.get_ident() != threading.main_thread().ident:
+        return function()
+    results: list[_Result] = []
+    failures: list[BaseException] = []
+    asked: list[bool] = []
+    cancelled: list[bool] = []
+    bell, done = allocate_lock(), allocate_lock()
+    bell.acquire()
+    done.acquire()
+
+    def run() -> None:
+        while not asked and not cancelled:
+            bell.acquire(timeout=_LOOK_AGAIN)
+        try:
+            if not cancelled:
+                results.append(function())
+        except BaseException as error:  # noqa: BLE001 - raised below
+            failures.append(error)
+        done.release()
+
+    def ask_and_wait() -> None:
+        if not asked:
+            asked.append(True)
+            bell.release()
+        done.acquire(timeout=_LOOK_AGAIN)
+
+    try:
+        start_new_thread(run, ())
+        interruption = _until(lambda: bool(results or failures), ask_and_wait, stopped)
+    except RuntimeError:
+        if asked:
+            raise
+        return function()  # There are no more threads, as when the interpreter ends.
+    finally:
+        if not asked:  # A thread that was started all the same does nothing.
+            cancelled.append(True)
+    if interruption is not None:
+        raise interruption
+    if failures:
+        raise failures[0]
+    return results[0]
+
+
+def _until(
+    ended: Callable[[], bool], wait: Callable[[], None], stopped: list[bool] | None
+) -> BaseException | None:
+    """Wait until something has ended, and return the exception that interrupted it last, if any.
+
+    The outer loop is for a second signal that comes while the first is being dealt with.
+    """
+    interruption = None
+    while True:
+        try:
+            while not ended():
+                try:
+                    wait()
+                except BaseException as error:  # noqa: BLE001 - returned
+                    interruption = error
+                    if stopped is not None:
+                        stopped.append(True)
+        except BaseException as error:  # noqa: BLE001 - returned
+            interruption = error
+        else:
+            return interruption
 
 
 def _wait_for_kernels() -> None:
@@ -105,7 +207,7 @@ def expand(
     short = max(_SHORTEST_CHUNK, count * variates // _CHUNKS_IN_A_SHORT_CALL)
     longest = max(1, min(count, min(chunk_words, short) // variates))
 
-    stopped = Event()
+    stopped: list[bool] = []
 
     def work(first: int, last: int) -> None:
         worker = prepare(longest)
@@ -114,7 +216,7 @@ def expand(
         readable.flags.writeable = False
         stream = key.stream(first * variates)
         for start in range(first, last, longest):
-            if stopped.is_set():
+            if stopped:
                 return
             stop = min(start + longest, last)
             size = (stop - start) * variates
@@ -131,56 +233,54 @@ def in_runs(
     count: int,
     longest: int,
     threads: int,
-    stopped: Event | None = None,
+    stopped: list[bool] | None = None,
 ) -> None:
     """Call work(first, last) on one run of whole chunks for each thread, and wait for all.
 
-    When this returns or raises, no thread works any more. `stopped` is set as soon as one run has
-    failed or the wait was interrupted, so that the others need not go on. A pool made for the call,
-    rather than one that is kept, has no threads that a fork could lose.
+    When this returns or raises, no thread works any more. `stopped` is no longer empty as soon as
+    one run has failed or the wait was interrupted, so that the others need not go on. Threads made
+    for the call, rather than a pool that is kept, cannot be lost in a fork.
     """
-    stopped = Event() if stopped is None else stopped
+    stopped = [] if stopped is None else stopped
     chunks = -(-count // longest)
     threads = max(1, min(threads, chunks))
     if threads == 1:
         work(0, count)
         return
-
-    # Nobody starts before all are known: an interrupt may lose one that was just submitted.
-    started = Event()
-
-    def run(first: int, last: int) -> None:
-        started.wait()
-        if stopped.is_set():
-            return
-        try:
-            work(first, last)
-        except BaseException:
-            stopped.set()
-            raise
-
     borders = [min(count, longest * (chunks * t // threads)) for t in range(threads + 1)]
-    pool = ThreadPoolExecutor(threads)
-    runs: list[Future[None]] = []
-    try:
-        runs = [pool.submit(run, *ends) for ends in pairwise(borders)]
-        started.set()
-        for future in runs:
-            future.result()
-    finally:
-        stopped.set()
-        started.set()
-        _finish(runs)
-        pool.shutdown(wait=False)
+    runs = list(pairwise(borders))
+    shielded(lambda: _side_by_side(work, runs, stopped), stopped)
 
 
-def _finish(runs: list[Future[None]]) -> None:
-    """Wait until nothing runs any more, however often that is interrupted."""
-    interrupted = None
-    while not all(run.done() for run in runs):
+def _side_by_side(
+    work: Callable[[int, int], None], runs: list[tuple[int, int]], stopped: list[bool]
+) -> None:
+    """Do the first run here and the others in threads of their own; raise what one raised first."""
+    failures: list[BaseException] = []
+    others: list[LockType] = []
+
+    def attempt(ends: tuple[int, int]) -> None:
         try:
-            wait(runs)
-        except KeyboardInterrupt as error:
-            interrupted = error
-    if interrupted is not None:
-        raise interrupted
+            work(*ends)
+        except BaseException as error:  # noqa: BLE001 - raised below
+            failures.append(error)
+            stopped.append(True)
+
+    def attempt_elsewhere(ends: tuple[int, int], done: LockType) -> None:
+        attempt(ends)
+        done.release()
+
+    for ends in runs[1:]:
+        done = allocate_lock()
+        done.acquire()
+        try:
+            start_new_thread(attempt_elsewhere, (ends, done))
+        except RuntimeError:  # There are no more threads, as when the interpreter ends.
+            attempt(ends)
+        else:
+            others.append(done)
+    attempt(runs[0])
+    for done in others:
+        done.acquire()
+    if failures:
+        raise failures[0]

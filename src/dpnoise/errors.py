@@ -12,18 +12,28 @@ Every message names the argument, the value given and the rule: ``Expected scale
 
 import math
 import numbers
+import sys
 from collections.abc import Callable, Collection
 from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
-from traceback import walk_tb
-from typing import Any, Final, NoReturn, ParamSpec, TypeVar
+from traceback import clear_frames
+from typing import (
+    Any,
+    Final,
+    NoReturn,
+    ParamSpec,
+    SupportsFloat,
+    SupportsInt,
+    TypeGuard,
+    TypeVar,
+)
 
 import numpy as np
 
 from dpnoise.machine import left_out, package_of
 
-_EXACT: Final = (int, float, np.integer, np.float32, np.float16)
+_NO_NUMBERS: Final = (bool, np.timedelta64)  # To Python and NumPy they are integers.
 _LONGEST: Final = 200  # Of an argument in an error.
 
 _Parameters = ParamSpec("_Parameters")
@@ -68,9 +78,19 @@ def reject(name: str, value: object, rule: str) -> NoReturn:
     raise ArgumentError(f"Expected {name}={shown(value)} {rule}.")
 
 
+def is_integer(value: object) -> TypeGuard[SupportsInt]:
+    """Tell whether something is an integer, Python's or NumPy's: no bool, and no span of time."""
+    return isinstance(value, int | np.integer) and not isinstance(value, _NO_NUMBERS)
+
+
+def is_real(value: object) -> TypeGuard[SupportsFloat]:
+    """Tell whether something is a number: no bool, no span of time, no array."""
+    return isinstance(value, numbers.Real) and not isinstance(value, _NO_NUMBERS)
+
+
 def check_integer(name: str, value: object, *, least: int, most: int | None = None) -> int:
     """Return `value` as an int between `least` and `most`."""
-    if type(value) is not int and not isinstance(value, np.integer):
+    if not is_integer(value):
         raise ArgumentTypeError(f"Expected {name}={shown(value)} to be an integer.")
     result = int(value)
     if result < least:
@@ -84,7 +104,7 @@ def check_positive(name: str, value: object) -> float:
     """Return `value` as a finite float above zero."""
     if type(value) is float and 0.0 < value < math.inf:
         return value
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+    if not is_real(value):
         raise ArgumentTypeError(f"Expected {name}={shown(value)} to be a number.")
     try:
         result = float(value)
@@ -104,9 +124,12 @@ def check_bound(name: str, value: object) -> int | float | None:
     """Return `value` as an int or a float, finite as a float, or None."""
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, _EXACT):
+    if is_integer(value):
+        bound: int | float = int(value)
+    elif isinstance(value, float | np.float32 | np.float16):
+        bound = float(value)
+    else:
         raise ArgumentTypeError(f"Expected {name}={shown(value)} to be an int or a float, or None.")
-    bound = int(value) if isinstance(value, int | np.integer) else float(value)
     try:
         finite = math.isfinite(bound)
     except OverflowError:
@@ -114,6 +137,16 @@ def check_bound(name: str, value: object) -> int | float | None:
     if not finite:
         reject(name, value, "to be finite, or None")
     return bound
+
+
+def check_part(name: str, value: object, *, ends: bool = False) -> float:
+    """Return `value` as a float between 0 and 1; the two ends only if asked for."""
+    if not is_real(value):
+        raise ArgumentTypeError(f"Expected {name}={shown(value)} to be a number.")
+    part = float(value)
+    if not (0 < part < 1 or (ends and part in {0.0, 1.0})):
+        reject(name, value, "to be between 0 and 1")
+    return part
 
 
 def unknown(what: str, name: str, known: Collection[str]) -> ArgumentError:
@@ -125,7 +158,7 @@ def unknown(what: str, name: str, known: Collection[str]) -> ArgumentError:
 
 def check_choice(name: str, value: object, choices: Collection[object]) -> None:
     """Raise unless `value` is one of `choices`, and list them."""
-    if value not in choices:
+    if not isinstance(value, str | int | None) or value not in choices:
         reject(name, value, "to be one of " + ", ".join(map(repr, choices)))
 
 
@@ -137,36 +170,35 @@ def import_extra(module: str, extra: str) -> Any:
         line = f'pip install "dpnoise[{extra}]"'
         missing = f"This needs {module}, which is not installed: {line}"
         raise MissingExtraError(left_out(package_of(module)) or missing) from None
+    except (ValueError, RuntimeError) as error:  # Of a setting of its own, such as MPLBACKEND.
+        raise ArgumentError(f"{module} cannot be imported: {shown(str(error))}") from None
 
 
 def forgetful(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
     """Keep secrets out of tracebacks that show locals, whatever the function raises.
 
     Debuggers, error trackers and rich print the locals of every frame that an exception came
-    through. Those of our frames hold keys, words and values, so they are cleared; the lines stay.
+    through. Those of the frames below this one hold keys, words and values, ours and those of the
+    libraries that we call, so they are cleared; the lines stay.
     """
 
     @wraps(function)
     def remembering_nothing(*arguments: _Parameters.args, **options: _Parameters.kwargs) -> _Result:
+        before = sys.exception()
         try:
             return function(*arguments, **options)
         except BaseException as error:
             del arguments, options
-            _clear_frames(error)
+            _clear_frames(error, before)
             raise
 
     return remembering_nothing
 
 
-def _clear_frames(error: BaseException | None) -> None:
-    """Clear our own finished frames, of an exception and of those that it was raised in."""
-    seen = set()
+def _clear_frames(error: BaseException | None, before: BaseException | None) -> None:
+    """Clear the finished frames of an exception, and of those before it that began in the call."""
+    seen = {id(before)}
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        for frame, _ in walk_tb(error.__traceback__):
-            if frame.f_globals.get("__name__", "").split(".")[0] == "dpnoise":
-                try:
-                    frame.clear()
-                except RuntimeError:
-                    continue  # It still runs: it is one of the wrappers, or a caller's.
+        clear_frames(error.__traceback__)  # One that still runs stays as it is.
         error = error.__cause__ or error.__context__

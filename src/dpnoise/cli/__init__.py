@@ -8,10 +8,11 @@ file writes beside it and renames: nothing half-written is left.
 
 import argparse
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import dpnoise
 from dpnoise.cli import attack, audit, leakage, paper, release, sample, signals, terminal
@@ -77,7 +78,11 @@ def _report_bug(error: BaseException) -> None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, like all others."""
+    """A parser whose errors are one line, like all others, and to which -1e5 is a number."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._negative_number_matcher = re.compile(r"-(\d|\.\d|inf)")
 
     def error(self, message: str) -> NoReturn:
         self.exit(_ERROR, terminal.complaint(f"{message}. See {self.prog} --help."))

@@ -1,6 +1,7 @@
 """`dpnoise release`: publish private statistics of a CSV or Parquet file."""
 
 import argparse
+import csv
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
@@ -70,7 +71,8 @@ def add(commands: Any) -> None:
         type=_groups,
         action=_Once,
         metavar="COLUMN=A,B",
-        help="declared groups: city=cork,dublin",
+        help="declared groups, as they are written in the data: city=cork,dublin; one with a comma "
+        'in quotes: city="Cork, County",dublin',
     )
     command.add_argument(
         "--missing",
@@ -246,4 +248,5 @@ def _groups(text: str) -> tuple[str, list[str]]:
     column, equals, groups = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError("give the declared groups: city=cork,dublin")
-    return column.strip(), [group.strip() for group in groups.split(",")]
+    names = next(csv.reader([groups], skipinitialspace=True), [])
+    return column.strip(), [group.strip() for group in names]

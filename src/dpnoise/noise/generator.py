@@ -268,11 +268,12 @@ class Generator:
             scale, scales = (float(scales), None) if scales.ndim == 0 else (1.0, scales)
         if one and scales is None:
             return self._draw_one(plan, scale)
-        shape = _output_shape(size, out, () if scales is None else scales.shape)
-        result = np.empty(shape, dtype=plan.dtype) if out is None else out
-        if result.size:
-            self._fill(plan, scale, scales, np.asarray(result))
-        return result
+        place = None if out is None else np.asarray(out)  # A subclass may say anything of itself.
+        shape = _output_shape(size, place, () if scales is None else scales.shape)
+        place = np.empty(shape, dtype=plan.dtype) if place is None else place
+        if place.size:
+            self._fill(plan, scale, scales, place)
+        return place if out is None else out
 
     def _fill(
         self, plan: "_Plan", scale: float, scales: NDArray[np.float64] | None, out: NDArray[Any]
@@ -281,9 +282,13 @@ class Generator:
         if scales is not None and np.may_share_memory(scales, out):
             scales = scales.copy()
         try:
-            draw = _Draw(plan, scale, scales, out)
-            expand(self._fresh_key(), plan.variates, out.size, draw, self.threads)
-        except BaseException:
+            try:
+                draw = _Draw(plan, scale, scales, out)
+                expand(self._fresh_key(), plan.variates, out.size, draw, self.threads)
+            except BaseException:
+                out[...] = 0.0
+                raise
+        except BaseException:  # A second signal may come before the first is dealt with.
             out[...] = 0.0
             raise
 
@@ -414,7 +419,8 @@ def _dtype_of(out: object, dtype: DType) -> np.dtype[Any]:
         raise ArgumentTypeError(f"Expected out to be a NumPy array, got {type(out).__name__}.")
     if isinstance(out, np.ma.MaskedArray):
         raise ArgumentTypeError("Expected out to be an array without a mask: give out.data.")
-    check_places(np.asarray(out))
+    out = np.asarray(out)
+    check_places(out)
     if not out.flags.writeable:
         raise ArgumentError("Expected out to be writeable, got a read-only array.")
     kind: np.dtype[Any] = out.dtype

@@ -23,9 +23,11 @@ from dpnoise.errors import (
     check_bound,
     check_choice,
     check_integer,
+    check_part,
     check_positive,
     forgetful,
     import_extra,
+    is_integer,
     reject,
 )
 from dpnoise.noise.distributions import Gaussian, Laplace
@@ -37,6 +39,7 @@ _FINEST: Final = 2.0**-50  # The finest grid, in scales: below it no cell is eve
 _COARSEST: Final = 2.0**60  # The coarsest, in scales: beyond it all outputs are one.
 _INT64: Final = np.iinfo(np.int64)
 _FLOAT64: Final = np.dtype(np.float64)
+_NOT_GIVEN: Final = math.nan  # The scale of a mechanism that is asked for by its privacy loss.
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -79,15 +82,14 @@ class _Additive:
     @property
     def variance(self) -> float:
         """The variance of a float's release: the noise's, and grid^2/12 of the rounding."""
-        return self._noise.variance + self.grid**2 / 12
+        return self._noise.variance + self.grid * self.grid / 12
 
     def error(self, confidence: float = 0.95) -> float:
         """Return h such that a release is within h of its value with this probability.
 
         It includes the rounding onto the grid. For integers on a grid below 1, add 1/2.
         """
-        if not 0 < confidence < 1:
-            reject("confidence", confidence, "to be between 0 and 1")
+        confidence = check_part("confidence", confidence)
         # By symmetry the upper quantile; near 1 the lower one has all its digits.
         quantile = -float(self._noise.ppf((1 - confidence) / 2))
         return math.nextafter(quantile + self.grid / 2, math.inf)
@@ -113,6 +115,7 @@ class _Additive:
             released as int64. Results beyond the largest number of their type saturate.
         """
         rng = check_generator(rng)
+        deciding.check_rounding_mode()
         if isinstance(value, float):
             released = self._release_float(float(value), rng)
             return np.float64(released) if isinstance(value, np.float64) else released
@@ -120,7 +123,7 @@ class _Additive:
             raise ArgumentTypeError(
                 "Expected value to be a number, got a bool: release int(value)."
             )
-        if isinstance(value, int | np.integer):
+        if is_integer(value):
             return self._release_integer(int(value), rng)
         if isinstance(value, np.float32 | np.float16):
             return self._release_floats(plain(np.asarray(value)), rng)[()]
@@ -299,6 +302,8 @@ class LaplaceMechanism(_Additive):
     scale: float = field(init=False)
 
     def __post_init__(self) -> None:
+        for name in ("epsilon", "sensitivity"):
+            object.__setattr__(self, name, check_positive(name, getattr(self, name)))
         self._fix(calibration.laplace_scale(self.epsilon, self.sensitivity), counts=(1, 4))
 
     @property
@@ -353,16 +358,18 @@ class GaussianMechanism(_Additive):
     delta: float | None = None
     sensitivity: float
     rho: float | None = None
-    scale: float = math.nan
+    scale: float = _NOT_GIVEN
     grid: float = None  # type: ignore[assignment]  # A number from __post_init__ on.
     lower: float | None = None
     upper: float | None = None
     variates: int = 4
 
     def __post_init__(self) -> None:
-        check_positive("sensitivity", self.sensitivity)
+        for name in ("epsilon", "delta", "sensitivity", "rho"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, check_positive(name, getattr(self, name)))
         asked = (self.epsilon is not None or self.delta is not None, self.rho is not None)
-        if sum([*asked, not math.isnan(self.scale)]) != 1:
+        if sum([*asked, self.scale is not _NOT_GIVEN]) != 1:
             raise ArgumentError("Expected epsilon and delta, or rho, or scale: one of the three.")
         if self.rho is not None:
             scale = calibration.gaussian_scale_for_rho(self.rho, self.sensitivity)
@@ -413,7 +420,8 @@ def _at_most(bound: float, dtype: np.dtype[Any]) -> float:
     nearest = narrowed(np.array(float(inside)), dtype)
     # Python compares an int with a float exactly.
     if float(nearest) > inside:
-        nearest = np.nextafter(nearest, dtype.type(-math.inf))
+        with np.errstate(all="ignore"):
+            nearest = np.nextafter(nearest, dtype.type(-math.inf))
     return float(nearest)
 
 

@@ -93,7 +93,6 @@ def decide(
 
 def decide_one(form: str, raw: bytes, value: float, scale: float, grid: float) -> float:
     """Return one release from 8 bytes for each uniform, or NaN if the kernel is not certain."""
-    check_rounding_mode()
     return kernel_for_one(f"rounding.{form}_of", floats=3)(raw, _BITS, value, scale, grid)
 
 

@@ -6,6 +6,7 @@ library chose int64, uint64 or object depends on the values, so that must make n
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -35,12 +36,11 @@ def release_like(value: Any, release: Callable[[Array], Array]) -> Any:
 
 
 def _array_of_series(series: Any) -> Array:
-    try:
-        return np.asarray(series.to_numpy())
-    except Exception:  # noqa: BLE001 - each library has errors of its own
-        raise ArgumentTypeError(
-            f"Expected a Series of integers or floats, got one of {series.dtype}."
-        ) from None
+    is_numeric = getattr(series.dtype, "is_numeric", lambda: True)
+    if is_numeric():  # Of a struct's integers and floats Polars would make floats.
+        with suppress(Exception):  # Each library has errors of its own.
+            return np.asarray(series.to_numpy())
+    raise ArgumentTypeError(f"Expected a Series of integers or floats, got one of {series.dtype}.")
 
 
 def _saturated(released: Array) -> Array:

@@ -14,7 +14,13 @@ from dpnoise import reference
 from dpnoise.arrays import number
 from dpnoise.chunks import kernel_named
 from dpnoise.entropy import WORD, Key
-from dpnoise.errors import ArgumentError, ArgumentTypeError, forgetful
+from dpnoise.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    check_positive,
+    forgetful,
+    shown,
+)
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import calibration, deciding
 
@@ -34,6 +40,10 @@ class _Selection:
     _form: ClassVar[str]
 
     def __post_init__(self) -> None:
+        for name in ("epsilon", "sensitivity"):
+            object.__setattr__(self, name, check_positive(name, getattr(self, name)))
+        if not isinstance(self.monotonic, bool | np.bool_):
+            raise ArgumentTypeError(f"Expected monotonic={shown(self.monotonic)} to be a bool.")
         scale = calibration.selection_scale(
             self.epsilon, self.sensitivity, monotonic=self.monotonic
         )
@@ -179,7 +189,7 @@ def _possible_leaders(
     """Return the candidates that could lead, by the certified errors of their noise."""
     noise, errors = np.empty(len(scores)), np.empty(len(scores))
     kernel_named(f"rounding.{form}")(words, reference.WORD_BITS, noise, errors)
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         totals = scores + scale * (logs + noise)
         size = np.abs(scores) + scale * (logs + np.abs(noise))
         radius = scale * errors + _ROUND * size

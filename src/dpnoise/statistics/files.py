@@ -5,6 +5,7 @@ depends on the data would tell something about it.
 """
 
 import csv
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,8 @@ from dpnoise.errors import ArgumentError, import_extra
 from dpnoise.showing import shortened
 
 _ROWS: Final = 2**16
+_BLOCK: Final = 2**24  # Bytes that are read at a time; no row of a CSV file may be longer.
+_RAGGED: Final = re.compile(r"Expected (\d+) columns, got (\d+)")
 _LONGEST_LIST: Final = 500  # Characters of the names of columns in an error.
 
 
@@ -62,10 +65,8 @@ def _complaints_about(path: Path) -> Iterator[None]:
         yield
     except pa.ArrowMemoryError:
         raise
-    except pa.ArrowException:
-        raise ArgumentError(
-            f"{path} cannot be read: it is damaged, or not what its name says."
-        ) from None
+    except pa.ArrowException as error:
+        raise ArgumentError(f"{path} cannot be read: {_what_is_wrong(str(error))}.") from None
     except csv.Error:
         raise ArgumentError(
             f"The header of {path} cannot be read: it has a name of more than 131,072 characters."
@@ -80,26 +81,57 @@ def _complaints_about(path: Path) -> Iterator[None]:
         raise ArgumentError(f"There is no file {path}.") from None
 
 
+def _what_is_wrong(words: str) -> str:
+    """Say what pyarrow found, but for the data that it quotes."""
+    if ragged := _RAGGED.search(words):
+        return f"a row has {ragged[2]} entries where the header has {ragged[1]}"
+    if "straddling" in words:
+        return "it has a row of more than 16 MiB, or a quote that is never closed"
+    return "it is damaged, or not what its name says"
+
+
 def _csv(path: Path, wanted: list[str], delimiter: str) -> Iterator[tuple[Any, float]]:
     arrow_csv = import_extra("pyarrow.csv", "cli")
     string = import_extra("pyarrow", "cli").string()
     with path.open(newline="", encoding="utf-8-sig") as text:
         # Blank lines before the header are passed over, as pyarrow does.
-        header = next(filter(None, csv.reader(text, delimiter=delimiter)), None)
+        lines = filter(None, csv.reader(text, delimiter=delimiter))
+        header, first = next(lines, None), next(lines, None)
     if header is None:
         raise ArgumentError(f"{path} is empty: it has no header.")
     _check_columns(path, header, wanted)
+    if first is None:
+        return  # pyarrow takes a header alone for damaged if its line does not end.
     size = path.stat().st_size
     with path.open("rb") as file:
         convert = arrow_csv.ConvertOptions(
             include_columns=list(dict.fromkeys(wanted)),
             column_types=dict.fromkeys(wanted, string),
-            strings_can_be_null=True,
         )
-        parse = arrow_csv.ParseOptions(delimiter=delimiter)
-        with arrow_csv.open_csv(file, parse_options=parse, convert_options=convert) as batches:
+        # A block may end inside quotes: what is a row must not depend on where it lies.
+        parse = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+        options = {
+            "read_options": arrow_csv.ReadOptions(block_size=_BLOCK),
+            "parse_options": parse,
+            "convert_options": convert,
+        }
+        with arrow_csv.open_csv(file, **options) as batches:
             for batch in batches:
-                yield batch, file.tell() / size
+                yield _with_nulls(batch, wanted[0], convert.null_values), file.tell() / size
+
+
+def _with_nulls(batch: Any, name: str, words: list[str]) -> Any:
+    """Take words such as NA for missing values, in the column of numbers alone.
+
+    A group may be called so: NA is Namibia.
+    """
+    pa = import_extra("pyarrow", "cli")
+    compute = import_extra("pyarrow.compute", "cli")
+    column = batch.column(name)
+    missing = compute.is_in(column, value_set=pa.array(words))
+    arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+    arrays[name] = compute.if_else(missing, pa.scalar(None, pa.string()), column)
+    return pa.RecordBatch.from_pydict(arrays)
 
 
 def _parquet(path: Path, wanted: list[str]) -> Iterator[tuple[Any, float]]:
@@ -117,7 +149,9 @@ def _parquet(path: Path, wanted: list[str]) -> Iterator[tuple[Any, float]]:
 def _check_columns(path: Path, there: list[str], wanted: list[str]) -> None:
     for name in wanted:
         if name not in there:
-            hint = " Is it separated by ';'? Say --delimiter ';'." if ";" in there[0] else ""
+            hint = (
+                " Is it separated by ';'? Say --delimiter ';'." if ";" in "".join(there[:1]) else ""
+            )
             listed = shortened(", ".join(there), _LONGEST_LIST)
             raise ArgumentError(f"{path} has no column {name!r}. It has: {listed}.{hint}")
         if there.count(name) > 1:
@@ -176,12 +210,10 @@ def _texts(column: Any, name: str) -> Any:
 
 def _first_bad(column: Any) -> int:
     """Return the place of the first entry that is neither missing nor a number of a float."""
+    pa = import_extra("pyarrow", "cli")
     for place, entry in enumerate(column):
-        held = entry.as_py()
         try:
-            number = float(0 if held is None else held)
-        except (TypeError, ValueError):
-            return place
-        if isinstance(held, int) and number != held:
+            entry.cast(pa.float64())
+        except pa.ArrowException:
             return place
     return 0

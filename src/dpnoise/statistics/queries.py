@@ -18,13 +18,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.arrays import exact_floats, plain, widened
+from dpnoise.arrays import exact_floats, number, plain, widened
 from dpnoise.chunks import kernel_named
 from dpnoise.errors import (
     ArgumentError,
     ArgumentTypeError,
     check_bound,
     check_choice,
+    check_part,
     check_positive,
     forgetful,
     reject,
@@ -42,6 +43,7 @@ _MOST_GRIDS: Final = 2**40  # With 2^20 values a turn, their sum stays below 2^6
 _TURN: Final = 2**20
 _MOST_CANDIDATES: Final = 2**22
 _CANDIDATES: Final = 2**16
+_WIDEST: Final = 8  # Bytes of a number.
 
 
 @dataclass(frozen=True)
@@ -87,16 +89,15 @@ class Bounds:
     @classmethod
     def declared(cls, lower: float, upper: float, grid: float | None, cells: float) -> "Bounds":
         """Check the bounds and choose the grid: by default the larger bound over `cells`."""
-        for name, bound in (("lower", lower), ("upper", upper)):
-            if check_bound(name, bound) is None:
-                reject(name, bound, "to be a number")
+        lower, upper = _checked_bound("lower", lower), _checked_bound("upper", upper)
         if lower >= upper:
             reject("lower", lower, f"< upper={upper}")
         largest = max(abs(lower), abs(upper))
         if grid is None:
             # A bound so small that this underflows is refused below.
             grid = 2.0 ** math.ceil(math.log2(max(largest / cells, 2.0**-1000)))
-        elif math.frexp(check_positive("grid", grid))[0] != 0.5:  # noqa: PLR2004 - a power of two
+        grid = check_positive("grid", grid)
+        if math.frexp(grid)[0] != 0.5:  # noqa: PLR2004 - the significand of a power of two
             reject("grid", grid, "to be a power of two")
         if not 1 / EXTREME <= grid <= EXTREME:
             reject("grid", grid, "to be between 2^-960 and 2^960: measure in another unit")
@@ -123,14 +124,29 @@ class Bounds:
         return max(abs(self.least), abs(self.most), 1)
 
 
+def _checked_bound(name: str, value: object) -> float:
+    """Return a declared bound as an int or a float."""
+    bound = check_bound(name, value)
+    if bound is None:
+        reject(name, value, "to be a number")
+    return bound
+
+
 def chunks_of(values: Any) -> Iterator[Floats]:
     """Yield the numbers of a column as float64 arrays of at most 2^20; NaN is a missing value."""
     if isinstance(values, Iterator):
         for part in values:
             yield from chunks_of(part)
         return
-    array = _column(values)
-    if array.dtype.kind not in "iufb" or array.ndim != 1:
+    try:
+        with np.errstate(all="ignore"):
+            array = _column(values)
+    except Exception:  # noqa: BLE001 - each library has errors of its own
+        raise ArgumentTypeError(
+            f"Expected a column of numbers, got a {type(values).__name__} that is none. "
+            "Convert text first; a missing value is NaN."
+        ) from None
+    if array.dtype.kind not in "iufb" or array.dtype.itemsize > _WIDEST or array.ndim != 1:
         raise ArgumentTypeError(
             f"Expected a column of numbers, got {array.dtype} of shape {array.shape}. "
             "Convert text first; a missing value is NaN."
@@ -144,12 +160,33 @@ def _column(values: Any) -> NDArray[Any]:
     if isinstance(values, np.ma.MaskedArray):
         return np.where(np.ma.getmaskarray(values), np.nan, values.data)
     if isinstance(values, list | tuple):
-        return np.asarray([np.nan if entry is np.ma.masked else entry for entry in values])
+        return _floats_of(values)
     if type(values).__module__.split(".")[0] == "pyarrow":
-        return np.asarray(values.to_pandas() if values.null_count else values)
-    if hasattr(values, "isna") and values.dtype.kind in "iuf":
+        values = values.to_pandas() if values.null_count else values
+    elif hasattr(values, "isna") and values.dtype.kind in "iufb":
         return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan))
-    return np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    array = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    return _floats_of(array.tolist()) if array.dtype == object and array.ndim == 1 else array
+
+
+def _floats_of(entries: Sequence[Any]) -> Floats:
+    """Return a list as floats: one beyond the largest is infinite, what is missing is NaN.
+
+    Each row is converted by itself, so that no row decides what becomes of the others.
+    """
+    return np.array([_float_of(entry) for entry in entries], dtype=np.float64)
+
+
+def _float_of(entry: Any) -> float:
+    if entry is None or entry is np.ma.masked or type(entry).__name__ == "NAType":
+        return math.nan
+    if isinstance(entry, bool | np.bool_):
+        return float(entry)
+    exactly = number(entry)
+    try:
+        return float(exactly)
+    except OverflowError:
+        return math.inf if exactly > 0 else -math.inf
 
 
 @forgetful
@@ -184,14 +221,9 @@ class Count:
     def release(self, confidence: float, rng: Generator | None) -> Release:
         """Publish the number of rows."""
         mechanism = self.mechanism
-        return Release(
-            "count",
-            mechanism.release(self.total, rng),
-            mechanism.epsilon,
-            mechanism.scale,
-            mechanism.error(confidence) + 0.5,
-            confidence,
-        )
+        error = mechanism.error(confidence) + 0.5
+        value = mechanism.release(self.total, rng)
+        return Release("count", value, mechanism.epsilon, mechanism.scale, error, confidence)
 
 
 class Sum:
@@ -217,14 +249,10 @@ class Sum:
     def release(self, confidence: float, rng: Generator | None) -> Release:
         """Publish the sum."""
         mechanism, grid = self.mechanism, self.bounds.grid
-        return Release(
-            "sum",
-            deciding.nearest_float(mechanism.release(self.total, rng), grid),
-            mechanism.epsilon,
-            mechanism.scale * grid,
-            (mechanism.error(confidence) + 0.5) * grid,
-            confidence,
-        )
+        error = (mechanism.error(confidence) + 0.5) * grid
+        value = deciding.nearest_float(mechanism.release(self.total, rng), grid)
+        scale = mechanism.scale * grid
+        return Release("sum", value, mechanism.epsilon, scale, error, confidence)
 
 
 class Mean:
@@ -233,10 +261,9 @@ class Mean:
     def __init__(
         self, lower: float, upper: float, epsilon: float, grid: float | None = None
     ) -> None:
-        check_positive("epsilon", epsilon)
-        self.epsilon = epsilon
-        self.sum = Sum(lower, upper, epsilon / 2, grid)
-        self.count = Count(epsilon / 2)
+        self.epsilon = check_positive("epsilon", epsilon)
+        self.sum = Sum(lower, upper, self.epsilon / 2, grid)
+        self.count = Count(self.epsilon / 2)
 
     def add(self, chunk: Floats) -> None:
         """Add the values of a chunk, and count them."""
@@ -254,7 +281,7 @@ class Mean:
         total, count = self.sum.release(each, rng), self.count.release(each, rng)
         bounds = self.sum.bounds
         quotient = total.value / max(count.value, 1)
-        mean = min(max(quotient, bounds.lower), bounds.upper)
+        mean = float(min(max(quotient, bounds.lower), bounds.upper))
         least_rows = max(count.value - (count.error or 0.0), 1.0)
         error = ((total.error or 0.0) + abs(quotient) * (count.error or 0.0)) / least_rows
         error = min(error, bounds.upper - bounds.lower)
@@ -266,7 +293,7 @@ class Histogram:
     """How many values lie in each cell between declared edges; those outside are left out."""
 
     def __init__(self, edges: Sequence[float], epsilon: float) -> None:
-        self.edges = exact_floats(edges)
+        self.edges = np.atleast_1d(exact_floats(edges))
         rising = self.edges[1:] > self.edges[:-1]
         if self.edges.ndim != 1 or self.edges.size < 2 or not np.all(rising):  # noqa: PLR2004
             raise ArgumentError("Expected edges to be two or more increasing numbers.")
@@ -283,14 +310,9 @@ class Histogram:
     def release(self, confidence: float, rng: Generator | None) -> Release:
         """Publish the counts: one row is in one of them, so all together cost epsilon once."""
         mechanism = self.mechanism
-        return Release(
-            "histogram",
-            mechanism.release(self.totals, rng).tolist(),
-            mechanism.epsilon,
-            mechanism.scale,
-            mechanism.error(confidence) + 0.5,
-            confidence,
-        )
+        error = mechanism.error(confidence) + 0.5
+        value = mechanism.release(self.totals, rng).tolist()
+        return Release("histogram", value, mechanism.epsilon, mechanism.scale, error, confidence)
 
 
 class Quantile:
@@ -303,9 +325,7 @@ class Quantile:
     def __init__(
         self, q: float, lower: float, upper: float, epsilon: float, grid: float | None = None
     ) -> None:
-        if not 0 <= q <= 1:
-            reject("q", q, "to be between 0 and 1")
-        self.q = q
+        self.q = check_part("q", q, ends=True)
         self.epsilon = check_positive("epsilon", epsilon)
         self.bounds = Bounds.declared(lower, upper, grid, _CANDIDATES)
         candidates = self.bounds.most - self.bounds.least + 1
@@ -350,10 +370,12 @@ def uniform_integer(below: int, rng: Generator) -> int:
             return number % below
 
 
-def check_confidence(confidence: float) -> None:
-    """Raise unless the errors at this confidence are finite, those of a mean's two parts too."""
-    if not (confidence > 0 and (1 + confidence) / 2 < 1):
+def check_confidence(confidence: float) -> float:
+    """Return a confidence at which errors are finite, those of a mean's two parts too."""
+    part = check_part("confidence", confidence, ends=True)
+    if not (part > 0 and (1 + part) / 2 < 1):
         reject("confidence", confidence, "to be between 0 and 1, at most 1 - 2^-52")
+    return part
 
 
 def _release(
@@ -361,7 +383,8 @@ def _release(
 ) -> Release:
     """Add all values to a query and release it; a NaN is a missing value."""
     check_choice("missing", missing, ("error", "drop"))
-    check_confidence(confidence)
+    confidence = check_confidence(confidence)
+    rng = check_generator(rng)
     for chunk in chunks_of(values):
         there = ~np.isnan(chunk)
         if not there.all():

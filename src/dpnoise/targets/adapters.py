@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dpnoise.errors import import_extra
 from dpnoise.noise.generator import Generator
 from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
-from dpnoise.release.calibration import gaussian_scale, laplace_scale
+from dpnoise.release.calibration import check_scale, gaussian_scale, laplace_scale
 
 Release = Callable[[float, int], Any]
 
@@ -34,8 +34,8 @@ class Privacy:
     def scale(self, noise: str) -> float:
         """Return the scale of Laplace noise, or the standard deviation of Gaussian noise."""
         if noise == "laplace":
-            return laplace_scale(self.epsilon, self.sensitivity)
-        return gaussian_scale(self.epsilon, self.delta, self.sensitivity)
+            return check_scale(laplace_scale(self.epsilon, self.sensitivity))
+        return check_scale(gaussian_scale(self.epsilon, self.delta, self.sensitivity))
 
 
 @dataclass(frozen=True)
