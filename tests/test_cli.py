@@ -305,7 +305,8 @@ def test_parts_of_epsilon_never_add_up_to_more() -> None:
             assert spent <= Fraction(epsilon)
 
 
-def test_files_are_read_in_chunks(tmp_path: Path) -> None:
+def test_files_are_read_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_BLOCK", 2**20)
     path = tmp_path / "long.csv"
     path.write_text("x\n" + "1.5\n" * 1_000_000)
     chunks = list(files.read(path, "x", None, drop_missing=False))

@@ -248,5 +248,7 @@ def _groups(text: str) -> tuple[str, list[str]]:
     column, equals, groups = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError("give the declared groups: city=cork,dublin")
-    names = next(csv.reader([groups], skipinitialspace=True), [])
+    names = groups.split(",")
+    if '"' in groups:  # As in a CSV file: a name in quotes may hold a comma.
+        names = next(csv.reader(StringIO(groups, newline=""), skipinitialspace=True))
     return column.strip(), [group.strip() for group in names]

@@ -336,7 +336,7 @@ class ChiSquared(Distribution):
     Examples
     --------
     >>> ChiSquared(df=3).variance
-    6
+    6.0
     """
 
     df: float
