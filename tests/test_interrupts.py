@@ -1,0 +1,165 @@
+"""Signals, failing threads and missing ones: old numbers, new numbers or zeros; never words."""
+
+import _thread
+import itertools
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpnoise
+from dpnoise import chunks, entropy
+from dpnoise.testing import fixed_generator
+
+KEY = bytes(range(32))
+
+
+def interrupted_at(
+    turn: int, monkeypatch: pytest.MonkeyPatch, how: Callable[[], object]
+) -> list[np.ndarray[Any, Any]]:
+    """Call `how` when the key stream is read for this time; collect all words that were read."""
+    fill = entropy.KeyStream.fill
+    turns = itertools.count()
+    seen: list[np.ndarray[Any, Any]] = []
+
+    def filling(self: entropy.KeyStream, words: Any) -> None:
+        fill(self, words)
+        seen.append(words.copy())
+        if next(turns) == turn:
+            how()
+
+    monkeypatch.setattr(entropy.KeyStream, "fill", filling)
+    return seen
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+@pytest.mark.parametrize("method", ["random", "laplace", "normal"])
+@pytest.mark.parametrize("turn", [0, 3])
+def test_an_interrupt_leaves_no_words_and_no_noise_in_out(
+    threads: int, dtype: str, method: str, turn: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real SIGINT, of which the main thread makes a KeyboardInterrupt while it draws or waits."""
+    out = np.full((2, 60_000), 7.0, dtype)
+    draw = getattr(dpnoise.Generator(threads=threads), method)
+    draw(out=out)  # Compiles, and starts whatever threads there will be.
+    before = _thread._count()
+    seen = interrupted_at(turn, monkeypatch, lambda: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        draw(out=out)
+    assert not out.any()
+    read = len(seen)
+    while _thread._count() > before:  # A thread that has done its work may not have ended yet.
+        time.sleep(0.001)
+    assert len(seen) == read > 0
+    assert not out.any(), "a thread wrote on"
+
+
+def test_a_failing_thread_stops_the_others_and_leaves_zeros(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> None:
+        raise MemoryError
+
+    out = np.ones(1_000_000)
+    seen = interrupted_at(2, monkeypatch, fail)
+    with pytest.raises(MemoryError):
+        dpnoise.Generator(threads=2).laplace(out=out)
+    assert not out.any()
+    assert len(seen) < 20
+
+
+def storm(kind: type[BaseException]) -> None:
+    """Raise from a signal's handler every 0.2 ms, up to four times."""
+    left = 4
+
+    def handler(*_: object) -> None:
+        nonlocal left
+        left -= 1
+        if left <= 0:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        raise kind
+
+    signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, TimeoutError])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_storm_of_signals_leaves_zeros_the_old_or_the_new_numbers(
+    kind: type[BaseException], threads: int
+) -> None:
+    """In a process of its own, because signals come at any time; that it ends is part of it."""
+    code = f"""
+import signal, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import numpy as np
+import dpnoise
+from test_interrupts import storm
+rng = dpnoise.Generator(threads={threads})
+rng.laplace(size=300_000)
+for _ in range(40):
+    out = np.full(300_000, 7.0)
+    try:
+        storm({kind.__name__})
+        rng.laplace(out=out)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except {kind.__name__}:
+        pass
+    while True:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            break
+        except {kind.__name__}:
+            pass
+    now = out.copy()
+    zeros, old = not now.any(), np.all(now == 7.0)
+    assert zeros or old or np.count_nonzero((now == 0) | (now == 7.0)) == 0, "half of the noise"
+    rng.laplace(size=300_000)
+    np.testing.assert_array_equal(out, now)
+print("done")
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False
+    )
+    assert ended.stdout == "done\n", ended.stderr
+
+
+def test_an_interrupt_in_the_first_draw_costs_that_draw_alone() -> None:
+    """While Numba is being imported: half imported, it would fail for ever."""
+    code = """
+import signal
+import dpnoise
+for delay in (0.02, 0.1, 0.3):
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, delay)
+    try:
+        dpnoise.Generator().laplace()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except KeyboardInterrupt:
+        pass
+print(type(dpnoise.Generator().laplace(size=3)).__name__)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert ended.stdout == "ndarray\n", ended.stderr
+
+
+def test_without_further_threads_the_calling_one_does_the_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As when the interpreter ends, or where a limit is reached."""
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    expected = fixed_generator(KEY).laplace(size=10**6)
+    monkeypatch.setattr(chunks, "start_new_thread", refuse)
+    np.testing.assert_array_equal(fixed_generator(KEY, threads=2).laplace(size=10**6), expected)
