@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 # What other versions of the dependencies can break. Not the attacks, nor test_exact.py: test_independent.py compares the same releases.
 CORE := $(patsubst %,tests/test_%.py,kernels certified independent precision generator samplers distributions mechanisms selection \
-	statistics cli inputs cache)
+	statistics cli inputs parameters cache)
 
 .PHONY: help setup demo test test-long test-oldest test-peers test-browser lint format bench attacks audits paper \
 	pictures floors screenshots docs docs-serve clean
