@@ -1,5 +1,6 @@
 """From epsilon, delta and sensitivity to a scale, never on the wrong side of rounding."""
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Final
@@ -11,6 +12,7 @@ from dpnoise.errors import ArgumentError, check_positive, reject
 from dpnoise.reference import Ball, exact
 
 _MOST_BITS = 2**14
+_OUT_OF_REACH: Final = "Expected a privacy loss that some finite scale can reach."
 EXTREME: Final = 2.0**960  # Scales lie between this and its inverse: nothing overflows.
 
 
@@ -110,7 +112,15 @@ def _certainly_at_most(ball: Callable[[int], arb], limit: arb) -> bool:
 def _quotient_up(numerator: float | Fraction, denominator: float) -> float:
     """Return the smallest float that is at least numerator / denominator."""
     quotient = Fraction(numerator) / Fraction(denominator)
-    return _smallest_float(lambda scale: Fraction(scale) >= quotient)
+    try:
+        nearest = quotient.numerator / quotient.denominator
+    except OverflowError:
+        nearest = math.inf
+    # Python rounds the quotient of two integers to nearest, so at most the next float is needed.
+    scale = nearest if nearest >= quotient else math.nextafter(nearest, math.inf)
+    if math.isinf(scale):
+        raise ArgumentError(_OUT_OF_REACH)
+    return scale
 
 
 def _smallest_float(suffices: Callable[[float], bool]) -> float:
@@ -120,7 +130,7 @@ def _smallest_float(suffices: Callable[[float], bool]) -> float:
     """
     low, high = 0, int(np.float64(np.finfo(np.float64).max).view(np.int64))
     if not suffices(_float_of(high)):
-        raise ArgumentError("Expected a privacy loss that some finite scale can reach.")
+        raise ArgumentError(_OUT_OF_REACH)
     while high - low > 1:
         middle = (low + high) // 2
         if suffices(_float_of(middle)):
