@@ -8,7 +8,7 @@ from dpnoise import strict_json
 from dpnoise.cli.files import check_plot, check_targets, file_name, written
 from dpnoise.cli.progress import progress_bar
 from dpnoise.errors import check_positive
-from dpnoise.leakage.report import plot, release_table, table, text
+from dpnoise.leakage import report
 from dpnoise.showing import shown
 
 
@@ -30,20 +30,20 @@ def _leakage(asked: argparse.Namespace) -> None:
     check_positive("epsilon", asked.epsilon)
     check_targets(asked.plot, replace=True)
     check_plot(asked.plot)
-    with written(asked.plot, replace=True) as target:
+    with written(asked.plot, replace=True) as plot:
         with progress_bar("enumerating") as progress:
-            leaks = table(asked.epsilon, progress)
-            releases = release_table(asked.epsilon)
-        if target is not None:
-            plot(leaks, releases, asked.epsilon, target)
+            leaks = report.table(asked.epsilon, progress)
+            releases = report.release_table(asked.epsilon)
+        if plot is not None:
+            report.plot(leaks, releases, asked.epsilon, plot)
     if asked.json:
-        report = {
+        tables = {
             "epsilon": asked.epsilon,
             "leaks": [asdict(row) for row in leaks],
             "releases": [asdict(row) for row in releases],
         }
-        print(strict_json.dumps(report))  # noqa: T201 - this is the command line
+        print(strict_json.dumps(tables))  # noqa: T201 - this is the command line
         return
-    print(text(leaks, releases, asked.epsilon))  # noqa: T201 - likewise
+    print(report.text(leaks, releases, asked.epsilon))  # noqa: T201 - likewise
     if asked.plot is not None:
         print(f"Written to {shown(asked.plot)}.")  # noqa: T201 - likewise
