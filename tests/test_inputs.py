@@ -149,8 +149,8 @@ REFUSED = [
     [pd.Series([1, 2])],
     [np.zeros((1,) * 60)],
     np.timedelta64(5, "s"),
-    [np.timedelta64(5)],
-    np.array([np.timedelta64(5)], dtype=object),
+    [np.timedelta64(5, "s")],
+    np.array([np.timedelta64(5, "s")], dtype=object),
     np.array(["1"], dtype=np.dtypes.StringDType()),
     pl.Series([{"a": 2**62 + 513, "b": 0.5}]),
     pl.Series([{"a": 1, "b": 2}]),
@@ -325,8 +325,8 @@ BAD_SCALES = [
     [10**400],
     None,
     [[1.0], [1.0, 2.0]],
-    np.timedelta64(5),
-    [np.timedelta64(5)],
+    np.timedelta64(5, "s"),
+    [np.timedelta64(5, "s")],
 ]
 
 

@@ -80,7 +80,7 @@ BAD_OPTIONS: list[Callable[[Any], object]] = [
     lambda _: dp.LaplaceMechanism(1.0, 1.0).error("a"),
     lambda _: dp.NoisyMax(1.0, 1.0, monotonic="no"),
     lambda _: dp.GaussianMechanism(scale="3", sensitivity=1.0),
-    lambda _: dp.Generator(threads=np.timedelta64(2)),
+    lambda _: dp.Generator(threads=np.timedelta64(2, "s")),
 ]
 
 
