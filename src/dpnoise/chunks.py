@@ -199,6 +199,10 @@ def _go_on() -> None:
 
 
 if hasattr(os, "register_at_fork"):
+    # The last to register is the first to be called before a fork. These two take locks there that
+    # an import may need: they must have registered, so that we wait before they take them.
+    import_module("logging")
+    import_module("concurrent.futures.thread")
     os.register_at_fork(before=_wait_for_kernels, after_in_parent=_go_on, after_in_child=_go_on)
 
 
