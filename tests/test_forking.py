@@ -82,6 +82,29 @@ def test_a_child_forked_during_another_thread_s_first_draw_draws() -> None:
     ]
 
 
+AT_THE_FIRST_MARGIN = """
+import os, threading, time, warnings
+import dpnoise
+warnings.simplefilter("ignore")
+mechanism = dpnoise.GaussianMechanism(scale=1.0, sensitivity=1.0)
+thread = threading.Thread(target=mechanism.error)
+thread.start()
+time.sleep(0.02)
+child = os.fork()
+if child == 0:
+    mechanism.error()
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+thread.join()
+"""
+
+
+def test_a_child_forked_during_another_thread_s_first_margin_computes_it() -> None:
+    """It imports SciPy, for which a fork waits."""
+    for _ in range(3):
+        assert run(AT_THE_FIRST_MARGIN) == "0\n"
+
+
 IMPORTED = """
 import sys
 import dpnoise

@@ -51,7 +51,18 @@ def imported(module: str) -> ModuleType:
     fails for as long as the process lives.
     """
     with _importing:
-        return shielded(lambda: import_module(module))
+        return shielded(lambda: _used_once(import_module(module)))
+
+
+def _used_once(module: ModuleType) -> ModuleType:
+    """Do what SciPy's functions leave to their first use: some versions import there."""
+    if module.__name__ == "scipy.special":
+        half = np.full(1, 0.5)
+        for first_use in (module.ndtr, module.ndtri, module.gammaln):
+            first_use(half)
+        for first_use in (module.gammainc, module.gammaincinv, module.kv, module.xlogy):
+            first_use(half, half)
+    return module
 
 
 @lru_cache(maxsize=64)

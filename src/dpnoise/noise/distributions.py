@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpnoise.chunks import imported
 from dpnoise.errors import ArgumentError, check_integer, check_positive
 from dpnoise.noise import forms
 from dpnoise.noise.forms import Form
@@ -133,13 +134,11 @@ class Gaussian(Distribution):
         return np.exp(-0.5 * (_points(x) / sigma) ** 2) / (sigma * math.sqrt(2 * math.pi))
 
     def cdf(self, x: ArrayLike) -> Any:
-        from scipy import special
-
+        special = imported("scipy.special")
         return special.ndtr(_points(x) / self.scale)
 
     def ppf(self, q: ArrayLike) -> Any:
-        from scipy import special
-
+        special = imported("scipy.special")
         return self.scale * special.ndtri(_probabilities(q))
 
     def share(self, parties: int) -> "Gaussian":
@@ -227,8 +226,7 @@ class LaplaceShare(Distribution):
 
     def pdf(self, x: ArrayLike) -> Any:
         """Return z^c K_c(z) / (b sqrt(pi) Gamma(a) 2^c), z = |x|/b, a = 1/parties, c = a - 1/2."""
-        from scipy import special
-
+        special = imported("scipy.special")
         a = 1 / self.parties
         z = np.abs(_points(x)) / self.scale
         norm = self.scale * math.sqrt(math.pi) * math.gamma(a) * 2 ** (a - 0.5)
@@ -238,8 +236,7 @@ class LaplaceShare(Distribution):
 
 def _gamma_pdf(shape: float, z: Array) -> Array:
     """Return x^(k-1) exp(-x) / Gamma(k), through logarithms so that it does not overflow."""
-    from scipy import special
-
+    special = imported("scipy.special")
     inside = np.where(z >= 0, z, 0.0)
     logarithm = special.xlogy(shape - 1, inside) - inside - special.gammaln(shape)
     density: Array = np.where(z >= 0, np.exp(logarithm), 0.0)
@@ -280,13 +277,11 @@ class Gamma(Distribution):
         return _gamma_pdf(self.shape, _points(x) / self.scale) / self.scale
 
     def cdf(self, x: ArrayLike) -> Any:
-        from scipy import special
-
+        special = imported("scipy.special")
         return special.gammainc(self.shape, np.maximum(_points(x) / self.scale, 0.0))
 
     def ppf(self, q: ArrayLike) -> Any:
-        from scipy import special
-
+        special = imported("scipy.special")
         return self.scale * special.gammaincinv(self.shape, _probabilities(q))
 
     def share(self, parties: int) -> "Gamma":
