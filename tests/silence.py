@@ -5,13 +5,22 @@ from typing import Any
 import pytest
 
 import dpnoise
+from dpnoise.entropy import Source
+
+
+class SilentSource(Source):
+    """A source that must not be asked."""
+
+    def key(self) -> Any:
+        """Fail."""
+        pytest.fail("noise was drawn")
+
+    def random_bytes(self, _count: int) -> bytes:
+        """Fail."""
+        pytest.fail("noise was drawn")
 
 
 class Alarm(dpnoise.Generator):
     """A Generator that must not be drawn from."""
 
-    def _fresh_key(self) -> Any:
-        pytest.fail("noise was drawn")
-
-    def _random_bytes(self, _count: int) -> bytes:
-        pytest.fail("noise was drawn")
+    source = SilentSource()

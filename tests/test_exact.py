@@ -314,7 +314,7 @@ def test_the_joint_law_of_output_and_path(form: str) -> None:
     paths = {}
     for value in (0.0, 1.0):
         values = np.full(count, value)
-        out, undecided = deciding.decide(form, values, 1.0, 1 / ratio, rng._fresh_key(), None)
+        out, undecided = deciding.decide(form, values, 1.0, 1 / ratio, rng.source.key(), None)
         slow = np.isnan(out)
         assert slow.sum() == len(undecided)
         for element, rows in undecided:
@@ -347,7 +347,7 @@ def test_at_the_default_grid_the_slow_path_is_rare() -> None:
     undecided = 0
     for form in ("laplace_4", "gaussian_4"):
         for _ in range(5):
-            key = dpnoise.Generator()._fresh_key()
+            key = dpnoise.Generator().source.key()
             _, rest = deciding.decide(form, np.zeros(1_000_000), 1.0, 2.0**-20, key, None)
             undecided += len(rest)
     p_value = stats.binomtest(undecided, 10_000_000, slow_path_bound(2.0**20), "greater").pvalue

@@ -1,8 +1,10 @@
 """The Generator as a NumPy user meets it: shapes, formats, out, errors, and no seed."""
 
+import copy
 import pickle
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import FrozenInstanceError
 from functools import partial
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 import dpnoise
 from dpnoise.chunks import expand
+from dpnoise.entropy import SYSTEM
 from dpnoise.errors import SecretError
 from dpnoise.noise import generator
 from dpnoise.testing import fixed_generator
@@ -132,6 +135,29 @@ def test_a_seed_is_refused_with_an_explanation(seed: Any) -> None:
         dpnoise.Generator(seed)
     with pytest.raises(TypeError, match="takes no seed"):
         dpnoise.Generator(seed=seed)
+
+
+def test_the_source_is_the_systems_and_cannot_be_given() -> None:
+    for ours in (rng, pickle.loads(pickle.dumps(rng)), *rng.spawn(2)):
+        assert ours.source is SYSTEM
+    assert "the operating system" in repr(SYSTEM)
+    with pytest.raises(TypeError, match="source"):
+        dpnoise.Generator(source=fixed_generator(KEY).source)  # type: ignore[call-arg]
+    with pytest.raises(FrozenInstanceError):
+        rng.source = fixed_generator(KEY).source
+
+
+def test_a_fixed_source_says_so_and_keeps_its_key() -> None:
+    source = fixed_generator(KEY).source
+    source.random_bytes(8)
+    assert "fixed" in repr(source)
+    assert "for tests alone" in repr(source)
+    assert KEY.hex() not in repr(source)
+    assert KEY not in repr(source).encode()
+    for duplicate in (pickle.dumps, copy.copy, copy.deepcopy):
+        for thing in (source, fixed_generator(KEY)):
+            with pytest.raises(SecretError):
+                duplicate(thing)
 
 
 def test_a_fixed_generator_repeats_and_says_so() -> None:

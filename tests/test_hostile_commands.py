@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpnoise import LaplaceMechanism, cli, statistics
+from dpnoise.entropy import SYSTEM, Source
 from dpnoise.errors import ArgumentError
-from dpnoise.noise.generator import Generator
 from dpnoise.statistics import publishing
 
 Run = Callable[..., tuple[int, str, str]]
@@ -45,14 +45,14 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 def draws(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that gets an entry whenever the operating system is asked for noise."""
     drawn: list[str] = []
-    for hook in ("_fresh_key", "_random_bytes"):
-        real = getattr(Generator, hook)
+    for hook in ("key", "random_bytes"):
+        real = getattr(SYSTEM, hook)
 
         def counted(*arguments: Any, real: Any = real, hook: str = hook) -> Any:
             drawn.append(hook)
             return real(*arguments)
 
-        monkeypatch.setattr(Generator, hook, staticmethod(counted))
+        monkeypatch.setattr(Source, hook, staticmethod(counted))
     return drawn
 
 

@@ -19,8 +19,8 @@ import dpnoise
 from dpnoise import cli, strict_json
 from dpnoise.auditing import running
 from dpnoise.auditing.report import Report, read_list
+from dpnoise.entropy import Source
 from dpnoise.leakage import report
-from dpnoise.noise.generator import Generator
 from dpnoise.statistics import publishing
 from dpnoise.targets import adapters
 
@@ -158,8 +158,8 @@ def test_what_cannot_be_made_again_is_replaced_by_force_only(
     target = Path(f"old{ending}")
     target.write_text("an earlier release")
     with monkeypatch.context() as patch:
-        for hook in ("_fresh_key", "_random_bytes"):
-            patch.setattr(Generator, hook, lambda *_: pytest.fail("noise was drawn"))
+        for hook in ("key", "random_bytes"):
+            patch.setattr(Source, hook, lambda *_: pytest.fail("noise was drawn"))
         assert command(option, target) == 2
     assert capsys.readouterr().err == (
         f"dpnoise: {target} exists. Name another file, or replace it by --force.\n"

@@ -2,7 +2,8 @@
 
 Nothing here outlives a call. A scalar draw takes its words straight from the operating system;
 a bulk draw takes a fresh 256-bit key from it and reads that key's stream. No generator state
-exists that a fork, a thread, a snapshot or a pickle could repeat.
+exists that a fork, a thread, a snapshot or a pickle could repeat. Both come through a Generator's
+`Source`, and there is one: the operating system's.
 
 The layout makes a result a pure function of the key and the parameters, whatever the chunks, the
 threads or the device. Words are 64 bits, little-endian. Of element i (from 0) made of n uniforms,
@@ -107,3 +108,30 @@ class KeyStream:
             self._block += blocks
             if blocks and self._block % _BLOCKS_PER_NONCE == 0:
                 self._cipher = self._cipher_at_block()
+
+
+class Source:
+    """Where a Generator takes its keys and its bytes from: the operating system. It has no state.
+
+    `dpnoise.testing` alone has another one.
+    """
+
+    __slots__ = ()
+
+    # A scalar draw takes the bytes of its words here; no call stands between, because each counts.
+    random_bytes = staticmethod(system_bytes)
+
+    def key(self) -> Key:
+        """Return a new key, for one bulk call."""
+        return Key.fresh()
+
+    def further_words(self, count: int, row: int) -> list[int]:  # noqa: ARG002 - all are fresh
+        """Return the next word of each of the last scalar draw's uniforms, as a key does."""
+        words: list[int] = np.frombuffer(self.random_bytes(8 * count), dtype=WORD).tolist()
+        return words
+
+    def __repr__(self) -> str:
+        return "<dpnoise source: the operating system>"
+
+
+SYSTEM: Final = Source()

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from dpnoise.entropy import WORD, Key
+from dpnoise.entropy import KEY_BYTES, WORD, Key, Source
 from dpnoise.errors import ArgumentTypeError, SecretError
 from dpnoise.noise.generator import Generator
 
@@ -41,32 +41,48 @@ def fixed_generator(key: bytes, **options: Any) -> Generator:
     return _FixedGenerator(key, **options)
 
 
+class _FixedSource(Source):
+    """A chain of keys in place of the operating system."""
+
+    __slots__ = ("_last", "_next")
+
+    def __init__(self, secret: bytes) -> None:
+        self._last = Key(secret)
+        self._next = secret
+
+    def __repr__(self) -> str:
+        return "<fixed dpnoise source: for tests alone, its bits protect nobody>"
+
+    def __reduce__(self) -> NoReturn:
+        raise SecretError("A fixed source holds its key and is never copied or pickled.")
+
+    def key(self) -> Key:
+        """Return the next key of the chain."""
+        self._last = Key(self._next)
+        self._next = hashlib.blake2b(self._next, digest_size=KEY_BYTES).digest()
+        return self._last
+
+    def random_bytes(self, count: int) -> bytes:
+        """Return the first bytes of the next key's stream."""
+        words = np.empty(-(-count // 8), dtype=WORD)
+        self.key().stream().fill(words)
+        return words.tobytes()[:count]
+
+    def further_words(self, count: int, row: int) -> list[int]:
+        """Return further words of element 0 of the last key."""
+        words: list[int] = self._last.further_words(0, count, row).tolist()
+        return words
+
+
 class _FixedGenerator(Generator):
-    """A Generator with a chain of keys in place of the operating system."""
+    """A Generator with a fixed source."""
 
     def __init__(self, key: bytes, **options: Any) -> None:
         super().__init__(**options)
-        Key(key)  # Checks its length.
-        object.__setattr__(self, "_next", key)
+        object.__setattr__(self, "source", _FixedSource(key))
 
     def __repr__(self) -> str:
         return "<fixed dpnoise generator: for tests alone, its noise protects nobody>"
 
     def __reduce__(self) -> NoReturn:
         raise SecretError("A fixed generator holds its key and is never copied or pickled.")
-
-    def _fresh_key(self) -> Key:
-        key: bytes = self._next  # type: ignore[attr-defined]
-        object.__setattr__(self, "_next", hashlib.blake2b(key, digest_size=32).digest())
-        object.__setattr__(self, "_last", key)
-        return Key(key)
-
-    def _random_bytes(self, count: int) -> bytes:
-        words = np.empty(-(-count // 8), dtype=WORD)
-        self._fresh_key().stream().fill(words)
-        return words.tobytes()[:count]
-
-    def _further_words(self, row: int, count: int) -> list[int]:
-        key = Key(self._last)  # type: ignore[attr-defined]
-        words: list[int] = key.further_words(0, count, row).tolist()
-        return words

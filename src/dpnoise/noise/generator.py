@@ -4,14 +4,14 @@ import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, InitVar, dataclass
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from dpnoise.arrays import check_places, check_positive_array
 from dpnoise.chunks import Chunk, Words, expand, kernel_for_one, kernel_named
-from dpnoise.entropy import WORD, Key, system_bytes
+from dpnoise.entropy import SYSTEM, WORD, Source
 from dpnoise.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -59,6 +59,12 @@ class Generator:
         Without `variates`, n is the smallest supported number with
         (n-1) * precision >= security_bits, as the paper chooses it.
 
+    Attributes
+    ----------
+    source
+        Where every bit comes from: the operating system. It cannot be chosen; only
+        `dpnoise.testing` has another, for tests alone.
+
     Examples
     --------
     >>> import dpnoise
@@ -73,6 +79,8 @@ class Generator:
     _: KW_ONLY
     threads: int | None = None
     security_bits: int = 128
+
+    source: ClassVar[Source] = SYSTEM
 
     def __post_init__(self, seed: object) -> None:
         if seed is not None:
@@ -284,7 +292,7 @@ class Generator:
         try:
             try:
                 draw = _Draw(plan, scale, scales, out)
-                expand(self._fresh_key(), plan.variates, out.size, draw, self.threads)
+                expand(self.source.key(), plan.variates, out.size, draw, self.threads)
             except BaseException:
                 out[...] = 0.0
                 raise
@@ -296,9 +304,9 @@ class Generator:
         """Draw one number."""
         kernel, one, n, p, parameters, _, narrow = plan
         if one is not None:
-            value = scale * one(self._random_bytes(8 * _FOUR), p)
+            value = scale * one(self.source.random_bytes(8 * _FOUR), p)
         else:
-            words = np.frombuffer(self._random_bytes(8 * n), dtype=WORD)
+            words = np.frombuffer(self.source.random_bytes(8 * n), dtype=WORD)
             work = np.empty(n)
             kernel(words, n, p, *parameters, scale, work, work)
             value = work.item(0)
@@ -306,15 +314,6 @@ class Generator:
             return value
         with np.errstate(all="ignore"):  # Beyond the format's range it is infinite, as in arrays.
             return narrow(value)
-
-    # Where the bits come from; dpnoise.testing puts a fixed stream in their place.
-    _fresh_key = staticmethod(Key.fresh)
-    _random_bytes = staticmethod(system_bytes)
-
-    def _further_words(self, row: int, count: int) -> list[int]:  # noqa: ARG002 - all are fresh
-        """Return further words for the uniforms of the last scalar draw."""
-        words: list[int] = np.frombuffer(system_bytes(8 * count), dtype=WORD).tolist()
-        return words
 
 
 _SYSTEM: Final = Generator()

@@ -134,10 +134,10 @@ class _Additive:
             raise ArgumentError("Expected the value to be finite, got NaN or an infinity.")
         form, scale, grid = self._form, self.scale, self.grid
         bounds = self._float_bounds(_FLOAT64)
-        raw = rng._random_bytes(8 * self.variates)  # noqa: SLF001 - the Generator's own hook
+        raw = rng.source.random_bytes(8 * self.variates)
         result = deciding.decide_one(form, raw, value, scale, grid)
         if math.isnan(result):
-            rows = deciding.rows_from_bytes(raw, rng._further_words)  # noqa: SLF001 - likewise
+            rows = deciding.rows_from_bytes(raw, rng.source)
             result = deciding.nearest_float(deciding.settle(form, rows, value, scale, grid), grid)
         return result if bounds is None else min(max(result, bounds[0]), bounds[1])
 
@@ -146,10 +146,10 @@ class _Additive:
         least, most = self._integer_bounds()
         whole, fraction = _split(value, grid)
         ratio = self.scale / grid
-        raw = rng._random_bytes(8 * self.variates)  # noqa: SLF001 - the Generator's own hook
+        raw = rng.source.random_bytes(8 * self.variates)
         cell = deciding.decide_one(form, raw, float(fraction), ratio, 1.0)
         if math.isnan(cell):
-            rows = deciding.rows_from_bytes(raw, rng._further_words)  # noqa: SLF001 - likewise
+            rows = deciding.rows_from_bytes(raw, rng.source)
             cell = deciding.settle(form, rows, fraction, ratio, 1.0)
         return _clamp((whole + int(cell)) * grid, least, most)
 
@@ -175,7 +175,7 @@ class _Additive:
         bounds = self._float_bounds(array.dtype)
         flat = widened(array).reshape(-1)
         deciding.check_finite(flat, rng.threads)
-        key = rng._fresh_key()  # noqa: SLF001 - the Generator's own hook
+        key = rng.source.key()
         arguments = (self.scale, self.grid)
         out, undecided = deciding.decide(self._form, flat, *arguments, key, rng.threads)
         for element, rows in undecided:
@@ -222,7 +222,7 @@ class _Additive:
     ) -> Integers:
         """Return floor(fraction + scale/grid * Z + 1/2) for each fraction of an integer's grid."""
         ratio = self.scale / self._integer_grid
-        key = rng._fresh_key()  # noqa: SLF001 - the Generator's own hook
+        key = rng.source.key()
         out, undecided = deciding.decide(self._form, fractions, ratio, 1.0, key, rng.threads)
         out[[element for element, _ in undecided]] = 0.0
         cells = out.astype(np.int64)

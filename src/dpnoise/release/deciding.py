@@ -23,7 +23,7 @@ from dpnoise.chunks import (
     kernel_for_one,
     kernel_named,
 )
-from dpnoise.entropy import WORD, Key
+from dpnoise.entropy import WORD, Key, Source
 from dpnoise.errors import ArgumentError, RoundingModeError
 
 Floats = NDArray[np.float64]
@@ -112,15 +112,15 @@ def nearest_float(cell: int, grid: float) -> float:
 
 def rows_from_key(key: Key, element: int, first: Sequence[int]) -> Rows:
     """Yield the words of one element of a bulk call, in the layout of `dpnoise.entropy`."""
-    return _rows(first, lambda row, count: key.further_words(element, count, row).tolist())
+    return _rows(first, lambda count, row: key.further_words(element, count, row).tolist())
 
 
-def rows_from_bytes(raw: bytes, further_words: Callable[[int, int], Sequence[int]]) -> Rows:
+def rows_from_bytes(raw: bytes, source: Source) -> Rows:
     """Yield the words of a scalar call, whose first ones are drawn already."""
-    return _rows(np.frombuffer(raw, dtype=WORD).tolist(), further_words)
+    return _rows(np.frombuffer(raw, dtype=WORD).tolist(), source.further_words)
 
 
 def _rows(first: Sequence[int], further_words: Callable[[int, int], Sequence[int]]) -> Rows:
     yield first
     for row in count():
-        yield further_words(row, len(first))
+        yield further_words(len(first), row)

@@ -150,7 +150,7 @@ def _argmax(
 ) -> int:
     """Return the index of the largest score + scale * (log weight + noise), in real arithmetic."""
     deciding.check_rounding_mode()
-    key = check_generator(rng)._fresh_key()  # noqa: SLF001 - the Generator's own hook
+    key = check_generator(rng).source.key()
     words = np.empty(len(exactly), dtype=WORD)
     key.stream().fill(words)
     words.flags.writeable = False

@@ -365,7 +365,7 @@ def uniform_integer(below: int, rng: Generator) -> int:
     size = max(1, (below.bit_length() + 7) // 8)
     most = 256**size // below * below
     while True:
-        number = int.from_bytes(rng._random_bytes(size), "little")  # noqa: SLF001 - its own hook
+        number = int.from_bytes(rng.source.random_bytes(size), "little")
         if number < most:
             return number % below
 
