@@ -426,11 +426,11 @@ def test_looks_at_the_clock_are_left_out_where_they_would_take_long(
     ("options", "message"),
     [
         ({"epsilon": 0.0}, "Expected epsilon=0.0 > 0"),
-        ({"delta": 1.0}, "Expected delta=1.0 < 1"),
+        ({"delta": 1.0}, "Expected delta=1.0 to be between 0 and 1"),
         ({"delta": -0.1}, "Expected delta=-0.1 > 0"),
         ({"sensitivity": math.nan}, "Expected sensitivity=nan to be finite"),
         ({"sensitivity": -1.0}, "Expected sensitivity=-1.0 > 0"),
-        ({"confidence": 1.0}, "Expected confidence=1.0 < 1"),
+        ({"confidence": 1.0}, "Expected confidence=1.0 to be between 0 and 1"),
         ({"confidence": 0.0}, "Expected confidence=0.0 > 0"),
         ({"budget": 999}, "Expected budget=999 >= 1000"),
         ({"time_limit": 0.0}, "Expected time_limit=0.0 > 0"),

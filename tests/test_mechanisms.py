@@ -154,6 +154,16 @@ def test_the_laplace_scale_is_the_quotient_rounded_up() -> None:
         assert Fraction(below) * Fraction(epsilon) < Fraction(sensitivity)
 
 
+def test_a_quotient_rounded_down_is_the_largest_float_that_is_not_above_it() -> None:
+    rng = np.random.default_rng()
+    for numerator, denominator in 10 ** rng.uniform(-8, 8, (500, 2)):
+        quotient = calibration.quotient_down(numerator, denominator)
+        assert Fraction(quotient) * Fraction(denominator) <= Fraction(numerator)
+        above = math.nextafter(quotient, math.inf)
+        assert Fraction(above) * Fraction(denominator) > Fraction(numerator)
+    assert calibration.quotient_down(2.0**960, 2.0**-960) == sys.float_info.max
+
+
 def mpmath_delta(scale: float, epsilon: float, sensitivity: float) -> mpmath.mpf:
     """Balle and Wang's formula with another library."""
     s, e, d = mpmath.mpf(scale), mpmath.mpf(epsilon), mpmath.mpf(sensitivity)
@@ -243,7 +253,7 @@ BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
     (
         lambda: dpnoise.GaussianMechanism(epsilon=1.0, delta=1.0, sensitivity=1.0),
         ValueError,
-        r"Expected delta=1\.0 < 1",
+        r"Expected delta=1\.0 to be between 0 and 1",
     ),
     (
         lambda: dpnoise.GaussianMechanism(rho=1.0, scale=1.0, sensitivity=1.0),

@@ -253,9 +253,14 @@ def test_bad_arguments_are_named() -> None:
         (lambda: statistics.exact_sum(data, 3, 5, grid=64.0), "to have a multiple between"),
         (lambda: statistics.exact_sum(data, 0, 1, grid=2.0**-60), "larger bound over"),
         (lambda: statistics.quantile(data, 2, lower=0, upper=1, epsilon=1), "Expected q=2"),
+        (
+            lambda: statistics.quantile(data, 10**400, lower=0, upper=1, epsilon=1),
+            "Expected q=1000.* to be between 0 and 1",
+        ),
         (lambda: statistics.histogram(data, edges=[1], epsilon=1), "two or more increasing"),
         (lambda: statistics.count(["a"], epsilon=1), "Expected a column of numbers"),
         (lambda: statistics.count(data, epsilon=1, confidence=1.0), "between 0 and 1"),
+        (lambda: statistics.count(data, epsilon=1, confidence=1 - 2**-53), "<= 1 - 2\\^-52"),
     ]
     for call, message in cases:
         with pytest.raises((ValueError, TypeError), match=message):

@@ -100,16 +100,21 @@ def check_integer(name: str, value: object, *, least: int, most: int | None = No
     return result
 
 
+def _nearest_float(name: str, value: object) -> float:
+    """Return the nearest float to a number: an infinity if it is beyond them all."""
+    if not is_real(value):
+        raise ArgumentTypeError(f"Expected {name}={shown(value)} to be a number.")
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
 def check_positive(name: str, value: object) -> float:
     """Return `value` as a finite float above zero."""
     if type(value) is float and 0.0 < value < math.inf:
         return value
-    if not is_real(value):
-        raise ArgumentTypeError(f"Expected {name}={shown(value)} to be a number.")
-    try:
-        result = float(value)
-    except OverflowError:
-        result = math.inf
+    result = _nearest_float(name, value)
     if not math.isfinite(result):
         reject(name, result, "to be finite")
     if result <= 0:
@@ -117,6 +122,14 @@ def check_positive(name: str, value: object) -> float:
     if result != value:
         # Rounding it here could put a guarantee on the wrong side.
         reject(name, value, f"to be exactly a float; the nearest is {result!r}")
+    return result
+
+
+def check_power_of_two(name: str, value: object) -> float:
+    """Return `value` as a float that is a power of two."""
+    result = check_positive(name, value)
+    if math.frexp(result)[0] != 0.5:  # noqa: PLR2004 - the significand of a power of two
+        reject(name, result, "to be a power of two")
     return result
 
 
@@ -141,9 +154,7 @@ def check_bound(name: str, value: object) -> int | float | None:
 
 def check_part(name: str, value: object, *, ends: bool = False) -> float:
     """Return `value` as a float between 0 and 1; the two ends only if asked for."""
-    if not is_real(value):
-        raise ArgumentTypeError(f"Expected {name}={shown(value)} to be a number.")
-    part = float(value)
+    part = _nearest_float(name, value)
     if not (0 < part < 1 or (ends and part in {0.0, 1.0})):
         reject(name, value, "to be between 0 and 1")
     return part

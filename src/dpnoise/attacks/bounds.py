@@ -8,7 +8,7 @@ import math
 
 from scipy import stats
 
-from dpnoise.errors import check_integer, reject
+from dpnoise.errors import check_integer, check_part
 
 # SciPy's quantiles are accurate to about 1e-12; moving a limit outward by this much keeps it exact.
 _MARGIN = 1e-9
@@ -57,7 +57,7 @@ def advantage(
     >>> 0.13 < low < 0.186 < high < 0.24
     True
     """
-    _check_error(error)
+    check_part("error", error)
     each = error / 4
     return (
         lower_limit(hits0, trials0, each) - upper_limit(hits1, trials1, each),
@@ -91,9 +91,9 @@ def certified_epsilon(
     >>> certified_epsilon(100, 20_000, 100, 20_000, error=0.001)
     0.0
     """
-    _check_error(error)
-    if not 0 <= delta < 1:
-        reject("delta", delta, "to lie between 0 and 1")
+    check_part("error", error)
+    if delta != 0:
+        check_part("delta", delta)
     k = check_integer("releases", releases, least=1)
     p0 = lower_limit(hits0, trials0, error / 2) - k * delta
     p1 = upper_limit(hits1, trials1, error / 2)
@@ -103,9 +103,4 @@ def certified_epsilon(
 def _check(hits: int, trials: int, error: float) -> None:
     check_integer("trials", trials, least=1)
     check_integer("hits", hits, least=0, most=trials)
-    _check_error(error)
-
-
-def _check_error(error: float) -> None:
-    if not 0 < error < 1:
-        reject("error", error, "to lie between 0 and 1")
+    check_part("error", error)

@@ -40,6 +40,7 @@ from dpnoise.errors import (
     ArgumentTypeError,
     DpnoiseError,
     check_integer,
+    check_part,
     check_positive,
     reject,
     unknown,
@@ -81,10 +82,9 @@ def run(
     check_integer("budget", budget, least=_LEAST)
     if scale is not None:
         check_positive("scale", scale)
-    if delta != 0 and check_positive("delta", delta) >= 1:
-        reject("delta", delta, "< 1")
-    if check_positive("confidence", confidence) >= 1:
-        reject("confidence", confidence, "< 1")
+    if delta != 0:
+        check_part("delta", check_positive("delta", delta))
+    check_part("confidence", check_positive("confidence", confidence))
     resolved = targets.resolve(target, epsilon, delta, sensitivity, scale, time_limit)
     chosen = _chosen(attacks, resolved.noise)
     # A command has the limit already, and is ended by it.

@@ -8,7 +8,7 @@ from typing import Any
 from dpnoise import strict_json, targets
 from dpnoise.auditing.wording import at_least
 from dpnoise.cli.progress import progress_bar
-from dpnoise.errors import reject, unknown
+from dpnoise.errors import check_part, reject, unknown
 from dpnoise.showing import shown
 
 
@@ -76,8 +76,7 @@ def _check_numbers(asked: argparse.Namespace) -> None:
     for name in ("value0", "value1"):
         if not math.isfinite(getattr(asked, name)):
             reject(name, getattr(asked, name), "to be finite")
-    if not 0 < asked.confidence < 1:
-        reject("confidence", asked.confidence, "to be between 0 and 1")
+    check_part("confidence", asked.confidence)
 
 
 def _target(name: str, claims: dict[str, float]) -> targets.Target:

@@ -12,7 +12,13 @@ from typing import Final
 import numpy as np
 
 from dpnoise.chunks import Words, kernel_named
-from dpnoise.errors import check_choice, check_integer, check_positive, reject
+from dpnoise.errors import (
+    check_choice,
+    check_integer,
+    check_positive,
+    check_power_of_two,
+    reject,
+)
 from dpnoise.leakage.laws import (
     MOST_BITS,
     Floats,
@@ -129,8 +135,7 @@ def release_bounds(
     n, distribution = _EXACT_FORMS[form]
     check_integer("bits", bits, least=2, most=MOST_BITS // n)
     check_positive("scale", scale)
-    if math.frexp(check_positive("grid", grid))[0] != 1 / 2:
-        reject("grid", grid, "to be a power of two")
+    check_power_of_two("grid", grid)
     if grid < _FINEST * scale:
         reject("grid", grid, ">= scale / 1024: on a finer one short words decide nothing")
     decided0, undecided0 = _decided(form, n, bits, value0, scale, grid)

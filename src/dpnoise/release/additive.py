@@ -25,6 +25,7 @@ from dpnoise.errors import (
     check_integer,
     check_part,
     check_positive,
+    check_power_of_two,
     forgetful,
     import_extra,
     is_integer,
@@ -67,9 +68,7 @@ class _Additive:
         """Check what both have, and fix scale and grid."""
         check_choice("variates", check_integer("variates", self.variates, least=1), counts)
         calibration.check_scale(scale)
-        grid = _default_grid(scale) if self.grid is None else check_positive("grid", self.grid)
-        if math.frexp(grid)[0] != 0.5:  # noqa: PLR2004 - the significand of a power of two
-            reject("grid", grid, "to be a power of two")
+        grid = _default_grid(scale) if self.grid is None else check_power_of_two("grid", self.grid)
         if not (_FINEST * scale <= grid <= _COARSEST * scale and grid <= calibration.EXTREME):
             reject("grid", grid, f"to be between 2^-50 and 2^60 times the scale, {scale}")
         for name in ("lower", "upper"):
@@ -317,7 +316,8 @@ class LaplaceMechanism(_Additive):
     def dp_event(self) -> Any:
         """Return the event for dp_accounting (extra `accounting`)."""
         dp_accounting = import_extra("dp_accounting", "accounting")
-        return dp_accounting.LaplaceDpEvent(_quotient_down(self.scale, self.sensitivity))
+        multiplier = calibration.quotient_down(self.scale, self.sensitivity)
+        return dp_accounting.LaplaceDpEvent(multiplier)
 
 
 @dataclass(frozen=True)
@@ -394,13 +394,14 @@ class GaussianMechanism(_Additive):
     def dp_event(self) -> Any:
         """Return the event for dp_accounting (extra `accounting`)."""
         dp_accounting = import_extra("dp_accounting", "accounting")
-        return dp_accounting.GaussianDpEvent(_quotient_down(self.scale, self.sensitivity))
+        multiplier = calibration.quotient_down(self.scale, self.sensitivity)
+        return dp_accounting.GaussianDpEvent(multiplier)
 
 
 def _default_grid(scale: float) -> float:
     """Return the smallest power of two that is at least scale * 2^-20."""
     significand, exponent = math.frexp(scale)
-    return math.ldexp(1.0, exponent - 20 - (significand == 0.5))  # noqa: PLR2004 - as above
+    return math.ldexp(1.0, exponent - 20 - (significand == 0.5))  # noqa: PLR2004 - of a power of two
 
 
 def _split(value: int, grid: int) -> tuple[int, Fraction | int]:
@@ -429,11 +430,3 @@ def _clamp(value: int, least: int | None, most: int | None) -> int:
     if least is not None:
         value = max(value, least)
     return value if most is None else min(value, most)
-
-
-def _quotient_down(numerator: float, denominator: float) -> float:
-    """Return a float not above the quotient, so that an account of it errs on the safe side."""
-    quotient = numerator / denominator
-    if Fraction(quotient) * Fraction(denominator) > Fraction(numerator):
-        quotient = math.nextafter(quotient, 0.0)
-    return quotient

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from flint import arb
 
-from dpnoise.errors import ArgumentError, check_positive, reject
+from dpnoise.errors import ArgumentError, check_part, check_positive, reject
 from dpnoise.reference import Ball, exact
 
 _MOST_BITS = 2**14
@@ -71,9 +71,7 @@ def gaussian_scale(epsilon: float, delta: float, sensitivity: float) -> float:
     """
     epsilon = check_positive("epsilon", epsilon)
     sensitivity = check_positive("sensitivity", sensitivity)
-    if check_positive("delta", delta) >= 1:
-        reject("delta", delta, "< 1")
-    target = exact(delta)
+    target = exact(check_part("delta", check_positive("delta", delta)))
     return _smallest_float(
         lambda scale: _certainly_at_most(
             lambda bits: gaussian_delta_ball(scale, epsilon, sensitivity, bits), target
@@ -110,17 +108,31 @@ def _certainly_at_most(ball: Callable[[int], arb], limit: arb) -> bool:
 
 
 def _quotient_up(numerator: float | Fraction, denominator: float) -> float:
-    """Return the smallest float that is at least numerator / denominator."""
-    quotient = Fraction(numerator) / Fraction(denominator)
-    try:
-        nearest = quotient.numerator / quotient.denominator
-    except OverflowError:
-        nearest = math.inf
-    # Python rounds the quotient of two integers to nearest, so at most the next float is needed.
+    """Return the smallest float that is at least numerator / denominator, both positive."""
+    quotient, nearest = _quotient(numerator, denominator)
     scale = nearest if nearest >= quotient else math.nextafter(nearest, math.inf)
     if math.isinf(scale):
         raise ArgumentError(_OUT_OF_REACH)
     return scale
+
+
+def quotient_down(numerator: float, denominator: float) -> float:
+    """Return the largest float that is at most numerator / denominator, both positive."""
+    quotient, nearest = _quotient(numerator, denominator)
+    return nearest if nearest <= quotient else math.nextafter(nearest, 0.0)
+
+
+def _quotient(numerator: float | Fraction, denominator: float) -> tuple[Fraction, float]:
+    """Return numerator / denominator and the nearest float, an infinity if it is beyond them all.
+
+    Python rounds the quotient of two integers to nearest, so the floats on both sides of the
+    quotient are this one and the next.
+    """
+    quotient = Fraction(numerator) / Fraction(denominator)
+    try:
+        return quotient, quotient.numerator / quotient.denominator
+    except OverflowError:
+        return quotient, math.inf
 
 
 def _smallest_float(suffices: Callable[[float], bool]) -> float:

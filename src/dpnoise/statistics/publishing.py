@@ -1,9 +1,7 @@
 """From a file to published numbers: several queries, several groups, one pass over the rows."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from dpnoise.errors import (
     reject,
 )
 from dpnoise.noise.generator import Generator
+from dpnoise.release.calibration import quotient_down
 from dpnoise.statistics import files
 from dpnoise.statistics.queries import (
     Count,
@@ -105,10 +104,7 @@ class Request:
 
     def prepare(self) -> list[Query]:
         """Return a fresh accumulator for each query, with its part of epsilon."""
-        count = len(self.queries)
-        part = self.epsilon / count
-        if Fraction(part) * count > Fraction(self.epsilon):
-            part = math.nextafter(part, 0.0)
+        part = quotient_down(self.epsilon, len(self.queries))
         return [self._query(query, part) for query in self.queries]
 
     def _query(self, query: str, epsilon: float) -> Query:

@@ -27,6 +27,7 @@ from dpnoise.errors import (
     check_choice,
     check_part,
     check_positive,
+    check_power_of_two,
     forgetful,
     reject,
 )
@@ -96,9 +97,7 @@ class Bounds:
         if grid is None:
             # A bound so small that this underflows is refused below.
             grid = 2.0 ** math.ceil(math.log2(max(largest / cells, 2.0**-1000)))
-        grid = check_positive("grid", grid)
-        if math.frexp(grid)[0] != 0.5:  # noqa: PLR2004 - the significand of a power of two
-            reject("grid", grid, "to be a power of two")
+        grid = check_power_of_two("grid", grid)
         if not 1 / EXTREME <= grid <= EXTREME:
             reject("grid", grid, "to be between 2^-960 and 2^960: measure in another unit")
         bounds = cls(lower, upper, grid)
@@ -372,9 +371,9 @@ def uniform_integer(below: int, rng: Generator) -> int:
 
 def check_confidence(confidence: float) -> float:
     """Return a confidence at which errors are finite, those of a mean's two parts too."""
-    part = check_part("confidence", confidence, ends=True)
-    if not (part > 0 and (1 + part) / 2 < 1):
-        reject("confidence", confidence, "to be between 0 and 1, at most 1 - 2^-52")
+    part = check_part("confidence", confidence)
+    if (1 + part) / 2 == 1:
+        reject("confidence", confidence, "<= 1 - 2^-52")
     return part
 
 
