@@ -10,13 +10,14 @@ from flint import arb, ctx
 
 from dpnoise import reference
 from dpnoise.kernels import certified
+from dpnoise.release.deciding import FORMS
 
 _BATCH = 20_000
 
 
 def worst_of_batch(form: str, count: int) -> float:
     """Return the largest |z - Z| / bound of so many random points."""
-    formula, n = reference.FORMS[form]
+    formula, n = FORMS[form].formula, FORMS[form].variates
     kernel = getattr(certified, form)
     rows = np.frombuffer(os.urandom(8 * n * count), dtype=np.uint64).reshape(-1, n)
     worst = 0.0
@@ -30,7 +31,7 @@ def worst_of_batch(form: str, count: int) -> float:
 
 def worst_ratios(points: int, advance: Callable[[], object]) -> dict[str, float]:
     """Return the worst ratio of each form, over `points` in all, on all cores."""
-    forms = list(reference.FORMS)
+    forms = list(FORMS)
     batches = max(1, points // len(forms) // _BATCH)
     worst = dict.fromkeys(forms, 0.0)
     with ProcessPoolExecutor() as pool:
@@ -47,4 +48,4 @@ def worst_ratios(points: int, advance: Callable[[], object]) -> dict[str, float]
 
 def steps(points: int) -> int:
     """Return how often `advance` will be called."""
-    return max(1, points // len(reference.FORMS) // _BATCH) * len(reference.FORMS)
+    return max(1, points // len(FORMS) // _BATCH) * len(FORMS)

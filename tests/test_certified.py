@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from dpnoise import reference
 from dpnoise.kernels import certified, elementary, rounding
+from dpnoise.release.deciding import ADDITIVE, FORMS
 
 # The polynomials. ------------------------------------------------------------------------------
 
@@ -209,7 +210,7 @@ def test_reciprocal_bound_is_above_the_reciprocal() -> None:
 NOTHING_CLAIMED = 1e100
 
 KERNELS: dict[str, Callable[..., tuple[float, float]]] = {
-    name: getattr(certified, name) for name in reference.FORMS
+    name: getattr(certified, name) for name in FORMS
 }
 
 
@@ -232,7 +233,7 @@ def at_the_corners(form: str, row: Sequence[int], bits: int, z: float) -> arb:
     largest = arb(0)
     with ctx.workprec(300):
         for corner in product(*zip(low, high, strict=True)):
-            largest = largest.max(abs(arb(z) - reference.FORMS[form][0](corner)).upper())
+            largest = largest.max(abs(arb(z) - FORMS[form].formula(corner)).upper())
     return largest
 
 
@@ -247,7 +248,7 @@ def worst_ratio(form: str, rows: NDArray[np.uint64]) -> float:
             z, error = KERNELS[form](*row, 64)
             if error > NOTHING_CLAIMED:
                 continue
-            ball = reference.FORMS[form][0]([reference.Digits(int(word), 64) for word in row])
+            ball = FORMS[form].formula([reference.Digits(int(word), 64) for word in row])
             ratio = float(abs(arb(z) - ball).upper() / arb(error))
             if ratio > 0.9:
                 ratio = float(at_the_corners(form, row.tolist(), 64, z) / arb(error))
@@ -259,10 +260,10 @@ def random_rows(count: int, n: int) -> NDArray[np.uint64]:
     return np.frombuffer(np.random.default_rng().bytes(8 * n * count), np.uint64).reshape(-1, n)
 
 
-@pytest.mark.parametrize("form", reference.FORMS)
+@pytest.mark.parametrize("form", FORMS)
 def test_the_true_error_is_within_the_bound(form: str) -> None:
     """On 10^5 random points and on adversarial ones; the margin is printed (pytest -s)."""
-    n = reference.FORMS[form][1]
+    n = FORMS[form].variates
     words = adversarial_words()
     adversarial = list(product(words, repeat=n)) if n < 4 else []
     if n == 4:
@@ -275,10 +276,10 @@ def test_the_true_error_is_within_the_bound(form: str) -> None:
     assert max(on_random, on_adversarial) <= 1
 
 
-@pytest.mark.parametrize("form", reference.FORMS)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("bits", [6, 8, 10, 20])
 def test_the_bound_holds_for_short_words(form: str, bits: int) -> None:
-    n = reference.FORMS[form][1]
+    n = FORMS[form].variates
     top = np.uint64(2**64 - 2 ** (64 - bits))
     ends = np.array(list(product([0, 2**63 - 1, 2**64 - 1], repeat=n)), np.uint64)
     for row in np.concatenate([random_rows(2000 >> n, n), ends]) & top:
@@ -303,13 +304,13 @@ def test_an_unbounded_error_is_said_to_be_so() -> None:
         assert error > 2.0**900
 
 
-@pytest.mark.parametrize("form", ["laplace_1", "laplace_4", "gaussian_2", "gaussian_4"])
+@pytest.mark.parametrize("form", ADDITIVE)
 def test_where_a_uniform_has_no_bound_nothing_is_decided(form: str) -> None:
     """All ones in the first word of V, the other words anything, at all ratios of scale to grid.
 
     Mechanisms with floats have scale/grid >= 2^-60, with integers >= 2^-960.
     """
-    n = reference.FORMS[form][1]
+    n = FORMS[form].variates
     places = [0] if n < 4 else [0, 2]
     for row in [*random_rows(50, n), np.full(n, 2**64 - 1), np.full(n, 2**63), np.zeros(n)]:
         for place in places:
@@ -337,7 +338,7 @@ def test_nothing_underflows_but_the_value_s_quotient_and_ratio_times_z() -> None
 
     few = [0, 1, 2**11, 2**62, 2**63 - 1, 2**63 - 2, 2**63, 2**64 - 2**11, 2**64 - 2, 2**64 - 1]
     for form, kernel in KERNELS.items():
-        n = reference.FORMS[form][1]
+        n = FORMS[form].variates
         words = list(product(few[:: 1 if n < 4 else 3], repeat=n))
         for row in np.array(words, dtype=np.uint64):
             assert not raised(kernel, *row, 64), (form, row)
@@ -352,8 +353,8 @@ MEASURE_INTERPRETED = """
 import json, sys
 sys.path.insert(0, "tests")
 import test_certified as t
-print(json.dumps({form: t.worst_ratio(form, t.random_rows(1500, t.reference.FORMS[form][1]))
-                  for form in t.reference.FORMS}))
+print(json.dumps({form: t.worst_ratio(form, t.random_rows(1500, t.FORMS[form].variates))
+                  for form in t.FORMS}))
 """
 
 
@@ -398,10 +399,10 @@ def mpmath_formula(form: str, u: Sequence[mpmath.mpf]) -> mpmath.mpf:
     return -mpmath.log(-log_v(u[0]))
 
 
-@pytest.mark.parametrize("form", reference.FORMS)
+@pytest.mark.parametrize("form", FORMS)
 def test_the_judge_agrees_with_mpmath(form: str) -> None:
     """For 192 digits of each uniform, the ball holds the value and is narrow."""
-    formula, n = reference.FORMS[form]
+    formula, n = FORMS[form].formula, FORMS[form].variates
     for _ in range(300):
         rows = random_rows(3, n).tolist()
         *_, ball = reference.enclosures(formula, rows)

@@ -25,28 +25,22 @@ from dpnoise import chunks, reference
 from dpnoise.entropy import Key
 from dpnoise.errors import RoundingModeError
 from dpnoise.kernels import rounding
-from dpnoise.noise.distributions import Distribution
 from dpnoise.release import deciding
+from dpnoise.release.deciding import ADDITIVE, FORMS, LAPLACE
 from dpnoise.testing import fixed_generator
-
-ADDITIVE = ["laplace_1", "laplace_4", "gaussian_2", "gaussian_4"]
-IDEAL: dict[str, Distribution] = {
-    form: dpnoise.Laplace() if form.startswith("laplace") else dpnoise.Gaussian()
-    for form in ADDITIVE
-}
 
 
 def mechanism(form: str, scale: float, **options: Any) -> Any:
     """Return the mechanism that releases with this form and scale."""
-    variates = int(form[-1])
-    if form.startswith("laplace"):
+    variates = FORMS[form].variates
+    if FORMS[form] in LAPLACE.values():
         return dpnoise.LaplaceMechanism(1.0, scale, variates=variates, **options)
     return dpnoise.GaussianMechanism(scale=scale, sensitivity=1.0, variates=variates, **options)
 
 
 def judged(form: str, secret: bytes, element: int, value: Any, scale: float, grid: float) -> int:
     """Let the judge alone compute one element of a bulk call, from the key."""
-    formula, n = reference.FORMS[form]
+    formula, n = FORMS[form].formula, FORMS[form].variates
     words = np.empty(n, dtype=np.uint64)
     Key(secret).stream(element * n).fill(words)
     rows = deciding.rows_from_key(Key(secret), element, words.tolist())
@@ -258,7 +252,7 @@ def test_all_short_words_give_the_ideal_law(
     probability <= decided plus undecided mass.
     """
     kernel = getattr(rounding, form)
-    n = reference.FORMS[form][1]
+    n = FORMS[form].variates
     cells = np.arange(-40, 41)
     decided = np.zeros(len(cells), dtype=np.int64)
     undecided = total = 0
@@ -272,7 +266,7 @@ def test_all_short_words_give_the_ideal_law(
     assert total == 2 ** (bits * n)
     assert decided.sum() + undecided == total
     assert undecided < 0.8 * total, "too little is decided for the check to mean anything"
-    cdf = IDEAL[form].cdf
+    cdf = FORMS[form].distribution.cdf
     truth = cdf((cells + 0.5) * grid - value) - cdf((cells - 0.5) * grid - value)
     assert np.all(decided / total <= truth + 1e-15)
     assert np.all(truth <= (decided + undecided) / total + 1e-15)
@@ -287,9 +281,10 @@ def test_ten_million_releases_have_the_exact_probabilities(form: str, power: int
     released = mechanism(form, 1.0, grid=grid).release(np.full(10_000_000, value))
     points = np.rint(released / grid)
     assert np.all(points * grid == released)
-    edges = np.unique(np.rint((IDEAL[form].ppf(np.linspace(1e-4, 1 - 1e-4, 400)) + value) / grid))
+    ideal = FORMS[form].distribution
+    edges = np.unique(np.rint((ideal.ppf(np.linspace(1e-4, 1 - 1e-4, 400)) + value) / grid))
     counts = np.bincount(np.searchsorted(edges, points), minlength=len(edges) + 1)
-    cumulative = IDEAL[form].cdf((edges + 0.5) * grid - value)
+    cumulative = ideal.cdf((edges + 0.5) * grid - value)
     probabilities = np.diff(np.concatenate([[0.0], cumulative, [1.0]]))
     alarms.check_counts(counts, probabilities)
 
@@ -314,11 +309,13 @@ def test_the_joint_law_of_output_and_path(form: str) -> None:
     paths = {}
     for value in (0.0, 1.0):
         values = np.full(count, value)
-        out, undecided = deciding.decide(form, values, 1.0, 1 / ratio, rng.source.key(), None)
+        out, undecided = deciding.decide(
+            FORMS[form], values, 1.0, 1 / ratio, rng.source.key(), None
+        )
         slow = np.isnan(out)
         assert slow.sum() == len(undecided)
         for element, rows in undecided:
-            out[element] = deciding.settle(form, rows, value, 1.0, 1 / ratio) / ratio
+            out[element] = deciding.settle(FORMS[form], rows, value, 1.0, 1 / ratio) / ratio
         paths[value] = (out, slow)
         # The frequency of the slow path is below its bound.
         p_value = stats.binomtest(int(slow.sum()), count, slow_path_bound(ratio), "greater").pvalue
@@ -348,7 +345,7 @@ def test_at_the_default_grid_the_slow_path_is_rare() -> None:
     for form in ("laplace_4", "gaussian_4"):
         for _ in range(5):
             key = dpnoise.Generator().source.key()
-            _, rest = deciding.decide(form, np.zeros(1_000_000), 1.0, 2.0**-20, key, None)
+            _, rest = deciding.decide(FORMS[form], np.zeros(1_000_000), 1.0, 2.0**-20, key, None)
             undecided += len(rest)
     p_value = stats.binomtest(undecided, 10_000_000, slow_path_bound(2.0**20), "greater").pvalue
     alarms.check_probability(p_value)
@@ -468,6 +465,5 @@ def test_a_settled_cell_is_the_nearest_float() -> None:
 
 
 def test_the_judge_says_when_the_words_end() -> None:
-    formula, _ = reference.FORMS["exponential"]
     with pytest.raises(ValueError, match="words ended"):
-        reference.grid_point(formula, [[2**64 - 1]], Fraction(0), 1.0, 1.0)
+        reference.grid_point(reference.exponential, [[2**64 - 1]], Fraction(0), 1.0, 1.0)

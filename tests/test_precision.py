@@ -17,7 +17,7 @@ import dpnoise
 from dpnoise import reference
 from dpnoise.entropy import Key
 from dpnoise.release import calibration
-from dpnoise.release.deciding import rows_from_key
+from dpnoise.release.deciding import FORMS, rows_from_key
 
 USERS = 113  # A precision that nothing in dpnoise takes.
 THREADS = 4  # For each kind of work.
@@ -88,13 +88,15 @@ def test_the_judge_does_not_depend_on_the_users_precision() -> None:
         ctx.prec = precision
         cells = [
             reference.grid_point(
-                formula,
-                rows_from_key(Key(bytes(32)), i, [2**40 + 17 * i + j for j in range(n)]),
+                form.formula,
+                rows_from_key(
+                    Key(bytes(32)), i, [2**40 + 17 * i + j for j in range(form.variates)]
+                ),
                 Fraction(1, 2**70),
                 3.5,
                 2.0**-60,
             )
-            for i, (formula, n) in enumerate(reference.FORMS.values())
+            for i, form in enumerate(FORMS.values())
         ]
         found.append((cells, calibration.gaussian_scale(0.5, 1e-9, 2.0)))
         assert ctx.prec == precision

@@ -16,6 +16,7 @@ import dpnoise
 from dpnoise import reference
 from dpnoise.entropy import Key
 from dpnoise.release import deciding, selection
+from dpnoise.release.deciding import FORMS
 from dpnoise.testing import fixed_generator
 
 MECHANISMS: list[tuple[Any, str]] = [
@@ -26,14 +27,13 @@ MECHANISMS: list[tuple[Any, str]] = [
 
 def judged(form: str, secret: bytes, scores: list[Any], scale: float) -> int:
     """Return the argmax by the judge alone, with 640 digits of every uniform."""
-    formula, _ = reference.FORMS[form]
     words = np.empty(len(scores), dtype=np.uint64)
     Key(secret).stream().fill(words)
     totals = []
     for i, score in enumerate(scores):
         rows = deciding.rows_from_key(Key(secret), i, [int(words[i])])
         ten = [next(rows) for _ in range(10)]
-        *_, noise = reference.enclosures(formula, ten)
+        *_, noise = reference.enclosures(FORMS[form].formula, ten)
         with ctx.workprec(2000):
             totals.append(reference.exact(score) + reference.exact(scale) * noise)
     with ctx.workprec(2000):
@@ -74,7 +74,7 @@ def test_what_the_floats_cannot_tell_apart_is_refined(mechanism: Any, form: str)
     assert len(chosen) > 1
     words = np.array([5, 6], dtype=np.uint64)
     far = np.array([1e30, 1e30])
-    assert selection._possible_leaders(form, words, far, np.zeros(2), 1.0) == [0, 1]
+    assert selection._possible_leaders(FORMS[form], words, far, np.zeros(2), 1.0) == [0, 1]
 
 
 def test_sums_beyond_the_largest_float_are_compared_exactly() -> None:

@@ -145,17 +145,6 @@ def gumbel(u: Sequence[Digits]) -> Ball | arb:
     return -minus_log_v(u[0]).log()
 
 
-# Each exact form: its formula and the number of uniforms that it takes.
-FORMS: dict[str, tuple[Formula, int]] = {
-    "laplace_1": (laplace_1, 1),
-    "laplace_4": (laplace_4, 4),
-    "gaussian_2": (gaussian_2, 2),
-    "gaussian_4": (gaussian_4, 4),
-    "exponential": (exponential, 1),
-    "gumbel": (gumbel, 1),
-}
-
-
 def dyadic(number: float | Fraction) -> Fraction:
     """Return a number as a fraction; a float from its bits, also where subnormals are flushed."""
     if not isinstance(number, float):

@@ -28,7 +28,8 @@ from dpnoise.leakage.laws import (
     enumerated,
     merged,
 )
-from dpnoise.noise.distributions import Distribution, Gaussian, Laplace
+from dpnoise.noise.distributions import Distribution
+from dpnoise.release import deciding
 
 _MOST_EPSILON: Final = 700.0  # Beyond, e^epsilon is no float64.
 _FINEST: Final = 2.0**-10  # Grids, in scales: on finer ones short words decide nothing.
@@ -98,14 +99,6 @@ class ReleaseBounds:
     undecided: float
 
 
-_EXACT_FORMS: Final[dict[str, tuple[int, Distribution]]] = {
-    "laplace_1": (1, Laplace()),
-    "laplace_4": (4, Laplace()),
-    "gaussian_2": (2, Gaussian()),
-    "gaussian_4": (4, Gaussian()),
-}
-
-
 def release_bounds(
     form: str,
     bits: int,
@@ -131,17 +124,18 @@ def release_bounds(
     >>> bounds.low <= bounds.ideal <= bounds.high < 0.0012
     True
     """
-    check_choice("form", form, _EXACT_FORMS)
-    n, distribution = _EXACT_FORMS[form]
-    check_integer("bits", bits, least=2, most=MOST_BITS // n)
+    check_choice("form", form, deciding.ADDITIVE)
+    exact_form = deciding.ADDITIVE[form]
+    check_integer("bits", bits, least=2, most=MOST_BITS // exact_form.variates)
     check_positive("scale", scale)
     check_power_of_two("grid", grid)
     if grid < _FINEST * scale:
         reject("grid", grid, ">= scale / 1024: on a finer one short words decide nothing")
-    decided0, undecided0 = _decided(form, n, bits, value0, scale, grid)
-    decided1, undecided1 = _decided(form, n, bits, value1, scale, grid)
+    decided0, undecided0 = _decided(exact_form, bits, value0, scale, grid)
+    decided1, undecided1 = _decided(exact_form, bits, value1, scale, grid)
     sum_decided = delta(epsilon, decided0, decided1)
     far = math.ceil((abs(value0) + abs(value1) + _FAR * scale) / grid)
+    distribution = exact_form.distribution
     ideal0, ideal1 = (_ideal(distribution, x, scale, grid, far) for x in (value0, value1))
     return ReleaseBounds(
         form=form,
@@ -161,10 +155,10 @@ def _ideal(distribution: Distribution, value: float, scale: float, grid: float, 
 
 
 def _decided(
-    form: str, n: int, bits: int, value: float, scale: float, grid: float
+    form: deciding.ExactForm, bits: int, value: float, scale: float, grid: float
 ) -> tuple[Law, float]:
     """Return the shares of the words that decide for each output, and of those that do not."""
-    kernel = kernel_named(f"rounding.{form}")
+    n, kernel = form.variates, kernel_named(form.kernel)
 
     def draw(words: Words, out: Floats) -> None:
         if kernel(words, bits, np.full(out.size, value), scale, grid, out):

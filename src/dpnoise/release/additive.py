@@ -34,6 +34,7 @@ from dpnoise.errors import (
 from dpnoise.noise.distributions import Gaussian, Laplace
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import calibration, deciding
+from dpnoise.release.deciding import ExactForm
 from dpnoise.release.kinds import release_like
 
 _FINEST: Final = 2.0**-50  # The finest grid, in scales: below it no cell is ever certain at once.
@@ -61,12 +62,12 @@ class _Additive:
         raise NotImplementedError
 
     @property
-    def _form(self) -> str:
+    def _form(self) -> ExactForm:
         raise NotImplementedError
 
-    def _fix(self, scale: float, counts: tuple[int, ...]) -> None:
+    def _fix(self, scale: float, forms: dict[int, ExactForm]) -> None:
         """Check what both have, and fix scale and grid."""
-        check_choice("variates", check_integer("variates", self.variates, least=1), counts)
+        check_choice("variates", check_integer("variates", self.variates, least=1), forms)
         calibration.check_scale(scale)
         grid = _default_grid(scale) if self.grid is None else check_power_of_two("grid", self.grid)
         if not (_FINEST * scale <= grid <= _COARSEST * scale and grid <= calibration.EXTREME):
@@ -303,15 +304,15 @@ class LaplaceMechanism(_Additive):
     def __post_init__(self) -> None:
         for name in ("epsilon", "sensitivity"):
             object.__setattr__(self, name, check_positive(name, getattr(self, name)))
-        self._fix(calibration.laplace_scale(self.epsilon, self.sensitivity), counts=(1, 4))
+        self._fix(calibration.laplace_scale(self.epsilon, self.sensitivity), forms=deciding.LAPLACE)
 
     @property
     def _noise(self) -> Laplace:
         return Laplace(self.scale)
 
     @property
-    def _form(self) -> str:
-        return f"laplace_{self.variates}"
+    def _form(self) -> ExactForm:
+        return deciding.LAPLACE[self.variates]
 
     def dp_event(self) -> Any:
         """Return the event for dp_accounting (extra `accounting`)."""
@@ -381,15 +382,15 @@ class GaussianMechanism(_Additive):
             scale = calibration.gaussian_scale(self.epsilon, self.delta, self.sensitivity)
         else:
             scale = check_positive("scale", self.scale)
-        self._fix(scale, counts=(2, 4))
+        self._fix(scale, forms=deciding.GAUSSIAN)
 
     @property
     def _noise(self) -> Gaussian:
         return Gaussian(self.scale)
 
     @property
-    def _form(self) -> str:
-        return f"gaussian_{self.variates}"
+    def _form(self) -> ExactForm:
+        return deciding.GAUSSIAN[self.variates]
 
     def dp_event(self) -> Any:
         """Return the event for dp_accounting (extra `accounting`)."""

@@ -6,6 +6,7 @@ bounds what that tells.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import count
 from typing import Final
@@ -25,6 +26,7 @@ from dpnoise.chunks import (
 )
 from dpnoise.entropy import WORD, Key, Source
 from dpnoise.errors import ArgumentError, RoundingModeError
+from dpnoise.noise.distributions import Distribution, Exponential, Gaussian, Gumbel, Laplace
 
 Floats = NDArray[np.float64]
 Rows = Iterator[
@@ -36,6 +38,53 @@ _BITS: Final = reference.WORD_BITS
 _WORTH_A_THREAD: Final = 2**20  # Values that are worth a thread when they are only read.
 _LARGEST: Final = float(np.finfo(np.float64).max)
 _ROUNDING: Final = [1.0, 2.0**-53]  # In a list, so that the check is done when it is asked for.
+
+
+@dataclass(frozen=True, eq=False)
+class ExactForm:
+    """One way of making Z of n uniforms that is known exactly.
+
+    Parameters
+    ----------
+    name
+        Its name, for people; that of its formula and of its kernels too.
+    variates
+        n.
+    kernel
+        The kernel that is almost always certain: module and function under `dpnoise.kernels`. The
+        one for a single number has `_of` at its end.
+    formula
+        What Z is, for the judge.
+    distribution
+        What Z is distributed as.
+    """
+
+    name: str
+    variates: int
+    kernel: str
+    formula: reference.Formula
+    distribution: Distribution
+
+
+def _by_variates(*forms: ExactForm) -> dict[int, ExactForm]:
+    return {form.variates: form for form in forms}
+
+
+LAPLACE: Final = _by_variates(
+    ExactForm("laplace_1", 1, "rounding.laplace_1", reference.laplace_1, Laplace()),
+    ExactForm("laplace_4", 4, "rounding.laplace_4", reference.laplace_4, Laplace()),
+)
+GAUSSIAN: Final = _by_variates(
+    ExactForm("gaussian_2", 2, "rounding.gaussian_2", reference.gaussian_2, Gaussian()),
+    ExactForm("gaussian_4", 4, "rounding.gaussian_4", reference.gaussian_4, Gaussian()),
+)
+EXPONENTIAL: Final = ExactForm(
+    "exponential", 1, "rounding.exponential", reference.exponential, Exponential()
+)
+GUMBEL: Final = ExactForm("gumbel", 1, "rounding.gumbel", reference.gumbel, Gumbel())
+
+ADDITIVE: Final = {form.name: form for form in (*LAPLACE.values(), *GAUSSIAN.values())}
+FORMS: Final = ADDITIVE | {form.name: form for form in (EXPONENTIAL, GUMBEL)}
 
 
 def check_rounding_mode() -> None:
@@ -63,14 +112,14 @@ def check_finite(values: Floats, threads: int | None = 1) -> None:
 
 
 def decide(
-    form: str, values: Floats, scale: float, grid: float, key: Key, threads: int | None
+    form: ExactForm, values: Floats, scale: float, grid: float, key: Key, threads: int | None
 ) -> tuple[Floats, list[tuple[int, Rows]]]:
     """Return the releases that the kernel is certain of, and the words of those it is not.
 
     The others stand as NaN in the array, and as (element, rows) in the list.
     """
-    variates = reference.FORMS[form][1]
-    kernel = kernel_named(f"rounding.{form}")
+    variates = form.variates
+    kernel = kernel_named(form.kernel)
     out = np.empty(values.shape)
     undecided: list[tuple[int, Rows]] = []
 
@@ -91,14 +140,14 @@ def decide(
     return out, undecided
 
 
-def decide_one(form: str, raw: bytes, value: float, scale: float, grid: float) -> float:
+def decide_one(form: ExactForm, raw: bytes, value: float, scale: float, grid: float) -> float:
     """Return one release from 8 bytes for each uniform, or NaN if the kernel is not certain."""
-    return kernel_for_one(f"rounding.{form}_of", floats=3)(raw, _BITS, value, scale, grid)
+    return kernel_for_one(f"{form.kernel}_of", floats=3)(raw, _BITS, value, scale, grid)
 
 
-def settle(form: str, rows: Rows, value: Number, scale: float, grid: float) -> int:
+def settle(form: ExactForm, rows: Rows, value: Number, scale: float, grid: float) -> int:
     """Let the judge decide one cell."""
-    return reference.grid_point(reference.FORMS[form][0], rows, value, scale, grid)
+    return reference.grid_point(form.formula, rows, value, scale, grid)
 
 
 def nearest_float(cell: int, grid: float) -> float:

@@ -23,6 +23,7 @@ from dpnoise.errors import (
 )
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import calibration, deciding
+from dpnoise.release.deciding import ExactForm
 
 _ROUND: Final = 2.0**-49  # More than the roundings of a noisy score, relative to its parts.
 _EXPONENT_BITS: Final = 2200  # So many bits hold the sum of any two floats.
@@ -37,7 +38,7 @@ class _Selection:
     _: KW_ONLY
     monotonic: bool = False
     scale: float = field(init=False)
-    _form: ClassVar[str]
+    _form: ClassVar[ExactForm]
 
     def __post_init__(self) -> None:
         for name in ("epsilon", "sensitivity"):
@@ -89,7 +90,7 @@ class NoisyMax(_Selection):
     'dublin'
     """
 
-    _form = "exponential"
+    _form = deciding.EXPONENTIAL
 
 
 class ExponentialMechanism(_Selection):
@@ -104,11 +105,11 @@ class ExponentialMechanism(_Selection):
     1
     """
 
-    _form = "gumbel"
+    _form = deciding.GUMBEL
 
 
 def _select(
-    form: str,
+    form: ExactForm,
     scores: ArrayLike,
     scale: float,
     candidates: Sequence[Any] | None,
@@ -137,11 +138,11 @@ def select_weighted(
     with probability proportional to weights[i] * exp(scores[i] / scale).
     """
     approximately = np.array([float(score) for score in scores])
-    return _argmax("gumbel", scores, approximately, weights, scale, rng)
+    return _argmax(deciding.GUMBEL, scores, approximately, weights, scale, rng)
 
 
 def _argmax(
-    form: str,
+    form: ExactForm,
     exactly: Sequence[float | Fraction],
     approximately: NDArray[np.float64],
     weights: Sequence[int],
@@ -180,7 +181,7 @@ def _checked(scores: Any) -> tuple[list[int | float], NDArray[np.float64]]:
 
 
 def _possible_leaders(
-    form: str,
+    form: ExactForm,
     words: NDArray[np.uint64],
     scores: NDArray[np.float64],
     logs: NDArray[np.float64],
@@ -188,7 +189,7 @@ def _possible_leaders(
 ) -> list[int]:
     """Return the candidates that could lead, by the certified errors of their noise."""
     noise, errors = np.empty(len(scores)), np.empty(len(scores))
-    kernel_named(f"rounding.{form}")(words, reference.WORD_BITS, noise, errors)
+    kernel_named(form.kernel)(words, reference.WORD_BITS, noise, errors)
     with np.errstate(all="ignore"):
         totals = scores + scale * (logs + noise)
         size = np.abs(scores) + scale * (logs + np.abs(noise))
@@ -201,7 +202,7 @@ def _possible_leaders(
 
 
 def _refine(
-    form: str,
+    form: ExactForm,
     key: Key,
     words: NDArray[np.uint64],
     leaders: list[int],
@@ -210,9 +211,8 @@ def _refine(
     scale: float,
 ) -> list[int]:
     """Let the judge compare the possible leaders, with more and more digits, until one is left."""
-    formula = reference.FORMS[form][0]
     balls = {
-        i: reference.enclosures(formula, deciding.rows_from_key(key, i, [int(words[i])]))
+        i: reference.enclosures(form.formula, deciding.rows_from_key(key, i, [int(words[i])]))
         for i in leaders
     }
     while len(leaders) > 1:
