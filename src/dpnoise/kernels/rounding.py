@@ -6,6 +6,15 @@ Each kernel computes, for its form of Z,
 
 exactly as in real arithmetic, or writes NaN, and returns how many it left undecided. The decision
 is the same code for all forms: `nearest`.
+
+The loops around it look alike, one for each form, and stay so. The ways to write them once were
+measured, on a Neoverse-N1:
+
+- A function that makes the loop of a form makes a closure, and no closure is kept on disk
+  (`dpnoise.kernels.cache`): every process would compile it again.
+- One loop that is told the form by an integer takes 1.7 to 2.5 times as long.
+- Two loops, of which the first fills arrays with noise and errors and the second decides, take up
+  to 15 % longer.
 """
 
 import numpy as np

@@ -96,6 +96,9 @@ class Generator:
         """Return generators for other threads or processes: independent, as every call is."""
         return [self] * check_integer("n_children", n_children, least=0)
 
+    # The methods that draw spell out the arguments that they share. People see them in editors and
+    # in help(), and mypy checks calls against them; *args and **kwargs would hide them.
+
     def random(
         self,
         size: Size = None,
