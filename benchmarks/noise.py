@@ -10,8 +10,8 @@ import randomgen
 from diffprivlib.mechanisms import Laplace as DiffprivlibLaplace
 
 import dpnoise
-from benchmarks import paper_samples
 from benchmarks.timing import Timing, race
+from dpnoise.paper import samplers
 
 MILLION = 1_000_000
 Contenders = dict[str, tuple[Callable[[], object], int]]
@@ -84,10 +84,10 @@ def scalars(rounds: int) -> dict[str, Timing]:
         "stdlib random.random()": random.random,
         "stdlib random.gauss()": partial(random.gauss, 0, 1),
         "stdlib SystemRandom.random()": system.random,
-        "paper: naive": paper_samples.naive,
-        "paper: Theorem 5.1": paper_samples.theorem,
-        "paper: math and random": paper_samples.math_and_random,
-        "paper: NumPy": paper_samples.with_numpy,
+        "paper: naive": samplers.naive,
+        "paper: Theorem 5.1": samplers.theorem,
+        "paper: math and random": samplers.math_and_random,
+        "paper: NumPy": samplers.with_numpy,
     }
     return race({name: often(call, 2000) for name, call in calls.items()}, rounds)
 
