@@ -75,7 +75,7 @@ format: $(VENV)/installed-lint
 	$(BIN)/ruff check --fix .
 
 bench: $(VENV)/installed-bench
-	$(BIN)/python -m benchmarks
+	PYTHONPATH=tools $(BIN)/python -m benchmarks
 
 attacks: $(VENV)/installed-test $(VENV)/installed-peers
 	$(BIN)/python tools/measure_attacks.py

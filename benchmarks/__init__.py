@@ -1,1 +1,1 @@
-"""Speed and memory, side by side with the peers: `python -m benchmarks`, or `make bench`."""
+"""Speed and memory, side by side with the peers: `make bench`."""

@@ -203,7 +203,7 @@ def machine() -> str:
 
 
 def main() -> None:
-    """Run as `python -m benchmarks`."""
+    """Run as `make bench`."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("--rounds", type=int, default=31, help="turns of each contender")
     parser.add_argument("--points", type=int, default=10_080_000, help="points of the error run")

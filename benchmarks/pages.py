@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from marks import write_between_marks
+
 ROOT: Final = Path(__file__).parent.parent
 RESULTS: Final = ROOT / "benchmarks" / "results"  # One file for each architecture.
 FORMAT: Final = 2
@@ -64,16 +66,9 @@ def kept() -> list[Results]:
 def write() -> list[str]:
     """Write both pages, and return the architectures that they show."""
     results = kept()
-    _write_between_marks(ROOT / "README.md", "\n\n".join(map(readme_table, results)))
-    _write_between_marks(ROOT / "docs/performance.md", full_tables(results))
+    write_between_marks(ROOT / "README.md", "bench", "\n\n".join(map(readme_table, results)))
+    write_between_marks(ROOT / "docs/performance.md", "bench", full_tables(results))
     return [one["architecture"] for one in results]
-
-
-def _write_between_marks(page: Path, text: str) -> None:
-    begin, end = "<!-- bench: begin -->", "<!-- bench: end -->"
-    before, rest = page.read_text().split(begin)
-    _, after = rest.split(end)
-    page.write_text(f"{before}{begin}\n{text}\n{end}{after}")
 
 
 def measured_on(results: Results) -> str:
