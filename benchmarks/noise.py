@@ -10,7 +10,7 @@ import randomgen
 from diffprivlib.mechanisms import Laplace as DiffprivlibLaplace
 
 import dpnoise
-from benchmarks.timing import Timing, race
+from benchmarks.timing import Timing, timed
 from dpnoise.paper import samplers
 
 MILLION = 1_000_000
@@ -59,7 +59,7 @@ def arrays(rounds: int) -> dict[str, Timing]:
         "NumPy standard_cauchy": numpy_rng.standard_cauchy,
         "dpnoise cauchy n=4": one_thread.cauchy,
     }
-    return race(
+    return timed(
         {name: (partial(call, size=MILLION), MILLION) for name, call in draw.items()}, rounds
     )
 
@@ -89,14 +89,14 @@ def scalars(rounds: int) -> dict[str, Timing]:
         "paper: math and random": samplers.math_and_random,
         "paper: NumPy": samplers.with_numpy,
     }
-    return race({name: often(call, 2000) for name, call in calls.items()}, rounds)
+    return timed({name: often(call, 2000) for name, call in calls.items()}, rounds)
 
 
 def threads(rounds: int) -> dict[str, Timing]:
     """Time 10^7 variates on one thread and on two, into one array."""
     out = np.empty(10 * MILLION)
     generators = {f"{count} threads": dpnoise.Generator(threads=count) for count in (1, 2)}
-    return race(
+    return timed(
         {name: (partial(rng.laplace, out=out), out.size) for name, rng in generators.items()},
         max(5, rounds // 3),
     )
@@ -113,12 +113,12 @@ def sizes(rounds: int) -> dict[str, Timing]:
         times = max(1, 10**7 // 10**power)
         repeat, _ = often(call, times)
         contenders[f"10^{power}"] = (repeat, times * 10**power)
-    return race(contenders, max(3, rounds // 6))
+    return timed(contenders, max(3, rounds // 6))
 
 
 def variates(rounds: int) -> dict[str, Timing]:
     """Time the Gaussian of more and more uniforms."""
-    return race(
+    return timed(
         {
             f"n={n}": (partial(one_thread.normal, size=MILLION, variates=n), MILLION)
             for n in (2, 4, 8, 16, 32)

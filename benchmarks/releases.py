@@ -10,7 +10,7 @@ from diffprivlib.mechanisms import Laplace as DiffprivlibLaplace
 
 import dpnoise
 from benchmarks.noise import MILLION, Contenders, numpy_rng, often, one_thread
-from benchmarks.timing import Timing, race
+from benchmarks.timing import Timing, timed
 from dpnoise.machine import left_out
 
 laplace = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0)
@@ -69,7 +69,7 @@ def arrays(rounds: int) -> dict[str, Timing]:
         "OpenDP vector Laplace": (partial(_opendp(FEW), few), FEW),
         **{name: (partial(_each, release, few), FEW) for name, release in _one_by_one().items()},
     }
-    return race(contenders, rounds)
+    return timed(contenders, rounds)
 
 
 def scalars(rounds: int) -> dict[str, Timing]:
@@ -81,13 +81,13 @@ def scalars(rounds: int) -> dict[str, Timing]:
         **{name: partial(release, 42.5) for name, release in _one_by_one().items()},
         "OpenDP Laplace": partial(_opendp(None), 42.5),
     }
-    return race({name: often(call, 300) for name, call in calls.items()}, rounds)
+    return timed({name: often(call, 300) for name, call in calls.items()}, rounds)
 
 
 def threads(rounds: int) -> dict[str, Timing]:
     """Time releases of 10^7 values on one thread and on two."""
     values = numpy_rng.random(10 * MILLION)
-    return race(
+    return timed(
         {
             f"{count} threads": (
                 partial(laplace.release, values, rng=dpnoise.Generator(threads=count)),

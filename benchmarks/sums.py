@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from benchmarks.noise import MILLION, Contenders, numpy_rng
-from benchmarks.timing import Timing, race
+from benchmarks.timing import Timing, timed
 from dpnoise import statistics
 
 SIZE = 100 * MILLION
@@ -22,4 +22,4 @@ def sums(rounds: int) -> dict[str, Timing]:
         ),
     }
     contenders: Contenders = {name: (call, SIZE) for name, call in calls.items()}
-    return race(contenders, max(3, rounds // 6))
+    return timed(contenders, max(3, rounds // 6))

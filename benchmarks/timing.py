@@ -1,8 +1,9 @@
-"""How we time: contenders take turns, so that a slow minute of the machine hits all of them."""
+"""How we time: contenders take turns, as in `dpnoise.paper.race`, and the best round counts."""
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+from dpnoise.paper.race import Contender, take_turns
 
 
 @dataclass(frozen=True)
@@ -21,16 +22,10 @@ class Timing:
         return self.nanoseconds / other.nanoseconds
 
 
-def race(
+def timed(
     contenders: Mapping[str, tuple[Callable[[], object], int]], rounds: int
 ) -> dict[str, Timing]:
     """Time each contender (a call, and how many items it makes) once a round, in turns."""
-    for call, _ in contenders.values():
-        call()  # Compiles, and warms the caches.
-    taken: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(rounds):
-        for name, (call, items) in contenders.items():
-            start = time.perf_counter()
-            call()
-            taken[name].append((time.perf_counter() - start) / items)
-    return {name: Timing(tuple(values)) for name, values in taken.items()}
+    racing = {name: Contender(*contender) for name, contender in contenders.items()}
+    taken = take_turns(racing, rounds)
+    return {name: Timing(tuple(seconds)) for name, seconds in taken.items()}

@@ -1,4 +1,4 @@
-"""How the reproduction times: contenders take turns, and what counts is the ratio within a round.
+"""How we time: contenders take turns, and what counts is the ratio within a round.
 
 A slow minute of the machine then hits all of them, and the median forgets it.
 """
@@ -8,7 +8,7 @@ import timeit
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from dpnoise.paper.piece import Effort
+from dpnoise.paper.piece import Effort, Progress, silent
 
 
 @dataclass(frozen=True)
@@ -36,18 +36,32 @@ class Race:
 
 
 def race(contenders: Mapping[str, Contender], effort: Effort, seconds: float = 0.01) -> Race:
-    """Time all contenders in turns, each for about so many seconds a round."""
-    timers, repeats = {}, {}
-    for name, contender in contenders.items():
-        contender.call()  # Compiles, and warms the caches.
-        timers[name] = timeit.Timer(contender.call)
-        once = max(timers[name].timeit(3) / 3, 1e-8)
-        repeats[name] = max(1, int(effort.pick(seconds, seconds / 10) / once))
-    rounds = effort.pick(51, 3)
+    """Time all contenders in turns, each for about this many seconds a round."""
+    rounds, seconds = effort.pick(51, 3), effort.pick(seconds, seconds / 10)
+    return Race(take_turns(contenders, rounds, seconds, effort.progress))
+
+
+def take_turns(
+    contenders: Mapping[str, Contender],
+    rounds: int,
+    seconds: float = 0.0,
+    progress: Progress = silent,
+) -> dict[str, list[float]]:
+    """Return what an item took in each round, of one call or of about this many seconds of them."""
+    repeats = {name: _repeats(contender, seconds) for name, contender in contenders.items()}
     taken: dict[str, list[float]] = {name: [] for name in contenders}
     for i in range(rounds):
-        for name, timer in timers.items():
-            items = repeats[name] * contenders[name].items
-            taken[name].append(timer.timeit(repeats[name]) / items)
-        effort.progress((i + 1) / rounds)
-    return Race(taken)
+        for name, contender in contenders.items():
+            items = repeats[name] * contender.items
+            taken[name].append(timeit.timeit(contender.call, number=repeats[name]) / items)
+        progress((i + 1) / rounds)
+    return taken
+
+
+def _repeats(contender: Contender, seconds: float) -> int:
+    """Return how many calls fill a round."""
+    contender.call()  # Compiles, and warms the caches.
+    if not seconds:
+        return 1
+    once = max(timeit.timeit(contender.call, number=3) / 3, 1e-8)
+    return max(1, int(seconds / once))
