@@ -39,8 +39,8 @@ _ERROR: Final = 1e-4  # Of the limits by which events are compared.
 Explains = Callable[[Releases, float], NDArray[np.bool_]]
 
 
-def silent(_: float) -> None:
-    """Report progress to nobody."""
+def silent(*_: object) -> None:
+    """Report to nobody, whatever there is to report."""
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,7 @@ def audit(
     >>> report.broken, report.epsilon_lower > 3
     (True, True)
     """
+    from dpnoise.attacks.base import silent
     from dpnoise.auditing import running
 
     return running.run(
@@ -82,6 +83,6 @@ def audit(
         confidence,
         scale,
         time_limit,
-        progress or running.nobody,
-        watch or running.nothing,
+        progress or silent,
+        watch or silent,
     )

@@ -53,14 +53,6 @@ Watch = Callable[[list[Finding]], object]
 _LEAST: Final = 1_000  # The least budget: 41 releases of each value to choose on, as many to count.
 
 
-def nobody(_part: float, _doing: str) -> None:
-    """Report progress to nobody."""
-
-
-def nothing(_findings: list[Finding]) -> None:
-    """Show findings to nobody."""
-
-
 def run(
     target: Any,
     epsilon: float,

@@ -22,6 +22,7 @@ from typing import Final
 
 import dpnoise
 from dpnoise import strict_json
+from dpnoise.attacks.base import Progress, silent
 from dpnoise.chunks import cores
 from dpnoise.errors import ArgumentError
 from dpnoise.machine import described
@@ -37,7 +38,7 @@ from dpnoise.paper import (
     timings,
 )
 from dpnoise.paper.page import page, summary
-from dpnoise.paper.piece import Effort, Piece, Progress, Result, silent
+from dpnoise.paper.piece import Effort, Piece, Result
 
 FORMAT: Final = 1
 RESULTS: Final = "results.json"

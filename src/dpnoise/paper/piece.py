@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from dpnoise.attacks.base import Progress, silent
+
 Cell = str | int | float
-Progress = Callable[[float], object]
 T = TypeVar("T")
 
 CONFIRMED: Final = "confirmed"
@@ -16,10 +17,6 @@ VERDICTS: Final = (CONFIRMED, DIFFERS, SUPERSEDED, NOT_RUN)
 
 # A test of a law rejects below this p-value; a piece with k of them errs with k times it at most.
 FALSE_ALARM: Final = 1e-6
-
-
-def silent(_: float) -> None:
-    """Report progress to nobody."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ import timeit
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from dpnoise.paper.piece import Effort, Progress, silent
+from dpnoise.attacks.base import Progress, silent
+from dpnoise.paper.piece import Effort
 
 
 @dataclass(frozen=True)
