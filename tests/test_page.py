@@ -264,4 +264,4 @@ def test_pages_are_written_in_utf8(tmp_path: Path) -> None:
     for name in ("one.html", "many.html"):
         text = (tmp_path / name).read_bytes().decode("utf-8")
         assert report.target in text
-        assert text.startswith("<!doctype html>")
+        assert text.startswith("<!DOCTYPE html>")

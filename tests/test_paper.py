@@ -322,6 +322,9 @@ def test_the_page_needs_nothing_but_itself() -> None:
     text = page([result(figure=figure)], "about")
     assert not re.findall(r'(?:src|href)="(?!#)', text)
     assert "@import" not in text
+    metas = minidom.parseString(text).getElementsByTagName("meta")  # noqa: S318 - likewise
+    policies = [m.getAttribute("content") for m in metas if m.hasAttribute("http-equiv")]
+    assert [policy.split(";")[0] for policy in policies] == ["default-src 'none'"]
     assert not re.findall(r"url\((?!#)", text)
     assert set(re.findall(r"https?://[^\"\s]+", text)) <= {
         "http://www.w3.org/2000/svg",

@@ -12,9 +12,9 @@ _POLICY: Final = (
 )
 
 
-def document(title: str, *parts: Markup) -> str:
-    """Return a whole page, with its style inside."""
-    style = files("dpnoise.auditing").joinpath("page.css").read_text(encoding="utf-8")
+def document(title: str, *parts: Markup, package: str = "dpnoise.auditing") -> str:
+    """Return a whole page, with the style of a package, its page.css, inside."""
+    style = files(package).joinpath("page.css").read_text(encoding="utf-8")
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -25,7 +25,7 @@ def document(title: str, *parts: Markup) -> str:
         tag("style", Markup(style)),
     )
     body = tag("body", tag("main", *(Markup(part + "\n") for part in parts)))
-    return "<!doctype html>\n" + tag("html", head, body, lang="en") + "\n"
+    return "<!DOCTYPE html>\n" + tag("html", head, body, lang="en") + "\n"
 
 
 def section(title: str, *parts: str, **attributes: str) -> Markup:
