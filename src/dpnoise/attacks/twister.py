@@ -7,7 +7,6 @@ the value hides low bits: see mt19937.py.
 """
 
 import math
-import random
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -30,7 +29,6 @@ from dpnoise.targets.adapters import paper_laplace
 from dpnoise.targets.target import Releases, Target
 
 Floats = NDArray[np.float64]
-Twister = np.random.RandomState | random.Random
 
 # Both take log(2U) below U = 1/2. From there on NumPy takes -log(2 - U - U), whose first difference
 # is rounded; the paper's equation (2), like most textbooks, takes -log(1 - 2|U - 1/2|), exactly.
@@ -141,8 +139,9 @@ def clone_numpy(
 ) -> np.random.RandomState:
     """Return a `RandomState` in step with the one behind consecutive releases of a known value.
 
-    It stands right after the last of them, so it draws what the victim draws next. The releases
-    from number 312 on are drawn again and compared, to the last bit.
+    It stands right after the last of them, so it draws what the victim draws next: its
+    `random_sample()` is also the `random()` of a `random.Random`. The releases from number 312 on
+    are drawn again and compared, to the last bit.
 
     Parameters
     ----------
@@ -166,30 +165,17 @@ def clone_numpy(
     return clone
 
 
-def clone_stdlib(
-    releases: Releases, value: float, scale: float, formula: str = "paper"
-) -> random.Random:
-    """Return a `random.Random` in step with the one behind the releases: see `clone_numpy`."""
-    _, key, position, *_ = clone_numpy(releases, value, scale, formula).get_state()
-    clone = random.Random()  # noqa: S311 - it is what was broken
-    clone.setstate((3, (*map(int, key), int(position)), None))
-    return clone
-
-
-def predict_noise(generator: Twister, n: int, scale: float, formula: str = "numpy") -> Floats:
+def predict_noise(
+    clone: np.random.RandomState, n: int, scale: float, formula: str = "numpy"
+) -> Floats:
     """Draw the next n uniforms of a clone and return the noise that the victim makes of them.
 
     Subtracted from the victim's next n releases, it leaves the values. (The clone loses step if
     the victim draws U = 0 and draws again: one release in 2^53.)
     """
     check_choice("formula", formula, FORMULAS)
-    if isinstance(generator, random.Random):
-        uniforms = np.fromiter((generator.random() for _ in range(n)), np.float64, n)
-    else:
-        uniforms = generator.random_sample(n)
-    return _noise(
-        (uniforms * 2.0**UNIFORM_BITS).astype(np.int64), float(scale), FORMULAS.index(formula)
-    )
+    uniforms = (clone.random_sample(n) * 2.0**UNIFORM_BITS).astype(np.int64)
+    return _noise(uniforms, float(scale), FORMULAS.index(formula))
 
 
 @compiled
