@@ -6,30 +6,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from verdicts import elsewhere
 
 import dpnoise
 from dpnoise.attacks import ATTACKS, Attack, base, single_precision, twister
 from dpnoise.attacks.base import MISFIT, SOURCE, Event, never, silent
 from dpnoise.auditing import running
 from dpnoise.cli import main
-from dpnoise.targets import Target, named, wrap
+from dpnoise.targets import named, wrap
 
 # These look at outputs and the scale alone. Whoever adds to them says that it models no library.
 MODEL_FREE = {"precision", "feasibility", "bits", "threshold", "sensitivity"}
 # Of these the library is heavy: tests/peers/test_peer_models.py has their tests.
 WITH_PEERS = {"table", "key-search"}
 MODELS = sorted(set(ATTACKS) - MODEL_FREE - WITH_PEERS)
-
-
-def elsewhere(target: Target, changed: float = 0.25) -> Target:
-    """Return the same library on a machine that rounds a share of its noise to the next float."""
-    rng = np.random.default_rng()
-
-    def release(value: float, n: int) -> Any:
-        noise = target(0.0, n)
-        return value + np.where(rng.random(n) < changed, np.nextafter(noise, np.inf), noise)
-
-    return Target("elsewhere", target.noise, target.scale, release)
 
 
 def size_of(attack: Attack) -> int:

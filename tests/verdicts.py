@@ -3,8 +3,9 @@
 Limits are exact binomial ones, each wrong with probability at most FALSE_ALARM.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from alarms import FALSE_ALARM
 
@@ -41,6 +42,19 @@ def peer(name: str, **claims: float) -> Target:
     if name in left_out():
         pytest.skip(left_out()[name])
     return named(name, **claims)
+
+
+def elsewhere(target: Target, changed: float = 0.25) -> Target:
+    """Return the same library on a machine that rounds a share of its noise to the next float."""
+    rng = np.random.default_rng()
+
+    def release(value: float, n: int) -> Any:
+        noise = target(0.0, n)
+        number = noise.dtype.type
+        following = np.nextafter(noise, number(np.inf))
+        return number(value) + np.where(rng.random(n) < changed, following, noise)
+
+    return Target("elsewhere", target.noise, target.scale, release)
 
 
 def check_break(row: Break) -> None:

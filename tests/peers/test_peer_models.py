@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from alarms import SAMPLES
-from verdicts import attacked, peer
+from verdicts import attacked, elsewhere, peer
 
 from dpnoise.attacks import ATTACKS, Attack, BoxMullerPair, KeySearch, Tabulated, threefry
 from dpnoise.attacks.base import MISFIT
@@ -19,19 +19,6 @@ MODELS: list[tuple[Attack, str]] = [
     (Tabulated(), "jax.normal"),
     (Tabulated(), "jax.laplace"),
 ]
-
-
-def elsewhere(target: Target) -> Target:
-    """Return the same library on a machine that rounds a quarter of its noise to the next float."""
-    rng = np.random.default_rng()
-
-    def release(value: float, n: int) -> Any:
-        noise = target(0.0, n)
-        return noise.dtype.type(value) + np.where(
-            rng.random(n) < 0.25, np.nextafter(noise, noise.dtype.type(np.inf)), noise
-        )
-
-    return Target("elsewhere", target.noise, target.scale, release)
 
 
 @pytest.mark.parametrize(("attack", "name"), MODELS)
