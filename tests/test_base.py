@@ -40,6 +40,14 @@ def constant() -> Target:
     return wrap(lambda value, n: np.full(n, value), "constant")
 
 
+def test_an_attack_that_finds_no_event_cannot_be_made() -> None:
+    class Idle(Attack):
+        name = "idle"
+
+    with pytest.raises(TypeError, match=r"abstract .*find"):
+        Idle()  # type: ignore[abstract]
+
+
 def test_an_event_is_counted_at_both_values_in_n_releases() -> None:
     asked: list[tuple[float, int]] = []
 

@@ -9,6 +9,7 @@ explain a release (`Event.explains`), and before one is used it must explain rel
 known. What is certified does not rest on this: it is counted, whatever the model.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, final
@@ -22,6 +23,8 @@ from dpnoise.errors import ArgumentError, check_integer
 from dpnoise.targets.target import Releases, Target, named
 
 Progress = Callable[[float], object]
+Flags = NDArray[np.bool_]
+Explains = Callable[[Releases, float], Flags]
 
 # What an attack is given, from the weakest to the strongest.
 OUTPUTS: Final = "outputs"
@@ -34,9 +37,6 @@ MISFIT: Final = "this model does not fit the library on this machine"
 _ENOUGH_TO_CHOOSE: Final = 2_000
 _ENOUGH_TO_CHECK: Final = 2_000
 _ERROR: Final = 1e-4  # Of the limits by which events are compared.
-
-
-Explains = Callable[[Releases, float], NDArray[np.bool_]]
 
 
 def silent(*_: object) -> None:
@@ -67,7 +67,7 @@ class Event:
     """
 
     words: str
-    holds: Callable[[Releases], NDArray[np.bool_]] = field(repr=False)
+    holds: Callable[[Releases], Flags] = field(repr=False)
     releases: int = 1
     applies: bool = True
     explains: Explains | None = field(default=None, repr=False)
@@ -81,7 +81,7 @@ def excluded(words: str, possible: Explains, value0: float, value1: float) -> Ev
     asked about only where value0 is possible.
     """
 
-    def holds(y: Releases) -> NDArray[np.bool_]:
+    def holds(y: Releases) -> Flags:
         result = possible(y, value0)
         result[result] = ~possible(y[result], value1)
         return result
@@ -91,6 +91,8 @@ def excluded(words: str, possible: Explains, value0: float, value1: float) -> Ev
 
 def best(events: Sequence[Event], target: Target, value0: float, value1: float, n: int) -> Event:
     """Return the event whose model fits best and whose rates differ most, on at most n releases."""
+    if len(events) == 1:
+        return events[0]
     at0, at1 = (target(value, min(n, _ENOUGH_TO_CHOOSE)) for value in (value0, value1))
 
     def worth(event: Event) -> tuple[int, float]:
@@ -206,7 +208,7 @@ def _advantage(at0: Count, at1: Count, error: float) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class Attack:
+class Attack(ABC):
     """The base of all attacks: small frozen objects, made with what they know of the target."""
 
     name: ClassVar[str]
@@ -224,11 +226,11 @@ class Attack:
         """Return a target that it breaks, with epsilon, delta and sensitivity."""
         return named(self.default_target, **claims)
 
+    @abstractmethod
     def find(
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
-        """Choose the event, from at most n releases at each value and what the access allows."""
-        raise NotImplementedError
+        """Return the event, from at most n releases of each value and what the access allows."""
 
     @final
     def event(
