@@ -5,13 +5,14 @@ Pure statistics. Every limit holds for any sample size and any probability (Clop
 """
 
 import math
+from typing import Final
 
 from scipy import stats
 
 from dpnoise.errors import check_integer, check_part
 
 # SciPy's quantiles are accurate to about 1e-12; moving a limit outward by this much keeps it exact.
-_MARGIN = 1e-9
+_MARGIN: Final = 1e-9
 
 
 def lower_limit(hits: int, trials: int, error: float) -> float:

@@ -13,12 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.attacks import searches
-from dpnoise.attacks.base import SOURCE, Attack, Event, Progress, silent
+from dpnoise.attacks.base import SOURCE, Attack, Event, Flags, Progress, silent
 from dpnoise.chunks import cores
 from dpnoise.errors import check_integer
 from dpnoise.targets.target import Releases, Target
 
-Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
 _ZERO: Final = 2.0**-49  # Above cos(3 pi/2), as it is rounded, times the largest radius at 24 bits.
@@ -42,12 +41,7 @@ class GaussianSearch(Attack):
         check_integer("precision", self.precision, least=2, most=24)
 
     def find(
-        self,
-        target: Target,
-        value0: float,
-        value1: float,
-        n: int,  # noqa: ARG002 - nothing has to be learned
-        progress: Progress = silent,
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
         """Return the event that value0 has a preimage and value1 has none."""
 
@@ -86,12 +80,7 @@ class MeetInTheMiddle(Attack):
     table: Floats | None = field(default=None, repr=False, compare=False)
 
     def find(
-        self,
-        target: Target,
-        value0: float,
-        value1: float,
-        n: int,  # noqa: ARG002 - nothing has to be learned
-        progress: Progress = silent,
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
         """Return the event that value0 has a preimage and value1 has none."""
         table = searches.summands(self.precision) if self.table is None else self.table

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.attacks.base import SCALE, Attack, Event, Progress, excluded, silent
+from dpnoise.attacks.base import SCALE, Attack, Event, Flags, Progress, excluded, silent
 from dpnoise.kernels import compiled
 from dpnoise.targets.target import Target
 
-Flags = NDArray[np.bool_]
 Real = np.floating[Any]
 
 
@@ -74,12 +73,7 @@ class Feasibility(Attack):
     default_target = "diffprivlib.Laplace"
 
     def find(
-        self,
-        target: Target,
-        value0: float,
-        value1: float,
-        n: int,  # noqa: ARG002 - nothing has to be learned
-        progress: Progress = silent,  # noqa: ARG002
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
         """Return the event that value0 is possible and value1 is not."""
         words = f"no float z has {value1:g} + {target.scale:g} z = y, rounded twice"

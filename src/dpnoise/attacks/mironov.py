@@ -13,22 +13,22 @@ They differ in a rounding: 2 - U loses U's last bit, which moves about half of t
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.attacks.base import SOURCE, Attack, Event, Progress, best, excluded, silent
+from dpnoise.attacks.base import SOURCE, Attack, Event, Flags, Progress, best, excluded, silent
 from dpnoise.errors import ArgumentError, check_choice, check_integer
 from dpnoise.kernels import compiled
 from dpnoise.targets.target import Releases, Target
 
 Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 # With so many uniforms in question one of them fits, or may as well: it is not searched for.
-_MOST = 2.0**7
-_FORMULAS = ("numpy", "paper")
-_NUMPY = 0
+_MOST: Final = 2.0**7
+_FORMULAS: Final = ("numpy", "paper")
+_NUMPY: Final = 0
 
 
 @compiled
@@ -106,17 +106,12 @@ class Mironov(Attack):
         check_choice("formula", self.formula, (None, *_FORMULAS))
 
     def find(
-        self,
-        target: Target,
-        value0: float,
-        value1: float,
-        n: int,
-        progress: Progress = silent,  # noqa: ARG002
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
-        """Return the event that value0 is possible and value1 is not."""
+        """Return the event that value0 is possible and value1 is not, for the best formula."""
         formulas = _FORMULAS if self.formula is None else (self.formula,)
         events = [self._event(target.scale, value0, value1, formula) for formula in formulas]
-        return events[0] if len(events) == 1 else best(events, target, value0, value1, n)
+        return best(events, target, value0, value1, n)
 
     def _event(self, scale: float, value0: float, value1: float, formula: str) -> Event:
         def possible(y: Releases, value: float) -> Flags:

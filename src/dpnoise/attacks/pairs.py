@@ -17,22 +17,22 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.attacks.base import SOURCE, Attack, Event, Progress, best, never, silent
+from dpnoise.attacks.base import SOURCE, Attack, Event, Flags, Progress, best, never, silent
 from dpnoise.attacks.single_precision import gaussians_32
 from dpnoise.errors import check_choice
 from dpnoise.kernels import compiled
 from dpnoise.targets.target import Releases, Target
 
 Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 # With so many pairs of uniforms in question one of them fits, or may as well: no search is made.
-_MOST = 2.0**11
-_BLOCK = 16
+_MOST: Final = 2.0**11
+_BLOCK: Final = 16
 
 
 @compiled
@@ -177,9 +177,9 @@ def _in_blocks(y: Releases) -> tuple[Releases, Releases]:
 
 
 Layout = Callable[[Releases], tuple[Releases, Releases]]
-_EVEN: Layout = partial(_successive, phase=0)
-_ODD: Layout = partial(_successive, phase=1)
-_GUESSES: dict[str, list[tuple[str, Callable[..., None], Layout]]] = {
+_EVEN: Final[Layout] = partial(_successive, phase=0)
+_ODD: Final[Layout] = partial(_successive, phase=1)
+_GUESSES: Final[dict[str, list[tuple[str, Callable[..., None], Layout]]]] = {
     "float64": [
         ("Box-Muller, in this phase", box_muller, _EVEN),
         ("Box-Muller, in the other phase", box_muller, _ODD),
@@ -194,7 +194,7 @@ _GUESSES: dict[str, list[tuple[str, Callable[..., None], Layout]]] = {
 }
 
 
-METHODS = tuple(dict.fromkeys(guess[0] for some in _GUESSES.values() for guess in some))
+METHODS: Final = tuple(dict.fromkeys(guess[0] for some in _GUESSES.values() for guess in some))
 
 
 @dataclass(frozen=True)
@@ -220,12 +220,7 @@ class BoxMullerPair(Attack):
         check_choice("method", self.method, (None, *METHODS))
 
     def find(
-        self,
-        target: Target,
-        value0: float,
-        value1: float,
-        n: int,
-        progress: Progress = silent,  # noqa: ARG002
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
         """Return the event that value0 is possible and value1 is not, for the best guess."""
         dtype = target(value0, n).dtype

@@ -6,20 +6,21 @@ restraint. Both attacks learn from releases where the difference lies.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.attacks.base import OUTPUTS, Attack, Event, Progress, never, promise, silent
+from dpnoise.attacks.base import OUTPUTS, Attack, Event, Flags, Progress, never, promise, silent
 from dpnoise.targets.target import Releases, Target
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 # The exponents that are told apart; those beyond, and zero's, count as the nearest of them.
-_LEAST, _MOST = -200, 56
-_SPAN = _MOST - _LEAST
+_LEAST: Final = -200
+_MOST: Final = 56
+_SPAN: Final = _MOST - _LEAST
 
 
 def exponents(y: Releases) -> tuple[Integers, Integers]:
@@ -49,14 +50,9 @@ class Precision(Attack):
     default_target = "numpy.laplace"
 
     def find(
-        self,
-        target: Target,
-        value0: float,
-        value1: float,
-        n: int,
-        progress: Progress = silent,  # noqa: ARG002
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
-        """Choose "|y| < 2^t and y is no multiple of 2^g" with the t and g that promise most."""
+        """Return "|y| < 2^t and y is no multiple of 2^g", for the t and g that promise most."""
         hits0, hits1 = (_smaller_and_finer(target(value, n)) for value in (value0, value1))
         worth = np.flatnonzero(hits0 > hits1)
         if not worth.size:
@@ -90,14 +86,9 @@ class BitPatterns(Attack):
     default_target = "numpy.laplace"
 
     def find(
-        self,
-        target: Target,
-        value0: float,
-        value1: float,
-        n: int,
-        progress: Progress = silent,  # noqa: ARG002
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
-        """Choose the set of patterns, taken in the order of their ratios, that promises most."""
+        """Return the event of the patterns, in the order of their ratios, that promise most."""
         y0, y1 = (_patterns(target(value, n)) for value in (value0, value1))
         cells, index = np.unique(np.concatenate([y0, y1]), return_inverse=True)
         hits0, hits1 = (np.bincount(half, minlength=len(cells)) for half in (index[:n], index[n:]))

@@ -14,6 +14,7 @@ about 2^157 of them, and the first is found after a handful of checks.
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ from dpnoise.kernels import compiled
 
 Floats = NDArray[np.float64]
 
-_MOST_FOUND = 4096
+_MOST_FOUND: Final = 4096
 
 
 @dataclass(frozen=True)

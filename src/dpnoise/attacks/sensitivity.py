@@ -22,12 +22,12 @@ row moves it by no more than the real sum, in every order.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.attacks.base import OUTPUTS, Attack, Event, Progress, never, silent
+from dpnoise.attacks.base import OUTPUTS, Attack, Event, Flags, Progress, never, silent
 from dpnoise.errors import check_integer
 from dpnoise.statistics.queries import exact_sum
 from dpnoise.targets.target import Releases, Target
@@ -216,7 +216,7 @@ def sum_target(
 
 @dataclass(frozen=True)
 class Sensitivity(Attack):
-    """Tell two data sets apart by their sums, for targets made by `sum_target`.
+    """Tells two data sets apart by their sums, for targets made by `sum_target`.
 
     It needs no more than outputs: it looks on which side of the middle of two medians they fall.
 
@@ -230,12 +230,12 @@ class Sensitivity(Attack):
     (1.0, 0.0)
     """
 
-    name: ClassVar[str] = "sensitivity"
-    access: ClassVar[str] = OUTPUTS
-    breaks: ClassVar[str] = "float sums, with noise for the sensitivity of real sums"
-    source: ClassVar[str] = "Casacuberta, Shoemate, Vadhan and Wagaman 2022"
-    default_target: ClassVar[str] = "numpy.sum"
-    in_audit: ClassVar[bool] = False
+    name = "sensitivity"
+    access = OUTPUTS
+    breaks = "float sums, with noise for the sensitivity of real sums"
+    source = "Casacuberta, Shoemate, Vadhan and Wagaman 2022"
+    default_target = "numpy.sum"
+    in_audit = False
 
     def target(self, **claims: float) -> Target:
         """Return NumPy's sum of the data sets of `changed`, with noise for their sensitivity."""
@@ -252,14 +252,13 @@ class Sensitivity(Attack):
     def find(
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
-        """Return the event that a release is on value0's side of the middle of the medians."""
-        del progress
+        """Return the event on value0's side of the middle of the two medians."""
         median0, median1 = (float(np.median(target(value, n))) for value in (value0, value1))
         middle = (median0 + median1) / 2
         if median0 == median1:
             return never(f"both medians are {middle:g}")
 
-        def holds(y: Releases) -> NDArray[np.bool_]:
+        def holds(y: Releases) -> Flags:
             return np.asarray(y < middle if median0 < median1 else y > middle, dtype=np.bool_)
 
         return Event(f"y {'<' if median0 < median1 else '>'} {middle:g}", holds)

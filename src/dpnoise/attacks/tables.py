@@ -12,12 +12,22 @@ Compiled into one kernel (jax.jit), the same formula is rounded elsewhere, and h
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.attacks.base import SOURCE, Attack, Event, Progress, best, excluded, never, silent
+from dpnoise.attacks.base import (
+    SOURCE,
+    Attack,
+    Event,
+    Flags,
+    Progress,
+    best,
+    excluded,
+    never,
+    silent,
+)
 from dpnoise.errors import check_choice, import_extra
 from dpnoise.targets.target import Releases, Target
 
@@ -88,7 +98,7 @@ def _torch_laplace_outputs() -> Table:
 
 @dataclass(frozen=True)
 class Tabulated(Attack):
-    """Exclude a value when no uniform at all gives the release from it.
+    """Excludes a value when no uniform at all gives the release from it.
 
     Parameters
     ----------
@@ -97,11 +107,11 @@ class Tabulated(Attack):
         those whose library is installed.
     """
 
-    name: ClassVar[str] = "table"
-    access: ClassVar[str] = SOURCE
-    breaks: ClassVar[str] = "float32 noise of one uniform: JAX normal and Laplace, PyTorch Laplace"
-    source: ClassVar[str] = "Mironov 2012, with a table of all outputs"
-    default_target: ClassVar[str] = "jax.normal"
+    name = "table"
+    access = SOURCE
+    breaks = "float32 noise of one uniform: JAX normal and Laplace, PyTorch Laplace"
+    source = "Mironov 2012, with a table of all outputs"
+    default_target = "jax.normal"
 
     sampler: str | None = None
 
@@ -109,14 +119,9 @@ class Tabulated(Attack):
         check_choice("sampler", self.sampler, (None, *SAMPLERS))
 
     def find(
-        self,
-        target: Target,
-        value0: float,
-        value1: float,
-        n: int,
-        progress: Progress = silent,
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
-        """Tabulate every release of both values, for each sampler that comes into question."""
+        """Return the event that value0 is possible and value1 is not, for the best sampler."""
         dtype = target(value0, n).dtype
         if dtype != np.float32:
             return never(f"no table holds all outputs in {dtype}")
@@ -124,7 +129,7 @@ class Tabulated(Attack):
         for done, sampler in enumerate(self._samplers()):
             progress(done / len(SAMPLERS))
             events.append(_event(sampler, target.scale, value0, value1))
-        return events[0] if len(events) == 1 else best(events, target, value0, value1, n)
+        return best(events, target, value0, value1, n)
 
     def _samplers(self) -> list[str]:
         if self.sampler is not None:
@@ -141,14 +146,14 @@ def _event(sampler: str, scale: float, value0: float, value1: float) -> Event:
     # Rounding is monotonic, so what is sorted stays sorted.
     releases = {value: np.float32(value) + noise for value in (value0, value1)}
 
-    def possible(y: Releases, value: float) -> NDArray[np.bool_]:
+    def possible(y: Releases, value: float) -> Flags:
         return _among(y, releases[value])
 
     words = f"{sampler} has a uniform that leads from {value0:g} to y, none from {value1:g}"
     return excluded(words, possible, value0, value1)
 
 
-def _among(y: Releases, table: Table) -> NDArray[np.bool_]:
+def _among(y: Releases, table: Table) -> Flags:
     """Tell which numbers a sorted table has."""
     at = np.minimum(np.searchsorted(table, y), table.size - 1)
     return np.asarray(table[at] == y)

@@ -14,20 +14,20 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpnoise.attacks.base import SOURCE, Attack, Event, Progress, misfit, never, silent
+from dpnoise.attacks.base import SOURCE, Attack, Event, Flags, Progress, misfit, never, silent
 from dpnoise.chunks import cores
 from dpnoise.errors import check_integer, import_extra, reject
 from dpnoise.kernels import compiled
 from dpnoise.targets.target import Releases, Target
 
 Words = NDArray[np.uint32]
-_Replay = Callable[[Releases, tuple[float, ...]], list[NDArray[np.bool_]]]
+_Replay = Callable[[Releases, tuple[float, ...]], list[Flags]]
 
 ALL_SEEDS: Final = range(2**31)
 # The splits from the key of a run to that of its first draw: jax-privacy takes the second child
@@ -225,7 +225,7 @@ def recover(
 
 @dataclass(frozen=True)
 class KeySearch(Attack):
-    """Find the key of a run from its first release, then subtract the noise of all later ones.
+    """Finds the key of a run from its first release, then subtracts the noise of all later ones.
 
     Each call of the target is one release of a run, an array under one key. The attack knows the
     value of the first array's first eight numbers, and judges the arrays that follow.
@@ -239,13 +239,13 @@ class KeySearch(Attack):
         Which seeds to try; all 2^31 take some seconds.
     """
 
-    name: ClassVar[str] = "key-search"
-    access: ClassVar[str] = SOURCE
-    breaks: ClassVar[str] = "JAX noise under a key made of a 31-bit seed, jax-privacy's default"
-    source: ClassVar[str] = "exhaustive search; Threefry is of Salmon et al. 2011"
-    default_target: ClassVar[str] = "jax_privacy"
-    in_audit: ClassVar[bool] = False
-    independent: ClassVar[bool] = False
+    name = "key-search"
+    access = SOURCE
+    breaks = "JAX noise under a key made of a 31-bit seed, jax-privacy's default"
+    source = "exhaustive search; Threefry is of Salmon et al. 2011"
+    default_target = "jax_privacy"
+    in_audit = False
+    independent = False
 
     path: tuple[int, ...] = JAX_PRIVACY
     seeds: range = ALL_SEEDS
@@ -259,7 +259,7 @@ class KeySearch(Attack):
     def find(
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
-        """Search the seeds for the key of the target's first release."""
+        """Return the event that y, without the noise of the key that was found, is value0."""
         known = target(value0, n)[:_KNOWN]
         found = recover(
             known, value0, target.scale, path=self.path, seeds=self.seeds, progress=progress
@@ -271,10 +271,10 @@ class KeySearch(Attack):
             return never(f"nothing: {fitting} the first release, of {len(self.seeds):,} tried")
         removed = _replay(found[0], self.path, target.scale)
 
-        def explains(y: Releases, value: float) -> NDArray[np.bool_]:
+        def explains(y: Releases, value: float) -> Flags:
             return removed(y, (value,))[0]
 
-        def holds(y: Releases) -> NDArray[np.bool_]:
+        def holds(y: Releases) -> Flags:
             return removed(y, (value0, value1))[0]
 
         words = f"y minus the noise of jax.random.key({found[0]}) is {value0:g}"
@@ -305,7 +305,7 @@ def _replay(seed: int, path: tuple[int, ...], scale: float) -> _Replay:
     jax = import_extra("jax", "peers")
     key = jax.random.key(seed)
 
-    def removed(y: Releases, values: tuple[float, ...]) -> list[NDArray[np.bool_]]:
+    def removed(y: Releases, values: tuple[float, ...]) -> list[Flags]:
         nonlocal key
         ahead = key
         for _ in range(_AHEAD):

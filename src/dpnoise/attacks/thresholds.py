@@ -1,15 +1,15 @@
 """The plainest attack: one value's releases are larger. It finds noise that is simply too small."""
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpnoise.attacks.base import OUTPUTS, Attack, Event, Progress, promise, silent
+from dpnoise.attacks.base import OUTPUTS, Attack, Event, Flags, Progress, promise, silent
 from dpnoise.targets.adapters import Privacy
 from dpnoise.targets.target import Releases, Target
 
-_CUTS = 255  # Thresholds that are tried, at equal steps of probability.
+_CUTS: Final = 255  # Thresholds that are tried, at equal steps of probability.
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,9 @@ class Threshold(Attack):
         )
 
     def find(
-        self,
-        target: Target,
-        value0: float,
-        value1: float,
-        n: int,
-        progress: Progress = silent,  # noqa: ARG002
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
-        """Choose the side and the threshold that promise most."""
+        """Return the event beyond the threshold, on the side, that promises most."""
         y0, y1 = (np.sort(target(value, n)) for value in (value0, value1))
         cuts = np.quantile(np.concatenate([y0, y1]), np.arange(1, _CUTS + 1) / (_CUTS + 1))
         below0, below1 = (np.searchsorted(y, cuts) for y in (y0, y1))
@@ -50,7 +45,7 @@ class Threshold(Attack):
         side, best = np.unravel_index(promises.argmax(), promises.shape)
         t = cuts[best]
 
-        def holds(y: Releases) -> NDArray[np.bool_]:
+        def holds(y: Releases) -> Flags:
             return np.asarray(y > t if side else y < t)
 
         return Event(f"y {'>' if side else '<'} {t:.6g}", holds)

@@ -8,17 +8,16 @@ the value hides low bits: see mt19937.py.
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.attacks.base import SOURCE, Attack, Event, Progress, misfit, never, silent
+from dpnoise.attacks.base import SOURCE, Attack, Event, Flags, Progress, misfit, never, silent
 from dpnoise.attacks.mt19937 import (
     UNIFORM_BITS,
     WORDS,
     Bits,
-    Flags,
     NoStateError,
     TooFewReleasesError,
     recover_state,
@@ -189,7 +188,7 @@ def _noise(uniforms: Bits, scale: float, formula: int) -> Floats:
 
 @dataclass(frozen=True)
 class MersenneTwister(Attack):
-    """Solve for the state from releases of value0, then predict every further one of them.
+    """Solves for the state from releases of value0, then predicts every further one of them.
 
     The event "y is value0 plus the predicted noise" keeps a clone of the generator and draws from
     it, one uniform for each release that it is asked about. It must see all releases that the
@@ -201,25 +200,20 @@ class MersenneTwister(Attack):
         How the target makes Laplace noise of a uniform, one of FORMULAS; by default, each is tried.
     """
 
-    name: ClassVar[str] = "twister"
-    access: ClassVar[str] = SOURCE
-    breaks: ClassVar[str] = "Laplace noise from random.Random or numpy.random.RandomState"
-    source: ClassVar[str] = "Matsumoto and Nishimura 1998; elimination over GF(2)"
-    default_target: ClassVar[str] = "numpy.RandomState.laplace"
-    in_audit: ClassVar[bool] = False
-    independent: ClassVar[bool] = False
+    name = "twister"
+    access = SOURCE
+    breaks = "Laplace noise from random.Random or numpy.random.RandomState"
+    source = "Matsumoto and Nishimura 1998; elimination over GF(2)"
+    default_target = "numpy.RandomState.laplace"
+    in_audit = False
+    independent = False
 
     formula: str | None = None
 
     def find(
-        self,
-        target: Target,
-        value0: float,
-        value1: float,  # noqa: ARG002 - the clone knows the noise, so the other value is not needed
-        n: int,
-        progress: Progress = silent,
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
-        """Ask for releases of value0 until they determine the state, n at most."""
+        """Return the event that y is predicted, once releases of value0 give the state away."""
         check_choice("formula", self.formula, (None, *FORMULAS))
         formulas = list(FORMULAS if self.formula is None else [self.formula])
         releases = np.empty(0)

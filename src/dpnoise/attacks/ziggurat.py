@@ -27,12 +27,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.attacks.base import SOURCE, Attack, Event, Progress, best, excluded, silent
+from dpnoise.attacks.base import SOURCE, Attack, Event, Flags, Progress, best, excluded, silent
 from dpnoise.chunks import cores, in_runs
 from dpnoise.errors import check_choice
 from dpnoise.kernels import compiled
@@ -116,9 +116,7 @@ _TABLES: Final[dict[str, Callable[[], Table]]] = {
 }
 
 
-def feasible(
-    releases: Releases, value: float, scale: float, table: str = "numpy"
-) -> NDArray[np.bool_]:
+def feasible(releases: Releases, value: float, scale: float, table: str = "numpy") -> Flags:
     """Tell which releases a ziggurat's Gaussian, times the scale, can make of the value.
 
     A release of this value is always feasible. What is not feasible is no release of it.
@@ -185,7 +183,7 @@ def _feasible(
     edge: float,
     most: float,
     tied: bool,  # noqa: FBT001 - kernels take no keywords
-    out: NDArray[np.bool_],
+    out: Flags,
 ) -> None:
     """Try the layers of each release until one gives it."""
     stride = float(weights.size) if tied else 1.0
@@ -202,7 +200,7 @@ def _feasible(
 
 @dataclass(frozen=True)
 class Ziggurat(Attack):
-    """Exclude a value by the layers of the sampler that made the noise.
+    """Excludes a value by the layers of the sampler that made the noise.
 
     Parameters
     ----------
@@ -217,14 +215,14 @@ class Ziggurat(Attack):
     True
     """
 
-    table: str | None = None
+    name = "ziggurat"
+    access = SOURCE
+    breaks = "Go's Gaussian noise; NumPy's hardly more than `feasibility` does"
+    source = "Marsaglia and Tsang 2000; Mironov 2012 for the idea"
+    default_target = "numpy.normal"
+    noise = "gaussian"
 
-    name: ClassVar[str] = "ziggurat"
-    access: ClassVar[str] = SOURCE
-    breaks: ClassVar[str] = "Go's Gaussian noise; NumPy's hardly more than `feasibility` does"
-    source: ClassVar[str] = "Marsaglia and Tsang 2000; Mironov 2012 for the idea"
-    default_target: ClassVar[str] = "numpy.normal"
-    noise: ClassVar[str | None] = "gaussian"
+    table: str | None = None
 
     def __post_init__(self) -> None:
         check_choice("table", self.table, (None, *_TABLES))
@@ -232,8 +230,7 @@ class Ziggurat(Attack):
     def find(
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
-        """Return the event that value0 is feasible and value1 is not."""
-        del progress
+        """Return the event that value0 is possible and value1 is not, for the best table."""
         tables = list(_TABLES) if self.table is None else [self.table]
         events = [
             excluded(
@@ -244,4 +241,4 @@ class Ziggurat(Attack):
             )
             for table in tables
         ]
-        return events[0] if len(events) == 1 else best(events, target, value0, value1, n)
+        return best(events, target, value0, value1, n)
