@@ -2,10 +2,9 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import border
 import numpy as np
@@ -13,11 +12,12 @@ import pytest
 from alarms import FALSE_ALARM, check_probability
 from numpy.typing import NDArray
 from scipy import stats
+from verdicts import Chosen
 
 import dpnoise
 from dpnoise import errors, targets
 from dpnoise.attacks import bounds, processes
-from dpnoise.attacks.base import Attack, Event, silent
+from dpnoise.attacks.base import Event
 from dpnoise.attacks.processes import Observation
 from dpnoise.auditing import calls, looks, running
 from dpnoise.auditing.pairs import pairs
@@ -52,22 +52,6 @@ def textbook(value: float, n: int) -> Floats:
 def audited(target: Any = textbook, epsilon: float = 1.0, **options: Any) -> Report:
     quick: dict[str, Any] = {"attacks": QUICK, "budget": 24_000}
     return dpnoise.audit(target, epsilon, **(quick | options))
-
-
-@dataclass(frozen=True)
-class Chosen(Attack):
-    """An attack made of any function that finds an event."""
-
-    name: ClassVar[str] = "chosen"
-    access: ClassVar[str] = "outputs"
-    chooses: Callable[[Target, float, float, int], Event]
-
-    def find(
-        self, target: Target, value0: float, value1: float, n: int, progress: Any = silent
-    ) -> Event:
-        """Choose."""
-        del progress
-        return self.chooses(target, value0, value1, n)
 
 
 # What is broken, and what is not -----------------------------------------------------------------

@@ -1,35 +1,17 @@
 """The judge of attacks: fresh releases for every claim, and a placebo for every attack."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from verdicts import attacked, check_placebo
+from verdicts import Chosen, attacked, check_placebo
 
 from dpnoise.attacks import ATTACKS, Attack
-from dpnoise.attacks.base import OUTPUTS, SCALE, SOURCE, Event, best, count, excluded, never, silent
+from dpnoise.attacks.base import OUTPUTS, SCALE, SOURCE, Event, best, count, excluded, never
 from dpnoise.targets import Releases, Target, named, wrap
 
 Flags = NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Chosen(Attack):
-    """An attack made of any function that finds an event."""
-
-    name: ClassVar[str] = "chosen"
-    access: ClassVar[str] = OUTPUTS
-    chooses: Callable[[Target, float, float, int], Event]
-
-    def find(
-        self, target: Target, value0: float, value1: float, n: int, progress: Any = silent
-    ) -> Event:
-        """Choose."""
-        progress(0.5)
-        return self.chooses(target, value0, value1, n)
 
 
 def below(limit: float) -> Event:

@@ -3,6 +3,8 @@
 Limits are exact binomial ones, each wrong with probability at most FALSE_ALARM.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 from alarms import FALSE_ALARM
 
 from dpnoise.attacks import Attack
-from dpnoise.attacks.base import Outcome
+from dpnoise.attacks.base import OUTPUTS, Event, Outcome, Progress, silent
 from dpnoise.targets import Target, left_out, named
 
 DELTA = 1e-6  # Of all Gaussian targets.
@@ -28,6 +30,22 @@ class Break(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.attack.name}-{self.target}-{self.epsilon:g}"
+
+
+@dataclass(frozen=True)
+class Chosen(Attack):
+    """An attack made of any function that finds an event."""
+
+    name = "chosen"
+    access = OUTPUTS
+    chooses: Callable[[Target, float, float, int], Event]
+
+    def find(
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
+    ) -> Event:
+        """Choose."""
+        progress(0.5)
+        return self.chooses(target, value0, value1, n)
 
 
 def attacked(
