@@ -16,7 +16,7 @@ _BATCH = 20_000
 
 
 def worst_of_batch(form: str, count: int) -> float:
-    """Return the largest |z - Z| / bound of so many random points."""
+    """Return the largest |z - Z| / bound of this many random points."""
     formula, n = FORMS[form].formula, FORMS[form].variates
     kernel = getattr(certified, form)
     rows = np.frombuffer(os.urandom(8 * n * count), dtype=np.uint64).reshape(-1, n)

@@ -150,7 +150,7 @@ def test_attacks_with_tests_of_their_own_pass_the_placebo_too(name: str) -> None
 
 
 def paper_target(precision: int, scale: float = 1.0) -> Target:
-    """Equation (2) on uniforms of so many bits."""
+    """Equation (2) on uniforms of this many bits."""
 
     def uniform() -> float:
         return secrets.randbits(precision) * 2.0**-precision
@@ -291,7 +291,7 @@ def test_feasibility_agrees_with_a_wide_search(value: float, scale: float, forma
 
 
 def neighbours(x: NDArray[np.floating], reach: int) -> list[NDArray[np.floating]]:
-    """Return x, and the floats up to so many steps above and below."""
+    """Return x, and the floats up to this many steps above and below."""
     result = [x]
     for towards in (np.inf, -np.inf):
         step = x

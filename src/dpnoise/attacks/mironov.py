@@ -25,7 +25,7 @@ from dpnoise.targets.target import Releases, Target
 
 Floats = NDArray[np.float64]
 
-# With so many uniforms in question one of them fits, or may as well: it is not searched for.
+# With this many uniforms in question one of them fits, or may as well: it is not searched for.
 _MOST: Final = 2.0**7
 _FORMULAS: Final = ("numpy", "paper")
 _NUMPY: Final = 0

@@ -34,7 +34,7 @@ _BITS: Final = 32
 _COEFFICIENTS: Final = 0x9908B0DF
 _STATE_BITS: Final = 19937
 _LOWER_WORD: Final = 26
-# So many equations beyond the solution agree by chance with probability 2^-128.
+# This many equations beyond the solution agree by chance with probability 2^-128.
 _SPARE: Final = 128
 _CONTRADICTION: Final = -1
 

@@ -30,7 +30,7 @@ from dpnoise.targets.target import Releases, Target
 
 Floats = NDArray[np.float64]
 
-# With so many pairs of uniforms in question one of them fits, or may as well: no search is made.
+# With this many pairs of uniforms in question one of them fits, or may as well: no search is made.
 _MOST: Final = 2.0**11
 _BLOCK: Final = 16
 
@@ -131,7 +131,7 @@ def _polar(q1: float, q2: float, c: float, s: float) -> bool:
 def box_muller_of(
     first: Floats, second: Floats, value: float, scale: float, precision: int, out: Flags
 ) -> None:
-    """Tell of each pair whether Box-Muller on uniforms of so many bits gives it."""
+    """Tell of each pair whether Box-Muller on uniforms of this many bits gives it."""
     for i in range(out.size):
         out[i] = _box_muller(first[i], second[i], value, scale, 2.0**-precision)
 

@@ -33,7 +33,7 @@ FALSE_ALARM: Final = 1e-6
 PHASE: Final = 0.6
 
 
-# So many equal releases at the start are a repetition.
+# This many equal releases at the start are a repetition.
 _SAME_START: Final = 8
 
 
@@ -82,7 +82,7 @@ def forked(
     n
         How many releases each child draws.
     timeout_s
-        After so long a child is killed: a lock held by another thread of the parent stays locked
+        After this long a child is killed: a lock held by another thread of the parent stays locked
         in it for ever.
 
     Examples
@@ -177,7 +177,7 @@ def restarted(program: str, *, timeout_s: float = 300.0) -> Observation:
         Python code that prints releases and nothing else; `program_of` writes one. It does not
         import from the current folder (`python -P`), where anybody may have put a json.py.
     timeout_s
-        After so long an interpreter is killed.
+        After this long an interpreter is killed.
 
     Examples
     --------

@@ -110,7 +110,7 @@ def _over_second(q: float, c: float, s: float, precision: int, found: Floats) ->
 def gaussian_preimages(
     release: float, precision: int, over: str = "U2", *, value: float = 0.0, scale: float = 1.0
 ) -> Search:
-    """Find all (U1, U2) of so many bits that lead from the value to the release, to the last bit.
+    """Find all (U1, U2) of this many bits that lead from the value to the release, to the last bit.
 
     cos(2 pi U2) is the same at 1 - U2, up to rounding, so each check covers both. The search over
     U1 takes 2^(p - 1/2) checks on average, as section 6 says; over U2 it takes 2^(p - 2), so that
@@ -148,7 +148,7 @@ def _tabulate(precision: int, out: Floats) -> None:
 
 
 def summands(precision: int) -> Floats:
-    """Return every value of `summand` for uniforms of so many bits, in the order (U, W)."""
+    """Return every value of `summand` for uniforms of this many bits, in the order (U, W)."""
     check_integer("precision", precision, least=1, most=13)
     out = np.empty(2 ** (2 * precision))
     _tabulate(precision, out)

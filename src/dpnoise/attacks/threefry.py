@@ -37,9 +37,9 @@ JAX_PRIVACY: Final = (1, 0)
 _MANTISSA: Final = 23
 _KNOWN: Final = 8  # Of 8 * 23 bits about 150 remain after rounding: no wrong key fits.
 _KNOWN_KEY: Final = 1_000  # Numbers of a known key that the bounds of the search are tried on.
-_AHEAD: Final = 64  # So many releases of a run may go by between two that are judged.
+_AHEAD: Final = 64  # This many releases of a run may go by between two that are judged.
 _CHUNK: Final = 2**24  # Seeds between two reports of progress.
-_BLOCK: Final = 1024  # Both halves of so many keys stay in a core's first cache.
+_BLOCK: Final = 1024  # Both halves of this many keys stay in a core's first cache.
 _MOST_FOUND: Final = 16  # In a chunk; one is a success, and how many others is of no interest.
 
 

@@ -139,7 +139,7 @@ class _Plan:
     delta: float
     confidence: float
     error: float  # Of each certified epsilon.
-    size: int  # Releases of each value of a pair: so many to choose on, as many to measure.
+    size: int  # Releases of each value of a pair: this many to choose on, as many to measure.
 
 
 def _chosen(attacks: Iterable[str | Attack] | None, noise: str) -> list[Attack]:

@@ -87,7 +87,7 @@ class ReleaseBounds:
     ideal
         delta(epsilon) of the ideal mechanism, rounded to the grid.
     undecided
-        The probability that so many bits do not decide the output at value0.
+        The probability that this many bits do not decide the output at value0.
     """
 
     form: str

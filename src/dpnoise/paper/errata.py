@@ -25,7 +25,7 @@ def recovered_turn(N1: float, N2: float) -> float:
 
 
 def wrong_turns(size: int) -> tuple[float, float]:
-    """Recover U2 from so many pairs; return the shares that are wrong, as printed and mod 1."""
+    """Recover U2 from this many pairs; return the shares that are wrong, as printed and mod 1."""
     U1, U2 = _RNG.random((2, size))
     radius = np.sqrt(-2 * np.log(1 - U1))
     N1, N2 = radius * np.cos(2 * np.pi * U2), radius * np.sin(2 * np.pi * U2)
@@ -47,7 +47,7 @@ def reduction(effort: Effort) -> Row:
 
 
 def equal_signs(precision: int) -> int:
-    """Count the U of so many bits at which Remark 1's formula and listing agree."""
+    """Count the U of this many bits at which Remark 1's formula and listing agree."""
     same = 0
     for U in np.arange(2**precision) / 2**precision:
         magnitude = math.cos(math.pi * (U % 0.5))

@@ -34,7 +34,7 @@ def _success(curves: dict[str, list[float]]) -> Table:
     rows: list[tuple[Cell, ...]] = [
         (name, *(curve[k - 1] for k in asked)) for name, curve in curves.items()
     ]
-    return Table("Share of values known after so many queries", ("", *map(str, asked)), rows)
+    return Table("Share of values known after this many queries", ("", *map(str, asked)), rows)
 
 
 def _drawn(name: str, curves: dict[str, list[float]], x: str) -> str:
@@ -46,7 +46,7 @@ def _drawn(name: str, curves: dict[str, list[float]], x: str) -> str:
 
 
 def laplace_releases(values: Floats, scale: float, precision: int) -> Floats:
-    """Add naive Laplace noise, equation (2), from uniforms of so many bits."""
+    """Add naive Laplace noise, equation (2), from uniforms of this many bits."""
     uniforms = iter(Generator().random(2 * len(values), precision=precision).tolist())
     noise = [paper_laplace(uniforms.__next__) for _ in values]
     return values + scale * np.array(noise)

@@ -69,7 +69,7 @@ GAUSSIAN = Law(count_gaussian, float(special.ndtri(1 - _RARE / 2)))
 
 
 def tested(draw: Draw, law: Law, size: int, effort: Effort) -> tuple[float, float]:
-    """Draw so many variates; return the p-values of the cells and of the tails."""
+    """Draw this many variates; return the p-values of the cells and of the tails."""
 
     def part(length: int) -> tuple[Counts, int]:
         sample = draw(length)

@@ -31,7 +31,7 @@ class Effort:
         return quick if self.quick else full
 
     def part(self, i: int, count: int) -> "Effort":
-        """Return the effort of the i-th of so many parts, which reports as such."""
+        """Return the effort of the i-th of this many parts, which reports as such."""
         return Effort(self.quick, lambda done: self.progress((i + done) / count))
 
 

@@ -57,7 +57,7 @@ def exclusions(effort: Effort) -> Table:
 
 
 def preimages_found(draws: int) -> tuple[float, float]:
-    """Find one preimage of so many doubles at p = 53; return the median checks and the seconds."""
+    """Find one preimage of this many doubles, p = 53; return the median checks and the seconds."""
     searches.one_preimage(1.0)  # Compiles it.
     start = time.perf_counter()
     checks = [searches.one_preimage(z).checks for z in _RNG.laplace(size=draws).tolist()]

@@ -41,7 +41,7 @@ def check_floats(effort: Effort) -> Finding:
 
 
 def plain_angles(precision: int) -> list[Fraction]:
-    """Return the angles pi U of all U of so many bits, in units of pi."""
+    """Return the angles pi U of all U of this many bits, in units of pi."""
     return [Fraction(k, 2**precision) for k in range(2**precision)]
 
 
@@ -103,7 +103,7 @@ def check_remark_1(effort: Effort) -> Finding:
 
 
 def distinct_cosines(precision: int, turns: int) -> int:
-    """Count the values of cos(turns * pi * U) over all U of so many bits, in integers.
+    """Count the values of cos(turns * pi * U) over all U of this many bits, in integers.
 
     With k = U 2^p, the angle in units of pi/2^p is turns * k modulo 2^(p+1), and the cosine is the
     same at an angle and at its negative, and at no others.
