@@ -23,7 +23,7 @@ _GUARD_BITS = 64
 
 @lru_cache(maxsize=256)
 def _at(bits: int, operation: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an operation of flint that rounds to so many bits, whatever the user's precision is.
+    """Return an operation of flint that rounds to this many bits, whatever the user's precision is.
 
     flint's own wrapper sets the precision, computes and puts it back in one call of compiled code.
     Threads take turns between such calls, never within one, so none can see it changed.

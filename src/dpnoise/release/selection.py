@@ -26,7 +26,7 @@ from dpnoise.release import calibration, deciding
 from dpnoise.release.deciding import ExactForm
 
 _ROUND: Final = 2.0**-49  # More than the roundings of a noisy score, relative to its parts.
-_EXPONENT_BITS: Final = 2200  # So many bits hold the sum of any two floats.
+_EXPONENT_BITS: Final = 2200  # This many bits hold the sum of any two floats.
 
 
 @dataclass(frozen=True)
