@@ -1,7 +1,6 @@
 """Audits: what they find, what they must not find, and a confidence that holds at the border."""
 
 import math
-from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -24,9 +23,9 @@ from dpnoise.auditing.pairs import pairs
 from dpnoise.auditing.report import FORMAT, BrokenError, Finding, Report, read_list, write_list
 from dpnoise.errors import ArgumentError, ArgumentTypeError
 from dpnoise.targets import Releases, Target, TargetError
+from dpnoise.targets.adapters import ReleaseFunction
 
 Floats = NDArray[np.float64]
-Release = Callable[[float, int], Any]
 
 QUICK = ["precision", "bits"]
 CERTAIN = 1 - FALSE_ALARM
@@ -107,7 +106,7 @@ def both_odd(_target: Target, value0: float, _value1: float, _n: int) -> Event:
     ids=["flipped", "two flipped", "revealed", "geometric", "uniform"],
 )
 def test_a_target_at_its_border_is_called_broken_no_more_often_than_the_confidence_says(
-    target: Release, epsilon: float, delta: float, attacks: list[Any]
+    target: ReleaseFunction, epsilon: float, delta: float, attacks: list[Any]
 ) -> None:
     """At confidence 0.6, at most 4 audits of 10 are wrong: counted in 40, exact binomial."""
     alarms = sum(

@@ -251,7 +251,7 @@ def years(rate: float, name: str, precision: int) -> str:
     return f"{2.0**bits / rate / SECONDS_IN_A_YEAR:.1e} years"
 
 
-def mitigated() -> Iterator[tuple[str, str, adapters.Release, int]]:
+def mitigated() -> Iterator[tuple[str, str, adapters.ReleaseFunction, int]]:
     """Yield what stands against an attack: words, the attack, the target and how many releases."""
     gauss = random.Random().gauss
     scale = adapters.Privacy().scale("gaussian")

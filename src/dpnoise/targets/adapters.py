@@ -20,7 +20,8 @@ from dpnoise.noise.generator import Generator
 from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
 from dpnoise.release.calibration import check_scale, gaussian_scale, laplace_scale
 
-Release = Callable[[float, int], Any]
+ReleaseFunction = Callable[[float, int], Any]
+Made = tuple[float, ReleaseFunction]  # The scale of its noise, and how it releases.
 
 
 @dataclass(frozen=True)
@@ -39,32 +40,47 @@ class Privacy:
 
 
 @dataclass(frozen=True)
+class Claim:
+    """What an adapter is asked for: privacy, by its kind of noise."""
+
+    privacy: Privacy
+    noise: str
+
+    @property
+    def scale(self) -> float:
+        """The scale of the noise that the privacy asks for."""
+        return self.privacy.scale(self.noise)
+
+
+Maker = Callable[[Claim], Made]
+
+
+@dataclass(frozen=True)
 class Adapter:
     """How a target is made, the kind of its noise, and the package behind it."""
 
-    make: Callable[[Privacy], tuple[float, Release]]
+    make: Maker
     noise: str
     package: str | None
 
 
 ADAPTERS: Final[dict[str, Adapter]] = {}
-_Maker = Callable[[Privacy], tuple[float, Release]]
 
 
-def _adapter(name: str, noise: str, package: str | None = None) -> Callable[[_Maker], _Maker]:
-    def register(make: _Maker) -> _Maker:
+def _adapter(name: str, noise: str, package: str | None = None) -> Callable[[Maker], Maker]:
+    def register(make: Maker) -> Maker:
         ADAPTERS[name] = Adapter(make, noise, package)
         return make
 
     return register
 
 
-def _added(draw: Callable[[int], Any]) -> Release:
+def _added(draw: Callable[[int], Any]) -> ReleaseFunction:
     """Add noise to the value in floating point, as most code does."""
     return lambda value, n: value + draw(n)
 
 
-def _one_by_one(release: Callable[[float], float]) -> Release:
+def _one_by_one(release: Callable[[float], float]) -> ReleaseFunction:
     return lambda value, n: np.array([release(value) for _ in range(n)])
 
 
@@ -73,31 +89,31 @@ def _drawn(draw: Callable[[], float], n: int) -> NDArray[np.float64]:
 
 
 @_adapter("random.gauss", "gaussian")
-def _random_gauss(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("gaussian")
+def _random_gauss(claim: Claim) -> Made:
+    scale = claim.scale
     rng = random.Random()  # noqa: S311 - it is the target
     return scale, _added(partial(_drawn, partial(rng.gauss, 0.0, scale)))
 
 
 @_adapter("random.normalvariate", "gaussian")
-def _random_normalvariate(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("gaussian")
+def _random_normalvariate(claim: Claim) -> Made:
+    scale = claim.scale
     rng = random.Random()  # noqa: S311 - it is the target
     return scale, _added(partial(_drawn, partial(rng.normalvariate, 0.0, scale)))
 
 
 @_adapter("random.laplace", "laplace")
-def _random_laplace(privacy: Privacy) -> tuple[float, Release]:
+def _random_laplace(claim: Claim) -> Made:
     """Use the paper's equation (2) on random(): the standard library has no Laplace noise."""
-    scale = privacy.scale("laplace")
+    scale = claim.scale
     rng = random.Random()  # noqa: S311 - it is the target
     return scale, _added(lambda n: scale * _drawn(partial(paper_laplace, rng.random), n))
 
 
 @_adapter("paper.laplace", "laplace")
-def _paper_laplace(privacy: Privacy) -> tuple[float, Release]:
+def _paper_laplace(claim: Claim) -> Made:
     """Use the paper's equation (2) on uniforms of the operating system."""
-    scale = privacy.scale("laplace")
+    scale = claim.scale
     rng = random.SystemRandom()
     return scale, _added(lambda n: scale * _drawn(partial(paper_laplace, rng.random), n))
 
@@ -111,16 +127,16 @@ def paper_laplace(random: Callable[[], float]) -> float:
 
 
 @_adapter("paper.gaussian.12bits", "gaussian")
-def _paper_gaussian(privacy: Privacy) -> tuple[float, Release]:
+def _paper_gaussian(claim: Claim) -> Made:
     """Keep one member of each Box-Muller pair, from uniforms of 12 bits."""
-    scale = privacy.scale("gaussian")
+    scale = claim.scale
     return scale, _added(lambda n: scale * paper_gaussians(n, precision=12))
 
 
 @_adapter("paper.theorem.8bits", "laplace")
-def _paper_theorem(privacy: Privacy) -> tuple[float, Release]:
+def _paper_theorem(claim: Claim) -> Made:
     """Use Theorem 5.1 on uniforms of 8 bits."""
-    scale = privacy.scale("laplace")
+    scale = claim.scale
     return scale, _added(lambda n: scale * paper_theorem(n, precision=8))
 
 
@@ -149,74 +165,74 @@ def _uniforms(shape: tuple[int, ...], precision: int) -> list[Any]:
 
 
 @_adapter("numpy.laplace", "laplace", "numpy")
-def _numpy_laplace(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("laplace")
+def _numpy_laplace(claim: Claim) -> Made:
+    scale = claim.scale
     rng = np.random.default_rng()
     return scale, _added(lambda n: rng.laplace(scale=scale, size=n))
 
 
 @_adapter("numpy.normal", "gaussian", "numpy")
-def _numpy_normal(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("gaussian")
+def _numpy_normal(claim: Claim) -> Made:
+    scale = claim.scale
     rng = np.random.default_rng()
     return scale, _added(lambda n: rng.normal(scale=scale, size=n))
 
 
 @_adapter("numpy.RandomState.laplace", "laplace", "numpy")
-def _legacy_laplace(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("laplace")
+def _legacy_laplace(claim: Claim) -> Made:
+    scale = claim.scale
     rng = np.random.RandomState()
     return scale, _added(lambda n: rng.laplace(scale=scale, size=n))
 
 
 @_adapter("numpy.RandomState.normal", "gaussian", "numpy")
-def _legacy_normal(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("gaussian")
+def _legacy_normal(claim: Claim) -> Made:
+    scale = claim.scale
     rng = np.random.RandomState()
     return scale, _added(lambda n: rng.normal(scale=scale, size=n))
 
 
 @_adapter("scipy.laplace", "laplace", "scipy")
-def _scipy_laplace(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("laplace")
+def _scipy_laplace(claim: Claim) -> Made:
+    scale = claim.scale
     laplace = import_extra("scipy.stats", "peers").laplace(scale=scale)
     return scale, _added(lambda n: laplace.rvs(size=n))
 
 
 @_adapter("scipy.norm", "gaussian", "scipy")
-def _scipy_norm(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("gaussian")
+def _scipy_norm(claim: Claim) -> Made:
+    scale = claim.scale
     norm = import_extra("scipy.stats", "peers").norm(scale=scale)
     return scale, _added(lambda n: norm.rvs(size=n))
 
 
 @_adapter("torch.laplace", "laplace", "torch")
-def _torch_laplace(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("laplace")
+def _torch_laplace(claim: Claim) -> Made:
+    scale = claim.scale
     torch = import_extra("torch", "peers")
     laplace = torch.distributions.Laplace(0.0, scale)
     return scale, lambda value, n: (value + laplace.sample((n,))).numpy()
 
 
 @_adapter("torch.normal", "gaussian", "torch")
-def _torch_normal(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("gaussian")
+def _torch_normal(claim: Claim) -> Made:
+    scale = claim.scale
     torch = import_extra("torch", "peers")
     return scale, lambda value, n: (value + torch.normal(0.0, scale, (n,))).numpy()
 
 
 @_adapter("torch.normal.float64", "gaussian", "torch")
-def _torch_normal_double(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("gaussian")
+def _torch_normal_double(claim: Claim) -> Made:
+    scale = claim.scale
     torch = import_extra("torch", "peers")
     double = torch.float64
     return scale, lambda value, n: (value + torch.normal(0.0, scale, (n,), dtype=double)).numpy()
 
 
 @_adapter("opacus", "gaussian", "opacus")
-def _opacus(privacy: Privacy) -> tuple[float, Release]:
+def _opacus(claim: Claim) -> Made:
     """Draw the noise of DP-SGD; secure_mode needs a library that has no build for this torch."""
-    scale = privacy.scale("gaussian")
+    scale = claim.scale
     torch = import_extra("torch", "peers")
     noise = import_extra("opacus.optimizers.optimizer", "peers")._generate_noise  # noqa: SLF001
     return scale, lambda value, n: (value + noise(scale, torch.zeros(n))).numpy()
@@ -229,8 +245,8 @@ def _fresh_jax_key() -> Any:
 
 
 @_adapter("jax.laplace", "laplace", "jax")
-def _jax_laplace(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("laplace")
+def _jax_laplace(claim: Claim) -> Made:
+    scale = claim.scale
     jax = import_extra("jax", "peers")
     return scale, lambda value, n: np.asarray(
         value + scale * jax.random.laplace(_fresh_jax_key(), (n,))
@@ -238,8 +254,8 @@ def _jax_laplace(privacy: Privacy) -> tuple[float, Release]:
 
 
 @_adapter("jax.normal", "gaussian", "jax")
-def _jax_normal(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("gaussian")
+def _jax_normal(claim: Claim) -> Made:
+    scale = claim.scale
     jax = import_extra("jax", "peers")
     return scale, lambda value, n: np.asarray(
         value + scale * jax.random.normal(_fresh_jax_key(), (n,))
@@ -247,9 +263,9 @@ def _jax_normal(privacy: Privacy) -> tuple[float, Release]:
 
 
 @_adapter("jax_privacy", "gaussian", "jax")
-def _jax_privacy(privacy: Privacy) -> tuple[float, Release]:
+def _jax_privacy(claim: Claim) -> Made:
     """Draw as jax-privacy does by default: a key of 31 bits, split twice for each array."""
-    scale = privacy.scale("gaussian")
+    scale = claim.scale
     jax = import_extra("jax", "peers")
     key = jax.random.key(np.random.default_rng().integers(0, 2**31))
 
@@ -263,16 +279,16 @@ def _jax_privacy(privacy: Privacy) -> tuple[float, Release]:
 
 
 @_adapter("diffprivlib.Laplace", "laplace", "diffprivlib")
-def _diffprivlib_laplace(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("laplace")
+def _diffprivlib_laplace(claim: Claim) -> Made:
+    privacy, scale = claim.privacy, claim.scale
     mechanisms = import_extra("diffprivlib.mechanisms", "peers")
     mechanism = mechanisms.Laplace(epsilon=privacy.epsilon, sensitivity=privacy.sensitivity)
     return scale, _one_by_one(mechanism.randomise)
 
 
 @_adapter("diffprivlib.Snapping", "laplace", "diffprivlib")
-def _diffprivlib_snapping(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("laplace")
+def _diffprivlib_snapping(claim: Claim) -> Made:
+    privacy, scale = claim.privacy, claim.scale
     mechanism = import_extra("diffprivlib.mechanisms", "peers").Snapping(
         epsilon=privacy.epsilon, sensitivity=privacy.sensitivity, lower=-1e3, upper=1e3
     )
@@ -280,7 +296,8 @@ def _diffprivlib_snapping(privacy: Privacy) -> tuple[float, Release]:
 
 
 @_adapter("diffprivlib.GaussianAnalytic", "gaussian", "diffprivlib")
-def _diffprivlib_gaussian(privacy: Privacy) -> tuple[float, Release]:
+def _diffprivlib_gaussian(claim: Claim) -> Made:
+    privacy = claim.privacy
     mechanism = import_extra("diffprivlib.mechanisms", "peers").GaussianAnalytic(
         epsilon=privacy.epsilon, delta=privacy.delta, sensitivity=privacy.sensitivity
     )
@@ -289,8 +306,9 @@ def _diffprivlib_gaussian(privacy: Privacy) -> tuple[float, Release]:
 
 
 @_adapter("diffprivlib.GaussianDiscrete", "gaussian", "diffprivlib")
-def _diffprivlib_discrete(privacy: Privacy) -> tuple[float, Release]:
+def _diffprivlib_discrete(claim: Claim) -> Made:
     """Release integers, with a sampler that rejects."""
+    privacy = claim.privacy
     mechanism = import_extra("diffprivlib.mechanisms", "peers").GaussianDiscrete(
         epsilon=privacy.epsilon, delta=privacy.delta, sensitivity=math.ceil(privacy.sensitivity)
     )
@@ -299,18 +317,18 @@ def _diffprivlib_discrete(privacy: Privacy) -> tuple[float, Release]:
 
 
 @_adapter("opendp.laplace", "laplace", "opendp")
-def _opendp_laplace(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("laplace")
+def _opendp_laplace(claim: Claim) -> Made:
+    scale = claim.scale
     return scale, _opendp("make_laplace", "l1_distance", scale, k=-40)
 
 
 @_adapter("opendp.gaussian", "gaussian", "opendp")
-def _opendp_gaussian(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("gaussian")
+def _opendp_gaussian(claim: Claim) -> Made:
+    scale = claim.scale
     return scale, _opendp("make_gaussian", "l2_distance", scale, k=-40)
 
 
-def _opendp(make: str, metric: str, scale: float, k: int) -> Release:
+def _opendp(make: str, metric: str, scale: float, k: int) -> ReleaseFunction:
     """Release vectors on the grid 2^k, many times faster than one number after the other."""
     opendp = import_extra("opendp.prelude", "peers")
     opendp.enable_features("contrib")
@@ -324,45 +342,45 @@ def _opendp(make: str, metric: str, scale: float, k: int) -> Release:
 
 
 @_adapter("pydp.laplace", "laplace", "python-dp")
-def _pydp_laplace(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("laplace")
+def _pydp_laplace(claim: Claim) -> Made:
+    privacy, scale = claim.privacy, claim.scale
     mechanisms = import_extra("pydp.algorithms.numerical_mechanisms", "peers")
     mechanism = mechanisms.LaplaceMechanism(privacy.epsilon, privacy.sensitivity)
     return scale, _one_by_one(lambda value: mechanism.add_noise(float(value)))
 
 
 @_adapter("pydp.gaussian", "gaussian", "python-dp")
-def _pydp_gaussian(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("gaussian")
+def _pydp_gaussian(claim: Claim) -> Made:
+    privacy, scale = claim.privacy, claim.scale
     mechanisms = import_extra("pydp.algorithms.numerical_mechanisms", "peers")
     mechanism = mechanisms.GaussianMechanism(privacy.epsilon, privacy.delta, privacy.sensitivity)
     return scale, _one_by_one(lambda value: mechanism.add_noise(float(value)))
 
 
 @_adapter("dpnoise.laplace", "laplace", "dpnoise")
-def _dpnoise_laplace(privacy: Privacy) -> tuple[float, Release]:
+def _dpnoise_laplace(claim: Claim) -> Made:
     """Our noise, added by hand in floating point: what docs/limitations.md warns of."""
-    scale = privacy.scale("laplace")
+    scale = claim.scale
     return scale, _added(lambda n: Generator().laplace(scale, n))
 
 
 @_adapter("dpnoise.normal", "gaussian", "dpnoise")
-def _dpnoise_normal(privacy: Privacy) -> tuple[float, Release]:
+def _dpnoise_normal(claim: Claim) -> Made:
     """Our noise, added by hand in floating point: what docs/limitations.md warns of."""
-    scale = privacy.scale("gaussian")
+    scale = claim.scale
     return scale, _added(lambda n: Generator().normal(scale, n))
 
 
 @_adapter("dpnoise.release", "laplace", "dpnoise")
-def _dpnoise_release(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("laplace")
+def _dpnoise_release(claim: Claim) -> Made:
+    privacy, scale = claim.privacy, claim.scale
     mechanism = LaplaceMechanism(privacy.epsilon, privacy.sensitivity)
     return scale, lambda value, n: mechanism.release(np.full(n, float(value)))
 
 
 @_adapter("dpnoise.release.gaussian", "gaussian", "dpnoise")
-def _dpnoise_release_gaussian(privacy: Privacy) -> tuple[float, Release]:
-    scale = privacy.scale("gaussian")
+def _dpnoise_release_gaussian(claim: Claim) -> Made:
+    privacy, scale = claim.privacy, claim.scale
     mechanism = GaussianMechanism(
         epsilon=privacy.epsilon, delta=privacy.delta, sensitivity=privacy.sensitivity
     )

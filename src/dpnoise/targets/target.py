@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dpnoise import machine
 from dpnoise.errors import ArgumentError, DpnoiseError, reject, unknown
-from dpnoise.targets.adapters import ADAPTERS, Privacy, Release
+from dpnoise.targets.adapters import ADAPTERS, Claim, Privacy, ReleaseFunction
 
 Releases = NDArray[np.floating[Any]]
 
@@ -47,7 +47,7 @@ class Target:
     name: str
     noise: str
     scale: float
-    release: Release = field(repr=False)
+    release: ReleaseFunction = field(repr=False)
     package: str | None = None
 
     def __call__(self, value: float, n: int) -> Releases:
@@ -80,7 +80,7 @@ class Target:
 
 
 def wrap(
-    release: Release, name: str | None = None, noise: str = "laplace", **claims: float
+    release: ReleaseFunction, name: str | None = None, noise: str = "laplace", **claims: float
 ) -> Target:
     """Make a target of any function (value, n) -> array, with epsilon, delta and sensitivity.
 
@@ -108,8 +108,7 @@ def named(name: str, **claims: float) -> Target:
     if name not in ADAPTERS:
         raise unknown("target", name, names())
     adapter = ADAPTERS[name]
-    privacy = Privacy(**claims)
-    scale, release = adapter.make(privacy)
+    scale, release = adapter.make(Claim(Privacy(**claims), adapter.noise))
     return Target(name, adapter.noise, scale, release, adapter.package)
 
 
@@ -165,7 +164,7 @@ def _check_delta(name: str, noise: str, delta: float) -> None:
         )
 
 
-def _imported(path: str) -> Release:
+def _imported(path: str) -> ReleaseFunction:
     """Import "module:attribute", with the current folder at the end of the path.
 
     There it is found and hides nothing: a json.py beside it is not taken for Python's.
@@ -176,7 +175,7 @@ def _imported(path: str) -> Release:
         raise ArgumentError(f"{known} A function of your own is given as module:attribute.")
     sys.path.append("")
     try:
-        release: Release = attrgetter(attribute)(import_module(module))
+        release: ReleaseFunction = attrgetter(attribute)(import_module(module))
     except (Exception, SystemExit) as error:
         place = getattr(sys.modules.get(module), "__file__", None)
         found = f" ({module} is {place})" if place else ""
