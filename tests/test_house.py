@@ -15,6 +15,7 @@ from hypothesis import settings
 import dpnoise
 from dpnoise.attacks import ATTACKS
 from dpnoise.attacks.processes import LOOKS
+from dpnoise.machine import package_of
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "dpnoise"
@@ -281,6 +282,43 @@ def test_the_oldest_dependencies_tested_are_the_oldest_allowed() -> None:
     oldest = [line for line in pinned if not line.startswith("#")]
     assert sorted(oldest) == sorted(line.replace(">=", "==") for line in allowed)
     assert all(re.fullmatch(r"[\w-]+==[\d.]+", line) for line in oldest), "give it a lower bound"
+
+
+def extras() -> dict[str, list[str]]:
+    """Return the packages that each extra declares by itself."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return {
+        extra: re.findall(r"^[\w-]+", "\n".join(lines), re.MULTILINE)
+        for extra, lines in project["optional-dependencies"].items()
+    }
+
+
+def asked_for() -> set[tuple[str, str]]:
+    """Return every package that the code imports by `import_extra`, with the extra it names."""
+    calls = (
+        node
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "import_extra"
+    )
+    named = (tuple(ast.literal_eval(argument) for argument in call.args) for call in calls)
+    return {(package_of(module).replace("_", "-"), extra) for module, extra in named}
+
+
+def test_an_extra_that_an_error_names_installs_what_is_missing() -> None:
+    declared = extras()
+    assert len(asked_for()) > 5
+    for package, extra in asked_for():
+        assert package in declared.get(extra, []), f"dpnoise[{extra}] does not install {package}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_the_extras_in_the_pages_are_those_of_the_code(page: Path) -> None:
+    text = page.read_text()
+    for named in re.findall(r'"(?:dpnoise|\.)\[([\w,]+)\]"|\(extra `(\w+)`\)', text):
+        assert set("".join(named).split(",")) <= {extra for _, extra in asked_for()}
+    for library, extra in re.findall(r"^\| ([\w-]+) \(extra `(\w+)`\)", text, re.MULTILINE):
+        assert (library, extra) in asked_for(), f"the code does not ask for {extra}"
 
 
 def test_no_test_has_a_limit_in_time() -> None:

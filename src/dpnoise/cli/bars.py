@@ -95,9 +95,9 @@ def _draw_panel(axis: Any, query: str, panel: list[Bar], request: Request) -> No
 @contextmanager
 def _pyplot() -> Iterator[Any]:
     """Give pyplot for files, with text drawn as it is: no formulas, no LaTeX, no warnings."""
-    matplotlib = import_extra("matplotlib", "cli")
+    matplotlib = import_extra("matplotlib", "plots")
     matplotlib.use("Agg")
-    pyplot = import_extra("matplotlib.pyplot", "cli")
+    pyplot = import_extra("matplotlib.pyplot", "plots")
     plain = {"text.parse_math": False, "text.usetex": False}
     with matplotlib.rc_context(plain), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Of characters that no font has: they are drawn as boxes.

@@ -42,7 +42,7 @@ def _paper(asked: argparse.Namespace) -> None:
         for piece in pieces:
             print(f"{piece.key:<12} {piece.title}")  # noqa: T201 - this is the command line
         return
-    import_extra("matplotlib", "cli")
+    import_extra("matplotlib", "plots")
     folder = asked.output or Path("-".join(["paper", *(asked.figure or ())]))
     with written_folder(folder, force=asked.force, mark=paper.RESULTS) as beside:
         with progress_bar("reproducing") as show:

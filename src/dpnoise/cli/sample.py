@@ -59,8 +59,8 @@ def _write_csv(target: Path, noise: np.ndarray) -> None:
 
 
 def _write_parquet(target: Path, noise: np.ndarray) -> None:
-    pa = import_extra("pyarrow", "cli")
-    import_extra("pyarrow.parquet", "cli").write_table(pa.table({"noise": noise}), target)
+    pa = import_extra("pyarrow", "files")
+    import_extra("pyarrow.parquet", "files").write_table(pa.table({"noise": noise}), target)
 
 
 def add_cost(commands: Any) -> None:

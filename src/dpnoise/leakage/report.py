@@ -173,9 +173,9 @@ _STYLES: Final = {
 
 def plot(leaks: list[Leak], releases: list[ReleaseBounds], epsilon: float, target: Path) -> None:
     """Draw delta against n and p, the exact release beside it, to a .png, .pdf or .svg file."""
-    matplotlib = import_extra("matplotlib", "cli")
+    matplotlib = import_extra("matplotlib", "plots")
     matplotlib.use("Agg")
-    pyplot = import_extra("matplotlib.pyplot", "cli")
+    pyplot = import_extra("matplotlib.pyplot", "plots")
     figure, axes = pyplot.subplots(2, 2, figsize=(9, 7), layout="constrained", sharey=True)
     every, gaussian, once, release = axes.flat
     _draw_curves(every, leaks, EVERY, "Laplace", "float16", "-")

@@ -34,8 +34,8 @@ def lines(
     marker: str = "o",
 ) -> str:
     """Draw named lines; `log` names the axes that are logarithmic, "x", "y" or "xy"."""
-    matplotlib = import_extra("matplotlib", "cli")
-    figures = import_extra("matplotlib.figure", "cli")
+    matplotlib = import_extra("matplotlib", "plots")
+    figures = import_extra("matplotlib.figure", "plots")
     with matplotlib.rc_context(_SETTINGS):
         figure = figures.Figure(figsize=(7.2, 3.8), layout="constrained")
         axes = figure.add_subplot()

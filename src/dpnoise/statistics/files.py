@@ -58,7 +58,7 @@ def read(
 @contextmanager
 def _complaints_about(path: Path) -> Iterator[None]:
     """Say what is wrong with a file, and show nothing of it."""
-    pa = import_extra("pyarrow", "cli")
+    pa = import_extra("pyarrow", "files")
     try:
         if path.exists() and not path.is_dir() and not path.is_file():
             raise ArgumentError(f"{path} is no regular file. Write its content to one first.")
@@ -91,8 +91,8 @@ def _what_is_wrong(words: str) -> str:
 
 
 def _csv(path: Path, wanted: list[str], delimiter: str) -> Iterator[tuple[Any, float]]:
-    arrow_csv = import_extra("pyarrow.csv", "cli")
-    string = import_extra("pyarrow", "cli").string()
+    arrow_csv = import_extra("pyarrow.csv", "files")
+    string = import_extra("pyarrow", "files").string()
     with path.open(newline="", encoding="utf-8-sig") as text:
         # Blank lines before the header are passed over, as pyarrow does.
         lines = filter(None, csv.reader(text, delimiter=delimiter))
@@ -125,8 +125,8 @@ def _with_nulls(batch: Any, name: str, words: list[str]) -> Any:
 
     A group may be called so: NA is Namibia.
     """
-    pa = import_extra("pyarrow", "cli")
-    compute = import_extra("pyarrow.compute", "cli")
+    pa = import_extra("pyarrow", "files")
+    compute = import_extra("pyarrow.compute", "files")
     column = batch.column(name)
     missing = compute.is_in(column, value_set=pa.array(words))
     arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -135,7 +135,7 @@ def _with_nulls(batch: Any, name: str, words: list[str]) -> Any:
 
 
 def _parquet(path: Path, wanted: list[str]) -> Iterator[tuple[Any, float]]:
-    parquet = import_extra("pyarrow.parquet", "cli")
+    parquet = import_extra("pyarrow.parquet", "files")
     # Opened by Python, because pyarrow takes only names that are UTF-8.
     with path.open("rb") as opened, parquet.ParquetFile(opened) as file:
         _check_columns(path, file.schema_arrow.names, wanted)
@@ -160,7 +160,7 @@ def _check_columns(path: Path, there: list[str], wanted: list[str]) -> None:
 
 def _check_types(schema: Any, wanted: list[str]) -> None:
     """Raise unless the first column can hold numbers, and the second one text."""
-    pa = import_extra("pyarrow", "cli")
+    pa = import_extra("pyarrow", "files")
     for name, kind, meaning in zip(
         wanted, (pa.float64(), pa.string()), ("numbers", "text"), strict=False
     ):
@@ -174,7 +174,7 @@ def _check_types(schema: Any, wanted: list[str]) -> None:
 def _chunk(
     batch: Any, wanted: list[str], first_row: int, progress: float, *, drop_missing: bool
 ) -> Chunk:
-    pa = import_extra("pyarrow", "cli")
+    pa = import_extra("pyarrow", "files")
     name, *others = wanted
     column = batch.column(name)
     try:
@@ -201,7 +201,7 @@ def _chunk(
 
 
 def _texts(column: Any, name: str) -> Any:
-    pa = import_extra("pyarrow", "cli")
+    pa = import_extra("pyarrow", "files")
     try:
         return column.cast(pa.string())
     except pa.ArrowInvalid:
@@ -210,7 +210,7 @@ def _texts(column: Any, name: str) -> Any:
 
 def _first_bad(column: Any) -> int:
     """Return the place of the first entry that is neither missing nor a number of a float."""
-    pa = import_extra("pyarrow", "cli")
+    pa = import_extra("pyarrow", "files")
     for place, entry in enumerate(column):
         try:
             entry.cast(pa.float64())

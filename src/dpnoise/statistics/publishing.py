@@ -210,6 +210,6 @@ def _groups(request: Request) -> list[str | None]:
 
 
 def _rows_of(chunk: files.Chunk, group: str) -> Any:
-    compute = import_extra("pyarrow.compute", "cli")
+    compute = import_extra("pyarrow.compute", "files")
     inside = compute.fill_null(compute.equal(chunk.groups, group), fill_value=False)
     return np.ascontiguousarray(chunk.values[inside.to_numpy(zero_copy_only=False)])

@@ -192,17 +192,23 @@ def _legacy_normal(claim: Claim) -> Made:
     return scale, _added(lambda n: rng.normal(scale=scale, size=n))
 
 
+def _scipy_stats() -> Any:
+    from scipy import stats  # noqa: PLC0415 - SciPy takes long to import
+
+    return stats
+
+
 @_adapter("scipy.laplace", "laplace", "scipy")
 def _scipy_laplace(claim: Claim) -> Made:
     scale = claim.scale
-    laplace = import_extra("scipy.stats", "peers").laplace(scale=scale)
+    laplace = _scipy_stats().laplace(scale=scale)
     return scale, _added(lambda n: laplace.rvs(size=n))
 
 
 @_adapter("scipy.norm", "gaussian", "scipy")
 def _scipy_norm(claim: Claim) -> Made:
     scale = claim.scale
-    norm = import_extra("scipy.stats", "peers").norm(scale=scale)
+    norm = _scipy_stats().norm(scale=scale)
     return scale, _added(lambda n: norm.rvs(size=n))
 
 
