@@ -35,6 +35,13 @@ def _one_look(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "observations", lambda *_: [seen])
 
 
+def test_a_delta_that_is_not_given_is_asked_for_by_its_option(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["audit", "numpy.normal", "--epsilon", "1"]) == 2
+    assert "Give the delta that is claimed: --delta 1e-6." in capsys.readouterr().err
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the current folder, which has a module and room for reports."""

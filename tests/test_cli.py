@@ -153,20 +153,29 @@ def test_what_is_wrong_is_said_before_any_noise_is_drawn(
         ([table, "--column", "income"], "has no column 'income'. It has: city, x."),
         ([table.with_suffix(".parquet"), "--column", "income"], "It has: city, x."),
         ([text, *mean], "Row 3 of column 'x' (the header not counted) holds text"),
+        ([text, *mean], "empty it and say --missing drop."),
         ([missing, *mean], "Row 2 of column 'x' (the header not counted) has no value"),
+        ([missing, *mean], "To leave out such rows, say --missing drop."),
         ([write(tmp_path / "empty.csv", ""), *mean], "is empty"),
         ([truncated, *mean], "it is damaged, or not what its name says"),
-        ([table, "--column", "x", "--query", "mean"], "needs bounds"),
+        (
+            [table, "--column", "x", "--query", "mean"],
+            "on a value: --lower and --upper.",
+        ),
         ([table, *BOUNDS, "--query", "mode"], "Expected query='mode' to be one of"),
         ([table, *BOUNDS, "--query", "quantile:x"], "quantile:0.9"),
         ([table, *BOUNDS, "--query", "quantile"], "quantile:0.9"),
         ([table, "--query", "count"], "Say which column of"),
         ([tmp_path, *mean], "is a folder"),
         ([write(tmp_path / "semi.csv", "x;y\n1;2\n"), *mean], "Say --delimiter ';'"),
-        ([table, *mean, "--group-by", "city="], "to have a name"),
+        (
+            [table, *mean, "--group-by", "city="],
+            "in UTF-8: --group-by city=cork,dublin.",
+        ),
+        ([table, *mean, "--group-by", "city=a,a"], "each once: --group-by city=cork,dublin."),
         ([table, *mean, "--plot", tmp_path / "p.xyz"], "to end in .png, .pdf, .svg"),
         ([table, *mean, "--plot", tmp_path / "no" / "p.png"], "There is no folder"),
-        ([table, *BOUNDS, "--query", "histogram"], "needs its edges"),
+        ([table, *BOUNDS, "--query", "histogram"], "needs its edges: --edges 0,10000,20000."),
         ([table, *mean, "--epsilon", "0"], "Expected epsilon=0.0 > 0"),
         ([table, *mean, "--lower", "200"], "Expected lower=200.0 < upper=100.0"),
         ([table, *mean, "--grid", "0.3"], "to be a power of two"),
@@ -309,7 +318,7 @@ def test_files_are_read_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(files, "_BLOCK", 2**20)
     path = tmp_path / "long.csv"
     path.write_text("x\n" + "1.5\n" * 1_000_000)
-    chunks = list(files.read(path, "x", None, drop_missing=False))
+    chunks = list(files.read(path, "x", None, missing="error"))
     assert sum(chunk.values.size for chunk in chunks) == 1_000_000
     assert len(chunks) > 2
     assert [chunk.progress for chunk in chunks] == sorted(chunk.progress for chunk in chunks)

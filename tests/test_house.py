@@ -284,6 +284,17 @@ def test_the_oldest_dependencies_tested_are_the_oldest_allowed() -> None:
     assert all(re.fullmatch(r"[\w-]+==[\d.]+", line) for line in oldest), "give it a lower bound"
 
 
+def test_the_library_does_not_speak_of_the_command_line_s_options() -> None:
+    """Errors name Python's arguments, and the command line translates them."""
+    # A report says which command made it.
+    rooms = {*SOURCE.rglob("*.py")} - {*SOURCE.glob("cli/*"), SOURCE / "auditing/running.py"}
+    assert len(rooms) > 50
+    for room in rooms:
+        for node in ast.walk(ast.parse(room.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                assert not re.search(r"(?<![\w-])--[a-z]", node.value), (room.name, node.value)
+
+
 def extras() -> dict[str, list[str]]:
     """Return the packages that each extra declares by itself."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

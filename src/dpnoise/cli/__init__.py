@@ -12,13 +12,22 @@ import re
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import dpnoise
 from dpnoise.cli import attack, audit, leakage, paper, release, sample, signals, terminal
 from dpnoise.errors import DpnoiseError
 
 _ERROR, _BUG, _INTERRUPTED, _UNREAD = 2, 70, 130, 141
+# What errors of the library advise, which names Python's arguments, and what it is called here.
+_OPTIONS: Final = {
+    'missing="drop"': "--missing drop",
+    'delimiter=";"': "--delimiter ';'",
+    "edges=[0, 10000, 20000]": "--edges 0,10000,20000",
+    "value: lower and upper": "value: --lower and --upper",
+    'groups=["cork", "dublin"]': "--group-by city=cork,dublin",
+    "claimed: delta=1e-6": "claimed: --delta 1e-6",
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -49,7 +58,7 @@ def _status_of(error: BaseException) -> int:
         case BrokenPipeError():
             status = _UNREAD  # Whoever read the output has seen enough.
         case DpnoiseError() | OSError():
-            terminal.complain(error)
+            terminal.complain(_in_options(str(error)))
         case MemoryError():
             terminal.complain("There is not enough memory for this.")
         case KeyboardInterrupt():
@@ -64,6 +73,13 @@ def _status_of(error: BaseException) -> int:
             _report_bug(error)
             status = _BUG
     return status
+
+
+def _in_options(message: str) -> str:
+    """Say a library's advice in the words of the command line."""
+    for argument, option in _OPTIONS.items():
+        message = message.replace(argument, option)
+    return message
 
 
 def _report_bug(error: BaseException) -> None:

@@ -20,7 +20,7 @@ from dpnoise.cli.progress import progress_bar
 from dpnoise.errors import ArgumentError
 from dpnoise.showing import shown
 from dpnoise.statistics import publishing
-from dpnoise.statistics.queries import Release
+from dpnoise.statistics.queries import MISSING, Release
 
 _LARGE: Final = 50 * 2**20  # From this size on, reading a file shows its progress.
 _BAR: Final = 30
@@ -76,7 +76,7 @@ def add(commands: Any) -> None:
     )
     command.add_argument(
         "--missing",
-        choices=["error", "drop"],
+        choices=MISSING,
         default="error",
         help="what to do about rows without a value: empty, NA, NaN, null (error)",
     )
@@ -107,7 +107,7 @@ def _release(asked: argparse.Namespace) -> None:
         edges=asked.edges,
         group_by=group_by,
         groups=groups,
-        drop_missing=asked.missing == "drop",
+        missing=asked.missing,
         delimiter=asked.delimiter,
         confidence=asked.confidence,
     )

@@ -77,7 +77,7 @@ class Piece:
     Parameters
     ----------
     key
-        What `--figure` takes.
+        Its short name, by which it is chosen.
     title, place
         For people; the place is a section, equation, theorem, remark, figure or listing.
     statement

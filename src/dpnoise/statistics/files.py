@@ -36,7 +36,7 @@ def read(
     column: str,
     group_by: str | None,
     *,
-    drop_missing: bool,
+    missing: str,
     delimiter: str = ",",
 ) -> Iterator[Chunk]:
     """Yield the rows of a file.
@@ -51,7 +51,7 @@ def read(
     with _complaints_about(path):
         batches = _parquet(path, wanted) if is_parquet else _csv(path, wanted, delimiter)
         for batch, progress in batches:
-            yield _chunk(batch, wanted, row, progress, drop_missing=drop_missing)
+            yield _chunk(batch, wanted, row, progress, missing=missing)
             row += batch.num_rows
 
 
@@ -150,7 +150,7 @@ def _check_columns(path: Path, there: list[str], wanted: list[str]) -> None:
     for name in wanted:
         if name not in there:
             hint = (
-                " Is it separated by ';'? Say --delimiter ';'." if ";" in "".join(there[:1]) else ""
+                ' Is it separated by ";"? Say delimiter=";".' if ";" in "".join(there[:1]) else ""
             )
             listed = shortened(", ".join(there), _LONGEST_LIST)
             raise ArgumentError(f"{path} has no column {name!r}. It has: {listed}.{hint}")
@@ -172,7 +172,7 @@ def _check_types(schema: Any, wanted: list[str]) -> None:
 
 
 def _chunk(
-    batch: Any, wanted: list[str], first_row: int, progress: float, *, drop_missing: bool
+    batch: Any, wanted: list[str], first_row: int, progress: float, *, missing: str
 ) -> Chunk:
     pa = import_extra("pyarrow", "files")
     name, *others = wanted
@@ -184,19 +184,19 @@ def _chunk(
         what = "an integer that no float holds" if whole else "text that is no number"
         raise ArgumentError(
             f"Row {first_row + _first_bad(column)} of column {name!r} (the header not counted) "
-            f"holds {what}. Correct it, or empty it and say --missing drop."
+            f'holds {what}. Correct it, or empty it and say missing="drop".'
         ) from None
     values = numbers.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
-    missing = np.isnan(values)
-    if missing.any() and not drop_missing:
+    is_missing = np.isnan(values)
+    if is_missing.any() and missing == "error":
         raise ArgumentError(
-            f"Row {first_row + int(np.argmax(missing))} of column {name!r} (the header not "
-            "counted) has no value. To leave out such rows, say --missing drop."
+            f"Row {first_row + int(np.argmax(is_missing))} of column {name!r} (the header not "
+            'counted) has no value. To leave out such rows, say missing="drop".'
         )
     groups = _texts(batch.column(others[0]), others[0]) if others else None
-    if missing.any():
-        values = values[~missing]
-        groups = None if groups is None else groups.filter(pa.array(~missing))
+    if is_missing.any():
+        values = values[~is_missing]
+        groups = None if groups is None else groups.filter(pa.array(~is_missing))
     return Chunk(values, groups, progress)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from dpnoise.noise.generator import Generator
 from dpnoise.release.calibration import quotient_down
 from dpnoise.statistics import files
 from dpnoise.statistics.queries import (
+    MISSING,
     Count,
     Histogram,
     Mean,
@@ -30,6 +31,7 @@ from dpnoise.statistics.queries import (
     check_confidence,
 )
 
+_GROUPS: Final = 'groups=["cork", "dublin"]'  # An example, for errors.
 QUERIES = ("count", "sum", "mean", "median", "quantile:Q", "histogram")
 
 
@@ -63,8 +65,8 @@ class Request:
         A column of text and the declared groups. Each row is in one group at most, so all groups
         together cost epsilon once. Rows of other groups are left out silently, because an error
         would tell that there are some; declared groups without rows are published too.
-    drop_missing
-        True to leave out rows without a value.
+    missing
+        What to do about rows without a value: "error", or "drop" to leave them out.
     delimiter
         What separates the entries of a CSV file.
     confidence
@@ -80,7 +82,7 @@ class Request:
     edges: Sequence[float] | None = None
     group_by: str | None = None
     groups: Sequence[str] = ()
-    drop_missing: bool = False
+    missing: str = "error"
     delimiter: str = ","
     confidence: float = 0.95
 
@@ -89,16 +91,17 @@ class Request:
         if not self.queries:
             raise ArgumentError(f"Expected one query or more, of {', '.join(QUERIES)}.")
         check_confidence(self.confidence)
+        check_choice("missing", self.missing, MISSING)
         separates = len(self.delimiter) == 1 and self.delimiter.isascii()
         if not separates or self.delimiter in '"\r\n\0':
             reject("delimiter", self.delimiter, "to be one ASCII character, no quote or newline")
         if self.group_by is not None and (
             not self.groups or len(set(self.groups)) < len(self.groups)
         ):
-            raise ArgumentError("Expected a declared list of groups, each once: city=cork,dublin.")
+            raise ArgumentError(f"Expected a declared list of groups, each once: {_GROUPS}.")
         if not all(self.groups) or any(map(_is_no_text, self.groups)):
             raise ArgumentError(
-                "Expected every declared group to have a name, in UTF-8: city=cork,dublin."
+                f"Expected every declared group to have a name, in UTF-8: {_GROUPS}."
             )
         self.prepare()
 
@@ -115,10 +118,10 @@ class Request:
             return Count(epsilon)
         if name == "histogram":
             if self.edges is None:
-                raise ArgumentError("A histogram needs its edges: --edges 0,10000,20000.")
+                raise ArgumentError("A histogram needs its edges: edges=[0, 10000, 20000].")
             return Histogram(self.edges, epsilon)
         if self.lower is None or self.upper is None:
-            raise ArgumentError(f"A {name} needs bounds on a value: --lower and --upper.")
+            raise ArgumentError(f"A {name} needs bounds on a value: lower and upper.")
         try:
             return self._bounded(name, argument, self.lower, self.upper, epsilon)
         except DpnoiseError:
@@ -169,7 +172,7 @@ def publish(
         path,
         request.column,
         request.group_by,
-        drop_missing=request.drop_missing,
+        missing=request.missing,
         delimiter=request.delimiter,
     ):
         for group in groups:

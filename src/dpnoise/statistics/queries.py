@@ -39,6 +39,7 @@ from dpnoise.release.selection import select_weighted
 
 Floats = NDArray[np.float64]
 
+MISSING: Final = ("error", "drop")  # What to do about rows without a value.
 _GRIDS_IN_A_BOUND: Final = 2.0**32  # The default grid is about the larger bound over this.
 _MOST_GRIDS: Final = 2**40  # With 2^20 values a turn, their sum stays below 2^62.
 _TURN: Final = 2**20
@@ -381,7 +382,7 @@ def _release(
     values: Any, query: Query, missing: str, confidence: float, rng: Generator | None
 ) -> Release:
     """Add all values to a query and release it; a NaN is a missing value."""
-    check_choice("missing", missing, ("error", "drop"))
+    check_choice("missing", missing, MISSING)
     confidence = check_confidence(confidence)
     rng = check_generator(rng)
     for chunk in chunks_of(values):

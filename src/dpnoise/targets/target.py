@@ -160,7 +160,7 @@ def _check_delta(name: str, noise: str, delta: float) -> None:
     if noise == "gaussian" and not delta:
         raise ArgumentError(
             f"{name} adds Gaussian noise, which has no finite epsilon at delta = 0. "
-            "Give the delta that is claimed: delta=1e-6, or --delta 1e-6."
+            "Give the delta that is claimed: delta=1e-6."
         )
 
 
