@@ -63,10 +63,10 @@ def render(report: Data) -> str:
     )
 
 
-def render_comparison(reports: Sequence[Data], missing: Mapping[str, str]) -> str:
+def render_comparison(reports: Sequence[Data], not_audited: Mapping[str, str]) -> str:
     """Return one page that compares the reports of several targets, the worst first.
 
-    `missing` says of other targets why they were not audited.
+    `not_audited` says of other targets why they were not audited.
     """
     ordered = sorted(reports, key=lambda report: report["epsilon_lower"] / report["epsilon"])[::-1]
     broken = sum(report["broken"] for report in ordered)
@@ -87,7 +87,7 @@ def render_comparison(reports: Sequence[Data], missing: Mapping[str, str]) -> st
         ),
         section("Certified against claimed epsilon", _compared(ordered)),
         section("Target by target", _comparison_table(ordered), _measured_on(ordered)),
-        section("Not audited", definitions(missing.items())) if missing else Markup(""),
+        section("Not audited", definitions(not_audited.items())) if not_audited else Markup(""),
         _limits([finding for report in ordered for finding in report["findings"]]),
     )
 

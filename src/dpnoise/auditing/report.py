@@ -181,10 +181,10 @@ def _finding(data: dict[str, Any]) -> Finding:
 def write_comparison(
     reports: Sequence[Report],
     path: str | PathLike[str],
-    missing: Mapping[str, str] | None = None,
+    not_audited: Mapping[str, str] | None = None,
 ) -> None:
-    """Write one HTML page that compares several reports, and says why others are missing."""
-    text = page.render_comparison([report.to_dict() for report in reports], missing or {})
+    """Write one HTML page that compares several reports, and says why others were not audited."""
+    text = page.render_comparison([report.to_dict() for report in reports], not_audited or {})
     Path(path).write_text(text, encoding="utf-8")
 
 

@@ -68,13 +68,13 @@ def _audit(asked: argparse.Namespace) -> int:
     with ExitStack() as stack:
         html, output = (stack.enter_context(written(path, replace=True)) for path in paths)
         if asked.all:
-            reports, missing, failed = _all(asked, console)
-            _compare(reports, missing, console)
+            reports, not_audited, failed = _all(asked, console)
+            _compare(reports, not_audited, console)
         else:
             target = asked.target if asked.command is None else _words(asked.command)
-            reports, missing, failed = [_one(target, asked, console)], {}, False
+            reports, not_audited, failed = [_one(target, asked, console)], {}, False
             _show(reports[0], console)
-        _write(reports, missing, html, output, everything=asked.all)
+        _write(reports, not_audited, html, output, everything=asked.all)
     for path in filter(None, paths):
         console.print(f"Written to {shown(path)}.")
     return BROKEN if any(report.broken for report in reports) else FAILED if failed else 0
@@ -112,7 +112,7 @@ def _all(asked: argparse.Namespace, console: Any) -> tuple[list[Any], dict[str, 
     Return the reports, why each of the other targets has none, and whether one failed.
     """
     reports: list[Any] = []
-    missing: dict[str, str] = {}
+    not_audited: dict[str, str] = {}
     failed = False
     for name in targets.names():
         if name.startswith("paper."):
@@ -123,19 +123,19 @@ def _all(asked: argparse.Namespace, console: Any) -> tuple[list[Any], dict[str, 
         try:
             reports.append(_one(name, one, console))
         except MissingExtraError as error:
-            missing[name] = str(error)
+            not_audited[name] = str(error)
             console.print(shown(f"{name}: {error}"), style="dim")
         except targets.TargetError as error:
             failed = True
             console.print(shown(f"{name}: {error}"), style="red")
         else:
             console.print(f"{name}: {reports[-1].verdict}")
-    return reports, missing, failed
+    return reports, not_audited, failed
 
 
 def _write(
     reports: list[Any],
-    missing: dict[str, str],
+    not_audited: dict[str, str],
     html: Path | None,
     output: Path | None,
     *,
@@ -144,7 +144,7 @@ def _write(
     from dpnoise.auditing.report import write_comparison, write_list
 
     if html is not None and everything:
-        write_comparison(reports, html, missing)
+        write_comparison(reports, html, not_audited)
     elif html is not None:
         reports[0].to_html(html)
     if output is not None and everything:
@@ -205,7 +205,7 @@ def _table(findings: list[Any], epsilon: float, room: int) -> Any:
     return terminal.table(titles, rows, room, folded=4, styles=styles)
 
 
-def _compare(reports: list[Any], missing: dict[str, str], console: Any) -> None:
+def _compare(reports: list[Any], not_audited: dict[str, str], console: Any) -> None:
     """Print one line for each target; wide ones fold nowhere, so that they can be copied."""
     console.print(f"\n{'target':30}{'version':12}{'claims':>7}{'epsilon >=':>12}  strongest attack")
     for report in reports:
@@ -215,5 +215,5 @@ def _compare(reports: list[Any], missing: dict[str, str], console: Any) -> None:
             f"{at_least(report.epsilon_lower, report.epsilon):>12}  {worst}",
             style="red" if report.broken else None,
         )
-    for name, why in missing.items():
+    for name, why in not_audited.items():
         console.print(shown(f"{name:30}not audited: {why}"), style="dim")
