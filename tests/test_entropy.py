@@ -146,7 +146,7 @@ def test_words_do_not_depend_on_chunks_or_threads(kind: type[Key], variates: int
         for threads in (None, 1, 2, 3, 7):
             got = np.zeros(count * variates, dtype=np.uint64)
 
-            def prepare(_: int, got: NDArray[np.uint64] = got) -> chunks.Chunk:
+            def prepare(_: int, got: NDArray[np.uint64] = got) -> chunks.Worker:
                 def chunk(words: NDArray[np.uint64], start: int, stop: int) -> None:
                     got[start * variates : stop * variates] = words
 

@@ -32,7 +32,7 @@ _forking: Final = threading.local()
 _LOOK_AGAIN: Final = 0.1  # Seconds after which a wait looks whether it missed the end.
 
 Words = NDArray[np.uint64]
-Chunk = Callable[[Words, int, int], None]
+Worker = Callable[[Words, int, int], None]
 _Result = TypeVar("_Result")
 
 
@@ -210,7 +210,7 @@ def expand(
     key: Key,
     variates: int,
     count: int,
-    prepare: Callable[[int], Chunk],
+    prepare: Callable[[int], Worker],
     threads: int | None,
     chunk_words: int = CHUNK_WORDS,
 ) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from dpnoise.arrays import check_places, check_positive_array
-from dpnoise.chunks import Chunk, Words, expand, kernel_for_one, kernel_named
+from dpnoise.chunks import Words, Worker, expand, kernel_for_one, kernel_named
 from dpnoise.entropy import SYSTEM, WORD, Source
 from dpnoise.errors import (
     ArgumentError,
@@ -395,7 +395,7 @@ class _Draw:
         flags = self.out.flags
         return bool(flags.c_contiguous and flags.aligned and self.out.dtype == np.float64)
 
-    def __call__(self, longest: int) -> Chunk:
+    def __call__(self, longest: int) -> Worker:
         kernel, arguments = self.plan.kernel, (*self.plan.arguments, self.scale)
         scratch = np.empty(longest * self.plan.variates)
         scales = None if self.scales is None else np.broadcast_to(self.scales, self.out.shape).flat

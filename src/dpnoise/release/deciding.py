@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from dpnoise import reference
 from dpnoise.chunks import (
-    Chunk,
     Words,
+    Worker,
     cores,
     expand,
     in_runs,
@@ -123,7 +123,7 @@ def decide(
     out = np.empty(values.shape)
     undecided: list[tuple[int, Rows]] = []
 
-    def prepare(_: int) -> Chunk:
+    def prepare(_: int) -> Worker:
         check_rounding_mode()
 
         def chunk(words: Words, start: int, stop: int) -> None:
