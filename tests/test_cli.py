@@ -141,7 +141,7 @@ def test_what_is_wrong_is_said_before_any_noise_is_drawn(
     def alarm(*_: object) -> None:
         pytest.fail("noise was drawn")
 
-    for query in (queries.Count, queries.Sum, queries.Mean, queries.Quantile):
+    for query in (queries.RowCount, queries.Sum, queries.Mean, queries.Quantile):
         monkeypatch.setattr(query, "release", alarm)
     text = write(tmp_path / "text.csv", "x\n1\n2\nsecret\n4\n")
     missing = write(tmp_path / "missing.csv", "x,y\n1,1\n,2\n3,3\n")
@@ -288,7 +288,7 @@ def test_a_full_disk_is_noticed_before_noise_is_drawn(
         pytest.fail("noise was drawn")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    monkeypatch.setattr(queries.Count, "release", alarm)
+    monkeypatch.setattr(queries.RowCount, "release", alarm)
     target = tmp_path / "out" / "r.png"
     target.parent.mkdir()
     status, _, err = run(capsys, "release", table, *BOUNDS, "--query", "count", option, target)
@@ -309,7 +309,7 @@ def test_parts_of_epsilon_never_add_up_to_more() -> None:
             request = publishing.Request("x", ["count"] * count, epsilon)
             spent = Fraction(0)
             for query in request.prepare():
-                assert isinstance(query, queries.Count)
+                assert isinstance(query, queries.RowCount)
                 spent += Fraction(query.mechanism.epsilon)
             assert spent <= Fraction(epsilon)
 

@@ -74,7 +74,7 @@ BAD_OPTIONS: list[Callable[[Any], object]] = [
     lambda r: anything.count(pd.DataFrame({"a": [1.0]}), epsilon=1.0, rng=r),
     lambda r: anything.count([[1.0], [2.0, 3.0]], epsilon=1.0, rng=r),
     lambda r: anything.count(np.array([np.longdouble(1)]), epsilon=1.0, rng=r),
-    lambda r: queries.Count(1.0).release(2.0, r),
+    lambda r: queries.RowCount(1.0).release(2.0, r),
     lambda r: queries.Sum(0, 1, 1.0).release(2.0, r),
     lambda r: queries.Histogram([0, 1], 1.0).release(2.0, r),
     lambda _: dp.LaplaceMechanism(1.0, 1.0).error("a"),

@@ -21,12 +21,12 @@ from dpnoise.release.calibration import quotient_down
 from dpnoise.statistics import files
 from dpnoise.statistics.queries import (
     MISSING,
-    Count,
     Histogram,
     Mean,
     Quantile,
     Query,
     Release,
+    RowCount,
     Sum,
     check_confidence,
 )
@@ -115,7 +115,7 @@ class Request:
         if name != "quantile":
             check_choice("query", query, QUERIES)
         if name == "count":
-            return Count(epsilon)
+            return RowCount(epsilon)
         if name == "histogram":
             if self.edges is None:
                 raise ArgumentError("A histogram needs its edges: edges=[0, 10000, 20000].")

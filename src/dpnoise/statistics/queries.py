@@ -207,7 +207,7 @@ def exact_sum(values: Any, lower: float, upper: float, grid: float | None = None
     return query.total * Fraction(query.bounds.grid)
 
 
-class Count:
+class RowCount:
     """How many rows."""
 
     def __init__(self, epsilon: float) -> None:
@@ -263,7 +263,7 @@ class Mean:
     ) -> None:
         self.epsilon = check_positive("epsilon", epsilon)
         self.sum = Sum(lower, upper, self.epsilon / 2, grid)
-        self.count = Count(self.epsilon / 2)
+        self.count = RowCount(self.epsilon / 2)
 
     def add(self, chunk: Floats) -> None:
         """Add the values of a chunk, and count them."""
@@ -357,7 +357,7 @@ class Quantile:
         return Release(name, value, self.epsilon, None, None, confidence)
 
 
-Query = Count | Sum | Mean | Histogram | Quantile
+Query = RowCount | Sum | Mean | Histogram | Quantile
 
 
 def uniform_integer(below: int, rng: Generator) -> int:
@@ -414,7 +414,7 @@ def count(
     >>> count([3.5, 2.0, 7.25], epsilon=1.0).scale
     1.0
     """
-    return _release(values, Count(epsilon), missing, confidence, rng)
+    return _release(values, RowCount(epsilon), missing, confidence, rng)
 
 
 @forgetful
