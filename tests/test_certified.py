@@ -318,7 +318,7 @@ def test_where_a_uniform_has_no_bound_nothing_is_decided(form: str) -> None:
             words[place] = 2**64 - 1
             z, error = KERNELS[form](*words, 64)
             for power in [-960, -955, -900, -60, 0, 50]:
-                assert math.isnan(rounding.nearest(0.0, z, error, 2.0**power, 1.0))
+                assert math.isnan(rounding.certain_point(0.0, z, error, 2.0**power, 1.0))
 
 
 # The flag that an operation with a tiny and inexact result raises (fenv.h).
@@ -343,10 +343,10 @@ def test_nothing_underflows_but_the_value_s_quotient_and_ratio_times_z() -> None
         for row in np.array(words, dtype=np.uint64):
             assert not raised(kernel, *row, 64), (form, row)
             z, error = kernel(*row, 64)
-            assert not raised(rounding.nearest, 1.5, z, error, 2.0**-60, 1.0)
-    assert raised(rounding.nearest, 0.0, 2.0**-70 / 3, 2.0**-50, 2.0**-960, 1.0)
-    assert rounding.nearest(0.0, 2.0**-70 / 3, 2.0**-50, 2.0**-960, 1.0) == 0.0
-    assert raised(rounding.nearest, 1e-300 / 3, 0.5, 2.0**-50, 2.0**60, 2.0**100)
+            assert not raised(rounding.certain_point, 1.5, z, error, 2.0**-60, 1.0)
+    assert raised(rounding.certain_point, 0.0, 2.0**-70 / 3, 2.0**-50, 2.0**-960, 1.0)
+    assert rounding.certain_point(0.0, 2.0**-70 / 3, 2.0**-50, 2.0**-960, 1.0) == 0.0
+    assert raised(rounding.certain_point, 1e-300 / 3, 0.5, 2.0**-50, 2.0**60, 2.0**100)
 
 
 MEASURE_INTERPRETED = """

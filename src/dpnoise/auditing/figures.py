@@ -107,8 +107,8 @@ def _columns(evidence: dict[str, list[int]]) -> list[tuple[int, int, int]]:
         last = first + _WIDEST - 1
     rows = dict.fromkeys(range(first, last + 1), (0, 0))
     for exponent, at0, at1 in seen:
-        nearest = min(max(exponent, first), last)
-        rows[nearest] = (rows[nearest][0] + at0, rows[nearest][1] + at1)
+        column = min(max(exponent, first), last)
+        rows[column] = (rows[column][0] + at0, rows[column][1] + at1)
     return [(exponent, at0, at1) for exponent, (at0, at1) in rows.items()]
 
 

@@ -3,7 +3,7 @@
 Each function returns z and a bound on |z - Z|, where Z is the real number that the formula gives
 for infinite strings of bits. The words hold the first `bits` bits of each string: 64, or fewer in
 the tests that enumerate all words. The bound covers the bits not yet seen, the polynomials and
-every rounding, fused or not, in these functions and in the operations of `rounding.nearest`.
+every rounding, fused or not, in these functions and in the operations of `rounding.certain_point`.
 
 docs/exact-release.md derives each bound line by line, with these letters:
 

@@ -5,7 +5,7 @@ Each kernel computes, for its form of Z,
     Y = grid * floor((value + scale * Z) / grid + 1/2)
 
 exactly as in real arithmetic, or writes NaN, and returns how many it left undecided. The decision
-is the same code for all forms: `nearest`.
+is the same code for all forms: `certain_point`.
 
 The loops around it look alike, one for each form, and stay so. The ways to write them once were
 measured, on a Neoverse-N1:
@@ -42,7 +42,7 @@ def not_finite(values: Floats) -> int:
 
 
 @compiled
-def nearest(value: float, z: float, error: float, scale: float, grid: float) -> float:
+def certain_point(value: float, z: float, error: float, scale: float, grid: float) -> float:
     """Return the grid point of value + scale * Z if all Z within `error` of z give the same.
 
     grid is a power of two, so value/grid is exact, as are its whole and its fractional part and
@@ -63,7 +63,7 @@ def nearest(value: float, z: float, error: float, scale: float, grid: float) -> 
 def one_laplace_1(word: Word, bits: int, value: float, scale: float, grid: float) -> float:
     """Release one value with Laplace noise from one uniform."""
     z, error = certified.laplace_1(word, bits)
-    return nearest(value, z, error, scale, grid)
+    return certain_point(value, z, error, scale, grid)
 
 
 @compiled
@@ -91,7 +91,7 @@ def one_laplace_4(
 ) -> float:
     """Release one value with Laplace noise from four uniforms."""
     z, error = certified.laplace_4(v1, u1, v2, u2, bits)
-    return nearest(value, z, error, scale, grid)
+    return certain_point(value, z, error, scale, grid)
 
 
 @compiled
@@ -118,7 +118,7 @@ def laplace_4(
 def one_gaussian_2(v: Word, u: Word, bits: int, value: float, scale: float, grid: float) -> float:
     """Release one value with Gaussian noise from two uniforms."""
     z, error = certified.gaussian_2(v, u, bits)
-    return nearest(value, z, error, scale, grid)
+    return certain_point(value, z, error, scale, grid)
 
 
 @compiled
@@ -146,7 +146,7 @@ def one_gaussian_4(
 ) -> float:
     """Release one value with Gaussian noise from four uniforms."""
     z, error = certified.gaussian_4(v1, u1, v2, u2, bits)
-    return nearest(value, z, error, scale, grid)
+    return certain_point(value, z, error, scale, grid)
 
 
 @compiled
