@@ -178,7 +178,7 @@ def test_every_form_has_its_law() -> None:
         (laws.GAUSSIAN, lambda size: 0.02 + np.random.default_rng().normal(size=size)),
     ],
 )
-def test_a_wrong_law_is_rejected(law: laws.Law, draw: laws.Draw) -> None:
+def test_a_wrong_law_is_rejected(law: laws.Hypothesis, draw: laws.Draw) -> None:
     assert laws.tested(draw, law, 1_500_000, QUICK)[0] < 1e-12
 
 

@@ -57,18 +57,18 @@ def count_gaussian(sample: Floats, counts: Counts) -> None:
 
 
 @dataclass(frozen=True)
-class Law:
-    """A standard law: how to count in its equal cells, and the size that one in 10^6 exceeds."""
+class Hypothesis:
+    """A law to test: how to count in its equal cells, and the size that one in 10^6 exceeds."""
 
     count: Callable[[Floats, Counts], None]
     rare: float
 
 
-LAPLACE = Law(count_laplace, -math.log(_RARE))
-GAUSSIAN = Law(count_gaussian, float(special.ndtri(1 - _RARE / 2)))
+LAPLACE = Hypothesis(count_laplace, -math.log(_RARE))
+GAUSSIAN = Hypothesis(count_gaussian, float(special.ndtri(1 - _RARE / 2)))
 
 
-def tested(draw: Draw, law: Law, size: int, effort: Effort) -> tuple[float, float]:
+def tested(draw: Draw, law: Hypothesis, size: int, effort: Effort) -> tuple[float, float]:
     """Draw this many variates; return the p-values of the cells and of the tails."""
 
     def part(length: int) -> tuple[Counts, int]:
@@ -89,7 +89,7 @@ def tested(draw: Draw, law: Law, size: int, effort: Effort) -> tuple[float, floa
 
 
 # Each row: the statement, its law, how it is drawn, and the share of all samples it is given.
-def _laws() -> list[tuple[str, Law, Draw, float]]:
+def _laws() -> list[tuple[str, Hypothesis, Draw, float]]:
     def laplace(form: str, n: int) -> Draw:
         return lambda size: _RNG.laplace(size=size, form=form, variates=n)
 
