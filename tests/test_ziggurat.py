@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import dpnoise
-from dpnoise.attacks.ziggurat import Ziggurat, feasible, go_layers, go_table, numpy_table
+from dpnoise.attacks.ziggurat import Ziggurat, feasible, go_ends, go_layers, numpy_layers
 from dpnoise.release.calibration import gaussian_scale
 from dpnoise.targets import named, wrap
 
@@ -34,8 +34,8 @@ def go_normal(count: int, *, tied: bool) -> Floats:
 
     The tail and the wedges are as in Go. `tied` is math/rand, otherwise it is math/rand/v2.
     """
-    x = go_layers()
-    weights = go_table(tied=tied).weights
+    x = go_ends()
+    weights = go_layers(tied=tied).weights
     inside = 2.0**31 * np.array([x[127] / x[0], 0.0, *(x[1:127] / x[2:128])])
     heights = np.exp(-(np.array([0.0, *x[1:]]) ** 2) / 2).astype(np.float32)
     drawn = np.empty(0)
@@ -77,7 +77,7 @@ def test_numpy_table_gives_numpy_s_outputs_from_its_words() -> None:
 
     That is less than 1 % of the words: all layers together are 1.0067 times the half Gaussian.
     """
-    weights = numpy_table().weights
+    weights = numpy_layers().weights
     bits = np.random.PCG64()
     rng = np.random.Generator(bits)
     other = 0
@@ -93,7 +93,7 @@ def test_numpy_table_gives_numpy_s_outputs_from_its_words() -> None:
 
 def test_numpy_table_is_the_ziggurat_of_256_layers_up_to_its_last_digits() -> None:
     """Every layer has the area of the lowest, tail included: v = x (f(below) - f(x))."""
-    x = numpy_table().weights * 2.0**52
+    x = numpy_layers().weights * 2.0**52
     v = EDGE * math.exp(-(EDGE**2) / 2) + math.sqrt(math.pi / 2) * math.erfc(EDGE / math.sqrt(2))
     density = np.exp(-(np.array([0.0, *x[1:]]) ** 2) / 2)
     assert x[255] == EDGE
@@ -104,9 +104,9 @@ def test_numpy_table_is_the_ziggurat_of_256_layers_up_to_its_last_digits() -> No
 def test_go_table_has_the_published_constants() -> None:
     published = {0: 1.7290405e-09, 1: 1.2680929e-10, 2: 1.6897518e-10, 64: 7.1389966e-10}
     published |= {100: 9.790869e-10, 126: 1.5008659e-09, 127: 1.6030948e-09}
-    weights = go_table(tied=True).weights
+    weights = go_layers(tied=True).weights
     assert all(weights[i] == np.float32(w) for i, w in published.items())
-    x = go_layers()
+    x = go_ends()
     assert [int(2**31 * q) for q in (x[127] / x[0], x[1] / x[2])] == [0x76AD2212, 0x600F1B53]
 
 
@@ -127,7 +127,7 @@ def test_the_true_value_is_never_excluded(value: float, scale: float) -> None:
 
 @pytest.mark.parametrize("value", [0.0, 1.0])
 def test_feasible_agrees_with_a_search_of_all_nearby_integers(value: float) -> None:
-    weights = numpy_table().weights
+    weights = numpy_layers().weights
     releases = SIGMA * 2.0 ** np.random.default_rng().uniform(-12, 1, 60)
 
     def found(q: float) -> bool:
@@ -143,7 +143,7 @@ def test_feasible_agrees_with_a_search_of_all_nearby_integers(value: float) -> N
 def test_numpy_s_holes_are_those_that_256_grids_leave(exponent: int) -> None:
     """A layer's grid of spacing w meets a double z with probability ulp(z) / w."""
     z = np.ldexp(1 + uniforms(50_000), exponent)
-    expected = float(np.prod(1 - 2.0 ** (exponent - 52) / numpy_table().weights))
+    expected = float(np.prod(1 - 2.0 ** (exponent - 52) / numpy_layers().weights))
     holes = int((~feasible(z, 0.0, 1.0)).sum())
     # The grids are not quite independent of each other, so the formula is given two percent.
     check_probability(float(stats.binom.sf(holes - 1, z.size, min(1.0, 1.02 * expected))))
@@ -182,7 +182,7 @@ def test_go_s_ziggurat_excludes_the_wrong_value_outside_the_tail(
     """By chance, a wrong candidate is met by less than one release in 10,000."""
     releases = true + SIGMA * go_normal(100_000, tied=table == "go")
     missed = int(feasible(releases, wrong, SIGMA, table).sum())
-    edge = go_table(tied=True).edge
+    edge = go_layers(tied=True).edge
     shift = (true - wrong) / SIGMA
     tail = float(stats.norm.sf(edge - shift) + stats.norm.cdf(-edge - shift))
     print(f"\n{table}: {true:g}, not {wrong:g}: excluded {1 - missed / releases.size:.4%}")

@@ -31,13 +31,13 @@ from dpnoise.attacks.base import (
 from dpnoise.errors import check_choice, import_extra
 from dpnoise.targets.target import Releases, Target
 
-Table = NDArray[np.float32]
+Outputs = NDArray[np.float32]
 
 SAMPLERS: Final = ("jax.normal", "jax.laplace", "torch.laplace")
 
 
 @lru_cache(maxsize=3)
-def outputs(sampler: str) -> Table:
+def outputs(sampler: str) -> Outputs:
     """Return every output of a sampler at scale 1, in the order of its uniforms."""
     check_choice("sampler", sampler, SAMPLERS)
     library, function = sampler.split(".")
@@ -47,7 +47,7 @@ def outputs(sampler: str) -> Table:
 
 
 @lru_cache(maxsize=3)
-def _other_outputs(sampler: str) -> Table:
+def _other_outputs(sampler: str) -> Outputs:
     """Return the outputs that a sampler has beside these in arrays of some other sizes.
 
     XLA compiles a sampler for each size, and rounds otherwise in a large array of odd size: seen on
@@ -60,7 +60,7 @@ def _other_outputs(sampler: str) -> Table:
     return np.asarray(odd[odd != usual])
 
 
-def _jax_outputs(function: str, size: int) -> Table:
+def _jax_outputs(function: str, size: int) -> Outputs:
     """Run a sampler of jax.random on all 2^23 mantissas, and from the first on again.
 
     JAX makes a float32 uniform of the top 23 of 32 bits. A generator whose element i is i 2^9,
@@ -83,7 +83,7 @@ def _jax_outputs(function: str, size: int) -> Table:
     return np.asarray(getattr(jax.random, function)(key, (size,), np.float32))
 
 
-def _torch_laplace_outputs() -> Table:
+def _torch_laplace_outputs() -> Outputs:
     """Run the formula of torch.distributions.Laplace on all 2^24 uniforms, in PyTorch.
 
     PyTorch draws x = k 2^-24, then u = x (2 - eps) + (eps - 1), rounded once; float64 holds that
@@ -153,7 +153,7 @@ def _event(sampler: str, scale: float, value0: float, value1: float) -> Event:
     return excluded(words, possible, value0, value1)
 
 
-def _among(y: Releases, table: Table) -> Flags:
+def _among(y: Releases, table: Outputs) -> Flags:
     """Tell which numbers a sorted table has."""
     at = np.minimum(np.searchsorted(table, y), table.size - 1)
     return np.asarray(table[at] == y)

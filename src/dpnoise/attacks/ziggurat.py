@@ -44,7 +44,7 @@ _RUN: Final = 2**10  # Releases that one thread takes at a time; each costs some
 
 
 @dataclass(frozen=True)
-class Table:
+class Layers:
     """The layers of a ziggurat, whose variates are fl(k * weights[i]).
 
     Parameters
@@ -66,7 +66,7 @@ class Table:
 
 
 @lru_cache(maxsize=1)
-def numpy_table() -> Table:
+def numpy_layers() -> Layers:
     """Read the 256 constants out of the NumPy that is installed.
 
     A word whose k is 1 gives the constant of its layer itself, and Philox keeps the next words of
@@ -83,10 +83,10 @@ def numpy_table() -> Table:
         state["buffer_pos"] = 0
         bits.state = state
         weights[layer] = rng.standard_normal()
-    return Table(weights, edge=float(weights[255]) * 2.0**52, digits=52)
+    return Layers(weights, edge=float(weights[255]) * 2.0**52, digits=52)
 
 
-def go_layers() -> Floats:
+def go_ends() -> Floats:
     """Return the right ends x_i of Go's 128 layers, those of Marsaglia and Tsang (2000).
 
     x_127 is the edge r, and every layer has the area v:
@@ -102,17 +102,17 @@ def go_layers() -> Floats:
 
 
 @lru_cache(maxsize=2)
-def go_table(*, tied: bool) -> Table:
+def go_layers(*, tied: bool) -> Layers:
     """Return Go's table, which is kept in float32; `tied` in math/rand, not in math/rand/v2."""
-    x = go_layers()
+    x = go_ends()
     weights = (x / 2.0**31).astype(np.float32).astype(np.float64)
-    return Table(weights, edge=float(x[127]), digits=31, tied=tied)
+    return Layers(weights, edge=float(x[127]), digits=31, tied=tied)
 
 
-_TABLES: Final[dict[str, Callable[[], Table]]] = {
-    "numpy": numpy_table,
-    "go": partial(go_table, tied=True),
-    "go/v2": partial(go_table, tied=False),
+_TABLES: Final[dict[str, Callable[[], Layers]]] = {
+    "numpy": numpy_layers,
+    "go": partial(go_layers, tied=True),
+    "go/v2": partial(go_layers, tied=False),
 }
 
 
