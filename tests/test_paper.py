@@ -40,7 +40,7 @@ from dpnoise.paper.piece import (
     SUPERSEDED,
     VERDICTS,
     Effort,
-    Finding,
+    Judgement,
     Piece,
     Result,
     Table,
@@ -56,9 +56,9 @@ TIMED = {"2", "twice", "products", "arrays", "halved", "linear"}
 
 
 def test_the_level_curves_lead_back_to_their_gaussian() -> None:
-    finding = level_curves.check_figure_1(QUICK)
-    assert finding.verdict == CONFIRMED
-    (table,) = finding.tables
+    judgement = level_curves.check_figure_1(QUICK)
+    assert judgement.verdict == CONFIRMED
+    (table,) = judgement.tables
     for N1, lowest in zip(table.column("N1"), table.column("lowest U1"), strict=True):
         # The curve is lowest where |cos| is 1, which U2 = 1/2 is.
         assert lowest == pytest.approx(1 - math.exp(-(N1**2) / 2), rel=1e-12)
@@ -89,9 +89,9 @@ def test_arrays_of_the_numpy_listing_have_the_law() -> None:
 
 @pytest.mark.parametrize("key", sorted(TIMED))
 def test_timings_are_measured_and_judged_by_their_own_numbers(key: str) -> None:
-    finding = paper.PIECES[key].check(QUICK)
-    assert finding.verdict in {CONFIRMED, DIFFERS}
-    for row in finding.tables[-1].rows:
+    judgement = paper.PIECES[key].check(QUICK)
+    assert judgement.verdict in {CONFIRMED, DIFFERS}
+    for row in judgement.tables[-1].rows:
         assert all(cell > 0 for cell in row if not isinstance(cell, str))
 
 
@@ -119,10 +119,10 @@ def test_floats_and_uniforms_are_as_the_paper_says() -> None:
 
 
 def test_one_cosine_is_unmatched_and_none_after_remark_1() -> None:
-    finding = symmetry.check_remark_1(QUICK)
-    assert finding.verdict == CONFIRMED
-    assert set(finding.tables[0].column("unmatched, cos(pi U)")) == {1}
-    assert set(finding.tables[0].column("unmatched, Remark 1")) == {0}
+    judgement = symmetry.check_remark_1(QUICK)
+    assert judgement.verdict == CONFIRMED
+    assert set(judgement.tables[0].column("unmatched, cos(pi U)")) == {1}
+    assert set(judgement.tables[0].column("unmatched, Remark 1")) == {0}
 
 
 def test_both_members_are_one_member_turned() -> None:
@@ -130,9 +130,9 @@ def test_both_members_are_one_member_turned() -> None:
 
 
 def test_mironov_s_attack_recovers_every_value_at_every_precision() -> None:
-    finding = inversions.check_mironov(QUICK)
-    assert finding.verdict == CONFIRMED
-    for row in finding.tables[0].rows:
+    judgement = inversions.check_mironov(QUICK)
+    assert judgement.verdict == CONFIRMED
+    for row in judgement.tables[0].rows:
         shares = row[1:]
         assert list(shares) == sorted(shares)
 
@@ -147,17 +147,17 @@ def test_the_attack_on_pairs_never_excludes_the_true_value() -> None:
 
 
 def test_either_mitigation_ends_the_attack_on_pairs() -> None:
-    finding = inversions.check_mitigations(QUICK)
-    assert finding.verdict == CONFIRMED
-    both, one, added = finding.tables[0].column("pair attack, 0")
+    judgement = inversions.check_mitigations(QUICK)
+    assert judgement.verdict == CONFIRMED
+    both, one, added = judgement.tables[0].column("pair attack, 0")
     assert both > 0.5 > max(one, added)
 
 
 def test_a_kept_value_is_predicted_and_a_fresh_one_is_not() -> None:
-    finding = inversions.check_discard(QUICK)
-    assert finding.verdict == CONFIRMED
+    judgement = inversions.check_discard(QUICK)
+    assert judgement.verdict == CONFIRMED
     # What is left out is N1 = 0, of probability 2^-11 or so: 100 draws have 10 with 10^-20.
-    kept, fresh = finding.tables[0].column("share predicted")
+    kept, fresh = judgement.tables[0].column("share predicted")
     assert kept > 0.9
     assert fresh < 0.05
 
@@ -220,9 +220,9 @@ def test_the_search_of_example_3_2_works_at_small_precision() -> None:
 
 def test_checks_are_2_to_the_p_minus_a_half_over_u1_and_a_quarter_over_u2() -> None:
     """At 7 standard errors a false alarm has probability below 10^-10."""
-    finding = searching.check_checks(QUICK)
-    assert finding.verdict == CONFIRMED
-    (table,) = finding.tables
+    judgement = searching.check_checks(QUICK)
+    assert judgement.verdict == CONFIRMED
+    (table,) = judgement.tables
     assert table.column("over U2") == [2 ** (p - 2) + 1 for p in table.column("p")]
 
 
@@ -231,16 +231,16 @@ def test_outliers_take_the_checks_of_the_formula() -> None:
 
 
 def test_the_sizes_of_n_are_the_paper_s() -> None:
-    finding = searching.check_sizes(QUICK)
-    assert finding.verdict == CONFIRMED
-    (table,) = finding.tables
+    judgement = searching.check_sizes(QUICK)
+    assert judgement.verdict == CONFIRMED
+    (table,) = judgement.tables
     assert [row[1:4] for row in table.rows] == [(4, 5, 6), (7, 9, 12), (13, 19, 25)]
 
 
 def test_meeting_in_the_middle_supersedes_the_paper_s_figure() -> None:
-    finding = subset_sums.check_subset_sum(QUICK)
-    assert finding.verdict == SUPERSEDED
-    for p, papers, one_by_one, middle, entries in finding.tables[0].rows:
+    judgement = subset_sums.check_subset_sum(QUICK)
+    assert judgement.verdict == SUPERSEDED
+    for p, papers, one_by_one, middle, entries in judgement.tables[0].rows:
         assert (papers, one_by_one) == (2 ** (3 * int(p)), 2 ** (3 * int(p) - 1))
         assert middle == entries == 2 ** (2 * int(p))
 
@@ -257,9 +257,9 @@ def test_the_share_excluded_is_that_of_a_plain_enumeration() -> None:
 
 def test_the_addition_leaks_at_any_n_and_exact_release_does_not() -> None:
     """The certified epsilons are wrong with probability 10^-9 each."""
-    finding = addition.check_addition(QUICK)
-    assert finding.verdict == SUPERSEDED
-    assert set(finding.tables[0].column("1 excluded at 1")) == {0.0}
+    judgement = addition.check_addition(QUICK)
+    assert judgement.verdict == SUPERSEDED
+    assert set(judgement.tables[0].column("1 excluded at 1")) == {0.0}
 
 
 def test_granularity_is_the_largest_power_of_two() -> None:
@@ -274,15 +274,15 @@ def test_without_diffprivlib_snapping_is_not_run_and_says_what_to_install(
         raise MissingExtraError(f'{module}: pip install "dpnoise[{extra}]"')
 
     monkeypatch.setattr(addition, "import_extra", missing)
-    finding = addition.check_snapping(QUICK)
-    assert finding.verdict == NOT_RUN
-    assert 'pip install "dpnoise[peers]"' in finding.why
+    judgement = addition.check_snapping(QUICK)
+    assert judgement.verdict == NOT_RUN
+    assert 'pip install "dpnoise[peers]"' in judgement.why
 
 
 def test_each_erratum_is_shown_by_a_number() -> None:
-    finding = errata.check_errata(QUICK)
-    assert finding.verdict == DIFFERS
-    measured = finding.tables[0].column("measured")
+    judgement = errata.check_errata(QUICK)
+    assert judgement.verdict == DIFFERS
+    measured = judgement.tables[0].column("measured")
     turn, signs, ratio, keys, neighbours, uniforms, deviation = measured
     assert turn == pytest.approx(0.25, abs=0.05)
     assert signs == 0
@@ -303,9 +303,9 @@ NASTY = '<script>alert("&")</script>'
 
 
 def result(verdict: str = CONFIRMED, figure: str | None = None) -> Result:
-    finding = Finding(verdict, NASTY, [Table(NASTY, (NASTY,), [(NASTY,), (1.5,)])], figure)
-    piece = Piece("key", NASTY, NASTY, NASTY, lambda _: finding, (test_the_page_is_well_formed,))
-    return Result(piece, finding, 1.0)
+    judgement = Judgement(verdict, NASTY, [Table(NASTY, (NASTY,), [(NASTY,), (1.5,)])], figure)
+    piece = Piece("key", NASTY, NASTY, NASTY, lambda _: judgement, (test_the_page_is_well_formed,))
+    return Result(piece, judgement, 1.0)
 
 
 def test_the_page_is_well_formed() -> None:
@@ -441,7 +441,7 @@ def test_an_interrupted_run_leaves_all_as_it_was(
         assert run(capsys, "--figure", "sizes", "--quick", "--output", "paper")[0] == 0
     before = {path: path.read_bytes() for path in here.rglob("*") if path.is_file()}
 
-    def interrupted(_: Effort) -> Finding:
+    def interrupted(_: Effort) -> Judgement:
         raise error("stop")
 
     piece = Piece("turn", "", "", "", interrupted)

@@ -1,6 +1,6 @@
 """The paper, statement by statement: measured again, with a verdict.
 
-piece          what a statement, a check and a finding are
+piece          what a statement, a check and a judgement are
 samplers       the paper's own samplers, written from their formulas
 level_curves   Figure 1
 timings        Figure 2 and the claims about time
@@ -99,8 +99,8 @@ def measure(
     for i, piece in enumerate(pieces):
         progress(i / len(pieces))
         start = time.perf_counter()
-        finding = piece.check(Effort(quick, progress).part(i, len(pieces)))
-        results.append(Result(piece, finding, time.perf_counter() - start))
+        judgement = piece.check(Effort(quick, progress).part(i, len(pieces)))
+        results.append(Result(piece, judgement, time.perf_counter() - start))
     progress(1.0)
     return results
 
@@ -116,8 +116,8 @@ def write(results: Sequence[Result], folder: Path, *, quick: bool = False) -> No
         about += " A quick run: the samples are small, and the figures say little."
     (folder / PAGE).write_text(page(results, about), encoding="utf-8")
     for result in results:
-        if result.finding.figure:
-            svg = result.finding.figure.replace("currentColor", "#000000")
+        if result.judgement.figure:
+            svg = result.judgement.figure.replace("currentColor", "#000000")
             (folder / f"{result.piece.key}.svg").write_text(svg, encoding="utf-8")
     report = {
         "format": FORMAT,

@@ -14,7 +14,7 @@ from dpnoise.paper.piece import (
     NOT_RUN,
     SUPERSEDED,
     Effort,
-    Finding,
+    Judgement,
     Piece,
     Table,
 )
@@ -39,7 +39,7 @@ def attacked_targets() -> list[Target]:
     return [*targets, named("dpnoise.release")]
 
 
-def check_addition(effort: Effort) -> Finding:
+def check_addition(effort: Effort) -> Judgement:
     """Attack the sum of value and noise, for ever more uniforms, and the exact release."""
     n, rows, targets = effort.pick(20_000, 2_000), [], attacked_targets()
     for i, target in enumerate(targets):
@@ -61,7 +61,7 @@ def check_addition(effort: Effort) -> Finding:
     broken = min(min(row[3:]) for row in rows[:-1]) > 1
     held = max(rows[-1][3:]) <= 1
     least = min(row[1] for row in rows[:-1])
-    return Finding(
+    return Judgement(
         SUPERSEDED if broken and held else DIFFERS,
         "More uniforms close the sampler's holes, but fl(value + noise) keeps bits that no other "
         f"value could have: 1 is excluded for sure in {least:.0%} or more of all releases of 0, at "
@@ -82,12 +82,12 @@ def granularity(outputs: list[float]) -> float:
     return float(np.gcd.reduce(np.array(whole)) & -np.gcd.reduce(np.array(whole))) / 2**20
 
 
-def check_snapping(effort: Effort) -> Finding:
+def check_snapping(effort: Effort) -> Judgement:
     """Release through diffprivlib's Snapping, and look at what its outputs are multiples of."""
     try:
         snapping = import_extra("diffprivlib.mechanisms", "peers").Snapping
     except MissingExtraError as error:
-        return Finding(NOT_RUN, str(error))
+        return Judgement(NOT_RUN, str(error))
     bound, n, rows = 1024.0, effort.pick(5_000, 300), []
     # The epsilon whose effective part is 2^-5, by section 5.2 of Mironov 2012.
     compensated = (2.0**-5 * (1 + 12 * bound * _ETA) + 2 * _ETA) * (1 + 2.0**-50)
@@ -98,7 +98,7 @@ def check_snapping(effort: Effort) -> Finding:
         rows.append((name, mechanism.effective_epsilon() / epsilon - 1, step, len(set(outputs))))
     columns = ("epsilon", "effective epsilon, less", "multiples of", "distinct outputs")
     steps = [row[2] for row in rows]
-    return Finding(
+    return Judgement(
         CONFIRMED if steps[0] == 32 else DIFFERS,
         f"At epsilon = 2^-5 the outputs are multiples of {steps[0]:g}. The mechanism spends a "
         "little of epsilon on its own rounding, so that the scale of the noise comes out just "

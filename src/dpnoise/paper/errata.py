@@ -10,7 +10,7 @@ import numpy as np
 
 from dpnoise.attacks import searches
 from dpnoise.noise.generator import Generator
-from dpnoise.paper.piece import CONFIRMED, DIFFERS, Effort, Finding, Piece, Table
+from dpnoise.paper.piece import CONFIRMED, DIFFERS, Effort, Judgement, Piece, Table
 from dpnoise.targets.adapters import paper_laplace
 
 _RNG = Generator()
@@ -170,7 +170,7 @@ ERRATA: tuple[Callable[[Effort], Row], ...] = (
 )
 
 
-def check_errata(effort: Effort) -> Finding:
+def check_errata(effort: Effort) -> Judgement:
     """Show each erratum by a number."""
     rows = []
     for i, erratum in enumerate(ERRATA):
@@ -178,7 +178,7 @@ def check_errata(effort: Effort) -> Finding:
         effort.progress((i + 1) / len(ERRATA))
     columns = ("place", "the paper", "what holds, and what is counted", "measured", "the paper's")
     shown = all(abs(measured - printed) > 0.01 for *_, measured, printed in rows)
-    return Finding(
+    return Judgement(
         DIFFERS if shown else CONFIRMED,
         "In each row the number measured is not the paper's. None of these touches a theorem; "
         "those marked as ours were found while reproducing the paper.",

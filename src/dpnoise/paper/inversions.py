@@ -13,7 +13,7 @@ from dpnoise.attacks.searches import gaussian, gaussian_preimages
 from dpnoise.kernels import compiled
 from dpnoise.noise.generator import Generator
 from dpnoise.paper.drawing import lines
-from dpnoise.paper.piece import CONFIRMED, DIFFERS, Cell, Effort, Finding, Piece, Table
+from dpnoise.paper.piece import CONFIRMED, DIFFERS, Cell, Effort, Judgement, Piece, Table
 from dpnoise.targets.adapters import paper_laplace
 from dpnoise.targets.target import Target
 
@@ -52,7 +52,7 @@ def laplace_releases(values: Floats, scale: float, precision: int) -> Floats:
     return values + scale * np.array(noise)
 
 
-def check_mironov(effort: Effort) -> Finding:
+def check_mironov(effort: Effort) -> Judgement:
     """Run Algorithm 1 on rows of a column, at several p and with two and ten candidates."""
     rows, curves, right = effort.pick(4_000, 200), {}, True
     rng = np.random.default_rng()
@@ -69,7 +69,7 @@ def check_mironov(effort: Effort) -> Finding:
         right &= bool(np.array_equal(found.values, values))
         curves[f"p = {p}, {candidates} candidates"] = _curve(found.needed)
         effort.progress((i + 1) / len(settings))
-    return Finding(
+    return Judgement(
         CONFIRMED if right else DIFFERS,
         f"At every p all {rows:,} values were recovered, and recovered rightly. The number of "
         "queries does depend on p: with fewer bits the sampler's outputs are so sparse that one "
@@ -109,7 +109,7 @@ def pairs_until_known(rows: int, precision: int, scale: float) -> tuple[Integers
     return needed.astype(np.int64), int(np.count_nonzero(~possible[0]))
 
 
-def check_gaussian(effort: Effort) -> Finding:
+def check_gaussian(effort: Effort) -> Judgement:
     """Run the pair attack at several p."""
     rows, curves, wrong = effort.pick(2_000, 100), {}, 0
     for i, p in enumerate(_PRECISIONS):
@@ -118,7 +118,7 @@ def check_gaussian(effort: Effort) -> Finding:
         wrong += mistakes
         effort.progress((i + 1) / len(_PRECISIONS))
     least = min(curve[-1] for curve in curves.values())
-    return Finding(
+    return Judgement(
         CONFIRMED if wrong == 0 and least > 0.99 else DIFFERS,
         f"Two releases from one pair exclude the wrong value in {curves['p = 53'][0]:.0%} of all "
         "cases at p = 53, and at smaller p nearly always; the true value was never excluded. U2 "
@@ -151,7 +151,7 @@ def mitigated(scale: float) -> dict[str, Target]:
     return {name: target(name, draw) for name, draw in draws.items()}
 
 
-def check_mitigations(effort: Effort) -> Finding:
+def check_mitigations(effort: Effort) -> Judgement:
     """Run the pair attack against both mitigations, and beside it one that needs no pair."""
     n, rows = effort.pick(8_000, 400), []
     for i, (name, target) in enumerate(mitigated(scale=4.0).items()):
@@ -169,7 +169,7 @@ def check_mitigations(effort: Effort) -> Finding:
         "feasibility",
     )
     works = rows[0][3] > 0.5 and all(row[3] < 0.05 for row in rows[1:])
-    return Finding(
+    return Judgement(
         CONFIRMED if works else DIFFERS,
         "Either mitigation takes the pair attack's advantage away (confirmed if none of 5 % is "
         "left, at confidence 0.999). The last column is the share of releases of 0 in which the "
@@ -187,7 +187,7 @@ def second_member(U1: float, U2: float) -> float:
     return math.sqrt(-2.0 * math.log(1.0 - U1)) * math.sin(2.0 * math.pi * U2)
 
 
-def check_discard(effort: Effort) -> Finding:
+def check_discard(effort: Effort) -> Judgement:
     """Invert a published Gaussian, at a p where that can be done, and predict the cached one."""
     p, n = 12, effort.pick(1_000, 100)
     U = Generator().random((n, 2, 2), precision=p)
@@ -202,7 +202,7 @@ def check_discard(effort: Effort) -> Finding:
     known = (cached / n, float(np.median(guesses)))
     rows = [("kept: the cached value", *known, 2), ("discarded: a fresh one", fresh / n, 0.0, 4)]
     columns = ("first summand of a sum of two", "share predicted", "guesses", "uniforms unknown")
-    return Finding(
+    return Judgement(
         CONFIRMED if cached > 0.9 * n and fresh < 0.05 * n else DIFFERS,
         f"At p = {p} a published Gaussian was inverted, after which its cached partner was "
         f"predicted to the last bit in {known[0]:.1%} of the cases, by {known[1]:g} guess or so: "

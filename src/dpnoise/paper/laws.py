@@ -24,7 +24,7 @@ from dpnoise.paper.piece import (
     DIFFERS,
     FALSE_ALARM,
     Effort,
-    Finding,
+    Judgement,
     Piece,
     Table,
 )
@@ -111,7 +111,7 @@ def _laws() -> list[tuple[str, Hypothesis, Draw, float]]:
     ]
 
 
-def check_laws(effort: Effort) -> Finding:
+def check_laws(effort: Effort) -> Judgement:
     """Test every form of section 4 and Theorem 5.1."""
     size = effort.pick(100_000_000, 200_000)
     rows, laws = [], _laws()
@@ -120,7 +120,7 @@ def check_laws(effort: Effort) -> Finding:
         rows.append((name, samples, *tested(draw, law, samples, effort.part(i, len(laws)))))
     columns = ("form", "samples", f"p-value of {_CELLS} cells", "p-value of the tails")
     least = min(min(row[2:]) for row in rows)
-    return Finding(
+    return Judgement(
         CONFIRMED if least > FALSE_ALARM else DIFFERS,
         f"The smallest of {2 * len(rows)} p-values is {least:.2g}. One below {FALSE_ALARM:g} would "
         f"reject; correct samplers are rejected in fewer than {2 * len(rows) * FALSE_ALARM:.1g} of "
@@ -148,7 +148,7 @@ def moments(distribution: Any, low: float, high: float) -> tuple[float, float, f
     return integral(0), mean, integral(2, mean)
 
 
-def check_densities(effort: Effort) -> Finding:
+def check_densities(effort: Effort) -> Judgement:
     """Integrate each density of appendix A, and count variates of dpnoise in its cells."""
     b, lam, theta = 2.0, 4.0, 3.0
     rows_of: list[tuple[str, Any, float, float, float]] = [
@@ -179,7 +179,7 @@ def check_densities(effort: Effort) -> Finding:
     table = Table(f"Densities, integrated, and {size:,} variates of each", columns, rows)
     right = max(table.column("largest error")) < 1e-7
     sampled = min(table.column("p-value of a sample")) > FALSE_ALARM
-    return Finding(
+    return Judgement(
         CONFIRMED if right and sampled else DIFFERS,
         "Each density integrates to 1 and has the mean and variance that the appendix states "
         "(within 10^-7), and fresh variates have it (no p-value of 100 cells below "

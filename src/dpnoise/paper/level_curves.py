@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from dpnoise.attacks.searches import gaussian
 from dpnoise.paper.drawing import lines
-from dpnoise.paper.piece import CONFIRMED, DIFFERS, Effort, Finding, Piece, Table
+from dpnoise.paper.piece import CONFIRMED, DIFFERS, Effort, Judgement, Piece, Table
 
 Floats = NDArray[np.float64]
 
@@ -17,7 +17,7 @@ def level_curve(N1: float, U2: Floats) -> Floats:
     return 1.0 - np.exp(-(N1**2) / (2.0 * np.cos(2.0 * np.pi * U2) ** 2))
 
 
-def check_figure_1(effort: Effort) -> Finding:
+def check_figure_1(effort: Effort) -> Judgement:
     """Draw the curves, and put every point of them back into the Box-Muller transform."""
     U2 = np.arange(1, effort.pick(4096, 256)) / effort.pick(4096, 256)
     U2 = U2[np.abs(np.cos(2.0 * np.pi * U2)) > 1e-9]
@@ -35,7 +35,7 @@ def check_figure_1(effort: Effort) -> Finding:
     columns = ("N1", "lowest U1", "1 - exp(-N1^2/2)", "largest error of |N1|", "share with -N1")
     table = Table("The curves, put back into equation (3a)", columns, rows)
     holds = max(table.column("largest error of |N1|")) < 1e-8
-    return Finding(
+    return Judgement(
         CONFIRMED if holds else DIFFERS,
         "Every point of a curve gives |N1| back, to rounding, and the curve's lowest point is the "
         "limit of section 6. Since (6) squares the cosine, half of each curve belongs to -N1: a "

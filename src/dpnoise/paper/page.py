@@ -38,19 +38,19 @@ def _verdict(verdict: str) -> Markup:
 
 def _entry(result: Result) -> Markup:
     link = tag("a", result.piece.title, href=f"#{result.piece.key}")
-    return tag("tr", tag("td", link), tag("td", _verdict(result.finding.verdict)))
+    return tag("tr", tag("td", link), tag("td", _verdict(result.judgement.verdict)))
 
 
 def _section(result: Result) -> Markup:
-    piece, finding = result.piece, result.finding
+    piece, judgement = result.piece, result.judgement
     return tag(
         "section",
         tag("h2", piece.title),
         tag("p", piece.place, class_="place"),
         tag("p", tag("b", "The paper:"), f" {piece.statement}"),
-        tag("p", _verdict(finding.verdict), f" {finding.why}"),
-        Markup(finding.figure or ""),
-        *map(_table, finding.tables),
+        tag("p", _verdict(judgement.verdict), f" {judgement.why}"),
+        Markup(judgement.figure or ""),
+        *map(_table, judgement.tables),
         tag("p", f"Measured in {result.seconds:.1f} s.", class_="seconds"),
         *map(_code, piece.code),
         id=piece.key,
@@ -96,17 +96,17 @@ def _code(function: Callable[..., Any]) -> Markup:
 def summary(results: Sequence[Result]) -> Iterator[dict[str, Any]]:
     """Yield the results as plain data, without drawings and code."""
     for result in results:
-        piece, finding = result.piece, result.finding
+        piece, judgement = result.piece, result.judgement
         yield {
             "key": piece.key,
             "title": piece.title,
             "place": piece.place,
             "statement": piece.statement,
-            "verdict": finding.verdict,
-            "why": finding.why,
+            "verdict": judgement.verdict,
+            "why": judgement.why,
             "tables": [
                 {"title": t.title, "columns": t.columns, "rows": [list(row) for row in t.rows]}
-                for t in finding.tables
+                for t in judgement.tables
             ],
             "seconds": round(result.seconds, 3),
         }

@@ -49,7 +49,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Judgement:
     """What was measured, and what follows for the statement.
 
     Parameters
@@ -92,7 +92,7 @@ class Piece:
     title: str
     place: str
     statement: str
-    check: Callable[[Effort], Finding]
+    check: Callable[[Effort], Judgement]
     code: tuple[Callable[..., Any], ...] = ()
 
 
@@ -101,5 +101,5 @@ class Result:
     """A piece with what it found, and how long that took."""
 
     piece: Piece
-    finding: Finding
+    judgement: Judgement
     seconds: float

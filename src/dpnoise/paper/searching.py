@@ -16,7 +16,7 @@ from dpnoise.paper.piece import (
     CONFIRMED,
     DIFFERS,
     Effort,
-    Finding,
+    Judgement,
     Piece,
     Table,
 )
@@ -39,7 +39,7 @@ def mean_checks(precision: int, over: str, draws: int) -> tuple[float, float]:
     return float(np.mean(checks)), float(np.std(checks) / math.sqrt(draws))
 
 
-def check_checks(effort: Effort) -> Finding:
+def check_checks(effort: Effort) -> Judgement:
     """Count the checks of a search over U1 and of one over U2."""
     draws, rows = effort.pick(2_000, 200), []
     precisions = effort.pick([8, 10, 12, 14], [8, 10])
@@ -53,7 +53,7 @@ def check_checks(effort: Effort) -> Finding:
     off = max((abs(row[1] - row[3]) - 2) / row[2] for row in rows)
     # Each search over U2 tries both ends of its quarter: one check more than 2^(p-2).
     quarter = all(row[5] == row[6] + 1 for row in rows)
-    return Finding(
+    return Judgement(
         CONFIRMED if off < 7 and quarter else DIFFERS,
         f"Over {draws:,} Gaussians at each p, the search over U1 took 2^(p-1/2) checks within "
         f"{max(off, 0):.1f} standard errors (confirmed below 7). But "
@@ -82,7 +82,7 @@ def _gaussian_target(precision: int) -> Target:
     return Target(f"one Gaussian of {precision} bits", "gaussian", 4.0, release)
 
 
-def check_search(effort: Effort) -> Finding:
+def check_search(effort: Effort) -> Judgement:
     """Run the search of Example 3.2 as an attack: one release of one Gaussian each time."""
     rows, n = [], effort.pick(200, 60)
     precisions = effort.pick([8, 12, 16, 18], [10, 12])
@@ -95,7 +95,7 @@ def check_search(effort: Effort) -> Finding:
     unsearched = (53, 2 ** (53 - 2) + 1, "not run", "not run", double.preimages)
     columns = ("p", "checks", "1 excluded at 0", "1 excluded at 1", "log2 of preimages")
     works = min(row[2] for row in rows) > 0.9 and max(row[3] for row in rows) == 0
-    return Finding(
+    return Judgement(
         CONFIRMED if works else DIFFERS,
         "A search through 2^p uniforms replaces the single step, and where p is small it works: "
         "one release of one Gaussian excludes the wrong value nearly always, and the true one "
@@ -105,7 +105,7 @@ def check_search(effort: Effort) -> Finding:
     )
 
 
-def check_tails(effort: Effort) -> Finding:
+def check_tails(effort: Effort) -> Judgement:
     """Count the checks that one Gaussian of a given size takes."""
     p = effort.pick(22, 12)
     rows = []
@@ -125,7 +125,7 @@ def check_tails(effort: Effort) -> Finding:
     within = {
         bits: 2 * special.ndtr(-math.sqrt(2 * (53 - bits) * math.log(2))) for bits in (40, 30)
     }
-    return Finding(
+    return Judgement(
         CONFIRMED if holds else DIFFERS,
         "Outliers are cheap, by the formula to the last check or two, and rare: they lower the "
         f"mean by sqrt 2 alone. But the mean is not each person's: {within[40]:.1e} of all draws "
@@ -138,7 +138,7 @@ def check_tails(effort: Effort) -> Finding:
 # Section 5.3: which n ----------------------------------------------------------------------------
 
 
-def check_sizes(_: Effort) -> Finding:
+def check_sizes(_: Effort) -> Judgement:
     """List the n of the paper's rule at three precisions."""
     rows = []
     for p in (53, 24, 11):
@@ -146,7 +146,7 @@ def check_sizes(_: Effort) -> Finding:
         rows.append((p, *sizes, *(p * (n - 1) for n in sizes)))
     columns = ("p", "AES-128", "AES-192", "AES-256", "bits at 128", "bits at 192", "bits at 256")
     cost = inversion_cost(53, 4)
-    return Finding(
+    return Judgement(
         CONFIRMED if rows[0][1:4] == (4, 5, 6) else DIFFERS,
         "By the paper's rule, the smallest n with (n-1) p >= the bits of the key, p = 53 takes 4, "
         "5 and 6, as stated; p = 24 and 11 follow from it. As a level of security the figure is "

@@ -7,7 +7,7 @@ import numpy as np
 from dpnoise.attacks import searches
 from dpnoise.noise.generator import Generator
 from dpnoise.paper.drawing import lines
-from dpnoise.paper.piece import DIFFERS, SUPERSEDED, Effort, Finding, Piece, Table
+from dpnoise.paper.piece import DIFFERS, SUPERSEDED, Effort, Judgement, Piece, Table
 
 _RNG = Generator()
 
@@ -64,7 +64,7 @@ def preimages_found(draws: int) -> tuple[float, float]:
     return float(np.median(checks)), (time.perf_counter() - start) / draws
 
 
-def check_subset_sum(effort: Effort) -> Finding:
+def check_subset_sum(effort: Effort) -> Judgement:
     """Exclude by both searches at small p, count what is excluded, and invert at p = 53."""
     costs = search_costs(effort)
     effort.progress(0.4)
@@ -78,7 +78,7 @@ def check_subset_sum(effort: Effort) -> Finding:
         name: (bits.tolist(), costs.column(name))
         for name in ("the paper's 2^(3p)", "one by one", "meeting in the middle")
     }
-    return Finding(
+    return Judgement(
         SUPERSEDED if cheaper and share[0] > 0.5 and share[-1] == 0 else DIFFERS,
         "The subset-sum problem is hard for large sets; here there are n terms, and a meeting in "
         "the middle takes 2^(pn/2) steps where the paper counts 2^(p(n-1)). And as with subset "

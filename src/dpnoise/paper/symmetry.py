@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from dpnoise.kernels.elementary import cospi
 from dpnoise.noise.generator import Generator
-from dpnoise.paper.piece import CONFIRMED, DIFFERS, Cell, Effort, Finding, Piece, Table
+from dpnoise.paper.piece import CONFIRMED, DIFFERS, Cell, Effort, Judgement, Piece, Table
 
 Floats = NDArray[np.float64]
 
 
-def check_floats(effort: Effort) -> Finding:
+def check_floats(effort: Effort) -> Judgement:
     """Look at the floats and uniforms of this machine."""
     draws = [random.random() for _ in range(effort.pick(100_000, 1_000))]
     multiples = all((U * 2**53).is_integer() for U in draws)
@@ -30,7 +30,7 @@ def check_floats(effort: Effort) -> Finding:
         ("floats of 64 bits for each uniform of 53", 2.0 ** (64 - 53), "so most are never reached"),
     ]
     holds = rows[0][1] == 2.0**-52 and rows[1][1] == 2.0**-23 and multiples and tenth != 0
-    return Finding(
+    return Judgement(
         CONFIRMED if holds and abs(odd - 0.5) < 0.2 else DIFFERS,
         "Counted on this machine.",
         [Table("Floats and uniforms", ("what", "number", "and"), rows)],
@@ -67,7 +67,7 @@ def _kernel_mean(precision: int) -> float:
     return math.fsum(cosines) / len(cosines)
 
 
-def check_remark_1(effort: Effort) -> Finding:
+def check_remark_1(effort: Effort) -> Judgement:
     """Count the cosines without a counterpart of the opposite sign, at every small p."""
     rows = []
     for p in effort.pick(range(2, 15, 2), range(2, 9, 2)):
@@ -89,7 +89,7 @@ def check_remark_1(effort: Effort) -> Finding:
         row[1] == 1 and row[3] == 1 and abs(row[5] - 2.0 ** -row[0]) < 1e-12 for row in rows
     )
     mended = all(row[2] == 0 and row[4] == 0 and row[6] == 0.0 for row in rows)
-    return Finding(
+    return Judgement(
         CONFIRMED if skewed and mended else DIFFERS,
         "Counted exactly, in fractions: one cosine, that of U = 0, has no counterpart, and the "
         "mean is 2^-p. With the first bit as the sign every cosine has one, zero is never taken, "
@@ -113,14 +113,14 @@ def distinct_cosines(precision: int, turns: int) -> int:
     return len({min(angle, circle - angle) for angle in angles})
 
 
-def check_redundancy(effort: Effort) -> Finding:
+def check_redundancy(effort: Effort) -> Judgement:
     """Count the cosines that Box-Muller and Theorem 5.1 can take."""
     rows = [
         (p, distinct_cosines(p, turns=4), distinct_cosines(p, turns=1))
         for p in range(4, effort.pick(17, 9), 2)
     ]
     redundant = all(four == 2 ** (p - 2) + 1 and one == 2**p for p, four, one in rows)
-    return Finding(
+    return Judgement(
         CONFIRMED if redundant else DIFFERS,
         "N1^2 - N2^2 has the factor cos(4 pi U2), which takes 2^(p-2) + 1 values where Theorem "
         "5.1's cos(pi U2) takes 2^p: two bits are redundant. Counted exactly, in integers.",
@@ -149,7 +149,7 @@ def turned(U1: Floats, U2: Floats) -> Floats:
     return N1
 
 
-def check_turn(effort: Effort) -> Finding:
+def check_turn(effort: Effort) -> Judgement:
     """Compare (N1 + N2)/sqrt 2 with one member, turned by pi/4, at every small p and at 53."""
     rows: list[tuple[int, int, float, float]] = []
     for p in (4, 8, 53):
@@ -165,7 +165,7 @@ def check_turn(effort: Effort) -> Finding:
     columns = ("p", "pairs (U1, U2)", "largest difference", "equal to the last bit")
     table = Table("Both members of a pair against one, turned", columns, rows)
     holds = max(table.column("largest difference")) < 1e-14
-    return Finding(
+    return Judgement(
         CONFIRMED if holds else DIFFERS,
         "The difference is rounding alone (below 10^-14), at all uniforms of 4 and 8 bits and at "
         "random ones of 53. An eighth of a turn moves multiples of 2^-p to multiples from p = 3 "

@@ -14,7 +14,7 @@ from dpnoise.noise.generator import Generator
 from dpnoise.noise.inversion import inversion_cost
 from dpnoise.paper import samplers
 from dpnoise.paper.drawing import lines
-from dpnoise.paper.piece import CONFIRMED, DIFFERS, Effort, Finding, Piece, Table
+from dpnoise.paper.piece import CONFIRMED, DIFFERS, Effort, Judgement, Piece, Table
 from dpnoise.paper.race import Contender, race
 
 _RNG = Generator(threads=1)
@@ -28,7 +28,7 @@ def _within(ratio: float, low: float, high: float) -> str:
 # Figure 2 ----------------------------------------------------------------------------------------
 
 
-def check_figure_2(effort: Effort) -> Finding:
+def check_figure_2(effort: Effort) -> Judgement:
     """Time one Laplace variate against n, as in the paper and as dpnoise draws it."""
     counts = effort.pick([1, 2, 4, 8, 16, 32, 64, 128], [1, 4])
     sweep: dict[str, Callable[[int], Contender]] = {
@@ -47,7 +47,7 @@ def check_figure_2(effort: Effort) -> Finding:
     rows = [(n, *(curve[i] for curve in (flat | curves).values())) for i, n in enumerate(counts)]
     last = counts[-1]
     costly = times.ratio(f"math and random {last}", f"NumPy {last}")
-    return Finding(
+    return Judgement(
         CONFIRMED if costly > 3 else DIFFERS,
         f"The shape is the paper's: Python's loop grows with n and costs {costly:.1f} times what "
         f"NumPy does at n = {last} (confirmed if more than 3). dpnoise's scalar calls draw from "
@@ -72,7 +72,7 @@ def check_figure_2(effort: Effort) -> Finding:
 # The claims around it ----------------------------------------------------------------------------
 
 
-def check_twice(effort: Effort) -> Finding:
+def check_twice(effort: Effort) -> Judgement:
     """Time Theorem 5.1 against naive sampling."""
     contenders = {
         "naive": Contender(samplers.naive),
@@ -82,7 +82,7 @@ def check_twice(effort: Effort) -> Finding:
     times = race(contenders, effort)
     ratio = times.ratio("Theorem 5.1", "naive")
     rows = [(name, times.microseconds(name), times.ratio(name, "naive")) for name in contenders]
-    return Finding(
+    return Judgement(
         _within(ratio, 1.5, 2.5),
         f"Four uniforms took {ratio:.2f} times the time of one on this run (confirmed between 1.5 "
         "and 2.5).",
@@ -90,7 +90,7 @@ def check_twice(effort: Effort) -> Finding:
     )
 
 
-def check_products(effort: Effort) -> Finding:
+def check_products(effort: Effort) -> Judgement:
     """Time the two Gaussian forms, in Python and in arrays."""
     arrays = {
         f"dpnoise, {form}": Contender(
@@ -106,7 +106,7 @@ def check_products(effort: Effort) -> Finding:
     ratio = times.ratio("squares", "products")
     ours = times.ratio("dpnoise, squares", "dpnoise, products")
     rows = [(name, times.microseconds(name)) for name in times.seconds]
-    return Finding(
+    return Judgement(
         CONFIRMED if ratio > 1.01 else DIFFERS,
         f"Squares took {ratio:.3f} times the time of products in Python (confirmed if more than "
         f"1.01), {ours:.3f} times in compiled arrays: the Gaussians themselves are nearly all of "
@@ -115,7 +115,7 @@ def check_products(effort: Effort) -> Finding:
     )
 
 
-def check_arrays(effort: Effort) -> Finding:
+def check_arrays(effort: Effort) -> Judgement:
     """Time NumPy's arrays against naive sampling, for each variate."""
     contenders = {"naive, one a call": Contender(samplers.naive)}
     for n in (1, 2, 4):
@@ -129,7 +129,7 @@ def check_arrays(effort: Effort) -> Finding:
         (name, times.microseconds(name), times.ratio(name, "naive, one a call"))
         for name in contenders
     ]
-    return Finding(
+    return Judgement(
         CONFIRMED if ratio < 1 else DIFFERS,
         f"A variate in an array of NumPy's took {ratio:.2f} times naive sampling at n = 1 "
         "(confirmed if less than 1). Each variate takes 8n Gaussians, so that it ends as n grows: "
@@ -138,7 +138,7 @@ def check_arrays(effort: Effort) -> Finding:
     )
 
 
-def check_halved(effort: Effort) -> Finding:
+def check_halved(effort: Effort) -> Judgement:
     """Time Theorem 5.1 against the products of Box-Muller pairs."""
     contenders = {
         "products of Box-Muller pairs": Contender(samplers.products),
@@ -147,7 +147,7 @@ def check_halved(effort: Effort) -> Finding:
     times = race(contenders, effort)
     ratio = times.ratio("products of Box-Muller pairs", "Theorem 5.1")
     rows = [(name, times.microseconds(name)) for name in contenders]
-    return Finding(
+    return Judgement(
         _within(ratio, 1.5, 2.5),
         f"Theorem 5.1 was {ratio:.2f} times as fast on this run (confirmed between 1.5 and 2.5; "
         "above it, the claim is too modest).",
@@ -155,7 +155,7 @@ def check_halved(effort: Effort) -> Finding:
     )
 
 
-def check_linear(effort: Effort) -> Finding:
+def check_linear(effort: Effort) -> Judgement:
     """Fit a line to the time of a Gaussian against n, and put the paper's exponent beside it."""
     counts = effort.pick([2, 4, 8, 16, 32, 64, 128, 256], [2, 4, 8])
     size = effort.pick(_MANY, 2_000)
@@ -171,7 +171,7 @@ def check_linear(effort: Effort) -> Finding:
         (n, t, t / n, inversion_cost(53, n, distribution=Gaussian()).paper)
         for n, t in zip(counts, taken, strict=True)
     ]
-    return Finding(
+    return Judgement(
         CONFIRMED if fit > 0.98 else DIFFERS,
         f"A line of {slope:.2f} ns for each uniform explains {fit:.1%} of the differences "
         f"(confirmed from 98 % on; as a power of n the time grows with exponent {power:.2f}). The "
