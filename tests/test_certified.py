@@ -68,7 +68,7 @@ def enclose_relative_error(
     """
     with ctx.workprec(300):
         differences = [
-            (reference.exact(coefficients[k]) if k < len(coefficients) else 0) - series(k)
+            (reference.ball_of(coefficients[k]) if k < len(coefficients) else 0) - series(k)
             for k in range(SERIES_TERMS)
         ]
         difference = arb_poly(differences)

@@ -35,7 +35,7 @@ def judged(form: str, secret: bytes, scores: list[Any], scale: float) -> int:
         ten = [next(rows) for _ in range(10)]
         *_, noise = reference.enclosures(FORMS[form].formula, ten)
         with ctx.workprec(2000):
-            totals.append(reference.exact(score) + reference.exact(scale) * noise)
+            totals.append(reference.ball_of(score) + reference.ball_of(scale) * noise)
     with ctx.workprec(2000):
         leaders = [
             i for i, a in enumerate(totals) if all(a > b for j, b in enumerate(totals) if j != i)

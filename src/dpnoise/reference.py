@@ -159,7 +159,7 @@ def dyadic(number: float | Fraction) -> Fraction:
     return -size if bits < 0 else size
 
 
-def exact(number: float | Fraction) -> arb:
+def ball_of(number: float | Fraction) -> arb:
     """Return a number whose denominator is a power of two as a ball of radius zero."""
     fraction = dyadic(number)
     power = fraction.denominator.bit_length() - 1
@@ -202,11 +202,11 @@ def grid_point(
         As in the mechanisms; grid is a power of two.
     """
     fractions = [dyadic(number) / dyadic(grid) for number in (value, scale)]
-    quotient, ratio = (exact(fraction) for fraction in fractions)
+    quotient, ratio = (ball_of(fraction) for fraction in fractions)
     extra_bits = sum(int(fraction).bit_length() for fraction in fractions)
     for Z in enclosures(formula, words, extra_bits):
         y = quotient + ratio * Ball(Z, 2 * (extra_bits + Z.bits()) + _GUARD_BITS)
-        cell = (y + exact(0.5)).floor().enclosure.unique_fmpz()
+        cell = (y + ball_of(0.5)).floor().enclosure.unique_fmpz()
         if cell is not None:
             return int(cell)
     raise ValueError("The words ended before the cell was certain.")

@@ -9,7 +9,7 @@ import numpy as np
 from flint import arb
 
 from dpnoise.errors import ArgumentError, check_part, check_positive, reject
-from dpnoise.reference import Ball, exact
+from dpnoise.reference import Ball, ball_of
 
 _MOST_BITS = 2**14
 _OUT_OF_REACH: Final = "Expected a privacy loss that some finite scale can reach."
@@ -71,7 +71,7 @@ def gaussian_scale(epsilon: float, delta: float, sensitivity: float) -> float:
     """
     epsilon = check_positive("epsilon", epsilon)
     sensitivity = check_positive("sensitivity", sensitivity)
-    target = exact(check_part("delta", check_positive("delta", delta)))
+    target = ball_of(check_part("delta", check_positive("delta", delta)))
     return _smallest_float(
         lambda scale: _certainly_at_most(
             lambda bits: gaussian_delta_ball(scale, epsilon, sensitivity, bits), target
@@ -84,7 +84,7 @@ def gaussian_delta_ball(scale: float, epsilon: float, sensitivity: float, bits: 
 
     delta = Phi(D/2s - es/D) - exp(e) Phi(-D/2s - es/D) with D the sensitivity, s the scale.
     """
-    s, e, D = (Ball(exact(number), bits) for number in (scale, epsilon, sensitivity))
+    s, e, D = (Ball(ball_of(number), bits) for number in (scale, epsilon, sensitivity))
     near, far = D / (2 * s), e * s / D
     return (_phi(near - far) - e.exp() * _phi(-near - far)).enclosure
 

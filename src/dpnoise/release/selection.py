@@ -221,7 +221,7 @@ def _refine(
             noise = next(balls[i])
             bits = noise.bits() + _EXPONENT_BITS
             noise = reference.Ball(arb(weights[i]), bits).log() + noise
-            total = reference.exact(scores[i]) + reference.exact(scale) * noise
+            total = reference.ball_of(scores[i]) + reference.ball_of(scale) * noise
             totals[i] = total.enclosure
         leaders = [i for i in leaders if not any(totals[j] > totals[i] for j in leaders if j != i)]
     return leaders
