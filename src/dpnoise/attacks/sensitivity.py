@@ -67,7 +67,7 @@ class Neighbours:
     sensitivity: float
     grid: float
 
-    def exact(self, data: Data) -> Fraction:
+    def real_sum(self, data: Data) -> Fraction:
         """Return the real sum, by `exact_sum`."""
         return exact_sum(data, self.lower, self.upper, self.grid)
 
@@ -97,7 +97,7 @@ def changed(
     Examples
     --------
     >>> neighbours = changed(np.sum)
-    >>> neighbours.sensitivity, neighbours.gap(np.sum), neighbours.gap(neighbours.exact)
+    >>> neighbours.sensitivity, neighbours.gap(np.sum), neighbours.gap(neighbours.real_sum)
     (1.0, 128.0, 1.0)
     """
     bounds = _checked(lower, upper)
@@ -173,7 +173,7 @@ def removed(pairs: int = 2**18) -> Neighbours:
     Examples
     --------
     >>> neighbours = removed()
-    >>> neighbours.sensitivity, neighbours.gap(left_to_right), neighbours.gap(neighbours.exact)
+    >>> neighbours.sensitivity, neighbours.gap(left_to_right), neighbours.gap(neighbours.real_sum)
     (4096.0, 528384.0, 4096.0)
     """
     count = check_integer("pairs", pairs, least=1, most=2**23)
@@ -205,7 +205,7 @@ def sum_target(
     name
         As it is shown.
     """
-    origin = round(float(neighbours.exact(neighbours.data[0])))
+    origin = round(float(neighbours.real_sum(neighbours.data[0])))
 
     def released(value: float, n: int) -> Any:
         sums = np.asarray(release(neighbours.data[int(value)], n))

@@ -21,7 +21,7 @@ def cell(value: float, inverse_grid: float, least: float, most: float) -> np.int
 
 
 @compiled
-def exact_sum(values: Floats, inverse_grid: float, least: float, most: float) -> int:
+def sum_in_grids(values: Floats, inverse_grid: float, least: float, most: float) -> int:
     """Return the sum of the values in whole grids, each clamped to `least` and `most` of them.
 
     Whole numbers add without rounding, so the order does not matter. The caller sees to it that

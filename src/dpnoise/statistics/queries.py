@@ -242,7 +242,7 @@ class Sum:
     def add(self, chunk: Floats) -> None:
         """Add the values of a chunk, as whole numbers of grids."""
         bounds = self.bounds
-        kernel = kernel_named("sums.exact_sum")
+        kernel = kernel_named("sums.sum_in_grids")
         arguments = (1.0 / bounds.grid, float(bounds.least), float(bounds.most))
         self.total += int(kernel(chunk, *arguments))
 
