@@ -6,7 +6,7 @@ ALL_CORES := --numprocesses auto --dist worksteal
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 # What other versions of the dependencies can break. Not the attacks, nor test_exact.py: test_independent.py compares the same releases.
-CORE := $(patsubst %,tests/test_%.py,kernels certified independent precision generator samplers distributions mechanisms selection \
+CORE := $(patsubst %,tests/test_%.py,kernels certified independent precision generator samplers distributions mechanisms values selection \
 	statistics cli inputs parameters cache)
 
 .PHONY: help setup demo test test-long test-oldest test-peers test-browser lint format bench attacks audits paper \

@@ -14,7 +14,7 @@ from benchmarks.timing import Timing, timed
 from dpnoise.machine import left_out
 
 laplace = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0)
-gaussian = dpnoise.GaussianMechanism(scale=1.0, sensitivity=1.0)
+gaussian = dpnoise.GaussianMechanism.for_scale(1.0, sensitivity=1.0)
 FEW = 2000
 PEERS = ("PyDP Laplace", "diffprivlib Laplace", "OpenDP Laplace")
 

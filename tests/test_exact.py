@@ -35,7 +35,7 @@ def mechanism(form: str, scale: float, **options: Any) -> Any:
     variates = FORMS[form].variates
     if FORMS[form] in LAPLACE.values():
         return dpnoise.LaplaceMechanism(1.0, scale, variates=variates, **options)
-    return dpnoise.GaussianMechanism(scale=scale, sensitivity=1.0, variates=variates, **options)
+    return dpnoise.GaussianMechanism.for_scale(scale, sensitivity=1.0, variates=variates, **options)
 
 
 def judged(form: str, secret: bytes, element: int, value: Any, scale: float, grid: float) -> int:
@@ -165,8 +165,8 @@ for grid in (2.0**-36, 2.0**-20, 1.0):
     for mechanism in (
         dpnoise.LaplaceMechanism(1.0, 1.0, grid=grid),
         dpnoise.LaplaceMechanism(1.0, 1.0, grid=grid, variates=1),
-        dpnoise.GaussianMechanism(scale=1.0, sensitivity=1.0, grid=grid),
-        dpnoise.GaussianMechanism(scale=1.0, sensitivity=1.0, grid=grid, variates=2),
+        dpnoise.GaussianMechanism.for_scale(1.0, sensitivity=1.0, grid=grid),
+        dpnoise.GaussianMechanism.for_scale(1.0, sensitivity=1.0, grid=grid, variates=2),
     ):
         print(mechanism.release(values, rng=rng).tobytes().hex(), mechanism.release(5, rng=rng))
 print(dpnoise.NoisyMax(1.0, 1.0).select([1.0, 2.0, 3.0], rng=rng))

@@ -49,6 +49,7 @@ FLOORS = {
     "release.calibration": 3.1,
     "release.deciding": 3.1,
     "release.kinds": 3.1,
+    "release.mechanism": 3.1,
     "release.additive": 3.2,
     "release.selection": 3.2,
     "release": 3.3,

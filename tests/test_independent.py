@@ -23,7 +23,7 @@ def mechanism(form: str, scale: float, grid: float | None = None, **options: Any
     given: dict[str, Any] = {"variates": int(form[-1]), "grid": grid, **options}
     if form.startswith("laplace"):
         return dpnoise.LaplaceMechanism(1.0, scale, **given)
-    return dpnoise.GaussianMechanism(scale=scale, sensitivity=1.0, **given)
+    return dpnoise.GaussianMechanism.for_scale(scale, sensitivity=1.0, **given)
 
 
 def values(kind: str, scale: float, count: int) -> Any:

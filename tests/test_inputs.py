@@ -360,7 +360,7 @@ def test_no_release_leaves_the_bounds_in_any_format(dtype: str, bounds: tuple[An
     lower, upper = bounds
     for mechanism in (
         dpnoise.LaplaceMechanism(0.1, 1.0, lower=lower, upper=upper),
-        dpnoise.GaussianMechanism(scale=9.0, sensitivity=1.0, lower=lower, upper=upper),
+        dpnoise.GaussianMechanism.for_scale(9.0, sensitivity=1.0, lower=lower, upper=upper),
     ):
         released = mechanism.release(np.full(200, 0.2, dtype)).tolist()
         assert min(map(Fraction, released)) >= Fraction(lower)
@@ -402,7 +402,7 @@ BAD_BOUNDS = [10**400, -(10**400), 10**5000, Decimal(1), Fraction(1, 2), "1", Tr
 def test_a_bound_that_is_no_number_is_refused_when_it_is_given(name: str, bound: Any) -> None:
     makers: list[Callable[..., object]] = [
         lambda **b: dpnoise.LaplaceMechanism(1.0, 1.0, **b),
-        lambda **b: dpnoise.GaussianMechanism(scale=1.0, sensitivity=1.0, **b),
+        lambda **b: dpnoise.GaussianMechanism.for_scale(1.0, sensitivity=1.0, **b),
         lambda **b: statistics.sum(
             [1.0], epsilon=1.0, rng=Alarm(), **{"lower": 0, "upper": 9, **b}
         ),

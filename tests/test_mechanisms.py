@@ -1,7 +1,6 @@
 """The mechanisms as people meet them: kinds in and out, calibration, bounds, and clear errors."""
 
 import math
-import pickle
 import sys
 from collections.abc import Callable
 from decimal import Decimal
@@ -132,16 +131,6 @@ def test_the_default_grid_is_the_smallest_power_of_two_from_scale_2_to_minus_20_
         assert grid / 2 < scale * 2.0**-20 <= grid
 
 
-def test_mechanisms_are_frozen_public_values() -> None:
-    for mechanism in (laplace, gaussian, dpnoise.NoisyMax(1.0, 2.0)):
-        assert pickle.loads(pickle.dumps(mechanism)) == mechanism
-        with pytest.raises(AttributeError):
-            mechanism.epsilon = 2.0  # type: ignore[misc]
-    assert laplace.release(5, rng=fixed_generator(KEY)) == pickle.loads(
-        pickle.dumps(laplace)
-    ).release(5, rng=fixed_generator(KEY))
-
-
 # Calibration. -----------------------------------------------------------------------------------
 
 
@@ -190,7 +179,7 @@ def test_the_gaussian_scale_for_rho() -> None:
         scale = Fraction(calibration.gaussian_scale_for_rho(rho, 1.7))
         below = Fraction(math.nextafter(float(scale), 0.0))
         assert scale**2 * 2 * Fraction(rho) >= Fraction(1.7) ** 2 > below**2 * 2 * Fraction(rho)
-    mechanism = dpnoise.GaussianMechanism(rho=0.5, sensitivity=3.0)
+    mechanism = dpnoise.GaussianMechanism.for_rho(0.5, sensitivity=3.0)
     assert mechanism.scale == 3.0
 
 
@@ -239,12 +228,6 @@ BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
         "variates=2 to be one of 1, 4",
     ),
     (lambda: dpnoise.LaplaceMechanism(1, 1, variates=cast("Any", 4.0)), TypeError, "an integer"),
-    (lambda: dpnoise.GaussianMechanism(sensitivity=1.0), ValueError, "one of the three"),
-    (
-        lambda: dpnoise.GaussianMechanism(epsilon=1.0, sensitivity=1.0),
-        ValueError,
-        "both epsilon and delta",
-    ),
     (
         lambda: dpnoise.GaussianMechanism(epsilon=1.0, delta=0.0, sensitivity=1.0),
         ValueError,
@@ -254,11 +237,6 @@ BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
         lambda: dpnoise.GaussianMechanism(epsilon=1.0, delta=1.0, sensitivity=1.0),
         ValueError,
         r"Expected delta=1\.0 to be between 0 and 1",
-    ),
-    (
-        lambda: dpnoise.GaussianMechanism(rho=1.0, scale=1.0, sensitivity=1.0),
-        ValueError,
-        "one of the three",
     ),
     (lambda: laplace.error(1.5), ValueError, r"Expected confidence=1\.5 to be between 0 and 1"),
     (lambda: dpnoise.NoisyMax(1.0, -1.0), ValueError, r"Expected sensitivity=-1\.0 > 0"),

@@ -42,7 +42,7 @@ def test_parameters_mean_the_same_in_every_type_of_numpy(kind: Any) -> None:
         lambda _, b, c: dpnoise.LaplaceMechanism(c, b).variance,
         lambda _, b, c: repr(dpnoise.LaplaceMechanism(c, b)),
         lambda _, b, c: dpnoise.LaplaceMechanism(c, b).dp_event().noise_multiplier,
-        lambda _, b, c: dpnoise.GaussianMechanism(rho=c, sensitivity=b).scale,
+        lambda _, b, c: dpnoise.GaussianMechanism.for_rho(c, sensitivity=b).scale,
         lambda _, b, c: dpnoise.NoisyMax(c, b).scale,
         lambda _, b, __: dpnoise.Laplace(b).variance,
         lambda _, b, __: rng(KEY).chisquare(b),
@@ -79,7 +79,7 @@ BAD_OPTIONS: list[Callable[[Any], object]] = [
     lambda r: queries.Histogram([0, 1], 1.0).release(2.0, r),
     lambda _: dp.LaplaceMechanism(1.0, 1.0).error("a"),
     lambda _: dp.NoisyMax(1.0, 1.0, monotonic="no"),
-    lambda _: dp.GaussianMechanism(scale="3", sensitivity=1.0),
+    lambda _: dp.GaussianMechanism.for_scale("3", sensitivity=1.0),
     lambda _: dp.Generator(threads=np.timedelta64(2, "s")),
 ]
 

@@ -3,15 +3,15 @@
     Y = grid * floor((value + scale * Z) / grid + 1/2)        in real arithmetic
 
 Y is a function of the ideal mechanism's output value + scale * Z alone. So the textbook guarantee
-holds for it with no floating-point caveat. A mechanism is frozen and all its fields are public; the
-secret is an argument.
+holds for it with no floating-point caveat. A mechanism is a frozen value, and all of it is public;
+the secret is an argument.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any, Final
+from functools import wraps
+from typing import Any, ClassVar, Concatenate, Final, ParamSpec, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,6 @@ from dpnoise.errors import (
     check_choice,
     check_integer,
     check_part,
-    check_positive,
     check_power_of_two,
     forgetful,
     import_extra,
@@ -36,18 +35,20 @@ from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import calibration, deciding
 from dpnoise.release.deciding import ExactForm
 from dpnoise.release.kinds import release_like
+from dpnoise.release.mechanism import Mechanism, positive
 
 _FINEST: Final = 2.0**-50  # The finest grid, in scales: below it no cell is ever certain at once.
 _COARSEST: Final = 2.0**60  # The coarsest, in scales: beyond it all outputs are one.
 _INT64: Final = np.iinfo(np.int64)
 _FLOAT64: Final = np.dtype(np.float64)
-_NOT_GIVEN: Final = math.nan  # The scale of a mechanism that is asked for by its privacy loss.
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
+_Given = ParamSpec("_Given")
+_Made = TypeVar("_Made")
 
 
-class _Additive:
+class _Additive(Mechanism):
     """What the two mechanisms share: everything but the calibration."""
 
     scale: float
@@ -56,6 +57,7 @@ class _Additive:
     lower: float | None
     upper: float | None
     variates: int
+    _forms: ClassVar[dict[int, ExactForm]]  # The numbers of uniforms that it can be made of.
 
     @property
     def _noise(self) -> Laplace | Gaussian:
@@ -63,21 +65,30 @@ class _Additive:
 
     @property
     def _form(self) -> ExactForm:
-        raise NotImplementedError
+        return self._forms[self.variates]
 
-    def _fix(self, scale: float, forms: dict[int, ExactForm]) -> None:
-        """Check what both have, and fix scale and grid."""
-        check_choice("variates", check_integer("variates", self.variates, least=1), forms)
+    def _fix(
+        self,
+        calibrated: dict[str, float],
+        scale: float,
+        grid: float | None,
+        lower: float | None,
+        upper: float | None,
+        variates: int,
+    ) -> None:
+        """Check what both have, and hold it with the arguments that the scale follows from."""
+        variates = check_integer("variates", variates, least=1)
+        check_choice("variates", variates, self._forms)
         calibration.check_scale(scale)
-        grid = _default_grid(scale) if self.grid is None else check_power_of_two("grid", self.grid)
+        asked = None if grid is None else check_power_of_two("grid", grid)
+        grid = _default_grid(scale) if asked is None else asked
         if not (_FINEST * scale <= grid <= _COARSEST * scale and grid <= calibration.EXTREME):
             reject("grid", grid, f"to be between 2^-50 and 2^60 times the scale, {scale}")
-        for name in ("lower", "upper"):
-            object.__setattr__(self, name, check_bound(name, getattr(self, name)))
-        if self.lower is not None and self.upper is not None and self.lower >= self.upper:
-            reject("lower", self.lower, f"< upper={self.upper}")
-        object.__setattr__(self, "scale", scale)
-        object.__setattr__(self, "grid", grid)
+        lower, upper = check_bound("lower", lower), check_bound("upper", upper)
+        if lower is not None and upper is not None and lower >= upper:
+            reject("lower", lower, f"< upper={upper}")
+        options = {"grid": asked, "lower": lower, "upper": upper, "variates": variates}
+        self._hold({**calibrated, **options}, scale=scale, grid=grid)
 
     @property
     def variance(self) -> float:
@@ -257,9 +268,11 @@ class _Additive:
         return least, most
 
 
-@dataclass(frozen=True)
 class LaplaceMechanism(_Additive):
     """The Laplace mechanism: epsilon-differential privacy, exactly.
+
+    It is a frozen value. Two mechanisms are equal if they were asked for in the same way with equal
+    arguments, and what is printed makes an equal one.
 
     Parameters
     ----------
@@ -280,6 +293,10 @@ class LaplaceMechanism(_Additive):
     ----------
     scale
         The smallest float that is at least sensitivity / epsilon.
+    grid
+        The grid in use, also where it is the default one.
+    epsilon, sensitivity, lower, upper, variates
+        As they were asked for.
 
     Examples
     --------
@@ -290,29 +307,30 @@ class LaplaceMechanism(_Additive):
     True
     >>> round(mechanism.error(confidence=0.95), 2)
     5.99
+    >>> mechanism.replace(epsilon=0.25, lower=0)
+    LaplaceMechanism(epsilon=0.25, sensitivity=1.0, lower=0)
     """
 
     epsilon: float
-    sensitivity: float
-    _: KW_ONLY
-    grid: float = None  # type: ignore[assignment]  # A number from __post_init__ on.
-    lower: float | None = None
-    upper: float | None = None
-    variates: int = 4
-    scale: float = field(init=False)
+    _forms = deciding.LAPLACE
 
-    def __post_init__(self) -> None:
-        for name in ("epsilon", "sensitivity"):
-            object.__setattr__(self, name, check_positive(name, getattr(self, name)))
-        self._fix(calibration.laplace_scale(self.epsilon, self.sensitivity), forms=deciding.LAPLACE)
+    def __init__(
+        self,
+        epsilon: float,
+        sensitivity: float,
+        *,
+        grid: float | None = None,
+        lower: float | None = None,
+        upper: float | None = None,
+        variates: int = 4,
+    ) -> None:
+        asked = positive(epsilon=epsilon, sensitivity=sensitivity)
+        scale = calibration.laplace_scale(**asked)
+        self._fix(asked, scale, grid, lower, upper, variates)
 
     @property
     def _noise(self) -> Laplace:
         return Laplace(self.scale)
-
-    @property
-    def _form(self) -> ExactForm:
-        return deciding.LAPLACE[self.variates]
 
     def dp_event(self) -> Any:
         """Return the event for dp_accounting (extra `accounting`)."""
@@ -321,22 +339,36 @@ class LaplaceMechanism(_Additive):
         return dp_accounting.LaplaceDpEvent(multiplier)
 
 
-@dataclass(frozen=True)
+def _naming_the_other_ways(
+    init: Callable[Concatenate[_Made, _Given], None],
+) -> Callable[Concatenate[_Made, _Given], None]:
+    """Say how else a Gaussian mechanism is asked for, where not by epsilon and delta."""
+
+    @wraps(init)
+    def by_epsilon_and_delta(self: _Made, /, *given: _Given.args, **named: _Given.kwargs) -> None:
+        if not {"epsilon", "delta"} <= named.keys() or named.keys() & {"rho", "scale"}:
+            raise ArgumentTypeError(
+                "Expected both epsilon and delta, by name. There are also "
+                "GaussianMechanism.for_rho(rho, sensitivity=...) and "
+                "GaussianMechanism.for_scale(scale, sensitivity=...), and without a delta "
+                "LaplaceMechanism."
+            )
+        init(self, *given, **named)
+
+    return by_epsilon_and_delta
+
+
 class GaussianMechanism(_Additive):
     """The Gaussian mechanism, exactly: (epsilon, delta)-differential privacy, or rho-zCDP.
 
-    Give epsilon and delta, or rho, or the scale itself.
+    Give epsilon and delta, or make it with `for_rho` or `for_scale`. It is a frozen value, as
+    LaplaceMechanism is; `replace` takes the arguments that it was asked for with.
 
     Parameters
     ----------
     epsilon, delta
         The privacy loss. The scale is the smallest that suffices, by the analytic calibration of
         Balle and Wang (2018), certified in ball arithmetic.
-    rho
-        The loss in zero-concentrated differential privacy instead: sensitivity / sqrt(2 rho) is
-        the scale.
-    scale
-        The standard deviation of the noise itself.
     sensitivity
         How far the value can move between neighbouring data sets; for an array, the Euclidean
         distance (L2).
@@ -345,52 +377,110 @@ class GaussianMechanism(_Additive):
     variates
         4 or 2 uniforms for each number. In release it has no effect on privacy.
 
+    Attributes
+    ----------
+    scale
+        The standard deviation of the noise.
+    grid
+        The grid in use, also where it is the default one.
+    epsilon, delta, rho
+        The privacy loss that was asked for; None where it was asked for in another way.
+    sensitivity, lower, upper, variates
+        As they were asked for.
+
     Examples
     --------
     >>> mechanism = GaussianMechanism(epsilon=1.0, delta=1e-6, sensitivity=1.0)
     >>> round(mechanism.scale, 4)
     4.2247
-    >>> GaussianMechanism(rho=0.5, sensitivity=2.0).scale
+    >>> mechanism.replace(sensitivity=2.0).scale / mechanism.scale
     2.0
     """
 
-    _: KW_ONLY
     epsilon: float | None = None
     delta: float | None = None
-    sensitivity: float
     rho: float | None = None
-    scale: float = _NOT_GIVEN
-    grid: float = None  # type: ignore[assignment]  # A number from __post_init__ on.
-    lower: float | None = None
-    upper: float | None = None
-    variates: int = 4
+    _forms = deciding.GAUSSIAN
 
-    def __post_init__(self) -> None:
-        for name in ("epsilon", "delta", "sensitivity", "rho"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, check_positive(name, getattr(self, name)))
-        asked = (self.epsilon is not None or self.delta is not None, self.rho is not None)
-        if sum([*asked, self.scale is not _NOT_GIVEN]) != 1:
-            raise ArgumentError("Expected epsilon and delta, or rho, or scale: one of the three.")
-        if self.rho is not None:
-            scale = calibration.gaussian_scale_for_rho(self.rho, self.sensitivity)
-        elif asked[0]:
-            if self.epsilon is None or self.delta is None:
-                raise ArgumentError(
-                    "Expected both epsilon and delta. Without a delta, use LaplaceMechanism."
-                )
-            scale = calibration.gaussian_scale(self.epsilon, self.delta, self.sensitivity)
-        else:
-            scale = check_positive("scale", self.scale)
-        self._fix(scale, forms=deciding.GAUSSIAN)
+    @_naming_the_other_ways
+    def __init__(
+        self,
+        *,
+        epsilon: float,
+        delta: float,
+        sensitivity: float,
+        grid: float | None = None,
+        lower: float | None = None,
+        upper: float | None = None,
+        variates: int = 4,
+    ) -> None:
+        asked = positive(epsilon=epsilon, delta=delta, sensitivity=sensitivity)
+        scale = calibration.gaussian_scale(**asked)
+        self._fix(asked, scale, grid, lower, upper, variates)
+
+    @classmethod
+    def for_rho(
+        cls,
+        rho: float,
+        *,
+        sensitivity: float,
+        grid: float | None = None,
+        lower: float | None = None,
+        upper: float | None = None,
+        variates: int = 4,
+    ) -> Self:
+        """Return the one with this loss in zero-concentrated differential privacy (rho-zCDP).
+
+        The scale is the smallest float that is at least sensitivity / sqrt(2 rho).
+
+        Examples
+        --------
+        >>> mechanism = GaussianMechanism.for_rho(0.5, sensitivity=2.0)
+        >>> mechanism.scale
+        2.0
+        >>> mechanism.replace(rho=2.0)
+        GaussianMechanism.for_rho(2.0, sensitivity=2.0)
+        """
+        self = cls.__new__(cls)
+        asked = positive(rho=rho, sensitivity=sensitivity)
+        scale = calibration.gaussian_scale_for_rho(**asked)
+        self._fix(asked, scale, grid, lower, upper, variates)
+        return self
+
+    @classmethod
+    def for_scale(
+        cls,
+        scale: float,
+        *,
+        sensitivity: float,
+        grid: float | None = None,
+        lower: float | None = None,
+        upper: float | None = None,
+        variates: int = 4,
+    ) -> Self:
+        """Return the one whose noise has this standard deviation, whatever loss that is.
+
+        Examples
+        --------
+        >>> GaussianMechanism.for_scale(3.0, sensitivity=1.0, grid=0.5)
+        GaussianMechanism.for_scale(3.0, sensitivity=1.0, grid=0.5)
+        """
+        self = cls.__new__(cls)
+        asked = positive(scale=scale, sensitivity=sensitivity)
+        self._fix(asked, asked["scale"], grid, lower, upper, variates)
+        return self
+
+    @property
+    def _maker(self) -> Callable[..., Self]:
+        if "rho" in self._asked:
+            return self.for_rho
+        if "scale" in self._asked:
+            return self.for_scale
+        return type(self)
 
     @property
     def _noise(self) -> Gaussian:
         return Gaussian(self.scale)
-
-    @property
-    def _form(self) -> ExactForm:
-        return deciding.GAUSSIAN[self.variates]
 
     def dp_event(self) -> Any:
         """Return the event for dp_accounting (extra `accounting`)."""

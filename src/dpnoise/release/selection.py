@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
 from typing import Any, ClassVar, Final
 
@@ -17,38 +16,34 @@ from dpnoise.entropy import WORD, Key
 from dpnoise.errors import (
     ArgumentError,
     ArgumentTypeError,
-    check_positive,
     forgetful,
     shown,
 )
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import calibration, deciding
 from dpnoise.release.deciding import ExactForm
+from dpnoise.release.mechanism import Mechanism, positive
 
 _ROUND: Final = 2.0**-49  # More than the roundings of a noisy score, relative to its parts.
 _EXPONENT_BITS: Final = 2200  # This many bits hold the sum of any two floats.
 
 
-@dataclass(frozen=True)
-class _Selection:
+class _Selection(Mechanism):
     """What the two mechanisms share: everything but the law of their noise."""
 
     epsilon: float
     sensitivity: float
-    _: KW_ONLY
-    monotonic: bool = False
-    scale: float = field(init=False)
+    monotonic: bool
+    scale: float
     _form: ClassVar[ExactForm]
 
-    def __post_init__(self) -> None:
-        for name in ("epsilon", "sensitivity"):
-            object.__setattr__(self, name, check_positive(name, getattr(self, name)))
-        if not isinstance(self.monotonic, bool | np.bool_):
-            raise ArgumentTypeError(f"Expected monotonic={shown(self.monotonic)} to be a bool.")
-        scale = calibration.selection_scale(
-            self.epsilon, self.sensitivity, monotonic=self.monotonic
-        )
-        object.__setattr__(self, "scale", scale)
+    def __init__(self, epsilon: float, sensitivity: float, *, monotonic: bool = False) -> None:
+        loss = positive(epsilon=epsilon, sensitivity=sensitivity)
+        if not isinstance(monotonic, bool | np.bool_):
+            raise ArgumentTypeError(f"Expected monotonic={shown(monotonic)} to be a bool.")
+        monotonic = bool(monotonic)
+        scale = calibration.selection_scale(**loss, monotonic=monotonic)
+        self._hold({**loss, "monotonic": monotonic}, scale=scale)
 
     @forgetful
     def select(
@@ -81,6 +76,13 @@ class NoisyMax(_Selection):
         True if all scores move in the same direction (counts do, when a row is added). Half the
         noise then suffices.
 
+    Attributes
+    ----------
+    scale
+        That of the noise.
+    epsilon, sensitivity, monotonic
+        As they were asked for.
+
     Examples
     --------
     >>> mechanism = NoisyMax(epsilon=1.0, sensitivity=1.0)
@@ -88,6 +90,8 @@ class NoisyMax(_Selection):
     1
     >>> mechanism.select([10, 5000, 20], candidates=["cork", "dublin", "galway"])
     'dublin'
+    >>> mechanism.replace(monotonic=True)
+    NoisyMax(epsilon=1.0, sensitivity=1.0, monotonic=True)
     """
 
     _form = deciding.EXPONENTIAL
