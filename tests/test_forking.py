@@ -86,7 +86,7 @@ AT_THE_FIRST_MARGIN = """
 import os, threading, time, warnings
 import dpnoise
 warnings.simplefilter("ignore")
-mechanism = dpnoise.GaussianMechanism(scale=1.0, sensitivity=1.0)
+mechanism = dpnoise.GaussianMechanism.for_scale(1.0, sensitivity=1.0)
 thread = threading.Thread(target=mechanism.error)
 thread.start()
 time.sleep(0.02)

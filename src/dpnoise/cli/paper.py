@@ -54,7 +54,7 @@ def _paper(asked: argparse.Namespace) -> None:
 
 def _show(results: Any) -> None:
     for result in results:
-        verdict = result.judgement.verdict
+        verdict = result.finding.verdict
         print(f"{verdict:<11} {result.piece.key:<12} {result.piece.title}")  # noqa: T201
         if verdict == "not run":
-            print(f"{'':24} {shown(result.judgement.why)}")  # noqa: T201
+            print(f"{'':24} {shown(result.finding.why)}")  # noqa: T201

@@ -116,8 +116,8 @@ def write(results: Sequence[Result], folder: Path, *, quick: bool = False) -> No
         about += " A quick run: the samples are small, and the figures say little."
     (folder / PAGE).write_text(page(results, about), encoding="utf-8")
     for result in results:
-        if result.judgement.figure:
-            svg = result.judgement.figure.replace("currentColor", "#000000")
+        if result.finding.figure:
+            svg = result.finding.figure.replace("currentColor", "#000000")
             (folder / f"{result.piece.key}.svg").write_text(svg, encoding="utf-8")
     report = {
         "format": FORMAT,

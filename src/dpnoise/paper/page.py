@@ -38,11 +38,11 @@ def _verdict(verdict: str) -> Markup:
 
 def _entry(result: Result) -> Markup:
     link = tag("a", result.piece.title, href=f"#{result.piece.key}")
-    return tag("tr", tag("td", link), tag("td", _verdict(result.judgement.verdict)))
+    return tag("tr", tag("td", link), tag("td", _verdict(result.finding.verdict)))
 
 
 def _section(result: Result) -> Markup:
-    piece, judgement = result.piece, result.judgement
+    piece, judgement = result.piece, result.finding
     return tag(
         "section",
         tag("h2", piece.title),
@@ -96,7 +96,7 @@ def _code(function: Callable[..., Any]) -> Markup:
 def summary(results: Sequence[Result]) -> Iterator[dict[str, Any]]:
     """Yield the results as plain data, without drawings and code."""
     for result in results:
-        piece, judgement = result.piece, result.judgement
+        piece, judgement = result.piece, result.finding
         yield {
             "key": piece.key,
             "title": piece.title,

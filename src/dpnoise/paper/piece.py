@@ -101,5 +101,5 @@ class Result:
     """A piece with what it found, and how long that took."""
 
     piece: Piece
-    judgement: Judgement
+    finding: Judgement  # A documented name; its type is no Finding of an audit.
     seconds: float
