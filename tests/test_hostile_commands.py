@@ -401,8 +401,8 @@ def publish(_path, request, **_):
     return publishing.rehearsal(request)
 
 publishing.publish = publish
-if sys.argv[2] == "ignored":
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+# Whatever the tests were started by, which may ignore it too.
+signal.signal(signal.SIGHUP, signal.SIG_IGN if sys.argv[2] == "ignored" else signal.SIG_DFL)
 before = [signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGTERM)]
 status = cli.main(sys.argv[3:])
 assert before == [signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGTERM)]
