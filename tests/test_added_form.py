@@ -9,7 +9,6 @@ import pytest
 import test_certified
 from flint import arb
 
-import dpnoise
 from dpnoise import reference
 from dpnoise.kernels import compiled
 from dpnoise.kernels.certified import ROUND, ones_after, reciprocal_bound
@@ -21,16 +20,12 @@ from dpnoise.kernels.elementary import (
     sinpi,
     with_sign_of,
 )
-from dpnoise.release.deciding import FORMS, ExactForm
 
 PAGE = Path(__file__).parent.parent / "docs" / "exact-release.md"
 
 
 def cauchy_1_formula(u: Sequence[reference.Digits]) -> arb:
     return u[0].sign * (u[0].rest.ball / 2).tan_pi()
-
-
-CAUCHY_1 = ExactForm("cauchy_1", 1, "rounding.cauchy_1", cauchy_1_formula, dpnoise.Cauchy())
 
 
 @compiled
@@ -44,8 +39,8 @@ def cauchy_1(word: Word, bits: int) -> tuple[float, float]:
 
 @pytest.fixture
 def cauchy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(FORMS, CAUCHY_1.name, CAUCHY_1)
-    monkeypatch.setitem(test_certified.KERNELS, "cauchy_1", cauchy_1)
+    added = test_certified.Number(cauchy_1, cauchy_1_formula, 1)
+    monkeypatch.setitem(test_certified.NUMBERS, "cauchy_1", added)
 
 
 @pytest.mark.usefixtures("cauchy")

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import alarms
 import mpmath
@@ -209,9 +209,38 @@ def test_reciprocal_bound_is_above_the_reciprocal() -> None:
 # Beyond this error no cell is ever decided, and the judge may have no finite ball.
 NOTHING_CLAIMED = 1e100
 
-KERNELS: dict[str, Callable[..., tuple[float, float]]] = {
-    name: getattr(certified, name) for name in FORMS
+
+class Number(NamedTuple):
+    """One number of a form: its kernel, its formula and how many uniforms both take."""
+
+    kernel: Callable[..., tuple[float, float]]
+    formula: reference.Formula
+    variates: int
+
+
+def cosine_of_pair(v: np.uint64, u: np.uint64, bits: int) -> tuple[float, float]:
+    first, _, error = certified.gaussian_pair(v, u, bits)
+    return first, error
+
+
+def sine_of_pair(v: np.uint64, u: np.uint64, bits: int) -> tuple[float, float]:
+    _, second, error = certified.gaussian_pair(v, u, bits)
+    return second, error
+
+
+NUMBERS = {
+    name: Number(getattr(certified, name), form.formula, form.variates)
+    for name, form in FORMS.items()
+    if form.width == 1
+} | {
+    "gaussian_pairs[0]": Number(cosine_of_pair, FORMS["gaussian_pairs"].formulas[0], 2),
+    "gaussian_pairs[1]": Number(sine_of_pair, FORMS["gaussian_pairs"].formulas[1], 2),
 }
+ADDED = [name for name in NUMBERS if name.split("[")[0] in ADDITIVE]
+
+
+def test_every_number_of_every_form_is_held_to_its_bound() -> None:
+    assert len(NUMBERS) == sum(form.width for form in FORMS.values())
 
 
 def adversarial_words() -> list[int]:
@@ -233,7 +262,7 @@ def at_the_corners(form: str, row: Sequence[int], bits: int, z: float) -> arb:
     largest = arb(0)
     with ctx.workprec(300):
         for corner in product(*zip(low, high, strict=True)):
-            largest = largest.max(abs(arb(z) - FORMS[form].formula(corner)).upper())
+            largest = largest.max(abs(arb(z) - NUMBERS[form].formula(corner)).upper())
     return largest
 
 
@@ -245,10 +274,10 @@ def worst_ratio(form: str, rows: NDArray[np.uint64]) -> float:
     worst = 0.0
     with ctx.workprec(192):
         for row in rows:
-            z, error = KERNELS[form](*row, 64)
+            z, error = NUMBERS[form].kernel(*row, 64)
             if error > NOTHING_CLAIMED:
                 continue
-            ball = FORMS[form].formula([reference.Digits(int(word), 64) for word in row])
+            ball = NUMBERS[form].formula([reference.Digits(int(word), 64) for word in row])
             ratio = float(abs(arb(z) - ball).upper() / arb(error))
             if ratio > 0.9:
                 ratio = float(at_the_corners(form, row.tolist(), 64, z) / arb(error))
@@ -260,10 +289,10 @@ def random_rows(count: int, n: int) -> NDArray[np.uint64]:
     return np.frombuffer(np.random.default_rng().bytes(8 * n * count), np.uint64).reshape(-1, n)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", NUMBERS)
 def test_the_true_error_is_within_the_bound(form: str) -> None:
     """On 10^5 random points and on adversarial ones; the margin is printed (pytest -s)."""
-    n = FORMS[form].variates
+    n = NUMBERS[form].variates
     words = adversarial_words()
     adversarial = list(product(words, repeat=n)) if n < 4 else []
     if n == 4:
@@ -276,14 +305,14 @@ def test_the_true_error_is_within_the_bound(form: str) -> None:
     assert max(on_random, on_adversarial) <= 1
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", NUMBERS)
 @pytest.mark.parametrize("bits", [6, 8, 10, 20])
 def test_the_bound_holds_for_short_words(form: str, bits: int) -> None:
-    n = FORMS[form].variates
+    n = NUMBERS[form].variates
     top = np.uint64(2**64 - 2 ** (64 - bits))
     ends = np.array(list(product([0, 2**63 - 1, 2**64 - 1], repeat=n)), np.uint64)
     for row in np.concatenate([random_rows(2000 >> n, n), ends]) & top:
-        z, error = KERNELS[form](*row, bits)
+        z, error = NUMBERS[form].kernel(*row, bits)
         if error <= NOTHING_CLAIMED:
             assert at_the_corners(form, row.tolist(), bits, z) <= arb(error)
 
@@ -299,24 +328,26 @@ def test_an_unbounded_error_is_said_to_be_so() -> None:
         ("gumbel", [most]),
         ("gaussian_2", [0, 5]),
         ("gaussian_4", [5, 5, most, 5]),
+        ("gaussian_pairs[0]", [0, 5]),
+        ("gaussian_pairs[1]", [most, 5]),
     ]:
-        _, error = KERNELS[form](*np.array(row, dtype=np.uint64), 64)
+        _, error = NUMBERS[form].kernel(*np.array(row, dtype=np.uint64), 64)
         assert error > 2.0**900
 
 
-@pytest.mark.parametrize("form", ADDITIVE)
+@pytest.mark.parametrize("form", ADDED)
 def test_where_a_uniform_has_no_bound_nothing_is_decided(form: str) -> None:
     """All ones in the first word of V, the other words anything, at all ratios of scale to grid.
 
     Mechanisms with floats have scale/grid >= 2^-60, with integers >= 2^-960.
     """
-    n = FORMS[form].variates
+    n = NUMBERS[form].variates
     places = [0] if n < 4 else [0, 2]
     for row in [*random_rows(50, n), np.full(n, 2**64 - 1), np.full(n, 2**63), np.zeros(n)]:
         for place in places:
             words = np.array(row, dtype=np.uint64)
             words[place] = 2**64 - 1
-            z, error = KERNELS[form](*words, 64)
+            z, error = NUMBERS[form].kernel(*words, 64)
             for power in [-960, -955, -900, -60, 0, 50]:
                 assert math.isnan(rounding.certain_point(0.0, z, error, 2.0**power, 1.0))
 
@@ -337,8 +368,7 @@ def test_nothing_underflows_but_the_value_s_quotient_and_ratio_times_z() -> None
         return bool(libm.fetestexcept(flag))
 
     few = [0, 1, 2**11, 2**62, 2**63 - 1, 2**63 - 2, 2**63, 2**64 - 2**11, 2**64 - 2, 2**64 - 1]
-    for form, kernel in KERNELS.items():
-        n = FORMS[form].variates
+    for form, (kernel, _, n) in NUMBERS.items():
         words = list(product(few[:: 1 if n < 4 else 3], repeat=n))
         for row in np.array(words, dtype=np.uint64):
             assert not raised(kernel, *row, 64), (form, row)
@@ -353,8 +383,8 @@ MEASURE_INTERPRETED = """
 import json, sys
 sys.path.insert(0, "tests")
 import test_certified as t
-print(json.dumps({form: t.worst_ratio(form, t.random_rows(1500, t.FORMS[form].variates))
-                  for form in t.FORMS}))
+print(json.dumps({form: t.worst_ratio(form, t.random_rows(1500, t.NUMBERS[form].variates))
+                  for form in t.NUMBERS}))
 """
 
 
@@ -394,15 +424,18 @@ def mpmath_formula(form: str, u: Sequence[mpmath.mpf]) -> mpmath.mpf:
     if form == "gaussian_4":
         first = mpmath.sqrt(-log_v(u[0])) * cosine(u[1])
         return first + mpmath.sqrt(-log_v(u[2])) * cosine(u[3])
-    if form == "exponential":
-        return -log_v(u[0])
-    return -mpmath.log(-log_v(u[0]))
+    if form.startswith("gaussian_pairs"):
+        turn = mpmath.pi * mpmath.frac(4 * u[1]) / 2
+        first, second = (-1) ** int(2 * u[1]), (-1) ** int(4 * u[1])
+        member = first * mpmath.cos(turn) if form.endswith("[0]") else second * mpmath.sin(turn)
+        return mpmath.sqrt(-2 * log_v(u[0])) * member
+    return -log_v(u[0]) if form == "exponential" else -mpmath.log(-log_v(u[0]))
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", NUMBERS)
 def test_the_judge_agrees_with_mpmath(form: str) -> None:
     """For 192 digits of each uniform, the ball holds the value and is narrow."""
-    formula, n = FORMS[form].formula, FORMS[form].variates
+    formula, n = NUMBERS[form].formula, NUMBERS[form].variates
     for _ in range(300):
         rows = random_rows(3, n).tolist()
         *_, ball = reference.enclosures(formula, rows)

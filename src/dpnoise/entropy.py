@@ -1,46 +1,70 @@
-"""Where every random bit comes from: the operating system, or a one-time key under ChaCha20.
+"""Where every random bit comes from: the operating system, or a one-time key under a cipher.
 
 Nothing here outlives a call. A scalar draw takes its words straight from the operating system;
 a bulk draw takes a fresh 256-bit key from it and reads that key's stream. No generator state
 exists that a fork, a thread, a snapshot or a pickle could repeat. Both come through a Generator's
 `Source`, and there is one: the operating system's.
 
+There are two ciphers, and which one is part of a key: AES-256 in counter mode, for processors,
+which have instructions for it, and ChaCha20, for devices that have none and for tests that compare
+the two. Both are OpenSSL's.
+
 The layout makes a result a pure function of the key and the parameters, whatever the chunks, the
 threads or the device. Words are 64 bits, little-endian. Of element i (from 0) made of n uniforms,
-uniform j (1..n) starts with word i*n + j-1 of the key stream. The stream's 64-byte block b
-has counter b mod 2^32 and nonce b div 2^32, in the layout of RFC 8439 (32-bit counter, 96-bit
-nonce). Should more bits of that uniform be needed, its further word r (0, 1, ...) is word r*n + j-1
-of the stream whose nonces start at 2^95 + i.
+uniform j (1..n) starts with word i*n + j-1 of the key stream. Should more bits of that uniform be
+needed, its further word r (0, 1, ...) is word r*n + j-1 of a stream that is element i's alone.
+(Two Gaussians that are made of one pair of uniforms count as one element here: the pair.)
+
+AES: block b of 16 bytes is the encryption of b, as a big-endian number; element i's further stream
+starts at 2^127 + i*2^64. From block 2^32 on, a block is encrypted under the key of its group
+k = b div 2^32: the two blocks 2^128 - 2k and 2^128 - 2k + 1 of the first key. A stream under one
+key can be told from random bits with an advantage of q^2/2^129 for q blocks, less than 2^-64.
+
+ChaCha20: block b of 64 bytes has counter b mod 2^32 and nonce b div 2^32, in the layout of RFC 8439
+(32-bit counter, 96-bit nonce, a little-endian number); element i's further stream starts at nonce
+2^95 + i.
 """
 
 import os
+from collections.abc import Callable
 from typing import Final, NoReturn
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from numpy.typing import NDArray
 
-from dpnoise.errors import ArgumentError, SecretError
+from dpnoise.errors import ArgumentError, SecretError, check_choice
 
 KEY_BYTES: Final = 32
 WORD: Final = np.dtype("<u8")
-_BLOCK_BYTES: Final = 64
-_BLOCKS_PER_NONCE: Final = 2**32
-_ZEROS: Final = memoryview(bytes(2**18))  # ChaCha20 of zeros is its key stream.
-_REFINEMENT_NONCE: Final = 2**95
+AES: Final = "AES-256-CTR"
+CHACHA20: Final = "ChaCha20"
+_BLOCK_BYTES: Final = {AES: 16, CHACHA20: 64}
+_COUNTER: Final = np.dtype(">u8")
+_ZEROS: Final = memoryview(bytes(2**18))  # A stream cipher's encryption of zeros is its key stream.
+_FURTHER: Final = np.uint64(2**63)
+_FURTHER_COUNTER: Final = 2**127
+_FURTHER_NONCE: Final = 2**95
+
+# After this many blocks a stream goes on under the next key (AES) or nonce (ChaCha20).
+blocks_in_a_group = 2**32
 
 system_bytes: Final = os.urandom
+
+Words = NDArray[np.uint64]
 
 
 class Key:
     """A 256-bit key for one bulk call: it is used, never shown, copied or stored."""
 
-    __slots__ = ("_secret",)
+    __slots__ = ("_secret", "cipher")
 
-    def __init__(self, secret: bytes) -> None:
+    def __init__(self, secret: bytes, cipher: str = AES) -> None:
         if len(secret) != KEY_BYTES:
             raise ArgumentError(f"Expected a key of {KEY_BYTES} bytes, got {len(secret)}.")
+        check_choice("cipher", cipher, _BLOCK_BYTES)
         self._secret = secret
+        self.cipher = cipher
 
     @classmethod
     def fresh(cls) -> "Key":
@@ -49,16 +73,68 @@ class Key:
 
     def stream(self, word: int = 0) -> "KeyStream":
         """Return the key stream from the given word on."""
-        return KeyStream(self._secret, word)
+        return KeyStream(self._open, _BLOCK_BYTES[self.cipher], word)
 
-    def further_words(self, element: int, count: int, row: int = 0) -> NDArray[np.uint64]:
+    def further_words(self, element: int, count: int, row: int = 0) -> Words:
         """Return the next word of each of an element's uniforms, beyond 64 * (row + 1) bits."""
         out = np.empty(count, dtype=WORD)
-        KeyStream(self._secret, row * count, first_nonce=_REFINEMENT_NONCE + element).fill(out)
+        self._further_stream(element, row * count).fill(out)
         return out
 
+    def second_words(self, variates: int) -> Callable[[NDArray[np.int64]], Words]:
+        """Return a function for one thread: from elements to the second word of each uniform.
+
+        It gives what `further_words` does, one row for each element, in one go where it can.
+        """
+        if self.cipher == CHACHA20:
+            return lambda elements: np.array(
+                [self.further_words(int(i), variates) for i in elements], dtype=WORD
+            ).reshape(-1, variates)
+        blocks = -(-variates // 2)
+        # The encryption of counters, one by one, is counter mode.
+        cipher = Cipher(algorithms.AES(self._secret), modes.ECB()).encryptor()  # noqa: S305
+        counters = np.empty((0, blocks, 2), dtype=_COUNTER)
+
+        def read(elements: NDArray[np.int64]) -> Words:
+            nonlocal counters
+            if len(counters) < len(elements):
+                counters = np.empty((len(elements), blocks, 2), dtype=_COUNTER)
+                counters[:, :, 1] = np.arange(blocks)
+            counters[: len(elements), :, 0] = (elements.view(np.uint64) | _FURTHER)[:, None]
+            words = np.frombuffer(cipher.update(counters[: len(elements)].tobytes()), dtype=WORD)
+            return words.reshape(-1, 2 * blocks)[:, :variates]
+
+        return read
+
+    def _open(self, block: int) -> CipherContext:
+        """Return the cipher at the start of a block of the key's stream."""
+        group, within = divmod(block, blocks_in_a_group)
+        if self.cipher == CHACHA20:
+            return _chacha20(self._secret, within, group)
+        return _aes(self._secret_of(group), block)
+
+    def _secret_of(self, group: int) -> bytes:
+        """Return the key under which a group of AES's blocks is encrypted."""
+        if group == 0:
+            return self._secret
+        return _aes(self._secret, 2**128 - 2 * group).update(bytes(KEY_BYTES))
+
+    def _further_stream(self, element: int, word: int) -> "KeyStream":
+        if self.cipher == CHACHA20:
+
+            def start(block: int) -> CipherContext:
+                group, within = divmod(block, blocks_in_a_group)
+                return _chacha20(self._secret, within, _FURTHER_NONCE + element + group)
+
+        else:
+
+            def start(block: int) -> CipherContext:
+                return _aes(self._secret, _FURTHER_COUNTER + (element << 64) + block)
+
+        return KeyStream(start, _BLOCK_BYTES[self.cipher], word)
+
     def __repr__(self) -> str:
-        return "<dpnoise key: 256 bits, not shown>"
+        return f"<dpnoise key: 256 bits for {self.cipher}, not shown>"
 
     def __getstate__(self) -> NoReturn:
         raise SecretError(
@@ -69,16 +145,28 @@ class Key:
     __reduce__ = __getstate__
 
 
+def _aes(secret: bytes, counter: int) -> CipherContext:
+    mode = modes.CTR(counter.to_bytes(16, "big"))
+    return Cipher(algorithms.AES(secret), mode).encryptor()
+
+
+def _chacha20(secret: bytes, counter: int, nonce: int) -> CipherContext:
+    initial = counter.to_bytes(4, "little") + nonce.to_bytes(12, "little")
+    return Cipher(algorithms.ChaCha20(secret, initial), mode=None).encryptor()
+
+
 class KeyStream:
-    """Reads the words of one key in order. It belongs to one thread of one call."""
+    """Reads the words of one stream in order. It belongs to one thread of one call."""
 
-    __slots__ = ("_block", "_cipher", "_first_nonce", "_offset", "_secret")
+    __slots__ = ("_block", "_block_bytes", "_cipher", "_offset", "_open")
 
-    def __init__(self, secret: bytes, word: int, first_nonce: int = 0) -> None:
-        self._secret = secret
-        self._first_nonce = first_nonce
-        self._block, self._offset = divmod(8 * word, _BLOCK_BYTES)
-        self._cipher = self._cipher_at_block()
+    def __init__(
+        self, open_at: Callable[[int], CipherContext], block_bytes: int, word: int
+    ) -> None:
+        self._open = open_at
+        self._block_bytes = block_bytes
+        self._block, self._offset = divmod(8 * word, block_bytes)
+        self._cipher = self._open(self._block)
         if self._offset:
             self._cipher.update(bytes(self._offset))
 
@@ -90,24 +178,19 @@ class KeyStream:
 
     __reduce__ = __getstate__
 
-    def _cipher_at_block(self) -> CipherContext:
-        nonce, counter = divmod(self._block, _BLOCKS_PER_NONCE)
-        initial = counter.to_bytes(4, "little") + (self._first_nonce + nonce).to_bytes(12, "little")
-        return Cipher(algorithms.ChaCha20(self._secret, initial), mode=None).encryptor()
-
-    def fill(self, words: NDArray[np.uint64]) -> None:
+    def fill(self, words: Words) -> None:
         """Overwrite a contiguous array with the next words of the stream."""
         target = words.data.cast("B")
         while len(target):
-            # The 32-bit counter must never wrap: the next block has the next nonce.
-            left = (_BLOCKS_PER_NONCE - self._block % _BLOCKS_PER_NONCE) * _BLOCK_BYTES
+            # The last block of a group is followed by the first of the next one.
+            left = (blocks_in_a_group - self._block % blocks_in_a_group) * self._block_bytes
             size = min(len(target), len(_ZEROS), left - self._offset)
             self._cipher.update_into(_ZEROS[:size], target[:size])
             target = target[size:]
-            blocks, self._offset = divmod(self._offset + size, _BLOCK_BYTES)
+            blocks, self._offset = divmod(self._offset + size, self._block_bytes)
             self._block += blocks
-            if blocks and self._block % _BLOCKS_PER_NONCE == 0:
-                self._cipher = self._cipher_at_block()
+            if blocks and self._block % blocks_in_a_group == 0:
+                self._cipher = self._open(self._block)
 
 
 class Source:
@@ -124,6 +207,10 @@ class Source:
     def key(self) -> Key:
         """Return a new key, for one bulk call."""
         return Key.fresh()
+
+    def two_words_each(self, variates: int) -> bytes:
+        """Return the words of a scalar release: the first of each uniform, then the second."""
+        return system_bytes(16 * variates)
 
     def further_words(self, count: int, row: int) -> list[int]:  # noqa: ARG002 - all are fresh
         """Return the next word of each of the last scalar draw's uniforms, as a key does."""

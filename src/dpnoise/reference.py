@@ -65,7 +65,8 @@ class Ball:
     __mul__ = __rmul__ = _binary(operator.mul)
     __truediv__ = _binary(operator.truediv)
     log, exp, sqrt = _unary(arb.log), _unary(arb.exp), _unary(arb.sqrt)
-    cos_pi, tan_pi, erfc = _unary(arb.cos_pi), _unary(arb.tan_pi), _unary(arb.erfc)
+    cos_pi, sin_pi = _unary(arb.cos_pi), _unary(arb.sin_pi)
+    tan_pi, erfc = _unary(arb.tan_pi), _unary(arb.erfc)
     floor, nonnegative_part = _unary(arb.floor), _unary(arb.nonnegative_part)
 
     def __rsub__(self, other: Any) -> "Ball":
@@ -133,6 +134,23 @@ def gaussian_4(u: Sequence[Digits]) -> Ball | arb:
     """sqrt(-log V1) cos(pi U1) + sqrt(-log V2) cos(pi U2)."""
     v1, u1, v2, u2 = u
     return minus_log_v(v1).sqrt() * cosine(u1) + minus_log_v(v2).sqrt() * cosine(u2)
+
+
+def gaussian_cosine(u: Sequence[Digits]) -> Ball | arb:
+    """sqrt(-2 log V) cos(pi T/2): the first of a pair. T is U without its first two digits.
+
+    The first digit of U is the sign of the cosine, the second that of the sine.
+    """
+    return (2 * minus_log_v(u[0])).nonnegative_part().sqrt() * (
+        u[1].sign * (u[1].rest.rest.ball / 2).cos_pi()
+    )
+
+
+def gaussian_sine(u: Sequence[Digits]) -> Ball | arb:
+    """sqrt(-2 log V) sin(pi T/2): the second of a pair."""
+    return (2 * minus_log_v(u[0])).nonnegative_part().sqrt() * (
+        u[1].rest.sign * (u[1].rest.rest.ball / 2).sin_pi()
+    )
 
 
 def exponential(u: Sequence[Digits]) -> Ball | arb:

@@ -8,14 +8,14 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from dpnoise.entropy import KEY_BYTES, WORD, Key, Source
+from dpnoise.entropy import AES, KEY_BYTES, WORD, Key, Source
 from dpnoise.errors import ArgumentTypeError, SecretError
 from dpnoise.noise.generator import Generator
 
 __all__ = ["fixed_generator"]
 
 
-def fixed_generator(key: bytes, **options: Any) -> Generator:
+def fixed_generator(key: bytes, *, cipher: str = AES, **options: Any) -> Generator:
     """Return a Generator that draws the same noise whenever it is made with the same key.
 
     Its first call expands `key` itself, in the layout of `dpnoise.entropy`; each further call
@@ -25,6 +25,8 @@ def fixed_generator(key: bytes, **options: Any) -> Generator:
     ----------
     key
         32 bytes.
+    cipher
+        "AES-256-CTR", as everywhere on a processor, or "ChaCha20", as on devices without AES.
     options
         As for `Generator`.
 
@@ -34,31 +36,32 @@ def fixed_generator(key: bytes, **options: Any) -> Generator:
     >>> fixed_generator(bytes(32)).laplace() == fixed_generator(bytes(32)).laplace()
     True
     >>> fixed_generator(bytes(32))
-    <fixed dpnoise generator: for tests alone, its noise protects nobody>
+    <fixed dpnoise generator (AES-256-CTR): for tests alone, its noise protects nobody>
     """
     if not isinstance(key, bytes):
         raise ArgumentTypeError(f"Expected key to be 32 bytes, got {type(key).__name__}.")
-    return _FixedGenerator(key, **options)
+    return _FixedGenerator(key, cipher, **options)
 
 
 class _FixedSource(Source):
     """A chain of keys in place of the operating system."""
 
-    __slots__ = ("_last", "_next")
+    __slots__ = ("_last", "_next", "cipher")
 
-    def __init__(self, secret: bytes) -> None:
-        self._last = Key(secret)
+    def __init__(self, secret: bytes, cipher: str) -> None:
+        self._last = Key(secret, cipher)
         self._next = secret
+        self.cipher = cipher
 
     def __repr__(self) -> str:
-        return "<fixed dpnoise source: for tests alone, its bits protect nobody>"
+        return f"<fixed dpnoise source ({self.cipher}): for tests alone, its bits protect nobody>"
 
     def __reduce__(self) -> NoReturn:
         raise SecretError("A fixed source holds its key and is never copied or pickled.")
 
     def key(self) -> Key:
         """Return the next key of the chain."""
-        self._last = Key(self._next)
+        self._last = Key(self._next, self.cipher)
         self._next = hashlib.blake2b(self._next, digest_size=KEY_BYTES).digest()
         return self._last
 
@@ -67,6 +70,11 @@ class _FixedSource(Source):
         words = np.empty(-(-count // 8), dtype=WORD)
         self.key().stream().fill(words)
         return words.tobytes()[:count]
+
+    def two_words_each(self, variates: int) -> bytes:
+        """Return the first two words of each uniform of the next key's element 0."""
+        first = self.random_bytes(8 * variates)
+        return first + self._last.further_words(0, variates).tobytes()
 
     def further_words(self, count: int, row: int) -> list[int]:
         """Return further words of element 0 of the last key."""
@@ -77,12 +85,15 @@ class _FixedSource(Source):
 class _FixedGenerator(Generator):
     """A Generator with a fixed source."""
 
-    def __init__(self, key: bytes, **options: Any) -> None:
+    source: "_FixedSource"  # type: ignore[misc] # Of the instance, where others have the class's.
+
+    def __init__(self, key: bytes, cipher: str, **options: Any) -> None:
         super().__init__(**options)
-        object.__setattr__(self, "source", _FixedSource(key))
+        object.__setattr__(self, "source", _FixedSource(key, cipher))
 
     def __repr__(self) -> str:
-        return "<fixed dpnoise generator: for tests alone, its noise protects nobody>"
+        cipher = self.source.cipher
+        return f"<fixed dpnoise generator ({cipher}): for tests alone, its noise protects nobody>"
 
     def __reduce__(self) -> NoReturn:
         raise SecretError("A fixed generator holds its key and is never copied or pickled.")

@@ -7,7 +7,7 @@ vectorised: the fused operations are those that the formulas ask for by name.
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dpnoise.kernels.cache import KernelCache
 
 _BYTES = numba.types.Bytes(numba.types.uint8, 1, "C")
+_KINDS = {"i": numba.int64, "u": numba.uint64, "f": numba.float64}
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
 
@@ -34,13 +35,14 @@ def compiled(function: _Function) -> _Function:
     return cast("_Function", kernel)
 
 
-def without_dispatch(function: Callable[..., float], floats: int) -> Callable[..., float]:
-    """Return the machine code for bytes, an integer, then floats, without Numba's dispatch."""
+def without_dispatch(function: Callable[..., Any], kinds: str) -> Callable[..., Any]:
+    """Return the machine code for bytes, then numbers of these kinds, without Numba's dispatch."""
     if not isinstance(function, Dispatcher):
         return function  # The compiler is off.
-    signature = (_BYTES, numba.int64) + (numba.float64,) * floats
+    signature = (_BYTES, *(_KINDS[kind] for kind in kinds))
     function.compile(signature)
-    return cast("Callable[..., float]", function.get_overload(signature))
+    overload: Callable[..., Any] = function.get_overload(signature)
+    return overload
 
 
 @compiled

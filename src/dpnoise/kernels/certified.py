@@ -22,6 +22,7 @@ from dpnoise.kernels import compiled
 from dpnoise.kernels.elementary import (
     LOW_63_BITS,
     Word,
+    fma,
     log,
     power_of_two,
     sinpi,
@@ -35,6 +36,7 @@ ROUND = 2.0**-48
 ROUND_V = 2.0**-51
 SQRT_2 = math.sqrt(2.0)
 _RECIPROCAL = 2046 << 52
+LOW_62_BITS = np.uint64(2**62 - 1)
 _ALL_BITS = np.uint64(2**64 - 1)
 
 
@@ -79,7 +81,7 @@ def laplace_1(word: Word, bits: int) -> tuple[float, float]:
     """Equation (2): the first bit is the sign, -log V of the other bits the magnitude."""
     V = np.float64(np.int64(ones_after(word, bits) & LOW_63_BITS)) * power_of_two(-63)
     E = 0.0 - log(V)
-    error = ROUND * E + ROUND_V + power_of_two(1 - bits) * reciprocal_bound(V)
+    error = fma(power_of_two(1 - bits), reciprocal_bound(V), fma(ROUND, E, ROUND_V))
     return -with_sign_of(word, E), error
 
 
@@ -101,8 +103,8 @@ def half_pair(v: Word, u: Word, bits: int) -> tuple[float, float]:
     root = math.sqrt(0.0 - log(V))
     unit = power_of_two(-bits)
     # At V = 0 the second reciprocal is 2^1023: nothing is decided there, at any scale.
-    unseen = ROUND_V * reciprocal_bound(root) + unit * reciprocal_bound(V * root)
-    return root * cosine(u, bits), (ROUND + 4.0 * unit) * root + unseen
+    unseen = fma(ROUND_V, reciprocal_bound(root), unit * reciprocal_bound(V * root))
+    return root * cosine(u, bits), fma(ROUND + 4.0 * unit, root, unseen)
 
 
 @compiled
@@ -110,6 +112,26 @@ def gaussian_2(v: Word, u: Word, bits: int) -> tuple[float, float]:
     """sqrt(2) sqrt(-log V) cos(pi U)."""
     z, error = half_pair(v, u, bits)
     return SQRT_2 * z, 1.5 * error
+
+
+@compiled
+def gaussian_pair(v: Word, u: Word, bits: int) -> tuple[float, float, float]:
+    """sqrt(-2 log V) times cosine and sine of one angle, and the error of either.
+
+    The first two bits of U are the signs, the others the angle in a quarter turn.
+    """
+    V = lower_end(v, bits)
+    R = math.sqrt(fma(-2.0, log(V), 0.0))
+    unit = power_of_two(-bits)
+    unseen = fma(2.0 * ROUND_V, reciprocal_bound(R), 2.0 * unit * reciprocal_bound(V * R))
+    left = np.float64(np.int64(ones_after(u, bits) & LOW_62_BITS)) * power_of_two(-63)
+    turned = np.float64(np.int64(unsigned(u) & LOW_62_BITS)) * power_of_two(-63)
+    second_sign = unsigned(u) << np.uint64(1)
+    return (
+        with_sign_of(u, R * sinpi(left)),
+        with_sign_of(second_sign, R * sinpi(turned)),
+        fma(ROUND + 8.0 * unit, R, unseen),
+    )
 
 
 @compiled

@@ -371,7 +371,7 @@ def _plan(
     chosen, n = forms.choose(available, form, variates, variates_for(security_bits, p))
     return _Plan(
         kernel=kernel_named(chosen.kernel),
-        one=kernel_for_one(chosen.one) if one and chosen.one and n == _FOUR else None,
+        one=kernel_for_one(chosen.one, "i") if one and chosen.one and n == _FOUR else None,
         variates=n,
         precision=p,
         parameters=chosen.parameters,

@@ -8,8 +8,7 @@ the secret is an argument.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from fractions import Fraction
+from collections.abc import Callable
 from functools import wraps
 from typing import Any, ClassVar, Concatenate, Final, ParamSpec, Self, TypeVar
 
@@ -56,8 +55,9 @@ class _Additive(Mechanism):
     grid: float
     lower: float | None
     upper: float | None
-    variates: int
-    _forms: ClassVar[dict[int, ExactForm]]  # The numbers of uniforms that it can be made of.
+    variates: int | None
+    # By the number of uniforms: the form for one number, and the one for arrays.
+    _forms: ClassVar[dict[int | None, tuple[ExactForm, ExactForm]]]
 
     @property
     def _noise(self) -> Laplace | Gaussian:
@@ -65,7 +65,11 @@ class _Additive(Mechanism):
 
     @property
     def _form(self) -> ExactForm:
-        return self._forms[self.variates]
+        return self._forms[self.variates][1]
+
+    @property
+    def _form_for_one(self) -> ExactForm:
+        return self._forms[self.variates][0]
 
     def _fix(
         self,
@@ -74,10 +78,11 @@ class _Additive(Mechanism):
         grid: float | None,
         lower: float | None,
         upper: float | None,
-        variates: int,
+        variates: int | None,
     ) -> None:
         """Check what both have, and hold it with the arguments that the scale follows from."""
-        variates = check_integer("variates", variates, least=1)
+        if variates is not None:
+            variates = check_integer("variates", variates, least=1)
         check_choice("variates", variates, self._forms)
         calibration.check_scale(scale)
         asked = None if grid is None else check_power_of_two("grid", grid)
@@ -137,44 +142,37 @@ class _Additive(Mechanism):
         if is_integer(value):
             return self._release_integer(int(value), rng)
         if isinstance(value, np.float32 | np.float16):
-            return self._release_floats(plain(np.asarray(value)), rng)[()]
+            return self._release_narrow(plain(np.asarray(value)), rng)
         return release_like(value, lambda array: self._release_array(array, rng))
 
-    def _release_float(self, value: float, rng: Generator) -> float:
+    def _release_narrow(self, value: NDArray[Any], rng: Generator) -> Any:
+        """Release one float32 or float16, given as an array without dimensions."""
+        released = self._release_float(float(widened(value)), rng, value.dtype)
+        return narrowed(np.array(released), value.dtype)[()]
+
+    def _release_float(
+        self, value: float, rng: Generator, dtype: np.dtype[Any] = _FLOAT64
+    ) -> float:
         if not math.isfinite(value):
             raise ArgumentError("Expected the value to be finite, got NaN or an infinity.")
-        form, scale, grid = self._form, self.scale, self.grid
-        bounds = self._float_bounds(_FLOAT64)
-        raw = rng.source.random_bytes(8 * self.variates)
-        result = deciding.decide_one(form, raw, value, scale, grid)
-        if math.isnan(result):
-            rows = deciding.rows_from_bytes(raw, rng.source)
-            result = deciding.nearest_float(deciding.settle(form, rows, value, scale, grid), grid)
+        bounds = self._float_bounds(dtype)
+        form, scale, grid = self._form_for_one, self.scale, self.grid
+        result = deciding.release_float(form, value, scale, grid, rng.source)
         return result if bounds is None else min(max(result, bounds[0]), bounds[1])
 
     def _release_integer(self, value: int, rng: Generator) -> int:
-        form, grid = self._form, self._integer_grid
         least, most = self._integer_bounds()
-        whole, fraction = _split(value, grid)
-        ratio = self.scale / grid
-        raw = rng.source.random_bytes(8 * self.variates)
-        cell = deciding.decide_one(form, raw, float(fraction), ratio, 1.0)
-        if math.isnan(cell):
-            rows = deciding.rows_from_bytes(raw, rng.source)
-            cell = deciding.settle(form, rows, fraction, ratio, 1.0)
-        return _clamp((whole + int(cell)) * grid, least, most)
+        form, scale, shift = self._form_for_one, self.scale, self._integer_shift
+        return _clamp(deciding.release_integer(form, value, shift, scale, rng.source), least, most)
 
     def _release_array(self, array: NDArray[Any], rng: Generator) -> NDArray[Any]:
         if array.dtype.kind == "f":
             return self._release_floats(array, rng)
         least, most = self._integer_bounds()
-        if array.dtype == object:
+        if array.dtype in (np.dtype(object), np.dtype(np.uint64)):
             released = self._release_integers_of_any_size([int(x) for x in array.flat], rng)
-            if least is not None or most is not None:
-                released = [_clamp(x, least, most) for x in released]
-            return np.array(released, dtype=object).reshape(array.shape)
-        if array.dtype == np.uint64:
-            return self._release_array(array.astype(object), rng)
+            clamped = [_clamp(x, least, most) for x in released]
+            return np.array(clamped, dtype=object).reshape(array.shape)
         out = self._release_integers(array, rng)
         if least is not None or most is not None:
             low = _INT64.min if least is None else _clamp(least, _INT64.min, _INT64.max)
@@ -186,64 +184,27 @@ class _Additive(Mechanism):
         bounds = self._float_bounds(array.dtype)
         flat = widened(array).reshape(-1)
         deciding.check_finite(flat, rng.threads)
-        key = rng.source.key()
-        arguments = (self.scale, self.grid)
-        out, undecided = deciding.decide(self._form, flat, *arguments, key, rng.threads)
-        for element, rows in undecided:
-            cell = deciding.settle(self._form, rows, float(flat[element]), *arguments)
-            out[element] = deciding.nearest_float(cell, self.grid)
+        form, scale, grid = self._form, self.scale, self.grid
+        out = deciding.release_floats(form, flat, scale, grid, rng.source.key(), rng.threads)
         if bounds is not None:
             np.clip(out, *bounds, out=out)
         return narrowed(out, array.dtype).reshape(array.shape)
 
-    def _release_integers(self, values: NDArray[Any], rng: Generator) -> Integers:
-        """Release integers of at most 64 bits as int64, saturating, in a time that all share."""
-        shift = self._integer_grid.bit_length() - 1
-        if shift > 52:  # noqa: PLR2004 - a fraction of such a grid has more digits than a float
-            released = self._release_integers_of_any_size(values.reshape(-1).tolist(), rng)
-            saturated = [_clamp(x, _INT64.min, _INT64.max) for x in released]
-            return np.array(saturated, dtype=np.int64).reshape(values.shape)
-        flat = values.astype(np.int64, copy=False).reshape(-1)
-        wholes, fractions = flat, np.zeros(flat.size)
-        if shift:
-            wholes = (flat >> shift) + ((flat >> (shift - 1)) & 1)
-            # The shift may wrap around; the difference, which is small, wraps back.
-            fractions = (flat - (wholes << shift)) * 2.0**-shift
-        cells = self._cells(fractions, fractions, rng)
-        totals = wholes + cells
-        wrapped = ((wholes ^ totals) & (cells ^ totals)) < 0
-        out = totals << shift
-        out[np.where(wrapped, cells > 0, totals > _INT64.max >> shift)] = _INT64.max
-        out[np.where(wrapped, cells < 0, totals < _INT64.min >> shift)] = _INT64.min
-        return out.reshape(values.shape)
+    def _release_integers(self, array: NDArray[Any], rng: Generator) -> Integers:
+        flat = array.astype(np.int64, copy=False).reshape(-1)
+        form, scale, shift = self._form, self.scale, self._integer_shift
+        out = deciding.release_integers(form, flat, shift, scale, rng.source.key(), rng.threads)
+        return out.reshape(array.shape)
 
     def _release_integers_of_any_size(self, values: list[int], rng: Generator) -> list[int]:
-        grid = self._integer_grid
-        if grid == 1:
-            cells = self._cells(np.zeros(len(values)), [0] * len(values), rng)
-            return [value + cell for value, cell in zip(values, cells.tolist(), strict=True)]
-        wholes, fractions = (
-            zip(*(_split(x, grid) for x in values), strict=True) if values else ((), ())
-        )
-        cells = self._cells(np.array([float(f) for f in fractions]), fractions, rng)
-        return [(whole + cell) * grid for whole, cell in zip(wholes, cells.tolist(), strict=True)]
-
-    def _cells(
-        self, fractions: Floats, exactly: Sequence[deciding.Number] | Floats, rng: Generator
-    ) -> Integers:
-        """Return floor(fraction + scale/grid * Z + 1/2) for each fraction of an integer's grid."""
-        ratio = self.scale / self._integer_grid
-        key = rng.source.key()
-        out, undecided = deciding.decide(self._form, fractions, ratio, 1.0, key, rng.threads)
-        out[[element for element, _ in undecided]] = 0.0
-        cells = out.astype(np.int64)
-        for element, rows in undecided:
-            cells[element] = deciding.settle(self._form, rows, exactly[element], ratio, 1.0)
-        return cells
+        form, scale, shift = self._form, self.scale, self._integer_shift
+        key, threads = rng.source.key(), rng.threads
+        return deciding.release_integers_of_any_size(form, values, shift, scale, key, threads)
 
     @property
-    def _integer_grid(self) -> int:
-        return int(max(1.0, self.grid))
+    def _integer_shift(self) -> int:
+        """The grid of integers, max(1, grid), is 2 to this power."""
+        return max(0, math.frexp(self.grid)[1] - 1)
 
     def _float_bounds(self, dtype: np.dtype[Any]) -> tuple[float, float] | None:
         """Return the smallest and largest number of a format that a release may be, if not all.
@@ -287,7 +248,7 @@ class LaplaceMechanism(_Additive):
     lower, upper
         Where to clamp the output.
     variates
-        4 or 1 uniforms for each number. In release it has no effect on privacy.
+        4 or 1 uniforms for each number; None is 1. In release it has no effect on privacy.
 
     Attributes
     ----------
@@ -312,7 +273,11 @@ class LaplaceMechanism(_Additive):
     """
 
     epsilon: float
-    _forms = deciding.LAPLACE
+    _forms: ClassVar = {
+        None: (deciding.LAPLACE_1, deciding.LAPLACE_1),
+        1: (deciding.LAPLACE_1, deciding.LAPLACE_1),
+        4: (deciding.LAPLACE_4, deciding.LAPLACE_4),
+    }
 
     def __init__(
         self,
@@ -322,7 +287,7 @@ class LaplaceMechanism(_Additive):
         grid: float | None = None,
         lower: float | None = None,
         upper: float | None = None,
-        variates: int = 4,
+        variates: int | None = None,
     ) -> None:
         asked = positive(epsilon=epsilon, sensitivity=sensitivity)
         scale = calibration.laplace_scale(**asked)
@@ -375,7 +340,8 @@ class GaussianMechanism(_Additive):
     grid, lower, upper
         As in LaplaceMechanism.
     variates
-        4 or 2 uniforms for each number. In release it has no effect on privacy.
+        4 or 2 uniforms for each number; None is the leanest: 2 for two numbers of an array. In
+        release it has no effect on privacy.
 
     Attributes
     ----------
@@ -400,7 +366,11 @@ class GaussianMechanism(_Additive):
     epsilon: float | None = None
     delta: float | None = None
     rho: float | None = None
-    _forms = deciding.GAUSSIAN
+    _forms: ClassVar = {
+        None: (deciding.GAUSSIAN_2, deciding.GAUSSIAN_PAIRS),
+        2: (deciding.GAUSSIAN_2, deciding.GAUSSIAN_2),
+        4: (deciding.GAUSSIAN_4, deciding.GAUSSIAN_4),
+    }
 
     @_naming_the_other_ways
     def __init__(
@@ -412,7 +382,7 @@ class GaussianMechanism(_Additive):
         grid: float | None = None,
         lower: float | None = None,
         upper: float | None = None,
-        variates: int = 4,
+        variates: int | None = None,
     ) -> None:
         asked = positive(epsilon=epsilon, delta=delta, sensitivity=sensitivity)
         scale = calibration.gaussian_scale(**asked)
@@ -427,7 +397,7 @@ class GaussianMechanism(_Additive):
         grid: float | None = None,
         lower: float | None = None,
         upper: float | None = None,
-        variates: int = 4,
+        variates: int | None = None,
     ) -> Self:
         """Return the one with this loss in zero-concentrated differential privacy (rho-zCDP).
 
@@ -456,7 +426,7 @@ class GaussianMechanism(_Additive):
         grid: float | None = None,
         lower: float | None = None,
         upper: float | None = None,
-        variates: int = 4,
+        variates: int | None = None,
     ) -> Self:
         """Return the one whose noise has this standard deviation, whatever loss that is.
 
@@ -493,14 +463,6 @@ def _default_grid(scale: float) -> float:
     """Return the smallest power of two that is at least scale * 2^-20."""
     significand, exponent = math.frexp(scale)
     return math.ldexp(1.0, exponent - 20 - (significand == 0.5))  # noqa: PLR2004 - of a power of two
-
-
-def _split(value: int, grid: int) -> tuple[int, Fraction | int]:
-    """Return the nearest whole number of grids, and the fraction of a grid that is left."""
-    if grid == 1:
-        return value, 0
-    whole = (2 * value + grid) // (2 * grid)
-    return whole, Fraction(value - whole * grid, grid)
 
 
 def _at_most(bound: float, dtype: np.dtype[Any]) -> float:

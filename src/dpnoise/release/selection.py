@@ -216,7 +216,7 @@ def _refine(
 ) -> list[int]:
     """Let the judge compare the possible leaders, with more and more digits, until one is left."""
     balls = {
-        i: reference.enclosures(form.formula, deciding.rows_from_key(key, i, [int(words[i])]))
+        i: reference.enclosures(form.formula, deciding.rows_from_key(key, i, words[i : i + 1]))
         for i in leaders
     }
     while len(leaders) > 1:

@@ -1,0 +1,114 @@
+"""Variates in fixed point with a bound on their error, from 128 bits of each uniform.
+
+The forms of `certified`, for the second stage of exact release. Each takes its uniforms as pairs of
+words and returns its noise as (magnitude, sign, error): a magnitude of `fixed`, a word whose first
+bit is the sign, 0 for plus, and a bound in units of 2^-120 on the error, which covers the bits not
+seen. docs/exact-release.md derives the bounds. There is no branch: what looks like one is a
+selection between two computed numbers.
+"""
+
+import numpy as np
+
+from dpnoise.kernels import compiled
+from dpnoise.kernels.certified import LOW_62_BITS
+from dpnoise.kernels.elementary import LOW_63_BITS
+from dpnoise.kernels.fixed import (
+    SQRT_HALF,
+    Wide,
+    half_sine,
+    mask_of,
+    minus_log,
+    negated_if,
+    plus,
+    root,
+    times,
+    up,
+)
+
+Noise = tuple[Wide, np.uint64, np.uint64]
+
+_0, _1, _2, _3, _6, _7, _9, _16 = (np.uint64(k) for k in (0, 1, 2, 3, 6, 7, 9, 16))
+_32, _50, _63, _67, _128 = (np.uint64(k) for k in (32, 50, 63, 67, 128))
+NO_BOUND = np.uint64(2**62)  # An error with which nothing is decided.
+
+
+@compiled
+def _minus_log_v(complement: Wide, unseen: np.uint64) -> tuple[Wide, np.uint64]:
+    """Return -log V at the lower end of V, and its error.
+
+    V may be larger by 2^unseen units, which moves log V by up to 2^unseen 2^-128 / V.
+    """
+    magnitude, zeros = minus_log(complement)
+    moved = _1 << ((max(zeros, _7) - _7 + unseen) & _63)
+    return magnitude, moved + zeros + zeros + _6 if zeros < _67 else NO_BOUND
+
+
+@compiled
+def _root_of_minus_log_v(complement: Wide) -> tuple[Wide, np.uint64]:
+    """Return sqrt(-log V) and its error: the root moves by no more than |a - b| / sqrt(b)."""
+    square, error = _minus_log_v(complement, _0)
+    magnitude, k = root(square)
+    bounded = (error < NO_BOUND) & (k < _50)
+    return magnitude, ((error << (k & _63)) >> _3) + _9 if bounded else NO_BOUND
+
+
+@compiled
+def _half_cosine(u: Wide) -> Wide:
+    """Return half of Remark 1's cosine, without its sign: within 66 units of 2^-128."""
+    return half_sine(up((~u[0] & LOW_63_BITS, ~u[1]), _1))
+
+
+@compiled
+def _sum(a: Wide, sign_a: np.uint64, b: Wide, sign_b: np.uint64) -> tuple[Wide, np.uint64]:
+    """Return the sum of two numbers as magnitude and sign."""
+    total = plus(negated_if(mask_of(sign_a), a), negated_if(mask_of(sign_b), b))
+    return negated_if(mask_of(total[0]), total), total[0]
+
+
+@compiled
+def laplace_1(u: Wide) -> Noise:
+    """Equation (2): the first bit is the sign of log V, -log V of the others the magnitude."""
+    magnitude, error = _minus_log_v(up((~u[0] & LOW_63_BITS, ~u[1]), _1), _1)
+    return magnitude, ~u[0], error
+
+
+@compiled
+def laplace_4(v1: Wide, u1: Wide, v2: Wide, u2: Wide) -> Noise:
+    """Theorem 5.1: log V1 cos(pi U1) + log V2 cos(pi U2), both logarithms negative."""
+    log1, error1 = _minus_log_v((~v1[0], ~v1[1]), _0)
+    log2, error2 = _minus_log_v((~v2[0], ~v2[1]), _0)
+    first = up(times(log1, _half_cosine(u1)), _1)
+    second = up(times(log2, _half_cosine(u2)), _1)
+    total, sign = _sum(first, ~u1[0], second, ~u2[0])
+    return total, sign, error1 + error2 + _128
+
+
+@compiled
+def gaussian_2(v: Wide, u: Wide) -> Noise:
+    """sqrt(2) sqrt(-log V) cos(pi U)."""
+    radius, error = _root_of_minus_log_v((~v[0], ~v[1]))
+    magnitude = up(times(times(radius, SQRT_HALF), _half_cosine(u)), _2)
+    return magnitude, u[0], error + (error >> _1) + _16
+
+
+@compiled
+def gaussian_pair(v: Wide, u: Wide) -> tuple[Noise, Noise]:
+    """sqrt(2) sqrt(-log V) times cosine and sine of one angle in a quarter turn, two signs."""
+    radius, error = _root_of_minus_log_v((~v[0], ~v[1]))
+    radius = times(radius, SQRT_HALF)
+    error += (error >> _1) + _16
+    cosine = half_sine(up((~u[0] & LOW_62_BITS, ~u[1]), _2))
+    sine = half_sine(up((u[0] & LOW_62_BITS, u[1]), _2))
+    first, second = up(times(radius, cosine), _2), up(times(radius, sine), _2)
+    return (first, u[0], error), (second, u[0] << _1, error)
+
+
+@compiled
+def gaussian_4(v1: Wide, u1: Wide, v2: Wide, u2: Wide) -> Noise:
+    """sqrt(-log V1) cos(pi U1) + sqrt(-log V2) cos(pi U2)."""
+    root1, error1 = _root_of_minus_log_v((~v1[0], ~v1[1]))
+    root2, error2 = _root_of_minus_log_v((~v2[0], ~v2[1]))
+    first = up(times(root1, _half_cosine(u1)), _1)
+    second = up(times(root2, _half_cosine(u2)), _1)
+    total, sign = _sum(first, u1[0], second, u2[0])
+    return total, sign, error1 + error2 + _32
