@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dpnoise.entropy import WORD, Key
 
-# 512 KiB of words: large enough for ChaCha20 to run at full speed, small enough for a core's cache.
+# 512 KiB of words: large enough for a cipher to run at full speed, small enough for a core's cache.
 CHUNK_WORDS: Final = 2**16
 # A short call takes shorter chunks, because fresh memory costs more than a few more turns.
 _SHORTEST_CHUNK: Final = 2**13

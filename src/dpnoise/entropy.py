@@ -17,8 +17,8 @@ needed, its further word r (0, 1, ...) is word r*n + j-1 of a stream that is ele
 
 AES: block b of 16 bytes is the encryption of b, as a big-endian number; element i's further stream
 starts at 2^127 + i*2^64. From block 2^32 on, a block is encrypted under the key of its group
-k = b div 2^32: the two blocks 2^128 - 2k and 2^128 - 2k + 1 of the first key. A stream under one
-key can be told from random bits with an advantage of q^2/2^129 for q blocks, less than 2^-64.
+k = b div 2^32: the two blocks 2^128 - 2k and 2^128 - 2k + 1 of the first key. What is under one key
+can be told from random bits with an advantage of at most q^2/2^129 for q blocks: 2^-65 for a group.
 
 ChaCha20: block b of 64 bytes has counter b mod 2^32 and nonce b div 2^32, in the layout of RFC 8439
 (32-bit counter, 96-bit nonce, a little-endian number); element i's further stream starts at nonce

@@ -39,7 +39,7 @@ class Generator:
     """Draws noise for differential privacy, each variate from n uniforms of a secure generator.
 
     There is no seed and no state: every bulk call draws a fresh 256-bit key from the operating
-    system and expands it with ChaCha20; every scalar call takes its bits from the operating
+    system and expands it with AES-256; every scalar call takes its bits from the operating
     system. Nothing can repeat after a fork, in threads or after a restore, and a Generator can be
     shared, copied and pickled freely.
 

@@ -51,7 +51,7 @@ def check_figure_2(effort: Effort) -> Judgement:
         CONFIRMED if costly > 3 else DIFFERS,
         f"The shape is the paper's: Python's loop grows with n and costs {costly:.1f} times what "
         f"NumPy does at n = {last} (confirmed if more than 3). dpnoise's scalar calls draw from "
-        "the operating system, its arrays from ChaCha20; the others from a Mersenne Twister.",
+        "the operating system, its arrays from AES-256; the others from a Mersenne Twister.",
         [
             Table(
                 "Microseconds for one variate; n is the listings', and dpnoise takes 8n uniforms",
