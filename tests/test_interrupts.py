@@ -22,7 +22,7 @@ KEY = bytes(range(32))
 
 @pytest.fixture(autouse=True)
 def interrupts() -> Iterator[None]:
-    """A shell that starts a command in the background lets it ignore SIGINT."""
+    """Heed SIGINT, which a shell lets a command in the background ignore."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -132,7 +132,7 @@ def open_after_first_stage(ratio: float) -> float:
 
     ratio = scale/grid. docs/exact-release.md derives it, for all forms and all values.
     """
-    return (ratio + 4.0 + 1.0 / ratio) * 2.0**-42
+    return (ratio + 8.0 + 1.0 / ratio) * 2.0**-42
 
 
 @lru_cache(maxsize=64)
