@@ -1,18 +1,30 @@
 """The exact release a second time, as docs/design.md and docs/exact-release.md describe it.
 
-It imports nothing of dpnoise: ChaCha20 in plain integers, uniforms of 192 bits, mpmath, fractions.
-Where those bits cannot tell a cell it raises, which happens with a probability below 2^-50.
+It imports nothing of dpnoise: ChaCha20 in plain integers, AES block by block, uniforms of 192 bits,
+mpmath, fractions. Where those bits cannot tell a cell it raises, which happens with a probability
+below 2^-50.
 """
 
 import struct
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
+from typing import NamedTuple
 
 import mpmath
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 DIGITS = 192  # Of each uniform: its word and two further ones.
 UNSURE = Fraction(1, 2**110)  # More than the digits not seen can move Z.
+UNIFORMS = {
+    "laplace_1": 1,
+    "laplace_4": 4,
+    "gaussian_2": 2,
+    "gaussian_4": 4,
+    "gaussian_pairs": 2,  # For two numbers.
+    "exponential": 1,
+    "gumbel": 1,
+}
 # Digits, smallest exponent and largest number of each format.
 FORMATS = {
     "float64": (53, -1022, (2 - Fraction(1, 2**52)) * 2**1023),
@@ -30,10 +42,10 @@ def quarter_round(state: list[int], a: int, b: int, c: int, d: int) -> None:
 
 
 @lru_cache(maxsize=4096)
-def block(key: bytes, counter: int, nonce: int) -> bytes:
+def chacha20_block(secret: bytes, counter: int, nonce: int) -> bytes:
     """RFC 8439, section 2.3; the nonce is a little-endian integer."""
     position = struct.pack("<I", counter) + nonce.to_bytes(12, "little")
-    start = list(struct.unpack("<16I", b"expand 32-byte k" + key + position))
+    start = list(struct.unpack("<16I", b"expand 32-byte k" + secret + position))
     state = start.copy()
     for _ in range(10):
         for i in range(4):
@@ -43,18 +55,55 @@ def block(key: bytes, counter: int, nonce: int) -> bytes:
     return struct.pack("<16I", *((x + y) % 2**32 for x, y in zip(state, start, strict=True)))
 
 
-def word(key: bytes, index: int, first_nonce: int = 0) -> int:
-    b, place = divmod(index, 8)
-    words: tuple[int, ...] = struct.unpack("<8Q", block(key, b % 2**32, first_nonce + b // 2**32))
-    return words[place]
+@lru_cache(maxsize=4096)
+def aes_block(secret: bytes, counter: int) -> bytes:
+    """AES-256 of one counter, a big-endian integer."""
+    one_block = Cipher(algorithms.AES(secret), modes.ECB()).encryptor()  # noqa: S305
+    return one_block.update(counter.to_bytes(16, "big"))
 
 
-def uniforms(key: bytes, element: int, n: int) -> list[int]:
+def words_of(block: bytes) -> tuple[int, ...]:
+    return struct.unpack(f"<{len(block) // 8}Q", block)
+
+
+class Key(NamedTuple):
+    """32 bytes and the cipher that expands them; AES's blocks come in groups under one key."""
+
+    secret: bytes
+    cipher: str = "AES-256-CTR"
+    group_size: int = 2**32
+
+    def word(self, index: int) -> int:
+        """Return a word of the key stream."""
+        b, place = divmod(index, self.words_in_a_block)
+        group, within = divmod(b, self.group_size)
+        if self.cipher == "ChaCha20":
+            return words_of(chacha20_block(self.secret, within, group))[place]
+        secret = self.secret
+        if group:
+            first = 2**128 - 2 * group
+            secret = aes_block(self.secret, first) + aes_block(self.secret, first + 1)
+        return words_of(aes_block(secret, b))[place]
+
+    def further_word(self, element: int, index: int) -> int:
+        """Return a word of an element's own stream."""
+        b, place = divmod(index, self.words_in_a_block)
+        if self.cipher == "ChaCha20":
+            return words_of(chacha20_block(self.secret, b, 2**95 + element))[place]
+        return words_of(aes_block(self.secret, 2**127 + element * 2**64 + b))[place]
+
+    @property
+    def words_in_a_block(self) -> int:
+        """How many words a block of the cipher has."""
+        return 8 if self.cipher == "ChaCha20" else 2
+
+
+def uniforms(key: Key, element: int, n: int) -> list[int]:
     """Return the first 192 digits of each of an element's uniforms, the first bit the highest."""
     return [
-        word(key, element * n + j) << 128
-        | word(key, j, 2**95 + element) << 64
-        | word(key, n + j, 2**95 + element)
+        key.word(element * n + j) << 128
+        | key.further_word(element, j) << 64
+        | key.further_word(element, n + j)
         for j in range(n)
     ]
 
@@ -70,10 +119,24 @@ def cosine(digits: int) -> mpmath.mpf:
     return (1 - 2 * sign) * mpmath.cospi(mpmath.ldexp(2 * rest + 1, -DIGITS - 1))
 
 
-def noise(form: str, key: bytes, element: int) -> Fraction:
-    """Return Z, off by less than UNSURE."""
-    n = int(form[-1]) if form[-1].isdigit() else 1
-    u = uniforms(key, element, n)
+def paired(v: int, angle: int, member: int) -> mpmath.mpf:
+    """Return sqrt(-2 log V) times the cosine of a turned angle (member 0), or its sine (1).
+
+    The first digit is the sign of the cosine, the second that of the sine, the others the angle in
+    a quarter turn.
+    """
+    signs, rest = divmod(angle, 2 ** (DIGITS - 2))
+    half_turns = mpmath.ldexp(2 * rest + 1, -DIGITS)
+    function = (mpmath.cospi, mpmath.sinpi)[member]
+    sign = 1 - 2 * (signs >> (1 - member) & 1)
+    return sign * mpmath.sqrt(2 * minus_log(v)) * function(half_turns)
+
+
+@lru_cache(maxsize=4096)
+def noise(form: str, key: Key, element: int) -> Fraction:
+    """Return Z, off by less than UNSURE. Element 2i and 2i + 1 are made of pair i."""
+    n, width = UNIFORMS[form], 2 if form == "gaussian_pairs" else 1
+    u = uniforms(key, element // width, n)
     with mpmath.workprec(3 * DIGITS):
         if form == "laplace_1":
             sign, rest = divmod(u[0], 2 ** (DIGITS - 1))
@@ -85,6 +148,8 @@ def noise(form: str, key: bytes, element: int) -> Fraction:
         elif form == "gaussian_4":
             z = mpmath.sqrt(minus_log(u[0])) * cosine(u[1])
             z += mpmath.sqrt(minus_log(u[2])) * cosine(u[3])
+        elif form == "gaussian_pairs":
+            z = paired(u[0], u[1], element % 2)
         else:
             z = {"exponential": lambda e: e, "gumbel": lambda e: -mpmath.log(e)}[form](
                 minus_log(u[0])
@@ -93,7 +158,7 @@ def noise(form: str, key: bytes, element: int) -> Fraction:
 
 
 def grid_point(
-    form: str, key: bytes, element: int, x: Fraction, scale: Fraction, grid: Fraction
+    form: str, key: Key, element: int, x: Fraction, scale: Fraction, grid: Fraction
 ) -> Fraction:
     """Return grid * floor((x + scale * Z) / grid + 1/2)."""
     z = noise(form, key, element)
@@ -116,7 +181,7 @@ def nearest(x: Fraction, name: str) -> Fraction:
 
 def release_float(
     form: str,
-    key: bytes,
+    key: Key,
     element: int,
     x: float,
     scale: float,
@@ -132,7 +197,7 @@ def release_float(
     return float(y)
 
 
-def release_integer(form: str, key: bytes, element: int, x: int, scale: float, grid: float) -> int:
+def release_integer(form: str, key: Key, element: int, x: int, scale: float, grid: float) -> int:
     """Release one integer, of any size."""
     point = grid_point(
         form, key, element, Fraction(x), Fraction(scale), max(Fraction(1), Fraction(grid))
@@ -140,7 +205,7 @@ def release_integer(form: str, key: bytes, element: int, x: int, scale: float, g
     return int(point)
 
 
-def select(form: str, key: bytes, scores: Sequence[float], scale: float) -> int:
+def select(form: str, key: Key, scores: Sequence[float], scale: float) -> int:
     """Return the index of the largest score + scale * Z."""
     totals = [Fraction(x) + Fraction(scale) * noise(form, key, i) for i, x in enumerate(scores)]
     return totals.index(max(totals))
