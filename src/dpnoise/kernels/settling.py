@@ -118,16 +118,13 @@ def split_integer(value: np.int64, shift: int) -> tuple[np.int64, Wide]:
 
 @compiled
 def release_integer(value: np.int64, shift: int, noise: Noise, ratio: float) -> np.int64:
-    """Return the grid point of value + scale * Z on a grid of 2^shift, or OPEN.
+    """Return value + scale * Z in whole grids of 2^shift, or OPEN if they are not certain.
 
-    OPEN stands for a point that is not certain, and for one that is no int64.
+    With a value of at most 2^62 the sum is an int64: noise is below 2^8 * 2^50 grids.
     """
     whole, fraction = split_integer(value, shift)
     cell, certain = nearest_cell(fraction, noise, ratio)
-    total = whole + cell
-    result = total << np.int64(shift)
-    fits = ((whole ^ total) & (cell ^ total)) >= 0
-    return result if certain and fits and result >> np.int64(shift) == total else OPEN
+    return whole + cell if certain else OPEN
 
 
 # One number: the words come as bytes, two for each uniform, first those with their first 64 bits.

@@ -318,7 +318,7 @@ def release_integer(form: ExactForm, value: int, shift: int, scale: float, sourc
             raw, raised, shift, ratio
         )
         if result != _INT64.min:
-            return result + beyond
+            return (result << shift) + beyond
     rows = rows_from_bytes(raw, source)
     return reference.grid_point(form.formula, rows, value, scale, 2.0**shift) << shift
 
