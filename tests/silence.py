@@ -19,6 +19,10 @@ class SilentSource(Source):
         """Fail."""
         pytest.fail("noise was drawn")
 
+    def two_words_each(self, _variates: int) -> bytes:
+        """Fail."""
+        pytest.fail("noise was drawn")
+
 
 class Alarm(dpnoise.Generator):
     """A Generator that must not be drawn from."""
