@@ -139,9 +139,9 @@ def random_rows(count: int, n: int) -> list[tuple[int, ...]]:
 
 @pytest.mark.parametrize("form", ADDITIVE)
 def test_the_noise_is_within_its_error(form: str) -> None:
-    """On 4000 random points, half of them of all sizes, and adversarial ones; pytest -s prints."""
+    """On 3000 random points, half of them of all sizes, and adversarial ones; pytest -s prints."""
     n = ADDITIVE[form].variates
-    at_random = worst_ratio(form, random_rows(2000, n))
+    at_random = worst_ratio(form, random_rows(1500, n))
     at_worst = worst_ratio(form, adversarial_rows(n))
     print(f"\n{form}: {at_random:.3f} of the bound at random, {at_worst:.3f} at the extremes")
     assert max(at_random, at_worst) > 0.1, "the bound has grown slack"
@@ -382,7 +382,7 @@ def check_release_integer(value: int, shift: int, ratio: float) -> bool:
 def check_integers(count: int) -> list[bool]:
     found = []
     for shift in range(63):
-        for ratio in (2.0**-960, 2.0**-20, 0.3, 2.0**20 / 3, 2.0**50):
+        for ratio in (2.0**-960, 0.3, 2.0**50):
             chosen = [*AT_MOST_62_BITS, *rng.integers(-(2**62), 2**62, count).tolist()]
             found += [check_release_integer(value, shift, ratio) for value in chosen]
     return found
@@ -399,7 +399,7 @@ import numpy as np
 sys.path.insert(0, "tests")
 import test_settling as t
 with np.errstate(all="ignore"):
-    t.RATIOS, t.GRIDS = t.RATIOS[::5], t.GRIDS[::4]
+    t.RATIOS, t.GRIDS = t.RATIOS[::7], t.GRIDS[::7]
     t.check_decisions(1)
     t.check_floats(0)
     ratios = (2.0**-960, 0.3, 2.0**50)
@@ -407,7 +407,7 @@ with np.errstate(all="ignore"):
         t.check_release_integer(value, shift, ratio)
     for value, grid in t.product(t.VALUES, t.GRIDS):
         t.check_split(value, grid)
-    print(json.dumps({form: t.worst_ratio(form, t.random_rows(10, t.ADDITIVE[form].variates))
+    print(json.dumps({form: t.worst_ratio(form, t.random_rows(4, t.ADDITIVE[form].variates))
                       for form in t.ADDITIVE}))
 """
 
