@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -547,7 +546,7 @@ SLOTS: dict[str, Callable[..., int]] = {
 def _slots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Take so many slots of each chunk, and make the chunks short."""
     monkeypatch.setattr(deciding, "slots_for", SLOTS[request.param])
-    monkeypatch.setattr(deciding, "expand", partial(chunks.expand, chunk_words=96))
+    monkeypatch.setattr(deciding, "_CHUNK_WORDS", 96)
 
 
 # Scale/grid: the first stage leaves one number in ten open here, and all of them.

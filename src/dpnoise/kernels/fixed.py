@@ -143,7 +143,7 @@ def product(a: np.uint64, b: np.uint64) -> Wide:
 @_compiled_as(_shifted(ir.IRBuilder.shl), ("wide", "word"), "wide")
 def up(a: Wide, b: np.uint64) -> Wide:
     """Return a * 2^b modulo 2^128 units."""
-    return wide(whole(a) << int(b))
+    return wide(whole(a) << min(int(b), 128))
 
 
 @_compiled_as(_shifted(ir.IRBuilder.lshr), ("wide", "word"), "wide")
