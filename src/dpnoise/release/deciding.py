@@ -45,7 +45,12 @@ _WORTH_A_THREAD: Final = 2**20  # Values that are worth a thread when they are o
 _LARGEST: Final = float(np.finfo(np.float64).max)
 _INT64: Final = np.iinfo(np.int64)
 _MOST_SHIFT: Final = 62  # Of a grid for integers: the kernels know no coarser ones.
-_MOST: Final = 2**_MOST_SHIFT
+_RAISE: Final = 2**63
+_RAISE_FIRST: Final = 2**29
+_RAISE_THEN: Final = _RAISE - _RAISE_FIRST
+_LEAST_RAISED: Final = _RAISE - 2**_MOST_SHIFT
+_MOST_RAISED: Final = _RAISE + 2**_MOST_SHIFT
+_OPEN: Final = int(_INT64.min)
 _ROUNDING: Final = [1.0, 2.0**-53]  # In a list, so that the check is done when it is asked for.
 
 
@@ -309,16 +314,21 @@ def release_integer(form: ExactForm, value: int, shift: int, scale: float, sourc
     """Return one released integer on a grid of 2^shift."""
     raw = source.two_words_each(form.variates)
     if shift <= _MOST_SHIFT:
-        # What is beyond 62 bits is a whole number of grids, and waits outside.
-        beyond = 0 if -_MOST <= value <= _MOST else value >> _MOST_SHIFT << _MOST_SHIFT
-        # Raised by 2^63 they all have the same number of digits, as Python counts them.
-        raised = value - beyond + 2**63
+        # Raised by 2^63, all values that the kernel takes have one number of digits, as Python
+        # counts them, and only one sum is made with the value itself. Of two numbers of one digit,
+        # which is 30 bits, CPython makes it without a branch on zero or the sign.
+        raised, beyond = _RAISE_THEN + (_RAISE_FIRST + value), None
+        if not _LEAST_RAISED <= raised <= _MOST_RAISED:
+            # What is beyond 62 bits is a whole number of grids, and waits outside.
+            beyond = value >> _MOST_SHIFT << _MOST_SHIFT
+            raised -= beyond
         ratio = math.ldexp(scale, -shift)
         result: int = kernel_for_one(f"settling.{form.name}_integer", "uif")(
             raw, raised, shift, ratio
         )
-        if result != _INT64.min:
-            return (result << shift) + beyond
+        if result != _OPEN:
+            released = result << shift
+            return released if beyond is None else released + beyond
     rows = rows_from_bytes(raw, source)
     return reference.grid_point(form.formula, rows, value, scale, 2.0**shift) << shift
 
