@@ -72,6 +72,7 @@ FLOORS = {
     "attacks.single_precision": 7.1,
     "attacks.searches": 7.1,
     "attacks.mt19937": 7.1,
+    "attacks.clock": 7.2,
     "attacks.feasibility": 7.2,
     "attacks.mironov": 7.2,
     "attacks.pairs": 7.2,
