@@ -1,10 +1,11 @@
-"""The tables of `make bench`: one for each architecture, each with the machine that made it."""
+"""The tables of `make bench` and `make clock`: each names the machine that made it."""
 
+import json
 from typing import Any
 
 import pytest
 
-from benchmarks import pages
+from benchmarks import clock, pages
 
 LEFT_OUT = "python-dp has no build for Linux on aarch64, so it is left out."
 
@@ -53,3 +54,33 @@ def test_architectures_stand_side_by_side_and_one_may_have_none(row: str) -> Non
     *_, aarch64, x86 = line.strip("| ").split(" | ")
     assert aarch64 == "none"
     assert float(x86.replace(",", "")) > 200
+
+
+def test_the_threat_model_shows_what_the_clock_certified_on_every_architecture() -> None:
+    kept = sorted(clock.RESULTS.glob("*.json"))
+    assert kept
+    text = clock.PAGE.read_text()
+    for path in kept:
+        assert clock.table(json.loads(path.read_text())) in text
+
+
+def test_the_clock_has_a_pair_that_is_equal_and_leaks_that_are_planted() -> None:
+    asked = list(clock.pairs())
+    assert any(pair.value0 is pair.value1 for pair in asked)
+    assert sum(pair.planted for pair in asked) == 2
+    assert len({pair.words for pair in asked}) == len(asked)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "planted", "said"),
+    [
+        (0.0, False, "nothing"),
+        (0.1, False, "within the claim"),
+        (0.2, False, "A LEAK"),
+        (0.2, True, "found"),
+        (0.1, True, "NOT FOUND"),
+    ],
+)
+def test_more_than_what_is_claimed_is_a_leak(epsilon: float, planted: bool, said: str) -> None:  # noqa: FBT001
+    pair = clock.Pair("0 and 1", lambda _: None, 0, 1, claimed=0.1, planted=planted)
+    assert clock.verdict(epsilon, pair) == said
