@@ -192,12 +192,6 @@ def gaussian_4_float(raw: bytes, value: float, scale: float, grid: float) -> flo
 
 
 @compiled
-def lowered(raised: np.uint64) -> np.int64:
-    """Return the integer that was raised."""
-    return np.uint64(np.uint64(raised) ^ _SIGN).view(np.int64)
-
-
-@compiled
 def laplace_1_integer(raw: bytes, raised: np.uint64, shift: int, ratio: float) -> np.int64:
     """Release one integer with Laplace noise from one uniform."""
     return release_integer(
