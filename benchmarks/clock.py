@@ -133,6 +133,9 @@ def pairs() -> Iterator[Pair]:
     yield Pair("integers -1 and 1", laplace(1e-9), -1, 1, 2e-9)
     yield Pair("integers 2^30 - 1 and 2^30", laplace(1e-9), 2**30 - 1, 2**30, 1e-9)
     yield Pair("integers 2^60 - 1 and 2^60", laplace(1e-9), 2**60 - 1, 2**60, 1e-9)
+    for low, high in ((0, 1), (256, 257), (2**30 - 1, 2**30)):
+        words = f"NumPy's integers {low} and {high}"
+        yield Pair(words, laplace(1e-9), np.int64(low), np.int64(high), 1e-9)
     yield Pair("integers 0 and 1, Gaussian", gaussian(), 0, 1, 0.1, DELTA)
     yield Pair("a count, one row more", counted(), 1000, 1001, 0.1)
     rows, one_more = 1000 * 2**31, 1_234_567_891  # In grids of 2^-32.

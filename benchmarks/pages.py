@@ -33,18 +33,18 @@ README_ROWS: Final = (
     (
         "exact release, Laplace",
         "releases",
-        "dpnoise Laplace n=4",
+        "dpnoise Laplace",
         "NumPy laplace (insecure noise)",
     ),
     (
         "exact release, Gaussian",
         "releases",
-        "dpnoise Gaussian n=4",
+        "dpnoise Gaussian",
         "NumPy standard_normal (insecure noise)",
     ),
-    ("exact release, Laplace", "releases", "dpnoise Laplace n=4", "OpenDP vector Laplace"),
-    ("exact release, Laplace", "releases", "dpnoise Laplace n=4", "PyDP Laplace"),
-    ("exact release, Laplace", "releases", "dpnoise Laplace n=4", "diffprivlib Laplace"),
+    ("exact release, Laplace", "releases", "dpnoise Laplace", "OpenDP vector Laplace"),
+    ("exact release, Laplace", "releases", "dpnoise Laplace", "PyDP Laplace"),
+    ("exact release, Laplace", "releases", "dpnoise Laplace", "diffprivlib Laplace"),
     ("exact release, one float", "scalar releases", "dpnoise Laplace, a float", "PyDP Laplace"),
     (
         "exact release, one float",
@@ -110,11 +110,9 @@ def _full_lines(results: list[Results]) -> Iterator[str]:
         yield from (measured_on(one), "")
     promises = [{p["what"]: p for p in one["promises"]} for one in results]
     yield from ("### What is promised", "")
-    yield from _table(["figure", "promised"], results)
+    yield from _table(["figure"], results)
     for what in _union(promises):
-        promise = next(own[what]["promise"] for own in promises if what in own)
-        shown = [_measured(own[what]) if what in own else _NONE for own in promises]
-        yield _row(what, promise, *shown)
+        yield _row(what, *(_measured(own[what]) if what in own else _NONE for own in promises))
     for name, title in TITLES.items():
         timings = [one["nanoseconds"].get(name, {}) for one in results]
         yield from ("", f"### {title}", "")
@@ -130,7 +128,8 @@ def _full_lines(results: list[Results]) -> Iterator[str]:
 
 
 def _measured(promise: dict[str, Any]) -> str:
-    return f"{promise['measured']:.3g}" + ("" if promise["reached"] else " (not reached)")
+    missed = "" if promise["reached"] else ", not reached"
+    return f"{promise['measured']:.3g} ({promise['promise']}{missed})"
 
 
 def _union(tables: list[dict[str, Any]]) -> list[str]:

@@ -56,16 +56,18 @@ def arrays(rounds: int) -> dict[str, Timing]:
             partial(numpy_rng.standard_normal, MILLION),
             MILLION,
         ),
-        "dpnoise Laplace n=4": (partial(laplace.release, values, rng=one_thread), MILLION),
-        "dpnoise Laplace n=1": (
-            partial(dpnoise.LaplaceMechanism(1.0, 1.0, variates=1).release, values, rng=one_thread),
-            MILLION,
-        ),
-        "dpnoise Gaussian n=4": (partial(gaussian.release, values, rng=one_thread), MILLION),
-        "dpnoise Laplace n=4, integers": (
-            partial(laplace.release, values.astype(np.int64), rng=one_thread),
-            MILLION,
-        ),
+        **{
+            name: (partial(mechanism.release, given, rng=one_thread), MILLION)
+            for name, mechanism, given in (
+                ("dpnoise Laplace", laplace, values),
+                ("dpnoise Laplace, integers", laplace, values.astype(np.int64)),
+                ("dpnoise Laplace n=4", laplace.replace(variates=4), values),
+                ("dpnoise Gaussian", gaussian, values),
+                ("dpnoise Gaussian, integers", gaussian, values.astype(np.int64)),
+                ("dpnoise Gaussian n=2", gaussian.replace(variates=2), values),
+                ("dpnoise Gaussian n=4", gaussian.replace(variates=4), values),
+            )
+        },
         "OpenDP vector Laplace": (partial(_opendp(FEW), few), FEW),
         **{name: (partial(_each, release, few), FEW) for name, release in _one_by_one().items()},
     }

@@ -138,6 +138,20 @@ def test_scalar_releases_are_those_of_an_array_of_one() -> None:
             )
 
 
+@pytest.mark.parametrize(
+    "value",
+    [0, 1, -7, 255, 256, 257, 2**30, 2**62, -(2**62), 2**62 + 1, 2**63 - 1, -(2**63), 2**63],
+)
+def test_integers_of_numpy_are_released_as_python_s(value: int) -> None:
+    secret = os.urandom(32)
+    expected = dpnoise.LaplaceMechanism(1.0, 1.0).release(value, rng=fixed_generator(secret))
+    for kind in (np.int8, np.uint8, np.int16, np.uint32, np.int64, np.uint64):
+        if np.iinfo(kind).min <= value <= np.iinfo(kind).max:
+            given = kind(value)
+            got = dpnoise.LaplaceMechanism(1.0, 1.0).release(given, rng=fixed_generator(secret))
+            assert (got, type(got)) == (expected, int)
+
+
 @pytest.mark.parametrize("form", ADDITIVE)
 def test_release_does_not_depend_on_chunks_or_threads(
     form: str, monkeypatch: pytest.MonkeyPatch

@@ -171,3 +171,48 @@ def test_without_further_threads_the_calling_one_does_the_work(
     expected = fixed_generator(KEY).laplace(size=10**6)
     monkeypatch.setattr(chunks, "start_new_thread", refuse)
     np.testing.assert_array_equal(fixed_generator(KEY, threads=2).laplace(size=10**6), expected)
+
+
+# Interrupts the first kernel that each call loads or compiles, and says where that was.
+AT_THE_FIRST_USE = """
+import os, signal, threading
+import numpy as np
+import dpnoise
+from dpnoise.kernels import cache
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+in_main_thread = []
+load = cache.KernelCache.load_overload
+
+def loading(self, *arguments):
+    in_main_thread.append(threading.current_thread() is threading.main_thread())
+    if len(in_main_thread) == 1:
+        os.kill(os.getpid(), signal.SIGINT)
+    return load(self, *arguments)
+
+cache.KernelCache.load_overload = loading
+mechanism = dpnoise.GaussianMechanism.for_scale(1.0, sensitivity=1.0)
+generator = dpnoise.Generator(threads=1)
+for call in (
+    lambda: mechanism.release(1.0),
+    lambda: mechanism.release(1),
+    lambda: mechanism.release(np.zeros(3), generator),
+    lambda: mechanism.release(np.zeros(3, dtype=int), generator),
+    lambda: generator.normal(),
+    lambda: generator.normal(size=3),
+):
+    in_main_thread.clear()
+    try:
+        call()
+    except KeyboardInterrupt:
+        print(any(in_main_thread))
+    call()
+"""
+
+
+def test_no_interrupt_comes_into_the_middle_of_compiling() -> None:
+    """It could leave Numba or LLVM unusable; it is raised when the kernel is whole."""
+    done = subprocess.run(
+        [sys.executable, "-c", AT_THE_FIRST_USE], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["False"] * 6

@@ -75,6 +75,8 @@ def instructions(call: Callable[[], object]) -> list[tuple[str, int]]:
         return trace
 
     before = sys.gettrace()
+    # Python 3.12 looks whether any frame asks for opcodes when the function is set.
+    sys._getframe().f_trace_opcodes = True
     sys.settrace(trace)
     try:
         call()

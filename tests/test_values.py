@@ -290,3 +290,17 @@ def test_the_replace_of_dataclasses_does_not_apply() -> None:
     for mechanism in mechanisms:
         with pytest.raises(TypeError, match="dataclass"):
             dataclasses.replace(mechanism, sensitivity=2.0)
+
+
+class Renamed(dpnoise.GaussianMechanism):
+    """A subclass, made in three ways."""
+
+
+def test_a_subclass_shows_its_own_name() -> None:
+    made = [
+        Renamed(epsilon=1.0, delta=1e-6, sensitivity=1.0),
+        Renamed.for_rho(0.5, sensitivity=1.0),
+        Renamed.for_scale(2.0, sensitivity=1.0),
+    ]
+    for mechanism in made:
+        assert eval(repr(mechanism)) == mechanism  # noqa: S307 - what is shown makes an equal one

@@ -68,11 +68,43 @@ def _used_once(module: ModuleType) -> ModuleType:
 @lru_cache(maxsize=64)
 def kernel_named(name: str) -> Callable[..., Any]:
     """Import a kernel when the first call needs it, because Numba takes long to import."""
+    kernel = _kernel(name)
+    return _compiled_whole(kernel) if hasattr(kernel, "overloads") else _quiet(kernel)
+
+
+@lru_cache(maxsize=64)
+def _kernel(name: str) -> Callable[..., Any]:
     module, function = name.split(".")
     with _importing:
         _use_once()
         kernel: Callable[..., Any] = getattr(imported(f"dpnoise.kernels.{module}"), function)
-    return kernel if hasattr(kernel, "py_func") else _quiet(kernel)
+    return kernel
+
+
+def _compiled_whole(kernel: Any) -> Callable[..., Any]:
+    """Let the first call of a kernel, which compiles it or loads it, be done, however interrupted.
+
+    An exception in the middle of it can leave Numba or LLVM unusable for as long as the process
+    lives.
+    """
+
+    @wraps(kernel)
+    def call(*arguments: Any) -> Any:
+        if kernel.overloads:
+            return kernel(*arguments)
+        return _compiling(lambda: kernel(*arguments))
+
+    return call
+
+
+def _compiling(function: Callable[[], _Result]) -> _Result:
+    """Call a function that compiles where no signal interrupts it.
+
+    A thread that holds the compiler's lock already, as one that compiles something of its own may,
+    would wait for another that needs it: there it is called at once.
+    """
+    lock = imported("numba.core.compiler_lock").global_compiler_lock
+    return function() if lock.is_locked() else shielded(function)
 
 
 def _quiet(kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -99,10 +131,12 @@ def kernel_for_one(name: str, kinds: str) -> Callable[..., Any]:
 
     It takes bytes, and then arguments of these kinds: i for int64, u for uint64, f for float64.
     """
-    kernel = kernel_named(name)
-    if not hasattr(kernel, "py_func"):
-        return lambda *arguments: np.asarray(kernel(*arguments)).item()
-    one: Callable[..., Any] = imported("dpnoise.kernels").without_dispatch(kernel, kinds)
+    kernel = _kernel(name)
+    if not hasattr(kernel, "overloads"):
+        quiet = _quiet(kernel)
+        return lambda *arguments: np.asarray(quiet(*arguments)).item()
+    make = imported("dpnoise.kernels").without_dispatch
+    one: Callable[..., Any] = _compiling(lambda: make(kernel, kinds))
     return one
 
 

@@ -195,8 +195,9 @@ def forgetful(function: Callable[_Parameters, _Result]) -> Callable[_Parameters,
 
     @wraps(function)
     def remembering_nothing(*arguments: _Parameters.args, **options: _Parameters.kwargs) -> _Result:
-        before = sys.exception()
+        before = None
         try:
+            before = sys.exception()
             return function(*arguments, **options)
         except BaseException as error:
             del arguments, options

@@ -140,7 +140,8 @@ class _Additive(Mechanism):
                 "Expected value to be a number, got a bool: release int(value)."
             )
         if is_integer(value):
-            return self._release_integer(int(value), rng)
+            number = value if isinstance(value, np.integer) else int(value)
+            return self._release_integer(deciding.raised(number), rng)
         if isinstance(value, np.float32 | np.float16):
             return self._release_narrow(plain(np.asarray(value)), rng)
         return release_like(value, lambda array: self._release_array(array, rng))
@@ -160,10 +161,10 @@ class _Additive(Mechanism):
         result = deciding.release_float(form, value, scale, grid, rng.source)
         return result if bounds is None else min(max(result, bounds[0]), bounds[1])
 
-    def _release_integer(self, value: int, rng: Generator) -> int:
+    def _release_integer(self, raised: int, rng: Generator) -> int:
         least, most = self._integer_bounds()
         form, scale, shift = self._form_for_one, self.scale, self._integer_shift
-        return _clamp(deciding.release_integer(form, value, shift, scale, rng.source), least, most)
+        return _clamp(deciding.release_integer(form, raised, shift, scale, rng.source), least, most)
 
     def _release_array(self, array: NDArray[Any], rng: Generator) -> NDArray[Any]:
         if array.dtype.kind == "f":

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, partial
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +51,7 @@ _RAISE_THEN: Final = _RAISE - _RAISE_FIRST
 _LEAST_RAISED: Final = _RAISE - 2**_MOST_SHIFT
 _MOST_RAISED: Final = _RAISE + 2**_MOST_SHIFT
 _OPEN: Final = int(_INT64.min)
+_SIGN: Final = np.uint64(2**63)
 _ROUNDING: Final = [1.0, 2.0**-53]  # In a list, so that the check is done when it is asked for.
 
 
@@ -310,26 +311,40 @@ def release_float(
     return result
 
 
-def release_integer(form: ExactForm, value: int, shift: int, scale: float, source: Source) -> int:
-    """Return one released integer on a grid of 2^shift."""
+def raised(value: int | np.integer[Any]) -> int:
+    """Return value + 2^63, made so that its time tells as little of the value as Python allows.
+
+    All integers of up to 63 bits then have three digits, of 30 bits, as CPython counts them. One of
+    NumPy's is raised in NumPy, where it has a fixed width. With one of Python's only one sum is
+    made: of two numbers of one digit, CPython makes it without a branch on zero or the sign.
+    """
+    if isinstance(value, np.integer):
+        signed = value.dtype != np.uint64
+        if signed or value < _SIGN:
+            word = np.int64(value).view(np.uint64) if signed else np.uint64(value)
+            return int(word ^ _SIGN)
+        value = int(value)
+    return _RAISE_THEN + (_RAISE_FIRST + value)
+
+
+def release_integer(
+    form: ExactForm, raised_value: int, shift: int, scale: float, source: Source
+) -> int:
+    """Return one released integer, given raised by 2^63, on a grid of 2^shift."""
     raw = source.two_words_each(form.variates)
     if shift <= _MOST_SHIFT:
-        # Raised by 2^63, all values that the kernel takes have one number of digits, as Python
-        # counts them, and only one sum is made with the value itself. Of two numbers of one digit,
-        # which is 30 bits, CPython makes it without a branch on zero or the sign.
-        raised, beyond = _RAISE_THEN + (_RAISE_FIRST + value), None
-        if not _LEAST_RAISED <= raised <= _MOST_RAISED:
+        inside, beyond = raised_value, None
+        if not _LEAST_RAISED <= raised_value <= _MOST_RAISED:
             # What is beyond 62 bits is a whole number of grids, and waits outside.
-            beyond = value >> _MOST_SHIFT << _MOST_SHIFT
-            raised -= beyond
+            beyond = (raised_value - _RAISE) >> _MOST_SHIFT << _MOST_SHIFT
+            inside -= beyond
         ratio = math.ldexp(scale, -shift)
-        result: int = kernel_for_one(f"settling.{form.name}_integer", "uif")(
-            raw, raised, shift, ratio
-        )
-        if result != _OPEN:
-            released = result << shift
+        kernel = kernel_for_one(f"settling.{form.name}_integer", "uif")
+        cell: int = kernel(raw, inside, shift, ratio)
+        if cell != _OPEN:
+            released = cell << shift
             return released if beyond is None else released + beyond
-    rows = rows_from_bytes(raw, source)
+    rows, value = rows_from_bytes(raw, source), raised_value - _RAISE
     return reference.grid_point(form.formula, rows, value, scale, 2.0**shift) << shift
 
 

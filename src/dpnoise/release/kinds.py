@@ -40,7 +40,9 @@ def _array_of_series(series: Any) -> Array:
     if is_numeric():  # Of a struct's integers and floats Polars would make floats.
         with suppress(Exception):  # Each library has errors of its own.
             return np.asarray(series.to_numpy())
-    raise ArgumentTypeError(f"Expected a Series of integers or floats, got one of {series.dtype}.")
+    # The name alone: the type of an Enum has its categories, which may be data.
+    kind = type(series.dtype).__name__
+    raise ArgumentTypeError(f"Expected a Series of integers or floats, got one of {kind}.")
 
 
 def _saturated(released: Array) -> Array:

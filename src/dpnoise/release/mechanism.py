@@ -53,7 +53,10 @@ class Mechanism:
             for name, value in self._asked.items()
             if value != parameters[name].default
         ]
-        return f"{maker.__qualname__}({', '.join(shown)})"
+        name = type(self).__qualname__
+        if maker is not type(self):
+            name += f".{maker.__name__}"
+        return f"{name}({', '.join(shown)})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Mechanism) or type(other) is not type(self):
