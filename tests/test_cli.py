@@ -103,6 +103,39 @@ def test_output_and_plot_are_written_whole(
     assert (tmp_path / "out.json").stat().st_mode == reference.stat().st_mode
 
 
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ('"city "="dublin ",cork', {"dublin ": 2, "cork": 1}),
+        ('"city "= " cork" , cork ,dublin', {" cork": 1, "cork": 1, "dublin": 0}),
+        ('"city "="Cork, County",5" pipe', {"Cork, County": 1, '5" pipe': 1}),
+        ('"city "="say ""hi"""', {'say "hi"': 1}),
+        ('"a=b"=x', {"x": 7}),
+    ],
+)  # fmt: skip
+def test_names_in_quotes_are_taken_as_they_stand(
+    asked: str, expected: dict[str, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At epsilon 10^6 the noise of a count is not 0 with a probability below 10^-200000."""
+    cities = ["dublin ", "dublin ", "cork", " cork", "Cork, County", 'say "hi"', '5" pipe']
+    with (tmp_path / "t.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["x", "city ", "a=b"], *([1, city, "x"] for city in cities)])
+    out = run(
+        capsys, "release", tmp_path / "t.csv", "--column", "x", "--epsilon", 1e6,
+        "--group-by", asked, "--json",
+    )[1]  # fmt: skip
+    assert {one["group"]: one["value"] for one in releases(out)} == expected
+
+
+@pytest.mark.parametrize("asked", ['city="cork', 'city="cork"x,dublin', 'city=a,"""', '"city=a'])
+def test_a_quote_that_does_not_end_a_name_is_refused(
+    asked: str, table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        run(capsys, "release", table, *BOUNDS, "--group-by", asked)
+    assert "a name in quotes ends with them" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("suffix", [".npy", ".csv", ".parquet"])
 def test_sample_writes_noise(
     suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -1,8 +1,8 @@
 """`dpnoise release`: publish private statistics of a CSV or Parquet file."""
 
 import argparse
-import csv
 import math
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import asdict
@@ -26,6 +26,7 @@ _LARGE: Final = 50 * 2**20  # From this size on, reading a file shows its progre
 _BAR: Final = 30
 _SHORTEST_BAR: Final = 5
 _MOST_DIGITS: Final = 18  # Numbers of more digits are shown with an exponent.
+_QUOTED: Final = re.compile(r'\s*"((?:[^"]|"")*)"\s*')
 
 
 class _Once(argparse.Action):
@@ -71,8 +72,8 @@ def add(commands: Any) -> None:
         type=_groups,
         action=_Once,
         metavar="COLUMN=A,B",
-        help="declared groups, as they are written in the data: city=cork,dublin; one with a comma "
-        'in quotes: city="Cork, County",dublin',
+        help="declared groups, as they are written in the data: city=cork,dublin; spaces around a "
+        'name are dropped, names in quotes taken as they stand: city="Cork, County","dublin "',
     )
     command.add_argument(
         "--missing",
@@ -245,10 +246,26 @@ def _numbers(text: str) -> list[float]:
 
 
 def _groups(text: str) -> tuple[str, list[str]]:
-    column, equals, groups = text.partition("=")
-    if not equals:
+    column, rest = _name(text, "=")
+    if rest is None:
         raise argparse.ArgumentTypeError("give the declared groups: city=cork,dublin")
-    names = groups.split(",")
-    if '"' in groups:  # As in a CSV file: a name in quotes may hold a comma.
-        names = next(csv.reader(StringIO(groups, newline=""), skipinitialspace=True))
-    return column.strip(), [group.strip() for group in names]
+    groups = []
+    while rest is not None:
+        group, rest = _name(rest, ",")
+        groups.append(group)
+    return column, groups
+
+
+def _name(text: str, separator: str) -> tuple[str, str | None]:
+    """Return the first name of a text, and what its separator, if any, is followed by.
+
+    A name in quotes is what they hold, where "" is a quote; others lose the spaces around them.
+    """
+    quoted = _QUOTED.match(text)
+    if quoted is None and not text.lstrip().startswith('"'):
+        name, found, rest = text.partition(separator)
+        return name.strip(), rest if found else None
+    rest = "" if quoted is None else text[quoted.end() :]
+    if quoted is None or rest[:1] not in {"", separator}:
+        raise argparse.ArgumentTypeError('a name in quotes ends with them: city="Cork, County"')
+    return quoted[1].replace('""', '"'), rest[1:] if rest else None
