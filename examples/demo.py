@@ -114,7 +114,8 @@ def race() -> None:
         console.print(f"{name:36} {seconds(call) / SIZE * 1e9:5.1f} ns a value", highlight=False)
     console.print(
         "\nMeasured here, one thread but for the last. A release executes the same\n"
-        "instructions for every value and every noise: its time tells of neither.\n"
+        "instructions whatever the value and the noise. What a clock still sees of Python's\n"
+        "own integers: docs/threat-model.md#what-a-clock-certifies\n"
     )
 
 
@@ -131,7 +132,7 @@ def main() -> None:
     console.rule("[bold]next", align="left")
     console.print(
         "README.md              the five lines that do this\n"
-        "docs/exact-release.md  why the guarantee holds to the last bit, and to the clock\n"
+        "docs/exact-release.md  why the guarantee holds to the last bit, and what a clock tells\n"
         "docs/auditing.md       audit your own: dpnoise audit module:function --epsilon 1\n"
         "docs/attacks.md        every attack, and what it breaks\n"
         "docs/paper.md          the paper, checked: dpnoise paper\n"

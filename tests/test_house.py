@@ -2,12 +2,14 @@
 
 import ast
 import doctest
+import math
 import os
 import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -261,6 +263,23 @@ print([float(x) for x in drawn])
 def test_examples_in_the_pages_run(page: Path) -> None:
     failures, _ = doctest.testfile(str(page), module_relative=False)
     assert failures == 0
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs/index.md"], ids=page_name)
+def test_the_margin_of_the_first_example_is_that_of_an_integer(page: Path) -> None:
+    """A Laplace number of scale 1 is beyond k + 1/2, so that it moves an integer by more than k."""
+    names: dict[str, Any] = {}
+    for example in doctest.DocTestParser().get_examples(page.read_text())[:4]:
+        exec(example.source, names)  # noqa: S102 - ours
+    assert isinstance(names["published"], int)
+    assert math.exp(-(math.floor(names["margin"]) + 0.5)) <= 1 - 0.95
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/index.md", "docs/limitations.md", "examples/demo.py"]
+)
+def test_who_speaks_of_time_says_what_a_clock_still_sees(page: str) -> None:
+    assert "threat-model.md#what-a-clock-certifies" in (ROOT / page).read_text()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
