@@ -350,7 +350,8 @@ def test_an_extra_that_an_error_names_installs_what_is_missing() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_the_extras_in_the_pages_are_those_of_the_code(page: Path) -> None:
     text = page.read_text()
-    for named in re.findall(r'"(?:dpnoise|\.)\[([\w,]+)\]"|\(extra `(\w+)`\)', text):
+    assert 'pip install "dpnoise' not in text, "it is not published: install a checkout"
+    for named in re.findall(r'"(?:\./dpnoise|\.)\[([\w,]+)\]"|\(extra `(\w+)`\)', text):
         assert set("".join(named).split(",")) <= {extra for _, extra in asked_for()}
     for library, extra in re.findall(r"^\| ([\w-]+) \(extra `(\w+)`\)", text, re.MULTILINE):
         assert (library, extra) in asked_for(), f"the code does not ask for {extra}"

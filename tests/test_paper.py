@@ -271,12 +271,12 @@ def test_without_diffprivlib_snapping_is_not_run_and_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def missing(module: str, extra: str) -> Any:
-        raise MissingExtraError(f'{module}: pip install "dpnoise[{extra}]"')
+        raise MissingExtraError(f'{module}: pip install ".[{extra}]"')
 
     monkeypatch.setattr(addition, "import_extra", missing)
     judgement = addition.check_snapping(QUICK)
     assert judgement.verdict == NOT_RUN
-    assert 'pip install "dpnoise[peers]"' in judgement.why
+    assert 'pip install ".[peers]"' in judgement.why
 
 
 def test_each_erratum_is_shown_by_a_number() -> None:

@@ -174,13 +174,16 @@ def check_choice(name: str, value: object, choices: Collection[object]) -> None:
 
 
 def import_extra(module: str, extra: str) -> Any:
-    """Import an optional library, or say which line installs it, or that none can."""
+    """Import an optional library, or say which lines install it, or that none can."""
     try:
         return import_module(module)
     except ImportError:
-        line = f'pip install "dpnoise[{extra}]"'
-        missing = f"This needs {module}, which is not installed: {line}"
-        raise MissingExtraError(left_out(package_of(module)) or missing) from None
+        package = package_of(module).replace("_", "-")
+        missing = (
+            f"This needs {module}, which is not installed: pip install {package}, "
+            f'or in a checkout of dpnoise pip install ".[{extra}]"'
+        )
+        raise MissingExtraError(left_out(package) or missing) from None
     except (ValueError, RuntimeError) as error:  # Of a setting of its own, such as MPLBACKEND.
         raise ArgumentError(f"{module} cannot be imported: {shown(str(error))}") from None
 
