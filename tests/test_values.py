@@ -265,7 +265,16 @@ by_rho: Any = dpnoise.GaussianMechanism.for_rho(0.5, sensitivity=1.0)
 WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: anything.GaussianMechanism(rho=0.5, sensitivity=1.0), r"for_rho\(rho, sens"),
     (lambda: anything.GaussianMechanism(scale=2.0, sensitivity=1.0), r"for_scale\(scale, sens"),
-    (lambda: anything.GaussianMechanism(**LOSS, rho=0.5, sensitivity=1.0), "both epsilon and"),
+    (
+        lambda: anything.GaussianMechanism(**LOSS, rho=0.5, sensitivity=1.0),
+        r"^Expected no rho beside epsilon and delta, .* GaussianMechanism\.for_rho\.$",
+    ),
+    (
+        lambda: anything.GaussianMechanism(**LOSS, scale=2.0, sensitivity=1.0),
+        r"^Expected no scale beside epsilon and delta, .* GaussianMechanism\.for_scale\.$",
+    ),
+    (lambda: anything.LaplaceMechanism(scale=2.0), r"give epsilon = sensitivity / scale\.$"),
+    (lambda: anything.LaplaceMechanism(1.0, 1.0, scale=2.0), "epsilon and sensitivity, and no sc"),
     (lambda: anything.GaussianMechanism(epsilon=1.0, sensitivity=1.0), "delta.*LaplaceMechanism"),
     (lambda: anything.GaussianMechanism(sensitivity=1.0), "Expected both epsilon and delta"),
     (lambda: anything.GaussianMechanism(1.0, 1e-6, 1.0), "by name"),

@@ -230,6 +230,23 @@ class _Additive(Mechanism):
         return least, most
 
 
+def _refusing_a_scale(
+    init: Callable[Concatenate[_Made, _Given], None],
+) -> Callable[Concatenate[_Made, _Given], None]:
+    """Say how a Laplace mechanism is asked for, where by its scale."""
+
+    @wraps(init)
+    def by_epsilon(self: _Made, /, *given: _Given.args, **named: _Given.kwargs) -> None:
+        if "scale" in named:
+            raise ArgumentTypeError(
+                "Expected epsilon and sensitivity, and no scale: it is sensitivity / epsilon, so "
+                "give epsilon = sensitivity / scale."
+            )
+        init(self, *given, **named)
+
+    return by_epsilon
+
+
 class LaplaceMechanism(_Additive):
     """The Laplace mechanism: epsilon-differential privacy, exactly.
 
@@ -280,6 +297,7 @@ class LaplaceMechanism(_Additive):
         4: (deciding.LAPLACE_4, deciding.LAPLACE_4),
     }
 
+    @_refusing_a_scale
     def __init__(
         self,
         epsilon: float,
@@ -312,7 +330,13 @@ def _naming_the_other_ways(
 
     @wraps(init)
     def by_epsilon_and_delta(self: _Made, /, *given: _Given.args, **named: _Given.kwargs) -> None:
-        if not {"epsilon", "delta"} <= named.keys() or named.keys() & {"rho", "scale"}:
+        others = sorted(named.keys() & {"rho", "scale"})
+        if others and {"epsilon", "delta"} <= named.keys():
+            raise ArgumentTypeError(
+                f"Expected no {' and no '.join(others)} beside epsilon and delta, which fix the "
+                f"noise. To ask by {others[0]}, use GaussianMechanism.for_{others[0]}."
+            )
+        if others or not {"epsilon", "delta"} <= named.keys():
             raise ArgumentTypeError(
                 "Expected both epsilon and delta, by name. There are also "
                 "GaussianMechanism.for_rho(rho, sensitivity=...) and "
