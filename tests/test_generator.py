@@ -4,7 +4,7 @@ import copy
 import pickle
 import tracemalloc
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from functools import partial
 from typing import Any
 
@@ -135,6 +135,18 @@ def test_a_seed_is_refused_with_an_explanation(seed: Any) -> None:
         dpnoise.Generator(seed)
     with pytest.raises(TypeError, match="takes no seed"):
         dpnoise.Generator(seed=seed)
+
+
+@pytest.mark.parametrize("rng", [dpnoise.Generator(), fixed_generator(bytes(32))], ids=str)
+def test_a_generator_cannot_be_seeded_later_either(rng: Any) -> None:
+    with pytest.raises(TypeError, match=r"takes no seed.*dpnoise\.testing\.fixed_generator"):
+        rng.seed(1)
+
+
+def test_a_generator_can_be_replaced_by_one_with_other_threads() -> None:
+    assert replace(dpnoise.Generator(security_bits=64), threads=1) == dpnoise.Generator(
+        threads=1, security_bits=64
+    )
 
 
 def test_the_source_is_the_systems_and_cannot_be_given() -> None:

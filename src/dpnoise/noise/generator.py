@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, InitVar, dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -32,6 +32,19 @@ _PRECISION: Final = {np.dtype(name): digits for name, digits in PRECISIONS.items
 _FOUR: Final = 4
 _INFINITY: Final = math.inf
 _LARGEST_SIZE: Final = 2**63 - 1
+
+
+class _NoSeed:
+    """The seed of a Generator: whoever calls it is told that there is none."""
+
+    def __call__(self, *_: object) -> NoReturn:
+        raise ArgumentTypeError(
+            "A dpnoise.Generator takes no seed: noise that can be drawn again protects nobody. "
+            "For repeatable tests, and for tests alone, use dpnoise.testing.fixed_generator."
+        )
+
+
+_NO_SEED: Final = _NoSeed()
 
 
 @dataclass(frozen=True)
@@ -83,11 +96,8 @@ class Generator:
     source: ClassVar[Source] = SYSTEM
 
     def __post_init__(self, seed: object) -> None:
-        if seed is not None:
-            raise ArgumentTypeError(
-                "A dpnoise.Generator takes no seed: noise that can be drawn again protects nobody. "
-                "For repeatable tests, and for tests alone, use dpnoise.testing.fixed_generator."
-            )
+        if seed is not None and seed is not _NO_SEED:
+            _NO_SEED()
         if self.threads is not None:
             check_integer("threads", self.threads, least=1)
         check_integer("security_bits", self.security_bits, least=1)
@@ -317,6 +327,9 @@ class Generator:
             return value
         with np.errstate(all="ignore"):  # Beyond the format's range it is infinite, as in arrays.
             return narrow(value)
+
+
+Generator.seed = _NO_SEED  # type: ignore[attr-defined] # Else None, the default of the argument.
 
 
 _SYSTEM: Final = Generator()
