@@ -198,7 +198,12 @@ def test_what_is_wrong_is_said_before_any_noise_is_drawn(
         ([table, *BOUNDS, "--query", "mode"], "Expected query='mode' to be one of"),
         ([table, *BOUNDS, "--query", "quantile:x"], "quantile:0.9"),
         ([table, *BOUNDS, "--query", "quantile"], "quantile:0.9"),
-        ([table, "--query", "count"], "Say which column of"),
+        ([table, "--query", "count"], "t.csv to use: --column NAME. It has: city, x."),
+        ([table.with_suffix(".parquet")], "t.parquet to use: --column NAME. It has: city, x."),
+        ([tmp_path / "none.csv", "--query", "count"], "There is no file"),
+        ([tmp_path / "none.csv", "--query", "mode"], "There is no file"),
+        ([tmp_path, "--query", "count"], "is a folder"),
+        ([table, "--delimiter", ";;"], "to be one ASCII character"),
         ([tmp_path, *mean], "is a folder"),
         ([write(tmp_path / "semi.csv", "x;y\n1;2\n"), *mean], "Say --delimiter ';'"),
         (

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import asdict
-from importlib.resources import as_file, files
+from importlib import resources
 from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +19,7 @@ from dpnoise.cli.files import check_plot, check_targets, file_name, written
 from dpnoise.cli.progress import progress_bar
 from dpnoise.errors import ArgumentError
 from dpnoise.showing import shown
-from dpnoise.statistics import publishing
+from dpnoise.statistics import files, publishing
 from dpnoise.statistics.queries import MISSING, Release
 
 _LARGE: Final = 50 * 2**20  # From this size on, reading a file shows its progress.
@@ -95,8 +95,8 @@ def add(commands: Any) -> None:
 
 
 def _release(asked: argparse.Namespace) -> None:
-    if asked.file is not None and asked.column is None:
-        raise ArgumentError(f"Say which column of {asked.file} to use: --column NAME.")
+    if asked.file is not None:
+        files.check_there(asked.file)
     group_by, groups = asked.group_by or (None, ())
     request = publishing.Request(
         column="income" if asked.column is None else asked.column,
@@ -112,6 +112,11 @@ def _release(asked: argparse.Namespace) -> None:
         delimiter=asked.delimiter,
         confidence=asked.confidence,
     )
+    if asked.file is not None and asked.column is None:
+        names = files.columns(asked.file, asked.delimiter)
+        raise ArgumentError(
+            f"Say which column of {asked.file} to use: --column NAME. It has: {names}."
+        )
     # What could fail after the noise is drawn is done before: epsilon is spent only once.
     check_targets(asked.output, asked.plot, source=asked.file, replace=asked.force)
     check_plot(asked.plot)
@@ -163,7 +168,7 @@ def _file(path: Path | None) -> Iterator[Path]:
     if path is not None:
         yield path
         return
-    with as_file(files("dpnoise").joinpath("data/people.csv")) as shipped:
+    with resources.as_file(resources.files("dpnoise").joinpath("data/people.csv")) as shipped:
         yield shipped
 
 

@@ -46,13 +46,38 @@ def read(
     missing if it is empty or reads NA, N/A, NaN, null, or one of their usual variants.
     """
     wanted = [column] if group_by is None else [column, group_by]
-    is_parquet = path.suffix.lower() in {".parquet", ".pq"}
     row = 1
     with _complaints_about(path):
-        batches = _parquet(path, wanted) if is_parquet else _csv(path, wanted, delimiter)
+        batches = _parquet(path, wanted) if _is_parquet(path) else _csv(path, wanted, delimiter)
         for batch, progress in batches:
             yield _chunk(batch, wanted, row, progress, missing=missing)
             row += batch.num_rows
+
+
+def check_there(path: Path) -> None:
+    """Raise if there is no such file."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        raise ArgumentError(f"There is no file {path}.") from None
+
+
+def columns(path: Path, delimiter: str = ",") -> str:
+    """Return the names of a file's columns, as an error lists them."""
+    with _complaints_about(path):
+        if not _is_parquet(path):
+            return _listed(_header_and_first_row(path, delimiter)[0])
+        parquet = import_extra("pyarrow.parquet", "files")
+        with path.open("rb") as opened, parquet.ParquetFile(opened) as file:
+            return _listed(file.schema_arrow.names)
+
+
+def _listed(names: list[str]) -> str:
+    return shortened(", ".join(names), _LONGEST_LIST)
+
+
+def _is_parquet(path: Path) -> bool:
+    return path.suffix.lower() in {".parquet", ".pq"}
 
 
 @contextmanager
@@ -60,7 +85,8 @@ def _complaints_about(path: Path) -> Iterator[None]:
     """Say what is wrong with a file, and show nothing of it."""
     pa = import_extra("pyarrow", "files")
     try:
-        if path.exists() and not path.is_dir() and not path.is_file():
+        check_there(path)
+        if not path.is_dir() and not path.is_file():
             raise ArgumentError(f"{path} is no regular file. Write its content to one first.")
         yield
     except pa.ArrowMemoryError:
@@ -77,8 +103,6 @@ def _complaints_about(path: Path) -> Iterator[None]:
         ) from None
     except IsADirectoryError:
         raise ArgumentError(f"{path} is a folder. Give a CSV or Parquet file.") from None
-    except FileNotFoundError:
-        raise ArgumentError(f"There is no file {path}.") from None
 
 
 def _what_is_wrong(words: str) -> str:
@@ -93,12 +117,7 @@ def _what_is_wrong(words: str) -> str:
 def _csv(path: Path, wanted: list[str], delimiter: str) -> Iterator[tuple[Any, float]]:
     arrow_csv = import_extra("pyarrow.csv", "files")
     string = import_extra("pyarrow", "files").string()
-    with path.open(newline="", encoding="utf-8-sig") as text:
-        # Blank lines before the header are passed over, as pyarrow does.
-        lines = filter(None, csv.reader(text, delimiter=delimiter))
-        header, first = next(lines, None), next(lines, None)
-    if header is None:
-        raise ArgumentError(f"{path} is empty: it has no header.")
+    header, first = _header_and_first_row(path, delimiter)
     _check_columns(path, header, wanted)
     if first is None:
         return  # pyarrow takes a header alone for damaged if its line does not end.
@@ -118,6 +137,16 @@ def _csv(path: Path, wanted: list[str], delimiter: str) -> Iterator[tuple[Any, f
         with arrow_csv.open_csv(file, **options) as batches:
             for batch in batches:
                 yield _with_nulls(batch, wanted[0], convert.null_values), file.tell() / size
+
+
+def _header_and_first_row(path: Path, delimiter: str) -> tuple[list[str], list[str] | None]:
+    with path.open(newline="", encoding="utf-8-sig") as text:
+        # Blank lines before the header are passed over, as pyarrow does.
+        lines = filter(None, csv.reader(text, delimiter=delimiter))
+        header, first = next(lines, None), next(lines, None)
+    if header is None:
+        raise ArgumentError(f"{path} is empty: it has no header.")
+    return header, first
 
 
 def _with_nulls(batch: Any, name: str, words: list[str]) -> Any:
@@ -152,8 +181,7 @@ def _check_columns(path: Path, there: list[str], wanted: list[str]) -> None:
             hint = (
                 ' Is it separated by ";"? Say delimiter=";".' if ";" in "".join(there[:1]) else ""
             )
-            listed = shortened(", ".join(there), _LONGEST_LIST)
-            raise ArgumentError(f"{path} has no column {name!r}. It has: {listed}.{hint}")
+            raise ArgumentError(f"{path} has no column {name!r}. It has: {_listed(there)}.{hint}")
         if there.count(name) > 1:
             raise ArgumentError(f"{path} has more than one column {name!r}. Rename all but one.")
 
