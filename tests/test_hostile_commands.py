@@ -238,7 +238,7 @@ OTHERS: list[tuple[list[object], str]] = [
     (["audit", ":", "--epsilon", "1"], "was not imported"),
     (["audit", "numpy.laplace", "--epsilon", "nan"], "epsilon"),
     (["audit", "numpy.laplace", "--epsilon", "1", "--confidence", "1"], "confidence"),
-    (["audit", "numpy.laplace", "--epsilon", "1", "--time-limit", "nan"], "time_limit"),
+    (["audit", "numpy.laplace", "--epsilon", "1", "--time-limit", "nan"], "Expected --time-limit"),
     (["audit", "numpy.laplace", "--epsilon", "1", "--html", ""], "give the name of a file"),
     (
         ["audit", "numpy.laplace", "--epsilon=1", "--html", "out/a", "--json", "out/a"],

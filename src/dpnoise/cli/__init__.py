@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final, NoReturn
 
 import dpnoise
@@ -28,6 +28,8 @@ _OPTIONS: Final = {
     'groups=["cork", "dublin"]': "--group-by city=cork,dublin",
     "claimed: delta=1e-6": "claimed: --delta 1e-6",
 }
+# Where errors name an argument with its value: "Expected lower=5.0 < upper=0.0."
+_ARGUMENT: Final = re.compile(r"(^Expected|<|between|and|with|,) (\w+)=")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -37,28 +39,30 @@ def main(arguments: list[str] | None = None) -> int:
         return _ERROR
     with terminal.legible(), signals.raised():
         asked = _parser().parse_args(arguments)
-        return _status(lambda: asked.run(asked))
+        given = sys.argv[1:] if arguments is None else arguments
+        typed = {argument.partition("=")[0] for argument in given}
+        return _status(lambda: asked.run(asked), typed)
 
 
-def _status(run: Callable[[], int | None]) -> int:
+def _status(run: Callable[[], int | None], typed: Collection[str]) -> int:
     """Run a command, and turn whatever ends it into a status. No accident gives status 1."""
     try:
         status = run() or 0
         sys.stdout.flush()
     except BaseException as error:  # noqa: BLE001 - Python's own status for it would be 1
-        status = _status_of(error)
+        status = _status_of(error, typed)
         terminal.flush_or_drop()
     return status
 
 
-def _status_of(error: BaseException) -> int:
+def _status_of(error: BaseException, typed: Collection[str]) -> int:
     """Say what went wrong, in one line, and return the status for it."""
     status = _ERROR
     match error:
         case BrokenPipeError():
             status = _UNREAD  # Whoever read the output has seen enough.
         case DpnoiseError() | OSError():
-            terminal.complain(_in_options(str(error)))
+            terminal.complain(_in_options(str(error), typed))
         case MemoryError():
             terminal.complain("There is not enough memory for this.")
         case KeyboardInterrupt():
@@ -75,11 +79,16 @@ def _status_of(error: BaseException) -> int:
     return status
 
 
-def _in_options(message: str) -> str:
-    """Say a library's advice in the words of the command line."""
+def _in_options(message: str, typed: Collection[str]) -> str:
+    """Say a library's advice in the words of the command line, and name the options typed."""
+
+    def named(found: re.Match[str]) -> str:
+        option = "--" + found[2].replace("_", "-")
+        return f"{found[1]} {option} " if option in typed else found[0]
+
     for argument, option in _OPTIONS.items():
         message = message.replace(argument, option)
-    return message
+    return _ARGUMENT.sub(named, message) if message.startswith(("Expected ", "No ")) else message
 
 
 def _report_bug(error: BaseException) -> None:
