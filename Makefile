@@ -30,6 +30,7 @@ help:
 	@echo "make floors        of these, the drawing of the architecture alone"
 	@echo "make screenshots   the pictures of audit pages, taken in Chromium"
 	@echo "make lint          ruff and mypy, strict"
+	@echo "make format        ruff lays out the code, and mends what it can"
 	@echo "make setup         only the .venv, with everything that 'make test' needs"
 	@echo "make clean         remove the .venv and all that is generated"
 

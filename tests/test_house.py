@@ -178,6 +178,19 @@ def test_the_picture_shows_every_module_on_its_floor() -> None:
     assert {name: float(floor) for name, floor in shown} == FLOORS, "run `make floors`"
 
 
+def test_the_table_of_the_design_has_every_package_and_module_on_its_floor() -> None:
+    page = (ROOT / "docs/design.md").read_text()
+    found = re.findall(r"^\| ([\d.]+) \| `([\w/]+)` \|", page, re.MULTILINE)
+    rows = {name: float(floor) for floor, name in found}
+    packages = {f"{path.name}/" for path in SOURCE.iterdir() if path.is_dir()} - {"__pycache__/"}
+    modules = {path.stem for path in SOURCE.glob("*.py")} - {"__init__"}
+    assert rows.keys() == packages | modules | {"dpnoise"}
+    for name in modules:
+        assert rows[name] == FLOORS[name], name
+    for name in packages - {"data/"}:  # It has no code.
+        assert rows[name] == int(FLOORS[name.removesuffix("/")]), name
+
+
 def test_the_api_pages_have_every_public_name_and_every_attack() -> None:
     text = "".join(page.read_text() for page in (ROOT / "docs/api").glob("*.md"))
     names = {*dpnoise.__all__, *(attack.__name__ for attack in ATTACKS.values())}
@@ -286,6 +299,43 @@ def test_who_speaks_of_time_says_what_a_clock_still_sees(page: str) -> None:
 def test_links_between_the_pages_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+def anchors(page: Path) -> set[str]:
+    """Return what links to parts of a page may say: its headings, as GitHub and the site do."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    words = [re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings]
+    by_site = {re.sub(r"[-\s]+", "-", heading) for heading in words}
+    return by_site & {heading.replace(" ", "-") for heading in words}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_links_to_parts_of_pages_lead_to_a_heading(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#\s]*)#([^)\s]+)\)", page.read_text())
+    for target, anchor in links:
+        there = (page.parent / target) if target else page
+        assert there.suffix == ".md", target
+        assert anchor in anchors(there), f"{target}#{anchor}"
+
+
+def test_the_check_of_anchors_sees_them() -> None:
+    assert "what-a-clock-certifies" in anchors(ROOT / "docs/threat-model.md")
+    assert "what-a-clock-tells" not in anchors(ROOT / "docs/threat-model.md")
+
+
+def test_the_changelog_has_each_heading_once_and_whole_lists() -> None:
+    for version in (ROOT / "CHANGELOG.md").read_text().split("\n## ")[1:]:
+        headings = re.findall(r"^### (\w+)$", version, re.MULTILINE)
+        assert len(headings) == len(set(headings)), headings
+        lists = re.split(r"^### .*\n\n", version, flags=re.MULTILINE)[1:]
+        assert not any("\n\n-" in items for items in lists)
+
+
+def test_make_help_names_every_target() -> None:
+    text = (ROOT / "Makefile").read_text().replace("\\\n", "")
+    targets = re.findall(r"^\.PHONY: (.*)$", text, re.MULTILINE)[0].split()
+    assert {*targets} - {"help"} == {*re.findall(r'@echo "make ([\w-]+) ', text)}
 
 
 def needed_by(extra: str, extras: dict[str, list[str]]) -> list[str]:
