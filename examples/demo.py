@@ -114,8 +114,8 @@ def race() -> None:
         console.print(f"{name:36} {seconds(call) / SIZE * 1e9:5.1f} ns a value", highlight=False)
     console.print(
         "\nMeasured here, one thread but for the last. A release executes the same\n"
-        "instructions whatever the value and the noise. What a clock still sees of Python's\n"
-        "own integers: docs/threat-model.md#what-a-clock-certifies\n"
+        "instructions whatever the value and the noise. What a clock still sees of\n"
+        "Python's own integers: docs/threat-model.md#what-a-clock-certifies\n"
     )
 
 
