@@ -123,6 +123,8 @@ for _ in range(40):
     while True:
         try:
             signal.setitimer(signal.ITIMER_REAL, 0)
+            # One may be on its way to another thread, and would come later.
+            signal.signal(signal.SIGALRM, signal.SIG_IGN)
             break
         except {kind.__name__}:
             pass

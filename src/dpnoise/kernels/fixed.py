@@ -4,7 +4,8 @@ A number is two words, (high, low). It stands for (2^64 high + low) units, and a
 fractions of 1 and 2^-120 for magnitudes below 256. Every operation here is exact or rounds down by
 less than one unit of its result, so an error is a count of units, and counts add. Neither the
 rounding mode nor the flushing of subnormals touches it, and no instruction here takes a time that
-depends on its operands: no branch, no table, no division, no root.
+depends on its operands: no division, no root, no branch on a number, and no look-up by one (the
+coefficients are taken in their order).
 
 docs/exact-release.md derives the bound of each function.
 """
