@@ -552,3 +552,10 @@ def test_edges_are_taken_exactly_or_refused() -> None:
     taken: Any = np.array([0, 2], ">i4")
     histogram = statistics.histogram([1.0, 2.0], edges=taken, epsilon=1e6)
     assert histogram.value == [2]
+
+
+def test_an_error_about_a_series_does_not_show_its_categories() -> None:
+    """The type of an Enum holds them, and they may be data."""
+    series = pl.Series(["secret"], dtype=pl.Enum(["secret", "other"]))
+    with pytest.raises(TypeError, match=r"got one of Enum\.$"):
+        dpnoise.LaplaceMechanism(1.0, 1.0).release(series)

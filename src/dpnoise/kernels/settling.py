@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 OPEN = np.int64(-(2**63))  # The least integer.
-_0, _1, _2, _4, _6 = (np.uint64(k) for k in (0, 1, 2, 4, 6))
+_0, _1, _4, _6 = (np.uint64(k) for k in (0, 1, 4, 6))
 _52, _62, _63, _64, _128, _1073, _2047 = (np.uint64(k) for k in (52, 62, 63, 64, 128, 1073, 2047))
 _LOW_52_BITS, _LEAST_NORMAL = np.uint64(2**52 - 1), np.uint64(2**52)
 _SIGN = np.uint64(2**63)

@@ -192,7 +192,7 @@ class _SecondStage:
 def release_floats(
     form: ExactForm, values: Floats, scale: float, grid: float, key: Key, threads: int | None
 ) -> Floats:
-    """Return the released values: the nearest floats to the grid points, which saturate."""
+    """Return the released values: the nearest floats to the grid points."""
     first, settle = kernel_named(form.kernel), kernel_named("settling.settle_floats")
     out = np.empty(values.shape)
     places = -(-values.size // form.width)
