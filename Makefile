@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CORE := $(patsubst %,tests/test_%.py,kernels certified independent precision generator samplers distributions mechanisms values selection \
 	statistics cli inputs parameters cache)
 
-.PHONY: help setup demo test test-long test-oldest test-peers test-browser lint format bench clock attacks audits paper \
+.PHONY: help setup demo test test-long test-oldest test-peers test-browser proof lint format bench clock attacks audits paper \
 	pictures floors screenshots docs docs-serve clean
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo "make test-oldest   the core of the tests with the oldest dependencies allowed, in .venv-oldest"
 	@echo "make test-peers    the attacks on PyTorch, JAX, PyDP and others, which it installs first"
 	@echo "make test-browser  the pages in a headless Chromium, which must be installed"
+	@echo "make proof         the error bounds of exact release, proved by Gappa, which must be installed; writes docs/exact-release.md's table"
 	@echo "make bench         speed and memory, side by side with the peers; writes the README's table"
 	@echo "make clock         what the time of a release tells of its value; writes the table of docs/threat-model.md"
 	@echo "make attacks       every attack against the peers; writes the tables of docs/attacks.md"
@@ -66,6 +67,10 @@ test-browser: setup
 # PyPI's PyTorch for Linux brings GPU libraries; where pip knows an index of CPU builds, it is smaller.
 test-peers: setup $(VENV)/installed-peers
 	$(BIN)/python -m pytest $(ALL_CORES) tests/peers
+
+proof: setup
+	PYTHONPATH=tools $(BIN)/python -m proof --table
+	$(BIN)/python -m pytest $(ALL_CORES) tests/proof
 
 lint: $(VENV)/installed-test $(VENV)/installed-lint
 	$(BIN)/ruff check .

@@ -86,14 +86,21 @@ def laplace_1(word: Word, bits: int) -> tuple[float, float]:
 
 
 @compiled
+def log_pair(v: Word, u: Word, bits: int) -> tuple[float, float]:
+    """log V cos(pi U)."""
+    V = lower_end(v, bits)
+    log_V = log(V)
+    unit = power_of_two(-bits)
+    error = fma(unit, reciprocal_bound(V), fma(-(ROUND + 4.0 * unit), log_V, ROUND_V))
+    return log_V * cosine(u, bits), error
+
+
+@compiled
 def laplace_4(v1: Word, u1: Word, v2: Word, u2: Word, bits: int) -> tuple[float, float]:
     """Theorem 5.1: log V1 cos(pi U1) + log V2 cos(pi U2)."""
-    V1, V2 = lower_end(v1, bits), lower_end(v2, bits)
-    log1, log2 = log(V1), log(V2)
-    z = log1 * cosine(u1, bits) + log2 * cosine(u2, bits)
-    unit = power_of_two(-bits)
-    unseen = unit * (reciprocal_bound(V1) + reciprocal_bound(V2))
-    return z, (2.0 * ROUND_V - (ROUND + 4.0 * unit) * (log1 + log2)) + unseen
+    z1, error1 = log_pair(v1, u1, bits)
+    z2, error2 = log_pair(v2, u2, bits)
+    return z1 + z2, error1 + error2
 
 
 @compiled

@@ -39,9 +39,6 @@ SINPI_COEFFICIENTS = (
     -2.190318548305919e-05,
     7.694727910685418e-07,
 )
-# Proved over the whole intervals, coefficients as rounded here, by tests/test_certified.py.
-LOG_POLYNOMIAL_ERROR = 2.4e-18
-SINPI_POLYNOMIAL_ERROR = 4.1e-17
 L0, L1, L2, L3, L4, L5, L6, L7 = LOG_COEFFICIENTS
 S0, S1, S2, S3, S4, S5, S6, S7, S8 = SINPI_COEFFICIENTS
 LOG_2 = math.log(2.0)
@@ -80,12 +77,17 @@ def log_ratio(s: float) -> float:
 
 
 @compiled
+def binade(x: float) -> tuple[np.int64, np.float64]:
+    """Return e and f with x = 2^e f, f in [sqrt(1/2), sqrt(2)), for a normal x > 0."""
+    bits = np.float64(x).view(np.int64)
+    e = (bits - SQRT_HALF_BITS) >> 52
+    return e, np.int64(bits - (e << 52)).view(np.float64)
+
+
+@compiled
 def log(x: float) -> float:
     """Return log x for a normal x > 0, with relative accuracy near x = 1."""
-    bits = np.float64(x).view(np.int64)
-    # x = 2^e f with f in [sqrt(1/2), sqrt(2)); near x = 1, e is 0 and f-1 is exact.
-    e = (bits - SQRT_HALF_BITS) >> 52
-    f = np.int64(bits - (e << 52)).view(np.float64)
+    e, f = binade(x)  # Near x = 1, e is 0 and f-1 is exact.
     return fma(np.float64(e), LOG_2, log_ratio((f - 1.0) / (f + 1.0)))
 
 

@@ -1,0 +1,167 @@
+"""Words, log and sin(pi x): what Gappa proves of `kernels.elementary`."""
+
+from fractions import Fraction
+
+from dpnoise.kernels import certified, elementary
+from proof import bit_tricks, facts
+from proof.statement import Case, Statement, case, largest
+from proof.terms import (
+    BITS,
+    LEMMAS,
+    LOG,
+    ONE_ROUNDING,
+    SINE,
+    in_u,
+    interval,
+    polynomial,
+    u,
+    within,
+)
+from proof.translation import Translation, Value, exactly, gappa
+
+# Exponents e, alone where |log x| may be small beside e log 2. No float of a form is beyond them.
+_EXPONENTS = ((0, 0), (-1, -1), (1, 1), (-2, -2), (2, 2), (-4, -3), (3, 6), (-64, -5))
+_QUOTIENT = 2 + Fraction(1, 1024)  # How far (f-1)/(f+1) is off, in u of itself.
+# The samplers' uniforms, exactly: k is the integer that a shift leaves of a word.
+_EXACT = (
+    (elementary.uniform, "{k} * {unit}", 1),
+    (elementary.complement, "{k} * -{unit} + 1", 1),
+    (elementary.half_turn, "{k} * {unit}", 2),
+    (elementary.half_turn_left, "{k} * -{unit} + 1b-1", 2),
+)
+_LARGEST_PRECISION = 53
+
+
+def _conversion() -> list[Case]:
+    """Return the proof about a word that becomes a float."""
+    translation = Translation(LEMMAS)
+    float_v = translation.call(certified.lower_end, "v", BITS)
+    return [
+        case(
+            "",
+            translation,
+            f"{float_v} -/ V in ?",
+            definitions=[("V", "ones_v * 1b-64")],
+            hypotheses=["ones_v in [1, 18446744073709551615]"],
+        )
+    ]
+
+
+def _exact_uniforms() -> list[Case]:
+    """Return the proof about the uniforms that the samplers take."""
+    cases = []
+    for kernel, expected, least in _EXACT:
+        for precision in range(least, _LARGEST_PRECISION + 1):
+            translation = Translation(LEMMAS)
+            result = translation.call(kernel, "v", Fraction(precision))
+            unit = exactly(Fraction(1, 2**precision))
+            exact = expected.format(k=translation.integers[-1], unit=unit)
+            name = f"{exact}, {precision} bits"
+            cases.append(case(name, translation, f"{result} - ({exact}) in [0, 0]"))
+    return cases
+
+
+def _log_2() -> list[str]:
+    lower, upper = facts.log_2_error()
+    return [
+        f"log_2 - {gappa(Fraction(elementary.LOG_2))} in {interval((lower, upper))}",
+        "log_2 in [0.693147, 0.693148]",
+    ]
+
+
+def _log_case(first: int, last: int, *, below: bool, fused: bool) -> Case:
+    e: Value = Fraction(first) if first == last else "e"
+    translation = Translation({"binade": lambda *_: (e, "f")}, fused=fused)
+    result = translation.call(elementary.log, "x")
+    s = translation.definitions[0][0]
+    ends = (bit_tricks.LEAST_F, 1 - in_u(1)) if below else (1 + in_u(2), 2 * bit_tricks.LEAST_F)
+    moved = facts.rounded_up(facts.atanh_condition() * in_u(_QUOTIENT))
+    definitions = [
+        ("S", "(f - 1) / (f + 1)"),
+        ("T", f"{s} * {s}"),
+        ("P", f"{s} * {polynomial(elementary.LOG_COEFFICIENTS, 'T')}"),
+        ("log_x", f"{gappa(e)} * log_2 + log_f" if e else "log_f"),
+    ]
+    hypotheses = [
+        f"f in {interval(ends)}",
+        "@FLT(f, 53)",
+        f"P -/ log_s in {within(facts.polynomial_error('log'))}",
+        f"log_s -/ log_f in {within(moved)}",
+        "log_f in [-0.34658, 0]" if below else "log_f in [0, 0.34658]",
+        *_log_2(),
+    ]
+    if e == "e":
+        hypotheses += [f"e in [{first}, {last}]", "@FIX(e, 0)"]
+    # What s is off by is what `moved` was made of.
+    goal = (
+        f"{s} -/ S in {within(u(_QUOTIENT))} /\\ {result} -/ log_x in {within(u(LOG))}"
+        f" /\\ {result} -/ log_x in ?"
+    )
+    name = f"e {first} to {last}, f {'<' if below else '>'} 1, {'fused' if fused else 'unfused'}"
+    return case(name, translation, goal, definitions=definitions, hypotheses=hypotheses)
+
+
+def _log_of_power(e: int) -> Case:
+    """Return the case of f = 1, where log((1+s)/(1-s)) is an exact 0."""
+    translation = Translation({"binade": lambda *_: (Fraction(e), Fraction(1))})
+    result = gappa(translation.call(elementary.log, "x"))
+    goal = f"{result} -/ ({e} * log_2) in {within(u(LOG))}" if e else f"{result} in [0, 0]"
+    return case(f"e {e}, f 1", translation, goal, hypotheses=_log_2())
+
+
+def _logarithm() -> list[Case]:
+    """Return the proof about the logarithm."""
+    cases = [
+        _log_case(*exponents, below=below, fused=fused)
+        for exponents in _EXPONENTS
+        for below in (True, False)
+        for fused in (True, False)
+    ]
+    return cases + [_log_of_power(e) for e in range(_EXPONENTS[-1][0], _EXPONENTS[-2][1] + 1)]
+
+
+def _sine_case(*, fused: bool) -> Case:
+    translation = Translation({}, fused=fused)
+    result = translation.call(elementary.sinpi, "x")
+    definitions = [
+        ("T", "x * x"),
+        ("P", f"x * {polynomial(elementary.SINPI_COEFFICIENTS, 'T')}"),
+    ]
+    hypotheses = [
+        "x in [1b-63, 0.5]",
+        "@FLT(x, 53)",
+        f"P -/ sine_x in {within(facts.polynomial_error('sinpi'))}",
+        # x is a fraction of 62 or 63 bits, rounded by u; sin(pi y) moves by no more of itself.
+        f"sine_x -/ sine in {within(u(ONE_ROUNDING))}",
+    ]
+    goal = f"{result} -/ sine in {within(u(SINE))} /\\ {result} -/ sine in ?"
+    name = "fused" if fused else "unfused"
+    return case(name, translation, goal, definitions=definitions, hypotheses=hypotheses)
+
+
+def statements() -> list[Statement]:
+    """Return the statements of this file."""
+    return [
+        Statement(
+            "bit tricks",
+            "binade, reciprocal_bound, power_of_two, complements and signs do what is said of them",
+            proved=lambda _: "by running them",
+            checks=bit_tricks.ALL,
+        ),
+        Statement("lower_end", "V becomes a float", _conversion, largest, "1u of itself"),
+        Statement(
+            "uniforms",
+            "uniform, complement, half_turn and half_turn_left of 1 to 53 bits are exact",
+            _exact_uniforms,
+            lambda _: "0",
+            "0",
+        ),
+        Statement("log", "log x, 2^-64 <= x <= 64", _logarithm, largest, f"{LOG}u of itself"),
+        Statement(
+            "sinpi",
+            "sin(pi x), 0 <= x <= 1/2, what rounding x to a float moves included",
+            lambda: [_sine_case(fused=True), _sine_case(fused=False)],
+            largest,
+            f"{SINE}u of itself",
+        ),
+    ]

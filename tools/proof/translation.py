@@ -1,0 +1,305 @@
+"""The kernels' own functions as definitions for Gappa, every operation with its rounding.
+
+What is translated is the source that Numba compiles, read with `ast`: assignments, sums, products,
+quotients, roots, fused multiply-adds, conversions and calls of other kernels, which are translated
+in their turn. Anything else is an error, so no proof can stand for code that it does not describe.
+
+Three things stop the translation on purpose:
+
+- A *lemma* answers a call instead of the function's source: bit tricks, whose lemmas are proved by
+  running them (`proof.bit_tricks`), and functions that another statement is about.
+- A *selection* `a if condition else b` is translated for one outcome, which the statement names.
+  `proof.__main__` refuses selections of which one outcome was never translated.
+- A name that nobody defined is a free variable. Gappa knows nothing of it but the hypotheses.
+"""
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from itertools import count
+from types import ModuleType
+from typing import Any, NamedTuple, NoReturn
+
+Value = Any  # A Fraction (a constant), a string (a Gappa expression), or a tuple of these.
+Lemma = Callable[..., Value]
+_OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
+_EXACT = {
+    "+": Fraction.__add__,
+    "-": Fraction.__sub__,
+    "*": Fraction.__mul__,
+    "/": Fraction.__truediv__,
+}
+
+
+class Comparison(NamedTuple):
+    """The outcome of left < right, of which a selection asks."""
+
+    left: str
+    right: Value
+
+
+class UntranslatableError(Exception):
+    """The source holds something that the translation has no rule for."""
+
+
+def source_of(function: Any) -> tuple[ast.FunctionDef, dict[str, Any]]:
+    """Return the tree of a kernel and the names that it sees."""
+    python = getattr(function, "py_func", function)
+    tree = ast.parse(textwrap.dedent(inspect.getsource(python))).body[0]
+    if not isinstance(tree, ast.FunctionDef):
+        raise UntranslatableError(f"{python.__name__} is no function.")
+    return tree, python.__globals__
+
+
+def exactly(number: Fraction) -> str:
+    """Return a number as Gappa reads it: a dyadic one exactly, with its power of two."""
+    odd, power = number.numerator, number.denominator.bit_length() - 1
+    if number.denominator != 1 << power:
+        raise UntranslatableError(f"{number} is no binary number.")
+    return f"{odd}b-{power}" if power else str(odd)
+
+
+def gappa(value: Value) -> str:
+    """Return a value as a Gappa expression."""
+    return exactly(value) if isinstance(value, Fraction) else str(value)
+
+
+class Translation:
+    """Definitions for Gappa of everything that some calls of kernels compute.
+
+    Parameters
+    ----------
+    lemmas
+        What answers the calls of some functions, by name: each takes the translation and the
+        arguments.
+    choices
+        The outcome of each selection, by the text of its condition.
+    fused
+        Whether `fma` rounds once, as compiled, or twice, as where the compiler is off.
+    """
+
+    def __init__(
+        self,
+        lemmas: Mapping[str, Lemma],
+        choices: Mapping[str, bool] | None = None,
+        *,
+        fused: bool = True,
+    ) -> None:
+        self.lemmas = lemmas
+        self.choices = dict(choices or {})
+        self.fused = fused
+        self.definitions: list[tuple[str, str]] = []
+        self.hypotheses: list[str] = []
+        self.taken: set[tuple[str, str, bool]] = set()
+        self.asked: dict[str, list[str]] = {}
+        self.integers: list[str] = []
+        self.comparisons: dict[str, Comparison] = {}
+        self._names: set[str] = set()
+
+    def assume(self, *hypotheses: str) -> None:
+        """Add hypotheses, once each."""
+        self.hypotheses += [h for h in hypotheses if h not in self.hypotheses]
+
+    def integer(self, name: str, most: int | None = None) -> str:
+        """Return a variable for an integer, from 0 to the most it can be."""
+        self.integers.append(name)
+        self.assume(f"@FIX({name}, 0)", *([] if most is None else [f"{name} in [0, {most}]"]))
+        return name
+
+    def define(self, wanted: str, expression: str) -> str:
+        """Give an expression a name: the one wanted, or the first one free after it."""
+        name = next(
+            name
+            for k in count(1)
+            if (name := wanted + ("" if k == 1 else f"_{k}")) not in self._names
+        )
+        self._names.add(name)
+        self.definitions.append((name, expression))
+        return name
+
+    def unrounded(self, name: str, inner: str = "") -> str:
+        """Return a definition without its roundings, and those within it whose names end so."""
+        text = dict(self.definitions)[name].replace("rnd(", "(")
+        for defined, _ in self.definitions:
+            if inner and defined.endswith(inner) and defined != name:
+                text = re.sub(rf"\b{defined}\b", f"({self.unrounded(defined, inner)})", text)
+        return text
+
+    def call(self, function: Any, *arguments: Value) -> Value:
+        """Translate a call, and return its value."""
+        tree, names = source_of(function)
+        lemma = self.lemmas.get(tree.name)
+        if lemma is not None:
+            self.asked.setdefault(tree.name, []).append(gappa(arguments[0]))
+            return lemma(self, *arguments)
+        parameters = [parameter.arg for parameter in tree.args.args]
+        if len(parameters) != len(arguments):
+            raise UntranslatableError(f"{tree.name} takes {len(parameters)} arguments.")
+        return _Body(self, tree, names, dict(zip(parameters, arguments, strict=True))).result()
+
+
+class _Body:
+    """One function's body, and the values of its variables."""
+
+    def __init__(
+        self,
+        translation: Translation,
+        tree: ast.FunctionDef,
+        names: dict[str, Any],
+        values: dict[str, Value],
+    ) -> None:
+        self.translation, self.tree = translation, tree
+        self.names, self.values = names, values
+
+    def result(self) -> Value:
+        """Return what the function returns."""
+        for statement in self.tree.body:
+            match statement:
+                case ast.Expr(value=ast.Constant(value=str())):
+                    continue  # The docstring.
+                case ast.Assign(targets=[ast.Name(id=name)], value=expression):
+                    self.values[name] = self.named(name, self.value_of(expression))
+                    if isinstance(self.values[name], Comparison):
+                        self.translation.comparisons[name] = self.values[name]
+                case ast.Assign(targets=[ast.Tuple(elts=targets)], value=expression):
+                    parts = self.value_of(expression)
+                    for target, part in zip(targets, parts, strict=True):
+                        if not isinstance(target, ast.Name):
+                            self.refuse(statement)
+                        self.values[target.id] = self.named(target.id, part)
+                case ast.Return(value=expression) if expression is not None:
+                    returned = self.value_of(expression)
+                    if isinstance(returned, tuple):
+                        return tuple(self.named("result", part) for part in returned)
+                    return self.named("result", returned)
+                case _:
+                    self.refuse(statement)
+        self.refuse(self.tree)
+
+    def refuse(self, node: ast.AST) -> NoReturn:
+        """Raise for what has no rule."""
+        raise UntranslatableError(f"{self.tree.name}: no rule for {ast.unparse(node)[:200]!r}.")
+
+    def named(self, variable: str, value: Value) -> Value:
+        """Give an expression the name of the function's variable."""
+        if isinstance(value, str) and not value.isidentifier():
+            return self.translation.define(f"{self.tree.name}_{variable}", value)
+        return value
+
+    def bound(self, variable: str, value: Value) -> str:
+        """Return a value under a name of its own, as lemmas take them."""
+        return str(self.named(variable, value)) if isinstance(value, str) else gappa(value)
+
+    def rounded(self, left: Value, operator: str, right: Value) -> Value:
+        """Return the rounded result of an operation: of constants, and x - x, where it is exact."""
+        if operator == "-" and left == right:
+            return Fraction(0)
+        if right == {"+": 0, "-": 0, "*": 1, "/": 1}[operator]:
+            return f"rnd({gappa(left)})" if isinstance(left, str) else left
+        if isinstance(left, Fraction) and isinstance(right, Fraction):
+            result = _EXACT[operator](left, right)
+            if Fraction(float(result)) != result:
+                return f"rnd({gappa(left)} {operator} {gappa(right)})"
+            return result
+        return f"rnd({gappa(left)} {operator} {gappa(right)})"
+
+    def value_of(self, node: ast.expr) -> Value:
+        """Return the value of an expression."""
+        match node:
+            case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+                return Fraction(number)
+            case ast.Name(id=name):
+                return self.variable(name, node)
+            case ast.Tuple(elts=elements):
+                return tuple(self.value_of(element) for element in elements)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                value = self.value_of(operand)
+                return -value if isinstance(value, Fraction) else f"(-{value})"
+            case ast.BinOp(left=left, op=operator, right=right) if type(operator) in _OPERATORS:
+                return self.rounded(
+                    self.value_of(left), _OPERATORS[type(operator)], self.value_of(right)
+                )
+            case ast.BinOp(left=left, op=ast.BitAnd(), right=right):
+                return self.masked(self.value_of(left), self.value_of(right), node)
+            case ast.BinOp(left=left, op=ast.RShift(), right=right):
+                return self.top_bits(self.value_of(left), self.value_of(right), node)
+            case ast.BinOp(left=left, op=ast.LShift(), right=right):
+                word, places = self.value_of(left), self.value_of(right)
+                return f"{word}_moved_{places}"  # A word, of which a lemma may take the sign.
+            case ast.Compare(left=left, ops=[ast.Lt()], comparators=[right]):
+                return Comparison(
+                    str(self.named("compared", self.value_of(left))), self.value_of(right)
+                )
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                condition = ast.unparse(test)
+                if condition not in self.translation.choices:
+                    self.refuse(node)
+                outcome = self.translation.choices[condition]
+                self.translation.taken.add((self.tree.name, condition, outcome))
+                return self.value_of(body if outcome else orelse)
+            case ast.Call(func=called, args=arguments, keywords=[]):
+                return self.called(called, [self.value_of(argument) for argument in arguments])
+        self.refuse(node)
+
+    def variable(self, name: str, node: ast.expr) -> Value:
+        """Return a variable of the function, or a constant of its module."""
+        if name in self.values:
+            return self.values[name]
+        constant = self.names.get(name)
+        if constant is None or callable(constant) or isinstance(constant, ModuleType):
+            self.refuse(node)
+        return Fraction(constant.item() if hasattr(constant, "item") else constant)
+
+    def masked(self, word: Value, mask: Value, node: ast.expr) -> Value:
+        """Return the low bits of a word: some integer of that many bits."""
+        if not isinstance(mask, Fraction) or int(mask) & int(mask) + 1:
+            self.refuse(node)
+        low = f"{word}_low_{int(mask).bit_length()}"
+        return self.translation.integer(low, int(mask))
+
+    def top_bits(self, word: Value, places: Value, node: ast.expr) -> Value:
+        """Return what a shift to the right leaves of a word: some integer of the other bits."""
+        if not isinstance(word, str) or not isinstance(places, Fraction):
+            self.refuse(node)
+        width = int(word.rpartition("_low_")[2]) if "_low_" in word else 64
+        top = f"{word}_from_{int(places)}"
+        return self.translation.integer(top, 2 ** (width - int(places)) - 1)
+
+    def called(self, function: ast.expr, arguments: list[Value]) -> Value:
+        """Return the value of a call."""
+        name = ast.unparse(function)
+        match name, arguments:
+            case "fma", [Fraction(numerator=0), _, c] | [_, Fraction(numerator=0), c]:
+                return c  # The product is an exact 0, and so the sum is exact.
+            case "fma", [a, Fraction(numerator=1, denominator=1), c]:
+                return self.rounded(a, "+", c)
+            case "fma", [a, b, c] if self.translation.fused:
+                return f"rnd({gappa(a)} * {gappa(b)} + {gappa(c)})"
+            case "fma", [a, b, c]:
+                return self.rounded(self.rounded(a, "*", b), "+", c)
+            case "math.sqrt", [a]:
+                return f"rnd(sqrt({gappa(a)}))"
+            case "abs", [a]:
+                return f"|{gappa(a)}|"
+            case "np.rint", [Fraction(denominator=1) as a]:
+                return a
+            case "np.rint", [a]:
+                return f"int<ne>({gappa(a)})"
+            case "np.float64", [a]:
+                return a if isinstance(a, Fraction) else f"rnd({a})"
+            case "np.int64", [str() as a] if a in self.translation.integers:
+                return a  # Masked or shifted: the hypotheses say that it is below 2^63.
+            case "np.uint64", [Fraction() as a]:
+                return a
+            case "power_of_two", [Fraction() as exponent]:
+                return Fraction(2) ** int(exponent)
+        if not isinstance(function, ast.Name) or function.id not in self.names:
+            self.refuse(function)
+        named = [
+            self.named("argument", value) if isinstance(value, str) else value
+            for value in arguments
+        ]
+        return self.translation.call(self.names[function.id], *named)
