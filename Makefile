@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CORE := $(patsubst %,tests/test_%.py,kernels certified independent precision generator samplers distributions mechanisms values selection \
 	statistics cli inputs parameters cache)
 
-.PHONY: help setup demo test test-long test-oldest test-peers test-browser proof lint format bench clock attacks audits paper \
+.PHONY: help setup demo test test-long test-oldest test-peers test-browser proof proof-rocq lint format bench clock attacks audits paper \
 	pictures floors screenshots docs docs-serve clean
 
 help:
@@ -71,6 +71,10 @@ test-peers: setup $(VENV)/installed-peers
 proof: setup
 	PYTHONPATH=tools $(BIN)/python -m proof --table
 	$(BIN)/python -m pytest $(ALL_CORES) tests/proof
+
+# The same by Rocq, for some of it; needs coq and libcoq-gappa, and ten minutes.
+proof-rocq: setup
+	PYTHONPATH=tools $(BIN)/python -m proof.rocq
 
 lint: $(VENV)/installed-test $(VENV)/installed-lint
 	$(BIN)/ruff check .

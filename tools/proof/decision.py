@@ -91,11 +91,11 @@ def _case(s: str, minus: str, *, inside: bool, sign: str, size: str) -> Case:
         f"1b-1 - (|h| + B) -> (1b-1 - {compared}) + ({compared} - (|h| + B))",
     ]
     name = f"{'inside' if inside else 'outside'}, z {'<=' if sign else '>='} 0, F {size}, {s}"
-    goal = "G >= 1b-53 /\\ G in ?"
     return case(
         name,
         translation,
-        goal,
+        "G >= 1b-53",
+        asks=["G"],
         definitions=definitions,
         hypotheses=hypotheses,
         hints=hints,

@@ -102,9 +102,8 @@ def left_of_contract(s: str, cut: Fraction, kept: Fraction, error: str, size: st
     return f"(1 - {u(cut)}) * {error} - {u(kept)} * {size} - {gappa(FLUSHED)} {SIGNS[s]} ({off})"
 
 
-def _goal(unit: str = "1") -> str:
-    """Return the goal: G >= 0 for either sign, and how much of a unit is left."""
-    return " /\\ ".join(f"{G} >= 0 /\\ {G} / {unit} in ?" for G in ("G_above", "G_below"))
+_GOAL = "G_above >= 0 /\\ G_below >= 0"
+_LEFT = ("G_above", "G_below")
 
 
 def _log_case(
@@ -149,7 +148,8 @@ def _log_case(
     return case(
         _name(ends),
         translation,
-        _goal(),
+        _GOAL,
+        asks=_LEFT,
         definitions=definitions,
         hypotheses=V.hypotheses,
         hints=hints,
@@ -216,11 +216,11 @@ def _root_case(
             f" + {times}(w * ((1 - {u(cut)}) * ({seen}) {minus} (kappa * {C}) * (theta / w)))"
             f" {not_zero(['r', R, VR, *V.not_zero])}"
         )
-    goal = _goal(f"(r * {R})")
     return case(
         _name(ends),
         translation,
-        goal,
+        _GOAL,
+        asks=[f"{left} / (r * {R})" for left in _LEFT],
         definitions=definitions,
         hypotheses=hypotheses,
         hints=hints,
@@ -279,7 +279,8 @@ def _sum_case(kernel: Any, sign: str) -> Case:
     return case(
         f"sum {sign}",
         translation,
-        _goal(),
+        _GOAL,
+        asks=_LEFT,
         definitions=definitions,
         hypotheses=hypotheses,
         hints=hints,
@@ -323,7 +324,8 @@ def _times_root_2_case(sign: str) -> Case:
     return case(
         f"z {sign}",
         translation,
-        _goal(),
+        _GOAL,
+        asks=_LEFT,
         definitions=definitions,
         hypotheses=hypotheses,
         hints=hints,
@@ -407,11 +409,11 @@ def _gumbel_case(ends: tuple[Fraction, Fraction]) -> Case:
             )
         conditions = not_zero(["X", unseen, *divisors] if small else divisors)
         hints.append(f"G_{_ABOVE[s]} -> {collected} {conditions}")
-    goal = f"{_goal()} /\\ d in [0, 0.5]"
     return case(
         _name(ends),
         translation,
-        goal,
+        f"{_GOAL} /\\ d in [0, 0.5]",
+        asks=_LEFT,
         definitions=definitions,
         hypotheses=hypotheses,
         hints=hints,

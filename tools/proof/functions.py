@@ -40,7 +40,8 @@ def _conversion() -> list[Case]:
         case(
             "",
             translation,
-            f"{float_v} -/ V in ?",
+            f"{float_v} -/ V in {within(u(1))}",
+            asks=[f"{float_v} -/ V"],
             definitions=[("V", "ones_v * 1b-64")],
             hypotheses=["ones_v in [1, 18446744073709551615]"],
         )
@@ -93,12 +94,10 @@ def _log_case(first: int, last: int, *, below: bool, fused: bool) -> Case:
     if e == "e":
         hypotheses += [f"e in [{first}, {last}]", "@FIX(e, 0)"]
     # What s is off by is what `moved` was made of.
-    goal = (
-        f"{s} -/ S in {within(u(_QUOTIENT))} /\\ {result} -/ log_x in {within(u(LOG))}"
-        f" /\\ {result} -/ log_x in ?"
-    )
+    goal = f"{s} -/ S in {within(u(_QUOTIENT))} /\\ {result} -/ log_x in {within(u(LOG))}"
+    asks = [f"{result} -/ log_x"]
     name = f"e {first} to {last}, f {'<' if below else '>'} 1, {'fused' if fused else 'unfused'}"
-    return case(name, translation, goal, definitions=definitions, hypotheses=hypotheses)
+    return case(name, translation, goal, asks=asks, definitions=definitions, hypotheses=hypotheses)
 
 
 def _log_of_power(e: int) -> Case:
@@ -134,9 +133,9 @@ def _sine_case(*, fused: bool) -> Case:
         # x is a fraction of 62 or 63 bits, rounded by u; sin(pi y) moves by no more of itself.
         f"sine_x -/ sine in {within(u(ONE_ROUNDING))}",
     ]
-    goal = f"{result} -/ sine in {within(u(SINE))} /\\ {result} -/ sine in ?"
+    goal, asks = f"{result} -/ sine in {within(u(SINE))}", [f"{result} -/ sine"]
     name = "fused" if fused else "unfused"
-    return case(name, translation, goal, definitions=definitions, hypotheses=hypotheses)
+    return case(name, translation, goal, asks=asks, definitions=definitions, hypotheses=hypotheses)
 
 
 def statements() -> list[Statement]:

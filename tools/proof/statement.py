@@ -16,7 +16,6 @@ U = 2.0**-53
 # hypotheses that contradict each other, from which anything follows.
 _UNSOUND = re.compile(r"not trivially equal|assumed to be nonzero|anything can be")
 # Of a contradiction it says so only if it is asked for something. So every script asks for 1.
-_CONSISTENT = "1 in ?"
 _ANSWERED = re.compile(r"^  1 in ", re.MULTILINE)
 _NUMBER = r"(?:\S+ \{)?(-?[0-9.e+-]+|-?inf)(?:, \S+\})?"
 _FOUND = re.compile(rf"^  (?!1 in ).* in \[{_NUMBER}, {_NUMBER}\]$", re.MULTILINE)
@@ -36,14 +35,37 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Case:
-    """One script. It may ask for intervals, with `in ?`.
+    """One script for Gappa.
 
-    `selections` are the outcomes of selections in the source that it is about.
+    Parameters
+    ----------
+    name
+        What tells it from the other cases of a statement.
+    before, goal, after
+        The script: definitions and hypotheses, what is to be proved, hints.
+    asks
+        Expressions of which Gappa is asked for an interval.
+    selections
+        The outcomes of selections in the source that it is about.
     """
 
     name: str
-    script: str
+    before: str
+    goal: str
+    after: str = ""
+    asks: tuple[str, ...] = ()
     selections: frozenset[tuple[str, str, bool]] = frozenset()
+
+    @property
+    def claim(self) -> str:
+        """The script without a question, as other provers take it."""
+        return f"{self.before}-> {self.goal} }}\n{self.after}"
+
+    @property
+    def script(self) -> str:
+        """The script with its questions."""
+        questions = "".join(f" /\\ {asked} in ?" for asked in (*self.asks, "1"))
+        return f"{self.before}-> {self.goal}{questions} }}\n{self.after}"
 
     def outcome(self) -> Outcome:
         """Ask Gappa."""
@@ -153,6 +175,7 @@ def case(
     translation: Translation,
     goal: str,
     *,
+    asks: Iterable[str] = (),
     definitions: Iterable[tuple[str, str]] = (),
     hypotheses: Iterable[str] = (),
     hints: Iterable[str] = (),
@@ -160,7 +183,10 @@ def case(
     """Return a script of Gappa: the kernel's definitions, those of the statement, and the goal."""
     lines = ["@rnd = float<ieee_64, ne>;"]
     lines += [f"{left} = {right};" for left, right in [*translation.definitions, *definitions]]
-    assumed = " /\\\n  ".join([*translation.hypotheses, *hypotheses])
-    lines += [f"{{ {assumed}\n-> {goal} /\\ {_CONSISTENT} }}"]
-    lines += [f"{hint};" for hint in hints]
-    return Case(name, "\n".join(lines) + "\n", frozenset(translation.taken))
+    lines.append("{ " + " /\\\n  ".join([*translation.hypotheses, *hypotheses]))
+    before, after = ("".join(f"{line}\n" for line in part) for part in (lines, map(_line, hints)))
+    return Case(name, before, goal, after, tuple(asks), frozenset(translation.taken))
+
+
+def _line(hint: str) -> str:
+    return f"{hint};"
