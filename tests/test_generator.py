@@ -14,7 +14,7 @@ import pytest
 import dpnoise
 from dpnoise.chunks import expand
 from dpnoise.entropy import SYSTEM
-from dpnoise.errors import SecretError
+from dpnoise.errors import DpnoiseError, SecretError
 from dpnoise.noise import generator
 from dpnoise.testing import fixed_generator
 
@@ -222,6 +222,11 @@ BAD: list[tuple[Callable[..., Any], type[Exception], str]] = [
         ValueError,
         "Expected form='ziggurat' to be one of 'exponentials', 'theorem'",
     ),
+    (
+        lambda **k: rng.laplace(form=[1], **k),
+        ValueError,
+        r"Expected form=\[1\] to be one of 'exponentials', 'theorem'",
+    ),
     (lambda **k: rng.random(precision=54, **k), ValueError, "precision=54 <= 53, the digits"),
     (lambda **k: rng.random(precision=0, **k), ValueError, "Expected precision=0 >= 1"),
     (lambda **k: rng.sample("laplace", **k), TypeError, "to be a Distribution"),
@@ -249,6 +254,12 @@ def test_bad_sizes_dtypes_and_outs_are_named() -> None:
         ({"size": 2.5}, TypeError, r"Expected size=2\.5 to be an integer"),
         ({"dtype": "int64"}, ValueError, "Expected dtype='int64' to be one of float16, float32"),
         ({"dtype": ">f8"}, ValueError, "Expected dtype='>f8'"),
+        ({"dtype": "foo"}, ValueError, "Expected dtype='foo' to be one of float16, float32"),
+        ({"dtype": [1], "size": 3}, ValueError, r"Expected dtype=\[1\] to be one of float16"),
+        ({"dtype": "foo", "out": np.zeros(3)}, ValueError, "Expected dtype='foo' to be one of"),
+        ({"size": 2**62}, ValueError, "Expected size=4611686018427387904 to be that of an array: "),
+        ({"size": (2**40, 2**40)}, ValueError, "to be that of an array: "),
+        ({"size": (1,) * 100}, ValueError, "to be that of an array: "),
         ({"dtype": "float32", "precision": 25}, ValueError, "precision=25 <= 24, the digits of"),
         ({"dtype": "float16", "precision": 12}, ValueError, "precision=12 <= 11, the digits of"),
         ({"out": [0.0, 0.0]}, TypeError, "Expected out to be a NumPy array, got list"),
@@ -260,8 +271,9 @@ def test_bad_sizes_dtypes_and_outs_are_named() -> None:
         ({"scale": np.ones((2, 3)), "size": 3}, ValueError, "to broadcast to"),
     ]
     for arguments, error, message in cases:
-        with pytest.raises(error, match=message):
+        with pytest.raises(error, match=message) as e:
             rng.laplace(**arguments)
+        assert isinstance(e.value, DpnoiseError)
     for bad in ({"threads": 0}, {"threads": 1.5}, {"security_bits": 0}):
         with pytest.raises((ValueError, TypeError), match=f"Expected {next(iter(bad))}="):
             dpnoise.Generator(**bad)

@@ -15,6 +15,7 @@ from dpnoise.entropy import SYSTEM, WORD, Source
 from dpnoise.errors import (
     ArgumentError,
     ArgumentTypeError,
+    check_choice,
     check_integer,
     forgetful,
     reject,
@@ -280,6 +281,11 @@ class Generator:
             variates = check_integer("variates", variates, least=1)
         if precision is not None:
             precision = check_integer("precision", precision, least=1)
+        # And these, because not everything can be a key.
+        if form is not None:
+            check_choice("form", form, [named.name for named in available])
+        if dtype is not None:
+            dtype = _format(dtype)
         one = size is None and out is None
         plan = _plan(available, form, variates, dtype, precision, self.security_bits, one)
         if isinstance(scale, float) and 0.0 < scale < _INFINITY:
@@ -291,7 +297,7 @@ class Generator:
             return self._draw_one(plan, scale)
         place = None if out is None else np.asarray(out)  # A subclass may say anything of itself.
         shape = _output_shape(size, place, () if scales is None else scales.shape)
-        place = np.empty(shape, dtype=plan.dtype) if place is None else place
+        place = _room(shape, plan.dtype, size) if place is None else place
         if place.size:
             self._fill(plan, scale, scales, place)
         return place if out is None else out
@@ -368,15 +374,13 @@ def _plan(
     available: tuple[Form, ...],
     form: str | None,
     variates: int | None,
-    dtype: Any,
+    dtype: np.dtype[Any] | None,
     precision: int | None,
     security_bits: int,
     one: bool,  # noqa: FBT001 - a key of the cache, like the others
 ) -> _Plan:
     """Decide on the form, n, p and the kernels; the one for single numbers is compiled for them."""
-    kind = np.dtype(np.float64 if dtype is None else dtype)
-    if kind not in _PRECISION:
-        reject("dtype", str(kind), "to be one of " + ", ".join(PRECISIONS))
+    kind = np.dtype(np.float64) if dtype is None else dtype
     most = _PRECISION[kind]
     p = most if precision is None else precision
     if p > most:
@@ -442,10 +446,30 @@ def _dtype_of(out: object, dtype: DType) -> np.dtype[Any]:
     if kind not in _PRECISION:
         allowed = ", ".join(PRECISIONS)
         raise ArgumentTypeError(f"Expected out.dtype={str(kind)!r} to be one of {allowed}.")
-    if dtype is not None and np.dtype(dtype) != kind:
+    if dtype is not None and _format(dtype) != kind:
         given = str(np.dtype(dtype))
         raise ArgumentTypeError(f"Expected dtype={given!r} to be that of out, {str(kind)!r}.")
     return kind
+
+
+def _format(dtype: DTypeLike) -> np.dtype[Any]:
+    """Return one of the formats that we draw in."""
+    try:
+        kind = np.dtype(dtype)
+    except (TypeError, ValueError):
+        kind = None
+    if kind not in _PRECISION:
+        given = dtype if kind is None else str(kind)
+        reject("dtype", given, "to be one of " + ", ".join(PRECISIONS))
+    return kind
+
+
+def _room(shape: tuple[int, ...], kind: np.dtype[Any], size: Size) -> NDArray[Any]:
+    """Return an array to fill; raise if none can have this shape."""
+    try:
+        return np.empty(shape, dtype=kind)
+    except ValueError as error:
+        reject("size", size, f"to be that of an array: {str(error).rstrip('.')}")
 
 
 def _output_shape(
