@@ -17,6 +17,7 @@ from dpnoise.targets import adapters
 
 QUICK = ["--attack", "precision", "--budget", "24000"]
 NUMPY = """
+import os
 import numpy as np
 rng = np.random.default_rng()
 def release(value, n):
@@ -25,6 +26,10 @@ def fails(value, n):
     if n > 1:
         raise OSError("no entropy")
     return [0.0]
+def exits(value, n):
+    if value < 0:
+        os._exit(1)
+    return release(value, n)
 """
 
 
@@ -119,6 +124,33 @@ def test_an_audit_that_fails_leaves_an_older_report_alone_and_no_other_file(
     assert older.read_text() == "an older report"
 
 
+def test_what_was_certified_before_the_target_failed_is_shown(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An event is counted before the next pair is tried: what it certifies holds by itself."""
+    status, out, err = run(capsys, "audited_module:exits", *QUICK, "--json", folder / "report.json")
+    assert status == 2
+    assert err.startswith("dpnoise: audited_module:exits(-")
+    assert "called os._exit(1)." in err
+    assert "What was certified before the target failed:" in out
+    assert "precision" in out
+    assert not list(folder.iterdir())
+
+
+def test_status_2_is_also_that_no_attack_could_be_run(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """NumPy's model excludes exact releases of every value, so that attack says nothing."""
+    written = folder / "report.json"
+    only_mironov = ["--attack", "mironov", "--budget", "24000", "--json", written]
+    status, out, err = run(capsys, "dpnoise.release", *only_mironov)
+    assert status == 2
+    assert "No attack was run: nothing is known." in out
+    assert "mironov was not run: " in out
+    assert err == "dpnoise: No attack could be run against dpnoise.release: nothing is known.\n"
+    assert not Report.from_json(written).findings
+
+
 def test_a_command_is_audited(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program = "import sys; [print(line, end='') for line in sys.stdin]"
     status, _, _ = run(
@@ -182,6 +214,15 @@ def test_a_library_that_fails_costs_the_status_but_not_the_others(
     assert status == 2
     assert "failing: failing(0.0, 1) raised ZeroDivisionError" in out
     assert [report.target for report in read_list(folder / "all.json")] == ["constant"]
+
+
+def test_a_library_that_no_attack_could_be_run_against_costs_the_status(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    only(monkeypatch, "dpnoise.release")
+    status, _, err = run(capsys, "--all", "--attack", "mironov", "--budget", "24000")
+    assert status == 2
+    assert "No attack could be run against dpnoise.release: nothing is known." in err
 
 
 def test_what_is_claimed_has_to_be_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 import ast
 import math
+import os
 import subprocess
 import sys
 import threading
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 import dpnoise
 from dpnoise import targets
 from dpnoise.attacks.processes import program_of, restarted
-from dpnoise.auditing import running
+from dpnoise.auditing import calls, running
 from dpnoise.auditing.report import Report
 from dpnoise.errors import ArgumentError, DpnoiseError
 from dpnoise.release.calibration import gaussian_scale
@@ -183,6 +184,7 @@ def test_a_function_is_taken_to_add_the_noise_that_its_claims_ask_for(
         (lambda _, n: [1 / (n - 1)] * n, "odd(0.0, 1) raised ZeroDivisionError: "),
         (lambda: 0.0, "odd(0.0, 1) raised TypeError: "),
         (lambda *_: sys.exit(3), "odd(0.0, 1) raised SystemExit: 3"),
+        (lambda *_: os._exit(1), "odd(0.0, 1) called os._exit(1)."),
         (
             lambda _, n: dpnoise.Generator().laplace(-1.0, n),
             "odd(0.0, 1) raised ArgumentError: Expected scale=-1.0 > 0.",
@@ -194,6 +196,31 @@ def test_a_bad_answer_is_told_with_the_target_and_the_call(answer: Any, message:
     with pytest.raises(TargetError) as e:
         audited(Target("odd", "laplace", 1.0, answer))
     assert message in str(e.value)
+
+
+def test_only_the_target_is_kept_from_ending_the_process() -> None:
+    """Its children end as they always do, and so does whoever else runs beside the audit."""
+    exits: list[Any] = []
+
+    def with_a_child(value: float, n: int) -> Floats:
+        elsewhere = threading.Thread(target=lambda: exits.append(os._exit))
+        elsewhere.start()
+        elsewhere.join()
+        child = os.fork()
+        if not child:
+            os._exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        return textbook(value, n)
+
+    real = os._exit
+    calls.limited(Target("forking", "laplace", 1.0, with_a_child), 60.0)(0.0, 1)
+    assert os._exit is real
+    script = (
+        "import os, threading; from dpnoise.auditing import calls\n"
+        "with calls.without_exit(): threading.Thread(target=os._exit, args=(5,)).start(); input()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], stdin=subprocess.PIPE, check=False)
+    assert done.returncode == 5
 
 
 def test_a_target_that_hangs_is_left_after_the_time_limit() -> None:

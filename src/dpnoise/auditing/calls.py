@@ -1,9 +1,12 @@
 """How an audit calls its target: for so long and no longer, and for releases that are new."""
 
 import math
+import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
@@ -11,6 +14,30 @@ from dpnoise.targets.target import Releases, Target, TargetError
 
 _MANY: Final = 30.0  # Of exp(30) orders, independent releases do not repeat one by chance.
 _WHY: Final = "An audit counts releases that are independent of each other."
+
+
+class ExitCalledError(BaseException):
+    """What os._exit raises in a call of a target."""
+
+
+@contextmanager
+def without_exit() -> Iterator[None]:
+    """Let os._exit raise in this thread of this process, where it would end the whole audit.
+
+    It ends children of the target, and whoever else runs beside an audit, as it always does.
+    """
+    real, ours = os._exit, (os.getpid(), threading.get_ident())
+
+    def refused(status: int) -> NoReturn:
+        if (os.getpid(), threading.get_ident()) != ours:
+            real(status)
+        raise ExitCalledError(f"called os._exit({status}).")
+
+    os._exit = refused
+    try:
+        yield
+    finally:
+        os._exit = real
 
 
 def limited(target: Target, seconds: float) -> Target:
@@ -25,7 +52,8 @@ def limited(target: Target, seconds: float) -> Target:
 
         def call() -> None:
             try:
-                result.append(target.release(value, n))
+                with without_exit():
+                    result.append(target.release(value, n))
             except BaseException as error:  # noqa: BLE001 - told in the caller's thread
                 failure.append(error)
 
@@ -34,6 +62,8 @@ def limited(target: Target, seconds: float) -> Target:
         thread.join(seconds)
         shown = f"{target.name}({value!r}, {n})"
         for error in failure:
+            if isinstance(error, ExitCalledError):
+                raise TargetError(f"{shown} {error}")
             raise TargetError(f"{shown} raised {type(error).__name__}: {error}") from error
         if not result:
             raise TargetError(f"{shown} took more than {seconds:g} s.")

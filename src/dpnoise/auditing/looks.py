@@ -12,6 +12,7 @@ from typing import Any, Final
 from dpnoise.attacks import processes
 from dpnoise.attacks.processes import Observation
 from dpnoise.attacks.twister import MersenneTwister
+from dpnoise.auditing.calls import ExitCalledError, without_exit
 from dpnoise.targets.target import Target
 
 _TIMED: Final = 2_000  # Releases that are timed, one by one.
@@ -52,8 +53,9 @@ def observations(
 def _looked(look: Callable[[], Observation]) -> Observation:
     """Make a look that fails an observation of that."""
     try:
-        return look()
-    except Exception as error:  # noqa: BLE001 - whatever a target raises, the report is worth more
+        with without_exit():
+            return look()
+    except (Exception, ExitCalledError) as error:  # noqa: BLE001 - whatever a target raises, the report is worth more
         return Observation("not seen", found=False, words=f"{type(error).__name__}: {error}")
 
 

@@ -26,8 +26,9 @@ def add(commands: Any) -> None:
         "audit",
         help="certify a lower bound on an implementation's true epsilon",
         description="Attack a target in every known way and certify a lower bound on its epsilon. "
-        "Exit status: 0 not broken, 1 broken, 2 wrong usage or a target that fails. What is seen "
-        "of forks, restarts and time is marked with ! and does not change it.",
+        "Exit status: 0 not broken, 1 broken, 2 wrong usage, a target that fails, or no attack "
+        "that could be run. What is seen of forks, restarts and time is marked with ! and does "
+        "not change it.",
     )
     command.add_argument(
         "target",
@@ -77,7 +78,12 @@ def _audit(asked: argparse.Namespace) -> int:
         _write(reports, not_audited, html, output, everything=asked.all)
     for path in filter(None, paths):
         console.print(f"Written to {shown(path)}.")
-    return BROKEN if any(report.broken for report in reports) else FAILED if failed else 0
+    unknown = [report.target for report in reports if not report.findings]
+    for name in unknown:
+        terminal.complain(f"No attack could be run against {name}: nothing is known.")
+    if any(report.broken for report in reports):
+        return BROKEN
+    return FAILED if failed or unknown else 0
 
 
 def _words(command: str) -> list[str]:
@@ -90,20 +96,33 @@ def _words(command: str) -> list[str]:
 
 def _one(target: Any, asked: argparse.Namespace, console: Any) -> Any:
     name = target if isinstance(target, str) else shlex.join(target)
-    with _live(name, asked.epsilon, console) as (progress, watch):
-        return dpnoise.audit(
-            target,
-            asked.epsilon,
-            asked.delta,
-            asked.sensitivity,
-            attacks=asked.attack,
-            budget=asked.budget,
-            confidence=asked.confidence,
-            scale=asked.scale,
-            time_limit=asked.time_limit,
-            progress=progress,
-            watch=watch,
-        )
+    so_far: list[Any] = []
+    try:
+        with _live(name, asked.epsilon, console) as (progress, watch):
+
+            def keep(findings: list[Any]) -> None:
+                so_far[:] = findings
+                if watch is not None:
+                    watch(findings)
+
+            return dpnoise.audit(
+                target,
+                asked.epsilon,
+                asked.delta,
+                asked.sensitivity,
+                attacks=asked.attack,
+                budget=asked.budget,
+                confidence=asked.confidence,
+                scale=asked.scale,
+                time_limit=asked.time_limit,
+                progress=progress,
+                watch=keep,
+            )
+    except targets.TargetError:
+        if so_far:
+            console.print("What was certified before the target failed:")
+            terminal.print_table(console, _table(so_far, asked.epsilon, console.width))
+        raise
 
 
 def _all(asked: argparse.Namespace, console: Any) -> tuple[list[Any], dict[str, str], bool]:
