@@ -221,8 +221,9 @@ def test_the_decision_holds_for_all_noise_within_the_error(
     z += math.copysign(error * 1.0001, ulps)
     # The two roundings of scale * z are relative to z; the forms count them in their ROUND.
     claimed = error + 2.0**-52 * abs(z)
-    result = rounding.certain_point(value, z, claimed, scale, grid)
-    if not math.isnan(result):
+    result, certain = rounding.certain_point(value, z, claimed, scale, grid)
+    assert math.isnan(result) != certain
+    if certain:
         for end in (-error, error):
             exactly = (
                 Fraction(value) + Fraction(scale) * (Fraction(z) + Fraction(end))

@@ -310,8 +310,9 @@ def test_more_work_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     mechanism.release(values, rng=random_key())
     ledger = Ledger(monkeypatch)
     usual = ledger.of(lambda: mechanism.release(values, rng=random_key()))
-    finest = mechanism.replace(grid=2.0**-50)  # Its noise beyond 2^53 grids is the judge's.
-    entries = ledger.of(lambda: finest.release(values, rng=random_key()))
+    # On the finest grid, noise beyond 2^53 grids is the judge's: none is with probability e^-27.
+    finest, many = mechanism.replace(grid=2.0**-50), np.zeros(4 * SIZE)
+    entries = ledger.of(lambda: finest.release(many, rng=random_key()))
     assert "the judge" in [name for name, _ in entries]
 
     def all_open(*arguments: Any) -> None:

@@ -454,30 +454,26 @@ def test_cells_are_added_to_whole_grids_and_saturate(shift: int) -> None:
 
 PATTERNS = ["", "o", ".", "oo", "..", "o.", ".o", "ooo", "...", "..o", "o..", ".oo.o", "o....oo"]
 PATTERNS += ["".join(".o"[k * k % 11 % 3 == 1] for k in range(size)) for size in (8, 17, 64, 101)]
+PATTERNS += ["." * 40 + "o" + "." * 60, "o" * 48, "." * 32 + "o" * 16, "." * 15 + "oo" + "." * 15]
 
 
 def with_open(pattern: str) -> NDArray[np.float64]:
     return np.array([math.nan if mark == "o" else 1.5 for mark in pattern], dtype=np.float64)
 
 
+@pytest.mark.parametrize("least", [0, 1, 3, 1000])
+@pytest.mark.parametrize("width", [1, 2])
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_open_places_are_found_in_order(pattern: str) -> None:
-    out, places = with_open(pattern), [i for i, mark in enumerate(pattern) if mark == "o"]
-    slots = np.full(len(pattern) + 1, -7, dtype=np.int64)
-    assert settling.open_places(out, slots) == len(places)
-    assert slots[: len(places)].tolist() == places
-    assert set(slots[len(places) :].tolist()) <= {-7, len(pattern) - 1}
-
-
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_open_pairs_are_found_in_order(pattern: str) -> None:
+def test_open_places_are_found_in_order(pattern: str, width: int, least: int) -> None:
     """A pair is open if one member is; a last one without a second is a pair."""
-    pairs = [pattern[i : i + 2] for i in range(0, len(pattern), 2)]
-    places = [i for i, pair in enumerate(pairs) if "o" in pair]
-    slots = np.full(len(pairs) + 1, -7, dtype=np.int64)
-    assert settling.open_pairs(with_open(pattern), slots) == len(places)
+    parts = [pattern[i : i + width] for i in range(0, len(pattern), width)]
+    places = [i for i, part in enumerate(parts) if "o" in part]
+    slots = np.full(len(parts) + 2, -7, dtype=np.int64)
+    blocks = np.full(len(parts) + 1, -7, dtype=np.int64)
+    assert settling.open_places(with_open(pattern), width, least, blocks, slots) == len(places)
     assert slots[: len(places)].tolist() == places
-    assert set(slots[len(places) :].tolist()) <= {-7, len(pairs) - 1}
+    assert slots[-1] == -7
+    assert all(place == -7 or 0 <= place < len(parts) for place in slots[len(places) :].tolist())
 
 
 def certain_rows(count: int) -> NDArray[np.uint64]:

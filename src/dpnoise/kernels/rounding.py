@@ -7,16 +7,17 @@ Each kernel computes, for its form of Z,
 exactly as in real arithmetic, or writes NaN, and returns how many numbers (or pairs) it left
 undecided: `settling` is next. The decision is the same code for all forms: `certain_point`.
 
-The loops around it look alike, one for each form, and stay so. The ways to write them once were
-measured, on a Neoverse-N1:
+The loops around it look alike, one for each form, and stay so. The ways to write them once are
+slower, or cost every process:
 
 - A function that makes the loop of a form makes a closure, and no closure is kept on disk
   (`dpnoise.kernels.cache`): every process would compile it again.
-- One loop that is told the form by an integer takes 1.7 to 2.5 times as long.
-- Two loops, of which the first fills arrays with noise and errors and the second decides, take up
-  to 15 % longer.
-- A loop that does not count what it left undecided is no faster: LLVM then computes fewer numbers
-  side by side.
+- One loop that is told the form by an integer computes all forms, or branches at every number.
+- Two loops, of which the first fills arrays with noise and errors and the second decides, write and
+  read both once more.
+
+A loop that does not count what it left undecided is no faster: LLVM then computes fewer numbers
+side by side.
 """
 
 import numpy as np
@@ -27,6 +28,7 @@ from dpnoise.kernels.elementary import fma
 
 Words = NDArray[np.uint64]
 Floats = NDArray[np.float64]
+Truth = bool | np.bool_
 
 _LAST_ROUNDINGS = 2.0**-51
 _EXPONENT = np.int64(0x7FF << 52)
@@ -43,8 +45,12 @@ def not_finite(values: Floats) -> int:
 
 
 @compiled
-def certain_point(value: float, z: float, error: float, scale: float, grid: float) -> float:
-    """Return the grid point of value + scale * Z if all Z within `error` of z give the same.
+def certain_point(
+    value: float, z: float, error: float, scale: float, grid: float
+) -> tuple[float, Truth]:
+    """Return the grid point of value + scale * Z, or NaN, and whether it is certain.
+
+    It is if all Z within `error` of z give the same point.
 
     grid is a power of two, so value/grid is exact, as are its whole and its fractional part and
     cell * grid. A float of 2^53 grids or more is a whole number of them. Only the last sum rounds,
@@ -59,7 +65,7 @@ def certain_point(value: float, z: float, error: float, scale: float, grid: floa
     cell = np.rint(y)
     certain = abs(y - cell) + fma(ratio, error, _LAST_ROUNDINGS) < 0.5
     result = fma(cell, grid, fma(whole, grid, value - inside))  # The 0.0 inside makes -0.0 0.0.
-    return result if certain else np.nan
+    return (result if certain else np.nan), certain
 
 
 @compiled
@@ -70,8 +76,8 @@ def laplace_1(
     undecided = 0
     for i in range(out.size):
         z, error = certified.laplace_1(words[i], bits)
-        out[i] = certain_point(values[i], z, error, scale, grid)
-        undecided += out[i] != out[i]
+        out[i], certain = certain_point(values[i], z, error, scale, grid)
+        undecided += not certain
     return undecided
 
 
@@ -84,8 +90,8 @@ def laplace_4(
     for i in range(out.size):
         v1, u1, v2, u2 = words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]
         z, error = certified.laplace_4(v1, u1, v2, u2, bits)
-        out[i] = certain_point(values[i], z, error, scale, grid)
-        undecided += out[i] != out[i]
+        out[i], certain = certain_point(values[i], z, error, scale, grid)
+        undecided += not certain
     return undecided
 
 
@@ -97,8 +103,8 @@ def gaussian_2(
     undecided = 0
     for i in range(out.size):
         z, error = certified.gaussian_2(words[2 * i], words[2 * i + 1], bits)
-        out[i] = certain_point(values[i], z, error, scale, grid)
-        undecided += out[i] != out[i]
+        out[i], certain = certain_point(values[i], z, error, scale, grid)
+        undecided += not certain
     return undecided
 
 
@@ -108,16 +114,17 @@ def gaussian_pairs(
 ) -> int:
     """Release values with Gaussian noise, two from two uniforms; a last one has its own."""
     undecided = 0
-    pairs = out.size // 2
-    for i in range(pairs):
+    for i in range(out.size // 2):
         z1, z2, error = certified.gaussian_pair(words[2 * i], words[2 * i + 1], bits)
-        out[2 * i] = certain_point(values[2 * i], z1, error, scale, grid)
-        out[2 * i + 1] = certain_point(values[2 * i + 1], z2, error, scale, grid)
-        undecided += (out[2 * i] != out[2 * i]) | (out[2 * i + 1] != out[2 * i + 1])
-    for i in range(2 * pairs, out.size):
-        z1, _, error = certified.gaussian_pair(words[i], words[i + 1], bits)
-        out[i] = certain_point(values[i], z1, error, scale, grid)
-        undecided += out[i] != out[i]
+        first, certain1 = certain_point(values[2 * i], z1, error, scale, grid)
+        second, certain2 = certain_point(values[2 * i + 1], z2, error, scale, grid)
+        out[2 * i], out[2 * i + 1] = first, second
+        undecided += not (certain1 & certain2)
+    if out.size % 2:  # Written as a loop, it slows the one above down.
+        last = out.size - 1
+        z1, _, error = certified.gaussian_pair(words[last], words[last + 1], bits)
+        out[last], certain = certain_point(values[last], z1, error, scale, grid)
+        undecided += not certain
     return undecided
 
 
@@ -130,8 +137,8 @@ def gaussian_4(
     for i in range(out.size):
         v1, u1, v2, u2 = words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]
         z, error = certified.gaussian_4(v1, u1, v2, u2, bits)
-        out[i] = certain_point(values[i], z, error, scale, grid)
-        undecided += out[i] != out[i]
+        out[i], certain = certain_point(values[i], z, error, scale, grid)
+        undecided += not certain
     return undecided
 
 

@@ -36,6 +36,7 @@ _LOW_52_BITS, _LEAST_NORMAL = np.uint64(2**52 - 1), np.uint64(2**52)
 _SIGN = np.uint64(2**63)
 _LARGEST_INTEGER, _LAST = np.int64(2**63 - 1), np.int64(63)
 _EXACT = np.int64(2**53)  # A cell of at most this size is a float.
+_BLOCK = 16  # Numbers that are looked through for NaNs together.
 
 
 # The decision. A number of grids is a whole number and a fraction in units of 2^-128.
@@ -228,29 +229,39 @@ def gaussian_4_integer(raw: bytes, raised: np.uint64, shift: int, ratio: float) 
 
 
 @compiled
-def open_places(out: Floats, slots: Integers) -> int:
-    """Write the places of the NaNs to `slots`, in order, and return how many there are.
+def open_places(out: Floats, width: int, least: int, blocks: Integers, slots: Integers) -> int:
+    """Write the places that have a NaN to `slots`, in order, and return how many there are.
 
-    `slots` has room for one more than there are numbers.
+    A place is one number or two, `width`; a last one may lack its second. `slots` has room for one
+    more than there are places, and `blocks` for one more than there are blocks. At least `least`
+    blocks are looked at closely, with a NaN or without: more have one only if more places have.
     """
-    count = 0
-    for i in range(out.size):
-        slots[count] = i
-        count += out[i] != out[i]
+    whole_blocks = out.size // _BLOCK
+    found = 0
+    for b in range(whole_blocks):
+        blocks[found] = b
+        is_open = False
+        for k in range(_BLOCK):
+            is_open |= out[_BLOCK * b + k] != out[_BLOCK * b + k]
+        found += is_open
+    count, inside = 0, _BLOCK // width
+    for b in range(max(found, min(least, whole_blocks))):
+        counts = b < found
+        first = inside * (blocks[b] if counts else 0)
+        for place in range(first, first + inside):
+            slots[count] = place
+            count += int(_is_open(out, place, width) & counts)
+    for place in range(inside * whole_blocks, -(-out.size // width)):
+        slots[count] = place
+        count += int(_is_open(out, place, width))
     return count
 
 
 @compiled
-def open_pairs(out: Floats, slots: Integers) -> int:
-    """Do the same for pairs of numbers of which one or both are NaN."""
-    count, pairs = 0, out.size // 2
-    for i in range(pairs):
-        slots[count] = i
-        count += (out[2 * i] != out[2 * i]) | (out[2 * i + 1] != out[2 * i + 1])
-    for i in range(2 * pairs, out.size):
-        slots[count] = pairs
-        count += out[i] != out[i]
-    return count
+def _is_open(out: Floats, place: int, width: int) -> Truth:
+    i, j = width * place, min(width * place + width, out.size) - 1
+    is_open: Truth = (out[i] != out[i]) | (out[j] != out[j])
+    return is_open
 
 
 @compiled

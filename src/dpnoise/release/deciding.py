@@ -161,11 +161,10 @@ class _SecondStage:
     def __init__(self, form: ExactForm, key: Key, longest: int, chunks: int, ratio: float) -> None:
         self._form, self._key, self._chunks, self._ratio = form, key, chunks, ratio
         self._read = key.second_words(form.variates)
-        self._find = kernel_named(
-            "settling.open_pairs" if form.width > 1 else "settling.open_places"
-        )
+        self._find = kernel_named("settling.open_places")
         self._draw = kernel_named(f"settling.{form.name}")
         self._places = np.empty(longest + 1, dtype=np.int64)
+        self._blocks = np.empty(longest + 1, dtype=np.int64)
         self._first = np.arange(slots_for(longest, chunks, ratio, form.width))
 
     def noise(self, words: Words, start: int, out: Floats) -> tuple[Words, Integers]:
@@ -173,7 +172,8 @@ class _SecondStage:
         width = self._form.width
         wanted = slots_for(-(-out.size // width), self._chunks, self._ratio, width)
         self._places[:wanted] = self._first[:wanted]
-        slots = self._places[: max(wanted, self._find(out, self._places))]
+        found = self._find(out, width, wanted, self._blocks, self._places)
+        slots = self._places[: max(wanted, found)]
         noise = np.empty((slots.size * width, 4), dtype=np.uint64)
         self._draw(words, self._read(slots + start), slots, noise)
         return noise, slots
