@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks import accuracy, footprint, noise, pages, releases, sums
+from benchmarks import accuracy, footprint, noise, pages, peak, releases, sums
 from benchmarks.timing import Timing
 from dpnoise.machine import described, left_out
 
@@ -208,6 +208,20 @@ def show(tables: dict[str, dict[str, Timing]], figures: list[Figure], console: C
     console.print(table)
 
 
+def show_peak(parts: pages.Parts, console: Console) -> None:
+    """Print how far the kernels are from the machine's peak."""
+    columns = list(next(iter(parts.values())))
+    table = Table("ns for each", *columns, title="peak", title_justify="left")
+    for name, row in parts.items():
+        table.add_row(name, *(f"{row[column]:.2f}" for column in columns))
+    console.print(table)
+
+
+def rounded(parts: pages.Parts) -> pages.Parts:
+    """Return the parts with the digits that are kept."""
+    return {name: {part: round(ns, 2) for part, ns in row.items()} for name, row in parts.items()}
+
+
 def machine() -> str:
     """Say on what the figures were measured."""
     there = [name for name in PEERS if not left_out(name)]
@@ -222,11 +236,24 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=10_080_000, help="points of the error run")
     parser.add_argument("--keep-pages", action="store_true", help="do not write into the pages")
     parser.add_argument("--only-pages", action="store_true", help="write them from what is kept")
+    parser.add_argument(
+        "--only-peak", action="store_true", help="measure that table, keep the rest"
+    )
     arguments = parser.parse_args()
     console = Console()
-    if not arguments.only_pages:
+    kept = pages.RESULTS / f"{platform.machine()}.json"
+    if arguments.only_peak:
+        parts = peak.measured(arguments.rounds)
+        show_peak(parts, console)
+        if arguments.keep_pages:
+            return
+        results = json.loads(kept.read_text()) | {"peak": rounded(parts)}
+        kept.write_text(json.dumps(results, indent=2) + "\n")
+    elif not arguments.only_pages:
         tables, worst, figures = measure(arguments.rounds, arguments.points, console)
         show(tables, figures, console)
+        parts = peak.measured(arguments.rounds)
+        show_peak(parts, console)
         if arguments.keep_pages:
             return
         results = {
@@ -240,9 +267,9 @@ def main() -> None:
                 for name, rows in tables.items()
             },
             "error over bound": worst,
+            "peak": rounded(parts),
             "promises": [vars(figure) for figure in figures],
         }
-        kept = pages.RESULTS / f"{platform.machine()}.json"
         kept.write_text(json.dumps(results, indent=2) + "\n")
     written = pages.write()
     console.print(f"Written to README.md and docs/performance.md: {', '.join(written)}.")

@@ -15,6 +15,7 @@ _HUNDRED: Final = 100
 _NONE: Final = "none"
 
 Results = dict[str, Any]
+Parts = dict[str, dict[str, float]]
 
 TITLES: Final = {
     "releases": "Exact release of 10^6 values a call, one thread",
@@ -119,12 +120,28 @@ def _full_lines(results: list[Results]) -> Iterator[str]:
         yield from _table(["what, ns for each"], results)
         for what in _union(timings):
             yield _row(what, *(f"{own[what]:,.1f}" if what in own else _NONE for own in timings))
+    yield from _peak_lines(results)
     points = ", ".join(sorted({f"{one['points']:,}" for one in results}))
     yield from ("", f"### True error over its certified bound, {points} random points", "")
     yield from _table(["form, largest ratio"], results)
     worst = [one["error over bound"] for one in results]
     for form in _union(worst):
         yield _row(form, *(f"{own[form]:.3f}" if form in own else _NONE for own in worst))
+
+
+def _peak_lines(results: list[Results]) -> Iterator[str]:
+    """Yield a table for each architecture, or that it was not measured there."""
+    yield from ("", "### How far from the machine's peak, one thread")
+    for one in results:
+        if "peak" not in one:
+            yield from ("", f"Not measured on {one['architecture']}: `make bench` there does.")
+            continue
+        parts: Parts = one["peak"]
+        columns = list(next(iter(parts.values())))
+        yield from ("", _row(f"{one['architecture']}, ns for each", *columns))
+        yield "|" + "---|" * (len(columns) + 1)
+        for name, row in parts.items():
+            yield _row(name, *(f"{row[column]:.2f}" for column in columns))
 
 
 def _measured(promise: dict[str, Any]) -> str:

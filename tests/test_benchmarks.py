@@ -1,11 +1,16 @@
 """The tables of `make bench` and `make clock`: each names the machine that made it."""
 
 import json
+import math
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from benchmarks import clock, pages
+from benchmarks import clock, pages, peak
+from dpnoise.kernels import compiled
+from dpnoise.kernels.elementary import fma
 
 LEFT_OUT = "python-dp has no build for Linux on aarch64, so it is left out."
 
@@ -54,6 +59,44 @@ def test_architectures_stand_side_by_side_and_one_may_have_none(row: str) -> Non
     *_, aarch64, x86 = line.strip("| ").split(" | ")
     assert aarch64 == "none"
     assert float(x86.split()[0].replace(",", "")) > 200
+
+
+def test_an_architecture_without_a_measured_peak_says_so() -> None:
+    parts = {"uniforms": {"cipher": 3.0, "floor": 3.25, "measured over floor": 1.5}}
+    known, unknown = results("aarch64", peak=parts), results("x86_64")
+    unknown.pop("peak", None)
+    lines = pages.full_tables([known, unknown]).splitlines()
+    assert "| uniforms | 3.00 | 3.25 | 1.50 |" in lines
+    assert "Not measured on x86_64: `make bench` there does." in lines
+
+
+@compiled
+def poorly(x: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+    for i in range(out.size):
+        out[i] = math.sqrt(fma(x[i], 3.0, 1.0)) / (x[i] * 2.5)
+
+
+@compiled
+def one_by_one(x: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+    for i in range(1, out.size):
+        out[i] = math.sqrt(out[i - 1]) + x[i]
+
+
+def test_the_operations_of_a_loop_are_counted_for_each_number() -> None:
+    """A fused multiply-add, a product, a root and a division, however LLVM unrolls them."""
+    poorly(np.ones(100), np.ones(100))
+    assert peak.counted(poorly) == peak.Counted(divisions=1, roots=1, others=2)
+
+
+def test_a_loop_over_single_numbers_has_no_peak() -> None:
+    one_by_one(np.ones(100), np.ones(100))
+    with pytest.raises(RuntimeError, match="LLVM made no loop over vectors of one_by_one"):
+        peak.counted(one_by_one)
+
+
+def test_the_floor_is_the_cipher_and_the_operations_at_their_peak() -> None:
+    found = peak.Peak(division=2.0, root=3.0, other=0.125)
+    assert found.time_of(peak.Counted(divisions=0.5, roots=1, others=8)) == 1 + 3 + 1
 
 
 def test_the_threat_model_shows_what_the_clock_certified_on_every_architecture() -> None:
