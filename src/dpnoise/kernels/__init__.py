@@ -27,7 +27,22 @@ def compiled(function: _Function) -> _Function:
     Calls between kernels are always inlined: LLVM vectorises no loop with a call in it. Nobody
     calls them from C, so Numba need not compile an entry for that.
     """
-    jit = numba.njit(nogil=True, error_model="numpy", forceinline=True, no_cfunc_wrapper=True)
+    return _compiled(function, "never")
+
+
+def inlined(function: _Function) -> _Function:
+    """Compile a small function as a part of each kernel that calls it, and not by itself.
+
+    Machine code is the same. Every function that Numba compiles by itself costs the first call, and
+    one around a large function optimises that anew.
+    """
+    return _compiled(function, "always")
+
+
+def _compiled(function: _Function, inline: str) -> _Function:
+    jit = numba.njit(
+        nogil=True, error_model="numpy", forceinline=True, no_cfunc_wrapper=True, inline=inline
+    )
     kernel = jit(function)
     if isinstance(kernel, Dispatcher):  # Not where the compiler is off (NUMBA_DISABLE_JIT=1).
         # Numba's setter knows its own cache only.

@@ -18,7 +18,7 @@ import math
 
 import numpy as np
 
-from dpnoise.kernels import compiled
+from dpnoise.kernels import compiled, inlined
 from dpnoise.kernels.elementary import (
     LOW_63_BITS,
     Word,
@@ -40,7 +40,7 @@ LOW_62_BITS = np.uint64(2**62 - 1)
 _ALL_BITS = np.uint64(2**64 - 1)
 
 
-@compiled
+@inlined
 def reciprocal_bound(x: float) -> float:
     """Return a number between 1/x and 1.125/x for x > 0, and 2^1023 for x = 0.
 
@@ -49,13 +49,13 @@ def reciprocal_bound(x: float) -> float:
     return np.int64(_RECIPROCAL - np.float64(x).view(np.int64)).view(np.float64)
 
 
-@compiled
+@inlined
 def ones_after(word: Word, bits: int) -> np.uint64:
     """Return the complement of U's word at the upper end of U: all bits not seen taken as ones."""
     return (_ALL_BITS << np.uint64(64 - bits)) & ~unsigned(word)
 
 
-@compiled
+@inlined
 def lower_end(word: Word, bits: int) -> float:
     """Return V = 1 - U at its lower end, rounded to a float. It may be 0."""
     return np.float64(ones_after(word, bits)) * power_of_two(-64)

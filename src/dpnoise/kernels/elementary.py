@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, overload
 
-from dpnoise.kernels import compiled
+from dpnoise.kernels import compiled, inlined
 
 Word = int | np.uint64
 
@@ -100,7 +100,7 @@ def sinpi(x: float) -> float:
     return x * q
 
 
-@compiled
+@inlined
 def power_of_two(exponent: int) -> float:
     """Return 2^exponent for -1022 <= exponent <= 1023."""
     return np.int64((1023 + exponent) << 52).view(np.float64)
@@ -119,7 +119,7 @@ def word_of(raw: bytes, i: int) -> np.uint64:
     return word
 
 
-@compiled
+@inlined
 def unsigned(word: Word) -> np.uint64:
     """Return a word, also one given as a signed number, as 64 unsigned bits."""
     return np.int64(word).view(np.uint64)
@@ -153,7 +153,7 @@ def half_turn_left(word: Word, precision: int) -> float:
     return fma(np.float64(k), -power_of_two(-precision), 0.5)
 
 
-@compiled
+@inlined
 def with_sign_of(word: Word, magnitude: float) -> float:
     """Return `magnitude` >= 0 with the first bit of U as its sign: 0 is plus, 1 is minus."""
     bits = np.float64(magnitude).view(np.int64)

@@ -21,7 +21,7 @@ from numba import types
 from numba.core import config
 from numba.extending import intrinsic
 
-from dpnoise.kernels import compiled
+from dpnoise.kernels import compiled, inlined
 
 Wide = tuple[np.uint64, np.uint64]
 Truth = bool | np.bool_
@@ -165,19 +165,19 @@ def zeros_before(a: Wide) -> np.uint64:
     return np.uint64(128 - whole(a).bit_length())
 
 
-@compiled
+@inlined
 def where(condition: Truth) -> np.uint64:
     """Return a word of ones where the condition holds, else 0."""
     return _0 - np.uint64(condition)
 
 
-@compiled
+@inlined
 def mask_of(sign: np.uint64) -> np.uint64:
     """Return a word of ones for a first bit of 1, else 0."""
     return _0 - (sign >> _63)
 
 
-@compiled
+@inlined
 def negated_if(mask: np.uint64, a: Wide) -> Wide:
     """Return -a modulo 2^128 units where the mask is all ones, a where it is 0."""
     return minus((a[0] ^ mask, a[1] ^ mask), (mask, mask))

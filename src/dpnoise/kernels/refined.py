@@ -9,7 +9,7 @@ selection between two computed numbers.
 
 import numpy as np
 
-from dpnoise.kernels import compiled
+from dpnoise.kernels import inlined
 from dpnoise.kernels.certified import LOW_62_BITS
 from dpnoise.kernels.elementary import LOW_63_BITS
 from dpnoise.kernels.fixed import (
@@ -32,7 +32,7 @@ _32, _50, _63, _67, _128 = (np.uint64(k) for k in (32, 50, 63, 67, 128))
 NO_BOUND = np.uint64(2**62)  # An error with which nothing is decided.
 
 
-@compiled
+@inlined
 def _minus_log_v(complement: Wide, unseen: np.uint64) -> tuple[Wide, np.uint64]:
     """Return -log V at the lower end of V, and its error.
 
@@ -43,7 +43,7 @@ def _minus_log_v(complement: Wide, unseen: np.uint64) -> tuple[Wide, np.uint64]:
     return magnitude, moved + zeros + zeros + _6 if zeros < _67 else NO_BOUND
 
 
-@compiled
+@inlined
 def _root_of_minus_log_v(complement: Wide) -> tuple[Wide, np.uint64]:
     """Return sqrt(-log V) and its error: the root moves by no more than |a - b| / sqrt(b)."""
     square, error = _minus_log_v(complement, _0)
@@ -52,27 +52,27 @@ def _root_of_minus_log_v(complement: Wide) -> tuple[Wide, np.uint64]:
     return magnitude, ((error << (k & _63)) >> _3) + _9 if bounded else NO_BOUND
 
 
-@compiled
+@inlined
 def _half_cosine(u: Wide) -> Wide:
     """Return half of Remark 1's cosine, without its sign: within 66 units of 2^-128."""
     return half_sine(up((~u[0] & LOW_63_BITS, ~u[1]), _1))
 
 
-@compiled
+@inlined
 def _sum(a: Wide, sign_a: np.uint64, b: Wide, sign_b: np.uint64) -> tuple[Wide, np.uint64]:
     """Return the sum of two numbers as magnitude and sign."""
     total = plus(negated_if(mask_of(sign_a), a), negated_if(mask_of(sign_b), b))
     return negated_if(mask_of(total[0]), total), total[0]
 
 
-@compiled
+@inlined
 def laplace_1(u: Wide) -> Noise:
     """Equation (2): the first bit is the sign of log V, -log V of the others the magnitude."""
     magnitude, error = _minus_log_v(up((~u[0] & LOW_63_BITS, ~u[1]), _1), _1)
     return magnitude, ~u[0], error
 
 
-@compiled
+@inlined
 def laplace_4(v1: Wide, u1: Wide, v2: Wide, u2: Wide) -> Noise:
     """Theorem 5.1: log V1 cos(pi U1) + log V2 cos(pi U2), both logarithms negative."""
     log1, error1 = _minus_log_v((~v1[0], ~v1[1]), _0)
@@ -83,7 +83,7 @@ def laplace_4(v1: Wide, u1: Wide, v2: Wide, u2: Wide) -> Noise:
     return total, sign, error1 + error2 + _128
 
 
-@compiled
+@inlined
 def gaussian_2(v: Wide, u: Wide) -> Noise:
     """sqrt(2) sqrt(-log V) cos(pi U)."""
     radius, error = _root_of_minus_log_v((~v[0], ~v[1]))
@@ -91,7 +91,7 @@ def gaussian_2(v: Wide, u: Wide) -> Noise:
     return magnitude, u[0], error + (error >> _1) + _16
 
 
-@compiled
+@inlined
 def gaussian_pair(v: Wide, u: Wide) -> tuple[Noise, Noise]:
     """sqrt(2) sqrt(-log V) times cosine and sine of one angle in a quarter turn, two signs."""
     radius, error = _root_of_minus_log_v((~v[0], ~v[1]))
@@ -103,7 +103,7 @@ def gaussian_pair(v: Wide, u: Wide) -> tuple[Noise, Noise]:
     return (first, u[0], error), (second, u[0] << _1, error)
 
 
-@compiled
+@inlined
 def gaussian_4(v1: Wide, u1: Wide, v2: Wide, u2: Wide) -> Noise:
     """sqrt(-log V1) cos(pi U1) + sqrt(-log V2) cos(pi U2)."""
     root1, error1 = _root_of_minus_log_v((~v1[0], ~v1[1]))

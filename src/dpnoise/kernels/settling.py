@@ -9,7 +9,7 @@ chunk as many numbers as could be open, `slots`, whether they are or not.
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.kernels import compiled, refined
+from dpnoise.kernels import compiled, inlined, refined
 from dpnoise.kernels.elementary import power_of_two, word_of
 from dpnoise.kernels.fixed import (
     Truth,
@@ -98,7 +98,7 @@ def split_float(value: float, grid: float) -> tuple[float, np.int64, Wide]:
     return base, np.uint64(whole & keep).view(np.int64), (part[0] & keep, part[1] & keep)
 
 
-@compiled
+@inlined
 def release_float(value: float, noise: Noise, scale: float, grid: float) -> float:
     """Return the nearest float to the grid point of value + scale * Z, or NaN if it is open."""
     base, whole, fraction = split_float(value, grid)
@@ -109,7 +109,7 @@ def release_float(value: float, noise: Noise, scale: float, grid: float) -> floa
     return result if certain else np.nan
 
 
-@compiled
+@inlined
 def split_integer(value: np.int64, shift: int) -> tuple[np.int64, Wide]:
     """Return value / 2^shift, for a shift of at most 62, as a whole number and a fraction."""
     return value >> np.int64(shift), up(
@@ -117,7 +117,7 @@ def split_integer(value: np.int64, shift: int) -> tuple[np.int64, Wide]:
     )
 
 
-@compiled
+@inlined
 def release_integer(value: np.int64, shift: int, noise: Noise, ratio: float) -> np.int64:
     """Return value + scale * Z in whole grids of 2^shift, or OPEN if they are not certain.
 
@@ -131,19 +131,19 @@ def release_integer(value: np.int64, shift: int, noise: Noise, ratio: float) -> 
 # One number: the words come as bytes, two for each uniform, first those with their first 64 bits.
 
 
-@compiled
+@inlined
 def wide_of(raw: bytes, j: int, variates: int) -> Wide:
     """Return 128 bits of uniform j, from 0."""
     return word_of(raw, j), word_of(raw, variates + j)
 
 
-@compiled
+@inlined
 def laplace_1_of(raw: bytes) -> Noise:
     """Return the noise of one number."""
     return refined.laplace_1(wide_of(raw, 0, 1))
 
 
-@compiled
+@inlined
 def laplace_4_of(raw: bytes) -> Noise:
     """Return the noise of one number."""
     return refined.laplace_4(
@@ -151,13 +151,13 @@ def laplace_4_of(raw: bytes) -> Noise:
     )
 
 
-@compiled
+@inlined
 def gaussian_2_of(raw: bytes) -> Noise:
     """Return the noise of one number."""
     return refined.gaussian_2(wide_of(raw, 0, 2), wide_of(raw, 1, 2))
 
 
-@compiled
+@inlined
 def gaussian_4_of(raw: bytes) -> Noise:
     """Return the noise of one number."""
     return refined.gaussian_4(
@@ -257,20 +257,20 @@ def open_places(out: Floats, width: int, least: int, blocks: Integers, slots: In
     return count
 
 
-@compiled
+@inlined
 def _is_open(out: Floats, place: int, width: int) -> Truth:
     i, j = width * place, min(width * place + width, out.size) - 1
     is_open: Truth = (out[i] != out[i]) | (out[j] != out[j])
     return is_open
 
 
-@compiled
+@inlined
 def _keep(noise: Words, j: int, made: Noise) -> None:
     magnitude, noise[j, 2], noise[j, 3] = made
     noise[j, 0], noise[j, 1] = magnitude
 
 
-@compiled
+@inlined
 def _wide(words: Words, further: Words, slots: Integers, j: int, k: int) -> Wide:
     """Return 128 bits of uniform k of slot j."""
     return words[slots[j] * further.shape[1] + k], further[j, k]
@@ -319,13 +319,13 @@ def gaussian_4(words: Words, further: Words, slots: Integers, noise: Words) -> N
         _keep(noise, j, refined.gaussian_4(v1, u1, v2, u2))
 
 
-@compiled
+@inlined
 def _element(slots: Integers, width: int, j: int) -> int:
     """Return the element that row j of the noise is for."""
     return int(slots[j // width]) * width + j % width
 
 
-@compiled
+@inlined
 def _noise(noise: Words, j: int) -> Noise:
     return (noise[j, 0], noise[j, 1]), noise[j, 2], noise[j, 3]
 
