@@ -6,9 +6,11 @@ found, and two equal values must not be told apart.
 """
 
 import argparse
+import ctypes
 import json
 import os
 import platform
+import struct
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -154,6 +156,21 @@ def pairs() -> Iterator[Pair]:
     yield Pair("1000 floats, 0.0 and 1.0, Gaussian", many, zeros, ones, 0.1, DELTA, turns=10)
 
 
+def conversions() -> Iterator[Pair]:
+    """Yield ways to give one of Python's integers a fixed width, by themselves; ours is first."""
+    ways: dict[str, Call] = {
+        "ours": deciding.raised,
+        "int.to_bytes": lambda value: value.to_bytes(8, "little", signed=True),
+        "struct": struct.Struct("q").pack,
+        "ctypes.c_int64": ctypes.c_int64,
+        "numpy.int64": np.int64,
+    }
+    for way, call in ways.items():
+        yield Pair(f"{way}, 0 and 1", call, 0, 1, 0.0)
+        yield Pair(f"{way}, -1 and 1", call, -1, 1, 0.0)
+        yield Pair(f"{way}, 2^30 - 1 and 2^30", call, 2**30 - 1, 2**30, 0.0)
+
+
 def verdict(epsilon: float, pair: Pair) -> str:
     """Say in a word or two what was found."""
     if pair.planted:
@@ -194,12 +211,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.clock", description=__doc__)
     parser.add_argument("--calls", type=int, default=1_000_000, help="for each pair of scalars")
     parser.add_argument("--keep-pages", action="store_true", help="do not write into the pages")
+    parser.add_argument("--conversions", action="store_true", help="of integers alone: print them")
     arguments = parser.parse_args()
-    asked = list(pairs())
+    asked = list(conversions() if arguments.conversions else pairs())
     rows = []
     for pair in asked:
         rows.append(row(pair, arguments.calls, ERROR / len(asked)))
         print(" | ".join(rows[-1]), flush=True)
+    if arguments.conversions:
+        return
     if not arguments.keep_pages:
         machine = f"{described()}, Python {platform.python_version()}"
         kept = RESULTS / f"{platform.machine()}.json"
