@@ -25,7 +25,7 @@ _ENDS = {"tiny": "[-1b-1000, 1b-1000]", "> 0": f"[1b-1000, {_FAR}]", "< 0": f"[-
 def _decided(*, inside: bool) -> tuple[Translation, str]:
     """Translate `certain_point` on a grid of 1, where it decides."""
     translation = Translation({}, {_INSIDE: inside, "certain": True})
-    result = translation.call(rounding.certain_point, "x", "z", "error", "scale", Fraction(1))
+    result, _ = translation.call(rounding.certain_point, "x", "z", "error", "scale", Fraction(1))
     translation.assume(*(f"@FLT({name}, 53)" for name in ("x", "z", "scale", "error")))
     translation.assume("@FIX(x, -1074)", "scale in [1b-970, 1b61]")
     return translation, str(result)
