@@ -323,3 +323,21 @@ def test_the_judge_agrees_with_mpmath(form: str) -> None:
         with ctx.workprec(500):
             assert ball.contains(arb((mantissa, exponent)))
             assert ball.rad() < arb(2) ** -120
+
+
+def test_a_decision_on_one_grid_is_that_on_another() -> None:
+    """The proof is for a grid of 1: with value, scale and grid times 2^k, so is the result."""
+    rng = np.random.default_rng()
+    decided = 0
+    for k in range(-950, 951, 5):
+        value = float(rng.normal() * 2.0 ** rng.integers(-60, 60))
+        z, error = float(rng.laplace()), float(2.0 ** rng.uniform(-51, -5))
+        scale, factor = float(2.0 ** rng.uniform(-40, 40)), 2.0**k
+        point, certain = rounding.certain_point(value, z, error, scale, 1.0)
+        scaled, as_certain = rounding.certain_point(
+            value * factor, z, error, scale * factor, factor
+        )
+        assert certain == as_certain
+        assert (scaled == point * factor) or (not certain and math.isnan(scaled))
+        decided += bool(certain)
+    assert decided > 100
