@@ -21,6 +21,10 @@ _NUMBER = r"(?:\S+ \{)?(-?[0-9.e+-]+|-?inf)(?:, \S+\})?"
 _FOUND = re.compile(rf"^  (?!1 in ).* in \[{_NUMBER}, {_NUMBER}\]$", re.MULTILINE)
 
 
+# Proofs take a fraction of a second. What is not provable can keep Gappa busy for very long.
+_TOO_LONG = 300
+
+
 class GappaMissingError(Exception):
     """There is no Gappa on this machine."""
 
@@ -59,21 +63,32 @@ class Case:
     @property
     def claim(self) -> str:
         """The script without a question, as other provers take it."""
-        return f"{self.before}-> {self.goal} }}\n{self.after}"
+        return self._asking(())
 
     @property
     def script(self) -> str:
         """The script with its questions."""
-        questions = "".join(f" /\\ {asked} in ?" for asked in (*self.asks, "1"))
-        return f"{self.before}-> {self.goal}{questions} }}\n{self.after}"
+        return self._asking((*self.asks, "1"))
+
+    def _asking(self, asked: Iterable[str]) -> str:
+        goals = [self.goal] * bool(self.goal) + [f"{expression} in ?" for expression in asked]
+        return self.before + "-> " + " /\\ ".join(goals) + " }\n" + self.after
 
     def outcome(self) -> Outcome:
         """Ask Gappa."""
         # Without this Gappa splits an interval of its own choice again and again before it fails.
         command = [program(), "-Eno-auto-dichotomy"]
-        finished = subprocess.run(  # noqa: S603 - Gappa, where it was found
-            command, input=self.script, capture_output=True, text=True, check=False
-        )
+        try:
+            finished = subprocess.run(  # noqa: S603 - Gappa, where it was found
+                command,
+                input=self.script,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_TOO_LONG,
+            )
+        except subprocess.TimeoutExpired:
+            return Outcome(f"Gappa did not come to an end within {_TOO_LONG} s.")
         said = finished.stdout + finished.stderr
         if finished.returncode != 0 or _UNSOUND.search(said) or not _ANSWERED.search(said):
             return Outcome(said.strip() or f"status {finished.returncode}")

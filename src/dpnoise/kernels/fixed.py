@@ -192,7 +192,7 @@ _HALF_SQRT_HALF = wide(math.isqrt(2**253))
 _ATANH_TERMS = 24
 _ATANH = tuple(wide(2**128 // (2 * k + 3)) for k in range(_ATANH_TERMS))
 # sin(pi t/2)/2 = t (c0 - t^2 (c1 - t^2 (c2 - ...))), ck = (pi/2)^(2k+1) / (2 (2k+1)!).
-_SINE_TERMS = 20
+_SINE_TERMS = 19
 _SINE = tuple(
     wide(int(2**127 * _HALF_PI ** (2 * k + 1) / math.factorial(2 * k + 1)))
     for k in range(_SINE_TERMS)

@@ -1,0 +1,167 @@
+"""What is proved of how `kernels.settling` splits a value into whole grids and a fraction.
+
+Units are 2^-128 of a grid. What is left to tests/test_settling.py: the last two float operations of
+`release_float`, which convert the exact grid point, and the bits of a float as such.
+"""
+
+from itertools import product
+
+from dpnoise.kernels import settling
+from proof.fixed_point import Bits, Far, FixedPoint, Number, Value, in_units, nothing, scaled
+from proof.statement import Case, Statement
+from proof.translation import UntranslatableError
+
+_FAR = 181  # From so many places on, nothing is left of a float's 53 bits.
+_SIGNS = ("mask = ", "part = negated_if", "whole = (whole ^ mask)")
+_EXPONENT = 1023
+
+
+def split_float() -> Statement:
+    """Return what is proved of the split of a float, for each place of the binary point."""
+    cases = [_digits(places) for places in [*range(1, _FAR), None]]
+    cases += [_signed(sign, is_zero=is_zero) for sign, is_zero in product((0, 1), (False, True))]
+    cases += [_is_whole(places) for places in (0, -1, -900)]
+    says = "a float in grids is whole and fraction, less up to 1 unit; or it is a whole number"
+    return in_units("split_float", says, 1, cases)
+
+
+def _float(exponent: int, sign: int = 0) -> Bits:
+    """Return the bits of a float of which the exponent is known."""
+    return Bits(sign << 11 | exponent, "mantissa", 52)
+
+
+def _digits(places: int | None) -> Case:
+    """Return the case of a value m 2^-places grids, or of so many places that nothing is left."""
+
+    def integer(t: FixedPoint, values: dict[str, Value]) -> None:
+        values["m"] = t.free("m", 0, 2**53 - 1, bits=64)
+
+    def far(t: FixedPoint, values: dict[str, Value]) -> None:
+        t.assume(f"far in [1b-2200, 1b-{_FAR}]")
+        values["places"] = Far(_FAR)
+
+    near = places is not None and places < 64
+    quotient = f"floor(m * 1b-{places})"
+    t = FixedPoint(
+        cuts={
+            "m = ": integer,
+            **({"places = ": far} if places is None else {}),
+            **dict.fromkeys(_SIGNS, nothing),
+        },
+        wraps={"up((_0, m), up_by)": quotient} if near else {},
+    )
+    grid = Bits(_EXPONENT - 52 + (places or 0), "of_grid", 52)
+    _, whole, fraction = t.call(settling.split_float, _float(_EXPONENT), grid)
+    own = whole.text if isinstance(whole, Number) else str(int(whole))
+    scale = "1b128 * far" if places is None else f"1b{128 - places}"
+    t.define("lost", f"m * {scale} - ({own} * 1b128 + {t.itself(fraction)})")
+    t.prove("lost >= 0", f"{own} in [0, {2**53}]")
+    if places is None or places > 128:
+        hints = [f"lost -> m * {scale} - {dict(t.definitions)['split_float_part']}"]
+    elif not near:
+        hints = ["lost -> 0"]
+    else:
+        hints = [f"split_float_part -> (m * 1b-{places} - {quotient}) * 1b128"]
+        hints.append(f"lost -> ({quotient} - {own}) * 1b128")
+    name = "far" if places is None else f"{places} places"
+    return t.case(name, ["lost"], hints, most=1, every_gain=near)
+
+
+def _signed(sign: int, *, is_zero: bool) -> Case:
+    """Return the case of a sign, and of a fraction of 0 or above."""
+
+    def part(t: FixedPoint, values: dict[str, Value]) -> None:
+        values["part"] = t.free("part", *((0, 0) if is_zero else (1, 2**128 - 1)))
+
+    def whole(t: FixedPoint, values: dict[str, Value]) -> None:
+        values["whole"] = t.free("whole", 0, 2**53, bits=64)
+
+    t = FixedPoint(
+        cuts={"part = down": part, "whole = m >>": whole},
+        choices={"part[0] | part[1] == _0": is_zero},
+        wraps={"negated_if(mask, part)": 1} if sign and not is_zero else {},
+    )
+    base, made, fraction = t.call(settling.split_float, _float(_EXPONENT, sign), _float(_EXPONENT))
+    _check(base == 0.0)
+    way = "+" if sign else "-"
+    digits = f"({made.text} * 1b128 + {t.itself(fraction)})"
+    t.define("off", f"{digits} {way} (whole * 1b128 + part)")
+    t.prove("off in [0, 0]")
+    return t.case(f"sign {sign}, part {'0' if is_zero else '> 0'}", hints=["off -> 0"])
+
+
+def _is_whole(places: int) -> Case:
+    """Return the case of a value of whole grids, which is left as it is."""
+    t = FixedPoint(
+        wraps={"up((_0, m), up_by)": "(4503599627370496 + mantissa)"},
+        choices={"part[0] | part[1] == _0": True},
+    )
+    t.free("mantissa", 0, 2**52 - 1)
+    value = _float(_EXPONENT)
+    base, whole, fraction = t.call(settling.split_float, value, _float(_EXPONENT - 52 + places))
+    _check(base is value and int(whole) == 0 and tuple(map(int, fraction)) == (0, 0))
+    return t.case(f"{places} places", hints=["split_float_part -> 0"])
+
+
+def _check(condition: bool) -> None:  # noqa: FBT001 (it is what is checked)
+    """Raise where what the source computes from constants is not what is stated."""
+    if not condition:
+        raise UntranslatableError("The source splits otherwise.")
+
+
+def split_integer() -> Statement:
+    """Return what is proved of the split of an integer, for each shift, and of the sum."""
+    cases = [
+        _shifted(shift, negative=negative) for shift in range(63) for negative in (False, True)
+    ]
+    cases += [_sum(certain=certain) for certain in (False, True)]
+    says = "an integer in grids is whole and fraction, exactly, and whole + cell is an int64"
+    return in_units("split_integer", says, 0, cases)
+
+
+def _shifted(shift: int, *, negative: bool) -> Case:
+    """Return the case of a grid of 2^shift, and of an integer below 0, or not."""
+    view = "np.int64(value).view(np.uint64)"
+    grids = scaled("value", -shift)
+    quotient = f"floor({grids})"
+    raised = f" + {2 ** (64 - shift)}" if negative else ""
+    t = FixedPoint(
+        choices={view: negative},
+        wraps={f"up((_0, {view}), np.uint64(128 - shift))": f"({quotient}{raised})"},
+    )
+    value = t.free("value", *((-(2**63), -1) if negative else (0, 2**63 - 1)), bits=64)
+    whole, fraction = t.call(settling.split_integer, value, shift)
+    part = t.itself(fraction)
+    t.define("off", f"value * 1b{128 - shift} - ({whole.text} * 1b128 + {part})")
+    hints = [f"{part} -> ({grids} - {quotient}) * 1b128"]
+    hints.append(f"off -> ({quotient} - {whole.text}) * 1b128")
+    t.prove("off >= 0")
+    name = f"shift {shift}, {'below 0' if negative else 'not below 0'}"
+    return t.case(name, ["off"], hints, most=0, every_gain=True)
+
+
+def _sum(*, certain: bool) -> Case:
+    """Return the case of a cell that is certain, or not."""
+
+    def split(t: FixedPoint, _value: Value, _shift: Value) -> tuple[Number, Number]:
+        return t.free("whole", -(2**62), 2**62, bits=64), t.free("fraction", 0, 2**128 - 1)
+
+    def nearest(t: FixedPoint, *_arguments: Value) -> tuple[Number, bool]:
+        return t.free("cell", -(2**60), 2**60, bits=64), certain
+
+    t = FixedPoint(lemmas={"split_integer": split, "nearest_cell": nearest})
+    made = t.call(settling.release_integer, None, 0, None, None)
+    if certain:
+        t.prove(
+            f"{made.text} in [{-(2**63) + 1}, {2**63 - 1}]",
+            f"{made.text} - (whole + cell) in [0, 0]",
+        )
+        return t.case("certain")
+    _check(made == settling.OPEN)
+    t.assume("one in [1, 1]")
+    return t.case("open")
+
+
+def statements() -> list[Statement]:
+    """Return the statements."""
+    return [split_float(), split_integer()]
