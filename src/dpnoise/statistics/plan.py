@@ -1,0 +1,86 @@
+"""What is asked of the data and what they answer: a plan, which is public, and a tally of integers.
+
+A plan names columns, bounds and groups, and is made before a row is read. An engine answers it with
+a tally: exact integers, the same on every engine. Noise is drawn from a tally, and from nothing else.
+A value x counts in whole grids as q = floor(clamp(x)/grid + 1/2), clamped to least..most.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The number of values in a column, the sum of their q and, if asked for, of q^2."""
+
+    column: str
+    grid: float
+    least: int
+    most: int
+    squares: bool = False
+
+
+@dataclass(frozen=True)
+class Cells:
+    """How many values of a column have each q from least to most: at most 65,536 cells."""
+
+    column: str
+    grid: float
+    least: int
+    most: int
+
+
+@dataclass(frozen=True)
+class Edges:
+    """How many values lie between each two edges, lower ones included, of the last both."""
+
+    column: str
+    edges: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The number of rows."""
+
+
+Ask = Sums | Cells | Edges | Rows
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """A column and the declared keys by which rows are grouped; rows of other keys are left out."""
+
+    column: str
+    keys: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one pass over the data has to answer."""
+
+    asks: tuple[Ask, ...]
+    by: tuple[Grouping, ...] = ()
+    missing: str = "error"  # What a row without a value is: "error", or "drop" for that column.
+
+
+@dataclass(frozen=True)
+class Sum:
+    """The answer to `Sums`, by group: arrays of int64, or of Python's integers (dtype object)."""
+
+    count: NDArray[np.int64]
+    total: NDArray[Any]
+    squares: NDArray[Any] | None = None
+
+
+@dataclass(frozen=True)
+class Tally:
+    """The answers to a plan, in the order of its asks.
+
+    Each array has one axis for each grouping, in the order of its keys, and answers to `Cells` and
+    `Edges` one more at the end, for the cells. Counts are int64.
+    """
+
+    answers: tuple[Sum | NDArray[np.int64], ...]
