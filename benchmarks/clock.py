@@ -26,7 +26,7 @@ import dpnoise
 from dpnoise.attacks.clock import certified, taken
 from dpnoise.machine import described
 from dpnoise.release import deciding
-from dpnoise.statistics.queries import RowCount, Sum
+from dpnoise.statistics.queries import Count, Sum
 
 ROOT: Final = Path(__file__).parent.parent
 PAGE: Final = ROOT / "docs" / "threat-model.md"
@@ -86,12 +86,12 @@ def gaussian(sensitivity: float = 1.0) -> Call:
 
 def counted() -> Call:
     """Return what a count does with its total, once the rows are read."""
-    return partial(RowCount(0.1).mechanism.release, rng=one_thread)
+    return partial(Count(None, 0.1).mechanism.release, rng=one_thread)
 
 
 def summed() -> Call:
     """Return what a sum of values between 0 and 1 does with its total, in grids of 2^-32."""
-    query = Sum(0, 1, 0.1)
+    query = Sum("x", 0, 1, 0.1)
     release, grid = query.mechanism.release, query.bounds.grid
     return lambda total: deciding.nearest_float(release(total, one_thread), grid)
 

@@ -20,6 +20,7 @@ from dpnoise import LaplaceMechanism, cli, statistics
 from dpnoise.entropy import SYSTEM, Source
 from dpnoise.errors import ArgumentError
 from dpnoise.statistics import publishing
+from dpnoise.statistics.requests import Request
 
 Run = Callable[..., tuple[int, str, str]]
 SUM = ["--query", "sum", "--lower", "0", "--upper", "10"]
@@ -386,7 +387,7 @@ def test_a_bug_shows_its_traceback_on_request(run: Run, monkeypatch: pytest.Monk
     assert "in _release" in run("release", "ok.csv", *X)[2]
 
 
-def publish_zeros(_path: Path, request: publishing.Request, **_: object) -> Any:
+def publish_zeros(_path: Path, request: Request, **_: object) -> Any:
     return publishing.rehearsal(request)
 
 

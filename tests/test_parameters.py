@@ -18,6 +18,7 @@ import dpnoise
 from dpnoise import statistics
 from dpnoise.release import deciding
 from dpnoise.statistics import queries
+from dpnoise.statistics.plan import Sum
 from dpnoise.testing import fixed_generator
 
 KEY = bytes(range(32))
@@ -52,15 +53,16 @@ def test_parameters_mean_the_same_in_every_type_of_numpy(kind: Any) -> None:
         assert call(low, high, one) == call(0.0, 100.0, 1.0)
 
 
-def test_a_mean_spends_its_epsilon_and_no_more() -> None:
+def test_a_median_spends_its_epsilon_and_no_more() -> None:
     epsilons: list[Any] = [np.float16(3 * 2.0**-10), np.float32(0.3), 0.3]
     for epsilon in epsilons:
-        parts = statistics.mean([0.5], lower=0, upper=1, epsilon=epsilon).parts.values()
+        parts = statistics.median([0.5], lower=0, upper=1, epsilon=epsilon).parts.values()
         assert sum(map(Fraction, parts)) <= Fraction(float(epsilon))
     tiny: Any = np.float16(3 * 2.0**-24)
     assert not np.isnan(dpnoise.Generator().chisquare(tiny, 3)).any()
 
 
+zeros = np.zeros(1, dtype=np.int64)
 anything: Any = statistics  # Any, because they are also called wrongly here.
 dp: Any = dpnoise
 BAD_OPTIONS: list[Callable[[Any], object]] = [
@@ -74,9 +76,9 @@ BAD_OPTIONS: list[Callable[[Any], object]] = [
     lambda r: anything.count(pd.DataFrame({"a": [1.0]}), epsilon=1.0, rng=r),
     lambda r: anything.count([[1.0], [2.0, 3.0]], epsilon=1.0, rng=r),
     lambda r: anything.count(np.array([np.longdouble(1)]), epsilon=1.0, rng=r),
-    lambda r: queries.RowCount(1.0).release(2.0, r),
-    lambda r: queries.Sum(0, 1, 1.0).release(2.0, r),
-    lambda r: queries.Histogram([0, 1], 1.0).release(2.0, r),
+    lambda r: queries.Count("x", 1.0).release(zeros, 2.0, r),
+    lambda r: queries.Sum("x", 0, 1, 1.0).release(Sum(zeros, zeros), 2.0, r),
+    lambda r: queries.Histogram("x", [0, 1], 1.0).release(zeros, 2.0, r),
     lambda _: dp.LaplaceMechanism(1.0, 1.0).error("a"),
     lambda _: dp.NoisyMax(1.0, 1.0, monotonic="no"),
     lambda _: dp.GaussianMechanism.for_scale("3", sensitivity=1.0),

@@ -347,10 +347,10 @@ def several_leaders(candidates: int, size: float) -> float:
 def test_the_judge_selects_no_more_often_than_the_bound_says(form: str, candidates: int) -> None:
     """With scores so large beside the noise that their own rounding leaves the leader open."""
     calls, size = 5000, 2.0**38
-    scores, logs = np.full(candidates, size), np.zeros(candidates)
+    scores = np.full(candidates, size)
     found = 0
     for _ in range(calls):
         words = np.frombuffer(system_bytes(8 * candidates), dtype=WORD)
-        leaders = selection._possible_leaders(FORMS[form], words, scores, logs, 1.0)
+        leaders = selection._possible_leaders(FORMS[form], words, scores, 1.0)
         found += len(leaders) > 1
     check_probability(stats.binom.sf(found - 1, calls, several_leaders(candidates, size)))

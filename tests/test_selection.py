@@ -11,6 +11,7 @@ import alarms
 import numpy as np
 import pytest
 from flint import ctx
+from scipy import stats
 
 import dpnoise
 from dpnoise import reference
@@ -74,7 +75,7 @@ def test_what_the_floats_cannot_tell_apart_is_refined(mechanism: Any, form: str)
     assert len(chosen) > 1
     words = np.array([5, 6], dtype=np.uint64)
     far = np.array([1e30, 1e30])
-    assert selection._possible_leaders(FORMS[form], words, far, np.zeros(2), 1.0) == [0, 1]
+    assert selection._possible_leaders(FORMS[form], words, far, 1.0) == [0, 1]
 
 
 def test_sums_beyond_the_largest_float_are_compared_exactly() -> None:
@@ -184,11 +185,14 @@ def test_the_exponential_mechanism_has_its_law() -> None:
         alarms.check_counts(counts, weights / weights.sum())
 
 
-def test_weights_stand_for_so_many_equal_candidates() -> None:
-    scores, weights = [0, 2, 1], [1000, 1, 37]
-    chosen = [selection.select_weighted(scores, weights, 2.0, None) for _ in range(20_000)]
-    masses = np.array(weights) * np.exp(np.array(scores) / 2.0)
-    alarms.check_counts(np.bincount(chosen, minlength=3), masses / masses.sum())
+def test_exact_scores_decide_where_floats_leave_a_choice() -> None:
+    """Two scores that are one float, and differ by ten scales: the second wins but for e^-10."""
+    scores = np.array([2.0**60, 2.0**60])
+    chosen = [
+        selection.noisy_argmax(scores, lambda i: 2**60 + 10 * i, 1.0, None) for _ in range(1000)
+    ]
+    # Of exponential noise E, P(E1 > E2 + 10) = e^-10/2.
+    alarms.check_probability(stats.binomtest(chosen.count(0), 1000, math.exp(-10) / 2).pvalue)
 
 
 def test_monotonic_halves_the_noise() -> None:

@@ -17,6 +17,7 @@ from dpnoise.auditing import markup, running
 from dpnoise.cli import bars, progress, release, terminal
 from dpnoise.showing import shown
 from dpnoise.statistics import publishing
+from dpnoise.statistics.requests import simple_request
 from dpnoise.targets import adapters
 
 NAMES = ["[kg]", "[/x]", "[bold]b", "a\\", ":heart:", "$a_{$", "$x$", "\\frac", "尺度", "<b>&amp;"]
@@ -65,9 +66,9 @@ def test_characters_that_steer_are_printed_as_escapes(
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_every_name_can_be_drawn(ending: str) -> None:
     groups = [*NAMES, *STEERING]
-    request = publishing.Request("$a_{$", ["count"], 1.0, group_by="g", groups=groups)
+    request = simple_request("$a_{$", ["count"], 1.0, groups={"g": groups})
     target = Path(f"plot.{ending}")
-    bars.draw_bars(publishing.rehearsal(request), request, target)
+    bars.draw_bars(publishing.rehearsal(request), target)
     assert target.stat().st_size > 1000
     if ending == "svg":
         text = target.read_text(encoding="utf-8")
@@ -76,19 +77,21 @@ def test_every_name_can_be_drawn(ending: str) -> None:
 
 
 def test_names_of_any_length_and_bars_of_any_size_can_be_drawn() -> None:
-    request = publishing.Request("x" * 10_000, ["count"], 1.0, group_by="g", groups=["y" * 10_000])
+    request = simple_request("x" * 10_000, ["count"], 1.0, groups={"g": ["y" * 10_000]})
     for value in (0.0, 1.7e308, -1.7e308, 5e-324, 2**70, float("inf")):
         counted = statistics.Release("count", value, 1.0, 1.0, 1.0, 0.95)
-        bars.draw_bars([publishing.Published("y" * 10_000, counted)], request, Path("p.png"))
+        one = publishing.Published("x" * 10_000, ("g",), ("y" * 10_000,), counted)
+        bars.draw_bars(publishing.Table(request, (one,), ""), Path("p.png"))
 
 
 def test_two_equal_queries_are_two_bars() -> None:
-    request = publishing.Request("x", ["count", "count"], 1.0)
-    drawn_bars = bars.bars_of(publishing.rehearsal(request), request)
+    request = simple_request("x", ["count", "count"], 1.0)
+    drawn_bars = bars.bars_of(publishing.rehearsal(request))
     assert len(drawn_bars) == 2
-    bars.draw_bars(publishing.rehearsal(request), request, Path("two.svg"))
+    table = publishing.rehearsal(request)
+    bars.draw_bars(table, Path("two.svg"))
     drawn = re.findall(r'id="patch_\d+"', Path("two.svg").read_text())
-    bars.draw_bars(publishing.rehearsal(request)[:1], request, Path("one.svg"))
+    bars.draw_bars(publishing.Table(request, table.published[:1], ""), Path("one.svg"))
     assert len(drawn) == len(re.findall(r'id="patch_\d+"', Path("one.svg").read_text())) + 1
 
 
@@ -142,46 +145,44 @@ def test_a_progress_bar_shows_its_title_as_it_is(monkeypatch: pytest.MonkeyPatch
 # Numbers and widths ------------------------------------------------------------------------------
 
 
-def published(values: list[float]) -> tuple[list[publishing.Published], publishing.Request]:
-    """Return releases of these values in groups with names of very different lengths."""
-    groups = [f"group{'-long' * i * 5}-{i}" for i in range(len(values))]
-    request = publishing.Request("a column", ["count"], 1.0, group_by="g", groups=groups)
+def counts(groups: list[str], values: list[float], errors: list[float | None]) -> publishing.Table:
+    """Return a table of counts of these groups."""
+    request = simple_request("a column", ["count"], 1.0, groups={"g": groups})
     releases = [
-        publishing.Published(group, statistics.Release("count", value, 1.0, 1.0, error, 0.95))
-        for group, value, error in zip(groups, values, [0.001, 1.0, 1e9, None], strict=False)
+        publishing.Published(
+            "a column", ("g",), (group,), statistics.Release("count", value, 1.0, 1.0, error, 0.95)
+        )
+        for group, value, error in zip(groups, values, errors, strict=True)
     ]
-    return releases, request
+    return publishing.Table(request, tuple(releases), "")
 
 
 def test_no_number_is_cut_at_any_width(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     values = [-1234567.891, 123456789012345678901234567890, 9.87654321e15, 0.5]
-    releases, request = published(values)
-    numbers = [release._rounded(one.release.value, one.release.error) for one in releases]
+    groups = [f"group{'-long' * i * 5}-{i}" for i in range(len(values))]
+    table = counts(groups, values, [0.001, 1.0, 1e9, None])
+    numbers = [release._rounded(one.release.value, one.release.error) for one in table]
     for width in (*range(1, 60), 80, 120, 200):
         monkeypatch.setenv("COLUMNS", str(width))
-        release._show(releases, request, as_json=False)
+        release._show(table, as_json=False)
         out = capsys.readouterr().out
         assert "…" not in out
         for number in (part for pair in numbers for part in pair):
             assert number in out, width
         names = re.sub(r"\s", "", "".join(line.split("  ")[0] for line in out.splitlines()))
-        for group in request.groups:
+        for group in groups:
             assert group in names, width
 
 
 def test_a_wide_terminal_has_bars_and_none_is_wider_than_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    request = publishing.Request("x", ["count"], 1.0, group_by="g", groups=["a", "b"])
-    releases = [
-        publishing.Published(group, statistics.Release("count", value, 1.0, 1.0, 1.0, 0.95))
-        for group, value in (("a", 100), ("b", 50))
-    ]
+    published = counts(["a", "b"], [100, 50], [1.0, 1.0])
     for width in range(40, 200):
         monkeypatch.setenv("COLUMNS", str(width))
-        release._show(releases, request, as_json=False)
+        release._show(published, as_json=False)
         table = capsys.readouterr().out.split("\n\n")[0].splitlines()
         assert all(len(line.rstrip()) <= width for line in table)
         long, short = (line.count("█") for line in table[1:])
@@ -207,5 +208,5 @@ def test_numbers_of_any_size_are_shown() -> None:
             number, within = release._rounded(value, error)
             assert number
             assert len(within) < 40
-    assert release._rounded(1.5e300, 1e299) == ("1.5e+300", "± 1e+299")
+    assert release._rounded(1.5e300, 1e299) == ("1.5e+300", "± 1.1e+299")
     assert release._rounded(3.0, float("inf")) == ("3", "no bound")

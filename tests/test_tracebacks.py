@@ -13,7 +13,7 @@ import pytest
 import dpnoise
 from dpnoise import entropy, reference, statistics
 from dpnoise.release import deciding, selection
-from dpnoise.statistics import publishing, queries
+from dpnoise.statistics import functions, publishing, tallying
 from dpnoise.testing import fixed_generator
 
 KEY = bytes(range(100, 132))
@@ -94,7 +94,7 @@ def test_a_failure_inside_shows_no_secret(
     elif place == "the judge":
         monkeypatch.setattr(reference, "grid_point", trip)
     else:
-        for module in (deciding, selection, queries):
+        for module in (deciding, selection, tallying):
             monkeypatch.setattr(module, "kernel_named", trip)
     try:
         CALLS[call]()
@@ -158,14 +158,14 @@ def test_every_public_function_that_takes_data_forgets_it() -> None:
     """All of them: the mechanisms' methods, and each public function of statistics on values."""
     takes_values = [
         function
-        for name, function in vars(queries).items()
+        for name, function in vars(functions).items()
         if inspect.isfunction(function)
-        and function.__module__ == "dpnoise.statistics.queries"
+        and function.__module__ == "dpnoise.statistics.functions"
         and not name.startswith("_")
         and "values" in inspect.signature(function).parameters
         and not inspect.isgeneratorfunction(function)
     ]
-    assert len(takes_values) == 7
+    assert len(takes_values) == 10
     for function in [
         *takes_values,
         dpnoise.LaplaceMechanism.release,

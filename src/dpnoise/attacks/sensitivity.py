@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from dpnoise.attacks.base import OUTPUTS, Attack, Event, Flags, Progress, never, silent
 from dpnoise.errors import check_integer
-from dpnoise.statistics.queries import exact_sum
+from dpnoise.statistics.functions import exact_sum
 from dpnoise.targets.target import Releases, Target
 
 Data = NDArray[Any]

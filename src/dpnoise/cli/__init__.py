@@ -25,7 +25,7 @@ _OPTIONS: Final = {
     'delimiter=";"': "--delimiter ';'",
     "edges=[0, 10000, 20000]": "--edges 0,10000,20000",
     "value: lower and upper": "value: --lower and --upper",
-    'groups=["cork", "dublin"]': "--group-by city=cork,dublin",
+    'groups={"city": ["cork", "dublin"]}': "--group-by city=cork,dublin",
     "claimed: delta=1e-6": "claimed: --delta 1e-6",
 }
 # Where errors name an argument with its value: "Expected lower=5.0 < upper=0.0."

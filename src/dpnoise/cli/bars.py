@@ -9,7 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from dpnoise.errors import ArgumentError, import_extra
 from dpnoise.showing import shortened, shown
-from dpnoise.statistics.publishing import Published, Request
+from dpnoise.statistics.publishing import Published, Table
+from dpnoise.statistics.requests import Request
 
 _DPI: Final = 150
 _TALLEST: Final = 400.0  # Inches; a picture has less than 2^16 dots.
@@ -18,39 +19,45 @@ _LONGEST_BAR: Final = 1e300  # Near the largest float, axes overflow.
 
 
 class Bar(NamedTuple):
-    """A number that was published: its query, its label, and its error where one is known."""
+    """A number that was published: its statistic, its label, its margins where they are known."""
 
     query: str
     label: str
     value: float
     error: float | None
+    joint: float | None = None
+    interval: tuple[float, float] | None = None
 
 
-def bars_of(published: list[Published], request: Request) -> list[Bar]:
+def bars_of(table: Table) -> list[Bar]:
     """Return a bar for each number that was published."""
-    return [bar for one in published for bar in _bars(one, request)]
+    several = len(table.request.columns()) > 1
+    return [bar for one in table for bar in _bars(one, several=several)]
 
 
-def _bars(one: Published, request: Request) -> Iterator[Bar]:
-    release = one.release
+def _bars(one: Published, *, several: bool) -> Iterator[Bar]:
+    release, column = one.release, one.column
+    query = f"{column}, {release.query}" if several and column is not None else release.query
+    groups = ", ".join(map(str, one.group))
     if not isinstance(release.value, list):
-        label = release.query if one.group is None else f"{one.group}, {release.query}"
-        yield Bar(release.query, label, release.value, release.error)
+        label = f"{groups}, {query}" if groups else query
+        margins = (release.error, release.joint_error, release.interval)
+        yield Bar(query, label, release.value, *margins)
         return
-    edges = [f"{edge:,.12g}" for edge in request.edges or ()]
-    group = "" if one.group is None else f"{one.group}, "
-    for low, high, value in zip(edges, edges[1:], release.value, strict=False):
-        yield Bar(release.query, f"{group}{low} to {high}", value, release.error)
+    before = ", ".join(filter(None, [groups, column if several else None]))
+    for i, (label, value) in enumerate(zip(release.labels, release.value, strict=True)):
+        interval = release.interval[i] if release.interval else None
+        shown_label = f"{before}, {label}" if before else label
+        yield Bar(query, shown_label, value, release.error, release.joint_error, interval)
 
 
-def draw_bars(
-    published: list[Published], request: Request, target: Path | BytesIO, suffix: str = ""
-) -> None:
+def draw_bars(table: Table, target: Path | BytesIO, suffix: str = "") -> None:
     """Draw one panel for each query: bars, with error bars where an error is known.
 
     The format is that of the suffix, by default the target's.
     """
-    bars = bars_of(published, request)
+    request = table.request
+    bars = bars_of(table)
     queries = list(dict.fromkeys(bar.query for bar in bars))
     panels = [[bar for bar in bars if bar.query == query] for query in queries]
     height = 0.7 * len(panels) + 0.4 * len(bars)
@@ -75,11 +82,12 @@ def draw_bars(
 
 
 def _draw_panel(axis: Any, query: str, panel: list[Bar], request: Request) -> None:
-    errors = [bar.error for bar in panel if bar.error is not None]
+    spans = [_span(bar) for bar in panel]
+    errors = [span for span in spans if span is not None]
     axis.barh(
         range(len(panel)),
         [float(min(max(bar.value, -_LONGEST_BAR), _LONGEST_BAR)) for bar in panel],
-        xerr=errors or None,
+        xerr=[list(side) for side in zip(*errors, strict=True)] or None,
         tick_label=[shortened(shown(bar.label), _LONGEST_LABEL) for bar in panel],
         color="#3b7ea1",
         ecolor="#1a1a1a",
@@ -87,9 +95,18 @@ def _draw_panel(axis: Any, query: str, panel: list[Bar], request: Request) -> No
     )
     axis.invert_yaxis()
     axis.spines[["top", "right"]].set_visible(False)
-    note = f"± at {request.confidence:.0%}" if errors else "no bound on the error"
-    column = shortened(shown(request.column), _LONGEST_LABEL)
-    axis.set_title(f"{column}, {query} ({note})", loc="left", fontsize=10)
+    note = f"each ± at {request.confidence:.0%}" if errors else "no bound on the error"
+    columns = request.columns()
+    column = f"{columns[0]}, " if len(columns) == 1 else ""
+    title = shortened(shown(column + query), _LONGEST_LABEL)
+    axis.set_title(f"{title} ({note})", loc="left", fontsize=10)
+
+
+def _span(bar: Bar) -> tuple[float, float] | None:
+    """Return how far the error bar of a number goes to both sides."""
+    if bar.interval is not None:
+        return bar.value - bar.interval[0], bar.interval[1] - bar.value
+    return None if bar.error is None else (bar.error, bar.error)
 
 
 @contextmanager

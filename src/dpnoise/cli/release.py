@@ -1,30 +1,35 @@
 """`dpnoise release`: publish private statistics of a CSV or Parquet file."""
 
 import argparse
+import csv
 import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
-from dataclasses import asdict
+from decimal import ROUND_CEILING, Decimal, localcontext
 from importlib import resources
 from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any, Final
 
-import dpnoise
 from dpnoise import strict_json
 from dpnoise.cli import terminal
 from dpnoise.cli.bars import Bar, bars_of, draw_bars
 from dpnoise.cli.files import check_plot, check_targets, file_name, written
 from dpnoise.cli.progress import progress_bar
-from dpnoise.errors import ArgumentError
+from dpnoise.errors import ArgumentError, import_extra
 from dpnoise.showing import shown
 from dpnoise.statistics import files, publishing
-from dpnoise.statistics.queries import MISSING, Release
+from dpnoise.statistics.functions import MISSING
+from dpnoise.statistics.groups import groups_in_file
+from dpnoise.statistics.publishing import Table
+from dpnoise.statistics.queries import Release
+from dpnoise.statistics.requests import Request, load_request, simple_request
 
 _LARGE: Final = 50 * 2**20  # From this size on, reading a file shows its progress.
 _BAR: Final = 30
 _SHORTEST_BAR: Final = 5
+_DECIMAL_DIGITS: Final = 800  # More than any float and its margin have.
 _MOST_DIGITS: Final = 18  # Numbers of more digits are shown with an exponent.
 _QUOTED: Final = re.compile(r'\s*"((?:[^"]|"")*)"\s*')
 
@@ -45,19 +50,30 @@ def add(commands: Any) -> None:
     command = commands.add_parser(
         "release",
         help="publish private statistics of a CSV or Parquet file",
-        description="Publish private statistics of a column. Neighbouring data sets differ by one "
-        "row. Without FILE, a small data set that comes with dpnoise is used.",
+        description="Publish private statistics of a column, or all that a request in TOML asks "
+        "for. Neighbouring data sets differ by one row. Without FILE, a small data set that comes "
+        "with dpnoise is used.",
     )
-    command.add_argument("file", nargs="?", type=file_name, metavar="FILE")
+    command.add_argument(
+        "file", nargs="?", type=file_name, metavar="FILE", help="the data, or a request: *.toml"
+    )
+    command.add_argument(
+        "--source", type=file_name, help="the data of a request, if it does not name them"
+    )
+    command.add_argument(
+        "--check",
+        action="store_true",
+        help="say what would be published, with margins, and read no row",
+    )
     command.add_argument("--column", help="the column of numbers")
     command.add_argument(
         "--query",
         action="append",
         metavar="QUERY",
-        help="count, sum, mean, median, quantile:0.9 or histogram; repeat it for several, which "
-        "split epsilon evenly (count)",
+        help="count, sum, mean, variance, std, median, quantile:0.9, quantiles:0.1,0.9 or "
+        "histogram; repeat it for several, which split epsilon evenly (count)",
     )
-    command.add_argument("--epsilon", type=float, default=1.0, help="for all queries together (1)")
+    command.add_argument("--epsilon", type=float, help="for all queries together (1)")
     command.add_argument("--lower", type=float, help="declared lower bound of a value")
     command.add_argument("--upper", type=float, help="declared upper bound of a value")
     command.add_argument("--grid", type=float, help="a power of two; by default from the bounds")
@@ -76,17 +92,32 @@ def add(commands: Any) -> None:
         'name are dropped, names in quotes taken as they stand: city="Cork, County","dublin "',
     )
     command.add_argument(
+        "--groups-file",
+        type=_groups_file,
+        action=_Once,
+        metavar="COLUMN=FILE",
+        help="declared groups, one on each line of a file; beside --group-by, groups of both",
+    )
+    command.add_argument(
         "--missing",
         choices=MISSING,
-        default="error",
         help="what to do about rows without a value: empty, NA, NaN, null (error)",
     )
     command.add_argument(
-        "--delimiter", type=_delimiter, default=",", help="what separates a CSV file's entries (,)"
+        "--delimiter", type=_delimiter, help="what separates a CSV file's entries (,)"
     )
-    command.add_argument("--confidence", type=float, default=0.95, help="of the errors (0.95)")
+    command.add_argument("--confidence", type=float, help="of the margins (0.95)")
+    command.add_argument(
+        "--no-clamp", action="store_true", help="publish counts below 0 as they are"
+    )
+    command.add_argument(
+        "--no-intervals", action="store_true", help="spend no epsilon on intervals of quantiles"
+    )
     command.add_argument("--json", action="store_true", help="print JSON")
-    command.add_argument("--output", type=file_name, help="write JSON to this file")
+    command.add_argument(
+        "--output", type=file_name, help="write the table (.csv, .parquet) or the record (JSON)"
+    )
+    command.add_argument("--record", type=file_name, help="write the record of what was done: JSON")
     command.add_argument("--plot", type=file_name, help="draw bars with error bars: out.png")
     command.add_argument(
         "--force", action="store_true", help="replace an earlier release, which cannot be repeated"
@@ -94,73 +125,154 @@ def add(commands: Any) -> None:
     command.set_defaults(run=_release)
 
 
-def _release(asked: argparse.Namespace) -> None:
-    if asked.file is not None:
-        files.check_there(asked.file)
-    group_by, groups = asked.group_by or (None, ())
-    request = publishing.Request(
-        column="income" if asked.column is None else asked.column,
-        queries=asked.query or ["count"],
-        epsilon=asked.epsilon,
+# What a request in a file says, and the command line may not say again.
+_IN_REQUESTS: Final = (
+    *("column", "query", "epsilon", "lower", "upper", "grid", "edges", "group_by", "groups_file"),
+    *("missing", "delimiter", "confidence", "no_clamp", "no_intervals"),
+)
+
+
+def _asked_for(asked: argparse.Namespace) -> tuple[Request, Path | None]:
+    """Return the request and the data that it is about; None is the data set that is shipped."""
+    if asked.file is None or asked.file.suffix.lower() != ".toml":
+        if asked.source is not None:
+            raise ArgumentError("--source goes with a request: dpnoise release request.toml.")
+        return _request(asked), asked.file
+    for name in _IN_REQUESTS:
+        if getattr(asked, name) not in {None, False}:
+            option = "--" + name.replace("_", "-")
+            raise ArgumentError(f"{asked.file} says what to publish: write {option} there.")
+    signed = load_request(asked.file)
+    source = asked.source or signed.source
+    if source is None and not asked.check:
+        raise ArgumentError(f'Say which data {asked.file} is about: --source FILE, or source = "".')
+    return signed.request, source
+
+
+def _request(asked: argparse.Namespace) -> Request:
+    groups = dict(filter(None, (asked.group_by, asked.groups_file)))
+    if asked.groups_file is not None:
+        column, path = asked.groups_file
+        groups[column] = groups_in_file(path)
+    return simple_request(
+        "income" if asked.file is None and asked.column is None else asked.column,
+        asked.query or ["count"],
+        1.0 if asked.epsilon is None else asked.epsilon,
         lower=asked.lower,
         upper=asked.upper,
         grid=asked.grid,
         edges=asked.edges,
-        group_by=group_by,
         groups=groups,
-        missing=asked.missing,
-        delimiter=asked.delimiter,
-        confidence=asked.confidence,
+        missing=asked.missing or "error",
+        delimiter="," if asked.delimiter is None else asked.delimiter,
+        confidence=0.95 if asked.confidence is None else asked.confidence,
+        clamp=not asked.no_clamp,
+        intervals=not asked.no_intervals,
     )
-    if asked.file is not None and asked.column is None:
-        names = files.columns(asked.file, asked.delimiter)
-        raise ArgumentError(
-            f"Say which column of {asked.file} to use: --column NAME. It has: {names}."
-        )
+
+
+def _release(asked: argparse.Namespace) -> None:
+    if asked.file is not None:
+        files.check_there(asked.file)
+    request, source = _asked_for(asked)
+    if asked.check:
+        _explain(request)
+        return
+    _check_source(source, request, asked)
     # What could fail after the noise is drawn is done before: epsilon is spent only once.
-    check_targets(asked.output, asked.plot, source=asked.file, replace=asked.force)
+    targets = (asked.output, asked.record, asked.plot)
+    check_targets(*targets, source=source, replace=asked.force)
     check_plot(asked.plot)
     _rehearse(request, asked)
-    published: list[publishing.Published] = []
+    table: Table | None = None
     try:
         with ExitStack() as stack:
             plot = stack.enter_context(written(asked.plot, replace=asked.force))
-            path = stack.enter_context(_file(asked.file))
+            record = stack.enter_context(written(asked.record, replace=asked.force))
+            path = stack.enter_context(_file(source))
             progress = stack.enter_context(_progress(path))
             with written(asked.output, replace=asked.force) as output:
-                published = publishing.publish(path, request, progress=progress)
+                table = publishing.publish(path, request, progress=progress)
                 if output is not None:
-                    output.write_text(_report(published, request), encoding="utf-8")
+                    _write(table, output, asked.output.suffix)
+            if record is not None:
+                record.write_text(_report(table), encoding="utf-8")
             if plot is not None:
-                draw_bars(published, request, plot)
+                draw_bars(table, plot)
     finally:
         # What was paid for is shown, even if a file could not be written after all.
-        if published:
-            _show(published, request, as_json=asked.json)
+        if table is not None:
+            _show(table, as_json=asked.json)
     if not asked.json:
-        for target in filter(None, (asked.output, asked.plot)):
+        for target in filter(None, targets):
             print(f"Written to {shown(target)}.")  # noqa: T201 - this is the command line
 
 
-def _rehearse(request: publishing.Request, asked: argparse.Namespace) -> None:
+def _check_source(source: Path | None, request: Request, asked: argparse.Namespace) -> None:
+    if source is None:
+        return
+    files.check_there(source)
+    if source == asked.file and asked.column is None:
+        names = files.columns(source, request.delimiter)
+        raise ArgumentError(f"Say which column of {source} to use: --column NAME. It has: {names}.")
+
+
+def _rehearse(request: Request, asked: argparse.Namespace) -> None:
     """Make with zeros for numbers all that will be made of the release, and throw it away."""
     zeros = publishing.rehearsal(request)
-    _report(zeros, request)
+    _report(zeros)
+    if asked.output is not None:
+        _write(zeros, BytesIO(), asked.output.suffix)
     if asked.plot is not None:
-        draw_bars(zeros, request, BytesIO(), asked.plot.suffix)
+        draw_bars(zeros, BytesIO(), asked.plot.suffix)
     with redirect_stdout(StringIO()):
-        _show(zeros, request, as_json=asked.json)
+        _show(zeros, as_json=asked.json)
 
 
-def _report(published: list[publishing.Published], request: publishing.Request) -> str:
-    report = {
-        "format": 1,
-        "dpnoise": dpnoise.__version__,
-        "neighbours": "differ by one row, added or removed",
-        "request": asdict(request),
-        "releases": [{"group": one.group, **asdict(one.release)} for one in published],
-    }
-    return strict_json.dumps(report) + "\n"
+def _write(table: Table, target: Path | BytesIO, suffix: str) -> None:
+    """Write the table as CSV or Parquet, or the record as JSON."""
+    if suffix.lower() in {".parquet", ".pq"}:
+        import_extra("pyarrow.parquet", "files").write_table(table.to_arrow(), target)
+        return
+    text = _as_csv(table) if suffix.lower() == ".csv" else _report(table)
+    content = text.encode("utf-8")
+    if isinstance(target, BytesIO):
+        target.write(content)
+    else:
+        target.write_bytes(content)
+
+
+def _as_csv(table: Table) -> str:
+    text, rows = StringIO(), table.rows()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _report(table: Table) -> str:
+    return strict_json.dumps(table.record()) + "\n"
+
+
+def _explain(request: Request) -> None:
+    """Say what would be published, at which cost and how far off, without reading a row."""
+    console = terminal.console(soft_wrap=True)
+    titles = ["column", "statistic", "groups", "epsilon", "margins"]
+    rows = []
+    for question, query in request.prepare():
+        groups = len(request.keys(question))
+        by = f"{groups:,} of {' and '.join(question.by)}" if question.by else "all rows"
+        name = "rows" if question.column is None else question.column
+        margins = query.expected(request.confidence, groups)
+        rows.append([name, query.name, by, f"{query.epsilon:.4g}", margins])
+    terminal.print_table(console, terminal.table(titles, rows, console.width, folded=4))
+    for column, keys in request.groups.items():
+        named = ", ".join(str(key) for key in keys)
+        console.print(f"\ngroups of {shown(column)}: {shown(named)}")
+    console.print(
+        f"\nepsilon {request.epsilon:g} in all. One row added or removed. Missing values: "
+        f"{request.missing}.\nMargins hold with probability {request.confidence:g}. No row is read."
+    )
 
 
 @contextmanager
@@ -182,16 +294,17 @@ def _progress(path: Path) -> Iterator[Callable[[float], object]]:
         yield show
 
 
-def _show(
-    published: list[publishing.Published], request: publishing.Request, *, as_json: bool
-) -> None:
+def _show(table: Table, *, as_json: bool) -> None:
     if as_json:
-        print(_report(published, request), end="")  # noqa: T201 - this is the command line
+        print(_report(table), end="")  # noqa: T201 - this is the command line
         return
     console = terminal.console(soft_wrap=True)
-    bars = bars_of(published, request)
-    titles = [request.column, "published", "within", ""]
-    rows = [[bar.label, *_rounded(bar.value, bar.error), ""] for bar in bars]
+    request, bars = table.request, bars_of(table)
+    columns = request.columns()
+    title = columns[0] if len(columns) == 1 else ""
+    joint = any(bar.joint is not None for bar in bars)
+    titles = [title, "published", "within", *(["all within"] if joint else []), ""]
+    rows = [_row(bar, joint=joint) for bar in bars]
     length = min(_BAR, console.width - terminal.natural_width(titles, rows))
     if length >= _SHORTEST_BAR:
         for row, blocks in zip(rows, _blocks(bars, length), strict=True):
@@ -199,13 +312,29 @@ def _show(
     made = terminal.table(titles, rows, console.width, folded=0)
     made.columns[-1].style = "cyan"
     terminal.print_table(console, made)
-    first = published[0].group
-    parts = [one.release for one in published if one.group == first]
-    spent = ", ".join(_spent(release) for release in parts)
+    spent = ", ".join(dict.fromkeys(_spent(one.release) for one in table))
     console.print(
         f"\nepsilon {request.epsilon:g} in all: {spent}. One row added or removed.\n"
-        f"Errors hold with probability {request.confidence:g}, apart from what the bounds clamp."
+        f"{_what_margins_mean(request.confidence, joint=joint)}"
     )
+
+
+def _what_margins_mean(confidence: float, *, joint: bool) -> str:
+    together = ' and "all within" for all numbers of one statistic together' if joint else ""
+    return (
+        f'With probability {confidence:g} "within" holds, for each number by itself{together}, '
+        "apart from what the bounds clamp."
+    )
+
+
+def _row(bar: Bar, *, joint: bool) -> list[str]:
+    if bar.interval is not None:
+        width = bar.interval[1] - bar.interval[0] or None
+        value, low, high = (_rounded(end, width)[0] for end in (bar.value, *bar.interval))
+        return [bar.label, value, f"{low} to {high}", *([""] if joint else []), ""]
+    value, margin = _rounded(bar.value, bar.error)
+    together = [_rounded(bar.value, bar.joint)[1] if bar.joint is not None else ""] if joint else []
+    return [bar.label, value, margin, *together, ""]
 
 
 def _blocks(bars: list[Bar], length: int) -> list[str]:
@@ -220,16 +349,31 @@ def _blocks(bars: list[Bar], length: int) -> list[str]:
 
 
 def _rounded(value: float, error: float | None) -> tuple[str, str]:
-    """Show a number with the digits that its error leaves, and the error with two."""
-    if not error or not math.isfinite(error):
+    """Show a number with the digits that its error leaves, and the error with two, rounded up.
+
+    What the number loses by its own rounding is part of the margin that is shown.
+    """
+    if not error or not math.isfinite(error) or not math.isfinite(value):
         return f"{value:,.10g}", "no bound"
     within = "±" if terminal.can_show("±") else "+-"
     decimals = 1 - math.floor(math.log10(error))
-    if not -_MOST_DIGITS < decimals < _MOST_DIGITS:
-        return f"{value:.10g}", f"{within} {error:.2g}"
-    decimals = max(0, decimals)
-    shown_value = f"{value:,}" if isinstance(value, int) else f"{value:,.{decimals}f}"
-    return shown_value, f"{within} {float(f'{error:.2g}'):,.{decimals}f}"
+    with localcontext(prec=_DECIMAL_DIGITS):
+        exactly = Decimal(value)
+        if not -_MOST_DIGITS < decimals < _MOST_DIGITS:
+            rounded = Decimal(f"{value:.10g}")
+            margin = _up(Decimal(error) + abs(rounded - exactly), decimals)
+            return f"{value:.10g}", f"{within} {margin:.2g}"
+        decimals = max(0, decimals)
+        rounded = exactly if isinstance(value, int) else round(exactly, decimals)
+        margin = _up(Decimal(error) + abs(rounded - exactly), decimals)
+    places = 0 if isinstance(value, int) else decimals
+    return f"{rounded:,.{places}f}", f"{within} {margin:,.{decimals}f}"
+
+
+def _up(margin: Decimal, decimals: int) -> Decimal:
+    """Round a margin up, to this many decimals or to two digits."""
+    digits = min(decimals, 1 - margin.adjusted())
+    return margin.quantize(Decimal(1).scaleb(-digits), ROUND_CEILING)
 
 
 def _spent(release: Release) -> str:
@@ -259,6 +403,13 @@ def _groups(text: str) -> tuple[str, list[str]]:
         group, rest = _name(rest, ",")
         groups.append(group)
     return column, groups
+
+
+def _groups_file(text: str) -> tuple[str, Path]:
+    column, rest = _name(text, "=")
+    if not rest:
+        raise argparse.ArgumentTypeError("give a column and a file: city=cities.txt")
+    return column, file_name(rest)
 
 
 def _name(text: str, separator: str) -> tuple[str, str | None]:

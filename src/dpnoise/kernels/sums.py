@@ -1,4 +1,7 @@
-"""Exact sums and histograms: every value becomes a whole number of grids before it is added."""
+"""Exact sums and counts by group: every value becomes a whole number of grids before it is added.
+
+A NaN is no value, and a row of group -1 is in none: both are passed over.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,38 +9,72 @@ from numpy.typing import NDArray
 from dpnoise.kernels import compiled
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
-# Adding 1.5 * 2^52 rounds a number below 2^51 to the nearest whole one, in the low bits of the sum.
-_SHIFT = 1.5 * 2.0**52
-_SHIFT_BITS = int(np.float64(_SHIFT).view(np.int64))
+_LOW_BITS = 26
+_LOW = 2**_LOW_BITS - 1
 
 
 @compiled
 def cell(value: float, inverse_grid: float, least: float, most: float) -> np.int64:
-    """Return the value in whole grids, clamped first; a NaN counts as 0."""
-    quotient = value * inverse_grid if value == value else 0.0  # noqa: PLR0124 - NaN alone differs
-    clamped = min(max(quotient, least), most)
-    return np.float64(clamped + _SHIFT).view(np.int64) - _SHIFT_BITS
+    """Return the value in whole grids: clamped, then floor(q + 1/2), as every engine has it."""
+    clamped = min(max(value * inverse_grid, least), most)
+    return np.int64(np.floor(clamped + 0.5))
 
 
 @compiled
-def sum_in_grids(values: Floats, inverse_grid: float, least: float, most: float) -> int:
-    """Return the sum of the values in whole grids, each clamped to `least` and `most` of them.
+def add_values(
+    values: Floats,
+    groups: Integers,
+    inverse_grid: float,
+    least: float,
+    most: float,
+    counts: Integers,
+    totals: Integers,
+) -> None:
+    """Count the values of each group and add their whole grids.
 
     Whole numbers add without rounding, so the order does not matter. The caller sees to it that
     size * max(|least|, |most|) is below 2^62.
     """
-    total = np.int64(0)
     for i in range(values.size):
-        total += cell(values[i], inverse_grid, least, most)
-    return total  # type: ignore[return-value]  # Numba returns a Python int.
+        group = groups[i]
+        if group >= 0 and values[i] == values[i]:  # NaN alone differs.
+            counts[group] += 1
+            totals[group] += cell(values[i], inverse_grid, least, most)
+
+
+@compiled
+def add_squares(
+    values: Floats,
+    groups: Integers,
+    inverse_grid: float,
+    least: float,
+    most: float,
+    lows: Integers,
+    highs: Integers,
+) -> None:
+    """Add the squares of the whole grids, below 2^53 each, in two halves: 26 bits, and the rest."""
+    for i in range(values.size):
+        group = groups[i]
+        if group >= 0 and values[i] == values[i]:  # NaN alone differs.
+            whole = cell(values[i], inverse_grid, least, most)
+            lows[group] += (whole * whole) & _LOW
+            highs[group] += (whole * whole) >> _LOW_BITS
 
 
 @compiled
 def count_cells(
-    values: Floats, inverse_grid: float, least: float, most: float, counts: NDArray[np.int64]
+    values: Floats,
+    groups: Integers,
+    inverse_grid: float,
+    least: float,
+    most: float,
+    counts: NDArray[np.int64],
 ) -> None:
-    """Count each value in the cell of its whole number of grids; counts[0] is that of `least`."""
+    """Count each value in the cell of its whole number of grids; counts[g, 0] is `least`'s."""
     first = np.int64(least)
     for i in range(values.size):
-        counts[cell(values[i], inverse_grid, least, most) - first] += 1
+        group = groups[i]
+        if group >= 0 and values[i] == values[i]:  # NaN alone differs.
+            counts[group, cell(values[i], inverse_grid, least, most) - first] += 1

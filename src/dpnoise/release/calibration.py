@@ -122,6 +122,13 @@ def quotient_down(numerator: float, denominator: float) -> float:
     return nearest if nearest <= quotient else math.nextafter(nearest, 0.0)
 
 
+def difference_down(whole: float, part: float) -> float:
+    """Return the largest float that is at most whole - part, for 0 < part < whole."""
+    exactly = Fraction(whole) - Fraction(part)
+    nearest = float(exactly)
+    return nearest if nearest <= exactly else math.nextafter(nearest, 0.0)
+
+
 def _quotient(numerator: float | Fraction, denominator: float) -> tuple[Fraction, float]:
     """Return numerator / denominator and the nearest float, an infinity if it is beyond them all.
 

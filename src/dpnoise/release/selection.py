@@ -1,6 +1,6 @@
 """Mechanisms that select: the exact argmax of scores with noise, as in real arithmetic."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from fractions import Fraction
 from typing import Any, ClassVar, Final
@@ -130,39 +130,39 @@ def _select(
             raise ArgumentError(
                 f"Expected one candidate for each of the {len(exactly)} scores, got {len(offered)}."
             )
-    return offered[_argmax(form, exactly, approximately, [1] * len(exactly), scale, rng)]
+    return offered[_argmax(form, approximately, exactly.__getitem__, scale, rng)]
 
 
-def select_weighted(
-    scores: Sequence[int | Fraction], weights: Sequence[int], scale: float, rng: Generator | None
+def noisy_argmax(
+    scores: NDArray[np.float64],
+    exactly: Callable[[int], int | Fraction],
+    scale: float,
+    rng: Generator | None,
 ) -> int:
-    """Select a group of equal candidates by the exponential mechanism, exactly.
+    """Select as `NoisyMax` does, by the nearest floats to the scores and, if asked, the scores.
 
-    Group i stands for weights[i] > 0 candidates that all have scores[i]. Together they are selected
-    with probability proportional to weights[i] * exp(scores[i] / scale).
+    Exact scores are asked for where the floats leave a choice, which is hardly ever: the work
+    depends on the number of candidates.
     """
-    approximately = np.array([float(score) for score in scores])
-    return _argmax(deciding.GUMBEL, scores, approximately, weights, scale, rng)
+    return _argmax(deciding.EXPONENTIAL, scores, exactly, scale, rng)
 
 
 def _argmax(
     form: ExactForm,
-    exactly: Sequence[float | Fraction],
     approximately: NDArray[np.float64],
-    weights: Sequence[int],
+    exactly: Callable[[int], float | Fraction],
     scale: float,
     rng: Generator | None,
 ) -> int:
-    """Return the index of the largest score + scale * (log weight + noise), in real arithmetic."""
+    """Return the index of the largest score + scale * noise, in real arithmetic."""
     deciding.check_rounding_mode()
     key = check_generator(rng).source.key()
-    words = np.empty(len(exactly), dtype=WORD)
+    words = np.empty(len(approximately), dtype=WORD)
     key.stream().fill(words)
     words.flags.writeable = False
-    logs = np.log(np.array(weights, dtype=np.float64))
-    leaders = _possible_leaders(form, words, approximately, logs, scale)
+    leaders = _possible_leaders(form, words, approximately, scale)
     if len(leaders) > 1:
-        leaders = _refine(form, key, words, leaders, exactly, weights, scale)
+        leaders = _refine(form, key, words, leaders, exactly, scale)
     return leaders[0]
 
 
@@ -188,15 +188,14 @@ def _possible_leaders(
     form: ExactForm,
     words: NDArray[np.uint64],
     scores: NDArray[np.float64],
-    logs: NDArray[np.float64],
     scale: float,
 ) -> list[int]:
     """Return the candidates that could lead, by the certified errors of their noise."""
     noise, errors = np.empty(len(scores)), np.empty(len(scores))
     kernel_named(form.kernel)(words, reference.WORD_BITS, noise, errors)
     with np.errstate(all="ignore"):
-        totals = scores + scale * (logs + noise)
-        size = np.abs(scores) + scale * (logs + np.abs(noise))
+        totals = scores + scale * noise
+        size = np.abs(scores) + scale * np.abs(noise)
         radius = scale * errors + _ROUND * size
         low, high = totals - radius, totals + radius
     # Where scale * noise overflows there is a NaN, of which nothing is certain.
@@ -210,8 +209,7 @@ def _refine(
     key: Key,
     words: NDArray[np.uint64],
     leaders: list[int],
-    scores: Sequence[float | Fraction],
-    weights: Sequence[int],
+    score: Callable[[int], float | Fraction],
     scale: float,
 ) -> list[int]:
     """Let the judge compare the possible leaders, with more and more digits, until one is left."""
@@ -222,10 +220,9 @@ def _refine(
     while len(leaders) > 1:
         totals: dict[int, arb] = {}
         for i in leaders:
-            noise = next(balls[i])
-            bits = noise.bits() + _EXPONENT_BITS
-            noise = reference.Ball(arb(weights[i]), bits).log() + noise
-            total = reference.ball_of(scores[i]) + reference.ball_of(scale) * noise
+            ball = next(balls[i])
+            noise = reference.Ball(ball, ball.bits() + _EXPONENT_BITS)
+            total = reference.ball_of(score(i)) + reference.ball_of(scale) * noise
             totals[i] = total.enclosure
         leaders = [i for i in leaders if not any(totals[j] > totals[i] for j in leaders if j != i)]
     return leaders

@@ -1,57 +1,70 @@
 """Columns of CSV and Parquet files, read in a stream with the types that were declared.
 
-Nothing is inferred: the value column is numbers and the group column is text, because a type that
-depends on the data would tell something about it.
+Nothing is inferred: columns of values are numbers and the groups of a CSV file are text, because a
+type that depends on the data would tell something about it.
 """
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.errors import ArgumentError, import_extra
 from dpnoise.showing import shortened
+from dpnoise.statistics.groups import Matcher
+from dpnoise.statistics.tallying import Chunk
 
 _ROWS: Final = 2**16
 _BLOCK: Final = 2**24  # Bytes that are read at a time; no row of a CSV file may be longer.
 _RAGGED: Final = re.compile(r"Expected (\d+) columns, got (\d+)")
 _LONGEST_LIST: Final = 500  # Characters of the names of columns in an error.
 
-
-class Chunk(NamedTuple):
-    """Some rows: their numbers, their groups if asked for, and how far the file has been read."""
-
-    values: NDArray[np.float64]
-    groups: Any
-    progress: float
+_Batches = Iterator[tuple[Any, float]]
+_Schema = dict[str, Any]
 
 
 def read(
     path: Path,
-    column: str,
-    group_by: str | None,
+    columns: Sequence[str],
+    groups: Mapping[str, Sequence[Any]],
     *,
     missing: str,
     delimiter: str = ",",
+    progress: Callable[[float], object] = lambda _: None,
 ) -> Iterator[Chunk]:
-    """Yield the rows of a file.
+    """Yield the rows of a file: columns of numbers, and the places of groups among those declared.
 
-    Missing values are dropped or, like text where a number should be, an error that gives the row
-    and shows nothing of it. Rows are counted from 1, without the header. In a CSV file an entry is
+    A missing value is NaN or, like text where a number should be, an error that gives the row and
+    shows nothing of it. Rows are counted from 1, without the header. In a CSV file an entry is
     missing if it is empty or reads NA, N/A, NaN, null, or one of their usual variants.
     """
-    wanted = [column] if group_by is None else [column, group_by]
     row = 1
+    words: list[str] = []
     with _complaints_about(path):
-        batches = _parquet(path, wanted) if _is_parquet(path) else _csv(path, wanted, delimiter)
-        for batch, progress in batches:
-            yield _chunk(batch, wanted, row, progress, missing=missing)
+        wanted = list(dict.fromkeys([*columns, *groups]))
+        if _is_parquet(path):
+            schema, batches = _parquet(path, wanted, columns)
+        else:
+            words, schema, batches = _csv(path, wanted, delimiter)
+        matchers = {name: Matcher(name, schema[name], keys) for name, keys in groups.items()}
+        for batch, done in batches:
+            for start in range(0, batch.num_rows, _ROWS):
+                rows = batch.slice(start, _ROWS)
+                yield Chunk(
+                    rows.num_rows,
+                    {
+                        name: _numbers(rows.column(name), name, row + start, words, missing)
+                        for name in columns
+                    },
+                    {name: found.places(rows.column(name)) for name, found in matchers.items()},
+                )
             row += batch.num_rows
+            progress(done)
 
 
 def check_there(path: Path) -> None:
@@ -114,29 +127,31 @@ def _what_is_wrong(words: str) -> str:
     return "it is damaged, or not what its name says"
 
 
-def _csv(path: Path, wanted: list[str], delimiter: str) -> Iterator[tuple[Any, float]]:
+def _csv(path: Path, wanted: list[str], delimiter: str) -> tuple[list[str], _Schema, _Batches]:
+    """Return the words for missing values, the types, and the rows with the part that is read."""
     arrow_csv = import_extra("pyarrow.csv", "files")
     string = import_extra("pyarrow", "files").string()
     header, first = _header_and_first_row(path, delimiter)
     _check_columns(path, header, wanted)
-    if first is None:
-        return  # pyarrow takes a header alone for damaged if its line does not end.
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        convert = arrow_csv.ConvertOptions(
-            include_columns=list(dict.fromkeys(wanted)),
-            column_types=dict.fromkeys(wanted, string),
-        )
-        # A block may end inside quotes: what is a row must not depend on where it lies.
-        parse = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-        options = {
-            "read_options": arrow_csv.ReadOptions(block_size=_BLOCK),
-            "parse_options": parse,
-            "convert_options": convert,
-        }
-        with arrow_csv.open_csv(file, **options) as batches:
-            for batch in batches:
-                yield _with_nulls(batch, wanted[0], convert.null_values), file.tell() / size
+    types = dict.fromkeys(wanted, string)
+    convert = arrow_csv.ConvertOptions(include_columns=wanted, column_types=types)
+    # A block may end inside quotes: what is a row must not depend on where it lies.
+    parse = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    options = {
+        "read_options": arrow_csv.ReadOptions(block_size=_BLOCK),
+        "parse_options": parse,
+        "convert_options": convert,
+    }
+
+    def batches() -> _Batches:
+        if first is None:
+            return  # pyarrow takes a header alone for damaged if its line does not end.
+        size = path.stat().st_size
+        with path.open("rb") as file, arrow_csv.open_csv(file, **options) as opened:
+            for batch in opened:
+                yield batch, file.tell() / size
+
+    return convert.null_values, types, batches()
 
 
 def _header_and_first_row(path: Path, delimiter: str) -> tuple[list[str], list[str] | None]:
@@ -149,30 +164,23 @@ def _header_and_first_row(path: Path, delimiter: str) -> tuple[list[str], list[s
     return header, first
 
 
-def _with_nulls(batch: Any, name: str, words: list[str]) -> Any:
-    """Take words such as NA for missing values, in the column of numbers alone.
-
-    A group may be called so: NA is Namibia.
-    """
-    pa = import_extra("pyarrow", "files")
-    compute = import_extra("pyarrow.compute", "files")
-    column = batch.column(name)
-    missing = compute.is_in(column, value_set=pa.array(words))
-    arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
-    arrays[name] = compute.if_else(missing, pa.scalar(None, pa.string()), column)
-    return pa.RecordBatch.from_pydict(arrays)
-
-
-def _parquet(path: Path, wanted: list[str]) -> Iterator[tuple[Any, float]]:
+def _parquet(path: Path, wanted: list[str], columns: Sequence[str]) -> tuple[_Schema, _Batches]:
+    """Return the types, and the rows with the part that is read."""
     parquet = import_extra("pyarrow.parquet", "files")
     # Opened by Python, because pyarrow takes only names that are UTF-8.
     with path.open("rb") as opened, parquet.ParquetFile(opened) as file:
-        _check_columns(path, file.schema_arrow.names, wanted)
-        _check_types(file.schema_arrow, wanted)
-        rows, done = max(1, file.metadata.num_rows), 0
-        for batch in file.iter_batches(batch_size=_ROWS, columns=list(dict.fromkeys(wanted))):
-            done += batch.num_rows
-            yield batch, done / rows
+        schema = file.schema_arrow
+    _check_columns(path, schema.names, wanted)
+    _check_numbers(schema, columns)
+
+    def batches() -> _Batches:
+        with path.open("rb") as opened, parquet.ParquetFile(opened) as file:
+            rows, done = max(1, file.metadata.num_rows), 0
+            for batch in file.iter_batches(batch_size=_ROWS, columns=wanted):
+                done += batch.num_rows
+                yield batch, done / rows
+
+    return {name: schema.field(name).type for name in wanted}, batches()
 
 
 def _check_columns(path: Path, there: list[str], wanted: list[str]) -> None:
@@ -186,25 +194,24 @@ def _check_columns(path: Path, there: list[str], wanted: list[str]) -> None:
             raise ArgumentError(f"{path} has more than one column {name!r}. Rename all but one.")
 
 
-def _check_types(schema: Any, wanted: list[str]) -> None:
-    """Raise unless the first column can hold numbers, and the second one text."""
+def _check_numbers(schema: Any, columns: Sequence[str]) -> None:
+    """Raise unless these columns can hold numbers."""
     pa = import_extra("pyarrow", "files")
-    for name, kind, meaning in zip(
-        wanted, (pa.float64(), pa.string()), ("numbers", "text"), strict=False
-    ):
+    for name in columns:
         held = schema.field(name).type
         try:
-            pa.array([], held).cast(kind)
+            pa.array([], held).cast(pa.float64())
         except pa.ArrowException:
-            raise ArgumentError(f"Column {name!r} holds {held}. Expected {meaning}.") from None
+            raise ArgumentError(f"Column {name!r} holds {held}. Expected numbers.") from None
 
 
-def _chunk(
-    batch: Any, wanted: list[str], first_row: int, progress: float, *, missing: str
-) -> Chunk:
+def _numbers(
+    column: Any, name: str, first_row: int, words: list[str], missing: str
+) -> NDArray[np.float64]:
+    """Return a column of numbers, in which what is empty or one of the words is missing."""
     pa = import_extra("pyarrow", "files")
-    name, *others = wanted
-    column = batch.column(name)
+    if words:
+        column = _with_nulls(column, words)
     try:
         numbers = column.cast(pa.float64())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -214,26 +221,23 @@ def _chunk(
             f"Row {first_row + _first_bad(column)} of column {name!r} (the header not counted) "
             f'holds {what}. Correct it, or empty it and say missing="drop".'
         ) from None
-    values = numbers.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+    values: NDArray[np.float64] = numbers.to_numpy(zero_copy_only=False)
+    values = values.astype(np.float64, copy=False)
     is_missing = np.isnan(values)
-    if is_missing.any() and missing == "error":
+    if missing == "error" and is_missing.any():
         raise ArgumentError(
             f"Row {first_row + int(np.argmax(is_missing))} of column {name!r} (the header not "
             'counted) has no value. To leave out such rows, say missing="drop".'
         )
-    groups = _texts(batch.column(others[0]), others[0]) if others else None
-    if is_missing.any():
-        values = values[~is_missing]
-        groups = None if groups is None else groups.filter(pa.array(~is_missing))
-    return Chunk(values, groups, progress)
+    return values
 
 
-def _texts(column: Any, name: str) -> Any:
+def _with_nulls(column: Any, words: list[str]) -> Any:
+    """Take words such as NA for missing values. A group may be called so: NA is Namibia."""
     pa = import_extra("pyarrow", "files")
-    try:
-        return column.cast(pa.string())
-    except pa.ArrowInvalid:
-        raise ArgumentError(f"Column {name!r} holds bytes that are no UTF-8 text.") from None
+    compute = import_extra("pyarrow.compute", "files")
+    missing = compute.is_in(column, value_set=pa.array(words))
+    return compute.if_else(missing, pa.scalar(None, pa.string()), column)
 
 
 def _first_bad(column: Any) -> int:

@@ -1,7 +1,7 @@
 """What is asked of the data and what they answer: a plan, which is public, and a tally of integers.
 
 A plan names columns, bounds and groups, and is made before a row is read. An engine answers it with
-a tally: exact integers, the same on every engine. Noise is drawn from a tally, and from nothing else.
+a tally: exact integers, the same on every engine. Noise is drawn from a tally, and nothing else.
 A value x counts in whole grids as q = floor(clamp(x)/grid + 1/2), clamped to least..most.
 """
 

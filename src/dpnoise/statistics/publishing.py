@@ -1,218 +1,186 @@
-"""From a file to published numbers: several queries, several groups, one pass over the rows."""
+"""From data to a published table: what a request asks for, in one pass over the rows."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import datetime as dt
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-import numpy as np
-
-from dpnoise.errors import (
-    ArgumentError,
-    DpnoiseError,
-    check_choice,
-    check_positive,
-    forgetful,
-    import_extra,
-    reject,
-)
-from dpnoise.noise.generator import Generator
-from dpnoise.release.calibration import quotient_down
+from dpnoise.errors import forgetful, import_extra
+from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics import files
-from dpnoise.statistics.queries import (
-    MISSING,
-    Histogram,
-    Mean,
-    Quantile,
-    Query,
-    Release,
-    RowCount,
-    Sum,
-    check_confidence,
-)
-
-_GROUPS: Final = 'groups=["cork", "dublin"]'  # An example, for errors.
-QUERIES = ("count", "sum", "mean", "median", "quantile:Q", "histogram")
+from dpnoise.statistics.queries import Query, Release
+from dpnoise.statistics.requests import Question, Request, written
+from dpnoise.statistics.tallying import tally_chunks
 
 
 @dataclass(frozen=True)
 class Published:
-    """One release, and the group that it is about; None is all rows."""
+    """One release, and the column and the group that it is about; no keys are all rows."""
 
-    group: str | None
+    column: str | None
+    by: tuple[str, ...]
+    group: tuple[Any, ...]
     release: Release
 
 
 @dataclass(frozen=True)
-class Request:
-    """What to publish of a column.
+class Table:
+    """What was published, as a table of numbers and as a record of what was done.
 
     Parameters
     ----------
-    column
-        The column of numbers.
-    queries
-        Names of `QUERIES`; a quantile with its q, as in "quantile:0.9". Epsilon is split evenly.
-    epsilon
-        The privacy loss of all queries together.
-    lower, upper
-        Declared bounds of a value, for all queries but counts and histograms.
-    grid
-        A power of two; by default from the bounds.
-    edges
-        Declared edges of a histogram.
-    group_by, groups
-        A column of text and the declared groups. Each row is in one group at most, so all groups
-        together cost epsilon once. Rows of other groups are left out silently, because an error
-        would tell that there are some; declared groups without rows are published too.
-    missing
-        What to do about rows without a value: "error", or "drop" to leave them out.
-    delimiter
-        What separates the entries of a CSV file.
-    confidence
-        That of the errors which are published too.
+    request
+        What was asked for.
+    published
+        The releases, in the order of the request.
+    date
+        When, in UTC.
     """
 
-    column: str
-    queries: Sequence[str]
-    epsilon: float
-    lower: float | None = None
-    upper: float | None = None
-    grid: float | None = None
-    edges: Sequence[float] | None = None
-    group_by: str | None = None
-    groups: Sequence[str] = ()
-    missing: str = "error"
-    delimiter: str = ","
-    confidence: float = 0.95
+    request: Request
+    published: tuple[Published, ...]
+    date: str
 
-    def __post_init__(self) -> None:
-        check_positive("epsilon", self.epsilon)
-        if not self.queries:
-            raise ArgumentError(f"Expected one query or more, of {', '.join(QUERIES)}.")
-        check_confidence(self.confidence)
-        check_choice("missing", self.missing, MISSING)
-        separates = len(self.delimiter) == 1 and self.delimiter.isascii()
-        if not separates or self.delimiter in '"\r\n\0':
-            reject("delimiter", self.delimiter, "to be one ASCII character, no quote or newline")
-        if self.group_by is not None and (
-            not self.groups or len(set(self.groups)) < len(self.groups)
-        ):
-            raise ArgumentError(f"Expected a declared list of groups, each once: {_GROUPS}.")
-        if not all(self.groups) or any(map(_is_no_text, self.groups)):
-            raise ArgumentError(
-                f"Expected every declared group to have a name, in UTF-8: {_GROUPS}."
-            )
-        self.prepare()
+    def __iter__(self) -> Iterator[Published]:
+        return iter(self.published)
 
-    def prepare(self) -> list[Query]:
-        """Return a fresh accumulator for each query, with its part of epsilon."""
-        part = quotient_down(self.epsilon, len(self.queries))
-        return [self._query(query, part) for query in self.queries]
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one row for each number: its groups, what it is, the number and its margins."""
+        by = list(dict.fromkeys(name for one in self.request.publish for name in one.by))
+        return [row for one in self.published for row in _rows(one, by)]
 
-    def _query(self, query: str, epsilon: float) -> Query:
-        name, _, argument = query.partition(":")
-        if name != "quantile":
-            check_choice("query", query, QUERIES)
-        if name == "count":
-            return RowCount(epsilon)
-        if name == "histogram":
-            if self.edges is None:
-                raise ArgumentError("A histogram needs its edges: edges=[0, 10000, 20000].")
-            return Histogram(self.edges, epsilon)
-        if self.lower is None or self.upper is None:
-            raise ArgumentError(f"A {name} needs bounds on a value: lower and upper.")
-        try:
-            return self._bounded(name, argument, self.lower, self.upper, epsilon)
-        except DpnoiseError:
-            raise
-        except (ArithmeticError, ValueError):
-            raise ArgumentError(
-                f"No {name} can be computed with lower={self.lower}, upper={self.upper} and "
-                f"grid={self.grid}: numbers beyond the largest or the smallest float arise."
-            ) from None
+    def to_arrow(self) -> Any:
+        """Return the numbers as an Arrow table."""
+        pa = import_extra("pyarrow", "files")
+        rows = self.rows()
+        columns = {name: [row[name] for row in rows] for name in rows[0]}
+        kinds = {name: pa.float64() for name in _NUMBERS} | dict.fromkeys(_TEXTS, pa.string())
+        arrays = {name: pa.array(held, kinds.get(name)) for name, held in columns.items()}
+        return pa.table(arrays)
 
-    def _bounded(
-        self, name: str, argument: str, lower: float, upper: float, epsilon: float
-    ) -> Query:
-        if name == "sum":
-            return Sum(lower, upper, epsilon, self.grid)
-        if name == "mean":
-            return Mean(lower, upper, epsilon, self.grid)
-        q = 0.5 if name == "median" else _fraction(argument)
-        return Quantile(q, lower, upper, epsilon, self.grid)
+    def to_pandas(self) -> Any:
+        """Return the numbers as a pandas DataFrame."""
+        return import_extra("pandas", "frames").DataFrame(self.rows())
+
+    def to_polars(self) -> Any:
+        """Return the numbers as a Polars DataFrame."""
+        return import_extra("polars", "frames").from_arrow(self.to_arrow())
+
+    def record(self) -> dict[str, Any]:
+        """Return what was done, for JSON: nothing of the data but the released numbers."""
+        return {
+            "format": 2,
+            "dpnoise": version("dpnoise"),
+            "date": self.date,
+            "privacy_unit": "one row",
+            "neighbours": "differ by one row, added or removed",
+            "request": self.request.described(),
+            "releases": [_described(one) for one in self.published],
+        }
 
 
-def _is_no_text(name: str) -> bool:
-    """Tell whether a name holds bytes that are no UTF-8: no row of a file can hold them."""
-    return name != name.encode("utf-8", "ignore").decode("utf-8")
+_NUMBERS = ("value", "margin", "joint_margin", "low", "high", "confidence", "epsilon")
+_TEXTS = ("column", "statistic")
 
 
-def _fraction(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ArgumentError("A quantile needs its place, as in quantile:0.9.") from None
+def _rows(one: Published, by: Sequence[str]) -> Iterator[dict[str, Any]]:
+    release = one.release
+    many = isinstance(release.value, list)
+    values = release.value if many else [release.value]
+    labels = release.labels if many else (release.query,)
+    intervals = release.interval if many else [release.interval]
+    keys = dict(zip(one.by, one.group, strict=True))
+    for i, (value, label) in enumerate(zip(values, labels, strict=True)):
+        low, high = (intervals[i] if intervals else None) or (None, None)
+        statistic = f"{release.query}, {label}" if release.query == "histogram" else label
+        yield {
+            **{name: keys.get(name) for name in by},
+            "column": one.column,
+            "statistic": statistic,
+            "value": value,
+            "margin": release.error,
+            "joint_margin": release.joint_error,
+            "low": low,
+            "high": high,
+            "confidence": release.confidence,
+            "epsilon": release.epsilon,
+        }
+
+
+def _described(one: Published) -> dict[str, Any]:
+    keys = [written(key) for key in one.group]
+    group: Any = None if not keys else keys[0] if len(keys) == 1 else keys
+    return {"column": one.column, "by": list(one.by), "group": group, **asdict(one.release)}
 
 
 @forgetful
 def publish(
-    path: Path,
+    source: Path,
     request: Request,
     rng: Generator | None = None,
     progress: Callable[[float], object] = lambda _: None,
-) -> list[Published]:
+) -> Table:
     """Read a CSV or Parquet file once, in constant memory, and release what is asked for.
 
     All errors come before any noise is drawn.
     """
-    groups = _groups(request)
-    queries = {group: request.prepare() for group in groups}
-    for chunk in files.read(
-        path,
-        request.column,
-        request.group_by,
+    plans = request.plans()
+    chunks = files.read(
+        source,
+        request.columns(),
+        {name: keys for name, keys in request.groups.items() if _is_used(name, request)},
         missing=request.missing,
         delimiter=request.delimiter,
-    ):
-        for group in groups:
-            values = chunk.values if group is None else _rows_of(chunk, group)
-            for query in queries[group]:
-                query.add(values)
-        progress(chunk.progress)
-    return [
-        Published(group, query.release(request.confidence, rng))
-        for group in groups
-        for query in queries[group]
-    ]
+        progress=progress,
+    )
+    tallies = dict(zip(plans, tally_chunks(chunks, tuple(plans.values())), strict=True))
+    rng = check_generator(rng)
+
+    def released(question: Question, query: Query) -> list[Release]:
+        asked = plans[question.by].asks.index(query.ask)
+        answer: Any = tallies[question.by].answers[asked]
+        return query.release(answer, request.confidence, rng)
+
+    return _table(request, released)
 
 
-def rehearsal(request: Request) -> list[Published]:
+def rehearsal(request: Request) -> Table:
     """Return what `publish` would, with zeros for numbers: no file is read and no noise drawn."""
-    cells = [0] * (len(request.edges or ()) - 1)
-    return [
-        Published(
-            group,
-            Release(
-                query,
-                cells if query == "histogram" else 0.0,
-                request.epsilon,
-                scale=None,
-                error=1.0,
-                confidence=request.confidence,
-            ),
+
+    def zeros(question: Question, query: Query) -> list[Release]:
+        labels = getattr(query, "labels", ())
+        many = len(labels) > 1 or query.name == "histogram"
+        zero = Release(
+            query.name,
+            [0] * len(labels) if many else 0.0,
+            query.epsilon,
+            scale=None,
+            error=1.0,
+            confidence=request.confidence,
+            labels=tuple(labels) if many else (),
         )
-        for group in _groups(request)
-        for query in request.queries
-    ]
+        return [zero] * len(request.keys(question))
+
+    return _table(request, zeros)
 
 
-def _groups(request: Request) -> list[str | None]:
-    """Return the declared groups; None is all rows."""
-    return list(request.groups) if request.group_by is not None else [None]
+def _is_used(column: str, request: Request) -> bool:
+    return any(column in question.by for question in request.publish)
 
 
-def _rows_of(chunk: files.Chunk, group: str) -> Any:
-    compute = import_extra("pyarrow.compute", "files")
-    inside = compute.fill_null(compute.equal(chunk.groups, group), fill_value=False)
-    return np.ascontiguousarray(chunk.values[inside.to_numpy(zero_copy_only=False)])
+def _table(request: Request, released: Callable[[Question, Query], list[Release]]) -> Table:
+    """Put the releases of all questions together: all statistics of a group, then the next."""
+    published: list[Published] = []
+    prepared = iter(request.prepare())
+    for question in request.publish:
+        asked = islice(prepared, len(question.statistics))
+        releases = [released(question, query) for _, query in asked]
+        for i, group in enumerate(request.keys(question)):
+            for by_group in releases:
+                one = Published(question.column, question.by, group, by_group[i])
+                published.append(one)
+    date = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+    return Table(request, tuple(published), date)

@@ -1,51 +1,43 @@
-"""Statistics of a data set, released: counts, sums, means, histograms and quantiles.
+"""What can be asked of a column, and how its exact answer is released.
 
-Neighbouring data sets differ by one row, added or removed. Every query is a function of exact
-integers: a value becomes a whole number of grids before anything is added, so a row moves a sum by
-at most max(|lower|, |upper|), in every order of addition, whatever the row holds. The grid comes
-from the declared bounds, never from the data.
-
-Data comes as an array, a list, a Series, an Arrow column, or as an iterable of such chunks. Each
-query is an accumulator that chunks are added to; the functions add all and release once.
+Neighbouring data sets differ by one row, added or removed. Every query asks the data for exact
+integers (`ask`), whose sensitivity is known whatever the rows hold, and releases them by group. A
+statistic is that of the values clamped to the declared bounds and rounded to the grid, which comes
+from the bounds, never from the data.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.arrays import exact_floats, number, plain, widened
-from dpnoise.chunks import kernel_named
-from dpnoise.errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    check_bound,
-    check_choice,
-    check_part,
-    check_positive,
-    check_power_of_two,
-    forgetful,
-    reject,
-)
+from dpnoise.arrays import exact_floats
+from dpnoise.errors import ArgumentError, check_part, check_positive, reject
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import deciding
 from dpnoise.release.additive import LaplaceMechanism
-from dpnoise.release.calibration import EXTREME, selection_scale
-from dpnoise.release.selection import select_weighted
+from dpnoise.release.calibration import EXTREME, quotient_down
+from dpnoise.statistics.bounds import Bounds
+from dpnoise.statistics.plan import Cells, Edges, Rows, Sums
+from dpnoise.statistics.plan import Sum as SumAnswer
+from dpnoise.statistics.ranks import (
+    levels,
+    nearest_place,
+    place_scale,
+    ranks_aside,
+    select_ends,
+    select_places,
+)
 
-Floats = NDArray[np.float64]
-
-MISSING: Final = ("error", "drop")  # What to do about rows without a value.
-_GRIDS_IN_A_BOUND: Final = 2.0**32  # The default grid is about the larger bound over this.
-_MOST_GRIDS: Final = 2**40  # With 2^20 values a turn, their sum stays below 2^62.
-_TURN: Final = 2**20
-_MOST_CANDIDATES: Final = 2**22
-_CANDIDATES: Final = 2**16
-_WIDEST: Final = 8  # Bytes of a number.
+_LAPLACE: Final = "Laplace noise, exact, rounded once"
+_SELECTION: Final = "permute-and-flip, exact"
+_SURE_BITS: Final = 32  # Of what one row moves a sum of squares: with 2^30 rows it fits in 62 bits.
+_CURVATURE: Final = 3.25  # Of the variance in its three sums: half of a bound on its Hessian.
 
 
 @dataclass(frozen=True)
@@ -63,12 +55,21 @@ class Release:
     scale
         The scale of the noise, in units of the value; None where noise is not added to it.
     error
-        With probability `confidence` the value is within this of the clamped statistic (each of
-        the values, for a histogram); None where no such bound is known.
+        The margin of each number by itself: with probability `confidence` it is within this of the
+        statistic of the clamped values. None for quantiles, which have an interval.
     confidence
-        The probability that belongs to `error`.
+        The probability that belongs to `error`, `joint_error` and `interval`.
     parts
         How epsilon is split, where the query is made of several releases.
+    joint_error
+        The joint margin: with probability `confidence` all cells of all groups are within it. None
+        for a number that is alone.
+    interval
+        Of a quantile, two numbers that have it between them; of several, a pair for each.
+    labels
+        What each number is, where there are several.
+    mechanism, grid
+        How it was released, and on which grid of values.
     """
 
     query: str
@@ -78,420 +79,522 @@ class Release:
     error: float | None
     confidence: float
     parts: dict[str, float] = field(default_factory=dict)
+    joint_error: float | None = None
+    interval: Any = None
+    labels: tuple[str, ...] = ()
+    mechanism: str = ""
+    grid: float | None = None
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """Declared bounds, moved inward to multiples of a power of two."""
+def jointly(confidence: float, number: int) -> float:
+    """Return the confidence at which each of so many independent numbers must hold, so all do.
 
-    lower: float
-    upper: float
-    grid: float
-
-    @classmethod
-    def declared(cls, lower: float, upper: float, grid: float | None, cells: float) -> "Bounds":
-        """Check the bounds and choose the grid: by default the larger bound over `cells`."""
-        lower, upper = _checked_bound("lower", lower), _checked_bound("upper", upper)
-        if lower >= upper:
-            reject("lower", lower, f"< upper={upper}")
-        largest = max(abs(lower), abs(upper))
-        if grid is None:
-            # A bound so small that this underflows is refused below.
-            grid = 2.0 ** math.ceil(math.log2(max(largest / cells, 2.0**-1000)))
-        grid = check_power_of_two("grid", grid)
-        if not 1 / EXTREME <= grid <= EXTREME:
-            reject("grid", grid, "to be between 2^-960 and 2^960: measure in another unit")
-        bounds = cls(lower, upper, grid)
-        if bounds.least > bounds.most:
-            reject("grid", grid, f"to have a multiple between lower={lower} and upper={upper}")
-        if largest / grid > _MOST_GRIDS:
-            reject("grid", grid, f"to be at least the larger bound over 2^40, {largest / 2**40:g}")
-        return bounds
-
-    @property
-    def least(self) -> int:
-        """The lower bound in whole grids."""
-        return math.ceil(Fraction(self.lower) / Fraction(self.grid))
-
-    @property
-    def most(self) -> int:
-        """The upper bound in whole grids."""
-        return math.floor(Fraction(self.upper) / Fraction(self.grid))
-
-    @property
-    def sensitivity(self) -> int:
-        """How far one row can move the sum, in whole grids."""
-        return max(abs(self.least), abs(self.most), 1)
-
-
-def _checked_bound(name: str, value: object) -> float:
-    """Return a declared bound as an int or a float."""
-    bound = check_bound(name, value)
-    if bound is None:
-        reject(name, value, "to be a number")
-    return bound
-
-
-def chunks_of(values: Any) -> Iterator[Floats]:
-    """Yield the numbers of a column as float64 arrays of at most 2^20; NaN is a missing value."""
-    if isinstance(values, Iterator):
-        for part in values:
-            yield from chunks_of(part)
-        return
-    try:
-        with np.errstate(all="ignore"):
-            array = _column(values)
-    except Exception:  # noqa: BLE001 - each library has errors of its own
-        raise ArgumentTypeError(
-            f"Expected a column of numbers, got a {type(values).__name__} that is none. "
-            "Convert text first; a missing value is NaN."
-        ) from None
-    if array.dtype.kind not in "iufb" or array.dtype.itemsize > _WIDEST or array.ndim != 1:
-        raise ArgumentTypeError(
-            f"Expected a column of numbers, got {array.dtype} of shape {array.shape}. "
-            "Convert text first; a missing value is NaN."
-        )
-    for start in range(0, array.size, _TURN):
-        yield widened(plain(array[start : start + _TURN]))
-
-
-def _column(values: Any) -> NDArray[Any]:
-    """Return a column as an array. What its kind calls null, NA or masked becomes NaN."""
-    if isinstance(values, np.ma.MaskedArray):
-        return np.where(np.ma.getmaskarray(values), np.nan, values.data)
-    if isinstance(values, list | tuple):
-        return _floats_of(values)
-    if type(values).__module__.split(".")[0] == "pyarrow":
-        values = values.to_pandas() if values.null_count else values
-    elif hasattr(values, "isna") and values.dtype.kind in "iufb":
-        return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan))
-    array = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
-    return _floats_of(array.tolist()) if array.dtype == object and array.ndim == 1 else array
-
-
-def _floats_of(entries: Sequence[Any]) -> Floats:
-    """Return a list as floats: one beyond the largest is infinite, what is missing is NaN.
-
-    Each row is converted by itself, so that no row decides what becomes of the others.
+    It is rounded up by more than its own roundings, and is below 1.
     """
-    return np.array([_float_of(entry) for entry in entries], dtype=np.float64)
+    each = 1 + math.expm1(math.log(confidence) / number)
+    return min(each * (1 + 2.0**-50) if number > 1 else confidence, 1 - 2.0**-53)
 
 
-def _float_of(entry: Any) -> float:
-    if entry is None or entry is np.ma.masked or type(entry).__name__ == "NAType":
-        return math.nan
-    if isinstance(entry, bool | np.bool_):
-        return float(entry)
-    exactly = number(entry)
-    try:
-        return float(exactly)
-    except OverflowError:
-        return math.inf if exactly > 0 else -math.inf
+def _released(
+    mechanism: LaplaceMechanism, exactly: NDArray[Any], rng: Generator | None
+) -> NDArray[Any]:
+    """Release integers in int64, or without a limit where they came so."""
+    if exactly.dtype == object:
+        flat = mechanism.release(exactly.reshape(-1).tolist(), rng)
+        return np.array(flat, dtype=object).reshape(exactly.shape)
+    released: NDArray[Any] = mechanism.release(np.ascontiguousarray(exactly, np.int64), rng)
+    return released
 
 
-@forgetful
-def exact_sum(values: Any, lower: float, upper: float, grid: float | None = None) -> Fraction:
-    """Return the exact sum of the values, each clamped to the bounds and rounded to the grid.
+class Count:
+    """How many rows, or how many values of a column."""
 
-    Adding or removing one value moves it by at most max(|lower|, |upper|), in every order. A NaN
-    counts as 0, clamped like any other value. The sum is not private: release it.
+    name = "count"
 
-    Examples
-    --------
-    >>> float(exact_sum([0.5, 0.25, 1e300], lower=0, upper=1))
-    1.75
-    """
-    query = Sum(lower, upper, epsilon=1.0, grid=grid)
-    for chunk in chunks_of(values):
-        query.add(chunk)
-    return query.total * Fraction(query.bounds.grid)
+    def __init__(self, column: str | None, epsilon: float, *, clamp: bool = True) -> None:
+        self.column = column
+        self.mechanism = LaplaceMechanism(epsilon, 1.0, lower=0.0 if clamp else None)
+        self.epsilon = self.mechanism.epsilon
 
+    @property
+    def ask(self) -> Rows | Edges:
+        """All rows, or all values."""
+        return Rows() if self.column is None else Edges(self.column, (-math.inf, math.inf))
 
-class RowCount:
-    """How many rows."""
+    def expected(self, confidence: float, groups: int) -> str:
+        """Say how far off the numbers will be."""
+        return _expected(_margins(self.mechanism, confidence, groups), groups)
 
-    def __init__(self, epsilon: float) -> None:
-        self.mechanism = LaplaceMechanism(epsilon, 1.0, lower=0.0)
-        self.total = 0
-
-    def add(self, chunk: Floats) -> None:
-        """Count the rows of a chunk."""
-        self.total += chunk.size
-
-    def release(self, confidence: float, rng: Generator | None) -> Release:
-        """Publish the number of rows."""
-        mechanism = self.mechanism
-        error = mechanism.error(confidence) + 0.5
-        value = mechanism.release(self.total, rng)
-        return Release("count", value, mechanism.epsilon, mechanism.scale, error, confidence)
+    def release(
+        self, answer: NDArray[np.int64], confidence: float, rng: Generator | None
+    ) -> list[Release]:
+        """Publish the number of each group."""
+        exactly = answer.reshape(-1)
+        error, joint = _margins(self.mechanism, confidence, exactly.size)
+        values = _released(self.mechanism, exactly, rng).tolist()
+        return [
+            Release(
+                self.name, value, self.epsilon, self.mechanism.scale, error, confidence,
+                joint_error=joint, mechanism=_LAPLACE, grid=1.0,
+            )
+            for value in values
+        ]  # fmt: skip
 
 
-class Sum:
-    """The sum of the clamped values."""
-
-    def __init__(
-        self, lower: float, upper: float, epsilon: float, grid: float | None = None
-    ) -> None:
-        self.bounds = Bounds.declared(lower, upper, grid, _GRIDS_IN_A_BOUND)
-        self.mechanism = LaplaceMechanism(epsilon, float(self.bounds.sensitivity))
-        scale = self.mechanism.scale * self.bounds.grid
-        if scale > EXTREME:
-            reject("scale", scale, "to be at most 2^960. It is the larger bound over epsilon")
-        self.total = 0
-
-    def add(self, chunk: Floats) -> None:
-        """Add the values of a chunk, as whole numbers of grids."""
-        bounds = self.bounds
-        kernel = kernel_named("sums.sum_in_grids")
-        arguments = (1.0 / bounds.grid, float(bounds.least), float(bounds.most))
-        self.total += int(kernel(chunk, *arguments))
-
-    def release(self, confidence: float, rng: Generator | None) -> Release:
-        """Publish the sum."""
-        mechanism, grid = self.mechanism, self.bounds.grid
-        error = (mechanism.error(confidence) + 0.5) * grid
-        value = deciding.nearest_float(mechanism.release(self.total, rng), grid)
-        scale = mechanism.scale * grid
-        return Release("sum", value, mechanism.epsilon, scale, error, confidence)
+def _expected(margins: tuple[float, float | None], number: int) -> str:
+    """Say both margins, the joint one only if there is more than one number."""
+    alone, joint = margins
+    together = "" if joint is None else f"; all {number:,} within {shown_up(joint)}"
+    return f"within {shown_up(alone)}{together}"
 
 
-class Mean:
-    """The noisy sum over the noisy count, half of epsilon for each, clamped to the bounds."""
+def shown_up(margin: float) -> str:
+    """Show a margin with three digits, rounded up."""
+    shown = f"{margin:.3g}"
+    return shown if float(shown) >= margin else f"{margin * 1.01:.3g}"
 
-    def __init__(
-        self, lower: float, upper: float, epsilon: float, grid: float | None = None
-    ) -> None:
-        self.epsilon = check_positive("epsilon", epsilon)
-        self.sum = Sum(lower, upper, self.epsilon / 2, grid)
-        self.count = RowCount(self.epsilon / 2)
 
-    def add(self, chunk: Floats) -> None:
-        """Add the values of a chunk, and count them."""
-        self.sum.add(chunk)
-        self.count.add(chunk)
-
-    def release(self, confidence: float, rng: Generator | None) -> Release:
-        """Publish the mean.
-
-        S/C - s/c = (S-s)/c + (S/C)(c-C)/c, so where S and C are within their errors of s and c
-        the quotient is within (error of S + |S/C| error of C) / c, and c is at least C less its
-        error. Both are within their errors at (1 + confidence)/2 with probability `confidence`.
-        """
-        each = (1 + confidence) / 2
-        total, count = self.sum.release(each, rng), self.count.release(each, rng)
-        bounds = self.sum.bounds
-        quotient = total.value / max(count.value, 1)
-        mean = float(min(max(quotient, bounds.lower), bounds.upper))
-        least_rows = max(count.value - (count.error or 0.0), 1.0)
-        error = ((total.error or 0.0) + abs(quotient) * (count.error or 0.0)) / least_rows
-        error = min(error, bounds.upper - bounds.lower)
-        parts = {part.query: part.epsilon for part in (total, count)}
-        return Release("mean", mean, self.epsilon, None, error, confidence, parts)
+def _margins(
+    mechanism: LaplaceMechanism, confidence: float, number: int, grid: float = 1.0
+) -> tuple[float, float | None]:
+    """Return the margin of each of some integers by itself and, of several, that of all."""
+    alone = (mechanism.error(confidence) + 0.5) * grid
+    if number == 1:
+        return alone, None
+    return alone, (mechanism.error(jointly(confidence, number)) + 0.5) * grid
 
 
 class Histogram:
     """How many values lie in each cell between declared edges; those outside are left out."""
 
-    def __init__(self, edges: Sequence[float], epsilon: float) -> None:
-        self.edges = np.atleast_1d(exact_floats(edges))
-        rising = self.edges[1:] > self.edges[:-1]
-        if self.edges.ndim != 1 or self.edges.size < 2 or not np.all(rising):  # noqa: PLR2004
+    name = "histogram"
+
+    def __init__(
+        self, column: str, edges: Sequence[float], epsilon: float, *, clamp: bool = True
+    ) -> None:
+        checked = np.atleast_1d(exact_floats(edges))
+        rising = checked[1:] > checked[:-1]
+        if checked.ndim != 1 or checked.size < 2 or not np.all(rising):  # noqa: PLR2004
             raise ArgumentError("Expected edges to be two or more increasing numbers.")
-        self.mechanism = LaplaceMechanism(epsilon, 1.0, lower=0.0)
-        self.totals = np.zeros(self.edges.size - 1, dtype=np.int64)
+        self.column, self.edges = column, tuple(checked.tolist())
+        self.mechanism = LaplaceMechanism(epsilon, 1.0, lower=0.0 if clamp else None)
+        self.epsilon = self.mechanism.epsilon
 
-    def add(self, chunk: Floats) -> None:
-        """Count the values of a chunk: a cell holds its lower edge, the last its upper one too."""
-        cells = np.searchsorted(self.edges, chunk, side="right") - 1
-        cells[chunk == self.edges[-1]] -= 1
-        inside = (cells >= 0) & (cells < self.totals.size)
-        self.totals += np.bincount(cells[inside], minlength=self.totals.size)
+    @property
+    def ask(self) -> Edges:
+        """The number of values in each cell."""
+        return Edges(self.column, self.edges)
 
-    def release(self, confidence: float, rng: Generator | None) -> Release:
+    def expected(self, confidence: float, groups: int) -> str:
+        """Say how far off the numbers will be."""
+        number = groups * (len(self.edges) - 1)
+        return _expected(_margins(self.mechanism, confidence, number), number)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The cells, as people read them."""
+        shown = [f"{edge:,.12g}" for edge in self.edges]
+        return tuple(f"{low} to {high}" for low, high in pairwise(shown))
+
+    def release(
+        self, answer: NDArray[np.int64], confidence: float, rng: Generator | None
+    ) -> list[Release]:
         """Publish the counts: one row is in one of them, so all together cost epsilon once."""
-        mechanism = self.mechanism
-        error = mechanism.error(confidence) + 0.5
-        value = mechanism.release(self.totals, rng).tolist()
-        return Release("histogram", value, mechanism.epsilon, mechanism.scale, error, confidence)
+        exactly = answer.reshape(-1, len(self.edges) - 1)
+        error, joint = _margins(self.mechanism, confidence, exactly.size)
+        rows = _released(self.mechanism, exactly, rng).tolist()
+        return [
+            Release(
+                self.name, row, self.epsilon, self.mechanism.scale, error, confidence,
+                joint_error=joint, labels=self.labels, mechanism=_LAPLACE, grid=1.0,
+            )
+            for row in rows
+        ]  # fmt: skip
 
 
-class Quantile:
-    """The q-quantile among the multiples of the grid, by the exponential mechanism.
+class Sum:
+    """The sum of the clamped values."""
 
-    The score of a candidate is minus the distance of its rank from q times the number of rows,
-    which one row moves by at most 1. Candidates with one rank are one group.
+    name = "sum"
+
+    def __init__(
+        self, column: str, lower: float, upper: float, epsilon: float, grid: float | None = None
+    ) -> None:
+        self.column, self.bounds = column, Bounds.of_sum(lower, upper, grid)
+        self.mechanism = LaplaceMechanism(epsilon, float(self.bounds.largest))
+        self.epsilon = self.mechanism.epsilon
+        _check_scale(self.mechanism.scale * self.bounds.grid)
+
+    @property
+    def ask(self) -> Sums:
+        """The sum in whole grids."""
+        return _sums(self.column, self.bounds)
+
+    def expected(self, confidence: float, groups: int) -> str:
+        """Say how far off the numbers will be."""
+        margins = _margins(self.mechanism, confidence, groups, self.bounds.grid)
+        return _expected(margins, groups)
+
+    def release(self, answer: SumAnswer, confidence: float, rng: Generator | None) -> list[Release]:
+        """Publish the sum of each group."""
+        mechanism, grid = self.mechanism, self.bounds.grid
+        exactly = answer.total.reshape(-1)
+        error, joint = _margins(mechanism, confidence, exactly.size, grid)
+        return [
+            Release(
+                self.name, deciding.nearest_float(value, grid), self.epsilon,
+                mechanism.scale * grid, error, confidence,
+                joint_error=joint, mechanism=_LAPLACE, grid=grid,
+            )
+            for value in _released(mechanism, exactly, rng).tolist()
+        ]  # fmt: skip
+
+
+def _sums(column: str, bounds: Bounds, *, squares: bool = False) -> Sums:
+    return Sums(column, bounds.grid, bounds.least, bounds.most, squares)
+
+
+def _check_scale(scale: float) -> None:
+    if scale > EXTREME:
+        reject("scale", scale, "to be at most 2^960. It is the larger bound over epsilon")
+
+
+class _Moments:
+    """What mean and variance share: sums of parts that add up to one number for every row.
+
+    So one row moves all of them together by that number (in L1), and all are released with the
+    whole of epsilon: there is nothing to split.
+    """
+
+    name: str
+    column: str
+    bounds: Bounds
+    epsilon: float
+    mechanism: LaplaceMechanism
+    _parts: int
+
+    def parts_of(self, count: Any, total: Any, squares: Any) -> tuple[Any, ...]:
+        raise NotImplementedError
+
+    def from_parts(self, parts: Sequence[int]) -> float:
+        raise NotImplementedError
+
+    def margin(self, parts: Sequence[int], error: float) -> float:
+        raise NotImplementedError
+
+    def release(self, answer: SumAnswer, confidence: float, rng: Generator | None) -> list[Release]:
+        """Publish the statistic of each group."""
+        flat = (answer.count, answer.total, answer.squares)
+        sums = [None if part is None else part.reshape(-1) for part in flat]
+        exactly = np.stack(self.parts_of(*sums), axis=-1)
+        groups = len(exactly)
+        error = self._error(jointly(confidence, self._parts))
+        joint = None if groups == 1 else self._error(jointly(confidence, self._parts * groups))
+        words = f"{_LAPLACE}, on {self._words}, scale {self.mechanism.scale:.17g} grids"
+        released = []
+        for row in np.maximum(_released(self.mechanism, exactly, rng), 0).tolist():
+            value = self.from_parts(row)
+            together = None if joint is None else self.margin(row, joint)
+            release = Release(
+                self.name, value, self.epsilon, None, self.margin(row, error), confidence,
+                joint_error=together, mechanism=words, grid=self.bounds.grid,
+            )  # fmt: skip
+            released.append(release)
+        return released
+
+    def expected(self, confidence: float, groups: int) -> str:
+        """Say how far off the numbers will be, for some numbers of rows in a group."""
+        del groups  # Each holds by itself.
+        error = self._error(jointly(confidence, self._parts))
+        margins = ", ".join(
+            f"{shown_up(self.margin(self._typical(rows), error))} of {rows:,} rows"
+            for rows in (100, 10_000, 1_000_000)
+        )
+        return f"within {margins}"
+
+    def _typical(self, rows: int) -> list[int]:
+        """Return the parts of values that are spread evenly, which stand for others."""
+        raise NotImplementedError
+
+    _words = ""
+
+    def _error(self, confidence: float) -> float:
+        return self.mechanism.error(confidence) + 0.5
+
+
+class Mean(_Moments):
+    """The mean of the clamped values.
+
+    For a value q between l and u in whole grids, A is the sum of q - l and B that of u - q. One row
+    adds u - l to A + B, split between them as the row has it, so both have noise of scale
+    (u - l)/epsilon. The mean is (l B + u A)/(A + B).
+    """
+
+    name = "mean"
+    _parts = 2
+    _words = "the sums of the distances to both bounds"
+
+    def __init__(
+        self, column: str, lower: float, upper: float, epsilon: float, grid: float | None = None
+    ) -> None:
+        self.column, self.bounds = column, Bounds.of_sum(lower, upper, grid)
+        self.mechanism = LaplaceMechanism(epsilon, float(self.bounds.width))
+        self.epsilon = self.mechanism.epsilon
+        _check_scale(self.mechanism.scale * self.bounds.grid)
+
+    @property
+    def ask(self) -> Sums:
+        """The number of values and their sum."""
+        return _sums(self.column, self.bounds)
+
+    def _typical(self, rows: int) -> list[int]:
+        half = rows * self.bounds.width // 2
+        return [half, half]
+
+    def parts_of(self, count: Any, total: Any, squares: Any = None) -> tuple[Any, ...]:
+        """Return A and B."""
+        del squares
+        least, most = self.bounds.least, self.bounds.most
+        return total - least * count, most * count - total
+
+    def from_parts(self, parts: Sequence[int]) -> float:
+        """Return the mean, halfway between the bounds where nothing is known."""
+        above, below = parts if sum(parts) else (1, 1)
+        mean = Fraction(self.bounds.least * below + self.bounds.most * above, above + below)
+        return float(mean * Fraction(self.bounds.grid))
+
+    def margin(self, parts: Sequence[int], error: float) -> float:
+        """Return how far off the mean is if A and B are off by `error` at most.
+
+        It rises with A and falls with B, so it is furthest off where A is off one way and B the
+        other: by (u - l) error/(A + B). Half a grid is for the rounding of the values.
+        """
+        width, rows = self.bounds.width, float(sum(parts))
+        off = min(error / rows, 1.0) if rows else 1.0
+        return (width * off + 0.5) * self.bounds.grid
+
+
+class Variance(_Moments):
+    """The variance of the clamped values, about their own mean, over the number of values.
+
+    With a = q - l and b = u - q the three sums are those of b^2, 2ab and a^2. One row adds
+    (a + b)^2 = (u - l)^2 to all together. The variance is (B0 B2 - B1^2/4)/(B0 + B1 + B2)^2 widths
+    squared. Squares of more than 32 bits are rounded down after they are added, all three sums,
+    which one row then moves by at most 3 more.
+    """
+
+    name = "variance"
+    _parts = 3
+    _words = "the sums of the squares and products of the distances to both bounds"
+
+    def __init__(
+        self, column: str, lower: float, upper: float, epsilon: float, grid: float | None = None
+    ) -> None:
+        self.column, self.bounds = column, Bounds.of_squares(lower, upper, grid)
+        squared = self.bounds.width**2
+        self._shift = max(0, squared.bit_length() - _SURE_BITS)
+        self.sensitivity = squared if not self._shift else (squared >> self._shift) + 1 + 3
+        self.mechanism = LaplaceMechanism(epsilon, float(self.sensitivity))
+        self.epsilon = self.mechanism.epsilon
+        _check_scale(self.mechanism.scale * (self.bounds.upper - self.bounds.lower) ** 2)
+
+    @property
+    def ask(self) -> Sums:
+        """The number of values, their sum, and that of their squares."""
+        return _sums(self.column, self.bounds, squares=True)
+
+    def _typical(self, rows: int) -> list[int]:
+        return [rows * (self.bounds.width**2 >> self._shift) // 3] * 3
+
+    def parts_of(self, count: Any, total: Any, squares: Any) -> tuple[Any, ...]:
+        """Return the three sums, in units of 2^shift."""
+        least, most = self.bounds.least, self.bounds.most
+        count, total, squares = (_unlimited(sums) for sums in (count, total, squares))
+        below = most * most * count - 2 * most * total + squares
+        both = 2 * ((least + most) * total - least * most * count - squares)
+        above = squares - 2 * least * total + least * least * count
+        return tuple(_fixed(part >> self._shift) for part in (below, both, above))
+
+    def from_parts(self, parts: Sequence[int]) -> float:
+        """Return the variance: 0 where nothing is known."""
+        return self._in_units(self._variance(parts))
+
+    def margin(self, parts: Sequence[int], error: float) -> float:
+        """Return how far off the variance is if each sum is off by `error` at most.
+
+        By Taylor's theorem at most error * (|g0| + |g1| + |g2|) + 3.25 (3 error/T)^2, where g is
+        the gradient and T the least that the sum of all three can be: see docs/publishing.md.
+        """
+        return self._in_units(self._part_off(parts, error))
+
+    def _variance(self, parts: Sequence[int]) -> float:
+        b0, b1, b2 = parts
+        whole = sum(parts) or 1
+        return min(max(float(Fraction(4 * b0 * b2 - b1 * b1, 4 * whole * whole)), 0.0), 0.25)
+
+    def _part_off(self, parts: Sequence[int], error: float) -> float:
+        b0, b1, b2 = map(float, parts)
+        whole = b0 + b1 + b2
+        least = whole - 3 * error
+        if least <= 0:
+            return 0.25
+        bent = 2 * (b0 * b2 - b1 * b1 / 4) / whole
+        slopes = (abs(b2 - bent), abs(b1 / 2 + bent), abs(b0 - bent))
+        steep = sum(slopes) / whole**2 * error
+        return min(steep + _CURVATURE * (3 * error / least) ** 2, 0.25)
+
+    def _in_units(self, part: float) -> float:
+        width = self.bounds.width * self.bounds.grid
+        return part * width * width
+
+
+class Deviation(Variance):
+    """The standard deviation: the root of the variance."""
+
+    name = "std"
+
+    def from_parts(self, parts: Sequence[int]) -> float:
+        """Return the root of the variance."""
+        return math.sqrt(super().from_parts(parts))
+
+    def margin(self, parts: Sequence[int], error: float) -> float:
+        """Return how far the root is off: most below, because the root is steepest there."""
+        root, off = self.from_parts(parts), super().margin(parts, error)
+        below = root - math.sqrt(max(root * root - off, 0.0))
+        return max(below, math.sqrt(root * root + off) - root)
+
+
+def _unlimited(sums: Any) -> Any:
+    return sums.astype(object) if isinstance(sums, np.ndarray) else int(sums)
+
+
+def _fixed(sums: Any) -> Any:
+    """Return integers in int64 where all fit: always, below 2^30 rows."""
+    if not isinstance(sums, np.ndarray):
+        return sums
+    try:
+        return sums.astype(np.int64)
+    except OverflowError:
+        return sums
+
+
+class Quantiles:
+    """One or several quantiles among the multiples of the grid, each with an interval if wanted.
+
+    An interval takes half of epsilon.
     """
 
     def __init__(
-        self, q: float, lower: float, upper: float, epsilon: float, grid: float | None = None
+        self,
+        column: str,
+        places: Sequence[float],
+        lower: float,
+        upper: float,
+        epsilon: float,
+        grid: float | None = None,
+        *,
+        interval: bool = True,
     ) -> None:
-        self.q = check_part("q", q, ends=True)
+        self.places = [check_part("q", place, ends=True) for place in places]
+        if not self.places or len(set(map(nearest_place, self.places))) < len(self.places):
+            raise ArgumentError("Expected one place or more, each once: q=[0.25, 0.5, 0.75].")
+        self.column, self.interval = column, interval
         self.epsilon = check_positive("epsilon", epsilon)
-        self.bounds = Bounds.declared(lower, upper, grid, _CANDIDATES)
-        candidates = self.bounds.most - self.bounds.least + 1
-        if candidates > _MOST_CANDIDATES:
-            reject("grid", self.bounds.grid, f"to leave at most 2^22 candidates, not {candidates}")
-        self.counts = np.zeros(candidates, dtype=np.int64)
+        self.bounds = Bounds.of_cells(lower, upper, grid)
+        parts = quotient_down(self.epsilon, 2) if interval else self.epsilon
+        self._epsilon_here, self._epsilon_ends = parts, quotient_down(parts, len(self.places))
+        for place in self.places:  # So that every scale is possible before noise is drawn.
+            place_scale(place, quotient_down(self._epsilon_ends, 2))
 
-    def add(self, chunk: Floats) -> None:
-        """Count the values of a chunk by whole numbers of grids."""
-        bounds = self.bounds
-        kernel = kernel_named("sums.count_cells")
-        kernel(chunk, 1.0 / bounds.grid, float(bounds.least), float(bounds.most), self.counts)
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return self.labels[0] if len(self.places) == 1 else "quantiles"
 
-    def release(self, confidence: float, rng: Generator | None) -> Release:
-        """Publish the quantile."""
-        rows = int(self.counts.sum())
-        # A new group begins at the candidate after each value, because it is above that value.
-        starts = np.concatenate([[0], np.flatnonzero(self.counts[:-1]) + 1])
-        widths = np.diff(np.append(starts, self.counts.size)).tolist()
-        below = np.concatenate([[0], np.cumsum(self.counts)])[starts].tolist()
-        target = Fraction(self.q) * rows
-        scores = [-abs(rank - target) for rank in below]
-        scale = selection_scale(self.epsilon, 1.0, monotonic=False)
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What people call each."""
+        return tuple(
+            "median" if place == 0.5 else f"quantile {place:g}"  # noqa: PLR2004 - the middle
+            for place in self.places
+        )
+
+    def expected(self, confidence: float, groups: int) -> str:
+        """Say how far off the numbers will be, in ranks."""
+        del groups  # Each holds by itself.
+        half = quotient_down(self._epsilon_here, levels(len(self.places)))
+        ranks = max(
+            ranks_aside(self.bounds.cells, place_scale(place, half), confidence)
+            for place in self.places
+        )
+        if not self.interval:
+            return f"within {ranks:,} ranks" if len(self.places) == 1 else "no bound"
+        return f"an interval, {ranks:,} ranks"
+
+    @property
+    def ask(self) -> Cells:
+        """The number of values in each cell."""
+        return Cells(self.column, self.bounds.grid, self.bounds.least, self.bounds.most)
+
+    def release(
+        self, answer: NDArray[np.int64], confidence: float, rng: Generator | None
+    ) -> list[Release]:
+        """Publish the quantiles of each group."""
         rng = check_generator(rng)
-        group = select_weighted(scores, widths, scale, rng)
-        inside = int(starts[group]) + uniform_integer(widths[group], rng)
-        value = deciding.nearest_float(self.bounds.least + inside, self.bounds.grid)
-        name = "median" if self.q == 0.5 else f"quantile {self.q:g}"  # noqa: PLR2004
-        return Release(name, value, self.epsilon, None, None, confidence)
+        return [
+            self._release(counts, confidence, rng)
+            for counts in answer.reshape(-1, self.bounds.cells)
+        ]
+
+    def _release(self, counts: NDArray[np.int64], confidence: float, rng: Generator) -> Release:
+        order = sorted(range(len(self.places)), key=self.places.__getitem__)
+        places = [self.places[i] for i in order]
+        found = select_places(counts, places, self._epsilon_here, rng)
+        cells = [found[order.index(i)] for i in range(len(order))]
+        values = [self._value(cell) for cell in cells]
+        intervals = [None] * len(cells)
+        if self.interval:
+            intervals = [
+                self._interval(counts, place, cell, confidence, rng)
+                for place, cell in zip(self.places, cells, strict=True)
+            ]
+        one = len(values) == 1
+        share = self._epsilon_here
+        return Release(
+            self.name,
+            values[0] if one else values,
+            self.epsilon,
+            None,
+            None,
+            confidence,
+            {self.name: share, "interval": share} if self.interval else {},
+            interval=(intervals[0] if one else intervals) if self.interval else None,
+            labels=() if one else self.labels,
+            mechanism=_SELECTION,
+            grid=self.bounds.grid,
+        )
+
+    def _interval(
+        self,
+        counts: NDArray[np.int64],
+        place: float,
+        cell: int,
+        confidence: float,
+        rng: Generator,
+    ) -> Any:
+        low, high = select_ends(counts, place, self._epsilon_ends, confidence, rng)
+        return self._value(min(low, cell)), self._value(max(high, cell))
+
+    def _value(self, cell: int) -> float:
+        return deciding.nearest_float(self.bounds.least + cell, self.bounds.grid)
 
 
-Query = RowCount | Sum | Mean | Histogram | Quantile
-
-
-def uniform_integer(below: int, rng: Generator) -> int:
-    """Return a uniform integer from 0 to below - 1, exactly: by rejection of whole bytes."""
-    size = max(1, (below.bit_length() + 7) // 8)
-    most = 256**size // below * below
-    while True:
-        number = int.from_bytes(rng.source.random_bytes(size), "little")
-        if number < most:
-            return number % below
+Query = Count | Sum | Mean | Variance | Histogram | Quantiles
 
 
 def check_confidence(confidence: float) -> float:
-    """Return a confidence at which errors are finite, those of a mean's two parts too."""
+    """Return a confidence at which errors are finite, those of several parts too."""
     part = check_part("confidence", confidence)
     if (1 + part) / 2 == 1:
         reject("confidence", confidence, "<= 1 - 2^-52")
     return part
-
-
-def _release(
-    values: Any, query: Query, missing: str, confidence: float, rng: Generator | None
-) -> Release:
-    """Add all values to a query and release it; a NaN is a missing value."""
-    check_choice("missing", missing, MISSING)
-    confidence = check_confidence(confidence)
-    rng = check_generator(rng)
-    for chunk in chunks_of(values):
-        there = ~np.isnan(chunk)
-        if not there.all():
-            if missing == "error":
-                raise ArgumentError(
-                    "Expected a number in every row. To leave out rows without one, say "
-                    'missing="drop".'
-                )
-            chunk = np.ascontiguousarray(chunk[there])  # noqa: PLW2901 - the rest of the chunk
-        query.add(chunk)
-    return query.release(confidence, rng)
-
-
-@forgetful
-def count(
-    values: Any,
-    *,
-    epsilon: float,
-    missing: str = "error",
-    confidence: float = 0.95,
-    rng: Generator | None = None,
-) -> Release:
-    """Release the number of rows.
-
-    Examples
-    --------
-    >>> count([3.5, 2.0, 7.25], epsilon=1.0).scale
-    1.0
-    """
-    return _release(values, RowCount(epsilon), missing, confidence, rng)
-
-
-@forgetful
-def sum(  # noqa: A001 - it is what people ask for, under `dpnoise.statistics`
-    values: Any,
-    *,
-    lower: float,
-    upper: float,
-    epsilon: float,
-    grid: float | None = None,
-    missing: str = "error",
-    confidence: float = 0.95,
-    rng: Generator | None = None,
-) -> Release:
-    """Release the sum of the values, each clamped to the bounds."""
-    return _release(values, Sum(lower, upper, epsilon, grid), missing, confidence, rng)
-
-
-@forgetful
-def mean(
-    values: Any,
-    *,
-    lower: float,
-    upper: float,
-    epsilon: float,
-    grid: float | None = None,
-    missing: str = "error",
-    confidence: float = 0.95,
-    rng: Generator | None = None,
-) -> Release:
-    """Release the mean of the clamped values: half of epsilon for the sum, half for the count."""
-    return _release(values, Mean(lower, upper, epsilon, grid), missing, confidence, rng)
-
-
-@forgetful
-def histogram(
-    values: Any,
-    *,
-    edges: Sequence[float],
-    epsilon: float,
-    missing: str = "error",
-    confidence: float = 0.95,
-    rng: Generator | None = None,
-) -> Release:
-    """Release how many values lie between each two edges; values outside are left out."""
-    return _release(values, Histogram(edges, epsilon), missing, confidence, rng)
-
-
-@forgetful
-def quantile(
-    values: Any,
-    q: float,
-    *,
-    lower: float,
-    upper: float,
-    epsilon: float,
-    grid: float | None = None,
-    missing: str = "error",
-    confidence: float = 0.95,
-    rng: Generator | None = None,
-) -> Release:
-    """Release the q-quantile of the clamped values, among the multiples of the grid."""
-    return _release(values, Quantile(q, lower, upper, epsilon, grid), missing, confidence, rng)
-
-
-@forgetful
-def median(
-    values: Any,
-    *,
-    lower: float,
-    upper: float,
-    epsilon: float,
-    grid: float | None = None,
-    missing: str = "error",
-    confidence: float = 0.95,
-    rng: Generator | None = None,
-) -> Release:
-    """Release the median of the clamped values: the 0.5-quantile."""
-    query = Quantile(0.5, lower, upper, epsilon, grid)
-    return _release(values, query, missing, confidence, rng)

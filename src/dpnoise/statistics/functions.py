@@ -1,0 +1,301 @@
+"""Statistics of one column in memory: an array, a list, a Series, an Arrow column, or chunks."""
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+
+from dpnoise.errors import ArgumentError, check_choice, forgetful
+from dpnoise.noise.generator import Generator, check_generator
+from dpnoise.statistics.bounds import Bounds
+from dpnoise.statistics.columns import chunks_of
+from dpnoise.statistics.plan import Plan, Sums
+from dpnoise.statistics.plan import Sum as SumAnswer
+from dpnoise.statistics.queries import (
+    Count,
+    Deviation,
+    Histogram,
+    Mean,
+    Quantiles,
+    Query,
+    Release,
+    Sum,
+    Variance,
+    check_confidence,
+)
+from dpnoise.statistics.tallying import Chunk, tally_chunks
+
+MISSING: Final = ("error", "drop")  # What to do about rows without a value.
+_COLUMN: Final = "values"
+
+
+@forgetful
+def exact_sum(values: Any, lower: float, upper: float, grid: float | None = None) -> Fraction:
+    """Return the exact sum of the values, each clamped to the bounds and rounded to the grid.
+
+    Adding or removing one value moves it by at most max(|lower|, |upper|), in every order. A NaN
+    counts as 0, clamped like any other value. The sum is not private: release it.
+
+    Examples
+    --------
+    >>> float(exact_sum([0.5, 0.25, 1e300], lower=0, upper=1))
+    1.75
+    """
+    bounds = Bounds.of_sum(lower, upper, grid)
+    plan = Plan((Sums(_COLUMN, bounds.grid, bounds.least, bounds.most),))
+    chunks = (np.where(np.isnan(chunk), 0.0, chunk) for chunk in chunks_of(values))
+    (answer,) = tally_chunks(_as_chunks(chunks), (plan,))[0].answers
+    assert isinstance(answer, SumAnswer)  # noqa: S101 - for the type checker
+    return int(answer.total.item()) * Fraction(bounds.grid)
+
+
+def _as_chunks(chunks: Iterator[Any]) -> Iterator[Chunk]:
+    for chunk in chunks:
+        yield Chunk(chunk.size, {_COLUMN: chunk})
+
+
+def _without_gaps(values: Any, missing: str) -> Iterator[Any]:
+    """Yield the values of a column; a NaN is a missing one."""
+    for chunk in chunks_of(values):
+        if missing == "error" and np.isnan(chunk).any():
+            raise ArgumentError(
+                'Expected a number in every row. To leave out rows without one, say missing="drop".'
+            )
+        yield chunk
+
+
+def _release(
+    values: Any, query: Query, missing: str, confidence: float, rng: Generator | None
+) -> Release:
+    """Ask the values, and release what they answer."""
+    check_choice("missing", missing, MISSING)
+    confidence = check_confidence(confidence)
+    rng = check_generator(rng)
+    plan = Plan((query.ask,), missing=missing)
+    (tally,) = tally_chunks(_as_chunks(_without_gaps(values, missing)), (plan,))
+    answer: Any = tally.answers[0]
+    (release,) = query.release(answer, confidence, rng)
+    return release
+
+
+@forgetful
+def count(
+    values: Any,
+    *,
+    epsilon: float,
+    clamp: bool = True,
+    missing: str = "error",
+    confidence: float = 0.95,
+    rng: Generator | None = None,
+) -> Release:
+    """Release the number of values. One below 0 is published as 0, unless `clamp` is False.
+
+    Examples
+    --------
+    >>> count([3.5, 2.0, 7.25], epsilon=1.0).scale
+    1.0
+    """
+    return _release(values, Count(_COLUMN, epsilon, clamp=clamp), missing, confidence, rng)
+
+
+@forgetful
+def sum(  # noqa: A001 - it is what people ask for, under `dpnoise.statistics`
+    values: Any,
+    *,
+    lower: float,
+    upper: float,
+    epsilon: float,
+    grid: float | None = None,
+    missing: str = "error",
+    confidence: float = 0.95,
+    rng: Generator | None = None,
+) -> Release:
+    """Release the sum of the values, each clamped to the bounds.
+
+    Examples
+    --------
+    >>> sum([3.5, 2.0, 7.25], lower=0, upper=10, epsilon=0.5).scale
+    20.0
+    """
+    query = Sum(_COLUMN, lower, upper, epsilon, grid)
+    return _release(values, query, missing, confidence, rng)
+
+
+@forgetful
+def mean(
+    values: Any,
+    *,
+    lower: float,
+    upper: float,
+    epsilon: float,
+    grid: float | None = None,
+    missing: str = "error",
+    confidence: float = 0.95,
+    rng: Generator | None = None,
+) -> Release:
+    """Release the mean of the clamped values.
+
+    Examples
+    --------
+    >>> released = mean([1960, 1975, 2001] * 2000, lower=1900, upper=2025, epsilon=1.0)
+    >>> 1970 < released.value < 1990 and released.error < 1
+    True
+    """
+    query = Mean(_COLUMN, lower, upper, epsilon, grid)
+    return _release(values, query, missing, confidence, rng)
+
+
+@forgetful
+def variance(
+    values: Any,
+    *,
+    lower: float,
+    upper: float,
+    epsilon: float,
+    grid: float | None = None,
+    missing: str = "error",
+    confidence: float = 0.95,
+    rng: Generator | None = None,
+) -> Release:
+    """Release the variance of the clamped values: over their number, not one less.
+
+    Examples
+    --------
+    >>> released = variance([40.0, 60.0] * 5000, lower=0, upper=100, epsilon=1.0)
+    >>> 80 < released.value < 120
+    True
+    """
+    query = Variance(_COLUMN, lower, upper, epsilon, grid)
+    return _release(values, query, missing, confidence, rng)
+
+
+@forgetful
+def std(
+    values: Any,
+    *,
+    lower: float,
+    upper: float,
+    epsilon: float,
+    grid: float | None = None,
+    missing: str = "error",
+    confidence: float = 0.95,
+    rng: Generator | None = None,
+) -> Release:
+    """Release the standard deviation of the clamped values: the root of `variance`.
+
+    Examples
+    --------
+    >>> released = std([40.0, 60.0] * 5000, lower=0, upper=100, epsilon=1.0)
+    >>> 9 < released.value < 11
+    True
+    """
+    query = Deviation(_COLUMN, lower, upper, epsilon, grid)
+    return _release(values, query, missing, confidence, rng)
+
+
+@forgetful
+def histogram(
+    values: Any,
+    *,
+    edges: Sequence[float],
+    epsilon: float,
+    clamp: bool = True,
+    missing: str = "error",
+    confidence: float = 0.95,
+    rng: Generator | None = None,
+) -> Release:
+    """Release how many values lie between each two edges; values outside are left out.
+
+    A number below 0 is published as 0, unless `clamp` is False.
+
+    Examples
+    --------
+    >>> released = histogram([1.0, 2.0, 7.0], edges=[0, 5, 10], epsilon=1.0)
+    >>> released.labels
+    ('0 to 5', '5 to 10')
+    """
+    query = Histogram(_COLUMN, edges, epsilon, clamp=clamp)
+    return _release(values, query, missing, confidence, rng)
+
+
+@forgetful
+def quantile(
+    values: Any,
+    q: float,
+    *,
+    lower: float,
+    upper: float,
+    epsilon: float,
+    grid: float | None = None,
+    interval: bool = True,
+    missing: str = "error",
+    confidence: float = 0.95,
+    rng: Generator | None = None,
+) -> Release:
+    """Release the q-quantile of the clamped values, among the multiples of the grid.
+
+    Half of epsilon is for an interval that has it inside, unless `interval` is False.
+
+    Examples
+    --------
+    >>> released = quantile([20.0, 30.0, 90.0] * 1000, 0.9, lower=0, upper=100, epsilon=1.0)
+    >>> low, high = released.interval
+    >>> low <= released.value <= high
+    True
+    """
+    query = Quantiles(_COLUMN, [q], lower, upper, epsilon, grid, interval=interval)
+    return _release(values, query, missing, confidence, rng)
+
+
+@forgetful
+def median(
+    values: Any,
+    *,
+    lower: float,
+    upper: float,
+    epsilon: float,
+    grid: float | None = None,
+    interval: bool = True,
+    missing: str = "error",
+    confidence: float = 0.95,
+    rng: Generator | None = None,
+) -> Release:
+    """Release the median of the clamped values: the 0.5-quantile.
+
+    Examples
+    --------
+    >>> median([38.0] * 1000, lower=0, upper=120, epsilon=1.0).value
+    38.0
+    """
+    query = Quantiles(_COLUMN, [0.5], lower, upper, epsilon, grid, interval=interval)
+    return _release(values, query, missing, confidence, rng)
+
+
+@forgetful
+def quantiles(
+    values: Any,
+    q: Sequence[float],
+    *,
+    lower: float,
+    upper: float,
+    epsilon: float,
+    grid: float | None = None,
+    interval: bool = True,
+    missing: str = "error",
+    confidence: float = 0.95,
+    rng: Generator | None = None,
+) -> Release:
+    """Release several quantiles of the clamped values together: in order, they never cross.
+
+    Half of epsilon is for intervals, unless `interval` is False. They are wide, because each is
+    selected by itself.
+
+    Examples
+    --------
+    >>> released = quantiles(range(1000), [0.25, 0.5, 0.75], lower=0, upper=1000, epsilon=1.0)
+    >>> released.value == sorted(released.value)
+    True
+    """
+    query = Quantiles(_COLUMN, q, lower, upper, epsilon, grid, interval=interval)
+    return _release(values, query, missing, confidence, rng)
