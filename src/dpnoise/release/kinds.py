@@ -3,8 +3,10 @@
 Which kind decides what becomes of integers, never their size. In a list they have no limit, as
 Python's have none. Arrays and Series of any type of integers give int64 and saturate: whether a
 library chose int64, uint64 or object depends on the values, so that must make no difference.
+The index of a pandas Series is handed on, with a warning unless it merely counts the rows.
 """
 
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
@@ -25,6 +27,7 @@ def release_like(value: Any, release: Callable[[Array], Array]) -> Any:
         return _same_kind(value, release(numbers_in(value)).tolist())
     library = type(value).__module__.split(".")[0]
     if library in {"pandas", "polars"} and type(value).__name__ == "Series":
+        _warn_of_index(value)
         released = _saturated(release(numbers_of(_array_of_series(value))))
         if library == "polars":
             return type(value)(value.name, released)
@@ -33,6 +36,18 @@ def release_like(value: Any, release: Callable[[Array], Array]) -> Any:
         "Expected value to be an int, a float, a NumPy array, a list, or a pandas or polars "
         f"Series, got {type(value).__name__}."
     )
+
+
+def _warn_of_index(series: Any) -> None:
+    """Warn, before noise is drawn, that the keys of a Series are published with its numbers."""
+    index = getattr(series, "index", None)
+    if index is not None and type(index).__name__ != "RangeIndex":
+        warnings.warn(
+            "The index of a Series is published as it is. If its keys come from the data, as those "
+            "of a groupby do, they tell which groups there are: reindex it by a declared list, and "
+            "release its to_numpy().",
+            stacklevel=6,
+        )
 
 
 def _array_of_series(series: Any) -> Array:

@@ -12,15 +12,23 @@ from dpnoise.statistics.functions import (
     sum,  # noqa: A004 - it is what people ask for, under `dpnoise.statistics`
     variance,
 )
+from dpnoise.statistics.publishing import Published, Table, publish
 from dpnoise.statistics.queries import Release
+from dpnoise.statistics.requests import Question, Request, load_request
 
 __all__ = [
+    "Published",
+    "Question",
     "Release",
+    "Request",
+    "Table",
     "count",
     "exact_sum",
     "histogram",
+    "load_request",
     "mean",
     "median",
+    "publish",
     "quantile",
     "quantiles",
     "std",

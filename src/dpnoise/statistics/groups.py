@@ -105,6 +105,8 @@ class Matcher:
             held = _numbers(held)
         elif self._kind == "boolean":
             held = compute.utf8_lower(held)
+        if pa.types.is_floating(held.type):
+            held = compute.add(held, pa.scalar(0.0, held.type))  # -0.0 is 0 to people.
         places = compute.index_in(held, value_set=self._keys)
         filled = compute.fill_null(places, -1)
         found: NDArray[np.int64] = filled.to_numpy(zero_copy_only=False).astype(np.int64)
@@ -114,7 +116,7 @@ class Matcher:
         """Return keys as a column of text has them; numbers are compared as floats."""
         pa = import_extra("pyarrow", "files")
         if self._kind == "number":
-            return pa.array([float(key) for key in keys], pa.float64())
+            return pa.array([float(key) + 0.0 for key in keys], pa.float64())
         if self._kind == "boolean":
             return pa.array([str(key).lower() for key in keys])
         if self._kind == "date":
@@ -139,7 +141,7 @@ class Matcher:
                     raise self._impossible(key)
                 return int(number) if types.is_integer(held) else number
             if types.is_floating(held):
-                return float(key)
+                return float(key) + 0.0
             if types.is_date(held):
                 return key if isinstance(key, dt.date) else dt.date.fromisoformat(key)
             if types.is_timestamp(held):

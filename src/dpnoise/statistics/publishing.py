@@ -123,9 +123,21 @@ def publish(
     rng: Generator | None = None,
     progress: Callable[[float], object] = lambda _: None,
 ) -> Table:
-    """Read a CSV or Parquet file once, in constant memory, and release what is asked for.
+    r"""Read a CSV or Parquet file once, in constant memory, and release what is asked for.
 
     All errors come before any noise is drawn.
+
+    Examples
+    --------
+    >>> from dpnoise.statistics import Question, Request
+    >>> request = Request(1.0, [Question(["count", "mean"], "x", lower=0, upper=10)])
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "data.csv")
+    ...     _ = path.write_text("x\n1\n2\n3\n")
+    ...     table = publish(path, request)
+    >>> [row["statistic"] for row in table.rows()]
+    ['count', 'mean']
     """
     plans = request.plans()
     chunks = files.read(

@@ -9,6 +9,7 @@ from the bounds, never from the data.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any, Final
@@ -36,6 +37,8 @@ from dpnoise.statistics.ranks import (
 
 _LAPLACE: Final = "Laplace noise, exact, rounded once"
 _SELECTION: Final = "permute-and-flip, exact"
+_DECIMAL_DIGITS: Final = 800  # More than any float has.
+_PLAINLY: Final = (-6, 12)  # Powers of ten between which a margin is shown without an exponent.
 _SURE_BITS: Final = 32  # Of what one row moves a sum of squares: with 2^30 rows it fits in 62 bits.
 _CURVATURE: Final = 3.25  # Of the variance in its three sums: half of a bound on its Hessian.
 
@@ -150,8 +153,10 @@ def _expected(margins: tuple[float, float | None], number: int) -> str:
 
 def shown_up(margin: float) -> str:
     """Show a margin with three digits, rounded up."""
-    shown = f"{margin:.3g}"
-    return shown if float(shown) >= margin else f"{margin * 1.01:.3g}"
+    exactly = Decimal(margin)
+    with localcontext(prec=_DECIMAL_DIGITS):
+        up = exactly.quantize(Decimal(1).scaleb(exactly.adjusted() - 2), ROUND_CEILING)
+    return f"{up:,f}" if _PLAINLY[0] < exactly.adjusted() < _PLAINLY[1] else f"{up:.2e}"
 
 
 def _margins(

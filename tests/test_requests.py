@@ -1,0 +1,374 @@
+"""Requests: several columns, statistics and groupings in one pass; groups as people write them."""
+
+import csv
+import datetime as dt
+import io
+import json
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dpnoise
+from dpnoise import cli, statistics
+from dpnoise.entropy import SYSTEM, Source
+from dpnoise.statistics import files, publishing
+from dpnoise.statistics.requests import Question, Request, load_request, simple_request
+
+SURE = 1e6  # At this epsilon the noise of a count is not 0 with a probability below 10^-200000.
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture
+def draws(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that gets an entry whenever the operating system is asked for noise."""
+    drawn: list[str] = []
+    real = SYSTEM.key
+
+    def counted(*arguments: Any) -> Any:
+        drawn.append("key")
+        return real(*arguments)
+
+    monkeypatch.setattr(Source, "key", staticmethod(counted))
+    return drawn
+
+
+def counts(path: Path, column: str, keys: list[Any], **options: Any) -> list[int]:
+    request = simple_request(None, ["count"], SURE, groups={column: keys}, **options)
+    return [one.release.value for one in publishing.publish(path, request)]
+
+
+def parquet(**columns: Any) -> Path:
+    pq.write_table(pa.table(columns), "t.parquet")
+    return Path("t.parquet")
+
+
+def text(*lines: str) -> Path:
+    Path("t.csv").write_text("\n".join(lines) + "\n")
+    return Path("t.csv")
+
+
+def test_groups_of_typed_columns_match_as_people_write_them() -> None:
+    day = dt.date(2024, 1, 31)
+    path = parquet(
+        flag=[True, False, True, None],
+        number=[1.0, 2.5, -0.0, 1.0],
+        whole=pa.array([1, 2, 3, 1], pa.int8()),
+        day=[day, day, None, dt.date(2024, 2, 1)],
+        money=pa.array([Decimal("1.50"), Decimal("2.00"), None, None], pa.decimal128(10, 2)),
+        name=pa.array(["NA", "Cork, County", "null", "NA"]).dictionary_encode(),
+    )
+    assert counts(path, "flag", ["true", "False"]) == [2, 1]
+    assert counts(path, "flag", [True, False]) == [2, 1]
+    assert counts(path, "number", ["1", "2.5", "0"]) == [2, 1, 1]
+    assert counts(path, "number", [1, 2.5, 7]) == [2, 1, 0]
+    assert counts(path, "whole", ["1", "2"]) == [2, 1]
+    assert counts(path, "day", ["2024-01-31", "2024-02-01"]) == [2, 1]
+    assert counts(path, "day", [day]) == [2]
+    assert counts(path, "money", ["1.5", "2"]) == [1, 1]
+    assert counts(path, "name", ["NA", "Cork, County", "null"]) == [2, 1, 1]
+
+
+def test_groups_of_text_match_by_what_the_request_declares() -> None:
+    path = text("g,x", "1,1", "1.0,1", "true,1", "TRUE,1", "2024-01-31,1", "NA,1", ",1", "one,1")
+    assert counts(path, "g", ["1"]) == [1]
+    assert counts(path, "g", [1]) == [2]
+    assert counts(path, "g", [True]) == [2]
+    assert counts(path, "g", [dt.date(2024, 1, 31)]) == [1]
+    assert counts(path, "g", ["NA", "one"]) == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("column", "keys", "words"),
+    [
+        ("whole", ["cork"], "no row can be in group 'cork'"),
+        ("whole", [1.5], "no row can be in group 1.5"),
+        ("whole", [300], "no row can be in group 300"),
+        ("flag", ["yes"], "no row can be in group 'yes'"),
+        ("day", ["31.1.2024"], "no row can be in group '31.1.2024'"),
+        ("number", ["cork"], "no row can be in group 'cork'"),
+        ("number", ["1", "1.0"], "are the same"),
+    ],
+)
+def test_a_group_that_no_row_could_be_in_is_an_error_before_a_row_is_read(
+    column: str, keys: list[Any], words: str, monkeypatch: pytest.MonkeyPatch, draws: list[str]
+) -> None:
+    path = parquet(
+        flag=[True], number=[1.0], whole=pa.array([1], pa.int8()), day=[dt.date(2024, 1, 31)]
+    )
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", lambda *_, **__: pytest.fail("was read"))
+    with pytest.raises(ValueError, match=words):
+        counts(path, column, keys)
+    assert draws == []
+
+
+def people(rows: int = 400) -> Path:
+    """Write people of two sexes in two cities, with two columns of numbers."""
+    rng = np.random.default_rng()
+    city, sex = rng.choice(["cork", "dublin"], rows), rng.choice(["f", "m"], rows)
+    age, income = rng.integers(0, 100, rows), rng.uniform(0, 1000, rows)
+    frame = pd.DataFrame({"city": city, "sex": sex, "age": age, "income": income})
+    frame.to_csv("people.csv", index=False)
+    return Path("people.csv")
+
+
+EVERYTHING = Request(
+    SURE * 8,
+    (
+        Question(("count",)),
+        Question(("mean", "std"), "age", lower=0, upper=100),
+        Question(("sum", "quantiles:0.25,0.75"), "income", lower=0, upper=1000, by=("city",)),
+        Question(("count", "median"), "income", lower=0, upper=1000, by=("city", "sex")),
+        Question(("histogram",), "age", edges=(0, 50, 100)),
+    ),
+    {"city": ("cork", "dublin", "nowhere"), "sex": ("f", "m")},
+    intervals=False,
+)
+
+
+def test_one_pass_answers_several_columns_statistics_and_groupings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path, reads = people(), []
+    read = files.read
+
+    def noted(*arguments: Any, **options: Any) -> Any:
+        reads.append(arguments)
+        return read(*arguments, **options)
+
+    monkeypatch.setattr(files, "read", noted)
+    table = publishing.publish(path, EVERYTHING)
+    assert len(reads) == 1
+    frame = pd.read_csv(path)
+    found = {
+        (row["city"], row["sex"], row["column"], row["statistic"]): row["value"]
+        for row in table.rows()
+    }
+    assert found[None, None, None, "count"] == len(frame)
+    assert found[None, None, "age", "mean"] == pytest.approx(frame.age.mean(), abs=0.01)
+    assert found[None, None, "age", "std"] == pytest.approx(frame.age.std(ddof=0), abs=0.01)
+    assert found[None, None, "age", "histogram, 0 to 50"] == (frame.age < 50).sum()
+    for city in ("cork", "dublin"):
+        there = frame[frame.city == city]
+        assert found[city, None, "income", "sum"] == pytest.approx(there.income.sum(), abs=0.1)
+        quarter = found[city, None, "income", "quantile 0.25"]
+        assert (there.income < quarter - 1).mean() <= 0.25 <= (there.income < quarter + 1).mean()
+        for sex in ("f", "m"):
+            assert found[city, sex, "income", "count"] == (there.sex == sex).sum()
+    assert found["nowhere", "f", "income", "count"] == 0
+
+
+def test_all_statistics_together_cost_epsilon() -> None:
+    spent = sum(Fraction(query.epsilon) for _, query in EVERYTHING.prepare())
+    assert Fraction(SURE * 8) * (1 - Fraction(1, 2**50)) <= spent <= Fraction(SURE * 8)
+
+
+def test_the_table_is_the_same_in_every_library() -> None:
+    table = publishing.publish(people(), EVERYTHING)
+    rows = table.rows()
+    arrow, frame, polars = table.to_arrow(), table.to_pandas(), table.to_polars()
+    values = [row["value"] for row in rows]
+    assert arrow["value"].to_pylist() == values
+    assert frame["value"].tolist() == values
+    assert polars["value"].to_list() == values
+    assert arrow.column_names == list(rows[0]) == list(frame.columns) == polars.columns
+
+
+def test_the_record_says_what_was_done_and_shows_nothing_else() -> None:
+    Path("secret.csv").write_text("city,x\nhidden-town,1234567\ncork,5\n")
+    request = simple_request(
+        "x", ["count", "mean"], 1.0, lower=0, upper=10, groups={"city": ["cork"]}
+    )
+    record = publishing.publish(Path("secret.csv"), request).record()
+    assert record["dpnoise"] == dpnoise.__version__
+    assert record["privacy_unit"] == "one row"
+    assert dt.datetime.fromisoformat(record["date"]).tzinfo is not None
+    count, mean = record["releases"]
+    assert count["mechanism"].startswith("Laplace")
+    assert (count["scale"], count["grid"], count["confidence"]) == (2.0, 1.0, 0.95)
+    assert mean["grid"] == 2.0**-28
+    assert record["request"]["groups"] == {"city": ["cork"]}
+    told = json.dumps(record)
+    assert "hidden-town" not in told
+    assert "1234567" not in told
+    assert "secret" not in told
+
+
+TOML = """
+# Signed by the privacy officer.
+source = "people.csv"
+epsilon = 2.0
+confidence = 0.9
+
+[groups]
+city = ["cork", "dublin"]
+sex = {file = "sexes.txt"}
+
+[[publish]]
+column = "income"
+statistics = ["mean", "median"]
+lower = 0
+upper = 1000
+by = ["city", "sex"]
+
+[[publish]]
+statistics = ["count"]
+"""
+
+
+@pytest.fixture
+def signed() -> Path:
+    people()
+    Path("request.toml").write_text(TOML)
+    Path("sexes.txt").write_text("f\n\nm\n")
+    return Path("request.toml")
+
+
+def test_a_request_is_read_from_toml(signed: Path) -> None:
+    loaded = load_request(signed)
+    assert loaded.source == Path("people.csv")
+    income, rows = loaded.request.publish
+    assert income == Question(("mean", "median"), "income", lower=0, upper=1000, by=("city", "sex"))
+    assert rows == Question(("count",))
+    assert loaded.request.groups == {"city": ("cork", "dublin"), "sex": ("f", "m")}
+    assert (loaded.request.epsilon, loaded.request.confidence) == (2.0, 0.9)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    status = cli.main(["release", *arguments])
+    printed = capsys.readouterr()
+    return status, printed.out, printed.err
+
+
+def test_the_command_publishes_a_request_in_every_format(
+    signed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(capsys, str(signed), "--output", "a.csv", "--record", "a.json")[0] == 0
+    assert run(capsys, str(signed), "--output", "a.parquet", "--plot", "a.png")[0] == 0
+    rows = list(csv.DictReader(io.StringIO(Path("a.csv").read_text())))
+    assert len(rows) == 9
+    assert pq.read_table("a.parquet").num_rows == 9
+    assert rows[0]["city"] == "cork"
+    assert rows[-1]["statistic"] == "count"
+    assert len(json.loads(Path("a.json").read_text())["releases"]) == 9
+    status, out, _ = run(capsys, str(signed), "--json")
+    assert status == 0
+    assert json.loads(out)["request"]["publish"][0]["by"] == ["city", "sex"]
+
+
+def test_check_explains_a_request_and_reads_no_row(
+    signed: Path, capsys: pytest.CaptureFixture[str], draws: list[str]
+) -> None:
+    Path("people.csv").unlink()
+    status, out, err = run(capsys, str(signed), "--check")
+    assert (status, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0].split() == ["column", "statistic", "groups", "epsilon", "margins"]
+    assert "4 of city and sex" in lines[1]
+    assert "rows" in lines[3]
+    assert "all rows" in lines[3]
+    # The Laplace distribution with scale 3/2 leaves 0.1 beyond 3.454, and rounding takes 0.5.
+    assert "within 3.96" in lines[3]
+    assert "groups of city: cork, dublin" in out
+    assert draws == []
+
+
+def test_both_margins_are_shown_and_named(signed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, str(signed))[1]
+    assert out.splitlines()[0].split("  ")[-1] == ""
+    assert "all within" in out.splitlines()[0]
+    assert 'With probability 0.9 "within" holds, for each number by itself' in out
+    assert '"all within" for all numbers of one statistic together' in out
+    alone = run(capsys, "people.csv", "--column", "age")[1]
+    assert "all within" not in alone
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("epsilon = 2.0", "", "Expected epsilon in every request"),
+        ("epsilon = 2.0", "epsilon = -1", "Expected epsilon=-1.0 > 0"),
+        ("confidence = 0.9", "confidense = 0.9", "Did you mean confidence?"),
+        ('["mean", "median"]', '["mode"]', "to be one of 'count'"),
+        ('["mean", "median"]', '"mean"', "to be a list of names"),
+        ("upper = 1000", "", "A mean needs bounds"),
+        ('by = ["city", "sex"]', 'by = ["town"]', "groups of 'town' to be declared"),
+        ('["cork", "dublin"]', '["cork", 1]', "of one kind"),
+        ('["cork", "dublin"]', '["cork", "cork"]', "each once"),
+        ("sexes.txt", "none.txt", "There is no file none.txt"),
+        ("[groups]", "[groups", "is no TOML"),
+        ("[[publish]]", "[publish]", "is no TOML"),
+        ('column = "income"', 'column = "pay"', "has no column 'pay'"),
+        ('source = "people.csv"', 'source = "none.csv"', "There is no file none.csv"),
+        ('source = "people.csv"', "", "Say which data"),
+    ],
+)
+def test_a_wrong_request_is_one_line_before_noise(
+    before: str,
+    after: str,
+    words: str,
+    signed: Path,
+    capsys: pytest.CaptureFixture[str],
+    draws: list[str],
+) -> None:
+    assert before in TOML
+    signed.write_text(TOML.replace(before, after))
+    status, out, err = run(capsys, str(signed), "--output", "out.csv")
+    assert (status, out) == (2, "")
+    assert err.count("\n") == 1
+    assert words in err
+    assert draws == []
+    assert not Path("out.csv").exists()
+
+
+def test_what_the_request_says_is_not_said_again(
+    signed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _, err = run(capsys, str(signed), "--epsilon", "3")
+    assert status == 2
+    assert "write --epsilon there" in err
+
+
+def test_groups_come_from_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    path = text("g,x", *["Cork, County,1"] * 0, '"Cork, County",1', "NA,2", "NA,2")
+    Path("groups.txt").write_text("Cork, County\nNA\n")
+    asked = ["--column", "x", "--epsilon", "1e6", "--groups-file", "g=groups.txt", "--json"]
+    status, out, _ = run(capsys, str(path), *asked)
+    assert status == 0
+    found = {one["group"]: one["value"] for one in json.loads(out)["releases"]}
+    assert found == {"Cork, County": 1, "NA": 2}
+
+
+def test_too_many_cells_are_refused() -> None:
+    groups = {"g": [str(i) for i in range(3000)]}
+    with pytest.raises(ValueError, match=r"at most 2\^26 cells"):
+        simple_request("x", ["median"], 1.0, lower=0, upper=1, groups=groups)
+
+
+def test_an_index_of_keys_is_warned_of_before_noise_is_drawn(draws: list[str]) -> None:
+    frame = pd.DataFrame({"city": ["cork", "dublin", "cork"]})
+    mechanism = dpnoise.LaplaceMechanism(1.0, 1.0)
+    with pytest.warns(UserWarning, match="published as it is"):
+        released = mechanism.release(frame.groupby("city").size())
+    assert list(released.index) == ["cork", "dublin"]
+    draws.clear()
+    with pytest.raises(UserWarning, match="declared list"):  # Warnings are errors here.
+        mechanism.release(frame.groupby("city").size())
+    assert draws == []
+    assert len(mechanism.release(pd.Series([1, 2]))) == 2
+
+
+def test_requests_are_public_names() -> None:
+    assert statistics.Request is Request
+    assert statistics.publish is publishing.publish
