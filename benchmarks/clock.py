@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -86,7 +85,8 @@ def gaussian(sensitivity: float = 1.0) -> Call:
 
 def counted() -> Call:
     """Return what a count does with its total, once the rows are read."""
-    return partial(Count(None, 0.1).mechanism.release, rng=one_thread)
+    mechanism = Count(None, 0.1).mechanism
+    return lambda total: mechanism.release(np.array([total]), one_thread)
 
 
 def summed() -> Call:

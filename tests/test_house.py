@@ -56,6 +56,7 @@ FLOORS = {
     "release.kinds": 3.1,
     "release.mechanism": 3.1,
     "release.additive": 3.2,
+    "release.discrete": 3.2,
     "release.selection": 3.2,
     "release": 3.3,
     "statistics.plan": 4,

@@ -195,7 +195,7 @@ def test_the_record_says_what_was_done_and_shows_nothing_else() -> None:
     assert record["privacy_unit"] == "one row"
     assert dt.datetime.fromisoformat(record["date"]).tzinfo is not None
     count, mean = record["releases"]
-    assert count["mechanism"].startswith("Laplace")
+    assert count["mechanism"].startswith("discrete Laplace")
     assert (count["scale"], count["grid"], count["confidence"]) == (2.0, 1.0, 0.95)
     assert mean["grid"] == 2.0**-28
     assert record["request"]["groups"] == {"city": ["cork"]}
@@ -278,8 +278,8 @@ def test_check_explains_a_request_and_reads_no_row(
     assert "4 of city and sex" in lines[1]
     assert "rows" in lines[3]
     assert "all rows" in lines[3]
-    # The Laplace distribution with scale 3/2 leaves 0.1 beyond 3.454, and rounding takes 0.5.
-    assert "within 3.96" in lines[3]
+    # With a = exp(-2/3) noise is beyond 3 with probability 2 a^4/(1 + a) = 0.092, beyond 2 0.18.
+    assert "within 3.00" in lines[3]
     assert "groups of city: cork, dublin" in out
     assert draws == []
 

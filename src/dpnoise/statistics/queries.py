@@ -7,7 +7,7 @@ from the bounds, never from the data.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
@@ -23,11 +23,11 @@ from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import deciding
 from dpnoise.release.additive import LaplaceMechanism
 from dpnoise.release.calibration import EXTREME, quotient_down
+from dpnoise.release.discrete import DiscreteLaplaceMechanism
 from dpnoise.statistics.bounds import Bounds
 from dpnoise.statistics.plan import Cells, Edges, Rows, Sums
 from dpnoise.statistics.plan import Sum as SumAnswer
 from dpnoise.statistics.ranks import (
-    levels,
     nearest_place,
     place_scale,
     ranks_aside,
@@ -36,6 +36,7 @@ from dpnoise.statistics.ranks import (
 )
 
 _LAPLACE: Final = "Laplace noise, exact, rounded once"
+_DISCRETE: Final = "discrete Laplace noise, exact"
 _SELECTION: Final = "permute-and-flip, exact"
 _DECIMAL_DIGITS: Final = 800  # More than any float has.
 _PLAINLY: Final = (-6, 12)  # Powers of ten between which a margin is shown without an exponent.
@@ -116,7 +117,7 @@ class Count:
 
     def __init__(self, column: str | None, epsilon: float, *, clamp: bool = True) -> None:
         self.column = column
-        self.mechanism = LaplaceMechanism(epsilon, 1.0, lower=0.0 if clamp else None)
+        self.mechanism = DiscreteLaplaceMechanism(epsilon, lower=0 if clamp else None)
         self.epsilon = self.mechanism.epsilon
 
     @property
@@ -126,19 +127,19 @@ class Count:
 
     def expected(self, confidence: float, groups: int) -> str:
         """Say how far off the numbers will be."""
-        return _expected(_margins(self.mechanism, confidence, groups), groups)
+        return _expected(_margins(self.mechanism.error, confidence, groups), groups)
 
     def release(
         self, answer: NDArray[np.int64], confidence: float, rng: Generator | None
     ) -> list[Release]:
         """Publish the number of each group."""
         exactly = answer.reshape(-1)
-        error, joint = _margins(self.mechanism, confidence, exactly.size)
-        values = _released(self.mechanism, exactly, rng).tolist()
+        error, joint = _margins(self.mechanism.error, confidence, exactly.size)
+        values = self.mechanism.release(exactly, rng).tolist()
         return [
             Release(
                 self.name, value, self.epsilon, self.mechanism.scale, error, confidence,
-                joint_error=joint, mechanism=_LAPLACE, grid=1.0,
+                joint_error=joint, mechanism=_DISCRETE, grid=1.0,
             )
             for value in values
         ]  # fmt: skip
@@ -160,13 +161,10 @@ def shown_up(margin: float) -> str:
 
 
 def _margins(
-    mechanism: LaplaceMechanism, confidence: float, number: int, grid: float = 1.0
+    error: Callable[[float], float], confidence: float, number: int
 ) -> tuple[float, float | None]:
-    """Return the margin of each of some integers by itself and, of several, that of all."""
-    alone = (mechanism.error(confidence) + 0.5) * grid
-    if number == 1:
-        return alone, None
-    return alone, (mechanism.error(jointly(confidence, number)) + 0.5) * grid
+    """Return the margin of each of some numbers by itself and, of several, that of all."""
+    return error(confidence), None if number == 1 else error(jointly(confidence, number))
 
 
 class Histogram:
@@ -182,7 +180,7 @@ class Histogram:
         if checked.ndim != 1 or checked.size < 2 or not np.all(rising):  # noqa: PLR2004
             raise ArgumentError("Expected edges to be two or more increasing numbers.")
         self.column, self.edges = column, tuple(checked.tolist())
-        self.mechanism = LaplaceMechanism(epsilon, 1.0, lower=0.0 if clamp else None)
+        self.mechanism = DiscreteLaplaceMechanism(epsilon, lower=0 if clamp else None)
         self.epsilon = self.mechanism.epsilon
 
     @property
@@ -193,7 +191,7 @@ class Histogram:
     def expected(self, confidence: float, groups: int) -> str:
         """Say how far off the numbers will be."""
         number = groups * (len(self.edges) - 1)
-        return _expected(_margins(self.mechanism, confidence, number), number)
+        return _expected(_margins(self.mechanism.error, confidence, number), number)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -206,12 +204,12 @@ class Histogram:
     ) -> list[Release]:
         """Publish the counts: one row is in one of them, so all together cost epsilon once."""
         exactly = answer.reshape(-1, len(self.edges) - 1)
-        error, joint = _margins(self.mechanism, confidence, exactly.size)
-        rows = _released(self.mechanism, exactly, rng).tolist()
+        error, joint = _margins(self.mechanism.error, confidence, exactly.size)
+        rows = self.mechanism.release(exactly, rng).tolist()
         return [
             Release(
                 self.name, row, self.epsilon, self.mechanism.scale, error, confidence,
-                joint_error=joint, labels=self.labels, mechanism=_LAPLACE, grid=1.0,
+                joint_error=joint, labels=self.labels, mechanism=_DISCRETE, grid=1.0,
             )
             for row in rows
         ]  # fmt: skip
@@ -237,14 +235,16 @@ class Sum:
 
     def expected(self, confidence: float, groups: int) -> str:
         """Say how far off the numbers will be."""
-        margins = _margins(self.mechanism, confidence, groups, self.bounds.grid)
-        return _expected(margins, groups)
+        return _expected(_margins(self._error, confidence, groups), groups)
+
+    def _error(self, confidence: float) -> float:
+        return (self.mechanism.error(confidence) + 0.5) * self.bounds.grid
 
     def release(self, answer: SumAnswer, confidence: float, rng: Generator | None) -> list[Release]:
         """Publish the sum of each group."""
         mechanism, grid = self.mechanism, self.bounds.grid
         exactly = answer.total.reshape(-1)
-        error, joint = _margins(mechanism, confidence, exactly.size, grid)
+        error, joint = _margins(self._error, confidence, exactly.size)
         return [
             Release(
                 self.name, deciding.nearest_float(value, grid), self.epsilon,
@@ -527,14 +527,14 @@ class Quantiles:
     def expected(self, confidence: float, groups: int) -> str:
         """Say how far off the numbers will be, in ranks."""
         del groups  # Each holds by itself.
-        half = quotient_down(self._epsilon_here, levels(len(self.places)))
-        ranks = max(
+        if not self.interval:
+            return "no interval"
+        half = quotient_down(self._epsilon_ends, 2)
+        aside = max(
             ranks_aside(self.bounds.cells, place_scale(place, half), confidence)
             for place in self.places
         )
-        if not self.interval:
-            return f"within {ranks:,} ranks" if len(self.places) == 1 else "no bound"
-        return f"an interval, {ranks:,} ranks"
+        return f"an interval, whose ends are about {aside:,} ranks aside"
 
     @property
     def ask(self) -> Cells:
