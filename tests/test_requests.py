@@ -99,13 +99,18 @@ def test_groups_of_text_match_by_what_the_request_declares() -> None:
         ("day", ["31.1.2024"], "no row can be in group '31.1.2024'"),
         ("number", ["cork"], "no row can be in group 'cork'"),
         ("number", ["1", "1.0"], "are the same"),
+        ("nothing", ["cork"], "holds null. Expected text or numbers"),
     ],
 )
 def test_a_group_that_no_row_could_be_in_is_an_error_before_a_row_is_read(
     column: str, keys: list[Any], words: str, monkeypatch: pytest.MonkeyPatch, draws: list[str]
 ) -> None:
     path = parquet(
-        flag=[True], number=[1.0], whole=pa.array([1], pa.int8()), day=[dt.date(2024, 1, 31)]
+        flag=[True],
+        number=[1.0],
+        whole=pa.array([1], pa.int8()),
+        day=[dt.date(2024, 1, 31)],
+        nothing=pa.array([None], pa.null()),
     )
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", lambda *_, **__: pytest.fail("was read"))
     with pytest.raises(ValueError, match=words):
