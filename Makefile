@@ -9,7 +9,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CORE := $(patsubst %,tests/test_%.py,kernels certified independent precision generator samplers distributions mechanisms values selection \
 	statistics cli inputs parameters cache)
 
-.PHONY: help setup demo test test-long test-oldest test-peers test-browser proof proof-rocq lint format bench clock attacks audits paper \
+.PHONY: help setup demo test test-long test-oldest test-engines test-peers test-browser proof proof-rocq lint format bench errors clock attacks \
+	audits paper \
 	pictures floors screenshots docs docs-serve clean
 
 help:
@@ -21,6 +22,7 @@ help:
 	@echo "make test-browser  the pages in a headless Chromium, which must be installed"
 	@echo "make proof         the error bounds of exact release, proved by Gappa, which must be installed; writes docs/exact-release.md's table"
 	@echo "make bench         speed and memory, side by side with the peers; writes the README's table"
+	@echo "make errors        how far statistics are off beside the peers'; writes the table of docs/publishing.md"
 	@echo "make clock         what the time of a release tells of its value; writes the table of docs/threat-model.md"
 	@echo "make attacks       every attack against the peers; writes the tables of docs/attacks.md"
 	@echo "make audits        an audit of every peer; writes the README's table and picture"
@@ -87,6 +89,9 @@ format: $(VENV)/installed-lint
 
 bench: $(VENV)/installed-bench
 	PYTHONPATH=tools $(BIN)/python -m benchmarks
+
+errors: $(VENV)/installed-bench
+	PYTHONPATH=tools $(BIN)/python -m benchmarks.errors
 
 # Status 1 says that a leak was found, or that one planted on purpose was not.
 clock: setup

@@ -1,10 +1,8 @@
 """How far published statistics are off, beside OpenDP and diffprivlib at the same epsilon.
 
-    python -m benchmarks.errors
-
-prints the table and writes it to docs/publishing.md. Every library is asked for the same statistic
-of the same clamped values, at epsilon 1 for all of it. OpenDP has our candidates for quantiles, and
-a count and a sum for a mean. diffprivlib takes the number of rows for known.
+`make errors` prints the table and writes it to docs/publishing.md. Every library is asked for the
+same statistic of the same clamped values, at epsilon 1 for all of it. OpenDP has our candidates for
+quantiles, and a count and a sum for a mean. diffprivlib takes the number of rows for known.
 """
 
 import math

@@ -8,6 +8,7 @@ not one instruction of Python.
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,6 +21,8 @@ from dpnoise import chunks, reference
 from dpnoise.entropy import AES, CHACHA20, Key, KeyStream, Source
 from dpnoise.kernels import settling
 from dpnoise.release import deciding
+from dpnoise.release.discrete import DiscreteLaplaceMechanism
+from dpnoise.statistics import ranks
 from dpnoise.testing import fixed_generator
 
 PACKAGE = str(Path(dpnoise.__file__).parent)
@@ -321,3 +324,33 @@ def test_more_work_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     named = patched(chunks.kernel_named, "rounding.laplace_1", all_open)
     monkeypatch.setattr(chunks, "kernel_named", named)
     assert ledger.of(lambda: mechanism.release(values, rng=random_key())) != usual
+
+
+@pytest.mark.parametrize("places", [[0.5], [0.1, 0.5, 0.9]])
+def test_a_quantile_is_the_same_work_whatever_the_rows(places: list[float]) -> None:
+    """One value, all values, none: the same instructions, but for how far halves reach."""
+    cells = 256
+    every = [np.zeros(cells, np.int64), np.full(cells, 7), np.eye(1, cells, 38, dtype=np.int64)[0]]
+    every[2] *= 10**6
+    for counts in every:
+        ranks.select_places(counts, places, 1.0, fixed_generator(bytes(32)))
+    seen = {
+        tuple(
+            instructions(
+                partial(ranks.select_places, counts, places, 1.0, fixed_generator(bytes(32)))
+            )
+        )
+        for counts in every
+    }
+    assert len(seen) == 1
+
+
+def test_a_count_is_the_same_work_whatever_it_is() -> None:
+    mechanism = DiscreteLaplaceMechanism(0.1)
+    values = [np.array([value]) for value in (0, 1, 2**30, 2**40)]
+    mechanism.release(values[0], fixed_generator(bytes(32)))
+    seen = {
+        tuple(instructions(partial(mechanism.release, value, fixed_generator(bytes(32)))))
+        for value in values
+    }
+    assert len(seen) == 1

@@ -1,6 +1,7 @@
 """Statistics of one column in memory: an array, a list, a Series, an Arrow column, or chunks."""
 
-from collections.abc import Iterator, Sequence
+import builtins
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
@@ -44,14 +45,20 @@ def exact_sum(values: Any, lower: float, upper: float, grid: float | None = None
     """
     bounds = Bounds.of_sum(lower, upper, grid)
     plan = Plan((Sums(_COLUMN, bounds.grid, bounds.least, bounds.most),))
-    chunks = (np.where(np.isnan(chunk), 0.0, chunk) for chunk in chunks_of(values))
-    (answer,) = tally_chunks(_as_chunks(chunks), (plan,))[0].answers
+    rows: list[int] = []
+    (tally,) = tally_chunks(_as_chunks(chunks_of(values), rows.append), (plan,))
+    (answer,) = tally.answers
     assert isinstance(answer, SumAnswer)  # noqa: S101 - for the type checker
-    return int(answer.total.item()) * Fraction(bounds.grid)
+    missing = builtins.sum(rows) - int(answer.count.item())
+    clamped_zero = min(max(0, bounds.least), bounds.most)
+    return (int(answer.total.item()) + missing * clamped_zero) * Fraction(bounds.grid)
 
 
-def _as_chunks(chunks: Iterator[Any]) -> Iterator[Chunk]:
+def _as_chunks(
+    chunks: Iterator[Any], count: Callable[[int], object] = lambda _: None
+) -> Iterator[Chunk]:
     for chunk in chunks:
+        count(chunk.size)
         yield Chunk(chunk.size, {_COLUMN: chunk})
 
 

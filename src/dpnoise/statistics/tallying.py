@@ -56,8 +56,10 @@ class _Counter:
         for part in self._parts:
             part.add(chunk, groups)
 
-    def _groups(self, chunk: Chunk) -> Integers:
-        """Return the place of each row among all groups, in the order of the groupings."""
+    def _groups(self, chunk: Chunk) -> Integers | None:
+        """Return the place of each row among all groups, in their order; None if it has none."""
+        if not self._plan.by:
+            return None
         groups = np.zeros(chunk.rows, dtype=np.int64)
         for grouping in self._plan.by:
             places = chunk.groups[grouping.column]
@@ -69,6 +71,11 @@ class _Counter:
         return Tally(tuple(part.answer(self._shape) for part in self._parts))
 
 
+def _places(chunk: Chunk, groups: Integers | None) -> Integers:
+    """Return the groups of the rows: all are in the only one, if there are no groups."""
+    return np.zeros(chunk.rows, dtype=np.int64) if groups is None else groups
+
+
 class _Sums:
     def __init__(self, ask: Sums, groups: int) -> None:
         self._ask = ask
@@ -77,18 +84,23 @@ class _Sums:
         self._total: NDArray[Any] = np.zeros(groups, dtype=np.int64)
         self._low, self._high = (np.zeros(groups, dtype=np.int64) for _ in range(2))
 
-    def add(self, chunk: Chunk, groups: Integers) -> None:
+    def add(self, chunk: Chunk, groups: Integers | None) -> None:
         ask = self._ask
         values = chunk.columns[ask.column]
-        arguments = (values, groups, 1.0 / ask.grid, float(ask.least), float(ask.most))
+        scaling = (1.0 / ask.grid, float(ask.least), float(ask.most))
         total = np.zeros_like(self._count)
-        kernel_named("sums.add_values")(*arguments, self._count, total)
+        if groups is None:
+            count, total[0] = kernel_named("sums.sum_all")(values, *scaling)
+            self._count += count
+        else:
+            kernel_named("sums.add_values")(values, groups, *scaling, self._count, total)
         self._rows += chunk.rows
         if self._rows * self._largest >= _SURE:
             self._total = self._total.astype(object)
         self._total = self._total + total
         if ask.squares:
-            kernel_named("sums.add_squares")(*arguments, self._low, self._high)
+            places = _places(chunk, groups)
+            kernel_named("sums.add_squares")(values, places, *scaling, self._low, self._high)
 
     def answer(self, shape: tuple[int, ...]) -> Sum:
         squares = None
@@ -106,10 +118,11 @@ class _Cells:
         self._ask = ask
         self._counts = np.zeros((groups, ask.most - ask.least + 1), dtype=np.int64)
 
-    def add(self, chunk: Chunk, groups: Integers) -> None:
+    def add(self, chunk: Chunk, groups: Integers | None) -> None:
         ask = self._ask
         arguments = (1.0 / ask.grid, float(ask.least), float(ask.most), self._counts)
-        kernel_named("sums.count_cells")(chunk.columns[ask.column], groups, *arguments)
+        places = _places(chunk, groups)
+        kernel_named("sums.count_cells")(chunk.columns[ask.column], places, *arguments)
 
     def answer(self, shape: tuple[int, ...]) -> Integers:
         return self._counts.reshape(*shape, -1)
@@ -120,12 +133,13 @@ class _Edges:
         self._column, self._edges = ask.column, np.array(ask.edges)
         self._counts = np.zeros((groups, self._edges.size - 1), dtype=np.int64)
 
-    def add(self, chunk: Chunk, groups: Integers) -> None:
+    def add(self, chunk: Chunk, groups: Integers | None) -> None:
         values, cells = chunk.columns[self._column], self._counts.shape[1]
         places = np.searchsorted(self._edges, values, side="right") - 1
         places[values == self._edges[-1]] = cells - 1
-        inside = (places >= 0) & (places < cells) & (groups >= 0) & ~np.isnan(values)
-        together = groups[inside] * cells + places[inside]
+        of = _places(chunk, groups)
+        inside = (places >= 0) & (places < cells) & (of >= 0) & ~np.isnan(values)
+        together = of[inside] * cells + places[inside]
         self._counts += np.bincount(together, minlength=self._counts.size).reshape(-1, cells)
 
     def answer(self, shape: tuple[int, ...]) -> Integers:
@@ -136,8 +150,9 @@ class _Rows:
     def __init__(self, _: Rows, groups: int) -> None:
         self._counts = np.zeros(groups, dtype=np.int64)
 
-    def add(self, _: Chunk, groups: Integers) -> None:
-        self._counts += np.bincount(groups[groups >= 0], minlength=self._counts.size)
+    def add(self, chunk: Chunk, groups: Integers | None) -> None:
+        of = _places(chunk, groups)
+        self._counts += np.bincount(of[of >= 0], minlength=self._counts.size)
 
     def answer(self, shape: tuple[int, ...]) -> Integers:
         return self._counts.reshape(shape)
