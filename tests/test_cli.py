@@ -281,6 +281,7 @@ def test_numbers_are_shown_with_the_digits_their_error_leaves() -> None:
     assert release._rounded(33299.87576, 3548.74) == ("33,300", "± 3,600")
     assert release._rounded(0.123456, 0.0123) == ("0.123", "± 0.013")
     assert release._rounded(5000, 3.4957) == ("5,000", "± 3.5")
+    assert release._rounded(5000, 1234) == ("5,000", "± 1,234")
     assert release._rounded(40840.0, None) == ("40,840", "no bound")
 
 

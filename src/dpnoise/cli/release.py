@@ -356,6 +356,8 @@ def _rounded(value: float, error: float | None) -> tuple[str, str]:
     if not error or not math.isfinite(error) or not math.isfinite(value):
         return f"{value:,.10g}", "no bound"
     within = "±" if terminal.can_show("±") else "+-"
+    if isinstance(value, int) and isinstance(error, int):
+        return f"{value:,}", f"{within} {error:,}"
     decimals = 1 - math.floor(math.log10(error))
     with localcontext(prec=_DECIMAL_DIGITS):
         exactly = Decimal(value)

@@ -8,9 +8,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from dpnoise.errors import forgetful, import_extra
+from dpnoise.errors import ArgumentTypeError, forgetful, import_extra
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics import files
+from dpnoise.statistics.plan import Plan, Tally
 from dpnoise.statistics.queries import Query, Release
 from dpnoise.statistics.requests import Question, Request, written
 from dpnoise.statistics.tallying import tally_chunks
@@ -38,6 +39,13 @@ class Table:
         The releases, in the order of the request.
     date
         When, in UTC.
+
+    Examples
+    --------
+    >>> from dpnoise.statistics import Question, Request
+    >>> table = rehearsal(Request(1.0, [Question(["count"])]))  # `publish` returns one with data.
+    >>> table.rows()[0]["statistic"], table.record()["privacy_unit"]
+    ('count', 'one row')
     """
 
     request: Request
@@ -118,7 +126,7 @@ def _described(one: Published) -> dict[str, Any]:
 
 @forgetful
 def publish(
-    source: Path,
+    source: Path | str,
     request: Request,
     rng: Generator | None = None,
     progress: Callable[[float], object] = lambda _: None,
@@ -139,17 +147,10 @@ def publish(
     >>> [row["statistic"] for row in table.rows()]
     ['count', 'mean']
     """
-    plans = request.plans()
-    chunks = files.read(
-        source,
-        request.columns(),
-        {name: keys for name, keys in request.groups.items() if _is_used(name, request)},
-        missing=request.missing,
-        delimiter=request.delimiter,
-        progress=progress,
-    )
-    tallies = dict(zip(plans, tally_chunks(chunks, tuple(plans.values())), strict=True))
     rng = check_generator(rng)
+    plans = request.plans()
+    found = _tallies(source, request, tuple(plans.values()), progress)
+    tallies = dict(zip(plans, found, strict=True))
 
     def released(question: Question, query: Query) -> list[Release]:
         asked = plans[question.by].asks.index(query.ask)
@@ -157,6 +158,27 @@ def publish(
         return query.release(answer, request.confidence, rng)
 
     return _table(request, released)
+
+
+def _tallies(
+    source: object,
+    request: Request,
+    plans: tuple[Plan, ...],
+    progress: Callable[[float], object],
+) -> list[Tally]:
+    """Let whatever holds the data answer the plans: the one place that knows who can."""
+    if not isinstance(source, Path | str):
+        kind = type(source).__name__
+        raise ArgumentTypeError(f"Expected the name of a CSV or Parquet file, got a {kind}.")
+    chunks = files.read(
+        Path(source),
+        request.columns(),
+        {name: keys for name, keys in request.groups.items() if _is_used(name, request)},
+        missing=request.missing,
+        delimiter=request.delimiter,
+        progress=progress,
+    )
+    return tally_chunks(chunks, plans)
 
 
 def rehearsal(request: Request) -> Table:

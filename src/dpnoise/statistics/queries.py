@@ -276,7 +276,7 @@ class _Moments:
     bounds: Bounds
     epsilon: float
     mechanism: LaplaceMechanism
-    _parts: int
+    _at_once: int  # How many of the parts must be within their error for the margin to hold.
 
     def parts_of(self, count: Any, total: Any, squares: Any) -> tuple[Any, ...]:
         raise NotImplementedError
@@ -293,11 +293,11 @@ class _Moments:
         sums = [None if part is None else part.reshape(-1) for part in flat]
         exactly = np.stack(self.parts_of(*sums), axis=-1)
         groups = len(exactly)
-        error = self._error(jointly(confidence, self._parts))
-        joint = None if groups == 1 else self._error(jointly(confidence, self._parts * groups))
+        error = self._error(jointly(confidence, self._at_once))
+        joint = None if groups == 1 else self._error(jointly(confidence, self._at_once * groups))
         words = f"{_LAPLACE}, on {self._words}, scale {self.mechanism.scale:.17g} grids"
         released = []
-        for row in np.maximum(_released(self.mechanism, exactly, rng), 0).tolist():
+        for row in _released(self.mechanism, exactly, rng).tolist():
             value = self.from_parts(row)
             together = None if joint is None else self.margin(row, joint)
             release = Release(
@@ -310,7 +310,7 @@ class _Moments:
     def expected(self, confidence: float, groups: int) -> str:
         """Say how far off the numbers will be, for some numbers of rows in a group."""
         del groups  # Each holds by itself.
-        error = self._error(jointly(confidence, self._parts))
+        error = self._error(jointly(confidence, self._at_once))
         margins = ", ".join(
             f"{shown_up(self.margin(self._typical(rows), error))} of {rows:,} rows"
             for rows in (100, 10_000, 1_000_000)
@@ -336,7 +336,7 @@ class Mean(_Moments):
     """
 
     name = "mean"
-    _parts = 2
+    _at_once = 1
     _words = "the sums of the distances to both bounds"
 
     def __init__(
@@ -364,18 +364,20 @@ class Mean(_Moments):
 
     def from_parts(self, parts: Sequence[int]) -> float:
         """Return the mean, halfway between the bounds where nothing is known."""
-        above, below = parts if sum(parts) else (1, 1)
-        mean = Fraction(self.bounds.least * below + self.bounds.most * above, above + below)
+        whole = sum(parts)
+        above = Fraction(min(max(parts[0], 0), whole), whole) if whole > 0 else Fraction(1, 2)
+        mean = self.bounds.least + above * (self.bounds.most - self.bounds.least)
         return float(mean * Fraction(self.bounds.grid))
 
     def margin(self, parts: Sequence[int], error: float) -> float:
-        """Return how far off the mean is if A and B are off by `error` at most.
+        """Return how far off the mean is, for `error` the bound on the noise of A alone.
 
-        It rises with A and falls with B, so it is furthest off where A is off one way and B the
-        other: by (u - l) error/(A + B). Half a grid is for the rounding of the values.
+        With noise a and b it is off by (u - l)(a B - b A)/(A + B), over the noisy A + B: a weighted
+        mean of a and -b, which is seldom beyond `error` if a is (Proschan 1965, for symmetric
+        log-concave laws). Half a grid is for the rounding of the values.
         """
         width, rows = self.bounds.width, float(sum(parts))
-        off = min(error / rows, 1.0) if rows else 1.0
+        off = min(error / rows, 1.0) if rows > 0 else 1.0
         return (width * off + 0.5) * self.bounds.grid
 
 
@@ -389,7 +391,7 @@ class Variance(_Moments):
     """
 
     name = "variance"
-    _parts = 3
+    _at_once = 3
     _words = "the sums of the squares and products of the distances to both bounds"
 
     def __init__(
@@ -433,12 +435,12 @@ class Variance(_Moments):
         return self._in_units(self._part_off(parts, error))
 
     def _variance(self, parts: Sequence[int]) -> float:
-        b0, b1, b2 = parts
-        whole = sum(parts) or 1
+        b0, b1, b2 = (max(part, 0) for part in parts)
+        whole = b0 + b1 + b2 or 1
         return min(max(float(Fraction(4 * b0 * b2 - b1 * b1, 4 * whole * whole)), 0.0), 0.25)
 
     def _part_off(self, parts: Sequence[int], error: float) -> float:
-        b0, b1, b2 = map(float, parts)
+        b0, b1, b2 = (float(max(part, 0)) for part in parts)
         whole = b0 + b1 + b2
         least = whole - 3 * error
         if least <= 0:

@@ -73,6 +73,11 @@ class Question:
         Declared edges of a histogram.
     by
         One or two columns whose groups the request declares.
+
+    Examples
+    --------
+    >>> Question(["mean", "std"], "income", lower=0, upper=200_000).statistics
+    ('mean', 'std')
     """
 
     statistics: tuple[str, ...]
@@ -288,10 +293,20 @@ class Signed:
 
 
 def load_request(path: Path) -> Signed:
-    """Read a request from a TOML file.
+    r"""Read a request from a TOML file.
 
     It has the fields of `Request`, a table `[[publish]]` for each question, and may have `source`,
     the file of data beside it. The groups of a column may be in a file: `{file = "cities.txt"}`.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "request.toml")
+    ...     _ = path.write_text('epsilon = 1.0\n[[publish]]\nstatistics = ["count"]')
+    ...     signed = load_request(path)
+    >>> signed.request.epsilon, signed.source
+    (1.0, None)
     """
     try:
         told = tomllib.loads(path.read_text(encoding="utf-8-sig"))
