@@ -11,8 +11,14 @@ import pytest
 from dpnoise import reference
 from dpnoise.entropy import Key
 from dpnoise.release import deciding
-from dpnoise.release.discrete import DiscreteLaplaceMechanism, law
+from dpnoise.release.discrete import DiscreteLaplaceMechanism
 from dpnoise.testing import fixed_generator
+
+
+def law(scale: float, most: int) -> np.ndarray:
+    """Return the probabilities of -most to most."""
+    probabilities: np.ndarray = np.exp(-np.abs(np.arange(-most, most + 1)) / scale)
+    return probabilities * math.tanh(1 / (2 * scale))
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])

@@ -6,7 +6,7 @@ exponential, and is drawn before it meets a value: its time tells nothing of tha
 """
 
 import math
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,8 +96,3 @@ class DiscreteLaplaceMechanism(Mechanism):
             exactly = reference.grid_point(form.formula, rows, -0.5, self.scale, 1.0)
             steps[i] = min(exactly, _MOST // 2)
         return steps
-
-
-def law(scale: float, most: int) -> NDArray[Any]:
-    """Return the probabilities of -most to most."""
-    return np.exp(-np.abs(np.arange(-most, most + 1)) / scale) * math.tanh(1 / (2 * scale))
