@@ -87,7 +87,7 @@ def laplace_1(word: Word, bits: int) -> tuple[float, float]:
 
 @compiled
 def log_pair(v: Word, u: Word, bits: int) -> tuple[float, float]:
-    """log V cos(pi U)."""
+    """Half of Theorem 5.1: log V cos(pi U)."""
     V = lower_end(v, bits)
     log_V = log(V)
     unit = power_of_two(-bits)
