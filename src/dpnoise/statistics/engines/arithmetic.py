@@ -1,0 +1,167 @@
+"""The exact arithmetic of a row, in expressions that every engine evaluates alike.
+
+A value x counts as q = floor(x/grid + 1/2). The grid is a power of two, so y = x/grid is exact, but
+y + 1/2 would round; instead q = floor((floor(2y) + 1)/2), where every step is exact up to 2^52.
+Engines would round 64-bit integers; where bounds are so wide that this shows, they are split first.
+"""
+
+import math
+from typing import Any, Final
+
+from dpnoise.errors import ArgumentError, import_extra
+from dpnoise.statistics.plan import Cells, Edges, Sums
+
+nw = import_extra("narwhals", "engines")
+
+HALF: Final = 2**26  # Sums of q div 2^26 and of q mod 2^26 stay below 2^63 for 2^37 rows.
+_ALL_EXACT: Final = 2**53  # Up to here every integer is a float.
+_LONGEST_SCALE: Final = 22  # 10^22 is the largest power of ten that is a float.
+_LIMITS: Final = {
+    getattr(nw, f"{sign}Int{bits}"): (0, 2**bits - 1)
+    if sign
+    else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    for sign in ("", "U")
+    for bits in (8, 16, 32, 64)
+}
+
+
+def limits(dtype: Any) -> tuple[int, int] | None:
+    """Return the least and the most of a type of integers; None for other types."""
+    return _LIMITS.get(dtype.base_type())
+
+
+def is_wide(dtype: Any) -> bool:
+    """Tell whether a type has integers that no float holds."""
+    within = limits(dtype)
+    return within is not None and within[1] > _ALL_EXACT
+
+
+def check_numbers(name: str, dtype: Any, ask: Sums | Cells | Edges) -> None:
+    """Raise unless a column of this type holds numbers that the engine does not round."""
+    if isinstance(dtype, nw.Decimal):
+        # A decimal counts as the float nearest to it: N/10^s is, if N and 10^s are floats.
+        if _farthest(ask) * 10**dtype.scale > _ALL_EXACT or dtype.scale > _LONGEST_SCALE:
+            raise ArgumentError(
+                f"Column {name!r} holds {dtype}, which engines round differently beyond 2^53 "
+                f"units of its last digit. Take narrower bounds, or cast it to DOUBLE first."
+            )
+    elif limits(dtype) is None and dtype not in {nw.Float32, nw.Float64, nw.Boolean}:
+        raise ArgumentError(
+            f"Column {name!r} holds {dtype}. Expected numbers or booleans: convert it first."
+        )
+
+
+def _farthest(ask: Sums | Cells | Edges) -> float:
+    """Return how far from 0 the numbers are that matter."""
+    if isinstance(ask, Edges):
+        return max((abs(edge) for edge in ask.edges if math.isfinite(edge)), default=0.0)
+    return max(abs(ask.least), abs(ask.most)) * ask.grid
+
+
+def present(column: Any, dtype: Any) -> Any:
+    """Tell whether a row has a value: neither null nor NaN."""
+    there = ~column.is_null()
+    return there & ~column.is_nan() if dtype in {nw.Float32, nw.Float64} else there
+
+
+def number(column: Any, dtype: Any, there: Any) -> Any:
+    """Return a column as floats, the nearest ones; 0 where there is no value.
+
+    Integers stop at 2^53, up to which they are floats: only where bounds are nearer is this asked.
+    """
+    if dtype == nw.Boolean:
+        whole = column.cast(nw.Int64)
+    elif is_wide(dtype):
+        least = max(_LIMITS[dtype.base_type()][0], -_ALL_EXACT)
+        whole = column.clip(nw.lit(least, dtype), nw.lit(_ALL_EXACT, dtype))
+    else:
+        whole = column
+    return nw.when(there).then(whole.cast(nw.Float64)).otherwise(nw.lit(0.0))
+
+
+def doubled(column: Any, dtype: Any, there: Any, ask: Sums | Cells) -> Any:
+    """Return 2x/grid, or for wide integers its floor: a float that the bounds clamp right."""
+    scale = 2.0 / ask.grid
+    if not is_wide(dtype) or _farthest(ask) < _ALL_EXACT:
+        return number(column, dtype, there) * scale
+    # Bounds so wide have a scale of at most 1/2. If 2^26 high, so scaled, has a fraction, then low
+    # is less than one step of it: no carry.
+    high, low = _split(nw.when(there).then(column).otherwise(nw.lit(0, dtype)), dtype)
+    coarse, fine = high.cast(nw.Float64) * (HALF * scale), low.cast(nw.Float64) * scale
+    return coarse.floor().cast(nw.Float64) + fine.floor().cast(nw.Float64)
+
+
+def _split(whole: Any, dtype: Any) -> tuple[Any, Any]:
+    """Return high and low with x = 2^26 high + low and 0 <= low < 2^26: both are floats.
+
+    Spark divides integers as floats, so that its quotient may be one too large.
+    """
+    half, (least, most) = nw.lit(HALF, dtype), _LIMITS[dtype.base_type()]
+    quotient = (whole // half).clip(nw.lit(least // HALF, dtype), nw.lit(most // HALF, dtype))
+    rest = whole - quotient * half
+    if least == 0:
+        return quotient, rest
+    borrowed = (rest < nw.lit(0, dtype)).cast(dtype)
+    return quotient - borrowed, rest + borrowed * half
+
+
+def clamped(twice: Any, ask: Sums | Cells) -> Any:
+    """Return q, from 2x/grid."""
+    inside = twice.clip(2.0 * ask.least, 2.0 * ask.most)
+    return ((inside.floor().cast(nw.Float64) + 1.0) * 0.5).floor().cast(nw.Float64)
+
+
+def halves(whole: Any) -> tuple[Any, Any]:
+    """Return q div 2^26 and q mod 2^26, for q of at most 2^52."""
+    high = (whole * (1.0 / HALF)).floor().cast(nw.Float64)
+    return high.cast(nw.Int64), (whole - high * float(HALF)).cast(nw.Int64)
+
+
+def cell(whole: Any, there: Any, ask: Cells, cells: int) -> Any:
+    """Return the cell of q, from 0; `cells` + 1 for a row without a value."""
+    inside = (whole - float(ask.least)).cast(nw.Int64)
+    return nw.when(there).then(inside).otherwise(nw.lit(cells + 1)).cast(nw.Int64)
+
+
+def cell_between(column: Any, dtype: Any, there: Any, ask: Edges) -> Any:
+    """Return the cell of a value between edges; one more than there are outside, two if missing."""
+    cells = len(ask.edges) - 1
+    if is_wide(dtype):  # Compared with integers, because the engine would round it to a float.
+        value, of = column, dtype
+    else:
+        value, of = number(column, dtype, there), None
+    beyond = ~_up_to(value, ask.edges[-1], of) | _below(value, ask.edges[0], of)
+    found = nw.when(beyond).then(nw.lit(cells)).otherwise(_bisected(value, ask.edges, 0, of))
+    return nw.when(there).then(found).otherwise(nw.lit(cells + 1)).cast(nw.Int64)
+
+
+def _bisected(value: Any, edges: tuple[float, ...], first: int, of: Any) -> Any:
+    """Return the cell of a value that lies between the first edge and the last."""
+    if len(edges) == 2:  # noqa: PLR2004 - one cell is left
+        return nw.lit(first)
+    middle = len(edges) // 2
+    lower = _bisected(value, edges[: middle + 1], first, of)
+    upper = _bisected(value, edges[middle:], first + middle, of)
+    return nw.when(_below(value, edges[middle], of)).then(lower).otherwise(upper)
+
+
+def _below(value: Any, edge: float, of: Any) -> Any:
+    """Tell whether x < edge; `of` is the type of wide integers."""
+    if of is None:
+        return value < edge
+    return _at_most(value, edge if math.isinf(edge) else math.ceil(edge) - 1, of)
+
+
+def _up_to(value: Any, edge: float, of: Any) -> Any:
+    """Tell whether x <= edge."""
+    if of is None:
+        return value <= edge
+    return _at_most(value, edge if math.isinf(edge) else math.floor(edge), of)
+
+
+def _at_most(value: Any, limit: float, of: Any) -> Any:
+    """Tell whether an integer is at most a limit that its type may not hold."""
+    least, most = _LIMITS[of.base_type()]
+    if limit >= most:
+        return value == value  # noqa: PLR0124 - true of every value
+    return value <= nw.lit(limit, of) if limit >= least else value != value  # noqa: PLR0124

@@ -1,0 +1,77 @@
+"""What a plan may ask: limits that keep every integer exact, and every answer small."""
+
+import math
+from typing import Final
+
+from dpnoise.errors import ArgumentError, check_choice, check_power_of_two, reject
+from dpnoise.statistics.plan import Cells, Edges, Grouping, Plan, Rows, Sums
+
+MISSING: Final = ("error", "drop")
+_FARTHEST: Final = 2**51  # In grids: twice as much is still exact in a float.
+_FARTHEST_SQUARED: Final = 2**26  # Its square is 2^52.
+_EXTREME: Final = 2.0**960  # Of a grid: its products with bounds and 64-bit integers are floats.
+_MOST_CELLS: Final = 2**16
+_MOST_EDGES: Final = 2**12
+_MOST_COUNTS: Final = 2**24  # Of all groups together.
+
+
+def check_plan(plan: Plan) -> None:
+    """Raise if a plan asks for more than engines answer exactly."""
+    check_choice("missing", plan.missing, MISSING)
+    if not plan.asks:
+        raise ArgumentError("Expected a plan with one ask or more.")
+    for ask in plan.asks:
+        if isinstance(ask, Edges):
+            _check_edges(ask)
+        elif not isinstance(ask, Rows):
+            _check_bounds(ask)
+    for grouping in plan.by:
+        _check_grouping(grouping)
+    columns = [grouping.column for grouping in plan.by]
+    if len(set(columns)) < len(columns):
+        raise ArgumentError("Expected every column to group by once.")
+    _check_size(plan)
+
+
+def cells_of(ask: Cells | Edges) -> int:
+    """Return the number of cells that an ask counts."""
+    return len(ask.edges) - 1 if isinstance(ask, Edges) else ask.most - ask.least + 1
+
+
+def _check_bounds(ask: Sums | Cells) -> None:
+    check_power_of_two("grid", ask.grid)
+    if not 1 / _EXTREME <= ask.grid <= _EXTREME:
+        reject("grid", ask.grid, "to be between 2^-960 and 2^960: measure in another unit")
+    if ask.least > ask.most:
+        reject("least", ask.least, f"<= most={ask.most}")
+    squares = isinstance(ask, Sums) and ask.squares
+    farthest = _FARTHEST_SQUARED if squares else _FARTHEST
+    if max(abs(ask.least), abs(ask.most)) > farthest:
+        power = farthest.bit_length() - 1
+        reject("grid", ask.grid, f"to be at least the larger bound over 2^{power}: take a coarser")
+    if isinstance(ask, Cells) and cells_of(ask) > _MOST_CELLS:
+        reject("grid", ask.grid, f"to leave at most {_MOST_CELLS:,} cells, not {cells_of(ask):,}")
+
+
+def _check_edges(ask: Edges) -> None:
+    rising = all(low < high for low, high in zip(ask.edges, ask.edges[1:], strict=False))
+    if len(ask.edges) < 2 or not rising:  # noqa: PLR2004 - a cell has two edges
+        raise ArgumentError("Expected edges to be two or more increasing numbers.")
+    if cells_of(ask) > _MOST_EDGES:
+        raise ArgumentError(f"Expected at most {_MOST_EDGES:,} cells between edges. Take fewer.")
+
+
+def _check_grouping(grouping: Grouping) -> None:
+    if not grouping.keys:
+        raise ArgumentError(f"Expected one group or more of column {grouping.column!r}.")
+
+
+def _check_size(plan: Plan) -> None:
+    groups = math.prod(len(grouping.keys) for grouping in plan.by)
+    binned = (ask for ask in plan.asks if isinstance(ask, Cells | Edges))
+    counts = groups * max(1, sum(cells_of(ask) for ask in binned))
+    if counts > _MOST_COUNTS:
+        raise ArgumentError(
+            f"{groups:,} groups with all their cells are {counts:,} counts, and at most "
+            f"{_MOST_COUNTS:,} are computed. Declare fewer groups, or a coarser grid."
+        )

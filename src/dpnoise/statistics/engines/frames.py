@@ -1,0 +1,295 @@
+"""A plan, answered by the engine that holds a frame: one query, whose result is exact integers.
+
+Rows of no declared group are left out before anything else is asked of them. The rest become
+integers by `arithmetic`, and are added up for each group and cell. Only the sums leave the engine.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Final
+
+import numpy as np
+
+from dpnoise.errors import ArgumentError, ArgumentTypeError, DpnoiseError, import_extra
+from dpnoise.showing import shortened
+from dpnoise.statistics.engines import arithmetic, keys
+from dpnoise.statistics.engines.checking import cells_of, check_plan
+from dpnoise.statistics.engines.tables import Table, answers, asked_columns
+from dpnoise.statistics.plan import Cells, Edges, Grouping, Plan, Rows, Sums, Tally
+
+nw = import_extra("narwhals", "engines")
+
+_KINDS: Final = {
+    nw.String: keys.TEXT,
+    nw.Categorical: keys.TEXT,
+    nw.Enum: keys.TEXT,
+    nw.Float32: keys.SINGLE,
+    nw.Float64: keys.FLOAT,
+    nw.Boolean: keys.BOOLEAN,
+    nw.Date: keys.DATE,
+    nw.Datetime: keys.TIME,
+}
+_LONGEST_LIST: Final = 500  # Characters of the names of columns in an error.
+_FRAMES: Final = "a pandas, Polars, Arrow, DuckDB, PySpark or Dask frame"
+
+
+@dataclass
+class Query:
+    """The columns that a query makes in three steps, and what it adds up of them.
+
+    Each step may use the names of those before: engines compute a name once.
+    """
+
+    chosen: dict[str, Any] = field(default_factory=dict)  # Keys, values, and if there is one.
+    wholes: dict[str, Any] = field(default_factory=dict)  # Values in whole grids.
+    summed: dict[str, Any] = field(default_factory=dict)  # What is added up.
+    codes: dict[str, Any] = field(default_factory=dict)  # What is counted by value.
+
+
+def tally(frame: Any, plan: Plan) -> Tally:
+    """Answer a plan from a frame of any engine that narwhals knows.
+
+    What an engine complains of may quote the data, so nothing but the kind of its error is shown.
+    """
+    try:
+        return answered(frame, plan, {})
+    except (DpnoiseError, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 - each library has errors of its own
+        raise ArgumentError(
+            f"The engine could not answer: {type(error).__name__}. Is its session or connection "
+            "still open, and does every column have a name of its own?"
+        ) from None
+
+
+def answered(frame: Any, plan: Plan, wrong: Mapping[str, str]) -> Tally:
+    """Answer a plan. `wrong` names the columns that tell where the text of others is no number."""
+    check_plan(plan)
+    frame, names = _named(_wrapped(frame))
+    types = dict(frame.collect_schema())
+    schema = {name: types[inside] for name, inside in names.items()}
+    _check_columns(schema, plan)
+    matches = [_matches(grouping, schema[grouping.column]) for grouping in plan.by]
+    query = _query(plan, schema, names, wrong)
+    for grouping, places in zip(plan.by, matches, strict=True):
+        name = grouping.column
+        frame = _only(frame, names[name], schema[name], list(places))
+    if query.chosen:
+        frame = frame.select(**query.chosen)
+    for step in (query.wholes, {**query.summed, **query.codes}):
+        frame = frame.with_columns(**step) if step else frame
+    by = [f"key{place}" for place in range(len(plan.by))]
+    return answers(plan, _run(frame, by, list(query.codes), list(query.summed)), matches)
+
+
+def _wrapped(frame: Any) -> Any:
+    try:
+        return nw.from_native(frame)
+    except TypeError:
+        raise ArgumentTypeError(f"Expected {_FRAMES}, got {type(frame).__name__}.") from None
+
+
+def _named(frame: Any) -> tuple[Any, dict[str, str]]:
+    """Return a frame, and what its columns are called in it.
+
+    Spark would take dots and backticks in a name for syntax, so its columns are renamed.
+    """
+    if not frame.implementation.is_pyspark():
+        return frame, {name: name for name in frame.collect_schema()}
+    native = frame.to_native()
+    safe = [f"column{place}" for place in range(len(native.columns))]
+    names = dict(zip(native.columns, safe, strict=True))
+    if len(names) < len(safe):
+        raise ArgumentError("Expected every column to have a name of its own. Rename some.")
+    return nw.from_native(native.toDF(*safe)), names
+
+
+def _check_columns(schema: Mapping[str, Any], plan: Plan) -> None:
+    asked = [ask for ask in plan.asks if not isinstance(ask, Rows)]
+    for name in [*(ask.column for ask in asked), *(grouping.column for grouping in plan.by)]:
+        if name not in schema:
+            there = shortened(", ".join(map(str, schema)), _LONGEST_LIST)
+            raise ArgumentError(f"There is no column {name!r}. There are: {there}.")
+    for ask in asked:
+        arithmetic.check_numbers(ask.column, schema[ask.column], ask)
+
+
+def _matches(grouping: Grouping, dtype: Any) -> dict[Any, int]:
+    limits = arithmetic.limits(dtype)
+    kind = keys.INTEGER if limits else _KINDS.get(dtype.base_type())
+    zoned = dtype == nw.Datetime and dtype.time_zone is not None
+    if kind is None or zoned:
+        raise ArgumentError(
+            f"Column {grouping.column!r} holds {dtype}, which is not grouped by. Convert it to "
+            "text, integers, floats, booleans, dates or times without a zone first."
+        )
+    return keys.matches(grouping, kind, limits)
+
+
+def _as_key(name: str, dtype: Any) -> Any:
+    """Return a group column as it is compared: text as text, floats of 64 bits."""
+    if dtype in {nw.Categorical, nw.Enum}:
+        return nw.col(name).cast(nw.String)
+    return nw.col(name).cast(nw.Float64) if dtype == nw.Float32 else nw.col(name)
+
+
+def _only(frame: Any, name: str, dtype: Any, values: list[Any]) -> Any:
+    """Keep the rows whose key is one of the values."""
+    if not frame.implementation.is_duckdb():
+        return frame.filter(_as_key(name, dtype).is_in(values))
+    # As an IN of the engine's own, which it hashes: narwhals would search a list for every row.
+    duckdb = import_extra("duckdb", "engines")
+    constants = map(duckdb.ConstantExpression, values)
+    native = frame.to_native()
+    return nw.from_native(native.filter(duckdb.ColumnExpression(name).isin(*constants)))
+
+
+def _query(
+    plan: Plan, schema: Mapping[str, Any], names: Mapping[str, str], wrong: Mapping[str, str]
+) -> Query:
+    """Write down what a plan needs of each row."""
+    query = Query()
+    for place, grouping in enumerate(plan.by):
+        name = grouping.column
+        query.chosen[f"key{place}"] = _as_key(names[name], schema[name])
+    for number, name in enumerate(asked_columns(plan)):
+        column = nw.col(names[name])
+        query.chosen[f"there{number}"] = arithmetic.present(column, schema[name])
+        query.chosen[f"value{number}"] = column
+        query.summed[f"count{number}"] = nw.col(f"there{number}").cast(nw.Int64)
+        if name in wrong:
+            query.chosen[f"wrong{number}"] = nw.col(wrong[name])
+            query.summed[f"wrong{number}"] = nw.col(f"wrong{number}").cast(nw.Int64)
+    for place, ask in enumerate(plan.asks):
+        if not isinstance(ask, Rows):
+            _add(query, place, asked_columns(plan).index(ask.column), ask, schema[ask.column])
+    return query
+
+
+def _add(query: Query, place: int, number: int, ask: Sums | Cells | Edges, dtype: Any) -> None:
+    """Write down what one ask needs."""
+    value, there = nw.col(f"value{number}"), nw.col(f"there{number}")
+    if isinstance(ask, Edges):
+        query.codes[f"cell{place}"] = arithmetic.cell_between(value, dtype, there, ask)
+        return
+    whole = f"whole{place}"
+    twice = arithmetic.doubled(value, dtype, there, ask)
+    query.wholes[whole] = arithmetic.clamped(twice, ask)
+    if isinstance(ask, Cells):
+        query.codes[f"cell{place}"] = arithmetic.cell(nw.col(whole), there, ask, cells_of(ask))
+        return
+    counted = nw.when(there).then(nw.col(whole)).otherwise(nw.lit(0.0))
+    parts = {"sum": counted, "square": counted * counted} if ask.squares else {"sum": counted}
+    for name, part in parts.items():
+        high, low = arithmetic.halves(part)
+        query.summed[f"{name}{place}high"], query.summed[f"{name}{place}low"] = high, low
+
+
+def _run(frame: Any, by: list[str], codes: list[str], summed: list[str]) -> list[Table]:
+    """Add up, by the keys and each of the codes, in one pass where the engine can."""
+    implementation = frame.implementation
+    if len(codes) > 1:
+        for knows, together in _TOGETHER.items():
+            if getattr(implementation, knows)():
+                return together(frame, by, codes, summed)
+    if implementation.is_polars():
+        frame = frame.lazy()
+    return [
+        _table(_collected(_added(frame, [*by, *part], summed if not place else [])), code)
+        for place, (code, part) in enumerate(_parts(codes))
+    ]
+
+
+def _parts(codes: list[str]) -> Iterator[tuple[str | None, list[str]]]:
+    if not codes:
+        yield None, []
+    for code in codes:
+        yield code, [code]
+
+
+def _sums(summed: list[str]) -> list[Any]:
+    return [nw.len().alias("rows"), *(nw.col(name).sum().alias(name) for name in summed)]
+
+
+def _added(frame: Any, by: list[str], summed: list[str]) -> Any:
+    if not by:
+        return frame.select(*_sums(summed))
+    return frame.group_by(by).agg(*_sums(summed))
+
+
+def _collected(frame: Any) -> Any:
+    return frame.collect() if isinstance(frame, nw.LazyFrame) else frame
+
+
+def _table(frame: Any, code: str | None) -> Table:
+    """Return the columns of a result."""
+    return Table(
+        code,
+        {
+            name: column.to_list() if name.startswith("key") else _integers(column)
+            for name, column in ((name, frame[name]) for name in frame.columns)
+        },
+    )
+
+
+def _integers(column: Any) -> Any:
+    return column.fill_null(0).cast(nw.Int64).to_numpy().astype(np.int64, copy=False)
+
+
+def _together_in_duckdb(
+    frame: Any, by: list[str], codes: list[str], summed: list[str]
+) -> list[Table]:
+    """Add up by all codes in one scan: a row of the result has the code that it is about."""
+    sets = ", ".join(f"({', '.join([*by, code])})" for code in codes)
+    added = ["count(*) AS rows", *(f"sum({name}) AS {name}" for name in summed)]
+    columns = ", ".join([*by, *codes, *added])
+    result = frame.to_native().aggregate(columns, f"GROUPING SETS ({sets})")
+    return _apart(_collected(nw.from_native(result)), codes)
+
+
+def _together_in_spark(
+    frame: Any, by: list[str], codes: list[str], summed: list[str]
+) -> list[Table]:
+    """Add up by all codes in one scan, as in DuckDB."""
+    functions = import_module("pyspark.sql.functions")
+    native = frame.to_native()
+    columns = [native[name] for name in [*by, *codes]]
+    sets = [[native[name] for name in [*by, code]] for code in codes]
+    added = [functions.count("*").alias("rows")]
+    added += [functions.sum(native[name]).alias(name) for name in summed]
+    result = native.groupingSets(sets, *columns).agg(*added)
+    return _apart(_collected(nw.from_native(result)), codes)
+
+
+def _apart(result: Any, codes: list[str]) -> list[Table]:
+    """Take a result of grouping sets apart: a code is null where it was not grouped by."""
+    return [
+        _table(
+            result.filter(~nw.col(code).is_null()).drop(other for other in codes if other != code),
+            code,
+        )
+        for code in codes
+    ]
+
+
+def _together_in_polars(
+    frame: Any, by: list[str], codes: list[str], summed: list[str]
+) -> list[Table]:
+    """Let Polars share the steps that all results begin with."""
+    polars = nw.get_native_namespace(frame)
+    lazy = [
+        _added(frame.lazy(), [*by, code], [] if place else summed).to_native()
+        for place, code in enumerate(codes)
+    ]
+    results = polars.collect_all(lazy, engine="streaming")
+    return [
+        _table(nw.from_native(result), code) for code, result in zip(codes, results, strict=True)
+    ]
+
+
+_TOGETHER: Final[dict[str, Callable[..., list[Table]]]] = {
+    "is_duckdb": _together_in_duckdb,
+    "is_pyspark": _together_in_spark,
+    "is_polars": _together_in_polars,
+}
