@@ -6,6 +6,7 @@ Engines would round 64-bit integers; where bounds are so wide that this shows, t
 """
 
 import math
+from dataclasses import dataclass
 from typing import Any, Final
 
 from dpnoise.errors import ArgumentError, import_extra
@@ -58,6 +59,15 @@ def _farthest(ask: Sums | Cells | Edges) -> float:
     return max(abs(ask.least), abs(ask.most)) * ask.grid
 
 
+@dataclass(frozen=True)
+class Habits:
+    """What an engine does well; what it computes is the same."""
+
+    adds_in_128_bits: bool = False
+    clips: bool = True  # Else it takes the least and the greatest of numbers.
+    counts_comparisons: bool = False  # Quicker than it branches.
+
+
 def present(column: Any, dtype: Any) -> Any:
     """Tell whether a row has a value: neither null nor NaN."""
     there = ~column.is_null()
@@ -76,7 +86,8 @@ def number(column: Any, dtype: Any, there: Any) -> Any:
         whole = column.clip(nw.lit(least, dtype), nw.lit(_ALL_EXACT, dtype))
     else:
         whole = column
-    return nw.when(there).then(whole.cast(nw.Float64)).otherwise(nw.lit(0.0))
+    floats = whole if dtype == nw.Float64 else whole.cast(nw.Float64)
+    return nw.when(there).then(floats).otherwise(nw.lit(0.0))
 
 
 def doubled(column: Any, dtype: Any, there: Any, ask: Sums | Cells) -> Any:
@@ -105,34 +116,50 @@ def _split(whole: Any, dtype: Any) -> tuple[Any, Any]:
     return quotient - borrowed, rest + borrowed * half
 
 
-def clamped(twice: Any, ask: Sums | Cells) -> Any:
-    """Return q, from 2x/grid."""
-    inside = twice.clip(2.0 * ask.least, 2.0 * ask.most)
-    return ((inside.floor().cast(nw.Float64) + 1.0) * 0.5).floor().cast(nw.Float64)
+def clamped(twice: Any, ask: Sums | Cells, habits: Habits) -> Any:
+    """Return q, from 2x/grid; a row without a value counts as 0, clamped like any other."""
+    least, most = 2.0 * ask.least, 2.0 * ask.most
+    if habits.clips:
+        inside = twice.clip(least, most)
+    else:
+        inside = nw.max_horizontal(nw.min_horizontal(twice, nw.lit(most)), nw.lit(least))
+    return ((inside.floor() + 1.0) * 0.5).floor()
 
 
-def halves(whole: Any) -> tuple[Any, Any]:
-    """Return q div 2^26 and q mod 2^26, for q of at most 2^52."""
+def summands(whole: Any, habits: Habits) -> dict[str, Any]:
+    """Return what is added up of q, at most 2^52: q, or q div 2^26 and q mod 2^26."""
+    if habits.adds_in_128_bits:
+        return {"": whole.cast(nw.Int64)}
     high = (whole * (1.0 / HALF)).floor().cast(nw.Float64)
-    return high.cast(nw.Int64), (whole - high * float(HALF)).cast(nw.Int64)
+    return {"high": high.cast(nw.Int64), "low": (whole - high * float(HALF)).cast(nw.Int64)}
 
 
-def cell(whole: Any, there: Any, ask: Cells, cells: int) -> Any:
-    """Return the cell of q, from 0; `cells` + 1 for a row without a value."""
-    inside = (whole - float(ask.least)).cast(nw.Int64)
-    return nw.when(there).then(inside).otherwise(nw.lit(cells + 1)).cast(nw.Int64)
+def cell(whole: Any, ask: Cells) -> Any:
+    """Return the cell of q, from 0."""
+    return (whole - float(ask.least)).cast(nw.Int64)
+
+
+def comparisons(column: Any, dtype: Any, there: Any, ask: Edges) -> list[Any]:
+    """Tell for each edge if a value is at or above it; for the last one if it is above."""
+    value, of = _comparable(column, dtype, there)
+    *edges, last = ask.edges
+    return [*(~_below(value, edge, of) for edge in edges), ~_up_to(value, last, of)]
 
 
 def cell_between(column: Any, dtype: Any, there: Any, ask: Edges) -> Any:
-    """Return the cell of a value between edges; one more than there are outside, two if missing."""
+    """Return the cell of a value between edges; outside, the number of cells."""
     cells = len(ask.edges) - 1
-    if is_wide(dtype):  # Compared with integers, because the engine would round it to a float.
-        value, of = column, dtype
-    else:
-        value, of = number(column, dtype, there), None
+    value, of = _comparable(column, dtype, there)
     beyond = ~_up_to(value, ask.edges[-1], of) | _below(value, ask.edges[0], of)
     found = nw.when(beyond).then(nw.lit(cells)).otherwise(_bisected(value, ask.edges, 0, of))
-    return nw.when(there).then(found).otherwise(nw.lit(cells + 1)).cast(nw.Int64)
+    return found.cast(nw.Int64)
+
+
+def _comparable(column: Any, dtype: Any, there: Any) -> tuple[Any, Any]:
+    """Return what is compared with edges, and the type of integers that floats would round."""
+    if is_wide(dtype):
+        return nw.when(there).then(column).otherwise(nw.lit(0, dtype)), dtype
+    return number(column, dtype, there), None
 
 
 def _bisected(value: Any, edges: tuple[float, ...], first: int, of: Any) -> Any:

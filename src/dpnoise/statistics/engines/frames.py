@@ -14,7 +14,7 @@ import numpy as np
 from dpnoise.errors import ArgumentError, ArgumentTypeError, DpnoiseError, import_extra
 from dpnoise.showing import shortened
 from dpnoise.statistics.engines import arithmetic, keys
-from dpnoise.statistics.engines.checking import cells_of, check_plan
+from dpnoise.statistics.engines.checking import check_plan
 from dpnoise.statistics.engines.tables import Table, answers, asked_columns
 from dpnoise.statistics.plan import Cells, Edges, Grouping, Plan, Rows, Sums, Tally
 
@@ -30,6 +30,12 @@ _KINDS: Final = {
     nw.Date: keys.DATE,
     nw.Datetime: keys.TIME,
 }
+_HABITS: Final = {
+    "polars": arithmetic.Habits(adds_in_128_bits=True, counts_comparisons=True),
+    "duckdb": arithmetic.Habits(adds_in_128_bits=True, clips=False),
+    "pyspark": arithmetic.Habits(clips=False),
+}
+_FEW_EDGES: Final = 33  # With more, a search is quicker than comparing with each.
 _LONGEST_LIST: Final = 500  # Characters of the names of columns in an error.
 _FRAMES: Final = "a pandas, Polars, Arrow, DuckDB, PySpark or Dask frame"
 
@@ -71,7 +77,8 @@ def answered(frame: Any, plan: Plan, wrong: Mapping[str, str]) -> Tally:
     schema = {name: types[inside] for name, inside in names.items()}
     _check_columns(schema, plan)
     matches = [_matches(grouping, schema[grouping.column]) for grouping in plan.by]
-    query = _query(plan, schema, names, wrong)
+    habits = _HABITS.get(frame.implementation.value, arithmetic.Habits())
+    query = _query(plan, schema, names, wrong, habits)
     for grouping, places in zip(plan.by, matches, strict=True):
         name = grouping.column
         frame = _only(frame, names[name], schema[name], list(places))
@@ -146,7 +153,11 @@ def _only(frame: Any, name: str, dtype: Any, values: list[Any]) -> Any:
 
 
 def _query(
-    plan: Plan, schema: Mapping[str, Any], names: Mapping[str, str], wrong: Mapping[str, str]
+    plan: Plan,
+    schema: Mapping[str, Any],
+    names: Mapping[str, str],
+    wrong: Mapping[str, str],
+    habits: arithmetic.Habits,
 ) -> Query:
     """Write down what a plan needs of each row."""
     query = Query()
@@ -163,59 +174,63 @@ def _query(
             query.summed[f"wrong{number}"] = nw.col(f"wrong{number}").cast(nw.Int64)
     for place, ask in enumerate(plan.asks):
         if not isinstance(ask, Rows):
-            _add(query, place, asked_columns(plan).index(ask.column), ask, schema[ask.column])
+            number = asked_columns(plan).index(ask.column)
+            _add(query, place, number, ask, schema[ask.column], habits)
     return query
 
 
-def _add(query: Query, place: int, number: int, ask: Sums | Cells | Edges, dtype: Any) -> None:
+def _add(
+    query: Query,
+    place: int,
+    number: int,
+    ask: Sums | Cells | Edges,
+    dtype: Any,
+    habits: arithmetic.Habits,
+) -> None:
     """Write down what one ask needs."""
     value, there = nw.col(f"value{number}"), nw.col(f"there{number}")
     if isinstance(ask, Edges):
-        query.codes[f"cell{place}"] = arithmetic.cell_between(value, dtype, there, ask)
+        if habits.counts_comparisons and len(ask.edges) <= _FEW_EDGES:
+            above = arithmetic.comparisons(value, dtype, there, ask)
+            query.summed |= {f"above{place}edge{edge}": each for edge, each in enumerate(above)}
+        else:
+            query.codes[f"cell{place}"] = arithmetic.cell_between(value, dtype, there, ask)
         return
-    whole = f"whole{place}"
+    whole = nw.col(f"whole{place}")
     twice = arithmetic.doubled(value, dtype, there, ask)
-    query.wholes[whole] = arithmetic.clamped(twice, ask)
+    query.wholes[f"whole{place}"] = arithmetic.clamped(twice, ask, habits)
     if isinstance(ask, Cells):
-        query.codes[f"cell{place}"] = arithmetic.cell(nw.col(whole), there, ask, cells_of(ask))
+        query.codes[f"cell{place}"] = arithmetic.cell(whole, ask)
         return
-    counted = nw.when(there).then(nw.col(whole)).otherwise(nw.lit(0.0))
-    parts = {"sum": counted, "square": counted * counted} if ask.squares else {"sum": counted}
+    parts = {"sum": whole, "square": whole * whole} if ask.squares else {"sum": whole}
     for name, part in parts.items():
-        high, low = arithmetic.halves(part)
-        query.summed[f"{name}{place}high"], query.summed[f"{name}{place}low"] = high, low
+        for half, summand in arithmetic.summands(part, habits).items():
+            query.summed[f"{name}{place}{half}"] = summand
 
 
 def _run(frame: Any, by: list[str], codes: list[str], summed: list[str]) -> list[Table]:
-    """Add up, by the keys and each of the codes, in one pass where the engine can."""
-    implementation = frame.implementation
-    if len(codes) > 1:
-        for knows, together in _TOGETHER.items():
-            if getattr(implementation, knows)():
-                return together(frame, by, codes, summed)
-    if implementation.is_polars():
-        frame = frame.lazy()
-    return [
-        _table(_collected(_added(frame, [*by, *part], summed if not place else [])), code)
-        for place, (code, part) in enumerate(_parts(codes))
-    ]
+    """Add up by the keys and each of the codes, in one pass where the engine can."""
+    run: Callable[..., list[Table]] = _RUNS.get(frame.implementation.value, _one_by_one)
+    return run(frame, by, codes, summed)
 
 
-def _parts(codes: list[str]) -> Iterator[tuple[str | None, list[str]]]:
-    if not codes:
-        yield None, []
+def _one_by_one(frame: Any, by: list[str], codes: list[str], summed: list[str]) -> list[Table]:
+    """Add up, then count by each code in turn: best where the rows are in memory."""
+    return [_table(_collected(part), code) for code, part in _parts(frame, by, codes, summed)]
+
+
+def _parts(
+    frame: Any, by: list[str], codes: list[str], summed: list[str]
+) -> Iterator[tuple[str | None, Any]]:
+    """Yield the results, sums first, and what each is about."""
+    yield None, _added(frame, by, summed)
     for code in codes:
-        yield code, [code]
-
-
-def _sums(summed: list[str]) -> list[Any]:
-    return [nw.len().alias("rows"), *(nw.col(name).sum().alias(name) for name in summed)]
+        yield code, _added(frame, [*by, code], [])
 
 
 def _added(frame: Any, by: list[str], summed: list[str]) -> Any:
-    if not by:
-        return frame.select(*_sums(summed))
-    return frame.group_by(by).agg(*_sums(summed))
+    sums = [nw.len().alias("rows"), *(nw.col(name).sum().alias(name) for name in summed)]
+    return frame.group_by(by).agg(*sums) if by else frame.select(*sums)
 
 
 def _collected(frame: Any) -> Any:
@@ -224,72 +239,75 @@ def _collected(frame: Any) -> Any:
 
 def _table(frame: Any, code: str | None) -> Table:
     """Return the columns of a result."""
+    columns = {name: frame[name] for name in frame.columns}
     return Table(
         code,
         {
             name: column.to_list() if name.startswith("key") else _integers(column)
-            for name, column in ((name, frame[name]) for name in frame.columns)
+            for name, column in columns.items()
         },
     )
 
 
 def _integers(column: Any) -> Any:
-    return column.fill_null(0).cast(nw.Int64).to_numpy().astype(np.int64, copy=False)
+    """Return sums as an array, of Python's integers if they may be larger than 64 bits."""
+    if column.dtype.is_integer() and column.dtype != nw.Int128:
+        return column.fill_null(0).to_numpy().astype(np.int64)
+    return np.array([int(entry or 0) for entry in column.to_list()], dtype=object)
 
 
-def _together_in_duckdb(
-    frame: Any, by: list[str], codes: list[str], summed: list[str]
-) -> list[Table]:
+def _is_wide(name: str) -> bool:
+    """Tell whether a sum may be larger than 64 bits; the others are counts."""
+    return name.startswith(("sum", "square"))
+
+
+def _in_duckdb(frame: Any, by: list[str], codes: list[str], summed: list[str]) -> list[Table]:
     """Add up by all codes in one scan: a row of the result has the code that it is about."""
+    # Its sums have 128 bits, for which Arrow has decimals alone.
+    kinds = {name: "DECIMAL(38, 0)" if _is_wide(name) else "BIGINT" for name in summed}
+    added = [f"CAST(sum({name}) AS {kind}) AS {name}" for name, kind in kinds.items()]
+    columns = ", ".join([*by, *codes, "count(*) AS rows", *added])
     sets = ", ".join(f"({', '.join([*by, code])})" for code in codes)
-    added = ["count(*) AS rows", *(f"sum({name}) AS {name}" for name in summed)]
-    columns = ", ".join([*by, *codes, *added])
-    result = frame.to_native().aggregate(columns, f"GROUPING SETS ({sets})")
-    return _apart(_collected(nw.from_native(result)), codes)
+    grouped = f"GROUPING SETS ({sets})" if codes else ", ".join(by)
+    result = _collected(nw.from_native(frame.to_native().aggregate(columns, grouped)))
+    return _apart(result, codes)
 
 
-def _together_in_spark(
-    frame: Any, by: list[str], codes: list[str], summed: list[str]
-) -> list[Table]:
+def _in_spark(frame: Any, by: list[str], codes: list[str], summed: list[str]) -> list[Table]:
     """Add up by all codes in one scan, as in DuckDB."""
+    if not codes:
+        return _one_by_one(frame, by, codes, summed)
     functions = import_module("pyspark.sql.functions")
     native = frame.to_native()
-    columns = [native[name] for name in [*by, *codes]]
     sets = [[native[name] for name in [*by, code]] for code in codes]
     added = [functions.count("*").alias("rows")]
     added += [functions.sum(native[name]).alias(name) for name in summed]
-    result = native.groupingSets(sets, *columns).agg(*added)
+    result = native.groupingSets(sets, *(native[name] for name in [*by, *codes])).agg(*added)
     return _apart(_collected(nw.from_native(result)), codes)
 
 
 def _apart(result: Any, codes: list[str]) -> list[Table]:
     """Take a result of grouping sets apart: a code is null where it was not grouped by."""
+    if not codes:
+        return [_table(result, None)]
     return [
-        _table(
-            result.filter(~nw.col(code).is_null()).drop(other for other in codes if other != code),
-            code,
-        )
+        _table(result.filter(~nw.col(code).is_null()).drop([c for c in codes if c != code]), code)
         for code in codes
     ]
 
 
-def _together_in_polars(
-    frame: Any, by: list[str], codes: list[str], summed: list[str]
-) -> list[Table]:
-    """Let Polars share the steps that all results begin with."""
+def _in_polars(frame: Any, by: list[str], codes: list[str], summed: list[str]) -> list[Table]:
+    """Let Polars stream, and share the steps that all results begin with."""
+    wide = filter(_is_wide, summed)
+    frame = frame.lazy().with_columns(nw.col(name).cast(nw.Int128) for name in wide)
+    about, parts = zip(*_parts(frame, by, codes, summed), strict=True)
     polars = nw.get_native_namespace(frame)
-    lazy = [
-        _added(frame.lazy(), [*by, code], [] if place else summed).to_native()
-        for place, code in enumerate(codes)
-    ]
-    results = polars.collect_all(lazy, engine="streaming")
-    return [
-        _table(nw.from_native(result), code) for code, result in zip(codes, results, strict=True)
-    ]
+    results = polars.collect_all([part.to_native() for part in parts], engine="streaming")
+    return [_table(nw.from_native(one), code) for code, one in zip(about, results, strict=True)]
 
 
-_TOGETHER: Final[dict[str, Callable[..., list[Table]]]] = {
-    "is_duckdb": _together_in_duckdb,
-    "is_pyspark": _together_in_spark,
-    "is_polars": _together_in_polars,
+_RUNS: Final[dict[str, Callable[..., list[Table]]]] = {
+    "duckdb": _in_duckdb,
+    "pyspark": _in_spark,
+    "polars": _in_polars,
 }

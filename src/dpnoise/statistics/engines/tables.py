@@ -1,7 +1,9 @@
 """From the columns of a result to a tally: sums by group put in their places."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -43,11 +45,17 @@ def answers(plan: Plan, tables: Sequence[Table], matches: Sequence[dict[Any, int
     for place, ask in enumerate(plan.asks):
         if isinstance(ask, Rows):
             found.append(rows)
-        elif isinstance(ask, Sums):
-            found.append(_sum(first, plan, place, ask, places, shape))
+            continue
+        number = asked_columns(plan).index(ask.column)
+        count = _by_group(first, f"count{number}", places, shape)
+        missing = np.asarray(rows - count)
+        if isinstance(ask, Sums):
+            found.append(_sum(first, place, ask, places, count, missing))
+        elif isinstance(ask, Edges) and f"above{place}edge0" in first.columns:
+            found.append(_from_comparisons(first, place, ask, places, missing))
         else:
             table = next(one for one in tables if one.code == f"cell{place}")
-            found.append(_counts(table, ask, _places(table, matches, shape), shape))
+            found.append(_counts(table, ask, _places(table, matches, shape), missing))
     return Tally(tuple(found))
 
 
@@ -61,9 +69,10 @@ def _places(table: Table, matches: Sequence[dict[Any, int]], shape: tuple[int, .
     return place
 
 
-def _by_group(table: Table, name: str, places: Integers, shape: tuple[int, ...]) -> Integers:
-    added = np.zeros(shape, dtype=np.int64)
-    np.add.at(added.reshape(-1), places, table.columns[name])
+def _by_group(table: Table, name: str, places: Integers, shape: tuple[int, ...]) -> NDArray[Any]:
+    column = table.columns[name]
+    added = np.zeros(shape, dtype=column.dtype)
+    np.add.at(added.reshape(-1), places, column)
     return added
 
 
@@ -82,25 +91,58 @@ def _check_values(plan: Plan, table: Table, rows: int) -> None:
 
 
 def _sum(
-    table: Table, plan: Plan, place: int, ask: Sums, places: Integers, shape: tuple[int, ...]
+    table: Table, place: int, ask: Sums, places: Integers, count: Integers, missing: Integers
 ) -> Sum:
-    number = asked_columns(plan).index(ask.column)
-    count = _by_group(table, f"count{number}", places, shape)
-    squares = _whole(table, f"square{place}", places, shape) if ask.squares else None
-    return Sum(count, _whole(table, f"sum{place}", places, shape), squares)
+    """Return a sum without the rows that have no value, which were added as 0, clamped."""
+    zero = min(max(0, ask.least), ask.most)
+    lacking = missing.astype(object)
+    total = _whole(table, f"sum{place}", places, count.shape) - lacking * zero
+    squares = None
+    if ask.squares:
+        squares = _whole(table, f"square{place}", places, count.shape) - lacking * zero**2
+        squares = np.asarray(squares, dtype=object)
+    return Sum(count, np.asarray(total, dtype=object), squares)
 
 
 def _whole(table: Table, name: str, places: Integers, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return a sum from its halves, in Python's integers."""
+    """Return a sum, put together from its halves if it has two, in Python's integers."""
+    if name in table.columns:
+        return _by_group(table, name, places, shape).astype(object)
     high, low = (
-        _by_group(table, f"{name}{part}", places, shape).astype(object) for part in ("high", "low")
+        _by_group(table, f"{name}{half}", places, shape).astype(object) for half in ("high", "low")
     )
     return np.asarray(high * HALF + low, dtype=object)
 
 
-def _counts(table: Table, ask: Cells | Edges, places: Integers, shape: tuple[int, ...]) -> Integers:
-    cells = cells_of(ask)
-    counts = np.zeros((*shape, cells + 2), dtype=np.int64)  # With those outside, and those missing.
+def _counts(table: Table, ask: Cells | Edges, places: Integers, missing: Integers) -> Integers:
+    """Return how many values are in each cell; the last one has those outside."""
+    cells = cells_of(ask) + 1
+    counts = np.zeros((*missing.shape, cells), dtype=np.int64)
     codes = table.columns[str(table.code)]
-    np.add.at(counts.reshape(-1), places * (cells + 2) + codes, table.columns["rows"])
-    return np.ascontiguousarray(counts[..., :cells])
+    np.add.at(counts.reshape(-1), places * cells + codes, table.columns["rows"])
+    counts[..., _cell_of_zero(ask)] -= missing
+    return np.ascontiguousarray(counts[..., :-1])
+
+
+def _from_comparisons(
+    table: Table, place: int, ask: Edges, places: Integers, missing: Integers
+) -> Integers:
+    """Return how many values are in each cell, from how many are above its edges."""
+    above = [
+        _by_group(table, f"above{place}edge{edge}", places, missing.shape)
+        for edge in range(len(ask.edges))
+    ]
+    counts = np.stack([low - high for low, high in pairwise(above)], axis=-1)
+    zero = _cell_of_zero(ask)
+    if zero < cells_of(ask):
+        counts[..., zero] -= missing
+    return counts
+
+
+def _cell_of_zero(ask: Cells | Edges) -> int:
+    """Return the cell that a row without a value was counted in."""
+    if isinstance(ask, Cells):
+        return min(max(0, ask.least), ask.most) - ask.least
+    if not ask.edges[0] <= 0 <= ask.edges[-1]:
+        return cells_of(ask)
+    return min(bisect_right(ask.edges, 0.0), cells_of(ask)) - 1
