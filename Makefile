@@ -18,6 +18,7 @@ help:
 	@echo "make test          the tests (under 5 minutes)"
 	@echo "make test-long     the tests with ten times the samples"
 	@echo "make test-oldest   the core of the tests with the oldest dependencies allowed, in .venv-oldest"
+	@echo "make test-engines  plans on a Spark of several workers and on Dask, which it installs; needs Java 17"
 	@echo "make test-peers    the attacks on PyTorch, JAX, PyDP and others, which it installs first"
 	@echo "make test-browser  the pages in a headless Chromium, which must be installed"
 	@echo "make proof         the error bounds of exact release, proved by Gappa, which must be installed; writes docs/exact-release.md's table"
@@ -65,6 +66,9 @@ test-oldest:
 
 test-browser: setup
 	$(BIN)/python -m pytest tests/browser
+
+test-engines: setup $(VENV)/installed-cluster
+	$(BIN)/python -m pytest tests/test_engines.py tests/engines
 
 # PyPI's PyTorch for Linux brings GPU libraries; where pip knows an index of CPU builds, it is smaller.
 test-peers: setup $(VENV)/installed-peers

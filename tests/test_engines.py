@@ -1,9 +1,22 @@
 """Engines answer a plan with exact integers: the same ones, to the last digit."""
 
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
-from engine_list import ENGINES, check_engine
+from engine_list import ENGINES, check_engine, check_every_hostile_value
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+
+from dpnoise.errors import ArgumentError, ArgumentTypeError
+from dpnoise.statistics.engines import tally
+from dpnoise.statistics.plan import Ask, Cells, Edges, Grouping, Plan, Rows, Sums
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -11,3 +24,163 @@ from hypothesis import strategies as st
 @settings(max_examples=40, phases=[Phase.explicit, Phase.generate])  # Tables shrink slowly.
 def test_every_engine_gives_the_exact_integers(engine: str, data: st.DataObject) -> None:
     check_engine(ENGINES[engine], data)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_hostile_value_counts_as_it_should(engine: str) -> None:
+    check_every_hostile_value(ENGINES[engine])
+
+
+def counts(column: list[Any], keys: tuple[Any, ...], kind: pa.DataType | None = None) -> list[int]:
+    """Count the rows of each key in a column, which all engines must agree on."""
+    table = pa.table({"key": pa.array(column, kind)})
+    plan = Plan((Rows(),), (Grouping("key", keys),))
+    frames = [table, pl.from_arrow(table), duckdb.connect().from_arrow(table)]
+    found = [tally(frame, plan).answers[0] for frame in frames]
+    assert all(np.array_equal(one, found[0]) for one in found)  # type: ignore[arg-type]
+    assert isinstance(found[0], np.ndarray)
+    return [int(count) for count in found[0]]
+
+
+MATCHES = [
+    (["NA", "a", None, ""], ("NA", "", "zz"), None, [1, 1, 0]),
+    (["5", "5.0", "05", " 5"], (5, 5.0, "05"), None, None),
+    (["5", "7", "05"], (5, "05"), None, [1, 1]),
+    (["1.5", "2", "2.0"], (1.5, 2.0), None, [1, 2]),
+    (["true", "True", "TRUE", "yes"], (True,), None, [3]),
+    (["2024-02-29", "2024-03-01"], (date(2024, 2, 29),), None, [1]),
+    ([5, 7, None], ("5", 7.0, 9), None, [1, 1, 0]),
+    ([0.1, 0.0, -0.0, float("nan")], ("0.1", 0), None, [1, 2]),
+    ([0.1, 0.25], (0.1, "0.25"), pa.float32(), [1, 1]),
+    ([True, False, None], ("true", "False"), None, [1, 1]),
+    ([date(2024, 2, 29), None], ("2024-02-29",), None, [1]),
+    ([datetime(2024, 2, 29, 1)], ("2024-02-29 01:00", date(2024, 2, 29)), None, [1, 0]),  # noqa: DTZ001
+]
+
+
+@pytest.mark.parametrize(("column", "keys", "kind", "expected"), MATCHES)
+def test_groups_match_as_people_write_them(
+    column: list[Any], keys: tuple[Any, ...], kind: Any, expected: list[int] | None
+) -> None:
+    if expected is None:
+        with pytest.raises(ArgumentError, match="are the same"):
+            counts(column, keys, kind)
+    else:
+        assert counts(column, keys, kind) == expected
+
+
+IMPOSSIBLE = [
+    ([5], ("five",), None),
+    ([5], (5.5,), None),
+    ([5], (2**70,), None),
+    ([5], (300,), pa.int8()),
+    ([5], (True,), None),
+    ([0.5], (float("nan"),), None),
+    ([0.5], ("half",), None),
+    ([True], ("yes",), None),
+    ([date(2024, 2, 29)], ("2024-02-30",), None),
+    (["a"], (None,), None),
+    (["a"], ("\udcff",), None),
+]
+
+
+@pytest.mark.parametrize(("column", "keys", "kind"), IMPOSSIBLE)
+def test_a_group_that_no_row_could_be_in_is_an_error(
+    column: list[Any], keys: tuple[Any, ...], kind: Any
+) -> None:
+    with pytest.raises(ArgumentError, match="no row could be in the group"):
+        counts(column, keys, kind)
+
+
+def test_types_that_are_not_grouped_by_are_refused() -> None:
+    for column in ([Decimal("1.5")], [[1]], [b"a"]):
+        with pytest.raises(ArgumentError, match="which is not grouped by"):
+            counts(column, ("1",))
+
+
+FRAME = pl.DataFrame({"x": [1.0, 2.0], "g": ["a", "b"], "t": ["1", "2"]})
+REFUSED: dict[str, tuple[tuple[Ask, ...], tuple[Grouping, ...], str]] = {
+    "nothing": ((), (), "one ask or more"),
+    "no such column": ((Sums("y", 1.0, 0, 1),), (), "There is no column 'y'. There are: x, g, t."),
+    "text": ((Sums("t", 1.0, 0, 1),), (), "Expected numbers or booleans"),
+    "a grid": ((Sums("x", 3.0, 0, 1),), (), "to be a power of two"),
+    "a fine grid": ((Sums("x", 2.0**-961, 0, 1),), (), "between 2^-960 and 2^960"),
+    "wide bounds": ((Sums("x", 1.0, 0, 2**52),), (), "over 2^51"),
+    "wide bounds of squares": ((Sums("x", 1.0, 0, 2**27, squares=True),), (), "over 2^26"),
+    "bounds the wrong way": ((Sums("x", 1.0, 2, 1),), (), "<= most=1"),
+    "too many cells": ((Cells("x", 1.0, 0, 2**16),), (), "at most 65,536 cells, not 65,537"),
+    "one edge": ((Edges("x", (1.0,)),), (), "two or more increasing"),
+    "falling edges": ((Edges("x", (1.0, 0.0)),), (), "two or more increasing"),
+    "too many edges": ((Edges("x", tuple(map(float, range(5_000)))),), (), "at most 4,096 cells"),
+    "no groups": ((Rows(),), (Grouping("g", ()),), "one group or more"),
+    "one column twice": (
+        (Rows(),),
+        (Grouping("g", ("a",)), Grouping("g", ("b",))),
+        "every column to group by once",
+    ),
+    "too many counts": (
+        (Cells("x", 1.0, 0, 2**16 - 1),),
+        (Grouping("g", tuple(f"g{place}" for place in range(300))),),
+        "300 groups with all their cells are 19,660,800 counts, and at most 16,777,216",
+    ),
+    "no name": ((Sums("", 1.0, 0, 1),), (), "every column to have a name"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_be_exact_or_is_too_much_is_refused(what: str) -> None:
+    asks, by, words = REFUSED[what]
+    with pytest.raises(ArgumentError) as raised:
+        tally(FRAME, Plan(asks, by))
+    assert words in str(raised.value)
+
+
+def test_decimals_that_engines_round_differently_are_refused() -> None:
+    cents = pa.table({"x": pa.array([Decimal("0.10")], pa.decimal128(38, 20))})
+    with pytest.raises(ArgumentError, match="cast it to DOUBLE"):
+        tally(cents, Plan((Sums("x", 1.0, 0, 100),)))
+
+
+def test_what_is_no_frame_is_refused() -> None:
+    for source in ([1, 2], {"x": [1]}, np.ones(3), None):
+        with pytest.raises(ArgumentTypeError, match="Expected a pandas, Polars"):
+            tally(source, Plan((Rows(),)))
+
+
+def test_an_engine_that_fails_is_named_and_its_words_are_not() -> None:
+    connection = duckdb.connect()
+    relation = connection.sql("SELECT 1.5::DOUBLE AS x")
+    connection.close()
+    with pytest.raises(ArgumentError, match="Is its session or connection still open"):
+        tally(relation, Plan((Rows(),)))
+    secret = duckdb.sql("SELECT CAST('4711' || 'secret' AS DOUBLE) AS x")
+    with pytest.raises(ArgumentError, match="ConversionException") as raised:
+        tally(secret, Plan((Sums("x", 1.0, 0, 1),)))
+    assert "4711" not in str(raised.value)
+    twice = pd.DataFrame([[1.0, 2.0]], columns=["x", "x"])
+    with pytest.raises(ArgumentError, match="a name of its own"):
+        tally(twice, Plan((Sums("x", 1.0, 0, 1),)))
+
+
+def test_a_missing_value_is_an_error_in_a_declared_group_alone() -> None:
+    frame = pl.DataFrame({"x": [1.0, None, float("nan")], "g": ["a", "b", None]})
+    tally(frame, Plan((Sums("x", 1.0, 0, 1),), (Grouping("g", ("a",)),)))
+    for groups in (("a", "b"), ("b",)):
+        with pytest.raises(ArgumentError, match="has rows without a value"):
+            tally(frame, Plan((Sums("x", 1.0, 0, 1),), (Grouping("g", groups),)))
+    dropped = tally(frame, Plan((Sums("x", 1.0, 0, 1), Rows()), missing="drop")).answers
+    assert [int(dropped[0].count), int(dropped[1])] == [1, 3]  # type: ignore[union-attr,arg-type]
+
+
+def test_sums_beyond_64_bits_are_exact() -> None:
+    """2^14 rows of 2^51 are 2^65; every engine is asked, since each has its own way to add."""
+    rows = 2**14
+    table = pa.table({"x": np.full(rows, 2.0**51)})
+    plan = Plan((Sums("x", 1.0, 0, 2**51),))
+    for frame in (
+        table,
+        pl.from_arrow(table),
+        table.to_pandas(),
+        duckdb.connect().from_arrow(table),
+    ):
+        assert int(tally(frame, plan).answers[0].total) == rows * 2**51  # type: ignore[union-attr]

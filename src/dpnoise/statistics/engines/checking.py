@@ -28,6 +28,8 @@ def check_plan(plan: Plan) -> None:
     for grouping in plan.by:
         _check_grouping(grouping)
     columns = [grouping.column for grouping in plan.by]
+    if not all([*columns, *(ask.column for ask in plan.asks if not isinstance(ask, Rows))]):
+        raise ArgumentError("Expected every column to have a name. Give it one in the data.")
     if len(set(columns)) < len(columns):
         raise ArgumentError("Expected every column to group by once.")
     _check_size(plan)

@@ -6,6 +6,7 @@ integers by `arithmetic`, and are added up for each group and cell. Only the sum
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from importlib import import_module
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from dpnoise.errors import ArgumentError, ArgumentTypeError, DpnoiseError, impor
 from dpnoise.showing import shortened
 from dpnoise.statistics.engines import arithmetic, keys
 from dpnoise.statistics.engines.checking import check_plan
-from dpnoise.statistics.engines.tables import Table, answers, asked_columns
+from dpnoise.statistics.engines.tables import Table, added, answers, asked_columns
 from dpnoise.statistics.plan import Cells, Edges, Grouping, Plan, Rows, Sums, Tally
 
 nw = import_extra("narwhals", "engines")
@@ -72,7 +73,10 @@ def tally(frame: Any, plan: Plan) -> Tally:
 def answered(frame: Any, plan: Plan, wrong: Mapping[str, str]) -> Tally:
     """Answer a plan. `wrong` names the columns that tell where the text of others is no number."""
     check_plan(plan)
-    frame, names = _named(_wrapped(frame))
+    wrapped = _wrapped(frame)
+    if wrapped.implementation.is_dask():
+        return _by_partition(wrapped.to_native(), plan)
+    frame, names = _named(wrapped)
     types = dict(frame.collect_schema())
     schema = {name: types[inside] for name, inside in names.items()}
     _check_columns(schema, plan)
@@ -90,6 +94,14 @@ def answered(frame: Any, plan: Plan, wrong: Mapping[str, str]) -> Tally:
     return answers(plan, _run(frame, by, list(query.codes), list(query.summed)), matches)
 
 
+def _by_partition(frame: Any, plan: Plan) -> Tally:
+    """Answer a plan for each of Dask's partitions, where it lies, and add the answers."""
+    dask = import_module("dask")
+    parts = [dask.delayed(answered)(part, plan, {}) for part in frame.to_delayed()]
+    tallies: tuple[Tally, ...] = dask.compute(*parts)
+    return reduce(added, tallies)
+
+
 def _wrapped(frame: Any) -> Any:
     try:
         return nw.from_native(frame)
@@ -98,18 +110,18 @@ def _wrapped(frame: Any) -> Any:
 
 
 def _named(frame: Any) -> tuple[Any, dict[str, str]]:
-    """Return a frame, and what its columns are called in it.
-
-    Spark would take dots and backticks in a name for syntax, so its columns are renamed.
-    """
-    if not frame.implementation.is_pyspark():
-        return frame, {name: name for name in frame.collect_schema()}
-    native = frame.to_native()
-    safe = [f"column{place}" for place in range(len(native.columns))]
-    names = dict(zip(native.columns, safe, strict=True))
-    if len(names) < len(safe):
-        raise ArgumentError("Expected every column to have a name of its own. Rename some.")
-    return nw.from_native(native.toDF(*safe)), names
+    """Return a frame that computes as it should, and what its columns are called in it."""
+    engine, native = frame.implementation, frame.to_native()
+    if engine.is_pyspark():  # It would take dots and backticks in a name for syntax.
+        safe = [f"column{place}" for place in range(len(native.columns))]
+        names = dict(zip(native.columns, safe, strict=True))
+        if len(names) < len(safe):
+            raise ArgumentError("Expected every column to have a name of its own. Rename some.")
+        return nw.from_native(native.toDF(*safe)), names
+    if engine.is_pandas():  # It would take literals beside Arrow's uint64 for int64.
+        unsigned = [name for name, kind in native.dtypes.items() if kind == "uint64[pyarrow]"]
+        frame = nw.from_native(native.astype(dict.fromkeys(unsigned, "UInt64")))
+    return frame, {name: name for name in frame.collect_schema()}
 
 
 def _check_columns(schema: Mapping[str, Any], plan: Plan) -> None:
@@ -143,6 +155,8 @@ def _as_key(name: str, dtype: Any) -> Any:
 
 def _only(frame: Any, name: str, dtype: Any, values: list[Any]) -> Any:
     """Keep the rows whose key is one of the values."""
+    if dtype in {nw.Float32, nw.Float64} and 0.0 in values:
+        values = [*values, -0.0]  # Arrow compares their bits.
     if not frame.implementation.is_duckdb():
         return frame.filter(_as_key(name, dtype).is_in(values))
     # As an IN of the engine's own, which it hashes: narwhals would search a list for every row.

@@ -59,6 +59,22 @@ def answers(plan: Plan, tables: Sequence[Table], matches: Sequence[dict[Any, int
     return Tally(tuple(found))
 
 
+def added(one: Tally, other: Tally) -> Tally:
+    """Return the tally of two sets of rows together."""
+    return Tally(tuple(map(_added, one.answers, other.answers)))
+
+
+def _added(one: Sum | Integers, other: Sum | Integers) -> Sum | Integers:
+    if isinstance(one, Sum) and isinstance(other, Sum):
+        squares = None
+        if one.squares is not None and other.squares is not None:
+            squares = np.asarray(one.squares + other.squares)
+        return Sum(
+            np.asarray(one.count + other.count), np.asarray(one.total + other.total), squares
+        )
+    return np.asarray(one + other)  # type: ignore[operator]  # Both are counts.
+
+
 def _places(table: Table, matches: Sequence[dict[Any, int]], shape: tuple[int, ...]) -> Integers:
     """Return the group of each row, as its place in an array of that shape made flat."""
     size = len(table.columns["rows"])

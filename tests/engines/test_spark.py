@@ -1,0 +1,107 @@
+"""A real Spark with several workers gives the exact integers, whatever becomes of a worker."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from engine_list import Engine, check_engine, check_every_hostile_value
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from tally_reference import assert_same
+from tally_reference import tally as judged
+
+from dpnoise.errors import ArgumentError
+from dpnoise.statistics.engines import tally
+from dpnoise.statistics.plan import Cells, Grouping, Plan, Rows, Sums
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # Of its own sockets.
+]
+ROWS = 10_000
+
+
+def engine(spark: Any) -> Engine:
+    def frame(table: pa.Table) -> Any:
+        plain = table.drop(["u64"])
+        place = plain.schema.get_field_index("dict")
+        plain = plain.set_column(place, "dict", plain["dict"].cast(pa.string()))
+        return spark.createDataFrame(plain).repartition(3)
+
+    return Engine(frame, lacks=("u64",))
+
+
+def test_every_hostile_value_counts_as_it_should(spark: Any) -> None:
+    check_every_hostile_value(engine(spark))
+
+
+@given(data=st.data())
+@settings(
+    max_examples=4,
+    phases=[Phase.generate],  # A query takes seconds.
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+def test_spark_gives_the_exact_integers(spark: Any, data: st.DataObject) -> None:
+    check_engine(engine(spark), data)
+
+
+def test_names_of_columns_are_no_syntax(spark: Any) -> None:
+    names = ["a.b", "`tick`", "a b;--"]
+    columns = {name: [1.0, 2.5, None] for name in names[:2]} | {names[2]: ["x", "y", "x"]}
+    frame = spark.createDataFrame(pa.table(columns))
+    asks = tuple(Sums(name, 0.5, 0, 10) for name in names[:2])
+    plan = Plan(asks, (Grouping(names[2], ("x", "y")),), missing="drop")
+    assert_same(tally(frame, plan), judged(columns, plan))
+
+
+def parent_of(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_a_killed_executor_changes_nothing(spark: Any, tmp_path: Path) -> None:
+    """Each task says whose child it is and waits, until one of the executors is dead."""
+    started, killed = tmp_path / "started", tmp_path / "killed"
+    started.mkdir()
+    driver = spark.sparkContext._gateway.proc.pid
+
+    def held_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if not killed.exists():
+                # A worker is forked by a daemon, which the executor started.
+                stat = Path(f"/proc/{os.getppid()}/stat").read_text()
+                (started / stat.rpartition(")")[2].split()[1]).touch()
+            while not killed.exists():
+                threading.Event().wait(0.05)
+            yield batch
+
+    numbers = spark.range(ROWS, numPartitions=8)
+    numbers = numbers.selectExpr("id", "cast(id % 7 as string) AS day", "id / 3 AS x")
+    plan = Plan(
+        (Sums("x", 2.0**-20, 0, 2**32), Cells("x", 16.0, 0, 300), Rows()),
+        (Grouping("day", tuple("0123456")),),
+    )
+    expected = tally(numbers, plan)
+    slow = numbers.mapInArrow(held_up, numbers.schema)
+    answers: list[Any] = []
+    job = threading.Thread(target=lambda: answers.append(tally(slow, plan)))
+    job.start()
+    while not any(started.iterdir()):
+        assert job.is_alive(), "the job ended before it began"
+        threading.Event().wait(0.05)
+    executor = int(next(started.iterdir()).name)
+    assert parent_of(executor) == driver, "it is one of ours"
+    os.kill(executor, signal.SIGKILL)
+    killed.touch()
+    job.join()
+    assert_same(answers[0], expected)
+
+
+def test_a_column_that_is_not_there_is_named(spark: Any) -> None:
+    frame = spark.createDataFrame(pa.table({"x": [1.0]}))
+    with pytest.raises(ArgumentError, match="There is no column 'y'"):
+        tally(frame, Plan((Sums("y", 1.0, 0, 1),)))
