@@ -24,6 +24,7 @@ help:
 	@echo "make proof         the error bounds of exact release, proved by Gappa, which must be installed; writes docs/exact-release.md's table"
 	@echo "make bench         speed and memory, side by side with the peers; writes the README's table"
 	@echo "make errors        how far statistics are off beside the peers'; writes the table of docs/publishing.md"
+	@echo "make bench-engines exact integers beside plain queries of DuckDB and Polars; writes a table of docs/performance.md"
 	@echo "make clock         what the time of a release tells of its value; writes the table of docs/threat-model.md"
 	@echo "make attacks       every attack against the peers; writes the tables of docs/attacks.md"
 	@echo "make audits        an audit of every peer; writes the README's table and picture"
@@ -96,6 +97,8 @@ bench: $(VENV)/installed-bench
 
 errors: $(VENV)/installed-bench
 	PYTHONPATH=tools $(BIN)/python -m benchmarks.errors
+bench-engines: setup
+	PYTHONPATH=tools $(BIN)/python -m benchmarks.engines
 
 # Status 1 says that a leak was found, or that one planted on purpose was not.
 clock: setup

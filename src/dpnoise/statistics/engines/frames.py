@@ -83,14 +83,15 @@ def answered(frame: Any, plan: Plan, wrong: Mapping[str, str]) -> Tally:
     matches = [_matches(grouping, schema[grouping.column]) for grouping in plan.by]
     habits = _HABITS.get(frame.implementation.value, arithmetic.Habits())
     query = _query(plan, schema, names, wrong, habits)
-    for grouping, places in zip(plan.by, matches, strict=True):
-        name = grouping.column
-        frame = _only(frame, names[name], schema[name], list(places))
+    by = [f"key{place}" for place in range(len(plan.by))]
+    declared = {key: list(places) for key, places in zip(by, matches, strict=True)}
     if query.chosen:
         frame = frame.select(**query.chosen)
+    late = frame.implementation.is_duckdb()  # It filters first anyway, and plans faster so.
+    frame = frame if late else _only(frame, declared)
     for step in (query.wholes, {**query.summed, **query.codes}):
         frame = frame.with_columns(**step) if step else frame
-    by = [f"key{place}" for place in range(len(plan.by))]
+    frame = _only(frame, declared) if late else frame
     return answers(plan, _run(frame, by, list(query.codes), list(query.summed)), matches)
 
 
@@ -153,17 +154,20 @@ def _as_key(name: str, dtype: Any) -> Any:
     return nw.col(name).cast(nw.Float64) if dtype == nw.Float32 else nw.col(name)
 
 
-def _only(frame: Any, name: str, dtype: Any, values: list[Any]) -> Any:
-    """Keep the rows whose key is one of the values."""
-    if dtype in {nw.Float32, nw.Float64} and 0.0 in values:
-        values = [*values, -0.0]  # Arrow compares their bits.
-    if not frame.implementation.is_duckdb():
-        return frame.filter(_as_key(name, dtype).is_in(values))
-    # As an IN of the engine's own, which it hashes: narwhals would search a list for every row.
-    duckdb = import_extra("duckdb", "engines")
-    constants = map(duckdb.ConstantExpression, values)
-    native = frame.to_native()
-    return nw.from_native(native.filter(duckdb.ColumnExpression(name).isin(*constants)))
+def _only(frame: Any, declared: Mapping[str, list[Any]]) -> Any:
+    """Keep the rows whose keys are declared."""
+    for name, values in declared.items():
+        if 0.0 in values and isinstance(values[0], float):
+            values.append(-0.0)  # Arrow compares their bits.
+        if frame.implementation.is_duckdb():
+            # As an IN of its own, which it hashes: narwhals would search a list for every row.
+            duckdb = import_extra("duckdb", "engines")
+            constants = map(duckdb.ConstantExpression, values)
+            kept = frame.to_native().filter(duckdb.ColumnExpression(name).isin(*constants))
+            frame = nw.from_native(kept)
+        else:
+            frame = frame.filter(nw.col(name).is_in(values))
+    return frame
 
 
 def _query(
@@ -265,9 +269,11 @@ def _table(frame: Any, code: str | None) -> Table:
 
 def _integers(column: Any) -> Any:
     """Return sums as an array, of Python's integers if they may be larger than 64 bits."""
-    if column.dtype.is_integer() and column.dtype != nw.Int128:
-        return column.fill_null(0).to_numpy().astype(np.int64)
-    return np.array([int(entry or 0) for entry in column.to_list()], dtype=object)
+    if column.dtype.is_integer() and column.dtype != nw.Int128 and len(column) > 1:
+        return column.to_numpy().astype(np.int64)
+    entries = column.to_list()  # The sum of no rows is null.
+    kind = np.int64 if column.dtype.is_integer() and column.dtype != nw.Int128 else object
+    return np.array([int(entry or 0) for entry in entries], dtype=kind)
 
 
 def _is_wide(name: str) -> bool:

@@ -1,0 +1,225 @@
+"""Exact integers beside a plain query of the same engine: run as `make bench-engines`.
+
+Both read one Parquet file and answer the same question; the plain query adds floats, which round
+and depend on the order. Every run is a process of its own, so that its memory is its own, too;
+contenders take turns, and the best of the rounds counts.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
+from typing import Any, Final
+
+import duckdb
+import polars as pl
+from marks import write_between_marks
+
+from dpnoise.machine import described
+from dpnoise.statistics.engines import Files, tally
+from dpnoise.statistics.plan import Edges, Grouping, Plan, Rows, Sums
+
+ROOT: Final = Path(__file__).parent.parent
+PAGE: Final = ROOT / "docs" / "performance.md"
+RESULTS: Final = ROOT / "benchmarks" / "results" / "engines"  # One file for each architecture.
+MOST_TIME: Final = 2.0  # Of an exact answer, over the plain query.
+MOST_TIME_OF_GROUPS: Final = 3.0  # Of 2,000 groups, over one.
+GROUPS: Final = 2_000
+
+INCOME: Final = Sums("income", 2.0**-14, 0, 200_000 * 2**14)
+EDGES: Final = Edges("income", tuple(float(edge) for edge in range(0, 200_001, 10_000)))
+CITIES: Final = Grouping("city", tuple(f"city {number}" for number in range(GROUPS)))
+COUNTRY: Final = Grouping("country", ("Ireland",))
+PLANS: Final = {
+    "count, sum, histogram": Plan((INCOME, EDGES)),
+    "count, sum in 2,000 groups": Plan((INCOME, Rows()), (CITIES,)),
+    "count, sum in one group": Plan((INCOME, Rows()), (COUNTRY,)),
+}
+CLAMPED: Final = "least(greatest(income, 0), 200000)"
+SQL: Final = {
+    "count, sum, histogram": (
+        f"SELECT count(income), sum({CLAMPED}) FROM people",
+        "SELECT floor(income / 10000) AS cell, count(*) FROM people WHERE income BETWEEN 0 AND 200000 GROUP BY cell",  # noqa: E501
+    ),
+    "count, sum in 2,000 groups": (
+        f"SELECT city, count(income), sum({CLAMPED}) FROM people GROUP BY city",
+    ),
+    "count, sum in one group": (
+        f"SELECT country, count(income), sum({CLAMPED}) FROM people GROUP BY country",
+    ),
+}
+
+
+def write_people(path: Path, rows: int) -> None:
+    """Write invented people, some of whom earn more or less than the bounds allow."""
+    duckdb.sql(
+        "COPY (SELECT random() * 250000 - 10000 AS income, 'Ireland' AS country, "
+        f"'city ' || floor(random() * {GROUPS})::INTEGER AS city FROM range({rows})) "
+        f"TO '{path}' (FORMAT parquet)"
+    )
+
+
+def duckdb_plain(path: Path, what: str) -> None:
+    """Run the SQL as it stands."""
+    with duckdb.connect() as connection:
+        connection.execute(f"CREATE VIEW people AS SELECT * FROM read_parquet('{path}')")
+        for query in SQL[what]:
+            connection.sql(query).fetchnumpy()
+
+
+def polars_plain(path: Path, what: str) -> None:
+    """Ask the same of Polars, all in one pass."""
+    people, income = pl.scan_parquet(path), pl.col("income")
+    added = [income.count().alias("count"), income.clip(0, 200_000).sum().alias("sum")]
+    if what == "count, sum, histogram":
+        inside = people.filter(income.is_between(0, 200_000))
+        queries = [people.select(added), inside.group_by((income / 10_000).floor()).len()]
+    else:
+        by = "city" if "2,000" in what else "country"
+        queries = [people.group_by(by).agg(added)]
+    pl.collect_all(queries, engine="streaming")
+
+
+CONTENDERS: Final[dict[str, Callable[[Path, str], object]]] = {
+    "DuckDB plain": duckdb_plain,
+    "DuckDB exact": lambda path, what: tally(Files(path), PLANS[what]),
+    "Polars plain": polars_plain,
+    "Polars exact": lambda path, what: tally(pl.scan_parquet(path), PLANS[what]),
+}
+
+
+def run_here(contender: str, path: Path, what: str) -> None:
+    """Run one contender, and print what it took, its imports not counted."""
+    with tempfile.TemporaryDirectory() as folder:
+        few = Path(folder) / "few.parquet"
+        write_people(few, 10)
+        CONTENDERS[contender](few, what)
+    before = time.process_time()
+    start = time.perf_counter()
+    CONTENDERS[contender](path, what)
+    seconds = time.perf_counter() - start
+    peak = getrusage(RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"wall": seconds, "cpu": time.process_time() - before, "MB": peak}))
+
+
+def run_apart(contender: str, path: Path, what: str) -> dict[str, float]:
+    """Run one contender in a process of its own."""
+    done = subprocess.run(  # noqa: S603 - this interpreter, our own code
+        [sys.executable, "-m", "benchmarks.engines", "--run", contender, str(path), what],
+        capture_output=True,
+        check=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path[1:])},
+        cwd=ROOT,
+    )
+    return dict(json.loads(done.stdout))
+
+
+def measured(path: Path, what: str, rounds: int) -> dict[str, dict[str, float]]:
+    """Let the contenders take turns; of each the least that a round took."""
+    best: dict[str, dict[str, float]] = {}
+    for _ in range(rounds):
+        for contender in CONTENDERS:
+            taken = run_apart(contender, path, what)
+            known = best.get(contender, taken)
+            best[contender] = {name: min(taken[name], known[name]) for name in taken}
+    return best
+
+
+def rows_of(sizes: list[int], rounds: int) -> list[list[str]]:
+    """Measure all questions, and return the rows of the table."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for size in sizes:
+            path = Path(folder) / "people.parquet"
+            write_people(path, size)
+            for what in PLANS:
+                best = measured(path, what, rounds)
+                for engine in ("DuckDB", "Polars"):
+                    rows.append(_row(size, what, engine, best))
+                    print(" | ".join(rows[-1]), flush=True)
+    return rows
+
+
+def _row(size: int, what: str, engine: str, best: dict[str, dict[str, float]]) -> list[str]:
+    plain, exact = best[f"{engine} plain"], best[f"{engine} exact"]
+    return [
+        f"{size:,}",
+        what,
+        engine,
+        f"{plain['wall']:.3f}",
+        f"{exact['wall']:.3f}",
+        f"{exact['wall'] / plain['wall']:.2f}",
+        f"{exact['cpu'] / plain['cpu']:.2f}",
+        f"{plain['MB']:,.0f}",
+        f"{exact['MB']:,.0f}",
+    ]
+
+
+TITLES: Final = (
+    "rows",
+    "what",
+    "engine",
+    "plain, s",
+    "exact, s",
+    "time over the plain one's",
+    "of all cores",
+    "plain, MB",
+    "exact, MB",
+)
+
+
+def table(results: dict[str, Any]) -> str:
+    """Return the table of one machine."""
+    lines = [f"| {' | '.join(TITLES)} |", "|" + "---|" * len(TITLES)]
+    lines += [f"| {' | '.join(row)} |" for row in results["rows"]]
+    return "\n".join([f"Measured on {results['machine']}.", "", *lines])
+
+
+def page_text(results: list[dict[str, Any]]) -> str:
+    """Return what is written into the page: the plain SQL, and a table for each machine."""
+    sql = "\n".join(f"{query};" for queries in SQL.values() for query in queries)
+    return "\n\n".join([f"```sql\n{sql}\n```", *map(table, results)])
+
+
+def machine() -> str:
+    """Say on what the figures were measured."""
+    libraries = ", ".join(f"{name} {version(name)}" for name in ("duckdb", "polars", "narwhals"))
+    python = platform.python_version()
+    return f"{described()}, {os.cpu_count()} cores, Python {python}, {libraries}"
+
+
+def main() -> None:
+    """Measure, print and keep the table, and write it into the page."""
+    parser = argparse.ArgumentParser(prog="benchmarks.engines", description=__doc__)
+    parser.add_argument("--rows", type=int, nargs="*", default=[10**6, 10**7, 10**8])
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each contender")
+    parser.add_argument("--keep-pages", action="store_true", help="do not write into the pages")
+    parser.add_argument("--only-pages", action="store_true", help="write them from what is kept")
+    parser.add_argument("--run", nargs=3, metavar=("CONTENDER", "FILE", "WHAT"))
+    arguments = parser.parse_args()
+    if arguments.run:
+        contender, path, what = arguments.run
+        run_here(contender, Path(path), what)
+        return
+    if not arguments.only_pages:
+        results = {"machine": machine(), "rows": rows_of(arguments.rows, arguments.rounds)}
+        if arguments.keep_pages:
+            return
+        RESULTS.mkdir(exist_ok=True)
+        kept = RESULTS / f"{platform.machine()}.json"
+        kept.write_text(json.dumps(results, indent=2) + "\n")
+    results_kept = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
+    write_between_marks(PAGE, "engines", page_text(results_kept))
+
+
+if __name__ == "__main__":
+    main()
