@@ -1,6 +1,7 @@
 """A real Spark with several workers gives the exact integers, whatever becomes of a worker."""
 
 import os
+import runpy
 import signal
 import threading
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),  # Of its own sockets.
 ]
 ROWS = 10_000
+EXAMPLE = Path(__file__).parents[2] / "examples" / "spark.py"
 
 
 def engine(spark: Any) -> Engine:
@@ -105,3 +107,14 @@ def test_a_column_that_is_not_there_is_named(spark: Any) -> None:
     frame = spark.createDataFrame(pa.table({"x": [1.0]}))
     with pytest.raises(ArgumentError, match="There is no column 'y'"):
         tally(frame, Plan((Sums("y", 1.0, 0, 1),)))
+
+
+def test_the_example_publishes_from_a_cluster(spark: Any) -> None:
+    example: dict[str, Any] = runpy.run_path(str(EXAMPLE))
+    rows = [("cork", 100.0), ("cork", None), ("dublin", 250_000.0), ("nowhere", 1.0)]
+    people = spark.createDataFrame(rows, "city STRING, income DOUBLE")
+    published = example["published"](people)
+    assert [city for city, _, _ in published] == list(example["CITIES"].keys)
+    assert all(isinstance(count, int) for _, count, _ in published)
+    grid = example["INCOME"].grid
+    assert all(total / grid == int(total / grid) for _, _, total in published)
