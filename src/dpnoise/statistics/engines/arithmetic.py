@@ -74,30 +74,27 @@ def present(column: Any, dtype: Any) -> Any:
     return there & ~column.is_nan() if dtype in {nw.Float32, nw.Float64} else there
 
 
-def number(column: Any, dtype: Any, there: Any) -> Any:
-    """Return a column as floats, the nearest ones; 0 where there is no value.
-
-    Integers stop at 2^53, up to which they are floats: only where bounds are nearer is this asked.
-    """
-    if dtype == nw.Boolean:
-        whole = column.cast(nw.Int64)
-    elif is_wide(dtype):
-        least = max(_LIMITS[dtype.base_type()][0], -_ALL_EXACT)
-        whole = column.clip(nw.lit(least, dtype), nw.lit(_ALL_EXACT, dtype))
-    else:
-        whole = column
+def filled(column: Any, dtype: Any) -> Any:
+    """Return a column with 0 where there is no value: floats, but wide integers as they are."""
+    if is_wide(dtype):
+        return nw.when(present(column, dtype)).then(column).otherwise(nw.lit(0, dtype))
+    whole = column.cast(nw.Int64) if dtype == nw.Boolean else column
     floats = whole if dtype == nw.Float64 else whole.cast(nw.Float64)
-    return nw.when(there).then(floats).otherwise(nw.lit(0.0))
+    return nw.when(present(column, dtype)).then(floats).otherwise(nw.lit(0.0))
 
 
-def doubled(column: Any, dtype: Any, there: Any, ask: Sums | Cells) -> Any:
+def doubled(value: Any, dtype: Any, ask: Sums | Cells) -> Any:
     """Return 2x/grid, or for wide integers its floor: a float that the bounds clamp right."""
     scale = 2.0 / ask.grid
-    if not is_wide(dtype) or _farthest(ask) < _ALL_EXACT:
-        return number(column, dtype, there) * scale
+    if not is_wide(dtype):
+        return value * scale
+    if _farthest(ask) < _ALL_EXACT:  # Then integers may stop there, where they still are floats.
+        least = max(_LIMITS[dtype.base_type()][0], -_ALL_EXACT)
+        near = value.clip(nw.lit(least, dtype), nw.lit(_ALL_EXACT, dtype))
+        return near.cast(nw.Float64) * scale
     # Bounds so wide have a scale of at most 1/2. If 2^26 high, so scaled, has a fraction, then low
     # is less than one step of it: no carry.
-    high, low = _split(nw.when(there).then(column).otherwise(nw.lit(0, dtype)), dtype)
+    high, low = _split(value, dtype)
     coarse, fine = high.cast(nw.Float64) * (HALF * scale), low.cast(nw.Float64) * scale
     return coarse.floor().cast(nw.Float64) + fine.floor().cast(nw.Float64)
 
@@ -139,41 +136,36 @@ def cell(whole: Any, ask: Cells) -> Any:
     return (whole - float(ask.least)).cast(nw.Int64)
 
 
-def comparisons(column: Any, dtype: Any, there: Any, ask: Edges) -> list[Any]:
+def comparisons(value: Any, dtype: Any, ask: Edges) -> list[Any]:
     """Tell for each edge if a value is at or above it; for the last one if it is above."""
-    value, of = _comparable(column, dtype, there)
-    *edges, last = ask.edges
-    return [*(~_below(value, edge, of) for edge in edges), ~_up_to(value, last, of)]
+    return [~test for test in _tests(value, dtype, ask)]
 
 
-def cell_between(column: Any, dtype: Any, there: Any, ask: Edges) -> Any:
+def cell_between(value: Any, dtype: Any, ask: Edges) -> Any:
     """Return the cell of a value between edges; outside, the number of cells."""
     cells = len(ask.edges) - 1
-    value, of = _comparable(column, dtype, there)
-    beyond = ~_up_to(value, ask.edges[-1], of) | _below(value, ask.edges[0], of)
-    found = nw.when(beyond).then(nw.lit(cells)).otherwise(_bisected(value, ask.edges, 0, of))
-    return found.cast(nw.Int64)
+    return _bisected(_tests(value, dtype, ask), [cells, *range(cells), cells])
 
 
-def _comparable(column: Any, dtype: Any, there: Any) -> tuple[Any, Any]:
-    """Return what is compared with edges, and the type of integers that floats would round."""
-    if is_wide(dtype):
-        return nw.when(there).then(column).otherwise(nw.lit(0, dtype)), dtype
-    return number(column, dtype, there), None
+def _tests(value: Any, dtype: Any, ask: Edges) -> list[Any]:
+    """Tell for each edge if a value is below it; for the last one if it is at most that."""
+    of = dtype if is_wide(dtype) else None
+    *edges, last = ask.edges
+    return [*(_below(value, edge, of) for edge in edges), _up_to(value, last, of)]
 
 
-def _bisected(value: Any, edges: tuple[float, ...], first: int, of: Any) -> Any:
-    """Return the cell of a value that lies between the first edge and the last."""
-    if len(edges) == 2:  # noqa: PLR2004 - one cell is left
-        return nw.lit(first)
-    middle = len(edges) // 2
-    lower = _bisected(value, edges[: middle + 1], first, of)
-    upper = _bisected(value, edges[middle:], first + middle, of)
-    return nw.when(_below(value, edges[middle], of)).then(lower).otherwise(upper)
+def _bisected(tests: list[Any], results: list[int]) -> Any:
+    """Return the result before the first test that is true, where all after it are true too."""
+    if not tests:
+        return nw.lit(results[0])
+    middle = len(tests) // 2
+    lower = _bisected(tests[:middle], results[: middle + 1])
+    upper = _bisected(tests[middle + 1 :], results[middle + 1 :])
+    return nw.when(tests[middle]).then(lower).otherwise(upper)
 
 
 def _below(value: Any, edge: float, of: Any) -> Any:
-    """Tell whether x < edge; `of` is the type of wide integers."""
+    """Tell whether x < edge; `of` is the type of wide integers, which floats would round."""
     if of is None:
         return value < edge
     return _at_most(value, edge if math.isinf(edge) else math.ceil(edge) - 1, of)

@@ -185,7 +185,7 @@ def _query(
     for number, name in enumerate(asked_columns(plan)):
         column = nw.col(names[name])
         query.chosen[f"there{number}"] = arithmetic.present(column, schema[name])
-        query.chosen[f"value{number}"] = column
+        query.chosen[f"value{number}"] = arithmetic.filled(column, schema[name])
         query.summed[f"count{number}"] = nw.col(f"there{number}").cast(nw.Int64)
         if name in wrong:
             query.chosen[f"wrong{number}"] = nw.col(wrong[name])
@@ -206,16 +206,16 @@ def _add(
     habits: arithmetic.Habits,
 ) -> None:
     """Write down what one ask needs."""
-    value, there = nw.col(f"value{number}"), nw.col(f"there{number}")
+    value = nw.col(f"value{number}")
     if isinstance(ask, Edges):
         if habits.counts_comparisons and len(ask.edges) <= _FEW_EDGES:
-            above = arithmetic.comparisons(value, dtype, there, ask)
+            above = arithmetic.comparisons(value, dtype, ask)
             query.summed |= {f"above{place}edge{edge}": each for edge, each in enumerate(above)}
         else:
-            query.codes[f"cell{place}"] = arithmetic.cell_between(value, dtype, there, ask)
+            query.codes[f"cell{place}"] = arithmetic.cell_between(value, dtype, ask)
         return
     whole = nw.col(f"whole{place}")
-    twice = arithmetic.doubled(value, dtype, there, ask)
+    twice = arithmetic.doubled(value, dtype, ask)
     query.wholes[f"whole{place}"] = arithmetic.clamped(twice, ask, habits)
     if isinstance(ask, Cells):
         query.codes[f"cell{place}"] = arithmetic.cell(whole, ask)
