@@ -70,7 +70,7 @@ def write_people(path: Path, rows: int) -> None:
 def duckdb_plain(path: Path, what: str) -> None:
     """Run the SQL as it stands."""
     with duckdb.connect() as connection:
-        connection.execute(f"CREATE VIEW people AS SELECT * FROM read_parquet('{path}')")
+        connection.read_parquet(str(path)).create_view("people")
         for query in SQL[what]:
             connection.sql(query).fetchnumpy()
 

@@ -5,12 +5,19 @@ import math
 from typing import Any
 
 import numpy as np
+from pathlib import Path
+from typing import Any
+
+import duckdb
 import pytest
 from numpy.typing import NDArray
 
 from benchmarks import clock, pages, peak
 from dpnoise.kernels import compiled
 from dpnoise.kernels.elementary import fma
+from benchmarks import clock, engines, pages
+from dpnoise.statistics.engines import Files, tally
+from dpnoise.statistics.plan import Sum
 
 LEFT_OUT = "python-dp has no build for Linux on aarch64, so it is left out."
 
@@ -105,6 +112,30 @@ def test_the_threat_model_shows_what_the_clock_certified_on_every_architecture()
     text = clock.PAGE.read_text()
     for path in kept:
         assert clock.table(json.loads(path.read_text())) in text
+
+
+def test_the_page_shows_what_engines_took_on_every_architecture_and_the_plain_sql() -> None:
+    kept = [json.loads(path.read_text()) for path in sorted(engines.RESULTS.glob("*.json"))]
+    assert kept
+    assert engines.page_text(kept) in engines.PAGE.read_text()
+    assert all(len(row) == len(engines.TITLES) for one in kept for row in one["rows"])
+
+
+def test_the_plain_queries_ask_what_the_exact_ones_do(tmp_path: Path) -> None:
+    """Sums of floats differ from those of whole grids by half a grid for each row, at most."""
+    people = tmp_path / "people.parquet"
+    engines.write_people(people, 1_000)
+    income, cells = tally(Files(people), engines.PLANS["count, sum, histogram"]).answers
+    assert isinstance(income, Sum)
+    with duckdb.connect() as connection:
+        connection.read_parquet(str(people)).create_view("people")
+        added, histogram = (
+            connection.sql(query).fetchall() for query in engines.SQL["count, sum, histogram"]
+        )
+    count, total = added[0]
+    assert int(income.count) == count == 1_000
+    assert abs(int(income.total) * engines.INCOME.grid - total) <= count * engines.INCOME.grid
+    assert [number for _, number in sorted(histogram)] == list(cells)  # type: ignore[arg-type]
 
 
 def test_the_clock_has_a_pair_that_is_equal_and_leaks_that_are_planted() -> None:

@@ -1,8 +1,12 @@
-"""A real Spark with several workers gives the exact integers, whatever becomes of a worker."""
+"""A real Spark with several workers gives the exact integers, whatever becomes of a worker.
+
+One Spark serves the whole run: a driver, and two executors that are processes of their own.
+"""
 
 import os
 import runpy
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +30,28 @@ pytestmark = [
 ]
 ROWS = 10_000
 EXAMPLE = Path(__file__).parents[2] / "examples" / "spark.py"
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    settings: dict[str, bool | float | str | None] = {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "3",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    builder = SparkSession.builder.master("local-cluster[2,1,1024]").appName("dpnoise")
+    session = builder.config(map=settings).getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    kept = session.range(3)
+    yield session
+    session.stop()
+    with pytest.raises(ArgumentError, match="Is its session or connection still open"):
+        tally(kept, Plan((Rows(),)))
 
 
 def engine(spark: Any) -> Engine:
