@@ -9,9 +9,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CORE := $(patsubst %,tests/test_%.py,kernels certified independent precision generator samplers distributions mechanisms values selection \
 	statistics cli inputs parameters cache)
 
-.PHONY: help setup demo test test-long test-oldest test-engines test-peers test-browser proof proof-rocq lint format bench errors clock attacks \
-	audits paper \
-	pictures floors screenshots docs docs-serve clean
+.PHONY: help setup demo test test-long test-oldest test-engines test-peers test-browser proof proof-rocq lint format bench errors bench-engines clock \
+	attacks audits paper pictures floors screenshots docs docs-serve clean
 
 help:
 	@echo "make demo          see it work, in about a minute after the install"
@@ -97,6 +96,7 @@ bench: $(VENV)/installed-bench
 
 errors: $(VENV)/installed-bench
 	PYTHONPATH=tools $(BIN)/python -m benchmarks.errors
+
 bench-engines: setup
 	PYTHONPATH=tools $(BIN)/python -m benchmarks.engines
 

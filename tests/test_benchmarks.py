@@ -2,20 +2,17 @@
 
 import json
 import math
-from typing import Any
-
-import numpy as np
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from benchmarks import clock, pages, peak
+from benchmarks import clock, engines, pages, peak
 from dpnoise.kernels import compiled
 from dpnoise.kernels.elementary import fma
-from benchmarks import clock, engines, pages
 from dpnoise.statistics.engines import Files, tally
 from dpnoise.statistics.plan import Sum
 
