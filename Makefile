@@ -21,6 +21,7 @@ help:
 	@echo "make test-peers    the attacks on PyTorch, JAX, PyDP and others, which it installs first"
 	@echo "make test-browser  the pages in a headless Chromium, which must be installed"
 	@echo "make proof         the error bounds of exact release, proved by Gappa, which must be installed; writes docs/exact-release.md's table"
+	@echo "make proof-rocq    some of these proofs checked by Rocq; needs coq and libcoq-gappa, and ten minutes"
 	@echo "make bench         speed and memory, side by side with the peers; writes the README's table"
 	@echo "make errors        how far statistics are off beside the peers'; writes the table of docs/publishing.md"
 	@echo "make bench-engines exact integers beside plain queries of DuckDB and Polars; writes a table of docs/performance.md"

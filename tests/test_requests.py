@@ -374,12 +374,12 @@ def test_an_index_of_keys_is_warned_of_before_noise_is_drawn(draws: list[str]) -
     assert len(mechanism.release(pd.Series([1, 2]))) == 2
 
 
-def test_a_source_is_the_name_of_a_file(draws: list[str]) -> None:
+def test_a_source_is_a_file_or_a_frame(draws: list[str]) -> None:
     request = simple_request(None, ["count"], SURE)
     assert next(iter(publishing.publish(str(people(3)), request))).release.value == 3
     draws.clear()
     odd: Any = 5
-    with pytest.raises(TypeError, match="Expected the name of a CSV or Parquet file, got a int"):
+    with pytest.raises(TypeError, match="Expected a pandas, Polars"):
         publishing.publish(odd, request)
     assert draws == []
 

@@ -213,7 +213,7 @@ def _check_source(source: Path | None, request: Request, asked: argparse.Namespa
         return
     files.check_there(source)
     if source == asked.file and asked.column is None:
-        names = files.columns(source, request.delimiter)
+        names = publishing.columns_of(source, request.delimiter)
         raise ArgumentError(f"Say which column of {source} to use: --column NAME. It has: {names}.")
 
 

@@ -79,13 +79,14 @@ def columns(path: Path, delimiter: str = ",") -> str:
     """Return the names of a file's columns, as an error lists them."""
     with _complaints_about(path):
         if not _is_parquet(path):
-            return _listed(_header_and_first_row(path, delimiter)[0])
+            return listed(_header_and_first_row(path, delimiter)[0])
         parquet = import_extra("pyarrow.parquet", "files")
         with path.open("rb") as opened, parquet.ParquetFile(opened) as file:
-            return _listed(file.schema_arrow.names)
+            return listed(file.schema_arrow.names)
 
 
-def _listed(names: list[str]) -> str:
+def listed(names: list[str]) -> str:
+    """Return names as an error lists them."""
     return shortened(", ".join(names), _LONGEST_LIST)
 
 
@@ -189,7 +190,7 @@ def _check_columns(path: Path, there: list[str], wanted: list[str]) -> None:
             hint = (
                 ' Is it separated by ";"? Say delimiter=";".' if ";" in "".join(there[:1]) else ""
             )
-            raise ArgumentError(f"{path} has no column {name!r}. It has: {_listed(there)}.{hint}")
+            raise ArgumentError(f"{path} has no column {name!r}. It has: {listed(there)}.{hint}")
         if there.count(name) > 1:
             raise ArgumentError(f"{path} has more than one column {name!r}. Rename all but one.")
 

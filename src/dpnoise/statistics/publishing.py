@@ -8,9 +8,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from dpnoise.errors import ArgumentTypeError, forgetful, import_extra
+from dpnoise.errors import forgetful, import_extra
 from dpnoise.noise.generator import Generator, check_generator
-from dpnoise.statistics import files
+from dpnoise.statistics import engines, files
+from dpnoise.statistics.engines import files as engine_files
+from dpnoise.statistics.engines.description import is_plain
 from dpnoise.statistics.plan import Plan, Tally
 from dpnoise.statistics.queries import Query, Release
 from dpnoise.statistics.requests import Question, Request, written
@@ -126,14 +128,27 @@ def _described(one: Published) -> dict[str, Any]:
 
 @forgetful
 def publish(
-    source: Path | str,
+    source: Any,
     request: Request,
     rng: Generator | None = None,
     progress: Callable[[float], object] = lambda _: None,
 ) -> Table:
-    r"""Read a CSV or Parquet file once, in constant memory, and release what is asked for.
+    r"""Release what is asked for, of a file or of a frame, computed by the engine that holds it.
 
     All errors come before any noise is drawn.
+
+    Parameters
+    ----------
+    source
+        The name of a file: CSV, Parquet or JSON lines, the first and the last also compressed;
+        `engines.Files` for other dialects, several files and databases; or a pandas, Polars (eager
+        or lazy), Arrow, DuckDB, PySpark or Dask frame.
+    request
+        What to publish.
+    rng
+        Where noise comes from; by default a new Generator.
+    progress
+        Called with numbers from 0 to 1 while files are read.
 
     Examples
     --------
@@ -144,6 +159,13 @@ def publish(
     ...     path = Path(folder, "data.csv")
     ...     _ = path.write_text("x\n1\n2\n3\n")
     ...     table = publish(path, request)
+    >>> [row["statistic"] for row in table.rows()]
+    ['count', 'mean']
+
+    Of a frame:
+
+    >>> import polars
+    >>> table = publish(polars.DataFrame({"x": [1, 2, 3]}), request)
     >>> [row["statistic"] for row in table.rows()]
     ['count', 'mean']
     """
@@ -167,9 +189,10 @@ def _tallies(
     progress: Callable[[float], object],
 ) -> list[Tally]:
     """Let whatever holds the data answer the plans: the one place that knows who can."""
+    if isinstance(source, Path | str) and not is_plain(Path(source)):
+        source = engines.Files(source, delimiter=request.delimiter)
     if not isinstance(source, Path | str):
-        kind = type(source).__name__
-        raise ArgumentTypeError(f"Expected the name of a CSV or Parquet file, got a {kind}.")
+        return [engines.tally(source, plan, progress=progress) for plan in plans]
     chunks = files.read(
         Path(source),
         request.columns(),
@@ -179,6 +202,14 @@ def _tallies(
         progress=progress,
     )
     return tally_chunks(chunks, plans)
+
+
+def columns_of(path: Path, delimiter: str) -> str:
+    """Return the names of a file's columns, as an error lists them, without reading a row."""
+    if is_plain(path):
+        return files.columns(path, delimiter)
+    names = engine_files.columns(engines.Files(path, delimiter=delimiter))
+    return files.listed(names) if names else "names that stand in its rows"
 
 
 def rehearsal(request: Request) -> Table:

@@ -80,12 +80,12 @@ class Question:
     ('mean', 'std')
     """
 
-    statistics: tuple[str, ...]
+    statistics: Sequence[str]
     column: str | None = None
     lower: float | None = None
     upper: float | None = None
     grid: float | None = None
-    edges: tuple[float, ...] | None = None
+    edges: Sequence[float] | None = None
     by: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -176,8 +176,8 @@ class Request:
     """
 
     epsilon: float
-    publish: tuple[Question, ...]
-    groups: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    publish: Sequence[Question]
+    groups: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     missing: str = "error"
     confidence: float = 0.95
     clamp: bool = True
@@ -221,7 +221,9 @@ class Request:
             asks.setdefault(question.by, {})[query.ask] = None
         return {
             by: Plan(
-                tuple(asked), tuple(Grouping(name, self.groups[name]) for name in by), self.missing
+                tuple(asked),
+                tuple(Grouping(name, tuple(self.groups[name])) for name in by),
+                self.missing,
             )
             for by, asked in asks.items()
         }

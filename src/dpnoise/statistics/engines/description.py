@@ -28,6 +28,7 @@ _SUFFIXES: Final = {
     ".db": "sqlite",
 }
 _COMPRESSED: Final = {".gz", ".zst"}
+_PARQUET: Final = {".parquet", ".pq"}
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,12 @@ class Files:
         if suffix in _COMPRESSED:
             suffix = Path(path.stem).suffix.lower()
         return _SUFFIXES.get(suffix, "csv")
+
+
+def is_plain(path: Path) -> bool:
+    """Tell whether a name is that of a CSV or Parquet file, and not of a compressed one."""
+    suffix = path.suffix.lower()
+    return suffix in _PARQUET or suffix not in {*_SUFFIXES, *_COMPRESSED}
 
 
 def expanded(name: str) -> list[str]:

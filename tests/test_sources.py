@@ -1,0 +1,99 @@
+"""One request, one answer: wherever the data lies, the same exact integers meet the same noise."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import polars as pl
+import pytest
+
+from dpnoise import testing
+from dpnoise.errors import DpnoiseError
+from dpnoise.statistics import Question, Request, publish
+from dpnoise.statistics.engines import Files
+
+KEY = b"one key for all sources, 32 byte"
+REQUEST = Request(
+    6.0,
+    [
+        Question(["count", "mean", "median", "variance"], "age", lower=0, upper=120, by=("city",)),
+        Question(["sum", "quantiles:0.1,0.9"], "pay", lower=0, upper=100_000),
+        Question(["histogram"], "age", edges=[0, 20, 40, 120]),
+        Question(["count"], by=("city", "vote")),
+    ],
+    groups={"city": ["cork", "NA"], "vote": [0, 1]},
+)
+
+
+@pytest.fixture(scope="module")
+def people() -> pl.DataFrame:
+    rng = np.random.default_rng()
+    rows = 2_000
+    return pl.DataFrame(
+        {
+            "age": rng.integers(-10, 140, rows),
+            "pay": rng.normal(30_000, 40_000, rows).round(2),
+            "city": rng.choice(["cork", "dublin", "NA"], rows),
+            "vote": rng.integers(0, 3, rows),
+        }
+    )
+
+
+def written(people: pl.DataFrame, folder: Path, name: str) -> Path:
+    path = folder / name
+    if name.endswith(".gz"):
+        path.write_bytes(gzip.compress(people.write_csv().encode()))
+    elif name.endswith(".parquet"):
+        people.write_parquet(path)
+    elif name.endswith(".jsonl"):
+        people.write_ndjson(path)
+    else:
+        people.write_csv(path, separator=";" if "semicolon" in name else ",")
+    return path
+
+
+Made = Callable[[pl.DataFrame, Path], Any]
+SOURCES: dict[str, Made] = {
+    "a CSV file": lambda people, folder: written(people, folder, "people.csv"),
+    "its name": lambda people, folder: str(written(people, folder, "people.csv")),
+    "a compressed CSV file": lambda people, folder: written(people, folder, "people.csv.gz"),
+    "a Parquet file": lambda people, folder: written(people, folder, "people.parquet"),
+    "JSON lines": lambda people, folder: written(people, folder, "people.jsonl"),
+    "Files of CSV": lambda people, folder: Files(written(people, folder, "people.csv")),
+    "another dialect": lambda people, folder: Files(
+        written(people, folder, "semicolon.csv"), delimiter=";"
+    ),
+    "several files": lambda people, folder: Files(
+        [
+            written(people.head(700), folder, "first.parquet"),
+            written(people.tail(-700), folder, "second.parquet"),
+        ]
+    ),
+    "pandas": lambda people, _: people.to_pandas(),
+    "Polars": lambda people, _: people,
+    "Polars, lazy": lambda people, _: people.lazy(),
+    "Arrow": lambda people, _: people.to_arrow(),
+    "DuckDB": lambda people, _: duckdb.from_arrow(people.to_arrow()),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_every_source_gives_the_same_table(
+    source: str, people: pl.DataFrame, tmp_path: Path
+) -> None:
+    """The judge is the CSV file; the generator is fixed, so any other integer would be seen."""
+
+    def table_of(made: Any) -> list[dict[str, Any]]:
+        return publish(made, REQUEST, testing.fixed_generator(KEY)).rows()
+
+    expected = table_of(written(people, tmp_path, "judge.csv"))
+    assert table_of(SOURCES[source](people, tmp_path)) == expected
+
+
+def test_what_is_no_source_is_refused_before_noise() -> None:
+    for wrong in (None, 3, {"age": [1, 2]}, [1, 2, 3], object()):
+        with pytest.raises(DpnoiseError):
+            publish(wrong, REQUEST)
