@@ -148,6 +148,7 @@ def worst_ratio(form: str, rows: NDArray[np.uint64]) -> float:
     with ctx.workprec(192):
         for row in rows:
             z, error = NUMBERS[form].kernel(*row, 64)
+            assert error > 0
             if error > NOTHING_CLAIMED:
                 continue
             ball = NUMBERS[form].formula([reference.Digits(int(word), 64) for word in row])

@@ -209,3 +209,22 @@ def test_candidates_and_kinds_of_scores() -> None:
     assert mech.select(tuple(sure), candidates="abc") == "b"
     assert mech.select([5.0]) == 0
     assert isinstance(mech.select(np.array(sure)), int)
+
+
+@pytest.mark.parametrize(("mechanism", "form"), MECHANISMS)
+def test_scores_that_a_float_rounds_are_compared_exactly(mechanism: Any, form: str) -> None:
+    """Above 2^53 neighbouring integers are one float: what that rounds is part of the margin."""
+    for k in range(400):
+        secret = k.to_bytes(32, "little")
+        scores = [2**53 + 1, 2**53, 2**53 + 2 + k % 2]
+        chosen = mechanism(2.0, 1.0).select(scores, rng=fixed_generator(secret))
+        assert chosen == judged(form, secret, scores, mechanism(2.0, 1.0).scale)
+
+
+def test_no_candidate_is_ruled_out_where_its_noise_has_no_bound() -> None:
+    """At V = 0 noise is unbounded: no score, however large, is sure to lead."""
+    words = np.array([2**64 - 1, 0], dtype=np.uint64)
+    for scores, scale in (([0.0, 1.0], 2.0**-960), ([0.0, 1e300], 1.0)):
+        for form in ("exponential", "gumbel"):
+            leaders = selection._possible_leaders(FORMS[form], words, np.array(scores), scale)
+            assert 0 in leaders

@@ -74,6 +74,49 @@ PLANTED = {
     "a cell decided on its border": Planted(
         "rounding.py", "_LAST_ROUNDINGS) < 0.5", "_LAST_ROUNDINGS) < 0.5000001", "certain_point"
     ),
+    # What a sceptic found proved that was wrong, before the statements said what is returned.
+    "another number returned": Planted(
+        "certified.py", "return E, ROUND * E", "return 2.0 * E, ROUND * E", "exponential"
+    ),
+    "the other sign": Planted(
+        "certified.py", "return -with_sign_of(word, E)", "return with_sign_of(word, E)", "laplace_1"
+    ),
+    "a word that wraps": Planted(
+        "certified.py",
+        "np.float64(ones_after(word, bits))",
+        "np.float64(np.int64(ones_after(word, bits)))",
+        "lower_end",
+    ),
+    "the wrong word": Planted(
+        "certified.py", "log_V * cosine(u, bits)", "log_V * cosine(v, bits)", "log_pair"
+    ),
+    "one word for two": Planted(
+        "certified.py", "log_pair(v2, u2, bits)", "log_pair(v2, u1, bits)", "laplace_4"
+    ),
+    "one member twice": Planted(
+        "certified.py", "R * sinpi(turned)),", "R * sinpi(left)),", "gaussian_pair"
+    ),
+    "the first sign for both": Planted(
+        "certified.py",
+        "unsigned(u) << np.uint64(1)",
+        "unsigned(u) << np.uint64(0)",
+        "gaussian_pair",
+    ),
+    "Gumbel's E a little off": Planted(
+        "certified.py",
+        "    E = 0.0 - log(V)\n    z =",
+        "    E = (0.0 - log(V)) * 0.99999999999999\n    z =",
+        "gumbel",
+    ),
+    "the fraction let through": Planted(
+        "rounding.py", "fma(whole, grid, value", "fma(quotient, grid, value", "certain_point"
+    ),
+    "the value where nothing is decided": Planted(
+        "rounding.py", "else np.nan), certain", "else value), certain", "certain_point"
+    ),
+    "the grid for its reciprocal": Planted(
+        "rounding.py", "ratio = scale * (1.0 / grid)", "ratio = scale * grid", "certain_point"
+    ),
     "a branch": Planted(
         "certified.py",
         _LOG,

@@ -100,6 +100,7 @@ def signs_are_set() -> None:
             assert signed == (-magnitude if word >> 63 else magnitude), "with_sign_of"
 
 
+NAMES = {"binade", "reciprocal_bound", "power_of_two", "ones_after", "unsigned", "with_sign_of"}
 ALL = (
     binade_splits_exactly,
     reciprocal_is_bounded,

@@ -15,7 +15,7 @@ from dpnoise.kernels import rounding
 from proof.forms import CUT, FLUSHED, KEPT, left_of_contract
 from proof.statement import Case, Statement, case, spare
 from proof.terms import SIGNS, in_u, not_zero, u
-from proof.translation import Translation, gappa
+from proof.translation import Translation, UntranslatableError, gappa
 
 _INSIDE = "abs(value) < 2.0 ** 53 * grid"
 _FAR = f"{2**71}"  # Above scale/grid times the largest noise.
@@ -25,7 +25,11 @@ _ENDS = {"tiny": "[-1b-1000, 1b-1000]", "> 0": f"[1b-1000, {_FAR}]", "< 0": f"[-
 def _decided(*, inside: bool) -> tuple[Translation, str]:
     """Translate `certain_point` on a grid of 1, where it decides."""
     translation = Translation({}, {_INSIDE: inside, "certain": True})
-    result, _ = translation.call(rounding.certain_point, "x", "z", "error", "scale", Fraction(1))
+    result, certain = translation.call(
+        rounding.certain_point, "x", "z", "error", "scale", Fraction(1)
+    )
+    if certain != translation.comparisons["certain"]:
+        raise UntranslatableError("certain_point: it returns another outcome than it decides by.")
     translation.assume(*(f"@FLT({name}, 53)" for name in ("x", "z", "scale", "error")))
     translation.assume("@FIX(x, -1074)", "scale in [1b-970, 1b61]")
     return translation, str(result)
@@ -34,10 +38,12 @@ def _decided(*, inside: bool) -> tuple[Translation, str]:
 def _exact_rest(name: str) -> list[Case]:
     """Return the proof that what `rint` leaves is exact: all below 1/2, then multiples of u."""
     cases = []
-    for ends in ("[-0.5, 0.5]", "[0.5, 1b53]", "[-1b53, -0.5]"):
+    for ends in ("[-0.5, 0.5]", "[0.5, 1b53]", "[-1b53, -0.5]", "[1b53, 1b80]", "[-1b80, -1b53]"):
         goal = f"rnd({name} - int<ne>({name})) - ({name} - int<ne>({name})) in [0, 0]"
         if ends == "[-0.5, 0.5]":
             goal = f"int<ne>({name}) in [0, 0]"
+        elif "1b80" in ends:
+            goal = f"int<ne>({name}) - {name} in [0, 0]"
         hypotheses = [f"@FLT({name}, 53)", f"@FIX({name}, -1074)", f"{name} in {ends}"]
         cases.append(case(f"{name} in {ends}", Translation({}), goal, hypotheses=hypotheses))
     return cases
@@ -102,6 +108,40 @@ def _case(s: str, minus: str, *, inside: bool, sign: str, size: str) -> Case:
     )
 
 
+# What certain_point computes on a grid of 2^7, inside and outside: the grid enters by its
+# reciprocal, exactly, and the result is the last rounding of (whole + cell) grids, or of x + cell.
+_ON_A_GRID = {
+    True: {
+        "quotient": "rnd(x * 1b-7)",
+        "whole": "int<ne>(certain_point_quotient)",
+        "ratio": "rnd(scale * 1b-7)",
+        "cell": "int<ne>(certain_point_y)",
+        "result": "rnd(certain_point_cell * 128 + rnd(certain_point_whole * 128 + 0))",
+    },
+    False: {
+        "ratio": "rnd(scale * 1b-7)",
+        "cell": "int<ne>(certain_point_y)",
+        "result": "rnd(certain_point_cell * 128 + rnd(x))",
+    },
+}
+
+
+def the_grid_enters_as_it_should() -> None:
+    """Check what becomes of the grid, and that what is not certain is no number."""
+    for inside, expected in _ON_A_GRID.items():
+        translation = Translation({}, {_INSIDE: inside, "certain": True})
+        translation.call(rounding.certain_point, "x", "z", "error", "scale", Fraction(128))
+        made = dict(translation.definitions)
+        for name, text in expected.items():
+            found = made.get(f"certain_point_{name}")
+            assert found == text, f"{name} is {found}"
+        translation = Translation({}, {_INSIDE: inside, "certain": False})
+        result, _ = translation.call(
+            rounding.certain_point, "x", "z", "error", "scale", Fraction(1)
+        )
+        assert result == "nan", f"what is not certain is {result}"
+
+
 def _conversion(*, inside: bool) -> Case:
     """Return the proof that of the sums which make the result a float only the last one rounds."""
     translation, result = _decided(inside=inside)
@@ -138,5 +178,6 @@ def statements() -> list[Statement]:
             _decision,
             spare,
             "half a cell",
+            [the_grid_enters_as_it_should],
         )
     ]

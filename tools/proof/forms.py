@@ -37,7 +37,7 @@ from proof.terms import (
     u,
     within,
 )
-from proof.translation import Translation, Value, gappa
+from proof.translation import Translation, UntranslatableError, Value, gappa
 
 CUT, KEPT = Fraction(8), Fraction(4)
 PAIR_CUT, PAIR_KEPT = Fraction(16), Fraction(6)  # For half of a sum.
@@ -130,8 +130,10 @@ def _log_case(
         # sin(pi y) moves by less than 4 unit where y does by unit.
         V.hypotheses.append(f"{C} - {low} in [0, {gappa(4 * unit)}]")
     else:
-        E = next(name for name, _ in translation.definitions if name.endswith("_E"))
-        C, y = "1", f"(-{E})"
+        # z is E = -log V, or -E, which has the sign of log V.
+        E = z if kernel is certified.exponential else _negated(translation, z)
+        y = f"(-{z})" if kernel is certified.exponential else z
+        C = "1"
         rounds = f"{gappa(_ROUND)} * {E} + {gappa(_ROUND_V)}"
         off = f"({y} - {V.log}) + ({V.log} - ln_V)"
         V.hints.append(f"{y} - {V.log} -> -({E} - (0 - {V.log}))")
@@ -154,6 +156,14 @@ def _log_case(
         hypotheses=V.hypotheses,
         hints=hints,
     )
+
+
+def _negated(translation: Translation, z: str) -> str:
+    """Return the number of which z is the negative."""
+    made = dict(translation.definitions).get(z, z)
+    if not made.startswith("(-"):
+        raise UntranslatableError(f"{z} does not have the sign of log V.")
+    return made[2:-1]
 
 
 def _root_case(
@@ -348,7 +358,9 @@ def _gumbel_case(ends: tuple[Fraction, Fraction]) -> Case:
     V = _Uniform(translation, UNIT, ends)
     E = translation.asked["log"][1]
     part, unseen = (f"gumbel_{name}" for name in ("part", "unseen"))
-    a = gappa(facts.rounded_up(in_u(LOG + Fraction(1, 128)) * ends[1] + in_u(ONE_ROUNDING)))
+    # What E + log V is off by: Gappa counts a rounding of 0 - log V, which there is none of.
+    off = in_u(LOG + 1) * ends[1] + in_u(ONE_ROUNDING + Fraction(1, 128))
+    a = gappa(facts.rounded_up(off))
     near = Fraction(1, 2**40)
     around = (
         facts.rounded_up(ends[0] * (1 - near), 60),
@@ -372,7 +384,11 @@ def _gumbel_case(ends: tuple[Fraction, Fraction]) -> Case:
     ]
     divisors = [E, "w", *V.not_zero, "1 - d", f"1 - {part}"]
     chord = f"(bound_{E} * {E})"
-    hints = [*V.hints, f"{z} + ln_{E} -> ({z} - (0 - log_{E})) - (log_{E} - ln_{E})"]
+    hints = [
+        *V.hints,
+        f"{z} + ln_{E} -> ({z} - (0 - log_{E})) - (log_{E} - ln_{E})",
+        f"{E} + ln_V -> ({E} - (0 - {V.log})) - ({V.log} - ln_V)",
+    ]
     small = ends[1] <= _SMALL
     if small:
         hints += [
@@ -412,7 +428,7 @@ def _gumbel_case(ends: tuple[Fraction, Fraction]) -> Case:
     return case(
         _name(ends),
         translation,
-        f"{_GOAL} /\\ d in [0, 0.5]",
+        f"{_GOAL} /\\ d in [0, 0.5] /\\ {E} + ln_V in [-{a}, {a}]",
         asks=_LEFT,
         definitions=definitions,
         hypotheses=hypotheses,
@@ -462,6 +478,53 @@ def _unbounded(kernel: Any, uniforms: int) -> Callable[[], None]:
     return nothing_is_decided
 
 
+# What each form reads of its words, and the angles of its sines: one lemma cannot see that a call
+# was about another word.
+_COSINE = "rnd(rnd(ones_u_low_63) * 1b-64)"
+_READS = {
+    "exponential": ["ones_after(v, 64)"],
+    "laplace_1": ["ones_after(v, 64)", "with_sign_of(v, laplace_1_E)"],
+    "log_pair": ["ones_after(v, 64)", "ones_after(u, 64)", "with_sign_of(u, c_cosine_argument)"],
+    "half_pair": ["ones_after(v, 64)", "ones_after(u, 64)", "with_sign_of(u, c_cosine_argument)"],
+    "gaussian_pair": [
+        "ones_after(v, 64)",
+        "ones_after(u, 64)",
+        "unsigned(u)",
+        "unsigned(u)",
+        "with_sign_of(u, gaussian_pair_argument_2)",
+        "with_sign_of(u_moved_1, gaussian_pair_argument_3)",
+    ],
+    "laplace_4": ["log_pair(v, u, 64)", "log_pair(y, x, 64)"],
+    "gaussian_2": ["half_pair(v, u, 64)"],
+    "gaussian_4": ["half_pair(v, u, 64)", "half_pair(y, x, 64)"],
+    "gumbel": ["ones_after(v, 64)"],
+}
+_ANGLES = {
+    "log_pair": [_COSINE],
+    "half_pair": [_COSINE],
+    # The cosine's, 1/2 (1 - T), and the sine's, T/2.
+    "gaussian_pair": ["rnd(rnd(ones_u_low_62) * 1b-63)", "rnd(rnd(u_low_62) * 1b-63)"],
+}
+_OF_WORDS = ("ones_after", "unsigned", "with_sign_of", "log_pair", "half_pair")
+
+
+def _reading(name: str) -> Callable[[], None]:
+    def the_right_words_are_read() -> None:
+        """Check which words, angles and signs a form takes, in their order."""
+        kernel = getattr(certified, name)
+        halves = _HALVES if name in ("laplace_4", "gaussian_2", "gaussian_4") else {}
+        translation = Translation({**LEMMAS, **halves}, {_PART: True})
+        words = ("v", "u", "y", "x")[: len(inspect.signature(kernel).parameters) - 1]
+        *values, _ = translation.call(kernel, *words, BITS)
+        read = [call for call in translation.calls if call.partition("(")[0] in _OF_WORDS]
+        assert read == _READS[name], f"{name} reads {read}"
+        angles = [dict(translation.definitions)[x] for x in translation.asked.get("sinpi", [])]
+        assert angles == _ANGLES.get(name, []), f"{name} turns by {angles}"
+        assert len(set(values)) == len(values), f"{name} returns one number twice"
+
+    return the_right_words_are_read
+
+
 _CONTRACT = "error, cut by {}u, covers abs(z - Z) + {}u abs(z); Z = {}"
 
 
@@ -475,7 +538,8 @@ def _statement(
     half = name in _HALVES
     says = _CONTRACT.format(*((PAIR_CUT, PAIR_KEPT) if half else (CUT, KEPT)), noise)
     uniforms = len(inspect.signature(kernel).parameters) - 1
-    return Statement(name, says, make_cases, left, "`error`", [_unbounded(kernel, uniforms)])
+    checks = [_unbounded(kernel, uniforms), _reading(name)]
+    return Statement(name, says, make_cases, left, "`error`", checks)
 
 
 def _from_halves(_: Sequence[Outcome]) -> str:

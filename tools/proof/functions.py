@@ -56,7 +56,9 @@ def _exact_uniforms() -> list[Case]:
             translation = Translation(LEMMAS)
             result = translation.call(kernel, "v", Fraction(precision))
             unit = exactly(Fraction(1, 2**precision))
-            exact = expected.format(k=translation.integers[-1], unit=unit)
+            # The top bits of the word, or of all its bits but the first.
+            k = f"v{'' if least == 1 else '_low_63'}_from_{64 - precision}"
+            exact = expected.format(k=k, unit=unit)
             name = f"{exact}, {precision} bits"
             cases.append(case(name, translation, f"{result} - ({exact}) in [0, 0]"))
     return cases
@@ -127,7 +129,7 @@ def _sine_case(*, fused: bool) -> Case:
         ("P", f"x * {polynomial(elementary.SINPI_COEFFICIENTS, 'T')}"),
     ]
     hypotheses = [
-        "x in [1b-63, 0.5]",
+        "x in [1b-64, 0.5]",
         "@FLT(x, 53)",
         f"P -/ sine_x in {within(facts.polynomial_error('sinpi'))}",
         # x is a fraction of 62 or 63 bits, rounded by u; sin(pi y) moves by no more of itself.
@@ -150,7 +152,7 @@ def statements() -> list[Statement]:
         Statement("lower_end", "V becomes a float", _conversion, largest, "1u of itself"),
         Statement(
             "uniforms",
-            "uniform, complement, half_turn and half_turn_left of 1 to 53 bits are exact",
+            "uniform and complement of 1 to 53 bits, half_turn and half_turn_left of 2 to 53",
             _exact_uniforms,
             lambda _: "0",
             "0",

@@ -51,6 +51,8 @@ class Case:
         Expressions of which Gappa is asked for an interval.
     selections
         The outcomes of selections in the source that it is about.
+    functions
+        The kernels that were translated for it.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Case:
     after: str = ""
     asks: tuple[str, ...] = ()
     selections: frozenset[tuple[str, str, bool]] = frozenset()
+    functions: frozenset[str] = frozenset()
 
     @property
     def claim(self) -> str:
@@ -200,7 +203,8 @@ def case(
     lines += [f"{left} = {right};" for left, right in [*translation.definitions, *definitions]]
     lines.append("{ " + " /\\\n  ".join([*translation.hypotheses, *hypotheses]))
     before, after = ("".join(f"{line}\n" for line in part) for part in (lines, map(_line, hints)))
-    return Case(name, before, goal, after, tuple(asks), frozenset(translation.taken))
+    taken, visited = frozenset(translation.taken), frozenset(translation.visited)
+    return Case(name, before, goal, after, tuple(asks), taken, visited)
 
 
 def _line(hint: str) -> str:

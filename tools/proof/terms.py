@@ -59,7 +59,8 @@ def polynomial(coefficients: Iterable[float], t: str) -> str:
 
 
 def _log(translation: Translation, x: str) -> Value:
-    translation.assume(f"log_{x} -/ ln_{x} in {within(u(LOG))}", f"@FLT(log_{x}, 53)")
+    translation.assume(f"log_{x} -/ ln_{x} in {within(u(LOG))}")
+    translation.assume(f"@FLT(log_{x}, 53)", f"@FIX(log_{x}, -1074)")
     return f"log_{x}"
 
 

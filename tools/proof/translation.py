@@ -95,6 +95,8 @@ class Translation:
         self.hypotheses: list[str] = []
         self.taken: set[tuple[str, str, bool]] = set()
         self.asked: dict[str, list[str]] = {}
+        self.calls: list[str] = []
+        self.visited: set[str] = set()
         self.integers: list[str] = []
         self.comparisons: dict[str, Comparison] = {}
         self._names: set[str] = set()
@@ -134,7 +136,9 @@ class Translation:
         lemma = self.lemmas.get(tree.name)
         if lemma is not None:
             self.asked.setdefault(tree.name, []).append(gappa(arguments[0]))
+            self.calls.append(f"{tree.name}({', '.join(map(gappa, arguments))})")
             return lemma(self, *arguments)
+        self.visited.add(tree.name)
         parameters = [parameter.arg for parameter in tree.args.args]
         if len(parameters) != len(arguments):
             raise UntranslatableError(f"{tree.name} takes {len(parameters)} arguments.")
@@ -195,6 +199,8 @@ class _Body:
 
     def rounded(self, left: Value, operator: str, right: Value) -> Value:
         """Return the rounded result of an operation: of constants, and x - x, where it is exact."""
+        if {left, right} & set(self.translation.integers):
+            raise UntranslatableError(f"{self.tree.name}: words wrap where they are added.")
         if operator == "-" and left == right:
             return Fraction(0)
         if right == {"+": 0, "-": 0, "*": 1, "/": 1}[operator]:
@@ -240,6 +246,8 @@ class _Body:
                 outcome = self.translation.choices[condition]
                 self.translation.taken.add((self.tree.name, condition, outcome))
                 return self.value_of(body if outcome else orelse)
+            case ast.Attribute(value=ast.Name(id="np"), attr="nan" | "inf" as name):
+                return name  # What is no number claims nothing.
             case ast.Call(func=called, args=arguments, keywords=[]):
                 return self.called(called, [self.value_of(argument) for argument in arguments])
         self.refuse(node)
@@ -288,10 +296,12 @@ class _Body:
                 return a
             case "np.rint", [a]:
                 return f"int<ne>({gappa(a)})"
-            case "np.float64", [a]:
-                return a if isinstance(a, Fraction) else f"rnd({a})"
-            case "np.int64", [str() as a] if a in self.translation.integers:
-                return a  # Masked or shifted: the hypotheses say that it is below 2^63.
+            case "np.float64", [Fraction() as a] if Fraction(float(a)) == a:
+                return a
+            case "np.float64", [str() as a]:
+                return f"rnd({a})"
+            case "np.int64", [str() as a] if _is_below_2_to_63(a):
+                return a
             case "np.uint64", [Fraction() as a]:
                 return a
             case "power_of_two", [Fraction() as exponent]:
@@ -303,3 +313,8 @@ class _Body:
             for value in arguments
         ]
         return self.translation.call(self.names[function.id], *named)
+
+
+def _is_below_2_to_63(word: str) -> bool:
+    """Tell whether a word was masked or shifted, so that as a signed one it stays what it is."""
+    return "_low_" in word or "_from_" in word

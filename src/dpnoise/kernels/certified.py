@@ -3,9 +3,9 @@
 Each function returns z and a bound on |z - Z|, where Z is the real number that the formula gives
 for infinite strings of bits. The words hold the first `bits` bits of each string: 64, or fewer in
 the tests that enumerate all words. The bound covers the bits not yet seen, the polynomials and
-every rounding, fused or not, in these functions and in the operations of `rounding.certain_point`.
+every rounding in these functions and in the operations of `rounding.certain_point`.
 
-docs/exact-release.md derives each bound line by line, with these letters:
+docs/exact-release.md tells each bound line by line, and `make proof` proves it; the letters:
 
     u = 2^-53 the unit roundoff, unit = 2^-bits the width of what is not seen of a uniform,
     ROUND = 32u, more than all roundings together, relative to -log V or its root,

@@ -24,6 +24,7 @@ from dpnoise.release import calibration, deciding
 from dpnoise.release.deciding import ExactForm
 from dpnoise.release.mechanism import Mechanism, positive
 
+_NO_BOUND: Final = 2.0**900
 _ROUND: Final = 2.0**-49  # More than the roundings of a noisy score, relative to its parts.
 _EXPONENT_BITS: Final = 2200  # This many bits hold the sum of any two floats.
 
@@ -196,6 +197,8 @@ def _possible_leaders(
     with np.errstate(all="ignore"):
         totals = scores + scale * noise
         size = np.abs(scores) + scale * np.abs(noise)
+        # At V = 0 noise has no bound, and the kernel's error stands for infinity.
+        errors[errors > _NO_BOUND] = np.inf
         radius = scale * errors + _ROUND * size
         low, high = totals - radius, totals + radius
     # Where scale * noise overflows there is a NaN, of which nothing is certain.
