@@ -5,7 +5,11 @@ and a sum into one rounding of its own accord, nor take a named one apart.
 """
 
 import ast
+import json
+import os
 import re
+import subprocess
+import sys
 from collections import Counter
 from typing import Any
 
@@ -60,7 +64,11 @@ def named_in(function: Any) -> int:
 
 @pytest.mark.parametrize("name", FORMS)
 def test_the_compiled_code_fuses_what_the_source_names(name: str) -> None:
-    llvm, assembly = compiled(name)
+    check_fused(name, *compiled(name))
+
+
+def check_fused(name: str, llvm: str, assembly: str) -> None:
+    """Check that both have the fused operations that the source names, in each of their loops."""
     counted = Counter(FUSED_IN_LLVM.findall(llvm))
     assert sum(counted.values()) == len(FUSED.findall(assembly)), "the back end changed a rounding"
     form, results = FORMS[name]
@@ -72,6 +80,59 @@ def test_the_compiled_code_fuses_what_the_source_names(name: str) -> None:
     vectors = [number for kind, number in counted.items() if kind != "f64"]
     assert vectors
     assert all(number % expected == 0 for number in vectors)
+
+
+# Numba's code before LLVM optimises it, compiled for processors that need not be this one.
+PROCESSORS = {
+    "skylake-avx512": "x86_64-unknown-linux-gnu",
+    "haswell": "x86_64-unknown-linux-gnu",
+    "neoverse-n1": "aarch64-unknown-linux-gnu",
+}
+CROSS_COMPILE = """
+import json, sys
+import llvmlite.binding as llvm
+import numba
+sys.path[:0] = ["tests", "tools"]
+import test_compiled as t
+llvm.initialize_all_targets()
+llvm.initialize_all_asmprinters()
+made = {}
+for name in t.FORMS:
+    source, _ = t.compiled(name)
+    for cpu, triple in t.PROCESSORS.items():
+        module = llvm.parse_assembly(source)
+        machine = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, opt=3)
+        module.triple, module.data_layout = triple, str(machine.target_data)
+        options = llvm.create_pipeline_tuning_options(speed_level=3)
+        options.loop_vectorization = True
+        builder = llvm.create_pass_builder(machine, options)
+        builder.getModulePassManager().run(module, builder)
+        made[f"{name} {cpu}"] = str(module), machine.emit_assembly(module)
+print(json.dumps(made))
+"""
+
+
+@pytest.fixture(scope="module")
+def cross_compiled() -> dict[str, list[str]]:
+    child = subprocess.run(
+        [sys.executable, "-c", CROSS_COMPILE],
+        env={**os.environ, "NUMBA_OPT": "0", "DPNOISE_CACHE_DIR": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    made: dict[str, list[str]] = json.loads(child.stdout)
+    return made
+
+
+@pytest.mark.parametrize("cpu", PROCESSORS)
+@pytest.mark.parametrize("name", FORMS)
+def test_other_processors_fuse_the_same(
+    name: str, cpu: str, cross_compiled: dict[str, list[str]]
+) -> None:
+    llvm, assembly = cross_compiled[f"{name} {cpu}"]
+    check_fused(name, llvm, assembly)
+    assert not FAST_MATH.search(llvm)
 
 
 @pytest.mark.parametrize("name", FORMS)
