@@ -53,12 +53,14 @@ def read(
             words, schema, batches = _csv(path, wanted, delimiter)
         matchers = {name: Matcher(name, schema[name], keys) for name, keys in groups.items()}
         for batch, done in batches:
+            # Before it is cut: pyarrow 16 mixes up rows where it replaces text in a slice.
+            held = {name: _with_nulls(batch.column(name), words) for name in columns}
             for start in range(0, batch.num_rows, _ROWS):
                 rows = batch.slice(start, _ROWS)
                 yield Chunk(
                     rows.num_rows,
                     {
-                        name: _numbers(rows.column(name), name, row + start, words, missing)
+                        name: _numbers(held[name].slice(start, _ROWS), name, row + start, missing)
                         for name in columns
                     },
                     {name: found.places(rows.column(name)) for name, found in matchers.items()},
@@ -206,13 +208,9 @@ def _check_numbers(schema: Any, columns: Sequence[str]) -> None:
             raise ArgumentError(f"Column {name!r} holds {held}. Expected numbers.") from None
 
 
-def _numbers(
-    column: Any, name: str, first_row: int, words: list[str], missing: str
-) -> NDArray[np.float64]:
-    """Return a column of numbers, in which what is empty or one of the words is missing."""
+def _numbers(column: Any, name: str, first_row: int, missing: str) -> NDArray[np.float64]:
+    """Return a column of numbers, in which what is empty is NaN."""
     pa = import_extra("pyarrow", "files")
-    if words:
-        column = _with_nulls(column, words)
     try:
         numbers = column.cast(pa.float64())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -235,6 +233,8 @@ def _numbers(
 
 def _with_nulls(column: Any, words: list[str]) -> Any:
     """Take words such as NA for missing values. A group may be called so: NA is Namibia."""
+    if not words:
+        return column
     pa = import_extra("pyarrow", "files")
     compute = import_extra("pyarrow.compute", "files")
     missing = compute.is_in(column, value_set=pa.array(words))
