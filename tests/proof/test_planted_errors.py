@@ -117,6 +117,9 @@ PLANTED = {
     "the grid for its reciprocal": Planted(
         "rounding.py", "ratio = scale * (1.0 / grid)", "ratio = scale * grid", "certain_point"
     ),
+    "a cell that is no float": Planted(
+        "settling.py", "_EXACT = np.int64(2**53)", "_EXACT = np.int64(2**54)", "release_float"
+    ),
     "a branch": Planted(
         "certified.py",
         _LOG,
