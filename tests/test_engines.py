@@ -14,7 +14,7 @@ from engine_list import ENGINES, check_engine, check_every_hostile_value
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from dpnoise.errors import ArgumentError, ArgumentTypeError
+from dpnoise.errors import ArgumentError, ArgumentTypeError, DpnoiseError
 from dpnoise.statistics.engines import tally
 from dpnoise.statistics.plan import Ask, Cells, Edges, Grouping, Plan, Rows, Sums
 
@@ -184,3 +184,27 @@ def test_sums_beyond_64_bits_are_exact() -> None:
         duckdb.connect().from_arrow(table),
     ):
         assert int(tally(frame, plan).answers[0].total) == rows * 2**51  # type: ignore[union-attr]
+
+
+STRANGE: dict[str, Any] = {
+    "big-endian": lambda: pd.DataFrame({"x": np.array([1.5], dtype=">f8")}),
+    "float16": lambda: pd.DataFrame({"x": np.array([1.5], dtype="f2")}),
+    "longdouble": lambda: pd.DataFrame({"x": np.array([1.5], dtype="g")}),
+    "complex": lambda: pd.DataFrame({"x": np.array([1.5], dtype="c16")}),
+    "objects": lambda: pd.DataFrame({"x": np.array([1.5, "secret"], dtype=object)}),
+    "categories": lambda: pd.DataFrame({"x": pd.Categorical(["secret"])}),
+    "an enumeration": lambda: pl.DataFrame({"x": pl.Series(["secret"], dtype=pl.Enum(["secret"]))}),
+    "Int128": lambda: pl.DataFrame({"x": pl.Series([1], dtype=pl.Int128)}),
+    "two of a name": lambda: pd.DataFrame([[1, 2]], columns=["x", "x"]),
+    "a Series": lambda: pd.Series([1.5], name="x"),
+    "a dict": lambda: {"x": [1.5]},
+}
+
+
+@pytest.mark.parametrize("kind", STRANGE)
+def test_columns_that_are_not_plain_numbers_are_refused_and_not_shown(kind: str) -> None:
+    """Nothing is converted in silence, and an error shows no category either."""
+    plan = Plan((Sums("x", grid=1.0, least=0, most=9),))
+    with pytest.raises(DpnoiseError) as refused:
+        tally(STRANGE[kind](), plan)
+    assert "secret" not in str(refused.value)

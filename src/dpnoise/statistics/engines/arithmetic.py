@@ -37,6 +37,11 @@ def is_wide(dtype: Any) -> bool:
     return within is not None and within[1] > _ALL_EXACT
 
 
+def kind_of(dtype: Any) -> str:
+    """Return a type as errors name it: without the categories that an enumeration lists."""
+    return getattr(dtype, "__name__", type(dtype).__name__)
+
+
 def check_numbers(name: str, dtype: Any, ask: Sums | Cells | Edges) -> None:
     """Raise unless a column of this type holds numbers that the engine does not round."""
     if isinstance(dtype, nw.Decimal):
@@ -48,7 +53,8 @@ def check_numbers(name: str, dtype: Any, ask: Sums | Cells | Edges) -> None:
             )
     elif limits(dtype) is None and dtype not in {nw.Float32, nw.Float64, nw.Boolean}:
         raise ArgumentError(
-            f"Column {name!r} holds {dtype}. Expected numbers or booleans: convert it first."
+            f"Column {name!r} holds {kind_of(dtype)}. Expected numbers or booleans: convert it "
+            "first."
         )
 
 

@@ -141,8 +141,9 @@ def _matches(grouping: Grouping, dtype: Any) -> dict[Any, int]:
     zoned = dtype == nw.Datetime and dtype.time_zone is not None
     if kind is None or zoned:
         raise ArgumentError(
-            f"Column {grouping.column!r} holds {dtype}, which is not grouped by. Convert it to "
-            "text, integers, floats, booleans, dates or times without a zone first."
+            f"Column {grouping.column!r} holds {arithmetic.kind_of(dtype)}, which is not grouped "
+            "by. Convert it to text, integers, floats, booleans, dates or times without a zone "
+            "first."
         )
     return keys.matches(grouping, kind, limits)
 
