@@ -32,24 +32,55 @@ def test_candidates_come_from_the_width_of_the_bounds(width: float) -> None:
     assert abs(released.value - np.median(data)) <= width / 2**15
 
 
-def score(data: tuple[int, ...], candidate: int, q: Fraction) -> Fraction:
-    """Minus the distance of [#(x < c), #(x <= c)] to q n, by the definition."""
-    below = sum(value < candidate for value in data)
-    up_to = sum(value <= candidate for value in data)
-    return -max(below - q * len(data), q * len(data) - up_to, Fraction(0))
+def score(
+    data: tuple[int, ...], candidate: int, q: Fraction, inward: float = 0, cells: int = 0
+) -> Fraction:
+    """Minus the distance of [#(x < c), #(x <= c)] to q n, by the definition.
+
+    Its ends are moved inward by so many ranks, at most to the middle, but for those of the lowest
+    and the highest of the cells, which have nothing beyond them.
+    """
+    below = Fraction(sum(value < candidate for value in data))
+    up_to = Fraction(sum(value <= candidate for value in data))
+    moved = min((up_to - below) / 2, Fraction(inward))
+    low = below if candidate == 0 else below + moved
+    high = up_to if candidate == cells - 1 else up_to - moved
+    return -max(low - q * len(data), q * len(data) - high, Fraction(0))
 
 
-def test_one_row_moves_a_score_by_at_most_max_q_1_q_and_no_less() -> None:
+@pytest.mark.parametrize("inward", [0.0, 0.25, 0.5, 1.0, 10.0])
+def test_one_row_moves_a_score_by_at_most_max_q_1_q_and_no_less(inward: float) -> None:
     """All data sets of up to five rows with four values, all rows, all candidates."""
     for q in (Fraction(0), Fraction(1, 4), Fraction(1, 2), Fraction(2, 3), Fraction(1)):
         largest = Fraction(0)
         for size in range(6):
             for data in combinations_with_replacement(range(4), size):
-                for row in range(4):
-                    for candidate in range(4):
-                        moved = score((*data, row), candidate, q) - score(data, candidate, q)
+                for candidate in range(4):
+                    before = score(data, candidate, q, inward, 4)
+                    for row in range(4):
+                        moved = score((*data, row), candidate, q, inward, 4) - before
                         largest = max(largest, abs(moved))
         assert largest == max(q, 1 - q)
+
+
+def test_one_row_moves_no_score_between_two_cuts_by_more() -> None:
+    """The scores that are selected by, of rows that cuts part, and of the parts together."""
+    rng = np.random.default_rng()
+    row = 2 * quantiles.PARTS
+    for _ in range(300):
+        counts = rng.integers(0, 5, 6)
+        more = counts.copy()
+        more[rng.integers(0, 6)] += 1
+        q = quantiles.nearest_place(float(rng.random()))
+        inward = int(rng.integers(0, 4 * row))
+        first, last = np.sort(rng.integers(-1, 6 * quantiles.PARTS + 1, 2)).tolist()
+        scores = []
+        for held in (counts, more):
+            ranks = quantiles.Smeared(held).ranks(first, last, inward)
+            target = quantiles.target_rank(q, ranks.rows)
+            scores.append([ranks.exact_score(cell, target) for cell in range(ranks.below.size)])
+        moved = max(abs(a - b) for a, b in zip(*scores, strict=True))
+        assert moved <= row * max(Fraction(q), 1 - Fraction(q))
 
 
 def test_the_scores_are_those_of_the_definition() -> None:
@@ -96,8 +127,21 @@ def test_the_quantile_has_the_law_of_permute_and_flip(q: float) -> None:
     cells = np.bincount(data, minlength=16)
     draws = [quantiles.select_places(cells, [q], 1.0, None)[0] for _ in range(10_000)]
     counts = np.bincount(draws, minlength=16)
-    scores = [float(score(data, candidate, Fraction(q))) for candidate in range(16)]
-    alarms.check_counts(counts, law(scores, 2 * max(q, 1 - q)))
+    scale = 2 * max(q, 1 - q)
+    scores = [float(score(data, cell, Fraction(q), 2 * scale, 16)) for cell in range(16)]
+    alarms.check_counts(counts, law(scores, scale))
+
+
+def test_rows_that_share_a_cell_but_no_value_do_not_blur_the_median() -> None:
+    """With three rows a cell the middle one has the score 0 and the next -3, at a scale of 1.
+
+    So its probability is above 1/(1 + 2 sum of exp(-3 k)) = 0.905. If ranks reached to the borders
+    of cells it would be 0.785, by `law`. Of 2,000 selections at most 1,690 fall on it with a
+    probability below 1e-17 in the first case, more with one below 1e-11 in the other.
+    """
+    cells = np.full(21, 3)
+    draws = [quantiles.select_places(cells, [0.5], 1.0, None)[0] for _ in range(2000)]
+    assert draws.count(10) > 1690
 
 
 def test_several_quantiles_never_cross() -> None:

@@ -2,8 +2,9 @@
 
 A candidate c has the ranks from #(x < c) to #(x <= c), and its score is minus the distance of this
 interval to the target q n: rows that share a value pull the quantile to it. One row more moves
-#(x < c) and #(x <= c) by 0 or 1 and q n by q, so it moves every score by at most max(q, 1-q). The
-selection is permute-and-flip, exact, and its work depends on the number of candidates only.
+#(x < c) and #(x <= c) by 0 or 1 and q n by q, so it moves every score by at most max(q, 1-q); that
+stays so if the ends of the interval are moved inward, by a fixed number of ranks or to its middle.
+The selection is permute-and-flip, exact, and its work depends on the number of candidates only.
 docs/publishing.md has the proofs.
 """
 
@@ -24,6 +25,7 @@ Counts = NDArray[np.int64]
 PARTS: Final = 2**12  # Cuts through a cell, where rows that share it may have to be parted.
 _UNIT: Final = 2 * PARTS  # A row, in the units of `Smeared`: cuts have odd numbers of them.
 _PARTING: Final = 8  # One part in so many of a cut's epsilon says where in its cell the cut goes.
+_INWARD: Final = 2  # Scales of the noise by which the ends of a cell are moved.
 _PLACE_BITS: Final = 30
 _LOW_BITS: Final = 31
 _EVERYTHING: Final = 2**61  # More rows than there are.
@@ -57,11 +59,16 @@ def target_rank(q: float, rows: np.int64) -> Target:
 class Ranks:
     """The ranks of each cell, from the counts of rows in them.
 
-    Nothing lies beyond the lowest and the highest cell, so that their ranks go on for ever.
+    Nothing lies beyond the lowest and the highest cell, so that their ranks go on for ever. Ends
+    may be moved inward by a fixed number of ranks, at most to the middle of a cell: rows that share
+    a cell need not be equal, and so the cell in whose middle the target is comes first.
     """
 
-    def __init__(self, below: Counts, up_to: Counts, rows: np.int64) -> None:
-        self.below, self.up_to, self.rows = below.copy(), up_to.copy(), rows
+    def __init__(self, below: Counts, up_to: Counts, rows: np.int64, inward: int = 0) -> None:
+        moved: Counts = np.minimum((up_to - below) // 2, np.int64(inward))
+        self.below: Counts = below + moved
+        self.up_to: Counts = up_to - moved
+        self.rows = rows
         self.below[0], self.up_to[-1] = -_EVERYTHING, _EVERYTHING
 
     @classmethod
@@ -126,12 +133,17 @@ class Smeared:
 
     def cell(self, first: int, last: int, q: float, epsilon: float, rng: Generator | None) -> int:
         """Select the cell of the q-quantile of what lies between two cuts."""
+        inward = min(math.ceil(_INWARD * place_scale(q, epsilon, _UNIT)), _EVERYTHING)
+        ranks = self.ranks(first, last, inward)
+        return max(first, 0) // PARTS + _selected(ranks, q, epsilon, rng, _UNIT)
+
+    def ranks(self, first: int, last: int, inward: int) -> Ranks:
+        """Return the ranks, in units, of the cells that lie between two cuts, or in part."""
         start, stop = max(first, 0) // PARTS, min(last, self._last - 1) // PARTS
         low, high = self.below(np.array([first, last]))
         counts, up_to = self._counts[start : stop + 1], self._up_to[start : stop + 1]
         below = np.clip(_UNIT * (up_to - counts), low, high) - low
-        ranks = Ranks(below, np.clip(_UNIT * up_to, low, high) - low, np.int64(high - low))
-        return start + _selected(ranks, q, epsilon, rng, _UNIT)
+        return Ranks(below, np.clip(_UNIT * up_to, low, high) - low, np.int64(high - low), inward)
 
 
 def _selected(
