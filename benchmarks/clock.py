@@ -25,6 +25,7 @@ import dpnoise
 from dpnoise.attacks.clock import certified, taken
 from dpnoise.machine import described
 from dpnoise.release import deciding
+from dpnoise.statistics.plan import Sum as SumAnswer
 from dpnoise.statistics.queries import Count, Sum
 
 ROOT: Final = Path(__file__).parent.parent
@@ -90,10 +91,12 @@ def counted() -> Call:
 
 
 def summed() -> Call:
-    """Return what a sum of values between 0 and 1 does with its total, in grids of 2^-32."""
+    """Return what a sum of values between 0 and 1 does with its total, in grids of 2^-32.
+
+    It leaves the data in an array with the number of values before it, as every engine gives it.
+    """
     query = Sum("x", 0, 1, 0.1)
-    release, grid = query.mechanism.release, query.bounds.grid
-    return lambda total: deciding.nearest_float(release(total, one_thread), grid)
+    return lambda both: query.release(SumAnswer(both[:1], both[1:]), 0.95, one_thread)
 
 
 def seldom_slower() -> Call:
@@ -141,8 +144,10 @@ def pairs() -> Iterator[Pair]:
     yield Pair("integers 0 and 1, Gaussian", gaussian(), 0, 1, 0.1, DELTA)
     yield Pair("a count, one row more", counted(), 1000, 1001, 0.1)
     rows, one_more = 1000 * 2**31, 1_234_567_891  # In grids of 2^-32.
-    yield Pair("a sum, one row more", summed(), rows, rows + one_more, 0.1)
-    yield Pair("a sum of one row or none", summed(), 0, one_more, 0.1)
+    some, more = np.array([1000, rows]), np.array([1001, rows + one_more])
+    yield Pair("a sum, one row more", summed(), some, more, 0.1, turns=10)
+    none, one = np.array([0, 0]), np.array([1, one_more])
+    yield Pair("a sum of one row or none", summed(), none, one, 0.1, turns=10)
     yield Pair("floats 0.0 and 1.0", laplace(1e-9), 0.0, 1.0, 1e-9)
     yield Pair("floats 0.5 and 0.25", laplace(1e-9), 0.5, 0.25, 1e-9)
     yield Pair("floats 0.0 and 2^-1074", tenth, 0.0, 2.0**-1074, 0.0)
