@@ -31,6 +31,19 @@ def test_every_hostile_value_counts_as_it_should(engine: str) -> None:
     check_every_hostile_value(ENGINES[engine])
 
 
+def test_unsigned_integers_of_pandas_beside_missing_ones_are_not_rounded() -> None:
+    table = pa.table({"x": pa.array([2**53 + 1, 2**64 - 1, None], pa.uint64())})
+    frame = table.to_pandas(types_mapper=pd.ArrowDtype)
+    plan = Plan((Edges("x", (0.0, 2.0**53, 2.0**64)),), missing="drop")
+    (found,) = tally(frame, plan).answers
+    assert isinstance(found, np.ndarray)
+    assert found.tolist() == [0, 2]
+    up_to = Plan((Edges("x", (0.0, 2.0**53)),), missing="drop")
+    (below,) = tally(frame, up_to).answers
+    assert isinstance(below, np.ndarray)
+    assert below.tolist() == [0]
+
+
 def counts(column: list[Any], keys: tuple[Any, ...], kind: pa.DataType | None = None) -> list[int]:
     """Count the rows of each key in a column, which all engines must agree on."""
     table = pa.table({"key": pa.array(column, kind)})

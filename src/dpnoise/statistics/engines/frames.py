@@ -121,8 +121,17 @@ def _named(frame: Any) -> tuple[Any, dict[str, str]]:
         return nw.from_native(native.toDF(*safe)), names
     if engine.is_pandas():  # It would take literals beside Arrow's uint64 for int64.
         unsigned = [name for name, kind in native.dtypes.items() if kind == "uint64[pyarrow]"]
-        frame = nw.from_native(native.astype(dict.fromkeys(unsigned, "UInt64")))
+        native = native.copy(deep=False)
+        for name in unsigned:
+            native[name] = _masked(native[name])
+        frame = nw.from_native(native)
     return frame, {name: name for name in frame.collect_schema()}
+
+
+def _masked(column: Any) -> Any:
+    """Return Arrow's uint64 as pandas' own; by `astype` they would go through floats."""
+    arrays = import_module("pandas").arrays
+    return arrays.IntegerArray(column.fillna(0).to_numpy("uint64"), column.isna().to_numpy())
 
 
 def _check_columns(schema: Mapping[str, Any], plan: Plan) -> None:
