@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CORE := $(patsubst %,tests/test_%.py,kernels certified independent precision generator samplers distributions mechanisms values selection \
 	statistics cli inputs parameters cache)
 
-.PHONY: help setup demo test test-long test-oldest test-engines test-peers test-browser proof proof-rocq lint format bench errors bench-engines clock \
+.PHONY: help setup demo test test-long test-oldest test-engines test-peers test-torch test-browser proof proof-rocq lint format bench errors bench-engines clock \
 	attacks audits paper pictures floors screenshots docs docs-serve clean
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo "make test-oldest   the core of the tests with the oldest dependencies allowed, in .venv-oldest"
 	@echo "make test-engines  plans on a Spark of several workers and on Dask, which it installs; needs Java 17"
 	@echo "make test-peers    the attacks on PyTorch, JAX, PyDP and others, which it installs first"
+	@echo "make test-torch    tensors and device kernels, on a CUDA device or in Triton's interpreter; installs PyTorch"
 	@echo "make test-browser  the pages in a headless Chromium, which must be installed"
 	@echo "make proof         the error bounds of exact release, proved by Gappa, which must be installed; writes docs/exact-release.md's table"
 	@echo "make proof-rocq    some of these proofs checked by Rocq; needs coq and libcoq-gappa, and ten minutes"
@@ -74,6 +75,9 @@ test-engines: setup $(VENV)/installed-cluster
 # PyPI's PyTorch for Linux brings GPU libraries; where pip knows an index of CPU builds, it is smaller.
 test-peers: setup $(VENV)/installed-peers
 	$(BIN)/python -m pytest $(ALL_CORES) tests/peers
+
+test-torch: setup $(VENV)/installed-torch
+	$(BIN)/python -m pytest $(ALL_CORES) tests/torch src/dpnoise/integrations
 
 proof: setup
 	PYTHONPATH=tools $(BIN)/python -m proof --table

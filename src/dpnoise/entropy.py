@@ -67,13 +67,17 @@ class Key:
         self.cipher = cipher
 
     @classmethod
-    def fresh(cls) -> "Key":
+    def fresh(cls, cipher: str = AES) -> "Key":
         """Draw a new key from the operating system."""
-        return cls(system_bytes(KEY_BYTES))
+        return cls(system_bytes(KEY_BYTES), cipher)
 
     def stream(self, word: int = 0) -> "KeyStream":
         """Return the key stream from the given word on."""
         return KeyStream(self._open, _BLOCK_BYTES[self.cipher], word)
+
+    def for_device(self) -> Words:
+        """Return the key as words, for a device that runs the cipher itself. It is the secret."""
+        return np.frombuffer(self._secret, dtype=WORD)
 
     def further_words(self, element: int, count: int, row: int = 0) -> Words:
         """Return the next word of each of an element's uniforms, beyond 64 * (row + 1) bits."""
@@ -204,9 +208,9 @@ class Source:
     # A scalar draw takes the bytes of its words here; no call stands between, because each counts.
     random_bytes = staticmethod(system_bytes)
 
-    def key(self) -> Key:
+    def key(self, cipher: str = AES) -> Key:
         """Return a new key, for one bulk call."""
-        return Key.fresh()
+        return Key.fresh(cipher)
 
     def two_words_each(self, variates: int) -> bytes:
         """Return the words of a scalar release: the first of each uniform, then the second."""

@@ -59,7 +59,7 @@ class _FixedSource(Source):
     def __reduce__(self) -> NoReturn:
         raise SecretError("A fixed source holds its key and is never copied or pickled.")
 
-    def key(self) -> Key:
+    def key(self, cipher: str | None = None) -> Key:  # noqa: ARG002 - the source has its own
         """Return the next key of the chain."""
         self._last = Key(self._next, self.cipher)
         self._next = hashlib.blake2b(self._next, digest_size=KEY_BYTES).digest()

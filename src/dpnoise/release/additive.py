@@ -15,7 +15,8 @@ from typing import Any, ClassVar, Concatenate, Final, ParamSpec, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.arrays import narrowed, plain, widened
+from dpnoise.arrays import narrowed, numbers_of, plain, widened
+from dpnoise.chunks import imported
 from dpnoise.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -33,7 +34,7 @@ from dpnoise.noise.distributions import Gaussian, Laplace
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import calibration, deciding
 from dpnoise.release.deciding import ExactForm
-from dpnoise.release.kinds import release_like
+from dpnoise.release.kinds import is_tensor, release_like
 from dpnoise.release.mechanism import Mechanism, positive
 
 _FINEST: Final = 2.0**-50  # The finest grid, in scales: below it no cell is ever certain at once.
@@ -118,8 +119,9 @@ class _Additive(Mechanism):
         ----------
         value
             The secret: a float, an int of any size, an array (float or integer), a list, a tuple, a
-            pandas or polars Series. Every number gets noise of its own; `sensitivity` is that of
-            all of them together. Errors about it are for the eyes of whoever holds the data.
+            pandas or polars Series, a PyTorch tensor. Every number gets noise of its own;
+            `sensitivity` is that of all of them together. Errors about it are for the eyes of
+            whoever holds the data.
         rng
             A Generator; by default one on all cores.
 
@@ -144,7 +146,16 @@ class _Additive(Mechanism):
             return self._release_integer(deciding.raised(number), rng)
         if isinstance(value, np.float32 | np.float16):
             return self._release_narrow(plain(np.asarray(value)), rng)
+        if is_tensor(value):
+            return self._release_tensor(value, rng)
         return release_like(value, lambda array: self._release_array(array, rng))
+
+    def _release_tensor(self, value: Any, rng: Generator) -> Any:
+        """Release a PyTorch tensor. Its module comes when it is needed: it imports PyTorch."""
+        tensors = imported("dpnoise.integrations.torch")
+        release = lambda array, rng: self._release_array(numbers_of(array), rng)  # noqa: E731
+        task = tensors.Task(self._form, self.scale, self.grid, self._float_bounds, release)
+        return tensors.release_tensor(task, value, rng)
 
     def _release_narrow(self, value: NDArray[Any], rng: Generator) -> Any:
         """Release one float32 or float16, given as an array without dimensions."""

@@ -348,6 +348,21 @@ def release_integer(
     return reference.grid_point(form.formula, rows, value, scale, 2.0**shift) << shift
 
 
+def judge_at(
+    form: ExactForm,
+    key: Key,
+    place: int,
+    member: int,
+    first: Words,
+    problem: tuple[float, float, float],
+) -> float:
+    """Return what the judge releases for one number: value, scale and grid are the problem."""
+    rows = rows_from_key(key, place, first)
+    value, scale, grid = problem
+    cell = reference.grid_point(form.formulas[member], rows, value, scale, grid)
+    return nearest_float(cell, grid)
+
+
 def nearest_float(cell: int, grid: float) -> float:
     """Return the nearest float to cell * grid, saturating at the largest."""
     point = cell * Fraction(grid)

@@ -33,8 +33,16 @@ def release_like(value: Any, release: Callable[[Array], Array]) -> Any:
             return type(value)(value.name, released)
         return type(value)(released, index=value.index, name=value.name)
     raise ArgumentTypeError(
-        "Expected value to be an int, a float, a NumPy array, a list, or a pandas or polars "
-        f"Series, got {type(value).__name__}."
+        "Expected value to be an int, a float, a NumPy array, a list, a pandas or polars Series, "
+        f"or a PyTorch tensor, got {type(value).__name__}."
+    )
+
+
+def is_tensor(value: object) -> bool:
+    """Tell whether something is a PyTorch tensor, without importing PyTorch."""
+    return any(
+        kind.__name__ == "Tensor" and kind.__module__.split(".")[0] == "torch"
+        for kind in type(value).__mro__
     )
 
 

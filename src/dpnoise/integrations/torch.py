@@ -1,0 +1,323 @@
+"""PyTorch: exact release of tensors, and secure noise, on the processor and on CUDA devices.
+
+`mechanism.release(tensor)` needs no import of this module. Nothing here falls back to PyTorch's own
+generators: what cannot be done securely is an error.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Protocol
+
+import numpy as np
+
+from dpnoise.chunks import imported, kernel_named
+from dpnoise.entropy import CHACHA20, SYSTEM, Source
+from dpnoise.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    check_choice,
+    check_integer,
+    check_positive,
+    forgetful,
+    import_extra,
+    reject,
+)
+from dpnoise.noise.generator import Generator as _OnProcessor
+from dpnoise.release import deciding
+from dpnoise.release.deciding import ExactForm
+
+torch = import_extra("torch", "torch")
+
+__all__ = ["Generator", "release"]
+
+_NUMPY: Final[dict[Any, np.dtype[Any]]] = {
+    torch.float64: np.dtype(np.float64),
+    torch.float32: np.dtype(np.float32),
+    torch.float16: np.dtype(np.float16),
+}
+_DIGITS: Final = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
+_FLOATS: Final = tuple(_DIGITS)
+_INTEGERS: Final = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
+_PLAIN: Final = (torch.Tensor, torch.nn.Parameter)
+_BFLOAT16: Final = (8, -126)  # Digits and least exponent: NumPy has no such format.
+_FORMS: Final = {"normal": (2, 4, 8), "laplace": (2, 4), "exponential": (4,)}
+
+Bounds = tuple[float, float] | None
+
+
+class Mechanism(Protocol):
+    """What `release` needs of LaplaceMechanism and GaussianMechanism."""
+
+    def release(self, value: Any, rng: _OnProcessor | None = None) -> Any:
+        """Return the value with noise."""
+
+
+def release(mechanism: Mechanism, tensor: Any, rng: _OnProcessor | None = None) -> Any:
+    """Return a tensor with noise, exactly as `mechanism.release` does: same kind, same device.
+
+    Parameters
+    ----------
+    mechanism
+        A LaplaceMechanism or a GaussianMechanism.
+    tensor
+        float64, float32, float16 or bfloat16 on the processor or a CUDA device; on the processor
+        also integers, which are released as int64.
+    rng
+        As for `mechanism.release`.
+
+    Examples
+    --------
+    >>> import dpnoise, torch
+    >>> mechanism = dpnoise.GaussianMechanism.for_scale(2.0, sensitivity=1.0)
+    >>> release(mechanism, torch.zeros(3, dtype=torch.bfloat16)).dtype
+    torch.bfloat16
+    """
+    if not isinstance(tensor, torch.Tensor):
+        raise ArgumentTypeError(f"Expected tensor to be a tensor, got {type(tensor).__name__}.")
+    return mechanism.release(tensor, rng)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a mechanism asks for: a form, a scale, a grid, and the bounds of a format."""
+
+    form: ExactForm
+    scale: float
+    grid: float
+    bounds: Callable[[np.dtype[Any]], Bounds]
+    release_array: Callable[[np.ndarray[Any, Any], _OnProcessor], np.ndarray[Any, Any]]
+
+
+def release_tensor(task: Task, tensor: Any, rng: _OnProcessor) -> Any:
+    """Release a tensor of any kind that can be; `mechanism.release` calls this."""
+    _check_tensor("value", tensor)
+    if tensor.dtype not in (*_FLOATS, *_INTEGERS):
+        raise ArgumentTypeError(
+            f"Expected a tensor of integers or floats, got one of {tensor.dtype}."
+        )
+    plain = tensor.resolve_neg()
+    if tensor.device.type == "cuda":
+        return _release_on_device(task, plain, rng)
+    if tensor.dtype == torch.bfloat16:
+        return _release_bfloat16(task, plain, rng)
+    return torch.from_numpy(np.asarray(task.release_array(plain.numpy(), rng)))
+
+
+def _check_tensor(name: str, tensor: Any) -> None:
+    """Raise unless it is a plain, dense tensor where we can work, that no gradient follows."""
+    if type(tensor) not in _PLAIN:
+        raise ArgumentTypeError(
+            f"Expected {name} to be a plain tensor, got {type(tensor).__name__}: give the plain "
+            "one that it wraps."
+        )
+    if tensor.requires_grad:
+        raise ArgumentError(f"Expected {name} to need no gradient: give {name}.detach().")
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise ArgumentTypeError(f"Expected {name} to be dense, got {tensor.layout}: give a copy.")
+    if tensor.device.type not in {"cpu", "cuda"}:
+        raise ArgumentError(f"Expected {name} on the CPU or a CUDA device, got {tensor.device}.")
+
+
+def _device_kernels() -> Any:
+    import_extra("triton", "torch")
+    return imported("dpnoise.integrations.device")
+
+
+def _release_on_device(task: Task, tensor: Any, rng: _OnProcessor) -> Any:
+    if tensor.dtype not in _FLOATS:
+        raise ArgumentTypeError(
+            f"Expected floats on a CUDA device, got {tensor.dtype}: release tensor.cpu()."
+        )
+    if task.form not in (deciding.LAPLACE_1, deciding.GAUSSIAN_PAIRS):
+        raise ArgumentError(
+            f"Expected the leanest form on a CUDA device, got {task.form.name}: leave variates out."
+        )
+    kernels = _device_kernels()
+    bounds = _bounds(task, tensor.dtype)
+    flat = tensor.contiguous().reshape(-1)
+    key = rng.source.key(CHACHA20)
+    with torch.cuda.device(tensor.device):
+        out = kernels.release_floats(task.form, flat, task.scale, task.grid, bounds, key)
+    return out.reshape(tensor.shape)
+
+
+def _bounds(task: Task, dtype: Any) -> Bounds:
+    """Return the least and the largest number of a format that a release may be, if not all."""
+    return _bfloat16_bounds(task) if dtype == torch.bfloat16 else task.bounds(_NUMPY[dtype])
+
+
+def _bfloat16_bounds(task: Task) -> tuple[float, float]:
+    single = task.bounds(np.dtype(np.float32)) or (-math.inf, math.inf)
+    least, most = -_bfloat16_at_most(-single[0]), _bfloat16_at_most(single[1])
+    if least > most:
+        reject("lower", single[0], f"to leave a bfloat16 up to upper={single[1]}")
+    return 0.0 + least, 0.0 + most
+
+
+def _bfloat16_at_most(bound: float) -> float:
+    """Return the largest finite bfloat16 that is at most a float32: its bits, cut."""
+    largest = float(torch.finfo(torch.bfloat16).max)
+    bits = int(np.float32(min(bound, largest)).view(np.uint32))
+    cut = bits >> 16
+    if bits >> 31 and bits & 0xFFFF:
+        cut += 1  # Below zero what is cut off makes it smaller.
+    return float(np.uint32(cut << 16).view(np.float32))
+
+
+def _release_bfloat16(task: Task, tensor: Any, rng: _OnProcessor) -> Any:
+    """Release a tensor of a format that NumPy has not."""
+    bounds = _bfloat16_bounds(task)
+    patterns = tensor.contiguous().reshape(-1).view(torch.int16).numpy().view(np.uint16)
+    values = np.empty(patterns.size)
+    kernel_named("formats.widen")(patterns, *_BFLOAT16, values)
+    deciding.check_finite(values, rng.threads)
+    key, threads = rng.source.key(), rng.threads
+    out = deciding.release_floats(task.form, values, task.scale, task.grid, key, threads)
+    np.clip(out, *bounds, out=out)
+    narrow = np.empty(out.size, dtype=np.uint16)
+    kernel_named("formats.narrow")(out, *_BFLOAT16, narrow)
+    return torch.from_numpy(narrow.view(np.int16)).view(torch.bfloat16).reshape(tensor.shape)
+
+
+@dataclass(frozen=True)
+class Generator:
+    """Draws noise into tensors, each number from n uniforms of a secure generator, n = 4.
+
+    Every call draws a fresh 256-bit key from the operating system. On a CUDA device one kernel
+    makes the key stream of ChaCha20 and the noise of it, in registers; on the processor
+    `dpnoise.Generator` draws. There is no seed and no state. Noise that is added to a secret in
+    floating point can reveal it, however good the noise: `release` does not.
+
+    float64 is made of uniforms of 53 bits. Narrower formats are drawn in float32, from uniforms of
+    24 bits, and rounded once.
+
+    Parameters
+    ----------
+    device
+        "cpu", "cuda", "cuda:1" or a torch.device.
+
+    Examples
+    --------
+    >>> rng = Generator(device="cpu")
+    >>> rng.normal(scale=2.0, size=(2, 3)).shape
+    torch.Size([2, 3])
+    """
+
+    device: Any = "cpu"
+    source: ClassVar[Source] = SYSTEM
+
+    def __post_init__(self) -> None:
+        try:
+            device = torch.device(self.device)
+        except (RuntimeError, TypeError):
+            reject("device", self.device, 'to be "cpu" or a CUDA device')
+        if device.type not in {"cpu", "cuda"}:
+            reject("device", self.device, 'to be "cpu" or a CUDA device')
+        if device.type == "cuda":
+            if not torch.cuda.is_available():
+                reject("device", self.device, "to be there: PyTorch sees no CUDA device")
+            index = torch.cuda.current_device() if device.index is None else device.index
+            if index >= torch.cuda.device_count():
+                reject("device", self.device, f"to be one of {torch.cuda.device_count()}")
+            device = torch.device("cuda", index)
+            _device_kernels()
+        object.__setattr__(self, "device", device)
+
+    def random(self, size: Any = None, *, dtype: Any = None, out: Any = None) -> Any:
+        """Draw uniforms on [0, 1): of 53, 24, 11 or 8 bits, as the format holds."""
+        return self._draw("random", 1.0, size, dtype, out, 1)
+
+    def normal(
+        self,
+        scale: float = 1.0,
+        size: Any = None,
+        *,
+        dtype: Any = None,
+        out: Any = None,
+        variates: int = 4,
+    ) -> Any:
+        """Draw Gaussian noise with mean 0 and standard deviation `scale`; n is 2, 4 or 8."""
+        return self._draw("normal", scale, size, dtype, out, variates)
+
+    def laplace(
+        self,
+        scale: float = 1.0,
+        size: Any = None,
+        *,
+        dtype: Any = None,
+        out: Any = None,
+        variates: int = 4,
+    ) -> Any:
+        """Draw Laplace noise with mean 0 and this scale; n is 2 or 4 (Theorem 5.1)."""
+        return self._draw("laplace", scale, size, dtype, out, variates)
+
+    def exponential(
+        self,
+        scale: float = 1.0,
+        size: Any = None,
+        *,
+        dtype: Any = None,
+        out: Any = None,
+        variates: int = 4,
+    ) -> Any:
+        """Draw exponential variates with this mean; n is 4."""
+        return self._draw("exponential", scale, size, dtype, out, variates)
+
+    @forgetful
+    def _draw(self, name: str, scale: float, size: Any, dtype: Any, out: Any, variates: int) -> Any:
+        """Check everything, then draw: a check that fails leaves `out` as it was."""
+        scale = check_positive("scale", scale)
+        variates = check_integer("variates", variates, least=1)
+        check_choice("variates", variates, _FORMS.get(name, (1,)))
+        place = self._place(size, dtype, out)
+        if place.numel():
+            flat = place.view(-1)
+            if self.device.type == "cuda":
+                with torch.cuda.device(self.device):
+                    _draw_on_device(name, scale, variates, flat, self.source)
+            else:
+                self._draw_on_processor(name, scale, variates, flat)
+        return place
+
+    def _place(self, size: Any, dtype: Any, out: Any) -> Any:
+        """Return the tensor to fill."""
+        if dtype is not None and dtype not in _FLOATS:
+            reject("dtype", dtype, "to be one of " + ", ".join(map(str, _FLOATS)))
+        if out is None:
+            entries = size if isinstance(size, tuple) else () if size is None else (size,)
+            shape = tuple(check_integer("size", entry, least=0) for entry in entries)
+            kind = torch.get_default_dtype() if dtype is None else dtype
+            return torch.empty(shape, dtype=kind, device=self.device)
+        if not isinstance(out, torch.Tensor):
+            raise ArgumentTypeError(f"Expected out to be a tensor, got {type(out).__name__}.")
+        _check_tensor("out", out)
+        if out.device != self.device:
+            raise ArgumentError(f"Expected out on {self.device}, got one on {out.device}.")
+        if out.dtype not in _FLOATS or dtype not in {None, out.dtype}:
+            raise ArgumentTypeError(f"Expected out of dtype {dtype or 'float'}, got {out.dtype}.")
+        if not out.is_contiguous() or out.is_neg():
+            raise ArgumentError("Expected out to be contiguous: give out.contiguous().")
+        if size is not None and tuple(out.shape) != (size if isinstance(size, tuple) else (size,)):
+            reject("size", size, f"to be the shape of out, {tuple(out.shape)}")
+        return out
+
+    def _draw_on_processor(self, name: str, scale: float, variates: int, flat: Any) -> None:
+        rng = _OnProcessor()
+        object.__setattr__(rng, "source", self.source)
+        wide = flat if flat.dtype in {torch.float64, torch.float32} else flat.float()
+        array = wide.numpy()
+        if name == "random":
+            rng.random(out=array, precision=_DIGITS[flat.dtype])
+        else:
+            getattr(rng, name)(scale, out=array, variates=variates)
+        if wide is not flat:
+            flat.copy_(wide)
+
+
+def _draw_on_device(name: str, scale: float, variates: int, flat: Any, source: Source) -> None:
+    kernels, key = _device_kernels(), source.key(CHACHA20)
+    if name == "random":
+        kernels.fill_uniforms(flat, key)
+    else:
+        kernels.fill(name, variates, scale, flat, key)

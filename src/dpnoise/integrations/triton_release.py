@@ -1,0 +1,313 @@
+"""Triton: exact release, the first stage, and the elementary functions that it is made of.
+
+The arithmetic is that of `dpnoise.kernels` (elementary, certified, rounding), operation for
+operation in float64, so that its certified bounds hold here too; tests/torch compares the two.
+"""
+
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+from dpnoise.integrations.triton_stream import (
+    COUNT,
+    FIRST_BLOCK,
+    GRID,
+    INVERSE_GRID,
+    LEAST,
+    MOST,
+    RATIO,
+    WHOLE,
+    eight,
+    tile_of,
+    words_of_block,
+)
+
+INTERPRETED = triton.knobs.runtime.interpret  # As the tests do where there is no device.
+
+# As in kernels/elementary.py and kernels/certified.py, which say what they are.
+L0, L1, L2, L3, L4, L5, L6, L7 = (
+    tl.constexpr(c)
+    for c in (
+        2.0,
+        0.6666666666666765,
+        0.39999999999298885,
+        0.28571428761346196,
+        0.22222196988277934,
+        0.18183635093352954,
+        0.15312443766477946,
+        0.14810529835259686,
+    )
+)
+S0, S1, S2, S3, S4, S5, S6, S7, S8 = (
+    tl.constexpr(c)
+    for c in (
+        3.141592653589793,
+        -5.167712780049969,
+        2.550164039877294,
+        -0.5992645293187383,
+        0.08214588656989333,
+        -0.007370430478768394,
+        0.00046629968879996004,
+        -2.190318548305919e-05,
+        7.694727910685418e-07,
+    )
+)
+LOG_2 = tl.constexpr(0.6931471805599453)
+SQRT_HALF_BITS = tl.constexpr(4604544271217802189)
+ROUND = tl.constexpr(2.0**-48)
+ROUND_V = tl.constexpr(2.0**-51)
+LAST_ROUNDINGS = tl.constexpr(2.0**-51)
+RECIPROCAL = tl.constexpr(2046 << 52)
+LOW_63_BITS = tl.constexpr(2**63 - 1)
+LOW_62_BITS = tl.constexpr(2**62 - 1)
+SIGN_BIT = tl.constexpr(-(2**63))
+NO_FRACTIONS = tl.constexpr(2.0**52)
+
+
+# kernels/elementary.py ---------------------------------------------------------------------------
+
+
+@triton.jit
+def step(q, t, c: tl.constexpr):
+    """Return q t + c, rounded once."""
+    return tl.fma(q, t, tl.full(t.shape, c, tl.float64))
+
+
+@triton.jit
+def log(x):
+    bits = x.to(tl.int64, bitcast=True)
+    e = (bits - SQRT_HALF_BITS) >> 52
+    f = (bits - (e << 52)).to(tl.float64, bitcast=True)
+    s = quotient_near_one(f - 1.0, f + 1.0)
+    t = s * s
+    q = step(tl.full(t.shape, L7, tl.float64), t, L6)
+    q = step(step(step(step(step(step(q, t, L5), t, L4), t, L3), t, L2), t, L1), t, L0)
+    return tl.fma(e.to(tl.float64), tl.full(t.shape, LOG_2, tl.float64), s * q)
+
+
+@triton.jit
+def sinpi(x):
+    t = x * x
+    q = step(tl.full(t.shape, S8, tl.float64), t, S7)
+    q = step(step(step(step(q, t, S6), t, S5), t, S4), t, S3)
+    q = step(step(step(q, t, S2), t, S1), t, S0)
+    return x * q
+
+
+@triton.jit
+def with_sign_of(word, magnitude):
+    bits = magnitude.to(tl.int64, bitcast=True)
+    return (bits | (word.to(tl.int64, bitcast=True) & SIGN_BIT)).to(tl.float64, bitcast=True)
+
+
+if INTERPRETED:
+
+    @triton.jit
+    def rint(x):
+        """Round to the nearest integer, ties to even: from 2^52 on all floats are integers."""
+        size = tl.abs(x)
+        rounded = tl.where(size < NO_FRACTIONS, (size + NO_FRACTIONS) - NO_FRACTIONS, size)
+        return tl.where(x < 0.0, -rounded, rounded)
+
+    @triton.jit
+    def quotient_near_one(a, b):
+        """Return a / b for |a| <= 1 and 1 <= b <= 3."""
+        return a / b
+
+else:
+
+    @triton.jit
+    def rint(x):
+        """Round to the nearest integer, ties to even."""
+        return libdevice.rint(x)
+
+    @triton.jit
+    def quotient_near_one(a, b):
+        """Return a / b for |a| <= 1 and 1 <= b <= 3, within u (1 + 2^-50) of itself.
+
+        These are the steps of the compiler's own division, without its branch for what is too
+        large or too small. Each step makes the square of the error before; the last one knows its
+        remainder exactly (Markstein).
+        """
+        r = tl.inline_asm_elementwise(
+            "rcp.approx.ftz.f64 $0, $1;", "=d,d", [b], dtype=tl.float64, is_pure=True, pack=1
+        )
+        one = tl.full(b.shape, 1.0, tl.float64)
+        e = tl.fma(-b, r, one)
+        r = tl.fma(r, tl.fma(e, e, e), r)
+        r = tl.fma(r, tl.fma(-b, r, one), r)
+        q = a * r
+        return tl.fma(tl.fma(-b, q, a), r, q)
+
+
+# kernels/certified.py, for 64 bits ---------------------------------------------------------------
+
+
+@triton.jit
+def reciprocal_bound(x):
+    twice_one = tl.full(x.shape, RECIPROCAL, tl.int64)
+    return (twice_one - x.to(tl.int64, bitcast=True)).to(tl.float64, bitcast=True)
+
+
+@triton.jit
+def magnitude_of(word, low_bits: tl.constexpr):
+    """Return the low bits of a word as a float."""
+    return (word.to(tl.int64, bitcast=True) & low_bits).to(tl.float64)
+
+
+@triton.jit
+def laplace_1(word):
+    V = magnitude_of(~word, LOW_63_BITS) * 2.0**-63
+    E = 0.0 - log(V)
+    rounding = step(E, tl.full(E.shape, ROUND, tl.float64), ROUND_V)
+    error = tl.fma(tl.full(E.shape, 2.0**-63, tl.float64), reciprocal_bound(V), rounding)
+    return -with_sign_of(word, E), error
+
+
+@triton.jit
+def gaussian_pair(v, u):
+    V = (~v).to(tl.float64) * 2.0**-64
+    R = tl.sqrt(log(V) * -2.0 + 0.0)
+    unseen = tl.fma(
+        tl.full(R.shape, 2.0 * ROUND_V, tl.float64),
+        reciprocal_bound(R),
+        2.0**-63 * reciprocal_bound(V * R),
+    )
+    left = magnitude_of(~u, LOW_62_BITS) * 2.0**-63
+    turned = magnitude_of(u, LOW_62_BITS) * 2.0**-63
+    return (
+        with_sign_of(u, R * sinpi(left)),
+        with_sign_of(u << 1, R * sinpi(turned)),
+        tl.fma(tl.full(R.shape, ROUND + 2.0**-61, tl.float64), R, unseen),
+    )
+
+
+# kernels/rounding.py -----------------------------------------------------------------------------
+
+
+@triton.jit
+def certain_point(value, z, error, floats):
+    """Return the grid point of value + scale * Z, and whether it is certain."""
+    ratio, grid = tl.load(floats + RATIO), tl.load(floats + GRID)
+    inside = tl.where(tl.abs(value) < tl.load(floats + WHOLE), value, 0.0)
+    quotient = inside * tl.load(floats + INVERSE_GRID)
+    whole = rint(quotient)
+    ratios, grids = tl.zeros_like(z) + ratio, tl.zeros_like(z) + grid
+    y = tl.fma(ratios, z, quotient - whole)
+    cell = rint(y)
+    bound = step(error, ratios, LAST_ROUNDINGS)
+    certain = tl.abs(y - cell) + bound < 0.5
+    return tl.fma(cell, grids, tl.fma(whole, grids, value - inside)), certain
+
+
+@triton.jit
+def nearest(x, digits: tl.constexpr, emin: tl.constexpr):
+    """As in kernels/formats.py: the nearest number of a format without an upper end."""
+    exponent = ((x.to(tl.int64, bitcast=True) >> 52) & 0x7FF) - 1023
+    exponent = tl.minimum(tl.maximum(exponent, emin), 2 - emin)
+    shift = 1.5 * ((exponent + (1023 + 53 - digits)) << 52).to(tl.float64, bitcast=True)
+    return (x + shift) - shift
+
+
+@triton.jit
+def narrowed(x, certain, floats, kind: tl.constexpr, clip: tl.constexpr):
+    """Return the number of the format that is nearest to x, within the bounds; NaN if uncertain.
+
+    The bounds are numbers of the format, so that it does not matter what is first, rounding or
+    clamping. Adding 0.0 makes -0.0 0.0.
+    """
+    if kind == tl.float64:
+        if clip:
+            x = tl.minimum(tl.maximum(x, tl.load(floats + LEAST)), tl.load(floats + MOST))
+        return tl.where(certain, x, float("nan"))
+    if kind == tl.bfloat16:
+        x = nearest(x, 8, -126)
+    if kind == tl.float16:
+        x = nearest(x, 11, -14)
+    least = tl.load(floats + LEAST).to(tl.float32)
+    most = tl.load(floats + MOST).to(tl.float32)
+    single = tl.minimum(tl.maximum(x.to(tl.float32) + 0.0, least), most)
+    return tl.where(certain, single, float("nan")).to(kind)
+
+
+@triton.jit
+def released(value, z, error, floats, kind: tl.constexpr, clip: tl.constexpr):
+    """Return the released number, NaN where it is uncertain or the value is not finite."""
+    point, certain = certain_point(value.to(tl.float64), z, error, floats)
+    certain = certain & (tl.abs(value) < float("inf"))
+    return narrowed(point, certain, floats, kind, clip), certain
+
+
+@triton.jit
+def list_open(some_open, block, counter, places, capacity):
+    """Write the blocks that have an open number to `places`, as far as there is room."""
+    slot = tl.atomic_add(counter + block * 0, 1, mask=some_open)
+    tl.store(places + slot, block, mask=some_open & (slot < capacity))
+
+
+@triton.jit
+def release(
+    values,
+    out,
+    parameters,
+    floats,
+    counter,
+    places,
+    capacity,
+    pairs: tl.constexpr,
+    clip: tl.constexpr,
+    ragged: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Release with Gaussian noise in pairs, or Laplace noise from one uniform: all but a few.
+
+    COUNT is that of whole blocks, whose numbers a device then moves several at a time; or, if
+    `ragged`, that of the numbers of a single block. A number that is not certain, or not finite, is
+    NaN in `out`; its block is counted in `counter` and listed in `places` while there is room.
+    """
+    block = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    count = tl.load(parameters + COUNT)
+    at = block[:, None] * 8 + tl.arange(0, 8)[None, :]
+    if ragged:
+        here = at < count
+        some_here = block * 8 < count
+    else:
+        some_here = block < count
+        here = some_here[:, None]
+    x0, x1, x2, x3, x4, x5, x6, x7 = eight(tl.load(values + at, mask=here, other=0.0), BLOCK)
+    first = tl.load(parameters + FIRST_BLOCK)
+    w0, w1, w2, w3, w4, w5, w6, w7 = words_of_block(parameters, block + first)
+    kind: tl.constexpr = out.dtype.element_ty
+    if pairs:
+        z0, z1, e0 = gaussian_pair(w0, w1)
+        y0, c0 = released(x0, z0, e0, floats, kind, clip)
+        y1, c1 = released(x1, z1, e0, floats, kind, clip)
+        z2, z3, e2 = gaussian_pair(w2, w3)
+        y2, c2 = released(x2, z2, e2, floats, kind, clip)
+        y3, c3 = released(x3, z3, e2, floats, kind, clip)
+        z4, z5, e4 = gaussian_pair(w4, w5)
+        y4, c4 = released(x4, z4, e4, floats, kind, clip)
+        y5, c5 = released(x5, z5, e4, floats, kind, clip)
+        z6, z7, e6 = gaussian_pair(w6, w7)
+        y6, c6 = released(x6, z6, e6, floats, kind, clip)
+        y7, c7 = released(x7, z7, e6, floats, kind, clip)
+    else:
+        z0, e0 = laplace_1(w0)
+        y0, c0 = released(x0, z0, e0, floats, kind, clip)
+        z1, e1 = laplace_1(w1)
+        y1, c1 = released(x1, z1, e1, floats, kind, clip)
+        z2, e2 = laplace_1(w2)
+        y2, c2 = released(x2, z2, e2, floats, kind, clip)
+        z3, e3 = laplace_1(w3)
+        y3, c3 = released(x3, z3, e3, floats, kind, clip)
+        z4, e4 = laplace_1(w4)
+        y4, c4 = released(x4, z4, e4, floats, kind, clip)
+        z5, e5 = laplace_1(w5)
+        y5, c5 = released(x5, z5, e5, floats, kind, clip)
+        z6, e6 = laplace_1(w6)
+        y6, c6 = released(x6, z6, e6, floats, kind, clip)
+        z7, e7 = laplace_1(w7)
+        y7, c7 = released(x7, z7, e7, floats, kind, clip)
+    tl.store(out + at, tile_of(y0, y1, y2, y3, y4, y5, y6, y7, BLOCK), mask=here)
+    certain = c0 & c1 & c2 & c3 & c4 & c5 & c6 & c7
+    list_open(~certain & some_here, block + first, counter, places, capacity)

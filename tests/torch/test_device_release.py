@@ -1,0 +1,169 @@
+"""Exact release on a device: the processor's results and the judge's, to the last bit."""
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dpnoise import reference
+from dpnoise.chunks import kernel_named
+from dpnoise.entropy import AES, CHACHA20, WORD, Key
+from dpnoise.errors import ArgumentError
+from dpnoise.integrations import device as kernels
+from dpnoise.release import deciding
+from dpnoise.release.deciding import GAUSSIAN_PAIRS, LAPLACE_1, ExactForm
+
+FORMS = [LAPLACE_1, GAUSSIAN_PAIRS]
+KINDS = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+
+
+def bounds_of(kind: torch.dtype) -> tuple[float, float] | None:
+    largest = float(torch.finfo(kind).max)
+    return None if kind == torch.float64 else (-largest, largest)
+
+
+def on_the_processor(
+    form: ExactForm, values: torch.Tensor, scale: float, grid: float, key: Key
+) -> torch.Tensor:
+    wide = values.double().numpy()
+    out = deciding.release_floats(form, wide, scale, grid, key, None)
+    bounds = bounds_of(values.dtype)
+    return kernels.tensor_of(out if bounds is None else np.clip(out, *bounds), values.dtype)
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    integers = {8: torch.int64, 4: torch.int32, 2: torch.int16}[a.element_size()]
+    equal: bool = torch.equal(a.cpu().view(integers), b.cpu().view(integers))
+    return equal and a.dtype == b.dtype
+
+
+def values_for(count: int, kind: torch.dtype) -> torch.Tensor:
+    """Return values of many sizes: huge ones, subnormal ones and both zeros among them."""
+    rng = np.random.default_rng()
+    wide = rng.normal(size=count) * 2.0 ** rng.integers(-6, 8, size=count)
+    values = torch.from_numpy(wide).to(kind)
+    info = torch.finfo(kind)
+    special = [0.0, -0.0, info.max, -info.max, info.tiny, info.smallest_normal / 2, -info.tiny / 4]
+    values[: len(special)] = torch.tensor(special, dtype=torch.float64).to(kind)
+    return values
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+def test_a_device_releases_what_the_processor_does(
+    form: ExactForm, kind: torch.dtype, device: torch.device, count: int
+) -> None:
+    """The second grid is so fine that thousands are open after the first stage."""
+    key = Key(os.urandom(32), CHACHA20)
+    values = values_for(count, kind)
+    for scale, grid in ((1.5, 2.0**-20), (0.7, 2.0**-32)):
+        out = kernels.release_floats(form, values.to(device), scale, grid, bounds_of(kind), key)
+        assert same_bits(out, on_the_processor(form, values, scale, grid, key))
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+def test_a_device_releases_what_the_judge_does(form: ExactForm, device: torch.device) -> None:
+    key = Key(os.urandom(32), CHACHA20)
+    values = values_for(61, torch.float64)
+    scale, grid = 3.0, 2.0**-12
+    out = kernels.release_floats(form, values.to(device), scale, grid, None, key).tolist()
+    n, width = form.variates, form.width
+    words = np.empty(64 * n, dtype=WORD)
+    key.stream().fill(words)
+    for i, value in enumerate(values.tolist()):
+        place = i // width
+        rows = deciding.rows_from_key(key, place, words[place * n : (place + 1) * n])
+        cell = reference.grid_point(form.formulas[i % width], rows, value, scale, grid)
+        assert out[i] == deciding.nearest_float(cell, grid)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+def test_the_finest_grid_leaves_everything_to_the_host(
+    form: ExactForm, device: torch.device
+) -> None:
+    key = Key(os.urandom(32), CHACHA20)
+    values = values_for(83, torch.float64)
+    grid = 2.0**-50
+    out = kernels.release_floats(form, values.to(device), 1.0, grid, None, key)
+    assert same_bits(out, on_the_processor(form, values, 1.0, grid, key))
+
+
+def test_a_list_that_is_too_short_is_made_again(
+    device: torch.device, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "slots_for", lambda *_: 2)
+    key = Key(os.urandom(32), CHACHA20)
+    values = values_for(count, torch.float32)
+    scale, grid = 1.0, 2.0**-34
+    out = kernels.release_floats(
+        LAPLACE_1, values.to(device), scale, grid, bounds_of(torch.float32), key
+    )
+    assert same_bits(out, on_the_processor(LAPLACE_1, values, scale, grid, key))
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 15, 17])
+def test_short_tensors_are_released_whole(count: int, device: torch.device) -> None:
+    key = Key(os.urandom(32), CHACHA20)
+    values = values_for(count + 7, torch.float32)[7:].clone()
+    out = kernels.release_floats(
+        GAUSSIAN_PAIRS, values.to(device), 1.0, 2.0**-20, bounds_of(torch.float32), key
+    )
+    assert same_bits(out, on_the_processor(GAUSSIAN_PAIRS, values, 1.0, 2.0**-20, key))
+
+
+def test_bounds_hold(device: torch.device) -> None:
+    key = Key(os.urandom(32), CHACHA20)
+    for kind in KINDS:
+        values = torch.zeros(1_000, dtype=kind, device=device)
+        out = kernels.release_floats(LAPLACE_1, values, 4.0, 2.0**-18, (-1.0, 0.5), key)
+        assert (out.min().item(), out.max().item()) == (-1.0, 0.5)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("how_many", [1, 300])
+def test_a_value_that_is_not_finite_is_refused_and_none_is_released(
+    bad: float, how_many: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+    empty_like = torch.empty_like
+
+    def remembered(like: Any) -> Any:
+        made.append(empty_like(like))
+        return made[-1]
+
+    monkeypatch.setattr(torch, "empty_like", remembered)
+    values = torch.ones(1_200, device=device)
+    values[:how_many] = bad
+    key = Key(os.urandom(32), CHACHA20)
+    with pytest.raises(ArgumentError, match=f"finite, got {how_many} NaN or infinite"):
+        kernels.release_floats(LAPLACE_1, values, 1.0, 2.0**-20, bounds_of(torch.float32), key)
+    assert not made[0].any(), "noise is left in the memory of the result"
+
+
+def test_a_key_for_another_cipher_is_refused(device: torch.device) -> None:
+    key = Key(os.urandom(32), AES)
+    with pytest.raises(ArgumentError, match="ChaCha20"):
+        kernels.release_floats(LAPLACE_1, torch.ones(9, device=device), 1.0, 1.0, None, key)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+def test_the_first_stage_leaves_open_what_the_processor_s_does(
+    form: ExactForm, device: torch.device, count: int
+) -> None:
+    """The same operations in the same order: not only the results, the open ones agree too."""
+    key = Key(os.urandom(32), CHACHA20)
+    values, out = values_for(count, torch.float64), torch.empty(count, dtype=torch.float64)
+    scale, grid = 1.0, 2.0**-34
+    there = out.to(device)
+    release = kernels._Release(form, values.to(device), scale, grid, None, key, there)
+    release._first_stage(torch.arange(8, device=device))
+    words = np.empty(-(-count // form.width) * form.variates, dtype=WORD)
+    key.stream().fill(words)
+    kernel = kernel_named(form.kernel)
+    kernel(words, 64, values.numpy(), scale, grid, out.numpy())
+    assert 10 < int(out.isnan().sum()) < count / 2
+    assert torch.equal(out.isnan(), there.cpu().isnan())
+    assert torch.equal(out.nan_to_num(), there.cpu().nan_to_num())
