@@ -138,6 +138,8 @@ FLOORS = {
     "integrations.triton_noise": 9.7,
     "integrations.device": 9.8,
     "integrations.torch": 9.9,
+    "integrations.triton_search": 9.7,
+    "integrations.search": 9.9,
     "integrations": 9.4,
     "cli.bars": 10,
     "cli.files": 10,

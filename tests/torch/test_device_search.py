@@ -1,0 +1,26 @@
+"""The search of the paper's section 6 on a device finds what the processor's finds."""
+
+import pytest
+import torch
+
+from dpnoise.attacks import searches
+from dpnoise.integrations import search
+
+
+@pytest.mark.parametrize("pair", [(0.75, 0.125), (819 / 4096, 1500 / 4096), (1 / 4096, 3 / 4096)])
+def test_the_pair_is_found_and_all_others_that_the_processor_finds(
+    pair: tuple[float, float], device: torch.device
+) -> None:
+    release = 1.0 + 4.0 * searches.gaussian(*pair)
+    there = search.gaussian_preimages(release, 12, device, value=1.0, scale=4.0)
+    here = searches.gaussian_preimages(release, 12, value=1.0, scale=4.0)
+    assert pair in there.preimages
+    assert there == here
+
+
+@pytest.mark.cuda
+def test_a_whole_search_of_24_bits_recovers_the_pair(device: torch.device) -> None:
+    pair = (5_592_407 * 2.0**-24, 2_796_203 * 2.0**-24)
+    found = search.gaussian_preimages(searches.gaussian(*pair), 24, device)
+    assert pair in found.preimages
+    assert found.checks == 2**22 + 1
