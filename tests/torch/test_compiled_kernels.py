@@ -1,0 +1,48 @@
+"""What Triton compiles for a device: the operations that are proved, none fused or left out."""
+
+import subprocess
+import sys
+
+import pytest
+
+# In a process of its own, because the others may run in the interpreter. No device is needed.
+CODE = """
+import re, sys
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from dpnoise.integrations import triton_release, triton_stream
+
+pairs = sys.argv[1] == "pairs"
+signature = dict.fromkeys(["values", "out"], "*fp32")
+signature |= {"parameters": "*i64", "floats": "*fp64", "counter": "*i64", "places": "*i64"}
+signature |= {"capacity": "i32"}
+constants = {"pairs": pairs, "clip": True, "ragged": False, "BLOCK": 32}
+signature |= dict.fromkeys(constants, "constexpr")
+source = ASTSource(triton_release.release, signature, constants)
+options = {"num_warps": 1, **triton_stream.STRICT}
+compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+text = compiled.asm["ptx"]
+for operation in ("fma.rn", "sqrt.rn", "cvt.rni", "mul.rn", "add.rn", "sub.rn", "div"):
+    print(operation, len(re.findall(re.escape(operation) + r"[.\\w]*f64", text)))
+print("loose", len(re.findall(r"(mul|add|sub|fma|div|sqrt)\\.(approx|full|ftz)?\\.?f64", text)))
+print("flushed", len(re.findall(r"(?<!rcp\\.approx)\\.ftz", text)))
+"""
+
+
+@pytest.mark.parametrize(("form", "logs", "roots", "sines"), [("pairs", 4, 4, 8), ("one", 8, 0, 0)])
+def test_eight_releases_have_the_operations_of_the_formulas(
+    form: str, logs: int, roots: int, sines: int
+) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", CODE, form], capture_output=True, check=True, text=True, env={}
+    )
+    found = {name: int(many) for name, many in map(str.split, run.stdout.splitlines())}
+    # log: 7 steps, the sum with e log 2, and 7 of its division; the sine: 8 steps; the error of a
+    # pair or of one number: 2, and 1 that puts it in grids; the decision: y, and the point's two.
+    fused = logs * (7 + 1 + 7) + sines * 8 + logs * (2 + 1) + 8 * 3
+    assert found["fma.rn"] == fused
+    assert found["sqrt.rn"] == roots
+    assert found["cvt.rni"] == 8 * 2
+    assert found["div"] == found["loose"] == found["flushed"] == 0
+    assert found["mul.rn"] > 0 < found["add.rn"]

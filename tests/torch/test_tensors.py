@@ -1,0 +1,199 @@
+"""Tensors: what goes in comes out as the same kind, and what cannot be done is an error."""
+
+import os
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import dpnoise
+from dpnoise.errors import ArgumentError, ArgumentTypeError
+from dpnoise.integrations.torch import Generator, release
+from dpnoise.testing import fixed_generator
+
+GAUSSIAN = dpnoise.GaussianMechanism.for_scale(2.0, sensitivity=1.0)
+LAPLACE = dpnoise.LaplaceMechanism(epsilon=0.5, sensitivity=1.0)
+KINDS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
+CUDA = pytest.param("cuda", marks=pytest.mark.cuda)
+
+
+@pytest.mark.parametrize("mechanism", [GAUSSIAN, LAPLACE], ids=["gaussian", "laplace"])
+@pytest.mark.parametrize(
+    "kind", [torch.float64, torch.float32, torch.float16, torch.int32], ids=str
+)
+def test_a_tensor_on_the_processor_is_released_as_its_array_is(
+    mechanism: Any, kind: torch.dtype
+) -> None:
+    key = os.urandom(32)
+    tensor = (100 * torch.randn(7, 3, dtype=torch.float64)).to(kind)
+    released = mechanism.release(tensor, fixed_generator(key))
+    expected = mechanism.release(tensor.numpy(), fixed_generator(key))
+    assert released.shape == tensor.shape
+    assert np.array_equal(released.numpy(), expected)
+    assert torch.equal(release(mechanism, tensor, fixed_generator(key)), released)
+
+
+def test_a_bfloat16_is_the_nearest_to_what_a_float64_of_its_value_becomes() -> None:
+    key = os.urandom(32)
+    tensor = (100 * torch.randn(1_001)).bfloat16()
+    mechanism = GAUSSIAN.replace(grid=2.0**-8)
+    released = mechanism.release(tensor, fixed_generator(key))
+    wide = mechanism.release(tensor.double(), fixed_generator(key))
+    # float32 holds every grid point here, so that it rounds once.
+    assert torch.equal(wide.float().double(), wide)
+    assert torch.equal(released, wide.float().bfloat16())
+
+
+def test_the_bounds_of_a_bfloat16_are_bfloat16s_within_the_mechanism_s() -> None:
+    mechanism = GAUSSIAN.replace(lower=-1.001, upper=0.999)
+    released = mechanism.release(torch.zeros(1_000, dtype=torch.bfloat16))
+    assert (released.min().item(), released.max().item()) == (-1.0, 0.99609375)
+    assert GAUSSIAN.replace(lower=1.001).release(torch.zeros(9).bfloat16()).min() >= 1.0078125
+
+
+def test_a_huge_bfloat16_saturates() -> None:
+    largest = float(torch.finfo(torch.bfloat16).max)
+    mechanism = dpnoise.GaussianMechanism.for_scale(2.0**125, sensitivity=1.0)
+    released = mechanism.release(torch.full((2_000,), largest, dtype=torch.bfloat16))
+    assert torch.isfinite(released).all()
+    assert released.max().item() == largest
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("mechanism", [GAUSSIAN, LAPLACE], ids=["gaussian", "laplace"])
+def test_a_tensor_on_a_device_is_released_as_on_the_processor(
+    mechanism: Any, kind: torch.dtype
+) -> None:
+    key = os.urandom(32)
+    tensor = (100 * torch.randn(1_023, 1_025, dtype=torch.float64)).to(kind)
+    there = mechanism.release(tensor.cuda(), fixed_generator(key, cipher="ChaCha20"))
+    here = mechanism.release(tensor, fixed_generator(key, cipher="ChaCha20"))
+    assert (there.device.type, there.dtype, there.shape) == ("cuda", kind, tensor.shape)
+    assert torch.equal(there.cpu(), here)
+    across = mechanism.release(tensor.cuda().t(), fixed_generator(key, cipher="ChaCha20"))
+    assert across.shape == (1_025, 1_023)
+
+
+@pytest.mark.parametrize("device", ["cpu", CUDA])
+@pytest.mark.parametrize(
+    ("tensor", "error", "words"),
+    [
+        (torch.zeros(3, requires_grad=True), ArgumentError, "detach"),
+        (torch.nn.Parameter(torch.zeros(3)), ArgumentError, "detach"),
+        (torch.tensor([1.0, float("nan")]), ArgumentError, "finite, got 1"),
+        (torch.tensor([1.0, float("inf")]), ArgumentError, "finite, got 1"),
+        (torch.zeros(3, dtype=torch.complex64), ArgumentTypeError, "complex64"),
+        (torch.zeros(3, dtype=torch.bool), ArgumentTypeError, "bool"),
+        (torch.zeros(3).to_sparse(), ArgumentTypeError, "dense"),
+    ],
+    ids=["requires grad", "parameter", "NaN", "infinity", "complex", "bool", "sparse"],
+)
+def test_what_cannot_be_released_is_refused(
+    tensor: Any, error: type[Exception], words: str, device: str
+) -> None:
+    there = tensor if device == "cpu" else tensor.detach().to(device)
+    if tensor.requires_grad:
+        there.requires_grad_()
+    with pytest.raises(error, match=words):
+        GAUSSIAN.release(there)
+
+
+def test_a_tensor_elsewhere_and_a_subclass_are_refused() -> None:
+    class Wrapped(torch.Tensor):  # type: ignore[misc]
+        pass
+
+    with pytest.raises(ArgumentError, match="CPU or a CUDA device, got meta"):
+        GAUSSIAN.release(torch.zeros(3, device="meta"))
+    with pytest.raises(ArgumentTypeError, match="plain tensor, got Wrapped"):
+        GAUSSIAN.release(torch.zeros(3).as_subclass(Wrapped))
+    with pytest.raises(ArgumentTypeError, match="got list"):
+        release(GAUSSIAN, [1.0])
+
+
+@pytest.mark.cuda
+def test_what_a_device_cannot_do_is_refused_there() -> None:
+    with pytest.raises(ArgumentTypeError, match="on a CUDA device, got"):
+        GAUSSIAN.release(torch.zeros(3, dtype=torch.int64, device="cuda"))
+    with pytest.raises(ArgumentError, match="leave variates out"):
+        GAUSSIAN.replace(variates=4).release(torch.zeros(3, device="cuda"))
+    with pytest.raises(ArgumentError, match="ChaCha20"):
+        GAUSSIAN.release(torch.zeros(3, device="cuda"), fixed_generator(bytes(32)))
+
+
+@pytest.mark.parametrize("device", ["cpu", CUDA])
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_generator_draws_in_every_format(kind: torch.dtype, device: str) -> None:
+    """The mean of 40,000 is off by more than 6 of its deviations once in 10^8."""
+    rng = Generator(device=device)
+    for name, deviation, mean in (("normal", 1, 0), ("laplace", 2**0.5, 0), ("exponential", 1, 1)):
+        drawn = getattr(rng, name)(3.0, (200, 200), dtype=kind)
+        assert (drawn.dtype, drawn.shape, drawn.device) == (kind, (200, 200), rng.device)
+        # Rounding to the format moves a mean by less than its unit.
+        slack = 6 * 3 * deviation / 200 + 4 * torch.finfo(kind).eps
+        assert abs(float(drawn.double().mean()) - 3 * mean) < slack
+    uniforms = rng.random(40_000, dtype=kind).double()
+    assert float(uniforms.min()) >= 0
+    assert float(uniforms.max()) < 1
+    # They are cut, not rounded: half a unit of 2^-8 at most is lost.
+    assert abs(float(uniforms.mean()) - 0.5) < 6 * 12**-0.5 / 200 + 2.0**-8
+
+
+@pytest.mark.parametrize("device", ["cpu", CUDA])
+def test_out_is_filled_and_returned(device: str) -> None:
+    rng, out = Generator(device=device), torch.zeros(5, 7, device=device)
+    assert rng.laplace(out=out) is out
+    assert (out != 0).all()
+    assert rng.normal().shape == ()
+    assert rng.normal(1.0, 0).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"scale": -1.0}, ArgumentError, "scale=-1.0 > 0"),
+        ({"size": -1}, ArgumentError, "size=-1 >= 0"),
+        ({"dtype": torch.int32}, ArgumentError, "dtype=torch.int32 to be one of"),
+        ({"variates": 3}, ArgumentError, "variates=3 to be one of"),
+        ({"out": torch.zeros(4, 4).t()}, ArgumentError, "contiguous"),
+        ({"out": torch.zeros(4, requires_grad=True)}, ArgumentError, "detach"),
+        ({"out": torch.zeros(4, dtype=torch.int32)}, ArgumentTypeError, "int32"),
+        ({"out": torch.zeros(4), "size": 3}, ArgumentError, "the shape of out"),
+        ({"out": torch.zeros(4), "dtype": torch.float64}, ArgumentTypeError, "float64"),
+        ({"out": torch.zeros(4, device="meta")}, ArgumentError, "meta"),
+        ({"out": np.zeros(4)}, ArgumentTypeError, "got ndarray"),
+    ],
+    ids=lambda part: "-".join(part) if isinstance(part, dict) else "",
+)
+def test_bad_arguments_of_a_generator_are_refused(
+    options: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        Generator(device="cpu").normal(**options)
+
+
+@pytest.mark.cuda
+def test_a_tensor_of_the_processor_is_no_out_of_a_device() -> None:
+    with pytest.raises(ArgumentError, match="Expected out on cuda:0, got one on cpu"):
+        Generator(device="cuda").normal(out=torch.zeros(4))
+
+
+@pytest.mark.parametrize("device", ["meta", "no such device", 3.5, None])
+def test_a_device_that_is_none_is_refused(device: Any) -> None:
+    with pytest.raises(ArgumentError, match="device"):
+        Generator(device=device)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_without_a_device_asking_for_one_is_an_error() -> None:
+    with pytest.raises(ArgumentError, match="sees no CUDA device"):
+        Generator(device="cuda")
+
+
+def test_a_generator_holds_no_secret() -> None:
+    rng = Generator(device="cpu")
+    assert pickle.loads(pickle.dumps(rng)) == rng
+    assert repr(rng) == "Generator(device=device(type='cpu'))"
+    assert not torch.equal(rng.normal(1.0, 50), rng.normal(1.0, 50))
