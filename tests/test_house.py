@@ -151,6 +151,7 @@ FLOORS = {
     "cli.leakage": 10.1,
     "cli.paper": 10.1,
     "cli.release": 10.1,
+    "cli.release_arguments": 10.07,
     "cli.sample": 10.1,
     "cli": 10.2,
     "cli.__main__": 10.3,

@@ -1,0 +1,196 @@
+"""What `dpnoise release` can be asked: its arguments, and the request that they make."""
+
+import argparse
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from dpnoise.cli.files import file_name
+from dpnoise.errors import ArgumentError
+from dpnoise.statistics.functions import MISSING
+from dpnoise.statistics.groups import groups_in_file
+from dpnoise.statistics.requests import Request, load_request, simple_request
+
+_QUOTED: Final = re.compile(r'\s*"((?:[^"]|"")*)"\s*')
+
+
+class _Once(argparse.Action):
+    """An option that may be given once, because a second would silently replace the first."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option: Any = None
+    ) -> None:
+        if getattr(namespace, self.dest) is not None:
+            parser.error(f"{option} may be given once")
+        setattr(namespace, self.dest, values)
+
+
+def add_arguments(commands: Any) -> argparse.ArgumentParser:
+    """Add the command and its arguments to the parser, and return it."""
+    command: argparse.ArgumentParser = commands.add_parser(
+        "release",
+        help="publish private statistics of a CSV or Parquet file",
+        description="Publish private statistics of a column, or all that a request in TOML asks "
+        "for. Neighbouring data sets differ by one row. Without FILE, a small data set that comes "
+        "with dpnoise is used.",
+    )
+    command.add_argument(
+        "file", nargs="?", type=file_name, metavar="FILE", help="the data, or a request: *.toml"
+    )
+    command.add_argument(
+        "--source", type=file_name, help="the data of a request, if it does not name them"
+    )
+    command.add_argument(
+        "--check",
+        action="store_true",
+        help="say what would be published, with margins, and read no row",
+    )
+    command.add_argument("--column", help="the column of numbers")
+    command.add_argument(
+        "--query",
+        action="append",
+        metavar="QUERY",
+        help="count, sum, mean, variance, std, median, quantile:0.9, quantiles:0.1,0.9 or "
+        "histogram; repeat it for several, which split epsilon evenly (count)",
+    )
+    command.add_argument("--epsilon", type=float, help="for all queries together (1)")
+    command.add_argument("--lower", type=float, help="declared lower bound of a value")
+    command.add_argument("--upper", type=float, help="declared upper bound of a value")
+    command.add_argument("--grid", type=float, help="a power of two; by default from the bounds")
+    command.add_argument(
+        "--edges",
+        type=_numbers,
+        help="edges of a histogram: --edges=0,20000,40000; a cell holds its lower edge, the last "
+        "one both; values outside are left out",
+    )
+    command.add_argument(
+        "--group-by",
+        type=_groups,
+        action=_Once,
+        metavar="COLUMN=A,B",
+        help="declared groups, as they are written in the data: city=cork,dublin; spaces around a "
+        'name are dropped, names in quotes taken as they stand: city="Cork, County","dublin "',
+    )
+    command.add_argument(
+        "--groups-file",
+        type=_groups_file,
+        action=_Once,
+        metavar="COLUMN=FILE",
+        help="declared groups, one on each line of a file; beside --group-by, groups of both",
+    )
+    command.add_argument(
+        "--missing",
+        choices=MISSING,
+        help="what to do about rows without a value: empty, NA, NaN, null (error)",
+    )
+    command.add_argument(
+        "--delimiter", type=_delimiter, help="what separates a CSV file's entries (,)"
+    )
+    command.add_argument("--confidence", type=float, help="of the margins (0.95)")
+    command.add_argument(
+        "--no-clamp", action="store_true", help="publish counts below 0 as they are"
+    )
+    command.add_argument(
+        "--no-intervals", action="store_true", help="spend no epsilon on intervals of quantiles"
+    )
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.add_argument(
+        "--output", type=file_name, help="write the table (.csv, .parquet) or the record (JSON)"
+    )
+    command.add_argument("--record", type=file_name, help="write the record of what was done: JSON")
+    command.add_argument("--plot", type=file_name, help="draw bars with error bars: out.png")
+    command.add_argument(
+        "--force", action="store_true", help="replace an earlier release, which cannot be repeated"
+    )
+    return command
+
+
+# What a request in a file says, and the command line may not say again.
+_IN_REQUESTS: Final = (
+    *("column", "query", "epsilon", "lower", "upper", "grid", "edges", "group_by", "groups_file"),
+    *("missing", "delimiter", "confidence", "no_clamp", "no_intervals"),
+)
+
+
+def asked_for(asked: argparse.Namespace) -> tuple[Request, Path | None]:
+    """Return the request and the data that it is about; None is the data set that is shipped."""
+    if asked.file is None or asked.file.suffix.lower() != ".toml":
+        if asked.source is not None:
+            raise ArgumentError("--source goes with a request: dpnoise release request.toml.")
+        return _request(asked), asked.file
+    for name in _IN_REQUESTS:
+        if getattr(asked, name) not in {None, False}:
+            option = "--" + name.replace("_", "-")
+            raise ArgumentError(f"{asked.file} says what to publish: write {option} there.")
+    signed = load_request(asked.file)
+    source = asked.source or signed.source
+    if source is None and not asked.check:
+        raise ArgumentError(f'Say which data {asked.file} is about: --source FILE, or source = "".')
+    return signed.request, source
+
+
+def _request(asked: argparse.Namespace) -> Request:
+    groups = dict(filter(None, (asked.group_by, asked.groups_file)))
+    if asked.groups_file is not None:
+        column, path = asked.groups_file
+        groups[column] = groups_in_file(path)
+    return simple_request(
+        "income" if asked.file is None and asked.column is None else asked.column,
+        asked.query or ["count"],
+        1.0 if asked.epsilon is None else asked.epsilon,
+        lower=asked.lower,
+        upper=asked.upper,
+        grid=asked.grid,
+        edges=asked.edges,
+        groups=groups,
+        missing=asked.missing or "error",
+        delimiter="," if asked.delimiter is None else asked.delimiter,
+        confidence=0.95 if asked.confidence is None else asked.confidence,
+        clamp=not asked.no_clamp,
+        intervals=not asked.no_intervals,
+    )
+
+
+def _delimiter(text: str) -> str:
+    r"""Take \t for the tab that is hard to type."""
+    return "\t" if text == r"\t" else text
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError("give numbers: 0,20000,40000") from None
+
+
+def _groups(text: str) -> tuple[str, list[str]]:
+    column, rest = _name(text, "=")
+    if rest is None:
+        raise argparse.ArgumentTypeError("give the declared groups: city=cork,dublin")
+    groups = []
+    while rest is not None:
+        group, rest = _name(rest, ",")
+        groups.append(group)
+    return column, groups
+
+
+def _groups_file(text: str) -> tuple[str, Path]:
+    column, rest = _name(text, "=")
+    if not rest:
+        raise argparse.ArgumentTypeError("give a column and a file: city=cities.txt")
+    return column, file_name(rest)
+
+
+def _name(text: str, separator: str) -> tuple[str, str | None]:
+    """Return the first name of a text, and what its separator, if any, is followed by.
+
+    A name in quotes is what they hold, where "" is a quote; others lose the spaces around them.
+    """
+    quoted = _QUOTED.match(text)
+    if quoted is None and not text.lstrip().startswith('"'):
+        name, found, rest = text.partition(separator)
+        return name.strip(), rest if found else None
+    rest = "" if quoted is None else text[quoted.end() :]
+    if quoted is None or rest[:1] not in {"", separator}:
+        raise argparse.ArgumentTypeError('a name in quotes ends with them: city="Cork, County"')
+    return quoted[1].replace('""', '"'), rest[1:] if rest else None
