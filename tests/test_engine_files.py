@@ -17,7 +17,7 @@ from tally_reference import assert_same
 from tally_reference import tally as judged
 
 from dpnoise.errors import ArgumentError
-from dpnoise.statistics.engines import Files, tally
+from dpnoise.statistics.engines import Files, frames, tally
 from dpnoise.statistics.engines.files import columns as columns_of
 from dpnoise.statistics.plan import Cells, Grouping, Plan, Rows, Sums
 
@@ -136,11 +136,12 @@ def test_names_and_groups_are_never_taken_for_sql(name: str, tmp_path: Path) -> 
 ONLY_X = Plan((X,), missing="drop")
 BROKEN: dict[str, tuple[str | bytes, Plan, str]] = {
     "empty": ("", ONLY_X, "is empty: it has no header"),
-    "an empty line first": ("\nx\n1\n", ONLY_X, "begins with an empty line"),
     "the column twice": ("x,x\n1,2\n", ONLY_X, "more than one column 'x'"),
     "no such column": ("y\n1\n", ONLY_X, "has no column 'x'. It has: y"),
     "other separators": ("x;y\n1;2\n", ONLY_X, 'delimiter=";"'),
-    "a line break in a name": ('"x\ny",z\n1,2\n', ONLY_X, "line break"),
+    "a line break in a name": ('"x\ny",z\n1,2\n', ONLY_X, r"has no column 'x'. It has: x\ny, z."),
+    "an unclosed quote in the header": (f'"x\n1,{SECRET}\n', ONLY_X, "quote that is not closed"),
+    "a header that is no text": (b"x,\xff\n1,2\n", ONLY_X, "its header is no utf-8 text"),
     "an unclosed quote": (f'x,y\n1,2\n3,"{SECRET}\n', ONLY_X, "line 3 has a quote"),
     "an unclosed quote, rows alone": (
         f'x\n1\n"{SECRET}\n3\n',
@@ -149,7 +150,7 @@ BROKEN: dict[str, tuple[str | bytes, Plan, str]] = {
     ),
     "a longer row": (f"x,y\n1,2\n3,4,{SECRET}\n", ONLY_X, "line 3 has 3 entries where"),
     "a shorter row": ("x,y\n1,2\n3\n", ONLY_X, "line 3 has 1 entries where"),
-    "text": (f"x\n{SECRET}\n", ONLY_X, "Column 'x' holds text that is no number"),
+    "text": (f"x\n{SECRET}\n", ONLY_X, "Row 1 of column 'x' (the header not counted) holds text"),
     "an underscore": ("x\n1_000\n", ONLY_X, "text that is no number"),
     "a decimal comma": ('x\n"1,5"\n', ONLY_X, "text that is no number"),
     "bytes of another encoding": (
@@ -157,7 +158,11 @@ BROKEN: dict[str, tuple[str | bytes, Plan, str]] = {
         Plan((X,), (Grouping("y", ("a",)),)),
         "encoding",
     ),
-    "a missing value": ("x\n1\nNA\n", Plan((X,)), "has rows without a value"),
+    "a missing value": (
+        "x\n1\nNA\n",
+        Plan((X,)),
+        "Row 2 of column 'x' (the header not counted) has no",
+    ),
 }
 
 
@@ -209,8 +214,6 @@ def test_a_damaged_file_is_named(name: str, tmp_path: Path) -> None:
 def test_a_file_that_changes_while_it_is_read_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dpnoise.statistics.engines import frames
-
     path = made(tmp_path, "p.csv", CSV)
     answered = frames.answered
 
@@ -219,7 +222,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
             opened.write("9,cork\n")
         return answered(*arguments)
 
-    monkeypatch.setattr(frames, "answered", meanwhile)
+    monkeypatch.setattr("dpnoise.statistics.engines.together.answered", meanwhile)
     with pytest.raises(ArgumentError, match="changed while it was read"):
         tally(Files(path), ONLY_X)
 

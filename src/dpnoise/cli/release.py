@@ -1,4 +1,4 @@
-"""`dpnoise release`: publish private statistics of a CSV or Parquet file."""
+"""`dpnoise release`: publish private statistics of files."""
 
 import argparse
 import csv
@@ -9,17 +9,21 @@ from decimal import ROUND_CEILING, Decimal, localcontext
 from importlib import resources
 from io import BytesIO, StringIO
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from dpnoise import strict_json
 from dpnoise.cli import terminal
 from dpnoise.cli.bars import Bar, bars_of, draw_bars
 from dpnoise.cli.files import check_plot, check_targets, written
 from dpnoise.cli.progress import progress_bar
-from dpnoise.cli.release_arguments import add_arguments, asked_for
+from dpnoise.cli.release_arguments import add_arguments, asked_for, names_a_column
 from dpnoise.errors import ArgumentError, import_extra
 from dpnoise.showing import shown
-from dpnoise.statistics import files, publishing
+from dpnoise.statistics import publishing
+from dpnoise.statistics.engines import Files
+from dpnoise.statistics.engines import files as engine_files
+from dpnoise.statistics.engines.description import listed
+from dpnoise.statistics.engines.sources import there
 from dpnoise.statistics.publishing import Table
 from dpnoise.statistics.queries import Release
 from dpnoise.statistics.requests import Request
@@ -37,16 +41,17 @@ def add(commands: Any) -> None:
 
 
 def _release(asked: argparse.Namespace) -> None:
-    if asked.file is not None:
-        files.check_there(asked.file)
     request, source = asked_for(asked)
     if asked.check:
         _explain(request)
         return
-    _check_source(source, request, asked)
+    paths = [] if source is None else engine_files.check_there(source)
+    if source is not None and not names_a_column(asked):
+        _say_columns(source)
     # What could fail after the noise is drawn is done before: epsilon is spent only once.
     targets = (asked.output, asked.record, asked.plot)
-    check_targets(*targets, source=source, replace=asked.force)
+    for path in [*paths, None]:
+        check_targets(*targets, source=path, replace=asked.force)
     check_plot(asked.plot)
     _rehearse(request, asked)
     table: Table | None = None
@@ -54,10 +59,10 @@ def _release(asked: argparse.Namespace) -> None:
         with ExitStack() as stack:
             plot = stack.enter_context(written(asked.plot, replace=asked.force))
             record = stack.enter_context(written(asked.record, replace=asked.force))
-            path = stack.enter_context(_file(source))
-            progress = stack.enter_context(_progress(path))
+            read = stack.enter_context(_read(source))
+            progress = stack.enter_context(_progress(paths))
             with written(asked.output, replace=asked.force) as output:
-                table = publishing.publish(path, request, progress=progress)
+                table = publishing.publish(read, request, progress=progress)
                 if output is not None:
                     _write(table, output, asked.output.suffix)
             if record is not None:
@@ -73,13 +78,11 @@ def _release(asked: argparse.Namespace) -> None:
             print(f"Written to {shown(target)}.")  # noqa: T201 - this is the command line
 
 
-def _check_source(source: Path | None, request: Request, asked: argparse.Namespace) -> None:
-    if source is None:
-        return
-    files.check_there(source)
-    if source == asked.file and asked.column is None:
-        names = publishing.columns_of(source, request.delimiter)
-        raise ArgumentError(f"Say which column of {source} to use: --column NAME. It has: {names}.")
+def _say_columns(source: Files) -> NoReturn:
+    names = there(engine_files.columns(source)) or "names that stand in its rows"
+    raise ArgumentError(
+        f"Say which column of {listed(source.names)} to use: --column NAME. It has: {names}."
+    )
 
 
 def _rehearse(request: Request, asked: argparse.Namespace) -> None:
@@ -141,21 +144,21 @@ def _explain(request: Request) -> None:
 
 
 @contextmanager
-def _file(path: Path | None) -> Iterator[Path]:
-    if path is not None:
-        yield path
+def _read(source: Files | None) -> Iterator[Files]:
+    if source is not None:
+        yield source
         return
     with resources.as_file(resources.files("dpnoise").joinpath("data/people.csv")) as shipped:
-        yield shipped
+        yield Files(shipped)
 
 
 @contextmanager
-def _progress(path: Path) -> Iterator[Callable[[float], object]]:
-    """Show how far a large file has been read."""
-    if not path.exists() or path.stat().st_size < _LARGE:
+def _progress(paths: list[Path]) -> Iterator[Callable[[float], object]]:
+    """Show how far large files have been read."""
+    if sum(path.stat().st_size for path in paths if path.is_file()) < _LARGE:
         yield lambda _: None
         return
-    with progress_bar(f"reading {path.name}") as show:
+    with progress_bar(f"reading {paths[0].name}") as show:
         yield show
 
 

@@ -2,11 +2,14 @@
 
 import argparse
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from dpnoise.cli.files import file_name
 from dpnoise.errors import ArgumentError
+from dpnoise.statistics.engines.description import ENCODINGS, FORMATS, Files
+from dpnoise.statistics.engines.files import check_there
 from dpnoise.statistics.functions import MISSING
 from dpnoise.statistics.groups import groups_in_file
 from dpnoise.statistics.requests import Request, load_request, simple_request
@@ -29,17 +32,26 @@ def add_arguments(commands: Any) -> argparse.ArgumentParser:
     """Add the command and its arguments to the parser, and return it."""
     command: argparse.ArgumentParser = commands.add_parser(
         "release",
-        help="publish private statistics of a CSV or Parquet file",
+        help="publish private statistics of files: CSV, Parquet, JSON lines, SQLite",
         description="Publish private statistics of a column, or all that a request in TOML asks "
         "for. Neighbouring data sets differ by one row. Without FILE, a small data set that comes "
         "with dpnoise is used.",
     )
     command.add_argument(
-        "file", nargs="?", type=file_name, metavar="FILE", help="the data, or a request: *.toml"
+        "files",
+        nargs="*",
+        type=_source,
+        metavar="FILE",
+        help="the data: files, a pattern in quotes, - for the standard input; or a request: *.toml",
     )
     command.add_argument(
-        "--source", type=file_name, help="the data of a request, if it does not name them"
+        "--source",
+        nargs="+",
+        type=_source,
+        metavar="FILE",
+        help="the data of a request, if it does not name them",
     )
+    _add_source_options(command)
     command.add_argument(
         "--check",
         action="store_true",
@@ -83,9 +95,6 @@ def add_arguments(commands: Any) -> argparse.ArgumentParser:
         choices=MISSING,
         help="what to do about rows without a value: empty, NA, NaN, null (error)",
     )
-    command.add_argument(
-        "--delimiter", type=_delimiter, help="what separates a CSV file's entries (,)"
-    )
     command.add_argument("--confidence", type=float, help="of the margins (0.95)")
     command.add_argument(
         "--no-clamp", action="store_true", help="publish counts below 0 as they are"
@@ -105,28 +114,76 @@ def add_arguments(commands: Any) -> argparse.ArgumentParser:
     return command
 
 
+def _add_source_options(command: argparse.ArgumentParser) -> None:
+    """Add how the data is written down, of which nothing is guessed."""
+    command.add_argument(
+        "--format", choices=FORMATS, help="of the data (what its name ends in, else csv)"
+    )
+    command.add_argument("--table", help="the table of a database: people, public.people")
+    command.add_argument(
+        "--delimiter", type=_delimiter, help="what separates a CSV file's entries (,)"
+    )
+    command.add_argument(
+        "--quote", help="what entries with delimiters stand in; '' for nothing (\")"
+    )
+    command.add_argument("--encoding", choices=ENCODINGS, help="of a CSV file (utf-8)")
+    command.add_argument("--decimal", choices=(".", ","), help="the decimal sign of text (.)")
+
+
+_OF_SOURCES: Final = ("format", "table", "delimiter", "quote", "encoding", "decimal")
 # What a request in a file says, and the command line may not say again.
 _IN_REQUESTS: Final = (
     *("column", "query", "epsilon", "lower", "upper", "grid", "edges", "group_by", "groups_file"),
-    *("missing", "delimiter", "confidence", "no_clamp", "no_intervals"),
+    *("missing", "confidence", "no_clamp", "no_intervals", *_OF_SOURCES),
 )
 
 
-def asked_for(asked: argparse.Namespace) -> tuple[Request, Path | None]:
+def _request_file(asked: argparse.Namespace) -> Path | None:
+    """Return the file that says what to publish, if there is one."""
+    found = [name for name in asked.files if name.lower().endswith(".toml")]
+    if found and len(asked.files) > 1:
+        raise ArgumentError("Give one request, and its data by --source.")
+    return Path(found[0]) if found else None
+
+
+def asked_for(asked: argparse.Namespace) -> tuple[Request, Files | None]:
     """Return the request and the data that it is about; None is the data set that is shipped."""
-    if asked.file is None or asked.file.suffix.lower() != ".toml":
+    path = _request_file(asked)
+    if path is None:
         if asked.source is not None:
             raise ArgumentError("--source goes with a request: dpnoise release request.toml.")
-        return _request(asked), asked.file
+        source = _data(asked)
+        if source is not None:
+            check_there(source)
+        return _request(asked), source
     for name in _IN_REQUESTS:
         if getattr(asked, name) not in {None, False}:
             option = "--" + name.replace("_", "-")
-            raise ArgumentError(f"{asked.file} says what to publish: write {option} there.")
-    signed = load_request(asked.file)
-    source = asked.source or signed.source
+            raise ArgumentError(f"{path} says what to publish: write {option} there.")
+    signed = load_request(path)
+    source = signed.files
+    if asked.source is not None:
+        described = source or Files((), delimiter=signed.request.delimiter)
+        source = replace(described, paths=tuple(asked.source))
     if source is None and not asked.check:
-        raise ArgumentError(f'Say which data {asked.file} is about: --source FILE, or source = "".')
+        raise ArgumentError(f'Say which data {path} is about: --source FILE, or source = "".')
     return signed.request, source
+
+
+def names_a_column(asked: argparse.Namespace) -> bool:
+    """Tell whether it is said what is published of the data: by a request, or by a column."""
+    return asked.column is not None or _request_file(asked) is not None
+
+
+def _data(asked: argparse.Namespace) -> Files | None:
+    """Return the files that the command line describes."""
+    told = {name: getattr(asked, name) for name in _OF_SOURCES}
+    given = {name: value for name, value in told.items() if value is not None}
+    if asked.files:
+        return Files(tuple(asked.files), **given)
+    for name in given:
+        raise ArgumentError(f"--{name} is about data of yours: give its file.")
+    return None
 
 
 def _request(asked: argparse.Namespace) -> Request:
@@ -135,7 +192,7 @@ def _request(asked: argparse.Namespace) -> Request:
         column, path = asked.groups_file
         groups[column] = groups_in_file(path)
     return simple_request(
-        "income" if asked.file is None and asked.column is None else asked.column,
+        asked.column if asked.files or asked.column is not None else "income",
         asked.query or ["count"],
         1.0 if asked.epsilon is None else asked.epsilon,
         lower=asked.lower,
@@ -149,6 +206,12 @@ def _request(asked: argparse.Namespace) -> Request:
         clamp=not asked.no_clamp,
         intervals=not asked.no_intervals,
     )
+
+
+def _source(text: str) -> str:
+    """Take a name as it stands: that of a database is no path."""
+    file_name(text)
+    return text
 
 
 def _delimiter(text: str) -> str:

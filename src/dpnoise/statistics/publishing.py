@@ -10,13 +10,10 @@ from typing import Any
 
 from dpnoise.errors import forgetful, import_extra
 from dpnoise.noise.generator import Generator, check_generator
-from dpnoise.statistics import engines, files
-from dpnoise.statistics.engines import files as engine_files
-from dpnoise.statistics.engines.description import is_plain
+from dpnoise.statistics import engines
 from dpnoise.statistics.plan import Plan, Tally
 from dpnoise.statistics.queries import Query, Release
 from dpnoise.statistics.requests import Question, Request, written
-from dpnoise.statistics.tallying import tally_chunks
 
 
 @dataclass(frozen=True)
@@ -140,9 +137,9 @@ def publish(
     Parameters
     ----------
     source
-        The name of a file: CSV, Parquet or JSON lines, the first and the last also compressed;
-        `engines.Files` for other dialects, several files and databases; or a pandas, Polars (eager
-        or lazy), Arrow, DuckDB, PySpark or Dask frame.
+        The name of a file, or a pattern: CSV, Parquet or JSON lines, the first and the last also
+        compressed; `engines.Files` for other dialects, several files and databases; or a pandas,
+        Polars (eager or lazy), Arrow, DuckDB, PySpark or Dask frame.
     request
         What to publish.
     rng
@@ -188,28 +185,10 @@ def _tallies(
     plans: tuple[Plan, ...],
     progress: Callable[[float], object],
 ) -> list[Tally]:
-    """Let whatever holds the data answer the plans: the one place that knows who can."""
-    if isinstance(source, Path | str) and not is_plain(Path(source)):
+    """Let whatever holds the data answer the plans."""
+    if isinstance(source, Path | str):
         source = engines.Files(source, delimiter=request.delimiter)
-    if not isinstance(source, Path | str):
-        return [engines.tally(source, plan, progress=progress) for plan in plans]
-    chunks = files.read(
-        Path(source),
-        request.columns(),
-        {name: keys for name, keys in request.groups.items() if _is_used(name, request)},
-        missing=request.missing,
-        delimiter=request.delimiter,
-        progress=progress,
-    )
-    return tally_chunks(chunks, plans)
-
-
-def columns_of(path: Path, delimiter: str) -> str:
-    """Return the names of a file's columns, as an error lists them, without reading a row."""
-    if is_plain(path):
-        return files.columns(path, delimiter)
-    names = engine_files.columns(engines.Files(path, delimiter=delimiter))
-    return files.listed(names) if names else "names that stand in its rows"
+    return engines.tally_all(source, plans, progress=progress)
 
 
 def rehearsal(request: Request) -> Table:
@@ -230,10 +209,6 @@ def rehearsal(request: Request) -> Table:
         return [zero] * len(request.keys(question))
 
     return _table(request, zeros)
-
-
-def _is_used(column: str, request: Request) -> bool:
-    return any(column in question.by for question in request.publish)
 
 
 def _table(request: Request, released: Callable[[Question, Query], list[Release]]) -> Table:

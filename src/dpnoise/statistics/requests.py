@@ -18,6 +18,7 @@ from dpnoise.errors import (
     unknown,
 )
 from dpnoise.release.calibration import quotient_down
+from dpnoise.statistics.engines.description import Files, source_of
 from dpnoise.statistics.functions import MISSING
 from dpnoise.statistics.groups import check_groups, groups_in_file
 from dpnoise.statistics.plan import Cells, Edges, Grouping, Plan
@@ -291,14 +292,22 @@ class Signed:
     """A request from a file, and the data that it is about, if the file says so."""
 
     request: Request
-    source: Path | None
+    source: Files | Path | None
+
+    @property
+    def files(self) -> Files | None:
+        """The data, with all that is said about it."""
+        if isinstance(self.source, Path):
+            return Files(self.source, delimiter=self.request.delimiter)
+        return self.source
 
 
 def load_request(path: Path) -> Signed:
     r"""Read a request from a TOML file.
 
     It has the fields of `Request`, a table `[[publish]]` for each question, and may have `source`,
-    the file of data beside it. The groups of a column may be in a file: `{file = "cities.txt"}`.
+    the file of data beside it, or a table `[source]` with `path` or `paths` and what else
+    `engines.Files` takes. The groups of a column may be in a file: `{file = "cities.txt"}`.
 
     Examples
     --------
@@ -317,10 +326,10 @@ def load_request(path: Path) -> Signed:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         words = str(error) if isinstance(error, tomllib.TOMLDecodeError) else "it is no UTF-8 text"
         raise ArgumentError(f"{path} is no TOML: {words}.") from None
-    source = told.pop("source", None)
     try:
-        if not isinstance(source, str | None):
-            raise ArgumentError(f"Expected source to be the name of a file, got {shown(source)}.")
+        source = source_of(told.pop("source", None), path.parent)
+        if isinstance(source, Files) and "delimiter" in told:
+            raise ArgumentError("Write the delimiter where the rest of the source is: [source].")
         questions = told.pop("publish", [])
         if not isinstance(questions, list) or not all(isinstance(one, dict) for one in questions):
             raise ArgumentError("Expected questions as tables: [[publish]].")
@@ -329,7 +338,7 @@ def load_request(path: Path) -> Signed:
         request = _made(Request, told)
     except DpnoiseError as error:
         raise ArgumentError(f"{path}: {error}") from None
-    return Signed(request, None if source is None else path.parent / source)
+    return Signed(request, source)
 
 
 def _made(kind: Any, told: dict[str, Any]) -> Any:

@@ -1,14 +1,14 @@
 """Plans answered where the data is, by the engine that holds it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dpnoise.errors import forgetful
-from dpnoise.statistics.engines import files, frames
+from dpnoise.statistics.engines import files, together
 from dpnoise.statistics.engines.description import Files
 from dpnoise.statistics.plan import Plan, Tally
 
-__all__ = ["Files", "tally"]
+__all__ = ["Files", "tally", "tally_all"]
 
 
 @forgetful
@@ -33,6 +33,33 @@ def tally(source: Any, plan: Plan, *, progress: Callable[[float], object] | None
     >>> int(rows), int(ages.total)
     (3, 98)
     """
+    return tally_all(source, [plan], progress=progress)[0]
+
+
+@forgetful
+def tally_all(
+    source: Any, plans: Sequence[Plan], *, progress: Callable[[float], object] | None = None
+) -> list[Tally]:
+    """Answer several plans, with other groups for one, in one scan of the data.
+
+    pandas, Arrow and Dask, whose rows are in memory, answer one after the other.
+
+    Parameters
+    ----------
+    source, progress
+        As of `tally`.
+    plans
+        What is asked.
+
+    Examples
+    --------
+    >>> import polars
+    >>> from dpnoise.statistics.plan import Grouping, Plan, Rows
+    >>> people = polars.DataFrame({"city": ["cork", "dublin", "cork"]})
+    >>> plans = [Plan((Rows(),)), Plan((Rows(),), (Grouping("city", ("cork", "dublin")),))]
+    >>> [one.answers[0].tolist() for one in tally_all(people, plans)]
+    [3, [2, 1]]
+    """
     if isinstance(source, Files):
-        return files.tally(source, plan, progress)
-    return frames.tally(source, plan)
+        return files.tally_all(source, plans, progress)
+    return together.tally_all(source, plans)

@@ -9,11 +9,11 @@ import os
 import stat
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from dpnoise.errors import ArgumentError, check_choice, reject
+from dpnoise.errors import ArgumentError, check_choice, reject, shown, unknown
 
 FORMATS: Final = ("csv", "parquet", "json", "sqlite", "postgres")
 ENCODINGS: Final = ("utf-8", "latin-1", "utf-16")
@@ -28,7 +28,6 @@ _SUFFIXES: Final = {
     ".db": "sqlite",
 }
 _COMPRESSED: Final = {".gz", ".zst"}
-_PARQUET: Final = {".parquet", ".pq"}
 
 
 @dataclass(frozen=True)
@@ -74,10 +73,10 @@ class Files:
             one = len(given) == 1 and given.isascii() and given not in "\r\n\0\x1f"
             if not one and not (name == "quote" and not given):
                 reject(name, given, "to be one ASCII character, no newline")
-        if self.delimiter in {self.quote, self.decimal} and self.delimiter != ",":
-            reject("delimiter", self.delimiter, "to be neither the quote nor the decimal sign")
-        if self.delimiter == self.decimal == ",":
-            reject("delimiter", ",", "to be another sign than the decimal comma, as ';'")
+        if self.delimiter == self.decimal:
+            reject("delimiter", self.delimiter, "to be another sign than that of decimals, as ';'")
+        if self.delimiter == self.quote:
+            reject("delimiter", self.delimiter, "to be another sign than the quote")
 
     @property
     def names(self) -> list[str]:
@@ -99,27 +98,64 @@ class Files:
         return _SUFFIXES.get(suffix, "csv")
 
 
-def is_plain(path: Path) -> bool:
-    """Tell whether a name is that of a CSV or Parquet file, and not of a compressed one."""
-    suffix = path.suffix.lower()
-    return suffix in _PARQUET or suffix not in {*_SUFFIXES, *_COMPRESSED}
+def source_of(told: Any, folder: Path) -> Files | Path | None:
+    """Return what a request in TOML is about: a file beside it, or a table `[source]`."""
+    if told is None:
+        return None
+    if isinstance(told, str):
+        return folder / told
+    if not isinstance(told, dict):
+        raise ArgumentError(f"Expected source to be the name of a file, got {shown(told)}.")
+    known = ["path", *(one.name for one in fields(Files))]
+    for name in told:
+        if name not in known:
+            raise unknown("setting", name, known)
+    given = told.get("paths", told.get("path"))
+    if given is None or {"path", "paths"} <= told.keys():
+        raise ArgumentError('Expected path = "people.csv" or paths = ["a.csv", "b.csv"] in source.')
+    settings = {name: told[name] for name in told if name not in {"path", "paths"}}
+    paths = [given] if isinstance(given, str) else given
+    if not isinstance(paths, list) or not all(
+        isinstance(one, str) for one in [*paths, *settings.values()]
+    ):
+        raise ArgumentError("Expected every setting of source to be text, and paths a list of it.")
+    files = Files(paths, **settings)
+    return replace(files, paths=tuple(_beside(folder, files, name) for name in paths))
+
+
+def _beside(folder: Path, files: Files, name: str) -> str:
+    """Return a path from the folder of a request; what is no file has no folder."""
+    is_file = name != STANDARD_INPUT and files.format_of(name) != "postgres"
+    return str(folder / name) if is_file else name
 
 
 def expanded(name: str) -> list[str]:
     """Return the files that a name stands for: itself, or those that a pattern matches."""
     if name == STANDARD_INPUT:
-        if stat.S_ISREG(os.fstat(sys.stdin.fileno()).st_mode):
-            return ["/dev/stdin"]  # A file, which can be opened anew.
-        return [name]
-    path = Path(name)
-    if path.is_dir():
-        raise ArgumentError(f"{name} is a folder. Give its files, as in {path / '*.csv'}.")
-    if path.exists():
-        return [name]
-    found = sorted(glob.glob(name))  # noqa: PTH207 - a pattern may be absolute
+        # A file can be opened anew; what is no file is read once.
+        return ["/dev/stdin"] if stat.S_ISREG(_state_of_standard_input().st_mode) else [name]
+    try:
+        found = [name] if Path(name).stat() else []
+    except FileNotFoundError:
+        found = sorted(glob.glob(name))  # noqa: PTH207 - a pattern may be absolute
     if not found:
         raise ArgumentError(f"There is no file {name}.")
+    for path in map(Path, found):
+        if path.is_dir():
+            raise ArgumentError(f"{path} is a folder. Give its files, as in '{path / '*.csv'}'.")
+        if not path.is_file():
+            raise ArgumentError(
+                f"{path} is no regular file. Write its content to one first, or give it to the "
+                "standard input, which is called -."
+            )
     return found
+
+
+def _state_of_standard_input() -> os.stat_result:
+    try:
+        return os.fstat(sys.stdin.fileno())
+    except (AttributeError, OSError, ValueError):
+        raise ArgumentError("The standard input is closed. Give a file.") from None
 
 
 def state_of(path: str) -> tuple[int, ...] | None:

@@ -1,21 +1,34 @@
 """Files and tables of databases, read by DuckDB in a stream."""
 
+import os
 import re
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from dpnoise.errors import ArgumentError, import_extra
-from dpnoise.statistics.engines import frames
-from dpnoise.statistics.engines.description import Files, expanded, listed, state_of
-from dpnoise.statistics.engines.sources import SOURCES, Source
-from dpnoise.statistics.engines.tables import asked_columns
-from dpnoise.statistics.plan import Plan, Tally
+from dpnoise.statistics.engines import texts, together
+from dpnoise.statistics.engines.description import (
+    STANDARD_INPUT,
+    Files,
+    expanded,
+    listed,
+    state_of,
+)
+from dpnoise.statistics.engines.mistakes import located
+from dpnoise.statistics.engines.sources import SOURCES, Columns, Opening, Source
+from dpnoise.statistics.engines.tables import MistakeError, asked_columns
+from dpnoise.statistics.plan import Grouping, Plan, Tally
 
-# Nothing of the data is written to a disk, and how far a query is can be asked.
+# Nothing of the data is written to a disk, nothing is fetched from a network, and how far a query
+# is can be asked.
 _SETTINGS: Final = (
     "SET temp_directory = ''",
+    "SET autoinstall_known_extensions = false",
     "SET enable_progress_bar = true",
     "SET enable_progress_bar_print = false",
 )
@@ -23,17 +36,63 @@ _TICK: Final = 0.1  # Seconds between two looks at how far a query is.
 _HUNDRED: Final = 100
 _LINE: Final = re.compile(r"Line: (\d+)")
 _RAGGED: Final = re.compile(r"Expected Number of Columns: (\d+) Found: (\d+)")
+# What DuckDB says, in small letters, and what is wrong then.
+_COMPLAINTS: Final = {
+    "unterminated quote": "has a quote that is not closed, or text after one",
+    "unicode": "is no text of the declared encoding",
+    "utf-8": "is no text of the declared encoding",
+    "encoded": "is no text of the declared encoding",
+    "maximum line size": "is longer than 16 MiB, or has a quote that is not closed",
+    "invalid state": "has line ends of several kinds, or quotes that are not those declared",
+}
 
 Progress = Callable[[float], object]
 
 
-def tally(files: Files, plan: Plan, progress: Progress | None = None) -> Tally:
-    """Answer a plan from files, in one pass; `progress` is told how far it is, from 0 to 1."""
-    with _opened(files) as source:
-        wanted = _wanted(plan)
-        relation, wrong = source.numbers(wanted, asked_columns(plan))
-        with _told(source.connection, progress):
-            return frames.answered(relation, plan, wrong)
+class _UnreadableError(ArgumentError):
+    """DuckDB cannot read a file as it tried to."""
+
+
+def tally_all(files: Files, plans: Sequence[Plan], progress: Progress | None = None) -> list[Tally]:
+    """Answer plans from files, in one pass; `progress` is told how far it is, from 0 to 1."""
+    try:
+        return _tally_all(files, plans, progress, patient=False)
+    except _UnreadableError:
+        if kind_of(files) != "csv" or STANDARD_INPUT in files.names:
+            raise
+    return _tally_all(files, plans, progress, patient=True)
+
+
+def _tally_all(
+    files: Files, plans: Sequence[Plan], progress: Progress | None, *, patient: bool
+) -> list[Tally]:
+    with _opened(files, patient=patient) as source, _told(source.connection, progress):
+        try:
+            return _answers(source, plans)
+        except MistakeError as error:
+            raise located(error, source) from None
+
+
+def _answers(source: Source, plans: Sequence[Plan]) -> list[Tally]:
+    numeric = list(dict.fromkeys(name for plan in plans for name in asked_columns(plan)))
+    groups = {one.column: one.keys for plan in plans for one in plan.by}
+    held = source.columns(numeric, groups)
+    fitting = [_fitting(plan, held, numeric) for plan in plans]
+    found = together.answered_all(held.relation, fitting, held.wrong)
+    if fault := source.fault():
+        raise ArgumentError(fault)
+    return found
+
+
+def _fitting(plan: Plan, held: Columns, numeric: Sequence[str]) -> Plan:
+    """Return a plan whose keys are written as the columns that they are compared with."""
+    by = (
+        one
+        if one.column in numeric
+        else Grouping(one.column, texts.keys_of(one.column, held.kinds[one.column], one.keys))
+        for one in plan.by
+    )
+    return replace(plan, by=tuple(by))
 
 
 def columns(files: Files) -> list[str]:
@@ -42,42 +101,68 @@ def columns(files: Files) -> list[str]:
         return source.names or []
 
 
-def _wanted(plan: Plan) -> list[str]:
-    grouped = (grouping.column for grouping in plan.by)
-    return list(dict.fromkeys([*asked_columns(plan), *grouped]))
-
-
-@contextmanager
-def _opened(files: Files) -> Iterator[Source]:
-    """Open files for reading, and see to it that they stay the same until all is read."""
-    duckdb = import_extra("duckdb", "engines")
-    names = files.names
-    if not names:
+def kind_of(files: Files) -> str:
+    """Return the one format of all files."""
+    if not files.names:
         raise ArgumentError("Expected one file or more.")
-    formats = {files.format_of(name) for name in names}
+    formats = {files.format_of(name) for name in files.names}
     if len(formats) > 1:
         raise ArgumentError(
             f"Expected files of one format, not of {' and '.join(sorted(formats))}."
         )
-    kind = formats.pop()
-    is_file = kind != "postgres"
-    paths = [path for name in names for path in expanded(name)] if is_file else names
-    before = [state_of(path) for path in paths] if is_file else []
-    connection = duckdb.connect(":memory:")
-    try:
-        for setting in _SETTINGS:
-            connection.execute(setting)
-        yield SOURCES[kind](connection, files, paths)
-        if is_file and [state_of(path) for path in paths] != before:
-            raise ArgumentError(f"{listed(paths)} changed while it was read. Read it again.")
-    except duckdb.OutOfMemoryException:
-        raise ArgumentError(f"There is not enough memory to read {listed(paths)}.") from None
-    except duckdb.Error as error:
-        raise ArgumentError(
-            f"{listed(paths)} cannot be read: {_what_is_wrong(str(error))}."
-        ) from None
-    finally:
-        connection.close()
+    return formats.pop()
+
+
+def check_there(files: Files) -> list[Path]:
+    """Return the files that there are, or say which there are not; a database elsewhere is none."""
+    if kind_of(files) == "postgres":
+        return []
+    paths = [path for name in files.names for path in expanded(name)]
+    if STANDARD_INPUT in paths and len(paths) > 1:
+        raise ArgumentError("The standard input is read by itself. Leave out the other files.")
+    return [Path(path) for path in paths]
+
+
+@contextmanager
+def _opened(files: Files, *, patient: bool = False) -> Iterator[Source]:
+    """Open files for reading, and see to it that they stay the same until all is read."""
+    duckdb = import_extra("duckdb", "engines")
+    kind = kind_of(files)
+    paths = list(map(str, check_there(files))) or files.names
+    before = [state_of(path) for path in paths] if kind != "postgres" else []
+    shown = listed(paths)
+    with ExitStack() as stack:
+        places = _as_text(paths, stack) if kind in {"csv", "json", "parquet"} else paths
+        connection = duckdb.connect(":memory:")
+        try:
+            for setting in _SETTINGS:
+                connection.execute(setting)
+            opening = Opening(connection, files, places, shown, stack, patient)
+            yield SOURCES[kind](opening)
+            if before and [state_of(path) for path in paths] != before:
+                raise ArgumentError(f"{shown} changed while it was read. Read it again.")
+        except duckdb.OutOfMemoryException:
+            raise ArgumentError(f"There is not enough memory to read {shown}.") from None
+        except duckdb.Error as error:
+            words = _what_is_wrong(str(error))
+            raise _UnreadableError(f"{shown} cannot be read: {words}.") from None
+        finally:
+            connection.close()
+
+
+def _as_text(paths: list[str], stack: ExitStack) -> list[str]:
+    """Return names that are UTF-8, as DuckDB wants them: links, if files have others."""
+    if all(
+        path.isascii() or path == os.fsencode(path).decode("utf-8", "replace") for path in paths
+    ):
+        return paths
+    folder = Path(stack.enter_context(TemporaryDirectory(prefix="dpnoise-")))
+    links = []
+    for place, path in enumerate(paths):
+        named = Path(path).name.encode("utf-8", "replace").decode()
+        links.append(folder / f"{place}-{named}")
+        links[-1].symlink_to(Path(path).absolute())
+    return list(map(str, links))
 
 
 def _what_is_wrong(words: str) -> str:
@@ -86,14 +171,14 @@ def _what_is_wrong(words: str) -> str:
     where = f"line {line[1]} " if line else "it "
     if ragged := _RAGGED.search(words):
         return f"{where}has {ragged[2]} entries where the header has {ragged[1]}"
-    if "unterminated quote" in words:
-        return f"{where}has a quote that is not closed, or text after one"
-    if "unicode" in words or "utf-8" in words.lower():
-        return f"{where}is no text of the declared encoding"
-    if "xtension" in words:
-        return "DuckDB has no extension for it. Install it once: INSTALL sqlite; INSTALL postgres"
-    if "Maximum line size" in words:
-        return f"{where}is longer than 2 MB, or has a quote that is not closed"
+    for sign, what in _COMPLAINTS.items():
+        if sign in words.lower():
+            return where + what
+    if "extension" in words.lower():
+        return (
+            "DuckDB has no extension for it. Install it once, with a network: "
+            """python -c "import duckdb; duckdb.sql('INSTALL postgres')\""""
+        )
     return f"{where}is damaged, or not what the request says"
 
 

@@ -5,6 +5,7 @@ integers by `arithmetic`, and are added up for each group and cell. Only the sum
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
 from importlib import import_module
@@ -31,7 +32,7 @@ _KINDS: Final = {
     nw.Date: keys.DATE,
     nw.Datetime: keys.TIME,
 }
-_HABITS: Final = {
+HABITS: Final = {
     "polars": arithmetic.Habits(adds_in_128_bits=True, counts_comparisons=True),
     "duckdb": arithmetic.Habits(adds_in_128_bits=True, clips=False),
     "pyspark": arithmetic.Habits(clips=False),
@@ -59,8 +60,15 @@ def tally(frame: Any, plan: Plan) -> Tally:
 
     What an engine complains of may quote the data, so nothing but the kind of its error is shown.
     """
-    try:
+    with complaints():
         return answered(frame, plan, {})
+
+
+@contextmanager
+def complaints() -> Iterator[None]:
+    """Say that an engine failed, and show nothing of what it says."""
+    try:
+        yield
     except (DpnoiseError, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - each library has errors of its own
@@ -73,25 +81,25 @@ def tally(frame: Any, plan: Plan) -> Tally:
 def answered(frame: Any, plan: Plan, wrong: Mapping[str, str]) -> Tally:
     """Answer a plan. `wrong` names the columns that tell where the text of others is no number."""
     check_plan(plan)
-    wrapped = _wrapped(frame)
-    if wrapped.implementation.is_dask():
-        return _by_partition(wrapped.to_native(), plan)
-    frame, names = _named(wrapped)
+    frame = wrapped(frame)
+    if frame.implementation.is_dask():
+        return _by_partition(frame.to_native(), plan)
+    frame, names = named(frame)
     types = dict(frame.collect_schema())
     schema = {name: types[inside] for name, inside in names.items()}
-    _check_columns(schema, plan)
-    matches = [_matches(grouping, schema[grouping.column]) for grouping in plan.by]
-    habits = _HABITS.get(frame.implementation.value, arithmetic.Habits())
-    query = _query(plan, schema, names, wrong, habits)
+    check_columns(schema, plan)
+    matches = [matches_of(grouping, schema[grouping.column]) for grouping in plan.by]
+    habits = HABITS.get(frame.implementation.value, arithmetic.Habits())
+    query = query_of(plan, schema, names, wrong, habits)
     by = [f"key{place}" for place in range(len(plan.by))]
     declared = {key: list(places) for key, places in zip(by, matches, strict=True)}
     if query.chosen:
         frame = frame.select(**query.chosen)
     late = frame.implementation.is_duckdb()  # It filters first anyway, and plans faster so.
-    frame = frame if late else _only(frame, declared)
+    frame = frame if late else only(frame, declared)
     for step in (query.wholes, {**query.summed, **query.codes}):
         frame = frame.with_columns(**step) if step else frame
-    frame = _only(frame, declared) if late else frame
+    frame = only(frame, declared) if late else frame
     return answers(plan, _run(frame, by, list(query.codes), list(query.summed)), matches)
 
 
@@ -103,14 +111,15 @@ def _by_partition(frame: Any, plan: Plan) -> Tally:
     return reduce(added, tallies)
 
 
-def _wrapped(frame: Any) -> Any:
+def wrapped(frame: Any) -> Any:
+    """Return a frame as narwhals has it, or say what is taken for one."""
     try:
         return nw.from_native(frame)
     except TypeError:
         raise ArgumentTypeError(f"Expected {_FRAMES}, got {type(frame).__name__}.") from None
 
 
-def _named(frame: Any) -> tuple[Any, dict[str, str]]:
+def named(frame: Any) -> tuple[Any, dict[str, str]]:
     """Return a frame that computes as it should, and what its columns are called in it."""
     engine, native = frame.implementation, frame.to_native()
     if engine.is_pyspark():  # It would take dots and backticks in a name for syntax.
@@ -134,7 +143,8 @@ def _masked(column: Any) -> Any:
     return arrays.IntegerArray(column.fillna(0).to_numpy("uint64"), column.isna().to_numpy())
 
 
-def _check_columns(schema: Mapping[str, Any], plan: Plan) -> None:
+def check_columns(schema: Mapping[str, Any], plan: Plan) -> None:
+    """Raise unless all columns of a plan are there, and hold numbers where these are asked for."""
     asked = [ask for ask in plan.asks if not isinstance(ask, Rows)]
     for name in [*(ask.column for ask in asked), *(grouping.column for grouping in plan.by)]:
         if name not in schema:
@@ -144,7 +154,8 @@ def _check_columns(schema: Mapping[str, Any], plan: Plan) -> None:
         arithmetic.check_numbers(ask.column, schema[ask.column], ask)
 
 
-def _matches(grouping: Grouping, dtype: Any) -> dict[Any, int]:
+def matches_of(grouping: Grouping, dtype: Any) -> dict[Any, int]:
+    """Return each value of a column of this type that belongs to a declared key, and its place."""
     limits = arithmetic.limits(dtype)
     kind = keys.INTEGER if limits else _KINDS.get(dtype.base_type())
     zoned = dtype == nw.Datetime and dtype.time_zone is not None
@@ -157,14 +168,14 @@ def _matches(grouping: Grouping, dtype: Any) -> dict[Any, int]:
     return keys.matches(grouping, kind, limits)
 
 
-def _as_key(name: str, dtype: Any) -> Any:
+def as_key(name: str, dtype: Any) -> Any:
     """Return a group column as it is compared: text as text, floats of 64 bits."""
     if dtype in {nw.Categorical, nw.Enum}:
         return nw.col(name).cast(nw.String)
     return nw.col(name).cast(nw.Float64) if dtype == nw.Float32 else nw.col(name)
 
 
-def _only(frame: Any, declared: Mapping[str, list[Any]]) -> Any:
+def only(frame: Any, declared: Mapping[str, list[Any]]) -> Any:
     """Keep the rows whose keys are declared."""
     for name, values in declared.items():
         if 0.0 in values and isinstance(values[0], float):
@@ -180,7 +191,7 @@ def _only(frame: Any, declared: Mapping[str, list[Any]]) -> Any:
     return frame
 
 
-def _query(
+def query_of(
     plan: Plan,
     schema: Mapping[str, Any],
     names: Mapping[str, str],
@@ -191,7 +202,7 @@ def _query(
     query = Query()
     for place, grouping in enumerate(plan.by):
         name = grouping.column
-        query.chosen[f"key{place}"] = _as_key(names[name], schema[name])
+        query.chosen[f"key{place}"] = as_key(names[name], schema[name])
     for number, name in enumerate(asked_columns(plan)):
         column = nw.col(names[name])
         query.chosen[f"there{number}"] = arithmetic.present(column, schema[name])
@@ -244,10 +255,10 @@ def _run(frame: Any, by: list[str], codes: list[str], summed: list[str]) -> list
 
 def _one_by_one(frame: Any, by: list[str], codes: list[str], summed: list[str]) -> list[Table]:
     """Add up, then count by each code in turn: best where the rows are in memory."""
-    return [_table(_collected(part), code) for code, part in _parts(frame, by, codes, summed)]
+    return [table_of(_collected(part), code) for code, part in results_of(frame, by, codes, summed)]
 
 
-def _parts(
+def results_of(
     frame: Any, by: list[str], codes: list[str], summed: list[str]
 ) -> Iterator[tuple[str | None, Any]]:
     """Yield the results, sums first, and what each is about."""
@@ -265,8 +276,8 @@ def _collected(frame: Any) -> Any:
     return frame.collect() if isinstance(frame, nw.LazyFrame) else frame
 
 
-def _table(frame: Any, code: str | None) -> Table:
-    """Return the columns of a result."""
+def table_of(frame: Any, code: str | None) -> Table:
+    """Return a result, and the code that it is about."""
     columns = {name: frame[name] for name in frame.columns}
     return Table(
         code,
@@ -286,21 +297,24 @@ def _integers(column: Any) -> Any:
     return np.array([int(entry or 0) for entry in entries], dtype=kind)
 
 
-def _is_wide(name: str) -> bool:
+def is_wide(name: str) -> bool:
     """Tell whether a sum may be larger than 64 bits; the others are counts."""
     return name.startswith(("sum", "square"))
 
 
 def _in_duckdb(frame: Any, by: list[str], codes: list[str], summed: list[str]) -> list[Table]:
     """Add up by all codes in one scan: a row of the result has the code that it is about."""
-    # Its sums have 128 bits, for which Arrow has decimals alone.
-    kinds = {name: "DECIMAL(38, 0)" if _is_wide(name) else "BIGINT" for name in summed}
-    added = [f"CAST(sum({name}) AS {kind}) AS {name}" for name, kind in kinds.items()]
-    columns = ", ".join([*by, *codes, "count(*) AS rows", *added])
+    columns = ", ".join([*by, *codes, "count(*) AS rows", *duckdb_sums(summed)])
     sets = ", ".join(f"({', '.join([*by, code])})" for code in codes)
     grouped = f"GROUPING SETS ({sets})" if codes else ", ".join(by)
     result = _collected(nw.from_native(frame.to_native().aggregate(columns, grouped)))
     return _apart(result, codes)
+
+
+def duckdb_sums(summed: list[str]) -> list[str]:
+    """Return sums as SQL. They have 128 bits, for which Arrow has decimals alone."""
+    kinds = {name: "DECIMAL(38, 0)" if is_wide(name) else "BIGINT" for name in summed}
+    return [f"CAST(sum({name}) AS {kind}) AS {name}" for name, kind in kinds.items()]
 
 
 def _in_spark(frame: Any, by: list[str], codes: list[str], summed: list[str]) -> list[Table]:
@@ -319,21 +333,21 @@ def _in_spark(frame: Any, by: list[str], codes: list[str], summed: list[str]) ->
 def _apart(result: Any, codes: list[str]) -> list[Table]:
     """Take a result of grouping sets apart: a code is null where it was not grouped by."""
     if not codes:
-        return [_table(result, None)]
+        return [table_of(result, None)]
     return [
-        _table(result.filter(~nw.col(code).is_null()).drop([c for c in codes if c != code]), code)
+        table_of(result.filter(~nw.col(code).is_null()).drop([c for c in codes if c != code]), code)
         for code in codes
     ]
 
 
 def _in_polars(frame: Any, by: list[str], codes: list[str], summed: list[str]) -> list[Table]:
     """Let Polars stream, and share the steps that all results begin with."""
-    wide = filter(_is_wide, summed)
+    wide = filter(is_wide, summed)
     frame = frame.lazy().with_columns(nw.col(name).cast(nw.Int128) for name in wide)
-    about, parts = zip(*_parts(frame, by, codes, summed), strict=True)
+    about, parts = zip(*results_of(frame, by, codes, summed), strict=True)
     polars = nw.get_native_namespace(frame)
     results = polars.collect_all([part.to_native() for part in parts], engine="streaming")
-    return [_table(nw.from_native(one), code) for code, one in zip(about, results, strict=True)]
+    return [table_of(nw.from_native(one), code) for code, one in zip(about, results, strict=True)]
 
 
 _RUNS: Final[dict[str, Callable[..., list[Table]]]] = {

@@ -1,239 +1,316 @@
 """What DuckDB selects from: a source for each format, with every column declared.
 
 Of CSV and JSON every entry is text, and becomes a number only where one is asked for. Names, paths
-and texts that a request or a file brings are quoted by `_quoted` and `_literal`.
+and texts that a request or a file brings are quoted in `texts`.
 """
 
-import csv
-import os
 import re
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
 from dpnoise.errors import ArgumentError
-from dpnoise.showing import shortened
-from dpnoise.statistics.engines.description import STANDARD_INPUT, Files, listed
+from dpnoise.showing import shortened, shown
+from dpnoise.statistics.engines import sqlite, texts
+from dpnoise.statistics.engines.description import STANDARD_INPUT, Files
+from dpnoise.statistics.engines.headers import content_of, header_of
+from dpnoise.statistics.engines.pumping import COMMENT, Pump, last_line
+from dpnoise.statistics.engines.texts import literal, quoted
 
-# What stands for a missing number in text, besides nothing at all.
-_MISSING_WORDS: Final = (
-    *("#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN", "N/A", "NA", "NULL"),
-    *("n/a", "null"),
-)
+ROW: Final = "row:"  # The column that numbers rows, where that is asked for.
+_LONGEST_LINE: Final = 2**24
 _LONGEST_LIST: Final = 500  # Characters of the names of columns in an error.
+_DESCRIPTOR: Final = "/dev/stdin"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns of a source: text as numbers where they are asked for, groups as keys match them."""
+
+    relation: Any
+    wrong: dict[str, str]  # The columns that tell where the text of others was no number.
+    kinds: dict[str, str]  # DuckDB's types, before.
 
 
 @dataclass(frozen=True)
 class Source:
-    """An open source: its connection, a table to select from, and the names of its columns."""
+    """An open source: its connection, what to select from, and the names of its columns."""
 
     connection: Any
     shown: str  # What an error calls it.
     names: list[str] | None  # None if only the rows know.
-    table: Callable[[list[str]], str]  # What to select from, if these columns are wanted.
+    table: Callable[[list[str], list[str]], str]  # Of which columns, and of which of the paths.
     inside: Callable[[str], str]  # What the table calls a column, as SQL.
+    paths: list[str]
+    in_order: bool = True  # Whether the rows can be read again, in the same order.
+    has_header: bool = False
     decimal: str = "."
+    fault: Callable[[], str | None] = lambda: None  # What went wrong outside of DuckDB.
 
-    def numbers(self, wanted: list[str], numeric: list[str]) -> tuple[Any, dict[str, str]]:
-        """Return the wanted columns, text as numbers where asked, and where it was none."""
+    def columns(
+        self,
+        numeric: Sequence[str],
+        groups: Mapping[str, Sequence[Any]],
+        numbered: str | None = None,
+    ) -> Columns:
+        """Return the columns of all paths, or of one with its rows numbered from 1."""
+        wanted = list(dict.fromkeys([*numeric, *groups]))
         self._check(wanted)
-        table = self.table(wanted)
-        chosen = ", ".join(f"{self.inside(name)} AS {_quoted(name)}" for name in wanted)
-        raw = self.connection.sql(f"SELECT {chosen or '1 AS nothing'} FROM {table}")
-        types = dict(zip(raw.columns, map(str, raw.types), strict=True))
-        texts = [name for name in wanted if name in numeric and types[name] == "VARCHAR"]
-        if not texts:
-            return raw, {}
-        wrong = {name: f"wrong:{place}" for place, name in enumerate(texts)}
-        parts = [*(_number(name, self.decimal) for name in texts)]
-        parts += [_is_wrong(name, wrong[name], self.decimal) for name in texts]
-        kept = [_quoted(name) for name in wanted if name not in texts]
-        return raw.project(", ".join([*kept, *parts])), wrong
+        table = self.table(wanted, self.paths if numbered is None else [numbered])
+        chosen = [f"{self.inside(name)} AS {quoted(name)}" for name in wanted]
+        rows = [] if numbered is None else [f"row_number() OVER () AS {quoted(ROW)}"]
+        raw = self.connection.sql(f"SELECT {', '.join([*chosen, *rows]) or '1'} FROM {table}")
+        kinds = dict(zip(raw.columns, map(str, raw.types), strict=True))
+        wrong = [name for name in numeric if kinds[name] == "VARCHAR"]
+        parts = {name: quoted(name) for name in raw.columns}
+        for name in groups.keys() - set(numeric):
+            parts[name] = texts.group(quoted(name), kinds[name], groups[name], self.decimal)
+        # A column of nulls alone has a type of its own.
+        parts |= {
+            name: f"CAST({quoted(name)} AS DOUBLE)" for name in numeric if kinds[name] == '"NULL"'
+        }
+        parts |= {name: texts.number(quoted(name), self.decimal) for name in wrong}
+        told = {name: f"wrong:{place}" for place, name in enumerate(wrong)}
+        parts |= {told[name]: texts.is_wrong(quoted(name), self.decimal) for name in wrong}
+        made = ", ".join(f"{part} AS {quoted(name)}" for name, part in parts.items())
+        return Columns(raw.project(made), told, kinds)
 
     def _check(self, wanted: list[str]) -> None:
-        if self.names is None:
-            return
+        """Raise unless each column is there once, also to DuckDB, which knows no capitals."""
+        same: dict[str, str] = {}
         for name in wanted:
-            if name not in self.names:
-                there = shortened(", ".join(self.names), _LONGEST_LIST)
-                hint = ' Is it separated by ";"? Say delimiter=";".'
-                semicolons = len(self.names) == 1 and ";" in self.names[0]
+            other = same.setdefault(name.casefold(), name)
+            if other != name:
                 raise ArgumentError(
-                    f"{self.shown} has no column {name!r}. It has: {there}.{hint * semicolons}"
+                    f"Columns {other!r} and {name!r} differ by capitals alone. Rename one."
                 )
-            if self.names.count(name) > 1:
-                raise ArgumentError(
-                    f"{self.shown} has more than one column {name!r}. Rename all but one."
-                )
+            if self.names is not None and self.names.count(name) != 1:
+                raise self._none_or_several(name, self.names)
+
+    def _none_or_several(self, name: str, names: list[str]) -> ArgumentError:
+        if name in names:
+            return ArgumentError(
+                f"{self.shown} has more than one column {name!r}. Rename all but one."
+            )
+        semicolons = len(names) == 1 and ";" in names[0]
+        hint = ' Is it separated by ";"? Say delimiter=";".' if semicolons else ""
+        return ArgumentError(f"{self.shown} has no column {name!r}. It has: {there(names)}.{hint}")
 
 
-def _number(name: str, decimal: str) -> str:
-    return f"TRY_CAST({_readable(name, decimal)} AS DOUBLE) AS {_quoted(name)}"
-
-
-def _is_wrong(name: str, wrong: str, decimal: str) -> str:
-    """Tell where text is neither a number nor stands for a missing one."""
-    words = ", ".join(map(_literal, _MISSING_WORDS))
-    text = _quoted(name)
-    # An underscore between digits is Python's habit, and DuckDB's; in a file it is a mistake.
-    return (
-        f"CASE WHEN {text} IS NULL THEN 0 WHEN contains({text}, '_') THEN 1 "
-        f"WHEN TRY_CAST({_readable(name, decimal)} AS DOUBLE) IS NOT NULL THEN 0 "
-        f"WHEN trim({text}) IN ('', {words}) THEN 0 ELSE 1 END AS {_quoted(wrong)}"
-    )
-
-
-def _readable(name: str, decimal: str) -> str:
-    """Return the text of a number with a decimal point; with a decimal comma a point is no sign."""
-    text = _quoted(name)
-    if decimal == ".":
-        return text
-    return f"CASE WHEN contains({text}, '.') THEN '.' ELSE replace({text}, ',', '.') END"
-
-
-def _literal(text: str) -> str:
-    doubled = text.replace("'", "''")
-    return f"'{doubled}'"
-
-
-def _quoted(name: str) -> str:
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"'
+def there(names: Sequence[str]) -> str:
+    """Return the names of columns as an error lists them."""
+    return shortened(", ".join(map(shown, names)), _LONGEST_LIST)
 
 
 def _as_paths(paths: Sequence[str]) -> str:
     """Return paths as a list of SQL, in which no letter makes them a pattern."""
     plain = (re.sub(r"([*?\[])", r"[\1]", path) for path in paths)
-    return f"[{', '.join(map(_literal, plain))}]"
+    return f"[{', '.join(map(literal, plain))}]"
 
 
-def _csv(connection: Any, files: Files, paths: list[str]) -> Source:
-    standard = paths == [STANDARD_INPUT]
-    lines = (
-        [_line_of_standard_input(files)]
-        if standard
-        else [_first_line(connection, files, path) for path in paths]
-    )
-    headers = [_header(line, files, path) for line, path in zip(lines, paths, strict=True)]
-    for header, path in zip(headers, paths, strict=True):
-        if header != headers[0]:
+def _place(names: list[str]) -> Callable[[str], str]:
+    """Return a function that calls a column by its place: DuckDB may have renamed it."""
+    return lambda name: f"c{names.index(name)}"
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What is to be opened, and what is closed when all is read."""
+
+    connection: Any
+    files: Files
+    paths: list[str]
+    shown: str
+    stack: ExitStack
+    patient: bool  # Whether to read CSV in order, because reading in parallel failed.
+
+
+def _csv(opening: Opening) -> Source:
+    """Read CSV: in parallel, which notices if quoted line breaks mislead it, or through a pipe."""
+    files, paths = opening.files, opening.paths
+    piped = opening.patient or paths == [STANDARD_INPUT]
+    headers = {path: header_of(opening.connection, files, path, opening.shown) for path in paths}
+    names = headers[paths[0]].names
+    for path, header in headers.items():
+        if header.names != names:
             raise ArgumentError(f"{path} has other columns than {paths[0]}. Read it apart.")
-    types = ", ".join(f"c{place}: 'VARCHAR'" for place in range(len(headers[0])))
-    read = (
-        f"read_csv({_as_paths(['/dev/stdin'] if standard else paths)}, auto_detect=false, "
-        f"header={'false' if standard else 'true'}, columns={{{types}}}, strict_mode=true, "
-        f"null_padding=false, {_dialect(files)})"
+    types = ", ".join(f"c{place}: 'VARCHAR'" for place in range(len(names)))
+    options = (
+        f"auto_detect=false, header=true, columns={{{types}}}, strict_mode=true, "
+        f"null_padding=false, allow_quoted_nulls=false, {_dialect(files)}"
     )
-    header = headers[0]
+    if piped:
+        options += f", parallel=false, max_line_size={_LONGEST_LINE}, comment='{COMMENT}'"
+    # In a file of one column an empty line is no row; an entry that is missing has quotes.
+    kept = " WHERE c0 IS NOT NULL" if len(names) == 1 else ""
+    pumps: list[Pump] = []
+
+    def pumped(path: str) -> str:
+        header = headers[path]
+        content = content_of(files, path, header, opening.stack)
+        if content is None:
+            raise ArgumentError(
+                f"{path} cannot be read: where quotes hold line breaks, it must be UTF-8 and not "
+                "compressed by zstd. Write it so."
+            )
+        ending = last_line(header.line_end, files.quote)
+        pumps.append(Pump(header.taken, content, ending, opening.stack))
+        return pumps[-1].path
+
+    def table(_: list[str], chosen: list[str]) -> str:
+        by_skipped: dict[int, list[str]] = {}
+        for path in chosen:
+            places = by_skipped.setdefault(headers[path].blank_lines, [])
+            places.append(pumped(path) if piped else path)
+        parts = (
+            f"SELECT * FROM read_csv({_as_paths(places)}, skip={skipped}, {options}){kept}"
+            for skipped, places in by_skipped.items()
+        )
+        return f"({' UNION ALL '.join(parts)})"
+
+    def fault() -> str | None:
+        found = (pump.fault for pump in pumps if pump.fault is not None)
+        return next((f"{opening.shown} {what}." for what in found), None)
+
     return Source(
-        connection,
-        listed(paths),
-        header,
-        lambda _: read,
-        lambda name: f"c{header.index(name)}",
-        files.decimal,
+        opening.connection,
+        opening.shown,
+        names,
+        table,
+        _place(names),
+        paths,
+        in_order=paths != [STANDARD_INPUT],
+        has_header=True,
+        decimal=files.decimal,
+        fault=fault,
     )
 
 
 def _dialect(files: Files) -> str:
-    quote = _literal(files.quote)
+    quote = literal(files.quote)
     return (
-        f"delim={_literal(files.delimiter)}, quote={quote}, escape={quote}, "
-        f"encoding={_literal(files.encoding)}"
+        f"delim={literal(files.delimiter)}, quote={quote}, escape={quote}, "
+        f"encoding={literal(files.encoding)}"
     )
 
 
-def _first_line(connection: Any, files: Files, path: str) -> str | None:
-    """Return the first line of a file as it is, also of a compressed one."""
-    found = connection.sql(
-        f"SELECT * FROM read_csv({_as_paths([path])}, auto_detect=false, header=false, "
-        "columns={line: 'VARCHAR'}, delim='\x1f', quote='', escape='', strict_mode=false, "
-        f"encoding={_literal(files.encoding)}) LIMIT 1"
-    ).fetchall()
-    return found[0][0] or "" if found else None
-
-
-def _line_of_standard_input(files: Files) -> str | None:
-    """Take the first line, and not a byte more, because DuckDB reads the rest."""
-    line = bytearray()
-    while not line.endswith(b"\n"):
-        byte = os.read(sys.stdin.fileno(), 1)
-        if not byte:
-            break
-        line += byte
-    if files.encoding == "utf-16":
-        raise ArgumentError("The standard input is read as utf-8 or latin-1. Write it to a file.")
-    encoding = "utf-8-sig" if files.encoding == "utf-8" else files.encoding
-    return line.decode(encoding, "replace").rstrip("\r\n") if line else None
-
-
-def _header(line: str | None, files: Files, path: str) -> list[str]:
-    """Return the names that the first line of a CSV file holds."""
-    if line is None:
-        raise ArgumentError(f"{listed([path])} is empty: it has no header.")
-    if not line.strip():
-        raise ArgumentError(f"{listed([path])} begins with an empty line. Remove it.")
-    options: dict[str, Any] = (
-        {"quotechar": files.quote} if files.quote else {"quoting": csv.QUOTE_NONE}
-    )
-    try:
-        return next(csv.reader([line], delimiter=files.delimiter, strict=True, **options))
-    except csv.Error:
-        raise ArgumentError(
-            f"The header of {listed([path])} has a name with a line break, a quote that is not "
-            "closed, or more than 131,072 characters. Rename that column."
-        ) from None
-
-
-def _json(connection: Any, files: Files, paths: list[str]) -> Source:
+def _json(opening: Opening) -> Source:
+    files, paths = opening.files, opening.paths
     standard = paths == [STANDARD_INPUT]
-    places = _as_paths(["/dev/stdin"] if standard else paths)
 
-    def table(wanted: list[str]) -> str:
-        types = ", ".join(f"{_literal(name)}: 'VARCHAR'" for name in wanted or ["nothing"])
+    def table(wanted: list[str], chosen: list[str]) -> str:
+        types = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in wanted or ["nothing"])
+        places = _as_paths([_DESCRIPTOR] if standard else chosen)
         return f"read_ndjson({places}, columns={{{types}}}, auto_detect=false)"
 
-    return Source(connection, listed(paths), None, table, _quoted, files.decimal)
+    return Source(
+        opening.connection,
+        opening.shown,
+        None,
+        table,
+        quoted,
+        paths,
+        in_order=not standard,
+        decimal=files.decimal,
+    )
 
 
-def _parquet(connection: Any, files: Files, paths: list[str]) -> Source:
+def _parquet(opening: Opening) -> Source:
+    files, paths = opening.files, opening.paths
     if STANDARD_INPUT in paths:
         raise ArgumentError("Parquet is not read from the standard input. Give its file.")
-    schemas = [_described(connection, f"read_parquet({_as_paths([path])})") for path in paths]
+    schemas = [_parquet_schema(opening.connection, path) for path in paths]
     for schema, path in zip(schemas, paths, strict=True):
         if schema != schemas[0]:
             raise ArgumentError(f"{path} has other columns than {paths[0]}. Read it apart.")
-    read = f"read_parquet({_as_paths(paths)})"
     names = [name for name, _ in schemas[0]]
-    return Source(connection, listed(paths), names, lambda _: read, _quoted, files.decimal)
+    called = ", ".join(f"c{place}" for place in range(len(names)))
+    return Source(
+        opening.connection,
+        opening.shown,
+        names,
+        lambda _, chosen: f"read_parquet({_as_paths(chosen)}) AS t({called})",
+        _place(names),
+        paths,
+        decimal=files.decimal,
+    )
+
+
+def _parquet_schema(connection: Any, path: str) -> list[tuple[str, str]]:
+    """Return types, and names as they are: DuckDB changes those that are the same to it."""
+    leaves = connection.sql(
+        f"SELECT name, coalesce(num_children, 0) FROM parquet_schema({_as_paths([path])})"
+    ).fetchall()
+    names, at = [], 1
+    for _ in range(leaves[0][1]):
+        names.append(leaves[at][0])
+        inner = 1
+        while inner:
+            inner += leaves[at][1] - 1
+            at += 1
+    kinds = _described(connection, f"read_parquet({_as_paths([path])})")
+    return list(zip(names, (kind for _, kind in kinds), strict=True))
 
 
 def _described(connection: Any, table: str) -> list[tuple[str, str]]:
     return [row[:2] for row in connection.sql(f"DESCRIBE SELECT * FROM {table}").fetchall()]
 
 
-def _database(kind: str) -> Callable[[Any, Files, list[str]], Source]:
-    def opened(connection: Any, files: Files, paths: list[str]) -> Source:
-        if len(paths) > 1 or files.table is None:
-            raise ArgumentError('Expected one database, and its table: table="people".')
-        if kind == "postgres" and re.search(r"://[^/@]*:[^/@]*@|password\s*=", paths[0]):
-            raise ArgumentError(
-                "Expected an address without a password. Put it in ~/.pgpass or PGPASSWORD."
-            )
-        connection.execute(f"ATTACH {_literal(paths[0])} AS d (TYPE {kind}, READ_ONLY)")
-        schema, _, name = files.table.rpartition(".")
-        place = ".".join(["d", *([_quoted(schema)] if schema else []), _quoted(name)])
-        names = [column for column, _ in _described(connection, place)]
-        return Source(connection, f"Table {files.table}", names, lambda _: place, _quoted)
-
-    return opened
+def _one_table(files: Files, paths: list[str]) -> str:
+    if len(paths) > 1 or files.table is None:
+        raise ArgumentError('Expected one database, and its table: table="people".')
+    return files.table
 
 
-SOURCES: Final[dict[str, Callable[[Any, Files, list[str]], Source]]] = {
+def _sqlite(opening: Opening) -> Source:
+    files, paths = opening.files, opening.paths
+    held = sqlite.Table(paths[0], _one_table(files, paths))
+
+    def table(wanted: list[str], _: list[str]) -> str:
+        opening.connection.register("streamed", held.stream(wanted))
+        return "streamed"
+
+    return Source(
+        opening.connection,
+        opening.shown,
+        held.names,
+        table,
+        _place(held.names),
+        paths,
+        decimal=files.decimal,
+        fault=lambda: held.fault,
+    )
+
+
+def _postgres(opening: Opening) -> Source:
+    files, paths = opening.files, opening.paths
+    name = _one_table(files, paths)
+    if re.search(r"://[^/@]*:[^/@]*@|password\s*=", paths[0]):
+        raise ArgumentError(
+            "Expected an address without a password. Put it in ~/.pgpass or PGPASSWORD."
+        )
+    opening.connection.execute("LOAD postgres")
+    opening.connection.execute(f"ATTACH {literal(paths[0])} AS d (TYPE postgres, READ_ONLY)")
+    schema, _, name = name.rpartition(".")
+    place = ".".join(["d", *([quoted(schema)] if schema else []), quoted(name)])
+    names = [column for column, _ in _described(opening.connection, place)]
+    return Source(
+        opening.connection,
+        opening.shown,
+        names,
+        lambda _, __: place,
+        quoted,
+        paths,
+        in_order=False,
+        decimal=files.decimal,
+    )
+
+
+SOURCES: Final[dict[str, Callable[[Opening], Source]]] = {
     "csv": _csv,
     "json": _json,
     "parquet": _parquet,
-    "sqlite": _database("sqlite"),
-    "postgres": _database("postgres"),
+    "sqlite": _sqlite,
+    "postgres": _postgres,
 }

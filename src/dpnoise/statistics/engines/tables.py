@@ -27,6 +27,29 @@ class Table:
     columns: dict[str, Any]
 
 
+class MistakeError(ArgumentError):
+    """A column has text that is no number, or no value where there must be one."""
+
+    plan: Plan
+    column: str
+    is_missing: bool
+
+
+def mistake(plan: Plan, column: str, *, is_missing: bool, place: str | None = None) -> MistakeError:
+    """Return the error; without a place it is about the column alone."""
+    subject = f"Column {column!r}" if place is None else place
+    if is_missing:
+        found = "has rows without a value" if place is None else "has no value"
+        error = MistakeError(f'{subject} {found}. To leave out such rows, say missing="drop".')
+    else:
+        error = MistakeError(
+            f"{subject} holds text that is no number. Correct it, or empty it and say "
+            'missing="drop".'
+        )
+    error.plan, error.column, error.is_missing = plan, column, is_missing
+    return error
+
+
 def asked_columns(plan: Plan) -> list[str]:
     """Return the columns whose values are asked for, each once."""
     return list(dict.fromkeys(ask.column for ask in plan.asks if not isinstance(ask, Rows)))
@@ -96,14 +119,9 @@ def _check_values(plan: Plan, table: Table, rows: int) -> None:
     """Raise if there was text that is no number or, unless they are dropped, a missing value."""
     for number, name in enumerate(asked_columns(plan)):
         if table.columns.get(f"wrong{number}", np.zeros(1)).any():
-            raise ArgumentError(
-                f"Column {name!r} holds text that is no number. Correct it, or empty it and say "
-                'missing="drop".'
-            )
+            raise mistake(plan, name, is_missing=False)
         if plan.missing == "error" and int(table.columns[f"count{number}"].sum()) < rows:
-            raise ArgumentError(
-                f'Column {name!r} has rows without a value. To leave them out, say missing="drop".'
-            )
+            raise mistake(plan, name, is_missing=True)
 
 
 def _sum(

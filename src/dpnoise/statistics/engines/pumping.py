@@ -1,0 +1,52 @@
+"""CSV through a pipe, to be read in order: the standard input, and what misleads parallel readers.
+
+Reading in order, DuckDB drops a last row whose quote is not closed, without a word. So a line is
+added to the end: after a complete row it is a comment, inside of quotes it is an error.
+"""
+
+import os
+import threading
+from contextlib import ExitStack, suppress
+from typing import Any, Final
+
+COMMENT: Final = "\x01"
+_CHUNK: Final = 2**20
+
+
+class Pump:
+    """A thread that writes a stream into a pipe. What goes wrong there is kept in `fault`."""
+
+    def __init__(self, before: bytes, stream: Any, after: bytes, stack: ExitStack) -> None:
+        self.fault: str | None = None
+        self._before, self._stream, self._after = before, stream, after
+        reader, self._writer = os.pipe()
+        self.path = f"/dev/fd/{reader}"
+        thread = threading.Thread(target=self._write_all, daemon=True)
+        stack.callback(thread.join)
+        stack.callback(os.close, reader)  # Before that: it ends the thread, if it waits for us.
+        thread.start()
+
+    def _write_all(self) -> None:
+        try:
+            with suppress(BrokenPipeError):
+                self._write(self._before)
+                while chunk := self._stream.read1(_CHUNK):
+                    if COMMENT.encode() in chunk:
+                        self.fault = "holds the control character 1, which is no text"
+                        break
+                    self._write(chunk)
+                self._write(self._after)
+        except (OSError, EOFError, ValueError):
+            self.fault = "could not be read to its end"
+        finally:
+            os.close(self._writer)
+
+    def _write(self, chunk: bytes) -> None:
+        left = memoryview(chunk)
+        while left:
+            left = left[os.write(self._writer, left) :]
+
+
+def last_line(line_end: str, quote: str) -> bytes:
+    """Return a line that is a comment where a row may begin, and an error inside of quotes."""
+    return f"{line_end}{COMMENT}{quote}x{line_end}".encode()
