@@ -1,6 +1,7 @@
 """From epsilon, delta and sensitivity to a scale, never on the wrong side of rounding."""
 
 import math
+import sys
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Final
@@ -55,7 +56,7 @@ def gaussian_scale_for_rho(rho: float, sensitivity: float) -> float:
     """
     squared = Fraction(check_positive("sensitivity", sensitivity)) ** 2
     doubled = 2 * Fraction(check_positive("rho", rho))
-    return _smallest_float(lambda scale: Fraction(scale) ** 2 * doubled >= squared)
+    return smallest_float(lambda scale: Fraction(scale) ** 2 * doubled >= squared)
 
 
 def gaussian_scale(epsilon: float, delta: float, sensitivity: float) -> float:
@@ -72,8 +73,8 @@ def gaussian_scale(epsilon: float, delta: float, sensitivity: float) -> float:
     epsilon = check_positive("epsilon", epsilon)
     sensitivity = check_positive("sensitivity", sensitivity)
     target = ball_of(check_part("delta", check_positive("delta", delta)))
-    return _smallest_float(
-        lambda scale: _certainly_at_most(
+    return smallest_float(
+        lambda scale: certainly_at_most(
             lambda bits: gaussian_delta_ball(scale, epsilon, sensitivity, bits), target
         )
     )
@@ -86,15 +87,15 @@ def gaussian_delta_ball(scale: float, epsilon: float, sensitivity: float, bits: 
     """
     s, e, D = (Ball(ball_of(number), bits) for number in (scale, epsilon, sensitivity))
     near, far = D / (2 * s), e * s / D
-    return (_phi(near - far) - e.exp() * _phi(-near - far)).enclosure
+    return (phi(near - far) - e.exp() * phi(-near - far)).enclosure
 
 
-def _phi(x: Ball) -> Ball:
+def phi(x: Ball) -> Ball:
     """Return the standard Gaussian distribution function."""
     return (-x / Ball(arb(2), x.bits).sqrt()).erfc() / 2
 
 
-def _certainly_at_most(ball: Callable[[int], arb], limit: arb) -> bool:
+def certainly_at_most(ball: Callable[[int], arb], limit: arb) -> bool:
     """Tell whether a number is at most the limit; where no precision can tell, it is not."""
     bits = 128
     while bits <= _MOST_BITS:
@@ -116,7 +117,7 @@ def _quotient_up(numerator: float | Fraction, denominator: float) -> float:
     return scale
 
 
-def quotient_down(numerator: float, denominator: float) -> float:
+def quotient_down(numerator: float | Fraction, denominator: float | Fraction) -> float:
     """Return the largest float that is at most numerator / denominator, both positive."""
     quotient, nearest = _quotient(numerator, denominator)
     return nearest if nearest <= quotient else math.nextafter(nearest, 0.0)
@@ -129,7 +130,7 @@ def difference_down(whole: float, part: float) -> float:
     return nearest if nearest <= exactly else math.nextafter(nearest, 0.0)
 
 
-def _quotient(numerator: float | Fraction, denominator: float) -> tuple[Fraction, float]:
+def _quotient(numerator: float | Fraction, denominator: float | Fraction) -> tuple[Fraction, float]:
     """Return numerator / denominator and the nearest float, an infinity if it is beyond them all.
 
     Python rounds the quotient of two integers to nearest, so the floats on both sides of the
@@ -142,12 +143,12 @@ def _quotient(numerator: float | Fraction, denominator: float) -> tuple[Fraction
         return quotient, math.inf
 
 
-def _smallest_float(suffices: Callable[[float], bool]) -> float:
-    """Return the smallest positive float that suffices, all larger ones sufficing too.
+def smallest_float(suffices: Callable[[float], bool], most: float = sys.float_info.max) -> float:
+    """Return the smallest positive float that suffices, all larger ones up to `most` sufficing too.
 
     Positive floats are ordered as their bits are, so the search halves the bits.
     """
-    low, high = 0, int(np.float64(np.finfo(np.float64).max).view(np.int64))
+    low, high = 0, int(np.float64(most).view(np.int64))
     if not suffices(_float_of(high)):
         raise ArgumentError(_OUT_OF_REACH)
     while high - low > 1:
