@@ -277,7 +277,8 @@ def test_numbers_of_other_kinds_mean_what_they_say_or_are_refused() -> None:
         def __repr__(self) -> str:
             return "1e9"
 
-    assert split(Loud(0.1), [np.float32(1)]) == split(np.float64(0.1), [1]) == split(0.1, [1])
+    single: Any = np.float32(1)
+    assert split(Loud(0.1), [single]) == split(np.float64(0.1), [1]) == split(0.1, [1])
     with pytest.raises(ArgumentTypeError):
         split(True, [1])  # noqa: FBT003 - that is the question
     with pytest.raises(ArgumentError):

@@ -8,6 +8,7 @@ from dpnoise.auditing import audit
 from dpnoise.errors import (
     ArgumentError,
     ArgumentTypeError,
+    BudgetError,
     DpnoiseError,
     MissingExtraError,
     RoundingModeError,
@@ -38,6 +39,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
+    "BudgetError",
     "Cauchy",
     "ChiSquared",
     "Distribution",

@@ -3,6 +3,7 @@
     DpnoiseError
     ├── ArgumentError        also a ValueError: right kind, wrong value
     ├── ArgumentTypeError    also a TypeError: wrong kind
+    ├── BudgetError          also a RuntimeError: a ledger has too little left, or is no true one
     ├── MissingExtraError    also an ImportError: an optional library is not installed
     ├── RoundingModeError    also a RuntimeError: the processor does not round to nearest
     └── SecretError          also a TypeError: an attempt to copy or store a key
@@ -50,6 +51,10 @@ class ArgumentError(DpnoiseError, ValueError):
 
 class ArgumentTypeError(DpnoiseError, TypeError):
     """An argument is of the wrong kind."""
+
+
+class BudgetError(DpnoiseError, RuntimeError):
+    """A ledger does not have what a release costs, or cannot be read, trusted or written."""
 
 
 class MissingExtraError(DpnoiseError, ImportError):

@@ -23,6 +23,17 @@ def dumps(data: Any) -> str:
     return json.dumps(_finite(data), indent=2, allow_nan=False)
 
 
+def canonical(data: Any) -> str:
+    r"""Return plain data as the one line of ASCII that stands for it, to be hashed.
+
+    Examples
+    --------
+    >>> print(canonical({"b": (1, 0.5), "a": "é"}))
+    {"a":"\u00e9","b":[1,0.5]}
+    """
+    return json.dumps(_finite(data), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
 def _finite(data: Any) -> Any:
     if isinstance(data, dict):
         return {name: _finite(part) for name, part in data.items()}

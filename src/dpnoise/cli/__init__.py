@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 from typing import Any, Final, NoReturn
 
 import dpnoise
-from dpnoise.cli import attack, audit, leakage, paper, release, sample, signals, terminal
+from dpnoise.cli import attack, audit, budget, leakage, paper, release, sample, signals, terminal
 from dpnoise.errors import DpnoiseError
 
 _ERROR, _BUG, _INTERRUPTED, _UNREAD = 2, 70, 130, 141
@@ -118,6 +118,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=dpnoise.__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     release.add(commands)
+    budget.add(commands)
     sample.add_sample(commands)
     sample.add_cost(commands)
     attack.add(commands)

@@ -12,22 +12,26 @@ from dpnoise.statistics.functions import (
     sum,  # noqa: A004 - it is what people ask for, under `dpnoise.statistics`
     variance,
 )
+from dpnoise.statistics.ledger import Ledger, create_ledger, open_ledger
 from dpnoise.statistics.publishing import Published, Table, publish
 from dpnoise.statistics.queries import Release
 from dpnoise.statistics.requests import Question, Request, load_request
 
 __all__ = [
+    "Ledger",
     "Published",
     "Question",
     "Release",
     "Request",
     "Table",
     "count",
+    "create_ledger",
     "exact_sum",
     "histogram",
     "load_request",
     "mean",
     "median",
+    "open_ledger",
     "publish",
     "quantile",
     "quantiles",

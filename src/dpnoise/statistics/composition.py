@@ -242,7 +242,7 @@ def _zcdp_epsilon(rho: Fraction, delta: float) -> float:
         return size
 
     def roughly(power: float) -> float:
-        less = 2.0**power  # alpha - 1
+        less: float = 2.0**power  # alpha - 1
         curved = (1 + less) * (math.log(less) - math.log1p(less)) - math.log(less)
         return (1 + less) * size + (surprise + curved) / less
 

@@ -1,0 +1,292 @@
+"""`dpnoise budget`: the ledger of what may be spent on a data set, and what was."""
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final
+
+from dpnoise import strict_json
+from dpnoise.cli import terminal
+from dpnoise.cli.files import file_name
+from dpnoise.errors import ArgumentError, BudgetError, import_extra
+from dpnoise.showing import shortened, shown
+from dpnoise.statistics.amounts import Amount, number_of, written_down, written_up
+from dpnoise.statistics.ledger import (
+    EPSILON,
+    NEIGHBOURS,
+    RHO,
+    Entry,
+    Ledger,
+    create_ledger,
+    mend_ledger,
+    open_ledger,
+)
+
+_BAR: Final = 30
+_DIGITS: Final = 6
+_GAP: Final = 2
+_SHORT_HEAD: Final = 12
+_LONGEST_NAME: Final = 200
+_WARNING: Final = Fraction(4, 5)  # From this part on the bar changes its colour.
+_WAYS: Final = {"add-remove": "added or removed", "replace": "replaced by another"}
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    command = commands.add_parser(
+        "budget",
+        help="what may be spent on a data set, and what was",
+        description="A ledger of all releases about some persons: how much may be spent in all, "
+        "and what was spent on what. dpnoise release --ledger FILE pays from it before it draws "
+        "noise.",
+    )
+    actions = command.add_subparsers(required=True, metavar="ACTION")
+    _add_create(actions)
+    _add_show(actions)
+    _add_spend(actions)
+    _add_mend(actions)
+
+
+def _action(actions: Any, name: str, run: Any, told: str) -> Any:
+    action = actions.add_parser(name, help=told, description=f"{told[0].upper()}{told[1:]}.")
+    action.add_argument("file", type=file_name, metavar="FILE", help="the ledger")
+    action.set_defaults(run=run)
+    return action
+
+
+def _add_amounts(action: Any, what: str) -> None:
+    metric = action.add_mutually_exclusive_group(required=True)
+    metric.add_argument("--epsilon", metavar="E", help=f"{what}, in epsilon")
+    metric.add_argument("--rho", metavar="R", help=f"{what}, in rho (zCDP)")
+    action.add_argument("--delta", default="0", metavar="D", help="and of delta beside it (0)")
+
+
+# Making one ---------------------------------------------------------------------------------------
+
+
+def _add_create(actions: Any) -> None:
+    action = _action(actions, "create", _create, "make a ledger in a new file")
+    _add_amounts(action, "the total that may ever be spent")
+    action.add_argument("--name", required=True, help="what the data set is called")
+    action.add_argument("--unit", help='what is protected, in words: "one household"')
+    action.add_argument(
+        "--person",
+        action="append",
+        metavar="COLUMN",
+        default=[],
+        help="a column that identifies a person; repeat it for several. Requests that protect "
+        "something else are then refused",
+    )
+    action.add_argument(
+        "--neighbours", choices=NEIGHBOURS, default=NEIGHBOURS[0], help=f"({NEIGHBOURS[0]})"
+    )
+
+
+def _create(asked: argparse.Namespace) -> None:
+    ledger = create_ledger(
+        asked.file,
+        name=asked.name,
+        unit=asked.unit,
+        person=asked.person,
+        neighbours=asked.neighbours,
+        epsilon=asked.epsilon,
+        rho=asked.rho,
+        delta=asked.delta,
+    )
+    _show_ledger(ledger)
+
+
+# Spending -----------------------------------------------------------------------------------------
+
+
+def _add_spend(actions: Any) -> None:
+    action = _action(actions, "spend", _spend, "count a release that was made elsewhere")
+    _add_amounts(action, "what it costs")
+    action.add_argument("--note", required=True, help="what was released, in words")
+
+
+def _spend(asked: argparse.Namespace) -> None:
+    ledger = open_ledger(asked.file)
+    metric = EPSILON if asked.rho is None else RHO
+    if metric != ledger.terms.metric:
+        raise ArgumentError(f"{asked.file} counts {ledger.terms.metric}: --{ledger.terms.metric}.")
+    main = number_of(metric, getattr(asked, metric))
+    amount = Amount(main, number_of("delta", asked.delta, zero=True))
+    receipt = ledger.spend(amount, note=asked.note)
+    console = terminal.console(soft_wrap=True)
+    console.print(f"Spent {ledger.words(amount)} on {shown(asked.note)}: entry {receipt.entry}.")
+    console.print(f"Left: {receipt.left}. {open_ledger(asked.file).worth()}")
+
+
+def _add_mend(actions: Any) -> None:
+    _action(actions, "mend", _mend, "take away a last line that a crash cut short")
+
+
+def _mend(asked: argparse.Namespace) -> None:
+    size = mend_ledger(asked.file)
+    console = terminal.console(soft_wrap=True)
+    if not size:
+        console.print(f"There is nothing to mend in {shown(asked.file)}.")
+        return
+    console.print(
+        f"Took away {size} bytes of a line that was cut short. If a crash did so, no noise was "
+        "drawn for it. If something else cut the file, compare it with the records that were "
+        "published: dpnoise budget show --record."
+    )
+
+
+# Showing ------------------------------------------------------------------------------------------
+
+
+def _add_show(actions: Any) -> None:
+    action = _action(actions, "show", _show, "show what was spent, and what is left")
+    action.add_argument("--json", action="store_true", help="print JSON")
+    action.add_argument(
+        "--record",
+        type=file_name,
+        metavar="FILE",
+        help="find the entry that paid for a published record, or say that the ledger was rolled "
+        "back or the record changed",
+    )
+
+
+def _show(asked: argparse.Namespace) -> None:
+    ledger = open_ledger(asked.file)
+    found = None if asked.record is None else ledger.entry_of(_record(asked.record))
+    if asked.json:
+        print(strict_json.dumps(_described(ledger, found)))  # noqa: T201 - this is the command line
+        return
+    _show_ledger(ledger)
+    if found is not None:
+        console = terminal.console(soft_wrap=True)
+        console.print(f"{shown(asked.record)} was paid for by entry {found.number}.")
+
+
+def _record(path: Path) -> dict[str, Any]:
+    """Read a published record."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BudgetError(f"{path} cannot be read: {error.strerror}.") from None
+    except (ValueError, RecursionError):
+        record = None
+    if not isinstance(record, dict):
+        raise BudgetError(f"{path} is no record of a release, which is an object of JSON.")
+    return record
+
+
+def _show_ledger(ledger: Ledger) -> None:
+    console = terminal.console(soft_wrap=True)
+    terms = ledger.terms
+    name, unit = (shortened(shown(text), _LONGEST_NAME) for text in (terms.name, terms.unit))
+    console.print(f"{name}: {unit}, {_WAYS.get(terms.neighbours, terms.neighbours)}\n")
+    for line in _meters(ledger, console.width):
+        console.print(line)
+    if ledger.entries:
+        console.print()
+        titles, rows = _rows(ledger)
+        terminal.print_table(
+            console, terminal.table(titles, rows, console.width, folded=len(titles) - 1)
+        )
+    console.print(f"\n{ledger.worth()}")
+    console.print(f"Head {ledger.head[:_SHORT_HEAD]}, in {shown(ledger.path)}.")
+    if ledger.torn:
+        console.print("Its last line was cut short: dpnoise budget mend takes it away.")
+
+
+def _meters(ledger: Ledger, room: int) -> Iterator[Any]:
+    """Draw how much of epsilon or rho is spent, and of delta if there is one."""
+    total, spent, left = ledger.terms.total, ledger.spent, ledger.left
+    yield _meter(ledger.terms.metric, (total.main, spent.main, left.main), room)
+    if total.delta:
+        yield _meter("delta", (total.delta, spent.delta, left.delta), room)
+
+
+def _meter(name: str, amounts: tuple[Fraction, Fraction, Fraction], room: int) -> Any:
+    """Draw a name, a bar of what is spent and the numbers; the bar has the room that is left."""
+    total, spent, left = amounts
+    numbers = f"{written_up(spent, _DIGITS)} of {written_up(total, _DIGITS)} spent, "
+    remains = f"{written_down(left, _DIGITS)} left"
+    length = max(min(_BAR, room - len(EPSILON) - len(numbers) - len(remains) - 2 * _GAP), 0)
+    filled = min(-(-length * spent // total), length)  # Rounded up: what is spent is seen.
+    colour = "red" if not left else "yellow" if spent / total >= _WARNING else "cyan"
+    full, empty = ("█", "░") if terminal.can_show("█░") else ("#", "-")
+    line = import_extra("rich.text", "cli").Text(f"{name:<{len(EPSILON)}}  ")
+    line.append(full * filled, style=colour)
+    line.append(empty * (length - filled) + " " * _GAP, style="dim")
+    line.append(numbers)
+    line.append(remains, style="bold")
+    return line
+
+
+def _rows(ledger: Ledger) -> tuple[list[str], list[list[str]]]:
+    """Return a table of what was spent: when, how much, on what."""
+    delta = bool(ledger.terms.total.delta)
+    titles = ["", "date", ledger.terms.metric, *(["delta"] if delta else []), "on what"]
+    rows = []
+    for entry in ledger.entries:
+        if entry.kind == "record":
+            continue
+        amounts = [entry.spent.main, *([entry.spent.delta] if delta else [])]
+        numbers = [written_up(amount, _DIGITS) for amount in amounts]
+        date = shortened(shown(entry.date), len("2026-01-31T00:00:00"))[:16].replace("T", " ")
+        rows.append([str(entry.number), date, *numbers, _about(entry)])
+    return titles, rows
+
+
+def _about(entry: Entry) -> str:
+    """Say what an entry was spent on, in a few words."""
+    if entry.kind == "mended":
+        return "a line that was cut short was taken away"
+    asked = entry.request.get("publish") if isinstance(entry.request, Mapping) else None
+    questions = [_question(one) for one in asked or () if isinstance(one, Mapping)]
+    return shortened("; ".join(filter(None, [entry.note, *questions])), _LONGEST_NAME)
+
+
+def _question(one: Mapping[str, Any]) -> str:
+    names = one.get("statistics")
+    words = ", ".join(map(str, names)) if isinstance(names, list) else "a release"
+    column = "" if one.get("column") is None else f" of {one['column']}"
+    by = one.get("by")
+    groups = f" by {' and '.join(map(str, by))}" if isinstance(by, list) and by else ""
+    return words + column + groups
+
+
+def _described(ledger: Ledger, found: Entry | None) -> dict[str, Any]:
+    """Return a ledger as plain data: numbers as decimal text, because floats would round them."""
+    terms = ledger.terms
+
+    def amounts(amount: Amount, *, down: bool = False) -> dict[str, str]:
+        write = written_down if down else written_up
+        return {terms.metric: write(amount.main), "delta": write(amount.delta)}
+
+    return {
+        "name": terms.name,
+        "unit": terms.unit,
+        "person": list(terms.person),
+        "neighbours": terms.neighbours,
+        "made": terms.date,
+        "metric": terms.metric,
+        "total": amounts(terms.total),
+        "spent": amounts(ledger.spent),
+        "left": amounts(ledger.left, down=True),
+        "margin_of_a_count": ledger.margin_of_a_count(),
+        "head": ledger.head,
+        "torn": ledger.torn,
+        "entry_of_record": None if found is None else found.number,
+        "entries": [
+            {
+                "entry": entry.number,
+                "kind": entry.kind,
+                "date": entry.date,
+                "spent": amounts(entry.spent),
+                "note": entry.note,
+                "request": entry.request,
+                "record": entry.record,
+                "head": entry.head,
+            }
+            for entry in ledger.entries
+        ],
+    }

@@ -1,0 +1,369 @@
+"""The ledger: what may be spent on a data set, and every release that was paid for.
+
+Its metric is fixed when it is made. Requests may depend on what earlier ones gave, so only what is
+valid for such is added up: epsilons and deltas (Rogers and others 2016), or rhos and deltas
+(Whitehouse and others 2023). Numbers are decimal text, added exactly; what is spent is rounded up.
+A release is paid for before any noise is drawn: a crash loses budget, never privacy.
+"""
+
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final, Self
+
+from dpnoise.errors import ArgumentError, BudgetError, check_choice, reject, shown
+from dpnoise.release.additive import GaussianMechanism
+from dpnoise.release.calibration import quotient_down
+from dpnoise.release.discrete import DiscreteLaplaceMechanism
+from dpnoise.statistics import chain
+from dpnoise.statistics.amounts import Amount, Number, number_of, written_down, written_up
+from dpnoise.statistics.composition import Cost
+
+EPSILON: Final = "epsilon"
+RHO: Final = "rho"
+NEIGHBOURS: Final = ("add-remove", "replace")
+_FORMAT: Final = 1
+_DIGITS: Final = 6  # Of the numbers in words.
+_CONFIDENCE: Final = 0.95
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a ledger is for, fixed when it is made."""
+
+    name: str
+    unit: str
+    person: tuple[str, ...]
+    neighbours: str
+    metric: str
+    total: Amount
+    date: str
+
+    @classmethod
+    def told(cls, line: Any) -> Self:
+        """Return what the first line of a ledger says."""
+        return cls(
+            name=line["name"],
+            unit=line["unit"],
+            person=tuple(line["person"]),
+            neighbours=line["neighbours"],
+            metric=line["metric"],
+            total=Amount.told(line["total"]),
+            date=line["date"],
+        )
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of a ledger after the first: what was spent, on what, when; or a note."""
+
+    number: int
+    kind: str
+    date: str
+    spent: Amount
+    note: str
+    request: Any
+    record: Any
+    head: str
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What was paid: the head of the ledger then, which a published record has too."""
+
+    head: str
+    name: str
+    entry: int
+    left: str
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """A ledger as it was when it was read.
+
+    Parameters
+    ----------
+    path
+        Its file.
+    terms
+        What it is for.
+    entries
+        Its lines after the first.
+    head
+        The hash that stands for all of it.
+    torn
+        How many bytes of a line there are that was cut short.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from dpnoise.statistics.composition import Loss, compose
+    >>> with TemporaryDirectory() as folder:
+    ...     ledger = create_ledger(Path(folder, "budget.json"), name="survey", epsilon=1)
+    ...     receipt = ledger.spend(compose([Loss("pure", 0.25)]), date="2026-01-31")
+    ...     open_ledger(ledger.path).left.main
+    Fraction(3, 4)
+    """
+
+    path: Path
+    terms: Terms
+    entries: tuple[Entry, ...]
+    head: str
+    torn: int = 0
+
+    @property
+    def spent(self) -> Amount:
+        """What was spent, in all."""
+        return sum((entry.spent for entry in self.entries), Amount(Fraction(0)))
+
+    @property
+    def left(self) -> Amount:
+        """What may still be spent."""
+        return self.terms.total - self.spent
+
+    def words(
+        self,
+        amount: Amount,
+        write: Callable[[Fraction, int], str] = written_up,
+        *,
+        delta: bool = False,
+    ) -> str:
+        """Say an amount, rounded to six digits: `epsilon 0.5`, with delta if there may be some."""
+        main = f"{self.terms.metric} {write(amount.main, _DIGITS)}"
+        if not (delta or self.terms.total.delta):
+            return main
+        return f"{main} and delta {write(amount.delta, _DIGITS)}"
+
+    def margin_of_a_count(self) -> int | None:
+        """Return how far off one count would be, with probability 0.95, for all that is left."""
+        if self.left.main <= 0:
+            return None
+        try:
+            amount = quotient_down(self.left.main, 1)
+            if self.terms.metric == EPSILON:
+                return DiscreteLaplaceMechanism(amount).error(_CONFIDENCE)
+            mechanism = GaussianMechanism.for_rho(amount, sensitivity=1.0, grid=None)
+            return int(mechanism.error(_CONFIDENCE) + 0.5)
+        except ArgumentError:
+            return None
+
+    def spend(
+        self,
+        cost: Cost | Amount,
+        request: Mapping[str, Any] | None = None,
+        *,
+        date: str | None = None,
+        note: str = "",
+        person: Sequence[str] | None = None,
+        neighbours: str | None = None,
+    ) -> Receipt:
+        """Pay for a release: when this returns, the disk has it, and noise may be drawn.
+
+        Parameters
+        ----------
+        cost
+            What it costs: in both metrics, or an amount in that of the ledger.
+        request
+            What is released, as plain data; none of the rows.
+        date
+            When, in UTC; by default now.
+        note
+            Words about it.
+        person, neighbours
+            What the release protects, if it is to be compared with what the ledger protects.
+        """
+        with chain.adding(self.path) as (lines, add):
+            now = _ledger(self.path, lines)
+            now.check_unit(person, neighbours)
+            amount = now.amount_of(cost)
+            now.check_left(amount)
+            line = {"kind": "spent", "date": date or _now(), "spent": amount.line()}
+            head = add({**line, "note": note, "request": request})
+        left = now.words(now.left - amount, written_down)
+        return Receipt(head, now.terms.name, len(now.entries) + 1, left)
+
+    def keep_record(self, receipt: Receipt, record: Mapping[str, Any]) -> None:
+        """Note which record was published for a receipt, by its hash."""
+        told = {"of": receipt.head, "sha256": chain.head_of(dict(record))}
+        with chain.adding(self.path) as (_, add):
+            add({"kind": "record", "date": _now(), "record": told})
+
+    def entry_of(self, record: Mapping[str, Any]) -> Entry:
+        """Return the entry that paid for a published record, or say that there is none."""
+        told = record.get("ledger")
+        head = told.get("head") if isinstance(told, Mapping) else None
+        if head is None:
+            raise BudgetError("The record names no ledger: it was published without one.")
+        found = [entry for entry in self.entries if entry.kind == "spent" and entry.head == head]
+        if not found:
+            raise BudgetError(
+                f"{self.path} does not have the release of this record. It is another ledger, an "
+                "older copy, or was rolled back: what was spent then is not counted here."
+            )
+        kept = [entry.record for entry in self.entries if entry.kind == "record"]
+        hashes = [one["sha256"] for one in kept if one["of"] == head]
+        if hashes and chain.head_of(dict(record)) not in hashes:
+            raise BudgetError(f"The record was changed after {self.path} noted it.")
+        return found[0]
+
+    # The three checks before a line is added.
+
+    def check_unit(self, person: Sequence[str] | None, neighbours: str | None) -> None:
+        """Raise if a release protects something else than the ledger."""
+        here = self.terms
+        if neighbours is not None and neighbours != here.neighbours:
+            raise BudgetError(
+                f"{self.path} is for neighbours={here.neighbours!r}, the request for "
+                f"{neighbours!r}: their epsilons cannot be added."
+            )
+        if person is not None and here.person and set(person) != set(here.person):
+            asked = ", ".join(person) or "one row"
+            raise BudgetError(
+                f"{self.path} protects one person ({', '.join(here.person)}), the request "
+                f"{asked}: their epsilons cannot be added."
+            )
+
+    def amount_of(self, cost: Cost | Amount) -> Amount:
+        """Return what a cost is in the metric of the ledger, rounded up."""
+        if isinstance(cost, Amount):
+            amount = cost
+        elif self.terms.metric == RHO:
+            amount = Amount(cost.rho, cost.rho_delta)
+        elif cost.epsilon is None:
+            raise BudgetError(
+                f"{self.path} counts epsilon, and Gaussian noise has none without a delta: say at "
+                "which delta, or make a ledger in rho."
+            )
+        else:
+            amount = Amount(cost.epsilon, cost.delta)
+        return Amount.told(amount.line())
+
+    def check_left(self, amount: Amount) -> None:
+        """Raise if there is not enough left, and say what what is left would buy."""
+        if amount.is_within(self.left):
+            return
+        delta = amount.delta > 0
+        raise BudgetError(
+            f"{self.path} has {self.words(self.left, written_down, delta=delta)} left, and this "
+            f"costs {self.words(amount, delta=delta)}. {self.worth()}"
+        )
+
+    def worth(self) -> str:
+        """Say what all that is left would buy."""
+        margin = self.margin_of_a_count()
+        if margin is None:
+            return "Nothing can be bought any more."
+        return f"What is left buys one count within {margin:,} with probability {_CONFIDENCE:g}."
+
+
+def create_ledger(
+    path: str | PathLike[str],
+    *,
+    name: str,
+    unit: str | None = None,
+    person: Sequence[str] = (),
+    neighbours: str = NEIGHBOURS[0],
+    epsilon: Number | None = None,
+    rho: Number | None = None,
+    delta: Number = 0,
+) -> Ledger:
+    """Make a ledger in a new file.
+
+    Parameters
+    ----------
+    path
+        The file, which does not exist.
+    name
+        Of the data set.
+    unit
+        What is protected, in words; by default one person, or one row.
+    person
+        The columns that identify a person. Requests are then refused that name others, or none.
+    neighbours
+        "add-remove" or "replace": what its epsilons are about.
+    epsilon, rho
+        The total that may ever be spent, in one of the two metrics. Text is taken as it is written.
+    delta
+        The total of delta; by default none.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     ledger = create_ledger(f"{folder}/b.json", name="survey", epsilon="0.3", delta=1e-6)
+    >>> ledger.words(ledger.left)
+    'epsilon 0.3 and delta 1e-6'
+    >>> ledger.worth()
+    'What is left buys one count within 10 with probability 0.95.'
+    """
+    if (epsilon is None) == (rho is None):
+        raise ArgumentError("Expected a total of epsilon or of rho: one of them.")
+    check_choice("neighbours", neighbours, NEIGHBOURS)
+    columns = [person] if isinstance(person, str) else list(person)
+    given = [name, *columns, *([] if unit is None else [unit])]
+    if not all(isinstance(text, str) and text for text in given):
+        raise ArgumentError(f"Expected names and a unit that are text, got {shown(given)}.")
+    metric, number = (RHO, rho) if epsilon is None else (EPSILON, epsilon)
+    total = Amount(number_of(metric, number), number_of("delta", delta, zero=True))
+    if total.delta >= 1:
+        reject("delta", delta, "to be below 1")
+    default = f"one person ({', '.join(columns)})" if columns else "one row"
+    line = {
+        "kind": "ledger",
+        "format": _FORMAT,
+        "date": _now(),
+        "name": name,
+        "unit": default if unit is None else unit,
+        "person": columns,
+        "neighbours": neighbours,
+        "metric": metric,
+        "total": total.line(),
+    }
+    chain.create(Path(path), line)
+    return open_ledger(path)
+
+
+def open_ledger(path: str | PathLike[str]) -> Ledger:
+    """Read a ledger and check all of it: its chain, and that no more was spent than allowed."""
+    path = Path(path)
+    return _ledger(path, chain.read(path))
+
+
+def mend_ledger(path: str | PathLike[str]) -> int:
+    """Take away a line that a crash cut short, before its noise was drawn; return its bytes."""
+    open_ledger(path)
+    return chain.mend(Path(path), {"kind": "mended", "date": _now()})
+
+
+def _ledger(path: Path, lines: chain.Chain) -> Ledger:
+    """Understand the lines of a file."""
+    first, *others = lines.lines
+    try:
+        if (first["kind"], first["format"]) != ("ledger", _FORMAT):
+            raise BudgetError(f"{path} is no ledger that this version of dpnoise can read.")
+        terms = Terms.told(first)
+        entries = tuple(
+            _entry(number, line, head)
+            for number, (line, head) in enumerate(zip(others, lines.heads[1:], strict=True), 1)
+        )
+    except (KeyError, TypeError, ValueError, ArithmeticError):
+        raise BudgetError(f"{path} is no ledger: its lines do not say what they should.") from None
+    ledger = Ledger(path, terms, entries, lines.heads[-1], len(lines.torn))
+    if not ledger.spent.is_within(terms.total):
+        raise BudgetError(f"{path} was edited: more was spent than it allows.")
+    return ledger
+
+
+def _entry(number: int, line: chain.Line, head: str) -> Entry:
+    kind = line["kind"]
+    check_choice("kind", kind, ("spent", "record", "mended"))
+    spent = Amount.told(line["spent"]) if kind == "spent" else Amount(Fraction(0))
+    note, request, record = (line.get(name) for name in ("note", "request", "record"))
+    return Entry(number, kind, line["date"], spent, note or "", request, record, head)
+
+
+def _now() -> str:
+    return dt.datetime.now(dt.UTC).isoformat(timespec="seconds")

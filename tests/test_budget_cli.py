@@ -1,0 +1,184 @@
+"""`dpnoise budget`: ledgers from the command line."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from dpnoise import cli
+from dpnoise.showing import shown
+from dpnoise.statistics.composition import Loss, compose
+from dpnoise.statistics.ledger import open_ledger
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    try:
+        status = cli.main(["budget", *arguments])
+    except SystemExit as error:  # argparse ends so
+        status = error.code if isinstance(error.code, int) else 70
+    printed = capsys.readouterr()
+    return status, printed.out, printed.err
+
+
+def create(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    status, out, err = run(capsys, "create", "b.json", "--name", "survey", *arguments)
+    assert (status, err) == (0, "")
+    return out
+
+
+def test_a_ledger_is_made_spent_from_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    out = create(capsys, "--epsilon", "1", "--delta", "1e-6", "--person", "patient_id")
+    assert out.startswith("survey: one person (patient_id), added or removed\n")
+    assert "0 of 1 spent, 1 left" in out
+    for _ in range(3):
+        status, out, err = run(capsys, "spend", "b.json", "--epsilon", "0.3", "--note", "by hand")
+        assert (status, err) == (0, "")
+    assert out.startswith("Spent epsilon 0.3 and delta 0 on by hand: entry 3.\nLeft: epsilon 0.1 ")
+    status, out, err = run(capsys, "show", "b.json")
+    assert "0.9 of 1 spent, 0.1 left" in out
+    assert "0 of 1e-6 spent, 1e-6 left" in out
+    assert out.count("█") == 27, "nine tenths of 30"
+    assert out.count("by hand") == 3
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_what_is_not_there_cannot_be_spent(capsys: pytest.CaptureFixture[str]) -> None:
+    create(capsys, "--epsilon", "1")
+    before = Path("b.json").read_bytes()
+    status, out, err = run(capsys, "spend", "b.json", "--epsilon", "1.01", "--note", "too much")
+    assert (status, out) == (2, "")
+    assert "has epsilon 1 left, and this costs epsilon 1.01. What is left buys one count" in err
+    assert Path("b.json").read_bytes() == before
+
+
+def test_json_has_the_numbers_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    create(capsys, "--rho", "0.1", "--unit", "one household", "--neighbours", "replace")
+    run(capsys, "spend", "b.json", "--rho", "0.03", "--note", "x")
+    told = json.loads(run(capsys, "show", "b.json", "--json")[1])
+    assert told["total"] == {"rho": "0.1", "delta": "0"}
+    assert told["spent"] == {"rho": "0.03", "delta": "0"}
+    assert told["left"] == {"rho": "0.07", "delta": "0"}
+    assert (told["unit"], told["neighbours"]) == ("one household", "replace")
+    assert told["entries"][0]["note"] == "x"
+    assert told["head"] == open_ledger("b.json").head == told["entries"][0]["head"]
+
+
+def test_a_record_is_found_or_missed(capsys: pytest.CaptureFixture[str]) -> None:
+    create(capsys, "--epsilon", "1")
+    before = Path("b.json").read_bytes()
+    question = {"statistics": ["count", "mean"], "column": "income", "by": ["city"]}
+    receipt = open_ledger("b.json").spend(compose([Loss("pure", 0.5)]), {"publish": [question]})
+    Path("record.json").write_text(json.dumps({"ledger": {"head": receipt.head}}))
+    status, out, _ = run(capsys, "show", "b.json", "--record", "record.json")
+    assert status == 0
+    assert "count, mean of income by city" in out
+    assert out.endswith("record.json was paid for by entry 1.\n")
+    told = json.loads(run(capsys, "show", "b.json", "--record", "record.json", "--json")[1])
+    assert told["entry_of_record"] == 1
+    Path("b.json").write_bytes(before)
+    status, out, err = run(capsys, "show", "b.json", "--record", "record.json")
+    assert (status, out) == (2, "")
+    assert "rolled back" in err
+    for text in ("", "[]", "{", "\xff"):
+        Path("record.json").write_text(text, encoding="latin-1")
+        status, _, err = run(capsys, "show", "b.json", "--record", "record.json")
+        assert status == 2
+        assert "is no record" in err
+    assert "cannot be read" in run(capsys, "show", "b.json", "--record", "nowhere")[2]
+
+
+def test_a_torn_line_is_shown_and_mended(capsys: pytest.CaptureFixture[str]) -> None:
+    create(capsys, "--epsilon", "1")
+    with Path("b.json").open("ab") as file:
+        file.write(b'{"before":"12')
+    status, out, _ = run(capsys, "show", "b.json")
+    assert status == 0
+    assert "cut short" in out
+    status, _, err = run(capsys, "spend", "b.json", "--epsilon", "0.1", "--note", "x")
+    assert status == 2
+    assert "dpnoise budget mend" in err
+    assert "13 bytes" in run(capsys, "mend", "b.json")[1]
+    assert "nothing to mend" in run(capsys, "mend", "b.json")[1]
+    assert "taken away" in run(capsys, "show", "b.json")[1]
+    assert run(capsys, "spend", "b.json", "--epsilon", "0.1", "--note", "x")[0] == 0
+
+
+WRONG = [
+    (["create", "new.json"], "--name"),
+    (["create", "new.json", "--name", "n"], "--epsilon --rho"),
+    (["create", "new.json", "--name", "n", "--epsilon", "1", "--rho", "1"], "not allowed"),
+    (["create", "new.json", "--name", "n", "--epsilon", "much"], "Expected --epsilon 'much'"),
+    (["create", "new.json", "--name", "n", "--epsilon=-1"], "> 0"),
+    (["create", "new.json", "--name", "n", "--epsilon", "nan"], "finite"),
+    (["create", "new.json", "--name", "n", "--epsilon", "1e999999999"], "digits"),
+    (["create", "new.json", "--name", "n", "--epsilon", "1", "--delta", "2"], "below 1"),
+    (["create", "new.json", "--name", "", "--epsilon", "1"], "text"),
+    (["create", "no/where.json", "--name", "n", "--epsilon", "1"], "There is no folder no."),
+    (["create", "b.json", "--name", "n", "--epsilon", "1"], "exists"),
+    (["create", "", "--name", "n", "--epsilon", "1"], "the name of a file"),
+    (["show", "new.json"], "dpnoise budget create"),
+    (["show", "."], "no regular file"),
+    (["spend", "b.json", "--epsilon", "0.1"], "--note"),
+    (["spend", "b.json", "--epsilon", "0", "--note", "x"], "> 0"),
+    (["spend", "b.json", "--epsilon", "0.1", "--delta", "1e-9", "--note", "x"], "delta 0 left"),
+    (["spend", "b.json", "--rho", "0.1", "--note", "x"], "counts epsilon: --epsilon"),
+    (["mend", "new.json"], "There is no ledger"),
+    (["burn", "b.json"], "invalid choice"),
+    ([], "ACTION"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), WRONG, ids=lambda given: " ".join(given)[:60])
+def test_what_is_wrong_is_said_in_one_line(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create(capsys, "--epsilon", "1")
+    before = Path("b.json").read_bytes()
+    status, out, err = run(capsys, *arguments)
+    assert (status, out) == (2, "")
+    assert err.startswith("dpnoise: ")
+    assert words in err
+    assert err.count("\n") == 1
+    assert Path("b.json").read_bytes() == before
+    assert [path.name for path in Path().iterdir()] == ["b.json"]
+
+
+NAMES = ["[bold]x[/]", "[/nothing]", ":heart:", "a\x1b[2J\nb", "\u202etxet", "尺" * 300]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+@pytest.mark.parametrize("columns", ["20", "80", "200"])
+def test_names_neither_steer_nor_break_what_is_shown(
+    name: str, columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    named = ["--name", name, "--unit", name, "--epsilon", "1", "--delta", "1e-6"]
+    assert run(capsys, "create", "b.json", *named)[0] == 0
+    request = {"publish": [{"statistics": [name], "column": name, "by": [name]}, name], name: name}
+    ledger = open_ledger("b.json")
+    ledger.spend(compose([Loss("pure", 0.5)]), request, note=name, date=name)
+    ledger.spend(compose([Loss("pure", 0.25)]), {"publish": name}, date="")
+    assert run(capsys, "spend", "b.json", "--epsilon", "0.1", "--note", name)[0] == 0
+    status, out, err = run(capsys, "show", "b.json")
+    assert (status, err) == (0, "")
+    assert out.replace("\n", "").isprintable()
+    assert shown(name)[:10] in out
+    assert re.search(r"0\.85 of 1 spent, 0\.15 left", out), "no number is cut"
+
+
+def test_an_encoding_without_blocks_has_other_bars(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(capsys, "--epsilon", "1")
+    run(capsys, "spend", "b.json", "--epsilon", "0.5", "--note", "x")
+    monkeypatch.setattr("dpnoise.cli.terminal.can_show", lambda symbols: symbols.isascii())
+    out = run(capsys, "show", "b.json")[1]
+    assert "#" * 15 + "-" * 15 in out
+    assert out.isascii()

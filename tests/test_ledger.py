@@ -1,0 +1,289 @@
+"""The ledger: what is spent adds up exactly, and nothing is released that is not paid for."""
+
+import hashlib
+import json
+import math
+import shutil
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpnoise import strict_json
+from dpnoise.errors import ArgumentError, BudgetError
+from dpnoise.release.additive import GaussianMechanism
+from dpnoise.release.discrete import DiscreteLaplaceMechanism
+from dpnoise.statistics import chain
+from dpnoise.statistics.amounts import Amount, number_of, written_down, written_up
+from dpnoise.statistics.composition import GAUSSIAN, PURE, Cost, Loss, compose
+from dpnoise.statistics.ledger import Ledger, create_ledger, open_ledger
+from dpnoise.statistics.sharing import share
+
+
+def pure(epsilon: float) -> Cost:
+    return compose(share([PURE], epsilon=epsilon))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "budget.json"
+
+
+def test_ten_tenths_are_all_of_one_and_an_eleventh_is_refused(path: Path) -> None:
+    ledger = create_ledger(path, name="survey", epsilon=1)
+    for _ in range(10):
+        receipt = ledger.spend(pure(0.1))
+    assert receipt.entry == 10
+    with pytest.raises(BudgetError, match=r"left, and this costs epsilon 0\.1"):
+        ledger.spend(pure(0.1))
+    assert len(open_ledger(path).entries) == 10
+
+
+def test_a_cost_that_is_a_hair_above_what_is_left_is_refused(path: Path) -> None:
+    ledger = create_ledger(path, name="survey", epsilon="0.1")
+    with pytest.raises(BudgetError, match="left"):
+        ledger.spend(compose([Loss(PURE, 0.1)]))  # The float is 5.6e-18 more than a tenth.
+    ledger.spend(compose([Loss(PURE, math.nextafter(0.1, 0))]))
+
+
+@settings(max_examples=25)
+@given(st.lists(st.floats(1e-9, 1.0), max_size=12))
+def test_what_is_spent_is_never_less_than_what_it_costs(costs: list[float]) -> None:
+    spent = sum(
+        (Amount.told(Amount(pure(c).epsilon or Fraction(0)).line()) for c in costs),
+        Amount(Fraction(0)),
+    )
+    exactly = sum((pure(c).epsilon or Fraction(0) for c in costs), Fraction(0))
+    assert exactly <= spent.main <= exactly * (1 + Fraction(1, 10**18))
+
+
+@given(st.fractions(0, 10**6), st.integers(1, 20))
+def test_numbers_are_written_on_the_safe_side(number: Fraction, digits: int) -> None:
+    down, up = written_down(number, digits), written_up(number, digits)
+    assert Fraction(down) <= number <= Fraction(up)
+    assert Fraction(up) - Fraction(down) <= number * Fraction(10) ** (1 - digits)
+
+
+def test_deltas_are_counted_beside_epsilon(path: Path) -> None:
+    ledger = create_ledger(path, name="survey", epsilon=10, delta="1e-6")
+    ledger.spend(compose([Loss(PURE, 0.5)], aside=6e-7))
+    with pytest.raises(BudgetError, match=r"delta 4e-7 left.*costs epsilon 0.5 and delta 5e-7"):
+        ledger.spend(compose([Loss(PURE, 0.5)], aside=5e-7))
+    ledger.spend(compose([Loss(PURE, 0.5)], aside=3e-7))
+    spent = open_ledger(path).spent
+    assert spent.main == 1
+    assert Fraction(9e-7) <= spent.delta <= Fraction("1e-6")
+
+
+def test_a_ledger_without_delta_takes_nothing_that_needs_one(path: Path) -> None:
+    ledger = create_ledger(path, name="survey", epsilon=10)
+    with pytest.raises(BudgetError, match=r"delta 1e-6"):
+        ledger.spend(compose([Loss(PURE, 0.5)], aside=1e-6))
+    with pytest.raises(BudgetError, match="ledger in rho"):
+        ledger.spend(compose([Loss(GAUSSIAN, 0.5)]))
+
+
+def test_a_ledger_in_rho_adds_rhos_and_what_is_set_aside(path: Path) -> None:
+    ledger = create_ledger(path, name="survey", rho="0.5", delta=1e-6)
+    ledger.spend(compose([Loss(GAUSSIAN, 0.25)], 1e-3, aside=1e-7))
+    ledger.spend(compose([Loss(PURE, 0.5)]))
+    now = open_ledger(path)
+    assert now.spent.main == Fraction(1, 4) + Fraction(1, 8), "an epsilon counts its square, halved"
+    assert Fraction(1e-7) <= now.spent.delta < Fraction("1.001e-7"), "the Gaussian's own is no part"
+    with pytest.raises(BudgetError, match=r"rho 0\.125 and delta 9e-7 left"):
+        ledger.spend(compose([Loss(GAUSSIAN, 0.126)]))
+
+
+def test_an_exhausted_ledger_says_what_is_left_and_what_it_would_buy(path: Path) -> None:
+    ledger = create_ledger(path, name="survey", epsilon=1)
+    ledger.spend(pure(0.75))
+    margin = DiscreteLaplaceMechanism(0.25).error(0.95)
+    words = "has epsilon 0.25 left, and this costs epsilon 0.5. What is left buys one count within"
+    with pytest.raises(BudgetError) as refused:
+        ledger.spend(pure(0.5))
+    assert f"{words} {margin} " in str(refused.value)
+    ledger.spend(pure(0.25))
+    assert open_ledger(path).worth() == "Nothing can be bought any more."
+
+
+@pytest.mark.parametrize("rho", ["0.5", "1e-30", "1e15"])
+def test_what_rho_buys_is_a_count_that_is_rounded(path: Path, rho: str) -> None:
+    ledger = create_ledger(path, name="survey", rho=rho)
+    margin = ledger.margin_of_a_count()
+    assert margin is not None
+    mechanism = GaussianMechanism.for_rho(float(rho), sensitivity=1.0)
+    assert margin == pytest.approx(mechanism.error(0.95), rel=1e-6, abs=0.5)
+
+
+# What a ledger protects ---------------------------------------------------------------------------
+
+
+def test_a_request_that_protects_something_else_is_refused(path: Path) -> None:
+    ledger = create_ledger(path, name="survey", person=["clinic", "patient"], epsilon=1)
+    assert ledger.terms.unit == "one person (clinic, patient)"
+    for person in ((), ("patient",)):
+        with pytest.raises(BudgetError, match="one person"):
+            ledger.spend(pure(0.1), person=person)
+    with pytest.raises(BudgetError, match="replace"):
+        ledger.spend(pure(0.1), person=("patient", "clinic"), neighbours="replace")
+    ledger.spend(pure(0.1), person=("patient", "clinic"), neighbours="add-remove")
+    assert len(open_ledger(path).entries) == 1
+
+
+def test_a_unit_in_words_is_not_compared(path: Path) -> None:
+    ledger = create_ledger(path, name="survey", unit="one household", epsilon=1)
+    ledger.spend(pure(0.1), person=("household",))
+    assert open_ledger(path).terms.unit == "one household"
+
+
+# The chain and published records ------------------------------------------------------------------
+
+
+def published(ledger: Ledger) -> dict[str, Any]:
+    receipt = ledger.spend(pure(0.1), {"edges": [-math.inf, 0.5]}, date="2026-01-31")
+    record = {"ledger": {"head": receipt.head, "name": receipt.name}, "top": math.inf}
+    ledger.keep_record(receipt, record)
+    written: dict[str, Any] = json.loads(strict_json.dumps(record))
+    return written
+
+
+def test_a_record_leads_to_its_entry(path: Path) -> None:
+    ledger = create_ledger(path, name="survey", epsilon=1)
+    record = published(ledger)
+    published(ledger)
+    entry = open_ledger(path).entry_of(record)
+    assert (entry.number, entry.date, entry.request) == (1, "2026-01-31", {"edges": ["-inf", 0.5]})
+
+
+def test_a_ledger_that_was_rolled_back_is_told_by_a_record(path: Path) -> None:
+    ledger = create_ledger(path, name="survey", epsilon=1)
+    before = path.read_bytes()
+    record = published(ledger)
+    path.write_bytes(before)
+    open_ledger(path)  # By itself it looks well.
+    with pytest.raises(BudgetError, match="rolled back"):
+        open_ledger(path).entry_of(record)
+    published(ledger)
+    with pytest.raises(BudgetError, match="rolled back"):
+        open_ledger(path).entry_of(record)
+
+
+def test_of_a_ledger_and_its_copy_each_misses_the_other_s_releases(path: Path) -> None:
+    ledger = create_ledger(path, name="survey", epsilon=1)
+    copy = path.with_name("copy.json")
+    shutil.copy(path, copy)
+    here, there = published(ledger), published(open_ledger(copy))
+    open_ledger(path).entry_of(here)
+    open_ledger(copy).entry_of(there)
+    with pytest.raises(BudgetError, match="another ledger"):
+        open_ledger(path).entry_of(there)
+    with pytest.raises(BudgetError, match="another ledger"):
+        open_ledger(copy).entry_of(here)
+
+
+def test_a_record_that_was_changed_is_told(path: Path) -> None:
+    ledger = create_ledger(path, name="survey", epsilon=1)
+    record = published(ledger)
+    with pytest.raises(BudgetError, match="changed"):
+        open_ledger(path).entry_of({**record, "top": 5})
+    nothing: list[dict[str, Any]] = [{}, {"ledger": None}, {"ledger": "x"}, {"ledger": {}}]
+    for without in nothing:
+        with pytest.raises(BudgetError, match="names no ledger"):
+            open_ledger(path).entry_of(without)
+
+
+def test_two_ledgers_that_are_made_alike_have_other_heads(tmp_path: Path) -> None:
+    heads = {create_ledger(tmp_path / name, name="n", epsilon=1).head for name in ("a", "b")}
+    assert len(heads) == 2
+
+
+def test_the_head_is_what_anybody_can_compute(path: Path) -> None:
+    """The documented rule: the SHA-256 of the line in canonical JSON, without its head."""
+    ledger = create_ledger(path, name="survey", epsilon=1)
+    published(ledger)
+    before = ""
+    for text in path.read_text().splitlines():
+        line = json.loads(text)
+        head = line.pop("head")
+        plain = json.dumps(line, sort_keys=True, separators=(",", ":"))
+        assert hashlib.sha256(plain.encode()).hexdigest() == head
+        assert line["before"] == before
+        before = head
+    assert open_ledger(path).head == before
+
+
+def test_whoever_writes_all_hashes_anew_is_seen_only_if_more_is_spent_than_allowed(
+    path: Path,
+) -> None:
+    """A chain without a key: docs/budgets.md says so."""
+    ledger = create_ledger(path, name="survey", epsilon=1)
+    published(ledger)
+    first, *_ = chain.read(path).lines
+    forged = path.with_name("forged.json")
+    chain.create(forged, {**first, "total": {"main": "100", "delta": "0"}})
+    assert open_ledger(forged).terms.total.main == 100
+
+
+# Hostile input ------------------------------------------------------------------------------------
+
+NAMES = ["[bold]x[/]", "a\nb\x1b[2J", "\ud800", "é" * 5000, "\0", "'; DROP TABLE", "{}"]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+def test_names_and_notes_may_hold_anything(path: Path, name: str) -> None:
+    ledger = create_ledger(path, name=name, unit=name, person=[name], epsilon=1)
+    ledger.spend(pure(0.1), {"column": name, name: [name]}, note=name, date=name)
+    now = open_ledger(path)
+    assert (now.terms.name, now.terms.unit, now.terms.person) == (name, name, (name,))
+    assert (now.entries[0].note, now.entries[0].request) == (name, {"column": name, name: [name]})
+    assert path.read_bytes().isascii()
+    assert path.read_bytes().count(b"\n") == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"epsilon": 1, "rho": 1},
+        {"epsilon": 0},
+        {"epsilon": -1},
+        {"epsilon": "nan"},
+        {"epsilon": math.inf},
+        {"epsilon": "sNaN"},
+        {"epsilon": "much"},
+        {"epsilon": True},
+        {"epsilon": None, "rho": None},
+        {"epsilon": "1e999999999"},
+        {"epsilon": "1e-999999999"},
+        {"epsilon": "1." + "0" * 30 + "1"},
+        {"epsilon": 10**400},
+        {"epsilon": 1, "delta": 1},
+        {"epsilon": 1, "delta": -1e-6},
+        {"epsilon": 1, "name": ""},
+        {"epsilon": 1, "name": 5},
+        {"epsilon": 1, "unit": ""},
+        {"epsilon": 1, "person": [5]},
+        {"epsilon": 1, "neighbours": "all"},
+    ],
+    ids=str,
+)
+def test_a_ledger_that_makes_no_sense_is_not_made(path: Path, arguments: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError):
+        create_ledger(path, **{"name": "survey", **arguments})
+    assert not path.exists()
+
+
+def test_numbers_are_taken_as_they_are_written() -> None:
+    assert number_of("e", 0.1) == number_of("e", "0.1") == number_of("e", Decimal("0.1"))
+    assert number_of("e", "0.1") == Fraction(1, 10)
+    assert number_of("delta", 0, zero=True) == 0
+
+
+def test_a_cost_beyond_all_bounds_is_refused_like_any_other(path: Path) -> None:
+    ledger = create_ledger(path, name="survey", rho="0.5")
+    with pytest.raises(BudgetError, match=r"this costs rho 5\.0\d*e599"):
+        ledger.spend(compose([Loss(PURE, 1e300)]))
