@@ -283,6 +283,14 @@ def test_numbers_are_taken_as_they_are_written() -> None:
     assert number_of("delta", 0, zero=True) == 0
 
 
+@pytest.mark.parametrize("epsilon", [Fraction(-1), 0.5, math.nan, "1"], ids=str)
+def test_a_cost_that_is_none_is_refused_and_earns_nothing(path: Path, epsilon: Any) -> None:
+    ledger = create_ledger(path, name="survey", epsilon=1)
+    with pytest.raises(ArgumentError, match="Fraction"):
+        ledger.spend(Cost(epsilon, Fraction(0), Fraction(0), Fraction(0)))
+    assert open_ledger(path).left.main == 1
+
+
 def test_a_cost_beyond_all_bounds_is_refused_like_any_other(path: Path) -> None:
     ledger = create_ledger(path, name="survey", rho="0.5")
     with pytest.raises(BudgetError, match=r"this costs rho 5\.0\d*e599"):

@@ -22,6 +22,12 @@ class Amount:
     main: Fraction
     delta: Fraction = Fraction(0)
 
+    def __post_init__(self) -> None:
+        for name in ("main", "delta"):
+            value = getattr(self, name)
+            if not isinstance(value, Fraction) or value < 0:
+                reject(name, value, "to be a Fraction >= 0")
+
     def __add__(self, other: "Amount") -> "Amount":
         return Amount(self.main + other.main, self.delta + other.delta)
 

@@ -222,7 +222,7 @@ def epsilon_of_gaussian(rho: float, delta: float) -> float:
 def epsilon_of_zcdp(rho: float, delta: float) -> float:
     """Return an epsilon of any rho-zCDP mechanism at a delta, rounded up.
 
-    By Canonne, Kamath and Steinke (2020), proposition 12. Gaussian noise alone has a smaller one.
+    By Canonne, Kamath and Steinke (2020). Gaussian noise alone has a smaller one.
 
     Examples
     --------
