@@ -71,7 +71,7 @@ def hockey_stick(epsilon: float, pure: list[float], rho: float) -> Any:
 
     Between two signs of the difference of the logarithms, which is linear in x, there is one root.
     """
-    with mpmath.workdps(40):
+    with mpmath.workdps(25):
         m, total = mpmath.sqrt(2 * mpmath.mpf(rho)), mpmath.mpf(0)
         for pattern in np.ndindex(*(2,) * len(pure)):
             p, q = mpmath.mpf(1), mpmath.mpf(1)
@@ -180,6 +180,10 @@ def test_a_loss_that_nothing_protects_and_one_that_is_hardly_one_have_a_cost() -
     assert compose([Loss(PURE, 1e300)], 1e-6).floats()["rho"] == math.inf
     assert compose([Loss(GAUSSIAN, 1e-30)], 1e-3).epsilon == 0
     assert compose([Loss(GAUSSIAN, 1e200)], 1e-6).epsilon is not None
+    assert compose([Loss(PURE, 1.7e308)] * 3, 1e-6).epsilon is None, "no float is so large"
+    assert 0 <= (compose([Loss(PURE, 5e-324)] * 3, 5e-324).epsilon or 0) <= 3 * Fraction(5e-324)
+    assert epsilon_of_zcdp(5e-324, 1e-300) < 1e-140
+    assert epsilon_of_zcdp(1e300, 0.999) >= 1e300
 
 
 def test_permute_and_flip_has_no_bounded_range() -> None:
@@ -199,6 +203,7 @@ def test_permute_and_flip_has_no_bounded_range() -> None:
 # How a budget is divided --------------------------------------------------------------------------
 
 
+@settings(max_examples=40)
 @given(st.floats(1e-6, 1e6), st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=20))
 def test_parts_add_up_to_at_most_the_number_as_it_is_written(
     total: float, weights: list[float]

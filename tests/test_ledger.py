@@ -61,6 +61,7 @@ def test_what_is_spent_is_never_less_than_what_it_costs(costs: list[float]) -> N
     assert exactly <= spent.main <= exactly * (1 + Fraction(1, 10**18))
 
 
+@settings(max_examples=40)
 @given(st.fractions(0, 10**6), st.integers(1, 20))
 def test_numbers_are_written_on_the_safe_side(number: Fraction, digits: int) -> None:
     down, up = written_down(number, digits), written_up(number, digits)

@@ -75,7 +75,7 @@ def test_the_threshold_is_the_smallest_that_keeps_within_delta(
 )
 def test_released_numbers_reach_the_threshold_as_seldom_as_they_may(mechanism: Any) -> None:
     """Of pairs of groups that hold one person each, at most delta of them show one or both."""
-    delta, n = 0.02, 200_000
+    delta, n = 0.02, 100_000
     least = threshold(mechanism, 2, delta)
     released = mechanism.release(np.ones((n, 2), dtype=np.int64))
     seen = int((released >= least).any(axis=1).sum())
