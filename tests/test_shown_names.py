@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpnoise import cli, statistics
-from dpnoise.auditing import markup, running
+from dpnoise.auditing import running
 from dpnoise.cli import bars, progress, release, terminal
+from dpnoise.pages import markup
 from dpnoise.showing import shown
 from dpnoise.statistics import publishing
 from dpnoise.statistics.requests import simple_request

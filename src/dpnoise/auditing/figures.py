@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dpnoise.auditing.markup import Markup, tag
+from dpnoise.pages.markup import Markup, tag
 from dpnoise.showing import shortened
 
 _ROW: Final = 52

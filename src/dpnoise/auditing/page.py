@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from dpnoise.auditing import figures
 from dpnoise.auditing.figures import Bar
-from dpnoise.auditing.layout import badge, definitions, document, section, table
-from dpnoise.auditing.markup import Markup, dotted, powers, tag
 from dpnoise.auditing.wording import at_least, duration, number, percent
+from dpnoise.pages.layout import badge, definitions, document, section, table
+from dpnoise.pages.markup import Markup, dotted, powers, tag
 
 Data = dict[str, Any]
 

@@ -4,8 +4,8 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from dpnoise.auditing.layout import document
-from dpnoise.auditing.markup import Markup, tag
+from dpnoise.pages.layout import document
+from dpnoise.pages.markup import Markup, tag
 from dpnoise.paper.piece import VERDICTS, Cell, Result, Table
 
 _LARGE: Final = 1e6
@@ -27,7 +27,7 @@ def page(results: Sequence[Result], about: str) -> str:
         tag("nav", _wide(tag("table", *map(_entry, results)))),
         *map(_section, results),
         tag("footer", tag("p", about)),
-        package="dpnoise.paper",
+        styles=("dpnoise.paper",),
     )
 
 

@@ -4,17 +4,19 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import Final
 
-from dpnoise.auditing.markup import Markup, tag
+from dpnoise.pages.markup import Markup, tag
 
+HOUSE: Final = "dpnoise.pages"  # The package with the style that pages share.
 # The browser is told to load and run nothing, should an escape ever be forgotten.
 _POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 )
 
 
-def document(title: str, *parts: Markup, package: str = "dpnoise.auditing") -> str:
-    """Return a whole page, with the style of a package, its page.css, inside."""
-    style = files(package).joinpath("page.css").read_text(encoding="utf-8")
+def document(title: str, *parts: Markup, styles: Sequence[str] = (HOUSE,)) -> str:
+    """Return a whole page, with the styles of these packages, each its page.css, inside."""
+    sheets = [files(package).joinpath("page.css") for package in styles]
+    style = "".join(sheet.read_text(encoding="utf-8") for sheet in sheets)
     head = tag(
         "head",
         tag("meta", charset="utf-8"),

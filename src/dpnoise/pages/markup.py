@@ -1,7 +1,7 @@
 """HTML from plain functions: text is escaped unless it was made here.
 
-Names and events come from whoever is audited. A child of `tag` that is a plain string is text, and
-cannot become an element or an attribute, whatever it contains.
+Names come from data, from users, from whoever is audited. A child of `tag` that is a plain string
+is text, and cannot become an element or an attribute, whatever it contains.
 """
 
 import re
