@@ -277,25 +277,6 @@ def test_semicolons_are_read_on_request(tmp_path: Path, capsys: pytest.CaptureFi
     assert releases(run(capsys, "release", path, *arguments)[1])[0]["value"] == 2
 
 
-def test_numbers_are_shown_with_the_digits_their_error_leaves() -> None:
-    assert release._rounded(33299.87576, 3548.74) == ("33,300", "± 3,600")
-    assert release._rounded(0.123456, 0.0123) == ("0.123", "± 0.013")
-    assert release._rounded(5000, 3.4957) == ("5,000", "± 3.5")
-    assert release._rounded(5000, 1234) == ("5,000", "± 1,234")
-    assert release._rounded(40840.0, None) == ("40,840", "no bound")
-
-
-def test_a_printed_margin_is_never_too_small() -> None:
-    """Whatever is shown of the number, what it was is within the margin that is shown."""
-    rng = np.random.default_rng()
-    for _ in range(2000):
-        value = float(rng.standard_normal() * 10 ** rng.uniform(-12, 12))
-        error = float(10 ** rng.uniform(-12, 12))
-        number, margin = release._rounded(value, error)
-        shown, within = (Fraction(part.strip("± ").replace(",", "")) for part in (number, margin))
-        assert within >= Fraction(error) + abs(shown - Fraction(value))
-
-
 def test_missing_values_are_dropped_on_request(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -81,6 +81,7 @@ FLOORS = {
     "statistics.bounds": 4.1,
     "statistics.columns": 4.1,
     "statistics.composition": 4.1,
+    "statistics.digits": 4.1,
     "statistics.groups": 4.1,
     "statistics.ranks": 4.1,
     "statistics.amounts": 4.1,

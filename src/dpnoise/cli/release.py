@@ -5,7 +5,6 @@ import csv
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
-from decimal import ROUND_CEILING, Decimal, localcontext
 from importlib import resources
 from io import BytesIO, StringIO
 from pathlib import Path
@@ -24,6 +23,7 @@ from dpnoise.statistics.engines import Files
 from dpnoise.statistics.engines import files as engine_files
 from dpnoise.statistics.engines.description import listed
 from dpnoise.statistics.engines.sources import there
+from dpnoise.statistics.digits import rounded, rounded_interval
 from dpnoise.statistics.publishing import Table
 from dpnoise.statistics.queries import Release
 from dpnoise.statistics.requests import Request
@@ -31,8 +31,6 @@ from dpnoise.statistics.requests import Request
 _LARGE: Final = 50 * 2**20  # From this size on, reading a file shows its progress.
 _BAR: Final = 30
 _SHORTEST_BAR: Final = 5
-_DECIMAL_DIGITS: Final = 800  # More than any float and its margin have.
-_MOST_DIGITS: Final = 18  # Numbers of more digits are shown with an exponent.
 
 
 def add(commands: Any) -> None:
@@ -197,12 +195,12 @@ def _what_margins_mean(confidence: float, *, joint: bool) -> str:
 
 def _row(bar: Bar, *, joint: bool) -> list[str]:
     if bar.interval is not None:
-        width = bar.interval[1] - bar.interval[0] or None
-        value, low, high = (_rounded(end, width)[0] for end in (bar.value, *bar.interval))
+        value, low, high = rounded_interval(bar.value, *bar.interval)
         return [bar.label, value, f"{low} to {high}", *([""] if joint else []), ""]
-    value, margin = _rounded(bar.value, bar.error)
-    together = [_rounded(bar.value, bar.joint)[1] if bar.joint is not None else ""] if joint else []
-    return [bar.label, value, margin, *together, ""]
+    sign = "±" if terminal.can_show("±") else "+-"
+    value, margin = rounded(bar.value, bar.error, sign)
+    both = "" if bar.joint is None else rounded(bar.value, bar.joint, sign)[1]
+    return [bar.label, value, margin, *([both] if joint else []), ""]
 
 
 def _blocks(bars: list[Bar], length: int) -> list[str]:
@@ -214,36 +212,6 @@ def _blocks(bars: list[Bar], length: int) -> list[str]:
     longest = {query: (max(sizes) or 1.0) for query, sizes in peers.items() if len(sizes) > 1}
     shares = [abs(bar.value) / longest.get(bar.query, math.inf) for bar in bars]
     return [block * round(length * share) for share in shares]
-
-
-def _rounded(value: float, error: float | None) -> tuple[str, str]:
-    """Show a number with the digits that its error leaves, and the error with two, rounded up.
-
-    What the number loses by its own rounding is part of the margin that is shown.
-    """
-    if not error or not math.isfinite(error) or not math.isfinite(value):
-        return f"{value:,.10g}", "no bound"
-    within = "±" if terminal.can_show("±") else "+-"
-    if isinstance(value, int) and isinstance(error, int):
-        return f"{value:,}", f"{within} {error:,}"
-    decimals = 1 - math.floor(math.log10(error))
-    with localcontext(prec=_DECIMAL_DIGITS):
-        exactly = Decimal(value)
-        if not -_MOST_DIGITS < decimals < _MOST_DIGITS:
-            rounded = Decimal(f"{value:.10g}")
-            margin = _up(Decimal(error) + abs(rounded - exactly), decimals)
-            return f"{value:.10g}", f"{within} {margin:.2g}"
-        decimals = max(0, decimals)
-        rounded = exactly if isinstance(value, int) else round(exactly, decimals)
-        margin = _up(Decimal(error) + abs(rounded - exactly), decimals)
-    places = 0 if isinstance(value, int) else decimals
-    return f"{rounded:,.{places}f}", f"{within} {margin:,.{decimals}f}"
-
-
-def _up(margin: Decimal, decimals: int) -> Decimal:
-    """Round a margin up, to this many decimals or to two digits."""
-    digits = min(decimals, 1 - margin.adjusted())
-    return margin.quantize(Decimal(1).scaleb(-digits), ROUND_CEILING)
 
 
 def _spent(release: Release) -> str:
