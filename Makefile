@@ -34,7 +34,7 @@ help:
 	@echo "make docs-serve    the same at http://localhost:8000, rebuilt as you write"
 	@echo "make pictures      the pictures of the docs"
 	@echo "make floors        of these, the drawing of the architecture alone"
-	@echo "make screenshots   the pictures of audit pages, taken in Chromium"
+	@echo "make screenshots   the pictures of pages, taken in Chromium"
 	@echo "make lint          ruff and mypy, strict"
 	@echo "make format        ruff lays out the code, and mends what it can"
 	@echo "make setup         only the .venv, with everything that 'make test' needs"

@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpnoise import cli
-from dpnoise.cli import release
 from dpnoise.statistics import publishing, queries
 from dpnoise.statistics.requests import simple_request
 

@@ -5,11 +5,11 @@ What a browser makes of it is in tests/browser.
 
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import example_report
 import pytest
+from html_reader import Reader
 
 from dpnoise.auditing import page
 from dpnoise.auditing.report import Report, read_list, write_comparison, write_list
@@ -18,49 +18,6 @@ from dpnoise.errors import ArgumentError
 
 SCRIPT = "<script>alert(1)</script>"
 HOSTILE = f"{SCRIPT}\"'><img src=x onerror=alert(2)>&amp;]]>{{}}%s^-1"
-
-
-class Reader(HTMLParser):
-    """Reads a page as strictly as XML: what is opened is closed, and in order."""
-
-    VOID = frozenset({"meta", "rect", "line", "wbr"})
-    INLINE = frozenset({"sup", "tspan", "strong"})
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-        self.text = " ".join("".join(self.texts).split())
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Keep a tag and what it says."""
-        assert len(dict(attrs)) == len(attrs), f"<{tag}> has an attribute twice"
-        self.tags.append((tag, dict(attrs)))
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Keep a tag that has no end."""
-        assert tag in self.VOID
-        self.handle_starttag(tag, attrs)
-
-    def handle_endtag(self, tag: str) -> None:
-        """Close what was opened last."""
-        assert self.open.pop() == tag
-        self.texts.append("" if tag in self.INLINE else " ")
-
-    def handle_data(self, data: str) -> None:
-        """Keep the text that people read."""
-        if self.open and self.open[-1] != "style":
-            self.texts.append(data)
-
-    def count(self, tag: str) -> int:
-        """Return how many elements of a kind there are."""
-        return sum(name == tag for name, _ in self.tags)
 
 
 def read(report: Report) -> Reader:

@@ -72,6 +72,7 @@ WRITERS: list[tuple[Callable[..., int], str, str]] = [
     (release, "--output", ".json"),
     (release, "--plot", ".png"),
     (release, "--plot", ".svg"),
+    (release, "--html", ".html"),
     (sample, "--output", ".npy"),
     (sample, "--output", ".csv"),
     (sample, "--output", ".parquet"),

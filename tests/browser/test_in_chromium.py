@@ -6,10 +6,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import example_report
+import example_tables
 import pytest
 from chromium import Chromium
 
 from dpnoise.auditing.report import write_comparison
+from dpnoise.statistics import report as published
 
 PHONE, DESK = 380, 1200
 
@@ -65,15 +67,28 @@ OVERFLOWS = """
 })()
 """
 
-# The size of every picture and of its bars; what starts at the same point is one bar.
+# The size of every picture that stands by itself, and of its bars: what starts at one point is one.
 SIZES = """
-[...document.querySelectorAll('svg')].map(svg => {
+[...document.querySelectorAll('svg:not([aria-hidden])')].map(svg => {
   const frame = svg.getBoundingClientRect(), bars = new Map();
   for (const rect of svg.querySelectorAll('rect:not(.track)')) {
     const box = rect.getBoundingClientRect(), start = `${box.left} ${box.top}`;
     bars.set(start, [Math.max(box.width, bars.get(start)?.[0] ?? 0), box.height]);
   }
   return [frame.width, frame.height, [...bars.values()]];
+})
+"""
+
+
+# Of every row of published numbers: how wide its bar's picture and bar are, and what can be read.
+ROWS = """
+[...document.querySelectorAll('.numbers tr:has(td)')].map(row => {
+  const svg = row.querySelector('svg'), bar = svg.querySelector('.amount');
+  const seen = [...row.querySelectorAll('th, td > span')]
+    .filter(cell => cell.getBoundingClientRect().width > 1).map(cell => cell.textContent);
+  const lines = [...svg.querySelectorAll('.mark')].map(line => line.getBoundingClientRect().width);
+  const wide = element => element.getBoundingClientRect().width;
+  return {frame: wide(svg), bar: wide(bar), lines, seen};
 })
 """
 
@@ -116,10 +131,18 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for name, report in reports.items():
         report.to_html(folder / f"{name}.html")
     write_comparison([*example_report.several(), *reports.values()], folder / "comparison.html")
+    for name, table in example_tables.EVERY_KIND.items():
+        title = example_tables.HOSTILE if name == "hostile" else None
+        table.to_html(folder / f"published-{name}.html", title)
+    persons = published.render(example_tables.of_persons(), "Visits of patients in 2026")
+    (folder / "published-persons.html").write_text(persons, encoding="utf-8")
     return {path.stem: path for path in folder.glob("*.html")}
 
 
-KINDS = ("broken", "not-broken", "nothing", "script", "long", "comparison")
+KINDS = (
+    *("broken", "not-broken", "nothing", "script", "long", "comparison"),
+    *(f"published-{name}" for name in (*example_tables.EVERY_KIND, "persons")),
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -216,7 +239,46 @@ def test_a_screen_reader_finds_headings_in_order_and_named_pictures(
     nodes = browser.ask("Accessibility.getFullAXTree")["nodes"]
     roles = [(node["role"]["value"], node.get("name", {}).get("value")) for node in nodes]
     images = [name for role, name in roles if role in {"image", "img", "SvgRoot"}]
-    assert len(images) == browser.evaluate("document.querySelectorAll('svg').length")
+    alone = "document.querySelectorAll('svg:not([aria-hidden])').length"
+    assert len(images) == browser.evaluate(alone)
+    # The other pictures are bars beside their numbers.
+    beside = "[...document.querySelectorAll('svg[aria-hidden]')].map(svg => svg.closest('tr'))"
+    assert browser.evaluate(f"{beside}.every(row => row.querySelector('.value').textContent)")
     assert all(images)
     if browser.evaluate("document.querySelectorAll('table').length"):
         assert {"table", "row", "cell", "columnheader"} <= {role for role, _ in roles}
+
+
+@pytest.mark.parametrize("width", [PHONE, DESK])
+@pytest.mark.parametrize("name", ["plain", "many", "extreme"])
+def test_every_published_number_can_be_read_beside_its_bar(
+    browser: Chromium, pages: dict[str, Path], name: str, width: int
+) -> None:
+    browser.open(pages[f"published-{name}"], width)
+    rows = browser.evaluate(ROWS)
+    releases = [one.release for one in example_tables.EVERY_KIND[name]]
+    numbers = [len(one.value) if one.labels else 1 for one in releases]
+    single = browser.evaluate("document.querySelectorAll('.alone').length")
+    assert len(rows) + single == sum(numbers)
+    for row in rows:
+        assert row["frame"] > 250
+        assert len([text for text in row["seen"] if text]) >= 3, "label, number and margin"
+
+
+def test_bars_are_as_long_as_their_numbers_on_every_screen(
+    browser: Chromium, pages: dict[str, Path]
+) -> None:
+    for width in (PHONE, DESK):
+        browser.open(pages["published-many"], width)
+        rows = browser.evaluate(ROWS)
+        values = [float(row["seen"][1].replace(",", "")) for row in rows]
+        longest = max(row["bar"] for row in rows)
+        for value, row in zip(values, rows, strict=True):
+            assert row["bar"] == pytest.approx(longest * value / max(values), abs=0.5)
+            assert max(row["lines"]) > 1, "the margin"
+
+
+def test_the_head_of_a_long_table_stays_in_sight(browser: Chromium, pages: dict[str, Path]) -> None:
+    browser.open(pages["published-many"], DESK)
+    top = "document.querySelector('.numbers thead th').getBoundingClientRect().top"
+    assert browser.evaluate(f"scrollTo(0, 3000), {top}") == pytest.approx(0, abs=1)

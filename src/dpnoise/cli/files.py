@@ -71,17 +71,19 @@ def check_plot(target: Path | None) -> None:
 
 
 @contextmanager
-def written(path: Path | None, *, replace: bool) -> Iterator[Path | None]:
+def written(path: Path | None, *, replace: bool, room: int = 0) -> Iterator[Path | None]:
     """Give a file to write to, and put it in the target's place when it is complete.
 
-    It starts with room taken on the disk, so that a full one is noticed before noise is drawn. A
-    file that is replaced hands on its mode, and its owner where the system allows it.
+    It starts with room taken on the disk, for what most files have or more if asked, so that a full
+    one is noticed before noise is drawn. A file that is replaced hands on its mode, and its owner
+    where the system allows it.
     """
     if path is None:
         yield None
         return
     place = _followed(path)
-    opened = _copied(path, place) if _is_special(place) else _renamed(path, place, replace=replace)
+    special, room = _is_special(place), max(room, _ROOM)
+    opened = _copied(path, place, room) if special else _renamed(path, place, room, replace=replace)
     with opened as beside:
         yield beside
 
@@ -167,7 +169,7 @@ def _complaints_about(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _renamed(path: Path, place: Path, *, replace: bool) -> Iterator[Path]:
+def _renamed(path: Path, place: Path, room: int, *, replace: bool) -> Iterator[Path]:
     """Write a regular file beside its place."""
     before = place.stat() if place.exists() else None
     if before is not None and not os.access(place, os.W_OK):
@@ -177,7 +179,7 @@ def _renamed(path: Path, place: Path, *, replace: bool) -> Iterator[Path]:
         with _complaints_about(path):
             # Nobody may read it who may not read what it replaces.
             beside.touch(mode=0o666 if before is None else 0o600, exist_ok=False)
-            beside.write_bytes(bytes(_ROOM))
+            beside.write_bytes(bytes(room))
         yield beside
         if not replace:
             _check_nothing_is_lost(path, place)
@@ -198,7 +200,7 @@ def _hand_on(before: os.stat_result, beside: Path) -> None:
 
 
 @contextmanager
-def _copied(path: Path, place: Path) -> Iterator[Path]:
+def _copied(path: Path, place: Path, room: int) -> Iterator[Path]:
     """Write a file elsewhere, and copy it into what was opened before."""
     with ExitStack() as stack:
         with _complaints_about(path):
@@ -206,7 +208,7 @@ def _copied(path: Path, place: Path) -> Iterator[Path]:
             stack.callback(os.close, sink)
             folder = stack.enter_context(TemporaryDirectory(prefix="dpnoise-"))
             beside = Path(folder, f"content{path.suffix}")
-            beside.write_bytes(bytes(_ROOM))
+            beside.write_bytes(bytes(room))
         yield beside
         with suppress(OSError):
             sys.stdout.flush()  # It may be the same descriptor.

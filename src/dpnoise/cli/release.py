@@ -10,7 +10,6 @@ from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from dpnoise import strict_json
 from dpnoise.cli import terminal
 from dpnoise.cli.bars import Bar, bars_of, draw_bars
 from dpnoise.cli.files import check_plot, check_targets, written
@@ -18,12 +17,12 @@ from dpnoise.cli.progress import progress_bar
 from dpnoise.cli.release_arguments import add_arguments, asked_for, names_a_column
 from dpnoise.errors import ArgumentError, import_extra
 from dpnoise.showing import shown
-from dpnoise.statistics import publishing
+from dpnoise.statistics import publishing, report
+from dpnoise.statistics.digits import rounded, rounded_interval
 from dpnoise.statistics.engines import Files
 from dpnoise.statistics.engines import files as engine_files
 from dpnoise.statistics.engines.description import listed
 from dpnoise.statistics.engines.sources import there
-from dpnoise.statistics.digits import rounded, rounded_interval
 from dpnoise.statistics.publishing import Table
 from dpnoise.statistics.queries import Release
 from dpnoise.statistics.requests import Request
@@ -31,6 +30,7 @@ from dpnoise.statistics.requests import Request
 _LARGE: Final = 50 * 2**20  # From this size on, reading a file shows its progress.
 _BAR: Final = 30
 _SHORTEST_BAR: Final = 5
+_MOST_ON_A_PAGE: Final = 20_000  # A browser is slow with more.
 
 
 def add(commands: Any) -> None:
@@ -47,16 +47,17 @@ def _release(asked: argparse.Namespace) -> None:
     if source is not None and not names_a_column(asked):
         _say_columns(source)
     # What could fail after the noise is drawn is done before: epsilon is spent only once.
-    targets = (asked.output, asked.record, asked.plot)
+    targets = (asked.output, asked.record, asked.plot, asked.html)
     for path in [*paths, None]:
         check_targets(*targets, source=path, replace=asked.force)
     check_plot(asked.plot)
-    _rehearse(request, asked)
+    room = _rehearse(request, asked)
     table: Table | None = None
     try:
         with ExitStack() as stack:
             plot = stack.enter_context(written(asked.plot, replace=asked.force))
             record = stack.enter_context(written(asked.record, replace=asked.force))
+            page = stack.enter_context(written(asked.html, replace=asked.force, room=room))
             read = stack.enter_context(_read(source))
             progress = stack.enter_context(_progress(paths))
             with written(asked.output, replace=asked.force) as output:
@@ -65,6 +66,8 @@ def _release(asked: argparse.Namespace) -> None:
                     _write(table, output, asked.output.suffix)
             if record is not None:
                 record.write_text(_report(table), encoding="utf-8")
+            if page is not None:
+                table.to_html(page, asked.title)
             if plot is not None:
                 draw_bars(table, plot)
     finally:
@@ -83,16 +86,35 @@ def _say_columns(source: Files) -> NoReturn:
     )
 
 
-def _rehearse(request: Request, asked: argparse.Namespace) -> None:
-    """Make with zeros for numbers all that will be made of the release, and throw it away."""
+def _rehearse(request: Request, asked: argparse.Namespace) -> int:
+    """Make with zeros for numbers all that will be made of the release, and throw it away.
+
+    Return how many bytes the page may take.
+    """
     zeros = publishing.rehearsal(request)
     _report(zeros)
     if asked.output is not None:
         _write(zeros, BytesIO(), asked.output.suffix)
     if asked.plot is not None:
         draw_bars(zeros, BytesIO(), asked.plot.suffix)
+    room = _rehearse_page(zeros, asked)
     with redirect_stdout(StringIO()):
         _show(zeros, as_json=asked.json)
+    return room
+
+
+def _rehearse_page(zeros: Table, asked: argparse.Namespace) -> int:
+    if asked.html is None and asked.title is not None:
+        raise ArgumentError("--title is that of a page: write one with --html page.html.")
+    if asked.html is None:
+        return 0
+    numbers = len(zeros.rows())
+    if numbers > _MOST_ON_A_PAGE:
+        raise ArgumentError(
+            f"--html shows {_MOST_ON_A_PAGE:,} numbers at most; these are {numbers:,}. "
+            "Write them with --output table.csv."
+        )
+    return 2 * len(report.render(zeros.record(), asked.title).encode("utf-8"))
 
 
 def _write(table: Table, target: Path | BytesIO, suffix: str) -> None:
@@ -117,7 +139,7 @@ def _as_csv(table: Table) -> str:
 
 
 def _report(table: Table) -> str:
-    return strict_json.dumps(table.record()) + "\n"
+    return report.record_text(table.record())
 
 
 def _explain(request: Request) -> None:

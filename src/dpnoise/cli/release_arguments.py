@@ -109,6 +109,10 @@ def add_arguments(commands: Any) -> argparse.ArgumentParser:
     command.add_argument("--record", type=file_name, help="write the record of what was done: JSON")
     command.add_argument("--plot", type=file_name, help="draw bars with error bars: out.png")
     command.add_argument(
+        "--html", type=file_name, help="write a page for people: the numbers and what they mean"
+    )
+    command.add_argument("--title", help="what the page is called (what was published)")
+    command.add_argument(
         "--force", action="store_true", help="replace an earlier release, which cannot be repeated"
     )
     return command

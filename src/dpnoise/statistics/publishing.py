@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from itertools import islice
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from dpnoise.errors import forgetful, import_extra
 from dpnoise.noise.generator import Generator, check_generator
-from dpnoise.statistics import engines
+from dpnoise.statistics import engines, report
 from dpnoise.statistics.plan import Plan, Tally
 from dpnoise.statistics.queries import Query, Release
 from dpnoise.statistics.requests import Question, Request, written
@@ -87,6 +88,13 @@ class Table:
             "request": self.request.described(),
             "releases": [_described(one) for one in self.published],
         }
+
+    def to_html(self, path: str | PathLike[str], title: str | None = None) -> None:
+        """Write one HTML page that needs nothing else: the numbers, and what they mean.
+
+        Without a title, the page is called by what was published.
+        """
+        Path(path).write_text(report.render(self.record(), title), encoding="utf-8")
 
 
 _NUMBERS = ("value", "margin", "joint_margin", "low", "high", "confidence", "epsilon")

@@ -1,0 +1,235 @@
+"""The published numbers: of each statistic a table, and bars whose lines are the margins.
+
+Lengths along a bar are in percent, so it is as wide as its column on a phone and on paper.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Final
+
+from dpnoise.pages.markup import Markup, tag
+from dpnoise.statistics.digits import rounded, rounded_interval
+
+Data = Mapping[str, Any]
+
+_NAMES: Final = {"std": "standard deviation"}
+_LONGEST: Final = 1e300  # Near the largest float, lengths overflow.
+_LONGEST_WHOLE: Final = 26  # Characters of a number that are kept on one line.
+_TALL: Final = 20
+_MIDDLE: Final = _TALL // 2
+
+
+@dataclass(frozen=True)
+class Number:
+    """A published number: its groups and its own label, what it is, and how far off it can be."""
+
+    path: tuple[str, ...]
+    value: float
+    error: float | None
+    joint: float | None
+    interval: tuple[float, float] | None
+
+    def ends(self) -> tuple[float, float]:
+        """Return where its error bar begins and ends."""
+        if self.interval is not None:
+            return float(self.interval[0]), float(self.interval[1])
+        error = self.error if self.error and math.isfinite(self.error) else 0
+        return float(self.value - error), float(self.value + error)
+
+    def shown(self) -> tuple[str, str, str]:
+        """Return the number, its margin and the joint one, as the terminal shows them."""
+        if self.interval is not None:
+            value, low, high = rounded_interval(self.value, *self.interval)
+            return value, f"{low} to {high}", ""
+        value, margin = rounded(self.value, self.error)
+        joint = "" if self.joint is None else rounded(self.value, self.joint)[1]
+        return value, margin, joint
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """One statistic of one column, of all rows or of every group."""
+
+    name: str
+    column: str | None
+    by: tuple[str, ...]
+    release: Data
+    numbers: list[Number] = field(default_factory=list)
+
+    @property
+    def called(self) -> str:
+        """What people call it."""
+        return _NAMES.get(self.name, self.name)
+
+    @property
+    def of_what(self) -> str:
+        """The column and the groups: `income, by city and sex`; a count may be of rows."""
+        return self._of + (f", by {' and '.join(self.by)}" if self.by else "")
+
+    @property
+    def title(self) -> str:
+        """All of it: `Mean of income, by city and sex`."""
+        return f"{self.called[:1].upper()}{self.called[1:]} of {self.of_what}"
+
+    @property
+    def label(self) -> str:
+        """What the last part of every number's path is one of."""
+        return self._of if self.release["labels"] else self.by[-1]
+
+    @property
+    def _of(self) -> str:
+        return "rows" if self.column is None else self.column
+
+
+def statistics_of(releases: Iterable[Data]) -> list[Statistic]:
+    """Put the groups of every statistic together; one that was asked for twice is two."""
+    found: dict[tuple[Any, ...], Statistic] = {}
+    seen: dict[tuple[Any, ...], int] = {}
+    for release in releases:
+        by = tuple(release["by"])
+        keys = tuple(map(named, release["group"] if len(by) > 1 else [release["group"]] * len(by)))
+        what = (release["column"], by, release["query"])
+        again = seen[(*what, keys)] = seen.get((*what, keys), 0) + 1
+        one = Statistic(release["query"], release["column"], by, release)
+        found.setdefault((*what, again), one).numbers.extend(_numbers(release, keys))
+    return list(found.values())
+
+
+def named(key: object) -> str:
+    """Return the name of a group; quotes show where one begins and ends that cannot be seen.
+
+    Examples
+    --------
+    >>> named("cork"), named(" cork"), named(""), named(7)
+    ('cork', '" cork"', '""', '7')
+    """
+    text = str(key)
+    return text if text and text == text.strip() else f'"{text}"'
+
+
+def _numbers(release: Data, keys: tuple[str, ...]) -> Iterator[Number]:
+    labels = release["labels"]
+    values = release["value"] if labels else [release["value"]]
+    intervals = release["interval"] if labels else [release["interval"]]
+    for i, value in enumerate(values):
+        path = (*keys, labels[i]) if labels else keys
+        interval = tuple(intervals[i]) if intervals and intervals[i] else None
+        yield Number(path, value, release["error"], release["joint_error"], interval)
+
+
+def shown(statistic: Statistic) -> Markup:
+    """Show one statistic: a number alone is written large, several are a table with bars."""
+    if len(statistic.numbers) == 1:
+        return tag("article", tag("h3", statistic.title), _alone(statistic.numbers[0]))
+    return tag("article", tag("h3", statistic.title), _table(statistic))
+
+
+def _alone(number: Number) -> Markup:
+    value, margin, _ = number.shown()
+    of = [tag("span", f"{', '.join(number.path)}: ", class_="of")] if number.path else []
+    return tag("p", *of, tag("strong", value), " ", tag("span", margin), class_="alone")
+
+
+def _table(statistic: Statistic) -> Markup:
+    numbers = statistic.numbers
+    joint = any(number.joint is not None for number in numbers)
+    titles = [statistic.label, "Published", "Within", *(["All within"] if joint else [])]
+    heads = [tag("th", title, scope="col", role="columnheader") for title in titles]
+    picture = tag("th", tag("span", "Bars", class_="unseen"), scope="col", role="columnheader")
+    scale = Scale.of(numbers)
+    bodies = [
+        _body(statistic, groups, list(several), titles, scale)
+        for groups, several in groupby(numbers, key=lambda number: number.path[:-1])
+    ]
+    head = tag("thead", tag("tr", *heads, picture, role="row"), role="rowgroup")
+    return tag("table", head, *bodies, role="table", class_="numbers")
+
+
+def _body(
+    statistic: Statistic,
+    groups: tuple[str, ...],
+    numbers: list[Number],
+    titles: Sequence[str],
+    scale: "Scale",
+) -> Markup:
+    rows = [_row(number, titles, scale) for number in numbers]
+    if groups:
+        words = ", ".join(f"{by} {key}" for by, key in zip(statistic.by, groups, strict=False))
+        across = str(len(titles) + 1)
+        over = tag("th", words, scope="rowgroup", colspan=across, role="rowheader")
+        rows.insert(0, tag("tr", over, role="row", class_="over-rows"))
+    return tag("tbody", *rows, role="rowgroup")
+
+
+def _row(number: Number, titles: Sequence[str], scale: "Scale") -> Markup:
+    texts = zip(titles[1:], number.shown(), ("value", "margin", "margin"), strict=False)
+    cells = [_cell(*text) for text in texts]
+    label = tag("th", number.path[-1], scope="row", role="rowheader")
+    bar = tag("td", scale.bar(number), role="cell", class_="bar")
+    return tag("tr", label, *cells, bar, role="row")
+
+
+def _cell(title: str, text: str, kind: str) -> Markup:
+    """Keep a number whole where a line ends, unless no line would hold it."""
+    fits = kind if len(text) <= _LONGEST_WHOLE else f"{kind} long"
+    return tag("td", tag("span", text), role="cell", data_label=title, class_=fits)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """From which number to which the bars of one statistic go."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, numbers: Sequence[Number]) -> "Scale":
+        """Hold all numbers, zero, and of the margins no more than leaves a third to the bars."""
+        values = [_held(number.value) for number in numbers]
+        least, most = min(0.0, *values), max(0.0, *values)
+        room = (most - least) or _LONGEST
+        ends = [(_held(low), _held(high)) for low, high in (number.ends() for number in numbers)]
+        low = max(min(least, *(end[0] for end in ends)), least - room)
+        high = min(max(most, *(end[1] for end in ends)), most + room)
+        return cls(low, high if high > low else low + 1.0)
+
+    def place(self, value: float) -> float:
+        """Return where a number stands, as a part of the width."""
+        inside = min(max(_held(value), self.low), self.high)
+        return (inside - self.low) / (self.high - self.low)
+
+    def bar(self, number: Number) -> Markup:
+        """Draw a number from zero, and its margin as a line, capped where its end is in sight."""
+        zero, here = self.place(0.0), self.place(number.value)
+        parts = [tag("rect", y="3", height="14", class_="amount", **_span(zero, here))]
+        low, high = number.ends()
+        if low < high:
+            ends = {"x1": _percent(self.place(low)), "x2": _percent(self.place(high))}
+            parts.append(tag("line", y1=str(_MIDDLE), y2=str(_MIDDLE), class_="mark", **ends))
+            parts += [_cap(self.place(end)) for end in (low, high) if self.low <= end <= self.high]
+        parts.append(tag("line", y1="0", y2=str(_TALL), class_="zero", **_at(zero)))
+        # The numbers stand beside it: to a screen reader it would say them twice.
+        return tag("svg", *parts, aria_hidden="true", width="100%", height=str(_TALL))
+
+
+def _held(value: float) -> float:
+    """Keep numbers where differences of two do not overflow; integers may be beyond all floats."""
+    return float(min(max(value, -_LONGEST), _LONGEST))
+
+
+def _span(start: float, end: float) -> dict[str, str]:
+    return {"x": _percent(min(start, end)), "width": _percent(abs(end - start))}
+
+
+def _at(place: float) -> dict[str, str]:
+    return {"x1": _percent(place), "x2": _percent(place)}
+
+
+def _cap(place: float) -> Markup:
+    return tag("line", y1=str(_MIDDLE - 4), y2=str(_MIDDLE + 4), class_="mark", **_at(place))
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f}%"
