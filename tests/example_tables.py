@@ -114,5 +114,6 @@ def of_persons(**changes: Any) -> dict[str, Any]:
         "neighbours": "differ by one person, added or removed",
         "privacy": {"epsilon": 1.5, "delta": 1e-6, "rho": None},
         "ledger": {"head": "ab" * 32, "name": "visits 2026", "left": "epsilon 2.5, delta 1e-06"},
+        "discovered": [{"column": "city", "threshold": 1_029, "groups": list(CITIES)}],
     }
     return {**plain().record(), **told, **changes}

@@ -231,6 +231,22 @@ def test_bars_are_as_long_as_their_numbers() -> None:
     assert widths == pytest.approx([100 / 1.7, 50 / 1.7], abs=0.01)
 
 
+def test_groups_that_nobody_declared_are_said_to_be_found() -> None:
+    assert "number of persons, with noise of its own, is 1,029 or more: 5 of them" in text_of()
+    assert "were not declared" not in read(EVERY_KIND["plain"]).text
+
+
+def test_a_page_without_any_group_says_so() -> None:
+    assert text_of(releases=[]).startswith("No group could be published")
+
+
+def test_a_statistic_with_gaussian_noise_has_its_rho() -> None:
+    mean, *_ = example_tables.of_persons()["releases"]
+    gaussian = {**mean, "epsilon": None, "rho": 0.03125}
+    text = text_of(releases=[gaussian, {**gaussian, "query": "sum"}])
+    assert text.count("rho 0.03125") == 2
+
+
 # The request, and how to check it ----------------------------------------------------------------
 
 

@@ -93,6 +93,16 @@ class Table:
         """Write one HTML page that needs nothing else: the numbers, and what they mean.
 
         Without a title, the page is called by what was published.
+
+        Examples
+        --------
+        >>> from tempfile import TemporaryDirectory
+        >>> from dpnoise.statistics import Question, Request
+        >>> table = rehearsal(Request(1.0, [Question(["count"])]))
+        >>> with TemporaryDirectory() as folder:
+        ...     table.to_html(Path(folder, "page.html"), title="How many there are")
+        ...     "<h1>How many there are</h1>" in Path(folder, "page.html").read_text()
+        True
         """
         Path(path).write_text(report.render(self.record(), title), encoding="utf-8")
 

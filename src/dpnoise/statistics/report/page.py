@@ -34,7 +34,7 @@ def render(record: Data, title: str | None = None) -> str:
     return document(
         title,
         _header(record, title, promise),
-        section("The numbers", *map(numbers.shown, found)),
+        section("The numbers", *map(numbers.shown, found), *_discovered(record)),
         _margins(record, found),
         protection.explained(promise),
         _spent(record, found, promise),
@@ -52,7 +52,7 @@ def _titled(found: Sequence[Statistic]) -> str:
     titles = [f"{' and '.join(dict.fromkeys(called))} of {of}" for of, called in names.items()]
     more = len(titles) - _MOST_NAMED
     text = "; ".join(titles[:_MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
-    return text[:1].upper() + text[1:]
+    return text[:1].upper() + text[1:] if titles else "No group could be published"
 
 
 def _header(record: Data, title: str, promise: Promise) -> Markup:
@@ -67,6 +67,18 @@ def _header(record: Data, title: str, promise: Promise) -> Markup:
     )
     over = tag("p", "Published statistics", class_="over")
     return tag("header", over, tag("h1", title), tag("p", lead, class_="lead"), definitions(facts))
+
+
+def _discovered(record: Data) -> Iterator[Markup]:
+    """Say how groups were found that nobody had declared."""
+    for one in record.get("discovered") or ():
+        counted = Promise.of(record).noun
+        yield tag(
+            "p",
+            f"The groups of {one['column']} were not declared. Shown are those whose number of "
+            f"{counted}s, with noise of its own, is {one['threshold']:,} or more: "
+            f"{len(one['groups']):,} of them. There may be others.",
+        )
 
 
 def _margins(record: Data, found: Sequence[Statistic]) -> Markup:
@@ -106,7 +118,8 @@ def _spent(record: Data, found: Sequence[Statistic], promise: Promise) -> Markup
 def _cost(release: Data) -> str:
     """Say what a statistic cost, and its parts: `epsilon 0.5 (median 0.25, interval 0.25)`."""
     inner = ", ".join(f"{name} {part:.4g}" for name, part in release["parts"].items())
-    return f"epsilon {release['epsilon']:.4g}" + (f" ({inner})" if inner else "")
+    amount = "rho" if release["epsilon"] is None else "epsilon"
+    return f"{amount} {release[amount]:.4g}" + (f" ({inner})" if inner else "")
 
 
 def _ledger(record: Data) -> Iterator[Markup]:
