@@ -51,7 +51,20 @@ def _release(asked: argparse.Namespace) -> None:
     for path in [*paths, None]:
         check_targets(*targets, source=path, replace=asked.force)
     check_plot(asked.plot)
-    room = _rehearse(request, asked)
+    _publish(request, source, paths, _rehearse(request, asked), asked)
+    if not asked.json:
+        for target in filter(None, targets):
+            print(f"Written to {shown(target)}.")  # noqa: T201 - this is the command line
+
+
+def _publish(
+    request: Request,
+    source: Files | None,
+    paths: list[Path],
+    room: int,
+    asked: argparse.Namespace,
+) -> None:
+    """Publish, write all that was asked for, and show it."""
     table: Table | None = None
     try:
         with ExitStack() as stack:
@@ -74,9 +87,6 @@ def _release(asked: argparse.Namespace) -> None:
         # What was paid for is shown, even if a file could not be written after all.
         if table is not None:
             _show(table, as_json=asked.json)
-    if not asked.json:
-        for target in filter(None, targets):
-            print(f"Written to {shown(target)}.")  # noqa: T201 - this is the command line
 
 
 def _say_columns(source: Files) -> NoReturn:
