@@ -58,12 +58,43 @@ class Grouping:
 
 
 @dataclass(frozen=True)
+class Own:
+    """A person's own sum or mean of a column in a group, clamped: it stands for all rows there.
+
+    Of a sum every row counts as q, of a mean as q clamped to least..most; the sum is then clamped,
+    the mean rounded, and asks are about the result in units of the column.
+    """
+
+    column: str
+    kind: str  # "sum" or "mean".
+    grid: float
+    least: int
+    most: int
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Whose rows are protected together, and how many of them count.
+
+    Of each person at most `max_groups` groups count, and in each at most `max_rows` rows, or one
+    value of their own. Which ones is decided by hashes of that person's rows alone.
+    """
+
+    columns: tuple[str, ...]
+    max_groups: int = 1
+    max_rows: int = 1
+    without_id: str = "error"  # What a row without an id is: "error", or a person of its "own".
+    own: Own | None = None
+
+
+@dataclass(frozen=True)
 class Plan:
     """What one pass over the data has to answer."""
 
     asks: tuple[Ask, ...]
     by: tuple[Grouping, ...] = ()
     missing: str = "error"  # What a row without a value is: "error", or "drop" for that column.
+    unit: Unit | None = None  # None: one row.
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dpnoise.errors import forgetful
-from dpnoise.statistics.engines import files, together
+from dpnoise.statistics.engines import discovery, files, together
 from dpnoise.statistics.engines.description import Files
-from dpnoise.statistics.plan import Plan, Tally
+from dpnoise.statistics.engines.discovery import Holders
+from dpnoise.statistics.plan import Plan, Tally, Unit
 
-__all__ = ["Files", "tally", "tally_all"]
+__all__ = ["Files", "Holders", "holders", "tally", "tally_all"]
 
 
 @forgetful
@@ -63,3 +64,22 @@ def tally_all(
     if isinstance(source, Files):
         return files.tally_all(source, plans, progress)
     return together.tally_all(source, plans)
+
+
+@forgetful
+def holders(source: Any, column: str, unit: Unit | None) -> Holders:
+    """Return the groups of a column with how many persons each has: exact, and not private.
+
+    Of each person `max_groups` groups count. Rows without a group are left out. Without a unit
+    every row is a person.
+
+    Examples
+    --------
+    >>> import polars
+    >>> visits = polars.DataFrame({"who": [1, 1, 2], "city": ["cork", "cork", "cork"]})
+    >>> holders(visits, "city", Unit(("who",)))
+    Holders(keys=['cork'], persons=array([2]))
+    """
+    if isinstance(source, Files):
+        return files.holders(source, column, unit)
+    return discovery.holders(source, column, unit)

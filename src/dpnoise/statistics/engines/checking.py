@@ -1,12 +1,21 @@
 """What a plan may ask: limits that keep every integer exact, and every answer small."""
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
-from dpnoise.errors import ArgumentError, check_choice, check_power_of_two, reject
-from dpnoise.statistics.plan import Cells, Edges, Grouping, Plan, Rows, Sums
+from dpnoise.errors import (
+    ArgumentError,
+    check_choice,
+    check_integer,
+    check_power_of_two,
+    reject,
+)
+from dpnoise.statistics.plan import Cells, Edges, Grouping, Own, Plan, Rows, Sums, Unit
 
 MISSING: Final = ("error", "drop")
+WITHOUT_ID: Final = ("error", "own")
+OWN: Final = ("sum", "mean")
 _FARTHEST: Final = 2**51  # In grids: twice as much is still exact in a float.
 _FARTHEST_SQUARED: Final = 2**26  # Its square is 2^52.
 _EXTREME: Final = 2.0**960  # Of a grid: its products with bounds and 64-bit integers are floats.
@@ -32,6 +41,9 @@ def check_plan(plan: Plan) -> None:
         raise ArgumentError("Expected every column to have a name. Give it one in the data.")
     if len(set(columns)) < len(columns):
         raise ArgumentError("Expected every column to group by once.")
+    if plan.unit is not None:
+        asked = [ask.column for ask in plan.asks if not isinstance(ask, Rows)]
+        check_unit(plan.unit, columns, asked)
     _check_size(plan)
 
 
@@ -40,7 +52,32 @@ def cells_of(ask: Cells | Edges) -> int:
     return len(ask.edges) - 1 if isinstance(ask, Edges) else ask.most - ask.least + 1
 
 
-def _check_bounds(ask: Sums | Cells) -> None:
+def check_unit(unit: Unit, grouped: Sequence[str], asked: Sequence[str]) -> None:
+    """Raise unless a unit can be told from groups and values, and bounds what a person adds."""
+    check_persons(unit.columns, grouped, asked)
+    check_integer("max_groups", unit.max_groups, least=1)
+    check_integer("max_rows", unit.max_rows, least=1)
+    check_choice("without_id", unit.without_id, WITHOUT_ID)
+    if unit.own is not None:
+        check_choice("per_person", unit.own.kind, OWN)
+        _check_bounds(unit.own)
+        if any(name != unit.own.column for name in asked):
+            raise ArgumentError("Expected all asks to be about the one value that persons have.")
+
+
+def check_persons(columns: Sequence[str], grouped: Sequence[str], asked: Sequence[str]) -> None:
+    """Raise unless these columns can say who a person is: no groups and no values."""
+    if not columns or not all(columns) or len(set(columns)) < len(columns):
+        raise ArgumentError("Expected one column or more that say whose a row is, each once.")
+    for what, others in (("grouped by", grouped), ("published", asked)):
+        for name in columns:
+            if name in others:
+                raise ArgumentError(
+                    f"Column {name!r} says whose a row is, and cannot be {what} too. Take another."
+                )
+
+
+def _check_bounds(ask: Sums | Cells | Own) -> None:
     check_power_of_two("grid", ask.grid)
     if not 1 / _EXTREME <= ask.grid <= _EXTREME:
         reject("grid", ask.grid, "to be between 2^-960 and 2^960: measure in another unit")

@@ -8,10 +8,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from dpnoise.errors import ArgumentError, import_extra
-from dpnoise.statistics.engines import texts, together
+from dpnoise.statistics.engines import discovery, texts, together
 from dpnoise.statistics.engines.description import (
     STANDARD_INPUT,
     Files,
@@ -19,10 +19,11 @@ from dpnoise.statistics.engines.description import (
     listed,
     state_of,
 )
+from dpnoise.statistics.engines.discovery import Holders
 from dpnoise.statistics.engines.mistakes import located
 from dpnoise.statistics.engines.sources import SOURCES, Columns, Opening, Source
 from dpnoise.statistics.engines.tables import MistakeError, asked_columns
-from dpnoise.statistics.plan import Grouping, Plan, Tally
+from dpnoise.statistics.plan import Grouping, Plan, Tally, Unit
 
 # Nothing of the data is written to a disk, nothing is fetched from a network, and how far a query
 # is can be asked.
@@ -47,6 +48,7 @@ _COMPLAINTS: Final = {
 }
 
 Progress = Callable[[float], object]
+_T = TypeVar("_T")
 
 
 class _UnreadableError(ArgumentError):
@@ -54,34 +56,65 @@ class _UnreadableError(ArgumentError):
 
 
 def tally_all(files: Files, plans: Sequence[Plan], progress: Progress | None = None) -> list[Tally]:
-    """Answer plans from files, in one pass; `progress` is told how far it is, from 0 to 1."""
+    """Answer plans from files, in one pass; `progress` is told how far it is, from 0 to 1.
+
+    Plans about persons pass over the rows more often.
+    """
+    again = any(plan.unit is not None for plan in plans)
+    return _asked(files, lambda source: _answers(source, plans), progress, again=again)
+
+
+def holders(files: Files, column: str, unit: Unit | None) -> Holders:
+    """Return the groups of a column of files with how many persons each has."""
+
+    def counted(source: Source) -> Holders:
+        held = source.columns([], {}, [column, *(unit.columns if unit is not None else ())])
+        return discovery.counted(held.relation, column, unit)
+
+    return _asked(files, counted, None, again=True)
+
+
+def _asked(
+    files: Files, ask: Callable[[Source], _T], progress: Progress | None, *, again: bool
+) -> _T:
+    """Ask open files, and once more, read in order, where DuckDB cannot read them in parallel.
+
+    `again` says that rows are read more than once: what comes from a pipe is then kept.
+    """
+    piped = STANDARD_INPUT in files.names
     try:
-        return _tally_all(files, plans, progress, patient=False)
+        return _asked_once(files, ask, progress, patient=False, kept=again and piped)
     except _UnreadableError:
-        if kind_of(files) != "csv" or STANDARD_INPUT in files.names:
+        if kind_of(files) != "csv" or piped:
             raise
-    return _tally_all(files, plans, progress, patient=True)
+    return _asked_once(files, ask, progress, patient=True, kept=again)
 
 
-def _tally_all(
-    files: Files, plans: Sequence[Plan], progress: Progress | None, *, patient: bool
-) -> list[Tally]:
+def _asked_once(
+    files: Files,
+    ask: Callable[[Source], _T],
+    progress: Progress | None,
+    *,
+    patient: bool,
+    kept: bool,
+) -> _T:
     with _opened(files, patient=patient) as source, _told(source.connection, progress):
         try:
-            return _answers(source, plans)
+            found = ask(replace(source, kept=kept))
         except MistakeError as error:
             raise located(error, source) from None
+        if fault := source.fault():
+            raise ArgumentError(fault)
+        return found
 
 
 def _answers(source: Source, plans: Sequence[Plan]) -> list[Tally]:
     numeric = list(dict.fromkeys(name for plan in plans for name in asked_columns(plan)))
     groups = {one.column: one.keys for plan in plans for one in plan.by}
-    held = source.columns(numeric, groups)
+    ids = [name for plan in plans if plan.unit is not None for name in plan.unit.columns]
+    held = source.columns(numeric, groups, ids)
     fitting = [_fitting(plan, held, numeric) for plan in plans]
-    found = together.answered_all(held.relation, fitting, held.wrong)
-    if fault := source.fault():
-        raise ArgumentError(fault)
-    return found
+    return together.answered_all(held.relation, fitting, held.wrong)
 
 
 def _fitting(plan: Plan, held: Columns, numeric: Sequence[str]) -> Plan:

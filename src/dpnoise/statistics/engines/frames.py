@@ -4,21 +4,22 @@ Rows of no declared group are left out before anything else is asked of them. Th
 integers by `arithmetic`, and are added up for each group and cell. Only the sums leave the engine.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
 from importlib import import_module
+from math import prod
 from typing import Any, Final
 
 import numpy as np
 
 from dpnoise.errors import ArgumentError, ArgumentTypeError, DpnoiseError, import_extra
 from dpnoise.showing import shortened
-from dpnoise.statistics.engines import arithmetic, keys
+from dpnoise.statistics.engines import arithmetic, keys, persons
 from dpnoise.statistics.engines.checking import check_plan
-from dpnoise.statistics.engines.tables import Table, added, answers, asked_columns
-from dpnoise.statistics.plan import Cells, Edges, Grouping, Plan, Rows, Sums, Tally
+from dpnoise.statistics.engines.tables import Table, added, answers, asked_columns, wanted_columns
+from dpnoise.statistics.plan import Cells, Edges, Grouping, Plan, Rows, Sums, Tally, Unit
 
 nw = import_extra("narwhals", "engines")
 
@@ -39,6 +40,10 @@ HABITS: Final = {
 }
 _FEW_EDGES: Final = 33  # With more, a search is quicker than comparing with each.
 _LONGEST_LIST: Final = 500  # Characters of the names of columns in an error.
+NO_PERSONS_IN_DASK: Final = (
+    "A partition of Dask does not know of a person's rows in others. Take frame.compute(), or "
+    "write it to Parquet and take Files."
+)
 _FRAMES: Final = "a pandas, Polars, Arrow, DuckDB, PySpark or Dask frame"
 
 
@@ -81,30 +86,67 @@ def complaints() -> Iterator[None]:
 def answered(frame: Any, plan: Plan, wrong: Mapping[str, str]) -> Tally:
     """Answer a plan. `wrong` names the columns that tell where the text of others is no number."""
     check_plan(plan)
-    frame = wrapped(frame)
-    if frame.implementation.is_dask():
-        return _by_partition(frame.to_native(), plan)
-    frame, names = named(frame)
+    known = wrapped(frame)
+    if known.implementation.is_dask():
+        return _by_partition(known.to_native(), plan)
+    frame, names = named(known)
     types = dict(frame.collect_schema())
     schema = {name: types[inside] for name, inside in names.items()}
     check_columns(schema, plan)
     matches = [matches_of(grouping, schema[grouping.column]) for grouping in plan.by]
-    habits = HABITS.get(frame.implementation.value, arithmetic.Habits())
+    habits = HABITS.get(_engine_after(frame, plan), arithmetic.Habits())
     query = query_of(plan, schema, names, wrong, habits)
     by = [f"key{place}" for place in range(len(plan.by))]
     declared = {key: list(places) for key, places in zip(by, matches, strict=True)}
     if query.chosen:
         frame = frame.select(**query.chosen)
-    late = frame.implementation.is_duckdb()  # It filters first anyway, and plans faster so.
+    late = frame.implementation.is_duckdb() and plan.unit is None  # It filters first anyway.
     frame = frame if late else only(frame, declared)
+    if plan.unit is not None:
+        frame = _bounded(frame, plan, plan.unit, query, dict(zip(by, matches, strict=True)))
     for step in (query.wholes, {**query.summed, **query.codes}):
         frame = frame.with_columns(**step) if step else frame
     frame = only(frame, declared) if late else frame
     return answers(plan, _run(frame, by, list(query.codes), list(query.summed)), matches)
 
 
+def _engine_after(frame: Any, plan: Plan) -> str:
+    """Return the engine that adds up: rows of persons go to DuckDB, unless they are in Spark."""
+    engine: str = frame.implementation.value
+    return engine if plan.unit is None or frame.implementation.is_pyspark() else "duckdb"
+
+
+def _bounded(
+    frame: Any, plan: Plan, unit: Unit, query: Query, matches: Mapping[str, dict[Any, int]]
+) -> Any:
+    """Keep of each person what counts; a group is one, however many spellings it has."""
+    for name, places in matches.items():
+        frame = frame.with_columns(**{name: _first_spelling(name, places)})
+    chosen = list(query.chosen)
+    names = persons.Names(
+        [name for name in chosen if name.startswith("person")],
+        list(matches),
+        [name for name in chosen if not name.startswith(("person", "key"))],
+    )
+    groups = prod(len(grouping.keys) for grouping in plan.by)
+    rows = persons.bounded(persons.rows_of(frame), unit, names, groups)
+    return nw.from_native(rows.relation)
+
+
+def _first_spelling(name: str, places: Mapping[Any, int]) -> Any:
+    """Return a key as the first of its spellings has it."""
+    first: dict[int, Any] = {}
+    key = nw.col(name)
+    for spelling, place in places.items():
+        if first.setdefault(place, spelling) != spelling:
+            key = nw.when(nw.col(name) == spelling).then(nw.lit(first[place])).otherwise(key)
+    return key
+
+
 def _by_partition(frame: Any, plan: Plan) -> Tally:
     """Answer a plan for each of Dask's partitions, where it lies, and add the answers."""
+    if plan.unit is not None:
+        raise ArgumentError(NO_PERSONS_IN_DASK)
     dask = import_module("dask")
     parts = [dask.delayed(answered)(part, plan, {}) for part in frame.to_delayed()]
     tallies: tuple[Tally, ...] = dask.compute(*parts)
@@ -145,27 +187,41 @@ def _masked(column: Any) -> Any:
 
 def check_columns(schema: Mapping[str, Any], plan: Plan) -> None:
     """Raise unless all columns of a plan are there, and hold numbers where these are asked for."""
-    asked = [ask for ask in plan.asks if not isinstance(ask, Rows)]
-    for name in [*(ask.column for ask in asked), *(grouping.column for grouping in plan.by)]:
+    check_there(wanted_columns(plan), schema)
+    for ask in plan.asks:
+        if not isinstance(ask, Rows):
+            arithmetic.check_numbers(ask.column, schema[ask.column], ask)
+
+
+def check_there(columns: Iterable[str], schema: Mapping[str, Any]) -> None:
+    """Raise if a column is not there."""
+    for name in columns:
         if name not in schema:
             there = shortened(", ".join(map(str, schema)), _LONGEST_LIST)
             raise ArgumentError(f"There is no column {name!r}. There are: {there}.")
-    for ask in asked:
-        arithmetic.check_numbers(ask.column, schema[ask.column], ask)
 
 
 def matches_of(grouping: Grouping, dtype: Any) -> dict[Any, int]:
     """Return each value of a column of this type that belongs to a declared key, and its place."""
-    limits = arithmetic.limits(dtype)
-    kind = keys.INTEGER if limits else _KINDS.get(dtype.base_type())
+    limits = arithmetic.limits(check_key(grouping.column, dtype))
+    return keys.matches(grouping, keys.INTEGER if limits else _KINDS[dtype.base_type()], limits)
+
+
+def check_key(column: str, dtype: Any) -> Any:
+    """Return the type of a column that can be grouped by."""
     zoned = dtype == nw.Datetime and dtype.time_zone is not None
-    if kind is None or zoned:
+    if zoned or (arithmetic.limits(dtype) is None and dtype.base_type() not in _KINDS):
         raise ArgumentError(
-            f"Column {grouping.column!r} holds {arithmetic.kind_of(dtype)}, which is not grouped "
+            f"Column {column!r} holds {arithmetic.kind_of(dtype)}, which is not grouped "
             "by. Convert it to text, integers, floats, booleans, dates or times without a zone "
             "first."
         )
-    return keys.matches(grouping, kind, limits)
+    return dtype
+
+
+def is_text(dtype: Any) -> bool:
+    """Tell whether keys of this type are text."""
+    return _KINDS.get(dtype.base_type()) == keys.TEXT
 
 
 def as_key(name: str, dtype: Any) -> Any:
@@ -214,8 +270,29 @@ def query_of(
     for place, ask in enumerate(plan.asks):
         if not isinstance(ask, Rows):
             number = asked_columns(plan).index(ask.column)
-            _add(query, place, number, ask, schema[ask.column], habits)
+            own = plan.unit is not None and plan.unit.own is not None
+            dtype = nw.Float64() if own else schema[ask.column]
+            _add(query, place, number, ask, dtype, habits)
+    if plan.unit is not None:
+        _add_persons(query, plan.unit, schema, names, habits)
     return query
+
+
+def _add_persons(
+    query: Query,
+    unit: Unit,
+    schema: Mapping[str, Any],
+    names: Mapping[str, str],
+    habits: arithmetic.Habits,
+) -> None:
+    """Write down whose a row is, and what it adds to a value of their own."""
+    for place, name in enumerate(unit.columns):
+        query.chosen[f"person{place}"] = persons.as_id(name, names[name], schema[name])
+    query.summed[persons.LOST] = nw.col(persons.LOST).cast(nw.Int64)
+    if unit.own is not None and "value0" in query.chosen:
+        value, there = query.chosen["value0"], query.chosen["there0"]
+        dtype = schema[unit.own.column]
+        query.chosen[persons.OWN_WHOLE] = persons.own_whole(value, there, dtype, unit.own, habits)
 
 
 def _add(

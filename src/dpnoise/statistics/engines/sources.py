@@ -47,15 +47,20 @@ class Source:
     has_header: bool = False
     decimal: str = "."
     fault: Callable[[], str | None] = lambda: None  # What went wrong outside of DuckDB.
+    kept: bool = False  # Whether rows are held in memory, because they can be read only once.
 
     def columns(
         self,
         numeric: Sequence[str],
         groups: Mapping[str, Sequence[Any]],
+        others: Sequence[str] = (),
         numbered: str | None = None,
     ) -> Columns:
-        """Return the columns of all paths, or of one with its rows numbered from 1."""
-        wanted = list(dict.fromkeys([*numeric, *groups]))
+        """Return the columns of all paths, or of one with its rows numbered from 1.
+
+        `others` are taken as they are.
+        """
+        wanted = list(dict.fromkeys([*numeric, *groups, *others]))
         self._check(wanted)
         table = self.table(wanted, self.paths if numbered is None else [numbered])
         chosen = [f"{self.inside(name)} AS {quoted(name)}" for name in wanted]
@@ -74,7 +79,10 @@ class Source:
         told = {name: f"wrong:{place}" for place, name in enumerate(wrong)}
         parts |= {told[name]: texts.is_wrong(quoted(name), self.decimal) for name in wrong}
         made = ", ".join(f"{part} AS {quoted(name)}" for name, part in parts.items())
-        return Columns(raw.project(made), told, kinds)
+        relation = raw.project(made)
+        if self.kept:
+            relation = self.connection.from_arrow(relation.to_arrow_table())
+        return Columns(relation, told, kinds)
 
     def _check(self, wanted: list[str]) -> None:
         """Raise unless each column is there once, also to DuckDB, which knows no capitals."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpnoise.errors import ArgumentError
 from dpnoise.statistics.engines.arithmetic import HALF
 from dpnoise.statistics.engines.checking import cells_of
-from dpnoise.statistics.plan import Cells, Edges, Plan, Rows, Sum, Sums, Tally
+from dpnoise.statistics.plan import Cells, Edges, Plan, Rows, Sum, Sums, Tally, Unit
 
 Integers = NDArray[np.int64]
 
@@ -53,6 +53,13 @@ def mistake(plan: Plan, column: str, *, is_missing: bool, place: str | None = No
 def asked_columns(plan: Plan) -> list[str]:
     """Return the columns whose values are asked for, each once."""
     return list(dict.fromkeys(ask.column for ask in plan.asks if not isinstance(ask, Rows)))
+
+
+def wanted_columns(plan: Plan) -> list[str]:
+    """Return the columns that a plan reads, each once: values, groups, and who a person is."""
+    grouped = [grouping.column for grouping in plan.by]
+    persons = plan.unit.columns if plan.unit is not None else ()
+    return list(dict.fromkeys([*asked_columns(plan), *grouped, *persons]))
 
 
 def answers(plan: Plan, tables: Sequence[Table], matches: Sequence[dict[Any, int]]) -> Tally:
@@ -115,8 +122,18 @@ def _by_group(table: Table, name: str, places: Integers, shape: tuple[int, ...])
     return added
 
 
+def check_ids(unit: Unit | None, lost: bool) -> None:  # noqa: FBT001 - it is what was found
+    """Raise if rows have no id, and none of them may be a person of its own."""
+    if lost and unit is not None and unit.without_id == "error":
+        raise ArgumentError(
+            f"Some rows do not say whose they are: {' or '.join(unit.columns)} is missing. Leave "
+            'them out, or take each for a person of its own: without_id="own".'
+        )
+
+
 def _check_values(plan: Plan, table: Table, rows: int) -> None:
-    """Raise if there was text that is no number or, unless they are dropped, a missing value."""
+    """Raise if a row has no id, text that is no number or, unless dropped, no value."""
+    check_ids(plan.unit, bool(table.columns.get("lost", np.zeros(1)).any()))
     for number, name in enumerate(asked_columns(plan)):
         if table.columns.get(f"wrong{number}", np.zeros(1)).any():
             raise mistake(plan, name, is_missing=False)

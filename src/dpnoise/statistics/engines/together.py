@@ -53,7 +53,7 @@ def answered_all(frame: Any, plans: Sequence[Plan], wrong: Mapping[str, str]) ->
 
 def in_one_scan(plans: Sequence[Plan]) -> bool:
     """Tell whether these plans can be answered so: one at a time can, and those that count rows."""
-    return len(plans) == 1 or all(getattr(plan, "unit", None) is None for plan in plans)
+    return len(plans) == 1 or all(plan.unit is None for plan in plans)
 
 
 @dataclass(frozen=True)
