@@ -167,7 +167,9 @@ def test_one_request_answers_several_columns_statistics_and_groupings() -> None:
 
 
 def test_all_statistics_together_cost_epsilon() -> None:
-    spent = sum(Fraction(query.epsilon) for _, query in EVERYTHING.prepare())
+    losses = [loss for _, query in EVERYTHING.prepare() for loss in query.losses]
+    spent = sum((Fraction(loss.amount) for loss in losses), Fraction(0))
+    assert spent == EVERYTHING.cost().epsilon
     assert Fraction(SURE * 8) * (1 - Fraction(1, 2**50)) <= spent <= Fraction(SURE * 8)
 
 

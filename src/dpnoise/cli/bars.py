@@ -73,7 +73,7 @@ def draw_bars(table: Table, target: Path | BytesIO, suffix: str = "") -> None:
         )
         for axis, query, panel in zip(axes.flat, queries, panels, strict=True):
             _draw_panel(axis, query, panel, request)
-        figure.suptitle(f"epsilon = {request.epsilon:g} in all", fontsize=9, x=0.99, ha="right")
+        figure.suptitle(f"{request.cost_in_words} in all", fontsize=9, x=0.99, ha="right")
         kind = suffix or getattr(target, "suffix", "")
         try:
             figure.savefig(target, dpi=_DPI, format=kind.lstrip("."))

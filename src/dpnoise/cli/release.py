@@ -24,8 +24,8 @@ from dpnoise.statistics.engines import files as engine_files
 from dpnoise.statistics.engines.description import listed
 from dpnoise.statistics.engines.sources import there
 from dpnoise.statistics.publishing import Table
-from dpnoise.statistics.queries import Release
-from dpnoise.statistics.requests import Request
+from dpnoise.statistics.queries import Query, Release
+from dpnoise.statistics.requests import Discovery, Question, Request
 
 _LARGE: Final = 50 * 2**20  # From this size on, reading a file shows its progress.
 _BAR: Final = 30
@@ -141,10 +141,10 @@ def _write(table: Table, target: Path | BytesIO, suffix: str) -> None:
 
 
 def _as_csv(table: Table) -> str:
-    text, rows = StringIO(), table.rows()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    text = StringIO()
+    writer = csv.DictWriter(text, table.titles(), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(table.rows())
     return text.getvalue()
 
 
@@ -155,22 +155,49 @@ def _report(table: Table) -> str:
 def _explain(request: Request) -> None:
     """Say what would be published, at which cost and how far off, without reading a row."""
     console = terminal.console(soft_wrap=True)
-    titles = ["column", "statistic", "groups", "epsilon", "margins"]
+    spends = "epsilon" if all(one.rho is None for _, one in request.prepare()) else "spends"
+    titles = ["column", "statistic", "groups", spends, "margins"]
     rows = []
     for question, query in request.prepare():
-        groups = len(request.keys(question))
-        by = f"{groups:,} of {' and '.join(question.by)}" if question.by else "all rows"
         name = "rows" if question.column is None else question.column
-        margins = query.expected(request.confidence, groups)
-        rows.append([name, query.name, by, f"{query.epsilon:.4g}", margins])
+        by, margins = _expected(request, question, query)
+        rows.append([name, query.name, by, _amount(query), margins])
     terminal.print_table(console, terminal.table(titles, rows, console.width, folded=4))
     for column, keys in request.groups.items():
-        named = ", ".join(str(key) for key in keys)
-        console.print(f"\ngroups of {shown(column)}: {shown(named)}")
+        if not isinstance(keys, str):
+            named = ", ".join(str(key) for key in keys)
+            console.print(f"\ngroups of {shown(column)}: {shown(named)}")
+    for one in request.discoveries():
+        console.print(
+            f"\ngroups of {shown(one.column)}: those whose noisy number of "
+            f"{'rows' if request.person is None else 'persons'} is {one.threshold:,} or more"
+        )
     console.print(
-        f"\nepsilon {request.epsilon:g} in all. One row added or removed. Missing values: "
-        f"{request.missing}.\nMargins hold with probability {request.confidence:g}. No row is read."
+        f"\n{request.cost_in_words} in all. {_neighbours(request)} Missing values: "
+        f"{request.missing}.\nProtected: {shown(request.privacy_unit)}.\nMargins hold with "
+        f"probability {request.confidence:g}. No row is read."
     )
+
+
+def _expected(request: Request, question: Question, query: Query) -> tuple[str, str]:
+    """Return what a question is about, and the margins of its numbers."""
+    if not question.by:
+        return "all rows", query.expected(request.confidence, 1)
+    names = " and ".join(question.by)
+    if set(question.by) & set(request.discovered):
+        return f"found of {names}", query.expected(request.confidence, 1)
+    groups = len(request.keys(question))
+    return f"{groups:,} of {names}", query.expected(request.confidence, groups)
+
+
+def _amount(of: Query | Release | Discovery) -> str:
+    """Say what was spent on a statistic, or will be."""
+    return f"{of.epsilon:.4g}" if of.epsilon is not None else f"rho {of.rho:.4g}"
+
+
+def _neighbours(request: Request) -> str:
+    words = request.neighbours_in_words
+    return f"{words[0].upper()}{words[1:]}."
 
 
 @contextmanager
@@ -210,9 +237,11 @@ def _show(table: Table, *, as_json: bool) -> None:
     made = terminal.table(titles, rows, console.width, folded=0)
     made.columns[-1].style = "cyan"
     terminal.print_table(console, made)
-    spent = ", ".join(dict.fromkeys(_spent(one.release) for one in table))
+    found = [f"groups of {shown(one.column)} {_amount(one)}" for one in request.discoveries()]
+    spent = ", ".join([*found, *dict.fromkeys(_spent(one.release) for one in table)])
     console.print(
-        f"\nepsilon {request.epsilon:g} in all: {spent}. One row added or removed.\n"
+        f"\n{request.cost_in_words} in all: {spent}. "
+        f"{_neighbours(request)}\n"
         f"{_what_margins_mean(request.confidence, joint=joint)}"
     )
 
@@ -249,4 +278,4 @@ def _blocks(bars: list[Bar], length: int) -> list[str]:
 def _spent(release: Release) -> str:
     """Say what a query cost: `mean 0.5 (sum 0.25, count 0.25)`."""
     inner = ", ".join(f"{name} {part:.4g}" for name, part in release.parts.items())
-    return f"{release.query} {release.epsilon:.4g}" + (f" ({inner})" if inner else "")
+    return f"{release.query} {_amount(release)}" + (f" ({inner})" if inner else "")

@@ -8,10 +8,13 @@ from typing import Any, Final
 
 from dpnoise.cli.files import file_name
 from dpnoise.errors import ArgumentError
+from dpnoise.statistics.engines.checking import OWN, WITHOUT_ID
 from dpnoise.statistics.engines.description import ENCODINGS, FORMATS, Files
 from dpnoise.statistics.engines.files import check_there
 from dpnoise.statistics.functions import MISSING
-from dpnoise.statistics.groups import groups_in_file
+from dpnoise.statistics.groups import DISCOVER, groups_in_file
+from dpnoise.statistics.pricing import LAPLACE, MECHANISMS
+from dpnoise.statistics.reach import ADD_REMOVE, NEIGHBOURS
 from dpnoise.statistics.requests import Request, load_request, simple_request
 
 _QUOTED: Final = re.compile(r'\s*"((?:[^"]|"")*)"\s*')
@@ -34,8 +37,8 @@ def add_arguments(commands: Any) -> argparse.ArgumentParser:
         "release",
         help="publish private statistics of files: CSV, Parquet, JSON lines, SQLite",
         description="Publish private statistics of a column, or all that a request in TOML asks "
-        "for. Neighbouring data sets differ by one row. Without FILE, a small data set that comes "
-        "with dpnoise is used.",
+        "for. Neighbouring data sets differ by one row, or with --person by one person. Without "
+        "FILE, a small data set that comes with dpnoise is used.",
     )
     command.add_argument(
         "files",
@@ -81,7 +84,8 @@ def add_arguments(commands: Any) -> argparse.ArgumentParser:
         action=_Once,
         metavar="COLUMN=A,B",
         help="declared groups, as they are written in the data: city=cork,dublin; spaces around a "
-        'name are dropped, names in quotes taken as they stand: city="Cork, County","dublin "',
+        'name are dropped, names in quotes taken as they stand: city="Cork, County","dublin "; a '
+        "column alone lets its groups be discovered, which needs --delta",
     )
     command.add_argument(
         "--groups-file",
@@ -102,6 +106,7 @@ def add_arguments(commands: Any) -> argparse.ArgumentParser:
     command.add_argument(
         "--no-intervals", action="store_true", help="spend no epsilon on intervals of quantiles"
     )
+    _add_persons(command)
     command.add_argument("--json", action="store_true", help="print JSON")
     command.add_argument(
         "--output", type=file_name, help="write the table (.csv, .parquet) or the record (JSON)"
@@ -134,11 +139,49 @@ def _add_source_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--decimal", choices=(".", ","), help="the decimal sign of text (.)")
 
 
+def _add_persons(command: argparse.ArgumentParser) -> None:
+    """Add what says whose rows are protected together, and how strongly."""
+    command.add_argument(
+        "--person",
+        action="append",
+        metavar="COLUMN",
+        help="says whose a row is, where people have several; repeat it if several columns do",
+    )
+    command.add_argument("--max-groups", type=int, help="in how many groups one person counts")
+    command.add_argument("--max-rows", type=int, help="how many rows of one person count in each")
+    command.add_argument(
+        "--per-person",
+        choices=OWN,
+        help="take a person's own sum or mean in a group for their one value",
+    )
+    command.add_argument(
+        "--without-id",
+        choices=WITHOUT_ID,
+        help="what a row without an id is: an error, or a person of its own (error)",
+    )
+    command.add_argument(
+        "--neighbours",
+        choices=NEIGHBOURS,
+        help="whether it is hidden that somebody is there at all, or who it is (add-remove)",
+    )
+    command.add_argument(
+        "--delta", type=float, help="beside epsilon: of Gaussian noise, and to discover groups (0)"
+    )
+    command.add_argument("--rho", type=float, help="the budget in zCDP, in place of --epsilon")
+    command.add_argument(
+        "--mechanism",
+        choices=MECHANISMS,
+        help="the noise; best is whichever has the smaller margins (laplace)",
+    )
+
+
 _OF_SOURCES: Final = ("format", "table", "delimiter", "quote", "encoding", "decimal")
 # What a request in a file says, and the command line may not say again.
 _IN_REQUESTS: Final = (
     *("column", "query", "epsilon", "lower", "upper", "grid", "edges", "group_by", "groups_file"),
     *("missing", "confidence", "no_clamp", "no_intervals", *_OF_SOURCES),
+    *("person", "max_groups", "max_rows", "per_person", "without_id", "neighbours"),
+    *("delta", "rho", "mechanism"),
 )
 
 
@@ -198,7 +241,7 @@ def _request(asked: argparse.Namespace) -> Request:
     return simple_request(
         asked.column if asked.files or asked.column is not None else "income",
         asked.query or ["count"],
-        1.0 if asked.epsilon is None else asked.epsilon,
+        1.0 if asked.epsilon is None and asked.rho is None else asked.epsilon,
         lower=asked.lower,
         upper=asked.upper,
         grid=asked.grid,
@@ -209,6 +252,15 @@ def _request(asked: argparse.Namespace) -> Request:
         confidence=0.95 if asked.confidence is None else asked.confidence,
         clamp=not asked.no_clamp,
         intervals=not asked.no_intervals,
+        per_person=asked.per_person,
+        person=asked.person,
+        max_groups=asked.max_groups,
+        max_rows=asked.max_rows,
+        without_id=asked.without_id or "error",
+        neighbours=asked.neighbours or ADD_REMOVE,
+        delta=asked.delta or 0.0,
+        rho=asked.rho,
+        mechanism=asked.mechanism or LAPLACE,
     )
 
 
@@ -230,10 +282,10 @@ def _numbers(text: str) -> list[float]:
         raise argparse.ArgumentTypeError("give numbers: 0,20000,40000") from None
 
 
-def _groups(text: str) -> tuple[str, list[str]]:
+def _groups(text: str) -> tuple[str, list[str] | str]:
     column, rest = _name(text, "=")
     if rest is None:
-        raise argparse.ArgumentTypeError("give the declared groups: city=cork,dublin")
+        return column, DISCOVER
     groups = []
     while rest is not None:
         group, rest = _name(rest, ",")

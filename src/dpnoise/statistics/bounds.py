@@ -93,6 +93,11 @@ class Bounds:
         return max(abs(self.least), abs(self.most), 1)
 
     @property
+    def span(self) -> int:
+        """How far apart sums of one row, or of none, can be, in whole grids; at least 1."""
+        return max(self.most, 0) - min(self.least, 0) or 1
+
+    @property
     def width(self) -> int:
         """How far apart the bounds are, in whole grids; at least 1."""
         return max(self.most - self.least, 1)

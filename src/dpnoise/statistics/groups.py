@@ -11,9 +11,18 @@ _EXAMPLE: Final = 'groups={"city": ["cork", "dublin"]}'  # For errors.
 _KINDS: Final = (str, bool, int, float, dt.datetime, dt.date)
 
 
-def check_groups(groups: Mapping[str, Sequence[Any]]) -> dict[str, tuple[Any, ...]]:
-    """Return the declared keys of each column: one or more, each once, of one kind."""
-    return {column: _checked(column, keys) for column, keys in groups.items()}
+DISCOVER: Final = "discover"  # In place of declared keys.
+
+
+def check_groups(groups: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the declared keys of each column: one or more, each once, of one kind.
+
+    The word "discover" stays as it is.
+    """
+    return {
+        column: keys if isinstance(keys, str) and keys == DISCOVER else _checked(column, keys)
+        for column, keys in groups.items()
+    }
 
 
 def _checked(column: str, keys: Sequence[Any]) -> tuple[Any, ...]:

@@ -1,20 +1,19 @@
 """From data to a published table: what a request asks for, in one pass over the rows."""
 
 import datetime as dt
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from itertools import islice
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from dpnoise.errors import forgetful, import_extra
+from dpnoise.errors import ArgumentError, forgetful, import_extra
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics import engines, report
-from dpnoise.statistics.plan import Plan, Tally
 from dpnoise.statistics.queries import Query, Release
-from dpnoise.statistics.requests import Question, Request, written
+from dpnoise.statistics.requests import Discovery, Question, Request, Way, written
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,10 @@ class Table:
         The releases, in the order of the request.
     date
         When, in UTC.
+    found
+        The groups that were discovered, by column.
+    ledger
+        The name and the head of the ledger that it was paid from, if there was one.
 
     Examples
     --------
@@ -51,27 +54,35 @@ class Table:
     request: Request
     published: tuple[Published, ...]
     date: str
+    found: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    ledger: Mapping[str, Any] | None = None
 
     def __iter__(self) -> Iterator[Published]:
         return iter(self.published)
 
+    def titles(self) -> list[str]:
+        """Return the names of the columns of `rows`."""
+        return [*self._by(), *_TEXTS, *_NUMBERS]
+
     def rows(self) -> list[dict[str, Any]]:
         """Return one row for each number: its groups, what it is, the number and its margins."""
-        by = list(dict.fromkeys(name for one in self.request.publish for name in one.by))
-        return [row for one in self.published for row in _rows(one, by)]
+        return [row for one in self.published for row in _rows(one, self._by())]
+
+    def _by(self) -> list[str]:
+        return list(dict.fromkeys(name for one in self.request.publish for name in one.by))
 
     def to_arrow(self) -> Any:
         """Return the numbers as an Arrow table."""
         pa = import_extra("pyarrow", "files")
         rows = self.rows()
-        columns = {name: [row[name] for row in rows] for name in rows[0]}
+        columns = {name: [row[name] for row in rows] for name in self.titles()}
         kinds = {name: pa.float64() for name in _NUMBERS} | dict.fromkeys(_TEXTS, pa.string())
         arrays = {name: pa.array(held, kinds.get(name)) for name, held in columns.items()}
         return pa.table(arrays)
 
     def to_pandas(self) -> Any:
         """Return the numbers as a pandas DataFrame."""
-        return import_extra("pandas", "frames").DataFrame(self.rows())
+        return import_extra("pandas", "frames").DataFrame(self.rows(), columns=self.titles())
 
     def to_polars(self) -> Any:
         """Return the numbers as a Polars DataFrame."""
@@ -80,12 +91,15 @@ class Table:
     def record(self) -> dict[str, Any]:
         """Return what was done, for JSON: nothing of the data but the released numbers."""
         return {
-            "format": 2,
+            "format": 3,
             "dpnoise": version("dpnoise"),
             "date": self.date,
-            "privacy_unit": "one row",
-            "neighbours": "differ by one row, added or removed",
+            "privacy_unit": self.request.privacy_unit,
+            "neighbours": f"differ by {self.request.neighbours_in_words}",
+            "privacy": self.request.cost().floats(),
+            "ledger": None if self.ledger is None else dict(self.ledger),
             "request": self.request.described(),
+            "discovered": [_found(one, self.found) for one in self.request.discoveries()],
             "releases": [_described(one) for one in self.published],
         }
 
@@ -107,7 +121,17 @@ class Table:
         Path(path).write_text(report.render(self.record(), title), encoding="utf-8")
 
 
-_NUMBERS = ("value", "margin", "joint_margin", "low", "high", "confidence", "epsilon")
+def _found(one: Discovery, found: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+    return {
+        "column": one.column,
+        "threshold": one.threshold,
+        "mechanism": one.noise.words,
+        "scale": one.noise.mechanism.scale,
+        "groups": [written(key) for key in found.get(one.column, ())],
+    }
+
+
+_NUMBERS = ("value", "margin", "joint_margin", "low", "high", "confidence", "epsilon", "rho")
 _TEXTS = ("column", "statistic")
 
 
@@ -132,6 +156,7 @@ def _rows(one: Published, by: Sequence[str]) -> Iterator[dict[str, Any]]:
             "high": high,
             "confidence": release.confidence,
             "epsilon": release.epsilon,
+            "rho": release.rho,
         }
 
 
@@ -185,28 +210,59 @@ def publish(
     ['count', 'mean']
     """
     rng = check_generator(rng)
-    plans = request.plans()
-    found = _tallies(source, request, tuple(plans.values()), progress)
-    tallies = dict(zip(plans, found, strict=True))
+    source = _opened(source, request)
+    found: dict[str, tuple[Any, ...]] = {}
+    if request.discovered:
+        found = _discovered(source, request, rng, progress)
+    groups = {**request.groups, **found}
+    request.check_cells(groups)
+    plans = request.plans(groups)
+    tallies = dict(
+        zip(plans, engines.tally_all(source, list(plans.values()), progress=progress), strict=True)
+    )
 
     def released(question: Question, query: Query) -> list[Release]:
-        asked = plans[question.by].asks.index(query.ask)
-        answer: Any = tallies[question.by].answers[asked]
+        way = Way(question.by, question.own)
+        if way not in plans:
+            return []  # No group was found.
+        answer: Any = tallies[way].answers[plans[way].asks.index(query.ask)]
         return query.release(answer, request.confidence, rng)
 
-    return _table(request, released)
+    return _table(request, groups, released, found)
 
 
-def _tallies(
-    source: object,
-    request: Request,
-    plans: tuple[Plan, ...],
-    progress: Callable[[float], object],
-) -> list[Tally]:
-    """Let whatever holds the data answer the plans."""
+def _opened(source: object, request: Request) -> object:
+    """Return what an engine reads, for the name of a file."""
     if isinstance(source, Path | str):
         source = engines.Files(source, delimiter=request.delimiter)
-    return engines.tally_all(source, plans, progress=progress)
+    if request.discovered and isinstance(source, engines.Files) and source.is_standard_input:
+        raise ArgumentError(
+            "Groups are discovered by reading the data twice, which the standard input cannot be. "
+            "Write it to a file, or declare the groups."
+        )
+    return source
+
+
+def _discovered(
+    source: object, request: Request, rng: Generator, progress: Callable[[float], object]
+) -> dict[str, tuple[Any, ...]]:
+    """Find the groups that are not declared: those whose noisy number of persons is large enough.
+
+    What is wrong with the rest of the request is found before noise is drawn.
+    """
+    counted = [
+        (one, engines.holders(source, one.column, one.unit)) for one in request.discoveries()
+    ]
+    engines.tally_all(source, request.checks(), progress=progress)
+    return {one.column: _passing(one, held, rng) for one, held in counted}
+
+
+def _passing(one: Discovery, held: engines.Holders, rng: Generator) -> tuple[Any, ...]:
+    if not held.keys:
+        return ()
+    noisy = one.noise.release(held.persons, rng)
+    passed = [key for key, number in zip(held.keys, noisy, strict=True) if number >= one.threshold]
+    return tuple(sorted(passed))  # So that their order tells nothing of the rows.
 
 
 def rehearsal(request: Request) -> Table:
@@ -224,21 +280,29 @@ def rehearsal(request: Request) -> Table:
             confidence=request.confidence,
             labels=tuple(labels) if many else (),
         )
-        return [zero] * len(request.keys(question))
+        return [zero] * len(request.keys(question, groups))
 
-    return _table(request, zeros)
+    groups = {
+        column: ("",) if isinstance(keys, str) else keys for column, keys in request.groups.items()
+    }
+    return _table(request, groups, zeros)
 
 
-def _table(request: Request, released: Callable[[Question, Query], list[Release]]) -> Table:
+def _table(
+    request: Request,
+    groups: Mapping[str, Any],
+    released: Callable[[Question, Query], list[Release]],
+    found: Mapping[str, tuple[Any, ...]] | None = None,
+) -> Table:
     """Put the releases of all questions together: all statistics of a group, then the next."""
     published: list[Published] = []
-    prepared = iter(request.prepare())
+    prepared = iter(request.prepare(groups))
     for question in request.publish:
         asked = islice(prepared, len(question.statistics))
         releases = [released(question, query) for _, query in asked]
-        for i, group in enumerate(request.keys(question)):
+        for i, group in enumerate(request.keys(question, groups)):
             for by_group in releases:
                 one = Published(question.column, question.by, group, by_group[i])
                 published.append(one)
     date = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-    return Table(request, tuple(published), date)
+    return Table(request, tuple(published), date, found or {})

@@ -6,157 +6,81 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from math import prod
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dpnoise.errors import (
     ArgumentError,
     DpnoiseError,
     check_choice,
-    check_positive,
+    check_integer,
     reject,
-    shown,
     unknown,
 )
-from dpnoise.release.calibration import quotient_down
+from dpnoise.statistics.composition import Cost, Loss
+from dpnoise.statistics.engines.checking import MISSING, WITHOUT_ID, check_persons
 from dpnoise.statistics.engines.description import Files, source_of
-from dpnoise.statistics.functions import MISSING
 from dpnoise.statistics.groups import check_groups, groups_in_file
-from dpnoise.statistics.plan import Cells, Edges, Grouping, Plan
-from dpnoise.statistics.queries import (
-    Count,
-    Deviation,
-    Histogram,
-    Mean,
-    Quantiles,
-    Query,
-    Sum,
-    Variance,
-    check_confidence,
-)
+from dpnoise.statistics.plan import Cells, Edges, Grouping, Own, Plan, Unit
+from dpnoise.statistics.pricing import Budget, Item, Prices, priced
+from dpnoise.statistics.queries import Query, check_confidence
+from dpnoise.statistics.questions import QUERIES, Question
+from dpnoise.statistics.reach import ADD_REMOVE, NEIGHBOURS, REPLACE, Move, Reach
+from dpnoise.statistics.releases import Priced, WholeNoise
+from dpnoise.statistics.thresholds import threshold
 
-QUERIES: Final = (
-    "count",
-    "sum",
-    "mean",
-    "variance",
-    "std",
-    "median",
-    "quantile:Q",
-    "quantiles:Q,Q",
-    "histogram",
-)
-_BOUNDED: Final[dict[str, type[Sum | Mean | Variance]]] = {
-    "sum": Sum,
-    "mean": Mean,
-    "variance": Variance,
-    "std": Deviation,
-}
+__all__ = [
+    "QUERIES",
+    "Discovery",
+    "Question",
+    "Request",
+    "Signed",
+    "Way",
+    "load_request",
+    "simple_request",
+    "written",
+]
+
 _MOST_CELLS: Final = 2**26  # Cells times groups: 512 MiB of counts.
-_MOST_WAYS: Final = 2
+_MOST_BOUND: Final = 2**31 - 1  # Of groups and rows.
+
+Groups = Mapping[str, Any]  # Of each column its keys, or the word "discover".
+
+
+class Way(NamedTuple):
+    """How rows are put together before something is asked of them: what has a plan of its own."""
+
+    by: tuple[str, ...]
+    own: Own | None
 
 
 @dataclass(frozen=True)
-class Question:
-    """Some statistics of one column, of all rows or by group.
+class Discovery(Priced):
+    """How the groups of a column are found: those with a noisy number of persons of at least so."""
 
-    Parameters
-    ----------
-    statistics
-        "count", "sum", "mean", "variance", "std", "median", "quantile:0.9", "quantiles:0.25,0.75"
-        (released together, in order) or "histogram".
-    column
-        The column of numbers; a count without one is of rows.
-    lower, upper
-        Declared bounds of a value, for all but counts and histograms.
-    grid
-        A power of two; by default from the bounds.
-    edges
-        Declared edges of a histogram.
-    by
-        One or two columns whose groups the request declares.
-
-    Examples
-    --------
-    >>> Question(["mean", "std"], "income", lower=0, upper=200_000).statistics
-    ('mean', 'std')
-    """
-
-    statistics: Sequence[str]
-    column: str | None = None
-    lower: float | None = None
-    upper: float | None = None
-    grid: float | None = None
-    edges: Sequence[float] | None = None
-    by: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        for name in ("statistics", "by"):
-            given = getattr(self, name)
-            if isinstance(given, str) or not all(isinstance(part, str) for part in given):
-                raise ArgumentError(f"Expected {name} to be a list of names, got {shown(given)}.")
-            object.__setattr__(self, name, tuple(given))
-        if self.edges is not None:
-            object.__setattr__(self, "edges", tuple(self.edges))
-        if not self.statistics:
-            raise ArgumentError(f"Expected one query or more, of {', '.join(QUERIES)}.")
-        if len(self.by) > _MOST_WAYS or len(set(self.by)) < len(self.by):
-            raise ArgumentError(f"Expected one or two columns to group by, got {shown(self.by)}.")
-
-    def query(self, statistic: str, epsilon: float, *, clamp: bool, intervals: bool) -> Query:
-        """Return what asks for one of the statistics, or say what it needs."""
-        name, _, argument = statistic.partition(":")
-        if name not in {"quantile", "quantiles"}:
-            check_choice("query", statistic, QUERIES)
-        if name == "count":
-            return Count(self.column, epsilon, clamp=clamp)
-        if self.column is None:
-            raise ArgumentError(f"A {name} needs a column: say which.")
-        if name == "histogram":
-            if self.edges is None:
-                raise ArgumentError("A histogram needs its edges: edges=[0, 10000, 20000].")
-            return Histogram(self.column, self.edges, epsilon, clamp=clamp)
-        if self.lower is None or self.upper is None:
-            raise ArgumentError(f"A {name} needs bounds on a value: lower and upper.")
-        bounds = (self.lower, self.upper, epsilon, self.grid)
-        try:
-            if name in _BOUNDED:
-                return _BOUNDED[name](self.column, *bounds)
-            places = [0.5] if name == "median" else _places(name, argument)
-            return Quantiles(self.column, places, *bounds, interval=intervals)
-        except DpnoiseError:
-            raise
-        except (ArithmeticError, ValueError):
-            raise ArgumentError(
-                f"No {name} can be computed with lower={self.lower}, upper={self.upper} and "
-                f"grid={self.grid}: numbers beyond the largest or the smallest float arise."
-            ) from None
-
-
-def _places(name: str, text: str) -> list[float]:
-    try:
-        places = [float(part) for part in text.split(",")]
-    except ValueError:
-        raise ArgumentError("A quantile needs its place, as in quantile:0.9.") from None
-    if name == "quantile" and len(places) > 1:
-        raise ArgumentError(f"To publish several quantiles together, say quantiles:{text}.")
-    return places
+    column: str
+    unit: Unit | None
+    noise: WholeNoise
+    threshold: int
+    losses: tuple[Loss, ...]
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to publish of a data set, in one pass over its rows, for one epsilon.
+    """What to publish of a data set, in one pass over its rows, for one budget.
 
     Parameters
     ----------
     epsilon
-        The privacy loss of everything together. Statistics split it evenly; the groups of one
-        statistic share its part, because a row is in one group at most.
+        The privacy loss of everything together, or None. Statistics split it evenly, or by their
+        weights; the groups of one statistic share its part, because a row is in one group at most,
+        and a person in `max_groups`.
     publish
         The questions.
     groups
         The declared groups of each column that questions group by. Rows of other groups are left
         out silently, because an error would tell that there are some; declared groups without
-        rows are published too.
+        rows are published too. "discover" in place of a list publishes the groups whose noisy
+        number of persons passes a threshold, which needs `delta`.
     missing
         What to do about rows without a value: "error", or "drop" to leave them out.
     confidence
@@ -167,6 +91,20 @@ class Request:
         Whether quantiles spend half of their epsilon on intervals.
     delimiter
         What separates the entries of a CSV file.
+    person
+        The column, or columns, that say whose a row is. None: every row is its own.
+    max_groups, max_rows
+        In how many groups one person counts, of each grouping, and with how many rows in each.
+    neighbours
+        "add-remove": what is hidden is whether a person is there at all. "replace": who it is.
+    without_id
+        What a row without an id is: an "error", or a person of its "own".
+    delta
+        The probability beside epsilon: of Gaussian noise, and for groups that are discovered.
+    rho
+        The budget in zero-concentrated differential privacy, in place of epsilon.
+    mechanism
+        "laplace", "gaussian", or "best": whichever has the smaller margins here.
 
     Examples
     --------
@@ -174,31 +112,54 @@ class Request:
     >>> request = Request(1.0, [income], groups={"city": ["cork", "dublin"]})
     >>> [query.epsilon for _, query in request.prepare()]
     [0.5, 0.5]
+
+    With several rows a person:
+
+    >>> visits = Question(["count"], by=["city"])
+    >>> groups = {"city": ["cork", "dublin", "galway"]}
+    >>> request = Request(1.0, [visits], groups, person="patient", max_groups=2, max_rows=3)
+    >>> [query.mechanism.scale for _, query in request.prepare()]
+    [6.0]
     """
 
-    epsilon: float
+    epsilon: float | None
     publish: Sequence[Question]
-    groups: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    groups: Groups = field(default_factory=dict)
     missing: str = "error"
     confidence: float = 0.95
     clamp: bool = True
     intervals: bool = True
     delimiter: str = ","
+    person: str | Sequence[str] | None = None
+    max_groups: int | None = None
+    max_rows: int | None = None
+    neighbours: str = ADD_REMOVE
+    without_id: str = "error"
+    delta: float = 0.0
+    rho: float | None = None
+    mechanism: str = "laplace"
 
     def __post_init__(self) -> None:
-        check_positive("epsilon", self.epsilon)
         object.__setattr__(self, "publish", tuple(self.publish))
         object.__setattr__(self, "groups", check_groups(self.groups))
         if not self.publish:
             raise ArgumentError(f"Expected one query or more, of {', '.join(QUERIES)}.")
         check_confidence(self.confidence)
         check_choice("missing", self.missing, MISSING)
+        check_choice("neighbours", self.neighbours, NEIGHBOURS)
+        check_choice("without_id", self.without_id, WITHOUT_ID)
         for name in ("clamp", "intervals"):
             if not isinstance(getattr(self, name), bool):
                 reject(name, getattr(self, name), "to be true or false")
         delimiter = self.delimiter
         if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0':
             reject("delimiter", delimiter, "to be one ASCII character, no quote or newline")
+        self._check_groups()
+        self._check_person()
+        object.__setattr__(self, "_prices", self._priced())
+        self.check_cells(self.groups)
+
+    def _check_groups(self) -> None:
         for question in self.publish:
             for column in question.by:
                 if column not in self.groups:
@@ -206,34 +167,192 @@ class Request:
                         f"Expected the groups of {column!r} to be declared: "
                         f'groups={{"{column}": ["cork", "dublin"]}}.'
                     )
-        self._check_cells()
-
-    def prepare(self) -> list[tuple[Question, Query]]:
-        """Return a query for each statistic, with its part of epsilon."""
-        statistics = [(one, name) for one in self.publish for name in one.statistics]
-        part = quotient_down(self.epsilon, len(statistics))
-        options = {"clamp": self.clamp, "intervals": self.intervals}
-        return [(one, one.query(name, part, **options)) for one, name in statistics]
-
-    def plans(self) -> dict[tuple[str, ...], Plan]:
-        """Return one plan for each way of grouping; a thing that several ask for is asked once."""
-        asks: dict[tuple[str, ...], dict[Any, None]] = {}
-        for question, query in self.prepare():
-            asks.setdefault(question.by, {})[query.ask] = None
-        return {
-            by: Plan(
-                tuple(asked),
-                tuple(Grouping(name, tuple(self.groups[name])) for name in by),
-                self.missing,
+        if self.discovered and any(question.error is not None for question in self.publish):
+            raise ArgumentError(
+                "Expected declared groups where an error is wanted: what discovering costs is a "
+                "part of the budget. Give weights instead."
             )
-            for by, asked in asks.items()
+
+    def _check_person(self) -> None:
+        if self.person is None:
+            for name in ("max_groups", "max_rows"):
+                if getattr(self, name) is not None:
+                    raise ArgumentError(f'Expected person beside {name}: person="patient_id".')
+            if self.without_id != "error" or any(one.per_person for one in self.publish):
+                raise ArgumentError(
+                    'Expected person, the column that says whose a row is: person="patient_id".'
+                )
+            return
+        columns = (self.person,) if isinstance(self.person, str) else self.person
+        if not all(isinstance(column, str) for column in columns):
+            reject("person", columns, "to be a name or a list of names")
+        object.__setattr__(self, "person", tuple(columns))
+        grouped = [column for question in self.publish for column in question.by]
+        check_persons(tuple(columns), grouped, self.columns())
+        self._check_max_rows()
+        self._check_max_groups()
+
+    def _check_max_rows(self) -> None:
+        by_row = any(one.per_person is None for one in self.publish)
+        if self.max_rows is None and by_row:
+            raise ArgumentError(
+                "Expected max_rows, how many rows of one person count in a group: max_rows=3."
+            )
+        if self.max_rows is not None:
+            check_integer("max_rows", self.max_rows, least=1, most=_MOST_BOUND)
+            if not by_row:
+                raise ArgumentError(
+                    "Nothing uses max_rows: all questions take a person's own sum or mean, which "
+                    "is of all their rows."
+                )
+
+    def _check_max_groups(self) -> None:
+        grouped = any(question.by for question in self.publish)
+        if self.max_groups is None:
+            if grouped:
+                raise ArgumentError(
+                    "Expected max_groups, in how many groups one person counts: max_groups=2."
+                )
+            return
+        most = check_integer("max_groups", self.max_groups, least=1, most=_MOST_BOUND)
+        numbers = [self._there(question, self.groups) for question in self.publish]
+        if most > max(_MOST_BOUND if number is None else number for number in numbers):
+            there = max(number or 1 for number in numbers)
+            raise ArgumentError(
+                f"Expected max_groups={most} to be at most {there}, as many groups as there are."
+            )
+
+    @property
+    def discovered(self) -> tuple[str, ...]:
+        """The columns whose groups are discovered."""
+        used = {column for question in self.publish for column in question.by}
+        return tuple(name for name in self.groups if name in used and self._is_open(name))
+
+    def _is_open(self, column: str) -> bool:
+        return isinstance(self.groups[column], str)
+
+    def _there(self, question: Question, groups: Groups) -> int | None:
+        """Return how many groups a question has, or None if that is not known yet."""
+        if any(isinstance(groups[column], str) for column in question.by):
+            return None
+        return prod(len(groups[column]) for column in question.by)
+
+    def _reach(self, question: Question, groups: Groups) -> Reach:
+        """Return how far one person reaches into the statistics of a question."""
+        there, replace = self._there(question, groups), self.neighbours == REPLACE
+        most = self.max_groups or 1
+        if there is None:
+            there = 2 * most
+        rows = 1 if question.per_person is not None else self.max_rows or 1
+        return Reach(max(1, min(most, there)), rows, replace, there)
+
+    def _open_reach(self) -> Reach:
+        """Return how far one person reaches into the numbers of persons of unknown groups."""
+        most = self.max_groups or 1
+        return Reach(most, 1, self.neighbours == REPLACE, 2 * most)
+
+    def _made(self, question: Question, statistic: str, loss: Loss, groups: Groups) -> Query:
+        reach = self._reach(question, groups)
+        options = {"clamp": self.clamp, "intervals": self.intervals}
+        return question.query(statistic, loss, reach=reach, **options)
+
+    def _statistics(self) -> list[tuple[Question, str]]:
+        return [(one, name) for one in self.publish for name in one.statistics]
+
+    def _priced(self) -> Prices:
+        reach = self._open_reach()
+        items = [
+            Item(lambda loss: _Counting(_count_noise(loss, reach)), None) for _ in self.discovered
+        ]
+        for one, name in self._statistics():
+            made = _Making(self, one, name)
+            selections = self._reach(one, self.groups).groups if one.is_selected(name) else None
+            items.append(Item(made, selections, one.weight, one.error))
+        budget = Budget(
+            self.epsilon,
+            self.delta,
+            self.rho,
+            self.mechanism,
+            self.confidence,
+            discovers=bool(self.discovered),
+        )
+        return priced(items, budget)
+
+    @property
+    def prices(self) -> Prices:
+        """What each part costs."""
+        found: Prices = self.__dict__["_prices"]
+        return found
+
+    def cost(self) -> Cost:
+        """Return what all of it costs."""
+        return self.prices.cost
+
+    def discoveries(self) -> list[Discovery]:
+        """Return how the groups are found that are not declared."""
+        reach, found = self._open_reach(), []
+        for column, loss in zip(self.discovered, self.prices.losses, strict=False):
+            noise = _count_noise(loss, reach)
+            least = threshold(noise.mechanism, reach.groups, self.prices.aside)
+            unit = self._unit(reach.groups, 1, None)
+            found.append(Discovery(column, unit, noise, least, (loss,)))
+        return found
+
+    def prepare(self, groups: Groups | None = None) -> list[tuple[Question, Query]]:
+        """Return a query for each statistic, with its part of the budget."""
+        groups = self.groups if groups is None else groups
+        losses = self.prices.losses[len(self.discovered) :]
+        return [
+            (one, self._made(one, name, loss, groups))
+            for (one, name), loss in zip(self._statistics(), losses, strict=True)
+        ]
+
+    def plans(self, groups: Groups | None = None) -> dict[Way, Plan]:
+        """Return one plan for each way of grouping; a thing that several ask for is asked once."""
+        groups = self.groups if groups is None else groups
+        asks: dict[Way, dict[Any, None]] = {}
+        reaches: dict[Way, Reach] = {}
+        for question, query in self.prepare(groups):
+            way = Way(question.by, question.own)
+            asks.setdefault(way, {})[query.ask] = None
+            reaches[way] = self._reach(question, groups)
+        return {
+            way: Plan(
+                tuple(asked),
+                tuple(Grouping(name, tuple(groups[name])) for name in way.by),
+                self.missing,
+                self._unit(reaches[way].groups, reaches[way].rows, way.own),
+            )
+            for way, asked in asks.items()
+            if all(groups[name] for name in way.by)
         }
 
-    def keys(self, question: Question) -> list[tuple[Any, ...]]:
+    def checks(self) -> tuple[Plan, ...]:
+        """Return plans that find what is wrong with columns and values before groups are known.
+
+        They are about all rows, of whichever group.
+        """
+        asks = dict.fromkeys(query.ask for _, query in self.prepare())
+        asked = {getattr(ask, "column", None): ask for ask in asks}
+        used = [column for question in self.publish for column in question.by]
+        by = tuple(
+            Grouping(name, self.groups[name])
+            for name in dict.fromkeys(used)
+            if not self._is_open(name)
+        )
+        return (Plan(tuple(asked.values()), by, self.missing),)
+
+    def _unit(self, max_groups: int, max_rows: int, own: Own | None) -> Unit | None:
+        if self.person is None:
+            return None
+        return Unit(tuple(self.person), max_groups, max_rows, self.without_id, own)
+
+    def keys(self, question: Question, groups: Groups | None = None) -> list[tuple[Any, ...]]:
         """Return the groups of a question, in order: those of all rows are one, of no keys."""
+        groups = self.groups if groups is None else groups
         keys: list[tuple[Any, ...]] = [()]
         for column in question.by:
-            keys = [(*before, key) for before in keys for key in self.groups[column]]
+            keys = [(*before, key) for before in keys for key in groups[column]]
         return keys
 
     def columns(self) -> list[str]:
@@ -244,22 +363,86 @@ class Request:
         """Return it as plain data, for JSON."""
         described = asdict(self)
         described["groups"] = {
-            column: [written(key) for key in keys] for column, keys in self.groups.items()
+            column: keys if isinstance(keys, str) else [written(key) for key in keys]
+            for column, keys in self.groups.items()
         }
         return described
 
-    def _check_cells(self) -> None:
+    @property
+    def privacy_unit(self) -> str:
+        """What is protected, in words."""
+        if self.person is None:
+            return "one row"
+        groups = _several(self.max_groups or 1, "group")
+        rows = "" if self.max_rows is None else f" and {_several(self.max_rows, 'row')} in each"
+        if not any(question.by for question in self.publish):
+            groups, rows = "", "" if self.max_rows is None else _several(self.max_rows, "row")
+        bounds = f", at most {groups}{rows}" if groups or rows else ""
+        return f"one person ({', '.join(self.person)}){bounds}"
+
+    @property
+    def neighbours_in_words(self) -> str:
+        """How neighbouring data sets differ."""
+        who = "row" if self.person is None else "person"
+        how = "added or removed" if self.neighbours == ADD_REMOVE else "in another's place"
+        return f"one {who} {how}"
+
+    @property
+    def cost_in_words(self) -> str:
+        """What all of it costs."""
+        cost = self.cost().floats()
+        told = [
+            f"{name} {amount:g}"
+            for name, amount in (
+                ("epsilon", self.epsilon or cost["epsilon"]),
+                ("rho", self.rho),
+                ("delta", cost["delta"]),
+            )
+            if amount
+        ]
+        return ", ".join(told)
+
+    def check_cells(self, groups: Groups) -> None:
+        """Raise if there are more counts than fit."""
         cells = 0
-        for question, query in self.prepare():
+        for question, query in self.prepare(groups):
             ask = query.ask
             here = ask.most - ask.least + 1 if isinstance(ask, Cells) else 1
             here = len(ask.edges) - 1 if isinstance(ask, Edges) else here
-            cells += here * prod(len(self.groups[column]) for column in question.by)
+            cells += here * (self._there(question, groups) or 0)
         if cells > _MOST_CELLS:
             raise ArgumentError(
                 f"Expected at most 2^26 cells in all groups, got {cells:,}. Ask for fewer groups, "
                 "or give quantiles a coarser grid."
             )
+
+
+@dataclass(frozen=True)
+class _Making:
+    """Makes the query of one statistic for a loss."""
+
+    request: Request
+    question: Question
+    statistic: str
+
+    def __call__(self, loss: Loss) -> Query:
+        return self.request._made(self.question, self.statistic, loss, self.request.groups)  # noqa: SLF001 - of this file
+
+
+@dataclass(frozen=True)
+class _Counting:
+    """A number of persons, as it is priced."""
+
+    noise: WholeNoise
+
+
+def _count_noise(loss: Loss, reach: Reach) -> WholeNoise:
+    """Return the noise on numbers of persons: who takes another's place in a group changes none."""
+    return WholeNoise.of(loss, reach, Move.of_number(1, 0), counts=True)
+
+
+def _several(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'s' if number > 1 else ''}"
 
 
 def written(key: Any) -> Any:
@@ -270,21 +453,21 @@ def written(key: Any) -> Any:
 def simple_request(
     column: str | None,
     statistics: Sequence[str],
-    epsilon: float,
+    epsilon: float | None,
     *,
     lower: float | None = None,
     upper: float | None = None,
     grid: float | None = None,
     edges: Sequence[float] | None = None,
-    groups: Mapping[str, Sequence[Any]] | None = None,
+    per_person: str | None = None,
+    groups: Groups | None = None,
     **options: Any,
 ) -> Request:
     """Return the request for some statistics of one column, by the groups that are given."""
     cells = None if edges is None else tuple(edges)
     by = tuple(groups or ())
-    question = Question(tuple(statistics), column, lower, upper, grid, cells, by)
-    declared = {name: tuple(keys) for name, keys in (groups or {}).items()}
-    return Request(epsilon, (question,), declared, **options)
+    question = Question(tuple(statistics), column, lower, upper, grid, cells, by, per_person)
+    return Request(epsilon, (question,), groups or {}, **options)
 
 
 @dataclass(frozen=True)
@@ -347,10 +530,9 @@ def _made(kind: Any, told: dict[str, Any]) -> Any:
     for name in told:
         if name not in known:
             raise unknown("setting", name, known)
-    needed = "epsilon" if kind is Request else "statistics"
-    if needed not in told:
-        raise ArgumentError(f"Expected {needed} in every {kind.__name__.lower()}.")
-    return kind(**told)
+    if kind is Question and "statistics" not in told:
+        raise ArgumentError("Expected statistics in every question.")
+    return kind(**({"epsilon": None} | told if kind is Request else told))
 
 
 def _groups(told: Any, folder: Path) -> dict[str, Any]:

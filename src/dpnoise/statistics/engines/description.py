@@ -85,6 +85,11 @@ class Files:
             return [os.fspath(self.paths)]
         return [os.fspath(path) for path in self.paths]
 
+    @property
+    def is_standard_input(self) -> bool:
+        """Whether the rows come from the standard input, which is read once."""
+        return STANDARD_INPUT in self.names
+
     def format_of(self, name: str) -> str:
         """Return the format of a file."""
         if self.format is not None:

@@ -81,7 +81,7 @@ def _asked(
 
     `again` says that rows are read more than once: what comes from a pipe is then kept.
     """
-    piped = STANDARD_INPUT in files.names
+    piped = files.is_standard_input
     try:
         return _asked_once(files, ask, progress, patient=False, kept=again and piped)
     except _UnreadableError:
