@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from dpnoise.errors import ArgumentError, import_extra
 from dpnoise.statistics.engines import discovery, texts, together
@@ -98,14 +98,18 @@ def _asked_once(
     patient: bool,
     kept: bool,
 ) -> _T:
-    with _opened(files, patient=patient) as source, _told(source.connection, progress):
-        try:
-            found = ask(replace(source, kept=kept))
-        except MistakeError as error:
-            raise located(error, source) from None
-        if fault := source.fault():
-            raise ArgumentError(fault)
-        return found
+    with _opened(files, patient=patient) as source:
+
+        def work() -> _T:
+            try:
+                found = ask(replace(source, kept=kept))
+            except MistakeError as error:
+                raise located(error, source) from None
+            if fault := source.fault():
+                raise ArgumentError(fault)
+            return found
+
+        return _watched(work, source, progress)
 
 
 def _answers(source: Source, plans: Sequence[Plan]) -> list[Tally]:
@@ -215,23 +219,32 @@ def _what_is_wrong(words: str) -> str:
     return f"{where}is damaged, or not what the request says"
 
 
-@contextmanager
-def _told(connection: Any, progress: Progress | None) -> Iterator[None]:
-    """Tell how far a query is, from another thread, until it is done."""
-    if progress is None:
-        yield
-        return
-    done = threading.Event()
+def _watched(work: Callable[[], _T], source: Source, progress: Progress | None) -> _T:
+    """Work in another thread, and tell how far it is, so that a signal can end it at any time."""
+    found: list[_T] = []
+    failed: list[BaseException] = []
+    done = threading.Event()  # To join a thread is not safe where a signal may raise.
 
-    def look() -> None:
-        while not done.wait(_TICK):
-            progress(max(0.0, connection.query_progress() / _HUNDRED))
+    def run() -> None:
+        try:
+            found.append(work())
+        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+            failed.append(error)
+        finally:
+            done.set()
 
-    watcher = threading.Thread(target=look, daemon=True)
-    watcher.start()
+    threading.Thread(target=run, daemon=True).start()
     try:
-        yield
+        while not done.wait(_TICK):
+            if progress is not None:
+                progress(max(0.0, source.connection.query_progress() / _HUNDRED))
+    except BaseException:
+        source.connection.interrupt()
+        source.stop()
+        done.wait()
+        raise
+    if failed:
+        raise failed.pop()
+    if progress is not None:
         progress(1.0)
-    finally:
-        done.set()
-        watcher.join()
+    return found.pop()

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import os
 import sys
 import zlib
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from dpnoise.statistics.engines.description import STANDARD_INPUT, Files
 from dpnoise.statistics.engines.texts import literal
 
 _LONGEST: Final = 2**24  # Characters of a header.
+_CHUNK: Final = 2**16
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,8 @@ def header_of(connection: Any, files: Files, path: str, shown: str) -> Header:
     options: dict[str, Any] = (
         {"quotechar": files.quote} if files.quote else {"quoting": csv.QUOTE_NONE}
     )
-    noted = _noted(_lines(connection, files, path, shown), lines)
+    taken = bytearray()
+    noted = _noted(_lines(connection, files, path, shown, taken), lines)
     before, names = 0, None
     try:
         for row in csv.reader(noted, delimiter=files.delimiter, strict=True, **options):
@@ -51,10 +54,13 @@ def header_of(connection: Any, files: Files, path: str, shown: str) -> Header:
         raise ArgumentError(f"{shown} is empty: it has no header.")
     if any("\0" in line or "\ufffd" in line for line in lines):
         raise ArgumentError(f"{shown} cannot be read: its header is no {files.encoding} text.")
+    ends = {line[len(line.rstrip("\r\n")) :] for line in lines} - {""}
+    if len(ends) > 1 and before:  # DuckDB would skip more than the empty lines.
+        raise ArgumentError(
+            f"{shown} has line ends of several kinds. Remove its first, empty lines."
+        )
     text = lines[-1].rstrip("\r\n")
-    taken = "".join(lines) if path == STANDARD_INPUT else ""
-    line_end = lines[-1][len(text) :] or "\n"
-    return Header(names, before, line_end, taken.encode(files.encoding, "replace"))
+    return Header(names, before, lines[-1][len(text) :] or "\n", bytes(taken))
 
 
 def _noted(lines: Iterator[str], taken: list[str]) -> Iterator[str]:
@@ -67,12 +73,33 @@ def _noted(lines: Iterator[str], taken: list[str]) -> Iterator[str]:
 
 
 def content_of(files: Files, path: str, header: Header, stack: ExitStack) -> Any | None:
-    """Return the bytes of a file as a stream, without what was taken, if they can be had."""
+    """Return the bytes of a file, but for those taken, as a stream, if they can be had."""
     if path == STANDARD_INPUT:
-        return sys.stdin.buffer
+        return _Descriptor(sys.stdin.fileno())
     if files.encoding == "utf-16" or header.line_end == "\r" or _is_zst(path):
         return None
     return stack.enter_context(_opened(path))
+
+
+@dataclass(frozen=True)
+class _Descriptor:
+    """The standard input without Python's buffer, whose lock a waiting thread would keep."""
+
+    number: int
+
+    def read1(self, most: int) -> bytes:
+        return os.read(self.number, most)
+
+    def lines(self, taken: bytearray) -> Iterator[bytes]:
+        """Yield lines, and keep all that is taken, which may be more."""
+        start = 0
+        while chunk := self.read1(_CHUNK):
+            taken += chunk
+            while (end := taken.find(b"\n", start) + 1) > 0:
+                yield bytes(taken[start:end])
+                start = end
+        if start < len(taken):
+            yield bytes(taken[start:])
 
 
 def _is_zst(path: str) -> bool:
@@ -83,13 +110,14 @@ def _opened(path: str) -> Any:
     return gzip.open(path) if Path(path).suffix.lower() == ".gz" else Path(path).open("rb")
 
 
-def _lines(connection: Any, files: Files, path: str, shown: str) -> Iterator[str]:
+def _lines(connection: Any, files: Files, path: str, shown: str, taken: bytearray) -> Iterator[str]:
     """Yield lines with their ends. What is no text of the encoding is left to the reader."""
     encoding = "utf-8-sig" if files.encoding == "utf-8" else files.encoding
     if path == STANDARD_INPUT:
         if encoding == "utf-16":
             raise ArgumentError(f"{shown} is read as utf-8 or latin-1. Write it to a file.")
-        yield from (line.decode(encoding, "replace") for line in sys.stdin.buffer)
+        lines = _Descriptor(sys.stdin.fileno()).lines(taken)
+        yield from (line.decode(encoding, "replace") for line in lines)
     elif _is_zst(path):
         yield _first_line(connection, files, path)
     else:

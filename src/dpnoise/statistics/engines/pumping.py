@@ -20,11 +20,19 @@ class Pump:
         self.fault: str | None = None
         self._before, self._stream, self._after = before, stream, after
         reader, self._writer = os.pipe()
+        self._is_open, self._closing = True, threading.Lock()
         self.path = f"/dev/fd/{reader}"
-        thread = threading.Thread(target=self._write_all, daemon=True)
-        stack.callback(thread.join)
-        stack.callback(os.close, reader)  # Before that: it ends the thread, if it waits for us.
-        thread.start()
+        stack.callback(os.close, reader)  # What waits for a reader ends then.
+        stack.callback(self.stop)
+        threading.Thread(target=self._write_all, daemon=True).start()
+
+    def stop(self) -> None:
+        """End the pipe, also if the stream has more, or waits for more: that goes nowhere."""
+        with self._closing:
+            if self._is_open:
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, self._writer)
+                os.close(nowhere)
 
     def _write_all(self) -> None:
         try:
@@ -39,7 +47,9 @@ class Pump:
         except (OSError, EOFError, ValueError):
             self.fault = "could not be read to its end"
         finally:
-            os.close(self._writer)
+            with self._closing:
+                self._is_open = False
+                os.close(self._writer)
 
     def _write(self, chunk: bytes) -> None:
         left = memoryview(chunk)

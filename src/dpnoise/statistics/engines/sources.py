@@ -21,7 +21,6 @@ from dpnoise.statistics.engines.texts import literal, quoted
 ROW: Final = "row:"  # The column that numbers rows, where that is asked for.
 _LONGEST_LINE: Final = 2**24
 _LONGEST_LIST: Final = 500  # Characters of the names of columns in an error.
-_DESCRIPTOR: Final = "/dev/stdin"
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,7 @@ class Source:
     decimal: str = "."
     fault: Callable[[], str | None] = lambda: None  # What went wrong outside of DuckDB.
     kept: bool = False  # Whether rows are held in memory, because they can be read only once.
+    stop: Callable[[], None] = lambda: None  # End what it waits for.
 
     def columns(
         self,
@@ -134,100 +134,104 @@ class Opening:
     patient: bool  # Whether to read CSV in order, because reading in parallel failed.
 
 
-def _csv(opening: Opening) -> Source:
-    """Read CSV: in parallel, which notices if quoted line breaks mislead it, or through a pipe."""
-    files, paths = opening.files, opening.paths
-    piped = opening.patient or paths == [STANDARD_INPUT]
-    headers = {path: header_of(opening.connection, files, path, opening.shown) for path in paths}
-    names = headers[paths[0]].names
-    for path, header in headers.items():
-        if header.names != names:
-            raise ArgumentError(f"{path} has other columns than {paths[0]}. Read it apart.")
-    types = ", ".join(f"c{place}: 'VARCHAR'" for place in range(len(names)))
-    options = (
-        f"auto_detect=false, header=true, columns={{{types}}}, strict_mode=true, "
-        f"null_padding=false, allow_quoted_nulls=false, {_dialect(files)}"
-    )
-    if piped:
-        options += f", parallel=false, max_line_size={_LONGEST_LINE}, comment='{COMMENT}'"
-    # In a file of one column an empty line is no row; an entry that is missing has quotes.
-    kept = " WHERE c0 IS NOT NULL" if len(names) == 1 else ""
-    pumps: list[Pump] = []
+class _Csv:
+    """CSV, read in parallel, which notices if quoted line breaks mislead it, or through pipes."""
 
-    def pumped(path: str) -> str:
-        header = headers[path]
-        content = content_of(files, path, header, opening.stack)
+    def __init__(self, opening: Opening) -> None:
+        self._opening, files = opening, opening.files
+        self._is_piped = opening.patient or opening.paths == [STANDARD_INPUT]
+        self._headers = {
+            path: header_of(opening.connection, files, path, opening.shown)
+            for path in opening.paths
+        }
+        self.names = self._headers[opening.paths[0]].names
+        for path, header in self._headers.items():
+            if header.names != self.names:
+                raise ArgumentError(
+                    f"{path} has other columns than {opening.paths[0]}. Read it apart."
+                )
+        types = ", ".join(f"c{place}: 'VARCHAR'" for place in range(len(self.names)))
+        quote = literal(files.quote)
+        self._options = (
+            f"auto_detect=false, header=true, columns={{{types}}}, strict_mode=true, "
+            f"null_padding=false, allow_quoted_nulls=false, delim={literal(files.delimiter)}, "
+            f"quote={quote}, escape={quote}, encoding={literal(files.encoding)}"
+        )
+        if self._is_piped:
+            in_order = f", parallel=false, max_line_size={_LONGEST_LINE}, comment='{COMMENT}'"
+            self._options += in_order
+        self._pumps: list[Pump] = []
+
+    def table(self, _: list[str], chosen: list[str]) -> str:
+        by_skipped: dict[int, list[str]] = {}
+        for path in chosen:
+            places = by_skipped.setdefault(self._headers[path].blank_lines, [])
+            places.append(self._pumped(path) if self._is_piped else path)
+        # In a file of one column an empty line is no row; an entry that is missing has quotes.
+        kept = " WHERE c0 IS NOT NULL" if len(self.names) == 1 else ""
+        parts = (
+            f"SELECT * FROM read_csv({_as_paths(places)}, skip={skipped}, {self._options}){kept}"
+            for skipped, places in by_skipped.items()
+        )
+        return f"({' UNION ALL '.join(parts)})"
+
+    def _pumped(self, path: str) -> str:
+        """Return the pipe that a file is written into."""
+        files, header = self._opening.files, self._headers[path]
+        content = content_of(files, path, header, self._opening.stack)
         if content is None:
             raise ArgumentError(
                 f"{path} cannot be read: where quotes hold line breaks, it must be UTF-8 and not "
                 "compressed by zstd. Write it so."
             )
         ending = last_line(header.line_end, files.quote)
-        pumps.append(Pump(header.taken, content, ending, opening.stack))
-        return pumps[-1].path
+        self._pumps.append(Pump(header.taken, content, ending, self._opening.stack))
+        return self._pumps[-1].path
 
-    def table(_: list[str], chosen: list[str]) -> str:
-        by_skipped: dict[int, list[str]] = {}
-        for path in chosen:
-            places = by_skipped.setdefault(headers[path].blank_lines, [])
-            places.append(pumped(path) if piped else path)
-        parts = (
-            f"SELECT * FROM read_csv({_as_paths(places)}, skip={skipped}, {options}){kept}"
-            for skipped, places in by_skipped.items()
-        )
-        return f"({' UNION ALL '.join(parts)})"
+    def fault(self) -> str | None:
+        found = (pump.fault for pump in self._pumps if pump.fault is not None)
+        return next((f"{self._opening.shown} {what}." for what in found), None)
 
-    def fault() -> str | None:
-        found = (pump.fault for pump in pumps if pump.fault is not None)
-        return next((f"{opening.shown} {what}." for what in found), None)
+    def stop(self) -> None:
+        for pump in self._pumps:
+            pump.stop()
 
+
+def _csv(opening: Opening) -> Source:
+    held = _Csv(opening)
     return Source(
         opening.connection,
         opening.shown,
-        names,
-        table,
-        _place(names),
-        paths,
-        in_order=paths != [STANDARD_INPUT],
+        held.names,
+        held.table,
+        _place(held.names),
+        opening.paths,
+        in_order=opening.paths != [STANDARD_INPUT],
         has_header=True,
-        decimal=files.decimal,
-        fault=fault,
-    )
-
-
-def _dialect(files: Files) -> str:
-    quote = literal(files.quote)
-    return (
-        f"delim={literal(files.delimiter)}, quote={quote}, escape={quote}, "
-        f"encoding={literal(files.encoding)}"
+        decimal=opening.files.decimal,
+        fault=held.fault,
+        stop=held.stop,
     )
 
 
 def _json(opening: Opening) -> Source:
-    files, paths = opening.files, opening.paths
-    standard = paths == [STANDARD_INPUT]
+    if STANDARD_INPUT in opening.paths:  # DuckDB would find no row in a pipe.
+        raise ArgumentError("JSON lines are not read from a pipe. Write them to a file first.")
 
     def table(wanted: list[str], chosen: list[str]) -> str:
         types = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in wanted or ["nothing"])
-        places = _as_paths([_DESCRIPTOR] if standard else chosen)
-        return f"read_ndjson({places}, columns={{{types}}}, auto_detect=false)"
+        return f"read_ndjson({_as_paths(chosen)}, columns={{{types}}}, auto_detect=false)"
 
+    decimal = opening.files.decimal
     return Source(
-        opening.connection,
-        opening.shown,
-        None,
-        table,
-        quoted,
-        paths,
-        in_order=not standard,
-        decimal=files.decimal,
+        opening.connection, opening.shown, None, table, quoted, opening.paths, decimal=decimal
     )
 
 
 def _parquet(opening: Opening) -> Source:
     files, paths = opening.files, opening.paths
     if STANDARD_INPUT in paths:
-        raise ArgumentError("Parquet is not read from the standard input. Give its file.")
+        raise ArgumentError("Parquet is not read from a pipe. Write it to a file first.")
     schemas = [_parquet_schema(opening.connection, path) for path in paths]
     for schema, path in zip(schemas, paths, strict=True):
         if schema != schemas[0]:

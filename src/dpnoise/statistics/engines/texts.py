@@ -32,8 +32,8 @@ def quoted(name: str) -> str:
 
 
 def number(text: str, decimal: str) -> str:
-    """Return the number that a text, an expression of SQL, reads as; NULL if it is none."""
-    return f"CASE WHEN NOT {_odd(text)} THEN TRY_CAST({_readable(text, decimal)} AS DOUBLE) END"
+    """Return the number that a text, an expression of SQL, reads as, if it is not wrong."""
+    return f"TRY_CAST({_readable(text, decimal)} AS DOUBLE)"
 
 
 def is_wrong(text: str, decimal: str) -> str:
@@ -41,8 +41,9 @@ def is_wrong(text: str, decimal: str) -> str:
     words = ", ".join(map(literal, _MISSING_WORDS))
     return (
         f"CASE WHEN {text} IS NULL THEN 0 WHEN {_odd(text)} THEN 1 "
-        f"WHEN TRY_CAST({_readable(text, decimal)} AS DOUBLE) IS NOT NULL THEN 0 "
-        f"WHEN trim({text}) IN ('', {words}) THEN 0 ELSE 1 END"
+        f"WHEN {number(text, decimal)} IS NOT NULL THEN 0 "
+        # Of few rows: an IN would be a join of all.
+        f"WHEN list_contains(['', {words}], trim({text})) THEN 0 ELSE 1 END"
     )
 
 
@@ -61,7 +62,7 @@ def _readable(text: str, decimal: str) -> str:
 def group(text: str, kind: str, keys: Sequence[Any], decimal: str) -> str:
     """Return a column, of DuckDB's type `kind`, as its declared keys are compared with it."""
     if kind == "VARCHAR" and all(is_real(key) for key in keys):
-        return number(text, decimal)
+        return f"CASE WHEN NOT {_odd(text)} THEN {number(text, decimal)} END"
     if kind.startswith("DECIMAL"):
         return f"CAST({text} AS VARCHAR)"
     # Bytes that are no text are in no declared group.

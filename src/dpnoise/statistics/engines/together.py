@@ -151,8 +151,9 @@ def _in_duckdb(frame: Any, query: Query, parts: list[_Part]) -> list[list[Table]
     every = _grouped_by(parts)
     columns = ", ".join([*every, "count(*) AS rows", *duckdb_sums(list(query.summed))])
     sets = ", ".join(f"({', '.join(one)})" for part in parts for one in part.sets)
-    result = frame.to_native().aggregate(columns, f"GROUPING SETS ({sets})")
-    return [_apart(nw.from_native(result).collect(), part, every) for part in parts]
+    result = nw.from_native(frame.to_native().aggregate(columns, f"GROUPING SETS ({sets})"))
+    collected = result.collect()  # Once: each time would be another scan.
+    return [_apart(collected, part, every) for part in parts]
 
 
 def _in_spark(frame: Any, query: Query, parts: list[_Part]) -> list[list[Table]]:
