@@ -104,6 +104,11 @@ def priced(items: Sequence[Item], budget: Budget) -> Prices:
 def _priced(items: Sequence[Item], budget: Budget, kind: str) -> Prices:
     kinds = [kind if item.selections is None else PURE for item in items]
     own, aside = _deltas(budget, kinds)
+    if budget.mechanism == GAUSSIAN and budget.delta and not own + aside:
+        raise ArgumentError(
+            "Nothing uses delta: quantiles are selected, with no Gaussian noise. Leave out both "
+            "mechanism and delta."
+        )
     if items[0].error is not None:
         losses = tuple(
             Loss(kind, smallest_amount(_error_at(item, kind, budget.confidence), item.error))

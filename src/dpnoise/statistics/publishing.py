@@ -279,6 +279,7 @@ def rehearsal(request: Request) -> Table:
             error=1.0,
             confidence=request.confidence,
             labels=tuple(labels) if many else (),
+            rho=query.rho,
         )
         return [zero] * len(request.keys(question, groups))
 
