@@ -22,6 +22,7 @@ from html_reader import Reader
 
 from dpnoise import cli
 from dpnoise.cli import release
+from dpnoise.pages.markup import Markup
 from dpnoise.statistics import Question, Request, load_request, publish, report
 from dpnoise.statistics.digits import rounded, rounded_interval
 from dpnoise.statistics.publishing import Table
@@ -110,6 +111,14 @@ def test_what_names_contain_is_shown_as_text() -> None:
     assert "\x1b" not in page
 
 
+def test_markup_of_the_house_s_own_is_text_as_well_if_it_is_a_name() -> None:
+    name = Markup("<b>bold</b>")
+    by = Question(["count"], name, by=(name,))
+    named = [(by, (name,), example_tables.release("count", i)) for i in (1, 2)]
+    page = report.render(example_tables.table(named, {name: [name]}).record(), name)
+    assert "<b>" not in page
+
+
 def test_every_text_of_a_record_stays_text() -> None:
     texts = {"privacy_unit": HOSTILE, "neighbours": HOSTILE, "dpnoise": HOSTILE, "date": HOSTILE}
     text = text_of(**texts, ledger={"head": HOSTILE, "name": HOSTILE, "left": HOSTILE})
@@ -169,7 +178,7 @@ def test_the_page_says_epsilon_in_words_and_as_odds() -> None:
     assert math.exp(1) / (1 + math.exp(1)) == pytest.approx(0.7311, abs=1e-4)
     assert "Epsilon is 1." in text
     assert "the odds move by at most a factor of 2.72" in text
-    assert "50%, holds it for at most 73.2% afterwards" in text
+    assert "50%, can think it at most 73.2% likely afterwards" in text
     assert "Delta" not in text
 
 
@@ -184,6 +193,7 @@ def test_a_row_is_not_called_a_person() -> None:
     text = text_of()
     assert "at most 2 groups and 3 rows in each" in text
     assert "whether one person is in the data" in text
+    assert "The rest of a person was left out" in text
     assert "several rows is protected less" not in text
 
 

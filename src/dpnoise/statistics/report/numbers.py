@@ -76,7 +76,7 @@ class Statistic:
     @property
     def label(self) -> str:
         """What the last part of every number's path is one of."""
-        return self._of if self.release["labels"] else self.by[-1]
+        return str(self._of if self.release["labels"] else self.by[-1])
 
     @property
     def _of(self) -> str:

@@ -29,13 +29,13 @@ def render(record: Data, title: str | None = None) -> str:
     Without a title, the page is called by what was published.
     """
     found = numbers.statistics_of(record["releases"])
-    title = title or _titled(found)
+    title = (title or "").strip() or _titled(found)
     promise = Promise.of(record)
     return document(
         title,
         _header(record, title, promise),
         section("The numbers", *map(numbers.shown, found), *_discovered(record)),
-        _margins(record, found),
+        _explained(record, found, promise),
         protection.explained(promise),
         _spent(record, found, promise),
         _request(record),
@@ -81,7 +81,7 @@ def _discovered(record: Data) -> Iterator[Markup]:
         )
 
 
-def _margins(record: Data, found: Sequence[Statistic]) -> Markup:
+def _explained(record: Data, found: Sequence[Statistic], promise: Promise) -> Markup:
     confidence = record["request"]["confidence"]
     shown = [number for one in found for number in one.numbers]
     alone = (
@@ -103,9 +103,14 @@ def _margins(record: Data, found: Sequence[Statistic]) -> Markup:
         "else, nor what the declared bounds cut off. They are rounded up, and hold for the numbers "
         "as they are rounded here; the record has every digit."
     )
+    if promise.noun == "person":
+        points.append(
+            f"What counts is {promise.unit}. The rest of a person was left out, so counts and sums "
+            "may be below those of all rows."
+        )
     if record["request"].get("clamp"):
         points.append("Counts below 0 are published as 0, so small ones are too large on average.")
-    return section("How to read the margins", tag("ul", *(tag("li", point) for point in points)))
+    return section("How to read the numbers", tag("ul", *(tag("li", point) for point in points)))
 
 
 def _spent(record: Data, found: Sequence[Statistic], promise: Promise) -> Markup:

@@ -86,8 +86,8 @@ def _in_odds(promise: Promise, epsilon: float, subject: str) -> list[Markup]:
     words = tag(
         "p",
         f"Epsilon is {epsilon:.6g}. Whatever someone believed about {subject}, the odds move by at "
-        f"most a factor of {odds.factor(epsilon)}, up or down. Who held it for as likely as not, "
-        f"50%, holds it for at most {most} afterwards.",
+        f"most a factor of {odds.factor(epsilon)}, up or down. Someone who thought it as likely as "
+        f"not, 50%, can think it at most {most} likely afterwards.",
     )
     parts = [words, tag("figure", _ranges(epsilon), tag("figcaption", _CAPTION))]
     if epsilon > _WEAK:
@@ -123,16 +123,15 @@ def _in_rho(promise: Promise) -> Markup:
 
 
 def _limits(promise: Promise) -> Markup:
+    points = [tag("li", point) for point in _LIMITS]
     if promise.noun == "row":
         several = (
             f"the factor is then {odds.factor(_ROWS * promise.epsilon)} for {_ROWS} rows"
             if promise.epsilon is not None
             else f"{_ROWS} rows lose nine times as much"
         )
-        who = f"A person who has several rows is protected less: {several}."
-    else:
-        who = "What a person has beyond these bounds was left out of every number."
-    return tag("ul", *(tag("li", point) for point in (who, *_LIMITS)))
+        points.insert(0, tag("li", f"A person who has several rows is protected less: {several}."))
+    return tag("ul", *points)
 
 
 def _ranges(epsilon: float) -> Markup:
