@@ -207,10 +207,14 @@ def test_an_epsilon_that_promises_nothing_is_called_that() -> None:
     assert "promises hardly anything" not in text_of()
 
 
-def test_a_loss_in_rho_has_no_odds() -> None:
-    text = text_of(privacy={"epsilon": None, "delta": 0.0, "rho": 0.125})
+def test_a_loss_in_rho_is_read_at_a_delta() -> None:
+    """Bun and Steinke: an epsilon of rho + 2 sqrt(rho log(1/delta)) is enough, never too small."""
+    text = text_of(privacy={"epsilon": None, "delta": 0.0, "rho": 0.125, "rho_delta": 1e-9})
     assert "together cost rho 0.125" in text
-    assert "odds move by at most" not in text
+    said = re.search(r"rho 0.125, which is epsilon ([\d.]+) and delta 1.001e-06: odds", text)
+    assert said is not None
+    enough = 0.125 + 2 * math.sqrt(0.125 * math.log(1e6))
+    assert 0.8 * enough < float(said[1]) <= enough
 
 
 def test_what_is_left_is_said_where_the_record_has_a_ledger() -> None:

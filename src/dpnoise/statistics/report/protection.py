@@ -6,10 +6,12 @@ from typing import Any, Final
 
 from dpnoise.pages.layout import section
 from dpnoise.pages.markup import Markup, tag
+from dpnoise.statistics.composition import epsilon_of_zcdp
 from dpnoise.statistics.report import odds
 
 _BELIEFS: Final = (1, 10, 50, 90)  # Percent.
 _WEAK: Final = 10.0  # An epsilon above which odds say that hardly anything is promised.
+_USUAL_DELTA: Final = 1e-6  # Where a loss in rho is read.
 _ROWS: Final = 3  # Of one person, in an example.
 _LIMITS: Final = (
     (
@@ -26,18 +28,25 @@ class Promise:
 
     unit: str
     replaced: bool
-    epsilon: float | None
+    epsilon: float
     delta: float
     rho: float | None
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> "Promise":
-        """Read it from a record; one without `privacy` spent its request's epsilon."""
+        """Read it from a record; one without `privacy` spent its request's epsilon.
+
+        A loss in rho alone has no epsilon until a delta is chosen, which is done here.
+        """
         request = record["request"]
         privacy = record.get("privacy") or {"epsilon": request["epsilon"]}
+        epsilon, delta, rho = privacy["epsilon"], privacy.get("delta") or 0.0, None
+        if epsilon is None:
+            rho = privacy["rho"]
+            epsilon = epsilon_of_zcdp(rho, _USUAL_DELTA)
+            delta = _USUAL_DELTA + (privacy.get("rho_delta") or 0.0)
         replaced = request.get("neighbours") == "replace"
-        delta, rho = privacy.get("delta") or 0.0, privacy.get("rho")
-        return cls(record["privacy_unit"], replaced, privacy.get("epsilon"), delta, rho)
+        return cls(record["privacy_unit"], replaced, epsilon, delta, rho)
 
     @property
     def noun(self) -> str:
@@ -47,17 +56,18 @@ class Promise:
     @property
     def cost(self) -> str:
         """What was spent: `epsilon 1 and delta 1e-06`."""
-        if self.epsilon is None:
-            return f"rho {self.rho:.6g}"
-        delta = f" and delta {self.delta:.6g}" if self.delta else ""
-        return f"epsilon {self.epsilon:.6g}{delta}"
+        return self._at_delta if self.rho is None else f"rho {self.rho:.6g}"
 
     @property
     def strength(self) -> str:
         """The promise in half a sentence."""
-        if self.epsilon is None:
-            return self.cost
-        return f"{self.cost}: odds move by at most a factor of {odds.factor(self.epsilon)}"
+        read = "" if self.rho is None else f", which is {self._at_delta}"
+        return f"{self.cost}{read}: odds move by at most a factor of {odds.factor(self.epsilon)}"
+
+    @property
+    def _at_delta(self) -> str:
+        delta = f" and delta {self.delta:.6g}" if self.delta else ""
+        return f"epsilon {self.epsilon:.6g}{delta}"
 
 
 def explained(promise: Promise) -> Markup:
@@ -73,15 +83,14 @@ def explained(promise: Promise) -> Markup:
             "come out just the same, with nearly the same probability.",
         )
     ]
-    if promise.epsilon is None:
-        parts.append(_in_rho(promise))
-    else:
-        parts += _in_odds(promise, promise.epsilon, subject)
-    parts.append(_limits(promise))
-    return section("What is protected, and how strongly", *parts)
+    if promise.rho is not None:
+        parts.append(tag("p", _about_rho(promise.rho)))
+    parts += _in_odds(promise, subject)
+    return section("What is protected, and how strongly", *parts, _limits(promise))
 
 
-def _in_odds(promise: Promise, epsilon: float, subject: str) -> list[Markup]:
+def _in_odds(promise: Promise, subject: str) -> list[Markup]:
+    epsilon = promise.epsilon
     most = odds.at_most(50, epsilon)
     words = tag(
         "p",
@@ -114,23 +123,22 @@ def _about_delta(delta: float) -> str:
     )
 
 
-def _in_rho(promise: Promise) -> Markup:
-    return tag(
-        "p",
-        f"The loss is rho {promise.rho:.6g} of zero-concentrated differential privacy (zCDP). "
-        "It has no largest factor for odds: the further they move, the less likely that is.",
+def _about_rho(rho: float) -> str:
+    return (
+        f"The loss is rho {rho:.6g} of zero-concentrated differential privacy (zCDP). It has no "
+        "largest factor for odds: the further they move, the less likely that is. What follows is "
+        f"what it promises at a delta of {_USUAL_DELTA:g}."
     )
 
 
 def _limits(promise: Promise) -> Markup:
     points = [tag("li", point) for point in _LIMITS]
-    if promise.noun == "row":
-        several = (
-            f"the factor is then {odds.factor(_ROWS * promise.epsilon)} for {_ROWS} rows"
-            if promise.epsilon is not None
-            else f"{_ROWS} rows lose nine times as much"
-        )
-        points.insert(0, tag("li", f"A person who has several rows is protected less: {several}."))
+    if promise.noun == "row" and promise.rho is None:
+        most = f"the factor is then {odds.factor(_ROWS * promise.epsilon)} for {_ROWS} rows"
+        points.insert(0, tag("li", f"A person who has several rows is protected less: {most}."))
+    elif promise.noun == "row":
+        most = f"{_ROWS} rows have {_ROWS**2} times the loss"  # A rho grows by the square.
+        points.insert(0, tag("li", f"A person who has several rows is protected less: {most}."))
     return tag("ul", *points)
 
 
