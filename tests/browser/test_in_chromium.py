@@ -43,6 +43,13 @@ CONTRASTS = """
 })()
 """
 
+# The colours of the paper, of a bar and of the line that is its margin.
+COLOURS = """
+[['body', 'backgroundColor'], ['svg .amount', 'fill'], ['svg .mark', 'stroke']]
+  .map(([name, what]) => getComputedStyle(document.querySelector(name))[what])
+  .map(colour => colour.match(/[\\d.]+/g).map(Number))
+"""
+
 # Elements that reach beyond the window, and texts that leave their picture or cover one another.
 OVERFLOWS = """
 (() => {
@@ -282,3 +289,26 @@ def test_the_head_of_a_long_table_stays_in_sight(browser: Chromium, pages: dict[
     browser.open(pages["published-many"], DESK)
     top = "document.querySelector('.numbers thead th').getBoundingClientRect().top"
     assert browser.evaluate(f"scrollTo(0, 3000), {top}") == pytest.approx(0, abs=1)
+
+
+def contrast(*colours: list[float]) -> float:
+    """Return the contrast of two colours, as WCAG 2 defines it."""
+    lights = []
+    for colour in colours:
+        parts = [part / 255 for part in colour]
+        linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
+        lights.append(0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2])
+    return (max(lights) + 0.05) / (min(lights) + 0.05)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "media"), [("light", "screen"), ("dark", "screen"), ("dark", "print")]
+)
+def test_a_bar_stands_out_from_the_paper_and_its_margin_from_the_bar(
+    browser: Chromium, pages: dict[str, Path], scheme: str, media: str
+) -> None:
+    browser.open(pages["published-plain"], DESK, scheme=scheme, media=media)
+    paper, bar, margin = browser.evaluate(COLOURS)
+    assert contrast(paper, bar) >= 3
+    assert contrast(bar, margin) >= 3
+    assert contrast(paper, margin) >= 3
