@@ -93,8 +93,17 @@ def hostile() -> Table:
 
 
 def alone() -> Table:
-    """Return a table of one number."""
-    return table([(Question(["count"]), (), release("count", 42))])
+    """Return a table of numbers that stand alone: of all rows, of one group, of one cell."""
+    one = Question(["mean"], "x", lower=0, upper=1, by=("city",))
+    cell = Question(["histogram"], "x", edges=(0, 1))
+    return table(
+        [
+            (Question(["count"]), (), release("count", 42)),
+            (one, ("cork",), release("mean", 0.5, 0.125, joint_error=0.25)),
+            (cell, (), release("histogram", [17], labels=("0 to 1",))),
+        ],
+        {"city": ["cork"]},
+    )
 
 
 EVERY_KIND: Final = {

@@ -127,9 +127,12 @@ def shown(statistic: Statistic) -> Markup:
 
 
 def _alone(number: Number) -> Markup:
-    value, margin, _ = number.shown()
+    value, margin, joint = number.shown()
     of = [tag("span", f"{', '.join(number.path)}: ", class_="of")] if number.path else []
-    return tag("p", *of, tag("strong", value), " ", tag("span", margin), class_="alone")
+    all_within = [" all ", tag("span", joint)] if joint else []
+    return tag(
+        "p", *of, tag("strong", value), " ", tag("span", margin), *all_within, class_="alone"
+    )
 
 
 def _table(statistic: Statistic) -> Markup:
