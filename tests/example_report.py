@@ -28,6 +28,9 @@ def finding(**changes: object) -> Finding:
         trials0=20_000,
         hits1=0,
         trials1=20_000,
+        low=0.18,
+        high=0.0005,
+        certified=5.8249,
         epsilon_lower=5.8249,
         confidence=0.999,
         broken=True,
@@ -47,7 +50,7 @@ def broken() -> Report:
         trials0=10_000,
         hits1=12,
         trials1=10_000,
-        epsilon_lower=3.0161,
+        certified=3.0161,
         evidence={},
     )
     return Report(
@@ -55,20 +58,21 @@ def broken() -> Report:
         version="0.0 (made up)",
         noise="laplace",
         scale=1.0,
-        epsilon=1.0,
+        kind="epsilon",
+        claimed=1.0,
         delta=0.0,
         sensitivity=1.0,
         confidence=0.999,
         findings=[
             finding(),
             pairs,
-            finding(value0=1000.0, value1=1001.0, hits0=212, hits1=9, epsilon_lower=2.021),
+            finding(value0=1000.0, value1=1001.0, hits0=212, hits1=9, certified=2.021),
             finding(
                 attack="patterns",
                 event="y has one of 41 patterns of sign, exponent, last bit",
                 hits0=5104,
                 hits1=2377,
-                epsilon_lower=0.6312,
+                certified=0.6312,
                 broken=False,
             ),
             finding(
@@ -76,7 +80,7 @@ def broken() -> Report:
                 access="source",
                 event="no Mersenne Twister state explains the releases",
                 hits0=0,
-                epsilon_lower=0.0,
+                certified=0.0,
                 broken=False,
                 evidence={},
             ),
@@ -89,6 +93,7 @@ def broken() -> Report:
         skipped={"threefry": "jax is not installed"},
         pairs=[(0.0, 1.0), (1000.0, 1001.0)],
         method="Exact binomial limits (Clopper and Pearson), the error split over all findings.",
+        ceiling=7.4,
         releases=240_000,
         seconds=83.4,
         command="dpnoise audit example.laplace --epsilon 1 --size 20000",
@@ -98,7 +103,7 @@ def broken() -> Report:
 
 def not_broken() -> Report:
     """Return a report whose one finding certifies less than the claim."""
-    weaker = finding(hits0=5104, hits1=2377, epsilon_lower=0.6312, broken=False)
+    weaker = finding(hits0=5104, hits1=2377, certified=0.6312, broken=False)
     return replace(broken(), target="example.release", findings=[weaker], observations=[])
 
 
@@ -107,8 +112,6 @@ def several() -> list[Report]:
     return [
         replace(broken(), target="example.RandomState.laplace"),
         not_broken(),
-        replace(
-            broken(), target="example.normal", version="", findings=[finding(epsilon_lower=4.2)]
-        ),
+        replace(broken(), target="example.normal", version="", findings=[finding(certified=4.2)]),
         replace(not_broken(), target="example.nothing", findings=[]),
     ]

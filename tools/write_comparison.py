@@ -39,11 +39,11 @@ def table(reports: list[Report]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for report in reports:
-        certified = at_least(report.epsilon_lower, report.epsilon)
+        certified = at_least(report.certified, report.claimed)
         verdict = "**broken**" if report.broken else "not broken by these attacks"
         by = report.findings[0].attack if report.broken else ""
         lines.append(
-            f"| {report.target} | {report.version} | {report.epsilon:g} | {certified} "
+            f"| {report.target} | {report.version} | {report.claimed:g} | {certified} "
             f"| {verdict} | {by} |"
         )
     return "\n".join([*lines, "", *measured_on(reports)])
@@ -67,14 +67,14 @@ def draw(reports: list[Report]) -> None:
     shown = [(label, by_name[name]) for name, label in COMMON.items() if name in by_name]
     figure, axis = plt.subplots(figsize=(7.5, 0.32 * len(shown) + 1.0), layout="constrained")
     colours = ["#b5342b" if report.broken else "#3b7ea1" for _, report in shown]
-    values = [report.epsilon_lower for _, report in shown]
+    values = [report.certified for _, report in shown]
     axis.barh([label for label, _ in shown], values, color=colours)
-    axis.axvline(shown[0][1].epsilon, color="#1a1a1a", linestyle="--", linewidth=1)
-    axis.text(shown[0][1].epsilon + 0.05, -0.95, "claimed", fontsize=8, va="center")
+    axis.axvline(shown[0][1].claimed, color="#1a1a1a", linestyle="--", linewidth=1)
+    axis.text(shown[0][1].claimed + 0.05, -0.95, "claimed", fontsize=8, va="center")
     for row, (_, report) in enumerate(shown):
         word = "broken" if report.broken else "not broken"
-        certified = at_least(report.epsilon_lower, report.epsilon)
-        right = max(report.epsilon_lower, report.epsilon) + 0.08
+        certified = at_least(report.certified, report.claimed)
+        right = max(report.certified, report.claimed) + 0.08
         axis.text(right, row, f"{certified}, {word}", va="center", fontsize=8)
     axis.invert_yaxis()
     axis.set_xlim(0, 9)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpnoise.attacks import bounds
+from dpnoise.attacks.claims import Judge
 from dpnoise.errors import ArgumentError, check_integer
 from dpnoise.targets.target import Releases, Target, named
 
@@ -107,11 +108,16 @@ def _unexplained(event: Event, releases: Releases, value: float) -> int:
     return 0 if event.explains is None else int((~event.explains(releases.copy(), value)).sum())
 
 
-def promise(hits0: NDArray[np.int64], hits1: NDArray[np.int64], n: int) -> NDArray[np.float64]:
-    """Return the ratio of limits that each event would have if these were its counts.
+def promise(
+    hits0: NDArray[np.int64], hits1: NDArray[np.int64], n: int, judge: Judge | None = None
+) -> NDArray[np.float64]:
+    """Return what each event would be worth if these were its counts.
 
-    For choosing among events alone: the judge counts again, at an error of its own.
+    That is what it would certify in an audit, or without one the ratio of its limits. For choosing
+    among events alone: they are counted again.
     """
+    if judge is not None:
+        return judge.promises(hits0, hits1, n)
     low = stats.beta.ppf(_ERROR, hits0, n - hits0 + 1)
     high = stats.beta.isf(_ERROR, hits1 + 1, n - hits1)
     ratio: NDArray[np.float64] = np.nan_to_num(low, nan=0.0) / np.nan_to_num(high, nan=1.0)
@@ -311,12 +317,18 @@ class Attack(ABC):
         return event, at0, at1
 
 
-def count(event: Event, releases: Any) -> Count:
-    """Count an event in releases; what is left over after the last whole group is not used."""
+def happened(event: Event, releases: Any) -> Flags:
+    """Tell of each trial whether an event happened; what is left after the last is not used."""
     groups = len(releases) // event.releases
     # A copy: an event that sorts what it is given must not change what the next one sees.
-    happened = event.holds(releases[: groups * event.releases].copy())
-    if not 0 < len(happened) <= groups:
-        made = f"{len(happened)} trials of {len(releases)} releases, {event.releases} for each"
+    flags = event.holds(releases[: groups * event.releases].copy())
+    if not 0 < len(flags) <= groups:
+        made = f"{len(flags)} trials of {len(releases)} releases, {event.releases} for each"
         raise ArgumentError(f"The event {event.words!r} made {made}: expected 1 to {groups}.")
-    return Count(int(np.count_nonzero(happened)), len(happened))
+    return flags
+
+
+def count(event: Event, releases: Any) -> Count:
+    """Count an event in releases; what is left over after the last whole group is not used."""
+    flags = happened(event, releases)
+    return Count(int(np.count_nonzero(flags)), len(flags))

@@ -95,10 +95,21 @@ def certified_epsilon(
     check_part("error", error)
     if delta != 0:
         check_part("delta", delta)
-    k = check_integer("releases", releases, least=1)
-    p0 = lower_limit(hits0, trials0, error / 2) - k * delta
-    p1 = upper_limit(hits1, trials1, error / 2)
-    return max(0.0, math.log(p0 / p1) / k) if p0 > 0 else 0.0
+    check_integer("releases", releases, least=1)
+    low, high = lower_limit(hits0, trials0, error / 2), upper_limit(hits1, trials1, error / 2)
+    return epsilon_of(low, high, delta=delta, releases=releases)
+
+
+def epsilon_of(low: float, high: float, *, delta: float = 0.0, releases: int = 1) -> float:
+    """Return log((P0 - k delta) / P1) / k at the limits P0 >= low and P1 <= high, or zero.
+
+    Examples
+    --------
+    >>> epsilon_of(0.5, 0.25), epsilon_of(0.5, 0.25, delta=0.3)
+    (0.6931471805599453, 0.0)
+    """
+    p0 = low - releases * delta
+    return max(0.0, math.log(p0 / high) / releases) if p0 > 0 else 0.0
 
 
 def _check(hits: int, trials: int, error: float) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.attacks.base import OUTPUTS, Attack, Event, Flags, Progress, never, promise, silent
+from dpnoise.attacks.claims import Judge
 from dpnoise.targets.target import Releases, Target
 
 Integers = NDArray[np.int64]
@@ -49,6 +50,8 @@ class Precision(Attack):
     source = "Haney, Desfontaines, Hartman, Shrestha and Hay 2022"
     default_target = "numpy.laplace"
 
+    judge: Judge | None = None  # How an audit will count what it finds.
+
     def find(
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
@@ -57,7 +60,7 @@ class Precision(Attack):
         worth = np.flatnonzero(hits0 > hits1)
         if not worth.size:
             return never("no size of y has finer bits at one value")
-        best = worth[promise(hits0.flat[worth], hits1.flat[worth], n).argmax()]
+        best = worth[promise(hits0.flat[worth], hits1.flat[worth], n, self.judge).argmax()]
         t, g = (int(i) + _LEAST for i in np.unravel_index(best, hits0.shape))
 
         def holds(y: Releases) -> Flags:
@@ -85,24 +88,26 @@ class BitPatterns(Attack):
     source = "this library; in the spirit of Bichsel and others 2021 (DP-Sniper)"
     default_target = "numpy.laplace"
 
+    judge: Judge | None = None  # How an audit will count what it finds.
+
     def find(
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
         """Return the event of the patterns, in the order of their ratios, that promise most."""
-        y0, y1 = (_patterns(target(value, n)) for value in (value0, value1))
+        y0, y1 = (patterns(target(value, n)) for value in (value0, value1))
         cells, index = np.unique(np.concatenate([y0, y1]), return_inverse=True)
         hits0, hits1 = (np.bincount(half, minlength=len(cells)) for half in (index[:n], index[n:]))
         order = np.argsort(-(hits0 + 0.5) / (hits1 + 0.5), kind="stable")
-        best = promise(hits0[order].cumsum(), hits1[order].cumsum(), n).argmax()
+        best = promise(hits0[order].cumsum(), hits1[order].cumsum(), n, self.judge).argmax()
         chosen = np.sort(cells[order[: best + 1]])
 
         def holds(y: Releases) -> Flags:
-            return np.isin(_patterns(y), chosen)
+            return np.isin(patterns(y), chosen)
 
         return Event(f"y has one of {len(chosen)} patterns of sign, exponent, last bit", holds)
 
 
-def _patterns(y: Releases) -> Integers:
+def patterns(y: Releases) -> Integers:
     """Give each pattern (sign, exponent of the first bit, exponent of the last bit) a number."""
     first, last = exponents(y)
     return ((y < 0) * _SPAN + (first - _LEAST)) * _SPAN + (last - _LEAST)

@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 
 from dpnoise.attacks.base import OUTPUTS, Attack, Event, Flags, Progress, promise, silent
+from dpnoise.attacks.claims import Judge
 from dpnoise.targets.adapters import Privacy
 from dpnoise.targets.target import Releases, Target
 
@@ -21,6 +22,8 @@ class Threshold(Attack):
     breaks = "noise that is too small, or has too light a tail, for its claim"
     source = "the definition of differential privacy"
     default_target = "half the noise"
+
+    judge: Judge | None = None  # How an audit will count what it finds.
 
     def target(self, **claims: float) -> Target:
         """Return Laplace noise of half the scale that is claimed."""
@@ -41,7 +44,9 @@ class Threshold(Attack):
         cuts = np.quantile(np.concatenate([y0, y1]), np.arange(1, _CUTS + 1) / (_CUTS + 1))
         below0, below1 = (np.searchsorted(y, cuts) for y in (y0, y1))
         above0, above1 = (n - np.searchsorted(y, cuts, side="right") for y in (y0, y1))
-        promises = np.stack([promise(below0, below1, n), promise(above0, above1, n)])
+        promises = np.stack(
+            [promise(below0, below1, n, self.judge), promise(above0, above1, n, self.judge)]
+        )
         side, best = np.unravel_index(promises.argmax(), promises.shape)
         t = cuts[best]
 

@@ -21,39 +21,71 @@ def __getattr__(name: str) -> Any:
 
 def audit(
     target: Any,
-    epsilon: float,
+    epsilon: float | None = None,
     delta: float = 0.0,
     sensitivity: float = 1.0,
     *,
+    mu: float | None = None,
+    rho: float | None = None,
+    curve: bool = False,
+    neighbours: Any = None,
+    data: Any = None,
+    size: int = 10,
     attacks: Iterable[Any] | None = None,
-    budget: int = 480_000,
+    pairs: Iterable[tuple[float, float]] | str | None = None,
+    one_by_one: bool = False,
+    budget: int | None = None,
     confidence: float = 0.999,
     scale: float | None = None,
     time_limit: float = 60.0,
     progress: Callable[[float, str], object] | None = None,
     watch: Callable[[list["Finding"]], object] | None = None,
 ) -> "Report":
-    """Attack a target in every known way, and certify a lower bound on its true epsilon.
+    """Attack a target in every known way, and certify a lower bound on what it spends.
 
-    Each attack chooses an event on some releases; all are counted in fresh ones, and exact limits
-    give an epsilon that the target is not below: wrong with probability 1 - confidence at most,
-    for the whole report. That nothing was found proves nothing.
+    Events are chosen on some releases and counted in fresh ones, and exact limits give an epsilon
+    that the target is not below: wrong with probability 1 - confidence at most, for the whole
+    report. That nothing was found proves nothing.
+
+    Without `neighbours` the target adds noise to a number, and every attack on such noise is tried.
+    With them it is a mechanism of any kind, and events are learned from its outputs.
 
     Parameters
     ----------
     target
         A name ("numpy.laplace": see `dpnoise.targets.names()`), a function (value, n) -> array of n
         independent releases, "module:attribute", or a command as a list of strings, which reads a
-        value on each line and writes a release for each.
+        value on each line and writes a release for each. With `neighbours`, a function (data, n) ->
+        n outputs, or a command that reads one line of JSON, {"data": ..., "n": ...}, and writes n
+        of them. An output is a number, a text, None, or a tuple, list or array of these.
     epsilon, delta, sensitivity
         What the target claims.
+    mu, rho
+        What it claims in the place of epsilon: Gaussian or zero-concentrated differential privacy.
+    curve
+        Hold the target against the whole curve of Gaussian noise that has this epsilon at this
+        delta; what is certified is a mu.
+    neighbours
+        Pairs of neighbouring data sets, [(a, b), ...]; or a relation: "vector", answers to queries
+        that each move by at most the sensitivity, or "rows", one row added, removed or replaced.
+    data
+        The rows that "rows" starts from: a list, an array or a frame. By default zeros and ones.
+    size
+        How many answers a "vector" has.
     attacks
-        Names or attacks; by default all that apply to any target.
+        Names or attacks; by default all that apply to any target that adds noise.
+    pairs
+        The pairs of values to try, each at most the sensitivity apart; by default some around zero,
+        fractional, negative and large. "whole" leaves out those that are no multiples of the
+        sensitivity, for counts: integer noise does not hide a fraction.
+    one_by_one
+        Ask for one release a call, for targets whose releases of one call depend on each other.
     budget
-        How many releases to ask for to choose events and to count them; at least 1,000. Looks at
+        How many releases to ask for; at least 1,000. By default 480,000 of added noise and 2
+        million of other mechanisms, and up to 8 times as many where the claim needs them. Looks at
         forks, restarts and time ask for some thousands more.
     confidence
-        The probability that no certified epsilon of the report is too large.
+        The probability that no certified bound of the report is too large.
     scale
         The scale of the noise, where it is another than epsilon, delta and sensitivity ask for.
     time_limit
@@ -61,7 +93,7 @@ def audit(
     progress
         Called with the part that is done, and what is being done.
     watch
-        Called with the findings so far, whenever a pair of values is done.
+        Called with the findings so far, whenever there are new ones.
 
     Examples
     --------
@@ -69,6 +101,15 @@ def audit(
     >>> report = dpnoise.audit("numpy.laplace", epsilon=1.0, budget=24_000)
     >>> report.broken, report.epsilon_lower > 3
     (True, True)
+
+    The largest of three noisy answers, with the noise for its place alone:
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng()
+    >>> def largest(answers, n):
+    ...     return (answers + rng.laplace(scale=2.0, size=(n, len(answers)))).max(axis=1)
+    >>> dpnoise.audit(largest, 1.0, neighbours="vector", size=3, budget=200_000).broken
+    True
     """
     from dpnoise.attacks.base import silent
     from dpnoise.auditing import running
@@ -78,7 +119,15 @@ def audit(
         epsilon,
         delta,
         sensitivity,
+        mu,
+        rho,
+        curve,
         attacks,
+        pairs,
+        neighbours,
+        data,
+        size,
+        one_by_one,
         budget,
         confidence,
         scale,

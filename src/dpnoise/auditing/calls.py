@@ -3,7 +3,7 @@
 import math
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final, NoReturn
@@ -40,34 +40,43 @@ def without_exit() -> Iterator[None]:
         os._exit = real
 
 
-def limited(target: Target, seconds: float) -> Target:
-    """Give every call of a target a time limit, and every exception the name of the call.
+def timed(call: Callable[[], Any], shown: str, seconds: float) -> Any:
+    """Make a call with a time limit, and give every exception its name.
 
-    The call runs in a thread of its own, because nothing else can be left behind when it hangs.
+    The call runs in a thread of its own, because nothing else can be left behind when it hangs. A
+    child that it forks, and that comes back from it, ends here.
     """
+    result: list[Any] = []
+    failure: list[BaseException] = []
+    ours, really_exit = os.getpid(), os._exit
+
+    def run() -> None:
+        try:
+            with without_exit():
+                result.append(call())
+        except BaseException as error:  # noqa: BLE001 - told in the caller's thread
+            failure.append(error)
+        if os.getpid() != ours:
+            really_exit(0)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    for error in failure:
+        if isinstance(error, ExitCalledError):
+            raise TargetError(f"{shown} {error}")
+        raise TargetError(f"{shown} raised {type(error).__name__}: {error}") from error
+    if not result:
+        raise TargetError(f"{shown} took more than {seconds:g} s.")
+    return result[0]
+
+
+def limited(target: Target, seconds: float) -> Target:
+    """Give every call of a target a time limit, and every exception the name of the call."""
 
     def release(value: float, n: int) -> Any:
-        result: list[Any] = []
-        failure: list[BaseException] = []
-
-        def call() -> None:
-            try:
-                with without_exit():
-                    result.append(target.release(value, n))
-            except BaseException as error:  # noqa: BLE001 - told in the caller's thread
-                failure.append(error)
-
-        thread = threading.Thread(target=call, daemon=True)
-        thread.start()
-        thread.join(seconds)
         shown = f"{target.name}({value!r}, {n})"
-        for error in failure:
-            if isinstance(error, ExitCalledError):
-                raise TargetError(f"{shown} {error}")
-            raise TargetError(f"{shown} raised {type(error).__name__}: {error}") from error
-        if not result:
-            raise TargetError(f"{shown} took more than {seconds:g} s.")
-        return result[0]
+        return timed(lambda: target.release(value, n), shown, seconds)
 
     return replace(target, release=release)
 

@@ -40,7 +40,7 @@ def bars(title: str, rows: Sequence[Bar], *, full: float | None = None) -> Marku
     tall = _ROW + below
     drawn = [_bar(row, most, tall * i, below) for i, row in enumerate(rows)]
     words = "; ".join(f"{row.label}: {row.says}" for row in rows) + "."
-    return _picture(title, words, tall * len(rows), *drawn)
+    return picture(title, words, tall * len(rows), *drawn)
 
 
 def _bar(row: Bar, most: float, top: int, below: int) -> Markup:
@@ -51,10 +51,10 @@ def _bar(row: Bar, most: float, top: int, below: int) -> Markup:
     place = {"x": "0", "y": str(top + below + 25), "height": "14"}
     parts = [label, says, tag("rect", width="100%", class_="track", **place)]
     if row.length > 0:
-        widths = (_THIN, _percent(min(1.0, row.length / most)))
+        widths = (_THIN, percent_of(min(1.0, row.length / most)))
         parts += [tag("rect", width=width, class_=row.kind, **place) for width in widths]
     if row.mark is not None and row.mark <= most:
-        x = _percent(row.mark / most)
+        x = percent_of(row.mark / most)
         ends = {"y1": str(top + below + 22), "y2": str(top + below + 42)}
         parts.append(tag("line", x1=x, x2=x, class_="mark", **ends))
     return Markup.joined(*parts)
@@ -73,7 +73,7 @@ def last_bits(evidence: dict[str, list[int]], value0: str, value1: str) -> Marku
     upper = tag("text", f"At value {shortened(value0, _LINE - 9)}", x="0", y="14")
     lower = tag("text", f"At value {shortened(value1, _LINE - 9)}", x="0", y=str(bottom + 18))
     ticks = [_tick(i, len(columns), exponent) for i, (exponent, _, _) in enumerate(columns)]
-    return _picture(
+    return picture(
         "The last set bit of the releases",
         f"Upward at {value0}: {_most_often(columns, 1)}. Downward at {value1}: "
         f"{_most_often(columns, 2)}.",
@@ -113,7 +113,7 @@ def _columns(evidence: dict[str, list[int]]) -> list[tuple[int, int, int]]:
 
 
 def _column(i: int, count: int, up: float, down: float) -> Markup:
-    where = {"x": _percent((i + 0.1) / count), "width": _percent(0.8 / count)}
+    where = {"x": percent_of((i + 0.1) / count), "width": percent_of(0.8 / count)}
     parts = []
     if up:
         tall = max(float(_THIN), _TALLEST * up)
@@ -133,17 +133,19 @@ def _tick(i: int, count: int, exponent: int) -> Markup:
         return Markup("")
     y = str(_MIDDLE + 15)
     raised = tag("tspan", str(exponent), class_="raised", dy="-5")
-    return tag("text", "2", raised, x=_percent(x), y=y, class_="tick", text_anchor="middle")
+    return tag("text", "2", raised, x=percent_of(x), y=y, class_="tick", text_anchor="middle")
 
 
 def _most_often(columns: list[tuple[int, int, int]], which: int) -> str:
     return f"most often 2^{max(columns, key=lambda column: column[which])[0]}"
 
 
-def _picture(title: str, words: str, height: int, *drawn: Markup) -> Markup:
+def picture(title: str, words: str, height: int, *drawn: Markup) -> Markup:
+    """Return a picture as wide as its page, with a title and words for those who cannot see it."""
     named = (tag("title", title), tag("desc", words))
     return tag("svg", *named, *drawn, role="img", width="100%", height=str(height))
 
 
-def _percent(share: float) -> str:
+def percent_of(share: float) -> str:
+    """Write a share of a picture's width."""
     return f"{100 * share:.2f}%"

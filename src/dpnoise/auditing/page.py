@@ -5,14 +5,14 @@ It knows only the plain data of `Report.to_dict`, so that a report read from a f
 
 import math
 import re
-from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from dpnoise.auditing import figures
+from dpnoise.auditing.curve import certified_curve
 from dpnoise.auditing.figures import Bar
 from dpnoise.auditing.wording import at_least, duration, number, percent
 from dpnoise.pages.layout import badge, definitions, document, section, table
-from dpnoise.pages.markup import Markup, dotted, powers, tag
+from dpnoise.pages.markup import Markup, powers, tag
 
 Data = dict[str, Any]
 
@@ -51,44 +51,16 @@ def render(report: Data) -> str:
     """Return the page of one report, given as `Report.to_dict()`."""
     full, others = _sorted_out(report["findings"])
     return document(
-        f"Audit of {report['target']}: {_state(report)}",
+        f"Audit of {report['target']}: {state(report)}",
         _verdict(report),
         _broken(report, full),
         _advice(report),
         _others(report, others),
+        certified_curve(report["curve"]),
         _observations(report["observations"]),
         _measured(report),
         _reproduced(report),
-        _limits(report["findings"]),
-    )
-
-
-def render_comparison(reports: Sequence[Data], not_audited: Mapping[str, str]) -> str:
-    """Return one page that compares the reports of several targets, the worst first.
-
-    `not_audited` says of other targets why they were not audited.
-    """
-    ordered = sorted(reports, key=lambda report: report["epsilon_lower"] / report["epsilon"])[::-1]
-    broken = sum(report["broken"] for report in ordered)
-    verdict = f"{broken} of {len(ordered)} targets broken."
-    return document(
-        f"Audit of {len(ordered)} targets",
-        tag(
-            "header",
-            tag("p", "dpnoise audit", class_="over"),
-            tag("h1", verdict),
-            tag(
-                "p",
-                "Each bar is the epsilon that an audit certified: the target cannot have less. "
-                "The upright line is what the target claims.",
-                class_="lead",
-            ),
-            class_="broken" if broken else "calm",
-        ),
-        section("Certified against claimed epsilon", _compared(ordered)),
-        section("Target by target", _comparison_table(ordered), _measured_on(ordered)),
-        section("Not audited", definitions(not_audited.items())) if not_audited else Markup(""),
-        _limits([finding for report in ordered for finding in report["findings"]]),
+        limits(report["findings"]),
     )
 
 
@@ -96,11 +68,11 @@ def render_comparison(reports: Sequence[Data], not_audited: Mapping[str, str]) -
 
 
 def _verdict(report: Data) -> Markup:
-    certified, claimed = report["epsilon_lower"], report["epsilon"]
+    bound, claimed = report["certified"], report["claimed"]
     kind = "broken" if report["broken"] else "calm"
     rows = [
         Bar("Claimed", number(claimed), claimed, "claim"),
-        Bar("Certified", f"at least {at_least(certified, claimed)}", certified, kind, mark=claimed),
+        Bar("Certified", f"at least {at_least(bound, claimed)}", bound, kind, mark=claimed),
     ]
     says = (
         "A mechanism that keeps its claim does not give outputs like these, at the confidence "
@@ -108,6 +80,8 @@ def _verdict(report: Data) -> Markup:
         if report["broken"]
         else "No event that these attacks found is more telling than the claim allows. "
     )
+    if not report["refutable"]:
+        says = "No event at all could have refuted this claim in so few releases. "
     link = tag("a", "What this does not mean.", href="#limits")
     return tag(
         "header",
@@ -116,8 +90,11 @@ def _verdict(report: Data) -> Markup:
         tag("p", says, *([] if report["broken"] else [link]), class_="lead"),
         tag(
             "figure",
-            figures.bars("Claimed and certified epsilon", rows),
-            tag("figcaption", f"Epsilon, at {_claim(report)}. The upright line is the claim."),
+            figures.bars(f"Claimed and certified {report['kind']}", rows),
+            tag(
+                "figcaption",
+                f"{report['kind'].capitalize()}, {_claim(report)}. The upright line is the claim.",
+            ),
         ),
         class_=kind,
     )
@@ -168,7 +145,7 @@ def _finding(report: Data, finding: Data, *, draw: bool) -> Markup:
     subject = "a release y" if k == 1 else f"{k} releases in a row"
     return tag(
         "article",
-        tag("h3", finding["attack"], " ", _badge(finding)),
+        tag("h3", finding["attack"], " ", badge_of(finding)),
         tag("p", f"This attack was given {access}. Its event, of {subject}:"),
         tag("p", powers(finding["event"]), class_="event"),
         tag("figure", figures.bars("How often the event happened", rows, full=1.0)),
@@ -179,7 +156,7 @@ def _finding(report: Data, finding: Data, *, draw: bool) -> Markup:
 
 def _meaning(report: Data, finding: Data, value0: str, value1: str) -> Markup:
     hits0, hits1, trials1 = finding["hits0"], finding["hits1"], finding["trials1"]
-    bound = tag("strong", f"epsilon is {_certified(report, finding)}")
+    bound = tag("strong", f"{report['kind']} is {certified(report, finding)}")
     seen = f"Seen {_times(hits0)} at {value0}, "
     if hits0 and not hits1:
         return Markup.joined(
@@ -203,8 +180,8 @@ def _outputs(report: Data, finding: Data, value0: str, value1: str) -> Markup:
     )
     if figures.folded(finding["evidence"]):
         caption = Markup.joined(caption, "The outermost columns hold all that lies beyond. ")
-    if report["epsilon"] <= _SAFE_TO_SHOW:
-        longer = f"{math.exp(report['epsilon']):.3g}"
+    if report["kind"] == "epsilon" and report["claimed"] <= _SAFE_TO_SHOW:
+        longer = f"{math.exp(report['claimed']):.3g}"
         aside = "chance and delta" if report["delta"] else "chance"
         caption = Markup.joined(
             caption,
@@ -217,7 +194,7 @@ def _outputs(report: Data, finding: Data, value0: str, value1: str) -> Markup:
 
 def _telling(report: Data, evidence: Data) -> bool:
     """Tell whether some column of the picture is longer than the claim and chance would have it."""
-    allowed = math.exp(min(report["epsilon"], _SAFE_TO_SHOW))
+    allowed = math.exp(min(report["claimed"], _SAFE_TO_SHOW))
     pairs = zip(evidence.get("at0", ()), evidence.get("at1", ()), strict=True)
     return any(max(pair) > 2 * allowed * (min(pair) + _FEW) for pair in pairs)
 
@@ -226,7 +203,14 @@ def _others(report: Data, findings: list[Data]) -> Markup:
     title = "What else was tried" if report["broken"] else "What was tried"
     if not findings:
         return section(title, tag("p", "No other attack was run."))
-    head = ("Attack", "Values", "Event", "At the first", "At the second", "Certified epsilon")
+    head = (
+        "Attack",
+        "Values",
+        "Event",
+        "At the first",
+        "At the second",
+        f"Certified {report['kind']}",
+    )
     rows = [
         (
             finding["attack"],
@@ -234,17 +218,18 @@ def _others(report: Data, findings: list[Data]) -> Markup:
             powers(finding["event"]),
             _counted(finding["hits0"], finding["trials0"]),
             _counted(finding["hits1"], finding["trials1"]),
-            Markup.joined(_certified(report, finding), " ", _badge(finding)),
+            Markup.joined(certified(report, finding), " ", badge_of(finding)),
         )
         for finding in findings
     ]
     return section(title, table(head, rows))
 
 
-def _certified(report: Data, finding: Data) -> str:
+def certified(report: Data, finding: Data) -> str:
+    """Say what a finding certifies, rounded down."""
     k = finding["releases"]
     each = "" if k == 1 else f" for each of {k} releases"
-    return f"at least {at_least(finding['epsilon_lower'], report['epsilon'])}{each}"
+    return f"at least {at_least(finding['certified'], report['claimed'])}{each}"
 
 
 def _observations(observations: list[Data]) -> Markup:
@@ -262,14 +247,19 @@ def _observations(observations: list[Data]) -> Markup:
 
 def _measured(report: Data) -> Markup:
     pairs = ", ".join(f"{number(a)} and {number(b)}" for a, b in report["pairs"]) or "none"
+    noise = f"taken to be {report['noise']}, scale {number(report['scale'])}"
     rows = [
-        ("Target", f"{report['target']} {report['version']}"),
-        ("Noise", f"taken to be {report['noise']}, scale {number(report['scale'])}"),
-        ("Claim", f"epsilon {number(report['epsilon'])}, {_claim(report)}"),
-        ("Pairs of values", pairs),
+        ("Target", f"{report['target']} {report['version']}".rstrip()),
+        *([("Noise", noise)] if report["noise"] else []),
+        ("Claim", f"{report['kind']} {number(report['claimed'])}, {_claim(report)}"),
+        ("Pairs of values" if report["noise"] else "Neighbouring data sets", pairs),
         ("Method", report["method"]),
         ("Confidence", f"{100 * report['confidence']:.10g}%, of all findings together"),
         ("Releases", f"{report['releases']:,} in all, in {duration(report['seconds'])}"),
+        (
+            "Ceiling",
+            f"{report['kind']} {at_least(report['ceiling'])}: no event certifies more here",
+        ),
         *((f"Not run: {attack}", why) for attack, why in report["skipped"].items()),
     ]
     return section("How it was measured", definitions(rows))
@@ -288,7 +278,8 @@ def _reproduced(report: Data) -> Markup:
     )
 
 
-def _limits(findings: list[Data]) -> Markup:
+def limits(findings: list[Data]) -> Markup:
+    """Say what was not looked at."""
     trials = max((finding["trials1"] for finding in findings), default=0)
     points = list(_LIMITS)
     if trials > 1:
@@ -301,48 +292,6 @@ def _limits(findings: list[Data]) -> Markup:
     return section("What “not broken” does not mean", tag("ul", *items), id="limits")
 
 
-# The comparison ----------------------------------------------------------------------------------
-
-
-def _compared(reports: list[Data]) -> Markup:
-    rows = [
-        Bar(
-            report["target"],
-            f"{at_least(report['epsilon_lower'], report['epsilon'])}, {_state(report)}",
-            report["epsilon_lower"],
-            "broken" if report["broken"] else "calm",
-            mark=report["epsilon"],
-        )
-        for report in reports
-    ]
-    return tag("figure", figures.bars("Certified epsilon of each target", rows))
-
-
-def _comparison_table(reports: list[Data]) -> Markup:
-    head = ("Target", "Version", "Claimed", "Certified", "Verdict", "Strongest attack", "Its event")
-    rows = []
-    for report in reports:
-        best = max(report["findings"], key=lambda finding: finding["epsilon_lower"], default=None)
-        rows.append(
-            (
-                dotted(report["target"]),
-                report["version"] or "none given",
-                number(report["epsilon"]),
-                _certified(report, best) if best else "no attack was run",
-                _badge(report),
-                best["attack"] if best else "none",
-                powers(best["event"]) if best else "none",
-            )
-        )
-    return table(head, rows)
-
-
-def _measured_on(reports: list[Data]) -> Markup:
-    """Name the machines: what an attack knows of a library's roundings may hold on some alone."""
-    machines = {report["versions"].get("machine", "a machine not named") for report in reports}
-    return tag("p", f"Measured on {', '.join(sorted(machines))}.")
-
-
 # In words ------------------------------------------------------------------------------------
 
 
@@ -350,7 +299,7 @@ def _sorted_out(findings: list[Data]) -> tuple[list[Data], list[Data]]:
     """Return the strongest finding of each attack that broke the claim, and all the others."""
     full: dict[str, Data] = {}
     others = []
-    for finding in sorted(findings, key=lambda finding: -finding["epsilon_lower"]):
+    for finding in sorted(findings, key=lambda finding: -finding["certified"]):
         if finding["broken"] and finding["attack"] not in full:
             full[finding["attack"]] = finding
         else:
@@ -358,19 +307,23 @@ def _sorted_out(findings: list[Data]) -> tuple[list[Data], list[Data]]:
     return list(full.values()), others
 
 
-def _badge(judged: Data) -> Markup:
-    return badge(_state(judged), "broken" if judged["broken"] else "")
+def badge_of(judged: Data) -> Markup:
+    """Mark a finding or a report as what it is."""
+    return badge(state(judged), "broken" if judged["broken"] else "")
 
 
-def _state(judged: Data) -> str:
+def state(judged: Data) -> str:
     """Say what a finding or a report is; a report without findings says nothing."""
     if not judged.get("findings", True):
         return "not tried"
+    if not judged["broken"] and not judged.get("refutable", True):
+        return "cannot be refuted"
     return "broken" if judged["broken"] else "not broken"
 
 
 def _claim(report: Data) -> str:
-    return f"delta {number(report['delta'])} and sensitivity {number(report['sensitivity'])}"
+    at = f"at delta {number(report['delta'])}"
+    return f"{at} and sensitivity {number(report['sensitivity'])}" if report["noise"] else at
 
 
 def _counted(hits: int, trials: int) -> str:

@@ -1,6 +1,7 @@
 """What an audit found: plain frozen data, JSON, and the exception that CI asks for."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from os import PathLike
@@ -9,11 +10,13 @@ from typing import Any, Final, Self
 
 from dpnoise import strict_json
 from dpnoise.attacks.processes import Observation
-from dpnoise.auditing import page
-from dpnoise.auditing.wording import at_least
+from dpnoise.auditing import comparison, page
+from dpnoise.auditing.wording import at_least, duration, number
 from dpnoise.errors import ArgumentError, DpnoiseError
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+_CURVE: Final = 41  # Points of a certified curve.
+_FURTHEST: Final = 50.0  # The largest epsilon on it.
 
 
 class BrokenError(DpnoiseError, AssertionError):
@@ -31,11 +34,16 @@ class Finding:
     event
         The event in plain words, of a release y.
     value0, value1
-        The two values, which differ by the sensitivity at most.
+        The two values, which differ by the sensitivity at most; of neighbouring data sets, words.
     releases
         How many releases one decision takes. The certified epsilon is for each of them.
     hits0, trials0, hits1, trials1
         How often the event happened at value0 and at value1.
+    low, high
+        The limits that these counts prove: the event's probability is at least `low` at value0 and
+        at most `high` at value1.
+    certified
+        The lower bound on the parameter that is claimed: epsilon, mu or rho.
     epsilon_lower
         The certified lower bound on epsilon at the report's delta.
     confidence
@@ -49,13 +57,16 @@ class Finding:
     attack: str
     access: str
     event: str
-    value0: float
-    value1: float
+    value0: float | str
+    value1: float | str
     releases: int
     hits0: int
     trials0: int
     hits1: int
     trials1: int
+    low: float
+    high: float
+    certified: float
     epsilon_lower: float
     confidence: float
     broken: bool
@@ -74,9 +85,9 @@ class Report:
     Parameters
     ----------
     target, version, noise, scale
-        What was audited.
-    epsilon, delta, sensitivity
-        What it claims.
+        What was audited. A mechanism of any kind has no noise and no scale.
+    kind, claimed, delta, sensitivity
+        What it claims: "epsilon", "mu" or "rho", and how much of it.
     confidence
         The probability that no certified epsilon of this report is too large.
     findings
@@ -86,9 +97,11 @@ class Report:
     skipped
         Attacks that could not be run, with the reason.
     pairs
-        The pairs of values that were tried.
+        The pairs of values that were tried, or of data sets, in words.
     method
         How the bound was computed, in words.
+    ceiling
+        The most that this many releases could have certified.
     releases
         How many releases the events were chosen on and counted in.
     seconds
@@ -103,49 +116,107 @@ class Report:
     version: str
     noise: str
     scale: float
-    epsilon: float
+    kind: str
+    claimed: float
     delta: float
     sensitivity: float
     confidence: float
     findings: list[Finding]
     observations: list[Observation]
     skipped: dict[str, str]
-    pairs: list[tuple[float, float]]
+    pairs: list[tuple[float | str, float | str]]
     method: str
+    ceiling: float
     releases: int
     seconds: float
     command: str
     versions: dict[str, str]
 
     @property
+    def epsilon(self) -> float | None:
+        """The epsilon that is claimed, or None if the claim is another."""
+        return self.claimed if self.kind == "epsilon" else None
+
+    @property
     def epsilon_lower(self) -> float:
-        """The largest certified lower bound."""
+        """The largest certified lower bound on epsilon, at the report's delta."""
         return max((finding.epsilon_lower for finding in self.findings), default=0.0)
 
     @property
+    def certified(self) -> float:
+        """The largest certified lower bound on what is claimed."""
+        return max((finding.certified for finding in self.findings), default=0.0)
+
+    @property
     def broken(self) -> bool:
-        """Whether more than the claimed epsilon is certified."""
+        """Whether more than what is claimed is certified."""
         return any(finding.broken for finding in self.findings)
+
+    @property
+    def refutable(self) -> bool:
+        """Whether this many releases could have certified more than what is claimed."""
+        return self.ceiling > self.claimed
+
+    @property
+    def curve(self) -> list[tuple[float, float]]:
+        """The certified privacy curve: pairs of an epsilon and the delta that it has at least.
+
+        All findings hold together, so at each epsilon the largest of their deltas does.
+        """
+        single = [finding for finding in self.findings if finding.releases == 1]
+        top = min(_FURTHEST, max((finding.epsilon_lower for finding in single), default=0.0))
+        steps = [top * i / (_CURVE - 1) for i in range(_CURVE)] if top else [0.0]
+        return [
+            (e, max((f.low - math.exp(e) * f.high for f in single), default=0.0)) for e in steps
+        ]
 
     @property
     def verdict(self) -> str:
         """The finding of the audit in one sentence."""
         if self.broken:
-            bound = at_least(self.epsilon_lower, self.epsilon)
-            return f"Broken: epsilon is at least {bound}, not {self.epsilon:g}."
+            bound = at_least(self.certified, self.claimed)
+            return f"Broken: {self.kind} is at least {bound}, not {self.claimed:g}."
         if not self.findings:
             return "No attack was run: nothing is known."
+        if not self.refutable:
+            return (
+                f"Cannot be refuted with this many releases: they certify {self.kind} up to "
+                f"{at_least(self.ceiling)} at most."
+            )
         return "Not broken by these attacks. This does not mean safe."
 
+    def __str__(self) -> str:
+        """Say the verdict, what gave it away and how it was measured, in a few lines."""
+        claim = f"{self.kind} {self.claimed:g}" + (f", delta {self.delta:g}" if self.delta else "")
+        lines = [f"{f'{self.target} {self.version}'.rstrip()}, which claims {claim}", self.verdict]
+        lines += [
+            f"  {found.attack}: {self.kind} >= {at_least(found.certified, self.claimed)}: "
+            f"{found.event}. Seen {found.hits0:,} times in {found.trials0:,} at "
+            f"{number(found.value0)}, {found.hits1:,} in {found.trials1:,} at "
+            f"{number(found.value1)}."
+            for found in self.findings
+        ]
+        lines.append(
+            f"confidence {self.confidence:g}, {self.releases:,} releases, {duration(self.seconds)}"
+        )
+        return "\n".join(lines)
+
     def raise_if_broken(self) -> None:
-        """Raise BrokenError if more than the claimed epsilon is certified."""
+        """Raise BrokenError if more than what is claimed is certified."""
         if self.broken:
             worst = self.findings[0]
             raise BrokenError(f"{self.target}: {self.verdict} {worst.attack}: {worst.event}.")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data, with the version of its format."""
-        summary = {"epsilon_lower": self.epsilon_lower, "broken": self.broken}
+        summary = {
+            "epsilon": self.epsilon,
+            "epsilon_lower": self.epsilon_lower,
+            "certified": self.certified,
+            "broken": self.broken,
+            "refutable": self.refutable,
+            "curve": self.curve,
+        }
         return {"format": FORMAT, "verdict": self.verdict, **summary, **asdict(self)}
 
     def to_json(self, path: str | PathLike[str]) -> None:
@@ -175,7 +246,8 @@ class Report:
 
 def _finding(data: dict[str, Any]) -> Finding:
     """Return a finding read from JSON, in which an infinite epsilon is a text."""
-    return Finding(**{**data, "epsilon_lower": float(data["epsilon_lower"])})
+    read = {name: float(data[name]) for name in ("epsilon_lower", "certified")}
+    return Finding(**{**data, **read})
 
 
 def write_comparison(
@@ -184,7 +256,7 @@ def write_comparison(
     not_audited: Mapping[str, str] | None = None,
 ) -> None:
     """Write one HTML page that compares several reports, and says why others were not audited."""
-    text = page.render_comparison([report.to_dict() for report in reports], not_audited or {})
+    text = comparison.render_comparison([report.to_dict() for report in reports], not_audited or {})
     Path(path).write_text(text, encoding="utf-8")
 
 

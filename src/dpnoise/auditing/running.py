@@ -1,65 +1,72 @@
-"""Runs an audit: every attack chooses its event, then all are counted in fresh releases.
+"""Runs an audit: of added noise by every attack, of any other mechanism by learned events.
 
-The bound and its confidence
-----------------------------
 For each pair of values, each attack sees releases of its own and fixes an event for each of the two
 directions. Then, and only then, n fresh releases of each value are drawn, n fixed in advance, and
-all events of the pair are counted in them. Each certified epsilon comes from two exact binomial
-limits (Clopper and Pearson 1934), at an error that is the whole audit's divided by the number of
-events that it can count: attacks, times pairs, times two directions. By the union bound, no
-certified epsilon of the report is too large except with probability 1 - confidence, however the
-attacks chose.
+all events of the pair are counted in them, at half of the audit's error. The attacks that did best
+at the best pair then choose again, on more releases, and the best events are counted in more fresh
+ones, at the other half of the error (see `spending`). By the union bound, no certified bound of the
+report is too large except with probability 1 - confidence, however the attacks chose.
 
-All of it holds for independent releases. A target that gives the same ones twice, or one number n
-times and then another, is refused: its noise is private or not, but nothing can be counted in it.
+All of it holds for independent releases. They are tested for that, and a target that gives the same
+ones twice, or ones that depend on each other, is refused: its noise is private or not, but nothing
+can be counted in it.
 """
 
-import platform
 import shlex
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from importlib.metadata import version
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-import numpy as np
-
 import dpnoise.attacks
-from dpnoise import machine, targets
-from dpnoise.attacks import bounds
-from dpnoise.attacks.base import Attack, Event, count
-from dpnoise.attacks.patterns import exponents
+from dpnoise import targets
+from dpnoise.attacks.base import Attack
+from dpnoise.attacks.claims import EPSILON, Claim, claim_of, gaussian_claim
 from dpnoise.attacks.processes import LOOKS
-from dpnoise.auditing.calls import fresh, limited
+from dpnoise.auditing import general
+from dpnoise.auditing.added import Plan, findings_of
+from dpnoise.auditing.calls import limited
+from dpnoise.auditing.independence import ERROR
 from dpnoise.auditing.looks import observations
-from dpnoise.auditing.pairs import pairs
+from dpnoise.auditing.mechanisms import Source
+from dpnoise.auditing.neighbours import neighbours_of
+from dpnoise.auditing.pairs import WHOLE, given_pairs, pairs
 from dpnoise.auditing.report import Finding, Report
+from dpnoise.auditing.spending import ceiling
+from dpnoise.auditing.versions import versions
 from dpnoise.auditing.wording import number
 from dpnoise.errors import (
     ArgumentError,
     ArgumentTypeError,
-    DpnoiseError,
     check_integer,
     check_part,
     check_positive,
     reject,
     unknown,
 )
-from dpnoise.targets.target import Releases, Target, TargetError
 
 Progress = Callable[[float, str], object]
 Watch = Callable[[list[Finding]], object]
 
-_LEAST: Final = 1_000  # The least budget: 41 releases of each value to choose on, as many to count.
+_DEFAULT: Final = 480_000  # Releases of added noise, where no budget is given.
+_LEAST: Final = 1_000  # The least budget: 250 releases of each value for the last count.
+_SCALE: Final = 1.0  # Of noise that mu or rho is claimed for; only attacks that know it use it.
 
 
 def run(
     target: Any,
-    epsilon: float,
+    epsilon: float | None,
     delta: float,
     sensitivity: float,
+    mu: float | None,
+    rho: float | None,
+    curve: bool,  # noqa: FBT001 - one argument for each of audit's
     attacks: Iterable[str | Attack] | None,
-    budget: int,
+    pairs: Any,
+    neighbours: Any,
+    data: Any,
+    size: int,
+    one_by_one: bool,  # noqa: FBT001 - as above
+    budget: int | None,
     confidence: float,
     scale: float | None,
     time_limit: float,
@@ -67,79 +74,139 @@ def run(
     watch: Watch,
 ) -> Report:
     """Audit a target: see dpnoise.audit."""
-    started = time.perf_counter()
-    check_positive("epsilon", epsilon)
+    claim = _claimed(epsilon, delta, mu, rho, curve=curve)
     sensitivity = check_positive("sensitivity", sensitivity)
     check_positive("time_limit", time_limit)
-    check_integer("budget", budget, least=_LEAST)
+    if budget is not None:
+        check_integer("budget", budget, least=_LEAST)
     if scale is not None:
         check_positive("scale", scale)
-    if delta != 0:
-        check_part("delta", check_positive("delta", delta))
     check_part("confidence", check_positive("confidence", confidence))
-    resolved = targets.resolve(target, epsilon, delta, sensitivity, scale, time_limit)
+    options: dict[str, Any] = {
+        "epsilon": epsilon,
+        "mu": mu,
+        "rho": rho,
+        "delta": delta,
+        "curve": curve,
+        "sensitivity": sensitivity,
+        "scale": scale,
+    }
+    if neighbours is not None:
+        if attacks is not None or pairs is not None or scale is not None:
+            raise ArgumentError(
+                "attacks, pairs and scale are for added noise: leave out neighbours."
+            )
+        tried = neighbours_of(neighbours, size, sensitivity, data)
+        source = Source(target, time_limit, one_by_one=one_by_one)
+        options |= {"neighbours": neighbours, "one_by_one": one_by_one}
+        options |= {"budget": budget, "confidence": confidence}
+        command = _command(target, source.name, **options)
+        return general.run(source, claim, tried, budget, confidence, progress, watch, command)
+    return _added(
+        target, claim, options, sensitivity, attacks, pairs, budget, confidence, time_limit,
+        progress, watch, one_by_one=one_by_one,
+    )  # fmt: skip
+
+
+def _claimed(
+    epsilon: float | None, delta: float, mu: float | None, rho: float | None, *, curve: bool
+) -> Claim:
+    claim = claim_of(epsilon, delta, mu=mu, rho=rho)
+    if not curve:
+        return claim
+    if claim.kind != EPSILON or not delta:
+        raise ArgumentError("curve is for Gaussian noise that claims epsilon at a delta above 0.")
+    return gaussian_claim(claim.value, delta)
+
+
+def _added(
+    target: Any,
+    claim: Claim,
+    options: dict[str, Any],
+    sensitivity: float,
+    attacks: Iterable[str | Attack] | None,
+    given: Any,
+    budget: int | None,
+    confidence: float,
+    time_limit: float,
+    progress: Progress,
+    watch: Watch,
+    *,
+    one_by_one: bool,
+) -> Report:
+    """Audit noise that is added to a number."""
+    started = time.perf_counter()
+    epsilon, delta, scale = options["epsilon"], options["delta"], options["scale"]
+    if epsilon is None and scale is None:
+        scale = _SCALE
+    known = 1.0 if epsilon is None else epsilon
+    resolved = targets.resolve(target, known, delta, sensitivity, scale, time_limit)
     chosen = _chosen(attacks, resolved.noise)
+    whole = isinstance(given, str) and given == WHOLE
+    if given is not None and not whole:
+        given = given_pairs(given, sensitivity)
     # A command has the limit already, and is ended by it.
     by_command = isinstance(target, list | tuple)
     caller = resolved if by_command else limited(resolved, time_limit)
-    tried = pairs(sensitivity, caller(0.0, 1).dtype)
-    plan = _Plan(
-        epsilon=epsilon,
-        delta=delta,
-        confidence=confidence,
-        error=(1 - confidence) / (2 * len(chosen) * len(tried)),
-        size=budget // (4 * len(tried)),
+    if one_by_one:
+        caller = targets.one_by_one(caller)
+    if given is None or whole:
+        tried = pairs(sensitivity, caller(0.0, 1).dtype, whole=whole)
+    else:
+        tried = given
+    plan = Plan.of(claim, confidence, budget or _DEFAULT, len(tried), len(chosen))
+    findings, skipped, counted = findings_of(
+        caller, chosen, tried, plan, progress, watch, fixed=budget is not None
     )
-    findings, skipped = _findings(caller, chosen, tried, plan, progress, watch)
     progress(1.0, "looking at forks, restarts and time")
     return Report(
         target=resolved.name,
         version=resolved.version,
         noise=resolved.noise,
         scale=resolved.scale,
-        epsilon=epsilon,
+        kind=claim.kind,
+        claimed=claim.value,
         delta=delta,
         sensitivity=sensitivity,
         confidence=confidence,
         findings=findings,
         observations=observations(target, resolved, caller, time_limit),
         skipped=skipped,
-        pairs=tried,
-        method=_METHOD.format(events=2 * len(chosen) * len(tried), size=plan.size),
-        releases=4 * len(tried) * plan.size,
+        pairs=list(tried),
+        method=_METHOD.format(
+            size=plan.size,
+            events=2 * len(chosen) * len(tried),
+            again=plan.again,
+            final=counted,
+            last=plan.counted,
+            error=ERROR,
+        ),
+        ceiling=ceiling(claim, counted, plan.last_error),
+        releases=4 * len(tried) * plan.size + 2 * plan.again + 2 * counted,
         seconds=time.perf_counter() - started,
         command=_command(
             target,
             resolved.name,
-            epsilon=epsilon,
-            delta=delta,
-            sensitivity=sensitivity,
-            scale=scale,
+            **options,
+            pairs=given if whole else list(given or []),
             attacks=[] if attacks is None else [attack.name for attack in chosen],
+            one_by_one=one_by_one,
             budget=budget,
             confidence=confidence,
         ),
-        versions=_versions(resolved),
+        versions=versions(resolved.package, resolved.version),
     )
 
 
 _METHOD: Final = (
-    "Each attack fixed its events on {size:,} releases of each value; all were counted in {size:,} "
-    "fresh ones of each, a number fixed in advance. Limits are exact (Clopper and Pearson), and "
-    "the audit's error is split over {events} events and the two limits of each. Releases are "
+    "Each attack fixed its events on {size:,} releases of each value, and {events} events were "
+    "counted in {size:,} fresh ones of each. The best chose again at the best pair, on {again:,} "
+    "of each, and at most {last} events were counted in {final:,} fresh ones of each. All numbers "
+    "were fixed before the releases that they count. Limits are exact (Clopper and Pearson); half "
+    "of the audit's error is split over the first events and half over the last, and over the two "
+    "limits of each. Releases were tested for independence, at an error of {error:g}, and then "
     "taken to be independent."
 )
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """What is claimed, and what is fixed before the first release."""
-
-    epsilon: float
-    delta: float
-    confidence: float
-    error: float  # Of each certified epsilon.
-    size: int  # Releases of each value of a pair: this many to choose on, as many to measure.
 
 
 def _chosen(attacks: Iterable[str | Attack] | None, noise: str) -> list[Attack]:
@@ -170,137 +237,30 @@ def _attack(asked: str | Attack) -> Attack:
     return attack
 
 
-def _findings(
-    target: Target,
-    attacks: Sequence[Attack],
-    pairs: Sequence[tuple[float, float]],
-    plan: _Plan,
-    progress: Progress,
-    watch: Watch,
-) -> tuple[list[Finding], dict[str, str]]:
-    """Return the best finding of each attack, the largest epsilon first, and what was skipped."""
-    best: dict[str, Finding] = {}
-    findings: list[Finding] = []
-    skipped: dict[str, str] = {}
-    misfits: set[str] = set()
-    for done, pair in enumerate(pairs):
-        progress(done / len(pairs), f"{pair[0]:g} against {pair[1]:g}")
-        for finding in _findings_at(target, attacks, pair, plan, skipped, misfits):
-            if finding.attack not in best or _rank(finding) > _rank(best[finding.attack]):
-                best[finding.attack] = finding
-        # A model that is wrong at one pair is wrong: at others it may only not show.
-        for name in misfits:
-            best.pop(name, None)
-        findings = sorted(best.values(), key=_rank, reverse=True)
-        watch(findings)
-    not_run = {name: why for name, why in skipped.items() if name not in best}
-    return findings, not_run
-
-
-def _rank(finding: Finding) -> tuple[float, float]:
-    return finding.epsilon_lower, finding.hits0 / finding.trials0 - finding.hits1 / finding.trials1
-
-
-def _findings_at(
-    target: Target,
-    attacks: Sequence[Attack],
-    pair: tuple[float, float],
-    plan: _Plan,
-    skipped: dict[str, str],
-    misfits: set[str],
-) -> list[Finding]:
-    """Fix all events of a pair of values in both directions, then count them in fresh releases."""
-    # What an attack may see is drawn once, and given to all: they choose, they do not measure.
-    seen = {value: target(value, plan.size) for value in pair}
-
-    def replay(value: float, n: int) -> Releases:
-        return seen[value][:n] if n <= len(seen.get(value, ())) else target(value, n)
-
-    replayed = replace(target, release=replay)
-    events: list[tuple[Attack, Event, tuple[float, float]]] = []
-    for attack in (attack for attack in attacks if attack.name not in misfits):
-        for value0, value1 in (pair, pair[::-1]):
-            try:
-                event = attack.event(replayed, value0, value1, plan.size)
-            except TargetError:
-                raise
-            except DpnoiseError as error:
-                skipped[attack.name] = str(error)
-            else:
-                if event.applies:
-                    events.append((attack, event, (value0, value1)))
-                else:
-                    skipped[attack.name] = event.words
-                if not event.fits:
-                    misfits.add(attack.name)
-    counted = {value: fresh(target, value, seen[value]) for value in pair}
-    return [_finding(attack, event, values, counted, plan) for attack, event, values in events]
-
-
-def _finding(
-    attack: Attack,
-    event: Event,
-    values: tuple[float, float],
-    counted: dict[float, Releases],
-    plan: _Plan,
-) -> Finding:
-    at0, at1 = (count(event, counted[value]) for value in values)
-    epsilon = bounds.certified_epsilon(
-        at0.hits,
-        at0.trials,
-        at1.hits,
-        at1.trials,
-        error=plan.error,
-        delta=plan.delta,
-        releases=event.releases,
-    )
-    return Finding(
-        attack=attack.name,
-        access=attack.access,
-        event=event.words,
-        value0=values[0],
-        value1=values[1],
-        releases=event.releases,
-        hits0=at0.hits,
-        trials0=at0.trials,
-        hits1=at1.hits,
-        trials1=at1.trials,
-        epsilon_lower=epsilon,
-        confidence=plan.confidence,
-        broken=epsilon > plan.epsilon,
-        evidence=_last_bits(*(counted[value] for value in values)),
-    )
-
-
-def _last_bits(y0: Releases, y1: Releases) -> dict[str, list[int]]:
-    """Count the exponents of the last set bit at both values."""
-    last0, last1 = (exponents(y)[1] for y in (y0, y1))
-    shown = np.arange(min(last0.min(), last1.min()), max(last0.max(), last1.max()) + 1)
-    at0, at1 = (np.bincount(last - shown[0], minlength=len(shown)) for last in (last0, last1))
-    return {"exponents": shown.tolist(), "at0": at0.tolist(), "at1": at1.tolist()}
-
-
 def _command(target: Any, name: str, **options: Any) -> str:
     """Return what runs the audit again: in a shell, or in Python where a shell cannot."""
-    given = {key: value for key, value in options.items() if value}
-    if not isinstance(target, str | list | tuple):
-        arguments = (f"{key}={value!r}" for key, value in given.items())
+    named = {key: value for key, value in options.items() if key != "neighbours"}
+    given = {key: value for key, value in named.items() if value}
+    neighbours = options.get("neighbours")
+    in_shell = isinstance(target, str | list | tuple) and isinstance(neighbours, str | None)
+    if not in_shell:
+        arguments = [f"{key}={value!r}" for key, value in given.items()]
+        if neighbours is not None:
+            shown = repr(neighbours) if isinstance(neighbours, str) else "[...]"
+            arguments.append(f"neighbours={shown}")
         return f"dpnoise.audit({', '.join((name, *arguments))})"
     words = ["dpnoise", "audit", *([name] if isinstance(target, str) else ["--command", name])]
     for attack in given.pop("attacks", []):
         words += ["--attack", attack]
+    for pair in given.pop("pairs", []) if given.get("pairs") != WHOLE else []:
+        words += ["--pair", ",".join(map(number, pair))]
+    if neighbours is not None:
+        words += ["--neighbours", neighbours]
     for key, value in given.items():
-        words += [f"--{key}", number(value) if isinstance(value, float) else str(value)]
+        if key == "pairs":
+            words += ["--whole"]
+            continue
+        option = f"--{key.replace('_', '-')}"
+        shown = number(value) if isinstance(value, float) else str(value)
+        words += [option] if value is True else [option, shown]
     return shlex.join(words)
-
-
-def _versions(target: Target) -> dict[str, str]:
-    versions = {
-        "python": platform.python_version(),
-        "dpnoise": version("dpnoise"),
-        "numpy": np.__version__,
-        "machine": machine.described(),
-    }
-    if target.package and target.version:
-        versions[target.package] = target.version
-    return versions

@@ -4,15 +4,15 @@ import math
 from decimal import ROUND_FLOOR, Context
 
 
-def number(x: float) -> str:
-    """Write a value or a claim in full.
+def number(x: float | str) -> str:
+    """Write a value or a claim in full; a data set that is in words already stays as it is.
 
     Examples
     --------
     >>> number(1.0), number(0.1), number(2.0**60)
     ('1', '0.1', '1.152921504606847e+18')
     """
-    return repr(float(x)).removesuffix(".0")
+    return x if isinstance(x, str) else repr(float(x)).removesuffix(".0")
 
 
 def at_least(epsilon: float, claimed: float = 0.0) -> str:

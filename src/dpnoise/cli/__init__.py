@@ -1,9 +1,10 @@
 """The command line: one file for each command.
 
 Every command is one library call, and what it prints. Exit status: 0 done, 1 an audit found
-something and nothing else, 2 an error that says what to do, 70 a bug in dpnoise, and from 128 on a
-signal: 129 hung up, 130 interrupted, 141 nobody read the output, 143 terminated. Whatever writes a
-file writes beside it and renames: nothing half-written is left.
+something and nothing else, 2 an error that says what to do, 3 an audit could not have found
+anything in so few releases, 70 a bug in dpnoise, and from 128 on a signal: 129 hung up, 130
+interrupted, 141 nobody read the output, 143 terminated. Whatever writes a file writes beside it and
+renames: nothing half-written is left.
 """
 
 import argparse

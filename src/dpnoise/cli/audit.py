@@ -15,9 +15,10 @@ from dpnoise.cli import terminal
 from dpnoise.cli.files import check_targets, file_name, written
 from dpnoise.cli.progress import bar_on
 from dpnoise.errors import ArgumentError, MissingExtraError, import_extra
-from dpnoise.showing import shown
+from dpnoise.showing import shortened, shown
 
-BROKEN, FAILED = 1, 2  # Exit statuses, for CI.
+BROKEN, FAILED, TOO_FEW = 1, 2, 3  # Exit statuses, for CI.
+_LONGEST = 24  # Characters of a data set in a table.
 
 
 def add(commands: Any) -> None:
@@ -27,8 +28,8 @@ def add(commands: Any) -> None:
         help="certify a lower bound on an implementation's true epsilon",
         description="Attack a target in every known way and certify a lower bound on its epsilon. "
         "Exit status: 0 not broken, 1 broken, 2 wrong usage, a target that fails, or no attack "
-        "that could be run. What is seen of forks, restarts and time is marked with ! and does "
-        "not change it.",
+        "that could be run, 3 a claim that so few releases cannot refute. What is seen of forks, "
+        "restarts and time is marked with ! and does not change it.",
     )
     command.add_argument(
         "target",
@@ -40,15 +41,36 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--command",
         metavar="COMMAND",
-        help="audit a program instead: it reads one value a line and writes one release a line",
+        help="audit a program instead: it reads one value a line and writes one release a line; "
+        "with --neighbours, one line of JSON with data and n, and writes n lines",
     )
     command.add_argument("--all", action="store_true", help="audit every installed library")
     command.add_argument("--epsilon", type=float, help="what is claimed (with --all: 1)")
     command.add_argument("--delta", type=float, default=0.0, help="what is claimed (0)")
+    command.add_argument("--mu", type=float, help="what is claimed in the place of epsilon")
+    command.add_argument("--rho", type=float, help="what is claimed in the place of epsilon")
+    command.add_argument(
+        "--curve", action="store_true", help="hold Gaussian noise against its whole curve"
+    )
+    command.add_argument(
+        "--neighbours",
+        choices=["vector", "rows"],
+        help="audit a mechanism (data, n) -> n outputs of any kind on such data sets",
+    )
+    command.add_argument("--size", type=int, default=10, help="answers of a vector (10)")
+    command.add_argument(
+        "--pair", action="append", type=_pair, metavar="A,B", help="two values; repeatable"
+    )
+    command.add_argument(
+        "--whole", action="store_true", help="try multiples of the sensitivity alone, as of counts"
+    )
+    command.add_argument("--one-by-one", action="store_true", help="ask for one release a call")
     command.add_argument("--sensitivity", type=float, default=1.0, help="of the value (1)")
     command.add_argument("--scale", type=float, help="of the noise, if it is another")
     command.add_argument("--attack", action="append", metavar="NAME", help="only this; repeatable")
-    command.add_argument("--budget", type=int, default=480_000, help="releases in all (480,000)")
+    command.add_argument(
+        "--budget", type=int, help="releases in all (480,000 or more, as the claim needs)"
+    )
     command.add_argument("--confidence", type=float, default=0.999, help="of the bound (0.999)")
     command.add_argument("--time-limit", type=float, default=60.0, help="seconds for a call (60)")
     command.add_argument("--html", type=file_name, metavar="FILE", help="write a page to show")
@@ -60,9 +82,11 @@ def _audit(asked: argparse.Namespace) -> int:
     given = [asked.target is not None, asked.command is not None, asked.all]
     if sum(given) != 1:
         raise ArgumentError("Give one of TARGET, --command COMMAND and --all.")
-    if asked.epsilon is None and not asked.all:
+    claims = [asked.epsilon, asked.mu, asked.rho]
+    if claims == [None] * 3 and not asked.all:
         raise ArgumentError("Say which epsilon is claimed: --epsilon 1.")
-    asked.epsilon = 1.0 if asked.epsilon is None else asked.epsilon
+    if claims == [None] * 3:
+        asked.epsilon = 1.0
     paths = (asked.html, asked.json)
     check_targets(*paths, replace=True)
     console = terminal.console(soft_wrap=True)
@@ -83,7 +107,15 @@ def _audit(asked: argparse.Namespace) -> int:
         terminal.complain(f"No attack could be run against {name}: nothing is known.")
     if any(report.broken for report in reports):
         return BROKEN
-    return FAILED if failed or unknown else 0
+    if failed or unknown:
+        return FAILED
+    return 0 if all(report.refutable for report in reports) else TOO_FEW
+
+
+def _pair(text: str) -> tuple[float, float]:
+    """Read two values with a comma between them."""
+    value0, _, value1 = text.partition(",")
+    return float(value0), float(value1)
 
 
 def _words(command: str) -> list[str]:
@@ -96,9 +128,10 @@ def _words(command: str) -> list[str]:
 
 def _one(target: Any, asked: argparse.Namespace, console: Any) -> Any:
     name = target if isinstance(target, str) else shlex.join(target)
+    claimed = next(claim for claim in (asked.epsilon, asked.mu, asked.rho) if claim is not None)
     so_far: list[Any] = []
     try:
-        with _live(name, asked.epsilon, console) as (progress, watch):
+        with _live(name, claimed, console) as (progress, watch):
 
             def keep(findings: list[Any]) -> None:
                 so_far[:] = findings
@@ -110,7 +143,14 @@ def _one(target: Any, asked: argparse.Namespace, console: Any) -> Any:
                 asked.epsilon,
                 asked.delta,
                 asked.sensitivity,
+                mu=asked.mu,
+                rho=asked.rho,
+                curve=asked.curve,
+                neighbours=asked.neighbours,
+                size=asked.size,
                 attacks=asked.attack,
+                pairs="whole" if asked.whole else asked.pair,
+                one_by_one=asked.one_by_one,
                 budget=asked.budget,
                 confidence=asked.confidence,
                 scale=asked.scale,
@@ -121,7 +161,7 @@ def _one(target: Any, asked: argparse.Namespace, console: Any) -> Any:
     except targets.TargetError:
         if so_far:
             console.print("What was certified before the target failed:")
-            terminal.print_table(console, _table(so_far, asked.epsilon, console.width))
+            terminal.print_table(console, _table(so_far, claimed, console.width))
         raise
 
 
@@ -173,7 +213,7 @@ def _write(
 
 
 @contextmanager
-def _live(name: str, epsilon: float, console: Any) -> Iterator[tuple[Any, Any]]:
+def _live(name: str, claimed: float, console: Any) -> Iterator[tuple[Any, Any]]:
     """Show on a terminal how far the audit has come, and what it has found so far."""
     if not sys.stdout.isatty():
         yield None, None
@@ -187,16 +227,20 @@ def _live(name: str, epsilon: float, console: Any) -> Iterator[tuple[Any, Any]]:
             bar.update(task, completed=part, description=shown(f"{name}: {doing}"))
 
         def watch(findings: list[Any]) -> None:
-            live.update(group(bar, _table(findings, epsilon, console.width)))
+            live.update(group(bar, _table(findings, claimed, console.width)))
 
         yield progress, watch
 
 
 def _show(report: Any, console: Any) -> None:
-    claim = f"epsilon {report.epsilon:g}" + (f", delta {report.delta:g}" if report.delta else "")
+    claim = f"{report.kind} {report.claimed:g}" + (
+        f", delta {report.delta:g}" if report.delta else ""
+    )
     console.print(shown(f"{report.target} {report.version}".rstrip() + f", which claims {claim}"))
     console.print(report.verdict + "\n", style="bold red" if report.broken else "bold")
-    terminal.print_table(console, _table(report.findings, report.epsilon, console.width))
+    terminal.print_table(
+        console, _table(report.findings, report.claimed, console.width, report.kind)
+    )
     for observation in report.observations:
         mark = "!" if observation.found else " "
         console.print(shown(f"{mark} {observation.words}"))
@@ -204,18 +248,20 @@ def _show(report: Any, console: Any) -> None:
         console.print(shown(f"  {name} was not run: {reason}"))
     console.print(
         f"\nconfidence {report.confidence:g}, {report.releases:,} releases, "
-        f"{report.seconds:.1f} s. {report.method}"
+        f"{report.seconds:.1f} s, of which nothing above {report.kind} "
+        f"{at_least(report.ceiling)} can be certified. {report.method}\n"
+        f"Again: {shown(report.command)}"
     )
 
 
-def _table(findings: list[Any], epsilon: float, room: int) -> Any:
-    titles = ("attack", "epsilon >=", "seen at", "and at", "the event, of a release y")
+def _table(findings: list[Any], claimed: float, room: int, kind: str = "certified") -> Any:
+    titles = ("attack", f"{kind} >=", "seen at", "and at", "the event, of a release y")
     rows = [
         (
             finding.attack,
-            at_least(finding.epsilon_lower, epsilon),
-            f"{finding.value0:g}: {finding.hits0 / finding.trials0:.2%}",
-            f"{finding.value1:g}: {finding.hits1 / finding.trials1:.2%}",
+            at_least(finding.certified, claimed),
+            f"{_value(finding.value0)}: {finding.hits0 / finding.trials0:.2%}",
+            f"{_value(finding.value1)}: {finding.hits1 / finding.trials1:.2%}",
             finding.event,
         )
         for finding in findings
@@ -224,14 +270,18 @@ def _table(findings: list[Any], epsilon: float, room: int) -> Any:
     return terminal.table(titles, rows, room, folded=4, styles=styles)
 
 
+def _value(value: float | str) -> str:
+    return shortened(value, _LONGEST) if isinstance(value, str) else f"{value:g}"
+
+
 def _compare(reports: list[Any], not_audited: dict[str, str], console: Any) -> None:
     """Print one line for each target; wide ones fold nowhere, so that they can be copied."""
-    console.print(f"\n{'target':30}{'version':12}{'claims':>7}{'epsilon >=':>12}  strongest attack")
+    console.print(f"\n{'target':30}{'version':12}{'claims':>7}{'certified':>12}  strongest attack")
     for report in reports:
         worst = report.findings[0].attack if report.findings else "none was run"
         console.print(
-            f"{shown(report.target):30}{shown(report.version):12}{report.epsilon:>7g}"
-            f"{at_least(report.epsilon_lower, report.epsilon):>12}  {worst}",
+            f"{shown(report.target):30}{shown(report.version):12}{report.claimed:>7g}"
+            f"{at_least(report.certified, report.claimed):>12}  {worst}",
             style="red" if report.broken else None,
         )
     for name, why in not_audited.items():

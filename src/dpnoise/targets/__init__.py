@@ -8,6 +8,7 @@ from dpnoise.targets.target import (
     left_out,
     named,
     names,
+    one_by_one,
     resolve,
     wrap,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "left_out",
     "named",
     "names",
+    "one_by_one",
     "resolve",
     "wrap",
 ]

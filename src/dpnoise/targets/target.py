@@ -141,7 +141,7 @@ def resolve(
         _check_delta(target.name, target.noise, delta)
         return target if scale is None else replace(target, scale=scale)
     if isinstance(target, str):
-        name, release = target, _imported(target)
+        name, release = target, imported(target)
     elif isinstance(target, list | tuple):
         if not target or not all(isinstance(word, str) for word in target):
             reject("target", target, "to be a command: a list of strings, the program first")
@@ -156,6 +156,15 @@ def resolve(
     return Target(name, noise, scale, release)
 
 
+def one_by_one(target: Target) -> Target:
+    """Return a target that is asked for one release a call, where calls depend on no other."""
+
+    def release(value: float, n: int) -> Any:
+        return np.concatenate([np.atleast_1d(target.release(value, 1)) for _ in range(n)])
+
+    return replace(target, release=release)
+
+
 def _check_delta(name: str, noise: str, delta: float) -> None:
     if noise == "gaussian" and not delta:
         raise ArgumentError(
@@ -164,7 +173,7 @@ def _check_delta(name: str, noise: str, delta: float) -> None:
         )
 
 
-def _imported(path: str) -> ReleaseFunction:
+def imported(path: str) -> ReleaseFunction:
     """Import "module:attribute", with the current folder at the end of the path.
 
     There it is found and hides nothing: a json.py beside it is not taken for Python's.
@@ -191,6 +200,16 @@ def _imported(path: str) -> ReleaseFunction:
 def _from_command(command: list[str], time_limit: float | None, value: float, n: int) -> Any:
     """Run a command that reads n values and writes n releases, one on each line."""
     call = f"{shlex.join(command)}, given {value!r} {n} times,"
+    releases = [
+        float(line) for line in piped(command, time_limit, f"{value!r}\n" * n, call).splitlines()
+    ]
+    if len(releases) != n:
+        raise TargetError(f"{call} wrote {len(releases)} lines, not {n}.")
+    return releases
+
+
+def piped(command: list[str], time_limit: float | None, given: str, call: str) -> str:
+    """Run a command on a text and return what it writes; errors say which `call` it was."""
     try:
         process = subprocess.Popen(  # noqa: S603 - the user's own command
             command,
@@ -204,7 +223,7 @@ def _from_command(command: list[str], time_limit: float | None, value: float, n:
         raise TargetError(f"{call} did not start: {error}") from error
     with process:
         try:
-            output, errors = process.communicate(f"{value!r}\n" * n, timeout=time_limit)
+            output, errors = process.communicate(given, timeout=time_limit)
         except subprocess.TimeoutExpired:
             raise TargetError(f"{call} took more than {time_limit:g} s.") from None
         finally:
@@ -212,10 +231,7 @@ def _from_command(command: list[str], time_limit: float | None, value: float, n:
     if process.returncode:
         said = "".join(f": {line}" for line in errors.strip().splitlines()[-1:])
         raise TargetError(f"{call} gave status {process.returncode}{said}.")
-    releases = [float(line) for line in output.splitlines()]
-    if len(releases) != n:
-        raise TargetError(f"{call} wrote {len(releases)} lines, not {n}.")
-    return releases
+    return output
 
 
 def _end(process: "subprocess.Popen[str]") -> None:

@@ -1,0 +1,156 @@
+"""Outputs of any kind as rows of numbers: the length of each, then its parts.
+
+A part that is a number stays what it is, up to the nearest float64. Anything else has a code, the
+same whenever it is seen. What is missing is NaN. A row is a function of its output alone, so that
+whatever is certified of rows is certified of outputs.
+"""
+
+import numbers
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import zip_longest
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpnoise.targets.target import TargetError
+
+Floats = NDArray[np.float64]
+
+_WIDEST: Final = 4096  # Parts of an output that are looked at.
+_LARGEST: Final = 1e300  # Infinities and what is beyond this count as this: it can be added up.
+_NUMBERS: Final = "biuf"  # Kinds of NumPy's types.
+
+
+class Encoder:
+    """Makes rows of outputs; it is made with what a mechanism gives first, for all data sets.
+
+    Parameters
+    ----------
+    name
+        Of the mechanism, for errors.
+    first
+        Some outputs for each data set: they decide how many parts a row has.
+
+    Examples
+    --------
+    >>> encoder = Encoder("mine", [[("no", 3.5), ("no",), None]])
+    >>> encoder.rows([("no", 3.5), ("no",), None], 3).tolist()
+    [[2.0, 0.0, 3.5], [1.0, 0.0, nan], [0.0, nan, nan]]
+    >>> encoder.names
+    ['its length', 'y[0]', 'y[1]']
+    """
+
+    def __init__(self, name: str, first: Sequence[Any]) -> None:
+        self._name = name
+        self._codes: dict[Hashable, float] = {}
+        widths = {self._width(outputs) for outputs in first}
+        self._widths = widths
+        self._parts = min(max(widths, default=0), _WIDEST)
+
+    @property
+    def names(self) -> list[str]:
+        """What the columns of a row are called in an event."""
+        parts = ["y"] if self._parts == 1 else [f"y[{j}]" for j in range(self._parts)]
+        return ["its length", *parts]
+
+    def rows(self, outputs: Any, n: int) -> Floats:
+        """Return a row for each of n outputs, or raise if these are not n."""
+        array = _as_array(outputs)
+        count = len(outputs) if array is None else len(array)
+        if count != n:
+            raise TargetError(f"{self._name} gave {count} outputs, not {n}.")
+        rows = self._from_list(list(outputs)) if array is None else self._from_array(array)
+        return np.clip(rows, -_LARGEST, _LARGEST)
+
+    def _width(self, outputs: Any) -> int:
+        array = _as_array(outputs)
+        if array is None:
+            return max((len(self._flat(output)) for output in outputs), default=0)
+        return 1 if array.ndim == 1 else array.shape[1]
+
+    def _from_array(self, array: NDArray[Any]) -> Floats:
+        parts = array.reshape(len(array), -1)
+        width = parts.shape[1]
+        if width not in self._widths:
+            was = " or ".join(map(str, sorted(self._widths)))
+            raise TargetError(f"{self._name} changed its outputs' shape: {width} parts, not {was}.")
+        rows = np.full((len(parts), 1 + self._parts), np.nan)
+        rows[:, 0] = width
+        kept = parts[:, : self._parts]
+        if array.dtype.kind in _NUMBERS:
+            rows[:, 1 : 1 + kept.shape[1]] = kept
+        else:
+            for j, column in enumerate(kept.T):
+                values, places = np.unique(column, return_inverse=True)
+                rows[:, 1 + j] = np.array([self._code(value) for value in values.tolist()])[places]
+        return rows
+
+    def _from_list(self, outputs: list[Any]) -> Floats:
+        flat = [self._flat(output) for output in outputs]
+        rows = np.full((len(flat), 1 + self._parts), np.nan)
+        rows[:, 0] = [len(parts) for parts in flat]
+        columns = zip_longest(*(parts[: self._parts] for parts in flat), fillvalue=np.nan)
+        for j, column in enumerate(columns):
+            rows[:, 1 + j] = column
+        return rows
+
+    def _flat(self, output: Any) -> list[float]:
+        """Return the parts of an output one after the other; none if it is None, an abort."""
+        return [] if output is None else list(self._parts_of(output))
+
+    def _parts_of(self, output: Any) -> Iterator[float]:
+        if isinstance(output, numbers.Real):
+            yield _float(output)
+        elif isinstance(output, Mapping):
+            for key in sorted(output, key=repr):
+                yield self._code(key)
+                yield from self._parts_of(output[key])
+        elif isinstance(output, np.ndarray):
+            yield from self._parts_of(output.tolist())
+        elif isinstance(output, list | tuple):
+            for part in output:
+                yield from self._parts_of(part)
+        elif isinstance(output, AbstractSet):
+            for part in sorted(output, key=repr):
+                yield from self._parts_of(part)
+        else:
+            yield self._code(output)
+
+    def _code(self, part: Any) -> float:
+        try:
+            return self._codes.setdefault(part, float(len(self._codes)))
+        except TypeError:
+            kind = type(part).__name__
+            expected = "a number, a text, None, or tuples, lists and arrays of these"
+            raise TargetError(f"{self._name} gave a {kind}: expected {expected}.") from None
+
+
+def _float(number: Any) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return float("inf") if number > 0 else float("-inf")
+
+
+def _as_array(outputs: Any) -> NDArray[Any] | None:
+    """Return outputs as an array of numbers or texts if they are one, or become one unchanged."""
+    if isinstance(outputs, np.ma.MaskedArray):
+        outputs = outputs.tolist()
+    if not isinstance(outputs, np.ndarray):
+        types = set(map(type, outputs)) if isinstance(outputs, list | tuple) else set()
+        if not types or not types <= {int, float, bool, np.float64, np.int64}:
+            return None
+        try:
+            return np.array(outputs, dtype=np.float64)
+        except OverflowError:
+            return None
+    plain = np.asarray(outputs)
+    if plain.dtype.kind == "c":
+        plain = np.stack([plain.real, plain.imag], axis=-1)
+    if plain.dtype.kind in "mM":
+        plain = plain.view(np.int64)
+    if plain.ndim == 0 or plain.dtype.kind not in _NUMBERS + "US":
+        return None
+    return plain if plain.ndim < 3 else plain.reshape(len(plain), -1)  # noqa: PLR2004 - rows and parts

@@ -1,0 +1,224 @@
+"""Audits mechanisms with outputs of any kind, on pairs of neighbouring data sets.
+
+All pairs are screened with a few releases; for the most promising ones events are learned with
+more; the best of those are measured in a pilot; and the few best of one pair are counted in most of
+the releases (see `spending`).
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpnoise.attacks.base import OUTPUTS, Event, count
+from dpnoise.attacks.claims import Claim, Judge
+from dpnoise.attacks.learned import Proposal, proposals
+from dpnoise.auditing.independence import ERROR, check_independent
+from dpnoise.auditing.mechanisms import Source, described
+from dpnoise.auditing.report import Finding, Report
+from dpnoise.auditing.spending import Candidate, counted, finding, most_trials, raised
+from dpnoise.auditing.spending import ceiling as highest
+from dpnoise.auditing.versions import versions
+
+Floats = NDArray[np.float64]
+Progress = Callable[[float, str], object]
+Watch = Callable[[list[Finding]], object]
+
+DEFAULT: Final = 2_000_000  # Releases, where no budget is given.
+LEARNED: Final = "likelihood"
+
+_SCREENED: Final = 20_000  # The most releases of a data set by which pairs are compared.
+_LEARNED: Final = 150_000  # The most that events of one pair are learned on.
+_PILOTED: Final = 250_000  # The most by which events are compared.
+_PAIRS: Final = 2  # Pairs that events are learned for.
+_COMPARED: Final = 12  # Events that a pilot measures.
+_COUNTED: Final = 2  # Events that are counted in the end.
+_CHANCE: Final = 3.0  # Trials put down to chance where one of many events is chosen.
+_SECONDS: Final = 20.0  # That a budget which is raised by itself may take.
+_CONSTANT: Final = Event("never: all outputs were alike", lambda y: np.zeros(len(y), np.bool_))
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many releases of each data set a step takes."""
+
+    screening: int
+    learning: int
+    pilot: int
+    final: int
+
+    @classmethod
+    def of(cls, budget: int, pairs: int) -> "Sizes":
+        """Split a budget: most of it is for the last count."""
+        learned = min(_PAIRS, pairs)
+        screening = min(_SCREENED, budget // (20 * pairs))
+        learning = min(_LEARNED, budget // (10 * learned))
+        pilot = min(_PILOTED, budget // (20 * learned))
+        used = 2 * (pairs * screening + learned * (learning + pilot))
+        return cls(screening, learning, pilot, (budget - used) // 2)
+
+
+def run(
+    source: Source,
+    claim: Claim,
+    pairs: Sequence[tuple[Any, Any]],
+    budget: int | None,
+    confidence: float,
+    progress: Progress,
+    watch: Watch,
+    command: str,
+) -> Report:
+    """Audit a mechanism: see dpnoise.audit."""
+    started = time.perf_counter()
+    sizes = Sizes.of(budget or DEFAULT, len(pairs))
+    error = (1 - confidence) / _COUNTED
+    judge = Judge(claim, sizes.final, error)
+    wary = replace(judge, chance=_CHANCE)
+    progress(0.0, "looking at the first outputs")
+    source.prepare([data for pair in pairs for data in pair])
+    screened = _screened(source, pairs, sizes, wary, progress)
+    candidates = _learned(source, [pairs[i] for i in screened], sizes, wary, progress)
+    progress(0.4, "comparing the best events")
+    clock = time.perf_counter()
+    best, counts = _piloted(source, candidates, sizes.pilot, judge)
+    seconds_each = (time.perf_counter() - clock) / (2 * sizes.pilot)
+    final = sizes.final
+    if budget is None:
+        most = most_trials(final, seconds_each, _SECONDS)
+        final = raised(claim, final, error, _promise(counts, sizes.pilot, judge), most)
+    progress(0.5, f"counting {len(best)} events in {2 * final:,} releases")
+    tallies = counted(best, source.rows, final, source.chunk, source.name)
+    findings = sorted(
+        (
+            finding(candidate, hits, tried, claim, error, confidence)
+            for candidate, (hits, tried) in zip(best, tallies, strict=True)
+        ),
+        key=lambda found: -found.certified,
+    )
+    watch(findings)
+    progress(1.0, "done")
+    return Report(
+        target=source.name,
+        version="",
+        noise="",
+        scale=0.0,
+        kind=claim.kind,
+        claimed=claim.value,
+        delta=claim.delta,
+        sensitivity=1.0,
+        confidence=confidence,
+        findings=findings,
+        observations=[],
+        skipped={},
+        pairs=[(described(a), described(b)) for a, b in pairs],
+        method=_METHOD.format(
+            pairs=len(pairs),
+            screening=sizes.screening,
+            learned=len(screened),
+            learning=sizes.learning,
+            pilot=sizes.pilot,
+            compared=len(candidates),
+            counted=len(best),
+            final=final,
+            error=ERROR,
+        ),
+        ceiling=highest(claim, final, error),
+        releases=source.drawn,
+        seconds=time.perf_counter() - started,
+        command=command,
+        versions=versions(),
+    )
+
+
+_METHOD: Final = (
+    "{pairs} pairs of data sets were compared on {screening:,} releases of each data set; events "
+    "were learned for {learned} of them, on {learning:,}; the {compared} best were compared on "
+    "{pilot:,}. Then {counted} events were counted in {final:,} fresh releases of each data set, a "
+    "number fixed before. Limits are exact (Clopper and Pearson), and the audit's error is split "
+    "over the events that were counted and the two limits of each. Releases were tested for "
+    "independence, at an error of {error:g}, and then taken to be independent."
+)
+
+
+def _screened(
+    source: Source,
+    pairs: Sequence[tuple[Any, Any]],
+    sizes: Sizes,
+    judge: Judge,
+    progress: Progress,
+) -> list[int]:
+    """Return the places of the pairs that promise most."""
+    names = source.encoder.names if source.encoder else []
+    promised = []
+    for done, pair in enumerate(pairs):
+        progress(0.2 * done / len(pairs), f"{described(pair[0])} against {described(pair[1])}")
+        rows0, rows1 = (source.rows(data, sizes.screening) for data in pair)
+        found = proposals(rows0, rows1, names, judge, quick=True)
+        promised.append(found[0].promise if found else -1.0)
+    order = sorted(range(len(pairs)), key=lambda i: -promised[i])
+    return order[:_PAIRS]
+
+
+def _learned(
+    source: Source,
+    pairs: Sequence[tuple[Any, Any]],
+    sizes: Sizes,
+    judge: Judge,
+    progress: Progress,
+) -> list[Candidate]:
+    """Learn the events of some pairs, after a look at whether releases are independent."""
+    names = source.encoder.names if source.encoder else []
+    candidates: list[Candidate] = []
+    for done, pair in enumerate(pairs):
+        progress(0.2 + 0.2 * done / len(pairs), "learning events")
+        half = sizes.learning // 2
+        seen = []
+        for data in pair:
+            before, after = source.rows(data, half), source.rows(data, half)
+            check_independent(f"{source.name}({described(data)}, {half})", before, after)
+            seen.append(np.concatenate([before, after]))
+        found = proposals(seen[0], seen[1], names, judge)
+        candidates += [_candidate(proposal, pair) for proposal in found[:_COMPARED]]
+    if not candidates:
+        data = pairs[0]
+        shown = (described(data[0]), described(data[1]))
+        candidates = [Candidate(LEARNED, OUTPUTS, _CONSTANT, data, shown)]
+    return sorted(candidates, key=lambda candidate: -candidate.promise)[:_COMPARED]
+
+
+def _candidate(proposal: Proposal, pair: tuple[Any, Any]) -> Candidate:
+    data = pair[::-1] if proposal.swapped else pair
+    shown = (described(data[0]), described(data[1]))
+    return Candidate(LEARNED, OUTPUTS, proposal.event, data, shown, proposal.promise)
+
+
+def _piloted(
+    source: Source, candidates: Sequence[Candidate], n: int, judge: Judge
+) -> tuple[list[Candidate], list[tuple[int, int]]]:
+    """Count the candidates in other releases, and return the best of one pair with their counts."""
+    releases: dict[int, Floats] = {}
+    measured = []
+    for candidate in candidates:
+        for data in candidate.data:
+            if id(data) not in releases:
+                releases[id(data)] = source.rows(data, n)
+        at0, at1 = (count(candidate.event, releases[id(data)]).hits for data in candidate.data)
+        promise = float(judge.promises(np.array([at0]), np.array([at1]), n)[0])
+        measured.append((promise, candidate, (at0, at1)))
+    measured.sort(key=lambda one: -one[0])
+    pair = {id(data) for data in measured[0][1].data}
+    chosen = [one for one in measured if {id(data) for data in one[1].data} == pair][:_COUNTED]
+    return [one[1] for one in chosen], [one[2] for one in chosen]
+
+
+def _promise(counts: Sequence[tuple[int, int]], n: int, judge: Judge) -> Callable[[int], float]:
+    """Return what the best event promises to certify, for any number of trials."""
+    hits0, hits1 = (np.array(hits, dtype=np.float64) for hits in zip(*counts, strict=True))
+
+    def promise(trials: int) -> float:
+        return float(replace(judge, trials=trials).promises(hits0, hits1, n).max())
+
+    return promise

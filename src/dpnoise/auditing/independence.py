@@ -1,0 +1,155 @@
+"""Whether releases depend on each other: without that, nothing that is counted proves anything.
+
+A release is turned into a bit, by a rule that is fixed before it is seen. Of independent releases
+the bits of two that stand k apart are independent, so that, given how many bits of each kind there
+are, how often both are set has a hypergeometric law (Fisher's exact test). Each test takes disjoint
+pairs; the stated error is split over all bits and distances. Exact repeats, noise used twice or
+with its sign turned, slow drifts and short periods all show in some bit at some distance.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from dpnoise.targets.target import TargetError
+
+Flags = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+ERROR: Final = 1e-6  # That an audit of independent releases is refused.
+_DISTANCES: Final = (*range(1, 9), 10, 16, 20, 32, 50, 64, 100, 128, 256, 500, 512, 1000, 1024)
+_MOST: Final = 200_000  # Releases that are looked at.
+_USUAL: Final = 3  # Standard deviations that are passed over.
+_REPEATS: Final = 8  # Releases whose next occurrence proposes a period.
+
+
+def check_independent(call: str, before: Floats, rows: Floats, error: float = ERROR) -> None:
+    """Raise unless releases look independent of each other.
+
+    Parameters
+    ----------
+    call
+        What gave the releases, for the error.
+    before
+        Other releases of the same data, which the rules are fixed on.
+    rows
+        The releases, in their order.
+    error
+        The probability with which independent releases are refused.
+    """
+    bits = _rules(before)
+    distances = sorted({*_DISTANCES, *_periods(before)})
+    found = _dependence([bit(rows[:_MOST]) for bit in bits], distances, error / 2)
+    if found is None:
+        # What stands at the same place in two calls is one call's length apart.
+        n = min(len(before), len(rows), _MOST)
+        calls = np.concatenate([before[:n], rows[:n]])
+        found = _dependence([bit(calls) for bit in bits[2:]], [n], error / 2)
+    if found is not None:
+        refuse(call, *found)
+
+
+def check_flags(call: str, flags: Flags, error: float = ERROR) -> None:
+    """Raise unless the trials of one event look independent of each other."""
+    found = _dependence([flags[:_MOST]], _DISTANCES, error)
+    if found is not None:
+        refuse(call, *found)
+
+
+def refuse(call: str, distance: int, p_value: float) -> None:
+    """Raise the error that says which releases depend on each other."""
+    chance = "less than 1e-300" if p_value == 0 else f"{p_value:.1g}"
+    raise TargetError(
+        f"{call} gave releases that depend on each other: those {distance} apart are alike, which "
+        f"by chance has probability {chance}. An audit counts independent releases: draw new "
+        "noise for each, or have it ask for one release a call (one_by_one=True)."
+    )
+
+
+def _dependence(
+    sequences: Iterable[Flags], distances: Iterable[int], error: float
+) -> tuple[int, float] | None:
+    """Return the distance and the p-value of the clearest dependence, if there is one."""
+    tests = [
+        (distance, p_value(flags, distance))
+        for flags in sequences
+        for distance in distances
+        if 2 * distance <= len(flags)
+    ]
+    if not tests:
+        return None
+    distance, least = min(tests, key=lambda test: test[1])
+    return (distance, least) if least * len(tests) < error else None
+
+
+def p_value(flags: Flags, distance: int) -> float:
+    """Return the two-sided p-value of Fisher's exact test, of pairs that share no release.
+
+    Examples
+    --------
+    >>> p_value(np.array([True, True, False, False]), 1)
+    1.0
+    >>> p_value(np.repeat(np.arange(20) % 2 == 0, 2), 1) < 1e-4
+    True
+    """
+    whole = len(flags) // (2 * distance) * (2 * distance)
+    first, second = flags[:whole].reshape(-1, 2, distance).swapaxes(0, 1).reshape(2, -1)
+    pairs = len(first)
+    set0, set1, both = (int(np.count_nonzero(x)) for x in (first, second, first & second))
+    if set0 in {0, pairs} or set1 in {0, pairs}:
+        return 1.0
+    mean = set0 * set1 / pairs
+    deviation = math.sqrt(mean * (1 - set0 / pairs) * (1 - set1 / pairs) * pairs / (pairs - 1))
+    if abs(both - mean) < _USUAL * deviation:
+        return 1.0  # Not worth the exact law, which takes long.
+    law = stats.hypergeom(pairs, set0, set1)
+    return float(min(1.0, 2 * min(law.cdf(both), law.sf(both - 1))))
+
+
+def _rules(before: Floats) -> list[Callable[[Floats], Flags]]:
+    """Return the bits of a release: sides of medians, and two bits of a hash of all of it."""
+    column = _widest(before)
+    middle = _median(before[:, column])
+    away = _median(np.abs(before[:, column] - middle))
+
+    def above(rows: Floats) -> Flags:
+        return np.asarray(rows[:, column] > middle)
+
+    def far(rows: Floats) -> Flags:
+        return np.asarray(np.abs(rows[:, column] - middle) > away)
+
+    return [above, far, lambda rows: _hashed(rows, 63), lambda rows: _hashed(rows, 47)]
+
+
+def _median(x: Floats) -> float:
+    known = x[~np.isnan(x)]
+    return float(np.median(known)) if len(known) else 0.0
+
+
+def _widest(rows: Floats) -> int:
+    """Return the column with the most different numbers."""
+    return int(np.argmax([len(np.unique(column)) for column in rows[:2000].T]))
+
+
+def _hashed(rows: Floats, bit: int) -> Flags:
+    """Return one bit of a hash of each row; 0.0 and -0.0 are one number."""
+    words = np.ascontiguousarray(rows + 0.0).view(np.uint64)
+    code = np.full(len(rows), 0x243F6A8885A308D3, dtype=np.uint64)
+    for word in words.T:
+        code = (code ^ word) * np.uint64(0x9E3779B97F4A7C15)
+        code ^= code >> np.uint64(31)
+    code *= np.uint64(0xBF58476D1CE4E5B9)
+    return np.asarray((code >> np.uint64(bit)) & np.uint64(1), dtype=np.bool_)
+
+
+def _periods(before: Floats) -> list[int]:
+    """Return how far away the first releases come again, as periods to look at."""
+    periods = []
+    for i in range(min(_REPEATS, len(before))):
+        again = np.flatnonzero((before[i + 1 :] == before[i]).all(axis=1))
+        periods += [int(again[0]) + 1] if again.size else []
+    return periods

@@ -1,0 +1,141 @@
+"""Mechanisms (data, n) -> n outputs of any kind, called from Python or as a program."""
+
+import json
+import shlex
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpnoise import strict_json
+from dpnoise.auditing.calls import timed
+from dpnoise.auditing.encoding import Encoder
+from dpnoise.errors import is_real, reject
+from dpnoise.targets.target import TargetError, imported, piped
+
+Floats = NDArray[np.float64]
+Mechanism = Callable[[Any, int], Any]
+
+_CHUNK: Final = 1 << 20  # Numbers that are drawn at a time.
+_FIRST: Final = 64  # Outputs for each data set that decide how many parts a row has.
+_LONGEST: Final = 60  # Characters of a data set as it is shown.
+
+
+class Source:
+    """Draws rows of outputs from a mechanism, as many as are asked for, chunk by chunk.
+
+    Parameters
+    ----------
+    mechanism
+        A function (data, n) -> n outputs, "module:attribute", or a command as a list of strings. A
+        command reads one line of JSON, {"data": ..., "n": ...}, and writes n lines of JSON.
+    time_limit
+        The most seconds that one call may take.
+    one_by_one
+        Whether to ask for one output a call: a command then makes one output a process.
+    """
+
+    def __init__(self, mechanism: Any, time_limit: float, *, one_by_one: bool) -> None:
+        self.name, self._call = _resolved(mechanism, time_limit)
+        self._time_limit = time_limit
+        self._one_by_one = one_by_one
+        self.drawn = 0
+        self.encoder: Encoder | None = None
+
+    def prepare(self, data_sets: list[Any]) -> None:
+        """See some outputs for each data set, which decide what a row is."""
+        self.encoder = Encoder(self.name, [self.outputs(data, _FIRST) for data in data_sets])
+
+    def outputs(self, data: Any, n: int) -> Any:
+        """Return n outputs as the mechanism gives them."""
+        self.drawn += n
+        if self._one_by_one and n > 1:
+            return [self._outputs(data, 1)[0] for _ in range(n)]
+        return self._outputs(data, n)
+
+    def _outputs(self, data: Any, n: int) -> Any:
+        shown = f"{self.name}({described(data)}, {n})"
+        outputs = timed(lambda: self._call(data, n), shown, self._time_limit)
+        if not hasattr(outputs, "__len__") or isinstance(outputs, str | bytes | dict):
+            raise TargetError(f"{shown} gave a {type(outputs).__name__}, not {n} outputs.")
+        if len(outputs) != n:
+            raise TargetError(f"{shown} gave {len(outputs)} outputs, not {n}.")
+        return outputs
+
+    def rows(self, data: Any, n: int) -> Floats:
+        """Return n outputs as rows."""
+        if self.encoder is None:
+            raise RuntimeError("prepare comes first")
+        size = self.chunk
+        parts = [
+            self.encoder.rows(self.outputs(data, m), m)
+            for m in [size] * (n // size) + [n % size] * (n % size > 0)
+        ]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    @property
+    def chunk(self) -> int:
+        """How many outputs are asked for in one call."""
+        width = 1 if self.encoder is None else len(self.encoder.names)
+        return max(1, _CHUNK // width)
+
+
+def _resolved(mechanism: Any, time_limit: float) -> tuple[str, Mechanism]:
+    if isinstance(mechanism, str):
+        return mechanism, imported(mechanism)
+    if isinstance(mechanism, list | tuple):
+        if not mechanism or not all(isinstance(word, str) for word in mechanism):
+            reject("target", mechanism, "to be a command: a list of strings, the program first")
+        command = list(mechanism)
+        return shlex.join(command), lambda data, n: _from_command(command, time_limit, data, n)
+    if not callable(mechanism):
+        reject("target", mechanism, "to be a function (data, n) -> n outputs, or a command")
+    return str(getattr(mechanism, "__qualname__", type(mechanism).__name__)), mechanism
+
+
+def _from_command(command: list[str], time_limit: float, data: Any, n: int) -> list[Any]:
+    """Run a command that reads one line of JSON and writes n."""
+    asked = strict_json.dumps({"data": _plain(data), "n": n}).replace("\n", "") + "\n"
+    call = f"{shlex.join(command)}, asked for {n} outputs,"
+    lines = piped(command, time_limit, asked, call).splitlines()
+    try:
+        return [json.loads(line) for line in lines]
+    except ValueError:
+        raise TargetError(f"{call} wrote a line that is no JSON.") from None
+
+
+def _plain(data: Any) -> Any:
+    """Return a data set as JSON has it."""
+    if hasattr(data, "to_dict"):
+        return data.to_dict("records") if hasattr(data, "iloc") else data.to_dict()
+    return data.tolist() if hasattr(data, "tolist") else data
+
+
+def described(data: Any) -> str:
+    """Return a data set in a few words, as reports and errors show it: of rows, their number.
+
+    Examples
+    --------
+    >>> described(np.array([1.0, 2.0])), described(3), described(list(range(100)))
+    ('[1, 2]', '3', '[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, ...] (100)')
+    """
+    plain = data.tolist() if isinstance(data, np.ndarray) else data
+    if isinstance(plain, list | tuple) and not all(is_real(part) for part in plain):
+        return f"{type(data).__name__} of {len(plain)} rows"
+    if isinstance(plain, list | tuple):
+        text = f"[{', '.join(map(_word, plain))}]"
+        if len(text) <= _LONGEST:
+            return text
+        cut = text[: _LONGEST - 12].rpartition(",")[0]
+        return f"{cut}, ...] ({len(plain)})"
+    if hasattr(plain, "shape"):
+        return f"{type(plain).__name__} of shape {tuple(plain.shape)}"
+    text = _word(plain)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def _word(part: Any) -> str:
+    if isinstance(part, float):
+        return repr(part).removesuffix(".0")
+    return repr(part)

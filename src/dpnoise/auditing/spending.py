@@ -1,0 +1,135 @@
+"""How releases are spent: the few best events are counted in most of them.
+
+The bound and its confidence
+----------------------------
+Events are proposed and chosen on releases that are then set aside. When the events are fixed, and
+with them how many releases they are counted in, fresh releases are drawn. Each event gives two
+exact binomial limits (Clopper and Pearson 1934), at an error that is the whole count's, divided by
+twice the number of events. By the union bound all limits hold together, whatever was chosen and how
+many others were looked at before, and with them every bound that is computed from them.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from dpnoise.attacks import bounds
+from dpnoise.attacks.base import Event, happened
+from dpnoise.attacks.claims import Claim
+from dpnoise.auditing.independence import check_flags
+from dpnoise.auditing.report import Finding
+
+Draw = Callable[[Any, int], Any]
+
+_LOOKED_AT: Final = 200_000  # Trials of an event that are tested for independence.
+_GROWTH: Final = 16  # The most by which a budget that was not given is raised.
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An event with the two data sets it tells apart; it is meant to happen at the first."""
+
+    attack: str
+    access: str
+    event: Event
+    data: tuple[Any, Any]
+    shown: tuple[Any, Any]  # The data, as a report has them.
+    promise: float = 0.0
+
+
+def counted(
+    candidates: Sequence[Candidate],
+    draw: Draw,
+    trials: int,
+    chunk: int,
+    name: str,
+) -> list[tuple[list[int], list[int]]]:
+    """Count events of one pair of data sets in fresh releases: (hits, trials) at their two data.
+
+    All events are counted in the same releases of the pair, `trials` of each data set.
+    """
+    first = candidates[0].data
+    tallies = [([0, 0], [0, 0]) for _ in candidates]
+    for side, data in enumerate(first):
+        looked: list[list[Any]] = [[] for _ in candidates]
+        for m in [chunk] * (trials // chunk) + [trials % chunk] * (trials % chunk > 0):
+            releases = draw(data, m)
+            for candidate, (hits, tried), seen in zip(candidates, tallies, looked, strict=True):
+                if m < candidate.event.releases:
+                    continue
+                own = side if candidate.data[0] is first[0] else 1 - side
+                flags = happened(candidate.event, releases)
+                hits[own] += int(np.count_nonzero(flags))
+                tried[own] += len(flags)
+                if sum(map(len, seen)) < _LOOKED_AT:
+                    seen.append(flags)
+        for seen in looked:
+            check_flags(name, np.concatenate(seen))
+    return tallies
+
+
+def finding(
+    candidate: Candidate,
+    hits: Sequence[int],
+    trials: Sequence[int],
+    claim: Claim,
+    error: float,
+    confidence: float,
+    evidence: dict[str, list[int]] | None = None,
+) -> Finding:
+    """Return what counts of an event certify, each of the two limits at half of the error."""
+    low = bounds.lower_limit(hits[0], trials[0], error / 2)
+    high = bounds.upper_limit(hits[1], trials[1], error / 2)
+    k = candidate.event.releases
+    certified = claim.certified(low, high, k)
+    return Finding(
+        attack=candidate.attack,
+        access=candidate.access,
+        event=candidate.event.words,
+        value0=candidate.shown[0],
+        value1=candidate.shown[1],
+        releases=k,
+        hits0=hits[0],
+        trials0=trials[0],
+        hits1=hits[1],
+        trials1=trials[1],
+        low=low,
+        high=high,
+        certified=certified,
+        epsilon_lower=bounds.epsilon_of(low, high, delta=claim.delta, releases=k),
+        confidence=confidence,
+        broken=certified > claim.value,
+        evidence=evidence or {},
+    )
+
+
+def ceiling(claim: Claim, trials: int, error: float) -> float:
+    """Return what an event that always happens at one data set and never at the other certifies."""
+    low = bounds.lower_limit(trials, trials, error / 2)
+    return claim.certified(low, bounds.upper_limit(0, trials, error / 2))
+
+
+def raised(
+    claim: Claim, trials: int, error: float, promise: Callable[[int], float], most: int
+) -> int:
+    """Return how many trials the claim needs, if more than planned are needed and would help.
+
+    They are doubled while what the best event promises is below the claim, up to `most`; if even
+    the last step does not help, the plan stays, unless no event could be above the claim with it.
+    """
+    enough = trials
+    while enough < most and promise(enough) <= claim.value:
+        enough = min(most, 2 * enough)
+    if promise(enough) <= claim.value:
+        enough = trials
+    while enough < most and ceiling(claim, enough, error) <= claim.value:
+        enough = min(most, 2 * enough)
+    return enough
+
+
+def most_trials(trials: int, seconds_each: float, seconds: float) -> int:
+    """Return the most trials of each data set that a raised budget may take."""
+    by_time = int(seconds / max(2 * seconds_each, 1e-9))
+    return max(trials, min(_GROWTH * trials, by_time))

@@ -1,0 +1,318 @@
+"""Audits of mechanisms of any kind: what they take, what they find, and what they must not find."""
+
+import json
+import math
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import border
+import numpy as np
+import pytest
+from alarms import FALSE_ALARM, check_probability
+from numpy.typing import NDArray
+from scipy import stats
+
+import dpnoise
+from dpnoise.attacks import bounds
+from dpnoise.auditing.encoding import Encoder
+from dpnoise.auditing.mechanisms import Source
+from dpnoise.auditing.neighbours import neighbours_of
+from dpnoise.auditing.report import Report
+from dpnoise.errors import ArgumentError, ArgumentTypeError
+from dpnoise.targets import TargetError
+
+CERTAIN = 1 - FALSE_ALARM
+rng = np.random.default_rng()
+
+
+def audited(mechanism: Any, epsilon: float = 1.0, **options: Any) -> Report:
+    quick: dict[str, Any] = {"neighbours": [(0, 1)], "budget": 40_000}
+    return dpnoise.audit(mechanism, epsilon, **(quick | options))
+
+
+def flipped(bit: int, n: int, epsilon: float = 1.0) -> NDArray[np.bool_]:
+    """Return a bit, turned over so often that exactly epsilon is spent."""
+    return (rng.random(n) < 1 / (1 + math.exp(epsilon))) ^ bool(bit)
+
+
+# Each kind of output: the same bit, told in another way -------------------------------------------
+
+KINDS: dict[str, Callable[[bool], Any]] = {
+    "a number": float,
+    "a bool": bool,
+    "a text": lambda bit: "yes" if bit else "no",
+    "bytes": lambda bit: b"1" if bit else b"0",
+    "an abort": lambda bit: 3 if bit else None,
+    "tuples of varying length": lambda bit: ("no",) * (2 if bit else 3),
+    "a tuple of kinds": lambda bit: ("answer", 7, bit),
+    "a nested tuple": lambda bit: ("answer", (7, (bit,))),
+    "an array": lambda bit: np.array([7.0, bit]),
+    "a dictionary": lambda bit: {"answer": bit, "other": 7},
+    "a set": lambda bit: {7, bit},
+    "a huge integer": lambda bit: 10**400 if bit else -(10**400),
+    "NaN": lambda bit: math.nan if bit else 1.0,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bit_is_found_in_every_kind_of_output(kind: str) -> None:
+    def mechanism(bit: int, n: int) -> list[Any]:
+        return [KINDS[kind](told) for told in flipped(bit, n, epsilon=2.0).tolist()]
+
+    report = audited(mechanism)
+    assert report.broken
+    assert report.epsilon_lower < 2.0
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float16", "float32", ">f8", "U3", "S3", "complex128"])
+def test_an_array_of_any_format_is_taken(dtype: str) -> None:
+    assert audited(lambda bit, n: flipped(bit, n, 2.0).astype(np.int8).astype(dtype)).broken
+
+
+def test_a_bit_is_found_among_vectors_and_matrices() -> None:
+    def matrix(bit: int, n: int) -> Any:
+        noise = rng.random((n, 2, 3))
+        noise[:, 1, 2] = flipped(bit, n, 2.0)
+        return noise
+
+    assert audited(matrix).broken
+
+
+def test_noise_of_half_the_scale_is_found_in_a_vector() -> None:
+    def halved(answers: Any, n: int) -> Any:
+        up, down = rng.geometric(1 - math.exp(-2), (2, n, 3))
+        return answers + (up - down)
+
+    one_moved = neighbours_of("vector", 3, 1.0, None)[:2]
+    report = audited(halved, neighbours=one_moved)
+    assert report.broken
+    assert 1.8 < report.epsilon_lower < 2.0
+
+
+def test_what_is_released_in_the_wrong_order_is_found() -> None:
+    """A shuffle that leaves the first place alone, told from one that does not."""
+
+    def shuffled(bit: int, n: int) -> Any:
+        rows = rng.permuted(np.tile(np.arange(4.0), (n, 1)), axis=1)
+        rows[:, 0] = np.where(flipped(bit, n, 2.0), rows[:, 1], rows[:, 0])
+        return rows
+
+    assert audited(shuffled).broken
+
+
+# What is certified -------------------------------------------------------------------------------
+
+
+def test_every_bound_is_that_of_its_counts_at_its_share_of_the_error() -> None:
+    report = audited(flipped, confidence=0.9)
+    for finding in report.findings:
+        assert finding.epsilon_lower == finding.certified == bounds.certified_epsilon(
+            finding.hits0, finding.trials0, finding.hits1, finding.trials1, error=(1 - 0.9) / 2
+        )  # fmt: skip
+    assert report.epsilon_lower == report.findings[0].epsilon_lower
+
+
+@pytest.mark.parametrize("n", [1_000, 40_000, 300_000])
+def test_no_more_is_drawn_than_the_budget_says(n: int) -> None:
+    drawn = []
+
+    def noted(bit: int, n: int) -> Any:
+        drawn.append(n)
+        return flipped(bit, n)
+
+    report = audited(noted, budget=n)
+    # The first 64 of each data set decide what an output looks like.
+    assert sum(drawn) == report.releases <= n + 2 * 64
+
+
+@pytest.mark.parametrize("spread", [1, 5])
+def test_a_mechanism_at_its_border_is_called_broken_no_more_often_than_the_confidence_says(
+    spread: int,
+) -> None:
+    """At confidence 0.6, at most 4 audits of 10 are wrong: counted in 40, exact binomial."""
+
+    def mechanism(bit: int, n: int) -> Any:
+        told = flipped(bit, n)
+        return np.column_stack(
+            [rng.integers(9, size=(n, spread)), told + rng.integers(2, size=n) * 2]
+        )
+
+    alarms = sum(audited(mechanism, budget=4_000, confidence=0.6).broken for _ in range(40))
+    check_probability(float(stats.binom.sf(alarms - 1, 40, 0.4)))
+
+
+def test_a_constant_is_not_broken_and_nothing_is_certified() -> None:
+    report = audited(lambda _, n: ["same"] * n, epsilon=1e-9)
+    assert (report.epsilon_lower, report.broken) == (0.0, False)
+
+
+def test_what_our_own_selection_gives_is_not_broken() -> None:
+    chooser = dpnoise.NoisyMax(epsilon=1.0, sensitivity=1.0)
+
+    def selected(scores: Any, n: int) -> Any:
+        return [chooser.select(scores) for _ in range(n)]
+
+    report = audited(selected, neighbours="vector", size=3, budget=8_000, confidence=CERTAIN)
+    assert not report.broken
+
+
+def test_delta_is_taken_off() -> None:
+    """The value is let through with probability delta, and never with another."""
+
+    def mechanism(value: int, n: int) -> Any:
+        return border.revealed(value, n)
+
+    loose = audited(mechanism, border.EPSILON, delta=border.DELTA, confidence=CERTAIN)
+    assert not loose.broken
+    assert audited(mechanism, border.EPSILON, delta=border.DELTA / 10).broken
+
+
+# Neighbours --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 10])
+@pytest.mark.parametrize("sensitivity", [1.0, 0.25])
+def test_no_answer_of_a_vector_moves_by_more_than_the_sensitivity(
+    size: int, sensitivity: float
+) -> None:
+    for a, b in neighbours_of("vector", size, sensitivity, None):
+        assert a.shape == b.shape == (size,)
+        assert 0 < np.abs(a - b).max() <= sensitivity
+
+
+@pytest.mark.parametrize("data", [None, [3, 1, 4], ("a", "b"), np.arange(6).reshape(3, 2)])
+def test_data_sets_differ_in_one_row(data: Any) -> None:
+    for a, b in neighbours_of("rows", 1, 1.0, data):
+        first, second = ([str(row) for row in rows] for rows in (a, b))
+        assert abs(len(first) - len(second)) <= 1
+        changed = sum(first.count(x) != second.count(x) for x in {*first, *second})
+        assert changed <= 2
+
+
+def test_rows_of_a_frame_are_added_removed_and_replaced() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"age": [30, 40, 50]})
+
+    def count(rows: Any, n: int) -> Any:
+        return len(rows) + rng.integers(-2, 3, n)
+
+    report = audited(count, neighbours="rows", data=frame, epsilon=0.5)
+    assert report.broken
+    shown = {report.findings[0].value0, report.findings[0].value1}
+    assert "DataFrame of shape (3, 1)" in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"neighbours": "graph"}, "Expected neighbours='graph' to be 'vector', 'rows', or a list"),
+        ({"neighbours": []}, "Expected neighbours to have at least one pair of data sets"),
+        ({"neighbours": "rows", "data": []}, "Expected data to have at least one row to remove"),
+        ({"neighbours": "vector", "size": 0}, "Expected size=0 >= 1"),
+        ({"attacks": ["bits"]}, "attacks, pairs and scale are for added noise"),
+        ({"mu": 1.0}, "Give one claim: epsilon=1.0"),
+    ],
+)
+def test_a_wrong_argument_is_named_before_the_mechanism_is_called(
+    options: dict[str, Any], message: str
+) -> None:
+    def never(data: Any, n: int) -> Any:
+        pytest.fail(f"called with {data}, {n}")
+
+    with pytest.raises(ArgumentError) as e:
+        audited(never, **options)
+    assert message in str(e.value)
+
+
+@pytest.mark.parametrize("given", [[1, 2], [(1, 2, 3)], 7, ["ab"]])
+def test_neighbours_that_are_no_pairs_are_refused(given: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="pair"):
+        audited(flipped, neighbours=given)
+
+
+# What is wrong with a mechanism ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "message"),
+    [
+        (lambda _, n: list(range(n - 1)), "63 outputs, not 64"),
+        (lambda _, __: 3, "gave a int, not 64 outputs"),
+        (lambda _, __: "yes", "gave a str, not 64 outputs"),
+        (lambda _, n: [object.__new__(Unhashable)] * n, "gave a Unhashable: expected a number"),
+        (lambda _, n: 1 / 0 if n else None, "raised ZeroDivisionError"),
+        (lambda _, __: sys.exit(3), "raised SystemExit: 3"),
+        (lambda _, n: np.zeros((n, 2 if n == 64 else 3)), "changed its outputs' shape: 3 parts"),
+    ],
+)  # fmt: skip
+def test_a_mechanism_that_fails_is_told_with_its_call(mechanism: Any, message: str) -> None:
+    with pytest.raises(TargetError) as e:
+        audited(mechanism)
+    assert message in str(e.value)
+
+
+class Unhashable:
+    """What cannot be told from another by a code."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_a_shape_that_depends_on_the_data_is_found_not_refused() -> None:
+    """Groups that appear only if they are present."""
+    assert audited(lambda bit, n: rng.random((n, 1 + bit))).broken
+
+
+# Programs ----------------------------------------------------------------------------------------
+
+PROGRAM = """
+import json, random, sys
+asked = json.loads(sys.stdin.readline())
+draw = random.SystemRandom()
+for _ in range(asked["n"]):
+    turned = draw.random() < {turned}
+    print(json.dumps(["told", turned ^ bool(asked["data"])]))
+"""
+
+
+def test_a_program_that_writes_json_lines_is_audited() -> None:
+    program = [sys.executable, "-c", PROGRAM.format(turned=0.05)]
+    report = audited(program, budget=20_000)
+    assert report.broken
+    assert report.target.startswith(sys.executable)
+
+
+def test_a_program_can_be_run_once_for_each_output(tmp_path: Any) -> None:
+    runs = tmp_path / "runs"
+    text = f"{PROGRAM.format(turned=0.01)}\nopen({str(runs)!r}, 'a').write('.')"
+    source = Source([sys.executable, "-c", text], 60.0, one_by_one=True)
+    assert len(source.outputs(1, 3)) == 3
+    assert runs.read_text() == "..."
+
+
+def test_a_line_that_is_no_json_is_told() -> None:
+    with pytest.raises(TargetError, match="wrote a line that is no JSON"):
+        audited([sys.executable, "-c", "print('}')"])
+
+
+# Rows --------------------------------------------------------------------------------------------
+
+
+def test_a_row_is_a_function_of_its_output_alone() -> None:
+    outputs = [("no", 1.5), None, ("yes",), ("no", 1.5)]
+    encoder = Encoder("mine", [outputs])
+    together = encoder.rows(outputs, 4)
+    one_by_one = np.concatenate([encoder.rows([output], 1) for output in outputs])
+    assert np.array_equal(together, one_by_one, equal_nan=True)
+    assert np.array_equal(together[0], together[3])
+
+
+def test_a_report_of_a_mechanism_comes_back_from_json_and_makes_a_page(tmp_path: Any) -> None:
+    report = audited(lambda rows, n: flipped(len(rows) % 2, n), 0.5, neighbours=[([0, 1], [0])])
+    report.to_json(tmp_path / "report.json")
+    assert Report.from_json(tmp_path / "report.json") == report
+    assert json.loads((tmp_path / "report.json").read_text())["kind"] == "epsilon"
+    report.to_html(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "Neighbouring data sets" in page
+    assert "The certified curve" in page
