@@ -1,12 +1,21 @@
-"""Write what `dpnoise paper` found into docs/paper.md: `make paper`."""
+"""Write what `dpnoise paper` found into docs/paper.md: `make paper`.
+
+A report of some pieces replaces their rows and leaves the others, each with the machine that it was
+measured on.
+"""
 
 import json
+import re
 import sys
 from pathlib import Path
 
 from marks import write_between_marks
 
+from dpnoise import paper
+from dpnoise.paper import statements
+
 PAGE = Path(__file__).parent.parent / "docs" / "paper.md"
+HEAD = ["| `--figure` | piece | verdict | why | on |", "|---|---|---|---|---|"]
 
 
 def escaped(text: str) -> str:
@@ -14,20 +23,34 @@ def escaped(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+def rows_of(page: str) -> dict[str, str]:
+    """Return the rows that stand in the page, by the key of their piece."""
+    _, _, rest = page.partition("<!-- pieces: begin -->")
+    between, _, _ = rest.partition("<!-- pieces: end -->")
+    return {row[1]: row[0] for row in re.finditer(r"^\| `(\w[\w-]*)` .*$", between, re.MULTILINE)}
+
+
+def versions(machine: dict[str, object]) -> str:
+    """Name what a report was measured with, but for the machine."""
+    return ", ".join(f"{name} {number}" for name, number in machine.items() if name != "machine")
+
+
 def main() -> None:
-    """Put one row for each piece between the marks."""
+    """Put one row for each piece, and the list of statements, between their marks."""
     report = json.loads(Path(sys.argv[1]).read_text())
     if report["quick"]:
         sys.exit("A quick run says little: run `dpnoise paper` without --quick.")
-    lines = ["| `--figure` | piece | verdict | why |", "|---|---|---|---|"]
-    lines += [
-        f"| `{piece['key']}` | {piece['title']} | {piece['verdict']} | {escaped(piece['why'])} |"
+    on = report["machine"]["machine"]
+    rows = rows_of(PAGE.read_text())
+    rows |= {
+        piece["key"]: f"| `{piece['key']}` | {piece['title']} | {piece['verdict']} | "
+        f"{escaped(piece['why'])} | {on} |"
         for piece in report["pieces"]
-    ]
-    on, *others = report["machine"].items()
-    versions = ", ".join(f"{name} {number}" for name, number in others)
-    measured = f"Measured on {on[1]}, with {versions}."
-    write_between_marks(PAGE, "pieces", "\n".join([*lines, "", measured]))
+    }
+    measured = f"Last measured on {on}, with {versions(report['machine'])}."
+    lines = [*HEAD, *(rows[key] for key in paper.PIECES), "", measured]
+    write_between_marks(PAGE, "pieces", "\n".join(lines))
+    write_between_marks(PAGE, "statements", statements.table())
     print(f"Wrote {len(report['pieces'])} pieces to {PAGE.name}.")
 
 

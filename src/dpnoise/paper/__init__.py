@@ -5,11 +5,16 @@ samplers       the paper's own samplers, written from their formulas
 level_curves   Figure 1
 timings        Figure 2 and the claims about time
 laws           section 4, Theorem 5.1, appendix A, as statistical tests
+floating       section 2.1: the range of doubles, and how they are rounded
 symmetry       what can be counted out: floats, Remark 1, the turn by pi/4
 inversions     the attacks of section 2 and the advice against them
+generators     what can be predicted, and which calls share uniforms
+divisibility   section 4's definition, and parts that can be drawn
 searching      sections 3, 5.3 and 6: what a search costs
-addition       what remains; snapping
+addition       what remains; snapping; shifts
+adoption       the fix in libraries that adopted it, and the defence that the paper set aside
 errata         each shown by a number
+race           how we time, and what a verdict by the clock takes
 drawing, page  lines, and the page that shows all of it
 """
 
@@ -28,7 +33,11 @@ from dpnoise.errors import ArgumentError
 from dpnoise.machine import described
 from dpnoise.paper import (
     addition,
+    adoption,
+    divisibility,
     errata,
+    floating,
+    generators,
     inversions,
     laws,
     level_curves,
@@ -50,12 +59,16 @@ PIECES: Final[dict[str, Piece]] = {
     for piece in (
         *level_curves.PIECES,
         *timings.PIECES,
+        *floating.PIECES,
         *symmetry.PIECES,
         *inversions.PIECES,
+        *generators.PIECES,
+        *divisibility.PIECES,
         *laws.PIECES,
         *searching.PIECES,
         *subset_sums.PIECES,
         *addition.PIECES,
+        *adoption.PIECES,
         *errata.PIECES,
     )
 }

@@ -1,22 +1,29 @@
 """What the paper leaves open: the addition of value and noise; the granularity of snapping."""
 
+import time
 from contextlib import suppress
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
 
-from dpnoise.attacks.feasibility import Feasibility
+from dpnoise.attacks.feasibility import Feasibility, possible
 from dpnoise.attacks.patterns import Precision
 from dpnoise.errors import MissingExtraError, import_extra
+from dpnoise.machine import described
 from dpnoise.noise.generator import Generator
+from dpnoise.noise.inversion import inversion_cost
 from dpnoise.paper.piece import (
     CONFIRMED,
     DIFFERS,
+    FALSE_ALARM,
     NOT_RUN,
     SUPERSEDED,
     Effort,
     Judgement,
     Piece,
     Table,
+    floored_percent,
 )
 from dpnoise.targets.target import Target, named, wrap
 
@@ -64,13 +71,85 @@ def check_addition(effort: Effort) -> Judgement:
     return Judgement(
         SUPERSEDED if broken and held else DIFFERS,
         "More uniforms close the sampler's holes, but fl(value + noise) keeps bits that no other "
-        f"value could have: 1 is excluded for sure in {least:.0%} or more of all releases of 0, at "
-        "any n, without a search. Haney and others (2022) found it. All claim epsilon = 1; the "
-        "last columns are certified at confidence 1 - 10^-9. Exact release, which rounds once as "
-        "if in real numbers, has no such bits: it is not broken by these attacks, which does not "
-        "mean safe.",
+        f"value could have: 1 is excluded for sure in {floored_percent(least)} or more of all "
+        "releases of 0, at any n, without a search. Haney and others (2022) found it. All are used "
+        "as if epsilon were 1; the last columns are certified at confidence 1 - 10^-9. Exact "
+        "release, which rounds once as if in real numbers, has no such bits: it is not broken by "
+        "these attacks, which does not mean safe.",
         [Table(f"Laplace noise of scale 1, {n:,} releases of 0 and of 1", columns, rows)],
     )
+
+
+# The abstract: infeasible ------------------------------------------------------------------------
+
+
+def decided(releases: NDArray[np.float64], value: float) -> tuple[float, float]:
+    """Return the share of releases that exclude this value, and the nanoseconds for each."""
+    possible(releases[:10], value, 1.0)  # Compiles it.
+    start = time.perf_counter_ns()
+    excluded = ~possible(releases, value, 1.0)
+    return float(np.mean(excluded)), (time.perf_counter_ns() - start) / len(releases)
+
+
+def check_infeasible(effort: Effort) -> Judgement:
+    """Exclude values from releases by Theorem 5.1 without inverting anything."""
+    n, rows = effort.pick(200_000, 5_000), []
+    for variates in (4, 16, 64):
+        releases = 0.0 + Generator().laplace(size=n, variates=variates)
+        share, each = decided(releases, 1.0)
+        figure = inversion_cost(53, variates).paper
+        rows.append((variates, f"2^{figure:g}", share, decided(releases, 0.0)[0], each))
+    columns = ("n", "the paper's checks", "1 excluded", "0 excluded", "nanoseconds a release")
+    least, slowest = min(row[2] for row in rows), max(row[4] for row in rows)
+    return Judgement(
+        SUPERSEDED if least > 0.2 and not any(row[3] for row in rows) else DIFFERS,
+        "An attack that searches uniforms is infeasible as stated. One that looks at the sum alone "
+        f"excludes the value 1 for sure in {floored_percent(least)} or more of the releases of 0, "
+        f"at any n, in {slowest:,.0f} ns a release on {described()} (superseded if above 20 % "
+        "and the true value never is). What is exponential is the cost of a step that the attacker "
+        "need not take.",
+        [Table(f"{n:,} releases of 0, used as if epsilon were 1", columns, rows)],
+    )
+
+
+# Appendix A: scaled and shifted ------------------------------------------------------------------
+
+
+def check_shifts(effort: Effort) -> Judgement:
+    """Scale and shift standard variates, in law and in floats."""
+    size, rng = effort.pick(400_000, 10_000), Generator()
+    mu, b = 3.0, 2.0
+    laws = [
+        ("A.2: sigma N + mu", b * rng.normal(size=size) + mu, stats.norm(mu, b)),
+        ("A.3: b L + mu", b * rng.laplace(size=size) + mu, stats.laplace(mu, b)),
+        ("A.4: E / lambda", rng.exponential(size=size) / b, stats.expon(scale=1 / b)),
+        ("A.5: c G", b * rng.gamma(2.5, size=size), stats.gamma(2.5, scale=b)),
+    ]
+    p_values = [(name, float(stats.kstest(y, law.cdf).pvalue)) for name, y, law in laws]
+    noise = rng.laplace(size=size)
+    finest = {at: _off_grid(at + noise) for at in (0.0, 1.0)}
+    least = min(p for _, p in p_values)
+    return Judgement(
+        CONFIRMED if least > FALSE_ALARM and finest[0.0] > 0 == finest[1.0] else DIFFERS,
+        "In law it holds for all four (the smallest p-value is "
+        f"{least:.2g}; below {FALSE_ALARM:g} would reject). In floats the shift is where the value "
+        f"shows: of the same {size:,} Laplace variates, {floored_percent(finest[0.0])} are smaller "
+        "than 1/4 and no multiple of 2^-53 when they are shifted by 0, and none when by 1. An "
+        "exact release rounds after the shift: see 'addition'.",
+        [
+            Table("Fresh variates against the law", ("form", "p-value"), p_values),
+            Table(
+                "Near 0, and finer than 2^-53",
+                ("shifted by", "share"),
+                [*finest.items()],
+            ),
+        ],
+    )
+
+
+def _off_grid(y: NDArray[np.float64]) -> float:
+    scaled = y * 2.0**53
+    return float(np.mean((np.abs(y) < 0.25) & (np.rint(scaled) != scaled)))
 
 
 # Section 2.5: the snapping mechanism -------------------------------------------------------------
@@ -126,5 +205,23 @@ PIECES = (
         statement="The snapping mechanism with epsilon = 2^-5 gives only multiples of 32.",
         check=check_snapping,
         code=(granularity, check_snapping),
+    ),
+    Piece(
+        key="infeasible",
+        title="The abstract: an attack is infeasible",
+        place="Abstract, sections 1 and 8",
+        statement="Attacks become infeasible, since the work of brute force is exponential in the "
+        "size of the domain.",
+        check=check_infeasible,
+        code=(possible, decided, check_infeasible),
+    ),
+    Piece(
+        key="shifts",
+        title="Appendix A: scaled and shifted variates",
+        place="Section 4.1, appendix A",
+        statement="Standard variates, scaled and shifted, have the distribution of any scale and "
+        "location.",
+        check=check_shifts,
+        code=(check_shifts,),
     ),
 )

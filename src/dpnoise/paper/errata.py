@@ -4,6 +4,7 @@ import itertools
 import math
 import random
 from collections.abc import Callable
+from decimal import ROUND_HALF_UP, ROUND_UP, Decimal
 from functools import partial
 
 import numpy as np
@@ -159,6 +160,49 @@ def second_parameter(effort: Effort) -> Row:
     )
 
 
+def raises_at_zero(draw: Callable[[float], float], precision: int) -> int:
+    """Count the U of this many bits at which a sampler has no value."""
+    failures = 0
+    for U in (np.arange(2**precision) / 2**precision).tolist():
+        try:
+            draw(U)
+        except ValueError:
+            failures += 1
+    return failures
+
+
+def inverse_as_printed(U: float) -> float:
+    """Equation (2) and the first listing of appendix B, at this U."""
+    return math.copysign(math.log(1 - 2 * abs(U - 0.5)), U - 0.5)
+
+
+def at_zero(effort: Effort) -> Row:
+    """Evaluate equation (2) at all uniforms, U = 0 among them."""
+    p = effort.pick(12, 8)
+    return (
+        "Section 2.3, (2), and listing 5 (ours)",
+        "every U in [0, 1) gives a variate",
+        f"the logarithm of 0 at U = 0 raises an error. U without a variate, of all of {p} bits",
+        float(raises_at_zero(inverse_as_printed, p)),
+        0.0,
+    )
+
+
+def away_from_zero(_: Effort) -> Row:
+    """Round 2.25 to an integer by the mode as named and as the standard has it."""
+    exact = Decimal("2.25")
+    as_named, standard = (
+        float(exact.quantize(Decimal(1), rounding=mode)) for mode in (ROUND_UP, ROUND_HALF_UP)
+    )
+    return (
+        "Section 2.1 (ours)",
+        "one of the five modes rounds away from zero",
+        "it rounds to nearest, only ties go away from zero (IEEE 754-2019, 4.3.1). 2.25 rounded",
+        standard,
+        as_named,
+    )
+
+
 ERRATA: tuple[Callable[[Effort], Row], ...] = (
     reduction,
     signs,
@@ -167,6 +211,8 @@ ERRATA: tuple[Callable[[Effort], Row], ...] = (
     neighbours,
     uniforms_drawn,
     second_parameter,
+    at_zero,
+    away_from_zero,
 )
 
 
@@ -190,7 +236,7 @@ PIECES = (
     Piece(
         key="errata",
         title="Errata",
-        place="Sections 2.3, 2.4, 4.2, 5.3 and 6, Remark 1, appendix B.3",
+        place="Sections 2.1, 2.3, 2.4, 4.2, 5.3 and 6, Remark 1, appendices B.1 and B.3",
         statement="Several formulas and remarks, as printed.",
         check=check_errata,
         code=(
@@ -202,6 +248,9 @@ PIECES = (
             nearest_uniform,
             neighbours,
             uniforms_drawn,
+            inverse_as_printed,
+            raises_at_zero,
+            away_from_zero,
             check_errata,
         ),
     ),

@@ -1,7 +1,9 @@
 """What a piece of the reproduction is: a statement of the paper, and the check that measures it."""
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from decimal import ROUND_FLOOR, Decimal
 from typing import Any, Final, TypeVar
 
 from dpnoise.attacks.base import Progress, silent
@@ -11,12 +13,46 @@ T = TypeVar("T")
 
 CONFIRMED: Final = "confirmed"
 DIFFERS: Final = "differs"
+INCONCLUSIVE: Final = "inconclusive"
 SUPERSEDED: Final = "superseded"
 NOT_RUN: Final = "not run"
-VERDICTS: Final = (CONFIRMED, DIFFERS, SUPERSEDED, NOT_RUN)
+VERDICTS: Final = (CONFIRMED, DIFFERS, INCONCLUSIVE, SUPERSEDED, NOT_RUN)
 
 # A test of a law rejects below this p-value; a piece with k of them errs with k times it at most.
 FALSE_ALARM: Final = 1e-6
+
+
+def floored_percent(share: float, digits: int = 0) -> str:
+    """Show a share as a percentage that it reaches: never rounded up, past a limit.
+
+    Examples
+    --------
+    >>> floored_percent(0.3466), floored_percent(0.97996, 1), floored_percent(0.29)
+    ('34%', '97.9%', '29%')
+    """
+    shown = Decimal(repr(share)).scaleb(2).quantize(Decimal(1).scaleb(-digits), ROUND_FLOOR)
+    return f"{shown}%"
+
+
+def beside(number: float, *limits: float, digits: int = 2) -> str:
+    """Show a number with as many digits as tell on which side of each limit it is.
+
+    Examples
+    --------
+    >>> beside(2.4999, 1.5, 2.5), beside(2.04, 1.5, 2.5), beside(2.5, 2.5), beside(1.0096, 1.01)
+    ('2.4999', '2.04', '2.50', '1.0096')
+    """
+
+    def same_side(shown: float) -> bool:
+        return all((shown > limit) - (shown < limit) == _sign(number - limit) for limit in limits)
+
+    while digits < sys.float_info.dig and not same_side(float(f"{number:.{digits}f}")):
+        digits += 1
+    return f"{number:.{digits}f}"
+
+
+def _sign(x: float) -> int:
+    return (x > 0) - (x < 0)
 
 
 @dataclass(frozen=True)
@@ -55,7 +91,7 @@ class Judgement:
     Parameters
     ----------
     verdict
-        "confirmed", "differs", "superseded" by later work, or "not run".
+        "confirmed", "differs", "inconclusive", "superseded" by later work, or "not run".
     why
         The rule by which the verdict was reached, with the numbers that decided.
     tables

@@ -37,6 +37,33 @@ def products_in_turn() -> float:
     return N1 * N2 - N3 * N4
 
 
+def box_muller_pair() -> tuple[float, float]:
+    """Equation (3): two Gaussians from two uniforms."""
+    radius = math.sqrt(-2 * math.log(1 - random.random()))
+    angle = 2 * math.pi * random.random()
+    return radius * math.cos(angle), radius * math.sin(angle)
+
+
+def polar_pair() -> tuple[float, float]:
+    """Draw the same without sine and cosine, by a point in the unit disc (section 5)."""
+    while True:
+        x, y = 2 * random.random() - 1, 2 * random.random() - 1
+        square = x * x + y * y
+        if 0 < square < 1:
+            factor = math.sqrt(-2 * math.log(square) / square)
+            return factor * x, factor * y
+
+
+def gauss() -> float:
+    """Python's Box-Muller, which keeps the second of a pair."""
+    return random.gauss(0, 1)
+
+
+def normalvariate() -> float:
+    """Python's Kinderman and Monahan, which keeps nothing."""
+    return random.normalvariate(0, 1)
+
+
 def gaussian_sum(n: int) -> float:
     """Equation (7), section 5.1: 2n Box-Muller Gaussians, both members of each pair."""
     total = sum(random.gauss(0, 1) for _ in range(2 * n))

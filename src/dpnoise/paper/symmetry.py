@@ -2,6 +2,7 @@
 
 import math
 import random
+import struct
 import sys
 from fractions import Fraction
 
@@ -13,6 +14,21 @@ from dpnoise.noise.generator import Generator
 from dpnoise.paper.piece import CONFIRMED, DIFFERS, Cell, Effort, Judgement, Piece, Table
 
 Floats = NDArray[np.float64]
+
+
+def doubles_for_each_in_unit_interval() -> float:
+    """Return how many finite doubles there are for each one in [0, 1), by their bit patterns."""
+    finite = 2 * 2047 * 2**52  # All exponents but the last, which stands for infinities and NaN.
+    below_one = struct.unpack("<Q", struct.pack("<d", 1.0))[0]  # Patterns grow with the number.
+    return float(finite / below_one)
+
+
+def _bits() -> list[int]:
+    return [int(np.finfo(kind).bits) for kind in (np.float64, np.float32, np.float16)]
+
+
+def _digits() -> list[int]:
+    return [int(np.finfo(kind).nmant) + 1 for kind in (np.float64, np.float32, np.float16)]
 
 
 def check_floats(effort: Effort) -> Judgement:
@@ -28,11 +44,23 @@ def check_floats(effort: Effort) -> Judgement:
         ("random(): share that are odd multiples of 2^-53, and multiples at all", odd, multiples),
         ("0.1 as a double, minus 1/10", float(tenth), "not representable"),
         ("floats of 64 bits for each uniform of 53", 2.0 ** (64 - 53), "so most are never reached"),
+        (
+            "finite doubles for each one in [0, 1)",
+            doubles_for_each_in_unit_interval(),
+            "all counted",
+        ),
+        ("bits of double, single and half precision", "64, 32, 16", _bits() == [64, 32, 16]),
+        ("of these, p: the fraction and a leading 1", "53, 24, 11", _digits() == [53, 24, 11]),
     ]
-    holds = rows[0][1] == 2.0**-52 and rows[1][1] == 2.0**-23 and multiples and tenth != 0
+    formats = _bits() == [64, 32, 16] and _digits() == [53, 24, 11]
+    holds = (
+        formats and rows[0][1] == 2.0**-52 and rows[1][1] == 2.0**-23 and multiples and tenth != 0
+    )
     return Judgement(
         CONFIRMED if holds and abs(odd - 0.5) < 0.2 else DIFFERS,
-        "Counted on this machine.",
+        "Counted on this machine. There are four times as many doubles on the line as in the unit "
+        "interval, where the paper says many more; 2^11 bit patterns for each multiple of 2^-53, "
+        "2^53 of which are no numbers.",
         [Table("Floats and uniforms", ("what", "number", "and"), rows)],
     )
 
