@@ -74,7 +74,7 @@ def audits() -> None:
     """Audit NumPy's noise and a release, and write the pages."""
     PAGES.mkdir(exist_ok=True)
     console.print(
-        "Every known attack, and a lower bound on the true epsilon that is wrong with\n"
+        "Every attack there is here, and a lower bound on the true epsilon that is wrong with\n"
         "probability 0.001 at most. Both claim epsilon = 1:\n"
     )
     for target in ("numpy.laplace", "dpnoise.release"):
@@ -136,7 +136,7 @@ def main() -> None:
         "docs/auditing.md       audit your own: dpnoise audit module:function --epsilon 1\n"
         "docs/attacks.md        every attack, and what it breaks\n"
         "docs/paper.md          the paper, checked: dpnoise paper\n"
-        "make test              every claim, tested\n"
+        "make test              the tests\n"
         "make bench             every figure, measured here"
     )
 

@@ -34,7 +34,7 @@ def no_pydp(monkeypatch: pytest.MonkeyPatch, system: str, processor: str) -> Non
 
     def hidden(name: str, *rest: Any) -> Any:
         if name.partition(".")[0] == "pydp":
-            raise ImportError
+            raise ModuleNotFoundError(name="pydp")
         return import_module(name, *rest)
 
     monkeypatch.setattr(sys, "platform", system)
@@ -119,3 +119,19 @@ def test_the_machine_is_named_by_its_architecture_and_its_processor() -> None:
     architecture, _, processor = machine.described().partition(" ")
     assert architecture == platform.machine()
     assert len(processor.strip("()")) > 1
+
+
+def test_a_library_that_fails_to_import_is_not_called_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of its own accord, or because something that it needs is missing or of another version."""
+    (tmp_path / "needy.py").write_text("import no_such_library")
+    (tmp_path / "outdated.py").write_text("from json import no_such_name")
+    monkeypatch.syspath_prepend(tmp_path)
+    for library, why in (("needy", "no_such_library"), ("outdated", "no_such_name")):
+        with pytest.raises(MissingExtraError, match=f"{library}, which is installed") as caught:
+            import_extra(library, "peers")
+        assert why in str(caught.value)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(MissingExtraError, match="absent, which is not installed"):
+        import_extra("absent", "peers")

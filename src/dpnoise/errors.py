@@ -4,7 +4,7 @@
     ├── ArgumentError        also a ValueError: right kind, wrong value
     ├── ArgumentTypeError    also a TypeError: wrong kind
     ├── BudgetError          also a RuntimeError: a ledger has too little left, or is no true one
-    ├── MissingExtraError    also an ImportError: an optional library is not installed
+    ├── MissingExtraError    also an ImportError: an optional library is missing, or broken
     ├── RoundingModeError    also a RuntimeError: the processor does not round to nearest
     └── SecretError          also a TypeError: an attempt to copy or store a key
 
@@ -58,7 +58,7 @@ class BudgetError(DpnoiseError, RuntimeError):
 
 
 class MissingExtraError(DpnoiseError, ImportError):
-    """An optional library is needed: the message has the line that installs it, if one can."""
+    """An optional library is missing or fails to import: the message says which, and what helps."""
 
 
 class RoundingModeError(DpnoiseError, RuntimeError):
@@ -179,18 +179,32 @@ def check_choice(name: str, value: object, choices: Collection[object]) -> None:
 
 
 def import_extra(module: str, extra: str) -> Any:
-    """Import an optional library, or say which lines install it, or that none can."""
+    """Import an optional library, or say which lines install it, or that none can.
+
+    One that is installed and fails to import is told from one that is missing: installing it again
+    would not help against what it says.
+    """
     try:
         return import_module(module)
-    except ImportError:
+    except ImportError as error:
         package = package_of(module).replace("_", "-")
-        missing = (
-            f"This needs {module}, which is not installed: pip install {package}, "
-            f'or in a checkout of dpnoise pip install ".[{extra}]"'
-        )
+        install = f'pip install {package}, or in a checkout of dpnoise pip install ".[{extra}]"'
+        if not _is_absent(module, error):
+            said = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise MissingExtraError(
+                f"This needs {module}, which is installed and cannot be imported ({shown(said)}). "
+                f"Versions that work together: {install}"
+            ) from None
+        missing = f"This needs {module}, which is not installed: {install}"
         raise MissingExtraError(left_out(package) or missing) from None
     except (ValueError, RuntimeError) as error:  # Of a setting of its own, such as MPLBACKEND.
         raise ArgumentError(f"{module} cannot be imported: {shown(str(error))}") from None
+
+
+def _is_absent(module: str, error: ImportError) -> bool:
+    """Tell whether the library itself is not there, and not something that it imports."""
+    first = module.partition(".")[0]
+    return isinstance(error, ModuleNotFoundError) and error.name == first
 
 
 def forgetful(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:

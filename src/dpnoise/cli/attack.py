@@ -16,7 +16,7 @@ def add(commands: Any) -> None:
     """Add the command to the parser."""
     command = commands.add_parser(
         "attack",
-        help="run a published attack against real software",
+        help="run an attack against real software",
         description="Run one attack against one target. It chooses its event on some releases and "
         "is measured on others; then the same with both values equal, where it must fail.",
     )

@@ -26,7 +26,7 @@ def add(commands: Any) -> None:
     command = commands.add_parser(
         "audit",
         help="certify a lower bound on an implementation's true epsilon",
-        description="Attack a target in every known way and certify a lower bound on its epsilon. "
+        description="Run every attack of dpnoise and certify a lower bound on a target's epsilon. "
         "Exit status: 0 not broken, 1 broken, 2 wrong usage, a target that fails, or no attack "
         "that could be run, 3 a claim that so few releases cannot refute. What is seen of forks, "
         "restarts and time is marked with ! and does not change it.",

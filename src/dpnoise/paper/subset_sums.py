@@ -8,6 +8,7 @@ from dpnoise.attacks import searches
 from dpnoise.noise.generator import Generator
 from dpnoise.paper.drawing import lines
 from dpnoise.paper.piece import DIFFERS, SUPERSEDED, Effort, Judgement, Piece, Table
+from dpnoise.paper.race import CONFIDENCE, Ratio
 
 _RNG = Generator()
 
@@ -56,12 +57,12 @@ def exclusions(effort: Effort) -> Table:
     return Table("All sums of Theorem 5.1, rounded to float16, in [1/2, 1)", columns, rows)
 
 
-def preimages_found(draws: int) -> tuple[float, float]:
-    """Find one preimage of this many doubles, p = 53; return the median checks and the seconds."""
+def preimages_found(draws: int) -> tuple[Ratio, float]:
+    """Find one preimage of this many doubles, p = 53; return the checks and the seconds of one."""
     searches.one_preimage(1.0)  # Compiles it.
     start = time.perf_counter()
     checks = [searches.one_preimage(z).checks for z in _RNG.laplace(size=draws).tolist()]
-    return float(np.median(checks)), (time.perf_counter() - start) / draws
+    return Ratio(tuple(checks)), (time.perf_counter() - start) / draws
 
 
 def check_subset_sum(effort: Effort) -> Judgement:
@@ -83,8 +84,9 @@ def check_subset_sum(effort: Effort) -> Judgement:
         "The subset-sum problem is hard for large sets; here there are n terms, and a meeting in "
         "the middle takes 2^(pn/2) steps where the paper counts 2^(p(n-1)). And as with subset "
         "sums of high density, where an output has many preimages nothing is excluded, at any "
-        "cost. At p = 53 that is so from n = 2 on, and one preimage of a double is found after "
-        f"{found:g} checks (the median; {1e6 * seconds:.0f} microseconds each).",
+        "cost. At p = 53 that is so from n = 2 on, and one preimage of a double is found after a "
+        f"median of {found.limits[0]:g} to {found.limits[1]:g} checks (at confidence "
+        f"{CONFIDENCE:g}; {1e6 * seconds:.0f} microseconds each).",
         [costs, shares],
         lines("subset-sum", drawn, "p", "checks, n = 4", log="y"),
     )
