@@ -131,6 +131,7 @@ docs-serve: $(VENV)/installed-docs
 
 pictures: setup floors
 	$(BIN)/python tools/make_pictures.py
+	$(BIN)/python tools/draw_reachable.py
 
 floors: setup
 	PYTHONPATH=tests $(BIN)/python tools/draw_floors.py

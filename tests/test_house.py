@@ -21,7 +21,10 @@ from dpnoise.machine import package_of
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "dpnoise"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 
 # A module imports from lower floors only. `make floors` draws them for docs/contributing.md.
 FLOORS = {
