@@ -415,6 +415,20 @@ def test_make_help_names_every_target() -> None:
     assert {*targets} - {"help"} == {*re.findall(r'@echo "make ([\w-]+) ', text)}
 
 
+def test_make_help_says_what_each_target_needs_and_the_page_shows_it() -> None:
+    printed = re.findall(r'^\t@echo "(.*)"$', (ROOT / "Makefile").read_text(), re.MULTILINE)
+    helped = [line for line in printed if line.startswith(("make ", "Times"))]
+    assert all("; needs " in line for line in helped[1:])
+    page = (ROOT / "docs/contributing.md").read_text()
+    assert "\n".join(["```", *helped, "```"]) in page, "copy what `make help` prints"
+
+
+def test_the_citation_names_this_version_and_the_paper() -> None:
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {dpnoise.__version__}\n" in citation
+    assert "Secure Random Sampling in Differential Privacy" in citation
+
+
 def needed_by(extra: str, extras: dict[str, list[str]]) -> list[str]:
     """Return what an extra requires, and what the extras in it do."""
     needed: list[str] = []
