@@ -60,8 +60,8 @@ def slope_at_zero(t: float) -> float:
 
 def check_divisible(effort: Effort) -> Judgement:
     """Draw the parts and add them; hold the definition against its characteristic functions."""
-    size, rows = effort.pick(20_000, 1_000), []
-    least = 1.0
+    size, least = effort.pick(20_000, 1_000), 1.0
+    rows: list[tuple[str | float, ...]] = []
     for i, (name, law) in enumerate(LAWS.items()):
         p_values = [p_value_of_sum(law, n, size) for n in _PARTS]
         least = min(least, *p_values)
