@@ -85,6 +85,7 @@ def parameters(stream: Any, count: int, **floats: float) -> torch.Tensor:
     words = np.zeros(stream.PARAMETERS, dtype=np.int64)
     words[:4] = np.frombuffer(os.urandom(32), dtype=np.int64)
     words[stream.COUNT.value] = count
+    words[stream.ONE.value] = 1
     for name, value in floats.items():
         words.view(np.float64)[getattr(stream, name.upper()).value] = value
     return torch.from_numpy(words).cuda()

@@ -185,6 +185,7 @@ FLOORS = {
     "integrations.triton_stream": 9.5,
     "integrations.triton_release": 9.6,
     "integrations.triton_noise": 9.7,
+    "integrations.triton_open": 9.6,
     "integrations.device": 9.8,
     "integrations.torch": 9.9,
     "integrations.triton_search": 9.7,

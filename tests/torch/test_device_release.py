@@ -159,7 +159,8 @@ def test_the_first_stage_leaves_open_what_the_processor_s_does(
     scale, grid = 1.0, 2.0**-34
     there = out.to(device)
     release = kernels._Release(form, values.to(device), scale, grid, None, key, there)
-    release._first_stage(torch.arange(8, device=device))
+    counter = torch.zeros(1, dtype=torch.int64, device=device)
+    release._first_stage(release._parameters(), counter, 8)
     words = np.empty(-(-count // form.width) * form.variates, dtype=WORD)
     key.stream().fill(words)
     kernel = kernel_named(form.kernel)

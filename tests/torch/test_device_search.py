@@ -18,6 +18,12 @@ def test_the_pair_is_found_and_all_others_that_the_processor_finds(
     assert there == here
 
 
+def test_few_are_listed_where_the_first_uniform_would_have_to_be_one(device: torch.device) -> None:
+    """For one angle in 20 V is far below 2^-p; that a solution is near by luck is 2^-28 each."""
+    listed, _ = search.checks(searches.gaussian(0.3125, 0.125), 16, device, 0, 2**14 + 1)
+    assert 1 <= listed < 20
+
+
 @pytest.mark.cuda
 def test_a_whole_search_of_24_bits_recovers_the_pair(device: torch.device) -> None:
     pair = (5_592_407 * 2.0**-24, 2_796_203 * 2.0**-24)

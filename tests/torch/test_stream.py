@@ -12,8 +12,13 @@ import triton.language as tl
 from dpnoise import entropy
 from dpnoise.entropy import CHACHA20, WORD, Key
 from dpnoise.integrations import device as kernels
-from dpnoise.integrations import triton_stream
-from dpnoise.integrations.triton_stream import chacha20, word_of
+from dpnoise.integrations.triton_stream import (
+    chacha20,
+    further_words_of,
+    tile_of,
+    word_of,
+    words_of_block,
+)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -38,11 +43,33 @@ def one_block(parameters, out, c0, n0, n1, n2, BLOCK: tl.constexpr):  # type: ig
     tl.store(out + at * 8 + 7, word_of(x14, x15).to(tl.int64, bitcast=True))
 
 
+@triton.jit  # type: ignore[untyped-decorator]
+def words_at(places, count, out, parameters, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN201
+    """Write the eight words of each of the listed blocks of the key stream."""
+    slot = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    here = slot < count
+    block = tl.load(places + slot, mask=here, other=0)
+    w0, w1, w2, w3, w4, w5, w6, w7 = words_of_block(parameters, block)
+    words = tile_of(w0, w1, w2, w3, w4, w5, w6, w7, BLOCK).to(tl.int64, bitcast=True)
+    at = slot[:, None] * 8 + tl.arange(0, 8)[None, :]
+    tl.store(out + at, words, mask=here[:, None])
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def further_words_at(places, count, out, parameters, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN201
+    """Write the first two further words of each of the listed elements."""
+    slot = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    here = slot < count
+    first, second = further_words_of(parameters, tl.load(places + slot, mask=here, other=0))
+    tl.store(out + slot * 2, first.to(tl.int64, bitcast=True), mask=here)
+    tl.store(out + slot * 2 + 1, second.to(tl.int64, bitcast=True), mask=here)
+
+
 def stream_words(key: Key, blocks: list[int], device: torch.device) -> Any:
     places = torch.tensor(blocks, device=device)
     out = torch.full((len(blocks), 8), -1, dtype=torch.int64, device=device)
-    parameters = kernels.parameters_for(key, device, len(blocks))
-    kernels.launch(triton_stream.words_at, len(blocks), places, out, parameters)
+    parameters = kernels.parameters_for(key, device, (0, 0))
+    kernels.launch(words_at, len(blocks), places, len(blocks), out, parameters)
     return out.cpu().numpy().view(np.uint64)
 
 
@@ -115,7 +142,7 @@ VECTORS = [
 def test_the_cipher_makes_the_blocks_of_rfc_8439(
     key: str, counter: int, nonce: str, block: str, device: torch.device
 ) -> None:
-    parameters = kernels.parameters_for(Key(bytes.fromhex(key), CHACHA20), device, 1)
+    parameters = kernels.parameters_for(Key(bytes.fromhex(key), CHACHA20), device, (0, 0))
     words = [counter, *np.frombuffer(bytes.fromhex(nonce), dtype="<u4").tolist()]
     start = [torch.tensor([word], device=device) for word in words]
     out = torch.empty(8, dtype=torch.int64, device=device)
@@ -151,8 +178,8 @@ def test_further_words_agree_with_the_processor(device: torch.device) -> None:
     elements = [0, 1, 5, 2**32 - 1, 2**32, 2**40 + 3]
     places = torch.tensor(elements, device=device)
     out = torch.empty((len(elements), 2), dtype=torch.int64, device=device)
-    parameters = kernels.parameters_for(key, device, len(elements))
-    kernels.launch(triton_stream.further_words_at, len(elements), places, out, parameters)
+    parameters = kernels.parameters_for(key, device, (0, 0))
+    kernels.launch(further_words_at, len(elements), places, len(elements), out, parameters)
     for row, element in zip(out.cpu().numpy().view(np.uint64), elements, strict=True):
         assert np.array_equal(row, key.further_words(element, 2))
 

@@ -16,7 +16,7 @@ from dpnoise.arrays import narrowed
 from dpnoise.chunks import kernel_named
 from dpnoise.entropy import CHACHA20, Key
 from dpnoise.errors import ArgumentError
-from dpnoise.integrations import triton_noise, triton_release, triton_stream
+from dpnoise.integrations import triton_noise, triton_open, triton_release, triton_stream
 from dpnoise.release.deciding import ExactForm, judge_at, slots_for
 
 Floats = NDArray[np.float64]
@@ -26,7 +26,11 @@ BLOCK_NUMBERS: Final = 8  # Numbers that one block of the key stream makes.
 # Blocks of the key stream that one program makes: a warp's, which needs no barrier.
 _LANES: Final = 32
 _WARPS: Final = 1
-_SETTLED_TOGETHER: Final = 2**16  # Blocks, so that the host's memory does not grow with a call's.
+_SHAPES: Final[dict[int, dict[str, int]]] = {
+    1: {},
+    2: {} if triton_stream.INTERPRETED else {"maxnreg": 128},
+}
+_SETTLED_TOGETHER: Final = 2**16  # Elements, so that the host's memory does not grow with a call's.
 _NUMPY: Final[dict[torch.dtype, np.dtype[Any]]] = {
     torch.float64: np.dtype(np.float64),
     torch.float32: np.dtype(np.float32),
@@ -44,17 +48,21 @@ def launch(kernel: Any, items: int, *arguments: Any, **options: Any) -> None:
 
 
 def parameters_for(
-    key: Key, device: torch.device, count: int, first_block: int = 0, **floats: float
+    key: Key, device: torch.device, *runs: tuple[int, int], **floats: float
 ) -> torch.Tensor:
-    """Return what a launch is about, as the kernels read it. It holds the key: wipe it."""
+    """Return what launches are about, a row each, as the kernels read it, and a run of blocks each.
+
+    A run is its first block and a count. The rows hold the key: wipe them.
+    """
     if key.cipher != CHACHA20:
         raise ArgumentError(f"Expected a key for {CHACHA20} on a device, got one for {key.cipher}.")
-    words = np.zeros(triton_stream.PARAMETERS, dtype=np.int64)
-    words[:4] = key.for_device()
-    words[triton_stream.COUNT.value] = count
-    words[triton_stream.FIRST_BLOCK.value] = first_block
+    words = np.zeros((len(runs), triton_stream.PARAMETERS), dtype=np.int64)
+    words[:, :4] = key.for_device()
+    words[:, triton_stream.FIRST_BLOCK.value] = [first for first, _ in runs]
+    words[:, triton_stream.COUNT.value] = [count for _, count in runs]
+    words[:, triton_stream.ONE.value] = 1
     for name, value in floats.items():
-        words.view(np.float64)[getattr(triton_stream, name.upper()).value] = value
+        words.view(np.float64)[:, getattr(triton_stream, name.upper()).value] = value
     there = torch.from_numpy(words).to(device, copy=True)
     words.fill(0)
     return there
@@ -90,36 +98,46 @@ class _Release:
             raise
 
     def _release(self) -> None:
-        blocks = -(-self.values.numel() // BLOCK_NUMBERS)
-        capacity = slots_for(blocks, 1, self.scale / self.grid, BLOCK_NUMBERS)
-        places = torch.arange(capacity, device=self.values.device)
-        found = self._first_stage(places)
-        if found > capacity:
-            self._check_finite()
-            places = self._all_open()
-        for some in places.split(_SETTLED_TOGETHER):
-            self._settle(some)
+        numbers, width, ratio = self.values.numel(), self.form.width, self.scale / self.grid
+        blocks = slots_for(-(-numbers // BLOCK_NUMBERS), 1, ratio, BLOCK_NUMBERS)
+        elements = slots_for(-(-numbers // width), 1, ratio, width)
+        parameters = self._parameters()
+        try:
+            # Their first two are how many blocks and elements are open.
+            places = torch.arange(-2, elements, device=self.values.device)
+            places[:2] = 0
+            listed = self._first_stage(parameters, places, blocks)
+            launch(
+                triton_open.list_elements,
+                blocks,
+                listed,
+                blocks,
+                self.out,
+                numbers,
+                places,
+                places[2:],
+                elements,
+                WIDTH=width,
+            )
+            fetched = self._fetched(parameters, places)
+            if fetched[0, 0] > blocks or fetched[1, 0] > elements:
+                self._check_finite()
+                for some in self._all_open().split(_SETTLED_TOGETHER):
+                    self._settle(self._fetched(parameters, some))
+            else:
+                self._settle(fetched[2:])
+        finally:
+            parameters.zero_()
 
-    def _first_stage(self, places: torch.Tensor) -> int:
-        """Fill `out`; list the blocks that are open, and return how many there are."""
-        counter = torch.zeros(1, dtype=torch.int64, device=self.values.device)
+    def _parameters(self) -> torch.Tensor:
+        """Return the parameters of two launches: of the whole blocks, and of one that is not."""
         whole, rest = divmod(self.values.numel(), BLOCK_NUMBERS)
-        if whole:
-            self._launch(0, whole, counter, places, ragged=False)
-        if rest:
-            self._launch(whole, rest, counter, places, ragged=True)
-        return int(counter.item())
-
-    def _launch(
-        self, first: int, count: int, counter: torch.Tensor, places: torch.Tensor, *, ragged: bool
-    ) -> None:
-        """Release this many whole blocks from the first on, or the numbers of one that is not."""
         least, most = self.bounds or (0.0, 0.0)
-        parameters = parameters_for(
+        return parameters_for(
             self.key,
             self.values.device,
-            count,
-            first,
+            (0, whole),
+            (whole, rest),
             ratio=self.scale * (1.0 / self.grid),
             grid=self.grid,
             inverse_grid=1.0 / self.grid,
@@ -127,21 +145,52 @@ class _Release:
             least=least,
             most=most,
         )
+
+    def _first_stage(
+        self, parameters: torch.Tensor, counter: torch.Tensor, capacity: int
+    ) -> torch.Tensor:
+        """Fill `out`, count the blocks that are open, and return a list of them and of others."""
+        listed = torch.arange(capacity, device=self.values.device)
+        whole, rest = divmod(self.values.numel(), BLOCK_NUMBERS)
+        for row, first, blocks in ((0, 0, whole), (1, whole, min(rest, 1))):
+            if blocks:
+                launch(
+                    triton_release.release,
+                    blocks,
+                    self.values[first * BLOCK_NUMBERS :],
+                    self.out[first * BLOCK_NUMBERS :],
+                    parameters[row],
+                    parameters[row].view(torch.float64),
+                    counter,
+                    listed,
+                    capacity,
+                    pairs=self.form.width > 1,
+                    clip=self.bounds is not None,
+                    ragged=row == 1,
+                    **_SHAPES[self.form.width],
+                )
+        return listed
+
+    def _fetched(self, parameters: torch.Tensor, elements: torch.Tensor) -> NDArray[np.int64]:
+        """Return on the host all that it needs to settle elements, a row for each."""
+        width = self.form.width
+        shape = (elements.numel(), 1 + 4 * width)
+        rows = torch.empty(shape, dtype=torch.int64, device=elements.device)
         launch(
-            triton_release.release,
-            1 if ragged else count,
-            self.values[first * BLOCK_NUMBERS :],
-            self.out[first * BLOCK_NUMBERS :],
+            triton_open.fetch,
+            elements.numel(),
+            elements,
+            elements.numel(),
+            self.values,
+            self.out,
             parameters,
-            parameters.view(torch.float64),
-            counter,
-            places,
-            places.numel(),
-            pairs=self.form.width > 1,
-            clip=self.bounds is not None,
-            ragged=ragged,
+            self.values.numel(),
+            rows,
+            WIDTH=width,
         )
-        parameters.zero_()
+        here: NDArray[np.int64] = rows.to("cpu", copy=True).numpy()
+        rows.zero_()
+        return here
 
     def _check_finite(self) -> None:
         bad = int((~torch.isfinite(self.values)).sum().item())
@@ -149,56 +198,44 @@ class _Release:
             raise ArgumentError(f"Expected every value to be finite, got {bad} NaN or infinite.")
 
     def _all_open(self) -> torch.Tensor:
-        """Return all blocks with an open number, where there was no room to list them."""
+        """Return all elements with an open number, where there was no room to list them."""
         numbers = torch.isnan(self.out).nonzero().reshape(-1)
-        return torch.unique(numbers // BLOCK_NUMBERS)
+        return torch.unique(numbers // self.form.width)
 
-    def _settle(self, places: torch.Tensor) -> None:
-        """Decide what is open in these blocks, and leave the others as they are."""
-        at = places[:, None] * BLOCK_NUMBERS + torch.arange(BLOCK_NUMBERS, device=places.device)
-        at = at.reshape(-1)
-        beyond = at >= self.values.numel()
-        inside = at.masked_fill(beyond, 0)
-        values = self.values[inside].double().masked_fill(beyond, 0.0).cpu().numpy()
-        results = self.out[inside].double().masked_fill(beyond, 0.0).cpu().numpy()
-        if not np.isfinite(values).all():
-            self._check_finite()
+    def _settle(self, rows: NDArray[np.int64]) -> None:
+        """Decide what is open of these elements, and leave the others as they are."""
         width, n = self.form.width, self.form.variates
-        elements = at[::width] // width
-        words = self._words(triton_stream.words_at, places, BLOCK_NUMBERS).reshape(-1)
-        further = np.ascontiguousarray(
-            self._words(triton_stream.further_words_at, elements, 2)[:, :n]
+        places = rows[:, 0]
+        words, further, values, results = (
+            np.ascontiguousarray(part) for part in np.split(rows[:, 1:], 4, axis=1)
         )
-        slots = np.arange(elements.numel())
-        noise = np.empty((values.size, 4), dtype=np.uint64)
-        kernel_named(f"settling.{self.form.name}")(words, further, slots, noise)
+        inputs, out = values.view(np.float64).reshape(-1), results.view(np.float64).reshape(-1)
+        if not np.isfinite(inputs).all():
+            self._check_finite()
+        slots = np.arange(len(rows))
+        noise = np.empty((inputs.size, 4), dtype=np.uint64)
+        flat_words = words.view(np.uint64).reshape(-1)
+        kernel_named(f"settling.{self.form.name}")(
+            flat_words, further.view(np.uint64), slots, noise
+        )
         settle = kernel_named("settling.settle_floats")
-        if settle(noise, slots, width, values, self.scale, self.grid, results):
-            places_of = elements.cpu().numpy()
-            for i in np.flatnonzero(np.isnan(results)).tolist():
+        if settle(noise, slots, width, inputs, self.scale, self.grid, out):
+            for i in np.flatnonzero(np.isnan(out)).tolist():
                 slot = i // width
-                results[i] = judge_at(
+                out[i] = judge_at(
                     self.form,
                     self.key,
-                    int(places_of[slot]),
+                    int(places[slot]),
                     i % width,
-                    words[slot * n : (slot + 1) * n],
-                    (float(values[i]), self.scale, self.grid),
+                    flat_words[slot * n : (slot + 1) * n],
+                    (float(inputs[i]), self.scale, self.grid),
                 )
         if self.bounds is not None:
-            np.clip(results, *self.bounds, out=results)
-        settled = tensor_of(results, self.out.dtype).to(places.device)
-        self.out[at[~beyond]] = settled[~beyond]
-
-    def _words(self, kernel: Any, places: torch.Tensor, each: int) -> NDArray[np.uint64]:
-        """Return words of the key stream, or further words, of the listed blocks or elements."""
-        parameters = parameters_for(self.key, places.device, places.numel())
-        out = torch.empty((places.numel(), each), dtype=torch.int64, device=places.device)
-        launch(kernel, places.numel(), places, out, parameters)
-        words: NDArray[np.uint64] = out.cpu().numpy().view(np.uint64).copy()
-        out.zero_()
-        parameters.zero_()
-        return words
+            np.clip(out, *self.bounds, out=out)
+        at = (places[:, None] * width + np.arange(width)).reshape(-1)
+        inside = at < self.values.numel()
+        settled = tensor_of(out[inside], self.out.dtype).to(self.out.device)
+        self.out[torch.from_numpy(at[inside]).to(self.out.device)] = settled
 
 
 def tensor_of(values: Floats, dtype: torch.dtype) -> torch.Tensor:
@@ -254,6 +291,6 @@ def _fill(
     whole, rest = divmod(out.numel(), each)
     for first, count, ragged in ((0, whole, False), (whole, rest, True)):
         if count:
-            parameters = parameters_for(key, out.device, count, first, scale=scale)
+            parameters = parameters_for(key, out.device, (first, count), scale=scale)
             kernel(out[first * each :], parameters, 1 if ragged else count, ragged=ragged)
             parameters.zero_()

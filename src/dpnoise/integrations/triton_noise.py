@@ -26,6 +26,7 @@ from dpnoise.integrations.triton_release import (
 from dpnoise.integrations.triton_stream import (
     COUNT,
     FIRST_BLOCK,
+    INTERPRETED,
     SCALE,
     block_of_stream,
     tile_of,
@@ -36,6 +37,9 @@ from dpnoise.integrations.triton_stream import (
 GAUSSIAN, LAPLACE, DIFFERENCE, HALF_GAMMA = (tl.constexpr(piece) for piece in range(4))
 SQRT_HALF_BITS_32 = tl.constexpr(0x3F3504F3)
 SIGN_BIT_32 = tl.constexpr(-(2**31))
+EXPONENT_32 = tl.constexpr(-(2**23))
+TOP_24_BITS = tl.constexpr(2**32 - 2**8)
+NEXT_23_BITS = tl.constexpr(2**31 - 2**8)
 
 
 # float64, as kernels/elementary.py and kernels/variates.py have it -------------------------------
@@ -64,25 +68,56 @@ def step_32(q, t, c: tl.constexpr):
     return tl.fma(q, t, tl.full(t.shape, c, tl.float32))
 
 
+if INTERPRETED:
+
+    @triton.jit
+    def reciprocal_32(x):
+        return 1.0 / x
+
+    @triton.jit
+    def sqrt_32(x):
+        return tl.sqrt(x)
+
+else:
+
+    @triton.jit
+    def reciprocal_32(x):
+        """Return 1 / x within a unit in the last place, for x that is far from both ends."""
+        return tl.inline_asm_elementwise(
+            "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+
+    @triton.jit
+    def sqrt_32(x):
+        """Return the root of 0 or of a normal number, within a unit in the last place."""
+        return tl.inline_asm_elementwise(
+            "sqrt.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+
+
 @triton.jit
 def log_complement_32(word):
-    """Return log V in float32, for V = 1 - U of 24 bits: exact, as is f - 1 near V = 1."""
-    k = (word >> 8).to(tl.int32, bitcast=True).to(tl.float32)
-    V = step_32(k, tl.full(k.shape, -(2.0**-24), tl.float32), 1.0)
+    """Return log V in float32, for V = 1 - U of 24 bits: exact, as is f - 1 near V = 1.
+
+    The exponent stays where it is, 2^23 times itself: few steps of this are on integers, for which
+    the key stream's wait.
+    """
+    k = (word & TOP_24_BITS).to(tl.float32)
+    V = step_32(k, tl.full(k.shape, -(2.0**-32), tl.float32), 1.0)
     bits = V.to(tl.int32, bitcast=True)
-    e = (bits - SQRT_HALF_BITS_32) >> 23
-    f = (bits - (e << 23)).to(tl.float32, bitcast=True)
-    s = (f - 1.0) / (f + 1.0)
+    e = (bits - SQRT_HALF_BITS_32) & EXPONENT_32
+    f = (bits - e).to(tl.float32, bitcast=True)
+    s = (f - 1.0) * reciprocal_32(f + 1.0)
     t = s * s
     q = step_32(step_32(tl.full(t.shape, 2 / 9, tl.float32), t, 2 / 7), t, 2 / 5)
     q = step_32(step_32(q, t, 2 / 3), t, 2.0)
-    return tl.fma(e.to(tl.float32), tl.full(t.shape, LOG_2, tl.float32), s * q)
+    return tl.fma(e.to(tl.float32), tl.full(t.shape, LOG_2 * 2.0**-23, tl.float32), s * q)
 
 
 @triton.jit
 def cospi_32(word):
-    k = ((word & 0x7FFFFFFF) >> 8).to(tl.int32, bitcast=True).to(tl.float32)
-    x = step_32(k, tl.full(k.shape, -(2.0**-24), tl.float32), 0.5)
+    k = (word & NEXT_23_BITS).to(tl.int32, bitcast=True).to(tl.float32)
+    x = step_32(k, tl.full(k.shape, -(2.0**-32), tl.float32), 0.5)
     t = x * x
     q = step_32(step_32(tl.full(t.shape, S6, tl.float32), t, S5), t, S4)
     q = step_32(step_32(step_32(step_32(q, t, S3), t, S2), t, S1), t, S0)
@@ -103,7 +138,9 @@ def piece(v, u, PIECE: tl.constexpr):
         log_V = log_complement_32(v)
         second = log_complement_32(u) if PIECE == DIFFERENCE else cospi_32(u)
     if PIECE == GAUSSIAN:
-        return tl.sqrt(0.0 - log_V) * second
+        if v.dtype == tl.uint64:
+            return tl.sqrt(0.0 - log_V) * second
+        return sqrt_32(0.0 - log_V) * second
     if PIECE == LAPLACE:
         return log_V * second
     if PIECE == DIFFERENCE:

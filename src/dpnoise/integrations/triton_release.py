@@ -12,6 +12,7 @@ from dpnoise.integrations.triton_stream import (
     COUNT,
     FIRST_BLOCK,
     GRID,
+    INTERPRETED,
     INVERSE_GRID,
     LEAST,
     MOST,
@@ -21,8 +22,6 @@ from dpnoise.integrations.triton_stream import (
     tile_of,
     words_of_block,
 )
-
-INTERPRETED = triton.knobs.runtime.interpret  # As the tests do where there is no device.
 
 # As in kernels/elementary.py and kernels/certified.py, which say what they are.
 L0, L1, L2, L3, L4, L5, L6, L7 = (

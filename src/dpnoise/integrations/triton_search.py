@@ -50,7 +50,9 @@ def search(
         else:
             angle = ratio * ratio * 2.0**-48 / cosine
             moved = V * (ratio / cosine * width + angle) + 2.0**-48
-            likely = (tl.abs(solved - nearest) <= moved * per_unit) & (k < last)
+            # U1 = 1 is none: where V has vanished beside 1, every k would seem to lead to it.
+            inside = (nearest < per_unit) & (k < last)
+            likely = (tl.abs(solved - nearest) <= moved * per_unit) & inside
             slot = tl.atomic_add(counter + k * 0, 1, mask=likely)
             tl.store(places + slot, k, mask=likely & (slot < capacity))
     if EXACT:

@@ -10,14 +10,16 @@ This file and its neighbours import Triton alone, so that they can be read and t
 import triton
 import triton.language as tl
 
+INTERPRETED = triton.knobs.runtime.interpret  # As the tests do where there is no device.
+
 # How every kernel is launched: each operation rounds by itself, none is fused unless it says so.
 STRICT = {"enable_fp_fusion": False}
 
 # The places of `parameters`. The key has the first four words.
-FIRST_BLOCK, COUNT, SCALE, RATIO, GRID, INVERSE_GRID, WHOLE, LEAST, MOST = (
-    tl.constexpr(place) for place in range(4, 13)
+FIRST_BLOCK, COUNT, SCALE, RATIO, GRID, INVERSE_GRID, WHOLE, LEAST, MOST, ONE = (
+    tl.constexpr(place) for place in range(4, 14)
 )
-PARAMETERS = 13
+PARAMETERS = 14
 LOW_32_BITS = tl.constexpr(2**32 - 1)
 
 
@@ -26,16 +28,40 @@ def rotated(x, left: tl.constexpr):
     return (x << left) | (x >> (32 - left))
 
 
+if INTERPRETED:
+
+    @triton.jit
+    def plus(a, b, _):
+        return a + b
+
+else:
+
+    @triton.jit
+    def plus(a, b, one):
+        """Return a + b mod 2^32, as a * one + b, for a one that the compiler does not know.
+
+        A device multiplies elsewhere than where it rotates, which is where ChaCha20 must wait.
+        """
+        return tl.inline_asm_elementwise(
+            "mad.lo.u32 $0, $1, $3, $2;",
+            "=r,r,r,r",
+            [a, b, one],
+            dtype=tl.uint32,
+            is_pure=True,
+            pack=1,
+        )
+
+
 @triton.jit
-def quarter_round(a, b, c, d):
+def quarter_round(a, b, c, d, one):
     """RFC 8439, section 2.1."""
-    a += b
+    a = plus(a, b, one)
     d = rotated(d ^ a, 16)
-    c += d
+    c = plus(c, d, one)
     b = rotated(b ^ c, 12)
-    a += b
+    a = plus(a, b, one)
     d = rotated(d ^ a, 8)
-    c += d
+    c = plus(c, d, one)
     b = rotated(b ^ c, 7)
     return a, b, c, d
 
@@ -56,20 +82,21 @@ def chacha20(parameters, c0, n0, n1, n2):
     k2, k3 = halves(parameters, 1, c0)
     k4, k5 = halves(parameters, 2, c0)
     k6, k7 = halves(parameters, 3, c0)
+    one, _ = halves(parameters, ONE, c0)
     zero = c0 * 0
     x0, x1 = zero + 0x61707865, zero + 0x3320646E
     x2, x3 = zero + 0x79622D32, zero + 0x6B206574
     x4, x5, x6, x7, x8, x9, x10, x11 = k0, k1, k2, k3, k4, k5, k6, k7
     x12, x13, x14, x15 = c0, n0, n1, n2
     for _ in range(10):
-        x0, x4, x8, x12 = quarter_round(x0, x4, x8, x12)
-        x1, x5, x9, x13 = quarter_round(x1, x5, x9, x13)
-        x2, x6, x10, x14 = quarter_round(x2, x6, x10, x14)
-        x3, x7, x11, x15 = quarter_round(x3, x7, x11, x15)
-        x0, x5, x10, x15 = quarter_round(x0, x5, x10, x15)
-        x1, x6, x11, x12 = quarter_round(x1, x6, x11, x12)
-        x2, x7, x8, x13 = quarter_round(x2, x7, x8, x13)
-        x3, x4, x9, x14 = quarter_round(x3, x4, x9, x14)
+        x0, x4, x8, x12 = quarter_round(x0, x4, x8, x12, one)
+        x1, x5, x9, x13 = quarter_round(x1, x5, x9, x13, one)
+        x2, x6, x10, x14 = quarter_round(x2, x6, x10, x14, one)
+        x3, x7, x11, x15 = quarter_round(x3, x7, x11, x15, one)
+        x0, x5, x10, x15 = quarter_round(x0, x5, x10, x15, one)
+        x1, x6, x11, x12 = quarter_round(x1, x6, x11, x12, one)
+        x2, x7, x8, x13 = quarter_round(x2, x7, x8, x13, one)
+        x3, x4, x9, x14 = quarter_round(x3, x4, x9, x14, one)
     return (
         x0 + 0x61707865,
         x1 + 0x3320646E,
@@ -143,27 +170,11 @@ def tile_of(x0, x1, x2, x3, x4, x5, x6, x7, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def words_at(places, out, parameters, BLOCK: tl.constexpr):
-    """Write the eight words of each of the listed blocks of the key stream."""
-    slot = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    here = slot < tl.load(parameters + COUNT)
-    block = tl.load(places + slot, mask=here, other=0)
-    w0, w1, w2, w3, w4, w5, w6, w7 = words_of_block(parameters, block)
-    words = tile_of(w0, w1, w2, w3, w4, w5, w6, w7, BLOCK).to(tl.int64, bitcast=True)
-    at = slot[:, None] * 8 + tl.arange(0, 8)[None, :]
-    tl.store(out + at, words, mask=here[:, None])
-
-
-@triton.jit
-def further_words_at(places, out, parameters, BLOCK: tl.constexpr):
-    """Write the first two further words of each of the listed elements: of nonce 2^95 + element."""
-    slot = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    here = slot < tl.load(parameters + COUNT)
-    element = tl.load(places + slot, mask=here, other=0).to(tl.uint64, bitcast=True)
-    low, high = (element & LOW_32_BITS).to(tl.uint32), (element >> 32).to(tl.uint32)
+def further_words_of(parameters, element):
+    """Return the first two further words of elements: of nonce 2^95 + element."""
+    e = element.to(tl.uint64, bitcast=True)
+    low, high = (e & LOW_32_BITS).to(tl.uint32), (e >> 32).to(tl.uint32)
     x0, x1, x2, x3, _, _, _, _, _, _, _, _, _, _, _, _ = chacha20(
         parameters, low * 0, low, high, low * 0 + 0x80000000
     )
-    words = tl.join(word_of(x0, x1), word_of(x2, x3)).to(tl.int64, bitcast=True)
-    at = slot[:, None] * 2 + tl.arange(0, 2)[None, :]
-    tl.store(out + at, words, mask=here[:, None])
+    return word_of(x0, x1), word_of(x2, x3)
