@@ -77,7 +77,7 @@ test-engines: setup $(VENV)/installed-cluster
 test-peers: setup $(VENV)/installed-peers
 	$(BIN)/python -m pytest $(ALL_CORES) tests/peers
 
-test-torch: setup $(VENV)/installed-torch
+test-torch: setup $(VENV)/installed-opacus
 	$(BIN)/python -m pytest $(ALL_CORES) tests/torch src/dpnoise/integrations
 
 proof: setup
