@@ -102,6 +102,7 @@ def releaser(
     places = torch.zeros(4096, dtype=torch.int64, device="cuda")
     lanes = how.pop("lanes", 32)
     options = {
+        **({"maxnreg": 128} if pairs else {}),
         "pairs": pairs,
         "clip": values.dtype != torch.float64,
         "ragged": False,
@@ -145,8 +146,9 @@ def peers(bench: Bench, x: torch.Tensor, y: torch.Tensor) -> float:
 def releases(bench: Bench, x: torch.Tensor, y: torch.Tensor, four: float, *, sweep: bool) -> None:
     """Time the release kernel, in launches of several shapes if asked for."""
     stream, release, _, _ = kernels()
-    shapes: list[dict[str, Any]] = [{"lanes": lanes} for lanes in (64, 128, 256)]
-    shapes += [{"lanes": lanes, "maxnreg": most} for lanes in (32, 128) for most in (128, 96)]
+    shapes: list[dict[str, Any]] = [
+        {"lanes": lanes, "maxnreg": most} for lanes in (32, 64, 128) for most in (144, 128, 96)
+    ]
     for pairs, name in ((True, "Gaussian pairs"), (False, "Laplace")):
         for kind in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
             size = x.numel() // 2 if kind == torch.float64 else x.numel()
@@ -210,6 +212,17 @@ def whole_releases(bench: Bench, x: torch.Tensor) -> None:
             bench.time(f"{name}.release, {size:,} float32", size, release)
 
 
+def training(bench: Bench) -> None:
+    """Time the parts of a DP-SGD step of 100 million parameters."""
+    for name, parts in (
+        importlib.import_module("benchmarks.dp_sgd").step_times(bench.rounds).items()
+    ):
+        medians = {part: statistics.median(times) for part, times in parts.items()}
+        text = ", ".join(f"{part} {ms:.2f} ms" for part, ms in medians.items())
+        print(f"DP-SGD, 99.6 M parameters, 8 samples, {name}: {text}", flush=True)
+        bench.rows.append({"name": f"DP-SGD, {name}", **medians})
+
+
 def searches(bench: Bench) -> None:
     """Measure checks a second at p = 53, and search to the end at p = 24 and 32."""
     gaussian = importlib.import_module("dpnoise.attacks.searches").gaussian
@@ -258,13 +271,14 @@ def main() -> None:
         lambda: noises(bench, y, four, sweep=options.sweep),
         lambda: cipher(bench, y),
         lambda: whole_releases(bench, x),
+        lambda: training(bench),
         lambda: searches(bench),
     ]
     for part in parts:
         try:
             part()
-        except (ImportError, AttributeError, OSError) as error:
-            print(f"Left out, because something is missing: {type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001 - the other parts are worth having
+            print(f"Left out: {type(error).__name__}: {str(error)[:300]}", flush=True)
     if options.json:
         options.json.write_text(json.dumps(bench.rows, indent=1))
 

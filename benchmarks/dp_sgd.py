@@ -1,0 +1,96 @@
+"""The time of a DP-SGD step of 100 million parameters that goes to clipping and to noise."""
+
+import importlib
+import warnings
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+LAYERS: Final = 31
+WIDTH: Final = 1_792  # 31 layers of 1,792 by 1,792 and their biases: 99.6 million.
+SAMPLES: Final = 8
+
+
+def _private(engine: Any, width: int, layers: int) -> tuple[Any, Any]:
+    model = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(layers))).cuda()
+    data = torch.utils.data.TensorDataset(torch.randn(2 * SAMPLES, width))
+    model, optimizer, _ = engine.make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=1e-3),
+        data_loader=torch.utils.data.DataLoader(data, batch_size=SAMPLES),
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+        poisson_sampling=False,
+    )
+    return model, optimizer
+
+
+def _engines() -> list[tuple[str, Callable[[], Any]]]:
+    """Return plain Opacus, its secure formula on the insecure generator, and ours."""
+    plain = importlib.import_module("opacus").PrivacyEngine
+    ours = importlib.import_module("dpnoise.integrations.opacus").SecurePrivacyEngine
+    return [
+        ("plain Opacus", plain),
+        ("Opacus's secure formula", plain),
+        ("SecurePrivacyEngine", ours),
+    ]
+
+
+class Watch:
+    """Times calls with device events."""
+
+    def __init__(self) -> None:
+        self.events: dict[str, list[tuple[Any, Any]]] = {}
+
+    def timed(self, name: str, work: Callable[[], Any]) -> Callable[[], Any]:
+        """Return the same work, timed under a name."""
+
+        def watched() -> Any:
+            start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            result = work()
+            stop.record()
+            self.events.setdefault(name, []).append((start, stop))
+            return result
+
+        return watched
+
+    def milliseconds(self) -> dict[str, list[float]]:
+        """Return the times of all calls but the first two, by name."""
+        torch.cuda.synchronize()
+        return {
+            name: [start.elapsed_time(stop) for start, stop in events[2:]]
+            for name, events in self.events.items()
+        }
+
+
+def step_times(
+    rounds: int, width: int = WIDTH, layers: int = LAYERS
+) -> dict[str, dict[str, list[float]]]:
+    """Return milliseconds of noise, of clipping and of whole steps, for each engine."""
+    return {name: _times_of(name, engine, rounds, width, layers) for name, engine in _engines()}
+
+
+def _times_of(
+    name: str, engine: Callable[[], Any], rounds: int, width: int, layers: int
+) -> dict[str, list[float]]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Opacus warns that its generator is insecure.
+        model, optimizer = _private(engine(), width, layers)
+    optimizer.secure_mode = optimizer.secure_mode or "formula" in name
+    watch, x = Watch(), torch.randn(SAMPLES, width, device="cuda")
+    optimizer.add_noise = watch.timed("noise", optimizer.add_noise)
+    optimizer.clip_and_accumulate = watch.timed("clipping", optimizer.clip_and_accumulate)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch warns of Opacus's hooks.
+            model(x).square().mean().backward()
+        optimizer.step()
+
+    timed = watch.timed("step", step)
+    for _ in range(rounds + 2):
+        timed()
+    return watch.milliseconds()
