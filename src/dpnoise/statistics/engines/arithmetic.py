@@ -15,6 +15,7 @@ from dpnoise.statistics.plan import Cells, Edges, Sums
 nw = import_extra("narwhals", "engines")
 
 HALF: Final = 2**26  # Sums of q div 2^26 and of q mod 2^26 stay below 2^63 for 2^37 rows.
+_BEYOND_INT64: Final = 2**63
 _ALL_EXACT: Final = 2**53  # Up to here every integer is a float.
 _LONGEST_SCALE: Final = 22  # 10^22 is the largest power of ten that is a float.
 _LIMITS: Final = {
@@ -189,4 +190,11 @@ def _at_most(value: Any, limit: float, of: Any) -> Any:
     least, most = _LIMITS[of.base_type()]
     if limit >= most:
         return value == value  # noqa: PLR0124 - true of every value
-    return value <= nw.lit(limit, of) if limit >= least else value != value  # noqa: PLR0124
+    return value <= _literal(int(limit), of) if limit >= least else value != value  # noqa: PLR0124
+
+
+def _literal(whole: int, of: Any) -> Any:
+    """Return an integer of a type; Arrow takes none beyond int64, but computes them."""
+    if whole < _BEYOND_INT64:
+        return nw.lit(whole, of)
+    return nw.lit(whole // HALF, of) * nw.lit(HALF, of) + nw.lit(whole % HALF, of)

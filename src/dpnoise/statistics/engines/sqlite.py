@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -19,6 +20,7 @@ from dpnoise.statistics.engines.texts import quoted
 _ROWS: Final = 2**14
 _LONGEST_LIST: Final = 500  # Characters of the names of tables in an error.
 _LOCKED: Final = "locked"
+_PATIENCE: Final = 1.0  # Seconds, for another program to finish writing.
 
 
 class Table:
@@ -66,12 +68,12 @@ class Table:
                 while part := rows.fetchmany(_ROWS):
                     arrays = []
                     for entries, field in zip(zip(*part, strict=True), schema, strict=True):
-                        held = map(_text, entries) if field.type == pa.string() else entries
-                        try:
-                            arrays.append(pa.array(list(held), field.type))
-                        except (pa.ArrowException, OverflowError, TypeError):
-                            self.fault = _mistake(wanted[len(arrays)], entries, field.type, first)
+                        bad = _first_bad(entries, field.type)
+                        if bad is not None:
+                            self.fault = _mistake(wanted[len(arrays)], field.type, first + bad)
                             return
+                        held = map(_text, entries) if field.type == pa.string() else entries
+                        arrays.append(pa.array(list(held), field.type))
                     yield pa.RecordBatch.from_arrays(arrays, schema=schema)
                     first += len(part)
         except sqlite3.Error as error:
@@ -80,7 +82,9 @@ class Table:
     def _opened(self) -> sqlite3.Connection:
         address = quote(bytes(Path(self._path).absolute()))
         # DuckDB reads from a thread of its own.
-        opened = sqlite3.connect(f"file:{address}?mode=ro", uri=True, check_same_thread=False)
+        opened = sqlite3.connect(
+            f"file:{address}?mode=ro", uri=True, check_same_thread=False, timeout=_PATIENCE
+        )
         opened.text_factory = lambda held: held.decode("utf-8", "replace")
         return opened
 
@@ -115,18 +119,22 @@ def _text(entry: Any) -> str | None:
     return None if entry is None else str(entry)
 
 
-def _mistake(column: str, entries: Sequence[Any], held: Any, first: int) -> str:
-    """Say which of the entries is not of the declared type."""
-    pa = import_extra("pyarrow", "files")
-    for place, entry in enumerate(entries):
-        try:
-            pa.array([entry], held)
-        except (pa.ArrowException, OverflowError, TypeError):
-            first += place
-            break
-    what = "an integer" if pa.types.is_integer(held) else "a number"
+def _first_bad(entries: Sequence[Any], held: Any) -> int | None:
+    """Return the place of the first entry that is not of the declared type, if there is one."""
+    types = import_extra("pyarrow", "files").types
+    if types.is_string(held):
+        return None
+    taken = {int, NoneType} if types.is_integer(held) else {float, NoneType}
+    if set(map(type, entries)) <= taken:
+        return None
+    return next(place for place, entry in enumerate(entries) if type(entry) not in taken)
+
+
+def _mistake(column: str, held: Any, row: int) -> str:
+    integers = import_extra("pyarrow", "files").types.is_integer(held)
+    what = "an integer" if integers else "a number"
     return (
-        f"Row {first} of column {column!r} holds what is not {what}, as its table declares. "
+        f"Row {row} of column {column!r} holds what is not {what}, as its table declares. "
         'Correct it, or empty it and say missing="drop".'
     )
 

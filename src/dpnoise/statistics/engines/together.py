@@ -150,7 +150,7 @@ def _marked(frame: Any, key: str, values: list[Any]) -> Any:
 def _in_duckdb(frame: Any, query: Query, parts: list[_Part]) -> list[list[Table]]:
     every = _grouped_by(parts)
     columns = ", ".join([*every, "count(*) AS rows", *duckdb_sums(list(query.summed))])
-    sets = ", ".join(f"({', '.join(one)})" for part in parts for one in part.sets)
+    sets = ", ".join(f"({', '.join(one)})" for one in _sets(parts))
     result = nw.from_native(frame.to_native().aggregate(columns, f"GROUPING SETS ({sets})"))
     collected = result.collect()  # Once: each time would be another scan.
     return [_apart(collected, part, every) for part in parts]
@@ -161,10 +161,15 @@ def _in_spark(frame: Any, query: Query, parts: list[_Part]) -> list[list[Table]]
     every, native = _grouped_by(parts), frame.to_native()
     added = [functions.count("*").alias("rows")]
     added += [functions.sum(native[name]).alias(name) for name in query.summed]
-    sets = [[native[name] for name in one] for part in parts for one in part.sets]
+    sets = [[native[name] for name in one] for one in _sets(parts)]
     result = native.groupingSets(sets, *(native[name] for name in every)).agg(*added)
     collected = nw.from_native(result).collect()
     return [_apart(collected, part, every) for part in parts]
+
+
+def _sets(parts: list[_Part]) -> list[list[str]]:
+    """Return what to group by, each once: what is there twice would be counted twice."""
+    return list({frozenset(one): one for part in parts for one in part.sets}.values())
 
 
 def _grouped_by(parts: list[_Part]) -> list[str]:
