@@ -17,12 +17,13 @@ import pytest
 from engine_list import Engine, check_engine, check_every_hostile_value
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from person_worlds import IDS, check_neighbours, requests, table, worlds
 from tally_reference import assert_same
 from tally_reference import tally as judged
 
 from dpnoise.errors import ArgumentError
-from dpnoise.statistics.engines import tally
-from dpnoise.statistics.plan import Cells, Grouping, Plan, Rows, Sums
+from dpnoise.statistics.engines import holders, tally
+from dpnoise.statistics.plan import Cells, Grouping, Own, Plan, Rows, Sums, Unit
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
@@ -144,3 +145,54 @@ def test_the_example_publishes_from_a_cluster(spark: Any) -> None:
     assert all(isinstance(count, int) for _, count, _ in published)
     grid = example["INCOME"].grid
     assert all(total / grid == int(total / grid) for _, _, total in published)
+
+
+@given(data=st.data())
+@settings(
+    max_examples=3,
+    phases=[Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+def test_one_person_moves_no_statistic_beyond_its_sensitivity(
+    spark: Any, data: st.DataObject
+) -> None:
+    ids = data.draw(st.sampled_from(list(IDS.values())))
+    rows, without, replaced = data.draw(worlds(ids))
+    neighbours = data.draw(st.sampled_from(["add-remove", "replace"]))
+    other = without if neighbours == "add-remove" else replaced
+    some = requests(neighbours, *data.draw(st.sampled_from([(2, 3), (None, 4), (2, None)])))
+    frames = [spark.createDataFrame(table(one, ids)).repartition(3) for one in (rows, other)]
+    for pair in (some[:2], some[2:]):
+        if pair:
+            check_neighbours(pair, *frames)
+
+
+def test_spark_bounds_persons_as_they_are_declared(spark: Any) -> None:
+    """Hashes differ between engines: how much counts is the same, which rows are may not be."""
+    count = 3_000
+    rows = spark.range(count).selectExpr("'w' AS who", "cast(id % 5 as string) AS city", "id AS x")
+    by = (Grouping("city", tuple("01234")),)
+    for groups, most in ((1, 7), (2, 10_000), (5, 1)):
+        unit = Unit(("who",), groups, most)
+        once, again = (
+            tally(rows.repartition(parts), Plan((Rows(), Sums("x", 1.0, 0, 2**20)), by, unit=unit))
+            for parts in (1, 7)
+        )
+        assert_same(once, again)
+        counts = once.answers[0]
+        assert sorted(counts.tolist())[-groups:] == [min(most, count // 5)] * groups  # type: ignore[union-attr]
+        assert int(counts.sum()) == groups * min(most, count // 5)  # type: ignore[union-attr]
+    held = holders(rows, "city", Unit(("who",), 2, 1))
+    assert held.persons.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("kind", ["sum", "mean"])
+def test_values_of_ones_own_are_those_of_other_engines(spark: Any, kind: str) -> None:
+    columns = {"who": [1, 1, 1, 2, 2, None], "x": [0.3, 1e300, -7.0, None, 2.5, 4.0]}
+    plan = Plan(
+        (Rows(), Sums("x", 0.25, -100, 1_000)),
+        missing="drop",
+        unit=Unit(("who",), without_id="own", own=Own("x", kind, 0.25, -100, 1_000)),
+    )
+    ours = tally(spark.createDataFrame(pa.table(columns)), plan)
+    assert_same(ours, tally(pa.table(columns), plan))

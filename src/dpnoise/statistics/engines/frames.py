@@ -399,11 +399,12 @@ def _in_spark(frame: Any, by: list[str], codes: list[str], summed: list[str]) ->
     if not codes:
         return _one_by_one(frame, by, codes, summed)
     functions = import_module("pyspark.sql.functions")
-    native = frame.to_native()
-    sets = [[native[name] for name in [*by, code]] for code in codes]
+    column = functions.col  # By name: those of a frame are ambiguous where it was joined.
+    sets = [[column(name) for name in [*by, code]] for code in codes]
     added = [functions.count("*").alias("rows")]
-    added += [functions.sum(native[name]).alias(name) for name in summed]
-    result = native.groupingSets(sets, *(native[name] for name in [*by, *codes])).agg(*added)
+    added += [functions.sum(column(name)).alias(name) for name in summed]
+    grouped = frame.to_native().groupingSets(sets, *(column(name) for name in [*by, *codes]))
+    result = grouped.agg(*added)
     return _apart(_collected(nw.from_native(result)), codes)
 
 
