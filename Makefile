@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CORE := $(patsubst %,tests/test_%.py,kernels certified independent precision generator samplers distributions mechanisms values selection \
 	statistics cli inputs parameters cache)
 
-.PHONY: help setup demo test test-long test-oldest test-engines test-peers test-torch test-browser proof proof-rocq lint format bench errors bench-engines clock \
+.PHONY: help setup demo test test-long test-oldest test-engines test-peers test-opendp test-torch test-browser proof proof-rocq lint format bench errors bench-engines clock \
 	attacks audits paper pictures floors screenshots docs docs-serve clean
 
 help:
@@ -20,6 +20,7 @@ help:
 	@echo "make test-oldest   the core of the tests with the oldest dependencies allowed, in .venv-oldest; needs Python, make"
 	@echo "make test-engines  plans on a Spark of several workers and on Dask, which it installs; needs Java 17"
 	@echo "make test-peers    the attacks on PyTorch, JAX, PyDP and others, which it installs first; needs 3 GB of disk for the .venv"
+	@echo "make test-opendp   one task in OpenDP, diffprivlib and dpnoise, in .venv-opendp; needs Python, make"
 	@echo "make test-torch    tensors and device kernels; needs a CUDA device or Triton's interpreter, and PyTorch, which it installs"
 	@echo "make test-browser  the pages in a headless Chromium; needs Chromium"
 	@echo "make proof         the error bounds of exact release, proved by Gappa; writes docs/exact-release.md's table; needs Gappa"
@@ -79,6 +80,10 @@ test-peers: setup $(VENV)/installed-peers
 
 test-torch: setup $(VENV)/installed-opacus
 	$(BIN)/python -m pytest $(ALL_CORES) tests/torch src/dpnoise/integrations
+
+test-opendp:
+	$(MAKE) --no-print-directory VENV=.venv-opendp setup .venv-opendp/installed-opendp
+	.venv-opendp/bin/python -m pytest tests/peers/test_coming_from.py
 
 proof: setup
 	PYTHONPATH=tools $(BIN)/python -m proof --table
@@ -141,5 +146,5 @@ screenshots: setup
 	$(BIN)/python tools/make_screenshots.py $(REPORT)
 
 clean:
-	rm -rf $(VENV) .venv-oldest .mypy_cache .ruff_cache .pytest_cache .hypothesis dist site demo-pages paper
+	rm -rf $(VENV) .venv-oldest .venv-opendp .mypy_cache .ruff_cache .pytest_cache .hypothesis dist site demo-pages paper
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
