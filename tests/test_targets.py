@@ -50,7 +50,7 @@ def test_the_names_are_those_of_both_kinds_of_noise() -> None:
     assert sorted(names("laplace") + names("gaussian")) == sorted(names())
     assert set(AT_HAND) <= set(names())
     assert {"numpy.laplace", "dpnoise.release", "pydp.laplace"} <= set(names("laplace"))
-    assert {"random.gauss", "opacus", "jax_privacy"} <= set(names("gaussian"))
+    assert {"random.gauss", "opacus", "opacus.secure_mode", "jax_privacy"} <= set(names("gaussian"))
 
 
 def test_a_name_that_does_not_exist_is_answered_with_those_that_do() -> None:

@@ -5,9 +5,11 @@ measured on.
 """
 
 import json
+import math
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from marks import write_between_marks
 
@@ -15,6 +17,7 @@ from dpnoise import paper
 from dpnoise.paper import statements
 
 PAGE = Path(__file__).parent.parent / "docs" / "paper.md"
+BEYOND = PAGE.with_name("beyond-the-paper.md")
 HEAD = ["| `--figure` | piece | verdict | why | on |", "|---|---|---|---|---|"]
 
 
@@ -35,6 +38,24 @@ def versions(machine: dict[str, object]) -> str:
     return ", ".join(f"{name} {number}" for name, number in machine.items() if name != "machine")
 
 
+def floored(bound: float) -> str:
+    """Show a lower bound with two decimals, never more than it is."""
+    return f"{math.floor(100 * bound) / 100:.2f}"
+
+
+def write_adopters(report: dict[str, Any]) -> None:
+    """Put the table of those who adopted the fix into docs/beyond-the-paper.md, if measured."""
+    for piece in report["pieces"]:
+        if piece["key"] == "adopted" and piece["tables"]:
+            rows = [
+                f"| {name} | {noise} | {floored(bound)} |"
+                for name, noise, bound in piece["tables"][0]["rows"]
+            ]
+            head = ["| released | noise | certified epsilon |", "|---|---|---|"]
+            measured = f"Measured on {report['machine']['machine']}."
+            write_between_marks(BEYOND, "adopted", "\n".join([*head, *rows, "", measured]))
+
+
 def main() -> None:
     """Put one row for each piece, and the list of statements, between their marks."""
     report = json.loads(Path(sys.argv[1]).read_text())
@@ -51,6 +72,7 @@ def main() -> None:
     lines = [*HEAD, *(rows[key] for key in paper.PIECES), "", measured]
     write_between_marks(PAGE, "pieces", "\n".join(lines))
     write_between_marks(PAGE, "statements", statements.table())
+    write_adopters(report)
     print(f"Wrote {len(report['pieces'])} pieces to {PAGE.name}.")
 
 

@@ -10,10 +10,11 @@ from importlib.util import find_spec
 from typing import Final
 
 _SYSTEMS: Final = {"linux": "Linux", "darwin": "all of macOS", "win32": "Windows"}
-_MODULES: Final = {"python-dp": "pydp"}  # Of packages that are called otherwise.
+# Of packages that are called otherwise.
+_MODULES: Final = {"python-dp": "pydp", "jax-privacy": "jax_privacy"}
 # On macOS python-dp has builds from version 15 on, which no environment marker can ask for.
 _ONLY_ON_LINUX_X86: Final = {"python-dp"}
-_NOT_ON_INTEL_MACS: Final = {"torch", "opacus", "jax"}
+_NOT_ON_INTEL_MACS: Final = {"torch", "opacus", "jax", "jax-privacy"}
 
 
 def has_build(package: str, system: str, processor: str) -> bool:

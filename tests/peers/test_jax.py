@@ -1,6 +1,7 @@
 """JAX and PyTorch in float32: the key found again, and noise inverted by tables of all outputs."""
 
 import secrets
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,25 @@ def os_key() -> Any:
 
 
 # The key -----------------------------------------------------------------------------------------
+
+
+def test_the_noise_of_jax_privacy_is_that_of_these_splits() -> None:
+    """Bit for bit, so that what breaks these breaks the library."""
+    noise = pytest.importorskip("jax_privacy.noise_addition")
+    key = os_key()
+    privatizer = noise.gaussian_privatizer(stddev=3.7, prng_key=key)
+    state = privatizer.init(jax.numpy.zeros(1))
+    alike = run_of(key)
+    for value in (0.0, 1.0, -5.5):
+        released, state = privatizer.update(jax.numpy.full(100, value, "float32"), state)
+        np.testing.assert_array_equal(np.asarray(released), alike(value, 100))
+
+
+def test_the_target_is_jax_privacy_itself() -> None:
+    pytest.importorskip("jax_privacy")
+    target = named("jax_privacy")
+    assert (target.package, target.version) == ("jax-privacy", version("jax-privacy"))
+    assert target(1.0, 10).dtype == np.float32
 
 
 def test_a_seed_a_child_and_a_word_are_what_the_search_takes_them_for() -> None:

@@ -27,6 +27,7 @@ def _no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
         "torch.laplace",
         "opacus",
         "jax.normal",
+        "jax_privacy",
         "jax.laplace",
         "diffprivlib.Laplace",
         "diffprivlib.GaussianAnalytic",
@@ -38,6 +39,12 @@ def test_noise_added_in_floats_is_broken(name: str, epsilon: float) -> None:
     report = dpnoise.audit(name, epsilon, delta, attacks=QUICK, budget=96_000)
     assert report.broken
     assert report.epsilon_lower > epsilon
+
+
+def test_the_formula_of_opacus_s_secure_mode_is_broken_too() -> None:
+    peer("opacus.secure_mode")
+    report = dpnoise.audit("opacus.secure_mode", 1.0, 1e-6, attacks=QUICK, budget=240_000)
+    assert report.broken
 
 
 @pytest.mark.parametrize("name", ["pydp.laplace", "opendp.laplace", "dpnoise.release"])

@@ -216,9 +216,10 @@ def check_discard(effort: Effort) -> Judgement:
     return Judgement(
         CONFIRMED if cached > 0.9 * n and fresh < 0.05 * n else DIFFERS,
         f"At p = {p} a published Gaussian was inverted, after which its cached partner was "
-        f"predicted to the last bit in {known[0]:.1%} of the cases, by {known[1]:g} guess or so: "
-        "rounding often tells even U2 from its mirror image 1 - U2. A sum that begins with it has "
-        "two unknown uniforms fewer. Discarding the first value prevents that.",
+        f"predicted to the last bit in {floored_percent(known[0], 1)} of the cases, by "
+        f"{known[1]:g} guess or so: rounding often tells even U2 from its mirror image 1 - U2. A "
+        "sum that begins with it has two unknown uniforms fewer. Discarding the first value "
+        "prevents that.",
         [Table("After one published value of random.gauss's method", columns, rows)],
     )
 
