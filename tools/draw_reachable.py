@@ -92,9 +92,12 @@ def main() -> None:
     """Draw it, and print what it shows."""
     mechanism = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0)
     colours = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
-    settings: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "dpnoise"}
-    settings |= {"font.family": "sans-serif", **dict.fromkeys(colours, INK)}
-    with mpl.rc_context(settings):
+    settings: dict[Any, Any] = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "dpnoise",
+        "font.family": "sans-serif",
+    }
+    with mpl.rc_context(settings | dict.fromkeys(colours, INK)):
         figure = drawn(mechanism)
         figure.savefig(PICTURE, format="svg", transparent=True, metadata={"Date": None})
     zero, one = set(reachable(0.0)), set(reachable(1.0))

@@ -9,7 +9,16 @@ from scipy import integrate, stats
 
 from dpnoise.noise import distributions
 from dpnoise.noise.generator import Generator
-from dpnoise.paper.piece import CONFIRMED, DIFFERS, FALSE_ALARM, Effort, Judgement, Piece, Table
+from dpnoise.paper.piece import (
+    CONFIRMED,
+    DIFFERS,
+    FALSE_ALARM,
+    Cell,
+    Effort,
+    Judgement,
+    Piece,
+    Table,
+)
 
 _RNG = Generator(threads=1)
 _PARTS = (2, 3, 8)
@@ -61,7 +70,7 @@ def slope_at_zero(t: float) -> float:
 def check_divisible(effort: Effort) -> Judgement:
     """Draw the parts and add them; hold the definition against its characteristic functions."""
     size, least = effort.pick(20_000, 1_000), 1.0
-    rows: list[tuple[str | float, ...]] = []
+    rows: list[tuple[Cell, ...]] = []
     for i, (name, law) in enumerate(LAWS.items()):
         p_values = [p_value_of_sum(law, n, size) for n in _PARTS]
         least = min(least, *p_values)
