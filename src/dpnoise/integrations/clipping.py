@@ -67,7 +67,7 @@ def clipped_sum(gradients: Any, factor: Any, bound: float) -> Any:
     total = gradients.new_zeros(_size(gradients), dtype=torch.float64)
     first = 0
     for part in _in_parts(gradients):
-        total += part.double().mul_(steps[first : first + len(part), None]).trunc_().sum(0)
+        total += (part.double() * steps[first : first + len(part), None]).trunc_().sum(0)
         first += len(part)
     return total.mul_(step).reshape(gradients.shape[1:])
 

@@ -1,0 +1,100 @@
+"""Clipped gradients: no norm above its bound, and sums without a rounding error."""
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import flint
+import pytest
+import torch
+
+from dpnoise.errors import ArgumentError
+from dpnoise.integrations import clipping
+
+KINDS = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+
+
+def factor_of(gradients: Any, bound: float) -> Any:
+    return clipping.factors([clipping.squared_norms(gradients)], bound)
+
+
+def squared(numbers: list[float]) -> Fraction:
+    return sum((Fraction(x) ** 2 for x in numbers), Fraction(0))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("bound", [1.0, 0.1, 3.7e-5, 2.0**-100, 2.0**90])
+def test_no_clipped_gradient_is_longer_than_its_bound_and_the_excess(
+    kind: torch.dtype, bound: float
+) -> None:
+    """Lengths of the bound itself, where rounding decides, and far longer and shorter ones."""
+    sizes = torch.tensor([1.0, 1.0, 1.0 + 2**-20, 3.0, 1e3, 0.2, 0.0], dtype=torch.float64)
+    directions = torch.randn(7, 40, dtype=torch.float64)
+    directions /= directions.norm(dim=1, keepdim=True)
+    most = float(torch.finfo(kind).max) / 2
+    gradients = (directions * sizes[:, None] * bound).clamp(-most, most).to(kind)
+    before = gradients.clone()
+    factor = factor_of(gradients, bound)
+    limit = (Fraction(bound) * (1 + Fraction(clipping.excess(40)))) ** 2
+    step = clipping.step_for(bound)
+    for i in range(7):
+        one = clipping.clipped_sum(gradients[i : i + 1], factor[i : i + 1], bound)
+        assert squared(one.tolist()) <= limit
+        exact = [Fraction(x) * Fraction(float(factor[i])) for x in gradients[i].tolist()]
+        for cut, clipped in zip(one.tolist(), exact, strict=True):
+            assert (Fraction(cut) / Fraction(step)).denominator == 1
+            assert abs(Fraction(cut) - clipped) < Fraction(step) * (1 + Fraction(1, 2**20))
+    assert torch.equal(gradients, before)
+
+
+def test_sums_do_not_depend_on_the_order_or_the_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    gradients = torch.randn(500, 3, 7) * torch.logspace(-3, 3, 500)[:, None, None]
+    factor = factor_of(gradients, 0.3)
+    total = clipping.clipped_sum(gradients, factor, 0.3)
+    assert total.shape == (3, 7)
+    order = torch.randperm(500)
+    assert torch.equal(clipping.clipped_sum(gradients[order], factor[order], 0.3), total)
+    monkeypatch.setattr(clipping, "_TOGETHER", 64)
+    assert torch.equal(factor_of(gradients, 0.3), factor)
+    assert torch.equal(clipping.clipped_sum(gradients, factor, 0.3), total)
+
+
+def test_the_sum_is_exact() -> None:
+    gradients = torch.randn(300, 11)
+    factor = factor_of(gradients, 1.0)
+    each = [clipping.clipped_sum(gradients[i : i + 1], factor[i : i + 1], 1.0) for i in range(300)]
+    expected = [sum(Fraction(x) for x in column) for column in zip(*map(torch.Tensor.tolist, each))]  # noqa: B905 - all of one length
+    assert [Fraction(x) for x in clipping.clipped_sum(gradients, factor, 1.0).tolist()] == expected
+
+
+def test_so_many_samples_as_are_allowed_stay_below_2_to_the_53_steps() -> None:
+    for bound in (1.0, 1.999, 0.7):
+        steps = bound * (1 + clipping.excess(2**40)) / clipping.step_for(bound)
+        assert clipping._MOST_SAMPLES * steps <= 2**53
+    clipping.check_samples(2**22)
+    with pytest.raises(ArgumentError, match="at most 4194304 samples"):
+        clipping.check_samples(2**21 + 1, processes=2)
+
+
+@pytest.mark.parametrize("numbers", [1, 10**3, 10**8, 2**40])
+def test_the_excess_covers_the_roundings(numbers: int) -> None:
+    """The derivation's product, in ball arithmetic."""
+    with flint.ctx.workprec(300):
+        u = flint.arb(2) ** -53
+        rounded = (1 - u) ** (-flint.arb(numbers + 1) / 2 - 2) * (1 + u) ** 2
+        assert rounded < 1 + flint.arb(clipping.excess(numbers))
+
+
+def test_a_gradient_that_is_not_finite_is_refused() -> None:
+    gradients = torch.randn(5, 4)
+    gradients[1, 2], gradients[3, 0] = math.nan, math.inf
+    with pytest.raises(ArgumentError, match="finite, got 2 samples"):
+        factor_of(gradients, 1.0)
+
+
+def test_no_samples_and_no_numbers_make_zeros() -> None:
+    none = torch.empty(0, 4)
+    assert torch.equal(
+        clipping.clipped_sum(none, factor_of(none, 1.0), 1.0), torch.zeros(4).double()
+    )
+    assert clipping.squared_norms(torch.empty(3, 0)).tolist() == [0.0] * 3

@@ -1,0 +1,93 @@
+"""What each of two processes does for test_distributed.py."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from opacus.distributed import DifferentiallyPrivateDistributedDataParallel
+from torch.distributed import fsdp
+
+from dpnoise.integrations.opacus import SecurePrivacyEngine
+from dpnoise.release.additive import GaussianMechanism
+
+MODES: dict[str, dict[str, Any]] = {
+    "flat": {},
+    "per layer": {"clipping": "per_layer", "max_grad_norm": [0.5, 0.25, 1.0, 0.75]},
+    "ghost": {"grad_sample_mode": "ghost"},
+    "sharded": {"grad_sample_mode": "ghost_fsdp"},
+}
+SAMPLES = 24
+
+
+def parts() -> tuple[Any, Any, Any]:
+    """Return a model and all samples, the same on both processes."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
+    x, y = torch.randn(SAMPLES, 6, dtype=torch.float64), torch.randint(0, 3, (SAMPLES,))
+    return model.double(), x, y
+
+
+def private(model: Any, x: Any, y: Any, **options: Any) -> Any:
+    """Return module, optimizer, criterion and loader."""
+    criterion = torch.nn.CrossEntropyLoss(reduction="sum")
+    arguments = {
+        "noise_multiplier": 1.5,
+        "max_grad_norm": 1.0,
+        "loss_reduction": "sum",
+        "criterion": criterion,
+        **options,
+    }
+    made = SecurePrivacyEngine().make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.5),
+        data_loader=torch.utils.data.DataLoader(
+            torch.utils.data.TensorDataset(x, y), batch_size=SAMPLES // 2
+        ),
+        **arguments,
+    )
+    return made if len(made) == 4 else (*made[:2], criterion, made[2])
+
+
+def whole(tensor: Any) -> Any:
+    """Return a tensor that may be spread over the processes."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def gradient_of(name: str, rank: int, world: int) -> dict[str, Any]:
+    """Take one step on this process's half of the samples, and return what came of it."""
+    model, x, y = parts()
+    if name == "sharded":
+        for layer in (model[0], model[2]):
+            fsdp.fully_shard(layer)
+        fsdp.fully_shard(model)
+    elif world > 1:
+        model = DifferentiallyPrivateDistributedDataParallel(model)
+    model, optimizer, criterion, loader = private(model, x, y, **MODES[name])
+    chosen = [index for batch in loader.batch_sampler for index in batch]
+    optimizer.zero_grad()
+    criterion(model(x[rank::world]), y[rank::world]).backward()
+    optimizer.step()
+    gradients = [whole(p.grad).reshape(-1) for p in model.parameters()]
+    weights = [whole(p).detach().reshape(-1) for p in model.parameters()]
+    return {
+        "gradient": torch.cat(gradients),
+        "weights": torch.cat(weights),
+        "chosen": chosen,
+        "batches": len(loader),
+    }
+
+
+def run(rank: int, folder: str) -> None:
+    """Run every mode, with noise and without."""
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)
+    store = torch.distributed.FileStore(str(Path(folder) / "store"), 2)
+    torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    found = {name: gradient_of(name, rank, 2) for name in MODES}
+    release = GaussianMechanism.release
+    GaussianMechanism.release = lambda _self, value, _rng=None: value  # type: ignore[method-assign]
+    found |= {f"{name} alone": gradient_of(name, rank, 2) for name in MODES}
+    GaussianMechanism.release = release  # type: ignore[method-assign]
+    torch.save(found, Path(folder) / f"{rank}.pt")
+    torch.distributed.destroy_process_group()
