@@ -66,7 +66,7 @@ class Table:
             with closing(self._opened()) as database:
                 rows = database.execute(f"SELECT {columns} FROM {quoted(self._table)}")
                 while part := rows.fetchmany(_ROWS):
-                    arrays = []
+                    arrays: list[Any] = []
                     for entries, field in zip(zip(*part, strict=True), schema, strict=True):
                         bad = _first_bad(entries, field.type)
                         if bad is not None:
