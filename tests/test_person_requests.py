@@ -17,7 +17,14 @@ import dpnoise
 from dpnoise import cli
 from dpnoise.entropy import Source
 from dpnoise.errors import ArgumentError
-from dpnoise.statistics import Question, Request, load_request, publish, publishing
+from dpnoise.statistics import (
+    Question,
+    Request,
+    load_request,
+    publish,
+    publishing,
+    thresholds,
+)
 from dpnoise.statistics.composition import compose
 from dpnoise.statistics.engines import Holders, holders
 from dpnoise.statistics.queries import Count
@@ -243,6 +250,25 @@ def test_a_column_may_be_discovered_beside_a_declared_one() -> None:
         frame, asked(question, epsilon=1e5, delta=1e-9, groups=dict.fromkeys(groups, "discover"))
     )
     assert [one.group for one in both] == [(city, "f") for city in sorted(CITIES["city"])]
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+def test_two_columns_that_are_discovered_share_the_delta_that_is_set_aside(mechanism: str) -> None:
+    """One person may be alone in a group of each: the chances of both add up."""
+    groups = {"city": "discover", "sex": "discover"}
+    question = Question(["count"], by=("city", "sex"))
+    request = asked(question, delta=1e-3, mechanism=mechanism, groups=groups)
+    chances = [
+        thresholds._chance(one.noise.mechanism, one.threshold, 2, 128)
+        for one in request.discoveries()
+    ]
+    assert len(chances) == 2
+    assert sum(chances) <= request.prices.aside  # Of balls: certainly.
+    nearly = [
+        thresholds._chance(one.noise.mechanism, one.threshold - 1, 2, 128)
+        for one in request.discoveries()
+    ]
+    assert sum(nearly) > request.prices.aside
 
 
 def test_no_group_at_all_is_an_empty_table() -> None:

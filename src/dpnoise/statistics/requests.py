@@ -16,6 +16,7 @@ from dpnoise.errors import (
     reject,
     unknown,
 )
+from dpnoise.release.calibration import quotient_down
 from dpnoise.statistics.composition import Cost, Loss
 from dpnoise.statistics.engines.checking import MISSING, WITHOUT_ID, check_persons
 from dpnoise.statistics.engines.description import Files, source_of
@@ -289,11 +290,19 @@ class Request:
         return self.prices.cost
 
     def discoveries(self) -> list[Discovery]:
-        """Return how the groups are found that are not declared."""
-        reach, found = self._open_reach(), []
+        """Return how the groups are found that are not declared.
+
+        Each column has its own part of the delta that is set aside: one person may be alone in a
+        group of every one of them.
+        """
+        reach = self._open_reach()
+        found: list[Discovery] = []
+        if not self.discovered:
+            return found
+        aside = quotient_down(self.prices.aside, len(self.discovered))
         for column, loss in zip(self.discovered, self.prices.losses, strict=False):
             noise = _count_noise(loss, reach)
-            least = threshold(noise.mechanism, reach.groups, self.prices.aside)
+            least = threshold(noise.mechanism, reach.groups, aside)
             unit = self._unit(reach.groups, 1, None)
             found.append(Discovery(column, unit, noise, least, (loss,)))
         return found
