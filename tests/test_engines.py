@@ -15,7 +15,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from dpnoise.errors import ArgumentError, ArgumentTypeError, DpnoiseError
-from dpnoise.statistics.engines import tally
+from dpnoise.statistics.engines import tally, tally_all
 from dpnoise.statistics.plan import Ask, Cells, Edges, Grouping, Plan, Rows, Sums
 
 
@@ -152,6 +152,12 @@ def test_decimals_that_engines_round_differently_are_refused() -> None:
     cents = pa.table({"x": pa.array([Decimal("0.10")], pa.decimal128(38, 20))})
     with pytest.raises(ArgumentError, match="cast it to DOUBLE"):
         tally(cents, Plan((Sums("x", 1.0, 0, 100),)))
+
+
+@pytest.mark.parametrize("make", [pl.DataFrame, pd.DataFrame, pa.table, pl.LazyFrame])
+def test_no_plans_have_no_answers(make: Any) -> None:
+    """A request that discovers no group has nothing left to ask."""
+    assert tally_all(make({"x": [1]}), []) == []
 
 
 def test_what_is_no_frame_is_refused() -> None:

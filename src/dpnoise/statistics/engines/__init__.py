@@ -61,6 +61,8 @@ def tally_all(
     >>> [one.answers[0].tolist() for one in tally_all(people, plans)]
     [3, [2, 1]]
     """
+    if not plans:
+        return []
     if isinstance(source, Files):
         return files.tally_all(source, plans, progress)
     return together.tally_all(source, plans)
