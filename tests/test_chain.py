@@ -22,6 +22,7 @@ from dpnoise.statistics.ledger import Ledger, create_ledger, mend_ledger, open_l
 
 EIGHTH = compose([Loss("pure", 0.125)])
 NOBODY = 65534
+HANGING = 120  # Seconds after which a process that hangs ends, and the test fails.
 
 
 @pytest.fixture
@@ -36,6 +37,7 @@ def in_child(work: Callable[[], object]) -> int:
     """Run something in a process of its own, which may be killed, and return its wait status."""
     child = os.fork()
     if not child:
+        signal.alarm(HANGING)
         try:
             work()
         except BaseException:  # noqa: BLE001 - nothing of pytest may run in the child
@@ -157,6 +159,7 @@ def test_lines_with_true_hashes_that_say_something_else_are_refused(tmp_path: Pa
 
 
 def spending_until_killed(ledger: Ledger, tell: int) -> None:
+    signal.alarm(HANGING)
     try:
         while True:
             receipt = ledger.spend(EIGHTH)
@@ -313,6 +316,7 @@ def test_eight_processes_spend_the_last_bit_once(tmp_path: Path) -> None:
         child = os.fork()
         if not child:
             os.close(steady)
+            signal.alarm(HANGING)
             status = 1
             try:
                 work()

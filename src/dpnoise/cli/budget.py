@@ -15,7 +15,6 @@ from dpnoise.showing import shortened, shown
 from dpnoise.statistics.amounts import Amount, number_of, written_down, written_up
 from dpnoise.statistics.ledger import (
     EPSILON,
-    NEIGHBOURS,
     RHO,
     Entry,
     Ledger,
@@ -23,6 +22,7 @@ from dpnoise.statistics.ledger import (
     mend_ledger,
     open_ledger,
 )
+from dpnoise.statistics.reach import ADD_REMOVE, NEIGHBOURS
 
 _BAR: Final = 30
 _DIGITS: Final = 6
@@ -80,7 +80,7 @@ def _add_create(actions: Any) -> None:
         "something else are then refused",
     )
     action.add_argument(
-        "--neighbours", choices=NEIGHBOURS, default=NEIGHBOURS[0], help=f"({NEIGHBOURS[0]})"
+        "--neighbours", choices=NEIGHBOURS, default=ADD_REMOVE, help=f"({ADD_REMOVE})"
     )
 
 
@@ -265,7 +265,7 @@ def _described(ledger: Ledger, found: Entry | None) -> dict[str, Any]:
     return {
         "name": terms.name,
         "unit": terms.unit,
-        "person": list(terms.person),
+        "person": None if terms.person is None else list(terms.person),
         "neighbours": terms.neighbours,
         "made": terms.date,
         "metric": terms.metric,

@@ -35,14 +35,21 @@ def file_name(text: str) -> Path:
     return Path(text)
 
 
-def check_targets(*targets: Path | None, source: Path | None = None, replace: bool) -> None:
-    """Raise if files to be written have no folder, are the data itself, or each other.
+def check_targets(
+    *targets: Path | None,
+    source: Path | None = None,
+    ledger: Path | None = None,
+    replace: bool,
+) -> None:
+    """Raise if files to be written have no folder, are the data or the ledger, or each other.
 
     Unless `replace` is true, a file that holds something is not written to either.
     """
     given = [target for target in targets if target is not None]
     for target in given:
         with _complaints_about(target):
+            if ledger is not None and _same(target, ledger):
+                raise ArgumentError(f"{target} is the ledger. Write to another file.")
             _check_target(target, source, replace=replace)
     places = {_followed(target) for target in given}
     if len(places) < len(given):

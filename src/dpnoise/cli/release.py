@@ -23,6 +23,8 @@ from dpnoise.statistics.engines import Files
 from dpnoise.statistics.engines import files as engine_files
 from dpnoise.statistics.engines.description import listed
 from dpnoise.statistics.engines.sources import there
+from dpnoise.statistics.ledger import open_ledger
+from dpnoise.statistics.paying import Payment
 from dpnoise.statistics.publishing import Table
 from dpnoise.statistics.queries import Query, Release
 from dpnoise.statistics.requests import Discovery, Question, Request
@@ -42,6 +44,7 @@ def _release(asked: argparse.Namespace) -> None:
     request, source = asked_for(asked)
     if asked.check:
         _explain(request)
+        _explain_payment(request, asked.ledger)
         return
     paths = [] if source is None else engine_files.check_there(source)
     if source is not None and not names_a_column(asked):
@@ -49,10 +52,13 @@ def _release(asked: argparse.Namespace) -> None:
     # What could fail after the noise is drawn is done before: epsilon is spent only once.
     targets = (asked.output, asked.record, asked.plot, asked.html)
     for path in [*paths, None]:
-        check_targets(*targets, source=path, replace=asked.force)
+        check_targets(*targets, source=path, ledger=asked.ledger, replace=asked.force)
     check_plot(asked.plot)
     _publish(request, source, paths, _rehearse(request, asked), asked)
     if not asked.json:
+        if asked.ledger is not None:
+            left = open_ledger(asked.ledger).left_in_words()
+            print(f"Paid from {shown(asked.ledger)}, which has {left} left.")  # noqa: T201 - likewise
         for target in filter(None, targets):
             print(f"Written to {shown(target)}.")  # noqa: T201 - this is the command line
 
@@ -74,7 +80,7 @@ def _publish(
             read = stack.enter_context(_read(source))
             progress = stack.enter_context(_progress(paths))
             with written(asked.output, replace=asked.force) as output:
-                table = publishing.publish(read, request, progress=progress)
+                table = publishing.publish(read, request, progress=progress, ledger=asked.ledger)
                 if output is not None:
                     _write(table, output, asked.output.suffix)
             if record is not None:
@@ -198,6 +204,13 @@ def _amount(of: Query | Release | Discovery) -> str:
 def _neighbours(request: Request) -> str:
     words = request.neighbours_in_words
     return f"{words[0].upper()}{words[1:]}."
+
+
+def _explain_payment(request: Request, path: Path | None) -> None:
+    """Say what would be left of a ledger, without paying."""
+    if path is not None:
+        left = Payment(path, request).left_after
+        print(f"{shown(path)} would have {left} left.")  # noqa: T201 - this is the command line
 
 
 @contextmanager

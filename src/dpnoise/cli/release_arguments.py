@@ -107,6 +107,9 @@ def add_arguments(commands: Any) -> argparse.ArgumentParser:
         "--no-intervals", action="store_true", help="spend no epsilon on intervals of quantiles"
     )
     _add_persons(command)
+    command.add_argument(
+        "--ledger", type=file_name, help="pay for it from a ledger: see dpnoise budget"
+    )
     command.add_argument("--json", action="store_true", help="print JSON")
     command.add_argument(
         "--output", type=file_name, help="write the table (.csv, .parquet) or the record (JSON)"
@@ -208,6 +211,9 @@ def asked_for(asked: argparse.Namespace) -> tuple[Request, Files | None]:
             option = "--" + name.replace("_", "-")
             raise ArgumentError(f"{path} says what to publish: write {option} there.")
     signed = load_request(path)
+    if asked.ledger is not None and signed.ledger is not None:
+        raise ArgumentError(f"{path} names its ledger: leave out --ledger.")
+    asked.ledger = asked.ledger or signed.ledger
     source = signed.files
     if asked.source is not None:
         described = source or Files((), delimiter=signed.request.delimiter)

@@ -21,10 +21,10 @@ from dpnoise.release.discrete import DiscreteLaplaceMechanism
 from dpnoise.statistics import chain
 from dpnoise.statistics.amounts import Amount, Number, number_of, written_down, written_up
 from dpnoise.statistics.composition import Cost
+from dpnoise.statistics.reach import ADD_REMOVE, NEIGHBOURS
 
 EPSILON: Final = "epsilon"
 RHO: Final = "rho"
-NEIGHBOURS: Final = ("add-remove", "replace")
 _FORMAT: Final = 1
 _DIGITS: Final = 6  # Of the numbers in words.
 _CONFIDENCE: Final = 0.95
@@ -36,7 +36,7 @@ class Terms:
 
     name: str
     unit: str
-    person: tuple[str, ...]
+    person: tuple[str, ...] | None
     neighbours: str
     metric: str
     total: Amount
@@ -48,7 +48,7 @@ class Terms:
         return cls(
             name=line["name"],
             unit=line["unit"],
-            person=tuple(line["person"]),
+            person=None if line["person"] is None else tuple(line["person"]),
             neighbours=line["neighbours"],
             metric=line["metric"],
             total=Amount.told(line["total"]),
@@ -72,11 +72,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Receipt:
-    """What was paid: the head of the ledger then, which a published record has too."""
+    """What was paid: the head of the ledger then, what it allows and what is left, in words."""
 
     head: str
     name: str
     entry: int
+    total: str
     left: str
 
 
@@ -137,6 +138,11 @@ class Ledger:
             return main
         return f"{main} and delta {write(amount.delta, _DIGITS)}"
 
+    def left_in_words(self, less: Amount | None = None) -> str:
+        """Say what may still be spent, or would if so much less were there, rounded down."""
+        left = self.left if less is None else self.left - less
+        return self.words(left, written_down)
+
     def margin_of_a_count(self) -> int | None:
         """Return how far off one count would be, with probability 0.95, for all that is left."""
         if self.left.main <= 0:
@@ -177,13 +183,11 @@ class Ledger:
         """
         with chain.adding(self.path) as (lines, add):
             now = _ledger(self.path, lines)
-            now.check_unit(person, neighbours)
-            amount = now.amount_of(cost)
-            now.check_left(amount)
+            amount = now.check(cost, person=person, neighbours=neighbours)
             line = {"kind": "spent", "date": date or _now(), "spent": amount.line()}
             head = add({**line, "note": note, "request": request})
-        left = now.words(now.left - amount, written_down)
-        return Receipt(head, now.terms.name, len(now.entries) + 1, left)
+        terms, number = now.terms, len(now.entries) + 1
+        return Receipt(head, terms.name, number, now.words(terms.total), now.left_in_words(amount))
 
     def keep_record(self, receipt: Receipt, record: Mapping[str, Any]) -> None:
         """Note which record was published for a receipt, by its hash."""
@@ -209,9 +213,20 @@ class Ledger:
             raise BudgetError(f"The record was changed after {self.path} noted it.")
         return found[0]
 
-    # The three checks before a line is added.
+    def check(
+        self,
+        cost: Cost | Amount,
+        *,
+        person: Sequence[str] | None = None,
+        neighbours: str | None = None,
+    ) -> Amount:
+        """Return what a release would take, or raise if it cannot be paid for."""
+        self._check_unit(person, neighbours)
+        amount = self._amount_of(cost)
+        self._check_left(amount)
+        return amount
 
-    def check_unit(self, person: Sequence[str] | None, neighbours: str | None) -> None:
+    def _check_unit(self, person: Sequence[str] | None, neighbours: str | None) -> None:
         """Raise if a release protects something else than the ledger."""
         here = self.terms
         if neighbours is not None and neighbours != here.neighbours:
@@ -219,14 +234,13 @@ class Ledger:
                 f"{self.path} is for neighbours={here.neighbours!r}, the request for "
                 f"{neighbours!r}: their epsilons cannot be added."
             )
-        if person is not None and here.person and set(person) != set(here.person):
-            asked = ", ".join(person) or "one row"
+        if None not in (person, here.person) and set(person or ()) != set(here.person or ()):
             raise BudgetError(
-                f"{self.path} protects one person ({', '.join(here.person)}), the request "
-                f"{asked}: their epsilons cannot be added."
+                f"{self.path} protects {_unit(here.person)}, the request {_unit(person)}: their "
+                "epsilons cannot be added."
             )
 
-    def amount_of(self, cost: Cost | Amount) -> Amount:
+    def _amount_of(self, cost: Cost | Amount) -> Amount:
         """Return what a cost is in the metric of the ledger, rounded up."""
         if isinstance(cost, Amount):
             amount = cost
@@ -241,7 +255,7 @@ class Ledger:
             amount = Amount(cost.epsilon, cost.delta)
         return Amount.told(amount.line())
 
-    def check_left(self, amount: Amount) -> None:
+    def _check_left(self, amount: Amount) -> None:
         """Raise if there is not enough left, and say what what is left would buy."""
         if amount.is_within(self.left):
             return
@@ -265,7 +279,7 @@ def create_ledger(
     name: str,
     unit: str | None = None,
     person: Sequence[str] = (),
-    neighbours: str = NEIGHBOURS[0],
+    neighbours: str = ADD_REMOVE,
     epsilon: Number | None = None,
     rho: Number | None = None,
     delta: Number = 0,
@@ -279,9 +293,10 @@ def create_ledger(
     name
         Of the data set.
     unit
-        What is protected, in words; by default one person, or one row.
+        What is protected, in words. Without `person`, it is not compared with what requests say.
     person
-        The columns that identify a person. Requests are then refused that name others, or none.
+        The columns that identify a person; by default it is a row that is protected. Requests are
+        refused that say something else.
     neighbours
         "add-remove" or "replace": what its epsilons are about.
     epsilon, rho
@@ -302,21 +317,21 @@ def create_ledger(
     if (epsilon is None) == (rho is None):
         raise ArgumentError("Expected a total of epsilon or of rho: one of them.")
     check_choice("neighbours", neighbours, NEIGHBOURS)
-    columns = [person] if isinstance(person, str) else list(person)
-    given = [name, *columns, *([] if unit is None else [unit])]
+    named = [person] if isinstance(person, str) else list(person)
+    columns = None if unit is not None and not named else named
+    given = [name, *named, *([] if unit is None else [unit])]
     if not all(isinstance(text, str) and text for text in given):
         raise ArgumentError(f"Expected names and a unit that are text, got {shown(given)}.")
     metric, number = (RHO, rho) if epsilon is None else (EPSILON, epsilon)
     total = Amount(number_of(metric, number), number_of("delta", delta, zero=True))
     if total.delta >= 1:
         reject("delta", delta, "to be below 1")
-    default = f"one person ({', '.join(columns)})" if columns else "one row"
     line = {
         "kind": "ledger",
         "format": _FORMAT,
         "date": _now(),
         "name": name,
-        "unit": default if unit is None else unit,
+        "unit": _unit(named) if unit is None else unit,
         "person": columns,
         "neighbours": neighbours,
         "metric": metric,
@@ -363,6 +378,11 @@ def _entry(number: int, line: chain.Line, head: str) -> Entry:
     spent = Amount.told(line["spent"]) if kind == "spent" else Amount(Fraction(0))
     note, request, record = (line.get(name) for name in ("note", "request", "record"))
     return Entry(number, kind, line["date"], spent, note or "", request, record, head)
+
+
+def _unit(person: Sequence[str] | None) -> str:
+    """Say what is protected, by the columns that identify it."""
+    return f"one person ({', '.join(person)})" if person else "one row"
 
 
 def _now() -> str:

@@ -2,7 +2,7 @@
 
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from itertools import islice
 from os import PathLike
@@ -12,6 +12,7 @@ from typing import Any
 from dpnoise.errors import ArgumentError, forgetful, import_extra
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics import engines, report
+from dpnoise.statistics.paying import Payment
 from dpnoise.statistics.queries import Query, Release
 from dpnoise.statistics.requests import Discovery, Question, Request, Way, written
 
@@ -41,7 +42,7 @@ class Table:
     found
         The groups that were discovered, by column.
     ledger
-        The name and the head of the ledger that it was paid from, if there was one.
+        The name and the head of the ledger that paid for it, if one did, and what it has left.
 
     Examples
     --------
@@ -172,6 +173,8 @@ def publish(
     request: Request,
     rng: Generator | None = None,
     progress: Callable[[float], object] = lambda _: None,
+    *,
+    ledger: str | PathLike[str] | None = None,
 ) -> Table:
     r"""Release what is asked for, of a file or of a frame, computed by the engine that holds it.
 
@@ -189,6 +192,8 @@ def publish(
         Where noise comes from; by default a new Generator.
     progress
         Called with numbers from 0 to 1 while files are read.
+    ledger
+        The file of the ledger that pays for it, after all was read and before any noise is drawn.
 
     Examples
     --------
@@ -210,16 +215,19 @@ def publish(
     ['count', 'mean']
     """
     rng = check_generator(rng)
+    payment = Payment(ledger, request)
     source = _opened(source, request)
     found: dict[str, tuple[Any, ...]] = {}
     if request.discovered:
-        found = _discovered(source, request, rng, progress)
+        found = _discovered(source, request, payment, rng, progress)
     groups = {**request.groups, **found}
     request.check_cells(groups)
     plans = request.plans(groups)
     tallies = dict(
         zip(plans, engines.tally_all(source, list(plans.values()), progress=progress), strict=True)
     )
+
+    payment.make()
 
     def released(question: Question, query: Query) -> list[Release]:
         way = Way(question.by, question.own)
@@ -228,7 +236,9 @@ def publish(
         answer: Any = tallies[way].answers[plans[way].asks.index(query.ask)]
         return query.release(answer, request.confidence, rng)
 
-    return _table(request, groups, released, found)
+    table = replace(_table(request, groups, released, found), ledger=payment.told)
+    payment.keep(table.record())
+    return table
 
 
 def _opened(source: object, request: Request) -> object:
@@ -244,16 +254,21 @@ def _opened(source: object, request: Request) -> object:
 
 
 def _discovered(
-    source: object, request: Request, rng: Generator, progress: Callable[[float], object]
+    source: object,
+    request: Request,
+    payment: Payment,
+    rng: Generator,
+    progress: Callable[[float], object],
 ) -> dict[str, tuple[Any, ...]]:
     """Find the groups that are not declared: those whose noisy number of persons is large enough.
 
-    What is wrong with the rest of the request is found before noise is drawn.
+    What is wrong with the rest of the request is found before all is paid for and noise is drawn.
     """
     counted = [
         (one, engines.holders(source, one.column, one.unit)) for one in request.discoveries()
     ]
     engines.tally_all(source, request.checks(), progress=progress)
+    payment.make()
     return {one.column: _passing(one, held, rng) for one, held in counted}
 
 

@@ -14,6 +14,7 @@ from dpnoise.errors import (
     check_choice,
     check_integer,
     reject,
+    shown,
     unknown,
 )
 from dpnoise.release.calibration import quotient_down
@@ -481,10 +482,11 @@ def simple_request(
 
 @dataclass(frozen=True)
 class Signed:
-    """A request from a file, and the data that it is about, if the file says so."""
+    """A request from a file, and the data that it is about and its ledger, if the file says so."""
 
     request: Request
     source: Files | Path | None
+    ledger: Path | None = None
 
     @property
     def files(self) -> Files | None:
@@ -499,7 +501,8 @@ def load_request(path: Path) -> Signed:
 
     It has the fields of `Request`, a table `[[publish]]` for each question, and may have `source`,
     the file of data beside it, or a table `[source]` with `path` or `paths` and what else
-    `engines.Files` takes. The groups of a column may be in a file: `{file = "cities.txt"}`.
+    `engines.Files` takes, and `ledger`, the one that pays for it. The groups of a column may be in
+    a file: `{file = "cities.txt"}`.
 
     Examples
     --------
@@ -522,6 +525,7 @@ def load_request(path: Path) -> Signed:
         source = source_of(told.pop("source", None), path.parent)
         if isinstance(source, Files) and "delimiter" in told:
             raise ArgumentError("Write the delimiter where the rest of the source is: [source].")
+        ledger = _ledger(told.pop("ledger", None), path.parent)
         questions = told.pop("publish", [])
         if not isinstance(questions, list) or not all(isinstance(one, dict) for one in questions):
             raise ArgumentError("Expected questions as tables: [[publish]].")
@@ -530,7 +534,14 @@ def load_request(path: Path) -> Signed:
         request = _made(Request, told)
     except DpnoiseError as error:
         raise ArgumentError(f"{path}: {error}") from None
-    return Signed(request, source)
+    return Signed(request, source, ledger)
+
+
+def _ledger(told: object, folder: Path) -> Path | None:
+    """Return the file of the ledger that a request names, which stands beside it."""
+    if not isinstance(told, str | None):
+        raise ArgumentError(f"Expected ledger to be the name of a file, got {shown(told)}.")
+    return None if told is None else folder / told
 
 
 def _made(kind: Any, told: dict[str, Any]) -> Any:

@@ -1,0 +1,354 @@
+"""Paying for a release: before the first noise is drawn, once, and never for an error."""
+
+import json
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pytest
+
+from dpnoise import cli
+from dpnoise.entropy import SYSTEM, Source
+from dpnoise.errors import ArgumentError, BudgetError
+from dpnoise.statistics import (
+    Question,
+    Request,
+    chain,
+    create_ledger,
+    engines,
+    open_ledger,
+    publish,
+)
+from dpnoise.statistics.queries import Count
+
+PEOPLE = pl.DataFrame({"id": [i // 2 for i in range(40)], "x": [1.0] * 40, "g": ["a"] * 40})
+COUNT = Question(["count"])
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return create_ledger(
+        tmp_path / "budget.json", name="survey", unit="any", epsilon=1, delta=1e-6
+    ).path
+
+
+@pytest.fixture
+def at_each_draw(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], list[object]]:
+    """Return what asks a question whenever the operating system is asked for noise."""
+
+    def watch(question: Callable[[], object]) -> list[object]:
+        answers: list[object] = []
+        for hook in ("key", "random_bytes"):
+            real = getattr(SYSTEM, hook)
+
+            def asked(*arguments: Any, real: Any = real) -> Any:
+                answers.append(question())
+                return real(*arguments)
+
+            monkeypatch.setattr(Source, hook, staticmethod(asked))
+        return answers
+
+    return watch
+
+
+DISCOVERY: dict[str, Any] = {
+    "groups": {"g": "discover"},
+    "delta": 1e-6,
+    "person": "id",
+    "max_groups": 1,
+}
+REQUESTS = [
+    Request(0.5, [COUNT]),
+    Request(0.5, [Question(["mean", "median"], "x", lower=0, upper=2)]),
+    Request(0.5, [COUNT], delta=1e-7, mechanism="gaussian"),
+    Request(0.5, [Question(["count"], by=("g",))], max_rows=2, **DISCOVERY),
+]
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=["count", "selection", "gaussian", "discovery"])
+def test_all_is_paid_for_before_the_first_noise(
+    request_: Request, path: Path, at_each_draw: Callable[[Callable[[], object]], list[object]]
+) -> None:
+    seen = at_each_draw(lambda: open_ledger(path).spent)
+    table = publish(PEOPLE, request_, ledger=path)
+    assert seen
+    ledger = open_ledger(path)
+    assert set(seen) == {ledger.spent}
+    cost = request_.cost()
+    assert cost.epsilon is not None
+    assert cost.epsilon <= ledger.spent.main <= Fraction(1, 2)
+    assert cost.delta <= ledger.spent.delta <= Fraction("1e-6")
+    record = table.record()
+    assert record["ledger"] == {
+        "name": "survey",
+        "total": "epsilon 1 and delta 1e-6",
+        "left": ledger.left_in_words(),
+        "head": ledger.entries[0].head,
+    }
+    assert ledger.entry_of(record) == ledger.entries[0]
+    assert ledger.entries[0].request == json.loads(json.dumps(request_.described()))
+    assert [entry.kind for entry in ledger.entries] == ["spent", "record"]
+
+
+def test_without_a_ledger_a_record_names_none(tmp_path: Path) -> None:
+    assert publish(PEOPLE, REQUESTS[0]).record()["ledger"] is None
+    assert not any(tmp_path.iterdir())
+
+
+def test_ten_requests_of_a_tenth_use_up_one(path: Path) -> None:
+    for _ in range(10):
+        publish(PEOPLE, Request(0.1, [COUNT]), ledger=path)
+    with pytest.raises(BudgetError, match=r"What is left buys|Nothing can be bought"):
+        publish(PEOPLE, Request(0.1, [COUNT]), ledger=path)
+
+
+ERRORS: list[tuple[Request, Any]] = [
+    (Request(0.5, [Question(["mean"], "y", lower=0, upper=2)]), PEOPLE),
+    (Request(0.5, [Question(["mean"], "x", lower=0, upper=2)]), pl.DataFrame({"x": [1.0, None]})),
+    (Request(0.5, [COUNT]), "nowhere.csv"),
+    (Request(0.5, [Question(["count"], "y", by=("g",))], max_rows=2, **DISCOVERY), PEOPLE),
+]
+
+
+@pytest.mark.parametrize(("request_", "source"), ERRORS, ids=["column", "null", "file", "later"])
+def test_an_error_about_the_data_costs_nothing(request_: Request, source: Any, path: Path) -> None:
+    with pytest.raises(ArgumentError):
+        publish(source, request_, ledger=path)
+    assert open_ledger(path).entries == ()
+
+
+def test_what_cannot_be_paid_for_is_refused_before_a_row_is_read(
+    path: Path, at_each_draw: Callable[[Callable[[], object]], list[object]]
+) -> None:
+    drawn = at_each_draw(lambda: None)
+    with pytest.raises(
+        BudgetError, match="epsilon 1 and delta 1e-6 left, and this costs epsilon 2"
+    ):
+        publish("nowhere.csv", Request(2.0, [COUNT]), ledger=path)
+    with pytest.raises(BudgetError, match="There is no ledger"):
+        publish("nowhere.csv", Request(0.5, [COUNT]), ledger=path.with_name("other.json"))
+    assert not drawn
+    assert open_ledger(path).entries == ()
+
+
+def test_budget_that_another_took_in_the_meantime_is_missed_before_noise(
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    at_each_draw: Callable[[Callable[[], object]], list[object]],
+) -> None:
+    """The data is read after the first look at the ledger, and before the payment."""
+    genuine = engines.tally_all
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        open_ledger(path).spend(Request(0.75, [COUNT]).cost())
+        return genuine(*arguments, **options)
+
+    monkeypatch.setattr(engines, "tally_all", slow)
+    drawn = at_each_draw(lambda: None)
+    with pytest.raises(BudgetError, match=r"has epsilon 0\.25"):
+        publish(PEOPLE, Request(0.5, [COUNT]), ledger=path)
+    assert not drawn
+
+
+def test_a_release_that_fails_after_it_was_paid_for_stays_paid(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(Count, "release", failing)
+    with pytest.raises(MemoryError):
+        publish(PEOPLE, REQUESTS[0], ledger=path)
+    assert open_ledger(path).spent.main == Fraction(1, 2)
+
+
+def test_a_record_that_cannot_be_noted_is_published_all_the_same(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    genuine = chain._append
+
+    def full(descriptor: int, place: Path, line: Any) -> str:
+        if line["kind"] == "record":
+            raise BudgetError("the disk is full")
+        return genuine(descriptor, place, line)
+
+    monkeypatch.setattr(chain, "_append", full)
+    record = publish(PEOPLE, REQUESTS[0], ledger=path).record()
+    assert open_ledger(path).entry_of(record).number == 1
+
+
+def test_persons_and_rows_are_not_paid_from_one_ledger(tmp_path: Path) -> None:
+    persons = create_ledger(tmp_path / "persons", name="n", person=["id"], epsilon=1).path
+    rows = create_ledger(tmp_path / "rows", name="n", epsilon=1).path
+    by_person = Request(0.5, [COUNT], person="id", max_rows=2)
+    with pytest.raises(BudgetError, match=r"one person \(id\), the request one row"):
+        publish(PEOPLE, Request(0.5, [COUNT]), ledger=persons)
+    with pytest.raises(BudgetError, match=r"one row, the request one person \(id\)"):
+        publish(PEOPLE, by_person, ledger=rows)
+    replaced = Request(0.5, [COUNT], person="id", max_rows=2, neighbours="replace")
+    with pytest.raises(BudgetError, match="replace"):
+        publish(PEOPLE, replaced, ledger=persons)
+    publish(PEOPLE, by_person, ledger=persons)
+
+
+def test_a_request_in_rho_is_paid_in_rho(tmp_path: Path) -> None:
+    path = create_ledger(tmp_path / "rho", name="n", rho="0.1").path
+    in_rho: dict[str, Any] = {"rho": 0.05, "mechanism": "gaussian"}
+    publish(PEOPLE, Request(None, [COUNT], **in_rho), ledger=path)
+    publish(
+        PEOPLE, Request(0.25, [COUNT]), ledger=path
+    )  # A pure epsilon counts its square, halved.
+    spent = open_ledger(path).spent.main
+    assert (
+        Fraction("0.05") * (1 - Fraction(1, 10**9)) + Fraction(1, 32)
+        <= spent
+        <= Fraction("0.08125")
+    )
+    with pytest.raises(BudgetError, match="rho"):
+        publish(PEOPLE, Request(None, [COUNT], **in_rho), ledger=path)
+
+
+def test_a_request_that_finds_no_group_is_paid_for_and_published(path: Path) -> None:
+    table = publish(PEOPLE.head(2), REQUESTS[3], ledger=path)
+    assert table.rows() == []
+    assert open_ledger(path).entry_of(table.record()).number == 1
+
+
+# Several processes --------------------------------------------------------------------------------
+
+
+# Polars has threads, which a fork does not take along; pandas has none.
+FEW = pd.DataFrame({"x": [1.0, 2.0]})
+HANGING = 120  # Seconds after which a process that hangs ends, and the test fails.
+
+
+def children(number: int, work: Callable[[], object]) -> list[int]:
+    """Start processes that do something, and never return to pytest."""
+    started = []
+    for _ in range(number):
+        child = os.fork()
+        if not child:
+            status = 1
+            signal.alarm(HANGING)
+            try:
+                work()
+                status = 0
+            finally:
+                os._exit(status)
+        started.append(child)
+    return started
+
+
+def test_eight_processes_publish_what_one_budget_allows(path: Path) -> None:
+    def work() -> None:
+        while True:
+            try:
+                publish(FEW, Request(0.0625, [COUNT]), ledger=path)
+            except BudgetError:
+                return
+
+    assert [os.waitpid(child, 0)[1] for child in children(8, work)] == [0] * 8
+    ledger = open_ledger(path)
+    assert ledger.left.main == 0
+    assert sum(entry.kind == "spent" for entry in ledger.entries) == 16
+
+
+def test_a_release_that_was_seen_before_kill_9_was_paid_for(tmp_path: Path) -> None:
+    path = create_ledger(tmp_path / "b.json", name="n", epsilon=10**6).path
+    seen: list[str] = []
+    for _ in range(10):
+        reader, writer = os.pipe()
+
+        def work(writer: int = writer) -> None:
+            while True:
+                told = publish(FEW, REQUESTS[0], ledger=path).ledger
+                os.write(writer, str((told or {})["head"]).encode())
+
+        (child,) = children(1, work)
+        os.close(writer)
+        seen.append(os.read(reader, 64).decode())
+        threading.Event().wait(random.random() / 50)  # noqa: S311 - any moment will do
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        with os.fdopen(reader, "rb") as rest:
+            text = rest.read().decode()
+        seen += [text[i : i + 64] for i in range(0, len(text), 64)]
+    paid = [entry.head for entry in open_ledger(path).entries if entry.kind == "spent"]
+    assert len(set(seen)) == len(seen) >= 10
+    assert set(seen) <= set(paid)
+    assert len(paid) <= len(seen) + 10
+
+
+# The command line ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def here(tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text("x\n1\n2\n")
+    assert path.name == "budget.json"
+    return tmp_path
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    status = cli.main([*arguments])
+    printed = capsys.readouterr()
+    return status, printed.out, printed.err
+
+
+ASKED = ["release", "t.csv", "--column", "x", "--epsilon", "0.75", "--ledger", "budget.json"]
+
+
+@pytest.mark.usefixtures("here")
+def test_release_pays_and_says_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = run(capsys, *ASKED, "--check")
+    assert (status, err) == (0, "")
+    assert out.endswith("budget.json would have epsilon 0.25 and delta 1e-6 left.\n")
+    assert open_ledger("budget.json").entries == ()
+    status, out, err = run(capsys, *ASKED, "--record", "r.json", "--html", "r.html")
+    assert (status, err) == (0, "")
+    assert "epsilon 0.25 and delta 1e-6" in Path("r.html").read_text(encoding="utf-8")
+    assert "Paid from budget.json, which has epsilon 0.25 and delta 1e-6 left.\n" in out
+    assert run(capsys, "budget", "show", "budget.json", "--record", "r.json")[0] == 0
+    for more in ([], ["--check"]):
+        status, out, err = run(capsys, *ASKED, *more)
+        assert status == 2
+        assert (
+            "budget.json has epsilon 0.25 and delta 1e-6 left, and this costs epsilon 0.75" in err
+        )
+
+
+@pytest.mark.usefixtures("here")
+def test_a_request_in_a_file_may_name_its_ledger(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path("requests")
+    folder.mkdir()
+    lines = ["epsilon = 0.5", 'source = "../t.csv"', 'ledger = "../budget.json"', "[[publish]]"]
+    asked = folder / "r.toml"
+    asked.write_text("\n".join([*lines, 'statistics = ["count"]']))
+    assert run(capsys, "release", str(asked))[0] == 0
+    assert open_ledger("budget.json").spent.main == Fraction(1, 2)
+    status, _, err = run(capsys, "release", str(asked), "--ledger", "budget.json")
+    assert status == 2
+    assert "leave out --ledger" in err
+    asked.write_text("\n".join(["ledger = 5", *lines[:2], lines[3], 'statistics = ["count"]']))
+    assert "ledger to be the name of a file" in run(capsys, "release", str(asked))[2]
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("option", ["--output", "--record", "--plot", "--html"])
+def test_nothing_is_written_over_the_ledger(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("link.png").symlink_to("budget.json")
+    for target in ("budget.json", "link.png"):
+        status, _, err = run(capsys, *ASKED, option, target, "--force")
+        assert status == 2
+        assert "is the ledger. Write to another file." in err
+    assert open_ledger("budget.json").entries == ()
