@@ -99,6 +99,11 @@ def test_a_ledger_in_rho_adds_rhos_and_what_is_set_aside(path: Path) -> None:
         ledger.spend(compose([Loss(GAUSSIAN, 0.126)]))
 
 
+def test_a_large_budget_buys_a_count_without_an_error(path: Path) -> None:
+    ledger = create_ledger(path, name="survey", epsilon=10)
+    assert "one count without an error with probability 0.95" in ledger.worth()
+
+
 def test_an_exhausted_ledger_says_what_is_left_and_what_it_would_buy(path: Path) -> None:
     ledger = create_ledger(path, name="survey", epsilon=1)
     ledger.spend(pure(0.75))
@@ -155,7 +160,8 @@ def published(ledger: Ledger) -> dict[str, Any]:
 def test_a_record_leads_to_its_entry(path: Path) -> None:
     ledger = create_ledger(path, name="survey", epsilon=1)
     record = published(ledger)
-    published(ledger)
+    other = published(ledger)
+    assert open_ledger(path).entry_of(other).number == 2
     entry = open_ledger(path).entry_of(record)
     assert (entry.number, entry.date, entry.request) == (1, "2026-01-31", {"edges": ["-inf", 0.5]})
 

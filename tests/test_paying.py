@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 import threading
 from collections.abc import Callable
@@ -104,7 +105,7 @@ def test_without_a_ledger_a_record_names_none(tmp_path: Path) -> None:
 
 def test_ten_requests_of_a_tenth_use_up_one(path: Path) -> None:
     for _ in range(10):
-        publish(PEOPLE, Request(0.1, [COUNT]), ledger=path)
+        publish(PEOPLE, Request(0.1, [COUNT]), ledger=open_ledger(path))
     with pytest.raises(BudgetError, match=r"What is left buys|Nothing can be bought"):
         publish(PEOPLE, Request(0.1, [COUNT]), ledger=path)
 
@@ -323,6 +324,41 @@ def test_release_pays_and_says_what_is_left(capsys: pytest.CaptureFixture[str]) 
         assert (
             "budget.json has epsilon 0.25 and delta 1e-6 left, and this costs epsilon 0.75" in err
         )
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("ledger", "words"),
+    [
+        ("t.csv", "damaged|no ledger"),
+        ("nowhere.json", "There is no ledger nowhere.json: dpnoise budget create makes one"),
+        ("no/where.json", "There is no folder no"),
+        (".", "no regular file"),
+        ("/dev/full", "no regular file"),
+        ("torn.json", "dpnoise budget mend"),
+        ("edited.json", "line 1 is not the one that was written"),
+        ("", "give the name of a file"),
+    ],
+)
+def test_what_is_no_ledger_pays_for_nothing(
+    ledger: str,
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+    at_each_draw: Callable[[Callable[[], object]], list[object]],
+) -> None:
+    whole = Path("budget.json").read_bytes()
+    Path("torn.json").write_bytes(whole + b"{")
+    Path("edited.json").write_bytes(whole.replace(b"survey", b"surfer"))
+    drawn = at_each_draw(lambda: None)
+    try:
+        status = cli.main([*ASKED[:-1], ledger])
+    except SystemExit as error:  # argparse ends so
+        status = int(error.code or 0)
+    printed = capsys.readouterr()
+    assert (status, printed.out) == (2, "")
+    assert re.search(words, printed.err)
+    assert printed.err.count("\n") == 1
+    assert not drawn
 
 
 @pytest.mark.usefixtures("here")

@@ -10,6 +10,7 @@ import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Self
@@ -58,7 +59,10 @@ class Terms:
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of a ledger after the first: what was spent, on what, when; or a note."""
+    """A line of a ledger after the first: what was spent, on what, when; or a note.
+
+    A note of a record has the number of the entry before it.
+    """
 
     number: int
     kind: str
@@ -186,7 +190,7 @@ class Ledger:
             amount = now.check(cost, person=person, neighbours=neighbours)
             line = {"kind": "spent", "date": date or _now(), "spent": amount.line()}
             head = add({**line, "note": note, "request": request})
-        terms, number = now.terms, len(now.entries) + 1
+        terms, number = now.terms, 1 + (now.entries[-1].number if now.entries else 0)
         return Receipt(head, terms.name, number, now.words(terms.total), now.left_in_words(amount))
 
     def keep_record(self, receipt: Receipt, record: Mapping[str, Any]) -> None:
@@ -270,7 +274,8 @@ class Ledger:
         margin = self.margin_of_a_count()
         if margin is None:
             return "Nothing can be bought any more."
-        return f"What is left buys one count within {margin:,} with probability {_CONFIDENCE:g}."
+        how = f"within {margin:,}" if margin else "without an error"
+        return f"What is left buys one count {how} with probability {_CONFIDENCE:g}."
 
 
 def create_ledger(
@@ -360,10 +365,9 @@ def _ledger(path: Path, lines: chain.Chain) -> Ledger:
         if (first["kind"], first["format"]) != ("ledger", _FORMAT):
             raise BudgetError(f"{path} is no ledger that this version of dpnoise can read.")
         terms = Terms.told(first)
-        entries = tuple(
-            _entry(number, line, head)
-            for number, (line, head) in enumerate(zip(others, lines.heads[1:], strict=True), 1)
-        )
+        numbers = accumulate(int(line["kind"] != "record") for line in others)
+        told = zip(numbers, others, lines.heads[1:], strict=True)
+        entries = tuple(_entry(*each) for each in told)
     except (KeyError, TypeError, ValueError, ArithmeticError):
         raise BudgetError(f"{path} is no ledger: its lines do not say what they should.") from None
     ledger = Ledger(path, terms, entries, lines.heads[-1], len(lines.torn))

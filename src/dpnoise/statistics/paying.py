@@ -6,14 +6,15 @@ from os import PathLike
 from typing import Any
 
 from dpnoise.errors import BudgetError
-from dpnoise.statistics.ledger import Receipt, open_ledger
+from dpnoise.statistics.ledger import Ledger, Receipt, open_ledger
 from dpnoise.statistics.requests import Request
 
 
 class Payment:
     """What a request pays, from no ledger or from one that has enough: else it is an error."""
 
-    def __init__(self, path: str | PathLike[str] | None, request: Request) -> None:
+    def __init__(self, ledger: Ledger | str | PathLike[str] | None, request: Request) -> None:
+        path = ledger.path if isinstance(ledger, Ledger) else ledger
         self._ledger = None if path is None else open_ledger(path)
         self._request = request
         self._receipt: Receipt | None = None

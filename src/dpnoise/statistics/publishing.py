@@ -12,6 +12,7 @@ from typing import Any
 from dpnoise.errors import ArgumentError, forgetful, import_extra
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics import engines, report
+from dpnoise.statistics.ledger import Ledger
 from dpnoise.statistics.paying import Payment
 from dpnoise.statistics.queries import Query, Release
 from dpnoise.statistics.requests import Discovery, Question, Request, Way, written
@@ -174,7 +175,7 @@ def publish(
     rng: Generator | None = None,
     progress: Callable[[float], object] = lambda _: None,
     *,
-    ledger: str | PathLike[str] | None = None,
+    ledger: Ledger | str | PathLike[str] | None = None,
 ) -> Table:
     r"""Release what is asked for, of a file or of a frame, computed by the engine that holds it.
 
@@ -193,7 +194,7 @@ def publish(
     progress
         Called with numbers from 0 to 1 while files are read.
     ledger
-        The file of the ledger that pays for it, after all was read and before any noise is drawn.
+        The ledger that pays for it, or its file: after all was read, before any noise is drawn.
 
     Examples
     --------
