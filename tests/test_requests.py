@@ -331,6 +331,105 @@ def test_a_wrong_request_is_one_line_before_noise(
     assert not Path("out.csv").exists()
 
 
+SOURCE = """
+[source]
+paths = ["part-*.txt"]
+format = "csv"
+delimiter = ";"
+quote = "'"
+decimal = ","
+encoding = "latin-1"
+"""
+
+
+def test_a_request_describes_its_source(capsys: pytest.CaptureFixture[str]) -> None:
+    """The files are beside the request, wherever the command is run."""
+    Path("data").mkdir()
+    for part in ("1", "2"):
+        lines = ["größe;city", "1,5;'Cork; County'", "2,5;dublin"]
+        Path(f"data/part-{part}.txt").write_text("\n".join(lines), encoding="latin-1")
+    asked = [
+        "[[publish]]",
+        'statistics = ["count", "sum"]',
+        'column = "größe"',
+        "lower = 0",
+        "upper = 9",
+    ]
+    Path("data/request.toml").write_text("\n".join(["epsilon = 2e6", *asked, SOURCE]))
+    status, out, err = run(capsys, "data/request.toml", "--json")
+    assert (status, err) == (0, "")
+    count, total = (one["value"] for one in json.loads(out)["releases"])
+    assert count == 4
+    assert total == pytest.approx(8, abs=0.01)
+    Path("data/part-1.txt").unlink()
+    Path("data/part-2.txt").rename("elsewhere.txt")
+    assert run(capsys, "data/request.toml", "--check")[0] == 0
+    told = run(capsys, "data/request.toml", "--source", "elsewhere.txt", "--json")[1]
+    assert json.loads(told)["releases"][0]["value"] == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("source = 3", "Expected source to be the name of a file, got 3"),
+        ("[source]", 'Expected path = "people.csv" or paths'),
+        ('[source]\npath = "a"\npaths = ["b"]', 'Expected path = "people.csv" or paths'),
+        ("[source]\npaths = [1]", "to be text, and paths a list"),
+        ('[source]\npath = "a"\nquote = 1', "to be text, and paths a list"),
+        ('[source]\npath = "a"\nquotes = "x"', "Did you mean quote?"),
+        ('[source]\npath = "a"\nencoding = "rot13"', "Expected encoding='rot13' to be one of"),
+        ('delimiter = ";"\n[source]\npath = "a"', "Write the delimiter where the rest"),
+        ('[source]\npath = "postgresql://me:word@host/db"\ntable = "t"', "without a password"),
+        ('[source]\npath = "none-*.csv"', "There is no file none-*.csv"),
+    ],
+)
+def test_a_source_that_cannot_be_is_one_line_before_noise(
+    source: str, words: str, capsys: pytest.CaptureFixture[str], draws: list[str]
+) -> None:
+    asked = 'epsilon = 1\npublish = [{statistics = ["count"]}]\n'
+    Path("request.toml").write_text(asked + source)
+    status, out, err = run(capsys, "request.toml")
+    assert (status, out, draws) == (2, "", [])
+    assert err.count("\n") == 1
+    assert words in err
+    assert "word@" not in err
+
+
+def test_the_command_takes_several_files_patterns_and_dialects(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, text_of in {
+        "a.csv": "x,y\n1,2\n",
+        "b.csv": "x,y\n3,4\n5,6\n",
+        "c.txt": "x;y\n'1,5';2\n",
+    }.items():
+        Path(name).write_text(text_of)
+    pq.write_table(pa.table({"x": [1.0]}), "t.parquet")
+    sure = ["--column", "x", "--epsilon", "1e6", "--json"]
+    for asked, expected in [
+        (["a.csv", "b.csv"], 3),
+        (["*.csv"], 3),
+        (["--no-clamp", "a.csv", "b.csv"], 3),
+        (["[ab].csv"], 3),
+        (["c.txt", "--delimiter", ";", "--decimal", ",", "--quote", "'"], 1),
+        (["t.parquet", "--format", "parquet"], 1),
+    ]:
+        status, out, err = run(capsys, *asked, *sure)
+        assert (status, err) == (0, ""), asked
+        assert json.loads(out)["releases"][0]["value"] == expected
+    for asked, words in [
+        (["a.csv", "t.parquet"], "files of one format"),
+        (["a.csv", "c.txt"], "has other columns than"),
+        (["none-*.csv"], "There is no file none-*.csv"),
+        (["a.csv", "b.csv", "--output", "b.csv"], "is the data"),
+        (["--decimal", ","], "--decimal is about data of yours"),
+        (["a.csv", "r.toml"], "Give one request, and its data by --source"),
+    ]:
+        status, out, err = run(capsys, *asked, *sure)
+        assert (status, out) == (2, ""), asked
+        assert words in err
+
+
 def test_what_the_request_says_is_not_said_again(
     signed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,6 +1,8 @@
 """One request, one answer: wherever the data lies, the same exact integers meet the same noise."""
 
 import gzip
+import os
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,8 +52,26 @@ def written(people: pl.DataFrame, folder: Path, name: str) -> Path:
         people.write_parquet(path)
     elif name.endswith(".jsonl"):
         people.write_ndjson(path)
+    elif name.endswith(".db"):
+        kinds = {"age": "INTEGER", "pay": "REAL", "city": "TEXT", "vote": "INTEGER"}
+        declared = ", ".join(f"{column} {kind}" for column, kind in kinds.items())
+        with sqlite3.connect(path) as database:
+            database.execute(f"CREATE TABLE people ({declared})")
+            database.executemany("INSERT INTO people VALUES (?, ?, ?, ?)", people.rows())
+        database.close()
     else:
         people.write_csv(path, separator=";" if "semicolon" in name else ",")
+    return path
+
+
+def utf16(people: pl.DataFrame, folder: Path) -> Path:
+    """Write a file as some programs of another country do."""
+    lines = [
+        f"'{age}';'{pay!r}';'{city}';'{vote}'".replace(".", ",")
+        for age, pay, city, vote in people.rows()
+    ]
+    path = folder / "utf16.csv"
+    path.write_text("\r\n".join(["age;pay;city;vote", *lines]), encoding="utf-16", newline="")
     return path
 
 
@@ -71,6 +91,17 @@ SOURCES: dict[str, Made] = {
             written(people.head(700), folder, "first.parquet"),
             written(people.tail(-700), folder, "second.parquet"),
         ]
+    ),
+    "a pattern": lambda people, folder: str(
+        written(people.head(700), folder, "part-1.csv").parent
+        / written(people.tail(-700), folder, "part-2.csv").name.replace("2", "*")
+    ),
+    "SQLite": lambda people, folder: Files(written(people, folder, "people.db"), table="people"),
+    "UTF-16 in quotes": lambda people, folder: Files(
+        utf16(people, folder), encoding="utf-16", quote="'", delimiter=";", decimal=","
+    ),
+    "a name that is no text": lambda people, folder: written(people, folder, "p.csv").rename(
+        folder / os.fsdecode(b"p-\xff.csv")
     ),
     "pandas": lambda people, _: people.to_pandas(),
     "Polars": lambda people, _: people,

@@ -51,8 +51,9 @@ def _release(asked: argparse.Namespace) -> None:
         _say_columns(source)
     # What could fail after the noise is drawn is done before: epsilon is spent only once.
     targets = (asked.output, asked.record, asked.plot, asked.html)
-    for path in [*paths, None]:
-        check_targets(*targets, source=path, ledger=asked.ledger, replace=asked.force)
+    for path in paths:
+        check_targets(*targets, source=path, replace=True)
+    check_targets(*targets, ledger=asked.ledger, replace=asked.force)
     check_plot(asked.plot)
     _publish(request, source, paths, _rehearse(request, asked), asked)
     if not asked.json:
