@@ -253,6 +253,18 @@ def test_ids_that_cannot_be_told_apart_are_refused() -> None:
         answers(unit, pl.DataFrame({"x": [1]}), by=())
 
 
+def test_a_collation_makes_no_two_persons_one() -> None:
+    """Else what counts of one would change when the other goes."""
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE visits (who VARCHAR COLLATE NOCASE, city VARCHAR)")
+        connection.execute("INSERT INTO visits VALUES ('w', 'a'), ('W', 'a'), ('w', 'a')")
+        assert answers(Unit(("who",)), connection.table("visits"))[0].tolist()[0] == 2
+        connection.execute("PRAGMA default_collation = NOCASE")
+        frame = connection.sql("SELECT unnest(['w', 'W', 'w']) AS who, 'a' AS city")
+        assert answers(Unit(("who",)), frame)[0].tolist()[0] == 2
+        assert holders(frame, "city", Unit(("who",))).persons.tolist() == [2]
+
+
 def test_dask_says_what_to_do_instead() -> None:
     pytest.importorskip("dask.dataframe")
     from engine_list import dask_frame

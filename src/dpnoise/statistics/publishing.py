@@ -224,9 +224,9 @@ def publish(
     groups = {**request.groups, **found}
     request.check_cells(groups)
     plans = request.plans(groups)
-    tallies = dict(
-        zip(plans, engines.tally_all(source, list(plans.values()), progress=progress), strict=True)
-    )
+    asked = list(plans.values())  # None, if no group was found.
+    answers = engines.tally_all(source, asked, progress=progress) if asked else []
+    tallies = dict(zip(plans, answers, strict=True))
 
     payment.make()
 
