@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from benchmarks import clock, engines, pages, peak
+from benchmarks import clock, engines, pages, peak, persons
 from dpnoise.kernels import compiled
 from dpnoise.kernels.elementary import fma
 from dpnoise.statistics.engines import Files, tally
-from dpnoise.statistics.plan import Sum
+from dpnoise.statistics.plan import Grouping, Plan, Rows, Sum, Unit
 
 LEFT_OUT = "python-dp has no build for Linux on aarch64, so it is left out."
 
@@ -155,3 +155,25 @@ def test_the_clock_has_a_pair_that_is_equal_and_leaks_that_are_planted() -> None
 def test_more_than_what_is_claimed_is_a_leak(epsilon: float, planted: bool, said: str) -> None:  # noqa: FBT001
     pair = clock.Pair("0 and 1", lambda _: None, 0, 1, claimed=0.1, planted=planted)
     assert clock.verdict(epsilon, pair) == said
+
+
+def test_bounding_by_hand_bounds_as_much_as_we_do(tmp_path: Path) -> None:
+    """Both keep as many pairs of persons and groups, whichever these are, with three rows each."""
+    path = tmp_path / "visits.parquet"
+    visits = "SELECT i % 50 AS id, 'city ' || i % 7 AS city, 1.0 AS x FROM range(3500) r(i)"
+    duckdb.sql(visits).write_parquet(str(path))
+    with duckdb.connect() as connection:
+        connection.read_parquet(str(path)).create_view("visits")
+        by_hand = connection.sql(persons.BY_HAND).fetchall()
+    unit = Unit(("id",), persons.MAX_GROUPS, persons.MAX_ROWS)
+    cities = Grouping("city", tuple(f"city {number}" for number in range(7)))
+    (ours,) = tally(Files(path), Plan((Rows(),), (cities,), unit=unit)).answers
+    assert sum(count for _, count, _ in by_hand) == 50 * 2 * 3
+    assert isinstance(ours, np.ndarray)
+    assert int(ours.sum()) == 50 * 2 * 3
+
+
+def test_the_page_shows_what_was_measured_of_persons() -> None:
+    page = persons.PAGE.read_text()
+    for path in persons.RESULTS.glob("*.json"):
+        assert persons.table(json.loads(path.read_text())) in page
