@@ -193,7 +193,7 @@ def test_a_row_is_not_called_a_person() -> None:
     text = text_of()
     assert "at most 2 groups and 3 rows in each" in text
     assert "whether one person is in the data" in text
-    assert "The rest of a person was left out" in text
+    assert "What a person has beyond that was left out" in text
     assert "several rows is protected less" not in text
 
 

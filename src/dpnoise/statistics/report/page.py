@@ -105,8 +105,8 @@ def _explained(record: Data, found: Sequence[Statistic], promise: Promise) -> Ma
     )
     if promise.noun == "person":
         points.append(
-            f"What counts is {promise.unit}. The rest of a person was left out, so counts and sums "
-            "may be below those of all rows."
+            f"The unit is {promise.unit}. What a person has beyond that was left out, so counts "
+            "and sums may be below those of all rows."
         )
     if record["request"].get("clamp"):
         points.append("Counts below 0 are published as 0, so small ones are too large on average.")
