@@ -1,9 +1,9 @@
 """Draw the doubles near 0 that are reached from 0 and from 1, beside the grid that a release has.
 
-On the left every double of a window is asked whether textbook Laplace noise leads there: equation
-(2) of the paper, added in floats, at every uniform of 53 bits. On the right is the grid of an exact
-release: every point of it is reached from every value. The picture has no background, and colours
-that are read on white and on black.
+Above, every double of a window is asked whether textbook Laplace noise leads there: equation (2) of
+the paper, added in floats, at every uniform of 53 bits. Below is the grid of an exact release:
+every point of it is reached from every value. One is under the other, for phones. The picture has
+no background, and colours that are read on white and on black.
 """
 
 import math
@@ -61,7 +61,7 @@ def _comb(axes: Axes, at: list[float], height: float, colour: str) -> None:
 
 
 def _panel(axes: Axes, title: str, unit: str) -> None:
-    axes.set_title(title, fontsize=10, loc="left")
+    axes.set_title(title, fontsize=11, loc="left")
     axes.set_yticks([1, 0], labels=["from 0", "from 1"])
     axes.set_ylim(-0.6, 1.6)
     axes.set_xlabel(f"released number, in units of {unit}")
@@ -74,17 +74,17 @@ def drawn(mechanism: dpnoise.LaplaceMechanism) -> Figure:
     """Return the picture."""
     zero, one = ([y / UNIT for y in reachable(value)] for value in (0.0, 1.0))
     shared = set(zero) & set(one)
-    figure = Figure(figsize=(9, 2.7), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+    above, below = figure.subplots(2, 1)
     for at, height, own in ((zero, 1.0, FROM_0), (one, 0.0, FROM_1)):
-        _comb(left, [y for y in at if y not in shared], height, own)
-        _comb(left, [y for y in at if y in shared], height, BOTH)
-    _panel(left, "value + noise, in floats: the last bits tell", "2⁻⁵³")
+        _comb(above, [y for y in at if y not in shared], height, own)
+        _comb(above, [y for y in at if y in shared], height, BOTH)
+    _panel(above, "value + noise, in floats: the last bits tell", "2⁻⁵³")
     points = [float(k) for k in range(-POINTS, POINTS + 1)]
     for height in (1.0, 0.0):
-        _comb(right, points, height, BOTH)
+        _comb(below, points, height, BOTH)
     step = f"{math.log2(mechanism.grid):.0f}".translate(SUPERSCRIPTS)
-    _panel(right, "dpnoise's release: one grid for every value", f"2{step}")
+    _panel(below, "dpnoise's release: one grid for every value", f"2{step}")
     return figure
 
 
