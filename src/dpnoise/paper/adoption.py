@@ -32,6 +32,8 @@ from dpnoise.targets.target import Target, named
 
 Floats = NDArray[np.float64]
 
+_FEW: Final = 50
+
 # Plain, with the fix, and exact; Laplace noise first, then Gaussian.
 ADOPTERS: Final = (
     "numpy.laplace",
@@ -122,14 +124,19 @@ def check_adopted(effort: Effort) -> Judgement:
 
 
 def cells_of(law: Any, grid: float, size: int, release: Callable[[Floats], Any]) -> float:
-    """Release 0 this often onto a grid; return the p-value of the counts of its points."""
-    released = np.asarray(release(np.zeros(size)))
-    most = int(5 * law.scale / grid)
-    borders = (np.arange(-most, most + 2) - 0.5) * grid
-    inside = np.diff(law.cdf(borders))
-    counts = np.array([np.count_nonzero(released == k * grid) for k in range(-most, most + 1)])
+    """Release 0 this often onto a grid; return the p-value of the counts of its points.
+
+    Points that are expected fewer than 50 times are counted together: chi-squared wants many.
+    """
+    released = np.rint(np.asarray(release(np.zeros(size))) / grid)
+    most = int(10 * law.scale / grid)
+    points = np.arange(-most, most + 1)
+    chances = np.diff(law.cdf((np.arange(-most, most + 2) - 0.5) * grid))
+    often = chances * size >= _FEW
+    counts = np.array([np.count_nonzero(released == point) for point in points[often]])
     observed = np.append(counts, size - counts.sum())
-    return float(stats.chisquare(observed, size * np.append(inside, 1 - inside.sum())).pvalue)
+    expected = size * np.append(chances[often], 1 - chances[often].sum())
+    return float(stats.chisquare(observed, expected).pvalue)
 
 
 def selections(size: int) -> list[tuple[str, float]]:

@@ -20,7 +20,7 @@ from dpnoise.paper.piece import CONFIRMED, DIFFERS, INCONCLUSIVE, Effort, beside
 CONFIDENCE: Final = 0.999
 
 # A clock of the processor that is finer than a round: Windows has one of 16 ms.
-_FINE: Final = time.get_clock_info("process_time").resolution <= 1e-5  # noqa: PLR2004 - seconds
+_FINE: Final = time.get_clock_info("process_time").resolution <= 1e-5
 TIMER: Final = time.process_time if _FINE else time.perf_counter
 
 
