@@ -36,7 +36,7 @@ from dpnoise.paper import (
     subset_sums,
     symmetry,
 )
-from dpnoise.paper.page import page, shown
+from dpnoise.paper.page import counted, page, shown
 from dpnoise.paper.piece import (
     CONFIRMED,
     DIFFERS,
@@ -372,6 +372,17 @@ def test_the_page_is_well_formed() -> None:
     assert text.count("def test_the_page_is_well_formed() -&gt;") == len(VERDICTS)
 
 
+def test_the_page_counts_its_verdicts() -> None:
+    results = [result(CONFIRMED), result(DIFFERS), result(CONFIRMED), result(NOT_RUN)]
+    assert counted(results) == "4 pieces: 2 confirmed, 1 differs, 1 not run."
+    assert "4 pieces: 2 confirmed, 1 differs, 1 not run." in page(results, "about")
+
+
+def test_keys_and_verdicts_fit_their_columns() -> None:
+    assert max(map(len, paper.PIECES)) <= 13
+    assert max(map(len, VERDICTS)) <= 12
+
+
 def test_the_page_needs_nothing_but_itself() -> None:
     figure = drawing.lines("one", {"a": ([1, 2], [1, 4])}, "x", "y")
     text = page([result(figure=figure)], "about")
@@ -425,7 +436,8 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
 def test_one_piece_is_written_whole(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, "--figure", "1", "--quick")
     assert status == 0
-    assert "confirmed   1            Figure 1" in out
+    assert "confirmed    1             Figure 1" in out
+    assert "1 piece: 1 confirmed." in out
     assert {path.name for path in here.iterdir()} == {"paper-1"}
     assert {path.name for path in (here / "paper-1").iterdir()} == {
         "index.html",

@@ -68,6 +68,8 @@ def main() -> None:
         f"{escaped(piece['why'])} | {on} |"
         for piece in report["pieces"]
     }
+    if missing := [key for key in paper.PIECES if key not in rows]:
+        sys.exit(f"No row yet for {', '.join(missing)}: measure these too.")
     measured = f"Last measured on {on}, with {versions(report['machine'])}."
     lines = [*HEAD, *(rows[key] for key in paper.PIECES), "", measured]
     write_between_marks(PAGE, "pieces", "\n".join(lines))

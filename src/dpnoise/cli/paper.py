@@ -36,11 +36,12 @@ def add(commands: Any) -> None:
 def _paper(asked: argparse.Namespace) -> None:
     # It brings Numba, SciPy and all attacks, so it is imported when it is needed.
     from dpnoise import paper
+    from dpnoise.paper.page import counted
 
     pieces = paper.choose(asked.figure)
     if asked.list:
         for piece in pieces:
-            print(f"{piece.key:<12} {piece.title}")  # noqa: T201 - this is the command line
+            print(f"{piece.key:<13} {piece.title}")  # noqa: T201 - this is the command line
         return
     import_extra("matplotlib", "plots")
     folder = asked.output or Path("-".join(["paper", *(asked.figure or ())]))
@@ -49,12 +50,13 @@ def _paper(asked: argparse.Namespace) -> None:
             results = paper.measure(pieces, quick=asked.quick, progress=show)
         paper.write(results, beside, quick=asked.quick)
     _show(results)
-    print(f"\nWritten to {shown(folder / paper.PAGE)}.")  # noqa: T201 - likewise
+    print(f"\n{counted(results)}")  # noqa: T201 - likewise
+    print(f"Written to {shown(folder / paper.PAGE)}.")  # noqa: T201 - likewise
 
 
 def _show(results: Any) -> None:
     for result in results:
         verdict = result.finding.verdict
-        print(f"{verdict:<11} {result.piece.key:<12} {result.piece.title}")  # noqa: T201
+        print(f"{verdict:<12} {result.piece.key:<13} {result.piece.title}")  # noqa: T201
         if verdict == "not run":
-            print(f"{'':24} {shown(result.finding.why)}")  # noqa: T201
+            print(f"{'':26} {shown(result.finding.why)}")  # noqa: T201

@@ -1,6 +1,7 @@
 """The page: one HTML file that needs nothing else, on a phone, at night and on paper."""
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -13,8 +14,8 @@ _SMALL: Final = 1e-3
 _TITLE: Final = "Secure Random Sampling in Differential Privacy, reproduced"
 _LEAD: Final = (
     "Statements of Holohan and Braghin (2021), in our words, each with what was measured on this "
-    "run and a verdict: confirmed, differs, or superseded by later work. The code is one click "
-    "away."
+    "run and a verdict: confirmed, differs, inconclusive, or superseded by later work. The code is "
+    "one click away."
 )
 
 
@@ -24,11 +25,19 @@ def page(results: Sequence[Result], about: str) -> str:
         _TITLE,
         tag("h1", _TITLE),
         tag("p", _LEAD),
+        tag("p", tag("b", counted(results))),
         tag("nav", _wide(tag("table", *map(_entry, results)))),
         *map(_section, results),
         tag("footer", tag("p", about)),
         styles=("dpnoise.paper",),
     )
+
+
+def counted(results: Sequence[Result]) -> str:
+    """Say how many pieces there are, and of which verdict."""
+    found = Counter(result.finding.verdict for result in results)
+    parts = ", ".join(f"{found[verdict]} {verdict}" for verdict in VERDICTS if found[verdict])
+    return f"{len(results)} piece{'s' if len(results) != 1 else ''}: {parts}."
 
 
 def _verdict(verdict: str) -> Markup:
