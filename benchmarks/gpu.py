@@ -85,7 +85,6 @@ def parameters(stream: Any, count: int, **floats: float) -> torch.Tensor:
     words = np.zeros(stream.PARAMETERS, dtype=np.int64)
     words[:4] = np.frombuffer(os.urandom(32), dtype=np.int64)
     words[stream.COUNT.value] = count
-    words[stream.ONE.value] = 1
     for name, value in floats.items():
         words.view(np.float64)[getattr(stream, name.upper()).value] = value
     return torch.from_numpy(words).cuda()
@@ -116,7 +115,7 @@ def releaser(
     return lambda: launch(*arguments, **options)
 
 
-def noiser(stream: Any, noise: Any, out: torch.Tensor, piece: Any, lanes: int = 32) -> Any:
+def noiser(stream: Any, noise: Any, out: torch.Tensor, piece: Any, lanes: int = 256) -> Any:
     """Return one launch of the noise kernel for n = 4."""
     each = 2 if out.dtype == torch.float64 else 4
     words = parameters(stream, out.numel() // each, scale=1.0)
@@ -173,7 +172,7 @@ def noises(bench: Bench, y: torch.Tensor, four: float, *, sweep: bool) -> None:
         half = y[: y.numel() // 2].double()
         work = noiser(stream, noise, half, piece)
         bench.time(f"noise n=4, {name}, float64", half.numel(), work)
-    for lanes in (64, 128, 256) if sweep else ():
+    for lanes in (32, 64, 128) if sweep else ():
         work = noiser(stream, noise, y, noise.GAUSSIAN, lanes)
         bench.time(f"  noise n=4, normal, float32, lanes {lanes}", y.numel(), work)
 
@@ -258,6 +257,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=2**28)
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--sweep", action="store_true", help="launches of other shapes too")
+    parser.add_argument("--kernels", action="store_true", help="the kernels alone")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if not torch.cuda.is_available():
@@ -274,7 +274,7 @@ def main() -> None:
         lambda: training(bench),
         lambda: searches(bench),
     ]
-    for part in parts:
+    for part in parts[:3] if options.kernels else parts:
         try:
             part()
         except Exception as error:  # noqa: BLE001 - the other parts are worth having

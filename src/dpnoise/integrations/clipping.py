@@ -32,11 +32,12 @@ def check_bound(bound: Any) -> float:
 def excess(numbers: int) -> float:
     """Return e such that a clipped gradient of this many numbers has a norm of at most bound(1+e).
 
-    With u = 2^-53 the squares' sum is at least its exact value times (1-u)^D, in any order, for D
-    numbers; the root, the sum with 10^-6, the quotient and the product round once each, and a
-    square of a float64 does too. (1-u)^(-(D+1)/2-2) (1+u)^2 < 1 + (D+8)u while D < 2^40.
+    With u = 2^-53 the sum of D squares, in any order, is at least its exact value times (1-u)^D,
+    and each square of a float64 rounds once more. Each part's root is taken and squared, and parts,
+    of which there are at most D, are summed again. The last root, the sum with 10^-6, the quotient
+    and the product round once each. (1-u)^(-(2D+4)/2-2) (1+u)^2 < 1 + (2D+8)u while D < 2^40.
     """
-    return (numbers + 8) * 2.0**-53
+    return (2 * numbers + 8) * 2.0**-53
 
 
 def step_for(bound: float) -> float:
@@ -46,8 +47,8 @@ def step_for(bound: float) -> float:
 
 def squared_norms(gradients: Any) -> Any:
     """Return the squares of the norms of per-sample gradients, in float64."""
-    parts = [part.double().square().sum(1) for part in _in_parts(gradients)]
-    return torch.cat(parts) if parts else gradients.new_zeros(0, dtype=torch.float64)
+    norms = torch.linalg.vector_norm(_flat(gradients), dim=1, dtype=torch.float64)
+    return norms.square_()
 
 
 def factors(squares: Sequence[Any], bound: float) -> Any:
@@ -67,7 +68,8 @@ def clipped_sum(gradients: Any, factor: Any, bound: float) -> Any:
     total = gradients.new_zeros(_size(gradients), dtype=torch.float64)
     first = 0
     for part in _in_parts(gradients):
-        total += (part.double() * steps[first : first + len(part), None]).trunc_().sum(0)
+        # float64, because the factors are.
+        total += (part * steps[first : first + len(part), None]).trunc_().sum(0)
         first += len(part)
     return total.mul_(step).reshape(gradients.shape[1:])
 
@@ -84,7 +86,11 @@ def _size(gradients: Any) -> int:
     return math.prod(gradients.shape[1:])
 
 
+def _flat(gradients: Any) -> Any:
+    return gradients.detach().reshape(len(gradients), _size(gradients))
+
+
 def _in_parts(gradients: Any) -> Iterator[Any]:
     """Yield runs of samples, each gradient flat, whose float64 copies fit in memory."""
-    flat = gradients.detach().reshape(len(gradients), _size(gradients))
+    flat = _flat(gradients)
     yield from flat.split(max(1, _TOGETHER // max(1, flat.shape[1]))) if len(flat) else ()

@@ -30,6 +30,7 @@ _SHAPES: Final[dict[int, dict[str, int]]] = {
     1: {},
     2: {} if triton_stream.INTERPRETED else {"maxnreg": 128},
 }
+_NOISE_SHAPE: Final = {} if triton_stream.INTERPRETED else {"BLOCK": 256, "num_warps": 8}
 _SETTLED_TOGETHER: Final = 2**16  # Elements, so that the host's memory does not grow with a call's.
 _NUMPY: Final[dict[torch.dtype, np.dtype[Any]]] = {
     torch.float64: np.dtype(np.float64),
@@ -60,7 +61,6 @@ def parameters_for(
     words[:, :4] = key.for_device()
     words[:, triton_stream.FIRST_BLOCK.value] = [first for first, _ in runs]
     words[:, triton_stream.COUNT.value] = [count for _, count in runs]
-    words[:, triton_stream.ONE.value] = 1
     for name, value in floats.items():
         words.view(np.float64)[:, getattr(triton_stream, name.upper()).value] = value
     there = torch.from_numpy(words).to(device, copy=True)
@@ -268,7 +268,7 @@ def fill(name: str, variates: int, scale: float, out: torch.Tensor, key: Key) ->
 
     def kernel(part: torch.Tensor, parameters: torch.Tensor, items: int, *, ragged: bool) -> None:
         floats = parameters.view(torch.float64)
-        options = {"PIECE": piece.value, "PIECES": pieces, "RAGGED": ragged}
+        options = {"PIECE": piece.value, "PIECES": pieces, "RAGGED": ragged, **_NOISE_SHAPE}
         launch(triton_noise.noise, items, part, parameters, floats, **options)
 
     _fill(kernel, out, words // (2 * pieces), key, scale)
