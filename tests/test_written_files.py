@@ -211,7 +211,7 @@ def test_a_plot_that_fails_after_all_costs_neither_the_report_nor_the_table(
 
     monkeypatch.setattr("dpnoise.cli.release.draw_bars", draw)
     assert release("--output", "r.json", "--plot", "r.png") == 130
-    assert json.loads(Path("r.json").read_text())["format"] == 2
+    assert json.loads(Path("r.json").read_text())["format"] == 3
     assert "epsilon 1 in all" in capsys.readouterr().out
     assert only_the_data_and("r.json")
 
@@ -258,7 +258,7 @@ def test_links_follow_the_rules_of_what_they_lead_to(capsys: pytest.CaptureFixtu
         assert Path(name).is_symlink()
     Path("to-new").symlink_to("new.json")
     assert release("--output", "to-new") == 0
-    assert json.loads(Path("new.json").read_text())["format"] == 2
+    assert json.loads(Path("new.json").read_text())["format"] == 3
 
 
 def test_two_names_of_one_file_are_the_same(capsys: pytest.CaptureFixture[str]) -> None:
@@ -291,7 +291,7 @@ def test_a_named_pipe_is_written_to(command: Command, option: str, ending: str) 
     assert pipe.is_fifo()
     assert only_the_data_and(pipe.name)
     if (command, option) == (release, "--output"):
-        assert json.loads(content)["format"] == 2
+        assert json.loads(content)["format"] == 3
 
 
 @ROOT_ONLY
@@ -383,7 +383,7 @@ sys.exit(cli.main({asked!r}))
         subprocess.run([sys.executable, "-c", code], stdout=out, check=True)
     assert Path("out.txt").stat().st_ino == inode
     text = Path("out.txt").read_text()
-    assert text.startswith('before\nfirst\n{\n  "format": 2')
+    assert text.startswith('before\nfirst\n{\n  "format": 3')
     assert text.index("\n}\n") < text.index("epsilon 1 in all") < text.index(f"Written to {name}.")
 
 
