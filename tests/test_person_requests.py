@@ -95,6 +95,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"publish": (Question(["sum"], "x", 0, 1, by=("city",), per_person="sum"),)},
         "Nothing uses max_rows",
     ),
+    "too many groups": ({"max_groups": 2**16 + 1}, "Expected max_groups=65537 <= 65536"),
+    "too many losses": (
+        {"publish": (ALL,), "mechanism": "gaussian", "delta": 1e-6, "max_groups": 600,
+         "groups": {"city": "discover"}},
+        "Quantiles of persons in 600 groups are too many losses to compose",
+    ),
     "an error for some": (
         {"publish": (replace(COUNT, error=5.0), COUNT)}, "an error for all questions, or weights",
     ),

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dpnoise.errors import ArgumentError, check_choice, check_part, check_positive
+from dpnoise.release.calibration import quotient_down
 from dpnoise.statistics.composition import GAUSSIAN, PURE, Cost, Loss, compose
 from dpnoise.statistics.sharing import share, smallest_amount, split
 
 LAPLACE: Final = "laplace"
 BEST: Final = "best"
 MECHANISMS: Final = (LAPLACE, GAUSSIAN, BEST)
+_MOST_PIECES: Final = 1_000  # Of a budget that is not simply added up.
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,17 @@ def _divided(
 ) -> tuple[Loss, ...]:
     """Give every item its part; that of a selection is divided again among a person's groups."""
     pieces = [item.selections or 1 for item in items]
+    if budget.rho is None and GAUSSIAN not in kinds:
+        parts = share(kinds, [item.weight for item in items], epsilon=budget.epsilon)
+        return tuple(
+            Loss(PURE, quotient_down(part.amount, number))
+            for part, number in zip(parts, pieces, strict=True)
+        )
+    if sum(pieces) > _MOST_PIECES:
+        raise ArgumentError(
+            f"Quantiles of persons in {max(pieces):,} groups are too many losses to compose. Take "
+            'a smaller max_groups, or mechanism="laplace" and epsilon.'
+        )
     shared = share(
         [kind for kind, number in zip(kinds, pieces, strict=True) for _ in range(number)],
         [

@@ -43,7 +43,8 @@ __all__ = [
 ]
 
 _MOST_CELLS: Final = 2**26  # Cells times groups: 512 MiB of counts.
-_MOST_BOUND: Final = 2**31 - 1  # Of groups and rows.
+_MOST_ROWS: Final = 2**31 - 1  # Of one person in a group.
+_MOST_GROUPS: Final = 2**16  # Of one person.
 
 Groups = Mapping[str, Any]  # Of each column its keys, or the word "discover".
 
@@ -201,7 +202,7 @@ class Request:
                 "Expected max_rows, how many rows of one person count in a group: max_rows=3."
             )
         if self.max_rows is not None:
-            check_integer("max_rows", self.max_rows, least=1, most=_MOST_BOUND)
+            check_integer("max_rows", self.max_rows, least=1, most=_MOST_ROWS)
             if not by_row:
                 raise ArgumentError(
                     "Nothing uses max_rows: all questions take a person's own sum or mean, which "
@@ -216,9 +217,9 @@ class Request:
                     "Expected max_groups, in how many groups one person counts: max_groups=2."
                 )
             return
-        most = check_integer("max_groups", self.max_groups, least=1, most=_MOST_BOUND)
+        most = check_integer("max_groups", self.max_groups, least=1, most=_MOST_GROUPS)
         numbers = [self._there(question, self.groups) for question in self.publish]
-        if most > max(_MOST_BOUND if number is None else number for number in numbers):
+        if most > max(_MOST_GROUPS if number is None else number for number in numbers):
             there = max(number or 1 for number in numbers)
             raise ArgumentError(
                 f"Expected max_groups={most} to be at most {there}, as many groups as there are."
