@@ -76,7 +76,7 @@ def data_sets() -> Iterator[Data]:
 def ours(query: Query, data: Data, rounds: int) -> Floats:
     """Release one tally many times: that of as many groups that are all alike."""
     plan = Plan((query.ask,))
-    (tally,) = tally_chunks([Chunk(data.values.size, {"x": data.clamped})], (plan,))
+    tally = tally_chunks([Chunk(data.values.size, {"x": data.clamped})], plan)
     answer: Any = tally.answers[0]
     if isinstance(answer, np.ndarray):
         repeated: Any = np.broadcast_to(answer, (rounds, *answer.shape))

@@ -22,7 +22,7 @@ from tally_reference import assert_same
 from tally_reference import tally as judged
 
 from dpnoise.errors import ArgumentError
-from dpnoise.statistics.engines import holders, tally
+from dpnoise.statistics.engines import holders, tally, tally_all
 from dpnoise.statistics.plan import Cells, Grouping, Own, Plan, Rows, Sums, Unit
 
 pytestmark = [
@@ -67,6 +67,26 @@ def engine(spark: Any) -> Engine:
 
 def test_every_hostile_value_counts_as_it_should(spark: Any) -> None:
     check_every_hostile_value(engine(spark))
+
+
+def test_several_groupings_are_one_job_with_the_same_integers(spark: Any) -> None:
+    columns: dict[str, list[Any]] = {
+        "x": [1.5, 2.25, None, -3.0, 0.1, 7.0] * 50,
+        "city": ["cork", "NA", "cork", "dublin", None, "cork"] * 50,
+        "sex": [0, 1, 1, 0, 1, 2] * 50,
+    }
+    city, sex = Grouping("city", ("cork", "NA", "nobody")), Grouping("sex", (0, 1))
+    x, cells = Sums("x", 0.5, -100, 100), Cells("x", 1.0, -3, 3)
+    plans = [
+        Plan((x, Rows()), missing="drop"),
+        Plan((cells, x), (city,), missing="drop"),
+        Plan((Rows(), cells), (city, sex), missing="drop"),
+        Plan((Rows(), x), (sex, city), missing="drop"),
+        Plan((cells,), (city,), missing="drop"),
+    ]
+    frame = spark.createDataFrame(pa.table(columns)).repartition(3)
+    for ours, plan in zip(tally_all(frame, plans), plans, strict=True):
+        assert_same(ours, judged(columns, plan))
 
 
 @given(data=st.data())

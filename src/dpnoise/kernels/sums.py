@@ -1,6 +1,6 @@
-"""Exact sums and counts by group: every value becomes a whole number of grids before it is added.
+"""Exact sums and counts: every value becomes a whole number of grids before it is added.
 
-A NaN is no value, and a row of group -1 is in none: both are passed over.
+A NaN is no value, and passed over.
 """
 
 import numpy as np
@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from dpnoise.kernels import compiled
 
 Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 # Adding 1.5 * 2^52 puts a whole number below 2^51 into the low bits of the sum.
 _SHIFT = 1.5 * 2.0**52
@@ -29,7 +28,7 @@ def cell(value: float, inverse_grid: float, least: float, most: float) -> np.int
 def sum_all(
     values: Floats, inverse_grid: float, least: float, most: float
 ) -> tuple[np.int64, np.int64]:
-    """Return how many values there are, and the sum of their whole grids, whatever their groups.
+    """Return how many values there are, and the sum of their whole grids.
 
     The caller sees to it that size * max(|least|, |most|) is below 2^62.
     """
@@ -43,58 +42,25 @@ def sum_all(
 
 
 @compiled
-def add_values(
-    values: Floats,
-    groups: Integers,
-    inverse_grid: float,
-    least: float,
-    most: float,
-    counts: Integers,
-    totals: Integers,
-) -> None:
-    """Count the values of each group and add their whole grids.
-
-    Whole numbers add without rounding, so the order does not matter. The caller sees to it that
-    size * max(|least|, |most|) is below 2^62.
-    """
+def sum_squares(
+    values: Floats, inverse_grid: float, least: float, most: float
+) -> tuple[np.int64, np.int64]:
+    """Return the sum of squares of whole grids, below 2^53 each: of their low 26 bits, the rest."""
+    low, high = np.int64(0), np.int64(0)
     for i in range(values.size):
-        group = groups[i]
-        if group >= 0 and values[i] == values[i]:  # NaN alone differs.
-            counts[group] += 1
-            totals[group] += cell(values[i], inverse_grid, least, most)
-
-
-@compiled
-def add_squares(
-    values: Floats,
-    groups: Integers,
-    inverse_grid: float,
-    least: float,
-    most: float,
-    lows: Integers,
-    highs: Integers,
-) -> None:
-    """Add the squares of the whole grids, below 2^53 each, in two halves: 26 bits, and the rest."""
-    for i in range(values.size):
-        group = groups[i]
-        if group >= 0 and values[i] == values[i]:  # NaN alone differs.
+        if values[i] == values[i]:  # NaN alone differs.
             whole = cell(values[i], inverse_grid, least, most)
-            lows[group] += (whole * whole) & _LOW
-            highs[group] += (whole * whole) >> _LOW_BITS
+            low += (whole * whole) & _LOW
+            high += (whole * whole) >> _LOW_BITS
+    return low, high
 
 
 @compiled
 def count_cells(
-    values: Floats,
-    groups: Integers,
-    inverse_grid: float,
-    least: float,
-    most: float,
-    counts: NDArray[np.int64],
+    values: Floats, inverse_grid: float, least: float, most: float, counts: NDArray[np.int64]
 ) -> None:
-    """Count each value in the cell of its whole number of grids; counts[g, 0] is `least`'s."""
+    """Count each value in the cell of its whole number of grids; counts[0] is `least`'s."""
     first = np.int64(least)
     for i in range(values.size):
-        group = groups[i]
-        if group >= 0 and values[i] == values[i]:  # NaN alone differs.
-            counts[group, cell(values[i], inverse_grid, least, most) - first] += 1
+        if values[i] == values[i]:  # NaN alone differs.
+            counts[cell(values[i], inverse_grid, least, most) - first] += 1

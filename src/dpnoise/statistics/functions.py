@@ -46,7 +46,7 @@ def exact_sum(values: Any, lower: float, upper: float, grid: float | None = None
     bounds = Bounds.of_sum(lower, upper, grid)
     plan = Plan((Sums(_COLUMN, bounds.grid, bounds.least, bounds.most),))
     rows: list[int] = []
-    (tally,) = tally_chunks(_as_chunks(chunks_of(values), rows.append), (plan,))
+    tally = tally_chunks(_as_chunks(chunks_of(values), rows.append), plan)
     (answer,) = tally.answers
     assert isinstance(answer, SumAnswer)  # noqa: S101 - for the type checker
     missing = builtins.sum(rows) - int(answer.count.item())
@@ -80,7 +80,7 @@ def _release(
     confidence = check_confidence(confidence)
     rng = check_generator(rng)
     plan = Plan((query.ask,), missing=missing)
-    (tally,) = tally_chunks(_as_chunks(_without_gaps(values, missing)), (plan,))
+    tally = tally_chunks(_as_chunks(_without_gaps(values, missing)), plan)
     answer: Any = tally.answers[0]
     (release,) = query.release(answer, confidence, rng)
     return release
