@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CORE := $(patsubst %,tests/test_%.py,kernels certified independent precision generator samplers distributions mechanisms values selection \
 	statistics cli inputs parameters cache)
 
-.PHONY: help setup demo test test-long test-oldest test-engines test-peers test-opendp test-torch test-browser proof proof-rocq lint format bench errors bench-engines bench-persons clock \
+.PHONY: help setup demo test test-long test-oldest test-engines test-peers test-opendp test-torch test-browser proof proof-rocq lint format bench errors bench-engines bench-persons audit-bench audit-bugs clock \
 	attacks audits paper pictures floors screenshots docs docs-serve clean
 
 help:
@@ -29,6 +29,8 @@ help:
 	@echo "make errors        how far statistics are off beside the peers'; writes the table of docs/publishing.md; needs Python, make"
 	@echo "make bench-engines exact integers beside plain queries of DuckDB and Polars; writes a table of docs/performance.md; needs a quiet machine"
 	@echo "make bench-persons bounding persons beside the same by hand in SQL; writes a table of docs/performance.md; needs a quiet machine"
+	@echo "make audit-bench   audits of the mechanisms that DP-Sniper was measured on; writes a table of docs/auditing.md; needs a quiet machine"
+	@echo "make audit-bugs    audits of bugs that people make; writes a table of docs/auditing.md; needs Python, make"
 	@echo "make clock         what the time of a release tells of its value; writes the table of docs/threat-model.md; needs a quiet machine"
 	@echo "make attacks       every attack against the peers; writes the tables of docs/attacks.md; needs the peers, which it installs"
 	@echo "make audits        an audit of every peer; writes the README's table and picture; needs the peers, which it installs"
@@ -114,6 +116,12 @@ bench-engines: setup
 
 bench-persons: setup
 	PYTHONPATH=tools $(BIN)/python -m benchmarks.persons
+
+audit-bench: setup
+	PYTHONPATH=tools $(BIN)/python -m benchmarks.audit_bench
+
+audit-bugs: setup
+	PYTHONPATH=tools $(BIN)/python -m benchmarks.audit_bugs
 
 # Status 1 says that a leak was found, or that one planted on purpose was not.
 clock: setup

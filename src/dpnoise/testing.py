@@ -1,18 +1,56 @@
-"""For tests alone: a Generator whose noise is known to whoever knows its key.
+"""For tests alone: a Generator whose noise is known to whoever knows its key, and an assertion.
 
 Nothing else in dpnoise can be made to repeat, and nothing in dpnoise imports this module.
 """
 
 import hashlib
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from dpnoise.auditing import audit
 from dpnoise.entropy import AES, KEY_BYTES, WORD, Key, Source
-from dpnoise.errors import ArgumentTypeError, SecretError
+from dpnoise.errors import ArgumentError, ArgumentTypeError, SecretError
 from dpnoise.noise.generator import Generator
 
-__all__ = ["fixed_generator"]
+if TYPE_CHECKING:
+    from dpnoise.auditing.report import Report
+
+__all__ = ["assert_private", "fixed_generator"]
+
+
+def assert_private(
+    mechanism: Any, epsilon: float | None = None, delta: float = 0.0, **options: Any
+) -> "Report":
+    """Audit a mechanism, and fail the test if more than it claims is certified.
+
+    Passing proves nothing: see `dpnoise.audit`. A mechanism that keeps its claim fails with
+    probability 1 - confidence at most, 0.001 by default; a suite that runs often asks for more. A
+    claim that so few releases could not refute is an error, because such a test could never fail.
+
+    Parameters
+    ----------
+    mechanism, epsilon, delta
+        What is audited, and what it claims.
+    options
+        As for `dpnoise.audit`: neighbours, sensitivity, budget, confidence, mu, rho and the rest.
+
+    Examples
+    --------
+    >>> import dpnoise
+    >>> from dpnoise.testing import assert_private
+    >>> mechanism = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0)
+    >>> report = assert_private(
+    ...     lambda answers, n: mechanism.release(np.tile(answers, (n, 1))),
+    ...     epsilon=1.0, neighbours=[([3.0, 5.0], [4.0, 5.0])], budget=40_000, confidence=1 - 1e-8)
+    >>> report.broken
+    False
+    """
+    report = audit(mechanism, epsilon, delta, **options)
+    report.raise_if_broken()
+    if not report.refutable:
+        raise ArgumentError(f"{report.target}: {report.verdict} Give a larger budget.")
+    return report
 
 
 def fixed_generator(key: bytes, *, cipher: str = AES, **options: Any) -> Generator:

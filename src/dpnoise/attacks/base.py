@@ -146,6 +146,9 @@ class Count:
         """The share of the trials in which it happened."""
         return self.hits / self.trials
 
+    def __add__(self, other: "Count") -> "Count":
+        return Count(self.hits + other.hits, self.trials + other.trials)
+
 
 @dataclass(frozen=True)
 class Outcome:

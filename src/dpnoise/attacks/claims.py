@@ -159,12 +159,15 @@ class Judge:
     chance
         How many of the trials in which it was seen are put down to chance: the more events there
         are to choose from, the more.
+    caution
+        By how many standard errors what was seen is taken to be better than it is.
     """
 
     claim: Claim
     trials: int
     error: float
     chance: float = 0.5
+    caution: float = 1.0
 
     def promises(self, hits0: Counts, hits1: Counts, n: int, releases: int = 1) -> Floats:
         """Return what each event would certify if its probabilities were about what n showed.
@@ -173,15 +176,17 @@ class Judge:
         """
         p0 = np.maximum(0.0, hits0 - self.chance) / n
         p1 = np.minimum(1.0, (hits1 + self.chance) / n)
-        with np.errstate(divide="ignore"):
-            spread = np.sqrt((1 - p0) / (n * p0) + (1 - p1) / (n * p1))
-        off = np.exp(np.where(np.isfinite(spread), spread, 0.0) / 2)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            # Of what was never seen, `chance` is a guess that is high enough.
+            spread1 = np.where(hits1 > 0, (1 - p1) / (n * p1), 0.0)
+            spread = np.sqrt((1 - p0) / (n * p0) + spread1)
+        off = np.exp(self.caution * np.where(np.isfinite(spread), spread, 0.0) / 2)
         trials = max(1, self.trials // releases)
-        low = lower_limits(p0 / off * trials, trials, self.error / 2)
+        low = lower_limits(np.minimum(1.0, p0 / off) * trials, trials, self.error / 2)
         high = upper_limits(np.minimum(1.0, p1 * off) * trials, trials, self.error / 2)
         bound = self.claim.bounds(low, high, releases)
         left = np.maximum(p0 - releases * self.claim.delta, 1e-300)
-        clear = np.clip(np.log(left / p1) / spread, -30.0, 30.0)
+        clear = np.clip(np.log(left / p1) / np.maximum(spread, 1e-9), -30.0, 30.0)
         return np.where(bound > 0, bound, -np.exp(-clear))
 
 

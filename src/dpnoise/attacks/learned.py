@@ -6,7 +6,7 @@ here is a proposal: an audit counts it in fresh releases.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -33,9 +33,11 @@ _FINE: Final = 64  # Cells of ratios that only rise.
 _COARSE: Final = 16  # Cells of ratios that are free.
 _SUMMED: Final = 24  # The most scores in one sum.
 _SURE: Final = 2.0  # Standard errors that a score must be apart to be summed up with others.
-_SIMPLER: Final = 0.002  # The part of its promise that each view of a score costs.
+_SIMPLER: Final = 0.005  # The part of its promise that each view of a score costs.
 _ALONE: Final = 12  # The most scores that are tried by themselves.
 _CUTS: Final = 400  # Thresholds that are tried.
+_RARE: Final = 0.02  # The share of releases below which an event is rare.
+_SEEN: Final = 4  # How often it must have been seen.
 _NAMED: Final = 4  # Numbers or ranges that are named in an event's words.
 
 
@@ -59,10 +61,12 @@ class Score:
 class Proposal:
     """An event that was learned: on which side it happens, and what it promises to certify."""
 
+    score: "Score"
     event: Event
     swapped: bool  # It is meant to happen at the second data set.
     promise: float
     about: str
+    rare: bool = False
 
 
 def proposals(
@@ -92,6 +96,19 @@ def proposals(
     for score in _scores(views, fit, combine, quick=quick):
         found += _thresholds(score, select, judge)
     return sorted(found, key=lambda proposal: -proposal.promise)
+
+
+def tuned(score: Score, rows0: Floats, rows1: Floats, judge: Judge) -> list[Proposal]:
+    """Choose the thresholds of a score anew, on rows that it was not learned from."""
+    found = _thresholds(score, _Part(rows0, rows1), judge)
+    return [proposal for proposal in found if not proposal.rare]
+
+
+def leading(found: Sequence[Proposal], n: int) -> list[Proposal]:
+    """Return the n best proposals, and half as many of rare events, whose promise is less sure."""
+    usual = [proposal for proposal in found if not proposal.rare]
+    rare = [proposal for proposal in found if proposal.rare]
+    return [*usual[:n], *rare[: max(1, n // 2)]]
 
 
 class _Part:
@@ -176,14 +193,19 @@ def _thresholds(score: Score, select: _Part, judge: Judge) -> list[Proposal]:
     below = [np.searchsorted(s, both).astype(np.float64) for s in (s0, s1)]
     found = []
     for swapped, (hits0, hits1) in ((False, above), (True, below[::-1])):
-        promised = judge.promises(hits0, hits1, n)
-        best = int(promised.argmax())
-        event = Event(
-            _words(score, both[best], swapped=swapped), _holds(score, both[best], swapped=swapped)
-        )
-        about = score.views[0].kind if len(score.views) == 1 else "sum"
-        simpler = _SIMPLER * len(score.views) * abs(promised[best])
-        found.append(Proposal(event, swapped, float(promised[best]) - simpler, about))
+        usual = judge.promises(hits0, hits1, n)
+        # An event of few releases is not seen often enough to be clear: it has a place of its own.
+        rare = replace(judge, chance=0.5).promises(hits0, hits1, n)
+        rare[(hits0 > _RARE * n) | (hits0 < _SEEN)] = -1.0
+        for promised in (usual, rare):
+            best = int(promised.argmax())
+            if promised is rare and rare[best] <= usual.max():
+                continue
+            cut, kind = both[best], score.views[0].kind if len(score.views) == 1 else "sum"
+            event = Event(_words(score, cut, swapped=swapped), _holds(score, cut, swapped=swapped))
+            cost = _SIMPLER * sum(2 if step.free else 1 for step in score.steps)
+            promise = float(promised[best]) - cost * abs(promised[best])
+            found.append(Proposal(score, event, swapped, promise, kind, rare=promised is rare))
     return found
 
 
@@ -237,10 +259,15 @@ def _range(low: float, high: float) -> str:
         return f"{low:.6g}"
     if low == np.inf:
         return "missing"
-    upper = not high < np.inf
     missing = " or missing" if np.isnan(high) else ""
-    if low == -np.inf:
-        return "anything" if upper else f"below {high:.6g}"
-    if upper:
-        return f"at least {low:.6g}{missing}"
-    return f"from {low:.6g} to below {high:.6g}"
+    above, below = _border(low, "at least", "above"), _border(high, "below", "at most")
+    if not high < np.inf:
+        return f"anything{missing}" if low == -np.inf else f"{above}{missing}"
+    return below if low == -np.inf else f"{above} and {below}"
+
+
+def _border(edge: float, words: str, beside: str) -> str:
+    """Name an edge, or the number that it lies just above of."""
+    before = float(np.nextafter(edge, -np.inf))
+    just = len(repr(before)) < len(repr(float(edge)))
+    return f"{beside} {before:.6g}" if just else f"{words} {edge:.6g}"

@@ -23,10 +23,14 @@ _RIDGE: Final = 1e-3  # The weight of the penalty on weights, for each release.
 
 @dataclass(frozen=True)
 class Steps:
-    """A step function: what lies between two edges has one logarithm of a likelihood ratio."""
+    """A step function: what lies between two edges has one logarithm of a likelihood ratio.
+
+    `free` says that the ratios were learned cell by cell, so that chance has more to say in them.
+    """
 
     edges: Floats
     ratios: Floats
+    free: bool = False
 
     def __call__(self, x: Floats) -> Floats:
         """Return the ratio of each number; a NaN has that of the last cell."""
@@ -46,7 +50,9 @@ def edges_of(x: Floats, cells: int) -> Floats:
     values, counts = np.unique(numbers, return_counts=True)
     if len(values) <= _FEW:
         return _edges(values)
-    frequent = counts > max(8, len(numbers) / (8 * cells))
+    frequent = counts > max(8.0, min(len(numbers) / (8 * cells), 8 * counts.mean()))
+    if frequent.sum() > _FEW:
+        frequent &= counts >= np.partition(counts, -_FEW)[-_FEW]
     rest = numbers[~np.isin(numbers, values[frequent])]
     parts = np.arange(1, cells) / cells
     cuts = np.quantile(rest, parts) if len(rest) > cells else rest[:0]
@@ -70,7 +76,8 @@ def steps(edges: Floats, x0: Floats, x1: Floats) -> Steps:
     c0, c1 = _counts(edges, x0), _counts(edges, x1)
     ratio = np.log((c0 + 0.5) / (len(x0) + 1)) - np.log((c1 + 0.5) / (len(x1) + 1))
     error = np.sqrt(1 / (c0 + 1) + 1 / (c1 + 1))
-    return Steps(edges, np.sign(ratio) * np.maximum(0.0, np.abs(ratio) - _CAUTION * error))
+    shrunk = np.sign(ratio) * np.maximum(0.0, np.abs(ratio) - _CAUTION * error)
+    return Steps(edges, shrunk, free=True)
 
 
 def rising_steps(edges: Floats, x0: Floats, x1: Floats) -> Steps:

@@ -59,8 +59,10 @@ def views_of(sample: Floats, names: Sequence[str]) -> list[View]:
     numbers = [j for j in parts if j > 0]
     found = [View(names[j], PARTS, _part(j)) for j in parts[:_WIDEST]]
     found += [view for j in numbers[:_LOOKED_INTO] for view in _inside(sample[:, j], j, names[j])]
+    continuous = [j for j in numbers if _special(sample[:, j]) is not None]
+    if len(continuous) > 1:
+        found += _differences(continuous[:_WIDEST], names)
     if len(numbers) > 1:
-        found += _differences(numbers[:_WIDEST], names)
         found += _summaries(sample, numbers)
         found += _patterns_of(sample, parts)
     return [view for view in found if _varies(view.take(sample))]

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from dpnoise.attacks.base import Attack, Count, Event, count
+from dpnoise.attacks.base import OUTPUTS, Attack, Count, Event, count, never
 from dpnoise.attacks.claims import Claim, Judge
+from dpnoise.attacks.learned import leading, proposals
 from dpnoise.attacks.patterns import exponents
 from dpnoise.auditing.calls import fresh
 from dpnoise.auditing.independence import check_independent
@@ -26,6 +27,8 @@ Pair = tuple[float, float]
 
 _COUNTED: Final = 2  # Events that are counted in the end.
 _CHOOSING: Final = 3  # Attacks, each in one direction, that choose again.
+_PAIRS: Final = 3  # Pairs that are compared once more.
+_CHANCE: Final = 3.0  # Trials put down to chance where one of many events is learned.
 _CHUNK: Final = 1 << 18  # Releases that are drawn at a time.
 _SECONDS: Final = 10.0  # That a budget which is raised by itself may take.
 
@@ -93,10 +96,12 @@ def findings_of(
     watch: Watch,
     *,
     fixed: bool,
+    learning: bool,
 ) -> tuple[list[Finding], dict[str, str], int]:
     """Return the best finding of each attack, what was skipped, and how many were counted last.
 
-    The largest bound is first. `fixed` says that no more releases may be drawn than planned.
+    The largest bound is first. `fixed` says that no more releases may be drawn than planned,
+    `learning` that events may be learned beside those of the attacks.
     """
     knowing = [_told(attack, plan.judge) for attack in attacks]
     best: dict[str, Finding] = {}
@@ -116,7 +121,7 @@ def findings_of(
     final = plan.final
     if fitting:
         progress(0.5, "choosing again at the best pair")
-        candidates, final = _chosen_again(target, fitting, plan, fixed=fixed)
+        candidates, final = _chosen_again(target, fitting, plan, fixed=fixed, learning=learning)
         progress(0.7, f"counting {len(candidates)} events in {2 * final:,} releases")
         for certified in _counted_last(target, candidates, final, plan):
             _keep(best, certified)
@@ -213,39 +218,94 @@ def _certified(found: _Tried, plan: Plan, error: float, evidence: dict[str, list
 
 
 def _chosen_again(
-    target: Target, tried: Sequence[_Tried], plan: Plan, *, fixed: bool
+    target: Target, tried: Sequence[_Tried], plan: Plan, *, fixed: bool, learning: bool
 ) -> tuple[list[_Tried], int]:
     """Let the best attacks at the best pair choose on more releases, and return the best events.
 
     With them comes the number of releases that they are to be counted in.
     """
     judge = plan.judge
-    ranked = sorted(tried, key=lambda found: -found.promise(judge))
-    pair = ranked[0].values
-    first = {
-        (found.attack.name, found.values): found for found in reversed(ranked)
-        if set(found.values) == set(pair)
-    }  # fmt: skip
-    leading = sorted(first.values(), key=lambda found: -found.promise(judge))[:_CHOOSING]
-    choosing = 2 * plan.again // 3
-    seen = {value: target(value, choosing) for value in pair}
+    best_there = _best_pair(target, tried, plan)
+    pair = best_there[0].values
+    choosing, holding = plan.again // 3, plan.again // 6
     started = time.perf_counter()
-    held = {value: target(value, plan.again - choosing) for value in pair}
+    seen = {value: target(value, choosing) for value in pair}
+    seconds_each = (time.perf_counter() - started) / (2 * choosing)
+    held = {value: target(value, holding) for value in pair}
     measured: list[_Tried] = []
-    for found in leading:
+    for found in best_there:
         event = _event(found.attack, _replayed(target, seen), found.values, choosing, {})
         events = [found.event, *([event] if event is not None and event.applies else [])]
         measured += [_measured(found, event, held) for event in events]
-    seconds_each = (time.perf_counter() - started) / (2 * (plan.again - choosing))
+    if learning:
+        measured += [_measured(found, found.event, held) for found in _learned(pair, seen, judge)]
     best = sorted(measured, key=lambda found: -found.promise(judge))[:_COUNTED]
     if fixed:
         return best, plan.final
 
-    def promise(trials: int) -> float:
-        return max(found.promise(replace(judge, trials=trials)) for found in best)
+    def promise(trials: int, caution: float) -> float:
+        guess = replace(judge, trials=trials, caution=caution)
+        return max(found.promise(guess) for found in best)
 
     most = most_trials(plan.final, seconds_each, _SECONDS)
     return best, raised(plan.claim, plan.final, plan.last_error, promise, most)
+
+
+def _best_pair(target: Target, tried: Sequence[_Tried], plan: Plan) -> list[_Tried]:
+    """Compare the best pairs in more releases, and return the best events of the best of them.
+
+    The first pair, whose values are as far apart as they may be, is always among them.
+    """
+    ranked = sorted(tried, key=lambda found: -found.promise(plan.judge))
+    pairs = list(dict.fromkeys(tuple(sorted(found.values)) for found in ranked))
+    first = tuple(sorted(tried[0].values))
+    compared = [*pairs[: _PAIRS - 1], *([first] if first not in pairs[: _PAIRS - 1] else [])]
+    again: list[_Tried] = []
+    for pair in compared:
+        releases = {value: target(value, plan.again // (2 * _PAIRS)) for value in pair}
+        for found in [one for one in ranked if set(one.values) == set(pair)][:_CHOOSING]:
+            more = _measured(found, found.event, releases)
+            again.append(replace(found, at0=found.at0 + more.at0, at1=found.at1 + more.at1))
+    again.sort(key=lambda found: -found.promise(plan.judge))
+    best = set(again[0].values)
+    return [found for found in again if set(found.values) == best]
+
+
+def _learned(pair: Pair, seen: dict[float, Releases], judge: Judge) -> list[_Tried]:
+    """Return events that were learned without knowing that noise was added."""
+    rows = [np.column_stack([np.ones(len(seen[value])), seen[value]]) for value in pair]
+    wary = replace(judge, chance=_CHANCE)
+    found = leading(proposals(rows[0], rows[1], ["its length", "y"], wary), _CHOOSING)
+    events = [
+        (Event(one.event.words, _of_numbers(one.event)), pair[::-1] if one.swapped else pair)
+        for one in found
+    ]
+    events += [(_let_through(values[0]), values) for values in (pair, pair[::-1])]
+    return [
+        _Tried(Likelihood(), event, values, Count(0, 1), Count(0, 1)) for event, values in events
+    ]
+
+
+def _let_through(value: float) -> Event:
+    """Return the event that the value itself is released."""
+    return Event(f"y is exactly {value:g}", lambda y: np.asarray(y == value))
+
+
+def _of_numbers(event: Event) -> Callable[[Releases], Any]:
+    """Return an event of rows as one of numbers."""
+    return lambda y: event.holds(np.column_stack([np.ones(len(y)), y]))
+
+
+@dataclass(frozen=True)
+class Likelihood(Attack):
+    """The name under which learned events stand in a report; it finds none by itself."""
+
+    name = "likelihood"
+    access = OUTPUTS
+
+    def find(self, *_: Any, **__: Any) -> Event:
+        """Find nothing: events are learned where the releases are."""
+        return never("events are learned at the best pair alone")
 
 
 def _measured(found: _Tried, event: Event, releases: dict[float, Releases]) -> _Tried:

@@ -5,6 +5,7 @@ more; the best of those are measured in a pilot; and the few best of one pair ar
 the releases (see `spending`).
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpnoise.attacks.base import OUTPUTS, Event, count
 from dpnoise.attacks.claims import Claim, Judge
-from dpnoise.attacks.learned import Proposal, proposals
+from dpnoise.attacks.learned import Proposal, Score, leading, proposals, tuned
 from dpnoise.auditing.independence import ERROR, check_independent
 from dpnoise.auditing.mechanisms import Source, described
 from dpnoise.auditing.report import Finding, Report
@@ -30,13 +31,14 @@ Watch = Callable[[list[Finding]], object]
 DEFAULT: Final = 2_000_000  # Releases, where no budget is given.
 LEARNED: Final = "likelihood"
 
-_SCREENED: Final = 20_000  # The most releases of a data set by which pairs are compared.
-_LEARNED: Final = 150_000  # The most that events of one pair are learned on.
-_PILOTED: Final = 250_000  # The most by which events are compared.
+_SCREENED: Final = 60_000  # The most releases of a data set by which pairs are compared.
+_LEARNED: Final = 80_000  # The most that events of one pair are learned on.
+_PILOTED: Final = 400_000  # The most by which events are compared.
 _PAIRS: Final = 2  # Pairs that events are learned for.
-_COMPARED: Final = 12  # Events that a pilot measures.
-_COUNTED: Final = 2  # Events that are counted in the end.
+_COMPARED: Final = 8  # Events of each pair whose scores a pilot measures, and half as many rare.
+_COUNTED: Final = 1  # Events that are counted in the end.
 _CHANCE: Final = 3.0  # Trials put down to chance where one of many events is chosen.
+_CAUTION: Final = 2.5  # Standard errors put down to chance where a threshold is chosen.
 _SECONDS: Final = 20.0  # That a budget which is raised by itself may take.
 _CONSTANT: Final = Event("never: all outputs were alike", lambda y: np.zeros(len(y), np.bool_))
 
@@ -54,9 +56,9 @@ class Sizes:
     def of(cls, budget: int, pairs: int) -> "Sizes":
         """Split a budget: most of it is for the last count."""
         learned = min(_PAIRS, pairs)
-        screening = min(_SCREENED, budget // (20 * pairs))
+        screening = min(_SCREENED, budget // (20 * pairs)) if pairs > _PAIRS else 0
         learning = min(_LEARNED, budget // (10 * learned))
-        pilot = min(_PILOTED, budget // (20 * learned))
+        pilot = min(_PILOTED, budget // (10 * learned))
         used = 2 * (pairs * screening + learned * (learning + pilot))
         return cls(screening, learning, pilot, (budget - used) // 2)
 
@@ -80,10 +82,15 @@ def run(
     progress(0.0, "looking at the first outputs")
     source.prepare([data for pair in pairs for data in pair])
     screened = _screened(source, pairs, sizes, wary, progress)
-    candidates = _learned(source, [pairs[i] for i in screened], sizes, wary, progress)
+    learned = _learned(source, [pairs[i] for i in screened], sizes, wary, progress)
     progress(0.4, "comparing the best events")
     clock = time.perf_counter()
-    best, counts = _piloted(source, candidates, sizes.pilot, judge)
+    best, counts = _piloted(source, learned, sizes.pilot, replace(wary, caution=_CAUTION))
+    if not best:
+        nothing = Candidate(
+            LEARNED, OUTPUTS, _CONSTANT, pairs[0], (described(pairs[0][0]), described(pairs[0][1]))
+        )
+        best, counts = [nothing], [(0, 0)]
     seconds_each = (time.perf_counter() - clock) / (2 * sizes.pilot)
     final = sizes.final
     if budget is None:
@@ -120,7 +127,7 @@ def run(
             learned=len(screened),
             learning=sizes.learning,
             pilot=sizes.pilot,
-            compared=len(candidates),
+            compared=len(learned),
             counted=len(best),
             final=final,
             error=ERROR,
@@ -135,7 +142,7 @@ def run(
 
 _METHOD: Final = (
     "{pairs} pairs of data sets were compared on {screening:,} releases of each data set; events "
-    "were learned for {learned} of them, on {learning:,}; the {compared} best were compared on "
+    "were learned for {learned} of them, on {learning:,}; {compared} kinds were compared on "
     "{pilot:,}. Then {counted} events were counted in {final:,} fresh releases of each data set, a "
     "number fixed before. Limits are exact (Clopper and Pearson), and the audit's error is split "
     "over the events that were counted and the two limits of each. Releases were tested for "
@@ -150,16 +157,24 @@ def _screened(
     judge: Judge,
     progress: Progress,
 ) -> list[int]:
-    """Return the places of the pairs that promise most."""
+    """Return the places of the pairs that promise most, by halving them again and again."""
     names = source.encoder.names if source.encoder else []
-    promised = []
-    for done, pair in enumerate(pairs):
-        progress(0.2 * done / len(pairs), f"{described(pair[0])} against {described(pair[1])}")
-        rows0, rows1 = (source.rows(data, sizes.screening) for data in pair)
-        found = proposals(rows0, rows1, names, judge, quick=True)
-        promised.append(found[0].promise if found else -1.0)
-    order = sorted(range(len(pairs)), key=lambda i: -promised[i])
-    return order[:_PAIRS]
+    seen: dict[int, list[Floats]] = {}
+    left = list(range(len(pairs)))
+    rounds = max(1, math.ceil(math.log2(len(pairs) / _PAIRS)))
+    while len(left) > _PAIRS:
+        # Each round spends as much: the fewer pairs are left, the more is seen of each.
+        n = sizes.screening * len(pairs) // (rounds * len(left))
+        promised = {}
+        for i in left:
+            progress(0.1, f"{described(pairs[i][0])} against {described(pairs[i][1])}")
+            more = [source.rows(data, n) for data in pairs[i]]
+            before = seen.get(i, [rows[:0] for rows in more])
+            seen[i] = [np.vstack(both) for both in zip(before, more, strict=True)]
+            found = proposals(seen[i][0], seen[i][1], names, judge, quick=True)
+            promised[i] = max((one.promise for one in found if not one.rare), default=-1.0)
+        left = sorted(left, key=lambda i: -promised[i])[: max(_PAIRS, len(left) // 2)]
+    return left
 
 
 def _learned(
@@ -168,10 +183,10 @@ def _learned(
     sizes: Sizes,
     judge: Judge,
     progress: Progress,
-) -> list[Candidate]:
-    """Learn the events of some pairs, after a look at whether releases are independent."""
+) -> list[tuple[Score, tuple[Any, Any]]]:
+    """Learn scores for some pairs, after a look at whether releases are independent."""
     names = source.encoder.names if source.encoder else []
-    candidates: list[Candidate] = []
+    learned: dict[tuple[int, int], tuple[Score, tuple[Any, Any]]] = {}
     for done, pair in enumerate(pairs):
         progress(0.2 + 0.2 * done / len(pairs), "learning events")
         half = sizes.learning // 2
@@ -180,13 +195,36 @@ def _learned(
             before, after = source.rows(data, half), source.rows(data, half)
             check_independent(f"{source.name}({described(data)}, {half})", before, after)
             seen.append(np.concatenate([before, after]))
-        found = proposals(seen[0], seen[1], names, judge)
-        candidates += [_candidate(proposal, pair) for proposal in found[:_COMPARED]]
-    if not candidates:
-        data = pairs[0]
-        shown = (described(data[0]), described(data[1]))
-        candidates = [Candidate(LEARNED, OUTPUTS, _CONSTANT, data, shown)]
-    return sorted(candidates, key=lambda candidate: -candidate.promise)[:_COMPARED]
+        for proposal in leading(proposals(seen[0], seen[1], names, judge), _COMPARED):
+            learned[id(proposal.score), done] = (proposal.score, pair)
+    return list(learned.values())
+
+
+def _piloted(
+    source: Source,
+    learned: Sequence[tuple[Score, tuple[Any, Any]]],
+    n: int,
+    judge: Judge,
+) -> tuple[list[Candidate], list[tuple[int, int]]]:
+    """Choose thresholds in other releases, and return the best events of one pair, with counts."""
+    releases: dict[int, Floats] = {}
+    measured: list[tuple[float, Candidate]] = []
+    for score, pair in learned:
+        for data in pair:
+            if id(data) not in releases:
+                releases[id(data)] = source.rows(data, n)
+        measured += [
+            (proposal.promise, _candidate(proposal, pair))
+            for proposal in tuned(score, releases[id(pair[0])], releases[id(pair[1])], judge)
+        ]
+    measured.sort(key=lambda one: -one[0])
+    best = {id(data) for _, one in measured[:1] for data in one.data}
+    alike = [one for _, one in measured if {id(data) for data in one.data} == best]
+    chosen = alike[:_COUNTED]
+    counts = [
+        tuple(count(one.event, releases[id(data)]).hits for data in one.data) for one in chosen
+    ]
+    return chosen, [(at0, at1) for at0, at1 in counts]
 
 
 def _candidate(proposal: Proposal, pair: tuple[Any, Any]) -> Candidate:
@@ -195,30 +233,14 @@ def _candidate(proposal: Proposal, pair: tuple[Any, Any]) -> Candidate:
     return Candidate(LEARNED, OUTPUTS, proposal.event, data, shown, proposal.promise)
 
 
-def _piloted(
-    source: Source, candidates: Sequence[Candidate], n: int, judge: Judge
-) -> tuple[list[Candidate], list[tuple[int, int]]]:
-    """Count the candidates in other releases, and return the best of one pair with their counts."""
-    releases: dict[int, Floats] = {}
-    measured = []
-    for candidate in candidates:
-        for data in candidate.data:
-            if id(data) not in releases:
-                releases[id(data)] = source.rows(data, n)
-        at0, at1 = (count(candidate.event, releases[id(data)]).hits for data in candidate.data)
-        promise = float(judge.promises(np.array([at0]), np.array([at1]), n)[0])
-        measured.append((promise, candidate, (at0, at1)))
-    measured.sort(key=lambda one: -one[0])
-    pair = {id(data) for data in measured[0][1].data}
-    chosen = [one for one in measured if {id(data) for data in one[1].data} == pair][:_COUNTED]
-    return [one[1] for one in chosen], [one[2] for one in chosen]
-
-
-def _promise(counts: Sequence[tuple[int, int]], n: int, judge: Judge) -> Callable[[int], float]:
+def _promise(
+    counts: Sequence[tuple[int, int]], n: int, judge: Judge
+) -> Callable[[int, float], float]:
     """Return what the best event promises to certify, for any number of trials."""
     hits0, hits1 = (np.array(hits, dtype=np.float64) for hits in zip(*counts, strict=True))
 
-    def promise(trials: int) -> float:
-        return float(replace(judge, trials=trials).promises(hits0, hits1, n).max())
+    def promise(trials: int, caution: float) -> float:
+        guess = replace(judge, trials=trials, caution=caution)
+        return float(guess.promises(hits0, hits1, n).max())
 
     return promise

@@ -156,8 +156,9 @@ def _added(
         tried = given
     plan = Plan.of(claim, confidence, budget or _DEFAULT, len(tried), len(chosen))
     findings, skipped, counted = findings_of(
-        caller, chosen, tried, plan, progress, watch, fixed=budget is not None
-    )
+        caller, chosen, tried, plan, progress, watch,
+        fixed=budget is not None, learning=attacks is None,
+    )  # fmt: skip
     progress(1.0, "looking at forks, restarts and time")
     return Report(
         target=resolved.name,

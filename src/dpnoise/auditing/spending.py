@@ -112,17 +112,27 @@ def ceiling(claim: Claim, trials: int, error: float) -> float:
 
 
 def raised(
-    claim: Claim, trials: int, error: float, promise: Callable[[int], float], most: int
+    claim: Claim, trials: int, error: float, promise: Callable[[int, float], float], most: int
 ) -> int:
-    """Return how many trials the claim needs, if more than planned are needed and would help.
+    """Return how many trials the claim needs, if more than planned are needed and may help.
 
-    They are doubled while what the best event promises is below the claim, up to `most`; if even
-    the last step does not help, the plan stays, unless no event could be above the claim with it.
+    They are doubled until the best event promises more than the claim with some caution. If `most`
+    do not suffice for that, they are taken where a hopeful guess says that they may help. Else the
+    plan stays, unless no event at all could be above the claim with it.
+
+    Parameters
+    ----------
+    claim, error
+        What is held against what, and the error of each bound.
+    trials, most
+        How many are planned, and the most that may be taken.
+    promise
+        (trials, caution) -> what the best event promises.
     """
     enough = trials
-    while enough < most and promise(enough) <= claim.value:
+    while enough < most and promise(enough, 1.0) <= claim.value:
         enough = min(most, 2 * enough)
-    if promise(enough) <= claim.value:
+    if promise(enough, -1.0) <= claim.value:
         enough = trials
     while enough < most and ceiling(claim, enough, error) <= claim.value:
         enough = min(most, 2 * enough)

@@ -1,0 +1,105 @@
+"""The bugs that people make, each found, and mechanisms that keep their claim."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from alarms import FALSE_ALARM, check_probability
+from scipy import stats
+
+import dpnoise
+from benchmarks import false_alarms
+from benchmarks.audit_bugs import BUGS, Bug, audited, geometric
+from benchmarks.audit_mechanisms import ROWS, Row, murmur3
+from dpnoise.auditing import BrokenError
+from dpnoise.errors import ArgumentError
+from dpnoise.targets import TargetError
+from dpnoise.testing import assert_private
+
+CERTAIN = 1 - FALSE_ALARM
+# What needs more releases than a test should take.
+REFUSED = "a fixed seed"
+SMALL = {"the scale is too small by 1.2", "noise forgotten one time in a thousand"}
+
+
+FOUND = [bug for bug in BUGS if bug.words not in {*SMALL, REFUSED}]
+
+
+@pytest.mark.parametrize("bug", FOUND, ids=lambda bug: bug.words)
+def test_every_bug_that_people_make_is_found(bug: Bug) -> None:
+    report = audited(bug, budget=120_000)
+    assert report.broken
+    assert report.epsilon_lower <= bug.true
+
+
+def test_a_fixed_seed_is_refused() -> None:
+    (seeded,) = (bug for bug in BUGS if bug.words == REFUSED)
+    with pytest.raises(TargetError, match="depend on each other"):
+        audited(seeded, budget=120_000)
+
+
+def test_the_docs_have_every_bug() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "auditing.md").read_text()
+    for bug in BUGS:
+        assert f"\n| {bug.words} |" in page, "run `make audit-bugs`"
+    for row in ROWS:
+        assert f"\n| {row.name} |" in page, "run `make audit-bench`"
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.keeps], ids=lambda row: row.name)
+def test_a_mechanism_that_keeps_its_claim_is_not_called_broken(row: Row) -> None:
+    report = dpnoise.audit(
+        row.mechanism, row.claim, neighbours=row.neighbours[:2], budget=20_000, confidence=CERTAIN
+    )
+    assert not report.broken
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_mechanism_gives_an_output_for_each_that_is_asked_for(row: Row) -> None:
+    for pair in row.neighbours:
+        for data in pair:
+            assert len(row.mechanism(data, 7)) == 7
+
+
+def test_murmur3_gives_its_published_values() -> None:
+    """Of the reference implementation, as unsigned numbers of 32 bits."""
+    assert murmur3(b"", 1) % 2**32 == 0x514E28B7
+    assert murmur3(b"\xff\xff\xff\xff", 0) % 2**32 == 0x76293B50
+    assert murmur3(b"!Ce\x87", 0) % 2**32 == 0xF55B516B
+    assert murmur3(b"!", 0) % 2**32 == 0x72661CF4
+
+
+def test_false_alarms_are_no_more_frequent_than_the_confidence_says() -> None:
+    """At confidence 0.7, at most 3 audits of 10 are wrong: counted in 40, exact binomial."""
+    audits = 5 * len(false_alarms.KINDS)
+    alarms = false_alarms.count(rounds=5, confidence=0.7, budget=4_000)
+    check_probability(float(stats.binom.sf(alarms - 1, audits, 0.3)))
+
+
+# An assertion for tests --------------------------------------------------------------------------
+
+
+def noisy(value: int, n: int) -> Any:
+    return value + geometric(1.0, n)
+
+
+def test_a_mechanism_that_keeps_its_claim_passes() -> None:
+    options: dict[str, Any] = {"neighbours": [(3, 4)], "budget": 20_000, "confidence": CERTAIN}
+    assert assert_private(noisy, 1.0, **options).epsilon_lower <= 1.0
+
+
+def test_a_mechanism_that_does_not_fails_as_an_assertion() -> None:
+    with pytest.raises(AssertionError, match="epsilon is at least") as e:
+        assert_private(noisy, 0.5, neighbours=[(3, 4)], budget=40_000)
+    assert isinstance(e.value, BrokenError)
+
+
+def test_a_test_that_could_never_fail_is_an_error() -> None:
+    with pytest.raises(ArgumentError, match="Give a larger budget"):
+        assert_private(lambda _, n: np.zeros(n), 30.0, neighbours=[(3, 4)], budget=2_000)
+
+
+def test_an_infinite_epsilon_of_the_table_is_one_that_no_claim_covers() -> None:
+    assert {bug.true for bug in BUGS} >= {math.inf, 2.0, 1.2}

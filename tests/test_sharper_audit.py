@@ -1,0 +1,365 @@
+"""What an audit of added noise sees with the releases that it has, and what it refuses to judge."""
+
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from alarms import FALSE_ALARM, check_probability
+from numpy.typing import NDArray
+from scipy import stats
+
+import dpnoise
+from dpnoise import cli
+from dpnoise.attacks.claims import Claim, Judge, gaussian_claim
+from dpnoise.auditing import running
+from dpnoise.auditing.independence import check_independent, p_value
+from dpnoise.auditing.report import Report
+from dpnoise.errors import ArgumentError, ArgumentTypeError
+from dpnoise.release.calibration import gaussian_scale
+from dpnoise.targets import TargetError
+
+Floats = NDArray[np.float64]
+Release = Callable[[float, int], Floats]
+
+CERTAIN = 1 - FALSE_ALARM
+GRID = 2.0**16  # Noise on a grid is added without rounding, and floats give nothing away.
+rng = np.random.default_rng()
+
+
+@pytest.fixture(autouse=True)
+def _no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out forks, restarts and clocks."""
+    monkeypatch.setattr(running, "observations", lambda *_: [])
+
+
+def laplace(scale: float) -> Release:
+    return lambda value, n: value + np.rint(rng.laplace(scale=scale * GRID, size=n)) / GRID
+
+
+def gaussian(scale: float) -> Release:
+    return lambda value, n: value + np.rint(rng.normal(scale=scale * GRID, size=n)) / GRID
+
+
+# Small errors ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("epsilon", "factor"), [(0.1, 1.3), (1.0, 1.08)])
+def test_a_small_error_of_the_scale_is_found(epsilon: float, factor: float) -> None:
+    """The last count has 4 million releases, so that a bound has a standard error of 0.002."""
+    report = dpnoise.audit(
+        laplace(1 / epsilon / factor), epsilon, attacks=["threshold"], pairs=[(0, 1)],
+        budget=8_000_000,
+    )  # fmt: skip
+    assert report.broken
+    assert report.epsilon_lower <= factor * epsilon
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+def test_noise_of_the_right_scale_is_not_broken(epsilon: float) -> None:
+    report = dpnoise.audit(laplace(1 / epsilon), epsilon, budget=240_000, confidence=CERTAIN)
+    assert not report.broken
+
+
+def test_more_releases_certify_at_least_as_much_at_a_large_delta() -> None:
+    """Gaussian noise too small by 1.2 at (1, 0.01).
+
+    The bounds are about 1.16 and 1.25, with standard errors of 0.015 and 0.005.
+    """
+    scale = gaussian_scale(1.0, 0.01, 1.0) / 1.2
+    few, many = (
+        dpnoise.audit(
+            gaussian(scale), 1.0, 0.01, attacks=["threshold"], pairs=[(0, 1)], budget=budget
+        ).epsilon_lower
+        for budget in (1_000_000, 10_000_000)
+    )
+    assert 1.0 < few < many < 1.4
+
+
+def test_a_raw_value_once_in_a_thousand_times_is_found() -> None:
+    def leaking(value: float, n: int) -> Floats:
+        return np.where(rng.random(n) < 1e-3, value, laplace(1.0)(value, n))
+
+    assert dpnoise.audit(leaking, 1.0, budget=1_000_000).broken
+
+
+@pytest.mark.parametrize(
+    "release",
+    [
+        lambda value, n: value + np.rint(rng.laplace(size=n)),
+        lambda value, n: laplace(0.05 if 0 < value < 1 else 1.0)(value, n),
+        lambda value, n: np.full(n, value) if value == 43 else laplace(1.0)(value, n),
+    ],
+    ids=["noise rounded, the value not", "a small scale between 0 and 1", "no noise at one value"],
+)
+def test_what_shows_at_some_values_alone_is_found(release: Release) -> None:
+    assert dpnoise.audit(release, 1.0, budget=100_000).broken
+
+
+def test_pairs_that_are_given_are_those_that_are_tried() -> None:
+    def odd(value: float, n: int) -> Floats:
+        return laplace(0.1 if value > 5e5 else 1.0)(value, n)
+
+    assert not dpnoise.audit(odd, 1.0, pairs=[(0, 1)], budget=48_000, confidence=CERTAIN).broken
+    report = dpnoise.audit(odd, 1.0, pairs=[(0, 1), (1e6, 1e6 - 1)], budget=48_000)
+    assert report.broken
+    assert report.pairs == [(0.0, 1.0), (1e6, 1e6 - 1)]
+    assert "pairs=[(0.0, 1.0), (1000000.0, 999999.0)]" in report.command
+
+
+@pytest.mark.parametrize(
+    ("pairs", "kind", "message"),
+    [
+        ([(0, 2)], ArgumentError, "to differ by the sensitivity, 1, at most"),
+        ([(1, 1)], ArgumentError, "to be two different values"),
+        ([(0, math.inf)], ArgumentError, "to be finite"),
+        ([], ArgumentError, "Expected pairs to have at least one pair"),
+        ([3], ArgumentTypeError, "Expected each of pairs to be two numbers"),
+        ([("a", "b")], ArgumentTypeError, "Expected each of pairs to be two numbers"),
+        ("fractions", ArgumentTypeError, "Expected pairs to be 'whole' or a list of pairs"),
+    ],
+)
+def test_pairs_that_are_no_neighbours_are_refused(pairs: Any, kind: Any, message: str) -> None:
+    with pytest.raises(kind) as e:
+        dpnoise.audit(laplace(1.0), 1.0, pairs=pairs)
+    assert message in str(e.value)
+
+
+# Claims that cannot be refuted -------------------------------------------------------------------
+
+
+def naked(value: float, n: int) -> Floats:
+    return np.full(n, value)
+
+
+def test_a_target_without_noise_is_refuted_at_a_claim_of_8_without_being_asked_twice() -> None:
+    assert dpnoise.audit(naked, 8.0, attacks=["threshold"]).broken
+
+
+def test_a_claim_above_the_ceiling_is_not_called_not_broken() -> None:
+    report = dpnoise.audit(naked, 30.0, attacks=["threshold"], budget=24_000)
+    assert not report.broken
+    assert not report.refutable
+    assert report.verdict.startswith("Cannot be refuted with this many releases: they certify")
+    root = ((1 - 0.999) / 8) ** (1 / 6000)
+    assert report.ceiling == pytest.approx(math.log(root / (1 - root)))
+
+
+def test_the_command_has_a_status_of_its_own_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["audit", "dpnoise.release", "--epsilon", "30", "--attack", "threshold"]
+    assert cli.main([*asked, "--budget", "24000"]) == 3
+    assert "Cannot be refuted with this many releases" in capsys.readouterr().out
+
+
+# Other claims ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scale", "options", "broken"),
+    [
+        (1.0, {"mu": 1.0}, False),
+        (0.5, {"mu": 1.0}, True),
+        (1.0, {"rho": 0.5}, False),
+        (0.4, {"rho": 0.5}, True),
+    ],
+)
+def test_gaussian_noise_is_held_against_mu_and_rho(
+    scale: float, options: dict[str, Any], *, broken: bool
+) -> None:
+    confidence = 0.999 if broken else CERTAIN
+    report = dpnoise.audit(
+        gaussian(scale), **options, pairs=[(0, 1)], budget=200_000, confidence=confidence
+    )
+    assert report.broken == broken
+    (kind,) = options
+    assert (report.kind, report.claimed, report.epsilon) == (kind, options[kind], None)
+    true = 1 / scale if kind == "mu" else 1 / scale**2 / 2
+    assert 0 < report.certified <= true
+
+
+def test_a_curve_is_refuted_at_its_best_point() -> None:
+    """At (0.1, 0.1) noise of half the scale is hardly above its claim; elsewhere it is."""
+    scale = gaussian_scale(0.1, 0.1, 1.0)
+    claim = gaussian_claim(0.1, 0.1)
+    report = dpnoise.audit(
+        gaussian(scale / 2), 0.1, 0.1, curve=True, pairs=[(0, 1)], budget=100_000
+    )
+    assert report.broken
+    assert report.kind == "mu"
+    assert claim.value < report.certified < 2.001 * claim.value
+
+
+@pytest.mark.parametrize("options", [{}, {"epsilon": 1.0, "mu": 1.0}, {"mu": 1.0, "rho": 1.0}])
+def test_one_claim_has_to_be_given(options: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError, match="Give one claim"):
+        dpnoise.audit(naked, **options)
+
+
+def test_a_curve_needs_an_epsilon_and_a_delta() -> None:
+    with pytest.raises(ArgumentError, match="curve is for Gaussian noise"):
+        dpnoise.audit(naked, 1.0, curve=True)
+
+
+@pytest.mark.parametrize("p1", [1e-6, 0.01, 0.3])
+@pytest.mark.parametrize("kind", ["epsilon", "mu", "rho"])
+def test_no_bound_is_above_what_the_probabilities_of_a_gaussian_prove(kind: str, p1: float) -> None:
+    """Of an event P0 = Phi(Phi^-1(P1) + mu), which mu and rho = mu^2 / 2 allow by definition."""
+    mu = 0.7
+    p0 = float(stats.norm.cdf(stats.norm.ppf(p1) + mu))
+    bound = Claim(kind, 1.0).bound(p0, p1)
+    true = {"epsilon": math.log(p0 / p1), "mu": mu, "rho": mu**2 / 2}[kind]
+    assert 0.3 * true < bound <= true
+
+
+def test_rho_is_the_largest_of_renyi_divergences_by_their_orders() -> None:
+    p0, p1 = 0.6, 0.2
+    orders = np.linspace(1.001, 200, 20_001)
+    happens = p0**orders * p1 ** (1 - orders)
+    does_not = (1 - p0) ** orders * (1 - p1) ** (1 - orders)
+    divergence = np.log(happens + does_not) / (orders - 1)
+    assert Claim("rho", 1.0).bound(p0, p1) == pytest.approx((divergence / orders).max(), rel=1e-3)
+
+
+def test_the_certified_curve_falls_from_the_difference_to_zero() -> None:
+    report = dpnoise.audit(naked, 1.0, attacks=["threshold"], budget=24_000)
+    best = report.findings[0]
+    epsilons, deltas = zip(*report.curve, strict=True)
+    assert deltas[0] == best.low - best.high
+    assert list(deltas) == sorted(deltas, reverse=True)
+    assert epsilons[-1] == pytest.approx(report.epsilon_lower)
+    assert abs(deltas[-1]) < 1e-9
+
+
+def test_a_promise_is_what_would_be_certified_if_the_counts_were_right() -> None:
+    judge = Judge(Claim("epsilon", 1.0, 0.01), trials=10**6, error=0.001, chance=0.0, caution=0.0)
+    promised = judge.promises(np.array([4000]), np.array([1000]), 10_000)
+    assert promised[0] == pytest.approx(math.log(0.39 / 0.1), abs=0.02)
+
+
+# Releases that depend on each other --------------------------------------------------------------
+
+
+def repeated(times: int) -> Release:
+    return lambda value, n: value + np.repeat(laplace(1.0)(0.0, n // times + 1), times)[:n]
+
+
+def tiled(period: int) -> Release:
+    return lambda value, n: value + np.tile(laplace(1.0)(0.0, period), n // period + 1)[:n]
+
+
+def both_signs(value: float, n: int) -> Floats:
+    noise = laplace(1.0)(0.0, n // 2 + 1)
+    return value + np.column_stack([noise, -noise]).ravel()[:n]
+
+
+def walking(value: float, n: int) -> Floats:
+    noise = laplace(1.0)(0.0, n + 1)
+    return value + noise[1:] + noise[:-1]
+
+
+DEPENDENT = {
+    "twice": repeated(2),
+    "10 times": repeated(10),
+    "1000 times": repeated(1000),
+    "period 2": tiled(2),
+    "period 37": tiled(37),
+    "period 100": tiled(100),
+    "both signs": both_signs,
+    "walking": walking,
+}
+
+
+@pytest.mark.parametrize("release", DEPENDENT.values(), ids=DEPENDENT.keys())
+def test_releases_that_depend_on_each_other_are_refused(release: Release) -> None:
+    with pytest.raises(TargetError, match=r"depend on each other|gave one number"):
+        dpnoise.audit(release, 1.0, attacks=["threshold"])
+
+
+def test_outputs_of_any_kind_that_depend_on_each_other_are_refused() -> None:
+    def twice(answers: Any, n: int) -> Any:
+        return np.repeat(answers + laplace(2.0)(0.0, 3 * n).reshape(n, 3), 2, axis=0)[:n]
+
+    with pytest.raises(TargetError, match="those 1 apart are alike"):
+        dpnoise.audit(twice, 1.0, neighbours="vector", size=3, budget=100_000)
+
+
+def test_one_release_a_call_makes_them_independent() -> None:
+    report = dpnoise.audit(
+        repeated(10), 1.0, attacks=["threshold"], pairs=[(0, 1)], one_by_one=True, budget=4_000,
+        confidence=CERTAIN,
+    )  # fmt: skip
+    assert not report.broken
+
+
+@pytest.mark.parametrize("share", [0.5, 0.01])
+def test_independent_releases_are_refused_no_more_often_than_the_error_says(share: float) -> None:
+    """At an error of 0.3, counted in 60 samples, exact binomial."""
+    refused = 0
+    for _ in range(60):
+        before, rows = (rng.random((2, 4000, 1)) < share).astype(np.float64)
+        try:
+            check_independent("bits", before, rows, error=0.3)
+        except TargetError:
+            refused += 1
+    check_probability(float(stats.binom.sf(refused - 1, 60, 0.3)))
+
+
+def test_the_p_value_is_fishers() -> None:
+    flags = np.repeat(rng.random(40) < 0.5, 2)
+    first, second = flags.reshape(-1, 2).T
+    rows = [[(x & y).sum() for y in (second, ~second)] for x in (first, ~first)]
+    table = np.array(rows, dtype=np.int64)
+    assert p_value(flags, 1) <= min(1.0, 2.1 * stats.fisher_exact(table).pvalue)
+
+
+# Targets that misbehave --------------------------------------------------------------------------
+
+
+def test_a_child_that_comes_back_from_a_target_ends_there(tmp_path: Any) -> None:
+    """A target that forks must not make two audits of one."""
+    code = f"""
+import os, sys
+import numpy as np
+import dpnoise
+from dpnoise.auditing import running
+running.observations = lambda *_: []
+rng = np.random.default_rng()
+def forking(value, n):
+    os.fork()
+    return value + rng.integers(-9, 9, n)
+dpnoise.audit(forking, 1.0, attacks=["threshold"], pairs=[(0, 1)], budget=1000)
+open({str(tmp_path / "done")!r}, "a").write("done\\n")
+"""
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=False, timeout=120)
+    assert run.returncode == 0
+    assert (tmp_path / "done").read_text() == "done\n"
+
+
+def test_a_target_that_hangs_is_told_with_the_limit() -> None:
+    def hanging(value: float, n: int) -> Floats:
+        time.sleep(5)
+        return naked(value, n)
+
+    with pytest.raises(TargetError, match=r"took more than 0\.2 s"):
+        dpnoise.audit(hanging, 1.0, time_limit=0.2)
+    with pytest.raises(TargetError, match=r"took more than 0\.2 s"):
+        dpnoise.audit(hanging, 1.0, neighbours=[(0.0, 1.0)], time_limit=0.2)
+
+
+def test_a_mechanism_that_exits_does_not_end_the_audit() -> None:
+    with pytest.raises(TargetError, match=r"called os\._exit\(7\)"):
+        dpnoise.audit(lambda *_: os._exit(7), 1.0, neighbours=[(0, 1)])
+
+
+def test_a_report_can_be_read_when_it_is_printed() -> None:
+    text = str(dpnoise.audit(naked, 1.0, attacks=["threshold"], budget=24_000))
+    first, verdict, finding, *_ = text.splitlines()
+    assert first == "naked, which claims epsilon 1"
+    assert verdict.startswith("Broken: epsilon is at least ")
+    assert finding.startswith("  threshold: epsilon >= ")
+    assert isinstance(dpnoise.audit(naked, 1.0, attacks=["bits"], budget=1000), Report)
