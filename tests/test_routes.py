@@ -208,6 +208,15 @@ def test_what_would_be_read_wrongly_is_refused(content: str, words: str, tmp_pat
     assert words in refused(Files(made(tmp_path, "p.csv", content)), plan)
 
 
+def test_no_line_of_json_changes_what_another_means(tmp_path: Path) -> None:
+    """DuckDB, left to itself, takes all lines for values of one column if one is no object."""
+    for line in ("5", '"a"', '[{"x": 1}]'):
+        path = made(tmp_path, "p.jsonl", f'{{"x": 1}}\n{line}\n')
+        assert "has a line that is no object of JSON" in refused(Files(path))
+    nested = made(tmp_path, "p.jsonl", '{"x": {"a": 1}}\n')
+    assert refused(Files(nested)).startswith("Row 1 of column 'x' holds text that is no number")
+
+
 def test_columns_that_differ_by_capitals_are_read_apart(tmp_path: Path) -> None:
     pq.write_table(pa.table({"X": [100], "x": [3]}), tmp_path / "p.parquet")
     assert rows_and_total(Files(tmp_path / "p.parquet")) == (1, 6)
@@ -306,6 +315,7 @@ def test_what_is_wrong_with_a_database_is_said(tmp_path: Path) -> None:
     source = sqlite_of(tmp_path, (1, "a"))
     assert "has no table 'none'. It has: people." in refused(Files(source.paths, table="none"))
     assert 'table="people"' in refused(Files(source.paths))
+    assert "is none" in refused(Files(made(tmp_path, "p.csv", "x\n"), table="people"))
     assert "no database of SQLite" in refused(Files(made(tmp_path, "x.db", SECRET), table="people"))
     holding = sqlite3.connect(source.names[0], isolation_level=None)
     holding.execute("BEGIN EXCLUSIVE")

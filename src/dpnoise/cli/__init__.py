@@ -24,6 +24,7 @@ _ERROR, _BUG, _INTERRUPTED, _UNREAD = 2, 70, 130, 141
 _OPTIONS: Final = {
     'missing="drop"': "--missing drop",
     'delimiter=";"': "--delimiter ';'",
+    'table="people"': "--table people",
     "edges=[0, 10000, 20000]": "--edges 0,10000,20000",
     "value: lower and upper": "value: --lower and --upper",
     'groups={"city": ["cork", "dublin"]}': "--group-by city=cork,dublin",

@@ -43,6 +43,7 @@ _COMPLAINTS: Final = {
     "unicode": "is no text of the declared encoding",
     "utf-8": "is no text of the declared encoding",
     "encoded": "is no text of the declared encoding",
+    "expected object": "has a line that is no object of JSON",
     "maximum line size": "is longer than 16 MiB, or has a quote that is not closed",
     "invalid state": "has line ends of several kinds, or quotes that are not those declared",
 }
@@ -147,7 +148,10 @@ def kind_of(files: Files) -> str:
         raise ArgumentError(
             f"Expected files of one format, not of {' and '.join(sorted(formats))}."
         )
-    return formats.pop()
+    kind = formats.pop()
+    if files.table is not None and kind not in {"sqlite", "postgres"}:
+        raise ArgumentError(f"A table is one of a database, and {listed(files.names)} is none.")
+    return kind
 
 
 def check_there(files: Files) -> list[Path]:

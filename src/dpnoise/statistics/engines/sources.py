@@ -220,7 +220,8 @@ def _json(opening: Opening) -> Source:
 
     def table(wanted: list[str], chosen: list[str]) -> str:
         types = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in wanted or ["nothing"])
-        return f"read_ndjson({_as_paths(chosen)}, columns={{{types}}}, auto_detect=false)"
+        options = f"columns={{{types}}}, auto_detect=false, records=true"
+        return f"read_ndjson({_as_paths(chosen)}, {options})"
 
     decimal = opening.files.decimal
     return Source(
