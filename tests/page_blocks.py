@@ -17,7 +17,8 @@ class Command(NamedTuple):
 def commands(page: str) -> list[Command]:
     """Return what stands behind `$` in the page, in order."""
     found: list[Command] = []
-    for block in re.findall(r"^```\n(.*?)^```", _text(page), re.MULTILINE | re.DOTALL):
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", _text(page), re.MULTILINE | re.DOTALL)
+    for block in (text for language, text in blocks if not language):
         for line in block.splitlines():
             if line.startswith("$ "):
                 found.append(Command(line[2:], []))
