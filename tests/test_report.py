@@ -336,8 +336,9 @@ def test_an_earlier_page_is_not_replaced(
 def test_a_page_and_a_record_are_two_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    same = str(tmp_path / "same")
-    assert "the same file" in refused(capsys, "--html", same, "--record", same)
+    same, other = str(tmp_path / "same"), str(tmp_path / "other")
+    words = refused(capsys, "--output", other, "--html", same, "--record", same)
+    assert f"{same} and {same} are the same file" in words
 
 
 def test_more_numbers_than_a_browser_shows_are_refused(

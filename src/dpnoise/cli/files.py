@@ -14,6 +14,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -51,9 +52,9 @@ def check_targets(
             if ledger is not None and _same(target, ledger):
                 raise ArgumentError(f"{target} is the ledger. Write to another file.")
             _check_target(target, source, replace=replace)
-    places = {_followed(target) for target in given}
-    if len(places) < len(given):
-        raise ArgumentError(f"{given[0]} and {given[1]} are the same file. Write to two files.")
+    for one, other in combinations(given, 2):
+        if _followed(one) == _followed(other):
+            raise ArgumentError(f"{one} and {other} are the same file. Write to two files.")
 
 
 def _check_target(target: Path, source: Path | None, *, replace: bool) -> None:
