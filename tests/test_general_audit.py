@@ -70,6 +70,35 @@ def test_an_array_of_any_format_is_taken(dtype: str) -> None:
     assert audited(lambda bit, n: flipped(bit, n, 2.0).astype(np.int8).astype(dtype)).broken
 
 
+def test_a_frame_has_an_output_on_each_row() -> None:
+    pandas = pytest.importorskip("pandas")
+
+    def framed(bit: int, n: int) -> Any:
+        columns = {"city": "cork", "told": flipped(bit, n, 2.0)}
+        return pandas.DataFrame(columns, index=range(7, n + 7))
+
+    assert audited(framed).broken
+    assert audited(lambda bit, n: framed(bit, n)["told"]).broken
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        lambda n: np.full(n, np.nan),
+        lambda n: [()] * n,
+        lambda n: np.zeros((n, 0)),
+        lambda n: np.ma.masked_array(rng.random(n), rng.random(n) < 0.5),
+        lambda n: rng.choice([np.inf, -np.inf, np.nan, 0.0], n),
+        lambda n: rng.random((n, 100)),
+        lambda n: rng.random(n) * 1e-310,
+        lambda n: rng.integers(0, 9, n).astype("M8[s]"),
+    ],
+    ids=["NaN", "nothing", "no parts", "masked", "infinite", "wide", "tiny", "dates"],
+)
+def test_strange_outputs_that_do_not_depend_on_the_data_are_not_broken(outputs: Any) -> None:
+    assert not audited(lambda _, n: outputs(n), budget=4_000, confidence=CERTAIN).broken
+
+
 def test_a_bit_is_found_among_vectors_and_matrices() -> None:
     def matrix(bit: int, n: int) -> Any:
         noise = rng.random((n, 2, 3))
@@ -240,6 +269,8 @@ def test_neighbours_that_are_no_pairs_are_refused(given: Any) -> None:
         (lambda _, n: list(range(n - 1)), "63 outputs, not 64"),
         (lambda _, __: 3, "gave a int, not 64 outputs"),
         (lambda _, __: "yes", "gave a str, not 64 outputs"),
+        (lambda _, __: np.array(3.0), "gave a ndarray, not 64 outputs"),
+        (lambda _, n: (x for x in range(n)), "gave a generator, not 64 outputs"),
         (lambda _, n: [object.__new__(Unhashable)] * n, "gave a Unhashable: expected a number"),
         (lambda _, n: 1 / 0 if n else None, "raised ZeroDivisionError"),
         (lambda _, __: sys.exit(3), "raised SystemExit: 3"),

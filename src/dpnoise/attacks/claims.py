@@ -7,7 +7,7 @@ error: the limits are wrong with the stated probability, whatever is concluded f
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -172,7 +172,8 @@ class Judge:
     def promises(self, hits0: Counts, hits1: Counts, n: int, releases: int = 1) -> Floats:
         """Return what each event would certify if its probabilities were about what n showed.
 
-        Of events that promise nothing, those whose counts are clearer are less below zero.
+        Of events that promise nothing, those that would with less caution are less below zero, and
+        then those whose counts are clearer.
         """
         p0 = np.maximum(0.0, hits0 - self.chance) / n
         p1 = np.minimum(1.0, (hits1 + self.chance) / n)
@@ -186,8 +187,13 @@ class Judge:
         high = upper_limits(np.minimum(1.0, p1 * off) * trials, trials, self.error / 2)
         bound = self.claim.bounds(low, high, releases)
         left = np.maximum(p0 - releases * self.claim.delta, 1e-300)
-        clear = np.clip(np.log(left / p1) / np.maximum(spread, 1e-9), -30.0, 30.0)
-        return np.where(bound > 0, bound, -np.exp(-clear))
+        ratio = np.log(left) - np.log(np.maximum(p1, 1e-300))
+        clear = np.clip(ratio / np.maximum(spread, 1e-9), -30.0, 30.0)
+        if self.caution <= 1:
+            return np.where(bound > 0, bound, -np.exp(-clear))
+        bolder = replace(self, caution=1.0).promises(hits0, hits1, n, releases)
+        lower = np.where(bolder > 0, -np.exp(-np.maximum(bolder, 0.0)), bolder - 1)
+        return np.where(bound > 0, bound, lower)
 
 
 def lower_limits(hits: Counts, trials: int, error: float) -> Floats:

@@ -34,6 +34,7 @@ _COARSE: Final = 16  # Cells of ratios that are free.
 _SUMMED: Final = 24  # The most scores in one sum.
 _SURE: Final = 2.0  # Standard errors that a score must be apart to be summed up with others.
 _SIMPLER: Final = 0.005  # The part of its promise that each view of a score costs.
+_FREE: Final = 4  # How many times as much one costs whose cells were learned one by one.
 _ALONE: Final = 12  # The most scores that are tried by themselves.
 _CUTS: Final = 400  # Thresholds that are tried.
 _RARE: Final = 0.02  # The share of releases below which an event is rare.
@@ -203,7 +204,7 @@ def _thresholds(score: Score, select: _Part, judge: Judge) -> list[Proposal]:
                 continue
             cut, kind = both[best], score.views[0].kind if len(score.views) == 1 else "sum"
             event = Event(_words(score, cut, swapped=swapped), _holds(score, cut, swapped=swapped))
-            cost = _SIMPLER * sum(2 if step.free else 1 for step in score.steps)
+            cost = _SIMPLER * sum(_FREE if step.free else 1 for step in score.steps)
             promise = float(promised[best]) - cost * abs(promised[best])
             found.append(Proposal(score, event, swapped, promise, kind, rare=promised is rare))
     return found

@@ -58,16 +58,15 @@ class Encoder:
     def rows(self, outputs: Any, n: int) -> Floats:
         """Return a row for each of n outputs, or raise if these are not n."""
         array = _as_array(outputs)
-        count = len(outputs) if array is None else len(array)
-        if count != n:
-            raise TargetError(f"{self._name} gave {count} outputs, not {n}.")
-        rows = self._from_list(list(outputs)) if array is None else self._from_array(array)
+        rows = self._from_list(_listed(outputs)) if array is None else self._from_array(array)
+        if len(rows) != n:
+            raise TargetError(f"{self._name} gave {len(rows)} outputs, not {n}.")
         return np.clip(rows, -_LARGEST, _LARGEST)
 
     def _width(self, outputs: Any) -> int:
         array = _as_array(outputs)
         if array is None:
-            return max((len(self._flat(output)) for output in outputs), default=0)
+            return max((len(self._flat(output)) for output in _listed(outputs)), default=0)
         return 1 if array.ndim == 1 else array.shape[1]
 
     def _from_array(self, array: NDArray[Any]) -> Floats:
@@ -134,8 +133,14 @@ def _float(number: Any) -> float:
         return float("inf") if number > 0 else float("-inf")
 
 
+def _listed(outputs: Any) -> list[Any]:
+    return list(outputs.to_numpy() if hasattr(outputs, "to_numpy") else outputs)
+
+
 def _as_array(outputs: Any) -> NDArray[Any] | None:
     """Return outputs as an array of numbers or texts if they are one, or become one unchanged."""
+    if hasattr(outputs, "to_numpy"):  # A frame or a Series, which goes through its columns.
+        outputs = outputs.to_numpy()
     if isinstance(outputs, np.ma.MaskedArray):
         outputs = outputs.tolist()
     if not isinstance(outputs, np.ndarray):

@@ -57,7 +57,8 @@ class Source:
     def _outputs(self, data: Any, n: int) -> Any:
         shown = f"{self.name}({described(data)}, {n})"
         outputs = timed(lambda: self._call(data, n), shown, self._time_limit)
-        if not hasattr(outputs, "__len__") or isinstance(outputs, str | bytes | dict):
+        sized = hasattr(outputs, "__len__") and getattr(outputs, "shape", (n,)) != ()
+        if not sized or isinstance(outputs, str | bytes | dict):
             raise TargetError(f"{shown} gave a {type(outputs).__name__}, not {n} outputs.")
         if len(outputs) != n:
             raise TargetError(f"{shown} gave {len(outputs)} outputs, not {n}.")
