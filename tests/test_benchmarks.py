@@ -161,8 +161,8 @@ def test_bounding_by_hand_bounds_as_much_as_we_do(tmp_path: Path) -> None:
     """Both keep as many pairs of persons and groups, whichever these are, with three rows each."""
     path = tmp_path / "visits.parquet"
     visits = "SELECT i % 50 AS id, 'city ' || i % 7 AS city, 1.0 AS x FROM range(3500) r(i)"
-    duckdb.sql(visits).write_parquet(str(path))
     with duckdb.connect() as connection:
+        connection.execute(f"COPY ({visits}) TO '{path}' (FORMAT parquet)")
         connection.read_parquet(str(path)).create_view("visits")
         by_hand = connection.sql(persons.BY_HAND).fetchall()
     unit = Unit(("id",), persons.MAX_GROUPS, persons.MAX_ROWS)

@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 from dpnoise.errors import ArgumentError
 from dpnoise.integrations import sampling
+from dpnoise.noise.generator import Generator
 
 
 def loader(**options: Any) -> Any:
@@ -33,7 +34,7 @@ def test_the_rate_is_rounded_down(monkeypatch: pytest.MonkeyPatch) -> None:
     """At 1/3 the largest multiple of 2^-53 below it is the first uniform that is out."""
     least_out = math.floor(2**53 / 3) * 2.0**-53
     uniforms = torch.tensor([least_out - 2.0**-53, least_out], dtype=torch.float64).numpy()
-    monkeypatch.setattr(sampling.Generator, "random", lambda _self, _count: uniforms)
+    monkeypatch.setattr(Generator, "random", lambda _self, _count: uniforms)
     assert sampling._chosen(2, 1 / 3).tolist() == [0]
     assert sampling._chosen(2, 1.0).tolist() == [0, 1]
 

@@ -266,7 +266,7 @@ _SECURED: Final[dict[Any, type]] = {
 }
 
 
-class SecurePrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc]
+class SecurePrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc, name-defined]
     """Opacus's PrivacyEngine, with noise that is released exactly and sampling from secure bits.
 
     It takes what `opacus.PrivacyEngine` takes, and returns what that returns. The noisy sum of

@@ -26,7 +26,7 @@ def _chosen(count: int, rate: float) -> Any:
     return torch.from_numpy(np.flatnonzero(Generator().random(count) < most))
 
 
-class PoissonSampler(_opacus_sampling.UniformWithReplacementSampler):  # type: ignore[misc]
+class PoissonSampler(_opacus_sampling.UniformWithReplacementSampler):  # type: ignore[misc, name-defined]
     """Opacus's batches of Poisson sampling, from secure bits."""
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -36,7 +36,7 @@ class PoissonSampler(_opacus_sampling.UniformWithReplacementSampler):  # type: i
 
 
 class DistributedPoissonSampler(
-    _opacus_sampling.DistributedUniformWithReplacementSampler  # type: ignore[misc]
+    _opacus_sampling.DistributedUniformWithReplacementSampler  # type: ignore[misc, name-defined]
 ):
     """The same for one of several processes: each takes its part of the data.
 
@@ -55,7 +55,7 @@ class DistributedPoissonSampler(
             yield own[_chosen(len(own), self.sample_rate)].tolist()
 
 
-class Shuffled(_data.Sampler):  # type: ignore[misc]
+class Shuffled(_data.Sampler):  # type: ignore[misc, name-defined]
     """All samples once, in an order of secure bits."""
 
     def __init__(self, count: int) -> None:
@@ -84,7 +84,7 @@ def with_poisson_sampling(loader: Any, *, distributed: bool) -> Any:
 def with_secure_shuffling(loader: Any) -> Any:
     """Return the loader, shuffled by secure bits if it was shuffled."""
     batches = loader.batch_sampler
-    order = getattr(batches, "sampler", None)
+    order: Any = getattr(batches, "sampler", None)
     if type(batches) is not _data.BatchSampler:
         raise ArgumentError("Expected a data_loader with a batch_size, and no batch_sampler.")
     if type(order) is _data.SequentialSampler:
