@@ -6,6 +6,7 @@ a larger one. `python -m benchmarks.audit_bench SVT1 SVT2` measures some, and wr
 """
 
 import json
+import platform
 import sys
 import time
 from pathlib import Path
@@ -21,7 +22,7 @@ from dpnoise.machine import described
 
 ROOT: Final = Path(__file__).parent.parent
 PAGE: Final = ROOT / "docs" / "auditing.md"
-RESULTS: Final = ROOT / "benchmarks" / "results" / "audits.json"
+RESULTS: Final = ROOT / "benchmarks" / "results" / "audits"  # One file for each architecture.
 TENTH: Final = 10
 
 
@@ -91,7 +92,8 @@ def main(names: list[str]) -> None:
             flush=True,
         )
     if not names:
-        RESULTS.write_text(json.dumps({"machine": described(), "rows": results}, indent=1) + "\n")
+        kept = RESULTS / f"{platform.machine()}.json"
+        kept.write_text(json.dumps({"machine": described(), "rows": results}, indent=1) + "\n")
         write_between_marks(PAGE, "audit-bench", table(results, described()))
 
 

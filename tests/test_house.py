@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -474,6 +475,7 @@ def extras() -> dict[str, list[str]]:
     }
 
 
+@cache
 def asked_for() -> set[tuple[str, str]]:
     """Return every package that the code imports by `import_extra`, with the extra it names."""
     calls = (
