@@ -293,8 +293,21 @@ def test_no_table_of_the_pages_is_empty() -> None:
 
 
 def documented(page: str) -> set[str]:
-    """Return what the names on an API page start with, after `dpnoise`."""
-    return set(re.findall(r"^::: dpnoise\.(\w+)", page, re.MULTILINE))
+    """Return what the names on an API page start with, after `dpnoise`; not of the integrations."""
+    return set(re.findall(r"^::: dpnoise\.(?!integrations\.)(\w+)", page, re.MULTILINE))
+
+
+def test_what_the_integrations_offer_is_documented() -> None:
+    pages = "\n".join(page.read_text() for page in (ROOT / "docs/api").glob("*.md"))
+    offered = {
+        f"{path.stem}.{name}"
+        for path in (SOURCE / "integrations").glob("*.py")
+        for name in re.findall(
+            r'"(\w+)"', "".join(re.findall(r"^__all__ = .*", path.read_text(), re.MULTILINE))
+        )
+    }
+    assert len(offered) >= 3
+    assert offered == set(re.findall(r"^::: dpnoise\.integrations\.([\w.]+)", pages, re.MULTILINE))
 
 
 def test_what_is_public_is_what_is_documented_and_what_can_be_seen() -> None:
