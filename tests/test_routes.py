@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from tally_reference import tally as judged
 
 from dpnoise.errors import ArgumentError
 from dpnoise.statistics.engines import Files, tally, tally_all
+from dpnoise.statistics.engines import files as engine_files
 from dpnoise.statistics.plan import Cells, Edges, Grouping, Plan, Rows, Sums
 
 X = Sums("x", 0.5, -100, 100)
@@ -372,6 +374,45 @@ signal.signal(signal.SIGTERM, signal.SIG_DFL)
 print("ready", file=sys.stderr, flush=True)
 sys.exit(cli.main(["release", "-", "--column", "x", "--output", sys.argv[1]]))
 """
+
+
+class LateSource:
+    """A source whose reading begins after the first attempt to end it."""
+
+    def __init__(self) -> None:
+        self.connection = self
+        self.attempts = 0
+        self.tried, self.ended = threading.Event(), threading.Event()
+
+    def query_progress(self) -> float:
+        """Be nowhere."""
+        return 0.0
+
+    def interrupt(self) -> None:
+        """Count the attempts."""
+        self.attempts += 1
+
+    def stop(self) -> None:
+        """End the reading, if it has begun."""
+        if self.attempts > 1:
+            self.ended.set()
+        self.tried.set()
+
+    def read(self) -> None:
+        """Begin late, and read for ever."""
+        self.tried.wait()
+        self.ended.wait()
+
+
+def test_what_begins_after_a_signal_is_ended_too() -> None:
+    source = LateSource()
+
+    def raising(_: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        engine_files._watched(source.read, source, raising)  # type: ignore[arg-type]
+    assert source.attempts > 1
 
 
 def test_a_signal_ends_a_command_that_waits_for_a_pipe(tmp_path: Path) -> None:

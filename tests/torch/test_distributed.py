@@ -13,7 +13,9 @@ from dpnoise.release.additive import GaussianMechanism
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("processes")
-    torch.multiprocessing.spawn(two_processes.run, args=(str(folder),), nprocs=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUDA_VISIBLE_DEVICES", "")  # FSDP would move the model to one of them.
+        torch.multiprocessing.spawn(two_processes.run, args=(str(folder),), nprocs=2)
     return [torch.load(Path(folder) / f"{rank}.pt") for rank in range(2)]
 
 

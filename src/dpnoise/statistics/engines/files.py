@@ -243,9 +243,11 @@ def _watched(work: Callable[[], _T], source: Source, progress: Progress | None) 
             if progress is not None:
                 progress(max(0.0, source.connection.query_progress() / _HUNDRED))
     except BaseException:
-        source.connection.interrupt()
-        source.stop()
-        done.wait()
+        ended = False
+        while not ended:  # Again and again: what is to be ended may not have begun yet.
+            source.connection.interrupt()
+            source.stop()
+            ended = done.wait(_TICK)
         raise
     if failed:
         raise failed.pop()
