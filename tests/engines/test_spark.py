@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,14 @@ def engine(spark: Any) -> Engine:
 
 def test_every_hostile_value_counts_as_it_should(spark: Any) -> None:
     check_every_hostile_value(engine(spark))
+
+
+def test_dates_of_any_year_are_groups(spark: Any) -> None:
+    days = [date(1, 1, 1), date(999, 12, 31), date(2024, 2, 29)]
+    frame = spark.createDataFrame(pa.table({"day": pa.array([*days, days[0], None])}))
+    counted = Plan((Rows(),), (Grouping("day", tuple(days)),))
+    alone, (_, beside) = tally(frame, counted), tally_all(frame, [Plan((Rows(),)), counted])
+    assert [one.answers[0].tolist() for one in (alone, beside)] == [[2, 1, 1]] * 2  # type: ignore[union-attr]
 
 
 def test_several_groupings_are_one_job_with_the_same_integers(spark: Any) -> None:

@@ -4,6 +4,7 @@ Rows of no declared group are left out before anything else is asked of them. Th
 integers by `arithmetic`, and are added up for each group and cell. Only the sums leave the engine.
 """
 
+import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -242,9 +243,24 @@ def only(frame: Any, declared: Mapping[str, list[Any]]) -> Any:
             constants = map(duckdb.ConstantExpression, values)
             kept = frame.to_native().filter(duckdb.ColumnExpression(name).isin(*constants))
             frame = nw.from_native(kept)
+        elif frame.implementation.is_pyspark():
+            native = frame.to_native()
+            frame = nw.from_native(native.where(native[name].isin(*spark_literals(values))))
         else:
             frame = frame.filter(nw.col(name).is_in(values))
     return frame
+
+
+def spark_literals(values: list[Any]) -> list[Any]:
+    """Return keys as Spark has them; dates from text, because it cannot take those before 1000."""
+    lit = import_module("pyspark.sql.functions").lit
+    return [_spark_literal(value, lit) for value in values]
+
+
+def _spark_literal(value: Any, lit: Callable[[Any], Any]) -> Any:
+    if isinstance(value, dt.datetime):
+        return lit(value.isoformat(sep=" ")).cast("timestamp_ntz")
+    return lit(value.isoformat()).cast("date") if isinstance(value, dt.date) else lit(value)
 
 
 def query_of(

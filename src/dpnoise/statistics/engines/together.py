@@ -26,6 +26,7 @@ from dpnoise.statistics.engines.frames import (
     named,
     query_of,
     results_of,
+    spark_literals,
     table_of,
     wrapped,
 )
@@ -137,6 +138,11 @@ def _computed(frame: Any, query: Query, declared: Mapping[str, list[Any]]) -> An
 def _marked(frame: Any, key: str, values: list[Any]) -> Any:
     """Return the frame with one more column: whether a key is declared, which a null is not."""
     there = f"is_{key}"
+    if frame.implementation.is_pyspark():
+        native = frame.to_native()
+        column = native[key]
+        declared = column.isin(*spark_literals(values)) & column.isNotNull()
+        return nw.from_native(native.withColumn(there, declared))
     if not frame.implementation.is_duckdb():
         column = nw.col(key)
         return frame.with_columns(**{there: column.is_in(values) & ~column.is_null()})
