@@ -4,12 +4,14 @@ import datetime as dt
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -529,3 +531,22 @@ def test_errors_near_certainty_are_finite_or_refused_before_noise(draws: list[st
         assert released.error is not None
         assert np.isfinite(released.error)
         draws.clear()
+
+
+def test_a_signal_that_a_library_makes_another_error_of_still_ends_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As DuckDB does, whose own error then hides what was raised."""
+
+    def interrupted(*_: object) -> NoReturn:
+        with suppress(SystemExit):
+            signal.raise_signal(signal.SIGTERM)
+        raise RuntimeError
+
+    monkeypatch.setattr("dpnoise.cli.release.asked_for", interrupted)
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        assert cli.main(["release"]) == 128 + signal.SIGTERM
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert capsys.readouterr().err == "dpnoise: ended by SIGTERM\n"

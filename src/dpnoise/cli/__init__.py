@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NoReturn
 
 import dpnoise
@@ -39,20 +39,22 @@ def main(arguments: list[str] | None = None) -> int:
     if sys.stdout is None or sys.stdout.closed:
         terminal.complain("The standard output is closed. Give it a file: > /dev/null.")
         return _ERROR
-    with terminal.legible(), signals.raised():
+    with terminal.legible(), signals.raised() as ended:
         asked = _parser().parse_args(arguments)
         given = sys.argv[1:] if arguments is None else arguments
         typed = {argument.partition("=")[0] for argument in given}
-        return _status(lambda: asked.run(asked), typed)
+        return _status(lambda: asked.run(asked), typed, ended)
 
 
-def _status(run: Callable[[], int | None], typed: Collection[str]) -> int:
+def _status(
+    run: Callable[[], int | None], typed: Collection[str], ended: Sequence[BaseException] = ()
+) -> int:
     """Run a command, and turn whatever ends it into a status. No accident gives status 1."""
     try:
         status = run() or 0
         sys.stdout.flush()
     except BaseException as error:  # noqa: BLE001 - Python's own status for it would be 1
-        status = _status_of(error, typed)
+        status = _status_of(ended[0] if ended else error, typed)
         terminal.flush_or_drop()
     return status
 

@@ -21,25 +21,29 @@ class EndedError(SystemExit):
 
 
 @contextmanager
-def raised() -> Iterator[None]:
+def raised() -> Iterator[list[EndedError]]:
     """Raise EndedError where the process would have ended, so that everything is cleaned up.
 
-    Signals that are ignored or handled already stay so; only the main thread handles signals.
+    What was raised is also in the list that this gives, because a library that it passes through
+    may make another error of it. Signals that are ignored or handled already stay so; only the main
+    thread handles signals.
     """
+    ended: list[EndedError] = []
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield ended
         return
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        # A second one must not disturb the cleaning up.
+        signal.signal(number, signal.SIG_IGN)
+        ended.append(EndedError(number))
+        raise ended[0]
+
     ours = [number for number in _ENDING if signal.getsignal(number) == signal.SIG_DFL]
     for number in ours:
-        signal.signal(number, _end)
+        signal.signal(number, end)
     try:
-        yield
+        yield ended
     finally:
         for number in ours:
             signal.signal(number, signal.SIG_DFL)
-
-
-def _end(number: int, _frame: FrameType | None) -> None:
-    # A second one must not disturb the cleaning up.
-    signal.signal(number, signal.SIG_IGN)
-    raise EndedError(number)

@@ -155,7 +155,11 @@ def kind_of(files: Files) -> str:
 
 
 def check_there(files: Files) -> list[Path]:
-    """Return the files that there are, or say which there are not; a database elsewhere is none."""
+    """Return the files that there are, or say which there are not; a database elsewhere is none.
+
+    DuckDB is started once, so that no signal comes into the middle of importing it later.
+    """
+    import_extra("duckdb", "engines").connect(":memory:").close()
     if kind_of(files) == "postgres":
         return []
     paths = [path for name in files.names for path in expanded(name)]
