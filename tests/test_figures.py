@@ -42,11 +42,11 @@ FIGURES = {
         "docs/leakage.md": r"not even a perfect one: that leaks (0\.\d+)",
     },
     "minutes of make test": {
-        "README.md": r"make test .*under (\d+) minutes",
-        "CONTRIBUTING.md": r"make test .*under (\d+) minutes",
-        "Makefile": r"make test .*under (\d+) minutes",
-        "docs/index.md": r"make test .*under (\d+) minutes",
-        "docs/contributing.md": r"make test .*under (\d+) minutes",
+        "README.md": r"make test .*about (\d+) minutes",
+        "CONTRIBUTING.md": r"make test .*about (\d+) minutes",
+        "Makefile": r"make test .*about (\d+) minutes",
+        "docs/index.md": r"make test .*about (\d+) minutes",
+        "docs/contributing.md": r"make test .*about (\d+) minutes",
     },
     "the finest grid, in scales": {
         "docs/exact-release.md": r"down to 2⁻(\S+) scales",
