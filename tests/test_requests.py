@@ -480,3 +480,11 @@ def test_a_source_is_a_file_or_a_frame(draws: list[str]) -> None:
 def test_requests_are_public_names() -> None:
     assert statistics.Request is Request
     assert statistics.publish is publishing.publish
+
+
+@pytest.mark.parametrize("name", publishing.rehearsal(Request(1.0, [Question(["count"])])).titles())
+def test_a_group_column_with_a_name_of_the_table_s_own_keeps_its_keys(name: str) -> None:
+    request = Request(1.0, [Question(["count"], by=(name,))], groups={name: ["cork", "dublin"]})
+    table = publishing.rehearsal(request)
+    assert [row[f"{name} (group)"] for row in table.rows()] == ["cork", "dublin"]
+    assert table.to_arrow().column_names == table.titles() == list(table.rows()[0])

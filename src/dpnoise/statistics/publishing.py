@@ -64,7 +64,7 @@ class Table:
 
     def titles(self) -> list[str]:
         """Return the names of the columns of `rows`."""
-        return [*self._by(), *_TEXTS, *_NUMBERS]
+        return [*map(_title, self._by()), *_TEXTS, *_NUMBERS]
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row for each number: its groups, what it is, the number and its margins."""
@@ -137,6 +137,11 @@ _NUMBERS = ("value", "margin", "joint_margin", "low", "high", "confidence", "eps
 _TEXTS = ("column", "statistic")
 
 
+def _title(group_column: str) -> str:
+    """Return what a table calls a column of groups: not as it calls one of its own."""
+    return f"{group_column} (group)" if group_column in {*_TEXTS, *_NUMBERS} else group_column
+
+
 def _rows(one: Published, by: Sequence[str]) -> Iterator[dict[str, Any]]:
     release = one.release
     many = isinstance(release.value, list)
@@ -148,7 +153,7 @@ def _rows(one: Published, by: Sequence[str]) -> Iterator[dict[str, Any]]:
         low, high = (intervals[i] if intervals else None) or (None, None)
         statistic = f"{release.query}, {label}" if release.query == "histogram" else label
         yield {
-            **{name: keys.get(name) for name in by},
+            **{_title(name): keys.get(name) for name in by},
             "column": one.column,
             "statistic": statistic,
             "value": value,
