@@ -6,6 +6,7 @@ and a sum into one rounding of its own accord, nor take a named one apart.
 
 import ast
 import json
+import math
 import os
 import re
 import subprocess
@@ -18,7 +19,7 @@ import pytest
 from numba import types
 from proof.translation import source_of
 
-from dpnoise.kernels import certified, rounding
+from dpnoise.kernels import certified, rounding, settling
 
 WORDS, FLOATS = types.Array(types.uint64, 1, "C"), types.Array(types.float64, 1, "C")
 SIGNATURE = (WORDS, types.int64, FLOATS, types.float64, types.float64, FLOATS)
@@ -37,11 +38,15 @@ FAST_MATH = re.compile(r"= f(?:add|sub|mul|div|neg|cmp) (?:fast|contract|reassoc
 
 
 def compiled(name: str) -> tuple[str, str]:
-    """Return LLVM's code for a kernel, optimised, and the assembly made of it."""
-    cached: Any = getattr(rounding, name)
+    """Return LLVM's code for a kernel of the first stage, optimised, and the assembly of it."""
+    return compiled_for(getattr(rounding, name), SIGNATURE)
+
+
+def compiled_for(cached: Any, signature: tuple[Any, ...]) -> tuple[str, str]:
+    """Return the same of any kernel."""
     kernel = numba.jit(**cached.targetoptions)(cached.py_func)  # Code from disk cannot be read.
-    kernel.compile(SIGNATURE)
-    return kernel.inspect_llvm(SIGNATURE), kernel.inspect_asm(SIGNATURE)
+    kernel.compile(signature)
+    return kernel.inspect_llvm(signature), kernel.inspect_asm(signature)
 
 
 def named_in(function: Any) -> int:
@@ -140,3 +145,68 @@ def test_no_operation_is_compiled_with_fast_math(name: str) -> None:
     llvm, _ = compiled(name)
     assert re.search(r"= f(?:add|sub|mul) ", llvm)
     assert not FAST_MATH.search(llvm)
+
+
+# Whether a number is certain, and which one is open, are comparisons of floats. -------------------
+
+INTEGERS, ROWS = types.Array(types.int64, 1, "C"), types.Array(types.uint64, 2, "C")
+SETTLING = {
+    "settle_floats": (
+        *(ROWS, INTEGERS, types.int64, FLOATS),
+        *(types.float64, types.float64, FLOATS),
+    ),
+    "settle_cells": (
+        *(ROWS, INTEGERS, types.int64, INTEGERS),
+        *(types.int64, types.float64, FLOATS),
+    ),
+    "open_places": (FLOATS, types.int64, types.int64, INTEGERS, INTEGERS),
+}
+LOGIC = r"(?:and|or|xor|zext|sext|select|icmp|freeze|phi|extractelement|(?:tail )?call)\b"
+
+
+def branches_on_floats(llvm: str) -> list[str]:
+    """Return the branches of a kernel on something that a comparison of floats leads to."""
+    led_to: set[str] = set()
+    while True:
+        before = len(led_to)
+        for name, text in re.findall(r"^ *(%\S+) = (.*)$", llvm, re.MULTILINE):
+            from_floats = re.match(LOGIC, text) and led_to & set(re.findall(r"%[^\s,)\]]+", text))
+            if text.startswith("fcmp") or from_floats:
+                led_to.add(name)
+        if len(led_to) == before:
+            conditions = re.findall(r"^ *(?:br i1|switch \w+) (%[^\s,]+)", llvm, re.MULTILINE)
+            return [name for name in conditions if name in led_to]
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_no_branch_tells_what_the_first_stage_left_open(name: str) -> None:
+    llvm, _ = compiled(name)
+    assert "fcmp" in llvm
+    assert branches_on_floats(llvm) == []
+
+
+@pytest.mark.parametrize("name", SETTLING)
+def test_no_branch_tells_what_the_second_stage_decides(name: str) -> None:
+    assert branches_on_floats(compiled_for(getattr(settling, name), SETTLING[name])[0]) == []
+
+
+@pytest.mark.parametrize("cpu", PROCESSORS)
+@pytest.mark.parametrize("name", FORMS)
+def test_no_branch_tells_it_on_other_processors(
+    name: str, cpu: str, cross_compiled: dict[str, list[str]]
+) -> None:
+    assert branches_on_floats(cross_compiled[f"{name} {cpu}"][0]) == []
+
+
+def test_a_branch_on_floats_is_found() -> None:
+    def planted(values: Any) -> Any:
+        total = 0.0
+        for i in range(values.size):
+            if values[i] < 0.5:
+                total = total * 0.5 + math.sin(values[i])
+        return total
+
+    signature = (FLOATS,)
+    kernel = numba.njit(planted)
+    kernel.compile(signature)
+    assert branches_on_floats(kernel.inspect_llvm(signature))

@@ -93,6 +93,7 @@ class Ledger:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.entries: list[Any] = []
+        chunks.kernel_named("rounding.not_finite")  # The first kernel of a process draws a word.
         fill = KeyStream.fill
         second_words = Key.second_words
 

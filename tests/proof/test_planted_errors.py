@@ -112,7 +112,16 @@ PLANTED = {
         "rounding.py", "fma(whole, grid, value", "fma(quotient, grid, value", "certain_point"
     ),
     "the value where nothing is decided": Planted(
-        "rounding.py", "else np.nan), certain", "else value), certain", "certain_point"
+        "rounding.py", "return nan_unless(result, certain)", "return result", "certain_point"
+    ),
+    "a NaN elsewhere": Planted(
+        "rounding.py", "nan_unless(result, certain)", "nan_unless(result, z < 0.5)", "certain_point"
+    ),
+    "a number where nothing is certain": Planted(
+        "elementary.py",
+        "(np.int64(certain) - np.int64(1))",
+        "(-np.int64(certain))",
+        "certain_point",
     ),
     "the grid for its reciprocal": Planted(
         "rounding.py", "ratio = scale * (1.0 / grid)", "ratio = scale * grid", "certain_point"

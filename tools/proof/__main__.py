@@ -28,7 +28,6 @@ _KERNELS = (elementary, certified, rounding, fixed, refined, settling)
 _LOOPS = {"open_places", "release_float", "settle_cells", "settle_floats", "to_integers"}
 # Selections of which one outcome claims nothing.
 _NO_CLAIM = {
-    ("certain_point", "certain", False): "it is not decided",
     ("gumbel", "part < 1.0", False): "the error is infinite",
 }
 

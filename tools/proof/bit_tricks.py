@@ -5,6 +5,7 @@ the very functions: on every exponent and at the ends of every piece on which th
 covers all floats, and on words at the ends of each range, with random ones between.
 """
 
+import math
 import random
 from collections.abc import Iterator
 from fractions import Fraction
@@ -98,6 +99,14 @@ def signs_are_set() -> None:
         for magnitude in (0.0, 2.0**-64, 1.5, 44.0):
             signed = float(elementary.with_sign_of(np.uint64(word), magnitude))
             assert signed == (-magnitude if word >> 63 else magnitude), "with_sign_of"
+
+
+def only_the_certain_is_a_number() -> None:
+    """Check that nan_unless(x, certain) is x, to the bit, if it is certain, and else a NaN."""
+    for x in (0.0, -0.0, 2.0**-1074, 1.5, -1.5, 2.0**1023, math.inf, -math.inf):
+        kept = np.float64(elementary.nan_unless(x, True))  # noqa: FBT003
+        assert kept.tobytes() == np.float64(x).tobytes(), "nan_unless: certain"
+        assert math.isnan(elementary.nan_unless(x, False)), "nan_unless: not certain"  # noqa: FBT003
 
 
 NAMES = {"binade", "reciprocal_bound", "power_of_two", "ones_after", "unsigned", "with_sign_of"}

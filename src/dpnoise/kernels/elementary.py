@@ -15,6 +15,7 @@ from numba.extending import intrinsic, overload
 from dpnoise.kernels import compiled, inlined
 
 Word = int | np.uint64
+Truth = bool | np.bool_
 
 # log(f) = s Q(s^2) with s = (f-1)/(f+1), for f in [sqrt(1/2), sqrt(2)].
 LOG_COEFFICIENTS = (
@@ -66,6 +67,31 @@ def _fma(a: Any, b: Any, c: Any) -> Any:
         return _llvm_fma(a, b, c)
 
     return fused
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _prefer_512_bits(_context: Any) -> Any:
+    def codegen(context: Any, builder: ir.IRBuilder, _signature: Any, _arguments: Any) -> Any:
+        # llvmlite's own `add` takes only attributes that it knows, none of which has a value.
+        set.add(builder.function.attributes, '"prefer-vector-width"="512"')
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+def in_widest_vectors() -> None:
+    """Ask for the widest vectors of the processor in the loops of the kernel that calls this.
+
+    Of its own accord LLVM takes half of AVX-512. Where vectors are narrower, nothing changes.
+    """
+
+
+@overload(in_widest_vectors, inline="always")  # type: ignore[untyped-decorator]
+def _in_widest_vectors() -> Any:
+    def ask() -> None:
+        _prefer_512_bits()
+
+    return ask
 
 
 @compiled
@@ -158,6 +184,16 @@ def with_sign_of(word: Word, magnitude: float) -> float:
     """Return `magnitude` >= 0 with the first bit of U as its sign: 0 is plus, 1 is minus."""
     bits = np.float64(magnitude).view(np.int64)
     return np.int64(bits | (np.int64(word) & _SIGN_BIT)).view(np.float64)
+
+
+@inlined
+def nan_unless(x: float, certain: Truth) -> float:
+    """Return x if it is certain, or else a NaN, which all ones are.
+
+    Written as a choice, LLVM makes a branch of it where it knows x as dear, as on x86-64.
+    """
+    bits = np.float64(x).view(np.int64)
+    return np.int64(bits | (np.int64(certain) - np.int64(1))).view(np.float64)
 
 
 @compiled

@@ -22,9 +22,10 @@ from numba.core import config
 from numba.extending import intrinsic
 
 from dpnoise.kernels import compiled, inlined
+from dpnoise.kernels.elementary import Truth
 
 Wide = tuple[np.uint64, np.uint64]
-Truth = bool | np.bool_
+
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
 _0, _1, _2, _3, _7, _63 = (np.uint64(k) for k in (0, 1, 2, 3, 7, 63))

@@ -24,11 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.kernels import certified, compiled
-from dpnoise.kernels.elementary import fma
+from dpnoise.kernels.elementary import Truth, fma, in_widest_vectors, nan_unless
 
 Words = NDArray[np.uint64]
 Floats = NDArray[np.float64]
-Truth = bool | np.bool_
 
 _LAST_ROUNDINGS = 2.0**-51
 _EXPONENT = np.int64(0x7FF << 52)
@@ -65,7 +64,7 @@ def certain_point(
     cell = np.rint(y)
     certain = abs(y - cell) + fma(ratio, error, _LAST_ROUNDINGS) < 0.5
     result = fma(cell, grid, fma(whole, grid, value - inside))  # The 0.0 inside makes -0.0 0.0.
-    return (result if certain else np.nan), certain
+    return nan_unless(result, certain), certain
 
 
 @compiled
@@ -73,6 +72,7 @@ def laplace_1(
     words: Words, bits: int, values: Floats, scale: float, grid: float, out: Floats
 ) -> int:
     """Release values with Laplace noise from one uniform each."""
+    in_widest_vectors()
     undecided = 0
     for i in range(out.size):
         z, error = certified.laplace_1(words[i], bits)
@@ -86,6 +86,7 @@ def laplace_4(
     words: Words, bits: int, values: Floats, scale: float, grid: float, out: Floats
 ) -> int:
     """Release values with Laplace noise from four uniforms each."""
+    in_widest_vectors()
     undecided = 0
     for i in range(out.size):
         v1, u1, v2, u2 = words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]
@@ -100,6 +101,7 @@ def gaussian_2(
     words: Words, bits: int, values: Floats, scale: float, grid: float, out: Floats
 ) -> int:
     """Release values with Gaussian noise from two uniforms each."""
+    in_widest_vectors()
     undecided = 0
     for i in range(out.size):
         z, error = certified.gaussian_2(words[2 * i], words[2 * i + 1], bits)
@@ -113,6 +115,7 @@ def gaussian_pairs(
     words: Words, bits: int, values: Floats, scale: float, grid: float, out: Floats
 ) -> int:
     """Release values with Gaussian noise, two from two uniforms; a last one has its own."""
+    in_widest_vectors()
     undecided = 0
     for i in range(out.size // 2):
         z1, z2, error = certified.gaussian_pair(words[2 * i], words[2 * i + 1], bits)
@@ -133,6 +136,7 @@ def gaussian_4(
     words: Words, bits: int, values: Floats, scale: float, grid: float, out: Floats
 ) -> int:
     """Release values with Gaussian noise from four uniforms each."""
+    in_widest_vectors()
     undecided = 0
     for i in range(out.size):
         v1, u1, v2, u2 = words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.kernels import compiled, inlined, refined
-from dpnoise.kernels.elementary import power_of_two, word_of
+from dpnoise.kernels.elementary import LOW_63_BITS, Truth, power_of_two, word_of
 from dpnoise.kernels.fixed import (
-    Truth,
     Wide,
     down,
     less,
@@ -35,6 +34,7 @@ _52, _62, _63, _64, _128, _1073, _2047 = (np.uint64(k) for k in (52, 62, 63, 64,
 _LOW_52_BITS, _LEAST_NORMAL = np.uint64(2**52 - 1), np.uint64(2**52)
 _SIGN = np.uint64(2**63)
 _LARGEST_INTEGER, _LAST = np.int64(2**63 - 1), np.int64(63)
+_INFINITY = np.int64(2047 << 52)
 _EXACT = np.int64(2**53)  # A cell of at most this size is a float.
 _BLOCK = 16  # Numbers that are looked through for NaNs together.
 
@@ -237,31 +237,43 @@ def open_places(out: Floats, width: int, least: int, blocks: Integers, slots: In
     blocks are looked at closely, with a NaN or without: more have one only if more places have.
     """
     whole_blocks = out.size // _BLOCK
-    found = 0
+    found = np.int64(0)
     for b in range(whole_blocks):
         blocks[found] = b
-        is_open = False
+        is_open = np.int64(0)
         for k in range(_BLOCK):
-            is_open |= out[_BLOCK * b + k] != out[_BLOCK * b + k]
+            is_open |= _is_nan(out[_BLOCK * b + k])
         found += is_open
-    count, inside = 0, _BLOCK // width
-    for b in range(max(found, min(least, whole_blocks))):
-        counts = b < found
-        first = inside * (blocks[b] if counts else 0)
+    count, inside = np.int64(0), _BLOCK // width
+    for b in range(max(int(found), min(least, whole_blocks))):
+        counts = _is_negative(b - found)
+        first = inside * blocks[b] * counts
         for place in range(first, first + inside):
             slots[count] = place
-            count += int(_is_open(out, place, width) & counts)
+            count += _is_open(out, place, width) & counts
     for place in range(inside * whole_blocks, -(-out.size // width)):
         slots[count] = place
-        count += int(_is_open(out, place, width))
-    return count
+        count += _is_open(out, place, width)
+    return int(count)
+
+
+# These are 1 or 0, made of bits: LLVM may turn what a comparison gives into a branch.
 
 
 @inlined
-def _is_open(out: Floats, place: int, width: int) -> Truth:
+def _is_negative(number: int | np.int64) -> np.int64:
+    return np.int64(np.int64(number).view(np.uint64) >> _63)
+
+
+@inlined
+def _is_nan(x: float) -> np.int64:
+    return _is_negative(_INFINITY - np.int64(np.float64(x).view(np.uint64) & LOW_63_BITS))
+
+
+@inlined
+def _is_open(out: Floats, place: int, width: int) -> np.int64:
     i, j = width * place, min(width * place + width, out.size) - 1
-    is_open: Truth = (out[i] != out[i]) | (out[j] != out[j])
-    return is_open
+    return _is_nan(out[i]) | _is_nan(out[j])
 
 
 @inlined
