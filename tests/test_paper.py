@@ -49,10 +49,10 @@ from dpnoise.paper.piece import (
     Piece,
     Result,
     Table,
-    beside,
     floored_percent,
 )
 from dpnoise.paper.race import CONFIDENCE, Race, Ratio, all_of, rank
+from dpnoise.showing import beside
 
 ROOT = Path(__file__).parent.parent
 QUICK = Effort(quick=True)

@@ -1,6 +1,5 @@
 """What a piece of the reproduction is: a statement of the paper, and the check that measures it."""
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_FLOOR, Decimal
@@ -32,27 +31,6 @@ def floored_percent(share: float, digits: int = 0) -> str:
     """
     shown = Decimal(repr(share)).scaleb(2).quantize(Decimal(1).scaleb(-digits), ROUND_FLOOR)
     return f"{shown}%"
-
-
-def beside(number: float, *limits: float, digits: int = 2) -> str:
-    """Show a number with as many digits as tell on which side of each limit it is.
-
-    Examples
-    --------
-    >>> beside(2.4999, 1.5, 2.5), beside(2.04, 1.5, 2.5), beside(2.5, 2.5), beside(1.0096, 1.01)
-    ('2.4999', '2.04', '2.50', '1.0096')
-    """
-
-    def same_side(shown: float) -> bool:
-        return all((shown > limit) - (shown < limit) == _sign(number - limit) for limit in limits)
-
-    while digits < sys.float_info.dig and not same_side(float(f"{number:.{digits}f}")):
-        digits += 1
-    return f"{number:.{digits}f}"
-
-
-def _sign(x: float) -> int:
-    return (x > 0) - (x < 0)
 
 
 @dataclass(frozen=True)

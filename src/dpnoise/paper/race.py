@@ -14,7 +14,8 @@ from typing import Final
 
 from dpnoise.attacks.base import Progress, silent
 from dpnoise.machine import described
-from dpnoise.paper.piece import CONFIRMED, DIFFERS, INCONCLUSIVE, Effort, beside
+from dpnoise.paper.piece import CONFIRMED, DIFFERS, INCONCLUSIVE, Effort
+from dpnoise.showing import beside
 
 # Of each limit that a verdict by the clock rests on.
 CONFIDENCE: Final = 0.999
