@@ -104,6 +104,7 @@ FLOORS = {
     "statistics.pricing": 4.3,
     "statistics.functions": 4.3,
     "statistics.requests": 4.4,
+    "statistics.loading": 4.41,
     "statistics.report.odds": 4.41,
     "statistics.report.toml": 4.41,
     "statistics.report.numbers": 4.41,

@@ -20,7 +20,8 @@ from dpnoise import cli, statistics
 from dpnoise.entropy import SYSTEM, Source
 from dpnoise.statistics import publishing
 from dpnoise.statistics.engines import frames, together
-from dpnoise.statistics.requests import Question, Request, load_request, simple_request
+from dpnoise.statistics.loading import load_request
+from dpnoise.statistics.requests import Question, Request, simple_request
 
 SURE = 1e6  # At this epsilon the noise of a count is not 0 with a probability below 10^-200000.
 

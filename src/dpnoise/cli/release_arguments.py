@@ -13,9 +13,10 @@ from dpnoise.statistics.engines.description import ENCODINGS, FORMATS, Files
 from dpnoise.statistics.engines.files import check_there
 from dpnoise.statistics.functions import MISSING
 from dpnoise.statistics.groups import DISCOVER, groups_in_file
+from dpnoise.statistics.loading import load_request
 from dpnoise.statistics.pricing import LAPLACE, MECHANISMS
 from dpnoise.statistics.reach import ADD_REMOVE, NEIGHBOURS
-from dpnoise.statistics.requests import Request, load_request, simple_request
+from dpnoise.statistics.requests import Request, simple_request
 
 _QUOTED: Final = re.compile(r'\s*"((?:[^"]|"")*)"\s*')
 

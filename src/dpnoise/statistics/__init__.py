@@ -13,9 +13,10 @@ from dpnoise.statistics.functions import (
     variance,
 )
 from dpnoise.statistics.ledger import Ledger, create_ledger, open_ledger
+from dpnoise.statistics.loading import load_request
 from dpnoise.statistics.publishing import Published, Table, publish
 from dpnoise.statistics.queries import Release
-from dpnoise.statistics.requests import Question, Request, load_request
+from dpnoise.statistics.requests import Question, Request
 
 __all__ = [
     "Ledger",
