@@ -18,6 +18,7 @@ import dpnoise
 from benchmarks.audit_mechanisms import ROWS, Row
 from dpnoise.attacks.bounds import certified_epsilon
 from dpnoise.auditing.wording import at_least
+from dpnoise.cli.progress import progress_bar
 from dpnoise.machine import described
 
 ROOT: Final = Path(__file__).parent.parent
@@ -30,9 +31,15 @@ def measured(row: Row) -> dict[str, Any]:
     """Audit one mechanism, and return what its counts certify."""
     dpnoise.audit(row.mechanism, row.claim, neighbours=row.neighbours, budget=1_000)  # To import.
     cpu, wall = time.process_time(), time.perf_counter()
-    report = dpnoise.audit(
-        row.mechanism, row.claim, neighbours=row.neighbours, budget=row.budget, confidence=0.9
-    )
+    with progress_bar(row.name) as show:
+        report = dpnoise.audit(
+            row.mechanism,
+            row.claim,
+            neighbours=row.neighbours,
+            budget=row.budget,
+            confidence=0.9,
+            progress=lambda part, _: show(part),
+        )
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     found = report.findings[0]
     sure = certified_epsilon(

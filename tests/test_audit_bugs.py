@@ -1,6 +1,9 @@
 """The bugs that people make, each found, and mechanisms that keep their claim."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,7 @@ from alarms import FALSE_ALARM, check_probability
 from scipy import stats
 
 import dpnoise
-from benchmarks import false_alarms
+from benchmarks import audit_bench, false_alarms
 from benchmarks.audit_bugs import BUGS, Bug, audited, geometric
 from benchmarks.audit_mechanisms import ROWS, Row, murmur3
 from dpnoise.auditing import BrokenError
@@ -32,6 +35,20 @@ def test_every_bug_that_people_make_is_found(bug: Bug) -> None:
     report = audited(bug, budget=120_000)
     assert report.broken
     assert report.epsilon_lower <= bug.true
+
+
+def test_the_benchmark_shows_how_far_each_audit_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[float] = []
+
+    @contextmanager
+    def heard(title: str) -> Iterator[Any]:
+        assert title == "Laplace"
+        yield told.append
+
+    monkeypatch.setattr(audit_bench, "progress_bar", heard)
+    assert audit_bench.measured(replace(ROWS[0], budget=4_000))["mechanism"] == "Laplace"
+    assert told == sorted(told)
+    assert (told[0], told[-1]) == (0.0, 1.0)
 
 
 def test_a_fixed_seed_is_refused() -> None:

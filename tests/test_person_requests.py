@@ -246,6 +246,16 @@ def test_groups_of_many_persons_appear_and_those_of_few_do_not() -> None:
     assert json.loads(json.dumps(record))["request"]["groups"] == {"city": "discover"}
 
 
+def test_how_far_reading_is_is_told_from_the_first_pass_on(tmp_path: Path) -> None:
+    """The passes are one for each column that is discovered, one for mistakes, one for answers."""
+    path = tmp_path / "visits.parquet"
+    visits(500).write_parquet(path)
+    told: list[float] = []
+    publish(path, asked(epsilon=1e5, delta=1e-9, groups={"city": "discover"}), progress=told.append)
+    assert told == sorted(told)
+    assert {1 / 3, 2 / 3, 1.0} <= set(told)
+
+
 def test_a_column_may_be_discovered_beside_a_declared_one() -> None:
     frame = visits(2_000).with_columns(sex=pl.lit("f"))
     question = Question(["count"], by=("city", "sex"))

@@ -17,6 +17,8 @@ from dpnoise.statistics.paying import Payment
 from dpnoise.statistics.queries import Query, Release
 from dpnoise.statistics.requests import Discovery, Question, Request, Way, written
 
+Progress = Callable[[float], object]
+
 
 @dataclass(frozen=True)
 class Published:
@@ -178,7 +180,7 @@ def publish(
     source: Any,
     request: Request,
     rng: Generator | None = None,
-    progress: Callable[[float], object] = lambda _: None,
+    progress: Progress = lambda _: None,
     *,
     ledger: Ledger | str | PathLike[str] | None = None,
 ) -> Table:
@@ -225,7 +227,8 @@ def publish(
     source = _opened(source, request)
     found: dict[str, tuple[Any, ...]] = {}
     if request.discovered:
-        found = _discovered(source, request, payment, rng, progress)
+        *first, progress = _passes(progress, len(request.discovered) + 2)
+        found = _discovered(source, request, payment, rng, first)
     groups = {**request.groups, **found}
     request.check_cells(groups)
     plans = request.plans(groups)
@@ -264,18 +267,29 @@ def _discovered(
     request: Request,
     payment: Payment,
     rng: Generator,
-    progress: Callable[[float], object],
+    passes: Sequence[Progress],
 ) -> dict[str, tuple[Any, ...]]:
     """Find the groups that are not declared: those whose noisy number of persons is large enough.
 
     What is wrong with the rest of the request is found before all is paid for and noise is drawn.
     """
+    *counting, checking = passes
     counted = [
-        (one, engines.holders(source, one.column, one.unit)) for one in request.discoveries()
+        (one, engines.holders(source, one.column, one.unit, progress=progress))
+        for one, progress in zip(request.discoveries(), counting, strict=True)
     ]
-    engines.tally_all(source, request.checks(), progress=progress)
+    engines.tally_all(source, request.checks(), progress=checking)
     payment.make()
     return {one.column: _passing(one, held, rng) for one, held in counted}
+
+
+def _passes(progress: Progress, number: int) -> list[Progress]:
+    """Return what to tell of how far each of several passes over the data is."""
+
+    def of(place: int) -> Progress:
+        return lambda part: progress((place + part) / number)
+
+    return [of(place) for place in range(number)]
 
 
 def _passing(one: Discovery, held: engines.Holders, rng: Generator) -> tuple[Any, ...]:

@@ -69,11 +69,17 @@ def tally_all(
 
 
 @forgetful
-def holders(source: Any, column: str, unit: Unit | None) -> Holders:
+def holders(
+    source: Any,
+    column: str,
+    unit: Unit | None,
+    *,
+    progress: Callable[[float], object] | None = None,
+) -> Holders:
     """Return the groups of a column with how many persons each has: exact, and not private.
 
     Of each person `max_groups` groups count. Rows without a group are left out. Without a unit
-    every row is a person.
+    every row is a person. `progress` is that of `tally`.
 
     Examples
     --------
@@ -83,5 +89,5 @@ def holders(source: Any, column: str, unit: Unit | None) -> Holders:
     Holders(keys=['cork'], persons=array([2]))
     """
     if isinstance(source, Files):
-        return files.holders(source, column, unit)
+        return files.holders(source, column, unit, progress)
     return discovery.holders(source, column, unit)

@@ -65,14 +65,16 @@ def tally_all(files: Files, plans: Sequence[Plan], progress: Progress | None = N
     return _asked(files, lambda source: _answers(source, plans), progress, again=again)
 
 
-def holders(files: Files, column: str, unit: Unit | None) -> Holders:
+def holders(
+    files: Files, column: str, unit: Unit | None, progress: Progress | None = None
+) -> Holders:
     """Return the groups of a column of files with how many persons each has."""
 
     def counted(source: Source) -> Holders:
         held = source.columns([], {}, [column, *(unit.columns if unit is not None else ())])
         return discovery.counted(held.relation, column, unit)
 
-    return _asked(files, counted, None, again=True)
+    return _asked(files, counted, progress, again=True)
 
 
 def _asked(
