@@ -18,6 +18,7 @@ from hypothesis import settings
 import dpnoise
 from dpnoise.attacks import ATTACKS
 from dpnoise.attacks.processes import LOOKS
+from dpnoise.kernels import elementary
 from dpnoise.machine import package_of
 
 ROOT = Path(__file__).parent.parent
@@ -254,6 +255,19 @@ def test_the_check_of_the_floors_sees_imports() -> None:
     assert generator >= {"chunks", "entropy", "errors", "noise.forms"}
     assert "auditing.running" in imported(SOURCE / "auditing/__init__.py"), "inside a function"
     assert imported(SOURCE / "kernels/variates.py") == {"kernels", "kernels.elementary"}
+
+
+def test_device_kernels_take_their_polynomials_from_the_kernels() -> None:
+    """No coefficient has as few bits as the numbers that are written there."""
+    tree = ast.parse((SOURCE / "integrations" / "triton_release.py").read_text())
+    written = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    short = [(number * 2**10).is_integer() for number in written if isinstance(number, float)]
+    assert short
+    assert all(short)
+    coefficients = (*elementary.LOG_COEFFICIENTS[1:], *elementary.SINPI_COEFFICIENTS)
+    assert not any((number * 2**10).is_integer() for number in coefficients)
+    names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert names >= {"LOG_COEFFICIENTS", "SINPI_COEFFICIENTS", "LOG_2", "SQRT_HALF_BITS", "ROUND"}
 
 
 def test_the_picture_shows_every_module_on_its_floor() -> None:

@@ -22,39 +22,15 @@ from dpnoise.integrations.triton_stream import (
     tile_of,
     words_of_block,
 )
+from dpnoise.kernels import certified, elementary
 
-# As in kernels/elementary.py and kernels/certified.py, which say what they are.
-L0, L1, L2, L3, L4, L5, L6, L7 = (
-    tl.constexpr(c)
-    for c in (
-        2.0,
-        0.6666666666666765,
-        0.39999999999298885,
-        0.28571428761346196,
-        0.22222196988277934,
-        0.18183635093352954,
-        0.15312443766477946,
-        0.14810529835259686,
-    )
-)
-S0, S1, S2, S3, S4, S5, S6, S7, S8 = (
-    tl.constexpr(c)
-    for c in (
-        3.141592653589793,
-        -5.167712780049969,
-        2.550164039877294,
-        -0.5992645293187383,
-        0.08214588656989333,
-        -0.007370430478768394,
-        0.00046629968879996004,
-        -2.190318548305919e-05,
-        7.694727910685418e-07,
-    )
-)
-LOG_2 = tl.constexpr(0.6931471805599453)
-SQRT_HALF_BITS = tl.constexpr(4604544271217802189)
-ROUND = tl.constexpr(2.0**-48)
-ROUND_V = tl.constexpr(2.0**-51)
+L0, L1, L2, L3, L4, L5, L6, L7 = map(tl.constexpr, elementary.LOG_COEFFICIENTS)
+S0, S1, S2, S3, S4, S5, S6, S7, S8 = map(tl.constexpr, elementary.SINPI_COEFFICIENTS)
+LOG_2 = tl.constexpr(elementary.LOG_2)
+SQRT_HALF_BITS = tl.constexpr(elementary.SQRT_HALF_BITS)
+ROUND = tl.constexpr(certified.ROUND)
+ROUND_V = tl.constexpr(certified.ROUND_V)
+# As in kernels/certified.py and kernels/rounding.py, which say what they are.
 LAST_ROUNDINGS = tl.constexpr(2.0**-51)
 RECIPROCAL = tl.constexpr(2046 << 52)
 LOW_63_BITS = tl.constexpr(2**63 - 1)
