@@ -8,9 +8,9 @@ no background, and colours that are read on white and on black.
 
 import math
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
+from ink import SETTINGS
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -21,7 +21,7 @@ UNIT = 2.0**-53
 WINDOW = 24  # In units, to either side of 0.
 POINTS = 12  # Of the grid, likewise.
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-INK, FROM_0, FROM_1, BOTH = "#808080", "#2f8fd0", "#d55e00", "#009e73"
+FROM_0, FROM_1, BOTH = "#2f8fd0", "#d55e00", "#009e73"
 
 
 def noise(k: int) -> float:
@@ -91,15 +91,9 @@ def drawn(mechanism: dpnoise.LaplaceMechanism) -> Figure:
 def main() -> None:
     """Draw it, and print what it shows."""
     mechanism = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0)
-    colours = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
-    settings: dict[Any, Any] = {
-        "svg.fonttype": "none",
-        "svg.hashsalt": "dpnoise",
-        "font.family": "sans-serif",
-    }
-    with mpl.rc_context(settings | dict.fromkeys(colours, INK)):
+    with mpl.rc_context(SETTINGS):
         figure = drawn(mechanism)
-        figure.savefig(PICTURE, format="svg", transparent=True, metadata={"Date": None})
+        figure.savefig(PICTURE, format="svg", metadata={"Date": None})
     zero, one = set(reachable(0.0)), set(reachable(1.0))
     print(
         f"{len(zero)} doubles are reached from 0, {len(one)} from 1, {len(zero & one)} from both; "

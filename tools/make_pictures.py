@@ -3,6 +3,9 @@
 import os
 from pathlib import Path
 
+import matplotlib as mpl
+from ink import SETTINGS
+
 from dpnoise import cli
 
 PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
@@ -20,7 +23,9 @@ def main() -> None:
     os.environ["COLUMNS"] = "78"
     for name, command in COMMANDS.items():
         print(f"$ dpnoise {command} --plot {name}")
-        if cli.main([*command.split(), "--plot", str(PICTURES / name)]):
+        with mpl.rc_context(SETTINGS):
+            failed = cli.main([*command.split(), "--plot", str(PICTURES / name)])
+        if failed:
             raise SystemExit(2)
 
 

@@ -2,17 +2,20 @@
 
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import matplotlib as mpl
+from ink import INK, SETTINGS
 from marks import write_between_marks
-from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 
 from dpnoise import targets
 from dpnoise.auditing.report import Report, read_list
 from dpnoise.auditing.wording import at_least
 
 ROOT = Path(__file__).parent.parent
-PICTURE = ROOT / "docs" / "pictures" / "certified.png"
+PICTURE = ROOT / "docs" / "pictures" / "certified.svg"
+BROKEN, CALM = "#d1493f", "#3b8fc0"
 
 # What people use: one line of the picture each. The table has all targets.
 COMMON = {
@@ -33,10 +36,10 @@ COMMON = {
 
 
 def table(reports: list[Report]) -> str:
-    """Return one row for each audit."""
+    """Return one row for each audit; "at most" is what its number of releases could certify."""
     lines = [
-        "| target | version | claims | certified at least | verdict | by |",
-        "|---|---|---|---|---|---|",
+        "| target | version | as if ε were | certified at least | of at most | verdict | by |",
+        "|---|---|---|---|---|---|---|",
     ]
     for report in reports:
         certified = at_least(report.certified, report.claimed)
@@ -44,7 +47,7 @@ def table(reports: list[Report]) -> str:
         by = report.findings[0].attack if report.broken else ""
         lines.append(
             f"| {report.target} | {report.version} | {report.claimed:g} | {certified} "
-            f"| {verdict} | {by} |"
+            f"| {at_least(report.ceiling)} | {verdict} | {by} |"
         )
     return "\n".join([*lines, "", *measured_on(reports)])
 
@@ -60,33 +63,52 @@ def measured_on(reports: list[Report]) -> list[str]:
     return [f"Measured on {versions['machine']}, Python {versions['python']}.", *notes]
 
 
-def draw(reports: list[Report]) -> None:
-    """Draw claimed against certified epsilon."""
-    mpl.use("Agg")
+class Bar(NamedTuple):
+    """A line of the picture."""
+
+    label: str
+    certified: float
+    claimed: float
+    broken: bool
+
+
+def bars_of(reports: list[Report]) -> list[Bar]:
+    """Return a bar for each of those that people use."""
     by_name = {report.target: report for report in reports}
-    shown = [(label, by_name[name]) for name, label in COMMON.items() if name in by_name]
-    figure, axis = plt.subplots(figsize=(7.5, 0.32 * len(shown) + 1.0), layout="constrained")
-    colours = ["#b5342b" if report.broken else "#3b7ea1" for _, report in shown]
-    values = [report.certified for _, report in shown]
-    axis.barh([label for label, _ in shown], values, color=colours)
-    axis.axvline(shown[0][1].claimed, color="#1a1a1a", linestyle="--", linewidth=1)
-    axis.text(shown[0][1].claimed + 0.05, -0.95, "claimed", fontsize=8, va="center")
-    for row, (_, report) in enumerate(shown):
-        word = "broken" if report.broken else "not broken"
-        certified = at_least(report.certified, report.claimed)
-        right = max(report.certified, report.claimed) + 0.08
-        axis.text(right, row, f"{certified}, {word}", va="center", fontsize=8)
-    axis.invert_yaxis()
-    axis.set_xlim(0, 9)
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.set_xlabel(f"certified lower bound on epsilon, confidence {shown[0][1].confidence:g}")
-    figure.savefig(PICTURE, dpi=150)
+    return [
+        Bar(label, by_name[name].certified, by_name[name].claimed, by_name[name].broken)
+        for name, label in COMMON.items()
+        if name in by_name
+    ]
+
+
+def draw(bars: list[Bar], confidence: float, target: Path = PICTURE) -> None:
+    """Draw claimed against certified epsilon, in colours that are read on white and on black."""
+    with mpl.rc_context(SETTINGS):
+        figure = Figure(figsize=(5.6, 0.27 * len(bars) + 0.9), layout="constrained")
+        axis = figure.add_subplot()
+        colours = [BROKEN if bar.broken else CALM for bar in bars]
+        axis.barh([bar.label for bar in bars], [bar.certified for bar in bars], color=colours)
+        axis.axvline(bars[0].claimed, color=INK, linestyle="--", linewidth=1.2)
+        axis.text(
+            bars[0].claimed + 0.08, -1, f"used as if epsilon were {bars[0].claimed:g}", va="center"
+        )
+        for row, bar in enumerate(bars):
+            word = "broken" if bar.broken else "not broken"
+            right = max(bar.certified, bar.claimed) + 0.1
+            axis.text(right, row, f"{at_least(bar.certified, bar.claimed)}, {word}", va="center")
+        axis.set_ylim(len(bars) - 0.4, -1.5)
+        axis.set_xlim(0, 10.2)
+        axis.tick_params(left=False)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.set_xlabel(f"certified lower bound on epsilon, confidence {confidence:g}")
+        figure.savefig(target, format="svg", metadata={"Date": None})
 
 
 def main() -> None:
     """Write both."""
     reports = read_list(sys.argv[1])
-    draw(reports)
+    draw(bars_of(reports), reports[0].confidence)
     write_between_marks(ROOT / "README.md", "audits", table(reports))
     print(f"Wrote {len(reports)} audits to README.md and {PICTURE.name}.")
 

@@ -84,7 +84,7 @@ def draw_bars(table: Table, target: Path | BytesIO, suffix: str = "") -> None:
 def _draw_panel(axis: Any, query: str, panel: list[Bar], request: Request) -> None:
     spans = [_span(bar) for bar in panel]
     errors = [span for span in spans if span is not None]
-    axis.barh(
+    drawn = axis.barh(
         range(len(panel)),
         [float(min(max(bar.value, -_LONGEST_BAR), _LONGEST_BAR)) for bar in panel],
         xerr=[list(side) for side in zip(*errors, strict=True)] or None,
@@ -93,6 +93,12 @@ def _draw_panel(axis: Any, query: str, panel: list[Bar], request: Request) -> No
         ecolor="#1a1a1a",
         capsize=3,
     )
+    # A light rim lets error bars be seen on pages of any colour.
+    rim = import_extra("matplotlib.patheffects", "plots").withStroke(
+        linewidth=3, foreground="white"
+    )
+    for lines in drawn.errorbar.get_children() if errors else ():
+        lines.set_path_effects([rim])
     axis.invert_yaxis()
     axis.spines[["top", "right"]].set_visible(False)
     note = f"each ± at {request.confidence:.0%}" if errors else "no bound on the error"

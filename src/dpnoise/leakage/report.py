@@ -176,7 +176,7 @@ def plot(leaks: list[Leak], releases: list[ReleaseBounds], epsilon: float, targe
     matplotlib = import_extra("matplotlib", "plots")
     matplotlib.use("Agg")
     pyplot = import_extra("matplotlib.pyplot", "plots")
-    figure, axes = pyplot.subplots(2, 2, figsize=(9, 7), layout="constrained", sharey=True)
+    figure, axes = pyplot.subplots(2, 2, figsize=(9, 8.6), layout="constrained", sharey=True)
     every, gaussian, once, release = axes.flat
     _draw_curves(every, leaks, EVERY, "Laplace", "float16", "-")
     _draw_curves(gaussian, leaks, EVERY, "Gaussian", "float16", "-")
@@ -190,7 +190,10 @@ def plot(leaks: list[Leak], releases: list[ReleaseBounds], epsilon: float, targe
         axis.set_ylim(-0.03, 1.03)
         axis.set_ylabel(f"delta({epsilon:g}) of 0 against 1")
         axis.spines[["top", "right"]].set_visible(False)
-        axis.legend(fontsize=8, edgecolor="none")
+        # Below the panel a legend covers nothing.
+        axis.legend(
+            loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=2, fontsize=8, frameon=False
+        )
     figure.savefig(target, dpi=150, format=target.suffix.lstrip("."))
     pyplot.close(figure)
 
@@ -206,28 +209,29 @@ def _draw_curves(
         axis.plot(*zip(*points, strict=True), line, label=f"n = {n}, {fmt}", **_STYLES[n])
     for row in rows:
         if row.arithmetic == PERFECT:
-            axis.axhline(row.delta, color="#555555", linestyle=":", label="perfect noise, added")
-            axis.axhline(row.ideal, color="#000000", linewidth=1, label="real arithmetic")
+            ink = axis.xaxis.label.get_color()
+            axis.axhline(row.delta, color=ink, linestyle=":", label="perfect noise, added")
+            axis.axhline(row.ideal, color=ink, linewidth=1, label="real arithmetic")
     axis.set_xlabel("p, bits of a uniform")
 
 
 def _draw_releases(axis: Any, releases: list[ReleaseBounds]) -> None:
-    """Draw the interval of each release against the bits of its words."""
+    """Shade where delta of each release can lie, by the bits of its words, and draw the ideal."""
+    ink = axis.xaxis.label.get_color()
     for form in dict.fromkeys(row.form for row in releases):
         rows = [row for row in releases if row.form == form]
         noise, _, n = form.partition("_")
-        bits = [row.bits for row in rows]
-        # Two forms with the same bits stand beside each other.
-        shifted = [b + 0.2 * (int(n) - 2) for b in bits]
-        axis.vlines(
-            shifted,
+        axis.fill_between(
+            [row.bits for row in rows],
             [row.low for row in rows],
             [row.high for row in rows],
             color=_STYLES[int(n)]["color"],
-            linewidth=4,
-            label=f"{noise.capitalize()}, n = {n}: lies in the bar",
+            alpha=0.3,
+            linewidth=0,
+            label=f"{noise.capitalize()}, n = {n}: left open",
         )
-        axis.plot(shifted, [row.ideal for row in rows], "_", color="#000000", markersize=10)
-    axis.plot([], [], "_", color="#000000", markersize=10, label="real arithmetic, rounded")
-    axis.set_xlabel("bits of each word")
-    axis.set_title("Exact release on a grid of 1", loc="left", fontsize=10)
+        ends = (rows[0].bits, rows[-1].bits)
+        axis.plot(ends, (rows[0].ideal,) * 2, color=ink, linewidth=1.5)
+    axis.plot([], [], color=ink, linewidth=1.5, label="real arithmetic, rounded")
+    axis.set_xlabel("bits that are looked at of each word, of 64 and more")
+    axis.set_title("Exact release: it lies in the shade, which closes", loc="left", fontsize=10)
