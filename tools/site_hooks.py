@@ -1,18 +1,23 @@
-"""Show in the site the files of the repository that its pages link to.
+"""Show in the site the files of the repository that its pages link to, and formulas as MathML.
 
 In a checkout a page links to `../src/dpnoise/release/deciding.py`. The site has no such file, so
-each one that a page links to becomes a page of its own, and the link leads there.
+each one that a page links to becomes a page of its own, and the link leads there. Formulas are
+written in LaTeX; browsers show MathML by themselves, without a script.
 """
 
+import html
 import posixpath
 import re
 from pathlib import Path
 from typing import Any
 
+from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
 LINK = re.compile(r"\]\(((?:\.\./)+[^)#\s]+)")
+FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
+FUNCTION = re.compile(r"(<mi>(?:log|cos|sin|tan)</mi>)(?!<mo)")
 # Search finds the pages, not the code that they link to.
 PAGE = """---
 search: {{exclude: true}}
@@ -52,3 +57,16 @@ def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
         return link[0] if path is None else f"]({up}source/{path}.md"
 
     return LINK.sub(turned, markdown)
+
+
+def on_page_content(content: str, **_: object) -> str:
+    """Turn the formulas of a page into MathML."""
+    return FORMULA.sub(mathml, content)
+
+
+def mathml(formula: re.Match[str]) -> str:
+    """Return a formula as MathML; a wide one is moved to the side in a box of its own."""
+    kind, text = formula.groups()
+    drawn = convert(html.unescape(text).strip(), display="inline" if kind == "span" else "block")
+    spaced = FUNCTION.sub(r'\1<mspace width="0.17em"/>', drawn)
+    return spaced if kind == "span" else f'<div class="formula">{spaced}</div>'
