@@ -22,7 +22,7 @@ help:
 	@echo "make test-peers    the attacks on PyTorch, JAX, PyDP and others, which it installs first; needs 3 GB of disk for the .venv"
 	@echo "make test-opendp   one task in OpenDP, diffprivlib and dpnoise, in .venv-opendp; needs Python, make"
 	@echo "make test-torch    tensors and device kernels; needs a CUDA device or Triton's interpreter, and PyTorch, which it installs"
-	@echo "make test-browser  the pages in a headless Chromium; needs Chromium"
+	@echo "make test-browser  the pages and the site in a headless Chromium; needs Chromium"
 	@echo "make proof         the error bounds of exact release, proved by Gappa; writes docs/exact-release.md's table; needs Gappa"
 	@echo "make proof-rocq    some of these proofs checked by Rocq; needs coq, libcoq-gappa; takes ten minutes"
 	@echo "make bench         speed and memory, side by side with the peers; writes the README's table; needs a quiet machine"
@@ -71,7 +71,7 @@ test-oldest:
 	PIP_CONSTRAINT=requirements/oldest.txt $(MAKE) --no-print-directory VENV=.venv-oldest setup
 	.venv-oldest/bin/python -m pytest $(ALL_CORES) $(CORE)
 
-test-browser: setup
+test-browser: setup $(VENV)/installed-docs
 	$(BIN)/python -m pytest tests/browser
 
 test-engines: setup $(VENV)/installed-cluster

@@ -17,7 +17,10 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parent.parent
 LINK = re.compile(r"\]\(((?:\.\./)+[^)#\s]+)")
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
-FUNCTION = re.compile(r"(<mi>(?:log|cos|sin|tan)</mi>)(?!<mo)")
+# The converter leaves no space around the names of functions.
+SPACE = '<mspace width="0.17em"/>'
+BEFORE = re.compile(r"(?<=/mi>|/mn>|sub>|qrt>)(?=<mi>(?:log|cos|sin|tan)</mi>)")
+AFTER = re.compile(r"(<mi>(?:log|cos|sin|tan)</mi>)(?!<mo)")
 # Search finds the pages, not the code that they link to.
 PAGE = """---
 search: {{exclude: true}}
@@ -68,5 +71,5 @@ def mathml(formula: re.Match[str]) -> str:
     """Return a formula as MathML; a wide one is moved to the side in a box of its own."""
     kind, text = formula.groups()
     drawn = convert(html.unescape(text).strip(), display="inline" if kind == "span" else "block")
-    spaced = FUNCTION.sub(r'\1<mspace width="0.17em"/>', drawn)
+    spaced = AFTER.sub(rf"\1{SPACE}", BEFORE.sub(SPACE, drawn))
     return spaced if kind == "span" else f'<div class="formula">{spaced}</div>'
