@@ -1,0 +1,151 @@
+"""The documentation as a site, opened from a folder: on a phone and a desk, in light and dark."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from chromium import Chromium
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    path.relative_to(ROOT / "docs").with_suffix(".html").as_posix()
+    for path in (ROOT / "docs").rglob("*.md")
+)
+PHONE, DESK, SCREEN = 390, 1280, 800
+
+# Tables, code and formulas that no box keeps within the window, and pictures that did not load or do not fit.
+MISFITS = """
+(() => {
+  const fits = box => box.left >= -1 && box.right <= innerWidth + 1;
+  const kept = element => {
+    if (fits(element.getBoundingClientRect())) return true;
+    for (let box = element.parentElement; box; box = box.parentElement)
+      if (['auto', 'scroll'].includes(getComputedStyle(box).overflowX) &&
+          fits(box.getBoundingClientRect())) return true;
+    return false;
+  };
+  const article = document.querySelector('article');
+  const wide = [...article.querySelectorAll('table, pre, math')].filter(one => !kept(one));
+  const pictures = [...article.querySelectorAll('img')].filter(img =>
+    !img.complete || !img.naturalWidth || !fits(img.getBoundingClientRect()));
+  return [...wide, ...pictures].map(one => one.outerHTML.slice(0, 200));
+})()
+"""
+
+# What is drawn of each formula, and whether it is in the font that comes with the site.
+FORMULAS = """
+document.fonts.ready.then(() => [...document.querySelectorAll('math')].map(math => {
+  const box = math.getBoundingClientRect();
+  return [math.textContent, box.width, box.height, document.fonts.check('1em "STIX Two Math"')];
+}))
+"""
+
+# The first result of a search, as soon as there is one.
+FOUND = """
+new Promise(resolve => {
+  const found = () => {
+    const link = document.querySelector('.md-search-result__item a');
+    if (link) resolve(link.href);
+  };
+  new MutationObserver(found).observe(document.body, {childList: true, subtree: true});
+  document.querySelector('[data-md-toggle=search]').click();
+  const query = document.querySelector('[data-md-component=search-query]');
+  query.focus();
+  query.value = 'Theorem 5.1';
+  query.dispatchEvent(new KeyboardEvent('keyup', {bubbles: true}));
+})
+"""
+
+# What the first screen must show, and where it ends.
+FIRST_SCREEN = """
+['.point img', '.point pre', '.point a[href*="arxiv.org"]', '.doors > :nth-child(1) a',
+ '.doors > :nth-child(2) a', '.doors > :nth-child(3)']
+  .map(name => document.querySelector(name).getBoundingClientRect().bottom)
+"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    with Chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the site into a folder, as `make docs` does."""
+    folder = tmp_path_factory.mktemp("site")
+    build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder), strict=True))
+    return folder
+
+
+def awaited(browser: Chromium, promise: str) -> object:
+    """Return what a promise of the page comes to."""
+    asked = {"expression": promise, "awaitPromise": True, "returnByValue": True}
+    return browser.ask("Runtime.evaluate", **asked)["result"]["value"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_fits_loads_nothing_from_elsewhere_and_draws_its_formulas(
+    browser: Chromium, site: Path, page: str
+) -> None:
+    for width in (PHONE, DESK):
+        browser.open(site / page, width)
+        assert browser.evaluate("document.documentElement.scrollWidth") == width
+        assert browser.evaluate(MISFITS) == []
+        asked = [event["request"]["url"] for event in browser.happened("Network.requestWillBeSent")]
+        assert len(asked) > 1
+        assert all(url.startswith((site.as_uri(), "data:", "blob:")) for url in asked), asked
+        assert browser.happened("Runtime.exceptionThrown", "Log.entryAdded") == []
+    formulas = awaited(browser, FORMULAS)
+    assert isinstance(formulas, list)
+    source = (ROOT / "docs" / page).with_suffix(".md").read_text()
+    assert bool(formulas) == bool(re.search(r"^ *```math|\$\S[^$`]*\S\$", source, re.MULTILINE))
+    for text, width, height, in_font in formulas:
+        assert width > 5, text
+        assert height > 5, text
+        assert in_font
+        assert not re.search(r"[\\&$]", text), "the converter did not know a command"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_page_follows_the_scheme_of_the_reader(
+    browser: Chromium, site: Path, scheme: str
+) -> None:
+    browser.open(site / "leakage.html", DESK, scheme=scheme)
+    paper = browser.evaluate("getComputedStyle(document.body).backgroundColor")
+    red, green, blue = map(int, re.findall(r"\d+", paper)[:3])
+    assert (red + green + blue > 3 * 200) == (scheme == "light")
+
+
+def test_search_finds_in_a_folder(browser: Chromium, site: Path) -> None:
+    browser.open(site / "index.html", DESK)
+    found = awaited(browser, FOUND)
+    assert isinstance(found, str)
+    assert found.startswith(site.as_uri())
+    assert (
+        site / found.removeprefix(f"{site.as_uri()}/").partition("?")[0].partition("#")[0]
+    ).exists()
+
+
+def test_the_first_screen_shows_picture_code_paper_and_three_doors(
+    browser: Chromium, site: Path
+) -> None:
+    browser.open(site / "index.html", DESK)
+    ends = browser.evaluate(FIRST_SCREEN)
+    assert len(ends) == 6
+    assert max(ends) <= SCREEN
+
+
+def test_no_file_of_the_site_asks_for_one_elsewhere(site: Path) -> None:
+    """Links that a reader follows may lead elsewhere; what a browser loads by itself may not."""
+    loads = re.compile(
+        r"""<(?:script|img|iframe|source|link)\b[^>]*?\b(?:src|srcset|href)=["']?(https?:|//)"""
+        r"""|url\(["']?(?:https?:|//)|@import["' ]+(?:https?:|//)"""
+    )
+    files = [path for path in site.rglob("*") if path.suffix in {".html", ".css", ".svg"}]
+    assert len(files) > len(PAGES)
+    assert [path for path in files if loads.search(path.read_text())] == []
+    assert loads.search('<script src="https://unpkg.com/shim">'), "the check sees one"
