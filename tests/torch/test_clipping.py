@@ -9,13 +9,17 @@ import pytest
 import torch
 
 from dpnoise.errors import ArgumentError
-from dpnoise.integrations import clipping
+from dpnoise.integrations import clipping, device_clipping
 
 KINDS = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
 
 def factor_of(gradients: Any, bound: float) -> Any:
-    return clipping.factors([clipping.squared_norms(gradients)], bound)
+    return clipping.factors(clipping.squared_norms([gradients]), bound)
+
+
+def clipped_sum(gradients: Any, factor: Any, bound: float) -> Any:
+    return clipping.clipped_sums([gradients], factor, bound)[0]
 
 
 def squared(numbers: list[float]) -> Fraction:
@@ -35,10 +39,10 @@ def test_no_clipped_gradient_is_longer_than_its_bound_and_the_excess(
     gradients = (directions * sizes[:, None] * bound).clamp(-most, most).to(kind)
     before = gradients.clone()
     factor = factor_of(gradients, bound)
-    limit = (Fraction(bound) * (1 + Fraction(clipping.excess(40)))) ** 2
+    limit = (Fraction(bound) * (1 + Fraction(clipping.EXCESS))) ** 2
     step = clipping.step_for(bound)
     for i in range(7):
-        one = clipping.clipped_sum(gradients[i : i + 1], factor[i : i + 1], bound)
+        one = clipped_sum(gradients[i : i + 1], factor[i : i + 1], bound)
         assert squared(one.tolist()) <= limit
         exact = [Fraction(x) * Fraction(float(factor[i])) for x in gradients[i].tolist()]
         for cut, clipped in zip(one.tolist(), exact, strict=True):
@@ -50,39 +54,89 @@ def test_no_clipped_gradient_is_longer_than_its_bound_and_the_excess(
 def test_sums_do_not_depend_on_the_order_or_the_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     gradients = torch.randn(500, 3, 7) * torch.logspace(-3, 3, 500)[:, None, None]
     factor = factor_of(gradients, 0.3)
-    total = clipping.clipped_sum(gradients, factor, 0.3)
+    total = clipped_sum(gradients, factor, 0.3)
     assert total.shape == (3, 7)
     order = torch.randperm(500)
-    assert torch.equal(clipping.clipped_sum(gradients[order], factor[order], 0.3), total)
+    assert torch.equal(clipped_sum(gradients[order], factor[order], 0.3), total)
     monkeypatch.setattr(clipping, "_TOGETHER", 64)
     assert torch.equal(factor_of(gradients, 0.3), factor)
-    assert torch.equal(clipping.clipped_sum(gradients, factor, 0.3), total)
+    assert torch.equal(clipped_sum(gradients, factor, 0.3), total)
 
 
 def test_the_sum_is_exact() -> None:
     gradients = torch.randn(300, 11)
     factor = factor_of(gradients, 1.0)
-    each = [clipping.clipped_sum(gradients[i : i + 1], factor[i : i + 1], 1.0) for i in range(300)]
+    each = [clipped_sum(gradients[i : i + 1], factor[i : i + 1], 1.0) for i in range(300)]
     expected = [sum(Fraction(x) for x in column) for column in zip(*map(torch.Tensor.tolist, each))]  # noqa: B905 - all of one length
-    assert [Fraction(x) for x in clipping.clipped_sum(gradients, factor, 1.0).tolist()] == expected
+    assert [Fraction(x) for x in clipped_sum(gradients, factor, 1.0).tolist()] == expected
 
 
 def test_so_many_samples_as_are_allowed_stay_below_2_to_the_53_steps() -> None:
     for bound in (1.0, 1.999, 0.7):
-        steps = bound * (1 + clipping.excess(2**40)) / clipping.step_for(bound)
+        steps = bound * (1 + clipping.EXCESS) / clipping.step_for(bound)
         assert clipping._MOST_SAMPLES * steps <= 2**53
     clipping.check_samples(2**22)
     with pytest.raises(ArgumentError, match="at most 4194304 samples"):
         clipping.check_samples(2**21 + 1, processes=2)
 
 
-@pytest.mark.parametrize("numbers", [1, 10**3, 10**8, 2**40])
-def test_the_excess_covers_the_roundings(numbers: int) -> None:
-    """The derivation's product, in ball arithmetic."""
+def test_the_excess_covers_the_roundings() -> None:
+    """The derivation's product, in ball arithmetic, and the additions that it counts."""
+    additions = clipping._ROWS + (clipping._LANES - 1).bit_length()
+    tile = clipping._ROWS * clipping._LANES
+    assert 2**41 // tile + 2**20 <= tile**2  # A million tensors, of 2^41 numbers in all.
     with flint.ctx.workprec(300):
         u = flint.arb(2) ** -53
-        rounded = (1 - u) ** -flint.arb(numbers + 4) * (1 + u) ** 2
-        assert rounded < 1 + flint.arb(clipping.excess(numbers))
+        roundings = flint.arb(1 + 3 * additions + 32)
+        rounded = (1 - u) ** -(roundings / 2 + 1) * (1 + u) ** 2
+        assert rounded < 1 + flint.arb(clipping.EXCESS)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_norms_are_within_the_roundings_that_the_excess_counts(kind: torch.dtype) -> None:
+    """Several tiles, and numbers of very different sizes, against fractions."""
+    gradients = [
+        (torch.randn(2, n, dtype=torch.float64) * torch.logspace(-2, 3, n)).to(kind)
+        for n in (3, 1_025, 40_000)
+    ]
+    found = clipping.squared_norms(gradients)
+    for i in range(2):
+        exact = squared([x for each in gradients for x in each[i].tolist()])
+        assert abs(Fraction(float(found[i])) / exact - 1) < Fraction(111, 2**53)
+
+
+def test_a_norm_does_not_depend_on_who_else_is_in_the_batch() -> None:
+    gradients = [torch.randn(9, n) for n in (70_000, 1_300, 7, 1)]
+    together = clipping.squared_norms(gradients)
+    for i in range(9):
+        assert clipping.squared_norms([each[i : i + 1] for each in gradients]) == together[i]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_the_kernels_have_the_norms_and_sums_of_the_processor_to_the_last_bit(
+    kind: torch.dtype, device: torch.device
+) -> None:
+    """Tensors that are aligned and not, of several tiles and of one number, in one launch."""
+    shapes = [(17_000,), (3, 5), (1,), (1_024,), (8, 129), (0,)]
+    gradients = [(torch.randn(2, *shape) * 3).to(kind) for shape in shapes]
+    gradients[4] = gradients[4].mT.contiguous().mT  # Rows that are not one after another.
+    rows = [clipping._flat(each).to(device) for each in gradients]
+    squares = clipping.squared_norms(gradients)
+    assert torch.equal(device_clipping.squared_norms(rows).cpu(), squares)
+    factor = clipping.factors(squares, 0.7)
+    sums = device_clipping.clipped_sums(rows, factor.to(device), clipping.step_for(0.7))
+    expected = clipping.clipped_sums(gradients, factor, 0.7)
+    for mine, theirs in zip(sums, expected, strict=True):
+        assert torch.equal(mine.cpu(), theirs.reshape(-1))
+    assert [each.shape for each in expected] == shapes
+
+
+@pytest.mark.cuda
+def test_the_kernels_add_tiles_of_tiles() -> None:
+    """Three levels: more tensors than a tile of sums holds."""
+    many = list(torch.randn(2**14 + 3, 1, 1))
+    rows = [each.cuda() for each in many]
+    assert torch.equal(device_clipping.squared_norms(rows).cpu(), clipping.squared_norms(many))
 
 
 def test_a_gradient_that_is_not_finite_is_refused() -> None:
@@ -94,7 +148,5 @@ def test_a_gradient_that_is_not_finite_is_refused() -> None:
 
 def test_no_samples_and_no_numbers_make_zeros() -> None:
     none = torch.empty(0, 4)
-    assert torch.equal(
-        clipping.clipped_sum(none, factor_of(none, 1.0), 1.0), torch.zeros(4).double()
-    )
-    assert clipping.squared_norms(torch.empty(3, 0)).tolist() == [0.0] * 3
+    assert torch.equal(clipped_sum(none, factor_of(none, 1.0), 1.0), torch.zeros(4).double())
+    assert clipping.squared_norms([torch.empty(3, 0)]).tolist() == [0.0] * 3

@@ -30,16 +30,48 @@ print("loose", len(re.findall(r"(mul|add|sub|fma|div|sqrt)\\.(approx|full|ftz)?\
 print("flushed", len(re.findall(r"(?<!rcp\\.approx)\\.ftz", text)))
 """
 
+CLIPPING = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from dpnoise.integrations import triton_clipping, triton_stream
+
+tables = {"tiles": "*i64", "like": "*fp32"}
+norms = {**tables, "every": "i32", "out": "*fp64", "columns": "i32"}
+sums = {**tables, "steps": "*fp64", "samples": "i32", "out": "*fp64"}
+for kernel, signature, constants in (
+    (triton_clipping.ordered_sums, norms, {"squares": True, "aligned": True}),
+    (triton_clipping.clipped_sums, sums, {"aligned": True}),
+):
+    signature |= dict.fromkeys(constants, "constexpr")
+    source = ASTSource(kernel, signature, constants)
+    options = {"num_warps": 4, **triton_stream.STRICT}
+    text = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"]
+    print(*(text.count(each) for each in ("fma", "ld.global.v4", "mul.rn.f64")))
+"""
+
+
+def run(code: str, *arguments: str) -> str:
+    environment = {name: text for name, text in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)  # noqa: PLW1510 - the next line shows why
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_clipping_fuses_nothing_and_reads_16_bytes_at_a_time() -> None:
+    """A fused square and sum would not have the processor's bits."""
+    for line in run(CLIPPING).splitlines():
+        fused, wide, products = map(int, line.split())
+        assert fused == 0
+        assert wide > 0 < products
+
 
 @pytest.mark.parametrize(("form", "logs", "roots", "sines"), [("pairs", 4, 4, 8), ("one", 8, 0, 0)])
 def test_eight_releases_have_the_operations_of_the_formulas(
     form: str, logs: int, roots: int, sines: int
 ) -> None:
-    environment = {name: text for name, text in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-c", CODE, form]
-    run = subprocess.run(command, capture_output=True, text=True, env=environment)  # noqa: PLW1510 - the next line shows why
-    assert run.returncode == 0, run.stderr
-    found = {name: int(many) for name, many in map(str.split, run.stdout.splitlines())}
+    found = {name: int(many) for name, many in map(str.split, run(CODE, form).splitlines())}
     # log: 7 steps, the sum with e log 2, and 7 of its division; the sine: 8 steps; the error of a
     # pair or of one number: 2, and 1 that puts it in grids; the decision: y, and the point's two.
     fused = logs * (7 + 1 + 7) + sines * 8 + logs * (2 + 1) + 8 * 3

@@ -50,14 +50,13 @@ class _SecureNoise:
     params: list[Any]
     noise_multiplier: float
     max_grad_norm: Any
-    bounded_numbers: int | None = None  # Numbers that one factor clips, if it is made here.
+    clips_exactly = True
 
     @property
     def sensitivity(self) -> float:
         """How far a sample can move the sum of gradients: the bound, and what rounding may add."""
         bound = clipping.check_bound(self.max_grad_norm)
-        added = 0.0 if self.bounded_numbers is None else clipping.excess(self.bounded_numbers)
-        return math.nextafter(bound * (1.0 + added), math.inf) if added else bound
+        return bound * (1.0 + clipping.EXCESS) if self.clips_exactly else bound
 
     def _multiplier(self) -> float:
         return float(getattr(self, "_adjusted_noise_multiplier", self.noise_multiplier))
@@ -87,19 +86,16 @@ class _ClipsInDouble(_SecureNoise):
     processes = 1
     grad_samples: list[Any]
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.bounded_numbers = sum(p.numel() for p in self.params)
-
     def clip_and_accumulate(self) -> None:
         """Clip by the norm of all parameters together, and add to the sums."""
         gradients = self.grad_samples
         self._check(gradients)
         bound = clipping.check_bound(self.max_grad_norm)
-        factor = clipping.factors([clipping.squared_norms(g) for g in gradients], bound)
+        factor = clipping.factors(clipping.squared_norms(gradients), bound)
         self._note(factor)
-        for p, g in zip(self.params, gradients, strict=True):
-            self._add(p, clipping.clipped_sum(g, factor, bound))
+        sums = clipping.clipped_sums(gradients, factor, bound)
+        for p, total in zip(self.params, sums, strict=True):
+            self._add(p, total)
 
     def _check(self, gradients: list[Any]) -> None:
         for p in self.params:
@@ -137,8 +133,8 @@ class _ClipsLayers(_ClipsInDouble):
         self._check(gradients)
         for p, g, given in zip(self.params, gradients, self.max_grad_norms, strict=True):
             bound = clipping.check_bound(given)
-            factor = clipping.factors([clipping.squared_norms(g)], bound)
-            self._add(p, clipping.clipped_sum(g, factor, bound))
+            factor = clipping.factors(clipping.squared_norms([g]), bound)
+            self._add(p, clipping.clipped_sums([g], factor, bound)[0])
 
 
 class _Adapts(_ClipsInDouble):
@@ -165,6 +161,8 @@ class _Adapts(_ClipsInDouble):
 
 class _Ghost(_SecureNoise):
     """Fast gradient clipping: the backward pass makes the sums, in the model's format."""
+
+    clips_exactly = False
 
     def accumulate(self) -> None:
         """Add to the sums, in float64."""
