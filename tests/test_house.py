@@ -197,6 +197,7 @@ FLOORS = {
     "integrations.triton_clipping": 9.6,
     "integrations.device_clipping": 9.7,
     "integrations.clipping": 9.8,
+    "integrations.ghost": 9.9,
     "integrations.sampling": 9.5,
     "integrations.opacus": 9.95,
     "integrations": 9.4,

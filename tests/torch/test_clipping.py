@@ -87,7 +87,7 @@ def test_the_excess_covers_the_roundings() -> None:
     assert 2**41 // tile + 2**20 <= tile**2  # A million tensors, of 2^41 numbers in all.
     with flint.ctx.workprec(300):
         u = flint.arb(2) ** -53
-        roundings = flint.arb(1 + 3 * additions + 32)
+        roundings = flint.arb(1 + 3 * additions)
         rounded = (1 - u) ** -(roundings / 2 + 1) * (1 + u) ** 2
         assert rounded < 1 + flint.arb(clipping.EXCESS)
 
@@ -102,7 +102,7 @@ def test_norms_are_within_the_roundings_that_the_excess_counts(kind: torch.dtype
     found = clipping.squared_norms(gradients)
     for i in range(2):
         exact = squared([x for each in gradients for x in each[i].tolist()])
-        assert abs(Fraction(float(found[i])) / exact - 1) < Fraction(111, 2**53)
+        assert abs(Fraction(float(found[i])) / exact - 1) < Fraction(79, 2**53)
 
 
 def test_a_norm_does_not_depend_on_who_else_is_in_the_batch() -> None:
@@ -121,9 +121,12 @@ def test_the_kernels_have_the_norms_and_sums_of_the_processor_to_the_last_bit(
     gradients = [(torch.randn(2, *shape) * 3).to(kind) for shape in shapes]
     gradients[4] = gradients[4].mT.contiguous().mT  # Rows that are not one after another.
     rows = [clipping._flat(each).to(device) for each in gradients]
-    squares = clipping.squared_norms(gradients)
-    assert torch.equal(device_clipping.squared_norms(rows).cpu(), squares)
-    factor = clipping.factors(squares, 0.7)
+    tiles = clipping.tile_sums(gradients)
+    found = device_clipping.ordered_sums(rows, squares=True)
+    assert torch.equal(found.cpu(), tiles)
+    total = clipping.folded(tiles)
+    assert torch.equal(device_clipping.ordered_sums([found], squares=False)[:, 0].cpu(), total)
+    factor = clipping.factors(total, 0.7)
     sums = device_clipping.clipped_sums(rows, factor.to(device), clipping.step_for(0.7))
     expected = clipping.clipped_sums(gradients, factor, 0.7)
     for mine, theirs in zip(sums, expected, strict=True):
@@ -136,7 +139,7 @@ def test_the_kernels_add_tiles_of_tiles() -> None:
     """Three levels: more tensors than a tile of sums holds."""
     many = list(torch.randn(2**14 + 3, 1, 1))
     rows = [each.cuda() for each in many]
-    assert torch.equal(device_clipping.squared_norms(rows).cpu(), clipping.squared_norms(many))
+    assert torch.equal(clipping.squared_norms(rows).cpu(), clipping.squared_norms(many))
 
 
 def test_a_gradient_that_is_not_finite_is_refused() -> None:

@@ -1,5 +1,6 @@
 """Two processes train together: sums are added first, and released once."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -23,31 +24,27 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_both_have_the_same_gradient_on_the_grid(mode: str, both: Any) -> None:
     first, second = (each[mode]["gradient"] for each in both)
     assert torch.equal(first, second)
-    grid = 2.0**-19 if mode != "per layer" else 2.0**-18
+    grid = {"per layer": 2.0**-18, "adaptive": 2.0**-16}.get(mode, 2.0**-19)
     assert torch.equal(first, (first / grid).round() * grid)
     assert torch.equal(both[0][mode]["weights"], both[1][mode]["weights"])
 
 
-@pytest.mark.parametrize("mode", ["flat", "per layer"])
+@pytest.mark.parametrize("mode", ["flat", "per layer", "ghost", "sharded"])
 def test_without_noise_the_sum_is_that_of_one_process_to_the_last_bit(
     mode: str, both: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(GaussianMechanism, "release", lambda _self, value, _rng=None: value)
-    alone = two_processes.gradient_of(mode, 0, 1)["gradient"]
+    alone = two_processes.gradient_of("ghost" if mode == "sharded" else mode, 0, 1)["gradient"]
     assert torch.equal(both[0][f"{mode} alone"]["gradient"], alone)
     assert alone.abs().max() > 0.1
 
 
-@pytest.mark.parametrize("mode", ["ghost", "sharded"])
-def test_without_noise_ghost_sums_are_those_of_one_process_up_to_rounding(
-    mode: str, both: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(GaussianMechanism, "release", lambda _self, value, _rng=None: value)
-    with pytest.warns(UserWarning, match="no bound"):
-        alone = two_processes.gradient_of("ghost", 0, 1)["gradient"]
-    # FSDP makes means over the processes of what the model's backward pass sums.
-    expected = alone / 2 if mode == "sharded" else alone
-    assert (both[0][f"{mode} alone"]["gradient"] - expected).abs().max() < 1e-12
+def test_a_bound_that_adapts_is_the_same_on_both(both: Any) -> None:
+    first, second = (each["adaptive"]["bound"] for each in both)
+    assert first == second != 1.0
+    # Without noise: 24 gradients are within the bound of 100, where 12 are expected.
+    assert both[0]["adaptive alone"]["bound"] == both[1]["adaptive alone"]["bound"]
+    assert both[0]["adaptive alone"]["bound"] == pytest.approx(100 * math.exp(-0.2 * (1.5 - 0.5)))
 
 
 def test_processes_sample_from_parts_that_do_not_meet(both: Any) -> None:

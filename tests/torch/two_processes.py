@@ -8,7 +8,10 @@ import torch
 from opacus.distributed import DifferentiallyPrivateDistributedDataParallel
 from torch.distributed import fsdp
 
-from dpnoise.integrations.opacus import SecurePrivacyEngine
+from dpnoise.integrations.opacus import (
+    SecurePrivacyEngine,
+    SecurePrivacyEngineAdaptiveClipping,
+)
 from dpnoise.release.additive import GaussianMechanism
 
 MODES: dict[str, dict[str, Any]] = {
@@ -16,6 +19,12 @@ MODES: dict[str, dict[str, Any]] = {
     "per layer": {"clipping": "per_layer", "max_grad_norm": [0.5, 0.25, 1.0, 0.75]},
     "ghost": {"grad_sample_mode": "ghost"},
     "sharded": {"grad_sample_mode": "ghost_fsdp"},
+    "adaptive": {
+        "grad_sample_mode": "ghost_fsdp",
+        "engine": SecurePrivacyEngineAdaptiveClipping,
+        "max_grad_norm": 100.0,
+        "noise_multiplier": 1.0,
+    },
 }
 SAMPLES = 24
 
@@ -28,7 +37,7 @@ def parts() -> tuple[Any, Any, Any]:
     return model.double(), x, y
 
 
-def private(model: Any, x: Any, y: Any, **options: Any) -> Any:
+def private(model: Any, x: Any, y: Any, engine: Any = SecurePrivacyEngine, **options: Any) -> Any:
     """Return module, optimizer, criterion and loader."""
     criterion = torch.nn.CrossEntropyLoss(reduction="sum")
     arguments = {
@@ -38,7 +47,7 @@ def private(model: Any, x: Any, y: Any, **options: Any) -> Any:
         "criterion": criterion,
         **options,
     }
-    made = SecurePrivacyEngine().make_private(
+    made = engine().make_private(
         module=model,
         optimizer=torch.optim.SGD(model.parameters(), lr=0.5),
         data_loader=torch.utils.data.DataLoader(
@@ -57,7 +66,7 @@ def whole(tensor: Any) -> Any:
 def gradient_of(name: str, rank: int, world: int) -> dict[str, Any]:
     """Take one step on this process's half of the samples, and return what came of it."""
     model, x, y = parts()
-    if name == "sharded":
+    if "fsdp" in MODES[name].get("grad_sample_mode", ""):
         for layer in (model[0], model[2]):
             fsdp.fully_shard(layer)
         fsdp.fully_shard(model)
@@ -75,6 +84,7 @@ def gradient_of(name: str, rank: int, world: int) -> dict[str, Any]:
         "weights": torch.cat(weights),
         "chosen": chosen,
         "batches": len(loader),
+        "bound": float(optimizer.max_grad_norm),
     }
 
 

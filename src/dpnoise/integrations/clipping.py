@@ -34,11 +34,11 @@ _LANES: Final = 1024
 EXCESS: Final = 2.0**-47
 """A clipped gradient has a norm of at most its bound times 1 + EXCESS.
 
-Let u = 2^-53, and let a sample have at most 2^41 numbers on at most 32 devices, so that there are
-three levels of tiles. A square rounds once, and goes through 16 + 10 additions on each level and 32
-more: the sum is at least its exact value times (1-u)^111. The root rounds once, the sum with 10^-6
-is not below the root, the quotient and the product round once each, and (1-u)^(-111/2-1) (1+u)^2 <
-1 + 64u. What vanishes in a square is nothing beside the least bound.
+Let u = 2^-53, and let a sample have at most 2^41 numbers, so that there are three levels of tiles.
+A square rounds once, and goes through 16 + 10 additions on each level: the sum is at least its
+exact value times (1-u)^79. The root rounds once, the sum with 10^-6 is not below the root, the
+quotient and the product round once each, and (1-u)^(-79/2-1) (1+u)^2 < 1 + 64u. What vanishes in a
+square is nothing beside the least bound.
 """
 
 
@@ -60,13 +60,32 @@ def squared_norms(gradients: Sequence[Any]) -> Any:
 
     A sample's gradient is in its row of each of these tensors.
     """
+    return folded(tile_sums(gradients))
+
+
+def tile_sums(gradients: Sequence[Any]) -> Any:
+    """Return the sums of squares of the tiles of per-sample gradients, a row for each sample."""
     flat = [_flat(each) for each in gradients]
-    groups = _by_device(flat).values()
-    squares = [_squared_norms([flat[place] for place in places]) for places in groups]
-    total = squares[0]
-    for more in squares[1:]:
-        total = total + more.to(total.device)
-    return total
+    sums = []
+    for device, places in _by_device(flat).items():
+        some = [flat[place] for place in places]
+        if device.type == "cuda":
+            with torch.cuda.device(device):
+                sums.append(_kernels().ordered_sums(some, squares=True))
+        else:
+            sums += [_sums_of_squares(each) for each in some]
+    return torch.cat([each.to(flat[0].device) for each in sums], dim=1)
+
+
+def folded(sums: Any) -> Any:
+    """Return the total of each row of sums, added in tiles."""
+    while sums.shape[1] > 1:
+        if sums.is_cuda:
+            with torch.cuda.device(sums.device):
+                sums = _kernels().ordered_sums([sums.contiguous()], squares=False)
+        else:
+            sums = _ordered_sums(sums, squares=False)
+    return sums.sum(1)
 
 
 def factors(squares: Any, bound: float) -> Any:
@@ -119,17 +138,6 @@ def _by_device(tensors: Sequence[Any]) -> dict[Any, list[int]]:
     for place, each in enumerate(tensors):
         places[each.device].append(place)
     return places
-
-
-def _squared_norms(flat: Sequence[Any]) -> Any:
-    """Return the squares of the norms of rows that are on one device."""
-    if flat[0].is_cuda:
-        with torch.cuda.device(flat[0].device):
-            return _kernels().squared_norms(flat)
-    sums = torch.cat([_sums_of_squares(each) for each in flat], dim=1)
-    while sums.shape[1] > 1:
-        sums = _ordered_sums(sums, squares=False)
-    return sums.sum(1)
 
 
 def _sums_of_squares(flat: Any) -> Any:

@@ -15,16 +15,8 @@ _ALIGNED = kernels.ALIGNED_NUMBERS.value
 _OPTIONS: dict[str, Any] = {"num_warps": 4, **STRICT}
 
 
-def squared_norms(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return the squares of the norms, in float64: gradients are rows, all on one device."""
-    sums = _ordered_sums(gradients, squares=True)
-    while sums.shape[1] > 1:
-        sums = _ordered_sums([sums], squares=False)
-    return sums.sum(1)
-
-
-def _ordered_sums(parts: Sequence[torch.Tensor], *, squares: bool) -> torch.Tensor:
-    """Return a row for each sample with the sum of each tile."""
+def ordered_sums(parts: Sequence[torch.Tensor], *, squares: bool) -> torch.Tensor:
+    """Return the sums, or the sums of squares, of the tiles of rows, a row for each sample."""
     tiles = _tiles(parts)
     samples, columns = len(parts[0]), len(tiles)
     out = parts[0].new_empty((samples, columns), dtype=torch.float64)

@@ -7,25 +7,40 @@ Clipping, modes and accountants are Opacus's. docs/dp-sgd.md says what is exact,
 """
 
 import math
-import warnings
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import Any, Final
 
 from dpnoise.errors import ArgumentError, ArgumentTypeError, forgetful, import_extra, reject
-from dpnoise.integrations import clipping, sampling
+from dpnoise.integrations import clipping, ghost, sampling
 from dpnoise.release.additive import GaussianMechanism
 
 torch = import_extra("torch", "torch")
 opacus = import_extra("opacus", "opacus")
+_grad_sample = import_extra("opacus.grad_sample", "opacus")
 _accountants = import_extra("opacus.accountants", "opacus")
 _optimizers = import_extra("opacus.optimizers", "opacus")
 _processed = import_extra("opacus.optimizers.optimizer", "opacus")
 
-__all__ = ["SecurePrivacyEngine"]
+_tensors = import_extra("torch.distributed.tensor", "torch")
+
+__all__ = ["SecurePrivacyEngine", "SecurePrivacyEngineAdaptiveClipping"]
+
+
+_WHOLE: Final = _tensors.Replicate()
 
 
 def _mechanism(scale: float, sensitivity: float) -> GaussianMechanism:
     return GaussianMechanism.for_scale(scale, sensitivity=sensitivity)
+
+
+def _part_of_the_gradients(multiplier: float, count_scale: float) -> float:
+    """Return the multiplier that gradients get beside a count: Theorem 1 of Andrew et al. (2021).
+
+    It is rounded up.
+    """
+    part = (float(multiplier) ** -2 - (2.0 * float(count_scale)) ** -2) ** -0.5
+    return float(part * (1.0 + 2.0**-49))
 
 
 @forgetful
@@ -50,13 +65,22 @@ class _SecureNoise:
     params: list[Any]
     noise_multiplier: float
     max_grad_norm: Any
-    clips_exactly = True
+    _samples = 0
+
+    @property
+    def processes(self) -> int:
+        """How many sums are added."""
+        return 1
 
     @property
     def sensitivity(self) -> float:
         """How far a sample can move the sum of gradients: the bound, and what rounding may add."""
-        bound = clipping.check_bound(self.max_grad_norm)
-        return bound * (1.0 + clipping.EXCESS) if self.clips_exactly else bound
+        return clipping.check_bound(self.max_grad_norm) * (1.0 + clipping.EXCESS)
+
+    def _count(self, samples: int, *, more: bool) -> None:
+        """Count the samples of a batch, which may come in several parts."""
+        self._samples = samples + (self._samples if more else 0)
+        clipping.check_samples(self._samples, self.processes)
 
     def _multiplier(self) -> float:
         return float(getattr(self, "_adjusted_noise_multiplier", self.noise_multiplier))
@@ -83,7 +107,6 @@ class _SecureNoise:
 class _ClipsInDouble(_SecureNoise):
     """Clips per-sample gradients in float64, and sums them exactly."""
 
-    processes = 1
     grad_samples: list[Any]
 
     def clip_and_accumulate(self) -> None:
@@ -100,12 +123,7 @@ class _ClipsInDouble(_SecureNoise):
     def _check(self, gradients: list[Any]) -> None:
         for p in self.params:
             _processed._check_processed_flag(p.grad_sample)  # noqa: SLF001 - Opacus's own check
-        self._samples = len(gradients[0]) + (
-            self._samples if self.params[0].summed_grad is not None else 0
-        )
-        clipping.check_samples(self._samples, self.processes)
-
-    _samples = 0
+        self._count(len(gradients[0]), more=self.params[0].summed_grad is not None)
 
     def _note(self, factor: Any) -> None:
         """Take note of the factors; adaptive clipping counts them."""
@@ -141,44 +159,118 @@ class _Adapts(_ClipsInDouble):
     """Adaptive clipping: the count of gradients that were not clipped is released exactly too."""
 
     unclipped_num_std: float
-    sample_size: int
+    sample_size: float
     unclipped_num: Any
+    expected_batch_size: int
+    accumulated_iterations: int
 
     def _note(self, factor: Any) -> None:
         self.sample_size += len(factor)
         self.unclipped_num += int((factor >= 1).sum().item())
 
     def _multiplier(self) -> float:
-        """Return the part that the gradients get: Theorem 1 of Andrew et al. (2021)."""
-        return float((self.noise_multiplier**-2 - (2 * self.unclipped_num_std) ** -2) ** -0.5)
+        return _part_of_the_gradients(self.noise_multiplier, self.unclipped_num_std)
 
     def add_noise(self) -> None:
-        """Release the gradients, then the count, whose noise is that of a number moving by 1."""
+        """Release the gradients, then the count, less half a sample for each that is there.
+
+        A sample moves that by a half. What Opacus divides by is then the size of batch that is
+        expected: the size of this one is a secret.
+        """
         super().add_noise()
-        count = _mechanism(float(self.unclipped_num_std), 1.0).release(float(self.unclipped_num))
-        self.unclipped_num = torch.tensor(count)
+        centred = float(self.unclipped_num) - self.sample_size / 2
+        noisy = _mechanism(float(self.unclipped_num_std), 0.5).release(centred)
+        self.sample_size = self.expected_batch_size * self.accumulated_iterations
+        self.unclipped_num = torch.tensor(self.sample_size / 2 + noisy)
+
+
+@dataclass(frozen=True)
+class _Adaptation:
+    """How ghost clipping's bound follows a quantile of the norms."""
+
+    target_unclipped_quantile: float
+    min_clipbound: float
+    max_clipbound: float
+    clipbound_learning_rate: float
+
+    def __call__(self, bound: float, fraction: float) -> float:
+        """Return the next bound, when a fraction of the norms were within this one."""
+        excess = fraction - self.target_unclipped_quantile
+        wanted = bound * math.exp(-self.clipbound_learning_rate * excess)
+        return min(max(wanted, self.min_clipbound), self.max_clipbound)
 
 
 class _Ghost(_SecureNoise):
-    """Fast gradient clipping: the backward pass makes the sums, in the model's format."""
+    """Ghost clipping: the criterion's backward pass hands over what it kept of the layers."""
 
-    clips_exactly = False
+    original_optimizer: Any
+    expected_batch_size: float
+    adaptation: _Adaptation | None = None
+    _clipped: tuple[int, dict[Any, Any]] | None = None
+
+    def clip_layers(self, layers: list[ghost.Layer]) -> None:
+        """Clip by the norm of all parameters together, and keep the sums for the next step."""
+        self._clipped = None
+        self.original_optimizer.zero_grad()
+        mine = self._mine(layers)
+        tiles = ghost.tile_sums(mine)
+        squares = clipping.folded(torch.cat([each.to(tiles[0].device) for each in tiles], dim=1))
+        bound = clipping.check_bound(self.max_grad_norm)
+        factor = clipping.factors(squares, bound)
+        if self.adaptation is not None:
+            self._adapt(self.adaptation, factor, bound)
+            bound = clipping.check_bound(self.max_grad_norm)
+            factor = clipping.factors(squares, bound)
+        self._clipped = len(factor), ghost.clipped_sums(mine, tiles, factor, bound)
+
+    def _mine(self, layers: list[ghost.Layer]) -> list[ghost.Layer]:
+        """Return the layers in the order of the parameters, each of which must be in one."""
+        place = {p: i for i, p in enumerate(self.params)}
+        places = [[place[p] for p in each.parameters().values() if p in place] for each in layers]
+        found = sorted(i for some in places for i in some)
+        if found != list(range(len(place))):
+            raise ArgumentError(
+                "Expected every parameter of the optimizer in one layer of the backward pass, "
+                f"got {len(found)} uses of {len(place)}: ghost clipping takes no shared ones."
+            )
+        mine = [(some[0], each) for some, each in zip(places, layers, strict=True) if some]
+        return [each for _, each in sorted(mine, key=lambda one: one[0])]
+
+    def _adapt(self, adaptation: _Adaptation, factor: Any, bound: float) -> None:
+        """Choose another bound, from a released count of those that were not clipped.
+
+        As in `_Adapts`, less a half for each sample, of which there are as many as expected.
+        """
+        if self._is_started():
+            raise ArgumentError("Expected whole batches with adaptive clipping, got one in parts.")
+        size = self.expected_batch_size * self.processes
+        scale = size / 20.0  # As Opacus has it.
+        centred = int((factor >= 1).sum().item()) - len(factor) / 2
+        fraction = 0.5 + self._released(centred, scale) / size
+        self.max_grad_norm = adaptation(bound, fraction)
+        self._adjusted_noise_multiplier = _part_of_the_gradients(self.noise_multiplier, scale)
+
+    def _released(self, centred: float, scale: float) -> float:
+        return float(_mechanism(scale, 0.5).release(centred))
+
+    def _is_started(self) -> bool:
+        return any(p.summed_grad is not None for p in self.params)
 
     def accumulate(self) -> None:
-        """Add to the sums, in float64."""
+        """Add what was clipped to the sums."""
+        if self._clipped is None:
+            raise ArgumentError("Expected gradients: call backward on the criterion's loss.")
+        (samples, sums), self._clipped = self._clipped, None
+        self._count(samples, more=self._is_started())
         for p in self.params:
-            if p.grad is None:
-                raise ArgumentError("Expected gradients: call backward on the criterion's loss.")
-            more = p.grad.detach().double()
-            p.summed_grad = more if p.summed_grad is None else p.summed_grad + more
+            self._add(p, sums[p])
+
+    def _add(self, p: Any, total: Any) -> None:
+        p.summed_grad = total if p.summed_grad is None else p.summed_grad + total
 
 
-class _Together:
-    """Several processes: sums are added, exactly, before the first one releases them for all.
-
-    Opacus adds noise on the first process and other sums to it, in floats, afterwards; that is the
-    addition whose rounding tells of them.
-    """
+class _OneOfSeveral:
+    """One of several processes, which agree on what is released once."""
 
     rank: int
     world_size: int
@@ -189,6 +281,23 @@ class _Together:
     def processes(self) -> int:
         """How many sums are added."""
         return self.world_size
+
+    def _released(self, centred: float, scale: float) -> float:
+        distributed = torch.distributed
+        number = torch.tensor(centred, dtype=torch.float64, device=self.params[0].device)
+        distributed.all_reduce(number, op=distributed.ReduceOp.SUM)
+        if self.rank == 0:
+            number.fill_(super()._released(float(number), scale))  # type: ignore[misc]
+        distributed.broadcast(number, src=0)
+        return float(number)
+
+
+class _Together(_OneOfSeveral):
+    """Several processes: sums are added, exactly, before the first one releases them for all.
+
+    Opacus adds noise on the first process and other sums to it, in floats, afterwards; that is the
+    addition whose rounding tells of them.
+    """
 
     def add_noise(self) -> None:
         """Add the sums of all processes, and take what the first one releases."""
@@ -211,30 +320,39 @@ class _Together:
                 p.grad /= self.world_size
 
 
-class _Sharded(_Ghost):
-    """FSDP: each process has its part of every parameter, and releases that."""
+class _Sharded(_OneOfSeveral, _Ghost):
+    """FSDP: each process has its part of every parameter, and releases the sum of all for it."""
 
-    world_size: int
-    loss_reduction: str
     grad_state: dict[Any, dict[str, Any]]
 
-    def accumulate(self) -> None:
-        """Add to the sums, in float64."""
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         for p in self.params:
-            more, state = p.grad.detach().to(torch.float64), self.grad_state[p]
-            before = state["summed_grad"]
-            state["summed_grad"] = more if before is None else before + more
+            if not all(each.is_shard() for each in getattr(p, "placements", [_WHOLE])):
+                raise ArgumentError(
+                    "Expected every parameter to be spread over all processes: where several have "
+                    "the same part, each would add noise of its own."
+                )
+
+    def _is_started(self) -> bool:
+        return any(state["summed_grad"] is not None for state in self.grad_state.values())
+
+    def _add(self, p: Any, total: Any) -> None:
+        """Add the sums of all processes, exactly, and keep the part that is here."""
+        mesh, state = p.device_mesh, self.grad_state[p]
+        addends = [_tensors.Partial()] * mesh.ndim
+        whole = _tensors.DTensor.from_local(total, mesh, addends, run_check=False)
+        part, before = whole.redistribute(mesh, p.placements), state["summed_grad"]
+        state["summed_grad"] = part if before is None else before + part
 
     def add_noise(self) -> None:
-        """Release the parts that are here; of a mean the processes have made a mean already."""
+        """Release the parts that are here; a mean is over the processes, too."""
         sums = [self.grad_state[p]["summed_grad"] for p in self.params]
-        parts = self.world_size if self.loss_reduction == "mean" else 1
-        scale = math.nextafter(self._scale() / parts, math.inf)
-        released = _release_together(
-            [each.to_local() for each in sums], scale, self.sensitivity / parts
-        )
+        parts = [each.to_local() for each in sums]
+        released = _release_together(parts, self._scale(), self.sensitivity)
+        divisor = self.world_size if self.loss_reduction == "mean" else 1
         for p, total, noisy in zip(self.params, sums, released, strict=True):
-            local = noisy.to(p.dtype)
+            local = (noisy / divisor).to(p.dtype)
             p.grad = type(total).from_local(
                 local,
                 total.device_mesh,
@@ -271,10 +389,10 @@ class SecurePrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc, name-defi
     gradients lies on a grid that follows from the clipping bound and the noise multiplier alone.
     There is no seed: a `noise_generator` is refused, as is a `noise_multiplier` of 0.
 
-    With per-sample gradients (`grad_sample_mode` "hooks", "functorch" or "ew") norms are taken in
-    float64 and clipped gradients are summed without rounding; the noise is larger by what rounding
-    may add to a norm, 2^-53 for each parameter. With ghost clipping the backward pass makes the
-    sum, in the model's format, and its rounding has no such bound: a warning says so.
+    In every mode norms are taken in float64 and clipped gradients are summed without rounding; the
+    noise is larger by what rounding may add to a norm, a part of 2^-47. With ghost clipping
+    (`grad_sample_mode` "ghost" or "ghost_fsdp") per-sample gradients are made of one layer at a
+    time.
 
     Parameters
     ----------
@@ -316,13 +434,26 @@ class SecurePrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc, name-defi
         given = options.get("max_grad_norm")
         for bound in given if isinstance(given, list) else [] if given is None else [given]:
             clipping.check_bound(bound)
-        if "ghost" in options.get("grad_sample_mode", "hooks"):
-            warnings.warn(
-                "With ghost clipping the sum of gradients is rounded in the model's format, and no "
-                "bound on that is added to the sensitivity. Per-sample gradients have one.",
-                stacklevel=2,
+        if options.get("grad_sample_mode") == "ghost_tp":
+            raise ArgumentError(
+                "Expected a grad_sample_mode other than ghost_tp: Opacus has no optimizer for it."
             )
         return super().make_private(**options)
+
+    def _prepare_model(self, module: Any, **options: Any) -> Any:
+        mode = options.pop("grad_sample_mode", "hooks")
+        if mode not in ghost.KINDS:
+            return super()._prepare_model(module, grad_sample_mode=mode, **options)
+        kind = ghost.KINDS[mode][0 if options.pop("wrap_model", True) else 1]
+        if isinstance(module, _grad_sample.AbstractGradSampleModule):
+            raise ArgumentError("Expected a module that no engine has prepared yet.")
+        self.validate(module=module, optimizer=None, data_loader=None)
+        return kind(module, **options)
+
+    def _prepare_criterion(
+        self, *, module: Any, optimizer: Any, criterion: Any, loss_reduction: str, **_: Any
+    ) -> Any:
+        return ghost.Criterion(module, optimizer, criterion, loss_reduction)
 
     def _prepare_optimizer(
         self,
@@ -353,3 +484,47 @@ class SecurePrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc, name-defi
             data_loader, poisson_sampling=True, distributed=distributed, **options
         )
         return sampling.with_poisson_sampling(made, distributed=distributed)
+
+
+class SecurePrivacyEngineAdaptiveClipping(SecurePrivacyEngine):
+    """The same for Opacus's PrivacyEngineAdaptiveClipping: ghost clipping with a bound that adapts.
+
+    `make_private` takes `target_unclipped_quantile`, `min_clipbound`, `max_clipbound` and
+    `clipbound_learning_rate` as well, and only ghost clipping. The count that the bound follows is
+    released exactly, and divided by the size of batch that is expected, which is public.
+    """
+
+    def make_private(self, **options: Any) -> Any:
+        """Return module, optimizer, criterion and data loader, as Opacus does."""
+        if options.get("grad_sample_mode", "hooks") not in ghost.KINDS:
+            raise ArgumentError(
+                'Expected grad_sample_mode="ghost": other modes have clipping="adaptive".'
+            )
+        return super().make_private(**options)
+
+    def _prepare_criterion(
+        self,
+        *,
+        optimizer: Any,
+        target_unclipped_quantile: float = 0.5,
+        min_clipbound: float = 1,
+        max_clipbound: float = 1e8,
+        clipbound_learning_rate: float = 0.2,
+        **options: Any,
+    ) -> Any:
+        least = clipping.check_bound(min_clipbound)
+        if least > clipping.check_bound(max_clipbound):
+            reject("min_clipbound", min_clipbound, f"to be at most max_clipbound={max_clipbound}")
+        size = optimizer.expected_batch_size * optimizer.processes
+        if size <= 10 * optimizer.noise_multiplier:
+            raise ArgumentError(
+                "Expected batches of more than 10 * noise_multiplier samples with adaptive "
+                f"clipping, got {size:g}."
+            )
+        optimizer.adaptation = _Adaptation(
+            float(target_unclipped_quantile),
+            least,
+            float(max_clipbound),
+            float(clipbound_learning_rate),
+        )
+        return super()._prepare_criterion(optimizer=optimizer, **options)
