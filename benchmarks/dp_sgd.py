@@ -12,28 +12,34 @@ WIDTH: Final = 1_792  # 31 layers of 1,792 by 1,792 and their biases: 99.6 milli
 SAMPLES: Final = 8
 
 
-def _private(engine: Any, width: int, layers: int) -> tuple[Any, Any]:
+def _private(engine: Any, width: int, layers: int, mode: str) -> tuple[Any, Any, Any]:
+    """Return model, optimizer and criterion."""
     model = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(layers))).cuda()
     data = torch.utils.data.TensorDataset(torch.randn(2 * SAMPLES, width))
-    model, optimizer, _ = engine.make_private(
+    criterion = torch.nn.CrossEntropyLoss()
+    made = engine.make_private(
         module=model,
         optimizer=torch.optim.SGD(model.parameters(), lr=1e-3),
         data_loader=torch.utils.data.DataLoader(data, batch_size=SAMPLES),
+        criterion=criterion,
         noise_multiplier=1.0,
         max_grad_norm=1.0,
         poisson_sampling=False,
+        grad_sample_mode=mode,
     )
-    return model, optimizer
+    return made[0], made[1], made[2] if mode == "ghost" else criterion
 
 
-def _engines() -> list[tuple[str, Callable[[], Any]]]:
-    """Return plain Opacus, its secure formula on the insecure generator, and ours."""
+def _engines() -> list[tuple[str, Callable[[], Any], str]]:
+    """Return plain Opacus, its secure formula on the insecure generator, and ours, with modes."""
     plain = importlib.import_module("opacus").PrivacyEngine
     ours = importlib.import_module("dpnoise.integrations.opacus").SecurePrivacyEngine
     return [
-        ("plain Opacus", plain),
-        ("Opacus's secure formula", plain),
-        ("SecurePrivacyEngine", ours),
+        ("plain Opacus", plain, "hooks"),
+        ("Opacus's secure formula", plain, "hooks"),
+        ("SecurePrivacyEngine", ours, "hooks"),
+        ("plain Opacus, ghost clipping", plain, "ghost"),
+        ("SecurePrivacyEngine, ghost clipping", ours, "ghost"),
     ]
 
 
@@ -68,29 +74,45 @@ class Watch:
 def step_times(
     rounds: int, width: int = WIDTH, layers: int = LAYERS
 ) -> dict[str, dict[str, list[float]]]:
-    """Return milliseconds of noise, of clipping and of whole steps, for each engine."""
-    return {name: _times_of(name, engine, rounds, width, layers) for name, engine in _engines()}
+    """Return milliseconds of gradients, clipping, noise and whole steps, and GiB, by engine.
+
+    With ghost clipping gradients and clipping are one.
+    """
+    return {
+        name: _times_of(name, engine, mode, rounds, width, layers)
+        for name, engine, mode in _engines()
+    }
 
 
 def _times_of(
-    name: str, engine: Callable[[], Any], rounds: int, width: int, layers: int
+    name: str, engine: Callable[[], Any], mode: str, rounds: int, width: int, layers: int
 ) -> dict[str, list[float]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Opacus warns that its generator is insecure.
-        model, optimizer = _private(engine(), width, layers)
+        model, optimizer, criterion = _private(engine(), width, layers, mode)
     optimizer.secure_mode = optimizer.secure_mode or "formula" in name
     watch, x = Watch(), torch.randn(SAMPLES, width, device="cuda")
+    y = torch.randint(0, width, (SAMPLES,), device="cuda")
     optimizer.add_noise = watch.timed("noise", optimizer.add_noise)
-    optimizer.clip_and_accumulate = watch.timed("clipping", optimizer.clip_and_accumulate)
+    if mode != "ghost":
+        optimizer.clip_and_accumulate = watch.timed("clipping", optimizer.clip_and_accumulate)
+
+    def gradients() -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch warns of Opacus's hooks.
+            criterion(model(x), y).backward()
+
+    watched = watch.timed("gradients", gradients)
 
     def step() -> None:
         optimizer.zero_grad()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # PyTorch warns of Opacus's hooks.
-            model(x).square().mean().backward()
+        watched()
         optimizer.step()
 
     timed = watch.timed("step", step)
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
     for _ in range(rounds + 2):
         timed()
-    return watch.milliseconds()
+    used = (torch.cuda.max_memory_allocated() - before) / 2**30
+    return {**watch.milliseconds(), "memory": [used]}

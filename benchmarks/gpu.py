@@ -217,7 +217,10 @@ def training(bench: Bench) -> None:
         importlib.import_module("benchmarks.dp_sgd").step_times(bench.rounds).items()
     ):
         medians = {part: statistics.median(times) for part, times in parts.items()}
-        text = ", ".join(f"{part} {ms:.2f} ms" for part, ms in medians.items())
+        text = ", ".join(
+            f"{part} {value:.2f} {'GiB' if part == 'memory' else 'ms'}"
+            for part, value in medians.items()
+        )
         print(f"DP-SGD, 99.6 M parameters, 8 samples, {name}: {text}", flush=True)
         bench.rows.append({"name": f"DP-SGD, {name}", **medians})
 
@@ -258,6 +261,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--sweep", action="store_true", help="launches of other shapes too")
     parser.add_argument("--kernels", action="store_true", help="the kernels alone")
+    parser.add_argument("--training", action="store_true", help="whole calls and DP-SGD alone")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if not torch.cuda.is_available():
@@ -274,7 +278,7 @@ def main() -> None:
         lambda: training(bench),
         lambda: searches(bench),
     ]
-    for part in parts[:3] if options.kernels else parts:
+    for part in parts[:3] if options.kernels else parts[3:5] if options.training else parts:
         try:
             part()
         except Exception as error:  # noqa: BLE001 - the other parts are worth having
