@@ -134,12 +134,21 @@ def test_a_value_that_is_not_finite_is_refused_and_none_is_released(
         return made[-1]
 
     monkeypatch.setattr(torch, "empty_like", remembered)
+    memory = kernels._Release._memory
+
+    def kept(self: Any, *sizes: int) -> Any:
+        made.append(memory(self, *sizes))
+        return made[-1]
+
+    monkeypatch.setattr(kernels._Release, "_memory", kept)
     values = torch.ones(1_200, device=device)
     values[:how_many] = bad
     key = Key(os.urandom(32), CHACHA20)
     with pytest.raises(ArgumentError, match=f"finite, got {how_many} NaN or infinite"):
         kernels.release_floats(LAPLACE_1, values, 1.0, 2.0**-20, bounds_of(torch.float32), key)
-    assert not made[0].any(), "noise is left in the memory of the result"
+    result, others = made
+    assert not result.any(), "noise is left in the memory of the result"
+    assert not others.any(), "a key is left in the memory of the call"
 
 
 def test_a_key_for_another_cipher_is_refused(device: torch.device) -> None:
@@ -159,8 +168,9 @@ def test_the_first_stage_leaves_open_what_the_processor_s_does(
     scale, grid = 1.0, 2.0**-34
     there = out.to(device)
     release = kernels._Release(form, values.to(device), scale, grid, None, key, there)
-    counter = torch.zeros(1, dtype=torch.int64, device=device)
-    release._first_stage(release._parameters(), counter, 8)
+    parameters = torch.from_numpy(release._parameters().reshape(-1)).to(device)
+    counter, listed = torch.zeros(2, 8, dtype=torch.int64, device=device)
+    release._first_stage(parameters, counter, listed)
     words = np.empty(-(-count // form.width) * form.variates, dtype=WORD)
     key.stream().fill(words)
     kernel = kernel_named(form.kernel)

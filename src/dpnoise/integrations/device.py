@@ -17,6 +17,7 @@ from dpnoise.chunks import kernel_named
 from dpnoise.entropy import CHACHA20, Key
 from dpnoise.errors import ArgumentError
 from dpnoise.integrations import triton_noise, triton_open, triton_release, triton_stream
+from dpnoise.integrations.triton_stream import INTERPRETED
 from dpnoise.release.deciding import ExactForm, judge_at, slots_for
 
 Floats = NDArray[np.float64]
@@ -28,9 +29,10 @@ _LANES: Final = 32
 _WARPS: Final = 1
 _SHAPES: Final[dict[int, dict[str, int]]] = {
     1: {},
-    2: {} if triton_stream.INTERPRETED else {"maxnreg": 128},
+    2: {} if INTERPRETED else {"maxnreg": 128},
 }
-_NOISE_SHAPE: Final = {} if triton_stream.INTERPRETED else {"BLOCK": 256, "num_warps": 8}
+_NOISE_SHAPE: Final = {} if INTERPRETED else {"BLOCK": 256, "num_warps": 8}
+_PARAMETERS: Final = 2 * triton_stream.PARAMETERS
 _SETTLED_TOGETHER: Final = 2**16  # Elements, so that the host's memory does not grow with a call's.
 _NUMPY: Final[dict[torch.dtype, np.dtype[Any]]] = {
     torch.float64: np.dtype(np.float64),
@@ -48,9 +50,7 @@ def launch(kernel: Any, items: int, *arguments: Any, **options: Any) -> None:
     kernel[(-(-items // options["BLOCK"]),)](*arguments, **options)
 
 
-def parameters_for(
-    key: Key, device: torch.device, *runs: tuple[int, int], **floats: float
-) -> torch.Tensor:
+def parameter_words(key: Key, *runs: tuple[int, int], **floats: float) -> NDArray[np.int64]:
     """Return what launches are about, a row each, as the kernels read it, and a run of blocks each.
 
     A run is its first block and a count. The rows hold the key: wipe them.
@@ -63,9 +63,23 @@ def parameters_for(
     words[:, triton_stream.COUNT.value] = [count for _, count in runs]
     for name, value in floats.items():
         words.view(np.float64)[:, getattr(triton_stream, name.upper()).value] = value
-    there = torch.from_numpy(words).to(device, copy=True)
+    return words
+
+
+def moved(words: NDArray[np.int64], out: torch.Tensor) -> torch.Tensor:
+    """Write words to the start of a device's tensor, without waiting for it, and wipe them here."""
+    # What is not pinned has been read when this returns.
+    out[: words.size].copy_(torch.from_numpy(words.reshape(-1)), non_blocking=not INTERPRETED)
     words.fill(0)
-    return there
+    return out
+
+
+def parameters_for(
+    key: Key, device: torch.device, *runs: tuple[int, int], **floats: float
+) -> torch.Tensor:
+    """Return the same on a device."""
+    words = parameter_words(key, *runs, **floats)
+    return moved(words, torch.empty(words.size, dtype=torch.int64, device=device)).view(words.shape)
 
 
 def release_floats(
@@ -101,12 +115,13 @@ class _Release:
         numbers, width, ratio = self.values.numel(), self.form.width, self.scale / self.grid
         blocks = slots_for(-(-numbers // BLOCK_NUMBERS), 1, ratio, BLOCK_NUMBERS)
         elements = slots_for(-(-numbers // width), 1, ratio, width)
-        parameters = self._parameters()
+        # Even, so that all memory begins where 16 bytes do: for others Triton would compile anew.
+        blocks, elements = blocks + blocks % 2, elements + elements % 2
+        memory = self._memory(blocks, elements)
         try:
-            # Their first two are how many blocks and elements are open.
-            places = torch.arange(-2, elements, device=self.values.device)
-            places[:2] = 0
-            listed = self._first_stage(parameters, places, blocks)
+            sizes = [_PARAMETERS, 2 + elements, blocks]
+            parameters, places, listed, rows = memory.split([*sizes, memory.numel() - sum(sizes)])
+            self._first_stage(parameters, places, listed)
             launch(
                 triton_open.list_elements,
                 blocks,
@@ -119,23 +134,45 @@ class _Release:
                 elements,
                 WIDTH=width,
             )
-            fetched = self._fetched(parameters, places)
+            fetched = self._fetched(parameters, places, rows)
             if fetched[0, 0] > blocks or fetched[1, 0] > elements:
                 self._check_finite()
                 for some in self._all_open().split(_SETTLED_TOGETHER):
-                    self._settle(self._fetched(parameters, some))
+                    more = rows.new_empty(some.numel() * self._row)
+                    fetched = self._fetched(parameters, some, more)
+                    more.zero_()
+                    self._settle(fetched)
             else:
                 self._settle(fetched[2:])
         finally:
-            parameters.zero_()
+            memory.zero_()
 
-    def _parameters(self) -> torch.Tensor:
+    @property
+    def _row(self) -> int:
+        """How many words the host needs to settle an element."""
+        return 1 + 4 * self.form.width
+
+    def _memory(self, blocks: int, elements: int) -> torch.Tensor:
+        """Return all memory that the kernels need, filled in one go: it holds the key; wipe it.
+
+        First the parameters; then how many blocks and elements are open and a list of elements;
+        then a list of blocks; then room for rows.
+        """
+        plan = np.zeros(_PARAMETERS + 2 + elements + blocks, dtype=np.int64)
+        parameters = self._parameters()
+        plan[:_PARAMETERS] = parameters.reshape(-1)
+        parameters.fill(0)
+        plan[_PARAMETERS + 2 :][:elements] = np.arange(elements)
+        plan[plan.size - blocks :] = np.arange(blocks)
+        size = plan.size + (2 + elements) * self._row
+        return moved(plan, torch.empty(size, dtype=torch.int64, device=self.values.device))
+
+    def _parameters(self) -> NDArray[np.int64]:
         """Return the parameters of two launches: of the whole blocks, and of one that is not."""
         whole, rest = divmod(self.values.numel(), BLOCK_NUMBERS)
         least, most = self.bounds or (0.0, 0.0)
-        return parameters_for(
+        return parameter_words(
             self.key,
-            self.values.device,
             (0, whole),
             (whole, rest),
             ratio=self.scale * (1.0 / self.grid),
@@ -147,11 +184,11 @@ class _Release:
         )
 
     def _first_stage(
-        self, parameters: torch.Tensor, counter: torch.Tensor, capacity: int
-    ) -> torch.Tensor:
-        """Fill `out`, count the blocks that are open, and return a list of them and of others."""
-        listed = torch.arange(capacity, device=self.values.device)
+        self, parameters: torch.Tensor, counter: torch.Tensor, listed: torch.Tensor
+    ) -> None:
+        """Fill `out`, count the blocks that are open, and list them before others."""
         whole, rest = divmod(self.values.numel(), BLOCK_NUMBERS)
+        rows = parameters.view(2, -1)
         for row, first, blocks in ((0, 0, whole), (1, whole, min(rest, 1))):
             if blocks:
                 launch(
@@ -159,23 +196,21 @@ class _Release:
                     blocks,
                     self.values[first * BLOCK_NUMBERS :],
                     self.out[first * BLOCK_NUMBERS :],
-                    parameters[row],
-                    parameters[row].view(torch.float64),
+                    rows[row],
+                    rows[row].view(torch.float64),
                     counter,
                     listed,
-                    capacity,
+                    listed.numel(),
                     pairs=self.form.width > 1,
                     clip=self.bounds is not None,
                     ragged=row == 1,
                     **_SHAPES[self.form.width],
                 )
-        return listed
 
-    def _fetched(self, parameters: torch.Tensor, elements: torch.Tensor) -> NDArray[np.int64]:
+    def _fetched(
+        self, parameters: torch.Tensor, elements: torch.Tensor, rows: torch.Tensor
+    ) -> NDArray[np.int64]:
         """Return on the host all that it needs to settle elements, a row for each."""
-        width = self.form.width
-        shape = (elements.numel(), 1 + 4 * width)
-        rows = torch.empty(shape, dtype=torch.int64, device=elements.device)
         launch(
             triton_open.fetch,
             elements.numel(),
@@ -186,10 +221,9 @@ class _Release:
             parameters,
             self.values.numel(),
             rows,
-            WIDTH=width,
+            WIDTH=self.form.width,
         )
-        here: NDArray[np.int64] = rows.to("cpu", copy=True).numpy()
-        rows.zero_()
+        here: NDArray[np.int64] = rows.to("cpu", copy=True).view(-1, self._row).numpy()
         return here
 
     def _check_finite(self) -> None:
@@ -234,8 +268,14 @@ class _Release:
             np.clip(out, *self.bounds, out=out)
         at = (places[:, None] * width + np.arange(width)).reshape(-1)
         inside = at < self.values.numel()
-        settled = tensor_of(out[inside], self.out.dtype).to(self.out.device)
-        self.out[torch.from_numpy(at[inside]).to(self.out.device)] = settled
+        self._write(torch.from_numpy(at[inside]), tensor_of(out[inside], self.out.dtype))
+
+    def _write(self, places: torch.Tensor, settled: torch.Tensor) -> None:
+        """Write what the host settled, moved in one go."""
+        packed = torch.cat([places.view(torch.uint8), settled.view(torch.uint8)])
+        there = packed.to(self.out.device, non_blocking=not INTERPRETED)
+        border = places.numel() * places.element_size()
+        self.out.index_put_((there[:border].view(torch.int64),), there[border:].view(settled.dtype))
 
 
 def tensor_of(values: Floats, dtype: torch.dtype) -> torch.Tensor:
