@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 from flint import arb, ctx, fmpz
 
-from dpnoise.attacks.bounds import advantage, certified_epsilon, lower_limit, upper_limit
+from dpnoise.attacks.bounds import (
+    TOSSED,
+    advantage,
+    certified_epsilon,
+    lower_limit,
+    tossed_epsilon,
+    upper_limit,
+)
 
 COUNTS = [
     (hits, trials)
@@ -151,6 +158,31 @@ def test_at_the_border_of_privacy_999_of_1000_verdicts_are_right(
         for hits0, hits1 in counts
     ]
     assert sum(found > epsilon for found in epsilons) <= 9
+
+
+@pytest.mark.parametrize(("p1", "epsilon"), [(0.3, 1.0), (0.01, 0.1), (1e-4, 3.0), (0.36, 1.0)])
+@pytest.mark.parametrize("trials", [40_000, 400])
+def test_at_the_border_999_of_1000_verdicts_are_right_where_a_coin_divides_the_trials(
+    p1: float, epsilon: float, trials: int
+) -> None:
+    """P0 = exp(epsilon) P1: as above, at most 1.1e-7 for a border."""
+    rng = np.random.default_rng()
+    heads = rng.binomial(trials, 0.5, 1000)
+    at0 = rng.binomial(heads, math.exp(epsilon) * p1).tolist()
+    at1 = rng.binomial(trials - heads, p1).tolist()
+    counts = zip(at0, heads.tolist(), at1, (trials - heads).tolist(), strict=True)
+    assert sum(tossed_epsilon(*count, error=0.001) > epsilon for count in counts) <= 9
+
+
+def test_a_ratio_that_a_coin_divides_has_one_limit() -> None:
+    """Of 3 trials at the first data set and none at the second: (P0 / (P0 + P1))^3 = error."""
+    share = (TOSSED * 0.1) ** (1 / 3)
+    expected = math.log(share / (1 - share))
+    assert tossed_epsilon(3, 1000, 0, 1000, error=0.1) == pytest.approx(max(0.0, expected))
+    assert tossed_epsilon(0, 10, 0, 10, error=0.1) == 0.0
+    assert tossed_epsilon(0, 10, 10, 10, error=0.1) == 0.0
+    by_limits = certified_epsilon(1000, 1000, 500, 1000, error=(1 - TOSSED) * 0.1)
+    assert tossed_epsilon(1000, 1000, 500, 1000, error=0.1) >= by_limits > 0.6
 
 
 def test_the_border_is_where_alarms_begin() -> None:

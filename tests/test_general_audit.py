@@ -136,7 +136,7 @@ def test_what_is_released_in_the_wrong_order_is_found() -> None:
 def test_every_bound_is_that_of_its_counts_at_its_share_of_the_error() -> None:
     report = audited(flipped, confidence=0.9)
     for finding in report.findings:
-        assert finding.epsilon_lower == finding.certified == bounds.certified_epsilon(
+        assert finding.epsilon_lower == finding.certified == bounds.tossed_epsilon(
             finding.hits0, finding.trials0, finding.hits1, finding.trials1, error=1 - 0.9
         )  # fmt: skip
     assert report.epsilon_lower == report.findings[0].epsilon_lower

@@ -14,6 +14,8 @@ from dpnoise.errors import check_integer, check_part
 # SciPy's quantiles are accurate to about 1e-12; moving a limit outward by this much keeps it exact.
 _MARGIN: Final = 1e-9
 
+TOSSED: Final = 0.9  # The part of the error that is for the ratio, where a coin is tossed.
+
 
 def lower_limit(hits: int, trials: int, error: float) -> float:
     """Return a limit that the probability is below with probability at most `error`.
@@ -98,6 +100,28 @@ def certified_epsilon(
     check_integer("releases", releases, least=1)
     low, high = lower_limit(hits0, trials0, error / 2), upper_limit(hits1, trials1, error / 2)
     return epsilon_of(low, high, delta=delta, releases=releases)
+
+
+def tossed_epsilon(hits0: int, trials0: int, hits1: int, trials1: int, *, error: float) -> float:
+    """Return an epsilon as `certified_epsilon` does, of trials that a fair coin divided.
+
+    Where a coin chooses the data set of each trial, and the event has happened in h of them, the
+    number of those at the second is binomial with h trials and probability P1 / (P0 + P1). So one
+    limit bounds the ratio, which is sharper than two limits. What is left of the error is for
+    those: they are the sharper ones where the event nearly always happens.
+
+    Examples
+    --------
+    >>> counts = 1100, 100_000, 1000, 100_000
+    >>> [round(epsilon(*counts, error=0.1), 3) for epsilon in (certified_epsilon, tossed_epsilon)]
+    [0.0, 0.036]
+    """
+    check_part("error", error)
+    by_limits = certified_epsilon(hits0, trials0, hits1, trials1, error=(1 - TOSSED) * error)
+    if hits0 + hits1 == 0:
+        return by_limits
+    share = upper_limit(hits1, hits0 + hits1, TOSSED * error)
+    return max(by_limits, math.log1p(-share) - math.log(share) if share < 1 else 0.0)
 
 
 def epsilon_of(low: float, high: float, *, delta: float = 0.0, releases: int = 1) -> float:

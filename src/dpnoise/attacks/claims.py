@@ -74,6 +74,11 @@ class Claim:
         return self.bound(low, high, releases)
 
     @property
+    def is_ratio(self) -> bool:
+        """Whether it bounds the ratio of two probabilities, and nothing else."""
+        return self.kind == EPSILON and self.delta == 0
+
+    @property
     def words(self) -> str:
         """The claim, as a report says it."""
         if self.kind == EPSILON:
@@ -186,6 +191,10 @@ class Judge:
         low = lower_limits(np.minimum(1.0, p0 / off) * trials, trials, self.error / 2)
         high = upper_limits(np.minimum(1.0, p1 * off) * trials, trials, self.error / 2)
         bound = self.claim.bounds(low, high, releases)
+        if self.claim.is_ratio and releases == 1:
+            seen0, seen1 = p0 / off * trials, np.minimum(1.0, p1 * off) * trials
+            share = upper_limits(seen1, seen0 + seen1, bounds.TOSSED * self.error)
+            bound = np.maximum(bound, _log_odds(1 - share))
         left = np.maximum(p0 - releases * self.claim.delta, 1e-300)
         ratio = np.log(left) - np.log(np.maximum(p1, 1e-300))
         clear = np.clip(ratio / np.maximum(spread, 1e-9), -30.0, 30.0)
@@ -196,13 +205,18 @@ class Judge:
         return np.where(bound > 0, bound, lower)
 
 
-def lower_limits(hits: Counts, trials: int, error: float) -> Floats:
+def _log_odds(share: Floats) -> Floats:
+    result: Floats = special.logit(np.clip(share, 1e-12, 1 - 1e-12))
+    return result
+
+
+def lower_limits(hits: Counts, trials: Any, error: float) -> Floats:
     """Return Clopper and Pearson's lower limit for each count, to choose by: it is not checked."""
     inside = special.betaincinv(np.maximum(hits, 1e-3), trials - hits + 1.0, error)
     return np.where(hits > 0, inside, 0.0)
 
 
-def upper_limits(hits: Counts, trials: int, error: float) -> Floats:
+def upper_limits(hits: Counts, trials: Any, error: float) -> Floats:
     """Return Clopper and Pearson's upper limit for each count, to choose by."""
     inside = special.betaincinv(hits + 1.0, np.maximum(trials - hits, 1e-3), 1 - error)
     return np.where(hits < trials, inside, 1.0)

@@ -97,10 +97,11 @@ def run(
         most = most_trials(final, seconds_each, _SECONDS)
         final = raised(claim, final, error, _promise(counts, sizes.pilot, judge), most)
     progress(0.5, f"counting {len(best)} events in {2 * final:,} releases")
-    tallies = counted(best, source.rows, final, source.chunk, source.name)
+    tossed = claim.is_ratio
+    tallies = counted(best, source.rows, final, source.chunk, source.name, tossed=tossed)
     findings = sorted(
         (
-            finding(candidate, hits, tried, claim, error, confidence)
+            finding(candidate, hits, tried, claim, error, confidence, tossed=tossed)
             for candidate, (hits, tried) in zip(best, tallies, strict=True)
         ),
         key=lambda found: -found.certified,
@@ -130,9 +131,10 @@ def run(
             compared=len(learned),
             counted=len(best),
             final=final,
+            coin=_COIN if tossed else "",
             error=ERROR,
         ),
-        ceiling=highest(claim, final, error),
+        ceiling=highest(claim, max(max(tried) for _, tried in tallies), error, tossed=tossed),
         releases=source.drawn,
         seconds=time.perf_counter() - started,
         command=command,
@@ -140,12 +142,13 @@ def run(
     )
 
 
+_COIN: Final = " on average, each of the one or the other as a fair coin said"
 _METHOD: Final = (
     "{pairs} pairs of data sets were compared on {screening:,} releases of each data set; events "
     "were learned for {learned} of them, on {learning:,}; {compared} kinds were compared on "
-    "{pilot:,}. Then {counted} events were counted in {final:,} fresh releases of each data set, a "
-    "number fixed before. Limits are exact (Clopper and Pearson), and the audit's error is split "
-    "over the events that were counted and the two limits of each. Releases were tested for "
+    "{pilot:,}. Then {counted} events were counted in {final:,} fresh releases of each data set"
+    "{coin}, a number fixed before. Limits are exact (Clopper and Pearson), and the audit's error is "
+    "split over the events that were counted and the limits of each. Releases were tested for "
     "independence, at an error of {error:g}, and then taken to be independent."
 )
 

@@ -166,9 +166,7 @@ class Report:
         single = [finding for finding in self.findings if finding.releases == 1]
         top = min(_FURTHEST, max((finding.epsilon_lower for finding in single), default=0.0))
         steps = [top * i / (_CURVE - 1) for i in range(_CURVE)] if top else [0.0]
-        return [
-            (e, max((f.low - math.exp(e) * f.high for f in single), default=0.0)) for e in steps
-        ]
+        return [(e, max((_delta(f, e) for f in single), default=0.0)) for e in steps]
 
     @property
     def verdict(self) -> str:
@@ -242,6 +240,12 @@ class Report:
     def to_html(self, path: str | PathLike[str]) -> None:
         """Write the report as one HTML page that needs nothing else."""
         Path(path).write_text(page.render(self.to_dict()), encoding="utf-8")
+
+
+def _delta(finding: Finding, epsilon: float) -> float:
+    """Return P0 - exp(epsilon) P1 at least: by the limits of both, or of P0 and of their ratio."""
+    by_limits = finding.low - math.exp(epsilon) * finding.high
+    return max(by_limits, -finding.low * math.expm1(epsilon - finding.epsilon_lower))
 
 
 def _finding(data: dict[str, Any]) -> Finding:

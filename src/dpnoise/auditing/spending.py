@@ -3,10 +3,12 @@
 The bound and its confidence
 ----------------------------
 Events are proposed and chosen on releases that are then set aside. When the events are fixed, and
-with them how many releases they are counted in, fresh releases are drawn. Each event gives two
-exact binomial limits (Clopper and Pearson 1934), at an error that is the whole count's, divided by
-twice the number of events. By the union bound all limits hold together, whatever was chosen and how
-many others were looked at before, and with them every bound that is computed from them.
+with them how many releases they are counted in, fresh releases are drawn; if `tossed`, of one data
+set or the other as a fair coin says for each. Each event gives exact binomial limits (Clopper and
+Pearson 1934): two of its probabilities, and with the coin one of their ratio (see
+`bounds.tossed_epsilon`). The error is the whole count's, divided by the number of events. By the
+union bound all limits hold together, whatever was chosen and how many others were looked at before,
+and with them every bound that is computed from them.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,24 +47,28 @@ def counted(
     trials: int,
     chunk: int,
     name: str,
+    *,
+    tossed: bool = False,
 ) -> list[tuple[list[int], list[int]]]:
     """Count events of one pair of data sets in fresh releases: (hits, trials) at their two data.
 
-    All events are counted in the same releases of the pair, `trials` of each data set.
+    All events are counted in the same releases of the pair, `trials` of each data set; or twice as
+    many of both together, if a coin is tossed for each.
     """
     first = candidates[0].data
     tallies = [([0, 0], [0, 0]) for _ in candidates]
-    for side, data in enumerate(first):
+    heads = int(np.random.default_rng().binomial(2 * trials, 0.5)) if tossed else trials
+    for side, (data, own) in enumerate(zip(first, (heads, 2 * trials - heads), strict=True)):
         looked: list[list[Any]] = [[] for _ in candidates]
-        for m in [chunk] * (trials // chunk) + [trials % chunk] * (trials % chunk > 0):
+        for m in [chunk] * (own // chunk) + [own % chunk] * (own % chunk > 0):
             releases = draw(data, m)
             for candidate, (hits, tried), seen in zip(candidates, tallies, looked, strict=True):
                 if m < candidate.event.releases:
                     continue
-                own = side if candidate.data[0] is first[0] else 1 - side
+                where = side if candidate.data[0] is first[0] else 1 - side
                 flags = happened(candidate.event, releases)
-                hits[own] += int(np.count_nonzero(flags))
-                tried[own] += len(flags)
+                hits[where] += int(np.count_nonzero(flags))
+                tried[where] += len(flags)
                 if sum(map(len, seen)) < _LOOKED_AT:
                     seen.append(flags)
         for seen in looked:
@@ -78,12 +84,21 @@ def finding(
     error: float,
     confidence: float,
     evidence: dict[str, list[int]] | None = None,
+    *,
+    tossed: bool = False,
 ) -> Finding:
-    """Return what counts of an event certify, each of the two limits at half of the error."""
-    low = bounds.lower_limit(hits[0], trials[0], error / 2)
-    high = bounds.upper_limit(hits[1], trials[1], error / 2)
+    """Return what counts of an event certify; `tossed` says that a coin divided the trials."""
     k = candidate.event.releases
+    by_ratio = tossed and claim.is_ratio and k == 1
+    each = error * (1 - bounds.TOSSED if by_ratio else 1) / 2
+    low = bounds.lower_limit(hits[0], trials[0], each)
+    high = bounds.upper_limit(hits[1], trials[1], each)
     certified = claim.certified(low, high, k)
+    epsilon = bounds.epsilon_of(low, high, delta=claim.delta, releases=k)
+    if by_ratio:
+        certified = epsilon = bounds.tossed_epsilon(
+            hits[0], trials[0], hits[1], trials[1], error=error
+        )
     return Finding(
         attack=candidate.attack,
         access=candidate.access,
@@ -98,15 +113,17 @@ def finding(
         low=low,
         high=high,
         certified=certified,
-        epsilon_lower=bounds.epsilon_of(low, high, delta=claim.delta, releases=k),
+        epsilon_lower=epsilon,
         confidence=confidence,
         broken=certified > claim.value,
         evidence=evidence or {},
     )
 
 
-def ceiling(claim: Claim, trials: int, error: float) -> float:
+def ceiling(claim: Claim, trials: int, error: float, *, tossed: bool = False) -> float:
     """Return what an event that always happens at one data set and never at the other certifies."""
+    if tossed:
+        return bounds.tossed_epsilon(trials, trials, 0, trials, error=error)
     low = bounds.lower_limit(trials, trials, error / 2)
     return claim.certified(low, bounds.upper_limit(0, trials, error / 2))
 
