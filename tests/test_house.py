@@ -120,6 +120,7 @@ FLOORS = {
     "leakage.report": 5.3,
     "leakage": 5.4,
     "targets.adapters": 6.1,
+    "targets.mechanisms": 6.1,
     "targets.target": 6.2,
     "targets": 6.3,
     "attacks.bounds": 7,

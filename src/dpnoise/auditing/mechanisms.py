@@ -34,10 +34,15 @@ class Source:
         The most seconds that one call may take.
     one_by_one
         Whether to ask for one output a call: a command then makes one output a process.
+    name
+        What it is called, where it is known by another name than its own.
     """
 
-    def __init__(self, mechanism: Any, time_limit: float, *, one_by_one: bool) -> None:
-        self.name, self._call = _resolved(mechanism, time_limit)
+    def __init__(
+        self, mechanism: Any, time_limit: float, *, one_by_one: bool, name: str | None = None
+    ) -> None:
+        own_name, self._call = _resolved(mechanism, time_limit)
+        self.name = name or own_name
         self._time_limit = time_limit
         self._one_by_one = one_by_one
         self.drawn = 0

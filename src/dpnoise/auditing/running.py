@@ -15,6 +15,7 @@ can be counted in it.
 import shlex
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 import dpnoise.attacks
@@ -43,6 +44,7 @@ from dpnoise.errors import (
     reject,
     unknown,
 )
+from dpnoise.targets.target import installed
 
 Progress = Callable[[float, str], object]
 Watch = Callable[[list[Finding]], object]
@@ -91,21 +93,34 @@ def run(
         "sensitivity": sensitivity,
         "scale": scale,
     }
-    if neighbours is not None:
+    named = targets.MECHANISMS.get(target) if isinstance(target, str) else None
+    if neighbours is not None or named is not None:
         if attacks is not None or pairs is not None or scale is not None:
             raise ArgumentError(
                 "attacks, pairs and scale are for added noise: leave out neighbours."
             )
-        tried = neighbours_of(neighbours, size, sensitivity, data)
-        source = Source(target, time_limit, one_by_one=one_by_one)
+        if named is not None and neighbours is None:
+            tried = list(named.neighbours)
+        else:
+            tried = neighbours_of(neighbours, size, sensitivity, data)
+        mechanism = target if named is None else named.made(epsilon, delta)
+        name = None if named is None else named.name
+        source = Source(mechanism, time_limit, one_by_one=one_by_one, name=name)
         options |= {"neighbours": neighbours, "one_by_one": one_by_one}
         options |= {"budget": budget, "confidence": confidence}
         command = _command(target, source.name, **options)
-        return general.run(source, claim, tried, budget, confidence, progress, watch, command)
+        report = general.run(source, claim, tried, budget, confidence, progress, watch, command)
+        return report if named is None else _of_package(report, named.package)
     return _added(
         target, claim, options, sensitivity, attacks, pairs, budget, confidence, time_limit,
         progress, watch, one_by_one=one_by_one,
     )  # fmt: skip
+
+
+def _of_package(report: Report, package: str) -> Report:
+    """Say which version of a library a report is about."""
+    version = installed(package)
+    return replace(report, version=version, versions=versions(package, version))
 
 
 def _claimed(

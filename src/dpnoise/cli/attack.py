@@ -106,6 +106,7 @@ def _list(attacks: dict[str, Any], looks: dict[str, Any]) -> None:
         print(name)  # noqa: T201 - this is the command line
         print(f"  needs   {needs}\n  breaks  {breaks}\n  source  {source}")  # noqa: T201
     print("\nTargets:", ", ".join(targets.names()))  # noqa: T201
+    print("\nMechanisms, for audits alone:", ", ".join(targets.MECHANISMS))  # noqa: T201
 
 
 def _show(outcome: Any, target: targets.Target, epsilon: float, delta: float) -> None:

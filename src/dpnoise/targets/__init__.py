@@ -1,6 +1,7 @@
 """What can be attacked: a function (value, n) -> n releases, by name, by import or by command."""
 
 from dpnoise.targets.adapters import Privacy
+from dpnoise.targets.mechanisms import MECHANISMS, NamedMechanism
 from dpnoise.targets.target import (
     Releases,
     Target,
@@ -14,6 +15,8 @@ from dpnoise.targets.target import (
 )
 
 __all__ = [
+    "MECHANISMS",
+    "NamedMechanism",
     "Privacy",
     "Releases",
     "Target",

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dpnoise import machine
 from dpnoise.errors import ArgumentError, DpnoiseError, reject, unknown
 from dpnoise.targets.adapters import ADAPTERS, Claim, Privacy, ReleaseFunction
+from dpnoise.targets.mechanisms import MECHANISMS
 
 Releases = NDArray[np.floating[Any]]
 
@@ -73,10 +74,15 @@ class Target:
     @property
     def version(self) -> str:
         """The version of the package behind the target, or an empty string."""
-        try:
-            return version(self.package) if self.package else ""
-        except PackageNotFoundError:
-            return ""
+        return installed(self.package)
+
+
+def installed(package: str | None) -> str:
+    """Return the version of a package, or an empty string if it is not there."""
+    try:
+        return version(package) if package else ""
+    except PackageNotFoundError:
+        return ""
 
 
 def wrap(
@@ -180,7 +186,7 @@ def imported(path: str) -> ReleaseFunction:
     """
     module, colon, attribute = path.partition(":")
     if not colon:
-        known = unknown("target", path, names())
+        known = unknown("target", path, [*names(), *MECHANISMS])
         raise ArgumentError(f"{known} A function of your own is given as module:attribute.")
     sys.path.append("")
     try:
