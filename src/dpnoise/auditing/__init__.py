@@ -53,7 +53,8 @@ def audit(
     Parameters
     ----------
     target
-        A name ("numpy.laplace": see `dpnoise.targets.names()`), a function (value, n) -> array of n
+        A name ("numpy.laplace": see `dpnoise.targets.names()`; "opendp.noisy_max": see
+        `dpnoise.targets.MECHANISMS`, which have neighbours), a function (value, n) -> array of n
         independent releases, "module:attribute", or a command as a list of strings, which reads a
         value on each line and writes a release for each. With `neighbours`, a function (data, n) ->
         n outputs, or a command that reads one line of JSON, {"data": ..., "n": ...}, and writes n
@@ -82,8 +83,9 @@ def audit(
         Ask for one release a call, for targets whose releases of one call depend on each other.
     budget
         How many releases to ask for; at least 1,000. By default 480,000 of added noise and 2
-        million of other mechanisms, and up to 8 times as many where the claim needs them. Looks at
-        forks, restarts and time ask for some thousands more.
+        million of other mechanisms, and up to 16 times as many where the claim needs them, but no
+        more than come in two minutes. Looks at forks, restarts and time ask for some thousands
+        more.
     confidence
         The probability that no certified bound of the report is too large.
     scale

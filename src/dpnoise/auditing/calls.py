@@ -3,6 +3,7 @@
 import math
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,6 +14,8 @@ import numpy as np
 from dpnoise.targets.target import Releases, Target, TargetError
 
 _MANY: Final = 30.0  # Of exp(30) orders, independent releases do not repeat one by chance.
+_PATIENCE: Final = 120.0  # Seconds that an audit may take for its releases, if nobody says.
+_TIMED: Final = 64  # Releases by which that is foreseen.
 _WHY: Final = "An audit counts releases that are independent of each other."
 
 
@@ -38,6 +41,62 @@ def without_exit() -> Iterator[None]:
         yield
     finally:
         os._exit = real
+
+
+class Pace:
+    """How much one call may ask for, by how long the calls before took.
+
+    A target that takes so long for each release is asked for a part of them at a time, so that it
+    is not taken for one that hangs. What a call takes by itself, however much it is asked for,
+    shows in a shorter and a longer one.
+
+    Parameters
+    ----------
+    seconds
+        The most that a call may take; a quarter of it is aimed at.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._aim = seconds / 4
+        self._calls: dict[int, float] = {}
+
+    def note(self, n: int, seconds: float) -> None:
+        """Note how long a call for n releases took."""
+        self._calls[n] = seconds
+
+    def each(self) -> float:
+        """Return the seconds that one release takes more than none."""
+        if not self._calls:
+            return 0.0
+        few, many = min(self._calls), max(self._calls)
+        if few == many:
+            return self._calls[few] / few
+        return max(0.0, self._calls[many] - self._calls[few]) / (many - few)
+
+    def parts(self, n: int, most: int | None = None) -> Iterator[int]:
+        """Yield how many releases to ask for in each call, `most` at most, so that they are n."""
+        left = n
+        while left:
+            in_time = self._aim / max(self.each(), 1e-12)
+            at_once = max(1, int(min(left, most or left, in_time)))
+            yield at_once
+            left -= at_once
+
+
+def affordable(ask: Callable[[int], object], least: int, default: int) -> int | None:
+    """Return a smaller budget than the default one, if a target is so slow that it would take long.
+
+    `ask` asks for some releases: one for each that it is given, after a first one that may take
+    longer than others.
+    """
+    pace = Pace(_PATIENCE)
+    ask(1)
+    for n in (1, _TIMED):
+        start = time.perf_counter()
+        ask(n)
+        pace.note(n, time.perf_counter() - start)
+    in_time = _PATIENCE / max(pace.each(), 1e-12)
+    return None if in_time >= default else max(least, int(in_time))
 
 
 def timed(call: Callable[[], Any], shown: str, seconds: float) -> Any:
@@ -73,10 +132,18 @@ def timed(call: Callable[[], Any], shown: str, seconds: float) -> Any:
 
 def limited(target: Target, seconds: float) -> Target:
     """Give every call of a target a time limit, and every exception the name of the call."""
+    pace = Pace(seconds)
+
+    def called(value: float, n: int) -> Any:
+        shown = f"{target.name}({value!r}, {n})"
+        start = time.perf_counter()
+        releases = timed(lambda: target.release(value, n), shown, seconds)
+        pace.note(n, time.perf_counter() - start)
+        return releases
 
     def release(value: float, n: int) -> Any:
-        shown = f"{target.name}({value!r}, {n})"
-        return timed(lambda: target.release(value, n), shown, seconds)
+        parts = [called(value, m) for m in pace.parts(n)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     return replace(target, release=release)
 

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise import strict_json
-from dpnoise.auditing.calls import timed
+from dpnoise.auditing.calls import Pace, timed
 from dpnoise.auditing.encoding import Encoder
 from dpnoise.errors import is_real, reject
 from dpnoise.targets.target import TargetError, imported, piped
@@ -45,6 +46,7 @@ class Source:
         self.name = name or own_name
         self._time_limit = time_limit
         self._one_by_one = one_by_one
+        self._pace = Pace(time_limit)
         self.drawn = 0
         self.encoder: Encoder | None = None
 
@@ -61,7 +63,9 @@ class Source:
 
     def _outputs(self, data: Any, n: int) -> Any:
         shown = f"{self.name}({described(data)}, {n})"
+        start = time.perf_counter()
         outputs = timed(lambda: self._call(data, n), shown, self._time_limit)
+        self._pace.note(n, time.perf_counter() - start)
         sized = hasattr(outputs, "__len__") and getattr(outputs, "shape", (n,)) != ()
         if not sized or isinstance(outputs, str | bytes | dict):
             raise TargetError(f"{shown} gave a {type(outputs).__name__}, not {n} outputs.")
@@ -73,10 +77,8 @@ class Source:
         """Return n outputs as rows."""
         if self.encoder is None:
             raise RuntimeError("prepare comes first")
-        size = self.chunk
         parts = [
-            self.encoder.rows(self.outputs(data, m), m)
-            for m in [size] * (n // size) + [n % size] * (n % size > 0)
+            self.encoder.rows(self.outputs(data, m), m) for m in self._pace.parts(n, self.chunk)
         ]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 

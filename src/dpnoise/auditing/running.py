@@ -25,7 +25,7 @@ from dpnoise.attacks.claims import EPSILON, Claim, claim_of, gaussian_claim
 from dpnoise.attacks.processes import LOOKS
 from dpnoise.auditing import general
 from dpnoise.auditing.added import Plan, findings_of
-from dpnoise.auditing.calls import limited
+from dpnoise.auditing.calls import affordable, limited
 from dpnoise.auditing.independence import ERROR
 from dpnoise.auditing.looks import observations
 from dpnoise.auditing.mechanisms import Source
@@ -109,6 +109,9 @@ def run(
         options |= {"neighbours": neighbours, "one_by_one": one_by_one}
         options |= {"budget": budget, "confidence": confidence}
         command = _command(target, source.name, **options)
+        if budget is None:
+            first = tried[0][0]
+            budget = affordable(lambda n: source.outputs(first, n), _LEAST, general.DEFAULT)
         report = general.run(source, claim, tried, budget, confidence, progress, watch, command)
         return report if named is None else _of_package(report, named.package)
     return _added(
@@ -169,6 +172,9 @@ def _added(
         tried = pairs(sensitivity, caller(0.0, 1).dtype, whole=whole)
     else:
         tried = given
+    asked = budget
+    if budget is None:
+        budget = affordable(lambda n: caller(tried[0][0], n), _LEAST, _DEFAULT)
     plan = Plan.of(claim, confidence, budget or _DEFAULT, len(tried), len(chosen))
     findings, skipped, counted = findings_of(
         caller, chosen, tried, plan, progress, watch,
@@ -207,7 +213,7 @@ def _added(
             pairs=given if whole else list(given or []),
             attacks=[] if attacks is None else [attack.name for attack in chosen],
             one_by_one=one_by_one,
-            budget=budget,
+            budget=asked,
             confidence=confidence,
         ),
         versions=versions(resolved.package, resolved.version),
