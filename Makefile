@@ -18,7 +18,7 @@ help:
 	@echo "make test          the tests; needs Python, make; takes about 5 minutes on two cores"
 	@echo "make test-long     the tests with ten times the samples; needs Python, make"
 	@echo "make test-oldest   the core of the tests with the oldest dependencies allowed, in .venv-oldest; needs Python, make"
-	@echo "make test-engines  plans on a Spark of several workers and on Dask, which it installs; needs Java 17"
+	@echo "make test-engines  plans on a Spark of several workers and on Dask, which it installs, and on PostgreSQL; needs Java 17, and PostgreSQL's server, else its tests are skipped"
 	@echo "make test-peers    the attacks on PyTorch, JAX, PyDP and others, which it installs first; needs 3 GB of disk for the .venv"
 	@echo "make test-opendp   one task in OpenDP, diffprivlib and dpnoise, in .venv-opendp; needs Python, make"
 	@echo "make test-torch    tensors and device kernels; needs a CUDA device or Triton's interpreter, and PyTorch, which it installs"

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -294,15 +293,6 @@ def test_the_password_of_a_database_stays_out_of_the_description() -> None:
     assert SECRET not in str(raised.value)
 
 
-def has_extension(name: str) -> bool:
-    try:
-        duckdb.connect().execute(f"LOAD {name}")
-    except duckdb.Error:
-        return False
-    return True
-
-
-@pytest.mark.skipif(not has_extension("sqlite"), reason="DuckDB's extension is not installed")
 def test_a_table_of_sqlite_gives_the_same_integers(tmp_path: Path) -> None:
     import sqlite3
 
@@ -313,19 +303,3 @@ def test_a_table_of_sqlite_gives_the_same_integers(tmp_path: Path) -> None:
         database.executemany("INSERT INTO people VALUES (?, ?)", rows)
     database.close()
     assert_same(tally(Files(path, table="people"), PLAN), judged(PEOPLE, PLAN))
-
-
-POSTGRES = os.environ.get("DPNOISE_TEST_POSTGRES", "")
-
-
-@pytest.mark.skipif(not POSTGRES, reason="DPNOISE_TEST_POSTGRES names no database to write to")
-def test_a_table_of_postgres_gives_the_same_integers() -> None:
-    connection = duckdb.connect()
-    connection.execute(f"ATTACH '{POSTGRES}' AS d (TYPE postgres)")
-    connection.register("people", pa.table(PEOPLE))
-    connection.execute("CREATE OR REPLACE TABLE d.public.dpnoise_test AS SELECT * FROM people")
-    try:
-        source = Files(POSTGRES, format="postgres", table="public.dpnoise_test")
-        assert_same(tally(source, PLAN), judged(PEOPLE, PLAN))
-    finally:
-        connection.execute("DROP TABLE d.public.dpnoise_test")

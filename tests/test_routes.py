@@ -24,7 +24,7 @@ from engine_list import ENGINES, TYPES, Engine, arrow_table, plans, tables
 from tally_reference import assert_same
 from tally_reference import tally as judged
 
-from dpnoise.errors import ArgumentError
+from dpnoise.errors import ArgumentError, MissingExtraError
 from dpnoise.statistics.engines import Files, tally, tally_all
 from dpnoise.statistics.engines import files as engine_files
 from dpnoise.statistics.plan import Cells, Edges, Grouping, Plan, Rows, Sums
@@ -325,16 +325,15 @@ def test_what_is_wrong_with_a_database_is_said(tmp_path: Path) -> None:
     holding.close()
 
 
-# PostgreSQL. --------------------------------------------------------------------------------------
+# PostgreSQL, of which tests/engines has the rest. -----------------------------------------------
 
 
-def test_an_extension_that_is_missing_is_not_fetched_but_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_driver_that_is_missing_is_named_with_the_line_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """DuckDB looks for extensions in the home folder."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    words = refused(Files("postgresql://localhost/none", table="people"))
-    assert "INSTALL postgres" in words
+    monkeypatch.setitem(sys.modules, "adbc_driver_postgresql", None)
+    with pytest.raises(MissingExtraError, match=r"pip install adbc-driver-postgresql, .*postgres"):
+        tally(Files("postgresql://localhost/none", table="people"), COUNT)
 
 
 # The standard input. ------------------------------------------------------------------------------

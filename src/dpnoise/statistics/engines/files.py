@@ -221,11 +221,6 @@ def _what_is_wrong(words: str) -> str:
     for sign, what in _COMPLAINTS.items():
         if sign in words.lower():
             return where + what
-    if "extension" in words.lower():
-        return (
-            "DuckDB has no extension for it. Install it once, with a network: "
-            """python -c "import duckdb; duckdb.sql('INSTALL postgres')\""""
-        )
     return f"{where}is damaged, or not what the request says"
 
 

@@ -7,12 +7,12 @@ and texts that a request or a file brings are quoted in `texts`.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dpnoise.errors import ArgumentError
 from dpnoise.showing import shortened, shown
-from dpnoise.statistics.engines import sqlite, texts
+from dpnoise.statistics.engines import postgres, sqlite, texts
 from dpnoise.statistics.engines.description import STANDARD_INPUT, Files
 from dpnoise.statistics.engines.headers import content_of, header_of
 from dpnoise.statistics.engines.pumping import COMMENT, Pump, last_line
@@ -277,8 +277,18 @@ def _one_table(files: Files, paths: list[str]) -> str:
 
 
 def _sqlite(opening: Opening) -> Source:
-    files, paths = opening.files, opening.paths
-    held = sqlite.Table(paths[0], _one_table(files, paths))
+    held = sqlite.Table(opening.paths[0], _one_table(opening.files, opening.paths))
+    return _streamed(opening, held)
+
+
+def _postgres(opening: Opening) -> Source:
+    table = _one_table(opening.files, opening.paths)
+    held = postgres.Table(opening.paths[0], table, opening.stack)
+    return replace(_streamed(opening, held), in_order=False, stop=held.stop)
+
+
+def _streamed(opening: Opening, held: sqlite.Table | postgres.Table) -> Source:
+    """Return a table of a database, which comes as Arrow."""
 
     def table(wanted: list[str], _: list[str]) -> str:
         opening.connection.register("streamed", held.stream(wanted))
@@ -290,33 +300,9 @@ def _sqlite(opening: Opening) -> Source:
         held.names,
         table,
         _place(held.names),
-        paths,
-        decimal=files.decimal,
+        opening.paths,
+        decimal=opening.files.decimal,
         fault=lambda: held.fault,
-    )
-
-
-def _postgres(opening: Opening) -> Source:
-    files, paths = opening.files, opening.paths
-    name = _one_table(files, paths)
-    if re.search(r"://[^/@]*:[^/@]*@|password\s*=", paths[0]):
-        raise ArgumentError(
-            "Expected an address without a password. Put it in ~/.pgpass or PGPASSWORD."
-        )
-    opening.connection.execute("LOAD postgres")
-    opening.connection.execute(f"ATTACH {literal(paths[0])} AS d (TYPE postgres, READ_ONLY)")
-    schema, _, name = name.rpartition(".")
-    place = ".".join(["d", *([quoted(schema)] if schema else []), quoted(name)])
-    names = [column for column, _ in _described(opening.connection, place)]
-    return Source(
-        opening.connection,
-        opening.shown,
-        names,
-        lambda _, __: place,
-        quoted,
-        paths,
-        in_order=False,
-        decimal=files.decimal,
     )
 
 

@@ -5,9 +5,8 @@ INTEGER or REAL holds such numbers, whatever else is there is a mistake; all oth
 """
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
 from typing import Any, Final
@@ -15,6 +14,7 @@ from urllib.parse import quote
 
 from dpnoise.errors import ArgumentError, import_extra
 from dpnoise.showing import shortened
+from dpnoise.statistics.engines.streams import Stream
 from dpnoise.statistics.engines.texts import quoted
 
 _ROWS: Final = 2**14
@@ -46,9 +46,9 @@ class Table:
         """The names of the columns."""
         return list(self._kinds)
 
-    def stream(self, wanted: Sequence[str]) -> "_Stream":
+    def stream(self, wanted: Sequence[str]) -> Stream:
         """Return some columns, which are called by their places, to be read as often as needed."""
-        return _Stream(lambda: self._reader(wanted))
+        return Stream(lambda: self._reader(wanted))
 
     def _reader(self, wanted: Sequence[str]) -> Any:
         pa = import_extra("pyarrow", "files")
@@ -87,16 +87,6 @@ class Table:
         )
         opened.text_factory = lambda held: held.decode("utf-8", "replace")
         return opened
-
-
-@dataclass(frozen=True)
-class _Stream:
-    """What DuckDB takes for a table of Arrow: each scan opens it anew."""
-
-    reader: Callable[[], Any]
-
-    def __arrow_c_stream__(self, schema: object = None) -> object:
-        return self.reader().__arrow_c_stream__(schema)
 
 
 def _affinity(declared: str) -> str:
