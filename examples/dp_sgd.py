@@ -101,8 +101,8 @@ def main() -> None:
         report = dpnoise.audit(noisy_sums(engine), epsilon=1.0, delta=1e-6, budget=240_000)
         strongest = max(report.findings, key=lambda finding: finding.epsilon_lower)
         print(
-            f"{name:14} claims epsilon 1, delta 1e-06: at least {strongest.epsilon_lower:.3g} "
-            f"({'broken' if strongest.broken else 'not broken'}, by {strongest.attack})"
+            f"{name:14} used as if epsilon were 1, delta 1e-06: "
+            f"at least {strongest.epsilon_lower:.3g} ({'broken' if strongest.broken else 'not broken'}, by {strongest.attack})"
         )
 
 

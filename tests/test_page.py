@@ -103,7 +103,16 @@ def test_the_verdict_comes_first_with_both_epsilons() -> None:
     report = example_report.broken()
     text = read(report).text.removeprefix(f"Audit of {report.target}: broken")
     assert text.index(report.verdict) < text.index("What gave it away")
-    assert text.index("Claimed 1") < text.index("Certified at least 5.82")
+    assert text.index("Used as if 1") < text.index("Certified at least 5.82")
+
+
+def test_the_ceiling_stands_beside_the_bound_and_among_the_limits() -> None:
+    text = read(example_report.broken()).text
+    assert "So many releases can certify 7.4 at most." in text
+    assert "no epsilon above 7.4 could have been certified" in text
+    assert "used as if epsilon were 1" in text
+    both = [example_report.broken(), replace(example_report.not_broken(), ceiling=8.125)]
+    assert "no epsilon above 8.12 could have been certified" in compared(*both).text
 
 
 def test_a_finding_shows_its_event_and_its_two_counts() -> None:

@@ -1,17 +1,20 @@
-"""The picture of doubles reached from 0 and from 1, and the reproduction that needs PyDP alone."""
+"""The pictures of the docs and the table of audits, and the reproduction that needs PyDP alone."""
 
 import math
 import re
 import runpy
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import draw_reachable
+import example_report
 import numpy as np
 import pytest
+import write_comparison
 from scipy import stats
 
 import dpnoise
@@ -52,6 +55,45 @@ def test_the_pages_count_what_is_drawn(page: str) -> None:
 def test_the_picture_has_no_background() -> None:
     svg = (ROOT / "docs/pictures/reachable.svg").read_text()
     assert not re.search(r"fill: *#f{3,6}", svg)
+
+
+# The audits of all peers ------------------------------------------------------------------------
+
+
+def test_the_table_of_audits_has_the_ceiling_beside_each_bound() -> None:
+    named = {"python": "3.11.7", "machine": "a machine"}
+    reports = [replace(report, versions=named) for report in example_report.several()]
+    lines = write_comparison.table(reports).splitlines()
+    head, *rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in lines
+        if line.startswith("| ")
+    ]
+    assert head[2:5] == ["as if ε were", "certified at least", "of at most"]
+    assert [row[3:5] for row in rows] == [
+        ["5.82", "7.4"],
+        ["0.631", "7.4"],
+        ["4.2", "7.4"],
+        ["0", "7.4"],
+    ]
+    assert "Measured on a machine, Python 3.11.7." in lines
+
+
+def test_the_picture_of_audits_has_no_background_and_names_each_verdict(tmp_path: Path) -> None:
+    reports = [
+        replace(example_report.broken(), target="numpy.laplace"),
+        replace(example_report.not_broken(), target="dpnoise.release"),
+        replace(example_report.broken(), target="not.one.that.people.use"),
+    ]
+    bars = write_comparison.bars_of(reports)
+    assert [bar.label for bar in bars] == ["NumPy laplace", "dpnoise release"]
+    write_comparison.draw(bars, 0.999, tmp_path / "certified.svg")
+    svg = (tmp_path / "certified.svg").read_text()
+    assert "5.82, broken" in svg
+    assert "0.631, not broken" in svg
+    assert "used as if epsilon were 1" in svg
+    for picture in (svg, (ROOT / "docs/pictures/certified.svg").read_text()):
+        assert not re.search(r"fill: *#f{3,6}", picture)
 
 
 # The reproduction for PyDP ------------------------------------------------------------------------

@@ -359,7 +359,7 @@ def test_a_mechanism_that_exits_does_not_end_the_audit() -> None:
 def test_a_report_can_be_read_when_it_is_printed() -> None:
     text = str(dpnoise.audit(naked, 1.0, attacks=["threshold"], budget=24_000))
     first, verdict, finding, *_ = text.splitlines()
-    assert first == "naked, which claims epsilon 1"
+    assert first == "naked, used as if epsilon were 1"
     assert verdict.startswith("Broken: epsilon is at least ")
     assert finding.startswith("  threshold: epsilon >= ")
     assert isinstance(dpnoise.audit(naked, 1.0, attacks=["bits"], budget=1000), Report)

@@ -16,7 +16,8 @@ PAGES = sorted(
 )
 PHONE, DESK, SCREEN = 390, 1280, 800
 
-# Tables, code and formulas that no box keeps within the window, and pictures that did not load or do not fit.
+# Tables, code and formulas that no box keeps within the window, pictures that did not load or do
+# not fit, and rows that no table has.
 MISFITS = """
 (() => {
   const fits = box => box.left >= -1 && box.right <= innerWidth + 1;
@@ -31,7 +32,8 @@ MISFITS = """
   const wide = [...article.querySelectorAll('table, pre, math')].filter(one => !kept(one));
   const pictures = [...article.querySelectorAll('img')].filter(img =>
     !img.complete || !img.naturalWidth || !fits(img.getBoundingClientRect()));
-  return [...wide, ...pictures].map(one => one.outerHTML.slice(0, 200));
+  const rows = [...article.querySelectorAll('p')].filter(p => p.textContent.startsWith('|'));
+  return [...wide, ...pictures, ...rows].map(one => one.outerHTML.slice(0, 200));
 })()
 """
 

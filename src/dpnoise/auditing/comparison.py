@@ -27,15 +27,15 @@ def render_comparison(reports: Sequence[Data], not_audited: Mapping[str, str]) -
             tag(
                 "p",
                 "Each bar is the epsilon that an audit certified: the target cannot have less. "
-                "The upright line is what the target claims.",
+                "The upright line is the epsilon that it was used as if it had.",
                 class_="lead",
             ),
             class_="broken" if broken else "calm",
         ),
-        section("Certified against claimed epsilon", _compared(ordered)),
+        section("Certified epsilon, and the one it was used with", _compared(ordered)),
         section("Target by target", _comparison_table(ordered), _measured_on(ordered)),
         section("Not audited", definitions(not_audited.items())) if not_audited else Markup(""),
-        limits([finding for report in ordered for finding in report["findings"]]),
+        limits(ordered),
     )
 
 
@@ -54,7 +54,10 @@ def _compared(reports: list[Data]) -> Markup:
 
 
 def _comparison_table(reports: list[Data]) -> Markup:
-    head = ("Target", "Version", "Claimed", "Certified", "Verdict", "Strongest attack", "Its event")
+    head = (
+        *("Target", "Version", "Used as if", "Certified", "Of at most"),
+        *("Verdict", "Strongest attack", "Its event"),
+    )
     rows = []
     for report in reports:
         best = max(report["findings"], key=lambda finding: finding["certified"], default=None)
@@ -64,6 +67,7 @@ def _comparison_table(reports: list[Data]) -> Markup:
                 report["version"] or "none given",
                 number(report["claimed"]),
                 certified(report, best) if best else "no attack was run",
+                at_least(report["ceiling"]),
                 badge_of(report),
                 best["attack"] if best else "none",
                 powers(best["event"]) if best else "none",

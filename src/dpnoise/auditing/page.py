@@ -5,12 +5,13 @@ It knows only the plain data of `Report.to_dict`, so that a report read from a f
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 from dpnoise.auditing import figures
 from dpnoise.auditing.curve import certified_curve
 from dpnoise.auditing.figures import Bar
-from dpnoise.auditing.wording import at_least, duration, number, percent
+from dpnoise.auditing.wording import at_least, duration, number, percent, used_as_if
 from dpnoise.pages.layout import badge, definitions, document, section, table
 from dpnoise.pages.markup import Markup, powers, tag
 
@@ -60,7 +61,7 @@ def render(report: Data) -> str:
         _observations(report["observations"]),
         _measured(report),
         _reproduced(report),
-        limits(report["findings"]),
+        limits([report]),
     )
 
 
@@ -71,7 +72,7 @@ def _verdict(report: Data) -> Markup:
     bound, claimed = report["certified"], report["claimed"]
     kind = "broken" if report["broken"] else "calm"
     rows = [
-        Bar("Claimed", number(claimed), claimed, "claim"),
+        Bar("Used as if", number(claimed), claimed, "claim"),
         Bar("Certified", f"at least {at_least(bound, claimed)}", bound, kind, mark=claimed),
     ]
     says = (
@@ -85,7 +86,7 @@ def _verdict(report: Data) -> Markup:
     link = tag("a", "What this does not mean.", href="#limits")
     return tag(
         "header",
-        tag("p", f"dpnoise audit of {report['target']} {report['version']}".strip(), class_="over"),
+        tag("p", _audited(report), class_="over"),
         tag("h1", report["verdict"]),
         tag("p", says, *([] if report["broken"] else [link]), class_="lead"),
         tag(
@@ -93,10 +94,18 @@ def _verdict(report: Data) -> Markup:
             figures.bars(f"Claimed and certified {report['kind']}", rows),
             tag(
                 "figcaption",
-                f"{report['kind'].capitalize()}, {_claim(report)}. The upright line is the claim.",
+                f"{report['kind'].capitalize()}, {_claim(report)}. The upright line is the claim. "
+                f"So many releases can certify {at_least(report['ceiling'])} at most.",
             ),
         ),
         class_=kind,
+    )
+
+
+def _audited(report: Data) -> str:
+    name = f"{report['target']} {report['version']}".rstrip()
+    return (
+        f"dpnoise audit of {name}, {used_as_if(report['kind'], report['claimed'], report['delta'])}"
     )
 
 
@@ -278,15 +287,17 @@ def _reproduced(report: Data) -> Markup:
     )
 
 
-def limits(findings: list[Data]) -> Markup:
+def limits(reports: Sequence[Data]) -> Markup:
     """Say what was not looked at."""
+    findings = [finding for report in reports for finding in report["findings"]]
     trials = max((finding["trials1"] for finding in findings), default=0)
     points = list(_LIMITS)
     if trials > 1:
+        highest = max(reports, key=lambda report: report["ceiling"])
         points.append(
             f"With at most {trials:,} trials at each value, a leak much rarer than one in "
-            f"{trials:,} is not seen, and no epsilon above {math.log(trials):.1f} could have been "
-            "certified."
+            f"{trials:,} is not seen, and no {highest['kind']} above "
+            f"{at_least(highest['ceiling'])} could have been certified."
         )
     items = [tag("li", point) for point in points]
     return section("What “not broken” does not mean", tag("ul", *items), id="limits")

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 from dpnoise import strict_json
 from dpnoise.attacks.processes import Observation
 from dpnoise.auditing import comparison, page
-from dpnoise.auditing.wording import at_least, duration, number
+from dpnoise.auditing.wording import at_least, duration, number, used_as_if
 from dpnoise.errors import ArgumentError, DpnoiseError
 
 FORMAT: Final = 2
@@ -185,8 +185,8 @@ class Report:
 
     def __str__(self) -> str:
         """Say the verdict, what gave it away and how it was measured, in a few lines."""
-        claim = f"{self.kind} {self.claimed:g}" + (f", delta {self.delta:g}" if self.delta else "")
-        lines = [f"{f'{self.target} {self.version}'.rstrip()}, which claims {claim}", self.verdict]
+        used = used_as_if(self.kind, self.claimed, self.delta)
+        lines = [f"{f'{self.target} {self.version}'.rstrip()}, {used}", self.verdict]
         lines += [
             f"  {found.attack}: {self.kind} >= {at_least(found.certified, self.claimed)}: "
             f"{found.event}. Seen {found.hits0:,} times in {found.trials0:,} at "
@@ -195,7 +195,8 @@ class Report:
             for found in self.findings
         ]
         lines.append(
-            f"confidence {self.confidence:g}, {self.releases:,} releases, {duration(self.seconds)}"
+            f"confidence {self.confidence:g}, {self.releases:,} releases, of which nothing above "
+            f"{self.kind} {at_least(self.ceiling)} can be certified; {duration(self.seconds)}"
         )
         return "\n".join(lines)
 

@@ -37,6 +37,17 @@ def at_least(epsilon: float, claimed: float = 0.0) -> str:
     return f"{shown:.{digits}g}"
 
 
+def used_as_if(kind: str, claimed: float, delta: float) -> str:
+    """Say which claim a target is held to; whether it makes that claim is another question.
+
+    Examples
+    --------
+    >>> used_as_if("epsilon", 1.0, 0.0), used_as_if("epsilon", 0.5, 1e-6)
+    ('used as if epsilon were 1', 'used as if epsilon were 0.5, delta 1e-06')
+    """
+    return f"used as if {kind} were {claimed:g}" + (f", delta {delta:g}" if delta else "")
+
+
 def percent(hits: int, trials: int) -> str:
     """Write a share with three digits, and as 0% or 100% only where it is exactly that.
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from dpnoise import strict_json, targets
-from dpnoise.auditing.wording import at_least
+from dpnoise.auditing.wording import at_least, used_as_if
 from dpnoise.cli.progress import progress_bar
 from dpnoise.errors import check_part, reject, unknown
 from dpnoise.showing import shown
@@ -26,7 +26,9 @@ def add(commands: Any) -> None:
         "--target",
         help="a library's noise, see --list, or module:attribute; by default one that it breaks",
     )
-    command.add_argument("--epsilon", type=float, default=1.0, help="what the target claims (1)")
+    command.add_argument(
+        "--epsilon", type=float, default=1.0, help="what the target is used as if it had (1)"
+    )
     command.add_argument("--delta", type=float, default=1e-6, help="of Gaussian noise (1e-6)")
     command.add_argument("--sensitivity", type=float, default=1.0, help="of the value (1)")
     command.add_argument("--value0", type=float, default=0.0, help="one value (0)")
@@ -111,10 +113,9 @@ def _list(attacks: dict[str, Any], looks: dict[str, Any]) -> None:
 
 def _show(outcome: Any, target: targets.Target, epsilon: float, delta: float) -> None:
     certified = outcome.epsilon_lower(delta)
-    claim = f"epsilon {epsilon:g}" + (f", delta {delta:g}" if delta else "")
     version = f" {target.version}" if target.version else ""
     lines = [
-        f"{outcome.attack} against {target.name}{version}, which claims {claim}",
+        f"{outcome.attack} against {target.name}{version}, {used_as_if('epsilon', epsilon, delta)}",
         f"  event      {outcome.event}",
         f"  at {outcome.value0:<8g}{_counted(outcome.at0)}",
         f"  at {outcome.value1:<8g}{_counted(outcome.at1)}",

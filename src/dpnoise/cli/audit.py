@@ -10,7 +10,7 @@ from typing import Any
 
 import dpnoise
 from dpnoise import targets
-from dpnoise.auditing.wording import at_least
+from dpnoise.auditing.wording import at_least, used_as_if
 from dpnoise.cli import terminal
 from dpnoise.cli.files import check_targets, file_name, written
 from dpnoise.cli.progress import bar_on
@@ -233,25 +233,25 @@ def _live(name: str, claimed: float, console: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _show(report: Any, console: Any) -> None:
-    claim = f"{report.kind} {report.claimed:g}" + (
-        f", delta {report.delta:g}" if report.delta else ""
-    )
-    console.print(shown(f"{report.target} {report.version}".rstrip() + f", which claims {claim}"))
-    console.print(report.verdict + "\n", style="bold red" if report.broken else "bold")
+    used = used_as_if(report.kind, report.claimed, report.delta)
+    target = shown(f"{report.target} {report.version}".rstrip())
+    console.print(terminal.prose(f"{target}, {used}"))
+    verdict = terminal.prose(report.verdict)
+    console.print(f"{verdict}\n", style="bold red" if report.broken else "bold")
     terminal.print_table(
         console, _table(report.findings, report.claimed, console.width, report.kind)
     )
     for observation in report.observations:
         mark = "!" if observation.found else " "
-        console.print(shown(f"{mark} {observation.words}"))
+        console.print(terminal.prose(shown(f"{mark} {observation.words}"), hanging=2))
     for name, reason in report.skipped.items():
-        console.print(shown(f"  {name} was not run: {reason}"))
-    console.print(
-        f"\nconfidence {report.confidence:g}, {report.releases:,} releases, "
+        console.print(terminal.prose(shown(f"  {name} was not run: {reason}"), hanging=2))
+    measured = (
+        f"confidence {report.confidence:g}, {report.releases:,} releases, "
         f"{report.seconds:.1f} s, of which nothing above {report.kind} "
-        f"{at_least(report.ceiling)} can be certified. {report.method}\n"
-        f"Again: {shown(report.command)}"
+        f"{at_least(report.ceiling)} can be certified. {report.method}"
     )
+    console.print(f"\n{terminal.prose(measured)}\nAgain: {shown(report.command)}")
 
 
 def _table(findings: list[Any], claimed: float, room: int, kind: str = "certified") -> Any:
@@ -276,13 +276,15 @@ def _value(value: float | str) -> str:
 
 def _compare(reports: list[Any], not_audited: dict[str, str], console: Any) -> None:
     """Print one line for each target; wide ones fold nowhere, so that they can be copied."""
-    console.print(f"\n{'target':30}{'version':12}{'claims':>7}{'certified':>12}  strongest attack")
+    numbers = f"{'as if':>6}{'certified':>10}{'at most':>8}"
+    console.print(f"\n{'target':29}{'version':11}{numbers}  by")
     for report in reports:
         worst = report.findings[0].attack if report.findings else "none was run"
         console.print(
-            f"{shown(report.target):30}{shown(report.version):12}{report.claimed:>7g}"
-            f"{at_least(report.certified, report.claimed):>12}  {worst}",
+            f"{shown(report.target):29}{shown(report.version):11}{report.claimed:>6g}"
+            f"{at_least(report.certified, report.claimed):>10}"
+            f"{at_least(report.ceiling):>8}  {worst}",
             style="red" if report.broken else None,
         )
     for name, why in not_audited.items():
-        console.print(shown(f"{name:30}not audited: {why}"), style="dim")
+        console.print(shown(f"{name:29}not audited: {why}"), style="dim")

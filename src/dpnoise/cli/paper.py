@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from dpnoise.cli import terminal
 from dpnoise.cli.files import file_name, written_folder
 from dpnoise.cli.progress import progress_bar
 from dpnoise.errors import import_extra
@@ -41,7 +42,8 @@ def _paper(asked: argparse.Namespace) -> None:
     pieces = paper.choose(asked.figure)
     if asked.list:
         for piece in pieces:
-            print(f"{piece.key:<13} {piece.title}")  # noqa: T201 - this is the command line
+            line = f"{piece.key:<13} {piece.title}"
+            print(terminal.prose(line, hanging=14))  # noqa: T201 - this is the command line
         return
     import_extra("matplotlib", "plots")
     folder = asked.output or Path("-".join(["paper", *(asked.figure or ())]))
@@ -50,13 +52,14 @@ def _paper(asked: argparse.Namespace) -> None:
             results = paper.measure(pieces, quick=asked.quick, progress=show)
         paper.write(results, beside, quick=asked.quick)
     _show(results)
-    print(f"\n{counted(results)}")  # noqa: T201 - likewise
+    print(f"\n{terminal.prose(counted(results))}")  # noqa: T201 - likewise
     print(f"Written to {shown(folder / paper.PAGE)}.")  # noqa: T201 - likewise
 
 
 def _show(results: Any) -> None:
     for result in results:
         verdict = result.finding.verdict
-        print(f"{verdict:<12} {result.piece.key:<13} {result.piece.title}")  # noqa: T201
+        line = f"{verdict:<12} {result.piece.key:<13} {result.piece.title}"
+        print(terminal.prose(line, hanging=27))  # noqa: T201
         if verdict == "not run":
-            print(f"{'':26} {shown(result.finding.why)}")  # noqa: T201
+            print(terminal.prose(f"{'':26} {shown(result.finding.why)}", hanging=27))  # noqa: T201

@@ -173,17 +173,19 @@ def _explain(request: Request) -> None:
     for column, keys in request.groups.items():
         if not isinstance(keys, str):
             named = ", ".join(str(key) for key in keys)
-            console.print(f"\ngroups of {shown(column)}: {shown(named)}")
+            console.print(terminal.prose(f"\ngroups of {shown(column)}: {shown(named)}"))
     for one in request.discoveries():
-        console.print(
+        threshold = (
             f"\ngroups of {shown(one.column)}: those whose noisy number of "
             f"{'rows' if request.person is None else 'persons'} is {one.threshold:,} or more"
         )
-    console.print(
+        console.print(terminal.prose(threshold))
+    promise = (
         f"\n{request.cost_in_words} in all. {_neighbours(request)} Missing values: "
         f"{request.missing}.\nProtected: {shown(request.privacy_unit)}.\nMargins hold with "
         f"probability {request.confidence:g}. No row is read."
     )
+    console.print(terminal.prose(promise))
 
 
 def _expected(request: Request, question: Question, query: Query) -> tuple[str, str]:

@@ -4,7 +4,9 @@ Everything that comes from data or users goes through `dpnoise.showing.shown` fi
 """
 
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import zip_longest
@@ -71,6 +73,17 @@ def print_table(console: Any, made: Any) -> None:
     """Print a table in full; the lines of one that has no room run over the terminal's edge."""
     console.width = max(console.width, sum(column.width + _GAP for column in made.columns))
     console.print(made, soft_wrap=False)
+
+
+def prose(text: str, hanging: int = 0) -> str:
+    """Fold text between words, where the terminal would break them; later lines hang in."""
+    wrapper = textwrap.TextWrapper(
+        shutil.get_terminal_size().columns,
+        subsequent_indent=" " * hanging,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(map(wrapper.fill, text.split("\n")))
 
 
 def complaint(message: object) -> str:
