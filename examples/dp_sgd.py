@@ -102,7 +102,8 @@ def main() -> None:
         strongest = max(report.findings, key=lambda finding: finding.epsilon_lower)
         print(
             f"{name:14} used as if epsilon were 1, delta 1e-06: "
-            f"at least {strongest.epsilon_lower:.3g} ({'broken' if strongest.broken else 'not broken'}, by {strongest.attack})"
+            f"at least {strongest.epsilon_lower:.3g} "
+            f"({'broken' if strongest.broken else 'not broken'}, by {strongest.attack})"
         )
 
 
