@@ -1,7 +1,15 @@
 """Settings of the whole test run; puts this folder on the path of the tests below it."""
 
+import gc
+
 from hypothesis import settings
 
 # No test has a limit in time: the first call of a kernel compiles it, and machines are busy.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
+
+
+def pytest_collection_finish() -> None:
+    """Let the collector of garbage pass over what is there before the first test, and stays."""
+    gc.collect()
+    gc.freeze()

@@ -176,11 +176,16 @@ def memory() -> Iterator[Path]:
         yield Path(name)
 
 
-def test_kill_9_at_a_hundred_random_points_loses_no_release(memory: Path) -> None:
-    """What was told of was paid for; of what was paid for, one line at most is lost by each."""
-    ledger = create_ledger(memory / "budget.json", name="survey", epsilon=10**6)
+@pytest.mark.parametrize("run", range(4))
+def test_kill_9_at_a_hundred_random_points_loses_no_release(memory: Path, run: int) -> None:
+    """25 in each of four ledgers, because each spending reads all of its ledger.
+
+    What was told of was paid for; of what was paid for, one line at most is lost by each kill.
+    """
+    kills = 25
+    ledger = create_ledger(memory / f"budget {run}.json", name="survey", epsilon=10**6)
     told: list[str] = []
-    for i in range(100):
+    for i in range(kills):
         reader, writer = os.pipe()
         child = os.fork()
         if not child:
@@ -197,10 +202,10 @@ def test_kill_9_at_a_hundred_random_points_loses_no_release(memory: Path) -> Non
             mend_ledger(ledger.path)
     entries = [entry for entry in open_ledger(ledger.path).entries if entry.kind == "spent"]
     paid = {entry.head for entry in entries}
-    assert len(told) >= 99, "those that were waited for"
+    assert len(told) >= sum(i % 3 for i in range(kills)), "those that were waited for"
     assert set(told) <= paid
     assert len(told) == len(set(told)), "no head twice"
-    assert len(paid) <= len(told) + 100, "a kill loses one entry at most"
+    assert len(paid) <= len(told) + kills, "a kill loses one entry at most"
     assert open_ledger(ledger.path).spent.main == Fraction(len(paid), 8)
 
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from struct import pack, unpack
 from typing import Any, NamedTuple
 
-from flint import arb, ctx
+from flint import arb, arf, ctx
 
 WORD_BITS = 64
 _GUARD_BITS = 64
@@ -74,6 +74,12 @@ class Ball:
         return difference
 
 
+@lru_cache(maxsize=256)
+def _half_a_digit(length: int) -> arb:
+    """Return half of the last of so many binary digits."""
+    return arb((1, -length - 1))
+
+
 class Digits(NamedTuple):
     """The first binary digits of a uniform: value <= U * 2^length <= value + 1.
 
@@ -87,7 +93,7 @@ class Digits(NamedTuple):
     @property
     def ball(self) -> Ball | arb:
         """The ball that encloses U."""
-        enclosure = arb((2 * self.value + 1, -self.length - 1), arb((1, -self.length - 1)))
+        enclosure = arb(arf((2 * self.value + 1, -self.length - 1)), _half_a_digit(self.length))
         return enclosure if self.bits is None else Ball(enclosure, self.bits)
 
     @property
@@ -183,7 +189,7 @@ def ball_of(number: float | Fraction) -> arb:
     power = fraction.denominator.bit_length() - 1
     if fraction.denominator != 1 << power:
         raise ValueError("Expected a denominator that is a power of two.")
-    return arb((fraction.numerator, -power))
+    return arb(arf((fraction.numerator, -power)))
 
 
 def enclosures(
