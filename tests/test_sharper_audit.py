@@ -69,7 +69,8 @@ def test_noise_of_the_right_scale_is_not_broken(epsilon: float) -> None:
 def test_more_releases_certify_at_least_as_much_at_a_large_delta() -> None:
     """Gaussian noise too small by 1.2 at (1, 0.01).
 
-    The bounds are about 1.16 and 1.25, with standard errors of 0.015 and 0.005.
+    The bounds are about 1.16 and 1.25, with standard errors of 0.015 and 0.005: the smaller budget
+    certifies more with probability 10^-7 at most.
     """
     scale = gaussian_scale(1.0, 0.01, 1.0) / 1.2
     few, many = (
@@ -86,6 +87,18 @@ def test_a_raw_value_once_in_a_thousand_times_is_found() -> None:
         return np.where(rng.random(n) < 1e-3, value, laplace(1.0)(value, n))
 
     assert dpnoise.audit(leaking, 1.0, budget=1_000_000).broken
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_noise_of_64_bits_narrowed_to_32_before_it_is_added_is_found(dtype: Any) -> None:
+    """A sum with 1 loses other bits than one with 0, in either format."""
+
+    def narrowed(value: float, n: int) -> Any:
+        return dtype(value) + rng.laplace(size=n).astype(np.float32).astype(dtype)
+
+    report = dpnoise.audit(narrowed, 1.0, pairs=[(0, 1)], budget=48_000)
+    assert report.broken
+    assert report.epsilon_lower > 3
 
 
 @pytest.mark.parametrize(
@@ -192,6 +205,22 @@ def test_a_curve_is_refuted_at_its_best_point() -> None:
     assert report.broken
     assert report.kind == "mu"
     assert claim.value < report.certified < 2.001 * claim.value
+
+
+def test_box_muller_noise_is_refuted_at_a_point_and_far_more_of_its_whole_curve() -> None:
+    """At (0.1, 0.1), where Delta-Siege (Lokna and others 2023) broke it.
+
+    The event that no float leads from 1 to y happens in a third of the releases of 0, more than the
+    tenth that delta lets through; the whole curve, which claims mu = 0.35, it refutes by far.
+    """
+    point, curve = (
+        dpnoise.audit("random.gauss", 0.1, 0.1, pairs=[(0, 1)], budget=48_000, curve=curve)
+        for curve in (False, True)
+    )
+    assert point.broken
+    assert curve.broken
+    assert (curve.kind, round(curve.claimed, 2)) == ("mu", 0.35)
+    assert curve.certified > 2.5
 
 
 @pytest.mark.parametrize("options", [{}, {"epsilon": 1.0, "mu": 1.0}, {"mu": 1.0, "rho": 1.0}])
