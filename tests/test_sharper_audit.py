@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,11 @@ from dpnoise import cli
 from dpnoise.attacks.claims import Claim, Judge, gaussian_claim
 from dpnoise.auditing import running
 from dpnoise.auditing.independence import check_independent, p_value
+from dpnoise.auditing.pairs import search
 from dpnoise.auditing.report import Report
 from dpnoise.errors import ArgumentError, ArgumentTypeError
 from dpnoise.release.calibration import gaussian_scale
-from dpnoise.targets import TargetError
+from dpnoise.targets import Target, TargetError
 
 Floats = NDArray[np.float64]
 Release = Callable[[float, int], Floats]
@@ -112,6 +114,63 @@ def test_noise_of_64_bits_narrowed_to_32_before_it_is_added_is_found(dtype: Any)
 )
 def test_what_shows_at_some_values_alone_is_found(release: Release) -> None:
     assert dpnoise.audit(release, 1.0, budget=100_000).broken
+
+
+def least_noise_at(odd: float) -> Release:
+    return lambda value, n: laplace(0.05 if value == odd else 1.0)(value, n)
+
+
+@pytest.mark.parametrize("odd", [17.0, -5.0, 1e6, 0.625])
+def test_a_value_that_is_treated_otherwise_is_searched_for(odd: float) -> None:
+    """Little noise at one value, which none of the pairs that are always tried has."""
+    report = dpnoise.audit(least_noise_at(odd), 1.0, attacks=["threshold"], budget=200_000)
+    assert report.broken
+    assert {report.findings[0].value0, report.findings[0].value1} & {odd}
+    assert "search" in report.method
+
+
+def test_a_search_for_whole_values_leaves_out_fractions() -> None:
+    def whole_alone(value: float, n: int) -> Floats:
+        assert value == round(value)
+        return laplace(1.0)(value, n)
+
+    report = dpnoise.audit(
+        whole_alone, 1.0, attacks=["threshold"], pairs="whole", budget=200_000, confidence=CERTAIN
+    )
+    assert not report.broken
+    assert len(report.pairs) in {6, 8}
+
+
+def test_the_same_noise_at_every_value_seldom_stands_out() -> None:
+    """At most one search in 100 adds pairs: counted in 5, exact binomial."""
+    target = Target("mine", "laplace", 1.0, laplace(1.0))
+    added = sum(bool(search(target, 1.0, np.dtype(np.float64), whole=False)) for _ in range(5))
+    check_probability(float(stats.binom.sf(added - 1, 5, 0.01)))
+
+
+def test_a_search_ends_where_a_target_fails() -> None:
+    def fragile(value: float, n: int) -> Floats:
+        if value < 0:
+            raise ValueError("no such count")
+        return laplace(1.0)(value, n)
+
+    target = Target("mine", "laplace", 1.0, fragile)
+    assert search(target, 1.0, np.dtype(np.float64), whole=False) == []
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("sensitivity", [0.1, 1 / 3, 1.0, 1e300])
+def test_pairs_that_are_searched_for_are_neighbours(dtype: Any, sensitivity: float) -> None:
+    number = dtype if sensitivity < 1e30 else np.float64
+    odd = float(number(17 * sensitivity))
+
+    def shifted(value: float, n: int) -> Floats:
+        return np.full(n, value + (value == odd) * sensitivity)
+
+    found = search(Target("mine", "laplace", 1.0, shifted), sensitivity, np.dtype(dtype), whole=False)
+    assert len(found) == 2
+    for low, high in found:
+        assert 0 < Fraction(high) - Fraction(low) <= Fraction(sensitivity)
 
 
 def test_pairs_that_are_given_are_those_that_are_tried() -> None:

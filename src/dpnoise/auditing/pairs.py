@@ -1,13 +1,16 @@
 """The pairs of values that an audit tries: never further apart than the sensitivity."""
 
 import math
+import time
 from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
+from scipy import stats
 
 from dpnoise.errors import ArgumentError, ArgumentTypeError, is_real, reject
+from dpnoise.targets.target import Target, TargetError
 
 Pair = tuple[float, float]
 
@@ -19,6 +22,15 @@ _PAIRS: Final = (
 )  # fmt: skip
 _WHOLE: Final = 6  # The first ones, which are multiples of the sensitivity.
 _LARGEST: Final = 1001
+# Where the search looks for a value that is treated otherwise than the rest.
+_SEARCHED: Final = (
+    *range(-16, 65), *(10.0**k for k in range(2, 10)), *(-(10.0**k) for k in range(2, 7)),
+    *(k / 8 for k in range(-7, 8) if k), 1.5, 2.5, 99.5, 1e-3, 1e-6,
+)  # fmt: skip
+_FEW: Final = 32  # Releases of each of these values.
+_RARE: Final = 0.01  # The probability that a value stands out by chance.
+_PROMPT: Final = 0.02  # Seconds: a target whose call takes longer is not searched.
+SEARCH: Final = _FEW * len(_SEARCHED)  # Releases that the search takes.
 WHOLE: Final = "whole"
 
 
@@ -36,9 +48,7 @@ def pairs(sensitivity: float, dtype: np.dtype[Any], *, whole: bool = False) -> l
     >>> pairs(0.1, np.dtype(np.float32))[0]
     (0.0, 0.09999999403953552)
     """
-    limits = np.finfo(dtype)
-    fits = float(limits.smallest_normal) <= sensitivity <= float(limits.max) / _LARGEST
-    number = dtype.type if fits else np.float64
+    number = _format(sensitivity, dtype)
     most = float(np.finfo(number).max)
     found = [
         _pair(number(low * sensitivity), number(high * sensitivity), sensitivity)
@@ -46,6 +56,54 @@ def pairs(sensitivity: float, dtype: np.dtype[Any], *, whole: bool = False) -> l
         if math.isfinite(high * sensitivity) and abs(high * sensitivity) <= most
     ]
     return [pair for pair in dict.fromkeys(found) if pair[0] != pair[1]]
+
+
+def _format(sensitivity: float, dtype: np.dtype[Any]) -> Any:
+    """Return the format that the target releases, or float64 if it has no room for the pairs."""
+    limits = np.finfo(dtype)
+    fits = float(limits.smallest_normal) <= sensitivity <= float(limits.max) / _LARGEST
+    return dtype.type if fits else np.float64
+
+
+def search(target: Target, sensitivity: float, dtype: np.dtype[Any], *, whole: bool) -> list[Pair]:
+    """Return pairs around the value whose noise is least like that of others, if one stands out.
+
+    It chooses pairs alone: what is certified there is counted in other releases.
+    """
+    number = _format(sensitivity, dtype)
+    most = float(np.finfo(number).max) / 2
+    units = [unit for unit in _SEARCHED if not whole or unit == round(unit)]
+    values = [unit * sensitivity for unit in units if abs(unit) * sensitivity <= most]
+    noise: dict[float, Any] = {}
+    started = time.perf_counter()
+    try:
+        for value in dict.fromkeys(float(number(value)) for value in values):
+            noise[value] = target(value, _FEW).astype(np.float64) - value
+            if len(noise) == 1 and time.perf_counter() - started > _PROMPT:
+                return []
+    except TargetError:
+        pass  # It may fail there; the pairs that are tried anyway tell.
+    if len(noise) < 2:  # noqa: PLR2004 - one has nothing to be compared with
+        return []
+    odd = {value: _unlike(noise, value) for value in noise}
+    worst = min(odd, key=lambda value: odd[value])
+    if odd[worst] * len(odd) > _RARE:
+        return []
+    low, high = number(worst - sensitivity), number(worst + sensitivity)
+    return [
+        pair
+        for pair in (
+            _pair(low, number(worst), sensitivity),
+            _pair(number(worst), high, sensitivity),
+        )
+        if pair[0] != pair[1]
+    ]
+
+
+def _unlike(noise: dict[float, Any], value: float) -> float:
+    """Return the p-value of the noise at one value, beside that at all others (Kolmogorov)."""
+    others = np.concatenate([drawn for other, drawn in noise.items() if other != value])
+    return float(stats.ks_2samp(noise[value], others, method="asymp").pvalue)
 
 
 def given_pairs(given: Any, sensitivity: float) -> list[Pair]:

@@ -30,7 +30,7 @@ from dpnoise.auditing.independence import ERROR
 from dpnoise.auditing.looks import observations
 from dpnoise.auditing.mechanisms import Source
 from dpnoise.auditing.neighbours import neighbours_of
-from dpnoise.auditing.pairs import WHOLE, given_pairs, pairs
+from dpnoise.auditing.pairs import SEARCH, WHOLE, given_pairs, pairs, search
 from dpnoise.auditing.report import Finding, Report
 from dpnoise.auditing.spending import ceiling
 from dpnoise.auditing.versions import versions
@@ -51,6 +51,7 @@ Watch = Callable[[list[Finding]], object]
 
 _DEFAULT: Final = 480_000  # Releases of added noise, where no budget is given.
 _LEAST: Final = 1_000  # The least budget: 250 releases of each value for the last count.
+_SEARCHED: Final = 30 * SEARCH  # The least budget of which a part is spent on a search for pairs.
 _SCALE: Final = 1.0  # Of noise that mu or rho is claimed for; only attacks that know it use it.
 
 
@@ -175,6 +176,11 @@ def _added(
     asked = budget
     if budget is None:
         budget = affordable(lambda n: caller(tried[0][0], n), _LEAST, _DEFAULT)
+    searched = 0
+    if (given is None or whole) and (budget or _DEFAULT) >= _SEARCHED:
+        found = search(caller, sensitivity, caller(0.0, 1).dtype, whole=whole)
+        tried += [pair for pair in found if pair not in tried]
+        searched = SEARCH
     plan = Plan.of(claim, confidence, budget or _DEFAULT, len(tried), len(chosen))
     findings, skipped, counted = findings_of(
         caller, chosen, tried, plan, progress, watch,
@@ -195,7 +201,8 @@ def _added(
         observations=observations(target, resolved, caller, time_limit),
         skipped=skipped,
         pairs=list(tried),
-        method=_METHOD.format(
+        method=(_SEARCH_WORDS if searched else "")
+        + _METHOD.format(
             size=plan.size,
             events=2 * len(chosen) * len(tried),
             again=plan.again,
@@ -204,7 +211,7 @@ def _added(
             error=ERROR,
         ),
         ceiling=ceiling(claim, counted, plan.last_error),
-        releases=4 * len(tried) * plan.size + 2 * plan.again + 2 * counted,
+        releases=searched + 4 * len(tried) * plan.size + 2 * plan.again + 2 * counted,
         seconds=time.perf_counter() - started,
         command=_command(
             target,
@@ -220,6 +227,9 @@ def _added(
     )
 
 
+_SEARCH_WORDS: Final = (
+    "A search looked for values whose noise is unlike that of others, on a few releases of each. "
+)
 _METHOD: Final = (
     "Each attack fixed its events on {size:,} releases of each value, and {events} events were "
     "counted in {size:,} fresh ones of each. The best chose again at the best pair, on {again:,} "
