@@ -22,6 +22,7 @@ class Planted(NamedTuple):
 
 
 _ERROR = "    error = fma(power_of_two(1 - bits), reciprocal_bound(V), fma(ROUND, E, ROUND_V))\n"
+_DEVICE = "../integrations/triton_release.py"
 _LOG = "    E = 0.0 - log(V)\n    return E,"
 PLANTED = {
     "a coefficient of log": Planted(
@@ -128,6 +129,18 @@ PLANTED = {
     ),
     "a cell that is no float": Planted(
         "settling.py", "_EXACT = np.int64(2**53)", "_EXACT = np.int64(2**54)", "release_float"
+    ),
+    "a step of the device's reciprocal left out": Planted(
+        _DEVICE,
+        "        r = tl.fma(r, tl.fma(-b, r, one), r)\n",
+        "",
+        "device division",
+    ),
+    "a remainder that rounds twice": Planted(
+        _DEVICE, "tl.fma(tl.fma(-b, q, a), r, q)", "tl.fma(a - b * q, r, q)", "device division"
+    ),
+    "a guess in single precision": Planted(
+        _DEVICE, "rcp.approx.ftz.f64 $0", "rcp.approx.ftz.f32 $0", "device division"
     ),
     "a branch": Planted(
         "certified.py",

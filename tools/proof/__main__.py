@@ -18,11 +18,19 @@ os.environ["NUMBA_DISABLE_JIT"] = "1"  # The source is read and run as it is wri
 from marks import write_between_marks
 
 from dpnoise.kernels import certified, elementary, fixed, refined, rounding, settling
-from proof import bit_tricks, decision, forms, functions, second_stage, subnormals
+from proof import (
+    bit_tricks,
+    decision,
+    device_division,
+    forms,
+    functions,
+    second_stage,
+    subnormals,
+)
 from proof.statement import GappaMissingError, Statement, Verdict, prove
 
 _PAGE = Path(__file__).parents[2] / "docs" / "exact-release.md"
-_PARTS = (functions, forms, decision, subnormals)
+_PARTS = (functions, device_division, forms, decision, subnormals)
 _KERNELS = (elementary, certified, rounding, fixed, refined, settling)
 # What is done with cells once they are decided, which the tests hold against the judge.
 _LOOPS = {"open_places", "release_float", "settle_cells", "settle_floats", "to_integers"}

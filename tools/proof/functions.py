@@ -21,7 +21,7 @@ from proof.translation import Translation, Value, exactly, gappa
 
 # Exponents e, alone where |log x| may be small beside e log 2. No float of a form is beyond them.
 _EXPONENTS = ((0, 0), (-1, -1), (1, 1), (-2, -2), (2, 2), (-4, -3), (3, 6), (-64, -5))
-_QUOTIENT = 2 + Fraction(1, 1024)  # How far (f-1)/(f+1) is off, in u of itself.
+QUOTIENT = 2 + Fraction(1, 1024)  # How far (f-1)/(f+1) is off, in u of itself.
 # The samplers' uniforms, exactly: k is the integer that a shift leaves of a word.
 _EXACT = (
     (elementary.uniform, "{k} * {unit}", 1),
@@ -78,7 +78,7 @@ def _log_case(first: int, last: int, *, below: bool, fused: bool) -> Case:
     result = translation.call(elementary.log, "x")
     s = translation.definitions[0][0]
     ends = (bit_tricks.LEAST_F, 1 - in_u(1)) if below else (1 + in_u(2), 2 * bit_tricks.LEAST_F)
-    moved = facts.rounded_up(facts.atanh_condition() * in_u(_QUOTIENT))
+    moved = facts.rounded_up(facts.atanh_condition() * in_u(QUOTIENT))
     definitions = [
         ("S", "(f - 1) / (f + 1)"),
         ("T", f"{s} * {s}"),
@@ -96,7 +96,7 @@ def _log_case(first: int, last: int, *, below: bool, fused: bool) -> Case:
     if e == "e":
         hypotheses += [f"e in [{first}, {last}]", "@FIX(e, 0)"]
     # What s is off by is what `moved` was made of.
-    goal = f"{s} -/ S in {within(u(_QUOTIENT))} /\\ {result} -/ log_x in {within(u(LOG))}"
+    goal = f"{s} -/ S in {within(u(QUOTIENT))} /\\ {result} -/ log_x in {within(u(LOG))}"
     asks = [f"{result} -/ log_x"]
     name = f"e {first} to {last}, f {'<' if below else '>'} 1, {'fused' if fused else 'unfused'}"
     return case(name, translation, goal, asks=asks, definitions=definitions, hypotheses=hypotheses)

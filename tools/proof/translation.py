@@ -138,6 +138,10 @@ class Translation:
             self.asked.setdefault(tree.name, []).append(gappa(arguments[0]))
             self.calls.append(f"{tree.name}({', '.join(map(gappa, arguments))})")
             return lemma(self, *arguments)
+        return self.translate(tree, names, *arguments)
+
+    def translate(self, tree: ast.FunctionDef, names: dict[str, Any], *arguments: Value) -> Value:
+        """Translate a function that is read already, and return its value."""
         self.visited.add(tree.name)
         parameters = [parameter.arg for parameter in tree.args.args]
         if len(parameters) != len(arguments):
