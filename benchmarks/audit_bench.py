@@ -1,8 +1,9 @@
 """Audits of the mechanisms that DP-Sniper was measured on, beside its figures: `make audit-bench`.
 
 An event is chosen and counted once; the counts are read at confidence 0.9, as the published ones
-were, and at 0.999. Times are of this machine, with the mechanism's own; DP-Sniper's are its own, of
-a larger one. `python -m benchmarks.audit_bench SVT1 SVT2` measures some, and writes no table.
+were, and at 0.999. Times are by the clock, on the cores of this machine, with the mechanism's own;
+DP-Sniper's are its own, of a larger one. `python -m benchmarks.audit_bench SVT1 SVT2` measures
+some, and writes no table.
 """
 
 import json
@@ -16,8 +17,9 @@ from marks import write_between_marks
 
 import dpnoise
 from benchmarks.audit_mechanisms import ROWS, Row
-from dpnoise.attacks.bounds import certified_epsilon
+from dpnoise.attacks.bounds import tossed_epsilon
 from dpnoise.auditing.wording import at_least
+from dpnoise.chunks import cores
 from dpnoise.cli.progress import progress_bar
 from dpnoise.machine import described
 
@@ -42,9 +44,7 @@ def measured(row: Row) -> dict[str, Any]:
         )
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     found = report.findings[0]
-    sure = certified_epsilon(
-        found.hits0, found.trials0, found.hits1, found.trials1, error=1 - 0.999
-    )
+    sure = tossed_epsilon(found.hits0, found.trials0, found.hits1, found.trials1, error=1 - 0.999)
     return {
         "mechanism": row.name,
         "claim": row.claim,
@@ -70,11 +70,16 @@ def table(results: list[dict[str, Any]], machine: str) -> str:
     lines = [
         f"| {one['mechanism']} | {one['claim']:.3g} | {'yes' if one['keeps'] else 'no'} "
         f"| {one['published']:g} | {_marked(one)} | {at_least(one['certified_0.999'])} "
-        f"| {one['published_seconds']:g} | {one['cpu_seconds']:.1f} "
+        f"| {one['published_seconds']:g} | {one['wall_seconds']:.1f} "
         f"| {one['releases'] / 1e6:.1f} million |"
         for one in results
     ]
-    note = f"\nOn {machine}; seconds of one core. In bold: at least what was published."
+    better = sum(one["certified"] >= one["published"] for one in results)
+    soon = sum(one["wall_seconds"] <= one["published_seconds"] / TENTH for one in results)
+    note = (
+        f"\nOn {machine}, {cores()} cores; seconds by the clock. In bold: at least what was "
+        f"published: {better} of {len(results)}; in at most a tenth of its time: {soon}."
+    )
     return "\n".join(["", head, *lines, note, ""])
 
 
@@ -91,11 +96,12 @@ def main(names: list[str]) -> None:
             continue
         one = measured(row)
         results.append(one)
-        in_time = one["cpu_seconds"] <= row.seconds / TENTH
+        in_time = one["wall_seconds"] <= row.seconds / TENTH
         print(
             f"{row.name:20}{at_least(one['certified']):>8} (published {row.published:g}) "
-            f"{at_least(one['certified_0.999']):>8} at 0.999, {one['cpu_seconds']:.1f} s of "
-            f"{row.seconds / TENTH:g}{'' if in_time else ' (late)'}: {one['event']}",
+            f"{at_least(one['certified_0.999']):>8} at 0.999, {one['wall_seconds']:.1f} s of "
+            f"{row.seconds / TENTH:g}{'' if in_time else ' (late)'} ({one['cpu_seconds']:.1f} s of "
+            f"one core): {one['event']}",
             flush=True,
         )
     if not names:

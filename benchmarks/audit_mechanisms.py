@@ -25,25 +25,38 @@ from dpnoise.auditing.neighbours import vectors
 
 Floats = NDArray[np.float64]
 Mechanism = Callable[[Any, int], NDArray[Any]]
+Draw = Callable[..., Floats]
 
 EPSILON: Final = 0.1
 FALSE: Final = -1000.0  # A query below the threshold, where others are answered by numbers.
-ABORTED: Final = np.nan
+ABORTED: Final = -1  # A query that was not answered any more, where others are by a bit.
 _GRID: Final = 2.0**20
 _UNEQUAL: Final = 4  # The algorithm of Lyu, Su and Li that does not split epsilon in halves.
 _BLOCK: Final = 4  # Bytes that MurmurHash3 mixes at a time.
 
-rng = np.random.default_rng()
+rng = np.random.Generator(np.random.SFC64())
 
 
-def laplace(scale: float, size: Any) -> Floats:
-    """Draw Laplace noise on the grid."""
-    return np.asarray(np.rint(rng.laplace(scale=scale * _GRID, size=size)) / _GRID)
+def laplace(scale: float, *size: int) -> Floats:
+    """Draw Laplace noise on the grid: an exponential of either sign."""
+    return np.copysign(exponential(scale, *size), rng.random(size, np.float32) - np.float32(0.5))
 
 
-def exponential(scale: float, size: Any) -> Floats:
+def exponential(scale: float, *size: int) -> Floats:
     """Draw exponential noise on the grid."""
-    return np.asarray(np.rint(rng.exponential(scale=scale * _GRID, size=size)) / _GRID)
+    noise = rng.standard_exponential(size)
+    noise *= scale * _GRID
+    np.rint(noise, out=noise)
+    noise /= _GRID
+    return noise
+
+
+def noisy(answers: Any, n: int, scale: float, draw: Draw = laplace) -> Floats:
+    """Add noise to each of some numbers: n rows, one column after the other in memory."""
+    known = np.atleast_1d(np.asarray(answers, dtype=np.float64))
+    noise = draw(scale, len(known), n)
+    noise += known[:, None]
+    return noise.T
 
 
 # One number, and histograms ----------------------------------------------------------------------
@@ -51,7 +64,7 @@ def exponential(scale: float, size: Any) -> Floats:
 
 def added(data: Any, n: int, scale: float = 1 / EPSILON) -> Floats:
     """Laplace noise on each of some numbers."""
-    return np.asarray(data + laplace(scale, (n, np.size(data))))
+    return noisy(data, n, scale)
 
 
 def truncated_geometric(count: int, n: int, people: int = 5) -> Floats:
@@ -71,10 +84,14 @@ def truncated_geometric(count: int, n: int, people: int = 5) -> Floats:
 # The largest of noisy answers --------------------------------------------------------------------
 
 
-def noisy_max(answers: Floats, n: int, *, draw: Any, value: bool) -> NDArray[Any]:
+def noisy_max(answers: Floats, n: int, *, draw: Draw, value: bool) -> NDArray[Any]:
     """Report the place of the largest noisy answer, or wrongly its value."""
-    noisy: Floats = answers + draw(2 / EPSILON, (n, len(answers)))
-    return np.asarray(noisy.max(axis=1) if value else noisy.argmax(axis=1))
+    rows = noisy(answers, n, 2 / EPSILON, draw)
+    largest, place = rows[:, 0].copy(), np.zeros(n, dtype=np.int8)
+    for j, column in enumerate(rows.T):
+        place[column > largest] = j
+        np.maximum(largest, column, out=largest)
+    return largest if value else place
 
 
 # Sparse vectors ----------------------------------------------------------------------------------
@@ -90,44 +107,50 @@ def sparse_vector(
     cutoff: int | None = 1,
     anew: bool = False,
     numbers: bool = False,
-) -> Floats:
+) -> NDArray[Any]:
     """Tell of each answer whether it is above a noisy threshold, until `cutoff` of them were.
 
     `anew` draws the threshold's noise again after each one above; `numbers` releases the noisy
     answer itself.
     """
-    noisy = answers + (laplace(query_scale, (n, len(answers))) if query_scale else np.zeros((n, 1)))
     limit = threshold + laplace(threshold_scale, n)
-    result = np.empty((n, len(answers)))
-    found = np.zeros(n, dtype=np.int64)
-    for j, column in enumerate(noisy.T):
-        above = column >= limit
-        result[:, j] = np.where(above, column, FALSE) if numbers else above
-        if cutoff is not None:
-            result[found >= cutoff, j] = ABORTED
-            above &= found < cutoff
-            found += above
+    size = len(answers), n
+    result = np.full(size, np.nan) if numbers else np.full(size, ABORTED, dtype=np.int8)
+    running, found = np.arange(n), np.zeros(n, dtype=np.int8)  # Those that have not aborted.
+    for answer, column in zip(answers, result, strict=True):
+        asked = answer + (laplace(query_scale, len(running)) if query_scale else 0.0)
+        above = asked >= limit
+        column[running] = np.where(above, asked, FALSE) if numbers else above
         if anew:
             limit[above] = threshold + laplace(threshold_scale, int(above.sum()))
-    return result
+        if cutoff is not None:
+            found += above
+            left = found < cutoff
+            running, found, limit = running[left], found[left], limit[left]
+    return result.T
 
 
 def numerical_sparse_vector(
     answers: Floats, n: int, cutoff: int = 2, threshold: float = 1.0
 ) -> Floats:
     """Answer the first queries above a noisy threshold with new noise."""
-    above = answers + laplace(6 * cutoff / EPSILON, (n, len(answers))) >= (
-        threshold + laplace(3 / EPSILON, (n, 1))
-    )
-    released = answers + laplace(3 * cutoff / EPSILON, (n, len(answers)))
-    before = above.cumsum(axis=1) - above
-    return np.where(before >= cutoff, ABORTED, np.where(above, released, 0.0))
+    limit = threshold + laplace(3 / EPSILON, n)
+    result = np.full((len(answers), n), np.nan)
+    running, found = np.arange(n), np.zeros(n, dtype=np.int8)
+    for answer, column in zip(answers, result, strict=True):
+        above = answer + laplace(6 * cutoff / EPSILON, len(running)) >= limit
+        column[running] = 0.0
+        column[running[above]] = answer + laplace(3 * cutoff / EPSILON, int(above.sum()))
+        found += above
+        left = found < cutoff
+        running, found, limit = running[left], found[left], limit[left]
+    return result.T
 
 
-def both_sparse_vectors(answers: Floats, n: int) -> Floats:
+def both_sparse_vectors(answers: Floats, n: int) -> NDArray[Any]:
     """Run algorithms 3 and 4 side by side, each until two answers were above."""
     both = [sparse_vector(answers, n, **settings(i, cutoff=2)) for i in (3, 4)]
-    return np.column_stack(both)
+    return np.concatenate([part.T for part in both]).T
 
 
 def settings(algorithm: int, cutoff: int = 1) -> dict[str, Any]:
@@ -155,11 +178,12 @@ def rappor(value: int, n: int, f: float, answer: tuple[float, float] | None = No
     """
     bits = np.zeros(20, dtype=np.bool_)
     bits[[murmur3(str(value).encode(), seed) % 20 for seed in range(4)]] = True
-    chance = rng.random((n, 20))
-    kept = np.where(bits, chance >= f / 2, chance < f / 2)
+    one = np.where(bits, 1 - f / 2, f / 2).astype(np.float32)[:, None]
+    kept = rng.random((20, n), np.float32) < one
     if answer is None:
-        return kept
-    return rng.random((n, 20)) < np.where(kept, answer[1], answer[0])
+        return kept.T
+    below, above = np.array(answer, dtype=np.float32)
+    return (rng.random((20, n), np.float32) < np.where(kept, above, below)).T
 
 
 def murmur3(key: bytes, seed: int) -> int:
@@ -176,12 +200,12 @@ def murmur3(key: bytes, seed: int) -> int:
 
 def prefix_sums(answers: Floats, n: int) -> Floats:
     """Release the sums of the first noisy answers."""
-    return (answers + laplace(1 / EPSILON, (n, len(answers)))).cumsum(axis=1)
+    return noisy(answers, n, 1 / EPSILON).T.cumsum(axis=0).T
 
 
 def parallel(value: float, n: int) -> Floats:
     """Release one number 20 times, each with noise for a twentieth of epsilon."""
-    return value + laplace(20 / EPSILON, (n, 20))
+    return noisy(np.full(20, value), n, 20 / EPSILON)
 
 
 # The table ---------------------------------------------------------------------------------------
@@ -201,7 +225,7 @@ class Row:
     claim: float
     published: float
     seconds: float
-    budget: int = 4_000_000
+    budget: int
 
     @property
     def keeps(self) -> bool:
@@ -228,8 +252,7 @@ BREAKING: Final = {
     "SVT34Parallel",
     "PrefixSum",
 }
-_MORE: Final = 10_000_000
-_SOME: Final = 6_000_000
+_MILLION: Final = 1_000_000
 _rappor = partial(rappor, f=0.75, answer=(0.45, 0.55))
 _place, _value = (partial(noisy_max, value=value) for value in (False, True))
 _SCALARS: Final = [(1, 0), (1, 2)]
@@ -238,24 +261,24 @@ _FIVE: Final = vectors(5)
 _GEOMETRIC: Final = math.log(1 + 2.0 ** -math.ceil(math.log(2 / EPSILON)))
 
 ROWS: Final = [
-    Row("Laplace", added, _SCALARS, 0.1, 0.092, 20),
-    Row("TruncatedGeometric", truncated_geometric, _SCALARS, _GEOMETRIC, 0.109, 18),
-    Row("NoisyHist1", added, _one_moved(5), 0.1, 0.096, 35),
-    Row("NoisyHist2", partial(added, scale=EPSILON), _one_moved(5), 0.1, 4.6, 38),
-    Row("ReportNoisyMax1", partial(_place, draw=laplace), _FIVE, 0.1, 0.085, 59, _MORE),
-    Row("ReportNoisyMax2", partial(_place, draw=exponential), _FIVE, 0.1, 0.090, 56, _MORE),
-    Row("ReportNoisyMax3", partial(_value, draw=laplace), _FIVE, 0.1, 0.243, 59, _MORE),
-    Row("ReportNoisyMax4", partial(_value, draw=exponential), _FIVE, 0.1, 0.344, 60, _MORE),
-    Row("SVT1", _svt(1), _TEN, 0.1, 0.077, 118, _SOME),
-    Row("SVT2", _svt(2), _TEN, 0.1, 0.079, 148, _SOME),
-    Row("SVT3", _svt(3), _TEN, 0.1, 0.165, 150, _SOME),
-    Row("SVT4", _svt(4), _TEN, 0.1, 0.167, 123, _SOME),
-    Row("SVT5", _svt(5), _TEN, 0.1, 1.757, 56),
-    Row("SVT6", _svt(6), _TEN, 0.1, 0.269, 91),
-    Row("Rappor", _rappor, _SCALARS, 0.4, 0.292, 131, _SOME),
-    Row("OneTimeRappor", partial(rappor, f=0.95), _SCALARS, 0.8, 0.592, 80),
-    Row("LaplaceParallel", parallel, _SCALARS, 0.1, 0.029, 96),
-    Row("SVT34Parallel", both_sparse_vectors, _TEN, 0.1, 0.260, 341),
-    Row("PrefixSum", prefix_sums, _TEN, 0.1, 0.506, 92),
-    Row("NumericalSVT", numerical_sparse_vector, _TEN, 0.1, 0.027, 142, _SOME),
+    Row("Laplace", added, _SCALARS, 0.1, 0.092, 20, 4 * _MILLION),
+    Row("TruncatedGeometric", truncated_geometric, _SCALARS, _GEOMETRIC, 0.109, 18, 4 * _MILLION),
+    Row("NoisyHist1", added, _one_moved(5), 0.1, 0.096, 35, 4 * _MILLION),
+    Row("NoisyHist2", partial(added, scale=EPSILON), _one_moved(5), 0.1, 4.6, 38, 2 * _MILLION),
+    Row("ReportNoisyMax1", partial(_place, draw=laplace), _FIVE, 0.1, 0.085, 59, 20 * _MILLION),
+    Row("ReportNoisyMax2", partial(_place, draw=exponential), _FIVE, 0.1, 0.090, 56, 20 * _MILLION),
+    Row("ReportNoisyMax3", partial(_value, draw=laplace), _FIVE, 0.1, 0.243, 59, 20 * _MILLION),
+    Row("ReportNoisyMax4", partial(_value, draw=exponential), _FIVE, 0.1, 0.344, 60, 10 * _MILLION),
+    Row("SVT1", _svt(1), _TEN, 0.1, 0.077, 118, 40 * _MILLION),
+    Row("SVT2", _svt(2), _TEN, 0.1, 0.079, 148, 40 * _MILLION),
+    Row("SVT3", _svt(3), _TEN, 0.1, 0.165, 150, 20 * _MILLION),
+    Row("SVT4", _svt(4), _TEN, 0.1, 0.167, 123, 60 * _MILLION),
+    Row("SVT5", _svt(5), _TEN, 0.1, 1.757, 56, 10 * _MILLION),
+    Row("SVT6", _svt(6), _TEN, 0.1, 0.269, 91, 10 * _MILLION),
+    Row("Rappor", _rappor, _SCALARS, 0.4, 0.292, 131, 40 * _MILLION),
+    Row("OneTimeRappor", partial(rappor, f=0.95), _SCALARS, 0.8, 0.592, 80, 30 * _MILLION),
+    Row("LaplaceParallel", parallel, _SCALARS, 0.1, 0.029, 96, 8 * _MILLION),
+    Row("SVT34Parallel", both_sparse_vectors, _TEN, 0.1, 0.260, 341, 30 * _MILLION),
+    Row("PrefixSum", prefix_sums, _TEN, 0.1, 0.506, 92, 4 * _MILLION),
+    Row("NumericalSVT", numerical_sparse_vector, _TEN, 0.1, 0.027, 142, 16 * _MILLION),
 ]  # fmt: skip

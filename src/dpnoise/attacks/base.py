@@ -324,7 +324,7 @@ def happened(event: Event, releases: Any) -> Flags:
     """Tell of each trial whether an event happened; what is left after the last is not used."""
     groups = len(releases) // event.releases
     # A copy: an event that sorts what it is given must not change what the next one sees.
-    flags = event.holds(releases[: groups * event.releases].copy())
+    flags = event.holds(releases[: groups * event.releases].copy(order="K"))
     if not 0 < len(flags) <= groups:
         made = f"{len(flags)} trials of {len(releases)} releases, {event.releases} for each"
         raise ArgumentError(f"The event {event.words!r} made {made}: expected 1 to {groups}.")

@@ -186,21 +186,28 @@ class Judge:
             # Of what was never seen, `chance` is a guess that is high enough.
             spread1 = np.where(hits1 > 0, (1 - p1) / (n * p1), 0.0)
             spread = np.sqrt((1 - p0) / (n * p0) + spread1)
+        return self.expects(p0, p1, spread, releases)
+
+    def expects(self, p0: Floats, p1: Floats, spread: Floats, releases: int = 1) -> Floats:
+        """Return what events of these probabilities would certify.
+
+        `spread` is how uncertain the logarithm of each ratio is, as a standard error.
+        """
         off = np.exp(self.caution * np.where(np.isfinite(spread), spread, 0.0) / 2)
         trials = max(1, self.trials // releases)
-        low = lower_limits(np.minimum(1.0, p0 / off) * trials, trials, self.error / 2)
-        high = upper_limits(np.minimum(1.0, p1 * off) * trials, trials, self.error / 2)
+        seen0, seen1 = np.minimum(1.0, p0 / off) * trials, np.minimum(1.0, p1 * off) * trials
+        low = lower_limits(seen0, trials, self.error / 2)
+        high = upper_limits(seen1, trials, self.error / 2)
         bound = self.claim.bounds(low, high, releases)
         if self.claim.is_ratio and releases == 1:
-            seen0, seen1 = p0 / off * trials, np.minimum(1.0, p1 * off) * trials
-            share = upper_limits(seen1, seen0 + seen1, bounds.TOSSED * self.error)
+            share = upper_limits(seen1, np.maximum(seen0 + seen1, 1e-3), bounds.TOSSED * self.error)
             bound = np.maximum(bound, _log_odds(1 - share))
         left = np.maximum(p0 - releases * self.claim.delta, 1e-300)
         ratio = np.log(left) - np.log(np.maximum(p1, 1e-300))
         clear = np.clip(ratio / np.maximum(spread, 1e-9), -30.0, 30.0)
         if self.caution <= 1:
             return np.where(bound > 0, bound, -np.exp(-clear))
-        bolder = replace(self, caution=1.0).promises(hits0, hits1, n, releases)
+        bolder = replace(self, caution=1.0).expects(p0, p1, spread, releases)
         lower = np.where(bolder > 0, -np.exp(-np.maximum(bolder, 0.0)), bolder - 1)
         return np.where(bound > 0, bound, lower)
 

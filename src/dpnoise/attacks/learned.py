@@ -18,13 +18,16 @@ from dpnoise.attacks.base import Event
 from dpnoise.attacks.claims import Judge
 from dpnoise.attacks.scores import (
     Steps,
+    calibrated,
+    counts,
     edges_of,
     edges_of_codes,
+    relearned,
     rising_steps,
     steps,
     weights,
 )
-from dpnoise.attacks.views import PARTS, STEPS, View, views_of
+from dpnoise.attacks.views import PARTS, STEPS, WHOLE, View, row_codes, views_of
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -33,12 +36,23 @@ _FINE: Final = 64  # Cells of ratios that only rise.
 _COARSE: Final = 16  # Cells of ratios that are free.
 _SUMMED: Final = 24  # The most scores in one sum.
 _SURE: Final = 2.0  # Standard errors that a score must be apart to be summed up with others.
-_SIMPLER: Final = 0.005  # The part of its promise that each view of a score costs.
+_SIMPLER: Final = 0.002  # The part of its promise that each view of a score costs.
 _FREE: Final = 4  # How many times as much one costs whose cells were learned one by one.
 _ALONE: Final = 12  # The most scores that are tried by themselves.
 _CUTS: Final = 400  # Thresholds that are tried.
 _RARE: Final = 0.02  # The share of releases below which an event is rare.
 _SEEN: Final = 4  # How often it must have been seen.
+_CLEAR: Final = 200  # How often an event must have been seen at both to be held against a curve.
+_TRUST: Final = 0.3  # The part of a smooth ratio by which it may be off, as a standard error.
+_SEEN_FIRST: Final = 20_000  # Releases of each data set that decide what views there are.
+_GLANCE: Final = 20_000  # The most by which all views are compared.
+_QUICK_ON: Final = 60_000  # The most by which pairs of data sets are compared.
+_SUMMED_ON: Final = 100_000  # The most on which sums are learned.
+_ALIKE: Final = 8  # How often each must be seen, on average, for equal ones to be folded.
+_FOLDED: Final = 8_000  # Releases of each data set that tell whether many are alike.
+_TWO: Final = 5  # Edges of a view that has two numbers.
+_KEPT: Final = 24  # Scores of single views that are learned again, on all releases.
+_KEPT_QUICKLY: Final = 8
 _NAMED: Final = 4  # Numbers or ranges that are named in an event's words.
 
 
@@ -91,17 +105,21 @@ def proposals(
     parts = [slice(*ends) for ends in pairwise(cuts)]
     fit, combine, select = (_Part(rows0[part], rows1[part]) for part in parts)
     if quick:
+        fit, select = fit.first(_QUICK_ON), select.first(_QUICK_ON)
         combine = select
-    views = views_of(np.concatenate([fit.rows0, fit.rows1]), names)
+    sample = [rows[: min(n // 2, _SEEN_FIRST)] for rows in (rows0, rows1)]
+    views = views_of(np.concatenate(sample), names)
     found: list[Proposal] = []
     for score in _scores(views, fit, combine, quick=quick):
-        found += _thresholds(score, select, judge)
+        few = len(score.views) > 1
+        found += _thresholds(score, select.first(_SUMMED_ON) if few else select, judge)
     return sorted(found, key=lambda proposal: -proposal.promise)
 
 
-def tuned(score: Score, rows0: Floats, rows1: Floats, judge: Judge) -> list[Proposal]:
-    """Choose the thresholds of a score anew, on rows that it was not learned from."""
-    found = _thresholds(score, _Part(rows0, rows1), judge)
+def tuned(scores: Sequence[Score], rows0: Floats, rows1: Floats, judge: Judge) -> list[Proposal]:
+    """Choose the thresholds of scores anew, on rows that they were not learned from."""
+    part = _Part(rows0, rows1)
+    found = [proposal for score in scores for proposal in _thresholds(score, part, judge)]
     return [proposal for proposal in found if not proposal.rare]
 
 
@@ -113,55 +131,115 @@ def leading(found: Sequence[Proposal], n: int) -> list[Proposal]:
 
 
 class _Part:
-    """Rows of both data sets; what a view takes of them is kept."""
+    """Rows of both data sets, with how often each was seen; what a view takes of them is kept."""
 
     def __init__(self, rows0: Floats, rows1: Floats) -> None:
-        self.rows0, self.rows1 = rows0, rows1
-        self._taken: dict[int, tuple[Floats, Floats]] = {}
+        self._given = rows0, rows1
+        self.rows, self.often0, self.often1, self.folded = _folded(rows0, rows1)
+        self._taken: dict[int, Floats] = {}
+        self._first: dict[int, _Part] = {}
 
-    def taken(self, view: View) -> tuple[Floats, Floats]:
+    def first(self, n: int) -> "_Part":
+        """Return the first n rows of each data set; all of them where equal ones were folded."""
+        if self.folded or n >= len(self._given[0]):
+            return self
+        if n not in self._first:
+            self._first[n] = _Part(*(rows[:n] for rows in self._given))
+        return self._first[n]
+
+    def taken(self, view: View) -> Floats:
         if id(view) not in self._taken:
-            self._taken[id(view)] = view.take(self.rows0), view.take(self.rows1)
+            self._taken[id(view)] = view.take(self.rows)
         return self._taken[id(view)]
 
-    def features(self, pairs: Sequence[tuple[View, Steps]]) -> tuple[Floats, Floats]:
-        both = [[step(x) for x in self.taken(view)] for view, step in pairs]
-        at0, at1 = zip(*both, strict=True)
-        return np.column_stack(at0), np.column_stack(at1)
+    def features(self, pairs: Sequence[tuple[View, Steps]]) -> Floats:
+        return np.column_stack([step(self.taken(view)) for view, step in pairs])
 
-    def scored(self, score: Score) -> tuple[Floats, Floats]:
-        pairs = list(zip(score.views, score.steps, strict=True))
-        at0, at1 = self.features(pairs)
-        return at0 @ np.array(score.weights), at1 @ np.array(score.weights)
+    def scored(self, score: Score) -> Floats:
+        total = np.zeros(len(self.rows))
+        for view, step, weight in zip(score.views, score.steps, score.weights, strict=True):
+            total += weight * step(self.taken(view))
+        return total
+
+
+def _folded(rows0: Floats, rows1: Floats) -> tuple[Floats, Floats, Floats, bool]:
+    """Return the rows of both, and how often each was seen at either; equal rows once, if few."""
+    rows = np.concatenate([rows0, rows1])
+    glance = np.concatenate([rows0[:_FOLDED], rows1[:_FOLDED]])
+    if len(np.unique(row_codes(glance))) * _ALIKE > len(glance):
+        at0 = np.repeat([1.0, 0.0], [len(rows0), len(rows1)])
+        return rows, at0, 1 - at0, False
+    _, first, same = np.unique(row_codes(rows), return_index=True, return_inverse=True)
+    at0, at1 = (np.bincount(part, minlength=len(first)) for part in np.split(same, [len(rows0)]))
+    return rows[first], at0.astype(np.float64), at1.astype(np.float64), True
+
+
+def _kept(views: Sequence[View], fit: _Part, combine: _Part, most: int) -> list[tuple[View, Steps]]:
+    """Return the scores of single views that a glance does not rule out.
+
+    Those of all parts stay, if these are few, because they may tell much together; and so do those
+    of a whole output.
+    """
+    learned = [(view, step) for view in views for step in _learned(view, fit)]
+    worth = [_worth(view, step, combine) for view, step in learned]
+    best = {int(i) for i in np.argsort(worth)[::-1][:most]}
+    parts = sum(view.kind == PARTS for view in views) <= _SUMMED
+
+    def stays(view: View, step: Steps) -> bool:
+        return view.kind == WHOLE or (view.kind == PARTS and parts and not step.free)
+
+    return [pair for i, pair in enumerate(learned) if i in best or stays(*pair)]
 
 
 def _scores(views: Sequence[View], fit: _Part, combine: _Part, *, quick: bool) -> Iterator[Score]:
-    """Learn the scores of single views, then sums of those of a kind and of the best of all."""
-    learned = [(view, step) for view in views for step in _learned(view, *fit.taken(view))]
-    worth = {id(step): _worth(step, *combine.taken(view)) for view, step in learned}
-    learned.sort(key=lambda pair: -worth[id(pair[1])])
-    for view, step in learned[:_ALONE]:
-        yield Score((view,), (step,), (1.0,))
-    telling = _one_each([pair for pair in learned if worth[id(pair[1])] > _SURE])
+    """Learn the scores of single views, then sums of those of a kind and of the best of all.
+
+    Most views are looked at in few releases, and the best again in all.
+    """
+    glance = _GLANCE // 4 if quick else _GLANCE
+    kept = _kept(views, fit.first(glance), combine.first(glance), _KEPT_QUICKLY if quick else _KEPT)
+    ranked, worth = _ranked(kept, fit.first(_SUMMED_ON), combine.first(_SUMMED_ON))
+    telling = _one_each([pair for pair in ranked if worth[id(pair[1])] > _SURE])
+    few = combine.first(_SUMMED_ON)
     for kind in (PARTS, STEPS):
-        yield from _sums([pair for pair in telling if pair[0].kind == kind], combine, quick=quick)
+        yield from _sums([pair for pair in telling if pair[0].kind == kind], few, quick=quick)
     if not quick:
-        yield from _sums(telling[:_SUMMED], combine, quick=False)
+        yield from _sums(telling[:_SUMMED], few, quick=False)
+    best = ranked[: _ALONE // 2] + [pair for pair in ranked[_ALONE // 2 :] if pair[0].kind == WHOLE]
+    for view, step in _ranked(best, fit, combine)[0][:_ALONE]:
+        yield Score((view,), (step,), (1.0,))
 
 
-def _learned(view: View, x0: Floats, x1: Floats) -> list[Steps]:
-    both = np.concatenate([x0, x1])
+def _ranked(
+    pairs: Sequence[tuple[View, Steps]], fit: _Part, combine: _Part
+) -> tuple[list[tuple[View, Steps]], dict[int, float]]:
+    """Learn scores again, and return them in the order of their worth, with it."""
+    learned = [
+        (view, relearned(step, fit.taken(view), fit.often0, fit.often1)) for view, step in pairs
+    ]
+    worth = {id(step): _worth(view, step, combine) for view, step in learned}
+    return sorted(learned, key=lambda pair: -worth[id(pair[1])]), worth
+
+
+def _learned(view: View, fit: _Part) -> list[Steps]:
+    x, often = fit.taken(view), fit.often0 + fit.often1
     if view.coded:
-        return [steps(edges_of_codes(both), x0, x1)]
-    fine, coarse = edges_of(both, _FINE), edges_of(both, _COARSE)
-    return [rising_steps(fine, x0, x1), steps(coarse, x0, x1)]
+        return [steps(edges_of_codes(x, often), x, fit.often0, fit.often1)]
+    fine, coarse = edges_of(x, often, _FINE, _COARSE)
+    rising = rising_steps(fine, x, fit.often0, fit.often1)
+    return [rising] if len(fine) <= _TWO else [rising, steps(coarse, x, fit.often0, fit.often1)]
 
 
-def _worth(step: Steps, x0: Floats, x1: Floats) -> float:
+def _worth(view: View, step: Steps, part: _Part) -> float:
     """Return how far apart releases that it was not learned on are, in standard errors."""
-    s0, s1 = step(x0), step(x1)
-    error = float(np.sqrt(s0.var() / len(s0) + s1.var() / len(s1)))
-    return float(s0.mean() - s1.mean()) / error if error > 0 else 0.0
+    means, errors = [], []
+    for seen in counts(step.edges, part.taken(view), part.often0, part.often1):
+        share = seen / seen.sum()
+        mean = share @ step.ratios
+        means.append(mean)
+        errors.append(share @ (step.ratios - mean) ** 2 / seen.sum())
+    error = np.sqrt(sum(errors))
+    return float((means[0] - means[1]) / error) if error > 0 else 0.0
 
 
 def _one_each(pairs: Sequence[tuple[View, Steps]]) -> list[tuple[View, Steps]]:
@@ -178,23 +256,31 @@ def _sums(pairs: list[tuple[View, Steps]], combine: _Part, *, quick: bool) -> It
     views, parts = zip(*pairs, strict=True)
     yield Score(views, parts, (1.0,) * len(pairs))
     if not quick:
-        fitted = weights(*combine.features(pairs))
+        fitted = weights(combine.features(pairs), combine.often0, combine.often1)
         yield Score(views, parts, tuple(fitted.tolist()))
 
 
 def _thresholds(score: Score, select: _Part, judge: Judge) -> list[Proposal]:
     """Return the best threshold of a score for each of the two data sets."""
-    s0, s1 = (np.sort(s) for s in select.scored(score))
-    both = np.unique(np.concatenate([s0, s1]))
-    if len(both) > _CUTS:
+    s = select.scored(score)
+    order = np.argsort(s)
+    s = s[order]
+    sums = [np.append(0.0, often[order].cumsum()) for often in (select.often0, select.often1)]
+    both = s[np.append(True, s[1:] != s[:-1])]
+    few = len(both) <= _CUTS
+    if not few:
         shares = special.expit(np.linspace(-9, 9, _CUTS))
-        both = np.unique(np.quantile(np.concatenate([s0, s1]), shares))
-    n = len(s0)
-    above = [(n - np.searchsorted(s, both, side="right")).astype(np.float64) for s in (s0, s1)]
-    below = [np.searchsorted(s, both).astype(np.float64) for s in (s0, s1)]
+        total = sums[0] + sums[1]
+        both = np.unique(s[np.searchsorted(total[1:-1], shares * total[-1])])
+    n = int(sums[0][-1])
+    after, before = np.searchsorted(s, both, side="right"), np.searchsorted(s, both)
+    above, below = [n - seen[after] for seen in sums], [seen[before] for seen in sums]
+    upper, lower = _smoothed(both, *below, n, few=few)
     found = []
-    for swapped, (hits0, hits1) in ((False, above), (True, below[::-1])):
+    sides = (False, above, upper), (True, below[::-1], lower[::-1])
+    for swapped, (hits0, hits1), shares in sides:
         usual = judge.promises(hits0, hits1, n)
+        usual = np.maximum(usual, _drawn(hits0, hits1, *shares, n, judge))
         # An event of few releases is not seen often enough to be clear: it has a place of its own.
         rare = replace(judge, chance=0.5).promises(hits0, hits1, n)
         rare[(hits0 > _RARE * n) | (hits0 < _SEEN)] = -1.0
@@ -208,6 +294,40 @@ def _thresholds(score: Score, select: _Part, judge: Judge) -> list[Proposal]:
             promise = float(promised[best]) - cost * abs(promised[best])
             found.append(Proposal(score, event, swapped, promise, kind, rare=promised is rare))
     return found
+
+
+def _smoothed(
+    cuts: Floats, below0: Floats, below1: Floats, n: int, *, few: bool
+) -> tuple[list[Floats], list[Floats]]:
+    """Return the shares of both data sets above and below cuts, as a logistic curve has them.
+
+    A score is meant to be a likelihood ratio. How far it is one, up to a factor, all releases tell
+    together, and so they tell of the rare ones as well. `few` says that there is no other score.
+    """
+    # Cell i has the scores from cut i up to the next.
+    c0, c1 = (np.diff(np.append(below, n)) for below in (below0, below1))
+    share = calibrated(cuts, c0, c1)
+    cells = [(c0 + c1) * part / n for part in (share, 1 - share)]
+    upper = [np.append(cell[::-1].cumsum()[::-1], 0.0) for cell in cells]
+    lower = [np.append(0.0, cell.cumsum())[:-1] for cell in cells]
+    return [part[1:] if few else part[:-1] for part in upper], lower
+
+
+def _drawn(
+    hits0: Floats, hits1: Floats, shares0: Floats, shares1: Floats, n: int, judge: Judge
+) -> Floats:
+    """Return what events promise whose ratios are drawn to smooth ones, the rarer the more."""
+    seen = (hits0 >= _CLEAR) & (hits1 >= _CLEAR) & (shares0 > 0) & (shares1 > 0)
+    h0, h1, p0, p1 = (np.where(seen, x, 1.0) for x in (hits0, hits1, shares0, shares1))
+    counted, smooth = np.log(h0 / h1), np.log(p0 / p1)
+    by_counts, by_model = 1 / h0 + 1 / h1, (_TRUST * smooth) ** 2 + 1e-12
+    weight = by_counts / (by_counts + by_model)
+    ratio = np.minimum((1 - weight) * counted + weight * smooth, counted + np.sqrt(by_counts) / 2)
+    spread = np.sqrt(by_counts * by_model / (by_counts + by_model))
+    mass, share = (h0 + h1) / n, special.expit(ratio)
+    likely = [np.minimum(1.0, mass * part) for part in (share, 1 - share)]
+    promised = judge.expects(likely[0], likely[1], spread)
+    return np.where(seen, promised, -np.inf)
 
 
 def _holds(score: Score, threshold: float, *, swapped: bool) -> Callable[[Any], Flags]:

@@ -38,32 +38,47 @@ class Steps:
         return result
 
 
-def edges_of(x: Floats, cells: int) -> Floats:
+def edges_of(x: Floats, often: Floats, *cells: int) -> list[Floats]:
     """Return edges that give each frequent number a cell, and the others cells of equal shares.
+
+    `often` says how often each number was seen. For each number of cells there are edges.
 
     Examples
     --------
-    >>> edges_of(np.array([1.0, 2.0, 2.0]), cells=4).tolist()
+    >>> edges_of(np.array([1.0, 2.0]), np.array([1.0, 2.0]), 4)[0].tolist()
     [1.0, 1.0000000000000002, 2.0, 2.0000000000000004, inf]
     """
-    numbers = x[np.isfinite(x)]
-    values, counts = np.unique(numbers, return_counts=True)
+    finite = np.isfinite(x)
+    values, seen = _seen(x[finite], often[finite])
+    return [_some_edges(values, seen, few) for few in cells]
+
+
+def _some_edges(values: Floats, seen: Floats, cells: int) -> Floats:
     if len(values) <= _FEW:
         return _edges(values)
-    frequent = counts > max(8.0, min(len(numbers) / (8 * cells), 8 * counts.mean()))
+    frequent = seen > max(8.0, min(seen.sum() / (8 * cells), 8 * seen.mean()))
     if frequent.sum() > _FEW:
-        frequent &= counts >= np.partition(counts, -_FEW)[-_FEW]
-    rest = numbers[~np.isin(numbers, values[frequent])]
+        frequent &= seen >= np.partition(seen, -_FEW)[-_FEW]
+    rest, below = values[~frequent], seen[~frequent].cumsum()
     parts = np.arange(1, cells) / cells
-    cuts = np.quantile(rest, parts) if len(rest) > cells else rest[:0]
+    enough = len(rest) > 0 and below[-1] > cells
+    cuts = rest[np.searchsorted(below, parts * below[-1])] if enough else rest[:0]
     return _edges(values[frequent], cuts)
 
 
-def edges_of_codes(x: Floats) -> Floats:
+def edges_of_codes(x: Floats, often: Floats) -> Floats:
     """Return edges that give each of the most frequent codes a cell of its own."""
-    values, counts = np.unique(x, return_counts=True)
-    frequent = np.argsort(-counts, kind="stable")[:_MOST]
+    values, seen = _seen(x, often)
+    frequent = np.argsort(-seen, kind="stable")[:_MOST]
     return _edges(np.sort(values[frequent]))
+
+
+def _seen(x: Floats, often: Floats) -> tuple[Floats, Floats]:
+    """Return the different numbers, and how often each was seen."""
+    order = np.argsort(x, kind="stable")
+    ordered = x[order]
+    first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(x)])
+    return ordered[first], np.add.reduceat(often[order], first) if len(x) else often[:0]
 
 
 def _edges(points: Floats, cuts: Floats | None = None) -> Floats:
@@ -71,30 +86,40 @@ def _edges(points: Floats, cuts: Floats | None = None) -> Floats:
     return np.unique(np.concatenate([points, np.nextafter(points, np.inf), others]))
 
 
-def steps(edges: Floats, x0: Floats, x1: Floats) -> Steps:
-    """Learn the ratio of each cell by itself, drawn to zero by its own standard error."""
-    c0, c1 = _counts(edges, x0), _counts(edges, x1)
-    ratio = np.log((c0 + 0.5) / (len(x0) + 1)) - np.log((c1 + 0.5) / (len(x1) + 1))
+def steps(edges: Floats, x: Floats, often0: Floats, often1: Floats) -> Steps:
+    """Learn the ratio of each cell by itself, drawn to zero by its own standard error.
+
+    Each number of x was seen so often at one data set, and so often at the other.
+    """
+    c0, c1 = counts(edges, x, often0, often1)
+    ratio = np.log((c0 + 0.5) / (c0.sum() + 1)) - np.log((c1 + 0.5) / (c1.sum() + 1))
     error = np.sqrt(1 / (c0 + 1) + 1 / (c1 + 1))
     shrunk = np.sign(ratio) * np.maximum(0.0, np.abs(ratio) - _CAUTION * error)
     return Steps(edges, shrunk, free=True)
 
 
-def rising_steps(edges: Floats, x0: Floats, x1: Floats) -> Steps:
+def rising_steps(edges: Floats, x: Floats, often0: Floats, often1: Floats) -> Steps:
     """Learn ratios that only rise or only fall: neighbours that do not are pooled.
 
     Pooling (Ayer and others 1955) finds the likeliest such ratios, so that few releases suffice for
     fine cells. A plain threshold of a number is what it mostly comes to.
     """
-    c0, c1 = _counts(edges, x0), _counts(edges, x1)
+    c0, c1 = counts(edges, x, often0, often1)
     either = [_pooled(*(c[::way] for c in (c0, c1)))[::way] for way in (1, -1)]
     share = max(either, key=lambda p: float(c0 @ np.log(p) + c1 @ np.log1p(-p)))
-    return Steps(edges, special.logit(share) + np.log(len(x1) / len(x0)))
+    return Steps(edges, special.logit(share) + np.log(c1.sum() / c0.sum()))
 
 
-def _counts(edges: Floats, x: Floats) -> Floats:
+def relearned(step: Steps, x: Floats, often0: Floats, often1: Floats) -> Steps:
+    """Learn the ratios of the same cells from other releases."""
+    return (steps if step.free else rising_steps)(step.edges, x, often0, often1)
+
+
+def counts(edges: Floats, x: Floats, often0: Floats, often1: Floats) -> tuple[Floats, Floats]:
+    """Return how often each cell was seen at one data set and at the other."""
     cells = np.searchsorted(edges, x, side="right")
-    return np.bincount(cells, minlength=len(edges) + 1).astype(np.float64)
+    size = len(edges) + 1
+    return np.bincount(cells, often0, size), np.bincount(cells, often1, size)
 
 
 def _pooled(c0: Floats, c1: Floats) -> Floats:
@@ -110,16 +135,31 @@ def _pooled(c0: Floats, c1: Floats) -> Floats:
     return np.repeat(shares, [cells for _, _, cells in blocks])
 
 
-def weights(features0: Floats, features1: Floats) -> Floats:
-    """Fit a logistic regression, with a small penalty, and return the weights of the features."""
-    X = np.concatenate([features0, features1])
-    X = np.column_stack([X, np.ones(len(X))])
-    y = np.repeat([1.0, 0.0], [len(features0), len(features1)])
-    w = np.zeros(X.shape[1])
-    ridge = _RIDGE * len(X) * X.var(axis=0).mean() * np.eye(len(w))
+def calibrated(score: Floats, c0: Floats, c1: Floats) -> Floats:
+    """Return, for cells of a score, the share of c0 in c0 + c1 as a logistic curve has it."""
+    middle = score - score.mean()
+    X = np.column_stack([middle, np.ones(len(score))])
+    w = np.zeros(2)
     for _ in range(_STEPS):
         p = special.expit(X @ w)
-        slope = X.T @ (y - p) - ridge @ w
-        curvature = (X.T * np.maximum(p * (1 - p), 1e-6)) @ X + ridge + 1e-9 * np.eye(len(w))
+        slope = X.T @ (c0 - (c0 + c1) * p)
+        curvature = (X.T * np.maximum((c0 + c1) * p * (1 - p), 1e-6)) @ X + 1e-9 * np.eye(2)
+        w = w + np.clip(np.linalg.solve(curvature, slope), -30.0, 30.0)
+    return np.asarray(special.expit(X @ w))
+
+
+def weights(features: Floats, often0: Floats, often1: Floats) -> Floats:
+    """Fit a logistic regression, with a small penalty, and return the weights of the features."""
+    X = np.column_stack([features, np.ones(len(features))])
+    often = often0 + often1
+    mean = often @ X / often.sum()
+    spread = often @ (X - mean) ** 2 / often.sum()
+    w = np.zeros(X.shape[1])
+    ridge = _RIDGE * often.sum() * spread.mean() * np.eye(len(w))
+    for _ in range(_STEPS):
+        p = special.expit(X @ w)
+        slope = X.T @ (often0 - often * p) - ridge @ w
+        steepness = np.maximum(often * p * (1 - p), 1e-6)
+        curvature = X.T @ (steepness[:, None] * X) + ridge + 1e-9 * np.eye(len(w))
         w = w + np.linalg.solve(curvature, slope)
     return np.asarray(w[:-1])

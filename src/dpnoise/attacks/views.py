@@ -107,22 +107,33 @@ def _differences(numbers: list[int], names: Sequence[str]) -> list[View]:
 def _summaries(sample: Floats, numbers: list[int]) -> list[View]:
     """Return views of all numbers together."""
     chosen = np.array(numbers)
-    middle, spread = _middle(sample[:, chosen])
+    middle, spread = (x.tolist() for x in _middle(sample[:, chosen]))
 
     def clipped(rows: Floats) -> Floats:
-        scaled = (rows[:, chosen] - middle) / spread
-        return np.asarray(np.nansum(np.clip(scaled, -1, 1), axis=1))
+        total = np.zeros(len(rows))
+        for j, usual, wide in zip(numbers, middle, spread, strict=True):
+            total += np.nan_to_num(np.clip((rows[:, j] - usual) / wide, -1, 1))
+        return total
 
     def above(rows: Floats) -> Floats:
-        return np.asarray((rows[:, chosen] > middle).sum(axis=1), dtype=np.float64)
+        total = np.zeros(len(rows))
+        for j, usual in zip(numbers, middle, strict=True):
+            total += rows[:, j] > usual
+        return total
 
     def extreme(reduce: Callable[..., Floats]) -> Take:
-        return lambda rows: reduce(rows[:, chosen], axis=1)
+        return lambda rows: reduce(rows[:, numbers[0] : numbers[-1] + 1], axis=1)
 
     def place(sign: float) -> Take:
-        return lambda rows: np.where(
-            np.isnan(rows[:, chosen]), -np.inf, sign * rows[:, chosen]
-        ).argmax(axis=1).astype(np.float64)  # fmt: skip
+        def first(rows: Floats) -> Floats:
+            most, found = np.full(len(rows), -np.inf), np.zeros(len(rows))
+            for i, j in enumerate(numbers):
+                x = sign * rows[:, j]
+                np.copyto(found, i, where=x > most)
+                np.fmax(most, x, out=most)
+            return found
+
+        return first
 
     views = [
         View("the largest part", WHOLE, extreme(np.fmax.reduce)),
@@ -135,7 +146,7 @@ def _summaries(sample: Floats, numbers: list[int]) -> list[View]:
     ]
     if len(numbers) <= _ORDERED:
         base = len(numbers) ** np.arange(len(numbers))
-        order = View("the order of the parts", CODES,
+        order = View("the order of the parts", WHOLE,
                      lambda rows: (rows[:, chosen].argsort(axis=1) @ base).astype(np.float64),
                      coded=True)  # fmt: skip
         views.append(order)
@@ -156,14 +167,7 @@ def _patterns_of(sample: Floats, parts: list[int]) -> list[View]:
     special = {j: points for j in parts if (points := _special(sample[:, j])) is not None}
 
     def pattern(rows: Floats) -> Floats:
-        code = np.zeros(len(rows), dtype=np.uint64)
-        for j in parts:
-            x = rows[:, j]
-            known = np.where(np.isin(x, special[j]), x, 0.5) if j in special else x
-            word = np.ascontiguousarray(known + 0.0).view(np.uint64)
-            code = (code ^ word) * np.uint64(0x9E3779B97F4A7C15)
-            code ^= code >> np.uint64(29)
-        return (code & _BITS).astype(np.float64)
+        return row_codes(rows, [(j, special.get(j)) for j in parts])
 
     def rest(rows: Floats) -> Floats:
         total = np.zeros(len(rows))
@@ -172,7 +176,7 @@ def _patterns_of(sample: Floats, parts: list[int]) -> list[View]:
             total += np.where(np.isnan(x) | np.isin(x, points), 0.0, x)
         return total
 
-    found = [View("the pattern of the parts", CODES, pattern, coded=True)]
+    found = [View("the pattern of the parts", WHOLE, pattern, coded=True)]
     if not special:
         return found
     if len(special) == len(parts) and not any(map(len, special.values())):
@@ -185,7 +189,19 @@ def _patterns_of(sample: Floats, parts: list[int]) -> list[View]:
         return (((code >> np.uint64(11)) + size) & _BITS).astype(np.float64)
 
     words = "the pattern of the parts, and how large the others are"
-    return [*found, View(words, CODES, joint, coded=True)]
+    return [*found, View(words, WHOLE, joint, coded=True)]
+
+
+def row_codes(rows: Floats, parts: Sequence[tuple[int, Floats | None]] | None = None) -> Floats:
+    """Return a code of each row, or of which special numbers stand in some of its parts."""
+    code = np.zeros(len(rows), dtype=np.uint64)
+    for j, points in parts if parts is not None else [(j, None) for j in range(rows.shape[1])]:
+        x = rows[:, j]
+        known = x if points is None else np.where(np.isin(x, points), x, 0.5)
+        word = np.ascontiguousarray(known + 0.0).view(np.uint64)
+        code = (code ^ word) * np.uint64(0x9E3779B97F4A7C15)
+        code ^= code >> np.uint64(29)
+    return (code & _BITS).astype(np.float64)
 
 
 def _special(x: Floats) -> Floats | None:

@@ -61,7 +61,7 @@ class Encoder:
         rows = self._from_list(_listed(outputs)) if array is None else self._from_array(array)
         if len(rows) != n:
             raise TargetError(f"{self._name} gave {len(rows)} outputs, not {n}.")
-        return np.clip(rows, -_LARGEST, _LARGEST)
+        return rows
 
     def _width(self, outputs: Any) -> int:
         array = _as_array(outputs)
@@ -75,11 +75,14 @@ class Encoder:
         if width not in self._widths:
             was = " or ".join(map(str, sorted(self._widths)))
             raise TargetError(f"{self._name} changed its outputs' shape: {width} parts, not {was}.")
-        rows = np.full((len(parts), 1 + self._parts), np.nan)
+        rows = _empty(len(parts), 1 + self._parts)
         rows[:, 0] = width
         kept = parts[:, : self._parts]
+        rows[:, 1 + kept.shape[1] :] = np.nan
         if array.dtype.kind in _NUMBERS:
             rows[:, 1 : 1 + kept.shape[1]] = kept
+            if array.dtype.kind == "f":
+                np.clip(rows, -_LARGEST, _LARGEST, out=rows)
         else:
             for j, column in enumerate(kept.T):
                 values, places = np.unique(column, return_inverse=True)
@@ -88,12 +91,13 @@ class Encoder:
 
     def _from_list(self, outputs: list[Any]) -> Floats:
         flat = [self._flat(output) for output in outputs]
-        rows = np.full((len(flat), 1 + self._parts), np.nan)
+        rows = _empty(len(flat), 1 + self._parts)
+        rows[:] = np.nan
         rows[:, 0] = [len(parts) for parts in flat]
         columns = zip_longest(*(parts[: self._parts] for parts in flat), fillvalue=np.nan)
         for j, column in enumerate(columns):
             rows[:, 1 + j] = column
-        return rows
+        return np.clip(rows, -_LARGEST, _LARGEST, out=rows)
 
     def _flat(self, output: Any) -> list[float]:
         """Return the parts of an output one after the other; none if it is None, an abort."""
@@ -124,6 +128,11 @@ class Encoder:
             kind = type(part).__name__
             expected = "a number, a text, None, or tuples, lists and arrays of these"
             raise TargetError(f"{self._name} gave a {kind}: expected {expected}.") from None
+
+
+def _empty(n: int, width: int) -> Floats:
+    """Return n rows whose columns lie together in memory: views take columns."""
+    return np.empty((width, n)).T
 
 
 def _float(number: Any) -> float:

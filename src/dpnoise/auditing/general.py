@@ -7,9 +7,10 @@ the releases (see `spending`).
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,22 +24,26 @@ from dpnoise.auditing.report import Finding, Report
 from dpnoise.auditing.spending import Candidate, counted, finding, most_trials, raised
 from dpnoise.auditing.spending import ceiling as highest
 from dpnoise.auditing.versions import versions
+from dpnoise.chunks import cores
 
 Floats = NDArray[np.float64]
 Progress = Callable[[float, str], object]
 Watch = Callable[[list[Finding]], object]
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 DEFAULT: Final = 2_000_000  # Releases, where no budget is given.
 LEARNED: Final = "likelihood"
 
-_SCREENED: Final = 60_000  # The most releases of a data set by which pairs are compared.
-_LEARNED: Final = 80_000  # The most that events of one pair are learned on.
-_PILOTED: Final = 400_000  # The most by which events are compared.
+_SCREENED: Final = 400_000  # The most releases of a data set by which pairs are compared.
+_LEARNED: Final = 400_000  # The most that events of one pair are learned on.
+_PILOTED: Final = 1_000_000  # The most by which events are compared.
 _PAIRS: Final = 2  # Pairs that events are learned for.
-_COMPARED: Final = 8  # Events of each pair whose scores a pilot measures, and half as many rare.
+_COMPARED: Final = 6  # Events of each pair whose scores a pilot measures, and half as many rare.
+_AGAIN: Final = 3  # Those of them that are measured in all of it, the others in a quarter.
 _COUNTED: Final = 1  # Events that are counted in the end.
 _CHANCE: Final = 3.0  # Trials put down to chance where one of many events is chosen.
-_CAUTION: Final = 2.5  # Standard errors put down to chance where a threshold is chosen.
+_CAUTION: Final = 2.0  # Standard errors put down to chance where a threshold is chosen.
 _SECONDS: Final = 20.0  # That a budget which is raised by itself may take.
 _CONSTANT: Final = Event("never: all outputs were alike", lambda y: np.zeros(len(y), np.bool_))
 
@@ -53,13 +58,13 @@ class Sizes:
     final: int
 
     @classmethod
-    def of(cls, budget: int, pairs: int) -> "Sizes":
+    def of(cls, budget: int, pairs: int, data_sets: int) -> "Sizes":
         """Split a budget: most of it is for the last count."""
         learned = min(_PAIRS, pairs)
-        screening = min(_SCREENED, budget // (20 * pairs)) if pairs > _PAIRS else 0
+        screening = min(_SCREENED, budget // (8 * data_sets)) if pairs > _PAIRS else 0
         learning = min(_LEARNED, budget // (10 * learned))
         pilot = min(_PILOTED, budget // (10 * learned))
-        used = 2 * (pairs * screening + learned * (learning + pilot))
+        used = data_sets * screening + 2 * learned * (learning + pilot)
         return cls(screening, learning, pilot, (budget - used) // 2)
 
 
@@ -75,7 +80,8 @@ def run(
 ) -> Report:
     """Audit a mechanism: see dpnoise.audit."""
     started = time.perf_counter()
-    sizes = Sizes.of(budget or DEFAULT, len(pairs))
+    data_sets = len({id(data) for pair in pairs for data in pair})
+    sizes = Sizes.of(budget or DEFAULT, len(pairs), data_sets)
     error = (1 - confidence) / _COUNTED
     judge = Judge(claim, sizes.final, error)
     wary = replace(judge, chance=_CHANCE)
@@ -147,8 +153,8 @@ _METHOD: Final = (
     "{pairs} pairs of data sets were compared on {screening:,} releases of each data set; events "
     "were learned for {learned} of them, on {learning:,}; {compared} kinds were compared on "
     "{pilot:,}. Then {counted} events were counted in {final:,} fresh releases of each data set"
-    "{coin}, a number fixed before. Limits are exact (Clopper and Pearson), and the audit's error is "
-    "split over the events that were counted and the limits of each. Releases were tested for "
+    "{coin}, a number fixed before. Limits are exact (Clopper and Pearson), and the audit's error "
+    "is split over the events that were counted and the limits of each. Releases were tested for "
     "independence, at an error of {error:g}, and then taken to be independent."
 )
 
@@ -165,17 +171,21 @@ def _screened(
     seen: dict[int, list[Floats]] = {}
     left = list(range(len(pairs)))
     rounds = max(1, math.ceil(math.log2(len(pairs) / _PAIRS)))
+    spent = sizes.screening * len({id(data) for pair in pairs for data in pair}) // rounds
     while len(left) > _PAIRS:
         # Each round spends as much: the fewer pairs are left, the more is seen of each.
-        n = sizes.screening * len(pairs) // (rounds * len(left))
-        promised = {}
-        for i in left:
-            progress(0.1, f"{described(pairs[i][0])} against {described(pairs[i][1])}")
-            more = [source.rows(data, n) for data in pairs[i]]
-            before = seen.get(i, [rows[:0] for rows in more])
-            seen[i] = [np.vstack(both) for both in zip(before, more, strict=True)]
-            found = proposals(seen[i][0], seen[i][1], names, judge, quick=True)
-            promised[i] = max((one.promise for one in found if not one.rare), default=-1.0)
+        needed = {id(data): data for i in left for data in pairs[i]}
+        for key, data in needed.items():
+            progress(0.1, f"looking at {described(data)}")
+            seen.setdefault(key, []).append(source.rows(data, spent // len(needed)))
+
+        def promise(i: int) -> float:
+            rows = [np.concatenate(seen[id(data)]) for data in pairs[i]]
+            n = min(map(len, rows))
+            found = proposals(rows[0][:n], rows[1][:n], names, judge, quick=True)
+            return max((one.promise for one in found if not one.rare), default=-1.0)
+
+        promised = dict(zip(left, in_threads(promise, left), strict=True))
         left = sorted(left, key=lambda i: -promised[i])[: max(_PAIRS, len(left) // 2)]
     return left
 
@@ -189,18 +199,20 @@ def _learned(
 ) -> list[tuple[Score, tuple[Any, Any]]]:
     """Learn scores for some pairs, after a look at whether releases are independent."""
     names = source.encoder.names if source.encoder else []
-    learned: dict[tuple[int, int], tuple[Score, tuple[Any, Any]]] = {}
-    for done, pair in enumerate(pairs):
-        progress(0.2 + 0.2 * done / len(pairs), "learning events")
-        half = sizes.learning // 2
-        seen = []
-        for data in pair:
-            before, after = source.rows(data, half), source.rows(data, half)
-            check_independent(f"{source.name}({described(data)}, {half})", before, after)
-            seen.append(np.concatenate([before, after]))
-        for proposal in leading(proposals(seen[0], seen[1], names, judge), _COMPARED):
-            learned[id(proposal.score), done] = (proposal.score, pair)
-    return list(learned.values())
+    half = sizes.learning // 2
+    seen = []
+    progress(0.2, "learning events")
+    for data in (data for pair in pairs for data in pair):
+        before, after = source.rows(data, half), source.rows(data, half)
+        check_independent(f"{source.name}({described(data)}, {half})", before, after)
+        seen.append(np.concatenate([before, after]))
+
+    def learn(i: int) -> list[tuple[Score, tuple[Any, Any]]]:
+        found = proposals(seen[2 * i], seen[2 * i + 1], names, judge)
+        best = {id(one.score): (one.score, pairs[i]) for one in leading(found, _COMPARED)}
+        return list(best.values())
+
+    return [one for best in in_threads(learn, range(len(pairs))) for one in best]
 
 
 def _piloted(
@@ -210,24 +222,37 @@ def _piloted(
     judge: Judge,
 ) -> tuple[list[Candidate], list[tuple[int, int]]]:
     """Choose thresholds in other releases, and return the best events of one pair, with counts."""
-    releases: dict[int, Floats] = {}
-    measured: list[tuple[float, Candidate]] = []
-    for score, pair in learned:
-        for data in pair:
-            if id(data) not in releases:
-                releases[id(data)] = source.rows(data, n)
-        measured += [
-            (proposal.promise, _candidate(proposal, pair))
-            for proposal in tuned(score, releases[id(pair[0])], releases[id(pair[1])], judge)
-        ]
-    measured.sort(key=lambda one: -one[0])
-    best = {id(data) for _, one in measured[:1] for data in one.data}
-    alike = [one for _, one in measured if {id(data) for data in one.data} == best]
-    chosen = alike[:_COUNTED]
+    releases = {id(data): source.rows(data, n) for data in _unlike(learned)}
+
+    def measured(
+        scores: Sequence[tuple[Score, tuple[Any, Any]]], m: int
+    ) -> list[tuple[Proposal, tuple[Any, Any]]]:
+        def own(pair: tuple[Any, Any]) -> list[tuple[Proposal, tuple[Any, Any]]]:
+            rows = [releases[id(data)][:m] for data in pair]
+            of_pair = [score for score, other in scores if other is pair]
+            return [(proposal, pair) for proposal in tuned(of_pair, *rows, judge)]
+
+        pairs = list({id(pair): pair for _, pair in scores}.values())
+        found = [one for some in in_threads(own, pairs) for one in some]
+        return sorted(found, key=lambda one: -one[0].promise)
+
+    few = measured(learned, n // 4)
+    best = list({id(one.score): (one.score, pair) for one, pair in few}.values())[:_AGAIN]
+    chosen = [_candidate(proposal, pair) for proposal, pair in measured(best, n)[:_COUNTED]]
     counts = [
         tuple(count(one.event, releases[id(data)]).hits for data in one.data) for one in chosen
     ]
     return chosen, [(at0, at1) for at0, at1 in counts]
+
+
+def _unlike(learned: Sequence[tuple[Score, tuple[Any, Any]]]) -> list[Any]:
+    return list({id(data): data for _, pair in learned for data in pair}.values())
+
+
+def in_threads(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
+    """Map in as many threads as there are cores: NumPy, which takes most time, lets others run."""
+    with ThreadPoolExecutor(cores()) as pool:
+        return list(pool.map(function, items))
 
 
 def _candidate(proposal: Proposal, pair: tuple[Any, Any]) -> Candidate:

@@ -11,7 +11,8 @@ union bound all limits hold together, whatever was chosen and how many others we
 and with them every bound that is computed from them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -60,8 +61,8 @@ def counted(
     heads = int(np.random.default_rng().binomial(2 * trials, 0.5)) if tossed else trials
     for side, (data, own) in enumerate(zip(first, (heads, 2 * trials - heads), strict=True)):
         looked: list[list[Any]] = [[] for _ in candidates]
-        for m in [chunk] * (own // chunk) + [own % chunk] * (own % chunk > 0):
-            releases = draw(data, m)
+        sizes = [chunk] * (own // chunk) + [own % chunk] * (own % chunk > 0)
+        for m, releases in zip(sizes, _ahead(draw, data, sizes), strict=True):
             for candidate, (hits, tried), seen in zip(candidates, tallies, looked, strict=True):
                 if m < candidate.event.releases:
                     continue
@@ -74,6 +75,16 @@ def counted(
         for seen in looked:
             check_flags(name, np.concatenate(seen))
     return tallies
+
+
+def _ahead(draw: Draw, data: Any, sizes: Sequence[int]) -> Iterator[Any]:
+    """Draw releases, the next ones while the last are looked at."""
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(draw, data, sizes[0])
+        for m in sizes[1:]:
+            drawn, coming = coming, pool.submit(draw, data, m)
+            yield drawn.result()
+        yield coming.result()
 
 
 def finding(
