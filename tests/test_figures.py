@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from write_comparison import COMMON
 
 from dpnoise.paper.errata import ERRATA
 
@@ -52,6 +53,10 @@ FIGURES = {
         "docs/exact-release.md": r"down to 2⁻(\S+) scales",
         "docs/limitations.md": r"anything between 2⁻(\S+) and",
     },
+    "how much likelier a point of the grid is": {
+        "README.md": r"ε = 1 at most (\d\.\d+) times as often",
+        "docs/index.md": r"ε = 1 at most (\d\.\d+) times as often",
+    },
     "preimages of a double": {
         "docs/attacks.md": r"every double has about 2(\S+) preimages",
         "docs/beyond-the-paper.md": r"a double has about 2(\S+) preimages",
@@ -75,6 +80,22 @@ def test_the_errata_are_as_many_as_the_page_says() -> None:
     words = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
     assert len(rows) == len(ERRATA)
     assert f"None of the {words[len(ERRATA)]} touches a theorem" in page
+
+
+def test_the_picture_of_audits_shows_the_table() -> None:
+    picture = (ROOT / "docs/pictures/certified.svg").read_text()
+    shown = re.findall(r">([\d.]+, (?:not )?broken)<", picture)
+    readme = (ROOT / "README.md").read_text()
+    head, _, *lines = readme.split("<!-- audits: begin -->")[1].strip().splitlines()
+    titles, *rows = [[cell.strip() for cell in line.split("|")] for line in (head, *lines)]
+    certified, verdict = titles.index("certified at least"), titles.index("verdict")
+    told = {
+        row[1]: f"{row[certified]}, {'' if '**' in row[verdict] else 'not '}broken"
+        for row in rows
+        if len(row) == len(titles)
+    }
+    assert shown == [told[name] for name in COMMON if name in told]
+    assert len(shown) >= 8
 
 
 def column_of(page: str, machine: str) -> set[float]:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
@@ -283,6 +284,16 @@ def test_a_scale_that_is_no_power_of_two_opens_holes_again() -> None:
 
 
 # Exact release. ----------------------------------------------------------------------------------
+
+
+def test_the_page_shows_what_short_words_leave_open() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "leakage.md").read_text()
+    found = re.findall(r"(?m)^  (\w+) \(in real arithmetic, rounded.*\n((?:    .*bits\n)+)", page)
+    assert [form for form, _ in found] == ["laplace_1", "laplace_4", "gaussian_2"]
+    for form, lines in found:
+        low, high, bits = re.findall(r"([\d.]+) and ([\d.]+) by words of (\d+) bits", lines)[0]
+        bounds = release_bounds(form, int(bits))
+        assert (low, high) == (f"{bounds.low:.4f}", f"{bounds.high:.4f}")
 
 
 @pytest.mark.parametrize(

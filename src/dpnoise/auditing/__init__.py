@@ -41,7 +41,7 @@ def audit(
     progress: Callable[[float, str], object] | None = None,
     watch: Callable[[list["Finding"]], object] | None = None,
 ) -> "Report":
-    """Attack a target in every known way, and certify a lower bound on what it spends.
+    """Attack a target in every way implemented here, and certify what it spends at least.
 
     Events are chosen on some releases and counted in fresh ones, and exact limits give an epsilon
     that the target is not below: wrong with probability 1 - confidence at most, for the whole

@@ -23,7 +23,7 @@ _MIDDLE: Final = _TALL // 2
 
 @dataclass(frozen=True)
 class Number:
-    """A published number: its groups and its own label, what it is, and how far off it can be."""
+    """A published number: its groups and its own label, what it is, and its margin."""
 
     path: tuple[str, ...]
     value: float
