@@ -376,6 +376,7 @@ def test_the_page_counts_its_verdicts() -> None:
     results = [result(CONFIRMED), result(DIFFERS), result(CONFIRMED), result(NOT_RUN)]
     assert counted(results) == "4 pieces: 2 confirmed, 1 differs, 1 not run."
     assert "4 pieces: 2 confirmed, 1 differs, 1 not run." in page(results, "about")
+    assert counted([result(DIFFERS)] * 2) == "2 pieces: 2 differ."
 
 
 def test_keys_and_verdicts_fit_their_columns() -> None:

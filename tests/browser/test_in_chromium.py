@@ -11,6 +11,8 @@ import pytest
 from chromium import Chromium
 
 from dpnoise.auditing.report import write_comparison
+from dpnoise.paper.page import page as paper_page
+from dpnoise.paper.piece import VERDICTS, Judgement, Piece, Result, Table
 from dpnoise.statistics import report as published
 
 PHONE, DESK = 380, 1200
@@ -106,6 +108,18 @@ def browser() -> Iterator[Chromium]:
         yield browser
 
 
+def paper_results() -> list[Result]:
+    """Return made-up results of every verdict, with names that are long, and source to show."""
+    table = Table("What was measured", ("n", "w" * 40), [(2**53, 0.5), (4, "long " * 30)])
+    results = []
+    for i, verdict in enumerate(VERDICTS):
+        judgement = Judgement(verdict, "Because " + "so " * 60, [table])
+        words = (f"Section {i}: a statement", f"Section {i}", "The paper says so.")
+        piece = Piece(f"piece-{i}", *words, lambda _, found=judgement: found, (Chromium.open,))
+        results.append(Result(piece, judgement, 1.0))
+    return results
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Write one page of each kind; the long one has names that nobody would give."""
@@ -143,11 +157,13 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         table.to_html(folder / f"published-{name}.html", title)
     persons = published.render(example_tables.of_persons(), "Visits of patients in 2026")
     (folder / "published-persons.html").write_text(persons, encoding="utf-8")
+    reproduced = paper_page(paper_results(), "Measured " + "by a command " * 20)
+    (folder / "paper.html").write_text(reproduced, encoding="utf-8")
     return {path.stem: path for path in folder.glob("*.html")}
 
 
 KINDS = (
-    *("broken", "not-broken", "nothing", "script", "long", "comparison"),
+    *("broken", "not-broken", "nothing", "script", "long", "comparison", "paper"),
     *(f"published-{name}" for name in (*example_tables.EVERY_KIND, "persons")),
 )
 

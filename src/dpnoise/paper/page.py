@@ -5,9 +5,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from dpnoise.pages.layout import document
+from dpnoise.auditing.figures import Bar, bars
+from dpnoise.pages.layout import HOUSE, document, section, table
 from dpnoise.pages.markup import Markup, tag
-from dpnoise.paper.piece import VERDICTS, Cell, Result, Table
+from dpnoise.paper.piece import DIFFERS, VERDICTS, Cell, Result, Table
 
 _LARGE: Final = 1e6
 _SMALL: Final = 1e-3
@@ -23,38 +24,60 @@ def page(results: Sequence[Result], about: str) -> str:
     """Return the page of these results; `about` says how, with what and when it was made."""
     return document(
         _TITLE,
-        tag("h1", _TITLE),
-        tag("p", _LEAD),
-        tag("p", tag("b", counted(results))),
-        tag("nav", _wide(tag("table", *map(_entry, results)))),
+        _head(results),
+        section("Piece by piece", tag("nav", table(("Piece", "Verdict"), map(_entry, results)))),
         *map(_section, results),
         tag("footer", tag("p", about)),
-        styles=("dpnoise.paper",),
+        styles=(HOUSE, "dpnoise.paper"),
     )
 
 
 def counted(results: Sequence[Result]) -> str:
     """Say how many pieces there are, and of which verdict."""
     found = Counter(result.finding.verdict for result in results)
-    parts = ", ".join(f"{found[verdict]} {verdict}" for verdict in VERDICTS if found[verdict])
+    plural = {DIFFERS: "differ"} if found[DIFFERS] > 1 else {}
+    parts = ", ".join(
+        f"{found[verdict]} {plural.get(verdict, verdict)}" for verdict in VERDICTS if found[verdict]
+    )
     return f"{len(results)} piece{'s' if len(results) != 1 else ''}: {parts}."
 
 
-def _verdict(verdict: str) -> Markup:
+def _head(results: Sequence[Result]) -> Markup:
+    """Say first how many pieces came to which verdict."""
+    found = Counter(result.finding.verdict for result in results)
+    rows = [
+        Bar(verdict, f"{found[verdict]} of {len(results)}", found[verdict], _kind(verdict))
+        for verdict in VERDICTS
+        if found[verdict]
+    ]
+    return tag(
+        "header",
+        tag("p", _TITLE, class_="over"),
+        tag("h1", counted(results)),
+        tag("p", _LEAD, class_="lead"),
+        tag("figure", bars("Pieces of each verdict", rows, full=len(results))),
+    )
+
+
+def _kind(verdict: str) -> str:
+    """Return the style sheet's name for a verdict."""
     assert verdict in VERDICTS  # noqa: S101 - the style knows no others
-    return tag("span", verdict, class_=f"verdict {verdict.replace(' ', '-')}")
+    return verdict.replace(" ", "-")
 
 
-def _entry(result: Result) -> Markup:
+def _verdict(verdict: str) -> Markup:
+    return tag("span", verdict, class_=f"verdict {_kind(verdict)}")
+
+
+def _entry(result: Result) -> tuple[Markup, Markup]:
     link = tag("a", result.piece.title, href=f"#{result.piece.key}")
-    return tag("tr", tag("td", link), tag("td", _verdict(result.finding.verdict)))
+    return link, _verdict(result.finding.verdict)
 
 
 def _section(result: Result) -> Markup:
     piece, judgement = result.piece, result.finding
-    return tag(
-        "section",
-        tag("h2", piece.title),
+    return section(
+        piece.title,
         tag("p", piece.place, class_="place"),
         tag("p", tag("b", "The paper:"), f" {piece.statement}"),
         tag("p", _verdict(judgement.verdict), f" {judgement.why}"),
@@ -66,15 +89,9 @@ def _section(result: Result) -> Markup:
     )
 
 
-def _table(table: Table) -> Markup:
-    head = tag("tr", *(tag("th", column) for column in table.columns))
-    rows = [tag("tr", *(tag("td", shown(cell)) for cell in row)) for row in table.rows]
-    return _wide(tag("table", tag("caption", table.title), head, *rows))
-
-
-def _wide(table: Markup) -> Markup:
-    """Let a table that has no room be moved to the side."""
-    return tag("div", table, class_="wide")
+def _table(measured: Table) -> Markup:
+    rows = [[shown(cell) for cell in row] for row in measured.rows]
+    return Markup.joined(tag("h3", measured.title), table(measured.columns, rows))
 
 
 def shown(cell: Cell) -> str:
