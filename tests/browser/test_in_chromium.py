@@ -12,7 +12,7 @@ from chromium import Chromium
 
 from dpnoise.auditing.report import write_comparison
 from dpnoise.paper.page import page as paper_page
-from dpnoise.paper.piece import VERDICTS, Judgement, Piece, Result, Table
+from dpnoise.paper.piece import CONFIRMED, VERDICTS, Judgement, Piece, Result, Table
 from dpnoise.statistics import report as published
 
 PHONE, DESK = 380, 1200
@@ -115,7 +115,7 @@ def paper_results() -> list[Result]:
     for i, verdict in enumerate(VERDICTS):
         judgement = Judgement(verdict, "Because " + "so " * 60, [table])
         words = (f"Section {i}: a statement", f"Section {i}", "The paper says so.")
-        piece = Piece(f"piece-{i}", *words, lambda _, found=judgement: found, (Chromium.open,))
+        piece = Piece(f"piece-{i}", *words, lambda _: Judgement(CONFIRMED, ""), (Chromium.open,))
         results.append(Result(piece, judgement, 1.0))
     return results
 
