@@ -243,7 +243,7 @@ def test_a_busy_machine_is_not_accused_of_keeping_gaussians(load: str) -> None:
             EXTRA if ticks else LOADS[load],
             tick=500 if ticks else 1,
         ).seen(phased)
-        for _ in range(10)
+        for _ in range(6)
     ]
     assert not any(look.found for look in looks)
     p_values = [look.measured["p_value"] for look in looks]

@@ -11,6 +11,7 @@ docs/publishing.md has the proofs.
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -155,6 +156,7 @@ def _selected(
     return ranks.select(target, place_scale(q, epsilon, row), rng)
 
 
+@lru_cache(maxsize=256)
 def place_scale(q: float, epsilon: float, row: int = 1) -> float:
     """Return the scale of the noise on the scores: twice the sensitivity over epsilon."""
     q = nearest_place(q)
