@@ -29,7 +29,7 @@ _SEARCHED: Final = (
 )  # fmt: skip
 _FEW: Final = 32  # Releases of each of these values.
 _RARE: Final = 0.01  # The probability that a value stands out by chance.
-_PROMPT: Final = 0.02  # Seconds: a target whose call takes longer is not searched.
+_PATIENCE: Final = 20.0  # Seconds after which the search ends with the values that it has seen.
 SEARCH: Final = _FEW * len(_SEARCHED)  # Releases that the search takes.
 WHOLE: Final = "whole"
 
@@ -79,8 +79,8 @@ def search(target: Target, sensitivity: float, dtype: np.dtype[Any], *, whole: b
     try:
         for value in dict.fromkeys(float(number(value)) for value in values):
             noise[value] = target(value, _FEW).astype(np.float64) - value
-            if len(noise) == 1 and time.perf_counter() - started > _PROMPT:
-                return []
+            if time.perf_counter() - started > _PATIENCE:
+                break
     except TargetError:
         pass  # It may fail there; the pairs that are tried anyway tell.
     if len(noise) < 2:  # noqa: PLR2004 - one has nothing to be compared with
