@@ -38,6 +38,7 @@ def audit(
     confidence: float = 0.999,
     scale: float | None = None,
     time_limit: float = 60.0,
+    seed: int | None = None,
     progress: Callable[[float, str], object] | None = None,
     watch: Callable[[list["Finding"]], object] | None = None,
 ) -> "Report":
@@ -92,6 +93,9 @@ def audit(
         The scale of the noise, where it is another than epsilon, delta and sensitivity ask for.
     time_limit
         The most seconds that one call of the target may take.
+    seed
+        Of the auditor's own coins, of which the target must not know. With one, and a budget, the
+        same releases give the same report: the target has noise of its own.
     progress
         Called with the part that is done, and what is being done.
     watch
@@ -134,6 +138,7 @@ def audit(
         confidence,
         scale,
         time_limit,
+        seed,
         progress or silent,
         watch or silent,
     )

@@ -77,6 +77,7 @@ def run(
     progress: Progress,
     watch: Watch,
     command: str,
+    seed: int | None = None,
 ) -> Report:
     """Audit a mechanism: see dpnoise.audit."""
     started = time.perf_counter()
@@ -104,7 +105,7 @@ def run(
         final = raised(claim, final, error, _promise(counts, sizes.pilot, judge), most)
     progress(0.5, f"counting {len(best)} events in {2 * final:,} releases")
     tossed = claim.is_ratio
-    tallies = counted(best, source.rows, final, source.chunk, source.name, tossed=tossed)
+    tallies = counted(best, source.rows, final, source.chunk, source.name, tossed=tossed, seed=seed)
     findings = sorted(
         (
             finding(candidate, hits, tried, claim, error, confidence, tossed=tossed)

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 from dpnoise import strict_json
 from dpnoise.attacks.processes import Observation
 from dpnoise.auditing import comparison, page
-from dpnoise.auditing.wording import at_least, duration, number, used_as_if
+from dpnoise.auditing.wording import at_least, curve_words, duration, number, used_as_if
 from dpnoise.errors import ArgumentError, DpnoiseError
 
 FORMAT: Final = 2
@@ -194,10 +194,12 @@ class Report:
             f"{number(found.value1)}."
             for found in self.findings
         ]
+        lines += [f"certified curve: {words}" for words in [curve_words(self.curve)] if words]
         lines.append(
             f"confidence {self.confidence:g}, {self.releases:,} releases, of which nothing above "
             f"{self.kind} {at_least(self.ceiling)} can be certified; {duration(self.seconds)}"
         )
+        lines.append(f"again: {self.command}")
         return "\n".join(lines)
 
     def raise_if_broken(self) -> None:

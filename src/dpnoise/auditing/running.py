@@ -73,6 +73,7 @@ def run(
     confidence: float,
     scale: float | None,
     time_limit: float,
+    seed: int | None,
     progress: Progress,
     watch: Watch,
 ) -> Report:
@@ -84,6 +85,8 @@ def run(
         check_integer("budget", budget, least=_LEAST)
     if scale is not None:
         check_positive("scale", scale)
+    if seed is not None:
+        check_integer("seed", seed, least=0)
     check_part("confidence", check_positive("confidence", confidence))
     options: dict[str, Any] = {
         "epsilon": epsilon,
@@ -108,12 +111,14 @@ def run(
         name = None if named is None else named.name
         source = Source(mechanism, time_limit, one_by_one=one_by_one, name=name)
         options |= {"neighbours": neighbours, "one_by_one": one_by_one}
-        options |= {"budget": budget, "confidence": confidence}
+        options |= {"budget": budget, "confidence": confidence, "seed": seed}
         command = _command(target, source.name, **options)
         if budget is None:
             first = tried[0][0]
             budget = affordable(lambda n: source.outputs(first, n), _LEAST, general.DEFAULT)
-        report = general.run(source, claim, tried, budget, confidence, progress, watch, command)
+        report = general.run(
+            source, claim, tried, budget, confidence, progress, watch, command, seed
+        )
         return report if named is None else _of_package(report, named.package)
     return _added(
         target, claim, options, sensitivity, attacks, pairs, budget, confidence, time_limit,
@@ -177,7 +182,7 @@ def _added(
     if budget is None:
         budget = affordable(lambda n: caller(tried[0][0], n), _LEAST, _DEFAULT)
     searched = 0
-    if (given is None or whole) and (budget or _DEFAULT) >= _SEARCHED:
+    if (given is None or whole) and not by_command and (budget or _DEFAULT) >= _SEARCHED:
         found = search(caller, sensitivity, caller(0.0, 1).dtype, whole=whole)
         tried += [pair for pair in found if pair not in tried]
         searched = SEARCH
@@ -272,7 +277,7 @@ def _attack(asked: str | Attack) -> Attack:
 def _command(target: Any, name: str, **options: Any) -> str:
     """Return what runs the audit again: in a shell, or in Python where a shell cannot."""
     named = {key: value for key, value in options.items() if key != "neighbours"}
-    given = {key: value for key, value in named.items() if value}
+    given = {key: value for key, value in named.items() if value or (value == 0 and key == "seed")}
     neighbours = options.get("neighbours")
     in_shell = isinstance(target, str | list | tuple) and isinstance(neighbours, str | None)
     if not in_shell:

@@ -50,15 +50,16 @@ def counted(
     name: str,
     *,
     tossed: bool = False,
+    seed: int | None = None,
 ) -> list[tuple[list[int], list[int]]]:
     """Count events of one pair of data sets in fresh releases: (hits, trials) at their two data.
 
     All events are counted in the same releases of the pair, `trials` of each data set; or twice as
-    many of both together, if a coin is tossed for each.
+    many of both together, if a coin is tossed for each; `seed` is the coin's.
     """
     first = candidates[0].data
     tallies = [([0, 0], [0, 0]) for _ in candidates]
-    heads = int(np.random.default_rng().binomial(2 * trials, 0.5)) if tossed else trials
+    heads = int(np.random.default_rng(seed).binomial(2 * trials, 0.5)) if tossed else trials
     for side, (data, own) in enumerate(zip(first, (heads, 2 * trials - heads), strict=True)):
         looked: list[list[Any]] = [[] for _ in candidates]
         sizes = [chunk] * (own // chunk) + [own % chunk] * (own % chunk > 0)

@@ -1,6 +1,7 @@
 """How a report writes its numbers. No rounding makes a finding look stronger than it is."""
 
 import math
+from collections.abc import Sequence
 from decimal import ROUND_FLOOR, Context
 
 
@@ -46,6 +47,24 @@ def used_as_if(kind: str, claimed: float, delta: float) -> str:
     ('used as if epsilon were 1', 'used as if epsilon were 0.5, delta 1e-06')
     """
     return f"used as if {kind} were {claimed:g}" + (f", delta {delta:g}" if delta else "")
+
+
+def curve_words(points: Sequence[Sequence[float]]) -> str:
+    """Write a certified curve, in some of its points, or nothing if there is none.
+
+    Examples
+    --------
+    >>> curve_words([(0.0, 0.5), (1.0, 0.31), (2.0, 0.2), (3.0, 0.0)])
+    'delta, by epsilon, is at least 0.5 at 0, 0.31 at 1, 0.2 at 2'
+    """
+    seen = [(epsilon, delta) for epsilon, delta in points if delta > 0]
+    if not seen:
+        return ""
+    parts = [
+        f"{at_least(delta)} at {at_least(epsilon)}"
+        for epsilon, delta in seen[:: 1 + len(seen) // 4]
+    ]
+    return f"delta, by epsilon, is at least {', '.join(parts)}"
 
 
 def percent(hits: int, trials: int) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import dpnoise
 from dpnoise import targets
-from dpnoise.auditing.wording import at_least, used_as_if
+from dpnoise.auditing.wording import at_least, curve_words, used_as_if
 from dpnoise.cli import terminal
 from dpnoise.cli.files import check_targets, file_name, written
 from dpnoise.cli.progress import bar_on
@@ -73,6 +73,7 @@ def add(commands: Any) -> None:
     )
     command.add_argument("--confidence", type=float, default=0.999, help="of the bound (0.999)")
     command.add_argument("--time-limit", type=float, default=60.0, help="seconds for a call (60)")
+    command.add_argument("--seed", type=int, help="of the auditor's own coins, not of the target")
     command.add_argument("--html", type=file_name, metavar="FILE", help="write a page to show")
     command.add_argument("--json", type=file_name, metavar="FILE", help="write the report as JSON")
     command.set_defaults(run=_audit)
@@ -155,6 +156,7 @@ def _one(target: Any, asked: argparse.Namespace, console: Any) -> Any:
                 confidence=asked.confidence,
                 scale=asked.scale,
                 time_limit=asked.time_limit,
+                seed=asked.seed,
                 progress=progress,
                 watch=keep,
             )
@@ -246,6 +248,9 @@ def _show(report: Any, console: Any) -> None:
         console.print(terminal.prose(shown(f"{mark} {observation.words}"), hanging=2))
     for name, reason in report.skipped.items():
         console.print(terminal.prose(shown(f"  {name} was not run: {reason}"), hanging=2))
+    curve = curve_words(report.curve)
+    if curve:
+        console.print(f"\n{terminal.prose(f'The certified curve: {curve}.')}")
     measured = (
         f"confidence {report.confidence:g}, {report.releases:,} releases, "
         f"{report.seconds:.1f} s, of which nothing above {report.kind} "

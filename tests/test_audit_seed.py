@@ -1,0 +1,62 @@
+"""An audit is deterministic given its own seed and the releases that it sees."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpnoise
+from dpnoise import cli
+from dpnoise.auditing import running
+from dpnoise.auditing.report import Report
+from dpnoise.errors import ArgumentError
+
+
+def audited(seed: int | None, neighbours: Any, noise: int = 7) -> Report:
+    """Audit a target whose noise is the same in every audit, and new in every call."""
+    rng = np.random.default_rng(noise)
+
+    def target(value: int, n: int) -> Any:
+        return value + rng.integers(-3, 4, n)
+
+    options: dict[str, Any] = {"neighbours": neighbours, "budget": 20_000, "seed": seed}
+    if neighbours is None:
+        options |= {"attacks": ["bits", "threshold"], "pairs": [(0, 1), (1, 2)]}
+    return replace(dpnoise.audit(target, 1.0, **options), seconds=0.0)
+
+
+@pytest.fixture(autouse=True)
+def _no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out forks, restarts and clocks."""
+    monkeypatch.setattr(running, "observations", lambda *_: [])
+
+
+@pytest.mark.parametrize("neighbours", [None, [(0, 1), (0, 2)]])
+@pytest.mark.parametrize("seed", [0, 7])
+def test_the_same_releases_and_seed_give_the_same_report(seed: int, neighbours: Any) -> None:
+    assert audited(seed, neighbours) == audited(seed, neighbours)
+
+
+def test_another_seed_divides_the_releases_otherwise() -> None:
+    """Coins that fall alike in all of six audits have a chance of one in 10^10."""
+    trials = {audited(seed, [(0, 1)]).findings[0].trials0 for seed in range(6)}
+    assert len(trials) > 1
+
+
+def test_the_seed_is_none_of_the_target_s() -> None:
+    """With it, another target's noise is still another."""
+    reports = [audited(7, [(0, 1)], noise) for noise in (1, 2)]
+    assert reports[0].findings[0].hits0 != reports[1].findings[0].hits0
+
+
+def test_a_seed_is_shown_in_what_runs_it_again(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "seed=0" in audited(0, [(0, 1)]).command
+    asked = ["audit", "dpnoise.NoisyMax", "--epsilon", "1", "--budget", "1000", "--seed", "7"]
+    assert cli.main(asked) in {0, 1}
+    assert "--seed 7" in capsys.readouterr().out
+
+
+def test_a_seed_that_is_none_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="Expected seed=-1 >= 0"):
+        audited(-1, [(0, 1)])
