@@ -193,6 +193,7 @@ FLOORS = {
     "integrations.triton_release": 9.6,
     "integrations.triton_noise": 9.7,
     "integrations.triton_open": 9.6,
+    "integrations.pytest": 9.5,
     "integrations.device": 9.8,
     "integrations.torch": 9.9,
     "integrations.triton_search": 9.7,

@@ -1,6 +1,7 @@
 """For tests alone: a Generator whose noise is known to whoever knows its key, and an assertion.
 
-Nothing else in dpnoise can be made to repeat, and nothing in dpnoise imports this module.
+Nothing else in dpnoise can be made to repeat, and nothing in dpnoise imports this module but the
+fixture for pytest.
 """
 
 import hashlib
