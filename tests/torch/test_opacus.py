@@ -419,6 +419,17 @@ def test_a_layer_whose_gradients_differ_when_made_twice_is_refused() -> None:
             optimizer.step()
 
 
+def test_a_module_that_was_prepared_for_ghost_clipping_is_taken_again_and_no_other() -> None:
+    model, loader = model_and_data("cpu")
+    once, *_ = private(model, loader, grad_sample_mode="ghost")
+    again, optimizer, criterion, _ = private(once, loader, grad_sample_mode="ghost")
+    assert again is once
+    step(again, optimizer, criterion, *(part[:8] for part in loader.dataset.tensors))
+    other, *_ = private(model_and_data("cpu")[0], loader)
+    with pytest.raises(ArgumentError, match="nobody else"):
+        private(other, loader, grad_sample_mode="ghost")
+
+
 def test_shared_parameters_are_refused() -> None:
     class Tied(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:

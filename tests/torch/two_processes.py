@@ -19,6 +19,7 @@ MODES: dict[str, dict[str, Any]] = {
     "per layer": {"clipping": "per_layer", "max_grad_norm": [0.5, 0.25, 1.0, 0.75]},
     "ghost": {"grad_sample_mode": "ghost"},
     "sharded": {"grad_sample_mode": "ghost_fsdp"},
+    "uneven": {"grad_sample_mode": "ghost_fsdp"},
     "adaptive": {
         "grad_sample_mode": "ghost_fsdp",
         "engine": SecurePrivacyEngineAdaptiveClipping,
@@ -66,13 +67,18 @@ def whole(tensor: Any) -> Any:
 def gradient_of(name: str, rank: int, world: int) -> dict[str, Any]:
     """Take one step on this process's half of the samples, and return what came of it."""
     model, x, y = parts()
-    if "fsdp" in MODES[name].get("grad_sample_mode", ""):
-        for layer in (model[0], model[2]):
+    options = dict(MODES[name])
+    if name == "uneven":
+        model[1] = torch.nn.PReLU().double()  # One number, of which one process has nothing.
+    if world == 1 and options.get("grad_sample_mode") == "ghost_fsdp":
+        options["grad_sample_mode"] = "ghost"
+    if options.get("grad_sample_mode") == "ghost_fsdp":
+        for layer in (model[0], model[2]):  # Opacus has no gradients of others that are sharded.
             fsdp.fully_shard(layer)
         fsdp.fully_shard(model)
     elif world > 1:
         model = DifferentiallyPrivateDistributedDataParallel(model)
-    model, optimizer, criterion, loader = private(model, x, y, **MODES[name])
+    model, optimizer, criterion, loader = private(model, x, y, **options)
     chosen = [index for batch in loader.batch_sampler for index in batch]
     optimizer.zero_grad()
     criterion(model(x[rank::world]), y[rank::world]).backward()

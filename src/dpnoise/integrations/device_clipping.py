@@ -75,8 +75,10 @@ def _launches(
         members = [i for i, each in enumerate(kinds) if each == kind]
         rows = tiles[np.isin(tiles[:, -1], members)] if len(members) < len(parts) else tiles
         if len(rows):
-            table = torch.from_numpy(np.ascontiguousarray(rows[:, :-1])).to(parts[0].device)
-            found.append((parts[members[0]], table, kind[1]))
+            table = torch.from_numpy(np.ascontiguousarray(rows[:, :-1]))
+            # What is not pinned has been read when this returns.
+            there = table.to(parts[0].device, non_blocking=True)
+            found.append((parts[members[0]], there, kind[1]))
     return found
 
 

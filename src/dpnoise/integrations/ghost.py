@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from dpnoise.errors import ArgumentError, import_extra
@@ -21,6 +22,7 @@ _grad_sample = import_extra("opacus.grad_sample", "opacus")
 _functorch = import_extra("opacus.grad_sample.functorch", "opacus")
 _losses = import_extra("opacus.utils.fast_gradient_clipping_utils", "opacus")
 
+_SHARDED: Final = _grad_sample.GradSampleHooksFastGradientClippingFSDP
 _AT_ONCE: Final = 2**26  # Numbers of per-sample gradients that are in memory together.
 
 Part = Callable[[int, int], Mapping[str, Any]]  # From a run of samples to gradients by name.
@@ -34,13 +36,14 @@ class Layer:
     samples: int
     uses: list[Part]
 
+    @cached_property
     def parameters(self) -> dict[str, Any]:
-        """Return its trainable parameters by name, as the optimizer has them."""
+        """Its trainable parameters by name, as the optimizer has them after the backward pass."""
         return {name: p for name, p in self.module.named_parameters() if p.requires_grad}
 
     def runs(self) -> Iterator[tuple[int, int]]:
         """Yield runs of samples whose gradients are in memory together."""
-        numbers = sum(p.numel() for p in self.parameters().values())
+        numbers = sum(p.numel() for p in self.parameters.values())
         each = max(1, _AT_ONCE // max(1, numbers))
         for first in range(0, self.samples, each):
             yield first, min(first + each, self.samples)
@@ -58,12 +61,12 @@ class Layer:
                     else more
                 )
                 total[name] = total[name] + whole if name in total else whole
-        return [total[name] for name in self.parameters()]
+        return [total[name] for name in self.parameters]
 
     def zeros(self) -> list[Any]:
         """Return a sum of no gradients."""
         kind = {"dtype": torch.float64}
-        return [torch.zeros(p.shape, device=p.device, **kind) for p in self.parameters().values()]
+        return [torch.zeros(p.shape, device=p.device, **kind) for p in self.parameters.values()]
 
 
 class KeepsLayers:
@@ -112,7 +115,8 @@ class KeepsLayers:
         """Return a function that makes the gradients of some samples."""
         known = self.GRAD_SAMPLERS.get(self._get_module_type(module))  # type: ignore[attr-defined]
         sampler = known if known and not self.force_functorch else None
-        in_rows = all(len(each) == len(backprops) for each in activations)
+        # Others may be of any kind: offsets in another input, as EmbeddingBag's.
+        in_rows = [len(each) for each in activations] == [len(backprops)]
 
         def part(first: int, last: int) -> Mapping[str, Any]:
             names = {p: name for name, p in module.named_parameters()}
@@ -124,7 +128,7 @@ class KeepsLayers:
                 made = {p: g[first:last] for p, g in make(module, activations, backprops).items()}
             return {names[p]: g for p, g in made.items() if p.requires_grad}
 
-        if sampler is None and hasattr(module, "unshard"):
+        if sampler is None and isinstance(self, _SHARDED):
             # FSDP shows whole parameters, which functorch needs, only during the backward pass.
             made = part(0, len(backprops))
             return lambda first, last: {name: g[first:last] for name, g in made.items()}
@@ -225,7 +229,7 @@ def clipped_sums(
                 parts = clipping.clipped_sums(gradients, factor[first:last], bound)
                 for total, more in zip(totals, parts, strict=True):
                     total.add_(more)
-            sums.update(zip(layer.parameters().values(), totals, strict=True))
+            sums.update(zip(layer.parameters.values(), totals, strict=True))
     if int(differing):
         raise ArgumentError(
             "Expected the same gradients when they are made twice: "
@@ -237,15 +241,16 @@ def clipped_sums(
 @contextmanager
 def _repeatable() -> Iterator[None]:
     """Let PyTorch take operations that make the same of the same, where it has them."""
+    settings = torch.utils.deterministic
     before = torch.are_deterministic_algorithms_enabled()
     warned = torch.is_deterministic_algorithms_warn_only_enabled()
-    if before and not warned:
-        yield
-        return
-    torch.use_deterministic_algorithms(mode=True, warn_only=True)
+    filled = settings.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(mode=True, warn_only=warned or not before)
+    settings.fill_uninitialized_memory = False
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*deterministic")
             yield
     finally:
         torch.use_deterministic_algorithms(before, warn_only=warned)
+        settings.fill_uninitialized_memory = filled

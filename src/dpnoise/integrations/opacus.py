@@ -226,7 +226,7 @@ class _Ghost(_SecureNoise):
     def _mine(self, layers: list[ghost.Layer]) -> list[ghost.Layer]:
         """Return the layers in the order of the parameters, each of which must be in one."""
         place = {p: i for i, p in enumerate(self.params)}
-        places = [[place[p] for p in each.parameters().values() if p in place] for each in layers]
+        places = [[place[p] for p in each.parameters.values() if p in place] for each in layers]
         found = sorted(i for some in places for i in some)
         if found != list(range(len(place))):
             raise ArgumentError(
@@ -446,7 +446,10 @@ class SecurePrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc, name-defi
             return super()._prepare_model(module, grad_sample_mode=mode, **options)
         kind = ghost.KINDS[mode][0 if options.pop("wrap_model", True) else 1]
         if isinstance(module, _grad_sample.AbstractGradSampleModule):
-            raise ArgumentError("Expected a module that no engine has prepared yet.")
+            as_before = getattr(module, "batch_first", True) == options.get("batch_first", True)
+            if type(module) is kind and as_before:
+                return module
+            raise ArgumentError("Expected a module that nobody else has prepared.")
         self.validate(module=module, optimizer=None, data_loader=None)
         return kind(module, **options)
 
