@@ -1,6 +1,7 @@
 """Clips and sums per-sample gradients on a device: one launch for many tensors."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -52,16 +53,23 @@ def _starts(sizes: Sequence[int]) -> NDArray[np.int64]:
 
 def _tiles(parts: Sequence[torch.Tensor]) -> NDArray[np.int64]:
     """Return the rows of all tiles of all tensors, and last of each the tensor's place."""
-    sizes = np.array([part.shape[1] for part in parts], dtype=np.int64)
-    addresses = np.array([part.data_ptr() for part in parts], dtype=np.int64)
-    widths = np.array([part.element_size() for part in parts], dtype=np.int64)
-    many = -(-sizes // _TILE)
+    tiles = _layout(
+        tuple(part.shape[1] for part in parts), tuple(part.element_size() for part in parts)
+    ).copy()
+    tiles[:, 0] += np.array([part.data_ptr() for part in parts], dtype=np.int64)[tiles[:, -1]]
+    return tiles
+
+
+@lru_cache(maxsize=128)
+def _layout(sizes: tuple[int, ...], widths: tuple[int, ...]) -> NDArray[np.int64]:
+    """Return the same for tensors that begin at 0."""
+    numbers, many = np.array(sizes, dtype=np.int64), -(-np.array(sizes, dtype=np.int64) // _TILE)
     of = np.repeat(np.arange(len(sizes)), many)
     tile = np.arange(len(of))
     first = (tile - (np.cumsum(many) - many)[of]) * _TILE
-    count = np.minimum(sizes[of] - first, _TILE)
-    start = _starts(sizes.tolist())[of] + first
-    columns = (addresses[of] + first * widths[of], sizes[of], count, start, tile, of)
+    count = np.minimum(numbers[of] - first, _TILE)
+    start = _starts(sizes)[of] + first
+    columns = (first * np.array(widths, dtype=np.int64)[of], numbers[of], count, start, tile, of)
     return np.stack(columns, axis=1)
 
 
