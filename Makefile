@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CORE := $(patsubst %,tests/test_%.py,kernels certified independent precision generator samplers distributions mechanisms values selection \
 	statistics cli inputs parameters cache)
 
-.PHONY: help setup demo test test-long test-oldest test-engines test-peers test-opendp test-torch test-browser proof proof-rocq lint format bench errors bench-engines bench-persons audit-bench audit-bugs clock \
+.PHONY: help setup demo test test-long test-oldest test-engines test-peers test-opendp test-torch test-browser proof proof-rocq lint format bench errors bench-engines bench-persons bench-spark audit-bench audit-bugs clock \
 	attacks audits paper pictures floors screenshots docs docs-serve clean
 
 help:
@@ -29,6 +29,7 @@ help:
 	@echo "make errors        how far statistics are off beside the peers'; writes the table of docs/publishing.md; needs Python, make"
 	@echo "make bench-engines exact integers beside plain queries of DuckDB and Polars; writes a table of docs/performance.md; needs a quiet machine"
 	@echo "make bench-persons bounding persons beside the same by hand in SQL; writes a table of docs/performance.md; needs a quiet machine"
+	@echo "make bench-spark   the same on a Spark of two workers; writes a table of docs/performance.md; needs Java 17, a quiet machine"
 	@echo "make audit-bench   audits of the mechanisms that DP-Sniper was measured on; writes a table of docs/auditing.md; needs a quiet machine"
 	@echo "make audit-bugs    audits of bugs that people make; writes a table of docs/auditing.md; needs Python, make"
 	@echo "make clock         what the time of a release tells of its value; writes the table of docs/threat-model.md; needs a quiet machine"
@@ -119,6 +120,9 @@ bench-persons: setup
 
 audit-bench: setup
 	PYTHONPATH=tools $(BIN)/python -m benchmarks.audit_bench
+
+bench-spark: setup $(VENV)/installed-cluster
+	PYTHONPATH=tools $(BIN)/python -m benchmarks.persons --spark
 
 audit-bugs: setup
 	PYTHONPATH=tools $(BIN)/python -m benchmarks.audit_bugs

@@ -1,28 +1,25 @@
 """Exact integers beside a plain query of the same engine: run as `make bench-engines`.
 
-Both read one Parquet file and answer the same question; the plain query adds floats, which round
-and depend on the order. Every run is a process of its own, so that its memory is its own, too;
-contenders take turns, and the best of the rounds counts.
+Both read one Parquet file, or one of CSV, and answer the same question; the plain query adds
+floats, which round and depend on the order. Every run is a process of its own, so that its memory
+is its own, too; contenders take turns, and the best of the rounds counts.
 """
 
 import argparse
 import json
 import os
 import platform
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from resource import RUSAGE_SELF, getrusage
 from typing import Any, Final
 
 import duckdb
 import polars as pl
 from marks import write_between_marks
 
+from benchmarks.timing import Taken, least_of, taken_by
 from dpnoise.machine import described
 from dpnoise.statistics.engines import Files, tally
 from dpnoise.statistics.plan import Edges, Grouping, Plan, Rows, Sums
@@ -60,17 +57,19 @@ SQL: Final = {
 
 def write_people(path: Path, rows: int) -> None:
     """Write invented people, some of whom earn more or less than the bounds allow."""
+    written = path.suffix.removeprefix(".")
     duckdb.sql(
         "COPY (SELECT random() * 250000 - 10000 AS income, 'Ireland' AS country, "
         f"'city ' || floor(random() * {GROUPS})::INTEGER AS city FROM range({rows})) "
-        f"TO '{path}' (FORMAT parquet)"
+        f"TO '{path}' (FORMAT {written})"
     )
 
 
 def duckdb_plain(path: Path, what: str) -> None:
     """Run the SQL as it stands."""
     with duckdb.connect() as connection:
-        connection.read_parquet(str(path)).create_view("people")
+        read = connection.read_csv if path.suffix == ".csv" else connection.read_parquet
+        read(str(path)).create_view("people")
         for query in SQL[what]:
             connection.sql(query).fetchnumpy()
 
@@ -94,44 +93,17 @@ CONTENDERS: Final[dict[str, Callable[[Path, str], object]]] = {
     "Polars plain": polars_plain,
     "Polars exact": lambda path, what: tally(pl.scan_parquet(path), PLANS[what]),
 }
+CSV: Final = ("DuckDB plain", "DuckDB exact")  # The contenders that read it too.
+MOST_ROWS_OF_CSV: Final = 10**7
 
 
 def run_here(contender: str, path: Path, what: str) -> None:
     """Run one contender, and print what it took, its imports not counted."""
     with tempfile.TemporaryDirectory() as folder:
-        few = Path(folder) / "few.parquet"
+        few = Path(folder) / f"few{path.suffix}"
         write_people(few, 10)
         CONTENDERS[contender](few, what)
-    before = time.process_time()
-    start = time.perf_counter()
-    CONTENDERS[contender](path, what)
-    seconds = time.perf_counter() - start
-    peak = getrusage(RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"wall": seconds, "cpu": time.process_time() - before, "MB": peak}))
-
-
-def run_apart(contender: str, path: Path, what: str) -> dict[str, float]:
-    """Run one contender in a process of its own."""
-    done = subprocess.run(  # noqa: S603 - this interpreter, our own code
-        [sys.executable, "-m", "benchmarks.engines", "--run", contender, str(path), what],
-        capture_output=True,
-        check=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path[1:])},
-        cwd=ROOT,
-    )
-    return dict(json.loads(done.stdout))
-
-
-def measured(path: Path, what: str, rounds: int) -> dict[str, dict[str, float]]:
-    """Let the contenders take turns; of each the least that a round took."""
-    best: dict[str, dict[str, float]] = {}
-    for _ in range(rounds):
-        for contender in CONTENDERS:
-            taken = run_apart(contender, path, what)
-            known = best.get(contender, taken)
-            best[contender] = {name: min(taken[name], known[name]) for name in taken}
-    return best
+    print(json.dumps(taken_by(lambda: CONTENDERS[contender](path, what))))
 
 
 def rows_of(sizes: list[int], rounds: int) -> list[list[str]]:
@@ -142,14 +114,24 @@ def rows_of(sizes: list[int], rounds: int) -> list[list[str]]:
             path = Path(folder) / "people.parquet"
             write_people(path, size)
             for what in PLANS:
-                best = measured(path, what, rounds)
-                for engine in ("DuckDB", "Polars"):
-                    rows.append(_row(size, what, engine, best))
-                    print(" | ".join(rows[-1]), flush=True)
+                best = least_of("benchmarks.engines", CONTENDERS, [str(path), what], rounds)
+                rows += [_row(size, what, engine, best) for engine in ("DuckDB", "Polars")]
+                print(*map(" | ".join, rows[-2:]), sep="\n", flush=True)
+            if size <= MOST_ROWS_OF_CSV:
+                rows.append(_row_of_csv(path.with_suffix(".csv"), size, rounds))
+                print(" | ".join(rows[-1]), flush=True)
     return rows
 
 
-def _row(size: int, what: str, engine: str, best: dict[str, dict[str, float]]) -> list[str]:
+def _row_of_csv(path: Path, size: int, rounds: int) -> list[str]:
+    """Measure what reading text costs, of the plan that the plain query answers in one pass."""
+    write_people(path, size)
+    what = "count, sum in one group"
+    best = least_of("benchmarks.engines", CSV, [str(path), what], rounds)
+    return _row(size, f"{what}, of CSV", "DuckDB", best)
+
+
+def _row(size: int, what: str, engine: str, best: dict[str, Taken]) -> list[str]:
     plain, exact = best[f"{engine} plain"], best[f"{engine} exact"]
     return [
         f"{size:,}",
