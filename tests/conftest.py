@@ -13,3 +13,8 @@ def pytest_collection_finish() -> None:
     """Let the collector of garbage pass over what is there before the first test, and stays."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """Let it take all at the end: some libraries say so if anything is left."""
+    gc.unfreeze()
