@@ -119,7 +119,9 @@ def test_the_times_of_the_readme_are_those_of_the_performance_page(machine: str)
     assert len(times) >= 16
     for shown in times:
         digits = len(shown.partition(".")[2])
-        assert shown in {f"{time:,.{digits}f}" for time in measured}, shown
+        # The page has one more digit, of which the last is rounded too.
+        most = 0.5 * 10.0**-digits + 0.05
+        assert any(abs(time - float(shown.replace(",", ""))) <= most for time in measured), shown
 
 
 @pytest.mark.parametrize("path", SHOWN, ids=lambda path: path.relative_to(ROOT).as_posix())

@@ -24,11 +24,12 @@ def test_an_audit(width: int, capsys: pytest.CaptureFixture[str]) -> None:
     report = example_report.broken()
     audit_command._show(report, terminal.console(soft_wrap=True))
     out = capsys.readouterr().out
-    before, table, after = out.split("\n\n")
+    before, table, curve, after = out.split("\n\n")
     text, again = after.split("Again: ")
     assert again.strip() == report.command, "the command can be copied"
     assert {*report.method.split()} <= {*text.split()}
-    assert all(len(line) <= width for line in f"{before}\n{text}".splitlines())
+    assert all(len(line) <= width for line in f"{before}\n{curve}\n{text}".splitlines())
+    assert curve.startswith("The certified curve: delta")
     assert "used as if epsilon were 1" in before
     assert "nothing above epsilon 7.4 can be certified" in " ".join(text.split())
     # A table that has no room runs over the edge: half a number would be another number.

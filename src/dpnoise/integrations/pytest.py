@@ -14,6 +14,8 @@ from dpnoise.errors import check_part
 if TYPE_CHECKING:
     from dpnoise.auditing.report import Report
 
+__all__ = ["assert_private"]
+
 _INI = "dpnoise_confidence"
 
 

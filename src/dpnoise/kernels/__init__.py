@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from dpnoise.kernels.cache import KernelCache
 
+Truth = bool | np.bool_
+
 _BYTES = numba.types.Bytes(numba.types.uint8, 1, "C")
 _KINDS = {"i": numba.int64, "u": numba.uint64, "f": numba.float64}
 _Function = TypeVar("_Function", bound=Callable[..., object])

@@ -12,10 +12,9 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, overload
 
-from dpnoise.kernels import compiled, inlined
+from dpnoise.kernels import Truth, compiled, inlined
 
 Word = int | np.uint64
-Truth = bool | np.bool_
 
 # log(f) = s Q(s^2) with s = (f-1)/(f+1), for f in [sqrt(1/2), sqrt(2)].
 LOG_COEFFICIENTS = (

@@ -21,8 +21,7 @@ from numba import types
 from numba.core import config
 from numba.extending import intrinsic
 
-from dpnoise.kernels import compiled, inlined
-from dpnoise.kernels.elementary import Truth
+from dpnoise.kernels import Truth, compiled, inlined
 
 Wide = tuple[np.uint64, np.uint64]
 

@@ -23,8 +23,8 @@ side by side.
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.kernels import certified, compiled
-from dpnoise.kernels.elementary import Truth, fma, in_widest_vectors, nan_unless
+from dpnoise.kernels import Truth, certified, compiled
+from dpnoise.kernels.elementary import fma, in_widest_vectors, nan_unless
 
 Words = NDArray[np.uint64]
 Floats = NDArray[np.float64]

@@ -9,8 +9,8 @@ chunk as many numbers as could be open, `slots`, whether they are or not.
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.kernels import compiled, inlined, refined
-from dpnoise.kernels.elementary import LOW_63_BITS, Truth, power_of_two, word_of
+from dpnoise.kernels import Truth, compiled, inlined, refined
+from dpnoise.kernels.elementary import LOW_63_BITS, power_of_two, word_of
 from dpnoise.kernels.fixed import (
     Wide,
     down,
