@@ -1,6 +1,8 @@
 """`dpnoise audit` as a person or a CI job runs it: what it prints, its status, what it leaves."""
 
+import html
 import json
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -13,6 +15,7 @@ from dpnoise import cli, targets
 from dpnoise.attacks.processes import Observation
 from dpnoise.auditing import running
 from dpnoise.auditing.report import FORMAT, Report, read_list
+from dpnoise.auditing.wording import at_least, curve_words
 from dpnoise.targets import adapters
 
 QUICK = ["--attack", "precision", "--budget", "24000"]
@@ -76,6 +79,34 @@ def test_status_1_is_broken(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     assert report.broken
     assert json.loads(written.read_text())["format"] == FORMAT
     assert [path.name for path in folder.iterdir()] == ["report.json"]
+
+
+@pytest.mark.parametrize("options", [[], ["--neighbours", "vector", "--size", "1"]])
+def test_the_page_and_the_terminal_show_event_curve_ceiling_and_how_to_reproduce(
+    options: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, data = folder / "report.html", folder / "report.json"
+    quick = ["--budget", "24000"] if options else QUICK
+    _, out, _ = run(
+        capsys, "audited_module:release", *options, *quick, "--html", page, "--json", data
+    )
+    report = Report.from_json(data)
+    shown = html_text(page.read_text())
+    event = report.findings[0].event
+    for text in (" ".join(out.split()), shown):
+        assert event.replace("^", "") in text.replace("^", "")
+        assert at_least(report.ceiling) in text
+        assert report.command in text
+    assert f"The certified curve: {curve_words(report.curve)}" in " ".join(out.split())
+    assert "The certified curve" in shown
+    assert f"delta is at least {at_least(report.curve[0][1])} at epsilon 0" in shown
+    assert curve_words(report.curve) in str(report)
+    assert report.command in str(report)
+
+
+def html_text(page: str) -> str:
+    """Return what a page says, without its marks."""
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", "", page)).split())
 
 
 def test_status_0_is_nothing_found(capsys: pytest.CaptureFixture[str]) -> None:

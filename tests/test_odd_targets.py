@@ -151,6 +151,23 @@ open({str(tmp_path / "done")!r}, "a").write(f"{{report.broken}}\\n")
     assert (tmp_path / "done").read_text() == "True\n"
 
 
+ONCE = """
+read line
+case "$line" in *'"n": 1}'*) ;; *) echo "once a process" >&2; exit 1 ;; esac
+case "$line" in *'"data": 1,'*) told=true ;; *) told=false ;; esac
+echo "[$told]"
+"""
+
+
+def test_a_program_that_gives_one_output_a_process_is_audited() -> None:
+    """It tells its data, and refuses to give two outputs."""
+    program = ["sh", "-c", ONCE]
+    report = dpnoise.audit(program, 1.0, neighbours=[(0, 1)], one_by_one=True, budget=1_000)
+    assert report.broken
+    with pytest.raises(TargetError, match="asked for 64 outputs, gave status 1: once a process"):
+        dpnoise.audit(program, 1.0, neighbours=[(0, 1)], budget=1_000)
+
+
 # Slow ones ---------------------------------------------------------------------------------------
 
 
