@@ -26,7 +26,7 @@ help:
 	@echo "make proof         the error bounds of exact release, proved by Gappa; writes docs/exact-release.md's table; needs Gappa"
 	@echo "make proof-rocq    some of these proofs checked by Rocq; needs coq, libcoq-gappa; takes ten minutes"
 	@echo "make bench         speed and memory, side by side with the peers; writes the README's table; needs a quiet machine"
-	@echo "make errors        how far statistics are off beside the peers'; writes the table of docs/publishing.md; needs Python, make"
+	@echo "make errors        how far statistics are off beside the peers', of which some get environments of their own; writes tables of docs/publishing.md and docs/persons.md; needs Python, make"
 	@echo "make bench-engines exact integers beside plain queries of DuckDB and Polars; writes a table of docs/performance.md; needs a quiet machine"
 	@echo "make bench-persons bounding persons beside the same by hand in SQL; writes a table of docs/performance.md; needs a quiet machine"
 	@echo "make bench-spark   the same on a Spark of two workers; writes a table of docs/performance.md; needs Java 17, a quiet machine"
@@ -109,7 +109,10 @@ format: $(VENV)/installed-lint
 bench: $(VENV)/installed-bench
 	PYTHONPATH=tools $(BIN)/python -m benchmarks
 
+# OpenDP takes one version of Polars, and SmartNoise SQL an older OpenDP: each has an environment of its own.
 errors: $(VENV)/installed-bench
+	$(MAKE) --no-print-directory VENV=.venv-opendp .venv-opendp/installed-opendp
+	$(MAKE) --no-print-directory VENV=.venv-smartnoise .venv-smartnoise/installed-smartnoise
 	PYTHONPATH=tools $(BIN)/python -m benchmarks.errors
 
 bench-engines: setup
@@ -118,11 +121,11 @@ bench-engines: setup
 bench-persons: setup
 	PYTHONPATH=tools $(BIN)/python -m benchmarks.persons
 
-audit-bench: setup
-	PYTHONPATH=tools $(BIN)/python -m benchmarks.audit_bench
-
 bench-spark: setup $(VENV)/installed-cluster
 	PYTHONPATH=tools $(BIN)/python -m benchmarks.persons --spark
+
+audit-bench: setup
+	PYTHONPATH=tools $(BIN)/python -m benchmarks.audit_bench
 
 audit-bugs: setup
 	PYTHONPATH=tools $(BIN)/python -m benchmarks.audit_bugs
@@ -162,5 +165,5 @@ screenshots: setup
 	$(BIN)/python tools/make_screenshots.py $(REPORT)
 
 clean:
-	rm -rf $(VENV) .venv-oldest .venv-opendp .mypy_cache .ruff_cache .pytest_cache .hypothesis dist site demo-pages paper
+	rm -rf $(VENV) .venv-oldest .venv-opendp .venv-smartnoise .mypy_cache .ruff_cache .pytest_cache .hypothesis dist site demo-pages paper
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from benchmarks import clock, engines, pages, peak, persons
+from benchmarks import clock, engines, errors, pages, peak, persons
+from benchmarks.contenders import Column, ours
 from dpnoise.kernels import compiled
 from dpnoise.kernels.elementary import fma
 from dpnoise.statistics.engines import Files, tally
@@ -178,3 +179,34 @@ def test_the_page_shows_what_was_measured_of_persons(engine: persons.Engine) -> 
     kept = [json.loads(path.read_text()) for path in engine.results.glob("*.json")]
     assert engine.page_text() in persons.PAGE.read_text()
     assert all(len(row) == len(engine.titles) for one in kept for row in one["rows"])
+
+
+def test_the_pages_show_the_errors_of_every_library() -> None:
+    docs = errors.ROOT / "docs"
+    for page, shown in (
+        ("publishing.md", errors.SHOWN_OF_COLUMNS),
+        ("persons.md", errors.SHOWN_OF_VISITS),
+    ):
+        header, _ = errors.header([], shown)
+        assert header.removeprefix("|") in (docs / page).read_text()
+
+
+@pytest.mark.parametrize(("ours_over_best", "marked"), [(1.06, False), (1.12, True)])
+def test_an_error_above_the_goal_by_more_than_chance_is_marked(
+    ours_over_best: float,
+    marked: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """Two deviations of the ratio are 0.028 here."""
+    found = {"dpnoise": errors.Error(ours_over_best, 0.01), "OpenDP": errors.Error(1.0, 0.01)}
+    found["diffprivlib"] = errors.Error(2.0, 0.5)
+    text = errors.line(["people", "count"], found, ["dpnoise", "OpenDP", "diffprivlib"])
+    assert ("above 1.05" in text) == marked
+
+
+@pytest.mark.parametrize("name", ours.STATISTICS)
+def test_with_hardly_any_noise_we_publish_what_errors_are_measured_against(name: str) -> None:
+    """Noise is beyond 10,000 of its scales with a probability below 1e-300."""
+    column = Column("x", [float(value) for value in range(200)] * 5, 0.0, 150.0, 1e6, [])
+    found = np.array(ours.STATISTICS[name](column, 2), dtype=float).reshape(2, -1)
+    expected = errors.exactly(column)[name.partition(",")[0]]
+    assert np.abs(found - expected).max() <= 1.5

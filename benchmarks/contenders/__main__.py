@@ -1,0 +1,31 @@
+"""Read a question from the standard input, and print a contender's releases: see the package."""
+
+import json
+import sys
+import warnings
+from importlib import import_module
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from benchmarks.contenders import Column, Visits
+
+
+def answered(module: Any, question: dict[str, Any]) -> Any:
+    """Return the releases of a column's statistics, or of visits by town; or versions."""
+    if not question:
+        return {name: version(name) for name in module.PACKAGES}
+    if "visits" in question:
+        return list(module.visits(Visits(**question["visits"]), question["rounds"]))
+    column, rounds = Column(**question["column"]), question["rounds"]
+    return {
+        name: np.reshape(release(column, rounds[name]), (rounds[name], -1)).tolist()
+        for name, release in module.STATISTICS.items()
+    }
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")  # What the peers warn of is their own.
+    contender = import_module(f"benchmarks.contenders.{sys.argv[1]}")
+    print(json.dumps(answered(contender, json.load(sys.stdin))))
