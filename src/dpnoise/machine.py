@@ -11,7 +11,12 @@ from typing import Final
 
 _SYSTEMS: Final = {"linux": "Linux", "darwin": "all of macOS", "win32": "Windows"}
 # Of packages that are called otherwise.
-_MODULES: Final = {"python-dp": "pydp", "jax-privacy": "jax_privacy", "smartnoise-sql": "snsql"}
+_MODULES: Final = {
+    "python-dp": "pydp",
+    "jax-privacy": "jax_privacy",
+    "smartnoise-sql": "snsql",
+    "scikit-learn": "sklearn",
+}
 # On macOS python-dp has builds from version 15 on, which no environment marker can ask for.
 _ONLY_ON_LINUX_X86: Final = {"python-dp"}
 _NOT_ON_INTEL_MACS: Final = {"torch", "opacus", "jax", "jax-privacy"}

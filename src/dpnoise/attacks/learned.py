@@ -7,7 +7,7 @@ here is a proposal: an audit counts it in fresh releases.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpnoise.attacks.base import Event
+from dpnoise.attacks.boosting import TREES, boosted
 from dpnoise.attacks.claims import Judge
 from dpnoise.attacks.scores import (
     Steps,
@@ -38,6 +39,7 @@ _SUMMED: Final = 24  # The most scores in one sum.
 _SURE: Final = 2.0  # Standard errors that a score must be apart to be summed up with others.
 _SIMPLER: Final = 0.002  # The part of its promise that each view of a score costs.
 _FREE: Final = 4  # How many times as much one costs whose cells were learned one by one.
+_TREES: Final = 20  # How many times as much trees cost.
 _ALONE: Final = 12  # The most scores that are tried by themselves.
 _CUTS: Final = 400  # Thresholds that are tried.
 _RARE: Final = 0.02  # The share of releases below which an event is rare.
@@ -47,6 +49,7 @@ _TRUST: Final = 0.3  # The part of a smooth ratio by which it may be off, as a s
 _SEEN_FIRST: Final = 20_000  # Releases of each data set that decide what views there are.
 _GLANCE: Final = 20_000  # The most by which all views are compared.
 _QUICK_ON: Final = 60_000  # The most by which pairs of data sets are compared.
+_BOOSTED_ON: Final = 150_000  # The most on which trees are learned.
 _SUMMED_ON: Final = 100_000  # The most on which sums are learned.
 _ALIKE: Final = 8  # How often each must be seen, on average, for equal ones to be folded.
 _FOLDED: Final = 8_000  # Releases of each data set that tell whether many are alike.
@@ -85,7 +88,13 @@ class Proposal:
 
 
 def proposals(
-    rows0: Floats, rows1: Floats, names: Sequence[str], judge: Judge, *, quick: bool = False
+    rows0: Floats,
+    rows1: Floats,
+    names: Sequence[str],
+    judge: Judge,
+    *,
+    quick: bool = False,
+    boosting: bool = False,
 ) -> list[Proposal]:
     """Return events learned from as many rows of each of two data sets, the best first.
 
@@ -99,6 +108,8 @@ def proposals(
         How an event will be judged.
     quick
         Leave out the sums that take long to learn, to compare pairs of data sets.
+    boosting
+        Learn boosted trees as well.
     """
     n = min(len(rows0), len(rows1))
     cuts = [0, n // 2, n // 2, n] if quick else [0, n // 2, 3 * n // 4, n]
@@ -110,7 +121,9 @@ def proposals(
     sample = [rows[: min(n // 2, _SEEN_FIRST)] for rows in (rows0, rows1)]
     views = views_of(np.concatenate(sample), names)
     found: list[Proposal] = []
-    for score in _scores(views, fit, combine, quick=quick):
+    scores = _scores(views, fit, combine, quick=quick)
+    trees = _boosted(fit.first(_BOOSTED_ON), combine) if boosting else iter(())
+    for score in chain(scores, trees):
         few = len(score.views) > 1
         found += _thresholds(score, select.first(_SUMMED_ON) if few else select, judge)
     return sorted(found, key=lambda proposal: -proposal.promise)
@@ -210,6 +223,14 @@ def _scores(views: Sequence[View], fit: _Part, combine: _Part, *, quick: bool) -
         yield Score((view,), (step,), (1.0,))
 
 
+def _boosted(fit: _Part, combine: _Part) -> Iterator[Score]:
+    """Learn trees, and the ratio of what they say."""
+    view = boosted(fit.rows, fit.often0, fit.often1)
+    x = combine.taken(view)
+    (edges,) = edges_of(x, combine.often0 + combine.often1, _FINE)
+    yield Score((view,), (rising_steps(edges, x, combine.often0, combine.often1),), (1.0,))
+
+
 def _ranked(
     pairs: Sequence[tuple[View, Steps]], fit: _Part, combine: _Part
 ) -> tuple[list[tuple[View, Steps]], dict[int, float]]:
@@ -275,12 +296,12 @@ def _thresholds(score: Score, select: _Part, judge: Judge) -> list[Proposal]:
     n = int(sums[0][-1])
     after, before = np.searchsorted(s, both, side="right"), np.searchsorted(s, both)
     above, below = [n - seen[after] for seen in sums], [seen[before] for seen in sums]
-    upper, lower = _smoothed(both, *below, n, few=few)
+    upper, lower = _smoothed(both, below[0], below[1], n, few=few)
     found = []
     sides = (False, above, upper), (True, below[::-1], lower[::-1])
-    for swapped, (hits0, hits1), shares in sides:
+    for swapped, (hits0, hits1), (smooth0, smooth1) in sides:
         usual = judge.promises(hits0, hits1, n)
-        usual = np.maximum(usual, _drawn(hits0, hits1, *shares, n, judge))
+        usual = np.maximum(usual, _drawn(hits0, hits1, smooth0, smooth1, n, judge))
         # An event of few releases is not seen often enough to be clear: it has a place of its own.
         rare = replace(judge, chance=0.5).promises(hits0, hits1, n)
         rare[(hits0 > _RARE * n) | (hits0 < _SEEN)] = -1.0
@@ -290,7 +311,10 @@ def _thresholds(score: Score, select: _Part, judge: Judge) -> list[Proposal]:
                 continue
             cut, kind = both[best], score.views[0].kind if len(score.views) == 1 else "sum"
             event = Event(_words(score, cut, swapped=swapped), _holds(score, cut, swapped=swapped))
-            cost = _SIMPLER * sum(_FREE if step.free else 1 for step in score.steps)
+            cost = _SIMPLER * sum(
+                _TREES if view.kind == TREES else _FREE if step.free else 1
+                for view, step in zip(score.views, score.steps, strict=True)
+            )
             promise = float(promised[best]) - cost * abs(promised[best])
             found.append(Proposal(score, event, swapped, promise, kind, rare=promised is rare))
     return found

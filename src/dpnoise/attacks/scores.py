@@ -119,7 +119,8 @@ def counts(edges: Floats, x: Floats, often0: Floats, often1: Floats) -> tuple[Fl
     """Return how often each cell was seen at one data set and at the other."""
     cells = np.searchsorted(edges, x, side="right")
     size = len(edges) + 1
-    return np.bincount(cells, often0, size), np.bincount(cells, often1, size)
+    c0, c1 = (np.bincount(cells, often, size) for often in (often0, often1))
+    return c0.astype(np.float64), c1.astype(np.float64)
 
 
 def _pooled(c0: Floats, c1: Floats) -> Floats:

@@ -34,6 +34,7 @@ def audit(
     attacks: Iterable[Any] | None = None,
     pairs: Iterable[tuple[float, float]] | str | None = None,
     one_by_one: bool = False,
+    boosting: bool = False,
     budget: int | None = None,
     confidence: float = 0.999,
     scale: float | None = None,
@@ -82,6 +83,8 @@ def audit(
         sensitivity, for counts: integer noise does not hide a fraction.
     one_by_one
         Ask for one release a call, for targets whose releases of one call depend on each other.
+    boosting
+        Learn events of a mechanism by gradient boosted trees as well; needs the extra `learning`.
     budget
         How many releases to ask for; at least 1,000. By default 480,000 of added noise and 2
         million of other mechanisms, and up to 16 times as many where the claim needs them, but no
@@ -134,6 +137,7 @@ def audit(
         data,
         size,
         one_by_one,
+        boosting,
         budget,
         confidence,
         scale,

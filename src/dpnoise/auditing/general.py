@@ -40,7 +40,8 @@ _LEARNED: Final = 400_000  # The most that events of one pair are learned on.
 _PILOTED: Final = 1_000_000  # The most by which events are compared.
 _PAIRS: Final = 2  # Pairs that events are learned for.
 _COMPARED: Final = 6  # Events of each pair whose scores a pilot measures, and half as many rare.
-_AGAIN: Final = 3  # Those of them that are measured in all of it, the others in a quarter.
+_AGAIN: Final = 4  # Those of them that are measured in all of it, the others in a quarter.
+_HELD: Final = 100_000  # Releases of a pilot that suffice to hold some of them back.
 _COUNTED: Final = 1  # Events that are counted in the end.
 _CHANCE: Final = 3.0  # Trials put down to chance where one of many events is chosen.
 _CAUTION: Final = 2.0  # Standard errors put down to chance where a threshold is chosen.
@@ -77,7 +78,9 @@ def run(
     progress: Progress,
     watch: Watch,
     command: str,
+    *,
     seed: int | None = None,
+    boosting: bool = False,
 ) -> Report:
     """Audit a mechanism: see dpnoise.audit."""
     started = time.perf_counter()
@@ -89,10 +92,11 @@ def run(
     progress(0.0, "looking at the first outputs")
     source.prepare([data for pair in pairs for data in pair])
     screened = _screened(source, pairs, sizes, wary, progress)
-    learned = _learned(source, [pairs[i] for i in screened], sizes, wary, progress)
+    best_pairs = [pairs[i] for i in screened]
+    learned = _learned(source, best_pairs, sizes, wary, progress, boosting=boosting)
     progress(0.4, "comparing the best events")
     clock = time.perf_counter()
-    best, counts = _piloted(source, learned, sizes.pilot, replace(wary, caution=_CAUTION))
+    best, counts, seen = _piloted(source, learned, sizes.pilot, replace(wary, caution=_CAUTION))
     if not best:
         nothing = Candidate(
             LEARNED, OUTPUTS, _CONSTANT, pairs[0], (described(pairs[0][0]), described(pairs[0][1]))
@@ -102,7 +106,7 @@ def run(
     final = sizes.final
     if budget is None:
         most = most_trials(final, seconds_each, _SECONDS)
-        final = raised(claim, final, error, _promise(counts, sizes.pilot, judge), most)
+        final = raised(claim, final, error, _promise(counts, seen, judge), most)
     progress(0.5, f"counting {len(best)} events in {2 * final:,} releases")
     tossed = claim.is_ratio
     tallies = counted(best, source.rows, final, source.chunk, source.name, tossed=tossed, seed=seed)
@@ -197,6 +201,8 @@ def _learned(
     sizes: Sizes,
     judge: Judge,
     progress: Progress,
+    *,
+    boosting: bool,
 ) -> list[tuple[Score, tuple[Any, Any]]]:
     """Learn scores for some pairs, after a look at whether releases are independent."""
     names = source.encoder.names if source.encoder else []
@@ -209,7 +215,7 @@ def _learned(
         seen.append(np.concatenate([before, after]))
 
     def learn(i: int) -> list[tuple[Score, tuple[Any, Any]]]:
-        found = proposals(seen[2 * i], seen[2 * i + 1], names, judge)
+        found = proposals(seen[2 * i], seen[2 * i + 1], names, judge, boosting=boosting)
         best = {id(one.score): (one.score, pairs[i]) for one in leading(found, _COMPARED)}
         return list(best.values())
 
@@ -221,17 +227,17 @@ def _piloted(
     learned: Sequence[tuple[Score, tuple[Any, Any]]],
     n: int,
     judge: Judge,
-) -> tuple[list[Candidate], list[tuple[int, int]]]:
-    """Choose thresholds in other releases, and return the best events of one pair, with counts."""
+) -> tuple[list[Candidate], list[tuple[int, int]], int]:
+    """Choose thresholds in other releases, and return the best events with their counts in some."""
     releases = {id(data): source.rows(data, n) for data in _unlike(learned)}
 
     def measured(
         scores: Sequence[tuple[Score, tuple[Any, Any]]], m: int
     ) -> list[tuple[Proposal, tuple[Any, Any]]]:
         def own(pair: tuple[Any, Any]) -> list[tuple[Proposal, tuple[Any, Any]]]:
-            rows = [releases[id(data)][:m] for data in pair]
+            rows0, rows1 = (releases[id(data)][:m] for data in pair)
             of_pair = [score for score, other in scores if other is pair]
-            return [(proposal, pair) for proposal in tuned(of_pair, *rows, judge)]
+            return [(proposal, pair) for proposal in tuned(of_pair, rows0, rows1, judge)]
 
         pairs = list({id(pair): pair for _, pair in scores}.values())
         found = [one for some in in_threads(own, pairs) for one in some]
@@ -239,11 +245,22 @@ def _piloted(
 
     few = measured(learned, n // 4)
     best = list({id(one.score): (one.score, pair) for one, pair in few}.values())[:_AGAIN]
-    chosen = [_candidate(proposal, pair) for proposal, pair in measured(best, n)[:_COUNTED]]
-    counts = [
-        tuple(count(one.event, releases[id(data)]).hits for data in one.data) for one in chosen
-    ]
-    return chosen, [(at0, at1) for at0, at1 in counts]
+    # The best of many thresholds looks better than it is. Where there are enough releases, the
+    # scores are compared in some that their thresholds were not chosen on.
+    held = n * 3 // 8 if n >= _HELD else 0
+    chosen = [_candidate(proposal, pair) for proposal, pair in measured(best, n - held)]
+    counts = [_counts(one, releases, n - held if held else 0) for one in chosen[:_AGAIN]]
+    if held:
+        at0, at1 = (np.array([hits[side] for hits in counts], dtype=np.float64) for side in (0, 1))
+        order = np.argsort(-judge.promises(at0, at1, held), kind="stable")
+        chosen, counts = [chosen[i] for i in order], [counts[i] for i in order]
+    return chosen[:_COUNTED], counts[:_COUNTED], held or n
+
+
+def _counts(one: Candidate, releases: dict[int, Floats], first: int) -> tuple[int, int]:
+    """Count an event in releases of its two data sets, from the first of them that is meant."""
+    at0, at1 = (count(one.event, releases[id(data)][first:]).hits for data in one.data)
+    return at0, at1
 
 
 def _unlike(learned: Sequence[tuple[Score, tuple[Any, Any]]]) -> list[Any]:

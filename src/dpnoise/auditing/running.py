@@ -69,6 +69,7 @@ def run(
     data: Any,
     size: int,
     one_by_one: bool,  # noqa: FBT001 - as above
+    boosting: bool,  # noqa: FBT001 - as above
     budget: int | None,
     confidence: float,
     scale: float | None,
@@ -111,13 +112,22 @@ def run(
         name = None if named is None else named.name
         source = Source(mechanism, time_limit, one_by_one=one_by_one, name=name)
         options |= {"neighbours": neighbours, "one_by_one": one_by_one}
-        options |= {"budget": budget, "confidence": confidence, "seed": seed}
+        options |= {"boosting": boosting, "budget": budget, "confidence": confidence, "seed": seed}
         command = _command(target, source.name, **options)
         if budget is None:
             first = tried[0][0]
             budget = affordable(lambda n: source.outputs(first, n), _LEAST, general.DEFAULT)
         report = general.run(
-            source, claim, tried, budget, confidence, progress, watch, command, seed
+            source,
+            claim,
+            tried,
+            budget,
+            confidence,
+            progress,
+            watch,
+            command,
+            seed=seed,
+            boosting=boosting,
         )
         return report if named is None else _of_package(report, named.package)
     return _added(

@@ -65,6 +65,7 @@ def add(commands: Any) -> None:
         "--whole", action="store_true", help="try multiples of the sensitivity alone, as of counts"
     )
     command.add_argument("--one-by-one", action="store_true", help="ask for one release a call")
+    command.add_argument("--boosting", action="store_true", help="learn boosted trees, too")
     command.add_argument("--sensitivity", type=float, default=1.0, help="of the value (1)")
     command.add_argument("--scale", type=float, help="of the noise, if it is another")
     command.add_argument("--attack", action="append", metavar="NAME", help="only this; repeatable")
@@ -152,6 +153,7 @@ def _one(target: Any, asked: argparse.Namespace, console: Any) -> Any:
                 attacks=asked.attack,
                 pairs="whole" if asked.whole else asked.pair,
                 one_by_one=asked.one_by_one,
+                boosting=asked.boosting,
                 budget=asked.budget,
                 confidence=asked.confidence,
                 scale=asked.scale,
