@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CORE := $(patsubst %,tests/test_%.py,kernels certified independent precision generator samplers distributions mechanisms values selection \
 	statistics cli inputs parameters cache)
 
-.PHONY: help setup demo test test-long test-oldest test-engines test-peers test-opendp test-torch test-browser proof proof-rocq lint format bench errors bench-engines bench-persons bench-spark audit-bench audit-bugs clock \
+.PHONY: help setup demo test test-long test-oldest test-engines test-peers test-opendp test-torch test-browser proof proof-rocq lint format bench errors bench-engines bench-persons bench-spark audit-bench audit-bugs audit-peers clock \
 	attacks audits paper pictures floors screenshots docs docs-serve clean
 
 help:
@@ -32,6 +32,7 @@ help:
 	@echo "make bench-spark   the same on a Spark of two workers; writes a table of docs/performance.md; needs Java 17, a quiet machine"
 	@echo "make audit-bench   audits of the mechanisms that DP-Sniper was measured on; writes a table of docs/auditing.md; needs a quiet machine"
 	@echo "make audit-bugs    audits of bugs that people make; writes a table of docs/auditing.md; needs Python, make"
+	@echo "make audit-peers   audits of mechanisms of other libraries and our own; writes a table of docs/auditing.md; needs the peers, which it installs"
 	@echo "make clock         what the time of a release tells of its value; writes the table of docs/threat-model.md; needs a quiet machine"
 	@echo "make attacks       every attack against the peers; writes the tables of docs/attacks.md; needs the peers, which it installs"
 	@echo "make audits        an audit of every peer; writes the README's table and picture; needs the peers, which it installs"
@@ -129,6 +130,9 @@ audit-bench: setup
 
 audit-bugs: setup
 	PYTHONPATH=tools $(BIN)/python -m benchmarks.audit_bugs
+
+audit-peers: $(VENV)/installed-test $(VENV)/installed-peers
+	PYTHONPATH=tools $(BIN)/python -m benchmarks.audit_peers
 
 # Status 1 says that a leak was found, or that one planted on purpose was not.
 clock: setup
