@@ -37,7 +37,7 @@ _FINE: Final = 64  # Cells of ratios that only rise.
 _COARSE: Final = 16  # Cells of ratios that are free.
 _SUMMED: Final = 24  # The most scores in one sum.
 _SURE: Final = 2.0  # Standard errors that a score must be apart to be summed up with others.
-_SIMPLER: Final = 0.002  # The part of its promise that each view of a score costs.
+_SIMPLER: Final = 0.005  # The part of its promise that each view of a score costs.
 _FREE: Final = 4  # How many times as much one costs whose cells were learned one by one.
 _TREES: Final = 20  # How many times as much trees cost.
 _ALONE: Final = 12  # The most scores that are tried by themselves.
@@ -50,6 +50,7 @@ _SEEN_FIRST: Final = 20_000  # Releases of each data set that decide what views 
 _GLANCE: Final = 20_000  # The most by which all views are compared.
 _QUICK_ON: Final = 60_000  # The most by which pairs of data sets are compared.
 _BOOSTED_ON: Final = 150_000  # The most on which trees are learned.
+_TUNED_ON: Final = 300_000  # The most on which the thresholds of scores are chosen anew.
 _SUMMED_ON: Final = 100_000  # The most on which sums are learned.
 _ALIKE: Final = 8  # How often each must be seen, on average, for equal ones to be folded.
 _FOLDED: Final = 8_000  # Releases of each data set that tell whether many are alike.
@@ -84,6 +85,7 @@ class Proposal:
     swapped: bool  # It is meant to happen at the second data set.
     promise: float
     about: str
+    cost: float  # The part of its promise that was taken off, because it is not simple.
     rare: bool = False
 
 
@@ -131,7 +133,7 @@ def proposals(
 
 def tuned(scores: Sequence[Score], rows0: Floats, rows1: Floats, judge: Judge) -> list[Proposal]:
     """Choose the thresholds of scores anew, on rows that they were not learned from."""
-    part = _Part(rows0, rows1)
+    part = _Part(rows0, rows1).first(_TUNED_ON)
     found = [proposal for score in scores for proposal in _thresholds(score, part, judge)]
     return [proposal for proposal in found if not proposal.rare]
 
@@ -316,7 +318,7 @@ def _thresholds(score: Score, select: _Part, judge: Judge) -> list[Proposal]:
                 for view, step in zip(score.views, score.steps, strict=True)
             )
             promise = float(promised[best]) - cost * abs(promised[best])
-            found.append(Proposal(score, event, swapped, promise, kind, rare=promised is rare))
+            found.append(Proposal(score, event, swapped, promise, kind, cost, promised is rare))
     return found
 
 

@@ -248,11 +248,14 @@ def _piloted(
     # The best of many thresholds looks better than it is. Where there are enough releases, the
     # scores are compared in some that their thresholds were not chosen on.
     held = n * 3 // 8 if n >= _HELD else 0
-    chosen = [_candidate(proposal, pair) for proposal, pair in measured(best, n - held)]
-    counts = [_counts(one, releases, n - held if held else 0) for one in chosen[:_AGAIN]]
+    found = measured(best, n - held)[:_AGAIN]
+    chosen = [_candidate(proposal, pair) for proposal, pair in found]
+    counts = [_counts(one, releases, n - held if held else 0) for one in chosen]
     if held:
         at0, at1 = (np.array([hits[side] for hits in counts], dtype=np.float64) for side in (0, 1))
-        order = np.argsort(-judge.promises(at0, at1, held), kind="stable")
+        promised = judge.promises(at0, at1, held)
+        cost = np.array([proposal.cost for proposal, _ in found])
+        order = np.argsort(cost * np.abs(promised) - promised, kind="stable")
         chosen, counts = [chosen[i] for i in order], [counts[i] for i in order]
     return chosen[:_COUNTED], counts[:_COUNTED], held or n
 

@@ -57,11 +57,7 @@ def _pair(pair: Any) -> Pair:
 
 
 def vectors(size: int, sensitivity: float = 1.0) -> list[Pair]:
-    """Return pairs whose every answer moves by the sensitivity at most.
-
-    They are those of Ding and others (2018), and one for mechanisms that stop at the first answer
-    that is large.
-    """
+    """Return the pairs of Ding and others (2018): every answer moves by the sensitivity at most."""
     ones, half = np.ones(size), size // 2
     up, down = np.full(size, 2.0), np.zeros(size)
     first, others = np.arange(size) == 0, np.arange(size) < half
@@ -70,7 +66,6 @@ def vectors(size: int, sensitivity: float = 1.0) -> list[Pair]:
         "one above": np.where(first, 2.0, 1.0),
         "one above, the rest below": np.where(first, 2.0, 0.0),
         "one below, the rest above": np.where(first, 0.0, 2.0),
-        "the last above, the rest below": np.where(np.arange(size) == size - 1, 2.0, 0.0),
         "half and half": np.where(others, 2.0, 0.0),
         "all above": up,
         "all below": down,
