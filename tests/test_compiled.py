@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 from typing import Any
 
 import numba
@@ -37,6 +38,7 @@ FUSED = re.compile(r"\b(fn?m(?:add|sub)|fml[as]|vfn?m(?:add|sub)\d{3}[sp]d|fma)\
 FAST_MATH = re.compile(r"= f(?:add|sub|mul|div|neg|cmp) (?:fast|contract|reassoc|arcp|afn)\b")
 
 
+@cache
 def compiled(name: str) -> tuple[str, str]:
     """Return LLVM's code for a kernel of the first stage, optimised, and the assembly of it."""
     return compiled_for(getattr(rounding, name), SIGNATURE)
