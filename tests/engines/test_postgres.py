@@ -216,6 +216,15 @@ def test_what_is_wrong_with_a_table_is_said_in_one_line(address: str) -> None:
     assert "could not be read to its end" in refused(Files(address, table="broken"))
 
 
+@pytest.fixture
+def heard() -> Iterator[None]:
+    """Raise on SIGINT as Python does, even where it is ignored, as in what a shell put aside."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heard")
 def test_a_query_that_never_ends_is_ended_by_a_signal(address: str) -> None:
     run(address, "CREATE VIEW slow AS SELECT 1 AS x FROM pg_sleep(600)")
     asleep = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
