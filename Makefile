@@ -77,7 +77,7 @@ test-browser: setup $(VENV)/installed-docs
 	$(BIN)/python -m pytest tests/browser
 
 test-engines: setup $(VENV)/installed-cluster
-	$(BIN)/python -m pytest tests/test_engines.py tests/engines
+	$(BIN)/python -m pytest tests/test_engines.py tests/engines tests/test_persons.py::test_dask_says_what_to_do_instead
 
 # PyPI's PyTorch for Linux brings GPU libraries; where pip knows an index of CPU builds, it is smaller.
 test-peers: setup $(VENV)/installed-peers

@@ -266,12 +266,11 @@ def test_a_collation_makes_no_two_persons_one() -> None:
 
 
 def test_dask_says_what_to_do_instead() -> None:
-    pytest.importorskip("dask.dataframe")
-    from engine_list import dask_frame
-
+    dask = pytest.importorskip("dask.dataframe")
+    frame = dask.from_pandas(whale().to_pandas(), npartitions=3)
     for ask in (lambda one: answers(Unit(("who",)), one), lambda one: holders(one, "city", None)):
         with pytest.raises(ArgumentError, match=r"Take frame.compute\(\)"):
-            ask(dask_frame(whale()))
+            ask(frame)
 
 
 def test_files_are_bounded_as_frames_are(tmp_path: Path) -> None:
