@@ -15,7 +15,7 @@ CORE := $(patsubst %,tests/test_%.py,kernels certified independent precision gen
 help:
 	@echo "Times are of two cores and after the install; none is given where none was taken."
 	@echo "make demo          see it work: publishes, attacks, races, audits; needs Python, make; takes a minute, after the install"
-	@echo "make test          the tests; needs Python, make; takes about 5 minutes on two cores"
+	@echo "make test          the tests; needs Python, make; takes about 6 minutes on two cores"
 	@echo "make test-long     the tests with ten times the samples; needs Python, make"
 	@echo "make test-oldest   the core of the tests with the oldest dependencies allowed, in .venv-oldest; needs Python, make; takes 2 minutes"
 	@echo "make test-engines  plans on a Spark of several workers and on Dask, which it installs, and on PostgreSQL; needs Java 17, and PostgreSQL's server, else its tests are skipped; takes 3 minutes"
