@@ -1,6 +1,7 @@
 """Signals, failing threads and missing ones: old numbers, new numbers or zeros; never words."""
 
 import _thread
+import dis
 import itertools
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 import dpnoise
-from dpnoise import chunks, entropy
+from dpnoise import chunks, entropy, shield
 from dpnoise.testing import fixed_generator
 
 KEY = bytes(range(32))
@@ -83,19 +84,16 @@ def test_a_failing_thread_stops_the_others_and_leaves_zeros(
     assert len(seen) < 20
 
 
-def storm(kind: type[BaseException]) -> None:
-    """Raise from a signal's handler every 0.2 ms, up to four times."""
-    left = 4
+def storm(lightnings: list[BaseException], after: float, every: float) -> None:
+    """Raise these exceptions from a signal's handler, one after another, until there are none."""
 
     def handler(*_: object) -> None:
-        nonlocal left
-        left -= 1
-        if left <= 0:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-        raise kind
+        if lightnings:
+            raise lightnings.pop()
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
     signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)
+    signal.setitimer(signal.ITIMER_REAL, after, every)
 
 
 STORMS = f"""
@@ -110,20 +108,14 @@ for threads in (1, 2):
     for turn in range(80):
         kind = (KeyboardInterrupt, TimeoutError)[turn % 2]
         out = np.full(300_000, 7.0)
+        lightnings = [kind() for _ in range(20)]
         try:
-            storm(kind)
+            storm(lightnings, after=1e-3 + 1e-4 * (turn % 40), every=(1e-5, 2e-4)[turn // 2 % 2])
             rng.laplace(out=out)
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            lightnings.clear()
         except kind:
-            pass
-        while True:
-            try:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                # One may be on its way to another thread, and would come later.
-                signal.signal(signal.SIGALRM, signal.SIG_IGN)
-                break
-            except kind:
-                pass
+            lightnings.clear()  # First of all, so that no second one leaves this test.
+        signal.setitimer(signal.ITIMER_REAL, 0)
         now = out.copy()
         zeros, old = not now.any(), np.all(now == 7.0)
         whole = zeros or old or np.count_nonzero((now == 0) | (now == 7.0)) == 0
@@ -140,6 +132,25 @@ def test_a_storm_of_signals_leaves_zeros_the_old_or_the_new_numbers() -> None:
         [sys.executable, "-c", STORMS], capture_output=True, text=True, timeout=480, check=False
     )
     assert ended.stdout == "done\n", ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("function", "what_must_be_done", "done_by"),
+    [
+        (shield.shielded, "_acquire", "CALL"),
+        (dpnoise.Generator._fill, "out", "STORE_SUBSCR"),
+    ],
+)
+def test_a_handler_of_signals_has_no_turn_before_what_an_interrupt_must_do(
+    function: Callable[..., Any], what_must_be_done: str, done_by: str
+) -> None:
+    """CPython runs them after a call, at the head of a function and where a loop turns."""
+    steps = list(dis.get_instructions(function))
+    caught = next(i for i, step in enumerate(steps) if step.argval == "BaseException")
+    named = next(i for i in range(caught, len(steps)) if steps[i].argval == what_must_be_done)
+    done = next(i for i in range(named, len(steps)) if steps[i].opname == done_by)
+    turns = ("CALL", "RESUME", "JUMP_BACKWARD", "SEND", "YIELD", "FOR_ITER")
+    assert not [step for step in steps[caught:done] if step.opname.startswith(turns)]
 
 
 def test_an_interrupt_in_the_first_draw_costs_that_draw_alone() -> None:
@@ -173,6 +184,7 @@ def test_without_further_threads_the_calling_one_does_the_work(
 
     expected = fixed_generator(KEY).laplace(size=10**6)
     monkeypatch.setattr(chunks, "start_new_thread", refuse)
+    monkeypatch.setattr(shield, "start_new_thread", refuse)
     np.testing.assert_array_equal(fixed_generator(KEY, threads=2).laplace(size=10**6), expected)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.entropy import WORD, Key
+from dpnoise.shield import shielded
 
 # 512 KiB of words: large enough for a cipher to run at full speed, small enough for a core's cache.
 CHUNK_WORDS: Final = 2**16
@@ -28,8 +29,6 @@ _WORDS_WORTH_A_THREAD: Final = 2**19
 # Held while kernels are imported, and by a fork: see `_wait_for_kernels`.
 _importing: Final = threading.RLock()
 _forking: Final = threading.local()
-
-_LOOK_AGAIN: Final = 0.1  # Seconds after which a wait looks whether it missed the end.
 
 Words = NDArray[np.uint64]
 Worker = Callable[[Words, int, int], None]
@@ -138,82 +137,6 @@ def kernel_for_one(name: str, kinds: str) -> Callable[..., Any]:
     make = imported("dpnoise.kernels").without_dispatch
     one: Callable[..., Any] = _compiling(lambda: make(kernel, kinds))
     return one
-
-
-def shielded(  # noqa: C901 - one thread is handed over to another: it is read in one piece
-    function: Callable[[], _Result], stopped: list[bool] | None = None
-) -> _Result:
-    """Call a function where no signal interrupts it, and wait for it, however often interrupted.
-
-    Python runs the handlers of signals in the main thread, between any two steps. An exception of
-    theirs can leave a lock taken or a module half imported, so the function gets a thread of its
-    own. What interrupted the wait is raised when the function has ended; it may look at `stopped`,
-    which is then no longer empty, to end early.
-    """
-    if threading.get_ident() != threading.main_thread().ident:
-        return function()
-    results: list[_Result] = []
-    failures: list[BaseException] = []
-    asked: list[bool] = []
-    cancelled: list[bool] = []
-    bell, done = allocate_lock(), allocate_lock()
-    bell.acquire()
-    done.acquire()
-
-    def run() -> None:
-        while not asked and not cancelled:
-            bell.acquire(timeout=_LOOK_AGAIN)
-        try:
-            if not cancelled:
-                results.append(function())
-        except BaseException as error:  # noqa: BLE001 - raised below
-            failures.append(error)
-        done.release()
-
-    def ask_and_wait() -> None:
-        if not asked:
-            asked.append(True)
-            bell.release()
-        done.acquire(timeout=_LOOK_AGAIN)
-
-    try:
-        start_new_thread(run, ())
-        interruption = _until(lambda: bool(results or failures), ask_and_wait, stopped)
-    except RuntimeError:
-        if asked:
-            raise
-        return function()  # There are no more threads, as when the interpreter ends.
-    finally:
-        if not asked:  # A thread that was started all the same does nothing.
-            cancelled.append(True)
-    if interruption is not None:
-        raise interruption
-    if failures:
-        raise failures[0]
-    return results[0]
-
-
-def _until(
-    ended: Callable[[], bool], wait: Callable[[], None], stopped: list[bool] | None
-) -> BaseException | None:
-    """Wait until something has ended, and return the exception that interrupted it last, if any.
-
-    The outer loop is for a second signal that comes while the first is being dealt with.
-    """
-    interruption = None
-    while True:
-        try:
-            while not ended():
-                try:
-                    wait()
-                except BaseException as error:  # noqa: BLE001 - returned
-                    interruption = error
-                    if stopped is not None:
-                        stopped.append(True)
-        except BaseException as error:  # noqa: BLE001 - returned
-            interruption = error
-        else:
-            return interruption
 
 
 def _wait_for_kernels() -> None:

@@ -309,14 +309,10 @@ class Generator:
         if scales is not None and np.may_share_memory(scales, out):
             scales = scales.copy()
         try:
-            try:
-                draw = _Draw(plan, scale, scales, out)
-                expand(self.source.key(), plan.variates, out.size, draw, self.threads)
-            except BaseException:
-                out[...] = 0.0
-                raise
-        except BaseException:  # A second signal may come before the first is dealt with.
-            out[...] = 0.0
+            draw = _Draw(plan, scale, scales, out)
+            expand(self.source.key(), plan.variates, out.size, draw, self.threads)
+        except BaseException:
+            out[...] = 0.0  # At once: CPython runs the handler of a second signal after it.
             raise
 
     def _draw_one(self, plan: "_Plan", scale: float) -> Any:
