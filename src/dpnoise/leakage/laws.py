@@ -262,15 +262,29 @@ def _sum(a: Law, b: Law, fmt: Format) -> Law:
 
 
 def _counted(a: Law, b: Law, fmt: Format) -> Law:
-    """Count every pair of values, on several threads, in a histogram over the whole format."""
+    """Count every pair of values, on several threads, in a histogram over the whole format.
+
+    If both are one law, a pair and its mirror image have the same sum, and are counted as one.
+    """
     kernel, sizes = kernel_named("formats.add_laws"), fmt.sizes()
     histograms: list[Floats] = []
 
     def work(first: int, last: int) -> None:
         histogram = np.zeros(2 * len(sizes))
-        part = a.values[first:last], a.probabilities[first:last]
         places = np.empty(b.values.size, dtype=np.int64)
-        kernel(*part, b.values, b.probabilities, fmt.digits, fmt.emin, places, histogram)
+
+        def count(rows: slice, others: slice, times: float) -> None:
+            part = a.values[rows], times * a.probabilities[rows]
+            rest = b.values[others], b.probabilities[others]
+            kernel(*part, *rest, fmt.digits, fmt.emin, places[: rest[0].size], histogram)
+
+        if a is b:
+            for start in range(first, last, _ROWS):
+                stop = min(start + _ROWS, last)
+                count(slice(start, stop), slice(start, stop), 1.0)
+                count(slice(start, stop), slice(stop, None), 2.0)
+        else:
+            count(slice(first, last), slice(None), 1.0)
         histograms.append(histogram)
 
     in_runs(work, a.values.size, _ROWS, cores())
