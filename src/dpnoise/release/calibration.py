@@ -4,6 +4,7 @@ import math
 import sys
 from collections.abc import Callable
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -72,7 +73,15 @@ def gaussian_scale(epsilon: float, delta: float, sensitivity: float) -> float:
     """
     epsilon = check_positive("epsilon", epsilon)
     sensitivity = check_positive("sensitivity", sensitivity)
-    target = ball_of(check_part("delta", check_positive("delta", delta)))
+    return _gaussian_scale(
+        epsilon, check_part("delta", check_positive("delta", delta)), sensitivity
+    )
+
+
+@lru_cache(maxsize=256)
+def _gaussian_scale(epsilon: float, delta: float, sensitivity: float) -> float:
+    """Solve it once for each: the search takes as long as the release of many numbers."""
+    target = ball_of(delta)
     return smallest_float(
         lambda scale: certainly_at_most(
             lambda bits: gaussian_delta_ball(scale, epsilon, sensitivity, bits), target
