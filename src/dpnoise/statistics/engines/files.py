@@ -6,9 +6,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from dpnoise.errors import ArgumentError, import_extra
 from dpnoise.statistics.engines import discovery, texts, together
@@ -157,17 +158,20 @@ def kind_of(files: Files) -> str:
 
 
 def check_there(files: Files) -> list[Path]:
-    """Return the files that there are, or say which there are not; a database elsewhere is none.
-
-    DuckDB is started once, so that no signal comes into the middle of importing it later.
-    """
-    import_extra("duckdb", "engines").connect(":memory:").close()
+    """Return the files that there are, or say which there are not; a database elsewhere is none."""
+    _start(import_extra("duckdb", "engines"))
     if kind_of(files) == "postgres":
         return []
     paths = [path for name in files.names for path in expanded(name)]
     if STANDARD_INPUT in paths and len(paths) > 1:
         raise ArgumentError("The standard input is read by itself. Leave out the other files.")
     return [Path(path) for path in paths]
+
+
+@cache
+def _start(duckdb: Any) -> None:
+    """Start DuckDB once, so that no signal comes into the middle of importing it later."""
+    duckdb.connect(":memory:").close()
 
 
 @contextmanager
