@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from struct import pack, unpack
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from flint import arb, arf, ctx
 
@@ -171,6 +171,8 @@ def gumbel(u: Sequence[Digits]) -> Ball | arb:
 
 def dyadic(number: float | Fraction) -> Fraction:
     """Return a number as a fraction; a float from its bits, also where subnormals are flushed."""
+    if isinstance(number, Fraction):
+        return number
     if not isinstance(number, float):
         return Fraction(number)
     (bits,) = unpack("<q", pack("<d", number))
@@ -190,6 +192,9 @@ def ball_of(number: float | Fraction) -> arb:
     if fraction.denominator != 1 << power:
         raise ValueError("Expected a denominator that is a power of two.")
     return arb(arf((fraction.numerator, -power)))
+
+
+_HALF: Final = ball_of(0.5)
 
 
 def enclosures(
@@ -225,12 +230,13 @@ def grid_point(
     value, scale, grid
         As in the mechanisms; grid is a power of two.
     """
-    fractions = [dyadic(number) / dyadic(grid) for number in (value, scale)]
+    unit = dyadic(grid)
+    fractions = [dyadic(number) / unit for number in (value, scale)]
     quotient, ratio = (ball_of(fraction) for fraction in fractions)
     extra_bits = sum(int(fraction).bit_length() for fraction in fractions)
     for Z in enclosures(formula, words, extra_bits):
         y = quotient + ratio * Ball(Z, 2 * (extra_bits + Z.bits()) + _GUARD_BITS)
-        cell = (y + ball_of(0.5)).floor().enclosure.unique_fmpz()
+        cell = (y + _HALF).floor().enclosure.unique_fmpz()
         if cell is not None:
             return int(cell)
     raise ValueError("The words ended before the cell was certain.")
