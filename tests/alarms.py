@@ -26,14 +26,18 @@ def check_probability(p_value: float) -> None:
 
 
 def check_distribution(sample: Sample, distribution: Distribution) -> None:
-    """Compare the whole sample with the distribution function (Kolmogorov-Smirnov)."""
+    """Compare the whole sample with the distribution function (Kolmogorov-Smirnov).
+
+    This and the next are several times as fast where the sample is sorted.
+    """
     check_probability(float(stats.kstest(sample, distribution.cdf).pvalue))
 
 
 def check_cells(sample: Sample, distribution: Distribution, cells: int = 1000) -> None:
     """Count the sample in cells of equal probability (chi-squared)."""
     borders = distribution.ppf(np.arange(1, cells) / cells)
-    counts = np.bincount(np.searchsorted(borders, sample), minlength=cells)
+    up_to = np.searchsorted(np.sort(sample), borders, side="right")
+    counts = np.diff(up_to, prepend=0, append=len(sample))
     check_probability(stats.chisquare(counts).pvalue)
 
 
@@ -56,13 +60,16 @@ def check_tails(sample: Sample, distribution: Distribution, q: float = 1e-5) -> 
         check_probability(stats.binomtest(int(beyond.sum()), len(sample), q).pvalue)
 
 
-def check_independence(sample: Sample, distribution: Distribution, lag: int = 1) -> None:
-    """Count pairs at a distance of `lag`, no element in two pairs, in 16 by 16 equal cells."""
-    whole = len(sample) // (2 * lag) * (2 * lag)
-    first, second = sample[:whole].reshape(-1, 2, lag).swapaxes(0, 1).reshape(2, -1)
-    borders = distribution.ppf(np.arange(1, 16) / 16)
-    pairs = 16 * np.searchsorted(borders, first) + np.searchsorted(borders, second)
-    check_probability(stats.chisquare(np.bincount(pairs, minlength=256)).pvalue)
+def check_independence(
+    sample: Sample, distribution: Distribution, lags: tuple[int, ...] = (1,)
+) -> None:
+    """Count pairs at a distance of each lag, no element in two pairs, in 16 by 16 equal cells."""
+    cells = np.searchsorted(distribution.ppf(np.arange(1, 16) / 16), sample)
+    for lag in lags:
+        whole = len(cells) // (2 * lag) * (2 * lag)
+        first, second = cells[:whole].reshape(-1, 2, lag).swapaxes(0, 1).reshape(2, -1)
+        pairs = np.bincount(16 * first + second, minlength=256)
+        check_probability(stats.chisquare(pairs).pvalue)
 
 
 def check_counts(counts: NDArray[np.integer], probabilities: NDArray[np.floating]) -> None:
