@@ -114,8 +114,17 @@ def promise(
     """Return what each event would be worth if these were its counts.
 
     That is what it would certify in an audit, or without one the ratio of its limits. For choosing
-    among events alone: they are counted again.
+    among events alone: they are counted again. Many have the same two counts: each pair of counts
+    is judged once.
     """
+    pairs, place = np.unique(hits0 * (n + 1) + hits1, return_inverse=True)
+    promised = _promised(*divmod(pairs, n + 1), n, judge)
+    return promised[place.reshape(hits0.shape)]
+
+
+def _promised(
+    hits0: NDArray[np.int64], hits1: NDArray[np.int64], n: int, judge: Judge | None
+) -> NDArray[np.float64]:
     if judge is not None:
         return judge.promises(hits0, hits1, n)
     low = stats.beta.ppf(_ERROR, hits0, n - hits0 + 1)
