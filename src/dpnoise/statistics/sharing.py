@@ -42,8 +42,8 @@ def split(total: float, weights: Sequence[float]) -> tuple[float, ...]:
     checked = [Fraction(check_positive("weight", weight)) for weight in weights]
     if not checked:
         raise ArgumentError("Expected one weight or more.")
-    written = Fraction(repr(check_positive("total", total)))
-    parts = tuple(quotient_down(written * weight, sum(checked)) for weight in checked)
+    written, whole = Fraction(repr(check_positive("total", total))), sum(checked)
+    parts = tuple(quotient_down(written * weight, whole) for weight in checked)
     if not all(parts):
         raise ArgumentError("Expected weights that leave something for each.")
     return parts
