@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from functools import cache
 from itertools import cycle, islice
 from typing import Any
 
@@ -35,6 +36,16 @@ def numpy_frame(table: pa.Table) -> pd.DataFrame:
     return plain.assign(**made)
 
 
+@cache
+def connection() -> duckdb.DuckDBPyConnection:
+    """Return one for all frames: to make it takes longer than to ask it something."""
+    return duckdb.connect()
+
+
+def duckdb_frame(table: pa.Table) -> duckdb.DuckDBPyRelation:
+    return connection().from_arrow(table)
+
+
 def dask_frame(table: pa.Table) -> Any:
     return pytest.importorskip("dask.dataframe").from_pandas(numpy_frame(table), npartitions=3)
 
@@ -54,7 +65,7 @@ ENGINES = {
     "Polars lazy": Engine(lambda table: pl.LazyFrame(pl.from_arrow(table))),
     "Arrow": Engine(lambda table: table),
     "Dask": Engine(dask_frame, lacks=("dec", "gfloat", "gbool", "gdate")),
-    "DuckDB": Engine(lambda table: duckdb.connect().from_arrow(table)),
+    "DuckDB": Engine(duckdb_frame),
 }
 
 TYPES = {
@@ -108,14 +119,14 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 NUMBERS = ["f64", "f32", "i64", "i16", "u64", "bool", "dec"]
 
 
+OR_NULL = {name: st.none() | VALUES[name] for name in TYPES}
+
+
 @st.composite
 def tables(draw: st.DrawFn) -> dict[str, list[Any]]:
     """Draw some rows, with nulls in every column."""
     size = draw(st.integers(0, 12))
-    return {
-        name: draw(st.lists(st.none() | VALUES[name], min_size=size, max_size=size))
-        for name in TYPES
-    }
+    return {name: [draw(values) for _ in range(size)] for name, values in OR_NULL.items()}
 
 
 @st.composite

@@ -10,7 +10,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from engine_list import ENGINES, check_engine, check_every_hostile_value
+from engine_list import ENGINES, check_engine, check_every_hostile_value, duckdb_frame
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -48,7 +48,7 @@ def counts(column: list[Any], keys: tuple[Any, ...], kind: pa.DataType | None = 
     """Count the rows of each key in a column, which all engines must agree on."""
     table = pa.table({"key": pa.array(column, kind)})
     plan = Plan((Rows(),), (Grouping("key", keys),))
-    frames = [table, pl.from_arrow(table), duckdb.connect().from_arrow(table)]
+    frames = [table, pl.from_arrow(table), duckdb_frame(table)]
     found = [tally(frame, plan).answers[0] for frame in frames]
     assert all(np.array_equal(one, found[0]) for one in found)  # type: ignore[arg-type]
     assert isinstance(found[0], np.ndarray)
@@ -200,7 +200,7 @@ def test_sums_beyond_64_bits_are_exact() -> None:
         table,
         pl.from_arrow(table),
         table.to_pandas(),
-        duckdb.connect().from_arrow(table),
+        duckdb_frame(table),
     ):
         assert int(tally(frame, plan).answers[0].total) == rows * 2**51  # type: ignore[union-attr]
 

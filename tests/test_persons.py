@@ -14,6 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from alarms import LONG, check_probability
+from engine_list import duckdb_frame
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from person_worlds import (
@@ -37,7 +38,7 @@ from dpnoise.statistics.questions import QUERIES
 from dpnoise.statistics.reach import Move, Reach, root_up
 
 FRAMES: dict[str, Callable[[pa.Table], Any]] = {
-    "DuckDB": lambda one: duckdb.connect().from_arrow(one),
+    "DuckDB": duckdb_frame,
     "Polars": pl.from_arrow,
     "Polars lazy": lambda one: pl.LazyFrame(pl.from_arrow(one)),
     "pandas": lambda one: one.to_pandas(types_mapper=pd.ArrowDtype),

@@ -111,16 +111,20 @@ SOURCES: dict[str, Made] = {
 }
 
 
+def table_of(made: Any) -> list[dict[str, Any]]:
+    return publish(made, REQUEST, testing.fixed_generator(KEY)).rows()
+
+
+@pytest.fixture(scope="module")
+def expected(people: pl.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return table_of(written(people, tmp_path_factory.mktemp("judge"), "judge.csv"))
+
+
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_source_gives_the_same_table(
-    source: str, people: pl.DataFrame, tmp_path: Path
+    source: str, people: pl.DataFrame, expected: Any, tmp_path: Path
 ) -> None:
-    """The judge is the CSV file; the generator is fixed, so any other integer would be seen."""
-
-    def table_of(made: Any) -> list[dict[str, Any]]:
-        return publish(made, REQUEST, testing.fixed_generator(KEY)).rows()
-
-    expected = table_of(written(people, tmp_path, "judge.csv"))
+    """The judge is a CSV file; the generator is fixed, so any other integer would be seen."""
     assert table_of(SOURCES[source](people, tmp_path)) == expected
 
 
