@@ -56,7 +56,9 @@ $(VENV)/installed-%: pyproject.toml | $(BIN)/python
 	$(PIP) install --editable ".[$*]"
 	@touch $@
 
+# Compiled once for every process that the tests start, also where Python is told to keep no bytecode.
 setup: $(VENV)/installed-test
+	@$(BIN)/python -m compileall -q src
 
 demo: $(VENV)/installed-cli
 	$(BIN)/dpnoise release --query histogram --edges 0,20000,40000,60000,80000,120000 --epsilon 0.5
