@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from dpnoise import statistics
-from dpnoise.statistics import queries
+from dpnoise.statistics import plan, queries
 
 
 def test_the_mean_is_centred() -> None:
@@ -50,6 +50,22 @@ def test_the_parts_give_back_mean_and_variance_exactly() -> None:
         spread = queries.Variance("x", -3, 8, 1.0, grid=1.0)
         found = spread.from_parts(spread.parts_of(data.size, total, squares))
         assert abs(found - float(variance)) < 1e-12
+
+
+def test_the_sums_of_a_mean_have_no_limit() -> None:
+    """Rows times a bound beyond int64, on two grids. False alarms: below 2e-9."""
+    for query, rows in (
+        (queries.Mean("x", -1, 1, 1.0, grid=2.0**-40), 2**24),
+        (queries.Mean("x", 0, 200_000, 1.0), 2**33),
+    ):
+        least, most = query.bounds.least, query.bounds.most
+        total = rows * (least + 3 * most) // 4
+        counts, totals = np.array([rows, rows + 1]), np.array([total, total + most], dtype=object)
+        above, below = query.parts_of(counts, totals)
+        assert above.tolist() == [total - rows * least, total + most - (rows + 1) * least]
+        assert below.tolist() == [rows * most - total] * 2
+        released = query.release(plan.Sum(counts, totals), 1 - 1e-9, None)[0]
+        assert abs(released.value - (least + 3 * most) / 4 * query.bounds.grid) < released.error
 
 
 def test_variance_and_deviation_are_right_where_noise_is_small() -> None:

@@ -139,6 +139,8 @@ class Mean(_Moments):
         """Return A and B."""
         del squares
         least, most = self.bounds.least, self.bounds.most
+        if isinstance(total, np.ndarray):
+            count = count.astype(total.dtype)  # In int64 its product with a bound could overflow.
         return total - least * count, most * count - total
 
     def from_parts(self, parts: Sequence[int]) -> float:
