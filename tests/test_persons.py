@@ -31,7 +31,7 @@ from person_worlds import (
 from scipy import stats
 
 from dpnoise.errors import ArgumentError
-from dpnoise.statistics.engines import Files, holders, persons, tally
+from dpnoise.statistics.engines import Files, holders, persons, tally, tally_all
 from dpnoise.statistics.plan import Edges, Grouping, Own, Plan, Rows, Sums, Unit
 from dpnoise.statistics.queries import Count, Mean, Sum
 from dpnoise.statistics.questions import QUERIES
@@ -264,6 +264,23 @@ def test_a_collation_makes_no_two_persons_one() -> None:
         frame = connection.sql("SELECT unnest(['w', 'W', 'w']) AS who, 'a' AS city")
         assert answers(Unit(("who",)), frame)[0].tolist()[0] == 2
         assert holders(frame, "city", Unit(("who",))).persons.tolist() == [2]
+
+
+@pytest.mark.parametrize("unit", [None, Unit(("who",))])
+def test_a_collation_makes_no_two_groups_one(unit: Unit | None) -> None:
+    """Else the spelling of one row could be the name of a group that others are in."""
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE visits (who INTEGER, city VARCHAR COLLATE NOCASE)")
+        connection.execute("INSERT INTO visits VALUES (1, 'CORK'), (2, 'cork'), (3, 'cork')")
+        frame = connection.table("visits")
+        held = holders(frame, "city", unit)
+        assert dict(zip(held.keys, held.persons.tolist(), strict=True)) == {"CORK": 1, "cork": 2}
+        for keys in (("cork",), ("cork", "Cork", "CORK")):
+            by = (Grouping("city", keys),)
+            counted = [2, 0, 1][: len(keys)]
+            assert tally(frame, Plan((Rows(),), by, unit=unit)).answers[0].tolist() == counted
+            several = [Plan((Rows(),), unit=unit), Plan((Rows(),), by, unit=unit)]
+            assert tally_all(frame, several)[1].answers[0].tolist() == counted
 
 
 def test_dask_says_what_to_do_instead() -> None:

@@ -225,3 +225,14 @@ def test_values_of_ones_own_are_those_of_other_engines(spark: Any, kind: str) ->
     )
     ours = tally(spark.createDataFrame(pa.table(columns)), plan)
     assert_same(ours, tally(pa.table(columns), plan))
+
+
+@pytest.mark.parametrize("unit", [None, Unit(("who",))])
+def test_a_collation_makes_no_two_groups_one(spark: Any, unit: Unit | None) -> None:
+    city = "collate(if(id = 0, 'CORK', 'cork'), 'UTF8_LCASE') AS city"
+    frame = spark.range(3).selectExpr("id AS who", city)
+    held = holders(frame, "city", unit)
+    assert dict(zip(held.keys, held.persons.tolist(), strict=True)) == {"CORK": 1, "cork": 2}
+    plan = Plan((Rows(),), (Grouping("city", ("cork",)),), unit=unit)
+    for one in (tally(frame, plan), tally_all(frame, [plan, Plan((Rows(),), unit=unit)])[0]):
+        assert one.answers[0].tolist() == [2]

@@ -51,7 +51,8 @@ def counted(frame: Any, column: str, unit: Unit | None) -> Holders:
     chosen = {_KEY: frames.as_key(names[column], frames.check_key(column, schema[column]))}
     for place, name in enumerate(columns):
         chosen[f"person{place}"] = persons.as_id(name, names[name], schema[name])
-    rows = persons.rows_of(_named(frame.select(**chosen), schema[column]))
+    frame = frames.letter_by_letter(frame.select(**chosen))
+    rows = persons.rows_of(_named(frame, schema[column]))
     found = nw.from_native(_counts(rows, unit).relation)
     return _holders(found.collect() if isinstance(found, nw.LazyFrame) else found, unit)
 

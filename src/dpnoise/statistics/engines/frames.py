@@ -100,7 +100,7 @@ def answered(frame: Any, plan: Plan, wrong: Mapping[str, str]) -> Tally:
     by = [f"key{place}" for place in range(len(plan.by))]
     declared = {key: list(places) for key, places in zip(by, matches, strict=True)}
     if query.chosen:
-        frame = frame.select(**query.chosen)
+        frame = letter_by_letter(frame.select(**query.chosen))
     late = frame.implementation.is_duckdb() and plan.unit is None  # It filters first anyway.
     frame = frame if late else only(frame, declared)
     if plan.unit is not None:
@@ -230,6 +230,24 @@ def as_key(name: str, dtype: Any) -> Any:
     if dtype in {nw.Categorical, nw.Enum}:
         return nw.col(name).cast(nw.String)
     return nw.col(name).cast(nw.Float64) if dtype == nw.Float32 else nw.col(name)
+
+
+def letter_by_letter(frame: Any) -> Any:
+    """Return a frame whose texts are compared as they are: in DuckDB and Spark by no collation.
+
+    Else one row could decide how a group of several spellings is written, and who two persons are.
+    """
+    if frame.implementation.is_pyspark():
+        texts = [name for name, dtype in frame.collect_schema().items() if dtype == nw.String]
+        return frame.with_columns(nw.col(*texts).cast(nw.String)) if texts else frame
+    if not frame.implementation.is_duckdb():
+        return frame
+    relation = frame.to_native()
+    columns = zip(relation.columns, map(str, relation.types), strict=True)
+    plainly = (
+        f"{name} COLLATE POSIX AS {name}" if kind == "VARCHAR" else name for name, kind in columns
+    )
+    return nw.from_native(relation.project(", ".join(plainly)))
 
 
 def only(frame: Any, declared: Mapping[str, list[Any]]) -> Any:

@@ -102,14 +102,6 @@ class InDuckDB:
         mine, theirs = self.relation.set_alias("mine"), other.relation.set_alias("theirs")
         return InDuckDB(mine.join(theirs, same, how="semi"))
 
-    def letter_by_letter(self, names: Sequence[str]) -> list[str]:
-        """Return columns whose texts are compared as they are, whatever their collation."""
-        types = dict(zip(self.relation.columns, map(str, self.relation.types), strict=True))
-        return [
-            f"{name} COLLATE POSIX AS {name}" if types[name] == "VARCHAR" else name
-            for name in names
-        ]
-
     def and_also(self, other: "InDuckDB") -> "InDuckDB":
         """Return the rows of both, which have the same columns in the same order."""
         return InDuckDB(self.relation.union(other.relation))
@@ -148,10 +140,6 @@ class InSpark:
         same = " AND ".join(f"mine.{name} <=> theirs.{name}" for name in names)
         functions = import_module("pyspark.sql.functions")
         return InSpark(mine.join(theirs, functions.expr(same), "left_semi"))
-
-    def letter_by_letter(self, names: Sequence[str]) -> list[str]:
-        """Return columns as they are: narwhals knows no texts with a collation."""
-        return list(names)
 
     def and_also(self, other: "InSpark") -> "InSpark":
         """Return the rows of both, which have the same columns in the same order."""
@@ -214,8 +202,7 @@ def _alone(rows: Any, unit: Unit, names: Names) -> Any:
 def marked(rows: Any, names: Names) -> Any:
     """Return the rows with a column that tells which of them have no id."""
     lost = " OR ".join(f"{name} IS NULL" for name in names.ids)
-    compared = rows.letter_by_letter([*names.ids, *names.keys])
-    return rows.project([*compared, *names.values, f"CAST({lost} AS INT) AS {LOST}"])
+    return rows.project([*names.ids, *names.keys, *names.values, f"CAST({lost} AS INT) AS {LOST}"])
 
 
 def _bounded(rows: Any, unit: Unit, names: Names, groups: int) -> Any:

@@ -22,6 +22,7 @@ from dpnoise.statistics.engines.frames import (
     complaints,
     duckdb_sums,
     is_wide,
+    letter_by_letter,
     matches_of,
     named,
     query_of,
@@ -126,7 +127,7 @@ def _name_in(whole: Plan, plan: Plan, name: str) -> str:
 
 def _computed(frame: Any, query: Query, declared: Mapping[str, list[Any]]) -> Any:
     """Return the frame with all that is added up of a row, and its keys where they are declared."""
-    frame = frame.select(**query.chosen) if query.chosen else frame
+    frame = letter_by_letter(frame.select(**query.chosen)) if query.chosen else frame
     for key, values in declared.items():
         frame = _marked(frame, key, values)
     masked = {key: nw.when(nw.col(f"is_{key}")).then(nw.col(key)) for key in declared}
