@@ -23,8 +23,8 @@ from marks import write_between_marks
 
 import dpnoise
 from dpnoise.attacks.clock import certified, taken
+from dpnoise.chunks import kernel_for_one
 from dpnoise.machine import described
-from dpnoise.release import deciding
 from dpnoise.statistics.plan import Sum as SumAnswer
 from dpnoise.statistics.queries import Count, Sum
 
@@ -138,6 +138,12 @@ def pairs() -> Iterator[Pair]:
     yield Pair("integers -1 and 1", laplace(1e-9), -1, 1, 2e-9)
     yield Pair("integers 2^30 - 1 and 2^30", laplace(1e-9), 2**30 - 1, 2**30, 1e-9)
     yield Pair("integers 2^60 - 1 and 2^60", laplace(1e-9), 2**60 - 1, 2**60, 1e-9)
+    yield Pair("integers 2^62 - 1 and 2^62", laplace(1e-9), 2**62 - 1, 2**62, 1e-9)
+    yield Pair("integers 2^63 - 2 and 2^63 - 1", laplace(1e-9), 2**63 - 2, 2**63 - 1, 1e-9)
+    louder = laplace(1e-13, grid=1.0)
+    yield Pair("integers 1000 and 2^31", louder, 1000, 2**31, 2**31 * 1e-13)
+    yield Pair("integers -1 and 1, grid 8", laplace(0.1, grid=8.0), -1, 1, 0.2)
+    yield Pair("integers -1 and 1, grid 2^-10", laplace(1e-9, grid=2.0**-10), -1, 1, 2e-9)
     for low, high in ((0, 1), (256, 257), (2**30 - 1, 2**30)):
         words = f"NumPy's integers {low} and {high}"
         yield Pair(words, laplace(1e-9), np.int64(low), np.int64(high), 1e-9)
@@ -162,9 +168,14 @@ def pairs() -> Iterator[Pair]:
 
 
 def conversions() -> Iterator[Pair]:
-    """Yield ways to give one of Python's integers a fixed width, by themselves; ours is first."""
+    """Yield ways to give one of Python's integers a fixed width, by themselves.
+
+    Ours is first, with its noise. At the end is what shows of the place of an integer, in a release
+    and in a function that does nothing but take it: CPython keeps those up to 256 for good.
+    """
+    kernel = kernel_for_one("settling.laplace_1_integer", "pif")
     ways: dict[str, Call] = {
-        "ours": deciding.raised,
+        "ours": lambda value: kernel(os.urandom(16), value, 0, 1e9),
         "int.to_bytes": lambda value: value.to_bytes(8, "little", signed=True),
         "struct": struct.Struct("q").pack,
         "ctypes.c_int64": ctypes.c_int64,
@@ -174,6 +185,8 @@ def conversions() -> Iterator[Pair]:
         yield Pair(f"{way}, 0 and 1", call, 0, 1, 0.0)
         yield Pair(f"{way}, -1 and 1", call, -1, 1, 0.0)
         yield Pair(f"{way}, 2^30 - 1 and 2^30", call, 2**30 - 1, 2**30, 0.0)
+    yield Pair("a release, 256 and 257", laplace(1e-9), 256, 257, 1e-9)
+    yield Pair("what its type is, 256 and 257", lambda value: type(value) is int, 256, 257, 0.0)
 
 
 def verdict(epsilon: float, pair: Pair) -> str:

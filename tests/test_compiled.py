@@ -16,11 +16,12 @@ from functools import cache
 from typing import Any
 
 import numba
+import numpy as np
 import pytest
 from numba import types
 from proof.translation import source_of
 
-from dpnoise.kernels import certified, rounding, settling
+from dpnoise.kernels import certified, rounding, settling, single
 
 WORDS, FLOATS = types.Array(types.uint64, 1, "C"), types.Array(types.float64, 1, "C")
 SIGNATURE = (WORDS, types.int64, FLOATS, types.float64, types.float64, FLOATS)
@@ -216,3 +217,47 @@ def test_a_branch_on_floats_is_found() -> None:
     kernel = numba.njit(planted)
     kernel.compile(signature)
     assert branches_on_floats(kernel.inspect_llvm(signature))
+
+
+# What one of Python's integers is like. -----------------------------------------------------------
+
+ONE_INTEGER = (types.Bytes(types.uint8, 1, "C"), single.PYTHON_INTEGER, types.int64, types.float64)
+
+
+def led_to_by(argument: str, llvm: str) -> tuple[str, set[str]]:
+    """Return the code of the first function, and all that an argument leads to in it."""
+    function = re.split(r"^}", llvm[llvm.index("\ndefine ") :], flags=re.MULTILINE)[0]
+    led_to, before = {f"%arg.{argument}"}, 0
+    while len(led_to) > before:
+        before = len(led_to)
+        for name, text in re.findall(r"^ *(%\S+) = (.*)$", function, re.MULTILINE):
+            if led_to & set(re.findall(r"%[^\s,)\]]+", text)):
+                led_to.add(name)
+    return function, led_to
+
+
+def branches_on(led_to: set[str], function: str) -> list[str]:
+    conditions = re.findall(r"^ *(?:br i1|switch \w+) (%[^\s,]+)", function, re.MULTILINE)
+    return [name for name in conditions if name in led_to]
+
+
+@pytest.mark.parametrize("form", ["laplace_1", "gaussian_2"])
+def test_no_branch_tells_the_size_or_the_sign_of_an_integer(form: str) -> None:
+    llvm, _ = compiled_for(getattr(settling, f"{form}_integer"), ONE_INTEGER)
+    function, led_to = led_to_by("raised", llvm)
+    assert set(re.findall(r"store i64 (%[^\s,]+)", function)) & led_to  # The result.
+    assert branches_on(led_to, function) == []
+
+
+def test_a_branch_on_an_integer_is_found() -> None:
+    def planted(raw: bytes, raised: Any, shift: int, ratio: float) -> Any:
+        word, noise = single.raised_word(raised), settling.laplace_1_of(raw)
+        while word:
+            word >>= np.uint64(30)
+            ratio += math.sin(ratio)
+        return settling.release_integer(np.int64(5), shift, noise, ratio)
+
+    kernel = numba.njit(planted)
+    kernel.compile(ONE_INTEGER)
+    function, led_to = led_to_by("raised", kernel.inspect_llvm(ONE_INTEGER))
+    assert branches_on(led_to, function)

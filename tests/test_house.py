@@ -50,6 +50,7 @@ FLOORS = {
     "kernels.formats": 1.2,
     "kernels.pieces": 1.3,
     "kernels.refined": 1.3,
+    "kernels.single": 1.3,
     "kernels.rounding": 1.3,
     "kernels.settling": 1.4,
     "chunks": 1.5,

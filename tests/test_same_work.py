@@ -45,7 +45,7 @@ FLOATS = [
     *(0.0, -0.0, 1.0, 0.1, -0.1, 2.0**-21, -3 * 2.0**-21, 4.0, -4.0, 12.0, 2.0**19, 1e9, -1e9),
     *(5e-324, -5e-324, 2.3e-308, 2.0**33, 2.0**60, 1e300, -1e300, sys.float_info.max),
 ]
-# Up to 62 bits all take one path; docs/exact-release.md says what larger ones show.
+# Up to 63 bits all take one path; docs/exact-release.md says what larger ones show.
 INTEGERS = [
     0,
     1,
@@ -62,7 +62,9 @@ INTEGERS = [
     2**60,
     -(2**60),
 ]
-INTEGERS += [2**62 - 1, 2**62, -(2**62) + 1, -(2**62)]
+INTEGERS += [2**62 - 1, 2**62, 2**62 + 1, -(2**62) + 1, -(2**62), -(2**62) - 1]
+# Noise of the mechanisms below does not lead out of 64 bits.
+INTEGERS += [2**63 - 2**26, 2**26 - 2**63]
 
 
 def instructions(call: Callable[[], object]) -> list[tuple[str, int]]:
@@ -187,6 +189,18 @@ def test_arrays_of_all_values_run_the_same_instructions(
 def test_single_numbers_take_the_same_stages_and_instructions(
     mechanism: Any, values: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    check_single_numbers(mechanism, values, monkeypatch)
+
+
+@pytest.mark.parametrize("name", ["laplace", "coarse"])
+def test_so_do_those_of_numpy(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_single_numbers(MECHANISMS[name], [*map(np.int64, INTEGERS)], monkeypatch)
+
+
+def check_single_numbers(
+    mechanism: Any, values: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Release them several times, and once with a ledger."""
     rng = dpnoise.Generator()
     mechanism.release(values[0], rng=rng)
     runs = [
@@ -219,15 +233,60 @@ class LoudGenerator(dpnoise.Generator):
     source = LoudSource()
 
 
-@pytest.mark.parametrize("value", [*INTEGERS, 2**62 + 1, 2**63 - 1, -(2**63), 2**64])
+@pytest.mark.parametrize("value", [*INTEGERS, 2**63 - 1, 1 - 2**63, -(2**63), 2**63, 2**64])
 def test_noise_that_leads_out_of_64_bits_takes_the_same_stages(
     value: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Were it left to the judge, the clock would tell on which side of 2^62 a value lies."""
+    """Were it left to the judge, the clock would tell which noise a value has.
+
+    Only values that are themselves of more than 63 bits are given to the kernel twice.
+    """
     ledger = Ledger(monkeypatch)
     for mechanism in (MECHANISMS["loud"], dpnoise.LaplaceMechanism(1.0, 2.0**81)):
-        (entry,) = ledger.of(lambda m=mechanism: m.release(value, rng=LoudGenerator()))  # type: ignore[misc]
-        assert entry[0] == "settling.laplace_1_integer"
+        entries = ledger.of(lambda m=mechanism: m.release(value, rng=LoudGenerator()))  # type: ignore[misc]
+        times = 1 if abs(value) < 2**63 else 2
+        assert [name for name, _ in entries] == ["settling.laplace_1_integer"] * times
+
+
+@for_mechanisms
+def test_a_second_turn_of_the_kernel_is_taken_by_the_result_alone(
+    mechanism: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Next to 2^63, a result of more than 63 bits is the one reason for it."""
+    ledger, turns = Ledger(monkeypatch), set()
+    rng = dpnoise.Generator()
+    for value in (2**63 - 1, 2**63 - 8, 1 - 2**63, 8 - 2**63):
+        for _ in range(20):
+            released: list[int] = []
+            entries = ledger.of(lambda v=value, r=released: r.append(mechanism.release(v, rng=rng)))  # type: ignore[misc]
+            assert {name for name, _ in entries} == {entries[0][0]}
+            if mechanism.upper is None:  # What is clamped no longer shows what it was.
+                cells = released[0] >> mechanism._integer_shift
+                assert len(entries) == 1 + (not -(2**63) < cells < 2**63)
+            turns.add(len(entries))
+    assert turns == ({1} if mechanism._integer_shift else {1, 2})
+
+
+def test_the_kernel_alone_sees_one_of_pythons_integers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is given the very object, and its digits: a number made of it would show them in time."""
+    given: list[Any] = []
+
+    def for_one(name: str, kinds: str) -> Callable[..., Any]:
+        kernel = chunks.kernel_for_one(name, kinds)
+
+        def noted(*arguments: Any) -> Any:
+            given.append((kinds, arguments[1]))
+            return kernel(*arguments)
+
+        return noted
+
+    monkeypatch.setattr(deciding, "kernel_for_one", for_one)
+    for value in [int(str(value)) for value in INTEGERS]:
+        MECHANISMS["laplace"].release(value)
+        ((kinds, seen),) = given
+        assert kinds[0] == "p"
+        assert seen is value
+        given.clear()
 
 
 def patched(

@@ -128,15 +128,16 @@ def _use_once() -> None:
 def kernel_for_one(name: str, kinds: str) -> Callable[..., Any]:
     """Import a kernel for one number, ready to be called at once.
 
-    It takes bytes, and then arguments of these kinds: i for int64, u for uint64, f for float64.
+    It takes bytes, and then arguments of these kinds: i for int64, u for uint64, f for float64, p
+    for one of Python's integers, whose digits are read as they are.
     """
     kernel = _kernel(name)
-    if not hasattr(kernel, "overloads"):
-        quiet = _quiet(kernel)
-        return lambda *arguments: np.asarray(quiet(*arguments)).item()
-    make = imported("dpnoise.kernels").without_dispatch
+    make = imported("dpnoise.kernels.single").without_dispatch
     one: Callable[..., Any] = _compiling(lambda: make(kernel, kinds))
-    return one
+    if hasattr(kernel, "overloads"):
+        return one
+    quiet = _quiet(one)
+    return lambda *arguments: np.asarray(quiet(*arguments)).item()
 
 
 def _wait_for_kernels() -> None:

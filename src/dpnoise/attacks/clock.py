@@ -32,6 +32,7 @@ Nanoseconds = NDArray[np.int64]
 
 _WARM_UP: Final = 1000
 _AT_A_TIME: Final = 64
+_THREE_DIGITS: Final = 2**89
 # The parts of all calls below the thresholds that are tried: even steps, and the far ends.
 _ENDS: Final = np.geomspace(1e-5, 1 / 64, 24)
 _PARTS: Final = np.concatenate([_ENDS, np.arange(4, 253) / 256, 1 - _ENDS])
@@ -117,14 +118,18 @@ def _maker(value0: Any, value1: Any) -> Callable[[int], Any]:
     """Return a function that makes value0 or value1 anew, in a place that does not tell which.
 
     Two objects that stay where they are can be told apart by the time of their places, even if they
-    are equal.
+    are equal. CPython has places of several sizes for integers: these are all made in one of three
+    digits or four, which is one size. (Those from -5 to 256 are objects that stay.)
     """
     values = value0, value1
     if isinstance(value0, np.ndarray):
         return lambda which: values[which].copy()
     if isinstance(value0, np.generic):
         return np.array(values).__getitem__
-    return array("d" if isinstance(value0, float) else "q", values).__getitem__
+    if isinstance(value0, float):
+        return array("d", values).__getitem__
+    longer = [value ^ _THREE_DIGITS for value in values]
+    return lambda which: longer[which] ^ _THREE_DIGITS
 
 
 def _times(

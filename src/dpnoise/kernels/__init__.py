@@ -7,7 +7,7 @@ vectorised: the fused operations are those that the formulas ask for by name.
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import numba
 import numpy as np
@@ -18,8 +18,6 @@ from dpnoise.kernels.cache import KernelCache
 
 Truth = bool | np.bool_
 
-_BYTES = numba.types.Bytes(numba.types.uint8, 1, "C")
-_KINDS = {"i": numba.int64, "u": numba.uint64, "f": numba.float64}
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
 
@@ -50,16 +48,6 @@ def _compiled(function: _Function, inline: str) -> _Function:
         # Numba's setter knows its own cache only.
         kernel._cache = KernelCache(function)  # type: ignore[attr-defined] # noqa: SLF001
     return cast("_Function", kernel)
-
-
-def without_dispatch(function: Callable[..., Any], kinds: str) -> Callable[..., Any]:
-    """Return the machine code for bytes, then numbers of these kinds, without Numba's dispatch."""
-    if not isinstance(function, Dispatcher):
-        return function  # The compiler is off.
-    signature = (_BYTES, *(_KINDS[kind] for kind in kinds))
-    function.compile(signature)
-    overload: Callable[..., Any] = function.get_overload(signature)
-    return overload
 
 
 @compiled

@@ -23,6 +23,7 @@ from dpnoise.kernels.fixed import (
     where,
 )
 from dpnoise.kernels.refined import Noise
+from dpnoise.kernels.single import raised_word
 
 Words = NDArray[np.uint64]
 Floats = NDArray[np.float64]
@@ -33,7 +34,7 @@ _0, _1, _4, _6 = (np.uint64(k) for k in (0, 1, 4, 6))
 _52, _62, _63, _64, _128, _1073, _2047 = (np.uint64(k) for k in (52, 62, 63, 64, 128, 1073, 2047))
 _LOW_52_BITS, _LEAST_NORMAL = np.uint64(2**52 - 1), np.uint64(2**52)
 _SIGN = np.uint64(2**63)
-_LARGEST_INTEGER, _LAST = np.int64(2**63 - 1), np.int64(63)
+_LARGEST_INTEGER, _LAST, _MOST_SHIFT = np.int64(2**63 - 1), np.int64(63), np.int64(62)
 _INFINITY = np.int64(2047 << 52)
 _EXACT = np.int64(2**53)  # A cell of at most this size is a float.
 _BLOCK = 16  # Numbers that are looked through for NaNs together.
@@ -128,6 +129,21 @@ def release_integer(value: np.int64, shift: int, noise: Noise, ratio: float) -> 
     return whole + cell if certain else OPEN
 
 
+@inlined
+def release_raised(raised: np.uint64, shift: int, noise: Noise, ratio: float) -> np.int64:
+    """Return the same for a value that is raised by 2^63, or OPEN if it is 0 or the sum no int64.
+
+    What the value has beyond 62 bits is a whole number of grids, and waits outside.
+    """
+    value = np.uint64(raised ^ _SIGN).view(np.int64)
+    beyond = value >> _MOST_SHIFT << _MOST_SHIFT
+    cell = release_integer(value - beyond, shift, noise, ratio)
+    whole = beyond >> np.int64(shift)
+    total = whole + cell
+    wrapped = ((whole ^ total) & (cell ^ total)) < 0
+    return OPEN if (raised == _0) | (cell == OPEN) | wrapped else total
+
+
 # One number: the words come as bytes, two for each uniform, first those with their first 64 bits.
 
 
@@ -189,39 +205,31 @@ def gaussian_4_float(raw: bytes, value: float, scale: float, grid: float) -> flo
     return release_float(value, gaussian_4_of(raw), scale, grid)
 
 
-# Integers come raised by 2^63: as Python's they then all have the same number of digits.
+# An integer comes as Python's, or raised by 2^63: as Python's it would show its number of digits.
 
 
 @compiled
 def laplace_1_integer(raw: bytes, raised: np.uint64, shift: int, ratio: float) -> np.int64:
     """Release one integer with Laplace noise from one uniform."""
-    return release_integer(
-        np.uint64(raised ^ _SIGN).view(np.int64), shift, laplace_1_of(raw), ratio
-    )
+    return release_raised(raised_word(raised), shift, laplace_1_of(raw), ratio)
 
 
 @compiled
 def laplace_4_integer(raw: bytes, raised: np.uint64, shift: int, ratio: float) -> np.int64:
     """Release one integer with Laplace noise from four uniforms."""
-    return release_integer(
-        np.uint64(raised ^ _SIGN).view(np.int64), shift, laplace_4_of(raw), ratio
-    )
+    return release_raised(raised_word(raised), shift, laplace_4_of(raw), ratio)
 
 
 @compiled
 def gaussian_2_integer(raw: bytes, raised: np.uint64, shift: int, ratio: float) -> np.int64:
     """Release one integer with Gaussian noise from two uniforms."""
-    return release_integer(
-        np.uint64(raised ^ _SIGN).view(np.int64), shift, gaussian_2_of(raw), ratio
-    )
+    return release_raised(raised_word(raised), shift, gaussian_2_of(raw), ratio)
 
 
 @compiled
 def gaussian_4_integer(raw: bytes, raised: np.uint64, shift: int, ratio: float) -> np.int64:
     """Release one integer with Gaussian noise from four uniforms."""
-    return release_integer(
-        np.uint64(raised ^ _SIGN).view(np.int64), shift, gaussian_4_of(raw), ratio
-    )
+    return release_raised(raised_word(raised), shift, gaussian_4_of(raw), ratio)
 
 
 # Several numbers of a chunk. `slots` are places of elements, or of pairs; `further` holds the words

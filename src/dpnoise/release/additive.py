@@ -134,6 +134,8 @@ class _Additive(Mechanism):
         """
         rng = check_generator(rng)
         deciding.check_rounding_mode()
+        if type(value) is int:  # First: what is done with it may show in the time.
+            return self._release_integer(value, rng)
         if isinstance(value, float):
             released = self._release_float(float(value), rng)
             return np.float64(released) if isinstance(value, np.float64) else released
@@ -143,7 +145,7 @@ class _Additive(Mechanism):
             )
         if is_integer(value):
             number = value if isinstance(value, np.integer) else int(value)
-            return self._release_integer(deciding.raised(number), rng)
+            return self._release_integer(number, rng)
         if isinstance(value, np.float32 | np.float16):
             return self._release_narrow(plain(np.asarray(value)), rng)
         if is_tensor(value):
@@ -172,10 +174,10 @@ class _Additive(Mechanism):
         result = deciding.release_float(form, value, scale, grid, rng.source)
         return result if bounds is None else min(max(result, bounds[0]), bounds[1])
 
-    def _release_integer(self, raised: int, rng: Generator) -> int:
+    def _release_integer(self, value: int | np.integer[Any], rng: Generator) -> int:
         least, most = self._integer_bounds()
         form, scale, shift = self._form_for_one, self.scale, self._integer_shift
-        return _clamp(deciding.release_integer(form, raised, shift, scale, rng.source), least, most)
+        return _clamp(deciding.release_integer(form, value, shift, scale, rng.source), least, most)
 
     def _release_array(self, array: NDArray[Any], rng: Generator) -> NDArray[Any]:
         if array.dtype.kind == "f":

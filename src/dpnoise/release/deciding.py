@@ -45,11 +45,6 @@ _WORTH_A_THREAD: Final = 2**20  # Values that are worth a thread when they are o
 _LARGEST: Final = float(np.finfo(np.float64).max)
 _INT64: Final = np.iinfo(np.int64)
 _MOST_SHIFT: Final = 62  # Of a grid for integers: the kernels know no coarser ones.
-_RAISE: Final = 2**63
-_RAISE_FIRST: Final = 2**29
-_RAISE_THEN: Final = _RAISE - _RAISE_FIRST
-_LEAST_RAISED: Final = _RAISE - 2**_MOST_SHIFT
-_MOST_RAISED: Final = _RAISE + 2**_MOST_SHIFT
 _OPEN: Final = int(_INT64.min)
 _SIGN: Final = np.uint64(2**63)
 _ROUNDING: Final = [1.0, 2.0**-53]  # In a list, so that the check is done when it is asked for.
@@ -311,41 +306,39 @@ def release_float(
     return result
 
 
-def raised(value: int | np.integer[Any]) -> int:
-    """Return value + 2^63, made so that its time tells as little of the value as Python allows.
+def _raised(value: np.integer[Any]) -> int:
+    """Return value + 2^63, or 0 where that is no uint64, made in NumPy, where it has a fixed width.
 
-    All integers of up to 63 bits then have three digits, of 30 bits, as CPython counts them. One of
-    NumPy's is raised in NumPy, where it has a fixed width. With one of Python's only one sum is
-    made: of two numbers of one digit, CPython makes it without a branch on zero or the sign.
+    As Python's integers, all but those next to -2^63 then have three digits, of 30 bits.
     """
-    if isinstance(value, np.integer):
-        signed = value.dtype != np.uint64
-        if signed or value < _SIGN:
-            word = np.int64(value).view(np.uint64) if signed else np.uint64(value)
-            return int(word ^ _SIGN)
-        value = int(value)
-    return _RAISE_THEN + (_RAISE_FIRST + value)
+    signed = value.dtype != np.uint64
+    if signed or value < _SIGN:
+        word = np.int64(value).view(np.uint64) if signed else np.uint64(value)
+        return int(word ^ _SIGN)
+    return 0
 
 
 def release_integer(
-    form: ExactForm, raised_value: int, shift: int, scale: float, source: Source
+    form: ExactForm, value: int | np.integer[Any], shift: int, scale: float, source: Source
 ) -> int:
-    """Return one released integer, given raised by 2^63, on a grid of 2^shift."""
+    """Return one released integer, on a grid of 2^shift.
+
+    One of Python's own, of up to 63 bits, is seen by the kernel alone, unless the result has more.
+    """
     raw = source.two_words_each(form.variates)
     if shift <= _MOST_SHIFT:
-        inside, beyond = raised_value, None
-        if not _LEAST_RAISED <= raised_value <= _MOST_RAISED:
-            # What is beyond 62 bits is a whole number of grids, and waits outside.
-            beyond = (raised_value - _RAISE) >> _MOST_SHIFT << _MOST_SHIFT
-            inside -= beyond
-        ratio = math.ldexp(scale, -shift)
-        kernel = kernel_for_one(f"settling.{form.name}_integer", "uif")
-        cell: int = kernel(raw, inside, shift, ratio)
+        name, ratio = f"settling.{form.name}_integer", math.ldexp(scale, -shift)
+        kinds, given = ("uif", _raised(value)) if isinstance(value, np.integer) else ("pif", value)
+        cell: int = kernel_for_one(name, kinds)(raw, given, shift, ratio)
         if cell != _OPEN:
-            released = cell << shift
-            return released if beyond is None else released + beyond
-    rows, value = rows_from_bytes(raw, source), raised_value - _RAISE
-    return reference.grid_point(form.formula, rows, value, scale, 2.0**shift) << shift
+            return cell << shift
+        # What is beyond 62 bits is a whole number of grids, and waits outside.
+        beyond = int(value) >> _MOST_SHIFT << _MOST_SHIFT
+        cell = kernel_for_one(name, "pif")(raw, int(value) - beyond, shift, ratio)
+        if cell != _OPEN:
+            return (cell << shift) + beyond
+    rows = rows_from_bytes(raw, source)
+    return reference.grid_point(form.formula, rows, int(value), scale, 2.0**shift) << shift
 
 
 def judge_at(

@@ -1,0 +1,139 @@
+"""Kernels for one number, and what they are given; one of Python's integers at a fixed width.
+
+CPython keeps an integer as a sign, a number of digits and digits of 30 bits. Whatever it does with
+one branches on these. A kernel that takes `PYTHON_INTEGER` is given the object itself: the same
+loads and the same arithmetic read every integer of up to 63 bits.
+"""
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Final
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core.dispatcher import Dispatcher
+from numba.extending import NativeValue, intrinsic, models, overload, register_model, unbox
+
+from dpnoise.kernels.fixed import mask_of
+
+_RAISE: Final = 2**63
+_RAISE_FIRST: Final = 2**29
+_RAISE_THEN: Final = _RAISE - _RAISE_FIRST
+_0, _1, _2, _3, _7 = (np.uint64(k) for k in (0, 1, 2, 3, 7))
+_30, _32, _60 = (np.uint64(k) for k in (30, 32, 60))
+_SIGN = np.uint64(2**63)
+
+# The digits are at the end of an integer. The word before them says how many there are: until
+# Python 3.11 below zero for a negative number, since then in its upper 61 bits, with the sign in
+# the second bit from below.
+_DIGITS: Final = int.__basicsize__
+_SIGNED_COUNT: Final = sys.version_info < (3, 12)
+READABLE: Final = (
+    sys.implementation.name == "cpython"
+    and sys.version_info < (3, 15)
+    and sys.byteorder == "little"
+    and sys.int_info[:2] == (30, 4)
+    and sys.maxsize == 2**63 - 1
+    and not numba.config.DISABLE_JIT
+)
+
+
+class PythonInteger(types.Type):  # type: ignore[misc] # Numba publishes no types
+    """The address of one of Python's integers. Whoever passes it makes sure that it is one."""
+
+    def __init__(self) -> None:
+        super().__init__("python_integer")
+
+
+PYTHON_INTEGER: Final = PythonInteger()
+_BYTES: Final = types.Bytes(types.uint8, 1, "C")
+_KINDS: Final = {
+    "i": types.int64,
+    "u": types.uint64,
+    "f": types.float64,
+    "p": PYTHON_INTEGER,
+}
+
+
+def without_dispatch(function: Callable[..., Any], kinds: str) -> Callable[..., Any]:
+    """Return the machine code for bytes, then numbers of these kinds, without Numba's dispatch."""
+    if "p" in kinds and not READABLE:
+        return _raising(without_dispatch(function, kinds.replace("p", "u")))
+    if not isinstance(function, Dispatcher):
+        return function  # The compiler is off.
+    signature = (_BYTES, *(_KINDS[kind] for kind in kinds))
+    function.compile(signature)
+    overload: Callable[..., Any] = function.get_overload(signature)
+    return overload
+
+
+@register_model(PythonInteger)
+class _Address(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, of: Any) -> None:
+        super().__init__(manager, of, ir.IntType(64))
+
+
+@unbox(PythonInteger)  # type: ignore[untyped-decorator]
+def _address(_type: Any, integer: Any, c: Any) -> Any:
+    return NativeValue(c.builder.ptrtoint(integer, ir.IntType(64)))
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _digit(_context: Any, integer: Any, i: Any) -> Any:
+    """Return the 32 bits of digit i, an int64; -2 and -1 are the word before the digits."""
+
+    def read(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        word = arguments[0].type
+        start = builder.add(arguments[0], word(_DIGITS))
+        place = builder.add(start, builder.shl(arguments[1], word(2)))
+        pointer = builder.inttoptr(place, ir.IntType(32).as_pointer())
+        return builder.zext(builder.load(pointer), word)
+
+    return types.uint64(integer, i), read
+
+
+def raised_word(number: Any) -> np.uint64:
+    """Return an integer raised by 2^63, or 0 for one of more than 63 bits; others come as that."""
+    return np.uint64(number)
+
+
+@overload(raised_word, inline="always")  # type: ignore[untyped-decorator]
+def _raised_word(number: Any) -> Any:
+    return _read if isinstance(number, PythonInteger) else raised_word
+
+
+def _read(number: Any) -> Any:
+    """Read one of Python's."""
+    tag = _digit(number, np.int64(-2)) | (_digit(number, np.int64(-1)) << _32)
+    if _SIGNED_COUNT:
+        sign = mask_of(tag)
+        count = (tag ^ sign) - sign
+    else:
+        sign = _0 - ((tag >> _1) & _1)
+        count = tag >> _3
+    # A digit that is not there is the first one, masked.
+    one, two, three = mask_of(_0 - count), mask_of(_1 - count), mask_of(_2 - count)
+    first = _digit(number, np.int64(0)) & one
+    second = _digit(number, np.int64(_1 & two)) & two
+    third = _digit(number, np.int64(_2 & three)) & three
+    magnitude = first | (second << _30) | (third << _60)
+    fits = ~(mask_of(_3 - count) | mask_of(_7 - third))
+    return (((magnitude ^ sign) - sign) ^ _SIGN) & fits
+
+
+def _raising(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a kernel that takes bytes and a raised integer take one of Python's, where none is read.
+
+    All integers of up to 63 bits are made three digits long by one sum that depends on their own
+    digits: of two numbers of one digit, CPython makes it without a branch on zero or the sign.
+    """
+
+    @wraps(kernel)
+    def raised(raw: bytes, value: int, *rest: Any) -> Any:
+        word = _RAISE_THEN + (_RAISE_FIRST + value)
+        return kernel(raw, word if 0 < word < 2 * _RAISE else 0, *rest)
+
+    return raised
