@@ -1,6 +1,7 @@
 """The mechanisms on which published auditors were measured, written anew from their papers.
 
-Each is a function (data, n) -> n outputs in NumPy. Noise is rounded to a grid of 2^-20 before it is
+Each is a function (data, n) -> n outputs. Its loop is compiled, and takes words of a fresh key's
+stream, so many for each release, on all cores. Noise is rounded to a grid of 2^-20 before it is
 added to whole numbers: the sum is then exact, and what is audited is the mechanism, not its floats.
 
 - Lyu, Su and Li 2017, "Understanding the sparse vector technique", algorithms 1 to 6;
@@ -22,50 +23,82 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.auditing.neighbours import vectors
+from dpnoise.chunks import expand
+from dpnoise.entropy import Key
+from dpnoise.kernels import compiled, inlined
 
 Floats = NDArray[np.float64]
+Words = NDArray[np.uint64]
 Mechanism = Callable[[Any, int], NDArray[Any]]
-Draw = Callable[..., Floats]
 
 EPSILON: Final = 0.1
 FALSE: Final = -1000.0  # A query below the threshold, where others are answered by numbers.
 ABORTED: Final = -1  # A query that was not answered any more, where others are by a bit.
 _GRID: Final = 2.0**20
+_UNIT: Final = 2.0**-53
 _UNEQUAL: Final = 4  # The algorithm of Lyu, Su and Li that does not split epsilon in halves.
 _BLOCK: Final = 4  # Bytes that MurmurHash3 mixes at a time.
+_BITS: Final = 20  # Of a Bloom filter.
 
 rng = np.random.Generator(np.random.SFC64())
 
 
-def laplace(scale: float, *size: int) -> Floats:
-    """Draw Laplace noise on the grid: an exponential of either sign."""
-    sign = rng.random(size, np.float32) - np.float32(0.5)
-    return np.asarray(np.copysign(exponential(scale, *size), sign))
+def drawn(
+    fill: Callable[..., None], n: int, words: int, width: int, dtype: type, *arguments: Any
+) -> NDArray[Any]:
+    """Return n rows that a kernel fills, a column each, from so many words for each release."""
+    out: NDArray[Any] = np.empty((width, n), dtype=dtype)
+
+    def prepare(_: int) -> Callable[[Words, int, int], None]:
+        def work(chunk: Words, start: int, stop: int) -> None:
+            fill(chunk.reshape(-1, words), out[:, start:stop], *arguments)
+
+        return work
+
+    expand(Key.fresh(), words, n, prepare, None)
+    return out.T
 
 
-def exponential(scale: float, *size: int) -> Floats:
-    """Draw exponential noise on the grid."""
-    noise = rng.standard_exponential(size)
-    noise *= scale * _GRID
-    np.rint(noise, out=noise)
-    noise /= _GRID
-    return noise
+def _as_floats(answers: Any) -> Floats:
+    return np.atleast_1d(np.asarray(answers, dtype=np.float64))
 
 
-def noisy(answers: Any, n: int, scale: float, draw: Draw = laplace) -> Floats:
-    """Add noise to each of some numbers: n rows, one column after the other in memory."""
-    known = np.atleast_1d(np.asarray(answers, dtype=np.float64))
-    noise = draw(scale, len(known), n)
-    noise += known[:, None]
-    return noise.T
+@inlined
+def exponential(word: np.uint64, scale: float) -> float:
+    """Return exponential noise on the grid, from the first 53 bits of a word."""
+    noise = -scale * math.log((np.float64(word >> np.uint64(11)) + 1.0) * _UNIT)
+    return float(np.rint(noise * _GRID)) / _GRID
+
+
+@inlined
+def laplace(word: np.uint64, scale: float) -> float:
+    """Return Laplace noise on the grid: an exponential whose sign is the word's last bit."""
+    noise = exponential(word, scale)
+    return noise if word & np.uint64(1) else -noise
 
 
 # One number, and histograms ----------------------------------------------------------------------
 
 
-def added(data: Any, n: int, scale: float = 1 / EPSILON) -> Floats:
-    """Laplace noise on each of some numbers."""
-    return noisy(data, n, scale)
+@compiled
+def _fill_noisy(words: Words, out: Floats, answers: Floats, scale: float, sums: bool) -> None:  # noqa: FBT001 - of a kernel
+    for i in range(words.shape[0]):
+        total = 0.0
+        for j in range(answers.size):
+            answer = answers[j] + laplace(words[i, j], scale)
+            total = total + answer if sums else answer
+            out[j, i] = total
+
+
+def added(data: Any, n: int, scale: float = 1 / EPSILON, *, sums: bool = False) -> Floats:
+    """Laplace noise on each of some numbers, or the sums of the first of these."""
+    known = _as_floats(data)
+    return drawn(_fill_noisy, n, len(known), len(known), np.float64, known, scale, sums)
+
+
+def parallel(value: float, n: int) -> Floats:
+    """Release one number 20 times, each with noise for a twentieth of epsilon."""
+    return added(np.full(20, value), n, 20 / EPSILON)
 
 
 def truncated_geometric(count: int, n: int, people: int = 5) -> Floats:
@@ -78,24 +111,72 @@ def truncated_geometric(count: int, n: int, people: int = 5) -> Floats:
         total - half ** (z - count + 1) * unit ** (people - 1 - (z - count))
         for z in range(count, people)
     ]
-    drawn = rng.integers(1, total, size=n, endpoint=True)
-    return np.searchsorted(np.array([*below, *above, total]), drawn).astype(np.float64)
+    whole = rng.integers(1, total, size=n, endpoint=True)
+    return np.searchsorted(np.array([*below, *above, total]), whole).astype(np.float64)
 
 
 # The largest of noisy answers --------------------------------------------------------------------
 
 
-def noisy_max(answers: Floats, n: int, *, draw: Draw, value: bool) -> NDArray[Any]:
+@compiled
+def _fill_max(
+    words: Words,
+    out: NDArray[Any],
+    answers: Floats,
+    scale: float,
+    two_sided: bool,  # noqa: FBT001 - of a kernel
+    value: bool,  # noqa: FBT001
+) -> None:
+    for i in range(words.shape[0]):
+        largest, place = -np.inf, 0
+        for j in range(answers.size):
+            word = words[i, j]
+            noise = laplace(word, scale) if two_sided else exponential(word, scale)
+            if answers[j] + noise > largest:
+                largest, place = answers[j] + noise, j
+        out[0, i] = largest if value else place
+
+
+def noisy_max(answers: Floats, n: int, *, two_sided: bool, value: bool) -> NDArray[Any]:
     """Report the place of the largest noisy answer, or wrongly its value."""
-    rows = noisy(answers, n, 2 / EPSILON, draw)
-    largest, place = rows[:, 0].copy(), np.zeros(n, dtype=np.int8)
-    for j, column in enumerate(rows.T):
-        place[column > largest] = j
-        np.maximum(largest, column, out=largest)
-    return largest if value else place
+    known, dtype = _as_floats(answers), np.float64 if value else np.int8
+    scale = 2 / EPSILON
+    return drawn(_fill_max, n, len(known), 1, dtype, known, scale, two_sided, value)[:, 0]
 
 
 # Sparse vectors ----------------------------------------------------------------------------------
+
+
+@compiled
+def _fill_sparse(
+    words: Words,
+    out: NDArray[Any],
+    answers: Floats,
+    threshold: float,
+    threshold_scale: float,
+    query_scale: float,
+    cutoff: int,
+    anew: bool,  # noqa: FBT001 - of a kernel
+    numbers: bool,  # noqa: FBT001
+) -> None:
+    last = answers.size
+    for i in range(words.shape[0]):
+        limit = threshold + laplace(words[i, last], threshold_scale)
+        found = 0
+        for j in range(last):
+            if found == cutoff:
+                out[j, i] = np.nan if numbers else ABORTED
+                continue
+            asked = answers[j] + laplace(words[i, j], query_scale)
+            above = asked >= limit
+            if numbers:
+                out[j, i] = asked if above else FALSE
+            else:
+                out[j, i] = above
+            if above:
+                found += 1
+                if anew:
+                    limit = threshold + laplace(words[i, last + found], threshold_scale)
 
 
 def sparse_vector(
@@ -114,38 +195,38 @@ def sparse_vector(
     `anew` draws the threshold's noise again after each one above; `numbers` releases the noisy
     answer itself.
     """
-    limit = threshold + laplace(threshold_scale, n)
-    size = len(answers), n
-    result = np.full(size, np.nan) if numbers else np.full(size, ABORTED, dtype=np.int8)
-    running, found = np.arange(n), np.zeros(n, dtype=np.int8)  # Those that have not aborted.
-    for answer, column in zip(answers, result, strict=True):
-        asked = answer + (laplace(query_scale, len(running)) if query_scale else 0.0)
-        above = asked >= limit
-        column[running] = np.where(above, asked, FALSE) if numbers else above
-        if anew:
-            limit[above] = threshold + laplace(threshold_scale, int(above.sum()))
-        if cutoff is not None:
-            found += above
-            left = found < cutoff
-            running, found, limit = running[left], found[left], limit[left]
-    return result.T
+    known, most = _as_floats(answers), len(answers) + 1 if cutoff is None else cutoff
+    words = len(known) + 1 + (most if anew else 0)
+    scales = threshold, threshold_scale, query_scale
+    dtype = np.float64 if numbers else np.int8
+    return drawn(_fill_sparse, n, words, len(known), dtype, known, *scales, most, anew, numbers)
+
+
+@compiled
+def _fill_numerical(
+    words: Words, out: Floats, answers: Floats, threshold: float, scale: float, cutoff: int
+) -> None:
+    last = answers.size
+    for i in range(words.shape[0]):
+        limit = threshold + laplace(words[i, last], scale)
+        found = 0
+        for j in range(last):
+            if found == cutoff:
+                out[j, i] = np.nan
+            elif answers[j] + laplace(words[i, j], 2 * cutoff * scale) >= limit:
+                found += 1
+                out[j, i] = answers[j] + laplace(words[i, last + found], cutoff * scale)
+            else:
+                out[j, i] = 0.0
 
 
 def numerical_sparse_vector(
     answers: Floats, n: int, cutoff: int = 2, threshold: float = 1.0
 ) -> Floats:
     """Answer the first queries above a noisy threshold with new noise."""
-    limit = threshold + laplace(3 / EPSILON, n)
-    result = np.full((len(answers), n), np.nan)
-    running, found = np.arange(n), np.zeros(n, dtype=np.int8)
-    for answer, column in zip(answers, result, strict=True):
-        above = answer + laplace(6 * cutoff / EPSILON, len(running)) >= limit
-        column[running] = 0.0
-        column[running[above]] = answer + laplace(3 * cutoff / EPSILON, int(above.sum()))
-        found += above
-        left = found < cutoff
-        running, found, limit = running[left], found[left], limit[left]
-    return result.T
+    known, scale = _as_floats(answers), 3 / EPSILON
+    words = len(known) + 1 + cutoff
+    return drawn(_fill_numerical, n, words, len(known), np.float64, known, threshold, scale, cutoff)
 
 
 def both_sparse_vectors(answers: Floats, n: int) -> NDArray[Any]:
@@ -169,22 +250,32 @@ def settings(algorithm: int, cutoff: int = 1) -> dict[str, Any]:
     return {"threshold_scale": 1 / first, "cutoff": cutoff, **differing[algorithm]}
 
 
-# Reports of bits, and sums -----------------------------------------------------------------------
+# Reports of bits ---------------------------------------------------------------------------------
 
 
-def rappor(value: int, n: int, f: float, answer: tuple[float, float] | None = None) -> NDArray[Any]:
+@compiled
+def _fill_bits(words: Words, out: NDArray[np.bool_], ones: Words, answers: Words) -> None:
+    half = np.uint64(0xFFFFFFFF)
+    for j in range(ones.size):
+        for i in range(words.shape[0]):
+            kept = words[i, j] & half < ones[j]
+            out[j, i] = words[i, j] >> np.uint64(32) < answers[np.intp(kept)]
+
+
+def rappor(
+    value: int, n: int, f: float, answer: tuple[float, float] = (0.0, 1.0)
+) -> NDArray[np.bool_]:
     """Report a Bloom filter of 20 bits and 4 hashes, each bit random with probability f.
 
     `answer` are the probabilities of reporting 1 for a bit that is 0 and for one that is 1.
     """
-    bits = np.zeros(20, dtype=np.bool_)
-    bits[[murmur3(str(value).encode(), seed) % 20 for seed in range(4)]] = True
-    one = np.where(bits, 1 - f / 2, f / 2).astype(np.float32)[:, None]
-    kept = rng.random((20, n), np.float32) < one
-    if answer is None:
-        return kept.T
-    below, above = np.array(answer, dtype=np.float32)
-    return np.asarray(rng.random((20, n), np.float32) < np.where(kept, above, below)).T
+    bits = np.zeros(_BITS, dtype=np.bool_)
+    bits[[murmur3(str(value).encode(), seed) % _BITS for seed in range(4)]] = True
+    limits = (
+        np.rint(np.array(p) * 2.0**32).astype(np.uint64)
+        for p in (np.where(bits, 1 - f / 2, f / 2), answer)
+    )
+    return drawn(_fill_bits, n, _BITS, _BITS, np.bool_, *limits)
 
 
 def murmur3(key: bytes, seed: int) -> int:
@@ -197,16 +288,6 @@ def murmur3(key: bytes, seed: int) -> int:
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
         h = (h ^ h >> shift) * factor & 0xFFFFFFFF
     return h - (1 << 32) if h >> 31 else h
-
-
-def prefix_sums(answers: Floats, n: int) -> Floats:
-    """Release the sums of the first noisy answers."""
-    return noisy(answers, n, 1 / EPSILON).T.cumsum(axis=0).T
-
-
-def parallel(value: float, n: int) -> Floats:
-    """Release one number 20 times, each with noise for a twentieth of epsilon."""
-    return noisy(np.full(20, value), n, 20 / EPSILON)
 
 
 # The table ---------------------------------------------------------------------------------------
@@ -266,10 +347,10 @@ ROWS: Final = [
     Row("TruncatedGeometric", truncated_geometric, _SCALARS, _GEOMETRIC, 0.109, 18, 4 * _MILLION),
     Row("NoisyHist1", added, _one_moved(5), 0.1, 0.096, 35, 4 * _MILLION),
     Row("NoisyHist2", partial(added, scale=EPSILON), _one_moved(5), 0.1, 4.6, 38, 2 * _MILLION),
-    Row("ReportNoisyMax1", partial(_place, draw=laplace), _FIVE, 0.1, 0.085, 59, 20 * _MILLION),
-    Row("ReportNoisyMax2", partial(_place, draw=exponential), _FIVE, 0.1, 0.090, 56, 20 * _MILLION),
-    Row("ReportNoisyMax3", partial(_value, draw=laplace), _FIVE, 0.1, 0.243, 59, 30 * _MILLION),
-    Row("ReportNoisyMax4", partial(_value, draw=exponential), _FIVE, 0.1, 0.344, 60, 10 * _MILLION),
+    Row("ReportNoisyMax1", partial(_place, two_sided=True), _FIVE, 0.1, 0.085, 59, 20 * _MILLION),
+    Row("ReportNoisyMax2", partial(_place, two_sided=False), _FIVE, 0.1, 0.090, 56, 20 * _MILLION),
+    Row("ReportNoisyMax3", partial(_value, two_sided=True), _FIVE, 0.1, 0.243, 59, 30 * _MILLION),
+    Row("ReportNoisyMax4", partial(_value, two_sided=False), _FIVE, 0.1, 0.344, 60, 10 * _MILLION),
     Row("SVT1", _svt(1), _TEN, 0.1, 0.077, 118, 40 * _MILLION),
     Row("SVT2", _svt(2), _TEN, 0.1, 0.079, 148, 40 * _MILLION),
     Row("SVT3", _svt(3), _TEN, 0.1, 0.165, 150, 20 * _MILLION),
@@ -280,6 +361,6 @@ ROWS: Final = [
     Row("OneTimeRappor", partial(rappor, f=0.95), _SCALARS, 0.8, 0.592, 80, 30 * _MILLION),
     Row("LaplaceParallel", parallel, _SCALARS, 0.1, 0.029, 96, 8 * _MILLION),
     Row("SVT34Parallel", both_sparse_vectors, _TEN, 0.1, 0.260, 341, 30 * _MILLION),
-    Row("PrefixSum", prefix_sums, _TEN, 0.1, 0.506, 92, 4 * _MILLION),
+    Row("PrefixSum", partial(added, sums=True), _TEN, 0.1, 0.506, 92, 4 * _MILLION),
     Row("NumericalSVT", numerical_sparse_vector, _TEN, 0.1, 0.027, 142, 12 * _MILLION),
 ]  # fmt: skip
