@@ -13,6 +13,7 @@ from dpnoise.attacks.claims import Claim, Judge
 from dpnoise.attacks.learned import proposals
 from dpnoise.attacks.scores import (
     calibrated,
+    cells_of,
     edges_of,
     edges_of_codes,
     rising_steps,
@@ -40,7 +41,8 @@ def test_equal_rows_are_learned_from_once_with_how_often_they_were_seen(n: int) 
         (edges,), (same,) = edges_of(x, often0 + often1, cells), edges_of(each, ones, cells)
         assert edges.tolist() == same.tolist()
         for learn in (steps, rising_steps):
-            once, one_by_one = learn(edges, x, often0, often1), learn(edges, each, at0, 1 - at0)
+            once = learn(edges, cells_of(edges, x), often0, often1)
+            one_by_one = learn(edges, cells_of(edges, each), at0, 1 - at0)
             assert np.allclose(once.ratios, one_by_one.ratios)
     assert edges_of_codes(x, often0 + often1).tolist() == edges_of_codes(each, ones).tolist()
     features = np.column_stack([x / 1000, np.sin(x)])

@@ -329,11 +329,15 @@ class Attack(ABC):
         return event, at0, at1
 
 
-def happened(event: Event, releases: Any) -> Flags:
-    """Tell of each trial whether an event happened; what is left after the last is not used."""
+def happened(event: Event, releases: Any, *, last: bool = False) -> Flags:
+    """Tell of each trial whether an event happened; what is left after the last is not used.
+
+    `last` says that no other event will see the releases.
+    """
     groups = len(releases) // event.releases
+    whole = releases[: groups * event.releases]
     # A copy: an event that sorts what it is given must not change what the next one sees.
-    flags = event.holds(releases[: groups * event.releases].copy(order="K"))
+    flags = event.holds(whole if last else whole.copy(order="K"))
     if not 0 < len(flags) <= groups:
         made = f"{len(flags)} trials of {len(releases)} releases, {event.releases} for each"
         raise ArgumentError(f"The event {event.words!r} made {made}: expected 1 to {groups}.")

@@ -18,8 +18,10 @@ from dpnoise.attacks.base import Event
 from dpnoise.attacks.boosting import TREES, boosted
 from dpnoise.attacks.claims import Judge
 from dpnoise.attacks.scores import (
+    Cells,
     Steps,
     calibrated,
+    cells_of,
     counts,
     edges_of,
     edges_of_codes,
@@ -29,6 +31,7 @@ from dpnoise.attacks.scores import (
     weights,
 )
 from dpnoise.attacks.views import PARTS, STEPS, WHOLE, View, row_codes, views_of
+from dpnoise.chunks import cores, in_runs
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -37,6 +40,7 @@ _FINE: Final = 64  # Cells of ratios that only rise.
 _COARSE: Final = 16  # Cells of ratios that are free.
 _SUMMED: Final = 24  # The most scores in one sum.
 _SURE: Final = 2.0  # Standard errors that a score must be apart to be summed up with others.
+_CERTAIN: Final = 5.0  # And those for sums of fewer scores.
 _SIMPLER: Final = 0.005  # The part of its promise that each view of a score costs.
 _FREE: Final = 4  # How many times as much one costs whose cells were learned one by one.
 _TREES: Final = 20  # How many times as much trees cost.
@@ -50,7 +54,8 @@ _SEEN_FIRST: Final = 20_000  # Releases of each data set that decide what views 
 _GLANCE: Final = 20_000  # The most by which all views are compared.
 _QUICK_ON: Final = 60_000  # The most by which pairs of data sets are compared.
 _BOOSTED_ON: Final = 150_000  # The most on which trees are learned.
-_TUNED_ON: Final = 300_000  # The most on which the thresholds of scores are chosen anew.
+_LIKELY: Final = 4  # Thresholds of one score that are compared, each half as likely or less.
+_BLOCK: Final = 1 << 14  # Rows that are looked at at a time: what a view takes of them stays near.
 _SUMMED_ON: Final = 100_000  # The most on which sums are learned.
 _ALIKE: Final = 8  # How often each must be seen, on average, for equal ones to be folded.
 _FOLDED: Final = 8_000  # Releases of each data set that tell whether many are alike.
@@ -71,8 +76,14 @@ class Score:
     def __call__(self, rows: Floats) -> Floats:
         """Return the score of each row."""
         total = np.zeros(len(rows))
-        for view, step, weight in zip(self.views, self.steps, self.weights, strict=True):
-            total += weight * step(view.take(rows))
+
+        def work(first: int, last: int) -> None:
+            for start in range(first, last, _BLOCK):
+                block = slice(start, min(last, start + _BLOCK))
+                for view, step, weight in zip(self.views, self.steps, self.weights, strict=True):
+                    step.add(view.take(rows[block]), weight, total[block])
+
+        in_runs(work, len(rows), _BLOCK, cores())
         return total
 
 
@@ -82,11 +93,18 @@ class Proposal:
 
     score: "Score"
     event: Event
-    swapped: bool  # It is meant to happen at the second data set.
+    cut: float  # The threshold of the score.
+    swapped: bool  # It is meant to happen at the second data set, where the score is below.
     promise: float
+    hits: tuple[float, float]  # How often it happened where it is meant to, and at the other.
+    shares: tuple[float, float]  # How often it does as a smooth curve has it.
     about: str
     cost: float  # The part of its promise that was taken off, because it is not simple.
     rare: bool = False
+
+    def holds(self, value: Floats) -> Flags:
+        """Tell of each value of the score whether the event happened."""
+        return np.asarray(value < self.cut if self.swapped else value > self.cut)
 
 
 def proposals(
@@ -132,10 +150,24 @@ def proposals(
 
 
 def tuned(scores: Sequence[Score], rows0: Floats, rows1: Floats, judge: Judge) -> list[Proposal]:
-    """Choose the thresholds of scores anew, on rows that they were not learned from."""
-    part = _Part(rows0, rows1).first(_TUNED_ON)
-    found = [proposal for score in scores for proposal in _thresholds(score, part, judge)]
+    """Choose the thresholds of scores anew, on rows that they were not learned from.
+
+    For each score there are some, the next one of an event that is half as likely or less.
+    """
+    part = _Part(rows0, rows1)
+    found = [one for score in scores for one in _thresholds(score, part, judge, _LIKELY)]
     return [proposal for proposal in found if not proposal.rare]
+
+
+def compared(found: Sequence[Proposal], hits: Floats, n: int, judge: Judge) -> Floats:
+    """Return what events promise by how often each happened in n other releases of both."""
+    hits0, hits1 = hits.T
+    shares0, shares1 = np.array([one.shares for one in found]).T
+    promised = np.maximum(
+        judge.promises(hits0, hits1, n), _drawn(hits0, hits1, shares0, shares1, n, judge)
+    )
+    result: Floats = promised - np.array([one.cost for one in found]) * np.abs(promised)
+    return result
 
 
 def leading(found: Sequence[Proposal], n: int) -> list[Proposal]:
@@ -152,6 +184,7 @@ class _Part:
         self._given = rows0, rows1
         self.rows, self.often0, self.often1, self.folded = _folded(rows0, rows1)
         self._taken: dict[int, Floats] = {}
+        self._cells: dict[tuple[int, int], tuple[Floats, Cells]] = {}
         self._first: dict[int, _Part] = {}
 
     def first(self, n: int) -> "_Part":
@@ -164,16 +197,23 @@ class _Part:
 
     def taken(self, view: View) -> Floats:
         if id(view) not in self._taken:
-            self._taken[id(view)] = view.take(self.rows)
+            self._taken[id(view)] = view.take(self.rows).astype(np.float64, copy=False)
         return self._taken[id(view)]
 
+    def cells(self, view: View, edges: Floats) -> Cells:
+        key = id(view), id(edges)
+        if key not in self._cells:
+            # With the edges, so that no others get their id.
+            self._cells[key] = edges, cells_of(edges, self.taken(view))
+        return self._cells[key][1]
+
     def features(self, pairs: Sequence[tuple[View, Steps]]) -> Floats:
-        return np.column_stack([step(self.taken(view)) for view, step in pairs])
+        return np.column_stack([step.ratios[self.cells(view, step.edges)] for view, step in pairs])
 
     def scored(self, score: Score) -> Floats:
         total = np.zeros(len(self.rows))
         for view, step, weight in zip(score.views, score.steps, score.weights, strict=True):
-            total += weight * step(self.taken(view))
+            total += (weight * step.ratios)[self.cells(view, step.edges)]
         return total
 
 
@@ -181,7 +221,7 @@ def _folded(rows0: Floats, rows1: Floats) -> tuple[Floats, Floats, Floats, bool]
     """Return the rows of both, and how often each was seen at either; equal rows once, if few."""
     rows = np.concatenate([rows0, rows1])
     glance = np.concatenate([rows0[:_FOLDED], rows1[:_FOLDED]])
-    if len(np.unique(row_codes(glance))) * _ALIKE > len(glance):
+    if not are_alike(glance):
         at0 = np.repeat([1.0, 0.0], [len(rows0), len(rows1)])
         return rows, at0, 1 - at0, False
     _, first, same = np.unique(row_codes(rows), return_index=True, return_inverse=True)
@@ -189,11 +229,16 @@ def _folded(rows0: Floats, rows1: Floats) -> tuple[Floats, Floats, Floats, bool]
     return rows[first], at0.astype(np.float64), at1.astype(np.float64), True
 
 
+def are_alike(rows: Floats) -> bool:
+    """Tell whether so many of some rows are equal that each is to be looked at once."""
+    return len(np.unique(row_codes(rows))) * _ALIKE <= len(rows)
+
+
 def _kept(views: Sequence[View], fit: _Part, combine: _Part, most: int) -> list[tuple[View, Steps]]:
     """Return the scores of single views that a glance does not rule out.
 
-    Those of all parts stay, if these are few, because they may tell much together; and so do those
-    of a whole output.
+    Those of all parts and of their differences stay, if these are few, because they may tell much
+    together; and so do those of a whole output.
     """
     learned = [(view, step) for view in views for step in _learned(view, fit)]
     worth = [_worth(view, step, combine) for view, step in learned]
@@ -201,7 +246,7 @@ def _kept(views: Sequence[View], fit: _Part, combine: _Part, most: int) -> list[
     parts = sum(view.kind == PARTS for view in views) <= _SUMMED
 
     def stays(view: View, step: Steps) -> bool:
-        return view.kind == WHOLE or (view.kind == PARTS and parts and not step.free)
+        return view.kind == WHOLE or (view.kind in {PARTS, STEPS} and parts and not step.free)
 
     return [pair for i, pair in enumerate(learned) if i in best or stays(*pair)]
 
@@ -214,12 +259,16 @@ def _scores(views: Sequence[View], fit: _Part, combine: _Part, *, quick: bool) -
     glance = _GLANCE // 4 if quick else _GLANCE
     kept = _kept(views, fit.first(glance), combine.first(glance), _KEPT_QUICKLY if quick else _KEPT)
     ranked, worth = _ranked(kept, fit.first(_SUMMED_ON), combine.first(_SUMMED_ON))
-    telling = _one_each([pair for pair in ranked if worth[id(pair[1])] > _SURE])
-    few = combine.first(_SUMMED_ON)
-    for kind in (PARTS, STEPS):
-        yield from _sums([pair for pair in telling if pair[0].kind == kind], few, quick=quick)
-    if not quick:
-        yield from _sums(telling[:_SUMMED], few, quick=False)
+    few, before = combine.first(_SUMMED_ON), 0
+    for least in (_SURE,) if quick else (_SURE, _CERTAIN):
+        telling = _one_each([pair for pair in ranked if worth[id(pair[1])] > least])
+        if len(telling) == before:
+            continue
+        before = len(telling)
+        for kind in (PARTS, STEPS):
+            yield from _sums([pair for pair in telling if pair[0].kind == kind], few, quick=quick)
+        if not quick:
+            yield from _sums(telling[:_SUMMED], few, quick=False)
     best = ranked[: _ALONE // 2] + [pair for pair in ranked[_ALONE // 2 :] if pair[0].kind == WHOLE]
     for view, step in _ranked(best, fit, combine)[0][:_ALONE]:
         yield Score((view,), (step,), (1.0,))
@@ -230,7 +279,8 @@ def _boosted(fit: _Part, combine: _Part) -> Iterator[Score]:
     view = boosted(fit.rows, fit.often0, fit.often1)
     x = combine.taken(view)
     (edges,) = edges_of(x, combine.often0 + combine.often1, _FINE)
-    yield Score((view,), (rising_steps(edges, x, combine.often0, combine.often1),), (1.0,))
+    step = rising_steps(edges, combine.cells(view, edges), combine.often0, combine.often1)
+    yield Score((view,), (step,), (1.0,))
 
 
 def _ranked(
@@ -238,7 +288,8 @@ def _ranked(
 ) -> tuple[list[tuple[View, Steps]], dict[int, float]]:
     """Learn scores again, and return them in the order of their worth, with it."""
     learned = [
-        (view, relearned(step, fit.taken(view), fit.often0, fit.often1)) for view, step in pairs
+        (view, relearned(step, fit.cells(view, step.edges), fit.often0, fit.often1))
+        for view, step in pairs
     ]
     worth = {id(step): _worth(view, step, combine) for view, step in learned}
     return sorted(learned, key=lambda pair: -worth[id(pair[1])]), worth
@@ -247,16 +298,19 @@ def _ranked(
 def _learned(view: View, fit: _Part) -> list[Steps]:
     x, often = fit.taken(view), fit.often0 + fit.often1
     if view.coded:
-        return [steps(edges_of_codes(x, often), x, fit.often0, fit.often1)]
+        edges = edges_of_codes(x, often)
+        return [steps(edges, fit.cells(view, edges), fit.often0, fit.often1)]
     fine, coarse = edges_of(x, often, _FINE, _COARSE)
-    rising = rising_steps(fine, x, fit.often0, fit.often1)
-    return [rising] if len(fine) <= _TWO else [rising, steps(coarse, x, fit.often0, fit.often1)]
+    rising = rising_steps(fine, fit.cells(view, fine), fit.often0, fit.often1)
+    if len(fine) <= _TWO:
+        return [rising]
+    return [rising, steps(coarse, fit.cells(view, coarse), fit.often0, fit.often1)]
 
 
 def _worth(view: View, step: Steps, part: _Part) -> float:
     """Return how far apart releases that it was not learned on are, in standard errors."""
     means, errors = [], []
-    for seen in counts(step.edges, part.taken(view), part.often0, part.often1):
+    for seen in counts(step.edges, part.cells(view, step.edges), part.often0, part.often1):
         share = seen / seen.sum()
         mean = share @ step.ratios
         means.append(mean)
@@ -283,8 +337,11 @@ def _sums(pairs: list[tuple[View, Steps]], combine: _Part, *, quick: bool) -> It
         yield Score(views, parts, tuple(fitted.tolist()))
 
 
-def _thresholds(score: Score, select: _Part, judge: Judge) -> list[Proposal]:
-    """Return the best threshold of a score for each of the two data sets."""
+def _thresholds(score: Score, select: _Part, judge: Judge, likely: int = 1) -> list[Proposal]:
+    """Return the best threshold of a score for each of the two data sets.
+
+    If more than one is asked for, the next is the best of those that are half as likely or less.
+    """
     s = select.scored(score)
     order = np.argsort(s)
     s = s[order]
@@ -299,7 +356,11 @@ def _thresholds(score: Score, select: _Part, judge: Judge) -> list[Proposal]:
     after, before = np.searchsorted(s, both, side="right"), np.searchsorted(s, both)
     above, below = [n - seen[after] for seen in sums], [seen[before] for seen in sums]
     upper, lower = _smoothed(both, below[0], below[1], n, few=few)
-    found = []
+    found: list[Proposal] = []
+    cost = _SIMPLER * sum(
+        _TREES if view.kind == TREES else _FREE if step.free else 1
+        for view, step in zip(score.views, score.steps, strict=True)
+    )
     sides = (False, above, upper), (True, below[::-1], lower[::-1])
     for swapped, (hits0, hits1), (smooth0, smooth1) in sides:
         usual = judge.promises(hits0, hits1, n)
@@ -307,19 +368,30 @@ def _thresholds(score: Score, select: _Part, judge: Judge) -> list[Proposal]:
         # An event of few releases is not seen often enough to be clear: it has a place of its own.
         rare = replace(judge, chance=0.5).promises(hits0, hits1, n)
         rare[(hits0 > _RARE * n) | (hits0 < _SEEN)] = -1.0
-        for promised in (usual, rare):
-            best = int(promised.argmax())
-            if promised is rare and rare[best] <= usual.max():
-                continue
+        chosen = [(int(best), usual, False) for best in _halving(usual, hits0, likely)]
+        if rare.max() > usual.max():
+            chosen.append((int(rare.argmax()), rare, True))
+        for best, promised, is_rare in chosen:
             cut, kind = both[best], score.views[0].kind if len(score.views) == 1 else "sum"
             event = Event(_words(score, cut, swapped=swapped), _holds(score, cut, swapped=swapped))
-            cost = _SIMPLER * sum(
-                _TREES if view.kind == TREES else _FREE if step.free else 1
-                for view, step in zip(score.views, score.steps, strict=True)
-            )
             promise = float(promised[best]) - cost * abs(promised[best])
-            found.append(Proposal(score, event, swapped, promise, kind, cost, promised is rare))
+            seen = float(hits0[best]), float(hits1[best])
+            smooth = float(smooth0[best]), float(smooth1[best])
+            found.append(
+                Proposal(score, event, cut, swapped, promise, seen, smooth, kind, cost, is_rare)
+            )
     return found
+
+
+def _halving(promised: Floats, hits: Floats, most: int) -> Iterator[int]:
+    """Return the place of the best, then of the best of those seen half as often, and so on."""
+    left = np.flatnonzero(promised > -np.inf)
+    for _ in range(most):
+        if not len(left):
+            return
+        best = left[promised[left].argmax()]
+        yield int(best)
+        left = left[hits[left] <= hits[best] / 2]
 
 
 def _smoothed(
@@ -361,6 +433,31 @@ def _holds(score: Score, threshold: float, *, swapped: bool) -> Callable[[Any], 
         value = score(rows)
         return np.asarray(value < threshold if swapped else value > threshold)
 
+    if len(score.views) > 1:
+        return holds
+    view, step = score.views[0], score.steps[0]
+    value = score.weights[0] * step.ratios
+    borders = _borders(step.edges, value < threshold if swapped else value > threshold)
+    return _within(view, borders) if len(borders) <= _NAMED else holds
+
+
+def _within(view: View, borders: Sequence[tuple[float, float]]) -> Callable[[Any], Flags]:
+    """Return the event that what a view takes is in one of some ranges [low, high)."""
+
+    def holds(rows: Any) -> Flags:
+        flags = np.zeros(len(rows), dtype=np.bool_)
+
+        def work(first: int, last: int) -> None:
+            for start in range(first, last, _BLOCK):
+                block = slice(start, min(last, start + _BLOCK))
+                x = view.take(rows[block])
+                for low, high in borders:
+                    inside = ~(x < low)
+                    flags[block] |= inside if np.isnan(high) else inside & (x < high)
+
+        in_runs(work, len(rows), _BLOCK, cores())
+        return flags
+
     return holds
 
 
@@ -388,16 +485,17 @@ def ranges(edges: Floats, inside: Flags) -> str:
     ...        np.array([False, True, False, True, False]))
     '1 or at least 5'
     """
-    borders = np.concatenate([[-np.inf], edges])
-    marks = np.flatnonzero(np.diff(np.concatenate([[False], inside, [False]]).astype(np.int8)))
-    said = []
-    for start, end in marks.reshape(-1, 2):
-        low = borders[start]
-        high = borders[end] if end < len(borders) else np.nan
-        said.append(_range(float(low), float(high)))
+    said = [_range(low, high) for low, high in _borders(edges, inside)]
     if len(said) > _NAMED:
         return f"in one of {len(said)} ranges, such as {said[0]}"
     return " or ".join(said) or "never"
+
+
+def _borders(edges: Floats, inside: Flags) -> list[tuple[float, float]]:
+    """Return the ends of the ranges of cells that are meant: NaN is the end of the last cell."""
+    ends = np.concatenate([[-np.inf], edges, [np.nan]])
+    marks = np.flatnonzero(np.diff(np.concatenate([[False], inside, [False]]).astype(np.int8)))
+    return [(float(ends[start]), float(ends[end])) for start, end in marks.reshape(-1, 2)]
 
 
 def _range(low: float, high: float) -> str:

@@ -6,13 +6,15 @@ are independent (naive Bayes); elsewhere the weights are those of a logistic reg
 """
 
 from dataclasses import dataclass
-from typing import Final
+from functools import cached_property
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
 Floats = NDArray[np.float64]
+Cells = NDArray[np.uint16]
 
 _FEW: Final = 256  # Numbers that each have a cell of their own.
 _MOST: Final = 4096  # Cells for codes of patterns, the most frequent ones.
@@ -32,10 +34,24 @@ class Steps:
     ratios: Floats
     free: bool = False
 
-    def __call__(self, x: Floats) -> Floats:
-        """Return the ratio of each number; a NaN has that of the last cell."""
-        result: Floats = self.ratios[np.searchsorted(self.edges, x, side="right")]
+    def add(self, x: NDArray[Any], weight: float, total: Floats) -> None:
+        """Add the weighted ratio of each number to its total; a NaN has that of the last cell."""
+        if x.dtype == np.int16:
+            total += (weight * self._of_integers)[x]
+        else:
+            total += (weight * self.ratios)[cells_of(self.edges, x)]
+
+    @cached_property
+    def _of_integers(self) -> Floats:
+        """The ratios of all integers of 16 bits, those below zero at the end."""
+        every = np.arange(1 << 16, dtype=np.uint16).view(np.int16)
+        result: Floats = self.ratios[cells_of(self.edges, every)]
         return result
+
+
+def cells_of(edges: Floats, x: NDArray[Any]) -> Cells:
+    """Return the cell of each number: how many edges it is not below; a NaN is in the last one."""
+    return np.searchsorted(edges, x, side="right").astype(np.uint16)
 
 
 def edges_of(x: Floats, often: Floats, *cells: int) -> list[Floats]:
@@ -86,38 +102,37 @@ def _edges(points: Floats, cuts: Floats | None = None) -> Floats:
     return np.unique(np.concatenate([points, np.nextafter(points, np.inf), others]))
 
 
-def steps(edges: Floats, x: Floats, often0: Floats, often1: Floats) -> Steps:
+def steps(edges: Floats, cells: Cells, often0: Floats, often1: Floats) -> Steps:
     """Learn the ratio of each cell by itself, drawn to zero by its own standard error.
 
-    Each number of x was seen so often at one data set, and so often at the other.
+    What is in each of `cells` was seen so often at one data set, and so often at the other.
     """
-    c0, c1 = counts(edges, x, often0, often1)
+    c0, c1 = counts(edges, cells, often0, often1)
     ratio = np.log((c0 + 0.5) / (c0.sum() + 1)) - np.log((c1 + 0.5) / (c1.sum() + 1))
     error = np.sqrt(1 / (c0 + 1) + 1 / (c1 + 1))
     shrunk = np.sign(ratio) * np.maximum(0.0, np.abs(ratio) - _CAUTION * error)
     return Steps(edges, shrunk, free=True)
 
 
-def rising_steps(edges: Floats, x: Floats, often0: Floats, often1: Floats) -> Steps:
+def rising_steps(edges: Floats, cells: Cells, often0: Floats, often1: Floats) -> Steps:
     """Learn ratios that only rise or only fall: neighbours that do not are pooled.
 
     Pooling (Ayer and others 1955) finds the likeliest such ratios, so that few releases suffice for
     fine cells. A plain threshold of a number is what it mostly comes to.
     """
-    c0, c1 = counts(edges, x, often0, often1)
+    c0, c1 = counts(edges, cells, often0, often1)
     either = [_pooled(*(c[::way] for c in (c0, c1)))[::way] for way in (1, -1)]
     share = max(either, key=lambda p: float(c0 @ np.log(p) + c1 @ np.log1p(-p)))
     return Steps(edges, special.logit(share) + np.log(c1.sum() / c0.sum()))
 
 
-def relearned(step: Steps, x: Floats, often0: Floats, often1: Floats) -> Steps:
+def relearned(step: Steps, cells: Cells, often0: Floats, often1: Floats) -> Steps:
     """Learn the ratios of the same cells from other releases."""
-    return (steps if step.free else rising_steps)(step.edges, x, often0, often1)
+    return (steps if step.free else rising_steps)(step.edges, cells, often0, often1)
 
 
-def counts(edges: Floats, x: Floats, often0: Floats, often1: Floats) -> tuple[Floats, Floats]:
+def counts(edges: Floats, cells: Cells, often0: Floats, often1: Floats) -> tuple[Floats, Floats]:
     """Return how often each cell was seen at one data set and at the other."""
-    cells = np.searchsorted(edges, x, side="right")
     size = len(edges) + 1
     c0, c1 = (np.bincount(cells, often, size) for often in (often0, often1))
     return c0.astype(np.float64), c1.astype(np.float64)

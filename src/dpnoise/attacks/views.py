@@ -86,7 +86,7 @@ def _inside(x: Floats, j: int, name: str) -> list[View]:
         return [View(f"{name} modulo 2", CODES, lambda rows: np.mod(rows[:, j], 2.0))]
     found = [
         View(f"the sign and the first and last bit of {name}", CODES,
-             lambda rows: patterns(np.nan_to_num(rows[:, j])).astype(np.float64), coded=True)
+             lambda rows: patterns(np.nan_to_num(rows[:, j] * 1.0)).astype(np.float64), coded=True)
     ]  # fmt: skip
     if len(np.unique(np.mod(known, 1.0))) <= _FRACTIONS:
         found.append(View(f"the fraction of {name}", CODES, lambda rows: np.mod(rows[:, j], 1.0)))

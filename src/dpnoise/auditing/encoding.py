@@ -21,6 +21,7 @@ Floats = NDArray[np.float64]
 _WIDEST: Final = 4096  # Parts of an output that are looked at.
 _LARGEST: Final = 1e300  # Infinities and what is beyond this count as this: it can be added up.
 _NUMBERS: Final = "biuf"  # Kinds of NumPy's types.
+_SMALL: Final = (np.bool_, np.int8, np.uint8)  # Types of outputs whose rows have 16 bits a part.
 
 
 class Encoder:
@@ -75,10 +76,12 @@ class Encoder:
         if width not in self._widths:
             was = " or ".join(map(str, sorted(self._widths)))
             raise TargetError(f"{self._name} changed its outputs' shape: {width} parts, not {was}.")
-        rows = _empty(len(parts), 1 + self._parts)
+        small = array.dtype in _SMALL and width == self._parts
+        rows = _empty(len(parts), 1 + self._parts, np.int16 if small else np.float64)
         rows[:, 0] = width
         kept = parts[:, : self._parts]
-        rows[:, 1 + kept.shape[1] :] = np.nan
+        if not small:
+            rows[:, 1 + kept.shape[1] :] = np.nan
         if array.dtype.kind in _NUMBERS:
             rows[:, 1 : 1 + kept.shape[1]] = kept
             if array.dtype.kind == "f":
@@ -130,9 +133,9 @@ class Encoder:
             raise TargetError(f"{self._name} gave a {kind}: expected {expected}.") from None
 
 
-def _empty(n: int, width: int) -> Floats:
+def _empty(n: int, width: int, dtype: type = np.float64) -> NDArray[Any]:
     """Return n rows whose columns lie together in memory: views take columns."""
-    return np.empty((width, n)).T
+    return np.empty((width, n), dtype=dtype).T
 
 
 def _float(number: Any) -> float:

@@ -15,18 +15,26 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.attacks.base import OUTPUTS, Event, count
+from dpnoise.attacks.base import OUTPUTS, Event
 from dpnoise.attacks.claims import Claim, Judge
-from dpnoise.attacks.learned import Proposal, Score, leading, proposals, tuned
+from dpnoise.attacks.learned import Proposal, Score, are_alike, compared, leading, proposals, tuned
 from dpnoise.auditing.independence import ERROR, check_independent
 from dpnoise.auditing.mechanisms import Source, described
 from dpnoise.auditing.report import Finding, Report
-from dpnoise.auditing.spending import Candidate, counted, finding, most_trials, raised
+from dpnoise.auditing.spending import (
+    Candidate,
+    ahead,
+    counted,
+    finding,
+    most_trials,
+    raised,
+)
 from dpnoise.auditing.spending import ceiling as highest
 from dpnoise.auditing.versions import versions
 from dpnoise.chunks import cores
 
 Floats = NDArray[np.float64]
+Pair = tuple[Any, Any]
 Progress = Callable[[float, str], object]
 Watch = Callable[[list[Finding]], object]
 _Item = TypeVar("_Item")
@@ -37,14 +45,16 @@ LEARNED: Final = "likelihood"
 
 _SCREENED: Final = 400_000  # The most releases of a data set by which pairs are compared.
 _LEARNED: Final = 400_000  # The most that events of one pair are learned on.
-_PILOTED: Final = 1_000_000  # The most by which events are compared.
+_FOLDED: Final = 2_000_000  # The same, where many outputs are alike.
+_GLANCE: Final = 8_000  # Outputs that tell whether many are.
+_TUNED: Final = 300_000  # The most that thresholds are chosen on.
 _PAIRS: Final = 2  # Pairs that events are learned for.
 _COMPARED: Final = 6  # Events of each pair whose scores a pilot measures, and half as many rare.
-_AGAIN: Final = 4  # Those of them that are measured in all of it, the others in a quarter.
+_ROUNDS: Final = ((8, 0.3), (3, 0.7))  # How many events are compared in which part of the others.
 _HELD: Final = 100_000  # Releases of a pilot that suffice to hold some of them back.
 _COUNTED: Final = 1  # Events that are counted in the end.
 _CHANCE: Final = 3.0  # Trials put down to chance where one of many events is chosen.
-_CAUTION: Final = 2.0  # Standard errors put down to chance where a threshold is chosen.
+_CAUTION: Final = 1.0  # Standard errors put down to chance where a threshold is chosen.
 _SECONDS: Final = 20.0  # That a budget which is raised by itself may take.
 _CONSTANT: Final = Event("never: all outputs were alike", lambda y: np.zeros(len(y), np.bool_))
 
@@ -55,24 +65,26 @@ class Sizes:
 
     screening: int
     learning: int
-    pilot: int
+    tuning: int
+    racing: int
     final: int
 
     @classmethod
-    def of(cls, budget: int, pairs: int, data_sets: int) -> "Sizes":
-        """Split a budget: most of it is for the last count."""
+    def of(cls, budget: int, pairs: int, data_sets: int, *, alike: bool) -> "Sizes":
+        """Split a budget: most of it is for the last count. Of outputs that are alike, more."""
         learned = min(_PAIRS, pairs)
         screening = min(_SCREENED, budget // (8 * data_sets)) if pairs > _PAIRS else 0
-        learning = min(_LEARNED, budget // (10 * learned))
-        pilot = min(_PILOTED, budget // (10 * learned))
+        learning = min(_FOLDED if alike else _LEARNED, budget // (10 * learned))
+        pilot = budget // (10 * learned)
+        tuning = min(_TUNED, pilot * 5 // 8) if pilot >= _HELD else pilot
         used = data_sets * screening + 2 * learned * (learning + pilot)
-        return cls(screening, learning, pilot, (budget - used) // 2)
+        return cls(screening, learning, tuning, pilot - tuning, (budget - used) // 2)
 
 
 def run(
     source: Source,
     claim: Claim,
-    pairs: Sequence[tuple[Any, Any]],
+    pairs: Sequence[Pair],
     budget: int | None,
     confidence: float,
     progress: Progress,
@@ -85,24 +97,26 @@ def run(
     """Audit a mechanism: see dpnoise.audit."""
     started = time.perf_counter()
     data_sets = len({id(data) for pair in pairs for data in pair})
-    sizes = Sizes.of(budget or DEFAULT, len(pairs), data_sets)
+    progress(0.0, "looking at the first outputs")
+    source.prepare([data for pair in pairs for data in pair])
+    total = budget or DEFAULT
+    glance = source.rows(pairs[0][0], min(_GLANCE, total // 100))
+    sizes = Sizes.of(total - len(glance), len(pairs), data_sets, alike=are_alike(glance))
     error = (1 - confidence) / _COUNTED
     judge = Judge(claim, sizes.final, error)
     wary = replace(judge, chance=_CHANCE)
-    progress(0.0, "looking at the first outputs")
-    source.prepare([data for pair in pairs for data in pair])
     screened = _screened(source, pairs, sizes, wary, progress)
     best_pairs = [pairs[i] for i in screened]
     learned = _learned(source, best_pairs, sizes, wary, progress, boosting=boosting)
     progress(0.4, "comparing the best events")
     clock = time.perf_counter()
-    best, counts, seen = _piloted(source, learned, sizes.pilot, replace(wary, caution=_CAUTION))
+    best, counts, seen = _piloted(source, learned, sizes, replace(wary, caution=_CAUTION))
     if not best:
         nothing = Candidate(
             LEARNED, OUTPUTS, _CONSTANT, pairs[0], (described(pairs[0][0]), described(pairs[0][1]))
         )
-        best, counts = [nothing], [(0, 0)]
-    seconds_each = (time.perf_counter() - clock) / (2 * sizes.pilot)
+        best, counts = [nothing], [(0.0, 0.0)]
+    seconds_each = (time.perf_counter() - clock) / (2 * (sizes.tuning + sizes.racing))
     final = sizes.final
     if budget is None:
         most = most_trials(final, seconds_each, _SECONDS)
@@ -138,7 +152,8 @@ def run(
             screening=sizes.screening,
             learned=len(screened),
             learning=sizes.learning,
-            pilot=sizes.pilot,
+            tuning=sizes.tuning,
+            racing=sizes.racing,
             compared=len(learned),
             counted=len(best),
             final=final,
@@ -156,17 +171,18 @@ def run(
 _COIN: Final = " on average, each of the one or the other as a fair coin said"
 _METHOD: Final = (
     "{pairs} pairs of data sets were compared on {screening:,} releases of each data set; events "
-    "were learned for {learned} of them, on {learning:,}; {compared} kinds were compared on "
-    "{pilot:,}. Then {counted} events were counted in {final:,} fresh releases of each data set"
-    "{coin}, a number fixed before. Limits are exact (Clopper and Pearson), and the audit's error "
-    "is split over the events that were counted and the limits of each. Releases were tested for "
-    "independence, at an error of {error:g}, and then taken to be independent."
+    "were learned for {learned} of them, on {learning:,}; {compared} kinds got thresholds on "
+    "{tuning:,}, and the best were compared on {racing:,}. Then {counted} events were counted in "
+    "{final:,} fresh releases of each data set{coin}, a number fixed before. Limits are exact "
+    "(Clopper and Pearson), and the audit's error is split over the events that were counted and "
+    "the limits of each. Releases were tested for independence, at an error of "
+    "{error:g}, and then taken to be independent."
 )
 
 
 def _screened(
     source: Source,
-    pairs: Sequence[tuple[Any, Any]],
+    pairs: Sequence[Pair],
     sizes: Sizes,
     judge: Judge,
     progress: Progress,
@@ -197,13 +213,13 @@ def _screened(
 
 def _learned(
     source: Source,
-    pairs: Sequence[tuple[Any, Any]],
+    pairs: Sequence[Pair],
     sizes: Sizes,
     judge: Judge,
     progress: Progress,
     *,
     boosting: bool,
-) -> list[tuple[Score, tuple[Any, Any]]]:
+) -> list[tuple[Score, Pair]]:
     """Learn scores for some pairs, after a look at whether releases are independent."""
     names = source.encoder.names if source.encoder else []
     half = sizes.learning // 2
@@ -214,7 +230,7 @@ def _learned(
         check_independent(f"{source.name}({described(data)}, {half})", before, after)
         seen.append(np.concatenate([before, after]))
 
-    def learn(i: int) -> list[tuple[Score, tuple[Any, Any]]]:
+    def learn(i: int) -> list[tuple[Score, Pair]]:
         found = proposals(seen[2 * i], seen[2 * i + 1], names, judge, boosting=boosting)
         best = {id(one.score): (one.score, pairs[i]) for one in leading(found, _COMPARED)}
         return list(best.values())
@@ -224,49 +240,57 @@ def _learned(
 
 def _piloted(
     source: Source,
-    learned: Sequence[tuple[Score, tuple[Any, Any]]],
-    n: int,
+    learned: Sequence[tuple[Score, Pair]],
+    sizes: Sizes,
     judge: Judge,
-) -> tuple[list[Candidate], list[tuple[int, int]], int]:
-    """Choose thresholds in other releases, and return the best events with their counts in some."""
-    releases = {id(data): source.rows(data, n) for data in _unlike(learned)}
+) -> tuple[list[Candidate], list[tuple[float, float]], int]:
+    """Choose thresholds in other releases, and return the best events with their counts in some.
 
-    def measured(
-        scores: Sequence[tuple[Score, tuple[Any, Any]]], m: int
-    ) -> list[tuple[Proposal, tuple[Any, Any]]]:
-        def own(pair: tuple[Any, Any]) -> list[tuple[Proposal, tuple[Any, Any]]]:
-            rows0, rows1 = (releases[id(data)][:m] for data in pair)
-            of_pair = [score for score, other in scores if other is pair]
-            return [(proposal, pair) for proposal in tuned(of_pair, rows0, rows1, judge)]
+    The best of many thresholds looks better than it is. Where there are enough releases, the best
+    are compared in some that they were not chosen on: more and more of them, and fewer events.
+    """
+    releases = {id(data): source.rows(data, sizes.tuning) for data in _unlike(learned)}
 
-        pairs = list({id(pair): pair for _, pair in scores}.values())
-        found = [one for some in in_threads(own, pairs) for one in some]
-        return sorted(found, key=lambda one: -one[0].promise)
+    def own(pair: Pair) -> list[tuple[Proposal, Pair]]:
+        rows0, rows1 = (releases[id(data)] for data in pair)
+        of_pair = [score for score, other in learned if other is pair]
+        return [(proposal, pair) for proposal in tuned(of_pair, rows0, rows1, judge)]
 
-    few = measured(learned, n // 4)
-    best = list({id(one.score): (one.score, pair) for one, pair in few}.values())[:_AGAIN]
-    # The best of many thresholds looks better than it is. Where there are enough releases, the
-    # scores are compared in some that their thresholds were not chosen on.
-    held = n * 3 // 8 if n >= _HELD else 0
-    found = measured(best, n - held)[:_AGAIN]
-    chosen = [_candidate(proposal, pair) for proposal, pair in found]
-    counts = [_counts(one, releases, n - held if held else 0) for one in chosen]
-    if held:
-        at0, at1 = (np.array([hits[side] for hits in counts], dtype=np.float64) for side in (0, 1))
-        promised = judge.promises(at0, at1, held)
-        cost = np.array([proposal.cost for proposal, _ in found])
-        order = np.argsort(cost * np.abs(promised) - promised, kind="stable")
-        chosen, counts = [chosen[i] for i in order], [counts[i] for i in order]
-    return chosen[:_COUNTED], counts[:_COUNTED], held or n
+    pairs = list({id(pair): pair for _, pair in learned}.values())
+    found = [one for some in in_threads(own, pairs) for one in some]
+    found.sort(key=lambda one: -one[0].promise)
+    counts, seen = np.array([one.hits for one, _ in found]).reshape(-1, 2), sizes.tuning
+    fresh, seen_fresh = np.zeros((len(found), 2)), 0
+    for most, part in _ROUNDS if sizes.racing else ():
+        found, fresh = found[:most], fresh[:most]
+        n = int(part * sizes.racing)
+        fresh, seen_fresh = fresh + _tallied(source, found, n), seen_fresh + n
+        promised = compared([one for one, _ in found], fresh, seen_fresh, judge)
+        order = np.argsort(-promised, kind="stable")
+        found, fresh = [found[i] for i in order], fresh[order]
+        counts, seen = fresh, seen_fresh
+    best = [_candidate(proposal, pair) for proposal, pair in found[:_COUNTED]]
+    return best, [(at0, at1) for at0, at1 in counts[:_COUNTED].tolist()], seen
 
 
-def _counts(one: Candidate, releases: dict[int, Floats], first: int) -> tuple[int, int]:
-    """Count an event in releases of its two data sets, from the first of them that is meant."""
-    at0, at1 = (count(one.event, releases[id(data)][first:]).hits for data in one.data)
-    return at0, at1
+def _tallied(source: Source, found: Sequence[tuple[Proposal, Pair]], n: int) -> Floats:
+    """Count events in n releases: how often each happened where it is meant to, and elsewhere."""
+    hits = np.zeros((len(found), 2))
+    for data in _unlike(found):
+        sizes = [source.chunk] * (n // source.chunk) + [n % source.chunk] * (n % source.chunk > 0)
+        for rows in ahead(source.rows, data, sizes):
+            values: dict[int, Floats] = {}
+            for i, (one, pair) in enumerate(found):
+                sides = [side for side in (0, 1) if pair[side] is data]
+                if sides and id(one.score) not in values:
+                    values[id(one.score)] = one.score(rows)
+                for side in sides:
+                    happened = one.holds(values[id(one.score)])
+                    hits[i, side ^ one.swapped] += np.count_nonzero(happened)
+    return hits
 
 
-def _unlike(learned: Sequence[tuple[Score, tuple[Any, Any]]]) -> list[Any]:
+def _unlike(learned: Sequence[tuple[Any, Pair]]) -> list[Any]:
     return list({id(data): data for _, pair in learned for data in pair}.values())
 
 
@@ -276,14 +300,14 @@ def in_threads(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> 
         return list(pool.map(function, items))
 
 
-def _candidate(proposal: Proposal, pair: tuple[Any, Any]) -> Candidate:
+def _candidate(proposal: Proposal, pair: Pair) -> Candidate:
     data = pair[::-1] if proposal.swapped else pair
     shown = (described(data[0]), described(data[1]))
     return Candidate(LEARNED, OUTPUTS, proposal.event, data, shown, proposal.promise)
 
 
 def _promise(
-    counts: Sequence[tuple[int, int]], n: int, judge: Judge
+    counts: Sequence[tuple[float, float]], n: int, judge: Judge
 ) -> Callable[[int, float], float]:
     """Return what the best event promises to certify, for any number of trials."""
     hits0, hits1 = (np.array(hits, dtype=np.float64) for hits in zip(*counts, strict=True))

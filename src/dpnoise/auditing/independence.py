@@ -137,9 +137,9 @@ def _widest(rows: Floats) -> int:
 
 def _hashed(rows: Floats, bit: int) -> Flags:
     """Return one bit of a hash of each row; 0.0 and -0.0 are one number."""
-    words = np.ascontiguousarray(rows + 0.0).view(np.uint64)
     code = np.full(len(rows), 0x243F6A8885A308D3, dtype=np.uint64)
-    for word in words.T:
+    for column in rows.T:
+        word = np.ascontiguousarray(column + 0.0).view(np.uint64)
         code = (code ^ word) * np.uint64(0x9E3779B97F4A7C15)
         code ^= code >> np.uint64(31)
     code *= np.uint64(0xBF58476D1CE4E5B9)

@@ -63,12 +63,12 @@ def counted(
     for side, (data, own) in enumerate(zip(first, (heads, 2 * trials - heads), strict=True)):
         looked: list[list[Any]] = [[] for _ in candidates]
         sizes = [chunk] * (own // chunk) + [own % chunk] * (own % chunk > 0)
-        for m, releases in zip(sizes, _ahead(draw, data, sizes), strict=True):
+        for m, releases in zip(sizes, ahead(draw, data, sizes), strict=True):
             for candidate, (hits, tried), seen in zip(candidates, tallies, looked, strict=True):
                 if m < candidate.event.releases:
                     continue
                 where = side if candidate.data[0] is first[0] else 1 - side
-                flags = happened(candidate.event, releases)
+                flags = happened(candidate.event, releases, last=len(candidates) == 1)
                 hits[where] += int(np.count_nonzero(flags))
                 tried[where] += len(flags)
                 if sum(map(len, seen)) < _LOOKED_AT:
@@ -78,7 +78,7 @@ def counted(
     return tallies
 
 
-def _ahead(draw: Draw, data: Any, sizes: Sequence[int]) -> Iterator[Any]:
+def ahead(draw: Draw, data: Any, sizes: Sequence[int]) -> Iterator[Any]:
     """Draw releases, the next ones while the last are looked at."""
     with ThreadPoolExecutor(1) as pool:
         coming = pool.submit(draw, data, sizes[0])
