@@ -32,7 +32,7 @@ FOUND = [bug for bug in BUGS if bug.words not in {*SMALL, REFUSED}]
 
 @pytest.mark.parametrize("bug", FOUND, ids=lambda bug: bug.words)
 def test_every_bug_that_people_make_is_found(bug: Bug) -> None:
-    report = audited(bug, budget=120_000)
+    report = audited(bug, budget=120_000, confidence=CERTAIN)
     assert report.broken
     assert report.epsilon_lower <= bug.true
 

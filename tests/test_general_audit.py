@@ -60,7 +60,7 @@ def test_a_bit_is_found_in_every_kind_of_output(kind: str) -> None:
     def mechanism(bit: int, n: int) -> list[Any]:
         return [KINDS[kind](told) for told in flipped(bit, n, epsilon=2.0).tolist()]
 
-    report = audited(mechanism)
+    report = audited(mechanism, confidence=CERTAIN)
     assert report.broken
     assert report.epsilon_lower < 2.0
 
@@ -114,7 +114,7 @@ def test_noise_of_half_the_scale_is_found_in_a_vector() -> None:
         return answers + (up - down)
 
     one_moved = neighbours_of("vector", 3, 1.0, None)[:2]
-    report = audited(halved, neighbours=one_moved)
+    report = audited(halved, neighbours=one_moved, budget=160_000, confidence=CERTAIN)
     assert report.broken
     assert 1.8 < report.epsilon_lower < 2.0
 

@@ -56,7 +56,7 @@ def test_a_small_error_of_the_scale_is_found(epsilon: float, factor: float) -> N
     """The last count has 4 million releases, so that a bound has a standard error of 0.002."""
     report = dpnoise.audit(
         laplace(1 / epsilon / factor), epsilon, attacks=["threshold"], pairs=[(0, 1)],
-        budget=8_000_000,
+        budget=8_000_000, confidence=CERTAIN,
     )  # fmt: skip
     assert report.broken
     assert report.epsilon_lower <= factor * epsilon
