@@ -8,7 +8,18 @@ from numpy.typing import NDArray
 from verdicts import Chosen, attacked, check_placebo
 
 from dpnoise.attacks import ATTACKS, Attack
-from dpnoise.attacks.base import OUTPUTS, SCALE, SOURCE, Event, best, count, excluded, never
+from dpnoise.attacks.base import (
+    OUTPUTS,
+    SCALE,
+    SOURCE,
+    Event,
+    best,
+    count,
+    excluded,
+    never,
+    promise,
+)
+from dpnoise.attacks.claims import Claim, Judge
 from dpnoise.targets import Releases, Target, named, wrap
 
 Flags = NDArray[np.bool_]
@@ -139,3 +150,15 @@ def test_every_attack_says_what_it_is(name: str) -> None:
     assert attack.default_size >= 1
     assert attack.noise in {None, "laplace", "gaussian"}
     assert attack() == attack()
+
+
+@pytest.mark.parametrize("judge", [None, Judge(Claim("epsilon", 1.0), 1_000, 0.001)])
+def test_a_promise_is_that_of_its_two_counts_whatever_stands_beside_them(
+    judge: Judge | None,
+) -> None:
+    """Counts that occur again are judged once; 0 and n are among them."""
+    n = 9
+    hits0, hits1 = np.random.default_rng().integers(0, n + 1, (2, 300))
+    together = promise(hits0, hits1, n, judge)
+    alone = [promise(*pair, n, judge) for pair in np.stack([hits0, hits1], axis=1)[:, :, None]]
+    np.testing.assert_array_equal(together, np.concatenate(alone))
