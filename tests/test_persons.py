@@ -1,7 +1,9 @@
 """Persons: what one of them adds is bounded on every engine, whatever the rows hold."""
 
 import math
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -264,6 +266,18 @@ def test_a_collation_makes_no_two_persons_one() -> None:
         frame = connection.sql("SELECT unnest(['w', 'W', 'w']) AS who, 'a' AS city")
         assert answers(Unit(("who",)), frame)[0].tolist()[0] == 2
         assert holders(frame, "city", Unit(("who",))).persons.tolist() == [2]
+
+
+def test_ids_of_bytes_that_are_no_text_stay_apart(tmp_path: Path) -> None:
+    """SQLite holds them in any column."""
+    path = tmp_path / "visits.db"
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE visits (who BLOB)")
+        ids = [(number.to_bytes(2, "big"),) for number in range(1_000)]
+        database.executemany("INSERT INTO visits VALUES (?)", ids)
+        database.execute("INSERT INTO visits SELECT CAST(x'ffff' AS TEXT)")
+        database.execute("INSERT INTO visits SELECT CAST(x'fffe' AS TEXT)")
+    assert answers(Unit(("who",)), Files(path, table="visits"), by=())[0].tolist() == 1_002
 
 
 @pytest.mark.parametrize("unit", [None, Unit(("who",))])

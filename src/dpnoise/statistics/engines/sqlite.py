@@ -85,7 +85,7 @@ class Table:
         opened = sqlite3.connect(
             f"file:{address}?mode=ro", uri=True, check_same_thread=False, timeout=_PATIENCE
         )
-        opened.text_factory = lambda held: held.decode("utf-8", "replace")
+        opened.text_factory = _decoded
         return opened
 
 
@@ -102,10 +102,15 @@ def _affinity(declared: str) -> str:
     return "real" if any(word in declared for word in ("REAL", "FLOA", "DOUB")) else "text"
 
 
+def _decoded(held: bytes) -> str:
+    r"""Return bytes as text, and those that are none as `\xff`: two ids stay two."""
+    return held.decode("utf-8", "backslashreplace")
+
+
 def _text(entry: Any) -> str | None:
     """Return an entry as text; a float with all the digits that it takes to be the same again."""
     if isinstance(entry, bytes):
-        return entry.decode("utf-8", "replace")
+        return _decoded(entry)
     return None if entry is None else str(entry)
 
 
