@@ -44,10 +44,10 @@ DEFAULT: Final = 2_000_000  # Releases, where no budget is given.
 LEARNED: Final = "likelihood"
 
 _SCREENED: Final = 400_000  # The most releases of a data set by which pairs are compared.
-_LEARNED: Final = 400_000  # The most that events of one pair are learned on.
+_LEARNED: Final = 300_000  # The most that events of one pair are learned on.
 _FOLDED: Final = 2_000_000  # The same, where many outputs are alike.
 _GLANCE: Final = 8_000  # Outputs that tell whether many are.
-_TUNED: Final = 300_000  # The most that thresholds are chosen on.
+_TUNED: Final = 150_000  # The most that thresholds are chosen on.
 _PAIRS: Final = 2  # Pairs that events are learned for.
 _COMPARED: Final = 6  # Events of each pair whose scores a pilot measures, and half as many rare.
 _ROUNDS: Final = ((8, 0.3), (3, 0.7))  # How many events are compared in which part of the others.
@@ -75,7 +75,7 @@ class Sizes:
         learned = min(_PAIRS, pairs)
         screening = min(_SCREENED, budget // (8 * data_sets)) if pairs > _PAIRS else 0
         learning = min(_FOLDED if alike else _LEARNED, budget // (10 * learned))
-        pilot = budget // (10 * learned)
+        pilot = budget // (12 * learned)
         tuning = min(_TUNED, pilot * 5 // 8) if pilot >= _HELD else pilot
         used = data_sets * screening + 2 * learned * (learning + pilot)
         return cls(screening, learning, tuning, pilot - tuning, (budget - used) // 2)
@@ -117,7 +117,8 @@ def run(
         )
         best, counts = [nothing], [(0.0, 0.0)]
     seconds_each = (time.perf_counter() - clock) / (2 * (sizes.tuning + sizes.racing))
-    final = sizes.final
+    # What was planned for pairs that were left out early is left for the last count.
+    final = max(sizes.final, (total - source.drawn) // 2)
     if budget is None:
         most = most_trials(final, seconds_each, _SECONDS)
         final = raised(claim, final, error, _promise(counts, seen, judge), most)
