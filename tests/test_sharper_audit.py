@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from fractions import Fraction
 from typing import Any
 
@@ -19,12 +20,12 @@ import dpnoise
 from dpnoise import cli
 from dpnoise.attacks.claims import Claim, Judge, gaussian_claim
 from dpnoise.auditing import running
-from dpnoise.auditing.independence import check_independent, p_value
+from dpnoise.auditing.independence import check_calls, check_independent, p_value
 from dpnoise.auditing.pairs import search
 from dpnoise.auditing.report import Report
 from dpnoise.errors import ArgumentError, ArgumentTypeError
 from dpnoise.release.calibration import gaussian_scale
-from dpnoise.targets import Target, TargetError
+from dpnoise.targets import DependentError, Target, TargetError
 
 Floats = NDArray[np.float64]
 Release = Callable[[float, int], Floats]
@@ -354,6 +355,11 @@ def walking(value: float, n: int) -> Floats:
     return value + noise[1:] + noise[:-1]
 
 
+def drawn_once_a_call(value: float, n: int) -> Floats:
+    """As of a threshold whose noise is one for all: each release alone is private."""
+    return value + laplace(1.0)(0.0, n) + laplace(1.0)(0.0, 1)
+
+
 DEPENDENT = {
     "twice": repeated(2),
     "10 times": repeated(10),
@@ -363,6 +369,7 @@ DEPENDENT = {
     "period 100": tiled(100),
     "both signs": both_signs,
     "walking": walking,
+    "once a call": drawn_once_a_call,
 }
 
 
@@ -378,6 +385,62 @@ def test_outputs_of_any_kind_that_depend_on_each_other_are_refused() -> None:
 
     with pytest.raises(TargetError, match="those 1 apart are alike"):
         dpnoise.audit(twice, 1.0, neighbours="vector", size=3, budget=100_000)
+
+
+class Changing:
+    """Noise of 2/3 of what is claimed to be spent, in the middle of which something changes."""
+
+    def __init__(self, change: Callable[[NDArray[np.int64], int], Any]) -> None:
+        self.change, self.made, self.calls = change, 0, 0
+
+    def __call__(self, value: int, n: int) -> Any:
+        """Return n releases, and remember how many there were."""
+        places = np.arange(self.made, self.made + n)
+        self.made, self.calls = self.made + n, self.calls + 1
+        return value + laplace(1.5)(0.0, n) + self.change(places, self.calls)
+
+
+CHANGES: dict[str, Callable[[NDArray[np.int64], int], Any]] = {
+    "with every release": lambda places, _: places * 1e-5,
+    "after half of them": lambda places, _: 2.0 * (places > 60_000),
+    "with every call": lambda _, calls: 0.2 * calls,
+    "in every second call": lambda _, calls: 2.0 * (calls % 2),
+    "with how many are asked for": lambda places, _: 0.0 * places + len(places),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+@pytest.mark.parametrize("neighbours", [None, [(0, 1)]])
+def test_what_changes_with_time_and_not_with_the_data_is_never_called_broken(
+    change: Callable[[NDArray[np.int64], int], Any], neighbours: Any
+) -> None:
+    """It is private whenever it is asked: refused, or not broken."""
+    options: dict[str, Any] = {"neighbours": neighbours, "budget": 100_000, "confidence": CERTAIN}
+    options |= {} if neighbours else {"attacks": ["threshold"], "pairs": "whole"}
+    with suppress(DependentError):
+        assert not dpnoise.audit(Changing(change), 1.0, **options).broken
+
+
+@pytest.mark.parametrize("share", [0.5, 0.01])
+def test_calls_that_are_alike_are_refused_no_more_often_than_the_error_says(share: float) -> None:
+    """At an error of 0.3, counted in 60 samples, exact binomial; calls of different sizes."""
+    refused = 0
+    trials = [500, 400, 700, 500, 1, 500, 300, 100]
+    for _ in range(60):
+        try:
+            hits = rng.binomial(trials, share).tolist()
+            check_calls("calls", list(zip(hits, trials, strict=True)), error=0.3)
+        except DependentError:
+            refused += 1
+    check_probability(float(stats.binom.sf(refused - 1, 60, 0.3)))
+
+
+def test_a_call_that_differs_and_a_slow_change_are_refused() -> None:
+    with pytest.raises(DependentError, match="those of one call are alike"):
+        check_calls("calls", [(250, 500)] * 3 + [(350, 500)])
+    with pytest.raises(DependentError, match="those of one call are alike"):
+        check_calls("calls", [(230, 500)] * 8 + [(270, 500)] * 8)  # None is far off alone.
+    check_calls("calls", [(250, 500), (260, 500), (240, 500), (255, 500)])
 
 
 def test_one_release_a_call_makes_them_independent() -> None:

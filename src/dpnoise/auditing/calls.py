@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from dpnoise.targets.target import Releases, Target, TargetError
+from dpnoise.targets.target import DependentError, Releases, Target, TargetError
 
 _MANY: Final = 30.0  # Of exp(30) orders, independent releases do not repeat one by chance.
 _PATIENCE: Final = 120.0  # Seconds that an audit may take for its releases, if nobody says.
@@ -158,9 +158,9 @@ def fresh(target: Target, value: float, seen: Releases) -> Releases:
     releases = target(value, n)
     call = f"{target.name}({value!r}, {n})"
     if (seen == seen[0]).all() and (releases == releases[0]).all() and seen[0] != releases[0]:
-        raise TargetError(f"{call} gave one number {n} times, the next time another. {_WHY}")
+        raise DependentError(f"{call} gave one number {n} times, the next time another. {_WHY}")
     if (seen == releases).all() and _orders(releases) > _MANY:
-        raise TargetError(f"{call} gave the same releases twice: a fixed seed. {_WHY}")
+        raise DependentError(f"{call} gave the same releases twice: a fixed seed. {_WHY}")
     return releases
 
 

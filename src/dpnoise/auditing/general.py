@@ -279,7 +279,7 @@ def _tallied(source: Source, found: Sequence[tuple[Proposal, Pair]], n: int) -> 
     hits = np.zeros((len(found), 2))
     for data in _unlike(found):
         sizes = [source.chunk] * (n // source.chunk) + [n % source.chunk] * (n % source.chunk > 0)
-        for rows in ahead(source.rows, data, sizes):
+        for rows in ahead(source.rows, [(data, size) for size in sizes]):
             values: dict[int, Floats] = {}
             for i, (one, pair) in enumerate(found):
                 sides = [side for side in (0, 1) if pair[side] is data]

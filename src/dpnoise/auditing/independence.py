@@ -4,26 +4,31 @@ A release is turned into a bit, by a rule that is fixed before it is seen. Of in
 the bits of two that stand k apart are independent, so that, given how many bits of each kind there
 are, how often both are set has a hypergeometric law (Fisher's exact test). Each test takes disjoint
 pairs; the stated error is split over all bits and distances. Exact repeats, noise used twice or
-with its sign turned, slow drifts and short periods all show in some bit at some distance.
+with its sign turned, slow drifts and short periods all show in some bit at some distance. Noise
+that is drawn once a call, and what changes from one call to the next, show in how often a bit is
+set in one call and in another.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpnoise.targets.target import TargetError
+from dpnoise.targets.target import DependentError
 
 Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]
+Words = NDArray[np.uint64]
 
 ERROR: Final = 1e-6  # That an audit of independent releases is refused.
 _DISTANCES: Final = (*range(1, 9), 10, 16, 20, 32, 50, 64, 100, 128, 256, 500, 512, 1000, 1024)
 _MOST: Final = 200_000  # Releases that are looked at.
 _USUAL: Final = 3  # Standard deviations that are passed over.
+_BITS: Final = (63, 47, 61, 59, 57, 55, 53, 51)  # Of a hash; two releases differ in some of them.
 _REPEATS: Final = 8  # Releases whose next occurrence proposes a period.
 
 
@@ -43,29 +48,46 @@ def check_independent(call: str, before: Floats, rows: Floats, error: float = ER
     """
     bits = _rules(before)
     distances = sorted({*_DISTANCES, *_periods(before)})
-    found = _dependence([bit(rows[:_MOST]) for bit in bits], distances, error / 2)
+    found = _dependence([bit(rows[:_MOST]) for bit in bits], distances, error / 3)
+    n = min(len(before), len(rows), _MOST)
+    codes = [_hash(releases[:n]) for releases in (before, rows)]
+    hashed = [[_bit(code, bit) for code in codes] for bit in _BITS]
     if found is None:
         # What stands at the same place in two calls is one call's length apart.
-        n = min(len(before), len(rows), _MOST)
-        calls = np.concatenate([before[:n], rows[:n]])
-        found = _dependence([bit(calls) for bit in bits[2:]], [n], error / 2)
+        found = _dependence(map(np.concatenate, hashed[:2]), [n], error / 3)
     if found is not None:
-        refuse(call, *found)
+        refuse(call, f"those {found[0]} apart are alike", found[1])
+    for flags in hashed:
+        check_calls(call, [(int(part.sum()), n) for part in flags], error / (3 * len(hashed)))
 
 
 def check_flags(call: str, flags: Flags, error: float = ERROR) -> None:
     """Raise unless the trials of one event look independent of each other."""
     found = _dependence([flags[:_MOST]], _DISTANCES, error)
     if found is not None:
-        refuse(call, *found)
+        refuse(call, f"those {found[0]} apart are alike", found[1])
 
 
-def refuse(call: str, distance: int, p_value: float) -> None:
+def check_calls(call: str, calls: Sequence[tuple[int, int]], error: float = ERROR) -> None:
+    """Raise unless an event happened about as often in each call, of which are (hits, trials).
+
+    Of independent releases, how many of all hits fall on some calls has a hypergeometric law. Each
+    call is held against the others, and those up to each one against those after it. Noise that is
+    drawn once a call shows in the first, what changes slowly in the second.
+    """
+    *before, (hits, trials) = accumulate(calls, lambda a, b: (a[0] + b[0], a[1] + b[1]))
+    parts = [*calls, *before]
+    least = min(_both_sides(both, hits, part, trials) for both, part in parts)
+    if least * len(parts) < error:
+        refuse(call, "those of one call are alike", least)
+
+
+def refuse(call: str, how: str, p_value: float) -> None:
     """Raise the error that says which releases depend on each other."""
     chance = "less than 1e-300" if p_value == 0 else f"{p_value:.1g}"
-    raise TargetError(
-        f"{call} gave releases that depend on each other: those {distance} apart are alike, which "
-        f"by chance has probability {chance}. An audit counts independent releases: draw new "
+    raise DependentError(
+        f"{call} gave releases that depend on each other: {how}, which by chance has "
+        f"probability {chance}. An audit counts independent releases: draw new "
         "noise for each, or have it ask for one release a call (one_by_one=True)."
     )
 
@@ -100,6 +122,11 @@ def p_value(flags: Flags, distance: int) -> float:
     first, second = flags[:whole].reshape(-1, 2, distance).swapaxes(0, 1).reshape(2, -1)
     pairs = len(first)
     set0, set1, both = (int(np.count_nonzero(x)) for x in (first, second, first & second))
+    return _both_sides(both, set0, set1, pairs)
+
+
+def _both_sides(both: int, set0: int, set1: int, pairs: int) -> float:
+    """Return the p-value of how many of `pairs` are in two parts of them, of these sizes."""
     if set0 in {0, pairs} or set1 in {0, pairs}:
         return 1.0
     mean = set0 * set1 / pairs
@@ -111,7 +138,7 @@ def p_value(flags: Flags, distance: int) -> float:
 
 
 def _rules(before: Floats) -> list[Callable[[Floats], Flags]]:
-    """Return the bits of a release: sides of medians, and two bits of a hash of all of it."""
+    """Return the bits of a release: sides of medians, and bits of a hash of all of it."""
     column = _widest(before)
     middle = _median(before[:, column])
     away = _median(np.abs(before[:, column] - middle))
@@ -122,7 +149,8 @@ def _rules(before: Floats) -> list[Callable[[Floats], Flags]]:
     def far(rows: Floats) -> Flags:
         return np.asarray(np.abs(rows[:, column] - middle) > away)
 
-    return [above, far, lambda rows: _hashed(rows, 63), lambda rows: _hashed(rows, 47)]
+    hashed = [lambda rows, bit=bit: _bit(_hash(rows), bit) for bit in _BITS[:2]]
+    return [above, far, *hashed]
 
 
 def _median(x: Floats) -> float:
@@ -135,14 +163,17 @@ def _widest(rows: Floats) -> int:
     return int(np.argmax([len(np.unique(column)) for column in rows[:2000].T]))
 
 
-def _hashed(rows: Floats, bit: int) -> Flags:
-    """Return one bit of a hash of each row; 0.0 and -0.0 are one number."""
+def _hash(rows: Floats) -> Words:
+    """Return a hash of each row; 0.0 and -0.0 are one number."""
     code = np.full(len(rows), 0x243F6A8885A308D3, dtype=np.uint64)
     for column in rows.T:
         word = np.ascontiguousarray(column + 0.0).view(np.uint64)
         code = (code ^ word) * np.uint64(0x9E3779B97F4A7C15)
         code ^= code >> np.uint64(31)
-    code *= np.uint64(0xBF58476D1CE4E5B9)
+    return code * np.uint64(0xBF58476D1CE4E5B9)
+
+
+def _bit(code: Words, bit: int) -> Flags:
     return np.asarray((code >> np.uint64(bit)) & np.uint64(1), dtype=np.bool_)
 
 

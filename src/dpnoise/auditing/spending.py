@@ -21,12 +21,13 @@ import numpy as np
 from dpnoise.attacks import bounds
 from dpnoise.attacks.base import Event, happened
 from dpnoise.attacks.claims import Claim
-from dpnoise.auditing.independence import check_flags
+from dpnoise.auditing.independence import check_calls, check_flags
 from dpnoise.auditing.report import Finding
 
 Draw = Callable[[Any, int], Any]
 
 _LOOKED_AT: Final = 200_000  # Trials of an event that are tested for independence.
+_CALLS: Final = 8  # Calls for each data set at least: what is drawn once a call differs in them.
 _GROWTH: Final = 16  # The most by which a budget that was not given is raised.
 
 
@@ -60,30 +61,52 @@ def counted(
     first = candidates[0].data
     tallies = [([0, 0], [0, 0]) for _ in candidates]
     heads = int(np.random.default_rng(seed).binomial(2 * trials, 0.5)) if tossed else trials
-    for side, (data, own) in enumerate(zip(first, (heads, 2 * trials - heads), strict=True)):
-        looked: list[list[Any]] = [[] for _ in candidates]
-        sizes = [chunk] * (own // chunk) + [own % chunk] * (own % chunk > 0)
-        for m, releases in zip(sizes, ahead(draw, data, sizes), strict=True):
-            for candidate, (hits, tried), seen in zip(candidates, tallies, looked, strict=True):
-                if m < candidate.event.releases:
-                    continue
-                where = side if candidate.data[0] is first[0] else 1 - side
-                flags = happened(candidate.event, releases, last=len(candidates) == 1)
-                hits[where] += int(np.count_nonzero(flags))
-                tried[where] += len(flags)
-                if sum(map(len, seen)) < _LOOKED_AT:
-                    seen.append(flags)
-        for seen in looked:
-            check_flags(name, np.concatenate(seen))
+    least = max(candidate.event.releases for candidate in candidates)
+    calls = _calls(heads, 2 * trials - heads, chunk, least)
+    looked: list[tuple[list[Any], list[Any]]] = [([], []) for _ in candidates]
+    each: list[tuple[list[tuple[int, int]], ...]] = [([], []) for _ in candidates]
+    drawn = ahead(draw, [(first[side], m) for side, m in calls])
+    for (side, _), releases in zip(calls, drawn, strict=True):
+        for i, (candidate, (hits, tried)) in enumerate(zip(candidates, tallies, strict=True)):
+            where = side if candidate.data[0] is first[0] else 1 - side
+            flags = happened(candidate.event, releases, last=len(candidates) == 1)
+            happenings = int(np.count_nonzero(flags))
+            hits[where] += happenings
+            tried[where] += len(flags)
+            each[i][side].append((happenings, len(flags)))
+            if sum(map(len, looked[i][side])) < _LOOKED_AT:
+                looked[i][side].append(flags)
+    for side in (0, 1):
+        for seen, of_calls in zip(looked, each, strict=True):
+            check_flags(name, np.concatenate(seen[side]))
+            check_calls(name, of_calls[side])
     return tallies
 
 
-def ahead(draw: Draw, data: Any, sizes: Sequence[int]) -> Iterator[Any]:
+def _calls(n0: int, n1: int, chunk: int, least: int) -> list[tuple[int, int]]:
+    """Return the calls for n0 releases of one data set and n1 of the other: (which, how many).
+
+    They come in the order of Thue and Morse: what changes with time, in whatever smooth way, is the
+    same for both. Each has about as many, at least `least`.
+
+    Examples
+    --------
+    >>> _calls(8, 9, 3, 1)[:6]
+    [(0, 1), (1, 2), (1, 1), (0, 1), (1, 1), (0, 1)]
+    """
+    few = max(1, min(_CALLS, n0 // least, n1 // least))
+    calls = max(few, -(-max(n0, n1) // chunk))
+    sizes = [[n // calls + (i < n % calls) for i in range(calls)] for n in (n0, n1)]
+    sides = [(i.bit_count() + turn) % 2 for i in range(calls) for turn in (0, 1)]
+    return [(side, sizes[side][i // 2]) for i, side in enumerate(sides)]
+
+
+def ahead(draw: Draw, calls: Sequence[tuple[Any, int]]) -> Iterator[Any]:
     """Draw releases, the next ones while the last are looked at."""
     with ThreadPoolExecutor(1) as pool:
-        coming = pool.submit(draw, data, sizes[0])
-        for m in sizes[1:]:
-            drawn, coming = coming, pool.submit(draw, data, m)
+        coming = pool.submit(draw, *calls[0])
+        for call in calls[1:]:
+            drawn, coming = coming, pool.submit(draw, *call)
             yield drawn.result()
         yield coming.result()
 

@@ -162,8 +162,8 @@ def _one(target: Any, asked: argparse.Namespace, console: Any) -> Any:
                 progress=progress,
                 watch=keep,
             )
-    except targets.TargetError:
-        if so_far:
+    except targets.TargetError as error:
+        if so_far and not isinstance(error, targets.DependentError):
             console.print("What was certified before the target failed:")
             terminal.print_table(console, _table(so_far, claimed, console.width))
         raise

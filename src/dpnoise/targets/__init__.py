@@ -3,6 +3,7 @@
 from dpnoise.targets.adapters import Privacy
 from dpnoise.targets.mechanisms import MECHANISMS, NamedMechanism
 from dpnoise.targets.target import (
+    DependentError,
     Releases,
     Target,
     TargetError,
@@ -16,6 +17,7 @@ from dpnoise.targets.target import (
 
 __all__ = [
     "MECHANISMS",
+    "DependentError",
     "NamedMechanism",
     "Privacy",
     "Releases",

@@ -27,6 +27,10 @@ class TargetError(DpnoiseError, RuntimeError):
     """A target could not be made, or did not give what was asked of it."""
 
 
+class DependentError(TargetError):
+    """A target gave releases that depend on each other: nothing that is counted in them holds."""
+
+
 @dataclass(frozen=True)
 class Target:
     """A mechanism under attack, with what is public about it.
