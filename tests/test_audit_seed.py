@@ -13,7 +13,7 @@ from dpnoise.auditing.report import Report
 from dpnoise.errors import ArgumentError
 
 
-def audited(seed: int | None, neighbours: Any, noise: int = 7) -> Report:
+def audited(seed: int | None, neighbours: Any, noise: int = 7, *, boosting: bool = False) -> Report:
     """Audit a target whose noise is the same in every audit, and new in every call."""
     rng = np.random.default_rng(noise)
 
@@ -21,6 +21,7 @@ def audited(seed: int | None, neighbours: Any, noise: int = 7) -> Report:
         return value + rng.integers(-3, 4, n)
 
     options: dict[str, Any] = {"neighbours": neighbours, "budget": 20_000, "seed": seed}
+    options |= {"boosting": boosting}
     if neighbours is None:
         options |= {"attacks": ["bits", "threshold"], "pairs": [(0, 1), (1, 2)]}
     return replace(dpnoise.audit(target, 1.0, **options), seconds=0.0)
@@ -42,6 +43,20 @@ def test_another_seed_divides_the_releases_otherwise() -> None:
     """Coins that fall alike in all of six audits have a chance of one in 10^10."""
     trials = {audited(seed, [(0, 1)]).findings[0].trials0 for seed in range(6)}
     assert len(trials) > 1
+
+
+def test_the_trees_have_the_audit_s_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    ensemble = pytest.importorskip("sklearn.ensemble")
+    learn, states = ensemble.HistGradientBoostingClassifier, []
+
+    def noted(**settings: Any) -> Any:
+        states.append(settings["random_state"])
+        return learn(**settings)
+
+    monkeypatch.setattr(ensemble, "HistGradientBoostingClassifier", noted)
+    for seed in (7, 7, 2**80):
+        audited(seed, [(0, 1)], boosting=True)
+    assert states[0] == states[1] != states[2]
 
 
 def test_the_seed_is_none_of_the_target_s() -> None:

@@ -1,10 +1,14 @@
 """Audits of mechanisms of any kind: what they take, what they find, and what they must not find."""
 
+import datetime as dt
 import json
 import math
 import sys
+import threading
 from collections.abc import Callable
-from typing import Any
+from decimal import Decimal
+from enum import Enum
+from typing import Any, NoReturn
 
 import border
 import numpy as np
@@ -15,6 +19,7 @@ from scipy import stats
 
 import dpnoise
 from dpnoise.attacks import bounds
+from dpnoise.attacks.learned import ranges
 from dpnoise.auditing.encoding import Encoder
 from dpnoise.auditing.mechanisms import Source
 from dpnoise.auditing.neighbours import neighbours_of
@@ -38,6 +43,26 @@ def flipped(bit: int, n: int, epsilon: float = 1.0) -> NDArray[np.bool_]:
 
 # Each kind of output: the same bit, told in another way -------------------------------------------
 
+
+class Answer(Enum):
+    """A category as a class."""
+
+    NO = False
+    YES = True
+
+
+class HasArray:
+    """As tensors of PyTorch and arrays of JAX: equal to nothing else, but it has numbers."""
+
+    def __init__(self, bit: Any) -> None:
+        self.bit = bit
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        """Return the numbers."""
+        return np.array([7.0, self.bit], dtype=dtype)
+
+
+ABORT = object()
 KINDS: dict[str, Callable[[bool], Any]] = {
     "a number": float,
     "a bool": bool,
@@ -52,6 +77,13 @@ KINDS: dict[str, Callable[[bool], Any]] = {
     "a set": lambda bit: {7, bit},
     "a huge integer": lambda bit: 10**400 if bit else -(10**400),
     "NaN": lambda bit: math.nan if bit else 1.0,
+    "a decimal": lambda bit: Decimal(3) if bit else Decimal("NaN"),
+    "a date": lambda bit: dt.date(2020, 1, 2 if bit else 1),
+    "a member of an enum": Answer,
+    "an object that stands for itself": lambda bit: ABORT if bit else 3,
+    "a text that is no Unicode": lambda bit: ("\ud800" if bit else "") + "\udfff",
+    "a number or a text": lambda bit: 0 if bit else "hidden",
+    "what has an array": HasArray,
 }
 
 
@@ -241,6 +273,8 @@ def test_rows_of_a_frame_are_added_removed_and_replaced() -> None:
         ({"neighbours": "vector", "size": 0}, "Expected size=0 >= 1"),
         ({"attacks": ["bits"]}, "attacks, pairs and scale are for added noise"),
         ({"mu": 1.0}, "Give one claim: epsilon=1.0"),
+        ({"data": [1]}, "data is for neighbours='rows'"),
+        ({"neighbours": None, "boosting": True}, "boosting is for mechanisms of any kind"),
     ],
 )
 def test_a_wrong_argument_is_named_before_the_mechanism_is_called(
@@ -252,6 +286,13 @@ def test_a_wrong_argument_is_named_before_the_mechanism_is_called(
     with pytest.raises(ArgumentError) as e:
         audited(never, **options)
     assert message in str(e.value)
+
+
+@pytest.mark.parametrize("name", ["boosting", "one_by_one", "curve"])
+@pytest.mark.parametrize("given", ["yes", "no", 1, None])
+def test_a_flag_is_true_or_false(name: str, given: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match=f"Expected {name}=.* to be True or False"):
+        audited(flipped, **{name: given})
 
 
 @pytest.mark.parametrize("given", [[1, 2], [(1, 2, 3)], 7, ["ab"]])
@@ -283,6 +324,88 @@ def test_a_mechanism_that_fails_is_told_with_its_call(mechanism: Any, message: s
     assert message in str(e.value)
 
 
+def test_a_mechanism_that_returns_a_tensor_of_its_own_is_taken() -> None:
+    class Tensor(HasArray):
+        def __len__(self) -> int:
+            return len(self.bit)
+
+        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+            return np.array(self.bit, dtype=dtype)
+
+    assert audited(lambda bit, n: Tensor(flipped(bit, n, 2.0))).broken
+
+
+class Hostile:
+    """An output of a class of the mechanism's own, which does all that it can."""
+
+    def __init__(self, **does: Callable[[], Any]) -> None:
+        self.does = does
+
+    def __hash__(self) -> int:
+        """Return the same for all, so that they are compared."""
+        self.does.get("hash", int)()
+        return 1
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.does.get("equal", lambda: self is other)())
+
+    def __repr__(self) -> str:
+        return str(self.does.get("repr", lambda: "?")())
+
+
+def fail() -> NoReturn:
+    raise RuntimeError("on purpose")
+
+
+def nested() -> list[Any]:
+    parts: list[Any] = []
+    parts.append(parts)
+    return parts
+
+
+HOSTILE: dict[str, tuple[Callable[[], Any], str]] = {
+    "cannot be hashed": (lambda: Hostile(hash=fail), "raised RuntimeError: on purpose"),
+    "cannot be compared": (lambda: Hostile(equal=fail), "raised RuntimeError: on purpose"),
+    "hangs": (lambda: Hostile(equal=threading.Event().wait), "took more than 0.5 s"),
+    "cannot be shown": (lambda: {Hostile(repr=fail)}, "raised RuntimeError: on purpose"),
+    "holds itself": (nested, "raised RecursionError"),
+    "is new each time": (object, "gave many of object, each unlike all others"),
+}
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_a_hostile_output_is_told_of_its_mechanism(hostile: str) -> None:
+    output, message = HOSTILE[hostile]
+    with pytest.raises(TargetError) as e:
+        audited(lambda _, n: [output() for _ in range(n)], time_limit=0.5)
+    assert message in str(e.value)
+
+
+def test_an_exception_that_cannot_be_shown_has_its_name() -> None:
+    class Silent(Exception):  # noqa: N818 - a target's own
+        def __str__(self) -> str:
+            return str(fail())
+
+    def silent(_data: Any, _n: int) -> NoReturn:
+        raise Silent
+
+    with pytest.raises(TargetError, match=r"silent\(0, 64\) raised Silent$"):
+        audited(silent)
+
+
+def test_a_mechanism_that_changes_its_data_does_not_move_the_neighbours() -> None:
+    """Without a copy for each call, its counts would be those of more and more rows."""
+    seen: set[tuple[int, ...]] = set()
+
+    def counts(rows: list[int], n: int) -> Any:
+        seen.add(tuple(rows))
+        rows.append(1)
+        return rng.integers(0, 2, n)
+
+    audited(counts, neighbours=[([1, 1], [1])])
+    assert seen == {(1, 1), (1,)}
+
+
 class Unhashable:
     """What cannot be told from another by a code."""
 
@@ -292,6 +415,43 @@ class Unhashable:
 def test_a_shape_that_depends_on_the_data_is_found_not_refused() -> None:
     """Groups that appear only if they are present."""
     assert audited(lambda bit, n: rng.random((n, 1 + bit))).broken
+
+
+# Words -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        (lambda bit: "yes" if bit else "no", {"y is 'yes'", "y is 'no'"}),
+        (lambda bit: 0 if bit else "hidden", {"y is at most 0", "y is 'hidden'"}),
+        (lambda bit: (bit, "told"), {"y[0] is above 0", "y[0] is at most 0"}),
+        (lambda bit: 7 if bit else math.nan, {"y is there", "y is missing"}),
+        (Answer, {"y is <Answer.YES: True>", "y is <Answer.NO: False>"}),
+    ],
+)
+def test_an_event_names_the_texts_that_it_is_about(
+    told: Callable[[bool], Any], words: set[str]
+) -> None:
+    report = audited(lambda bit, n: [told(x) for x in flipped(bit, n, 3.0).tolist()])
+    assert report.findings[0].event in words
+
+
+def test_ranges_of_numbers_and_texts_are_told_apart() -> None:
+    codes = {5.5: "'a'", 6.5: "'b'"}
+    points = np.array([0.0, 1.0, *codes])
+    edges = np.sort(np.concatenate([points, np.nextafter(points, np.inf), [np.inf]]))
+    cells = np.searchsorted(edges, [0.0, 0.5, 1.0, 3.0, 5.5, 6.0, 6.5, 9.0, np.nan], side="right")
+
+    def said(*inside: int, gaps: bool = True) -> str:
+        chosen = np.isin(np.arange(len(edges) + 1), [cells[i] for i in inside])
+        return ranges(edges, chosen, codes.get, gaps=gaps)
+
+    assert said(0, 4) == "'a' or 0"
+    assert said(2, 3, 4, 5, 6, 7) == "'a' or 'b' or at least 1"
+    assert said(6, 8) == "'b' or missing"
+    assert said(6, 8, gaps=False) == "'b'"
+    assert said() == "never"
 
 
 # Programs ----------------------------------------------------------------------------------------
@@ -321,6 +481,55 @@ def test_a_program_can_be_run_once_for_each_output(tmp_path: Any) -> None:
     assert runs.read_text() == "..."
 
 
+@pytest.mark.parametrize("one_by_one", [False, True])
+@pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow", "numpy"])
+def test_rows_of_any_kind_are_audited_at_once_and_one_by_one(
+    kind: str, *, one_by_one: bool
+) -> None:
+    """The outputs are as the data are; and an array that is written over again is looked at."""
+    library = pytest.importorskip(kind)
+    rows, buffer = {"x": [1, 2, 3]}, np.zeros((1000, 2))
+    makers: dict[str, Callable[[], Any]] = {
+        "numpy": lambda: np.array(rows["x"]),
+        "pyarrow": lambda: library.table(rows),
+    }
+    data = makers.get(kind, lambda: library.DataFrame(rows))()
+
+    def counts(rows: Any, n: int) -> Any:
+        noisy = len(rows) + rng.integers(-1, 2, n)
+        if kind == "pandas":
+            return library.DataFrame({"count": noisy, "of": ["x"] * n})
+        if kind == "polars":
+            return library.DataFrame({"count": noisy})
+        buffer[:n, 1] = noisy
+        return buffer[:n]
+
+    options = {"neighbours": "rows", "data": data, "one_by_one": one_by_one, "budget": 2_000}
+    assert audited(counts, **options).broken
+
+
+@pytest.mark.parametrize("data", ["abc", {"a": [1]}, {1}, 7, np.array(3)])
+def test_data_that_are_no_rows_are_refused(data: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="Expected data to be rows"):
+        neighbours_of("rows", 1, 1.0, data)
+
+
+def test_a_program_gets_frames_as_rows_and_columns_of_one_name_are_refused() -> None:
+    pandas = pytest.importorskip("pandas")
+    program = [sys.executable, "-c", PROGRAM.format(turned=0.05)]
+    echo = [sys.executable, "-c", "print(input())"]
+    frame = pandas.DataFrame({"age": [30, 40]})
+    (line,) = Source(echo, 60.0, one_by_one=False).outputs(frame, 1)
+    assert line == {"data": [{"age": 30}, {"age": 40}], "n": 1}
+    (line,) = Source(echo, 60.0, one_by_one=False).outputs([np.float64(1.5), (2,)], 1)
+    assert line["data"] == [1.5, [2]]
+    twice = pandas.DataFrame([[1, 2]], columns=["age", "age"])
+    with pytest.raises(TargetError, match="columns have different names"):
+        audited(program, neighbours=[(twice, frame)])
+    with pytest.raises(TargetError, match="data sets that JSON has, for a program; got complex"):
+        audited(program, neighbours=[(1j, 0)])
+
+
 def test_a_line_that_is_no_json_is_told() -> None:
     with pytest.raises(TargetError, match="wrote a line that is no JSON"):
         audited([sys.executable, "-c", "print('}')"])
@@ -336,6 +545,18 @@ def test_a_row_is_a_function_of_its_output_alone() -> None:
     one_by_one = np.concatenate([encoder.rows([output], 1) for output in outputs])
     assert np.array_equal(together, one_by_one, equal_nan=True)
     assert np.array_equal(together[0], together[3])
+
+
+def test_what_is_new_when_an_encoder_is_closed_has_one_code() -> None:
+    """Else a code would tell how many others came before it, which is nothing of its output."""
+    encoder = Encoder("mine", [["a", "b"]])
+    known = encoder.rows(["a", "b"], 2)
+    encoder.close()
+    new = encoder.rows(["c", "d", "c", "a"], 4)
+    assert len(np.unique(new[:3])) == 2
+    assert new[3].tolist() == known[0].tolist()
+    assert encoder.text(new[0, 1]) is None
+    assert encoder.text(known[1, 1]) == "'b'"
 
 
 def test_a_report_of_a_mechanism_comes_back_from_json_and_makes_a_page(tmp_path: Any) -> None:

@@ -97,7 +97,7 @@ def test_outputs_whose_columns_lie_apart_in_memory_are_the_same_to_an_audit() ->
 
 
 def test_boosted_trees_find_what_no_view_shows() -> None:
-    """Two uniforms that lie in the same half, or not: neither alone tells anything."""
+    """Two uniforms in the same half, or not: neither alone tells anything, nor do its bits."""
     pytest.importorskip("sklearn")
 
     def related(bit: int, n: int) -> Any:

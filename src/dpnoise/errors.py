@@ -115,6 +115,13 @@ def _nearest_float(name: str, value: object) -> float:
         return math.inf
 
 
+def check_flag(name: str, value: object) -> bool:
+    """Return `value` if it is True or False: a text such as "no" would count as True."""
+    if not isinstance(value, bool | np.bool_):
+        raise ArgumentTypeError(f"Expected {name}={shown(value)} to be True or False.")
+    return bool(value)
+
+
 def check_positive(name: str, value: object) -> float:
     """Return `value` as a finite float above zero."""
     if type(value) is float and 0.0 < value < math.inf:

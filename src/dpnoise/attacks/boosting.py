@@ -21,17 +21,16 @@ _SETTINGS: Final[dict[str, Any]] = {
     "learning_rate": 0.15,
     "min_samples_leaf": 100,
     "early_stopping": False,
-    "random_state": 0,
 }
 
 
-def boosted(rows: Floats, often0: Floats, often1: Floats) -> View:
+def boosted_trees(rows: Floats, often0: Floats, often1: Floats, seed: int) -> View:
     """Return what trees that were learned from these rows say.
 
     Each row was seen so often at one data set, and so often at the other.
     """
     ensemble = import_extra("sklearn.ensemble", "learning")
-    model = ensemble.HistGradientBoostingClassifier(**_SETTINGS)
+    model = ensemble.HistGradientBoostingClassifier(random_state=seed, **_SETTINGS)
     seen, often = np.append(often0, often1) > 0, np.append(often0, often1)
     side = np.repeat([1, 0], len(rows))
     model.fit(np.concatenate([rows, rows])[seen], side[seen], sample_weight=often[seen])

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpnoise.attacks.base import Event
-from dpnoise.attacks.boosting import TREES, boosted
+from dpnoise.attacks.boosting import TREES, boosted_trees
 from dpnoise.attacks.claims import Judge
 from dpnoise.attacks.scores import (
     Cells,
@@ -30,7 +30,16 @@ from dpnoise.attacks.scores import (
     steps,
     weights,
 )
-from dpnoise.attacks.views import PARTS, STEPS, WHOLE, View, row_codes, views_of
+from dpnoise.attacks.views import (
+    PARTS,
+    STEPS,
+    WHOLE,
+    Text,
+    View,
+    no_text,
+    row_codes,
+    views_of,
+)
 from dpnoise.chunks import cores, in_runs
 
 Floats = NDArray[np.float64]
@@ -113,8 +122,9 @@ def proposals(
     names: Sequence[str],
     judge: Judge,
     *,
+    text: Text = no_text,
     quick: bool = False,
-    boosting: bool = False,
+    trees: int | None = None,
 ) -> list[Proposal]:
     """Return events learned from as many rows of each of two data sets, the best first.
 
@@ -126,10 +136,12 @@ def proposals(
         Of the columns.
     judge
         How an event will be judged.
+    text
+        What stands behind a number that is a text's.
     quick
         Leave out the sums that take long to learn, to compare pairs of data sets.
-    boosting
-        Learn boosted trees as well.
+    trees
+        Learn boosted trees as well; this is the seed of their own choices.
     """
     n = min(len(rows0), len(rows1))
     cuts = [0, n // 2, n // 2, n] if quick else [0, n // 2, 3 * n // 4, n]
@@ -139,11 +151,11 @@ def proposals(
         fit, select = fit.first(_QUICK_ON), select.first(_QUICK_ON)
         combine = select
     sample = [rows[: min(n // 2, _SEEN_FIRST)] for rows in (rows0, rows1)]
-    views = views_of(np.concatenate(sample), names)
+    views = views_of(np.concatenate(sample), names, text)
     found: list[Proposal] = []
     scores = _scores(views, fit, combine, quick=quick)
-    trees = _boosted(fit.first(_BOOSTED_ON), combine) if boosting else iter(())
-    for score in chain(scores, trees):
+    boosted = iter(()) if trees is None else _boosted(fit.first(_BOOSTED_ON), combine, trees)
+    for score in chain(scores, boosted):
         few = len(score.views) > 1
         found += _thresholds(score, select.first(_SUMMED_ON) if few else select, judge)
     return sorted(found, key=lambda proposal: -proposal.promise)
@@ -274,9 +286,9 @@ def _scores(views: Sequence[View], fit: _Part, combine: _Part, *, quick: bool) -
         yield Score((view,), (step,), (1.0,))
 
 
-def _boosted(fit: _Part, combine: _Part) -> Iterator[Score]:
+def _boosted(fit: _Part, combine: _Part, seed: int) -> Iterator[Score]:
     """Learn trees, and the ratio of what they say."""
-    view = boosted(fit.rows, fit.often0, fit.often1)
+    view = boosted_trees(fit.rows, fit.often0, fit.often1, seed)
     x = combine.taken(view)
     (edges,) = edges_of(x, combine.often0 + combine.often1, _FINE)
     step = rising_steps(edges, combine.cells(view, edges), combine.often0, combine.often1)
@@ -473,11 +485,13 @@ def _words(score: Score, threshold: float, *, swapped: bool) -> str:
     inside = step.ratios < threshold if swapped else step.ratios > threshold
     if view.coded:
         return f"{view.words} is one of {int(inside.sum())}"
-    return f"{view.words} is {ranges(step.edges, inside)}"
+    return f"{view.words} is {ranges(step.edges, inside, view.text, gaps=view.gaps)}"
 
 
-def ranges(edges: Floats, inside: Flags) -> str:
+def ranges(edges: Floats, inside: Flags, text: Text = no_text, *, gaps: bool = True) -> str:
     """Say in words which cells between edges are meant.
+
+    A number that is a text's is called by that; `gaps` says that something may be missing.
 
     Examples
     --------
@@ -485,10 +499,33 @@ def ranges(edges: Floats, inside: Flags) -> str:
     ...        np.array([False, True, False, True, False]))
     '1 or at least 5'
     """
-    said = [_range(low, high) for low, high in _borders(edges, inside)]
+    texts = _texts(edges, text)
+    said = [name for i, name in texts.items() if inside[i]]
+    edges, left = _numbers(edges, inside, sorted(texts))
+    left[-1] &= gaps
+    left[0] &= len(edges) > 1 or not texts  # Between texts there is nothing.
+    for low, high in _borders(edges, left):
+        many = text(low) or text(high)
+        said.append("one of many texts" if many else _range(low, high))
     if len(said) > _NAMED:
-        return f"in one of {len(said)} ranges, such as {said[0]}"
-    return " or ".join(said) or "never"
+        return f"one of {len(said)}, such as {said[0]}"
+    return " or ".join(dict.fromkeys(said)) or "never"
+
+
+def _numbers(edges: Floats, inside: Flags, texts: Sequence[int]) -> tuple[Floats, Flags]:
+    """Leave out the cells of texts: what is before one and what is after become one cell."""
+    left = inside.copy()
+    for i in texts:
+        left[i + 1] &= left[i - 1]
+    gone = [j for i in texts for j in (i - 1, i)]
+    return np.delete(edges, gone), np.delete(left, gone)
+
+
+def _texts(edges: Floats, text: Text) -> dict[int, str]:
+    """Return the cells that have one text alone, with it."""
+    alone = np.flatnonzero(edges[1:] == np.nextafter(edges[:-1], np.inf))
+    named = {int(i) + 1: text(float(edges[i])) for i in alone}
+    return {i: name for i, name in named.items() if name is not None}
 
 
 def _borders(edges: Floats, inside: Flags) -> list[tuple[float, float]]:
@@ -507,7 +544,7 @@ def _range(low: float, high: float) -> str:
     missing = " or missing" if np.isnan(high) else ""
     above, below = _border(low, "at least", "above"), _border(high, "below", "at most")
     if not high < np.inf:
-        return f"anything{missing}" if low == -np.inf else f"{above}{missing}"
+        return (f"anything{missing}" if missing else "there") if low == -np.inf else above + missing
     return below if low == -np.inf else f"{above} and {below}"
 
 

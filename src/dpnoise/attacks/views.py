@@ -5,7 +5,7 @@ number. Views are chosen on a sample, and then are fixed functions of a row.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
@@ -16,6 +16,7 @@ from dpnoise.attacks.patterns import patterns
 
 Floats = NDArray[np.float64]
 Take = Callable[[Floats], Floats]
+Text = Callable[[float], str | None]
 
 # Kinds of views: those of one kind are summed up in one score.
 PARTS: Final = "parts"
@@ -29,6 +30,10 @@ _WIDEST: Final = 64  # Parts that are looked at one by one.
 _ORDERED: Final = 6  # Parts whose order is a code of its own.
 _LOOKED_INTO: Final = 8  # Parts whose bits are looked at.
 _BITS: Final = np.uint64((1 << 52) - 1)  # Of a code, which a float holds exactly.
+
+
+def no_text(_code: float) -> None:
+    """Say that a number is a number."""
 
 
 @dataclass(frozen=True)
@@ -45,19 +50,25 @@ class View:
         Rows -> numbers.
     coded
         Whether the numbers are names of patterns, so that their order means nothing.
+    text
+        What a number stands for if it is a text's, else None.
+    gaps
+        Whether there are outputs that it is missing in.
     """
 
     words: str
     kind: str
     take: Take = field(repr=False)
     coded: bool = False
+    text: Text = field(default=no_text, repr=False)
+    gaps: bool = True
 
 
-def views_of(sample: Floats, names: Sequence[str]) -> list[View]:
+def views_of(sample: Floats, names: Sequence[str], text: Text = no_text) -> list[View]:
     """Return the views of rows like these; what is constant in the sample is left out."""
     parts = [j for j in range(sample.shape[1]) if _varies(sample[:, j])]
     numbers = [j for j in parts if j > 0]
-    found = [View(names[j], PARTS, _part(j)) for j in parts[:_WIDEST]]
+    found = [View(names[j], PARTS, _part(j), text=text if j else no_text) for j in parts[:_WIDEST]]
     found += [view for j in numbers[:_LOOKED_INTO] for view in _inside(sample[:, j], j, names[j])]
     continuous = [j for j in numbers if _special(sample[:, j]) is not None]
     if len(continuous) > 1:
@@ -65,7 +76,8 @@ def views_of(sample: Floats, names: Sequence[str]) -> list[View]:
     if len(numbers) > 1:
         found += _summaries(sample, numbers)
         found += _patterns_of(sample, parts)
-    return [view for view in found if _varies(view.take(sample))]
+    taken = [(view, view.take(sample)) for view in found]
+    return [replace(view, gaps=bool(np.isnan(x).any())) for view, x in taken if _varies(x)]
 
 
 def _varies(x: Floats) -> bool:

@@ -124,10 +124,19 @@ def timed(call: Callable[[], Any], shown: str, seconds: float) -> Any:
     for error in failure:
         if isinstance(error, ExitCalledError):
             raise TargetError(f"{shown} {error}")
-        raise TargetError(f"{shown} raised {type(error).__name__}: {error}") from error
+        if isinstance(error, TargetError):
+            raise error
+        raise TargetError(f"{shown} raised {_named(error)}") from error
     if not result:
         raise TargetError(f"{shown} took more than {seconds:g} s.")
     return result[0]
+
+
+def _named(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001 - an exception of the target's own, which cannot say what it is
+        return type(error).__name__
 
 
 def limited(target: Target, seconds: float) -> Target:

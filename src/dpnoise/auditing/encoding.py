@@ -1,19 +1,24 @@
 """Outputs of any kind as rows of numbers: the length of each, then its parts.
 
 A part that is a number stays what it is, up to the nearest float64. Anything else has a code, the
-same whenever it is seen. What is missing is NaN. A row is a function of its output alone, so that
-whatever is certified of rows is certified of outputs.
+same whenever it is seen. What is missing is NaN. When the encoder is closed, before the last count,
+all that was never seen has one code: a row is a function of its output alone, so that whatever is
+certified of rows is certified of outputs.
 """
 
 import numbers
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from copy import copy
+from decimal import Decimal
 from itertools import zip_longest
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpnoise.errors import shown
+from dpnoise.showing import shortened
 from dpnoise.targets.target import TargetError
 
 Floats = NDArray[np.float64]
@@ -22,6 +27,11 @@ _WIDEST: Final = 4096  # Parts of an output that are looked at.
 _LARGEST: Final = 1e300  # Infinities and what is beyond this count as this: it can be added up.
 _NUMBERS: Final = "biuf"  # Kinds of NumPy's types.
 _SMALL: Final = (np.bool_, np.int8, np.uint8)  # Types of outputs whose rows have 16 bits a part.
+_PLAIN: Final = {int, float, bool, np.float64, np.int64}
+_FIRST: Final = 0.3141592653589793  # The first code: no number that is likely to stand beside it.
+_OBJECTS: Final = 256  # The most objects that may stand for themselves alone, as an abort may.
+_LONGEST: Final = 40  # Characters of a text in an event's words.
+_TAKEN: Final = "a number, a text, None, or tuples, lists and arrays of these"
 
 
 class Encoder:
@@ -38,14 +48,17 @@ class Encoder:
     --------
     >>> encoder = Encoder("mine", [[("no", 3.5), ("no",), None]])
     >>> encoder.rows([("no", 3.5), ("no",), None], 3).tolist()
-    [[2.0, 0.0, 3.5], [1.0, 0.0, nan], [0.0, nan, nan]]
-    >>> encoder.names
-    ['its length', 'y[0]', 'y[1]']
+    [[2.0, 0.3141592653589793, 3.5], [1.0, 0.3141592653589793, nan], [0.0, nan, nan]]
+    >>> encoder.names, encoder.text(0.3141592653589793)
+    (['its length', 'y[0]', 'y[1]'], "'no'")
     """
 
     def __init__(self, name: str, first: Sequence[Any]) -> None:
         self._name = name
         self._codes: dict[Hashable, float] = {}
+        self._coded: list[Hashable] = []
+        self._alone = 0  # Objects that are equal to nothing but themselves.
+        self._closed = False
         widths = {self._width(outputs) for outputs in first}
         self._widths = widths
         self._parts = min(max(widths, default=0), _WIDEST)
@@ -55,6 +68,17 @@ class Encoder:
         """What the columns of a row are called in an event."""
         parts = ["y"] if self._parts == 1 else [f"y[{j}]" for j in range(self._parts)]
         return ["its length", *parts]
+
+    def text(self, code: float) -> str | None:
+        """Return what has this code, or None if it is no code."""
+        k = round(code - _FIRST) if abs(code) < len(self._coded) else -1
+        if k < 0 or k + _FIRST != code:
+            return None
+        return shortened(shown(self._coded[k]), _LONGEST)
+
+    def close(self) -> None:
+        """Give what was never seen one code from now on."""
+        self._closed = True
 
     def rows(self, outputs: Any, n: int) -> Floats:
         """Return a row for each of n outputs, or raise if these are not n."""
@@ -104,17 +128,21 @@ class Encoder:
 
     def _flat(self, output: Any) -> list[float]:
         """Return the parts of an output one after the other; none if it is None, an abort."""
-        return [] if output is None else list(self._parts_of(output))
+        if output is None:
+            return []
+        if isinstance(output, list | tuple) and {*map(type, output)} <= _PLAIN:
+            return list(map(_float, output))
+        return list(self._parts_of(output))
 
     def _parts_of(self, output: Any) -> Iterator[float]:
-        if isinstance(output, numbers.Real):
+        if isinstance(output, numbers.Real | Decimal):
             yield _float(output)
         elif isinstance(output, Mapping):
             for key in sorted(output, key=repr):
                 yield self._code(key)
                 yield from self._parts_of(output[key])
-        elif isinstance(output, np.ndarray):
-            yield from self._parts_of(output.tolist())
+        elif hasattr(output, "__array__") and not isinstance(output, str | bytes):
+            yield from self._parts_of(np.asarray(output).tolist())
         elif isinstance(output, list | tuple):
             for part in output:
                 yield from self._parts_of(part)
@@ -125,12 +153,22 @@ class Encoder:
             yield self._code(output)
 
     def _code(self, part: Any) -> float:
+        new = len(self._codes) + _FIRST
+        kind = type(part).__name__
         try:
-            return self._codes.setdefault(part, float(len(self._codes)))
+            code = self._codes.get(part, new)
         except TypeError:
-            kind = type(part).__name__
-            expected = "a number, a text, None, or tuples, lists and arrays of these"
-            raise TargetError(f"{self._name} gave a {kind}: expected {expected}.") from None
+            raise TargetError(f"{self._name} gave a {kind}: expected {_TAKEN}.") from None
+        if code == new and not self._closed:
+            equality: Any = type(part).__eq__
+            self._alone += equality is object.__eq__
+            if self._alone > _OBJECTS:
+                raise TargetError(
+                    f"{self._name} gave many of {kind}, each unlike all others: expected {_TAKEN}."
+                )
+            self._codes[part] = code
+            self._coded.append(part)
+        return code
 
 
 def _empty(n: int, width: int, dtype: type = np.float64) -> NDArray[Any]:
@@ -145,6 +183,11 @@ def _float(number: Any) -> float:
         return float("inf") if number > 0 else float("-inf")
 
 
+def single(outputs: Any) -> Any:
+    """Return the only one of outputs; a copy, because a mechanism may write the next over it."""
+    return copy(_listed(outputs)[0])
+
+
 def _listed(outputs: Any) -> list[Any]:
     return list(outputs.to_numpy() if hasattr(outputs, "to_numpy") else outputs)
 
@@ -155,9 +198,11 @@ def _as_array(outputs: Any) -> NDArray[Any] | None:
         outputs = outputs.to_numpy()
     if isinstance(outputs, np.ma.MaskedArray):
         outputs = outputs.tolist()
+    if hasattr(outputs, "__array__"):  # Of NumPy, PyTorch, JAX and others.
+        outputs = np.asarray(outputs)
     if not isinstance(outputs, np.ndarray):
         types = set(map(type, outputs)) if isinstance(outputs, list | tuple) else set()
-        if not types or not types <= {int, float, bool, np.float64, np.int64}:
+        if not types or not types <= _PLAIN:
             return None
         try:
             return np.array(outputs, dtype=np.float64)

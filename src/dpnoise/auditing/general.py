@@ -107,7 +107,9 @@ def run(
     wary = replace(judge, chance=_CHANCE)
     screened = _screened(source, pairs, sizes, wary, progress)
     best_pairs = [pairs[i] for i in screened]
-    learned = _learned(source, best_pairs, sizes, wary, progress, boosting=boosting)
+    # The trees' seed is drawn from the audit's own, as scikit-learn takes no larger one.
+    trees = int(np.random.default_rng(seed).integers(1 << 32)) if boosting else None
+    learned = _learned(source, best_pairs, sizes, wary, progress, trees)
     progress(0.4, "comparing the best events")
     clock = time.perf_counter()
     best, counts, seen = _piloted(source, learned, sizes, replace(wary, caution=_CAUTION))
@@ -124,6 +126,7 @@ def run(
         final = raised(claim, final, error, _promise(counts, seen, judge), most)
     progress(0.5, f"counting {len(best)} events in {2 * final:,} releases")
     tossed = claim.is_ratio
+    source.close()
     tallies = counted(best, source.rows, final, source.chunk, source.name, tossed=tossed, seed=seed)
     findings = sorted(
         (
@@ -189,7 +192,7 @@ def _screened(
     progress: Progress,
 ) -> list[int]:
     """Return the places of the pairs that promise most, by halving them again and again."""
-    names = source.encoder.names if source.encoder else []
+    names = source.names
     seen: dict[int, list[Floats]] = {}
     left = list(range(len(pairs)))
     rounds = max(1, math.ceil(math.log2(len(pairs) / _PAIRS)))
@@ -218,11 +221,10 @@ def _learned(
     sizes: Sizes,
     judge: Judge,
     progress: Progress,
-    *,
-    boosting: bool,
+    trees: int | None,
 ) -> list[tuple[Score, Pair]]:
     """Learn scores for some pairs, after a look at whether releases are independent."""
-    names = source.encoder.names if source.encoder else []
+    names, text = source.names, source.text
     half = sizes.learning // 2
     seen = []
     progress(0.2, "learning events")
@@ -232,7 +234,7 @@ def _learned(
         seen.append(np.concatenate([before, after]))
 
     def learn(i: int) -> list[tuple[Score, Pair]]:
-        found = proposals(seen[2 * i], seen[2 * i + 1], names, judge, boosting=boosting)
+        found = proposals(seen[2 * i], seen[2 * i + 1], names, judge, text=text, trees=trees)
         best = {id(one.score): (one.score, pairs[i]) for one in leading(found, _COMPARED)}
         return list(best.values())
 

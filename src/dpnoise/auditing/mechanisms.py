@@ -4,6 +4,7 @@ import json
 import shlex
 import time
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any, Final
 
 import numpy as np
@@ -11,8 +12,8 @@ from numpy.typing import NDArray
 
 from dpnoise import strict_json
 from dpnoise.auditing.calls import Pace, timed
-from dpnoise.auditing.encoding import Encoder
-from dpnoise.errors import is_real, reject
+from dpnoise.auditing.encoding import Encoder, single
+from dpnoise.errors import ArgumentError, ArgumentTypeError, is_real, reject
 from dpnoise.targets.target import TargetError, imported, piped
 
 Floats = NDArray[np.float64]
@@ -52,41 +53,73 @@ class Source:
 
     def prepare(self, data_sets: list[Any]) -> None:
         """See some outputs for each data set, which decide what a row is."""
-        self.encoder = Encoder(self.name, [self.outputs(data, _FIRST) for data in data_sets])
+        first = [self.outputs(data, _FIRST) for data in data_sets]
+        shown = f"{_FIRST} outputs of {self.name}"
+        self.encoder = timed(lambda: Encoder(self.name, first), shown, self._time_limit)
+
+    @property
+    def names(self) -> list[str]:
+        """What the columns of a row are called."""
+        return self.encoder.names if self.encoder else []
+
+    def text(self, code: float) -> str | None:
+        """Return the text that has a code, or None for a number."""
+        return self.encoder.text(code) if self.encoder else None
+
+    def close(self) -> None:
+        """Make rows functions of their outputs alone: what is new from now on has one code."""
+        if self.encoder:
+            self.encoder.close()
 
     def outputs(self, data: Any, n: int) -> Any:
         """Return n outputs as the mechanism gives them."""
         self.drawn += n
         if self._one_by_one and n > 1:
-            return [self._outputs(data, 1)[0] for _ in range(n)]
+            return [single(self._outputs(data, 1)) for _ in range(n)]
         return self._outputs(data, n)
 
     def _outputs(self, data: Any, n: int) -> Any:
         shown = f"{self.name}({described(data)}, {n})"
+
+        def called() -> Any:
+            outputs = self._call(_own(data), n)
+            sized = hasattr(outputs, "__len__") and getattr(outputs, "shape", (n,)) != ()
+            if not sized or isinstance(outputs, str | bytes | dict | set | frozenset):
+                raise TargetError(f"{shown} gave a {type(outputs).__name__}, not {n} outputs.")
+            if len(outputs) != n:
+                raise TargetError(f"{shown} gave {len(outputs)} outputs, not {n}.")
+            return outputs
+
         start = time.perf_counter()
-        outputs = timed(lambda: self._call(data, n), shown, self._time_limit)
+        outputs = timed(called, shown, self._time_limit)
         self._pace.note(n, time.perf_counter() - start)
-        sized = hasattr(outputs, "__len__") and getattr(outputs, "shape", (n,)) != ()
-        if not sized or isinstance(outputs, str | bytes | dict):
-            raise TargetError(f"{shown} gave a {type(outputs).__name__}, not {n} outputs.")
-        if len(outputs) != n:
-            raise TargetError(f"{shown} gave {len(outputs)} outputs, not {n}.")
         return outputs
 
     def rows(self, data: Any, n: int) -> Floats:
         """Return n outputs as rows."""
+        parts = [self._rows(self.outputs(data, m), m) for m in self._pace.parts(n, self.chunk)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _rows(self, outputs: Any, n: int) -> Floats:
+        """Look at outputs, which may be of the mechanism's own classes: with a time limit, too."""
         if self.encoder is None:
             raise RuntimeError("prepare comes first")
-        parts = [
-            self.encoder.rows(self.outputs(data, m), m) for m in self._pace.parts(n, self.chunk)
-        ]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        encode = self.encoder.rows
+        shown = f"{n} outputs of {self.name}"
+        rows: Floats = timed(lambda: encode(outputs, n), shown, self._time_limit)
+        return rows
 
     @property
     def chunk(self) -> int:
         """How many outputs are asked for in one call."""
         width = 1 if self.encoder is None else len(self.encoder.names)
         return max(1, _CHUNK // width)
+
+
+def _own(data: Any) -> Any:
+    """Return a copy of data that a mechanism could change: its next call must see the same."""
+    changes = isinstance(data, list | tuple | dict | set | np.ndarray) or hasattr(data, "iloc")
+    return deepcopy(data) if changes else data
 
 
 def _resolved(mechanism: Any, time_limit: float) -> tuple[str, Mechanism]:
@@ -104,7 +137,7 @@ def _resolved(mechanism: Any, time_limit: float) -> tuple[str, Mechanism]:
 
 def _from_command(command: list[str], time_limit: float, data: Any, n: int) -> list[Any]:
     """Run a command that reads one line of JSON and writes n."""
-    asked = strict_json.dumps({"data": _plain(data), "n": n}).replace("\n", "") + "\n"
+    asked = _asked(data, n)
     call = f"{shlex.join(command)}, asked for {n} outputs,"
     lines = piped(command, time_limit, asked, call).splitlines()
     try:
@@ -113,11 +146,31 @@ def _from_command(command: list[str], time_limit: float, data: Any, n: int) -> l
         raise TargetError(f"{call} wrote a line that is no JSON.") from None
 
 
+def _asked(data: Any, n: int) -> str:
+    """Return the line that asks a program for n outputs."""
+    try:
+        return strict_json.dumps({"data": _plain(data), "n": n}).replace("\n", "") + "\n"
+    except TypeError:
+        kind = type(data).__name__
+        raise ArgumentTypeError(
+            f"Expected data sets that JSON has, for a program; got {kind}."
+        ) from None
+
+
 def _plain(data: Any) -> Any:
-    """Return a data set as JSON has it."""
-    if hasattr(data, "to_dict"):
-        return data.to_dict("records") if hasattr(data, "iloc") else data.to_dict()
-    return data.tolist() if hasattr(data, "tolist") else data
+    """Return a data set as JSON has it; a frame is a list of its rows."""
+    if hasattr(data, "iloc") and hasattr(data, "columns"):
+        if not data.columns.is_unique:
+            raise ArgumentError("Expected a frame whose columns have different names, for JSON.")
+        return _plain(data.to_dict("records"))
+    for as_list in ("to_dicts", "to_pylist", "to_list", "tolist"):  # Polars, Arrow, pandas, NumPy.
+        if hasattr(data, as_list):
+            return getattr(data, as_list)()
+    if isinstance(data, dict):
+        return {key: _plain(part) for key, part in data.items()}
+    if isinstance(data, list | tuple):
+        return [_plain(part) for part in data]
+    return data
 
 
 def described(data: Any) -> str:
@@ -130,7 +183,7 @@ def described(data: Any) -> str:
     """
     plain = data.tolist() if isinstance(data, np.ndarray) else data
     if isinstance(plain, list | tuple) and not all(is_real(part) for part in plain):
-        return f"{type(data).__name__} of {len(plain)} rows"
+        return f"{type(data).__name__} of {len(plain)} row{'s' * (len(plain) != 1)}"
     if isinstance(plain, list | tuple):
         text = f"[{', '.join(map(_word, plain))}]"
         if len(text) <= _LONGEST:

@@ -101,8 +101,10 @@ def _taker(data: Any) -> Any:
         return lambda places: [data[i] for i in places]
     if isinstance(data, tuple):
         return lambda places: tuple(data[i] for i in places)
-    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
-        return lambda places: data[places]
+    if hasattr(data, "num_rows") and hasattr(data, "take"):  # Arrow's tables.
+        return lambda places: data.take(np.array(places, dtype=np.int64))
+    if hasattr(data, "shape") and len(data.shape):  # Arrays, and frames of Polars.
+        return lambda places: data[np.array(places, dtype=np.int64)]
     raise ArgumentTypeError("Expected data to be rows: a list, an array or a frame.")
 
 

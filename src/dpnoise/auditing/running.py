@@ -29,7 +29,7 @@ from dpnoise.auditing.calls import affordable, limited
 from dpnoise.auditing.independence import ERROR
 from dpnoise.auditing.looks import observations
 from dpnoise.auditing.mechanisms import Source
-from dpnoise.auditing.neighbours import neighbours_of
+from dpnoise.auditing.neighbours import ROWS, neighbours_of
 from dpnoise.auditing.pairs import SEARCH, WHOLE, given_pairs, pairs, search
 from dpnoise.auditing.report import Finding, Report
 from dpnoise.auditing.spending import ceiling
@@ -38,6 +38,7 @@ from dpnoise.auditing.wording import number
 from dpnoise.errors import (
     ArgumentError,
     ArgumentTypeError,
+    check_flag,
     check_integer,
     check_part,
     check_positive,
@@ -79,6 +80,9 @@ def run(
     watch: Watch,
 ) -> Report:
     """Audit a target: see dpnoise.audit."""
+    curve = check_flag("curve", curve)
+    one_by_one = check_flag("one_by_one", one_by_one)
+    boosting = check_flag("boosting", boosting)
     claim = _claimed(epsilon, delta, mu, rho, curve=curve)
     sensitivity = check_positive("sensitivity", sensitivity)
     check_positive("time_limit", time_limit)
@@ -99,6 +103,8 @@ def run(
         "scale": scale,
     }
     named = targets.MECHANISMS.get(target) if isinstance(target, str) else None
+    if data is not None and not (isinstance(neighbours, str) and neighbours == ROWS):
+        raise ArgumentError("data is for neighbours='rows': the rows of which one is another.")
     if neighbours is not None or named is not None:
         if attacks is not None or pairs is not None or scale is not None:
             raise ArgumentError(
@@ -130,6 +136,8 @@ def run(
             boosting=boosting,
         )
         return report if named is None else _of_package(report, named.package)
+    if boosting:
+        raise ArgumentError("boosting is for mechanisms of any kind: give neighbours.")
     return _added(
         target, claim, options, sensitivity, attacks, pairs, budget, confidence, time_limit,
         progress, watch, one_by_one=one_by_one,
