@@ -292,9 +292,9 @@ def test_a_collation_makes_no_two_groups_one(unit: Unit | None) -> None:
         for keys in (("cork",), ("cork", "Cork", "CORK")):
             by = (Grouping("city", keys),)
             counted = [2, 0, 1][: len(keys)]
-            assert tally(frame, Plan((Rows(),), by, unit=unit)).answers[0].tolist() == counted
             several = [Plan((Rows(),), unit=unit), Plan((Rows(),), by, unit=unit)]
-            assert tally_all(frame, several)[1].answers[0].tolist() == counted
+            for one in (tally(frame, several[1]), tally_all(frame, several)[1]):
+                assert one.answers[0].tolist() == counted  # type: ignore[union-attr]
 
 
 def test_dask_says_what_to_do_instead() -> None:

@@ -171,10 +171,8 @@ def gumbel(u: Sequence[Digits]) -> Ball | arb:
 
 def dyadic(number: float | Fraction) -> Fraction:
     """Return a number as a fraction; a float from its bits, also where subnormals are flushed."""
-    if isinstance(number, Fraction):
-        return number
     if not isinstance(number, float):
-        return Fraction(number)
+        return number if isinstance(number, Fraction) else Fraction(number)
     (bits,) = unpack("<q", pack("<d", number))
     exponent, mantissa = (bits >> 52) & 0x7FF, bits & (2**52 - 1)
     if exponent == 0x7FF:  # noqa: PLR2004 - the exponent of NaN and the infinities

@@ -235,4 +235,4 @@ def test_a_collation_makes_no_two_groups_one(spark: Any, unit: Unit | None) -> N
     assert dict(zip(held.keys, held.persons.tolist(), strict=True)) == {"CORK": 1, "cork": 2}
     plan = Plan((Rows(),), (Grouping("city", ("cork",)),), unit=unit)
     for one in (tally(frame, plan), tally_all(frame, [plan, Plan((Rows(),), unit=unit)])[0]):
-        assert one.answers[0].tolist() == [2]
+        assert one.answers[0].tolist() == [2]  # type: ignore[union-attr]

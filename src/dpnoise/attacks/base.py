@@ -118,8 +118,9 @@ def promise(
     is judged once.
     """
     pairs, place = np.unique(hits0 * (n + 1) + hits1, return_inverse=True)
-    promised = _promised(*divmod(pairs, n + 1), n, judge)
-    return promised[place.reshape(hits0.shape)]
+    promised = _promised(pairs // (n + 1), pairs % (n + 1), n, judge)
+    result: NDArray[np.float64] = promised[place.reshape(hits0.shape)]
+    return result
 
 
 def _promised(
