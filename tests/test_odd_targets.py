@@ -15,7 +15,7 @@ from alarms import FALSE_ALARM
 
 import dpnoise
 from dpnoise import cli
-from dpnoise.auditing import calls, running
+from dpnoise.auditing import calls, mechanisms, running
 from dpnoise.auditing.calls import Pace
 from dpnoise.auditing.report import Finding
 from dpnoise.targets import TargetError
@@ -98,7 +98,7 @@ def test_a_mechanism_of_any_kind_that_turns_odd_is_named(odd: str) -> None:
         message = "changed its outputs' shape: 2 parts, not 1"
 
     def mechanism(value: int, n: int) -> Any:
-        return (noisy if n == 64 else becomes)(value, n)
+        return (noisy if n in {1, 64} else becomes)(value, n)
 
     with pytest.raises(TargetError) as e:
         dpnoise.audit(mechanism, 1.0, neighbours=[(0, 1)], budget=BUDGET, time_limit=0.5)
@@ -219,8 +219,25 @@ def test_without_a_budget_a_slow_target_is_asked_for_what_comes_in_two_minutes(
 
     report = dpnoise.audit(slow, 1.0, neighbours=neighbours)
     assert report.broken
-    assert 6_000 < sum(asked) <= 12_000 + 3 * 64 + 2
+    assert 6_000 < sum(asked) <= 12_000 + 3 * 64 + 3
     assert "budget=" not in report.command
+
+
+def test_a_mechanism_that_takes_a_second_an_output_is_not_taken_for_one_that_hangs(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in its first calls either: 15 seconds are aimed at, of 60."""
+    monkeypatch.setattr(mechanisms, "time", clock)
+    asked: list[int] = []
+
+    def slow(value: int, n: int) -> Any:
+        asked.append(n)
+        clock.now += 1.0 * n
+        return noisy(value, n)
+
+    assert dpnoise.audit(slow, 1.0, neighbours=[(0, 1)], budget=1_000).broken
+    assert asked[0] == 1
+    assert max(asked) == 15
 
 
 def test_a_target_that_takes_a_second_a_call_is_asked_for_all_at_once(clock: Clock) -> None:

@@ -53,7 +53,8 @@ class Source:
 
     def prepare(self, data_sets: list[Any]) -> None:
         """See some outputs for each data set, which decide what a row is."""
-        first = [self.outputs(data, _FIRST) for data in data_sets]
+        first = [self.outputs(data_sets[0], 1)]  # It says how many may be asked for at once.
+        first += [self.outputs(data, m) for data in data_sets for m in self._pace.parts(_FIRST)]
         shown = f"{_FIRST} outputs of {self.name}"
         self.encoder = timed(lambda: Encoder(self.name, first), shown, self._time_limit)
 
