@@ -171,7 +171,7 @@ def conversions() -> Iterator[Pair]:
     """Yield ways to give one of Python's integers a fixed width, by themselves.
 
     Ours is first, with its noise. At the end is what shows of the place of an integer, in a release
-    and in a function that does nothing but take it: CPython keeps those up to 256 for good.
+    and in functions that only ask for its type: CPython keeps those up to 256 for good.
     """
     kernel = kernel_for_one("settling.laplace_1_integer", "pif")
     ways: dict[str, Call] = {
@@ -185,8 +185,11 @@ def conversions() -> Iterator[Pair]:
         yield Pair(f"{way}, 0 and 1", call, 0, 1, 0.0)
         yield Pair(f"{way}, -1 and 1", call, -1, 1, 0.0)
         yield Pair(f"{way}, 2^30 - 1 and 2^30", call, 2**30 - 1, 2**30, 0.0)
-    yield Pair("a release, 256 and 257", laplace(1e-9), 256, 257, 1e-9)
-    yield Pair("what its type is, 256 and 257", lambda value: type(value) is int, 256, 257, 0.0)
+    release = laplace(1e-9)
+    yield Pair("a release, 256 and 257", release, 256, 257, 1e-9)
+    beside: Call = lambda value: (type(value) is int, release(5))  # noqa: E731
+    yield Pair("its type, and a release of 5, 256 and 257", beside, 256, 257, 0.0)
+    yield Pair("its type alone, 256 and 257", lambda value: type(value) is int, 256, 257, 0.0)
 
 
 def verdict(epsilon: float, pair: Pair) -> str:
