@@ -21,7 +21,7 @@ from tally_reference import tally as judged
 
 from dpnoise.errors import ArgumentError
 from dpnoise.statistics import Question, Request, publish
-from dpnoise.statistics.engines import Files, tally
+from dpnoise.statistics.engines import Files, holders, tally
 from dpnoise.statistics.engines.files import tally_all
 from dpnoise.statistics.plan import Cells, Grouping, Plan, Rows, Sums, Unit
 
@@ -175,6 +175,16 @@ def test_persons_are_bounded_and_groups_discovered(address: str) -> None:
     plan = Plan((Rows(),), (Grouping("town", ("cork", "ennis")),), unit=Unit(("id",), 1, 2))
     (rows,) = tally(source, plan).answers
     assert int(rows.sum()) == 400  # type: ignore[union-attr]
+
+
+def test_a_number_is_one_person_however_many_zeros_it_has(address: str) -> None:
+    ids = ["7", "7.0", "7.00", "70", "0", "0.0", "-0.50", "-.5", "7"]
+    towns = ["1", "1.0", "1.0", "1", "1", "1", "1", "1", "2"]
+    kinds = {"id": "numeric", "town": "numeric"}
+    source = made(address, "numbers", kinds, {"id": ids, "town": towns})
+    assert int(tally(source, Plan((Rows(),), unit=Unit(("id",)))).answers[0]) == 4  # type: ignore[arg-type]
+    held = holders(source, "town", Unit(("id",), 3))
+    assert dict(zip(held.keys, held.persons.tolist(), strict=True)) == {"1": 4, "1.0": 1, "2": 1}
 
 
 def test_all_scans_see_one_snapshot(address: str, monkeypatch: pytest.MonkeyPatch) -> None:

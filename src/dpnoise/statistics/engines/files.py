@@ -72,7 +72,8 @@ def holders(
     """Return the groups of a column of files with how many persons each has."""
 
     def counted(source: Source) -> Holders:
-        held = source.columns([], {}, [column, *(unit.columns if unit is not None else ())])
+        ids = () if unit is None else unit.columns
+        held = source.columns([], {}, ids, [column])
         return discovery.counted(held.relation, column, unit)
 
     return _asked(files, counted, progress, again=True)

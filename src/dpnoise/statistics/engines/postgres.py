@@ -69,6 +69,14 @@ class Table:
             schema = cursor.execute(f"{query} LIMIT 0").fetch_arrow_table().schema
         return Stream(lambda: pa.RecordBatchReader.from_batches(schema, self._batches(query)))
 
+    def as_id(self, name: str) -> str:
+        """Return a column of ids, as SQL of DuckDB: 7 and 7.0 are one number, and one person."""
+        text = quoted(name)
+        if self._kinds[name] != "numeric":
+            return text
+        shortest = f"rtrim(rtrim({text}, '0'), '.')"
+        return f"CASE WHEN contains({text}, '.') THEN {shortest} ELSE {text} END"
+
     def stop(self) -> None:
         """End what the server is asked for."""
         for connection in list(self._open):

@@ -48,11 +48,13 @@ class Source:
     fault: Callable[[], str | None] = lambda: None  # What went wrong outside of DuckDB.
     kept: bool = False  # Whether rows are held in memory, because they can be read only once.
     stop: Callable[[], None] = lambda: None  # End what it waits for.
+    as_id: Callable[[str], str] = quoted  # A column of ids, as SQL: what is equal there is here.
 
     def columns(
         self,
         numeric: Sequence[str],
         groups: Mapping[str, Sequence[Any]],
+        ids: Sequence[str] = (),
         others: Sequence[str] = (),
         numbered: str | None = None,
     ) -> Columns:
@@ -60,7 +62,7 @@ class Source:
 
         `others` are taken as they are.
         """
-        wanted = list(dict.fromkeys([*numeric, *groups, *others]))
+        wanted = list(dict.fromkeys([*numeric, *groups, *ids, *others]))
         self._check(wanted)
         table = self.table(wanted, self.paths if numbered is None else [numbered])
         chosen = [f"{self.inside(name)} AS {quoted(name)}" for name in wanted]
@@ -69,6 +71,7 @@ class Source:
         kinds = dict(zip(raw.columns, map(str, raw.types), strict=True))
         wrong = [name for name in numeric if kinds[name] == "VARCHAR"]
         parts = {name: quoted(name) for name in raw.columns}
+        parts |= {name: self.as_id(name) for name in ids}
         for name in groups.keys() - set(numeric):
             parts[name] = texts.group(quoted(name), kinds[name], groups[name], self.decimal)
         # A column of nulls alone has a type of its own.
@@ -284,7 +287,7 @@ def _sqlite(opening: Opening) -> Source:
 def _postgres(opening: Opening) -> Source:
     table = _one_table(opening.files, opening.paths)
     held = postgres.Table(opening.paths[0], table, opening.stack)
-    return replace(_streamed(opening, held), in_order=False, stop=held.stop)
+    return replace(_streamed(opening, held), in_order=False, stop=held.stop, as_id=held.as_id)
 
 
 def _streamed(opening: Opening, held: sqlite.Table | postgres.Table) -> Source:
