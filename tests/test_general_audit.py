@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 import math
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -415,6 +416,17 @@ class Unhashable:
 def test_a_shape_that_depends_on_the_data_is_found_not_refused() -> None:
     """Groups that appear only if they are present."""
     assert audited(lambda bit, n: rng.random((n, 1 + bit))).broken
+
+
+def test_an_audit_needs_no_extra() -> None:
+    code = """
+import sys
+for name in ("narwhals", "duckdb", "pyarrow", "pandas", "polars", "rich", "matplotlib", "sklearn"):
+    sys.modules[name] = None
+import dpnoise
+assert dpnoise.audit(lambda data, n: [data] * n, 1.0, neighbours=[(0, 1)], budget=1000).broken
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
 
 
 # Words -------------------------------------------------------------------------------------------
