@@ -571,6 +571,15 @@ def test_what_is_new_when_an_encoder_is_closed_has_one_code() -> None:
     assert encoder.text(known[1, 1]) == "'b'"
 
 
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8"])
+def test_rows_of_small_integers_are_small_and_equal_those_of_floats(dtype: str) -> None:
+    outputs = rng.integers(0, 256, (100, 3)).astype(np.uint8).astype(dtype)
+    encoder = Encoder("mine", [outputs])
+    rows = encoder.rows(outputs, 100)
+    assert rows.dtype == np.int16
+    assert rows.tolist() == encoder.rows(outputs.astype(np.float64), 100).tolist()
+
+
 def test_a_report_of_a_mechanism_comes_back_from_json_and_makes_a_page(tmp_path: Any) -> None:
     report = audited(lambda rows, n: flipped(len(rows) % 2, n), 0.5, neighbours=[([0, 1], [0])])
     report.to_json(tmp_path / "report.json")

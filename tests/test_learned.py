@@ -21,6 +21,7 @@ from dpnoise.attacks.scores import (
     steps,
     weights,
 )
+from dpnoise.attacks.views import STEPS
 
 CERTAIN = 1 - FALSE_ALARM
 rng = np.random.default_rng()
@@ -81,6 +82,38 @@ def test_the_one_number_in_fifty_that_tells_something_is_found() -> None:
     best = proposals(rows[0], rows[1], ["its length", "y"], judge)[0]
     assert best.event.words == "y is 7"
     assert 0.9 * (0.5 - 6 * 0.03) < best.promise < 0.5 + 6 * 0.03
+
+
+def test_an_event_is_the_same_by_its_score_and_in_rows_of_integers() -> None:
+    """Of one view it is a few ranges, of several a sum: both say what the score says."""
+    n, parts = 20_000, 4
+    judge = Judge(Claim("epsilon", 0.1), n, 0.1)
+    bits = [rng.random((n, parts)) < p for p in (0.5, np.array([0.6, 0.5, 0.5, 0.4]))]
+    noisy = [rng.normal(size=(n, parts)) + mean for mean in (0.0, 0.5)]
+    for seen in noisy:
+        seen[rng.random((n, parts)) < 0.1] = np.nan
+    for outputs, dtype in ((bits, np.int16), (noisy, np.float64)):
+        rows: list[Any] = [
+            np.column_stack([np.full(n, parts), one]).astype(dtype) for one in outputs
+        ]
+        found = proposals(rows[0], rows[1], ["its length", *"abcd"], judge)
+        assert {len(one.score.views) > 1 for one in found} == {False, True}
+        for one in found:
+            flags = one.event.holds(rows[0])
+            assert 0 <= flags.sum() <= n
+            assert flags.tolist() == one.holds(one.score(rows[0])).tolist()
+            assert flags.tolist() == one.event.holds(rows[0].astype(np.float64)).tolist()
+
+
+def test_sums_that_were_released_come_apart_again() -> None:
+    """Each of five steps tells 0.5; seen together they are above what any one sum tells."""
+    n = 60_000
+    noise = [np.rint(rng.laplace(scale=2048, size=(n, 5))) / 1024 for _ in range(2)]
+    sums = [(one + up).cumsum(axis=1) for up, one in enumerate(noise)]
+    rows = [np.column_stack([np.full(n, 5.0), one]) for one in sums]
+    judge = Judge(Claim("epsilon", 0.1), 1_000_000, 0.1, chance=3.0)
+    best = proposals(rows[0], rows[1], ["its length", *"abcde"], judge)[0]
+    assert STEPS in {view.kind for view in best.score.views}
 
 
 def test_outputs_whose_columns_lie_apart_in_memory_are_the_same_to_an_audit() -> None:

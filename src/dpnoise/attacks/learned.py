@@ -63,7 +63,8 @@ _SEEN_FIRST: Final = 20_000  # Releases of each data set that decide what views 
 _GLANCE: Final = 20_000  # The most by which all views are compared.
 _QUICK_ON: Final = 60_000  # The most by which pairs of data sets are compared.
 _BOOSTED_ON: Final = 150_000  # The most on which trees are learned.
-_LIKELY: Final = 4  # Thresholds of one score that are compared, each half as likely or less.
+_LIKELY: Final = 5  # Thresholds of one score that are compared.
+_RARER: Final = 0.7  # How likely the next of them is, at most, beside the one before.
 _BLOCK: Final = 1 << 14  # Rows that are looked at at a time: what a view takes of them stays near.
 _SUMMED_ON: Final = 100_000  # The most on which sums are learned.
 _ALIKE: Final = 8  # How often each must be seen, on average, for equal ones to be folded.
@@ -164,7 +165,7 @@ def proposals(
 def tuned(scores: Sequence[Score], rows0: Floats, rows1: Floats, judge: Judge) -> list[Proposal]:
     """Choose the thresholds of scores anew, on rows that they were not learned from.
 
-    For each score there are some, the next one of an event that is half as likely or less.
+    For each score there are some, each of an event that is less likely than the one before.
     """
     part = _Part(rows0, rows1)
     found = [one for score in scores for one in _thresholds(score, part, judge, _LIKELY)]
@@ -352,7 +353,7 @@ def _sums(pairs: list[tuple[View, Steps]], combine: _Part, *, quick: bool) -> It
 def _thresholds(score: Score, select: _Part, judge: Judge, likely: int = 1) -> list[Proposal]:
     """Return the best threshold of a score for each of the two data sets.
 
-    If more than one is asked for, the next is the best of those that are half as likely or less.
+    If more than one is asked for, the next is the best of those that are less likely.
     """
     s = select.scored(score)
     order = np.argsort(s)
@@ -380,7 +381,7 @@ def _thresholds(score: Score, select: _Part, judge: Judge, likely: int = 1) -> l
         # An event of few releases is not seen often enough to be clear: it has a place of its own.
         rare = replace(judge, chance=0.5).promises(hits0, hits1, n)
         rare[(hits0 > _RARE * n) | (hits0 < _SEEN)] = -1.0
-        chosen = [(int(best), usual, False) for best in _halving(usual, hits0, likely)]
+        chosen = [(int(best), usual, False) for best in _rarer(usual, hits0, likely)]
         if rare.max() > usual.max():
             chosen.append((int(rare.argmax()), rare, True))
         for best, promised, is_rare in chosen:
@@ -395,15 +396,15 @@ def _thresholds(score: Score, select: _Part, judge: Judge, likely: int = 1) -> l
     return found
 
 
-def _halving(promised: Floats, hits: Floats, most: int) -> Iterator[int]:
-    """Return the place of the best, then of the best of those seen half as often, and so on."""
+def _rarer(promised: Floats, hits: Floats, most: int) -> Iterator[int]:
+    """Return the place of the best, then of the best of those seen less often, and so on."""
     left = np.flatnonzero(promised > -np.inf)
     for _ in range(most):
         if not len(left):
             return
         best = left[promised[left].argmax()]
         yield int(best)
-        left = left[hits[left] <= hits[best] / 2]
+        left = left[hits[left] <= _RARER * hits[best]]
 
 
 def _smoothed(

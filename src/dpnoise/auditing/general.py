@@ -54,7 +54,7 @@ _ROUNDS: Final = ((8, 0.3), (3, 0.7))  # How many events are compared in which p
 _HELD: Final = 100_000  # Releases of a pilot that suffice to hold some of them back.
 _COUNTED: Final = 1  # Events that are counted in the end.
 _CHANCE: Final = 3.0  # Trials put down to chance where one of many events is chosen.
-_CAUTION: Final = 1.0  # Standard errors put down to chance where a threshold is chosen.
+_CAUTION: Final = 2.0  # Standard errors put down to chance where a threshold is chosen.
 _SECONDS: Final = 20.0  # That a budget which is raised by itself may take.
 _CONSTANT: Final = Event("never: all outputs were alike", lambda y: np.zeros(len(y), np.bool_))
 
@@ -262,9 +262,14 @@ def _piloted(
     pairs = list({id(pair): pair for _, pair in learned}.values())
     found = [one for some in in_threads(own, pairs) for one in some]
     found.sort(key=lambda one: -one[0].promise)
+    # What happened as often is the same event, of several scores: the simplest comes first.
+    unlike: dict[Any, tuple[Proposal, Pair]] = {}
+    for one, pair in found:
+        unlike.setdefault((id(pair), one.swapped, one.hits), (one, pair))
+    found = list(unlike.values())
     counts, seen = np.array([one.hits for one, _ in found]).reshape(-1, 2), sizes.tuning
     fresh, seen_fresh = np.zeros((len(found), 2)), 0
-    for most, part in _ROUNDS if sizes.racing else ():
+    for most, part in _ROUNDS if sizes.racing and found else ():
         found, fresh = found[:most], fresh[:most]
         n = int(part * sizes.racing)
         fresh, seen_fresh = fresh + _tallied(source, found, n), seen_fresh + n
