@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from dpnoise.statistics.digits import rounded, rounded_interval
+from dpnoise.statistics.digits import never_less, rounded, rounded_interval
 
 
 def read(text: str) -> Fraction:
@@ -27,6 +27,15 @@ def test_a_printed_margin_is_never_too_small() -> None:
         error = float(10 ** rng.uniform(-12, 12))
         number, margin = rounded(value, error)
         assert read(margin) >= Fraction(error) + abs(read(number) - Fraction(value))
+
+
+def test_a_printed_loss_is_never_too_small() -> None:
+    """Nor larger by more than its last digit, of six; one of six digits or fewer is as it is."""
+    rng = np.random.default_rng()
+    for loss in (10 ** rng.uniform(-12, 3, 2000)).tolist():
+        assert loss <= float(never_less(loss)) <= loss * (1 + 1.00001e-5)
+        short = float(f"{loss:.6g}")
+        assert float(never_less(short)) == short
 
 
 def test_a_printed_interval_is_never_too_narrow() -> None:

@@ -7,6 +7,7 @@ from typing import Final
 _DECIMAL_DIGITS: Final = 800  # More than any float and its margin have.
 _MOST_DIGITS: Final = 18  # Numbers of more digits are shown with an exponent.
 _WITHOUT_MARGIN: Final = 10  # Digits of a number whose error is not known.
+_OF_A_LOSS: Final = Context(prec=6, rounding=ROUND_CEILING)
 
 
 def rounded(value: float, error: float | None, sign: str = "±") -> tuple[str, str]:
@@ -48,6 +49,17 @@ def rounded_interval(value: float, low: float, high: float) -> tuple[str, str, s
     width = high - low
     ends = (_outward(low, width, ROUND_FLOOR), _outward(high, width, ROUND_CEILING))
     return rounded(value, width)[0], *ends
+
+
+def never_less(loss: float) -> str:
+    """Show an epsilon, delta or rho with six digits, never as less than it is.
+
+    Examples
+    --------
+    >>> never_less(0.1), never_less(0.12345612), never_less(1e-06), never_less(3)
+    ('0.1', '0.123457', '1e-06', '3')
+    """
+    return f"{float(_OF_A_LOSS.create_decimal(repr(float(loss)))):.6g}"
 
 
 def _decimals(error: float | None) -> int | None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 from dpnoise.pages.layout import section
 from dpnoise.pages.markup import Markup, tag
 from dpnoise.statistics.composition import epsilon_of_zcdp
+from dpnoise.statistics.digits import never_less
 from dpnoise.statistics.report import odds
 
 _BELIEFS: Final = (1, 10, 50, 90)  # Percent.
@@ -56,7 +57,7 @@ class Promise:
     @property
     def cost(self) -> str:
         """What was spent: `epsilon 1 and delta 1e-06`."""
-        return self._at_delta if self.rho is None else f"rho {self.rho:.6g}"
+        return self._at_delta if self.rho is None else f"rho {never_less(self.rho)}"
 
     @property
     def strength(self) -> str:
@@ -66,8 +67,8 @@ class Promise:
 
     @property
     def _at_delta(self) -> str:
-        delta = f" and delta {self.delta:.6g}" if self.delta else ""
-        return f"epsilon {self.epsilon:.6g}{delta}"
+        delta = f" and delta {never_less(self.delta)}" if self.delta else ""
+        return f"epsilon {never_less(self.epsilon)}{delta}"
 
 
 def explained(promise: Promise) -> Markup:
@@ -94,9 +95,9 @@ def _in_odds(promise: Promise, subject: str) -> list[Markup]:
     most = odds.at_most(50, epsilon)
     words = tag(
         "p",
-        f"Epsilon is {epsilon:.6g}. Whatever someone believed about {subject}, the odds move by at "
-        f"most a factor of {odds.factor(epsilon)}, up or down. Someone who thought it as likely as "
-        f"not, 50%, can think it at most {most} likely afterwards.",
+        f"Epsilon is {never_less(epsilon)}. Whatever someone believed about {subject}, the odds "
+        f"move by at most a factor of {odds.factor(epsilon)}, up or down. Someone who thought it "
+        f"as likely as not, 50%, can think it at most {most} likely afterwards.",
     )
     parts = [words, tag("figure", _ranges(epsilon), tag("figcaption", _CAPTION))]
     if epsilon > _WEAK:
@@ -116,18 +117,19 @@ _CAPTION: Final = (
 
 def _about_delta(delta: float) -> str:
     one_in = f"{1 / delta:,.0f}" if delta > 1e-15 else f"{1 / delta:.2g}"  # noqa: PLR2004 - readable
+    shown = never_less(delta)
     return (
-        f"Delta is {delta:.6g}. It is what these odds leave out: the page tells no more than one "
-        f"that with probability {delta:.6g}, once in {one_in}, told outright, and otherwise kept "
-        "to the odds above."
+        f"Delta is {shown}. It is what these odds leave out: the page tells no more than one that "
+        f"with probability {shown}, once in {one_in}, told outright, and otherwise kept to the "
+        "odds above."
     )
 
 
 def _about_rho(rho: float) -> str:
     return (
-        f"The loss is rho {rho:.6g} of zero-concentrated differential privacy (zCDP). It has no "
-        "largest factor for odds: the further they move, the less likely that is. What follows is "
-        f"what it promises at a delta of {_USUAL_DELTA:g}."
+        f"The loss is rho {never_less(rho)} of zero-concentrated differential privacy (zCDP). It "
+        "has no largest factor for odds: the further they move, the less likely that is. What "
+        f"follows is what it promises at a delta of {_USUAL_DELTA:g}."
     )
 
 
