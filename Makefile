@@ -82,8 +82,9 @@ test-engines: setup $(VENV)/installed-cluster
 	$(BIN)/python -m pytest tests/test_engines.py tests/engines tests/test_persons.py::test_dask_says_what_to_do_instead
 
 # PyPI's PyTorch for Linux brings GPU libraries; where pip knows an index of CPU builds, it is smaller.
+# The last two learn trees, if scikit-learn is there, which diffprivlib brings.
 test-peers: setup $(VENV)/installed-peers
-	$(BIN)/python -m pytest $(ALL_CORES) tests/peers
+	$(BIN)/python -m pytest $(ALL_CORES) tests/peers tests/test_learned.py tests/test_audit_seed.py
 
 test-torch: setup $(VENV)/installed-opacus
 	$(BIN)/python -m pytest $(ALL_CORES) tests/torch src/dpnoise/integrations
