@@ -610,3 +610,17 @@ def test_slots_are_too_few_with_a_probability_below_two_to_the_minus_64(
                 # Each further term is smaller by places p/(slots + 1) at least.
                 tail = term / (1 - places * p / more)
                 assert count * tail < mpmath.ldexp(1, -64)
+
+
+def test_a_sum_that_is_no_int64_shows_in_its_sign_and_a_raised_word_is_its_integer() -> None:
+    """What the proof of `release_raised` takes for granted; cells are what the noise makes them."""
+    ends = [0, 1, 2**30, 2**61, 2**62 - 1, 2**62, 2**63 - 1]
+    numbers = [sign * end for end in ends for sign in (1, -1)] + [-(2**63)]
+    for a, b in product(numbers, repeat=2):
+        whole, cell = np.int64(a), np.int64(b)
+        with np.errstate(over="ignore"):
+            total = whole + cell
+        assert (((whole ^ total) & (cell ^ total)) < 0) == (not -(2**63) <= a + b < 2**63)
+    for value in numbers:
+        word = np.uint64(value + 2**63) ^ np.uint64(2**63)
+        assert int(word.view(np.int64)) == value

@@ -490,8 +490,8 @@ class _Body:
                 self.is_less(own, other, outcome)
             case ast.Eq(), True:
                 self.translation.prove(f"{own} - {other} in [0, 0]")
-            case ast.Eq(), False if other == "0":
-                self.translation.prove(f"{own} >= 1")
+            case ast.Eq(), False:  # What is unequal is above, wherever that is asked.
+                self.translation.prove(f"{own} >= 1" if other == "0" else f"{own} - {other} >= 1")
             case _:
                 self.refuse(node)
         return bool(outcome)

@@ -4,6 +4,7 @@ Units are 2^-128 of a grid. What is left to tests/test_settling.py: the last two
 `release_float`, which convert the exact grid point, and the bits of a float as such.
 """
 
+from dataclasses import replace
 from itertools import product
 
 from dpnoise.kernels import settling
@@ -162,6 +163,68 @@ def _sum(*, certain: bool) -> Case:
     return t.case("open")
 
 
+def raised_integer() -> Statement:
+    """Return what is proved of an integer of up to 63 bits, for each shift.
+
+    Left to tests/test_settling.py: that a word raised by 2^63 is that integer, and that a sum of
+    two that is no int64 shows in its sign.
+    """
+    cases = [_parted(shift, wrapped=wrapped) for shift in range(63) for wrapped in (False, True)]
+    cases += [_parted(0, is_none=True), _parted(0, is_open=True)]
+    says = "an integer is whole grids and at most 62 bits, exactly; a sum that is no int64 is open"
+    return in_units("raised_integer", says, 0, cases)
+
+
+def _parted(
+    shift: int, *, wrapped: bool = False, is_none: bool = False, is_open: bool = False
+) -> Case:
+    """Return the case of a grid of 2^shift, and of a sum that is an int64, or not.
+
+    Or of no integer of up to 63 bits, which is a word of 0, or of a cell that is open.
+    """
+    least = -(2**63)
+
+    def value(t: FixedPoint, values: dict[str, Value]) -> None:
+        values["value"] = t.free("value", least + 1, 2**63 - 1, bits=64)
+
+    def beyond(t: FixedPoint, made: Number) -> Number:
+        t.prove(f"{made.text} in [{least}, {2**62}]")
+        return replace(made, reduced=True)
+
+    def release(t: FixedPoint, inside: Number, *_arguments: Value) -> Number:
+        t.define("inside", inside.text)
+        t.prove(f"inside in [0, {2**62 - 1}]")
+        return t.free("cell", *((least, least) if is_open else (least + 1, 2**63 - 1)), bits=64)
+
+    def overflow(t: FixedPoint, values: dict[str, Value]) -> None:
+        values["wrapped"] = wrapped
+        t.define("off", f"value - ({values['whole'].text} * 1b{shift} + inside)")
+        if not wrapped:
+            t.assume(f"{values['whole'].text} + cell in [{least}, {2**63 - 1}]")
+
+    t = FixedPoint(
+        choices={"raised == _0": is_none, "cell == OPEN": is_open},
+        cuts={"value = ": value, "wrapped = ": overflow},
+        after={"release_raised: beyond": beyond},
+        lemmas={"release_integer": release},
+    )
+    raised = t.free("raised", *((0, 0) if is_none else (1, 2**64 - 1)), bits=64)
+    made = t.call(settling.release_raised, raised, shift, None, 0)
+    t.prove("off >= 0")
+    if wrapped or is_none or is_open:
+        _check(made == settling.OPEN)
+    else:
+        t.prove(f"{made.text} in [{least}, {2**63 - 1}]")
+    grids = scaled("release_raised_beyond", -shift)
+    hints = [
+        "value - floor(value * 1b-62) * 1b62 -> (value * 1b-62 - floor(value * 1b-62)) * 1b62",
+        f"off -> {scaled(f'({grids} - release_raised_whole)', shift)}",
+    ]
+    kind = "no integer" if is_none else "an open cell" if is_open else "no int64" * wrapped
+    name = f"shift {shift}, {kind or 'an int64'}"
+    return t.case(name, ["off"], hints, most=0, every_gain=True)
+
+
 def statements() -> list[Statement]:
     """Return the statements."""
-    return [split_float(), split_integer()]
+    return [split_float(), split_integer(), raised_integer()]
