@@ -15,7 +15,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from alarms import LONG, check_probability
+from alarms import LONG, check_limit
 from engine_list import duckdb_frame
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -154,12 +154,12 @@ def test_the_choice_of_groups_favours_none() -> None:
     alone = persons.chosen_groups(persons.InDuckDB(rows), 1, names).relation
     seen = alone.aggregate("key0, count(*) AS n", "key0").fetchnumpy()["n"]
     assert (seen.size, seen.sum()) == (10, persons_there)
-    check_probability(float(stats.chisquare(seen).pvalue))
+    check_limit(float(stats.chisquare(seen).pvalue))
     two = persons.chosen_groups(persons.InDuckDB(rows), 2, names).relation
     pairs = two.aggregate("person0, string_agg(key0, '' ORDER BY key0) AS pair", "person0")
     seen = pairs.aggregate("pair, count(*) AS n", "pair").fetchnumpy()["n"]
     assert (seen.size, seen.sum()) == (45, persons_there)
-    check_probability(float(stats.chisquare(seen).pvalue))
+    check_limit(float(stats.chisquare(seen).pvalue))
 
 
 def whale(groups: int = 5) -> pa.Table:

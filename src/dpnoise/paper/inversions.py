@@ -75,7 +75,7 @@ def check_mironov(effort: Effort) -> Judgement:
             return laplace_releases(values, 1.0, p)
 
         found = mironov.reconstruct(
-            query, range(candidates), 1.0, precision=p, formula="paper", most_queries=200
+            query, range(candidates), 1.0, precision=p, formula="paper", most_queries=400
         )
         right &= bool(np.array_equal(found.values, values))
         curves[f"p = {p}, {candidates} candidates"] = _curve(found.needed)
