@@ -122,7 +122,7 @@ def test_no_cost_is_above_the_plain_sum_nor_above_zcdp(parts: list[Loss], delta:
     gaussian = sum(Fraction(loss.amount) for loss in parts if loss.kind == GAUSSIAN)
     pure = sum(Fraction(loss.amount) for loss in parts if loss.kind == PURE)
     alone = (
-        Fraction(epsilon_of_gaussian(math.nextafter(float(gaussian), 9), delta)) if gaussian else 0
+        Fraction(epsilon_of_gaussian(math.nextafter(float(gaussian), 99), delta)) if gaussian else 0
     )
     assert cost.epsilon is not None
     assert cost.epsilon <= (pure + alone) * (1 + Fraction(1, 2**50))

@@ -186,7 +186,7 @@ def test_the_table_is_the_same_in_every_library() -> None:
 
 
 def test_the_record_says_what_was_done_and_shows_nothing_else() -> None:
-    Path("secret.csv").write_text("city,x\nhidden-town,1234567\ncork,5\n")
+    Path("secret.csv").write_text("city,x\nhidden-town,123456789012345\ncork,5\n")
     request = simple_request(
         "x", ["count", "mean"], 1.0, lower=0, upper=10, groups={"city": ["cork"]}
     )
@@ -201,7 +201,7 @@ def test_the_record_says_what_was_done_and_shows_nothing_else() -> None:
     assert record["request"]["groups"] == {"city": ["cork"]}
     told = json.dumps(record)
     assert "hidden-town" not in told
-    assert "1234567" not in told
+    assert "123456789012345" not in told  # So long that no noise has its digits by chance.
     assert "secret" not in told
 
 
