@@ -2,10 +2,12 @@
 
 import gc
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # No test has a limit in time: the first call of a kernel compiles it, and machines are busy.
-settings.register_profile("no deadline", deadline=None)
+settings.register_profile(
+    "no deadline", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("no deadline")
 
 

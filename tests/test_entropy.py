@@ -459,14 +459,15 @@ def test_no_repeats_after_fork() -> None:
     draws = []
     for _ in range(4):
         reader, writer = os.pipe()
-        if os.fork() == 0:
+        child = os.fork()
+        if child == 0:
             with os.fdopen(writer, "wb") as pipe:
                 pickle.dump(draw(rng), pipe)
             os._exit(0)
         os.close(writer)
         with os.fdopen(reader, "rb") as pipe:
             draws.append(pickle.load(pipe))
-        os.wait()
+        os.waitpid(child, 0)
     assert repeats([*draws, draw(rng)]) == 0
 
 

@@ -74,6 +74,13 @@ def test_a_failing_thread_stops_the_others_and_leaves_zeros(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail() -> None:
+        filling = entropy.KeyStream.fill
+
+        def slowly(*given: Any) -> None:
+            time.sleep(0.1)  # So that the other comes not far before this one tells that it failed.
+            filling(*given)
+
+        monkeypatch.setattr(entropy.KeyStream, "fill", slowly)
         raise MemoryError
 
     out = np.ones(1_000_000)
@@ -160,8 +167,8 @@ import signal
 import dpnoise
 for delay in (0.02, 0.1, 0.3):
     signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.setitimer(signal.ITIMER_REAL, delay)
     try:
+        signal.setitimer(signal.ITIMER_REAL, delay)
         dpnoise.Generator().laplace()
         signal.setitimer(signal.ITIMER_REAL, 0)
     except KeyboardInterrupt:
