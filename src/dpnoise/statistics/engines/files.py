@@ -234,6 +234,7 @@ def _watched(work: Callable[[], _T], source: Source, progress: Progress | None) 
     found: list[_T] = []
     failed: list[BaseException] = []
     done = threading.Event()  # To join a thread is not safe where a signal may raise.
+    furthest = 0.0  # DuckDB begins anew with each query, and tells -1 between two.
 
     def run() -> None:
         try:
@@ -247,7 +248,8 @@ def _watched(work: Callable[[], _T], source: Source, progress: Progress | None) 
     try:
         while not done.wait(_TICK):
             if progress is not None:
-                progress(max(0.0, source.connection.query_progress() / _HUNDRED))
+                furthest = max(furthest, source.connection.query_progress() / _HUNDRED)
+                progress(furthest)
     except BaseException:
         ended = False
         while not ended:  # Again and again: what is to be ended may not have begun yet.
