@@ -4,19 +4,20 @@ import copy
 import multiprocessing
 import os
 import pickle
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from numpy.typing import NDArray
 
 import dpnoise
 from dpnoise import chunks, entropy
 from dpnoise.entropy import AES, CHACHA20, SYSTEM, Key, KeyStream
-from dpnoise.errors import ArgumentError, SecretError
+from dpnoise.errors import ArgumentError, CipherError, SecretError
 from dpnoise.testing import fixed_generator
 
 CIPHERS = [AES, CHACHA20]
@@ -162,6 +163,44 @@ def test_aes_gives_the_published_vectors(monkeypatch: pytest.MonkeyPatch) -> Non
     assert np.concatenate(further).tobytes().hex() == expected
     monkeypatch.setattr(entropy, "blocks_in_a_group", 2**128)
     assert read(key.stream(2 * block), 8).tobytes().hex() == expected
+
+
+class Wrong:
+    """A cipher whose `wrong` updates, told by their number of bytes, differ in their last bit."""
+
+    def __init__(self, cipher: CipherContext, wrong: Callable[[int], bool]) -> None:
+        self.cipher, self.wrong = cipher, wrong
+
+    def update(self, zeros: bytes) -> bytes:
+        """Encrypt what are zeros."""
+        stream = self.cipher.update(zeros)
+        return stream[:-1] + bytes([stream[-1] ^ self.wrong(len(zeros))])
+
+
+@pytest.mark.parametrize("number", [1, 4, 12, 20, 33, None])
+@pytest.mark.parametrize("cipher", CIPHERS)
+def test_a_library_whose_stream_is_wrong_draws_nothing(
+    cipher: str, number: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For so many blocks, or for all that leave four of sixteen, as one was."""
+    size = 8 * words_in_a_block(cipher)
+    name = {AES: "_aes", CHACHA20: "_chacha20"}[cipher]
+    right = getattr(entropy, name)
+
+    def wrong(length: int) -> bool:
+        return length == number * size if number else length // size % 16 == 4
+
+    entropy.check_cipher.cache_clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(entropy, name, lambda *given: Wrong(right(*given), wrong))
+        for _ in range(2):
+            with pytest.raises(CipherError, match=f"{cipher} is wrong on this machine"):
+                SYSTEM.key(cipher)
+    SYSTEM.key(cipher)
+
+
+def test_the_check_of_chacha20_has_a_published_block() -> None:
+    assert entropy._PUBLISHED[CHACHA20][1] == RFC_8439[0][3]
 
 
 # The layout. -------------------------------------------------------------------------------------

@@ -27,13 +27,14 @@ ChaCha20: block b of 64 bytes has counter b mod 2^32 and nonce b div 2^32, in th
 
 import os
 from collections.abc import Callable
+from functools import cache
 from typing import Final, NoReturn
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from numpy.typing import NDArray
 
-from dpnoise.errors import ArgumentError, SecretError, check_choice
+from dpnoise.errors import ArgumentError, CipherError, SecretError, check_choice
 
 KEY_BYTES: Final = 32
 WORD: Final = np.dtype("<u8")
@@ -69,6 +70,7 @@ class Key:
     @classmethod
     def fresh(cls, cipher: str = AES) -> "Key":
         """Draw a new key from the operating system."""
+        check_cipher(cipher)
         return cls(system_bytes(KEY_BYTES), cipher)
 
     def stream(self, word: int = 0) -> "KeyStream":
@@ -157,6 +159,42 @@ def _aes(secret: bytes, counter: int) -> CipherContext:
 def _chacha20(secret: bytes, counter: int, nonce: int) -> CipherContext:
     initial = counter.to_bytes(4, "little") + nonce.to_bytes(12, "little")
     return Cipher(algorithms.ChaCha20(secret, initial), mode=None).encryptor()
+
+
+@cache
+def check_cipher(cipher: str) -> None:
+    """Raise if the library's stream is not the cipher's on this machine; once for a process.
+
+    OpenSSL has several codes for a cipher and takes one by the processor. One of them was wrong for
+    some numbers of blocks (openssl/openssl#32873), which only shows where it is taken. So the first
+    block is held against the published one, and 1, 2, ..., 33 blocks that are read in one go
+    against the same blocks one by one.
+    """
+    size, start, published = _BLOCK_BYTES[cipher], *_PUBLISHED[cipher]
+    together, alone = start(), start()
+    blocks = [alone.update(bytes(size)) for _ in range(33 * 34 // 2)]
+    runs = [together.update(bytes(number * size)) for number in range(1, 34)]
+    if blocks[0] != bytes.fromhex(published) or b"".join(blocks) != b"".join(runs):
+        raise CipherError(
+            f"The stream of {cipher} is wrong on this machine, so nothing is drawn. OpenSSL makes "
+            "it, which comes with the package cryptography: take another version of that."
+        )
+
+
+# What a published block is made of, and the block: FIPS 197, appendix C.3; RFC 8439, 2.3.2.
+_PUBLISHED: Final[dict[str, tuple[Callable[[], CipherContext], str]]] = {
+    AES: (
+        lambda: _aes(bytes(range(32)), 0x00112233445566778899AABBCCDDEEFF),
+        "8ea2b7ca516745bfeafc49904b496089",
+    ),
+    CHACHA20: (
+        lambda: _chacha20(bytes(range(32)), 1, 0x4A00000009000000),
+        (
+            "10f1e7e4d13b5915500fdd1fa32071c4c7d1f4c733c068030422aa9ac3d46c4e"
+            "d2826446079faa0914c2d705d98b02a2b5129cd1de164eb9cbd083e8a2503c4e"
+        ),
+    ),
+}
 
 
 class KeyStream:

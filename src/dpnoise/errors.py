@@ -4,6 +4,7 @@
     ├── ArgumentError        also a ValueError: right kind, wrong value
     ├── ArgumentTypeError    also a TypeError: wrong kind
     ├── BudgetError          also a RuntimeError: a ledger has too little left, or is no true one
+    ├── CipherError          also a RuntimeError: OpenSSL's cipher is wrong on this machine
     ├── MissingExtraError    also an ImportError: an optional library is missing, or broken
     ├── RoundingModeError    also a RuntimeError: the processor does not round to nearest
     └── SecretError          also a TypeError: an attempt to copy or store a key
@@ -55,6 +56,10 @@ class ArgumentTypeError(DpnoiseError, TypeError):
 
 class BudgetError(DpnoiseError, RuntimeError):
     """A ledger does not have what a release costs, or cannot be read, trusted or written."""
+
+
+class CipherError(DpnoiseError, RuntimeError):
+    """The cipher's stream, which every bulk draw is made of, is wrong on this machine."""
 
 
 class MissingExtraError(DpnoiseError, ImportError):
