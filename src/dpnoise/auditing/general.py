@@ -180,7 +180,7 @@ _METHOD: Final = (
     "{final:,} fresh releases of each data set{coin}, a number fixed before. Limits are exact "
     "(Clopper and Pearson), and the audit's error is split over the events that were counted and "
     "the limits of each. Releases were tested for independence, at an error of "
-    "{error:g}, and then taken to be independent."
+    "{error:g} for each test, and then taken to be independent."
 )
 
 

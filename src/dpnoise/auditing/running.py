@@ -259,8 +259,8 @@ _METHOD: Final = (
     "of each, and at most {last} events were counted in {final:,} fresh ones of each. All numbers "
     "were fixed before the releases that they count. Limits are exact (Clopper and Pearson); half "
     "of the audit's error is split over the first events and half over the last, and over the two "
-    "limits of each. Releases were tested for independence, at an error of {error:g}, and then "
-    "taken to be independent."
+    "limits of each. Releases were tested for independence, at an error of {error:g} for each "
+    "test, and then taken to be independent."
 )
 
 
