@@ -215,8 +215,9 @@ def test_a_column_of_10_000_values_is_recovered_exactly() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 1000])
 def test_any_number_of_candidates_is_told_apart(size: int) -> None:
+    """A wrong one stays in a query with probability 0.12 at least: no query settles 300 rows."""
     candidates = np.random.default_rng().normal(scale=100.0, size=size)
-    values, query = column(100, candidates)
+    values, query = column(300, candidates)
     found = reconstruct(query, candidates.tolist(), 1000.0)
     assert (found.values == values).all()
     assert (found.queries == 1) == (size == 1)
@@ -264,10 +265,10 @@ def test_a_wrong_model_raises_and_bad_arguments_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "figure"), [(1.0, 0.351), (0.3, 0.277), (0.1, 0.164), (0.01, 0.105)]
+    ("epsilon", "figure"), [(1.0, 0.350), (0.3, 0.277), (0.1, 0.164), (0.01, 0.105)]
 )
 def test_theorem_5_1_leaks_as_often_as_was_measured(epsilon: float, figure: float) -> None:
-    """The figures have three digits; the limits of 200,000 releases are those of FALSE_ALARM."""
+    """Of millions, to three digits; the limits of 200,000 releases are those of FALSE_ALARM."""
     outcome = attacked(Feasibility(), named("dpnoise.laplace", epsilon=epsilon), n=200_000)
     hits, n = outcome.at0.hits, outcome.at0.trials
     assert lower_limit(hits, n, FALSE_ALARM) <= figure + 0.0006

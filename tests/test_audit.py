@@ -75,7 +75,7 @@ def test_noise_added_in_floats_is_broken(name: str, delta: float, epsilon: float
 
 def test_laplace_noise_of_numpy_at_a_tenth_has_an_epsilon_above_3() -> None:
     """DP-Sniper (2021) certified 0.25 after half an hour."""
-    assert dpnoise.audit("numpy.laplace", 0.1).epsilon_lower > 3
+    assert dpnoise.audit("numpy.laplace", 0.1, budget=480_000).epsilon_lower > 3
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 0.1])
@@ -221,11 +221,13 @@ def test_all_events_of_a_pair_are_fixed_before_any_release_that_they_are_counted
 
 
 def test_an_event_made_of_what_was_seen_certifies_nothing() -> None:
+    """Two of 2^53 numbers are the same; 2^30 plus noise, one in 10^7 times, would be."""
+
     def remember(target: Target, value0: float, _value1: float, n: int) -> Event:
         seen = target(value0, n)
         return Event("y was seen", lambda y: np.isin(y, seen))
 
-    report = audited(attacks=[Chosen(remember)])
+    report = audited(attacks=[Chosen(remember)], pairs=[(0, 1)])
     assert report.findings[0].hits0 == 0
     assert not report.broken
 
@@ -389,7 +391,8 @@ def test_looks_see_a_fork_and_a_state_and_start_a_known_library_again(
 ) -> None:
     fixed = Observation("restarted", found=True, words="The same.")
     monkeypatch.setattr(processes, "restarted", lambda *_, **__: fixed)
-    report = audited("numpy.RandomState.laplace", budget=2400)
+    monkeypatch.setattr(looks, "_FORKED", 600.0)
+    report = audited("numpy.RandomState.laplace", budget=2400, time_limit=600.0)
     found = {seen.name: seen.found for seen in report.observations}
     assert found["forked"]
     assert found["state"]
@@ -397,13 +400,15 @@ def test_looks_see_a_fork_and_a_state_and_start_a_known_library_again(
 
 
 @pytest.mark.usefixtures("looks_taken")
-def test_looks_that_fail_do_not_cost_the_report() -> None:
+def test_looks_that_fail_do_not_cost_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looks, "_FORKED", 600.0)
+
     def tired(value: float, n: int) -> Floats:
         if n == 64:
             raise ZeroDivisionError("no child")
         return textbook(value, n)
 
-    report = audited(tired)
+    report = audited(tired, time_limit=600.0)
     assert report.broken
     failed = [seen.words for seen in report.observations if seen.name == "not seen"]
     assert any("ZeroDivisionError: no child" in words for words in failed)

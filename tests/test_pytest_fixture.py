@@ -36,7 +36,7 @@ def test_without_it():
 
 
 def test_a_suite_has_one_error_and_shows_what_broke(tmp_path: Path) -> None:
-    """A sound one fails in one run of a hundred thousand at most: it does not depend on the bit."""
+    """A sound one does not depend on the bit: 16 standard deviations from what would be broken."""
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "pytest.ini").write_text("[pytest]\ndpnoise_confidence = 0.99\n")
     (tmp_path / "test_suite.py").write_text(SUITE)
