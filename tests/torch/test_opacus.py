@@ -14,7 +14,9 @@ from typing import Any
 import opacus
 import pytest
 import torch
+from alarms import check_probability
 from opacus.optimizers import optimizer as opacus_optimizer
+from scipy import stats
 
 from dpnoise.errors import ArgumentError, ArgumentTypeError
 from dpnoise.integrations import ghost
@@ -151,7 +153,7 @@ def test_without_noise_the_sum_is_opacus_s(mode: str, monkeypatch: pytest.Monkey
 
 
 def test_the_noise_has_the_deviation_that_the_accountant_is_told() -> None:
-    """A sum of 53 * 60 squares of normals is off by a tenth with a probability below 10^-4."""
+    """The squares of 53 normals, less their means over 60 steps, add up to a chi-squared."""
     model, loader = model_and_data("cpu")
     model, optimizer, criterion, _ = private(model, loader, rate=0.0)
     x, y = loader.dataset.tensors
@@ -159,8 +161,9 @@ def test_the_noise_has_the_deviation_that_the_accountant_is_told() -> None:
     for _ in range(60):
         step(model, optimizer, criterion, x[:8], y[:8])
         seen.append(grads(model))
-    spread = torch.stack(seen).var(0).mean().item()
-    assert abs(spread / 1.5**2 - 1) < 0.1
+    squares = 59 * torch.stack(seen).var(0).sum().item() / 1.5**2
+    law = stats.chi2(53 * 59)
+    check_probability(2 * min(law.cdf(squares), law.sf(squares)))
 
 
 def test_the_accountant_is_opacus_s() -> None:

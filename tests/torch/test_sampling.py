@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 import torch
+from alarms import check_probability
+from scipy import stats
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 from dpnoise.errors import ArgumentError
@@ -17,17 +19,16 @@ def loader(**options: Any) -> Any:
 
 
 def test_each_sample_is_in_a_batch_with_the_rate_and_by_itself() -> None:
-    """200,000 draws: the mean is off by 6 of its deviations once in 10^8."""
+    """200,000 draws, and of 200 sizes the variance: a chi-squared of 199 degrees."""
     rate = 0.1
     drawn = sampling.PoissonSampler(num_samples=1_000, sample_rate=rate, steps=200)
     batches = list(drawn)
     assert len(batches) == len(drawn) == 200
-    many = sum(map(len, batches)) / 200_000
-    assert abs(many - rate) < 6 * math.sqrt(rate * (1 - rate) / 200_000)
+    check_probability(stats.binomtest(sum(map(len, batches)), 200_000, rate).pvalue)
     assert all(sorted(set(batch)) == batch for batch in batches)
     sizes = torch.tensor([float(len(batch)) for batch in batches])
-    # Of 200 sizes with variance 90: a chi-squared of 199 degrees, within a half once in 10^5.
-    assert 0.5 < sizes.var().item() / 90 < 1.6
+    squares, law = 199 * sizes.var().item() / 90, stats.chi2(199)
+    check_probability(2 * min(law.cdf(squares), law.sf(squares)))
 
 
 def test_the_rate_is_rounded_down(monkeypatch: pytest.MonkeyPatch) -> None:
