@@ -89,6 +89,14 @@ def gumbel(precision: int) -> Formula:
     return lambda u: -np.log(np.maximum(half_gammas(2)(u), 4.0**-precision))
 
 
+def gumbel_size(u: Uniforms, precision: int) -> Values:
+    """Return how far -log E moves if each piece of its N does: more, the smaller E is beside N."""
+    total: Values = np.zeros(len(u))
+    for part, N in zip(np.split(u, 2, axis=1), gaussians(u, 2), strict=True):
+        total += np.abs(N) * np.abs(half_pairs(part)).sum(axis=1)
+    return total / np.maximum(half_gammas(2)(u), 4.0**-precision)
+
+
 def tan_pi(u: Uniforms) -> Values:
     return np.sin(np.pi * (u % 0.5)) / cos_pi(u)
 
