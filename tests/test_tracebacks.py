@@ -1,6 +1,7 @@
 """Tracebacks that show locals, as error trackers print them: no key, no words, no value."""
 
 import inspect
+import re
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -68,7 +69,8 @@ def text_with_locals(error: BaseException) -> str:
     shown = traceback.TracebackException.from_exception(error, capture_locals=True)
     frames = [frame for frame in shown.stack if "/dpnoise/" in frame.filename]
     assert frames, "the lines must stay"
-    return "\n".join(f"{frame.line}\n{frame.locals}" for frame in frames)
+    text = "\n".join(f"{frame.line}\n{frame.locals}" for frame in frames)
+    return re.sub(r" at 0x[0-9a-f]+", "", text)  # An address may have the digits of a secret.
 
 
 def secrets() -> list[str]:
