@@ -1,5 +1,7 @@
 """Which libraries draw the same noise in forked children."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -26,8 +28,6 @@ def randomgen_aes() -> Target:
 @pytest.mark.parametrize(
     ("make", "repeats"),
     [
-        pytest.param(partial(peer, "pydp.laplace"), True, id="pydp.laplace"),
-        pytest.param(partial(peer, "pydp.gaussian"), True, id="pydp.gaussian"),
         pytest.param(randomgen_aes, True, id="randomgen"),
         pytest.param(diffprivlib_staircase, True, id="diffprivlib.Staircase"),
         pytest.param(partial(peer, "diffprivlib.Laplace"), False, id="diffprivlib"),
@@ -38,3 +38,17 @@ def test_forked_children_repeat_the_noise_of_libraries_that_keep_a_state(
     make: Callable[[], Any], *, repeats: bool
 ) -> None:
     assert forked(make()).found == repeats
+
+
+@pytest.mark.parametrize("name", ["pydp.laplace", "pydp.gaussian"])
+def test_forked_children_repeat_the_noise_of_pydp(name: str) -> None:
+    """PyDP has 64 KiB of random bytes in store for a process, and draws afresh when they are spent.
+
+    In a process of its own nearly all are left. In one that has released before there may be fewer
+    than the first eight releases of a child take, and then nothing is found.
+    """
+    peer(name)
+    code = "from dpnoise.attacks.processes import forked; from dpnoise.targets import named"
+    code = f"{code}; print(forked(named({name!r})).found)"
+    seen = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert seen.stdout == "True\n"
