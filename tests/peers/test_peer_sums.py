@@ -10,13 +10,16 @@ from dpnoise.attacks.sensitivity import Sensitivity, changed, sum_target
 
 
 def test_diffprivlib_s_sum_tells_two_neighbours_apart() -> None:
-    """It adds with np.sum, and scales its noise to upper - lower."""
+    """It adds with np.sum, and scales its noise to upper - lower.
+
+    The sums are 32 apart: noise of scale 1/2 leads beyond the middle once in 10^14.
+    """
     tools = pytest.importorskip("diffprivlib.tools")
     neighbours = changed(np.sum, rows=2**18)
 
     def release(data: Any, n: int) -> Any:
         bounds = (neighbours.lower, neighbours.upper)
-        return np.array([tools.sum(data, epsilon=1.0, bounds=bounds) for _ in range(n)])
+        return np.array([tools.sum(data, epsilon=2.0, bounds=bounds) for _ in range(n)])
 
     outcome = Sensitivity()(sum_target(neighbours, release), n=100, placebo=False)
     assert (outcome.at0.rate, outcome.at1.rate) == (1.0, 0.0)
