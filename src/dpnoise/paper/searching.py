@@ -41,7 +41,7 @@ def mean_checks(precision: int, over: str, draws: int) -> tuple[float, float]:
 
 def check_checks(effort: Effort) -> Judgement:
     """Count the checks of a search over U1 and of one over U2."""
-    draws, rows = effort.pick(2_000, 200), []
+    draws, rows = effort.pick(2_000, 400), []
     precisions = effort.pick([8, 10, 12, 14], [8, 10])
     for i, p in enumerate(precisions):
         first, error = mean_checks(p, "U1", draws)
