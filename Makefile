@@ -38,14 +38,14 @@ help:
 	@echo "make audits        an audit of every peer; writes the README's table and picture; needs the peers, which it installs; takes 20 minutes"
 	@echo "make paper         the paper, checked statement by statement, in paper/; writes docs/paper.md; needs the peers, which it installs; takes 5 minutes"
 	@echo "make docs          the documentation as a site, in site/; a warning fails; needs Python, make; takes 10 seconds"
-	@echo "make docs-serve    the same at http://localhost:8000, rebuilt as you write; needs Python, make"
+	@echo "make docs-serve    the same at http://localhost:8000, rebuilt as you write, until you stop it; needs Python, make; takes 10 seconds to begin"
 	@echo "make pictures      the pictures of the docs; needs Python, make; takes half a minute"
 	@echo "make floors        of these, the drawing of the architecture alone; needs Python, make; takes 3 seconds"
 	@echo "make screenshots   the pictures of pages; needs Chromium; takes half a minute"
 	@echo "make lint          ruff and mypy, strict; needs Python, make; takes a minute"
 	@echo "make format        ruff lays out the code, and mends what it can; needs Python, make; takes a second"
-	@echo "make setup         only the .venv, with everything that 'make test' needs; needs Python, make"
-	@echo "make clean         remove the .venv and all that is generated; needs make"
+	@echo "make setup         only the .venv, with everything that 'make test' needs; needs Python, make; takes 2 minutes, by the network"
+	@echo "make clean         remove the .venv and all that is generated; needs make; takes 10 seconds"
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
