@@ -221,7 +221,7 @@ def test_all_events_of_a_pair_are_fixed_before_any_release_that_they_are_counted
 
 
 def test_an_event_made_of_what_was_seen_certifies_nothing() -> None:
-    """Two of 2^53 numbers are the same; 2^30 plus noise, one in 10^7 times, would be."""
+    """Noise around 0 and 1 does not come twice; around 2^30 it would, once in 500 runs."""
 
     def remember(target: Target, value0: float, _value1: float, n: int) -> Event:
         seen = target(value0, n)

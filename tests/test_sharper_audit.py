@@ -514,7 +514,7 @@ def forking(value, n):
 dpnoise.audit(forking, 1.0, attacks=["threshold"], pairs=[(0, 1)], budget=1000)
 open({str(tmp_path / "done")!r}, "a").write("done\\n")
 """
-    run = subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=False, timeout=120)
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=False, timeout=600)
     assert run.returncode == 0
     assert (tmp_path / "done").read_text() == "done\n"
 
