@@ -233,7 +233,10 @@ def _watched(work: Callable[[], _T], source: Source, progress: Progress | None) 
     """Work in another thread, and tell how far it is, so that a signal can end it at any time."""
     found: list[_T] = []
     failed: list[BaseException] = []
-    done = threading.Event()  # To join a thread is not safe where a signal may raise.
+    # To join a thread is not safe where a signal may raise, nor is an event, whose lock may stay
+    # taken then. This one only wakes who waits.
+    bell = threading.Lock()
+    bell.acquire()
     furthest = 0.0  # DuckDB begins anew with each query, and tells -1 between two.
 
     def run() -> None:
@@ -242,20 +245,19 @@ def _watched(work: Callable[[], _T], source: Source, progress: Progress | None) 
         except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
             failed.append(error)
         finally:
-            done.set()
+            bell.release()
 
     threading.Thread(target=run, daemon=True).start()
     try:
-        while not done.wait(_TICK):
-            if progress is not None:
+        while not (found or failed):
+            if not bell.acquire(timeout=_TICK) and progress is not None:
                 furthest = max(furthest, source.connection.query_progress() / _HUNDRED)
                 progress(furthest)
     except BaseException:
-        ended = False
-        while not ended:  # Again and again: what is to be ended may not have begun yet.
+        while not (found or failed):  # Again: what is to be ended may not have begun yet.
             source.connection.interrupt()
             source.stop()
-            ended = done.wait(_TICK)
+            bell.acquire(timeout=_TICK)
         raise
     if failed:
         raise failed.pop()
