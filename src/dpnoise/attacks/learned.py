@@ -27,6 +27,7 @@ from dpnoise.attacks.scores import (
     edges_of_codes,
     relearned,
     rising_steps,
+    sides,
     steps,
     weights,
 )
@@ -55,13 +56,14 @@ _FREE: Final = 4  # How many times as much one costs whose cells were learned on
 _TREES: Final = 20  # How many times as much trees cost.
 _ALONE: Final = 12  # The most scores that are tried by themselves.
 _CUTS: Final = 400  # Thresholds that are tried.
+_SORTED: Final = 50_000  # Scores that are sorted to find them.
 _RARE: Final = 0.02  # The share of releases below which an event is rare.
 _SEEN: Final = 4  # How often it must have been seen.
 _CLEAR: Final = 200  # How often an event must have been seen at both to be held against a curve.
 _TRUST: Final = 0.3  # The part of a smooth ratio by which it may be off, as a standard error.
 _SEEN_FIRST: Final = 20_000  # Releases of each data set that decide what views there are.
 _GLANCE: Final = 20_000  # The most by which all views are compared.
-_QUICK_ON: Final = 60_000  # The most by which pairs of data sets are compared.
+_QUICK_ON: Final = 200_000  # The most by which pairs of data sets are compared.
 _BOOSTED_ON: Final = 150_000  # The most on which trees are learned.
 _LIKELY: Final = 5  # Thresholds of one score that are compared.
 _RARER: Final = 0.7  # How likely the next of them is, at most, beside the one before.
@@ -91,7 +93,7 @@ class Score:
             for start in range(first, last, _BLOCK):
                 block = slice(start, min(last, start + _BLOCK))
                 for view, step, weight in zip(self.views, self.steps, self.weights, strict=True):
-                    step.add(view.take(rows[block]), weight, total[block])
+                    total[block] += weight * step(view.take(rows[block]))
 
         in_runs(work, len(rows), _BLOCK, cores())
         return total
@@ -312,7 +314,8 @@ def _learned(view: View, fit: _Part) -> list[Steps]:
     x, often = fit.taken(view), fit.often0 + fit.often1
     if view.coded:
         edges = edges_of_codes(x, often)
-        return [steps(edges, fit.cells(view, edges), fit.often0, fit.often1)]
+        seen = edges, fit.cells(view, edges), fit.often0, fit.often1
+        return [steps(*seen, together) for together in sorted({0, view.together})]
     fine, coarse = edges_of(x, often, _FINE, _COARSE)
     rising = rising_steps(fine, fit.cells(view, fine), fit.often0, fit.often1)
     if len(fine) <= _TWO:
@@ -356,26 +359,17 @@ def _thresholds(score: Score, select: _Part, judge: Judge, likely: int = 1) -> l
     If more than one is asked for, the next is the best of those that are less likely.
     """
     s = select.scored(score)
-    order = np.argsort(s)
-    s = s[order]
-    sums = [np.append(0.0, often[order].cumsum()) for often in (select.often0, select.often1)]
-    both = s[np.append(True, s[1:] != s[:-1])]
-    few = len(both) <= _CUTS
-    if not few:
-        shares = special.expit(np.linspace(-9, 9, _CUTS))
-        total = sums[0] + sums[1]
-        both = np.unique(s[np.searchsorted(total[1:-1], shares * total[-1])])
-    n = int(sums[0][-1])
-    after, before = np.searchsorted(s, both, side="right"), np.searchsorted(s, both)
-    above, below = [n - seen[after] for seen in sums], [seen[before] for seen in sums]
+    both, few = _cuts(s, select.often0 + select.often1)
+    n = int(select.often0.sum())
+    above, below = sides(both, s, select.often0, select.often1)
     upper, lower = _smoothed(both, below[0], below[1], n, few=few)
     found: list[Proposal] = []
     cost = _SIMPLER * sum(
         _TREES if view.kind == TREES else _FREE if step.free else 1
         for view, step in zip(score.views, score.steps, strict=True)
     )
-    sides = (False, above, upper), (True, below[::-1], lower[::-1])
-    for swapped, (hits0, hits1), (smooth0, smooth1) in sides:
+    either = (False, above, upper), (True, below[::-1], lower[::-1])
+    for swapped, (hits0, hits1), (smooth0, smooth1) in either:
         usual = judge.promises(hits0, hits1, n)
         usual = np.maximum(usual, _drawn(hits0, hits1, smooth0, smooth1, n, judge))
         # An event of few releases is not seen often enough to be clear: it has a place of its own.
@@ -394,6 +388,18 @@ def _thresholds(score: Score, select: _Part, judge: Judge, likely: int = 1) -> l
                 Proposal(score, event, cut, swapped, promise, seen, smooth, kind, cost, is_rare)
             )
     return found
+
+
+def _cuts(score: Floats, often: Floats) -> tuple[Floats, bool]:
+    """Return thresholds to try: all where they are few, else closer ones for rarer events."""
+    some = slice(None, None, -(-len(score) // _SORTED))
+    order = np.argsort(score[some])
+    s, total = score[some][order], often[some][order].cumsum()
+    cuts = s[np.append(True, s[1:] != s[:-1])]
+    if len(cuts) <= _CUTS:
+        return cuts, True
+    shares = special.expit(np.linspace(-9, 9, _CUTS))
+    return np.unique(s[np.searchsorted(total[:-1], shares * total[-1])]), False
 
 
 def _rarer(promised: Floats, hits: Floats, most: int) -> Iterator[int]:

@@ -5,6 +5,7 @@ one data set than at the other. A sum over several numbers is the exact likeliho
 are independent (naive Bayes); elsewhere the weights are those of a logistic regression.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -13,13 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from dpnoise.kernels import compiled, inlined
+
 Floats = NDArray[np.float64]
 Cells = NDArray[np.uint16]
+Integers = NDArray[np.int64]
 
 _FEW: Final = 256  # Numbers that each have a cell of their own.
 _MOST: Final = 4096  # Cells for codes of patterns, the most frequent ones.
 _CAUTION: Final = 1.0  # Standard errors by which a ratio is drawn to nothing.
-_STEPS: Final = 6  # Of Newton's method.
+_STEPS: Final = 6  # Of Newton's method, at most.
+_CLOSE: Final = 1e-3  # A step that is shorter is the last.
+_SHIFT: Final = 48  # Of a number's 64 bits, those above say which edges are near.
+_PLACES: Final = 1 << (63 - _SHIFT)  # How many places they tell apart, of either sign.
 _RIDGE: Final = 1e-3  # The weight of the penalty on weights, for each release.
 
 
@@ -27,19 +34,26 @@ _RIDGE: Final = 1e-3  # The weight of the penalty on weights, for each release.
 class Steps:
     """A step function: what lies between two edges has one logarithm of a likelihood ratio.
 
-    `free` says that the ratios were learned cell by cell, so that chance has more to say in them.
+    `free` says that the ratios were learned cell by cell, so that chance has more to say in them;
+    `together`, that those of codes which differ by less than this rise or fall together.
     """
 
     edges: Floats
     ratios: Floats
     free: bool = False
+    together: int = 0
 
-    def add(self, x: NDArray[Any], weight: float, total: Floats) -> None:
-        """Add the weighted ratio of each number to its total; a NaN has that of the last cell."""
-        if x.dtype == np.int16:
-            total += (weight * self._of_integers)[x]
-        else:
-            total += (weight * self.ratios)[cells_of(self.edges, x)]
+    def __call__(self, x: NDArray[Any]) -> Floats:
+        """Return the ratio of each number; a NaN has that of the last cell."""
+        small = x.dtype == np.int16
+        result: Floats = (
+            self._of_integers[x] if small else self.ratios[cells_of(self.edges, x, self._starts)]
+        )
+        return result
+
+    @cached_property
+    def _starts(self) -> Cells:
+        return _starts(self.edges)
 
     @cached_property
     def _of_integers(self) -> Floats:
@@ -49,9 +63,58 @@ class Steps:
         return result
 
 
-def cells_of(edges: Floats, x: NDArray[Any]) -> Cells:
-    """Return the cell of each number: how many edges it is not below; a NaN is in the last one."""
-    return np.searchsorted(edges, x, side="right").astype(np.uint16)
+def cells_of(edges: Floats, x: NDArray[Any], starts: Cells | None = None) -> Cells:
+    """Return the cell of each number: how many edges it is not below; a NaN is in the last one.
+
+    Examples
+    --------
+    >>> cells_of(np.array([0.0, 1.0, np.inf]), np.array([-5.0, -0.0, 0.5, 1.0, np.inf, np.nan]))
+    array([0, 1, 1, 2, 3, 3], dtype=uint16)
+    """
+    numbers = np.ascontiguousarray(x, dtype=np.float64)
+    cells = np.empty(len(numbers), dtype=np.uint16)
+    near = _starts(edges) if starts is None else starts
+    _find(numbers, numbers.view(np.int64), edges, near, cells)
+    return cells
+
+
+def _starts(edges: Floats) -> Cells:
+    """Return how many edges lie below each place that the first bits of a number tell."""
+    places = np.empty(len(edges), dtype=np.int64)
+    numbers = np.ascontiguousarray(edges)
+    _place(numbers, numbers.view(np.int64), places)
+    below = np.bincount(places, minlength=2 * _PLACES).cumsum()
+    return np.append(0, below).astype(np.uint16)
+
+
+@inlined
+def _place_of(number: float, word: int) -> int:
+    """Return where a number stands by its first bits: larger ones no lower, a NaN at the end."""
+    if math.isnan(number):
+        return 2 * _PLACES - 1
+    first = 0 if number == 0 else word >> _SHIFT  # 0 and -0 are one number.
+    return _PLACES + (first if first >= 0 else first ^ (_PLACES - 1))
+
+
+@compiled
+def _place(numbers: Floats, words: Integers, places: Integers) -> None:
+    for i in range(numbers.size):
+        places[i] = _place_of(numbers[i], words[i])
+
+
+@compiled
+def _find(numbers: Floats, words: Integers, edges: Floats, starts: Cells, cells: Cells) -> None:
+    for i in range(numbers.size):
+        place = _place_of(numbers[i], words[i])
+        # Only edges at the same place are left to be looked at, mostly one or none.
+        low, high = np.intp(starts[place]), np.intp(starts[place + 1])
+        while low < high:
+            middle = (low + high) >> 1
+            if numbers[i] < edges[middle]:
+                high = middle
+            else:
+                low = middle + 1
+        cells[i] = low
 
 
 def edges_of(x: Floats, often: Floats, *cells: int) -> list[Floats]:
@@ -91,6 +154,9 @@ def edges_of_codes(x: Floats, often: Floats) -> Floats:
 
 def _seen(x: Floats, often: Floats) -> tuple[Floats, Floats]:
     """Return the different numbers, and how often each was seen."""
+    if (often == 1).all():  # Without weights there is less to be sorted.
+        values, seen = np.unique(x, return_counts=True)
+        return values, seen.astype(np.float64)
     order = np.argsort(x, kind="stable")
     ordered = x[order]
     first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(x)])
@@ -102,16 +168,23 @@ def _edges(points: Floats, cuts: Floats | None = None) -> Floats:
     return np.unique(np.concatenate([points, np.nextafter(points, np.inf), others]))
 
 
-def steps(edges: Floats, cells: Cells, often0: Floats, often1: Floats) -> Steps:
+def steps(edges: Floats, cells: Cells, often0: Floats, often1: Floats, together: int = 0) -> Steps:
     """Learn the ratio of each cell by itself, drawn to zero by its own standard error.
 
-    What is in each of `cells` was seen so often at one data set, and so often at the other.
+    What is in each of `cells` was seen so often at one data set, and so often at the other. The
+    ratios of codes that differ by less than `together` only rise or only fall.
     """
     c0, c1 = counts(edges, cells, often0, often1)
-    ratio = np.log((c0 + 0.5) / (c0.sum() + 1)) - np.log((c1 + 0.5) / (c1.sum() + 1))
+    all0, all1 = c0.sum(), c1.sum()
+    if together:
+        # Every other cell is a code's, as `edges_of_codes` has them.
+        codes = np.arange(1, len(edges), 2)
+        for group in np.split(codes, 1 + np.flatnonzero(np.diff(edges[codes - 1]) >= together)):
+            c0[group], c1[group] = _rising(c0[group], c1[group])
+    ratio = np.log((c0 + 0.5) / (all0 + 1)) - np.log((c1 + 0.5) / (all1 + 1))
     error = np.sqrt(1 / (c0 + 1) + 1 / (c1 + 1))
     shrunk = np.sign(ratio) * np.maximum(0.0, np.abs(ratio) - _CAUTION * error)
-    return Steps(edges, shrunk, free=True)
+    return Steps(edges, shrunk, free=True, together=together)
 
 
 def rising_steps(edges: Floats, cells: Cells, often0: Floats, often1: Floats) -> Steps:
@@ -121,25 +194,62 @@ def rising_steps(edges: Floats, cells: Cells, often0: Floats, often1: Floats) ->
     fine cells. A plain threshold of a number is what it mostly comes to.
     """
     c0, c1 = counts(edges, cells, often0, often1)
-    either = [_pooled(*(c[::way] for c in (c0, c1)))[::way] for way in (1, -1)]
-    share = max(either, key=lambda p: float(c0 @ np.log(p) + c1 @ np.log1p(-p)))
-    return Steps(edges, special.logit(share) + np.log(c1.sum() / c0.sum()))
+    pooled0, pooled1 = _rising(c0, c1)
+    ratios = np.log((pooled0 + 0.5) / (pooled1 + 0.5)) + np.log(c1.sum() / c0.sum())
+    return Steps(edges, ratios)
 
 
 def relearned(step: Steps, cells: Cells, often0: Floats, often1: Floats) -> Steps:
     """Learn the ratios of the same cells from other releases."""
-    return (steps if step.free else rising_steps)(step.edges, cells, often0, often1)
+    if not step.free:
+        return rising_steps(step.edges, cells, often0, often1)
+    return steps(step.edges, cells, often0, often1, step.together)
 
 
 def counts(edges: Floats, cells: Cells, often0: Floats, often1: Floats) -> tuple[Floats, Floats]:
     """Return how often each cell was seen at one data set and at the other."""
-    size = len(edges) + 1
-    c0, c1 = (np.bincount(cells, often, size) for often in (often0, often1))
-    return c0.astype(np.float64), c1.astype(np.float64)
+    c0, c1 = np.zeros((2, len(edges) + 1))
+    _count(cells, often0, often1, c0, c1)
+    return c0, c1
 
 
-def _pooled(c0: Floats, c1: Floats) -> Floats:
-    """Return the rising shares of c0 in c0 + c1 that are likeliest."""
+@compiled
+def _count(cells: Cells, often0: Floats, often1: Floats, c0: Floats, c1: Floats) -> None:
+    for i in range(cells.size):
+        c0[cells[i]] += often0[i]
+        c1[cells[i]] += often1[i]
+
+
+def sides(
+    cuts: Floats, score: Floats, often0: Floats, often1: Floats
+) -> tuple[list[Floats], list[Floats]]:
+    """Return how often a score was seen above and below each of some cuts, at either data set.
+
+    Examples
+    --------
+    >>> sides(np.array([2.0]), np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 4.0]), np.zeros(3))
+    ([array([4.]), array([0.])], [array([1.]), array([0.])])
+    """
+    edges = _edges(cuts)
+    seen = [c.cumsum() for c in counts(edges, cells_of(edges, score), often0, often1)]
+    at, after = np.searchsorted(edges, cuts), np.searchsorted(edges, np.nextafter(cuts, np.inf))
+    return [c[-1] - c[after] for c in seen], [c[at] for c in seen]
+
+
+def _rising(c0: Floats, c1: Floats) -> tuple[Floats, Floats]:
+    """Pool counts until their ratios only rise, or until they only fall, whichever is likelier."""
+    falling = _pooled(c0[::-1], c1[::-1])
+    either = _pooled(c0, c1), (falling[0][::-1], falling[1][::-1])
+
+    def likelihood(pooled: tuple[Floats, Floats]) -> float:
+        share = (pooled[0] + 0.5) / (pooled[0] + pooled[1] + 1)
+        return float(c0 @ np.log(share) + c1 @ np.log1p(-share))
+
+    return max(either, key=likelihood)
+
+
+def _pooled(c0: Floats, c1: Floats) -> tuple[Floats, Floats]:
+    """Return for each cell the counts of the block of cells that it is pooled with."""
     blocks: list[tuple[float, float, int]] = []
     for at0, at1 in zip(c0.tolist(), c1.tolist(), strict=True):
         block = (at0, at1, 1)
@@ -147,8 +257,8 @@ def _pooled(c0: Floats, c1: Floats) -> Floats:
             before = blocks.pop()
             block = (before[0] + block[0], before[1] + block[1], before[2] + block[2])
         blocks.append(block)
-    shares = [(at0 + 0.5) / (at0 + at1 + 1) for at0, at1, _ in blocks]
-    return np.repeat(shares, [cells for _, _, cells in blocks])
+    sums0, sums1, cells = (np.array(part) for part in zip(*blocks, strict=True))
+    return np.repeat(sums0, cells), np.repeat(sums1, cells)
 
 
 def calibrated(score: Floats, c0: Floats, c1: Floats) -> Floats:
@@ -177,5 +287,8 @@ def weights(features: Floats, often0: Floats, often1: Floats) -> Floats:
         slope = X.T @ (often0 - often * p) - ridge @ w
         steepness = np.maximum(often * p * (1 - p), 1e-6)
         curvature = X.T @ (steepness[:, None] * X) + ridge + 1e-9 * np.eye(len(w))
-        w = w + np.linalg.solve(curvature, slope)
+        step = np.linalg.solve(curvature, slope)
+        w = w + step
+        if np.abs(step).max() < _CLOSE:
+            break
     return np.asarray(w[:-1])

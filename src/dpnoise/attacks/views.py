@@ -27,6 +27,7 @@ CODES: Final = "codes"
 _DISCRETE: Final = 24  # A part with at most so many different numbers is taken number by number.
 _FRACTIONS: Final = 256  # Different fractions that are worth a look.
 _WIDEST: Final = 64  # Parts that are looked at one by one.
+_SIZES: Final = 24  # Of the others, where a pattern is looked at with how large they are.
 _ORDERED: Final = 6  # Parts whose order is a code of its own.
 _LOOKED_INTO: Final = 8  # Parts whose bits are looked at.
 _BITS: Final = np.uint64((1 << 52) - 1)  # Of a code, which a float holds exactly.
@@ -49,7 +50,9 @@ class View:
     take
         Rows -> numbers.
     coded
-        Whether the numbers are names of patterns, so that their order means nothing.
+        Whether the numbers are names of patterns, so that their order means nothing;
+    together
+        but that of those which differ by less than this.
     text
         What a number stands for if it is a text's, else None.
     gaps
@@ -60,6 +63,7 @@ class View:
     kind: str
     take: Take = field(repr=False)
     coded: bool = False
+    together: int = 0
     text: Text = field(default=no_text, repr=False)
     gaps: bool = True
 
@@ -193,7 +197,7 @@ def _patterns_of(sample: Floats, parts: list[int]) -> list[View]:
         return found
     if len(special) == len(parts) and not any(map(len, special.values())):
         return []
-    cuts = np.unique(np.quantile(rest(sample), np.arange(1, 24) / 24))
+    cuts = np.unique(np.quantile(rest(sample), np.arange(1, _SIZES) / _SIZES))
 
     def joint(rows: Floats) -> Floats:
         size = np.searchsorted(cuts, rest(rows), side="right").astype(np.uint64)
@@ -201,7 +205,7 @@ def _patterns_of(sample: Floats, parts: list[int]) -> list[View]:
         return (((code >> np.uint64(11)) + size) & _BITS).astype(np.float64)
 
     words = "the pattern of the parts, and how large the others are"
-    return [*found, View(words, WHOLE, joint, coded=True)]
+    return [*found, View(words, WHOLE, joint, coded=True, together=_SIZES)]
 
 
 def row_codes(rows: Floats, parts: Sequence[tuple[int, Floats | None]] | None = None) -> Floats:

@@ -176,7 +176,7 @@ _COIN: Final = " on average, each of the one or the other as a fair coin said"
 _METHOD: Final = (
     "{pairs} pairs of data sets were compared on {screening:,} releases of each data set; events "
     "were learned for {learned} of them, on {learning:,}; {compared} kinds got thresholds on "
-    "{tuning:,}, and the best were compared on {racing:,}. Then {counted} events were counted in "
+    "{tuning:,}, and the best were compared on {racing:,} or more. Then {counted} events were counted in "
     "{final:,} fresh releases of each data set{coin}, a number fixed before. Limits are exact "
     "(Clopper and Pearson), and the audit's error is split over the events that were counted and "
     "the limits of each. Releases were tested for independence, at an error of "
@@ -269,9 +269,11 @@ def _piloted(
     found = list(unlike.values())
     counts, seen = np.array([one.hits for one, _ in found]).reshape(-1, 2), sizes.tuning
     fresh, seen_fresh = np.zeros((len(found), 2)), 0
+    planned = 2 * len(pairs)
     for most, part in _ROUNDS if sizes.racing and found else ():
         found, fresh = found[:most], fresh[:most]
-        n = int(part * sizes.racing)
+        # What was planned for data sets that are left out is for the others.
+        n = int(part * sizes.racing * planned / len(_unlike(found)))
         fresh, seen_fresh = fresh + _tallied(source, found, n), seen_fresh + n
         promised = compared([one for one, _ in found], fresh, seen_fresh, judge)
         order = np.argsort(-promised, kind="stable")

@@ -46,12 +46,13 @@ def check_independent(call: str, before: Floats, rows: Floats, error: float = ER
     error
         The probability with which independent releases are refused.
     """
-    bits = _rules(before)
     distances = sorted({*_DISTANCES, *_periods(before)})
-    found = _dependence([bit(rows[:_MOST]) for bit in bits], distances, error / 3)
     n = min(len(before), len(rows), _MOST)
-    codes = [_hash(releases[:n]) for releases in (before, rows)]
-    hashed = [[_bit(code, bit) for code in codes] for bit in _BITS]
+    code = _hash(rows[:_MOST])
+    bits = [rule(rows[:_MOST]) for rule in _rules(before)] + [_bit(code, i) for i in _BITS[:2]]
+    found = _dependence(bits, distances, error / 3)
+    codes = _hash(before[:n]), code[:n]
+    hashed = [[_bit(part, i) for part in codes] for i in _BITS]
     if found is None:
         # What stands at the same place in two calls is one call's length apart.
         found = _dependence(map(np.concatenate, hashed[:2]), [n], error / 3)
@@ -138,7 +139,7 @@ def _both_sides(both: int, set0: int, set1: int, pairs: int) -> float:
 
 
 def _rules(before: Floats) -> list[Callable[[Floats], Flags]]:
-    """Return the bits of a release: sides of medians, and bits of a hash of all of it."""
+    """Return the bits of a release that tell on which side of medians it is."""
     column = _widest(before)
     middle = _median(before[:, column])
     away = _median(np.abs(before[:, column] - middle))
@@ -149,8 +150,7 @@ def _rules(before: Floats) -> list[Callable[[Floats], Flags]]:
     def far(rows: Floats) -> Flags:
         return np.asarray(np.abs(rows[:, column] - middle) > away)
 
-    hashed = [lambda rows, bit=bit: _bit(_hash(rows), bit) for bit in _BITS[:2]]
-    return [above, far, *hashed]
+    return [above, far]
 
 
 def _median(x: Floats) -> float:
