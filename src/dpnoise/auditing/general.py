@@ -176,9 +176,9 @@ _COIN: Final = " on average, each of the one or the other as a fair coin said"
 _METHOD: Final = (
     "{pairs} pairs of data sets were compared on {screening:,} releases of each data set; events "
     "were learned for {learned} of them, on {learning:,}; {compared} kinds got thresholds on "
-    "{tuning:,}, and the best were compared on {racing:,} or more. Then {counted} events were counted in "
-    "{final:,} fresh releases of each data set{coin}, a number fixed before. Limits are exact "
-    "(Clopper and Pearson), and the audit's error is split over the events that were counted and "
+    "{tuning:,}, and the best were compared on {racing:,} or more. Then {counted} events were "
+    "counted in {final:,} fresh releases of each data set{coin}, a number fixed before. Limits are "
+    "exact (Clopper and Pearson), and the audit's error is split over the events that were counted and "
     "the limits of each. Releases were tested for independence, at an error of "
     "{error:g} for each test, and then taken to be independent."
 )
