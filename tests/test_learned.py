@@ -54,6 +54,29 @@ def test_equal_rows_are_learned_from_once_with_how_often_they_were_seen(n: int) 
     assert np.allclose(fitted, weights(each_features, at0, 1 - at0))
 
 
+def test_a_number_is_in_the_cell_that_a_search_by_halves_finds() -> None:
+    odd = [0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf, 5e-324, -5e-324, 1e300, -1000.0]
+    for scale in (1e-300, 1.0, 2.0**60):
+        numbers = scale * rng.laplace(size=2000)
+        for edges in (numbers[:1], numbers[:700], np.floor(numbers), np.array(odd[:2] + odd[4:])):
+            edges = np.unique(np.append(edges, np.inf))
+            x = np.concatenate([odd, numbers, edges, np.nextafter(edges, -np.inf)])
+            assert (cells_of(edges, x) == np.searchsorted(edges, x, side="right")).all()
+
+
+def test_ratios_of_one_pattern_only_rise_or_only_fall_with_the_size_of_the_rest() -> None:
+    codes = np.concatenate([np.arange(24.0), 1000 + np.arange(24.0)])
+    rising = 1e6 * (1 + np.arange(24) / 24)
+    rising[[5, 6]] = rising[[6, 5]]  # As chance has it.
+    often0, often1 = np.concatenate([rising, rising[::-1]]), np.full(48, 1e6)
+    edges = edges_of_codes(codes, often0 + often1)
+    cells = cells_of(edges, codes)
+    learned = steps(edges, cells, often0, often1, together=24).ratios[cells].reshape(2, 24)
+    assert (np.diff(learned[0]) >= 0).all()
+    assert (np.diff(learned[1]) <= 0).all()
+    assert np.flatnonzero(np.diff(learned[0]) == 0).tolist() == [5]
+
+
 def test_a_logistic_curve_is_found_in_counts_that_lie_on_one() -> None:
     score = np.linspace(-2, 3, 40)
     share = special.expit(0.3 + 0.7 * score)

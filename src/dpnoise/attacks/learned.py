@@ -48,14 +48,15 @@ Flags = NDArray[np.bool_]
 
 _FINE: Final = 64  # Cells of ratios that only rise.
 _COARSE: Final = 16  # Cells of ratios that are free.
-_SUMMED: Final = 24  # The most scores in one sum.
+_SUMMED: Final = 24  # The most parts that are summed up.
+_MIXED: Final = 10  # The most scores of several kinds in one sum.
 _SURE: Final = 2.0  # Standard errors that a score must be apart to be summed up with others.
 _CERTAIN: Final = 5.0  # And those for sums of fewer scores.
 _SIMPLER: Final = 0.005  # The part of its promise that each view of a score costs.
 _FREE: Final = 4  # How many times as much one costs whose cells were learned one by one.
 _TREES: Final = 20  # How many times as much trees cost.
 _ALONE: Final = 12  # The most scores that are tried by themselves.
-_CUTS: Final = 400  # Thresholds that are tried.
+_CUTS: Final = 200  # Thresholds that are tried.
 _SORTED: Final = 50_000  # Scores that are sorted to find them.
 _RARE: Final = 0.02  # The share of releases below which an event is rare.
 _SEEN: Final = 4  # How often it must have been seen.
@@ -93,7 +94,7 @@ class Score:
             for start in range(first, last, _BLOCK):
                 block = slice(start, min(last, start + _BLOCK))
                 for view, step, weight in zip(self.views, self.steps, self.weights, strict=True):
-                    total[block] += weight * step(view.take(rows[block]))
+                    step.add(view.take(rows[block]), weight, total[block])
 
         in_runs(work, len(rows), _BLOCK, cores())
         return total
@@ -283,7 +284,7 @@ def _scores(views: Sequence[View], fit: _Part, combine: _Part, *, quick: bool) -
         for kind in (PARTS, STEPS):
             yield from _sums([pair for pair in telling if pair[0].kind == kind], few, quick=quick)
         if not quick:
-            yield from _sums(telling[:_SUMMED], few, quick=False)
+            yield from _sums(telling[:_MIXED], few, quick=False)
     best = ranked[: _ALONE // 2] + [pair for pair in ranked[_ALONE // 2 :] if pair[0].kind == WHOLE]
     for view, step in _ranked(best, fit, combine)[0][:_ALONE]:
         yield Score((view,), (step,), (1.0,))

@@ -43,13 +43,14 @@ class Steps:
     free: bool = False
     together: int = 0
 
-    def __call__(self, x: NDArray[Any]) -> Floats:
-        """Return the ratio of each number; a NaN has that of the last cell."""
-        small = x.dtype == np.int16
-        result: Floats = (
-            self._of_integers[x] if small else self.ratios[cells_of(self.edges, x, self._starts)]
-        )
-        return result
+    def add(self, x: NDArray[Any], weight: float, total: Floats) -> None:
+        """Add the weighted ratio of each number to its total; a NaN has that of the last cell."""
+        if x.dtype == np.int16:
+            total += weight * self._of_integers[x]
+        else:
+            numbers = np.ascontiguousarray(x, dtype=np.float64)
+            words = numbers.view(np.int64)
+            _add(numbers, words, self.edges, self._starts, weight * self.ratios, total)
 
     @cached_property
     def _starts(self) -> Cells:
@@ -102,19 +103,32 @@ def _place(numbers: Floats, words: Integers, places: Integers) -> None:
         places[i] = _place_of(numbers[i], words[i])
 
 
+@inlined
+def _cell(number: float, word: int, edges: Floats, starts: Cells) -> int:
+    """Return how many edges a number is not below: those at its place are looked at, mostly one."""
+    place = _place_of(number, word)
+    low, high = np.intp(starts[place]), np.intp(starts[place + 1])
+    while low < high:
+        middle = (low + high) >> 1
+        if number < edges[middle]:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
 @compiled
 def _find(numbers: Floats, words: Integers, edges: Floats, starts: Cells, cells: Cells) -> None:
     for i in range(numbers.size):
-        place = _place_of(numbers[i], words[i])
-        # Only edges at the same place are left to be looked at, mostly one or none.
-        low, high = np.intp(starts[place]), np.intp(starts[place + 1])
-        while low < high:
-            middle = (low + high) >> 1
-            if numbers[i] < edges[middle]:
-                high = middle
-            else:
-                low = middle + 1
-        cells[i] = low
+        cells[i] = _cell(numbers[i], words[i], edges, starts)
+
+
+@compiled
+def _add(
+    numbers: Floats, words: Integers, edges: Floats, starts: Cells, ratios: Floats, total: Floats
+) -> None:
+    for i in range(numbers.size):
+        total[i] += ratios[_cell(numbers[i], words[i], edges, starts)]
 
 
 def edges_of(x: Floats, often: Floats, *cells: int) -> list[Floats]:
