@@ -58,8 +58,8 @@ def test_a_number_is_in_the_cell_that_a_search_by_halves_finds() -> None:
     odd = [0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf, 5e-324, -5e-324, 1e300, -1000.0]
     for scale in (1e-300, 1.0, 2.0**60):
         numbers = scale * rng.laplace(size=2000)
-        for edges in (numbers[:1], numbers[:700], np.floor(numbers), np.array(odd[:2] + odd[4:])):
-            edges = np.unique(np.append(edges, np.inf))
+        for some in (numbers[:1], numbers[:700], np.floor(numbers), np.array(odd[:2] + odd[4:])):
+            edges = np.unique(np.append(some, np.inf))
             x = np.concatenate([odd, numbers, edges, np.nextafter(edges, -np.inf)])
             assert (cells_of(edges, x) == np.searchsorted(edges, x, side="right")).all()
 

@@ -62,6 +62,7 @@ _RARE: Final = 0.02  # The share of releases below which an event is rare.
 _SEEN: Final = 4  # How often it must have been seen.
 _CLEAR: Final = 200  # How often an event must have been seen at both to be held against a curve.
 _TRUST: Final = 0.3  # The part of a smooth ratio by which it may be off, as a standard error.
+_OFF: Final = 0.5  # And the part of the claim, where events are compared.
 _SEEN_FIRST: Final = 20_000  # Releases of each data set that decide what views there are.
 _GLANCE: Final = 20_000  # The most by which all views are compared.
 _QUICK_ON: Final = 200_000  # The most by which pairs of data sets are compared.
@@ -179,9 +180,9 @@ def compared(found: Sequence[Proposal], hits: Floats, n: int, judge: Judge) -> F
     """Return what events promise by how often each happened in n other releases of both."""
     hits0, hits1 = hits.T
     shares0, shares1 = np.array([one.shares for one in found]).T
-    promised = np.maximum(
-        judge.promises(hits0, hits1, n), _drawn(hits0, hits1, shares0, shares1, n, judge)
-    )
+    drawn = _drawn(hits0, hits1, shares0, shares1, n, judge, _OFF * judge.claim.value)
+    # The better of two guesses would be that of chance, where one of many events is chosen.
+    promised = np.where(drawn > -np.inf, drawn, judge.promises(hits0, hits1, n))
     result: Floats = promised - np.array([one.cost for one in found]) * np.abs(promised)
     return result
 
@@ -226,11 +227,17 @@ class _Part:
     def features(self, pairs: Sequence[tuple[View, Steps]]) -> Floats:
         return np.column_stack([step.ratios[self.cells(view, step.edges)] for view, step in pairs])
 
-    def scored(self, score: Score) -> Floats:
+    def scored(self, score: Score) -> tuple[Floats, Floats, Floats]:
+        """Return the scores of all rows, or all scores of one view, with how often each is seen."""
+        if len(score.views) == 1:
+            step = score.steps[0]
+            cells = self.cells(score.views[0], step.edges)
+            often = counts(step.edges, cells, self.often0, self.often1)
+            return score.weights[0] * step.ratios, *often
         total = np.zeros(len(self.rows))
         for view, step, weight in zip(score.views, score.steps, score.weights, strict=True):
             total += (weight * step.ratios)[self.cells(view, step.edges)]
-        return total
+        return total, self.often0, self.often1
 
 
 def _folded(rows0: Floats, rows1: Floats) -> tuple[Floats, Floats, Floats, bool]:
@@ -359,10 +366,10 @@ def _thresholds(score: Score, select: _Part, judge: Judge, likely: int = 1) -> l
 
     If more than one is asked for, the next is the best of those that are less likely.
     """
-    s = select.scored(score)
-    both, few = _cuts(s, select.often0 + select.often1)
-    n = int(select.often0.sum())
-    above, below = sides(both, s, select.often0, select.often1)
+    s, often0, often1 = select.scored(score)
+    both, few = _cuts(s, often0 + often1)
+    n = int(often0.sum())
+    above, below = sides(both, s, often0, often1)
     upper, lower = _smoothed(both, below[0], below[1], n, few=few)
     found: list[Proposal] = []
     cost = _SIMPLER * sum(
@@ -432,13 +439,22 @@ def _smoothed(
 
 
 def _drawn(
-    hits0: Floats, hits1: Floats, shares0: Floats, shares1: Floats, n: int, judge: Judge
+    hits0: Floats,
+    hits1: Floats,
+    shares0: Floats,
+    shares1: Floats,
+    n: int,
+    judge: Judge,
+    off: float = 0.0,
 ) -> Floats:
-    """Return what events promise whose ratios are drawn to smooth ones, the rarer the more."""
+    """Return what events promise whose ratios are drawn to smooth ones, the rarer the more.
+
+    Besides a part of a smooth ratio, `off` is by how much it may be off.
+    """
     seen = (hits0 >= _CLEAR) & (hits1 >= _CLEAR) & (shares0 > 0) & (shares1 > 0)
     h0, h1, p0, p1 = (np.where(seen, x, 1.0) for x in (hits0, hits1, shares0, shares1))
     counted, smooth = np.log(h0 / h1), np.log(p0 / p1)
-    by_counts, by_model = 1 / h0 + 1 / h1, (_TRUST * smooth) ** 2 + 1e-12
+    by_counts, by_model = 1 / h0 + 1 / h1, (_TRUST * smooth) ** 2 + off**2 + 1e-12
     weight = by_counts / (by_counts + by_model)
     ratio = np.minimum((1 - weight) * counted + weight * smooth, counted + np.sqrt(by_counts) / 2)
     spread = np.sqrt(by_counts * by_model / (by_counts + by_model))

@@ -104,7 +104,7 @@ def _place(numbers: Floats, words: Integers, places: Integers) -> None:
 
 
 @inlined
-def _cell(number: float, word: int, edges: Floats, starts: Cells) -> int:
+def _cell(number: float, word: int, edges: Floats, starts: Cells) -> Any:
     """Return how many edges a number is not below: those at its place are looked at, mostly one."""
     place = _place_of(number, word)
     low, high = np.intp(starts[place]), np.intp(starts[place + 1])

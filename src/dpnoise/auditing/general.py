@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import chain, repeat
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -52,12 +51,10 @@ _TUNED: Final = 150_000  # The most that thresholds are chosen on.
 _PAIRS: Final = 2  # Pairs that events are learned for.
 _COMPARED: Final = 6  # Events of each pair whose scores a pilot measures, and half as many rare.
 _ROUNDS: Final = ((16, 0.3), (6, 0.7))  # How many events are compared in which part of the others.
-_UNCLEAR: Final = 1.1  # How much better another event may be where they are compared further.
-_LONGEST: Final = 3  # The part of the last count that this may take, as a divisor.
 _HELD: Final = 100_000  # Releases of a pilot that suffice to hold some of them back.
 _COUNTED: Final = 1  # Events that are counted in the end.
 _CHANCE: Final = 3.0  # Trials put down to chance where one of many events is chosen.
-_CAUTION: Final = 1.5  # Standard errors put down to chance where an event is chosen.
+_CAUTION: Final = 2.5  # Standard errors put down to chance where an event is chosen.
 _SECONDS: Final = 20.0  # That a budget which is raised by itself may take.
 _CONSTANT: Final = Event("never: all outputs were alike", lambda y: np.zeros(len(y), np.bool_))
 
@@ -125,7 +122,7 @@ def run(
         best, counts = [nothing], [(0.0, 0.0)]
     seconds_each = (time.perf_counter() - clock) / (2 * (sizes.tuning + sizes.racing))
     # What was planned for pairs that were left out early is left for the last count.
-    final = max(sizes.final - sizes.final // _LONGEST, (total - source.drawn) // 2)
+    final = max(sizes.final, (total - source.drawn) // 2)
     if budget is None:
         most = most_trials(final, seconds_each, _SECONDS)
         final = raised(claim, final, error, _promise(counts, seen, judge), most)
@@ -274,39 +271,29 @@ def _piloted(
     found = list(unlike.values())
     counts, seen = np.array([one.hits for one, _ in found]).reshape(-1, 2), sizes.tuning
     if sizes.racing and found:
-        found, counts, seen = _raced(source, found, sizes, judge)
+        found, counts, seen = _raced(source, found, sizes.racing, judge)
     best = [_candidate(proposal, pair) for proposal, pair in found[:_COUNTED]]
     return best, [(at0, at1) for at0, at1 in counts[:_COUNTED].tolist()], seen
 
 
 def _raced(
-    source: Source, found: list[tuple[Proposal, Pair]], sizes: Sizes, judge: Judge
+    source: Source, found: list[tuple[Proposal, Pair]], n: int, judge: Judge
 ) -> tuple[list[tuple[Proposal, Pair]], Floats, int]:
-    """Compare events in fresh releases, and return them, the best first, with their counts.
+    """Compare events in n fresh releases, and return them, the best first, with their counts.
 
-    The best is the one that promises most with caution, and those that may be better stay beside
-    it. While one of them may be better by far, there are more rounds.
+    The best is the one that promises most with caution; those that may be better stay beside it.
     """
-    counts, seen = np.zeros((len(found), 2)), 0
-    planned = len(_unlike(found)) * sizes.racing
-    left = planned + 2 * (sizes.final // _LONGEST)
-
-    def promised(caution: float) -> Floats:
-        guess = replace(judge, caution=caution)
-        return compared([one for one, _ in found], counts, seen, guess)
-
-    for most, part in chain(_ROUNDS, repeat(_ROUNDS[-1])):
+    counts, seen, planned = np.zeros((len(found), 2)), 0, n * len(_unlike(found))
+    for most, part in _ROUNDS:
         found, counts = found[:most], counts[:most]
         # What was planned for data sets that are left out is for the others.
-        n = int(part * planned / len(_unlike(found)))
-        left -= n * len(_unlike(found))
-        if left < 0:
-            break
-        counts, seen = counts + _tallied(source, found, n), seen + n
-        hopes, best = promised(0.0), int(promised(_CAUTION).argmax())
-        if most == _ROUNDS[-1][0] and hopes.max() <= max(0.0, _UNCLEAR * hopes[best]):
-            left = 0
-        hopes[best] = np.inf
+        more = int(part * planned / len(_unlike(found)))
+        counts, seen = counts + _tallied(source, found, more), seen + more
+        hopes, sure = (
+            compared([one for one, _ in found], counts, seen, replace(judge, caution=caution))
+            for caution in (0.0, _CAUTION)
+        )
+        hopes[sure.argmax()] = np.inf
         order = np.argsort(-hopes, kind="stable")
         found, counts = [found[i] for i in order], counts[order]
     return found, counts, seen
