@@ -7,7 +7,7 @@ are independent (naive Bayes); elsewhere the weights are those of a logistic reg
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -50,11 +50,8 @@ class Steps:
         else:
             numbers = np.ascontiguousarray(x, dtype=np.float64)
             words = numbers.view(np.int64)
-            _add(numbers, words, self.edges, self._starts, weight * self.ratios, total)
-
-    @cached_property
-    def _starts(self) -> Cells:
-        return _starts(self.edges)
+            starts = _starts(self.edges.tobytes())
+            _add(numbers, words, self.edges, starts, weight * self.ratios, total)
 
     @cached_property
     def _of_integers(self) -> Floats:
@@ -64,7 +61,7 @@ class Steps:
         return result
 
 
-def cells_of(edges: Floats, x: NDArray[Any], starts: Cells | None = None) -> Cells:
+def cells_of(edges: Floats, x: NDArray[Any]) -> Cells:
     """Return the cell of each number: how many edges it is not below; a NaN is in the last one.
 
     Examples
@@ -74,15 +71,15 @@ def cells_of(edges: Floats, x: NDArray[Any], starts: Cells | None = None) -> Cel
     """
     numbers = np.ascontiguousarray(x, dtype=np.float64)
     cells = np.empty(len(numbers), dtype=np.uint16)
-    near = _starts(edges) if starts is None else starts
-    _find(numbers, numbers.view(np.int64), edges, near, cells)
+    _find(numbers, numbers.view(np.int64), edges, _starts(edges.tobytes()), cells)
     return cells
 
 
-def _starts(edges: Floats) -> Cells:
+@lru_cache(maxsize=128)
+def _starts(edges: bytes) -> Cells:
     """Return how many edges lie below each place that the first bits of a number tell."""
-    places = np.empty(len(edges), dtype=np.int64)
-    numbers = np.ascontiguousarray(edges)
+    numbers = np.frombuffer(edges)
+    places = np.empty(len(numbers), dtype=np.int64)
     _place(numbers, numbers.view(np.int64), places)
     below = np.bincount(places, minlength=2 * _PLACES).cumsum()
     return np.append(0, below).astype(np.uint16)
