@@ -51,7 +51,7 @@ _COARSE: Final = 16  # Cells of ratios that are free.
 _SUMMED: Final = 24  # The most parts that are summed up.
 _MIXED: Final = 10  # The most scores of several kinds in one sum.
 _SURE: Final = 2.0  # Standard errors that a score must be apart to be summed up with others.
-_CERTAIN: Final = 5.0  # And those for sums of fewer scores.
+_CERTAIN: Final = (5.0, 10.0)  # And those for sums of fewer scores.
 _SIMPLER: Final = 0.005  # The part of its promise that each view of a score costs.
 _FREE: Final = 4  # How many times as much one costs whose cells were learned one by one.
 _TREES: Final = 20  # How many times as much trees cost.
@@ -282,15 +282,16 @@ def _scores(views: Sequence[View], fit: _Part, combine: _Part, *, quick: bool) -
     glance = _GLANCE // 4 if quick else _GLANCE
     kept = _kept(views, fit.first(glance), combine.first(glance), _KEPT_QUICKLY if quick else _KEPT)
     ranked, worth = _ranked(kept, fit.first(_SUMMED_ON), combine.first(_SUMMED_ON))
-    few, before = combine.first(_SUMMED_ON), 0
-    for least in (_SURE,) if quick else (_SURE, _CERTAIN):
+    few, before, mixed = combine.first(_SUMMED_ON), 0, 0
+    for least in (_SURE,) if quick else (_SURE, *_CERTAIN):
         telling = _one_each([pair for pair in ranked if worth[id(pair[1])] > least])
         if len(telling) == before:
             continue
         before = len(telling)
         for kind in (PARTS, STEPS):
             yield from _sums([pair for pair in telling if pair[0].kind == kind], few, quick=quick)
-        if not quick:
+        if not quick and len(telling[:_MIXED]) != mixed:
+            mixed = len(telling[:_MIXED])
             yield from _sums(telling[:_MIXED], few, quick=False)
     best = ranked[: _ALONE // 2] + [pair for pair in ranked[_ALONE // 2 :] if pair[0].kind == WHOLE]
     for view, step in _ranked(best, fit, combine)[0][:_ALONE]:

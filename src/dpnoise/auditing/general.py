@@ -54,7 +54,7 @@ _ROUNDS: Final = ((16, 0.3), (6, 0.7))  # How many events are compared in which 
 _HELD: Final = 100_000  # Releases of a pilot that suffice to hold some of them back.
 _COUNTED: Final = 1  # Events that are counted in the end.
 _CHANCE: Final = 3.0  # Trials put down to chance where one of many events is chosen.
-_CAUTION: Final = 2.0  # Standard errors put down to chance where an event is chosen.
+_CAUTION: Final = 2.5  # Standard errors put down to chance where an event is chosen.
 _SECONDS: Final = 20.0  # That a budget which is raised by itself may take.
 _CONSTANT: Final = Event("never: all outputs were alike", lambda y: np.zeros(len(y), np.bool_))
 
