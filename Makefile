@@ -13,7 +13,7 @@ CORE := $(patsubst %,tests/test_%.py,kernels certified independent precision gen
 	attacks audits paper pictures floors screenshots docs docs-serve clean
 
 help:
-	@echo "Times are of two cores and after the install; none is given where none was taken."
+	@echo "Times are of two cores (aarch64, Neoverse-N1) and after the install."
 	@echo "make demo          see it work: publishes, attacks, races, audits; needs Python, make; takes a minute, after the install"
 	@echo "make test          the tests; needs Python, make; takes about 6 minutes on two cores"
 	@echo "make test-long     the tests with ten times the samples; needs Python, make; takes 10 minutes"
@@ -29,7 +29,7 @@ help:
 	@echo "make errors        how far statistics are off beside the peers', of which some get environments of their own; writes tables of docs/publishing.md and docs/persons.md; needs Python, make; takes 8 minutes"
 	@echo "make bench-engines exact integers beside plain queries of DuckDB and Polars; writes a table of docs/performance.md; needs a quiet machine; takes 12 minutes"
 	@echo "make bench-persons bounding persons beside the same by hand in SQL; writes a table of docs/performance.md; needs a quiet machine; takes 6 minutes"
-	@echo "make bench-spark   the same on a Spark of two workers; writes a table of docs/performance.md; needs Java 17, a quiet machine"
+	@echo "make bench-spark   the same on a Spark of two workers; writes a table of docs/performance.md; needs Java 17, a quiet machine; takes 17 minutes"
 	@echo "make audit-bench   audits of the mechanisms that DP-Sniper was measured on; writes a table of docs/auditing.md; needs a quiet machine; takes 3 minutes"
 	@echo "make audit-bugs    audits of bugs that people make; writes a table of docs/auditing.md; needs Python, make; takes half a minute"
 	@echo "make audit-peers   audits of mechanisms of other libraries and our own; writes a table of docs/auditing.md; needs the peers, which it installs; takes 2 minutes"
