@@ -74,8 +74,8 @@ def audits() -> None:
     """Audit NumPy's noise and a release, and write the pages."""
     PAGES.mkdir(exist_ok=True)
     console.print(
-        "Every attack there is here, and a lower bound on the true epsilon that is wrong with\n"
-        "probability 0.001 at most. Both claim epsilon = 1:\n"
+        "Every attack there is here, and a lower bound on the true epsilon that is\n"
+        "wrong with probability 0.001 at most. Both claim epsilon = 1:\n"
     )
     for target in ("numpy.laplace", "dpnoise.release"):
         with console.status(f"auditing {target}"):
@@ -114,8 +114,8 @@ def race() -> None:
         console.print(f"{name:36} {seconds(call) / SIZE * 1e9:5.1f} ns a value", highlight=False)
     console.print(
         "\nMeasured here, one thread but for the last. A release executes the same\n"
-        "instructions whatever the value and the noise. What a clock still sees of\n"
-        "Python's own integers: docs/threat-model.md#what-a-clock-certifies\n"
+        "instructions whatever the value and the noise. What a clock certifies by\n"
+        "itself: docs/threat-model.md#what-a-clock-certifies\n"
     )
 
 
@@ -132,7 +132,7 @@ def main() -> None:
     console.rule("[bold]next", align="left")
     console.print(
         "README.md              the five lines that do this\n"
-        "docs/exact-release.md  why the guarantee holds to the last bit, and what a clock tells\n"
+        "docs/exact-release.md  why the guarantee holds, and what a clock tells\n"
         "docs/auditing.md       audit your own: dpnoise audit module:function --epsilon 1\n"
         "docs/attacks.md        every attack, and what it breaks\n"
         "docs/paper.md          the paper, checked: dpnoise paper\n"

@@ -1,6 +1,8 @@
 """What commands print is folded between words, at 80 columns and at 60."""
 
+import ast
 from dataclasses import replace
+from pathlib import Path
 
 import example_report
 import pytest
@@ -12,6 +14,7 @@ from dpnoise.cli import terminal
 from dpnoise.paper.piece import Judgement, Result
 
 WIDTHS = (80, 60)
+DEMO = Path(__file__).parent.parent / "examples" / "demo.py"
 
 
 @pytest.fixture(params=WIDTHS)
@@ -70,3 +73,13 @@ def test_the_pieces_of_the_paper(width: int, capsys: pytest.CaptureFixture[str])
     assert all(len(line) <= width for line in out.splitlines())
     words = {*out.split()}
     assert all({*piece.title.split(), *why.split()} <= words for piece in pieces)
+
+
+def test_no_line_of_the_demo_is_folded() -> None:
+    """It lays its texts out itself, for 80 columns."""
+    calls = [node for node in ast.walk(ast.parse(DEMO.read_text())) if isinstance(node, ast.Call)]
+    printed = [call for call in calls if ast.unparse(call.func) == "console.print"]
+    parts = [part for call in printed for part in ast.walk(call) if isinstance(part, ast.Constant)]
+    lines = [line for part in parts for line in str(part.value).splitlines()]
+    assert len(lines) > 20
+    assert [line for line in lines if len(line) > 80] == []
