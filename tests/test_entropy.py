@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import pairwise
+from itertools import count, pairwise
 
 import numpy as np
 import pytest
@@ -21,6 +21,17 @@ from dpnoise.errors import ArgumentError, CipherError, SecretError
 from dpnoise.testing import fixed_generator
 
 CIPHERS = [AES, CHACHA20]
+WIDE = "AES-256-CTR by GCM"
+
+
+@pytest.fixture(params=[AES, WIDE, CHACHA20])
+def cipher(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return a cipher: AES twice, first by counter mode alone, then by GCM wherever it can be."""
+    wide: bool = request.param == WIDE
+    monkeypatch.setattr(entropy, "gcm_is_wider", lambda: wide)
+    monkeypatch.setattr(entropy, "_LONG_READ", 1)
+    return AES if wide else str(request.param)
+
 
 # RFC 8439: key, counter, nonce, key stream. The first is section 2.3.2, the others appendix A.1.
 RFC_8439 = [
@@ -199,6 +210,56 @@ def test_a_library_whose_stream_is_wrong_draws_nothing(
     SYSTEM.key(cipher)
 
 
+@pytest.mark.parametrize("number", [1, 4, 12, 20, 33, None])
+def test_a_library_whose_gcm_is_not_counter_mode_draws_nothing(
+    number: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For so many blocks, or for a long run alone."""
+    right, words = entropy._gcm, np.zeros(2**14, dtype=np.uint64)
+
+    def wrong(length: int) -> bool:
+        return length == 16 * number if number else length > 16 * 33
+
+    entropy.gcm_is_wider.cache_clear()
+    monkeypatch.setattr(entropy, "has_instructions", lambda *_: True)
+    with monkeypatch.context() as patched:
+        patched.setattr(entropy, "_gcm", lambda *given: Wrong(right(*given), wrong))
+        for _ in range(2):
+            with pytest.raises(CipherError, match=f"{AES} is wrong on this machine"):
+                Key.fresh().stream().fill(words)
+        assert not words.any()
+    try:
+        assert entropy.gcm_is_wider()
+    finally:
+        entropy.gcm_is_wider.cache_clear()
+
+
+def test_gcm_makes_long_reads_from_the_start_of_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There and nowhere else: under the group's key, with its number as the nonce."""
+    key = Key(os.urandom(32))
+    opened_aes = opened(key, monkeypatch)
+    opened_gcm: list[tuple[bytes, int]] = []
+    gcm = entropy._gcm
+
+    def noted(secret: bytes, nonce: int) -> object:
+        opened_gcm.append((secret, nonce))
+        return gcm(secret, nonce)
+
+    monkeypatch.setattr(entropy, "_gcm", noted)
+    for wide in (False, True):
+        monkeypatch.setattr(entropy, "gcm_is_wider", lambda wide=wide: wide)
+        for word, number in ((0, 7_000), (6, 10**4), (2 * 10**6, 10**4)):
+            read(key.stream(word), number)
+        assert not opened_gcm
+    for word in (0, 1, 4):
+        opened_aes.clear()
+        read(key.stream(word), 10**4)
+        assert opened_gcm.pop() == (key._secret, 0)
+        assert opened_aes == [(key._secret, word // 2)][: word < 4]
+    read(key.stream(2 * 2**32 - 2), 10**4)
+    assert opened_gcm == [(key._secret_of(1), 1)]
+
+
 def test_the_check_of_chacha20_has_a_published_block() -> None:
     assert entropy._PUBLISHED[CHACHA20][1] == RFC_8439[0][3]
 
@@ -206,7 +267,6 @@ def test_the_check_of_chacha20_has_a_published_block() -> None:
 # The layout. -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cipher", CIPHERS)
 def test_stream_can_be_entered_at_any_word(cipher: str) -> None:
     key = Key(os.urandom(32), cipher)
     whole = read(key.stream(), 200)
@@ -214,7 +274,6 @@ def test_stream_can_be_entered_at_any_word(cipher: str) -> None:
         np.testing.assert_array_equal(read(key.stream(start), 200 - start), whole[start:])
 
 
-@pytest.mark.parametrize("cipher", CIPHERS)
 def test_stream_read_in_pieces_is_the_same_stream(cipher: str) -> None:
     key = Key(os.urandom(32), cipher)
     whole = read(key.stream(3), 70_000)
@@ -223,7 +282,6 @@ def test_stream_read_in_pieces_is_the_same_stream(cipher: str) -> None:
     np.testing.assert_array_equal(np.concatenate(pieces), whole)
 
 
-@pytest.mark.parametrize("cipher", CIPHERS)
 @pytest.mark.parametrize("group_size", [1, 2, 3, 10, 1000])
 def test_every_block_is_where_the_layout_has_it(
     cipher: str, group_size: int, monkeypatch: pytest.MonkeyPatch
@@ -242,15 +300,14 @@ def test_every_block_is_where_the_layout_has_it(
     np.testing.assert_array_equal(np.concatenate(pieces), expected)
 
 
-@pytest.mark.parametrize("cipher", CIPHERS)
 @pytest.mark.parametrize("group", [1, 2, 3])
 def test_another_key_or_nonce_follows_after_two_to_the_32_blocks(cipher: str, group: int) -> None:
     secret, per_block = os.urandom(32), words_in_a_block(cipher)
     first = group * 2**32 - 2
-    expected = b"".join(main_block(secret, cipher, block) for block in range(first, first + 4))
-    for skipped in range(4 * per_block):
+    expected = b"".join(main_block(secret, cipher, block) for block in range(first, first + 8))
+    for skipped in range(8 * per_block):
         words = read(
-            Key(secret, cipher).stream(per_block * first + skipped), 4 * per_block - skipped
+            Key(secret, cipher).stream(per_block * first + skipped), 8 * per_block - skipped
         )
         assert words.tobytes() == expected[8 * skipped :]
 
@@ -311,11 +368,11 @@ def test_no_two_streams_of_aes_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     key = Key(os.urandom(32))
     calls = opened(key, monkeypatch)
-    key.stream(2 * (2**32 - 1))
+    read(key.stream(2 * (2**32 - 1)), 1)
     elements = [0, 1, 2, 2**62, 2**63 - 2, 2**63 - 1]
     for element in elements:
         key.further_words(element, 1)
-    key.stream(2 * 2**50 * 2**32)
+    read(key.stream(2 * 2**50 * 2**32), 1)
     first, *further, keys, other = calls
     assert [secret for secret, _ in (first, *further, keys)] == [key._secret] * 8
     assert other[0] != key._secret
@@ -343,8 +400,8 @@ def test_no_two_streams_of_chacha20_meet(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(entropy, "_chacha20", noted)
     key = Key(os.urandom(32), CHACHA20)
-    key.stream(0)
-    key.stream(8 * (2**127 - 1))
+    read(key.stream(0), 1)
+    read(key.stream(8 * (2**127 - 1)), 1)
     for element in (0, 1, 2**63 - 1):
         key.further_words(element, 4, row=2**33 - 2)  # In the nonce's last block.
     assert nonces == [0, 2**95 - 1, 2**95, 2**95 + 1, 2**95 + 2**63 - 1]
@@ -360,7 +417,6 @@ class ShiftedKey(Key):
         return super().stream(word + words_in_a_block(self.cipher) * (2**32 - 100))
 
 
-@pytest.mark.parametrize("cipher", CIPHERS)
 @pytest.mark.parametrize(
     ("kind", "group_size"),
     [(Key, 2**32), (ShiftedKey, 2**32), (Key, 37)],
@@ -390,6 +446,21 @@ def test_words_do_not_depend_on_chunks_or_threads(
 
             chunks.expand(key, variates, count, prepare, threads, chunk_words=chunk_words)
             np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.usefixtures("cipher")
+def test_a_read_that_fails_ends_every_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where two of them read one stream in turn: neither waits for the other for ever."""
+    fill, reads = KeyStream.fill, count()
+
+    def failing(stream: KeyStream, words: NDArray[np.uint64]) -> None:
+        if next(reads) == 10:
+            raise ArithmeticError
+        fill(stream, words)
+
+    monkeypatch.setattr(KeyStream, "fill", failing)
+    with pytest.raises(ArithmeticError):
+        chunks.expand(Key.fresh(), 1, 2**20, lambda _: lambda *_: None, 3, chunk_words=2**13)
 
 
 # Scalar draws. -----------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import os
 import sys
 import threading
 from _thread import LockType, allocate_lock, start_new_thread
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import lru_cache, wraps
 from importlib import import_module
@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.entropy import WORD, Key
+from dpnoise.entropy import WORD, Key, gcm_is_wider
 from dpnoise.shield import shielded
 
 # 512 KiB of words: large enough for a cipher to run at full speed, small enough for a core's cache.
@@ -33,6 +33,7 @@ _forking: Final = threading.local()
 Words = NDArray[np.uint64]
 Worker = Callable[[Words, int, int], None]
 _Result = TypeVar("_Result")
+_Job = TypeVar("_Job")
 
 
 def cores() -> int:
@@ -122,6 +123,7 @@ def _use_once() -> None:
     """Do what Numba and the cipher leave to their first use, while a fork would wait for it."""
     shielded(imported("dpnoise.kernels").finish_importing)
     Key.fresh().stream().fill(np.empty(1, dtype=WORD))
+    gcm_is_wider()
 
 
 @lru_cache(maxsize=64)
@@ -183,79 +185,97 @@ def expand(
     short = max(_SHORTEST_CHUNK, count * variates // _CHUNKS_IN_A_SHORT_CALL)
     longest = max(1, min(count, min(chunk_words, short) // variates))
 
+    def reader(first: int, last: int) -> Callable[[Words], tuple[int, int]]:
+        """Return what fills the words of a run's next chunk, one thread at a time."""
+        stream, turn = key.stream(first * variates), allocate_lock()
+        starts = iter(range(first, last, longest))
+
+        def read(words: Words) -> tuple[int, int]:
+            with turn:
+                start = next(starts, last)
+                stop = min(start + longest, last)
+                stream.fill(words[: (stop - start) * variates])
+            return start, stop
+
+        return read
+
     stopped: list[bool] = []
 
-    def work(first: int, last: int) -> None:
+    def work(read: Callable[[Words], tuple[int, int]]) -> None:
         worker = prepare(longest)
         words = np.empty(longest * variates, dtype=WORD)
         readable = words.view()
         readable.flags.writeable = False
-        stream = key.stream(first * variates)
-        for start in range(first, last, longest):
-            if stopped:
-                return
-            stop = min(start + longest, last)
-            size = (stop - start) * variates
-            stream.fill(words[:size])
-            worker(readable[:size], start, stop)
+        start, stop = read(words)
+        while start < stop and not stopped:
+            worker(readable[: (stop - start) * variates], start, stop)
+            start, stop = read(words)
 
     if threads is None:
         threads = min(cores(), count * variates // _WORDS_WORTH_A_THREAD)
-    in_runs(work, count, longest, threads, stopped)
+    runs = _runs(count, longest, threads)
+    if len(runs) > 1 and key.is_wide(longest * variates):
+        # The stream from word 0 is twice as quick as others: two threads read it in turn.
+        both = reader(runs[0][0], runs[1][1])
+        readers = [both, both, *(reader(*run) for run in runs[2:])]
+    else:
+        readers = [reader(*run) for run in runs]
+    _side_by_side(work, readers, stopped)
 
 
-def in_runs(
-    work: Callable[[int, int], None],
-    count: int,
-    longest: int,
-    threads: int,
-    stopped: list[bool] | None = None,
-) -> None:
+def in_runs(work: Callable[[int, int], None], count: int, longest: int, threads: int) -> None:
     """Call work(first, last) on one run of whole chunks for each thread, and wait for all.
 
-    When this returns or raises, no thread works any more. `stopped` is no longer empty as soon as
-    one run has failed or the wait was interrupted, so that the others need not go on. Threads made
-    for the call, rather than a pool that is kept, cannot be lost in a fork.
+    When this returns or raises, no thread works any more.
     """
-    stopped = [] if stopped is None else stopped
+    _side_by_side(lambda run: work(*run), _runs(count, longest, threads), [])
+
+
+def _runs(count: int, longest: int, threads: int) -> list[tuple[int, int]]:
+    """Split a count into one run of whole chunks for each thread."""
     chunks = -(-count // longest)
     threads = max(1, min(threads, chunks))
-    if threads == 1:
-        work(0, count)
-        return
-    borders = [min(count, longest * (chunks * t // threads)) for t in range(threads + 1)]
-    runs = list(pairwise(borders))
-    shielded(lambda: _side_by_side(work, runs, stopped), stopped)
+    return list(pairwise(min(count, longest * (chunks * t // threads)) for t in range(threads + 1)))
 
 
-def _side_by_side(
-    work: Callable[[int, int], None], runs: list[tuple[int, int]], stopped: list[bool]
-) -> None:
-    """Do the first run here and the others in threads of their own; raise what one raised first."""
+def _side_by_side(work: Callable[[_Job], None], jobs: Sequence[_Job], stopped: list[bool]) -> None:
+    """Do each job in a thread of its own, but the first one here; raise what one raised first.
+
+    `stopped` is no longer empty as soon as one has failed or the wait was interrupted, so that the
+    others need not go on. Threads made for the call, rather than a pool that is kept, cannot be
+    lost in a fork.
+    """
+    if len(jobs) == 1:
+        work(jobs[0])
+    else:
+        shielded(lambda: _in_threads(work, jobs, stopped), stopped)
+
+
+def _in_threads(work: Callable[[_Job], None], jobs: Sequence[_Job], stopped: list[bool]) -> None:
     failures: list[BaseException] = []
     others: list[LockType] = []
 
-    def attempt(ends: tuple[int, int]) -> None:
+    def attempt(job: _Job) -> None:
         try:
-            work(*ends)
+            work(job)
         except BaseException as error:  # noqa: BLE001 - raised below
             failures.append(error)
             stopped.append(True)
 
-    def attempt_elsewhere(ends: tuple[int, int], done: LockType) -> None:
-        attempt(ends)
+    def attempt_elsewhere(job: _Job, done: LockType) -> None:
+        attempt(job)
         done.release()
 
-    for ends in runs[1:]:
+    for job in jobs[1:]:
         done = allocate_lock()
         done.acquire()
         try:
-            start_new_thread(attempt_elsewhere, (ends, done))
+            start_new_thread(attempt_elsewhere, (job, done))
         except RuntimeError:  # There are no more threads, as when the interpreter ends.
-            attempt(ends)
+            attempt(job)
         else:
             others.append(done)
-    attempt(runs[0])
+    attempt(jobs[0])
     for done in others:
         done.acquire()
     if failures:

@@ -19,6 +19,8 @@ AES: block b of 16 bytes is the encryption of b, as a big-endian number; element
 starts at 2^127 + i*2^64. From block 2^32 on, a block is encrypted under the key of its group
 k = b div 2^32: the two blocks 2^128 - 2k and 2^128 - 2k + 1 of the first key. What is under one key
 can be told from random bits with an advantage of at most q^2/2^129 for q blocks: 2^-65 for a group.
+Where OpenSSL's code for GCM is the wider one, it makes the blocks of a long read: GCM is the same
+counter mode from block 2 on (SP 800-38D), with a sum over what it gave, which nobody asks for.
 
 ChaCha20: block b of 64 bytes has counter b mod 2^32 and nonce b div 2^32, in the layout of RFC 8439
 (32-bit counter, 96-bit nonce, a little-endian number); element i's further stream starts at nonce
@@ -35,6 +37,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algori
 from numpy.typing import NDArray
 
 from dpnoise.errors import ArgumentError, CipherError, SecretError, check_choice
+from dpnoise.machine import has_instructions
 
 KEY_BYTES: Final = 32
 WORD: Final = np.dtype("<u8")
@@ -43,6 +46,11 @@ CHACHA20: Final = "ChaCha20"
 _BLOCK_BYTES: Final = {AES: 16, CHACHA20: 64}
 _COUNTER: Final = np.dtype(">u8")
 _ZEROS: Final = memoryview(bytes(2**18))  # A stream cipher's encryption of zeros is its key stream.
+# GCM has a nonce of 96 bits, and the blocks 0 and 1 of its 32-bit counter are not for the text.
+_GCM_BLOCKS: Final = 2**32
+_GCM_START: Final = 2
+# Bytes of a first read from which on GCM saves more than it costs to open a second cipher.
+_LONG_READ: Final = 60_000
 _FURTHER: Final = np.uint64(2**63)
 _FURTHER_COUNTER: Final = 2**127
 _FURTHER_NONCE: Final = 2**95
@@ -53,6 +61,7 @@ blocks_in_a_group = 2**32
 system_bytes: Final = os.urandom
 
 Words = NDArray[np.uint64]
+Opened = tuple[CipherContext, int]  # A cipher, and how many blocks of a stream it makes.
 
 
 class Key:
@@ -76,6 +85,10 @@ class Key:
     def stream(self, word: int = 0) -> "KeyStream":
         """Return the key stream from the given word on."""
         return KeyStream(self._open, _BLOCK_BYTES[self.cipher], word)
+
+    def is_wide(self, words: int) -> bool:
+        """Tell whether the stream from word 0 is made by GCM, if so many words are read first."""
+        return self.cipher == AES and 8 * words >= _LONG_READ and gcm_is_wider()
 
     def for_device(self) -> Words:
         """Return the key as words, for a device that runs the cipher itself. It is the secret."""
@@ -112,12 +125,19 @@ class Key:
 
         return read
 
-    def _open(self, block: int) -> CipherContext:
-        """Return the cipher at the start of a block of the key's stream."""
+    def _open(self, block: int, size: int) -> "Opened":
+        """Return the cipher at a block of the key's stream, for a read of so many bytes."""
         group, within = divmod(block, blocks_in_a_group)
+        left = blocks_in_a_group - within
         if self.cipher == CHACHA20:
-            return _chacha20(self._secret, within, group)
-        return _aes(self._secret_of(group), block)
+            return _chacha20(self._secret, within, group), left
+        secret = self._secret_of(group)
+        nonce, counter = divmod(block, _GCM_BLOCKS)
+        if counter > _GCM_START or not self.is_wide(size // 8):
+            return _aes(secret, block), left
+        if counter < _GCM_START:
+            return _aes(secret, block), min(left, _GCM_START - counter)
+        return _gcm(secret, nonce), min(left, _GCM_BLOCKS - counter)
 
     def _secret_of(self, group: int) -> bytes:
         """Return the key under which a group of AES's blocks is encrypted."""
@@ -128,14 +148,16 @@ class Key:
     def _further_stream(self, element: int, word: int) -> "KeyStream":
         if self.cipher == CHACHA20:
 
-            def start(block: int) -> CipherContext:
+            def start(block: int, size: int) -> Opened:  # noqa: ARG001 - it is short
                 group, within = divmod(block, blocks_in_a_group)
-                return _chacha20(self._secret, within, _FURTHER_NONCE + element + group)
+                nonce = _FURTHER_NONCE + element + group
+                return _chacha20(self._secret, within, nonce), blocks_in_a_group - within
 
         else:
 
-            def start(block: int) -> CipherContext:
-                return _aes(self._secret, _FURTHER_COUNTER + (element << 64) + block)
+            def start(block: int, size: int) -> Opened:  # noqa: ARG001 - it is short
+                counter = _FURTHER_COUNTER + (element << 64) + block
+                return _aes(self._secret, counter), 2**64 - block
 
         return KeyStream(start, _BLOCK_BYTES[self.cipher], word)
 
@@ -156,6 +178,11 @@ def _aes(secret: bytes, counter: int) -> CipherContext:
     return Cipher(algorithms.AES(secret), mode).encryptor()
 
 
+def _gcm(secret: bytes, nonce: int) -> CipherContext:
+    """Return AES in counter mode from block 2 of a nonce on, by the code for GCM."""
+    return Cipher(algorithms.AES(secret), modes.GCM(nonce.to_bytes(12, "big"))).encryptor()
+
+
 def _chacha20(secret: bytes, counter: int, nonce: int) -> CipherContext:
     initial = counter.to_bytes(4, "little") + nonce.to_bytes(12, "little")
     return Cipher(algorithms.ChaCha20(secret, initial), mode=None).encryptor()
@@ -171,14 +198,43 @@ def check_cipher(cipher: str) -> None:
     against the same blocks one by one.
     """
     size, start, published = _BLOCK_BYTES[cipher], *_PUBLISHED[cipher]
-    together, alone = start(), start()
-    blocks = [alone.update(bytes(size)) for _ in range(33 * 34 // 2)]
-    runs = [together.update(bytes(number * size)) for number in range(1, 34)]
-    if blocks[0] != bytes.fromhex(published) or b"".join(blocks) != b"".join(runs):
-        raise CipherError(
-            f"The stream of {cipher} is wrong on this machine, so nothing is drawn. OpenSSL makes "
-            "it, which comes with the package cryptography: take another version of that."
-        )
+    blocks = _one_by_one(start(), size)
+    if blocks[:size] != bytes.fromhex(published) or blocks != _in_runs(start(), size):
+        _refuse(cipher)
+
+
+@cache
+def gcm_is_wider() -> bool:
+    """Tell whether OpenSSL encrypts four blocks at once for GCM, but one for counter mode.
+
+    So it does on x86-64 with instructions for AES on 512 bits, before OpenSSL 4.1. Raise if what
+    GCM gives there is not counter mode: runs of blocks, as above, and a long one.
+    """
+    if not has_instructions("avx512f", "avx512dq", "avx512bw", "avx512vl", "vaes", "vpclmulqdq"):
+        return False
+    secret, nonce, size, long = bytes(range(32)), 2**95 + 1, _BLOCK_BYTES[AES], bytes(_LONG_READ)
+    gcm, aes = _gcm(secret, nonce), _aes(secret, nonce * _GCM_BLOCKS + _GCM_START)
+    if _in_runs(gcm, size) != _one_by_one(aes, size) or gcm.update(long) != aes.update(long):
+        _refuse(AES)
+    return True
+
+
+_RUNS: Final = range(1, 34)
+
+
+def _in_runs(cipher: CipherContext, size: int) -> bytes:
+    return b"".join(cipher.update(bytes(number * size)) for number in _RUNS)
+
+
+def _one_by_one(cipher: CipherContext, size: int) -> bytes:
+    return b"".join(cipher.update(bytes(size)) for _ in range(sum(_RUNS)))
+
+
+def _refuse(cipher: str) -> NoReturn:
+    raise CipherError(
+        f"The stream of {cipher} is wrong on this machine, so nothing is drawn. OpenSSL makes "
+        "it, which comes with the package cryptography: take another version of that."
+    )
 
 
 # What a published block is made of, and the block: FIPS 197, appendix C.3; RFC 8439, 2.3.2.
@@ -198,19 +254,18 @@ _PUBLISHED: Final[dict[str, tuple[Callable[[], CipherContext], str]]] = {
 
 
 class KeyStream:
-    """Reads the words of one stream in order. It belongs to one thread of one call."""
+    """Reads the words of one stream in order. It belongs to one call, and one thread at a time."""
 
-    __slots__ = ("_block", "_block_bytes", "_cipher", "_offset", "_open")
+    __slots__ = ("_block", "_block_bytes", "_cipher", "_left", "_offset", "_open")
 
-    def __init__(
-        self, open_at: Callable[[int], CipherContext], block_bytes: int, word: int
-    ) -> None:
+    _cipher: CipherContext
+
+    def __init__(self, open_at: Callable[[int, int], Opened], block_bytes: int, word: int) -> None:
         self._open = open_at
         self._block_bytes = block_bytes
+        # Where the next cipher starts, and how many bytes the one at hand still makes.
         self._block, self._offset = divmod(8 * word, block_bytes)
-        self._cipher = self._open(self._block)
-        if self._offset:
-            self._cipher.update(bytes(self._offset))
+        self._left = 0
 
     def __repr__(self) -> str:
         return "<dpnoise key stream: not shown>"
@@ -224,15 +279,19 @@ class KeyStream:
         """Overwrite a contiguous array with the next words of the stream."""
         target = words.data.cast("B")
         while len(target):
-            # The last block of a group is followed by the first of the next one.
-            left = (blocks_in_a_group - self._block % blocks_in_a_group) * self._block_bytes
-            size = min(len(target), len(_ZEROS), left - self._offset)
+            if not self._left:
+                self._go_on(len(target))
+            size = min(len(target), len(_ZEROS), self._left)
             self._cipher.update_into(_ZEROS[:size], target[:size])
+            self._left -= size
             target = target[size:]
-            blocks, self._offset = divmod(self._offset + size, self._block_bytes)
-            self._block += blocks
-            if blocks and self._block % blocks_in_a_group == 0:
-                self._cipher = self._open(self._block)
+
+    def _go_on(self, size: int) -> None:
+        """Take the cipher that makes the next bytes, of which so many are wanted now."""
+        self._cipher, blocks = self._open(self._block, size)
+        self._cipher.update(bytes(self._offset))
+        self._left = blocks * self._block_bytes - self._offset
+        self._block, self._offset = self._block + blocks, 0
 
 
 class Source:

@@ -1,4 +1,4 @@
-"""The machine at hand: how a table names it, and which libraries have no build for it.
+"""The machine at hand: how a table names it, what it can do, which libraries have no build for it.
 
 pyproject.toml declares a library only where pip finds a build of it, under the same conditions as
 here; a test holds the two together. What is left out is then known before anybody asks pip for it.
@@ -62,3 +62,13 @@ def described() -> str:
 
     processor = binding.get_host_cpu_name()
     return f"{platform.machine()} ({processor})"
+
+
+def has_instructions(*names: str) -> bool:
+    """Tell whether a processor of x86-64 has all these instructions, by their names in LLVM."""
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return False
+    from llvmlite import binding
+
+    features = binding.get_host_cpu_features()
+    return all(features.get(name, False) for name in names)
