@@ -163,7 +163,10 @@ def _summaries(sample: Floats, numbers: list[int]) -> list[View]:
     if len(numbers) <= _ORDERED:
         base = len(numbers) ** np.arange(len(numbers))
         order = View("the order of the parts", WHOLE,
-                     lambda rows: (rows[:, chosen].argsort(axis=1) @ base).astype(np.float64),
+                     # Of equal parts the first is first, whatever NumPy sorts with on this machine.
+                    lambda rows: (rows[:, chosen].argsort(axis=1, kind="stable") @ base).astype(
+                        np.float64
+                    ),
                      coded=True)  # fmt: skip
         views.append(order)
     return views
