@@ -2,7 +2,10 @@
 
 import os
 import sys
+from typing import Any
 
+import numba
+import numpy as np
 import pytest
 import torch
 
@@ -10,7 +13,34 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # Before anybody imports Triton.
     assert "triton" not in sys.modules or sys.modules["triton"].knobs.runtime.interpret
 
+import triton
+from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, _get_np_dtype
+
 from dpnoise.integrations import device as device_kernels
+from dpnoise.kernels.elementary import fma
+
+
+@numba.vectorize(["f8(f8, f8, f8)"])
+def fused(a: Any, b: Any, c: Any) -> Any:
+    return fma(a, b, c)
+
+
+def _create_fma(_: Any, x: Any, y: Any, z: Any) -> Any:
+    exact = fused(
+        x.data, y.data, z.data
+    )  # Of float32 nearly: it is rounded to 53 bits, then to 24.
+    return TensorHandle(exact.astype(z.data.dtype), z.dtype.scalar)
+
+
+def _get_all_ones_value(_: Any, kind: Any) -> Any:
+    ones = ~np.zeros(1, dtype=_get_np_dtype(kind))
+    return TensorHandle(ones, kind.scalar)
+
+
+if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 9):
+    # Its interpreter rounds twice in a fused multiply-add, and has no ~ for unsigned integers.
+    InterpreterBuilder.create_fma = _create_fma
+    InterpreterBuilder.get_all_ones_value = _get_all_ones_value
 
 
 @pytest.fixture(autouse=True)
