@@ -138,6 +138,7 @@ def test_a_progress_bar_shows_its_title_as_it_is(monkeypatch: pytest.MonkeyPatch
             return True
 
     screen = Terminal()
+    monkeypatch.setenv("TERM", "xterm")  # On a dumb terminal there is no bar.
     monkeypatch.setattr(sys, "stderr", screen)
     with progress.progress_bar("reading [/x][kg]:heart:\x07") as show:
         show(0.5)
