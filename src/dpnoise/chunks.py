@@ -32,6 +32,8 @@ _forking: Final = threading.local()
 
 Words = NDArray[np.uint64]
 Worker = Callable[[Words, int, int], None]
+_Run = tuple[int, int]  # From an element to another one, which is not part of it.
+_Reader = Callable[[Words], _Run]
 _Result = TypeVar("_Result")
 _Job = TypeVar("_Job")
 
@@ -185,23 +187,24 @@ def expand(
     short = max(_SHORTEST_CHUNK, count * variates // _CHUNKS_IN_A_SHORT_CALL)
     longest = max(1, min(count, min(chunk_words, short) // variates))
 
-    def reader(first: int, last: int) -> Callable[[Words], tuple[int, int]]:
+    def reader(first: int, last: int) -> _Reader:
         """Return what fills the words of a run's next chunk, one thread at a time."""
         stream, turn = key.stream(first * variates), allocate_lock()
         starts = iter(range(first, last, longest))
 
-        def read(words: Words) -> tuple[int, int]:
+        def read(words: Words) -> _Run:
             with turn:
                 start = next(starts, last)
                 stop = min(start + longest, last)
-                stream.fill(words[: (stop - start) * variates])
+                if start < stop:
+                    stream.fill(words[: (stop - start) * variates])
             return start, stop
 
         return read
 
     stopped: list[bool] = []
 
-    def work(read: Callable[[Words], tuple[int, int]]) -> None:
+    def work(read: _Reader) -> None:
         worker = prepare(longest)
         words = np.empty(longest * variates, dtype=WORD)
         readable = words.view()
@@ -231,10 +234,12 @@ def in_runs(work: Callable[[int, int], None], count: int, longest: int, threads:
     _side_by_side(lambda run: work(*run), _runs(count, longest, threads), [])
 
 
-def _runs(count: int, longest: int, threads: int) -> list[tuple[int, int]]:
+def _runs(count: int, longest: int, threads: int) -> list[_Run]:
     """Split a count into one run of whole chunks for each thread."""
     chunks = -(-count // longest)
-    threads = max(1, min(threads, chunks))
+    threads = min(threads, chunks)
+    if threads <= 1:
+        return [(0, count)]
     return list(pairwise(min(count, longest * (chunks * t // threads)) for t in range(threads + 1)))
 
 

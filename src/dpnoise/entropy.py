@@ -289,7 +289,8 @@ class KeyStream:
     def _go_on(self, size: int) -> None:
         """Take the cipher that makes the next bytes, of which so many are wanted now."""
         self._cipher, blocks = self._open(self._block, size)
-        self._cipher.update(bytes(self._offset))
+        if self._offset:
+            self._cipher.update(bytes(self._offset))
         self._left = blocks * self._block_bytes - self._offset
         self._block, self._offset = self._block + blocks, 0
 
