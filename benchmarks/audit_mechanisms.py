@@ -1,8 +1,8 @@
 """The mechanisms on which published auditors were measured, written anew from their papers.
 
-Each is a function (data, n) -> n outputs. Its loop is compiled, and takes words of a fresh key's
-stream, so many for each release, on all cores. Noise is rounded to a grid of 2^-20 before it is
-added to whole numbers: the sum is then exact, and what is audited is the mechanism, not its floats.
+Each is a function (data, n) -> n outputs. Its loop is compiled, and runs on all cores, each with a
+fresh generator of NumPy's. Noise is rounded to a grid of 2^-20 before it is added to whole numbers:
+the sum is then exact, and what is audited is the mechanism, not its floats.
 
 - Lyu, Su and Li 2017, "Understanding the sparse vector technique", algorithms 1 to 6;
 - Ding, Wang, Wang, Zhang and Kifer 2018, "Detecting violations of differential privacy";
@@ -23,39 +23,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.auditing.neighbours import vectors
-from dpnoise.chunks import expand
-from dpnoise.entropy import Key
+from dpnoise.chunks import cores, in_runs
 from dpnoise.kernels import compiled, inlined
 
 Floats = NDArray[np.float64]
-Words = NDArray[np.uint64]
+Generator = np.random.Generator
 Mechanism = Callable[[Any, int], NDArray[Any]]
 
 EPSILON: Final = 0.1
 FALSE: Final = -1000.0  # A query below the threshold, where others are answered by numbers.
 ABORTED: Final = -1  # A query that was not answered any more, where others are by a bit.
 _GRID: Final = 2.0**20
-_UNIT: Final = 2.0**-53
+_HALF: Final = 2.0**26  # Of a uniform's bits, so many decide one thing and the others another.
 _UNEQUAL: Final = 4  # The algorithm of Lyu, Su and Li that does not split epsilon in halves.
 _BLOCK: Final = 4  # Bytes that MurmurHash3 mixes at a time.
 _BITS: Final = 20  # Of a Bloom filter.
+_RUN: Final = 1 << 14  # Releases that are worth a core.
 
-rng = np.random.Generator(np.random.SFC64())
+
+def generator() -> Generator:
+    """Return a fresh generator."""
+    return Generator(np.random.SFC64())
 
 
 def drawn(
-    fill: Callable[..., None], n: int, words: int, width: int, dtype: type, *arguments: Any
+    fill: Callable[..., None], n: int, width: int, dtype: type, *arguments: Any
 ) -> NDArray[Any]:
-    """Return n rows that a kernel fills, a column each, from so many words for each release."""
+    """Return n rows that a kernel fills, a column each."""
     out: NDArray[Any] = np.empty((width, n), dtype=dtype)
-
-    def prepare(_: int) -> Callable[[Words, int, int], None]:
-        def work(chunk: Words, start: int, stop: int) -> None:
-            fill(chunk.reshape(-1, words), out[:, start:stop], *arguments)
-
-        return work
-
-    expand(Key.fresh(), words, n, prepare, None)
+    in_runs(lambda start, stop: fill(generator(), out[:, start:stop], *arguments), n, _RUN, cores())
     return out.T
 
 
@@ -64,28 +60,26 @@ def _as_floats(answers: Any) -> Floats:
 
 
 @inlined
-def exponential(word: np.uint64, scale: float) -> float:
-    """Return exponential noise on the grid, from the first 53 bits of a word."""
-    noise = -scale * math.log((np.float64(word >> np.uint64(11)) + 1.0) * _UNIT)
-    return float(np.rint(noise * _GRID)) / _GRID
+def exponential(rng: Generator, scale: float) -> float:
+    """Return exponential noise on the grid."""
+    return float(np.rint(scale * rng.standard_exponential() * _GRID)) / _GRID
 
 
 @inlined
-def laplace(word: np.uint64, scale: float) -> float:
-    """Return Laplace noise on the grid: an exponential whose sign is the word's last bit."""
-    noise = exponential(word, scale)
-    return noise if word & np.uint64(1) else -noise
+def laplace(rng: Generator, scale: float) -> float:
+    """Return Laplace noise on the grid: an exponential of either sign."""
+    return math.copysign(exponential(rng, scale), rng.random() - 0.5)
 
 
 # One number, and histograms ----------------------------------------------------------------------
 
 
 @compiled
-def _fill_noisy(words: Words, out: Floats, answers: Floats, scale: float, sums: bool) -> None:  # noqa: FBT001 - of a kernel
-    for i in range(words.shape[0]):
+def _fill_noisy(rng: Generator, out: Floats, answers: Floats, scale: float, sums: bool) -> None:  # noqa: FBT001 - of a kernel
+    for i in range(out.shape[1]):
         total = 0.0
         for j in range(answers.size):
-            answer = answers[j] + laplace(words[i, j], scale)
+            answer = answers[j] + laplace(rng, scale)
             total = total + answer if sums else answer
             out[j, i] = total
 
@@ -93,7 +87,7 @@ def _fill_noisy(words: Words, out: Floats, answers: Floats, scale: float, sums: 
 def added(data: Any, n: int, scale: float = 1 / EPSILON, *, sums: bool = False) -> Floats:
     """Laplace noise on each of some numbers, or the sums of the first of these."""
     known = _as_floats(data)
-    return drawn(_fill_noisy, n, len(known), len(known), np.float64, known, scale, sums)
+    return drawn(_fill_noisy, n, len(known), np.float64, known, scale, sums)
 
 
 def parallel(value: float, n: int) -> Floats:
@@ -111,7 +105,7 @@ def truncated_geometric(count: int, n: int, people: int = 5) -> Floats:
         total - half ** (z - count + 1) * unit ** (people - 1 - (z - count))
         for z in range(count, people)
     ]
-    whole = rng.integers(1, total, size=n, endpoint=True)
+    whole = generator().integers(1, total, size=n, endpoint=True)
     return np.searchsorted(np.array([*below, *above, total]), whole).astype(np.float64)
 
 
@@ -120,18 +114,17 @@ def truncated_geometric(count: int, n: int, people: int = 5) -> Floats:
 
 @compiled
 def _fill_max(
-    words: Words,
+    rng: Generator,
     out: NDArray[Any],
     answers: Floats,
     scale: float,
     two_sided: bool,  # noqa: FBT001 - of a kernel
     value: bool,  # noqa: FBT001
 ) -> None:
-    for i in range(words.shape[0]):
+    for i in range(out.shape[1]):
         largest, place = -np.inf, 0
         for j in range(answers.size):
-            word = words[i, j]
-            noise = laplace(word, scale) if two_sided else exponential(word, scale)
+            noise = laplace(rng, scale) if two_sided else exponential(rng, scale)
             if answers[j] + noise > largest:
                 largest, place = answers[j] + noise, j
         out[0, i] = largest if value else place
@@ -141,7 +134,7 @@ def noisy_max(answers: Floats, n: int, *, two_sided: bool, value: bool) -> NDArr
     """Report the place of the largest noisy answer, or wrongly its value."""
     known, dtype = _as_floats(answers), np.float64 if value else np.int8
     scale = 2 / EPSILON
-    return drawn(_fill_max, n, len(known), 1, dtype, known, scale, two_sided, value)[:, 0]
+    return drawn(_fill_max, n, 1, dtype, known, scale, two_sided, value)[:, 0]
 
 
 # Sparse vectors ----------------------------------------------------------------------------------
@@ -149,7 +142,7 @@ def noisy_max(answers: Floats, n: int, *, two_sided: bool, value: bool) -> NDArr
 
 @compiled
 def _fill_sparse(
-    words: Words,
+    rng: Generator,
     out: NDArray[Any],
     answers: Floats,
     threshold: float,
@@ -159,15 +152,14 @@ def _fill_sparse(
     anew: bool,  # noqa: FBT001 - of a kernel
     numbers: bool,  # noqa: FBT001
 ) -> None:
-    last = answers.size
-    for i in range(words.shape[0]):
-        limit = threshold + laplace(words[i, last], threshold_scale)
+    for i in range(out.shape[1]):
+        limit = threshold + laplace(rng, threshold_scale)
         found = 0
-        for j in range(last):
+        for j in range(answers.size):
             if found == cutoff:
                 out[j, i] = np.nan if numbers else ABORTED
                 continue
-            asked = answers[j] + laplace(words[i, j], query_scale)
+            asked = answers[j] + laplace(rng, query_scale)
             above = asked >= limit
             if numbers:
                 out[j, i] = asked if above else FALSE
@@ -176,7 +168,7 @@ def _fill_sparse(
             if above:
                 found += 1
                 if anew:
-                    limit = threshold + laplace(words[i, last + found], threshold_scale)
+                    limit = threshold + laplace(rng, threshold_scale)
 
 
 def sparse_vector(
@@ -196,26 +188,24 @@ def sparse_vector(
     answer itself.
     """
     known, most = _as_floats(answers), len(answers) + 1 if cutoff is None else cutoff
-    words = len(known) + 1 + (most if anew else 0)
     scales = threshold, threshold_scale, query_scale
     dtype = np.float64 if numbers else np.int8
-    return drawn(_fill_sparse, n, words, len(known), dtype, known, *scales, most, anew, numbers)
+    return drawn(_fill_sparse, n, len(known), dtype, known, *scales, most, anew, numbers)
 
 
 @compiled
 def _fill_numerical(
-    words: Words, out: Floats, answers: Floats, threshold: float, scale: float, cutoff: int
+    rng: Generator, out: Floats, answers: Floats, threshold: float, scale: float, cutoff: int
 ) -> None:
-    last = answers.size
-    for i in range(words.shape[0]):
-        limit = threshold + laplace(words[i, last], scale)
+    for i in range(out.shape[1]):
+        limit = threshold + laplace(rng, scale)
         found = 0
-        for j in range(last):
+        for j in range(answers.size):
             if found == cutoff:
                 out[j, i] = np.nan
-            elif answers[j] + laplace(words[i, j], 2 * cutoff * scale) >= limit:
+            elif answers[j] + laplace(rng, 2 * cutoff * scale) >= limit:
                 found += 1
-                out[j, i] = answers[j] + laplace(words[i, last + found], cutoff * scale)
+                out[j, i] = answers[j] + laplace(rng, cutoff * scale)
             else:
                 out[j, i] = 0.0
 
@@ -225,8 +215,7 @@ def numerical_sparse_vector(
 ) -> Floats:
     """Answer the first queries above a noisy threshold with new noise."""
     known, scale = _as_floats(answers), 3 / EPSILON
-    words = len(known) + 1 + cutoff
-    return drawn(_fill_numerical, n, words, len(known), np.float64, known, threshold, scale, cutoff)
+    return drawn(_fill_numerical, n, len(known), np.float64, known, threshold, scale, cutoff)
 
 
 def both_sparse_vectors(answers: Floats, n: int) -> NDArray[Any]:
@@ -254,12 +243,12 @@ def settings(algorithm: int, cutoff: int = 1) -> dict[str, Any]:
 
 
 @compiled
-def _fill_bits(words: Words, out: NDArray[np.bool_], ones: Words, answers: Words) -> None:
-    half = np.uint64(0xFFFFFFFF)
+def _fill_bits(rng: Generator, out: NDArray[np.bool_], ones: Floats, answers: Floats) -> None:
     for j in range(ones.size):
-        for i in range(words.shape[0]):
-            kept = words[i, j] & half < ones[j]
-            out[j, i] = words[i, j] >> np.uint64(32) < answers[np.intp(kept)]
+        for i in range(out.shape[1]):
+            first = rng.random() * _HALF
+            whole = np.floor(first)
+            out[j, i] = first - whole < answers[np.intp(whole < ones[j])]
 
 
 def rappor(
@@ -271,11 +260,8 @@ def rappor(
     """
     bits = np.zeros(_BITS, dtype=np.bool_)
     bits[[murmur3(str(value).encode(), seed) % _BITS for seed in range(4)]] = True
-    limits = (
-        np.rint(np.array(p) * 2.0**32).astype(np.uint64)
-        for p in (np.where(bits, 1 - f / 2, f / 2), answer)
-    )
-    return drawn(_fill_bits, n, _BITS, _BITS, np.bool_, *limits)
+    ones = np.rint(np.where(bits, 1 - f / 2, f / 2) * _HALF)
+    return drawn(_fill_bits, n, _BITS, np.bool_, ones, np.array(answer))
 
 
 def murmur3(key: bytes, seed: int) -> int:
@@ -345,22 +331,22 @@ _GEOMETRIC: Final = math.log(1 + 2.0 ** -math.ceil(math.log(2 / EPSILON)))
 ROWS: Final = [
     Row("Laplace", added, _SCALARS, 0.1, 0.092, 20, 5 * _MILLION),
     Row("TruncatedGeometric", truncated_geometric, _SCALARS, _GEOMETRIC, 0.109, 18, 4 * _MILLION),
-    Row("NoisyHist1", added, _one_moved(5), 0.1, 0.096, 35, 5 * _MILLION),
+    Row("NoisyHist1", added, _one_moved(5), 0.1, 0.096, 35, 10 * _MILLION),
     Row("NoisyHist2", partial(added, scale=EPSILON), _one_moved(5), 0.1, 4.6, 38, 2 * _MILLION),
     Row("ReportNoisyMax1", partial(_place, two_sided=True), _FIVE, 0.1, 0.085, 59, 20 * _MILLION),
     Row("ReportNoisyMax2", partial(_place, two_sided=False), _FIVE, 0.1, 0.090, 56, 20 * _MILLION),
-    Row("ReportNoisyMax3", partial(_value, two_sided=True), _FIVE, 0.1, 0.243, 59, 41 * _MILLION),
+    Row("ReportNoisyMax3", partial(_value, two_sided=True), _FIVE, 0.1, 0.243, 59, 50 * _MILLION),
     Row("ReportNoisyMax4", partial(_value, two_sided=False), _FIVE, 0.1, 0.344, 60, 10 * _MILLION),
-    Row("SVT1", _svt(1), _TEN, 0.1, 0.077, 118, 40 * _MILLION),
-    Row("SVT2", _svt(2), _TEN, 0.1, 0.079, 148, 64 * _MILLION),
-    Row("SVT3", _svt(3), _TEN, 0.1, 0.165, 150, 17 * _MILLION),
-    Row("SVT4", _svt(4), _TEN, 0.1, 0.167, 123, 52 * _MILLION),
+    Row("SVT1", _svt(1), _TEN, 0.1, 0.077, 118, 50 * _MILLION),
+    Row("SVT2", _svt(2), _TEN, 0.1, 0.079, 148, 70 * _MILLION),
+    Row("SVT3", _svt(3), _TEN, 0.1, 0.165, 150, 24 * _MILLION),
+    Row("SVT4", _svt(4), _TEN, 0.1, 0.167, 123, 100 * _MILLION),
     Row("SVT5", _svt(5), _TEN, 0.1, 1.757, 56, 10 * _MILLION),
-    Row("SVT6", _svt(6), _TEN, 0.1, 0.269, 91, 10 * _MILLION),
-    Row("Rappor", _rappor, _SCALARS, 0.4, 0.292, 131, 40 * _MILLION),
+    Row("SVT6", _svt(6), _TEN, 0.1, 0.269, 91, 24 * _MILLION),
+    Row("Rappor", _rappor, _SCALARS, 0.4, 0.292, 131, 46 * _MILLION),
     Row("OneTimeRappor", partial(rappor, f=0.95), _SCALARS, 0.8, 0.592, 80, 24 * _MILLION),
-    Row("LaplaceParallel", parallel, _SCALARS, 0.1, 0.029, 96, 9 * _MILLION),
-    Row("SVT34Parallel", both_sparse_vectors, _TEN, 0.1, 0.260, 341, 30 * _MILLION),
+    Row("LaplaceParallel", parallel, _SCALARS, 0.1, 0.029, 96, 14 * _MILLION),
+    Row("SVT34Parallel", both_sparse_vectors, _TEN, 0.1, 0.260, 341, 40 * _MILLION),
     Row("PrefixSum", partial(added, sums=True), _TEN, 0.1, 0.506, 92, 3 * _MILLION),
-    Row("NumericalSVT", numerical_sparse_vector, _TEN, 0.1, 0.027, 142, 15 * _MILLION),
+    Row("NumericalSVT", numerical_sparse_vector, _TEN, 0.1, 0.027, 142, 22 * _MILLION),
 ]  # fmt: skip

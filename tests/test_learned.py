@@ -13,6 +13,7 @@ import dpnoise
 from dpnoise.attacks.claims import Claim, Judge
 from dpnoise.attacks.learned import proposals
 from dpnoise.attacks.scores import (
+    _pooled,
     calibrated,
     cells_of,
     edges_of,
@@ -21,7 +22,7 @@ from dpnoise.attacks.scores import (
     steps,
     weights,
 )
-from dpnoise.attacks.views import STEPS
+from dpnoise.attacks.views import SIDES, STEPS, views_of
 
 CERTAIN = 1 - FALSE_ALARM
 rng = np.random.default_rng()
@@ -62,6 +63,25 @@ def test_a_number_is_in_the_cell_that_a_search_by_halves_finds() -> None:
             edges = np.unique(np.append(some, np.inf))
             x = np.concatenate([odd, numbers, edges, np.nextafter(edges, -np.inf)])
             assert (cells_of(edges, x) == np.searchsorted(edges, x, side="right")).all()
+
+
+def test_pooled_ratios_are_those_of_the_slow_rule() -> None:
+    def slowly(c0: list[float], c1: list[float]) -> list[float]:
+        blocks: list[list[int]] = []
+        for i in range(len(c0)):
+            blocks.append([i])
+            while len(blocks) > 1:
+                (a0, a1), (b0, b1) = (
+                    (sum(c0[j] for j in block), sum(c1[j] for j in block)) for block in blocks[-2:]
+                )
+                if a0 * b1 < b0 * a1:
+                    break
+                blocks[-2:] = [blocks[-2] + blocks[-1]]
+        return [sum(c0[j] for j in block) for block in blocks for _ in block]
+
+    for n in (1, 2, 40):
+        c0, c1 = rng.integers(1, 9, n).astype(float), rng.integers(1, 9, n).astype(float)
+        assert _pooled(c0, c1)[0].tolist() == slowly(c0.tolist(), c1.tolist())
 
 
 def test_ratios_of_one_pattern_only_rise_or_only_fall_with_the_size_of_the_rest() -> None:
@@ -137,6 +157,57 @@ def test_the_steps_of_sums_that_were_released_are_learned_together() -> None:
     judge = Judge(Claim("epsilon", 0.1), 1_000_000, 0.1, chance=3.0)
     found = proposals(rows[0], rows[1], ["its length", *"abcdefghij"], judge)
     assert [STEPS] * parts in [[view.kind for view in one.score.views] for one in found]
+
+
+def mixed(n: int, parts: int = 3) -> NDArray[np.float64]:
+    """Rows of numbers, some of them -1000 or missing, and then of bits."""
+    numbers = rng.normal(size=(n, parts))
+    numbers[rng.random((n, parts)) < 0.3] = -1000.0
+    numbers[rng.random((n, parts)) < 0.2] = np.nan
+    return np.column_stack([np.full(n, 2.0 * parts), numbers, rng.random((n, parts)) < 0.5])
+
+
+def test_views_of_all_parts_are_what_their_words_say() -> None:
+    rows = mixed(5_000)
+    views = {view.words: view for view in views_of(rows, ["its length", *"abcxyz"])}
+    parts = rows[:, 1:]
+    taken = {words: view.take(rows) for words, view in views.items()}
+    assert (taken["the largest part"] == np.nanmax(parts, axis=1)).all()
+    assert (taken["the smallest part"] == np.nanmin(parts, axis=1)).all()
+    assert np.allclose(taken["the sum of the parts"], np.nansum(parts, axis=1))
+    most = np.where(np.isnan(parts), -np.inf, parts)
+    assert (taken["the place of the largest part"] == most.argmax(axis=1)).all()
+    # Rows have one code where the same special numbers stand in the same parts, and only there.
+    plain = np.where(np.isnan(parts[:, :3]), 2.0, parts[:, :3] == -1000)
+    for words, columns in (
+        ("the pattern of the parts", np.column_stack([plain, parts[:, 3:]])),
+        ("the pattern of parts that are numbers", plain),
+        ("the pattern of parts that are not", parts[:, 3:]),
+    ):
+        _, same = np.unique(columns, axis=0, return_inverse=True)
+        _, code = np.unique(taken[words], return_inverse=True)
+        pairs = len(np.unique(np.column_stack([same, code]), axis=0))
+        assert pairs == len(np.unique(same)) == len(np.unique(code))
+    joint = taken["the pattern of parts that are numbers, and how small the least of the others is"]
+    least = np.where(np.isnan(parts[:, :3]) | (plain == 1), np.inf, parts[:, :3]).min(axis=1)
+    both = np.unique(np.column_stack([same_codes(plain), joint]), axis=0)
+    assert len(both) == len(np.unique(joint))
+    for code in np.unique(joint):
+        inside = np.sort(least[joint == code])
+        others = least[(joint != code) & (same_codes(plain) == same_codes(plain)[joint == code][0])]
+        assert not ((others > inside[0]) & (others < inside[-1])).any()
+
+
+def same_codes(columns: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return a number for each row, the same for equal ones."""
+    return np.asarray(np.unique(columns, axis=0, return_inverse=True)[1]).ravel()
+
+
+def test_numbers_and_bits_of_two_mechanisms_are_summed_up() -> None:
+    judge = Judge(Claim("epsilon", 0.1), 1_000_000, 0.1, chance=3.0)
+    rows = [mixed(40_000) for _ in range(2)]
+    found = proposals(rows[0], rows[1], ["its length", *"abcxyz"], judge)
+    assert set(SIDES) in [{view.kind for view in one.score.views} for one in found]
 
 
 def test_outputs_whose_columns_lie_apart_in_memory_are_the_same_to_an_audit() -> None:

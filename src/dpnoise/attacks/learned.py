@@ -33,6 +33,7 @@ from dpnoise.attacks.scores import (
 )
 from dpnoise.attacks.views import (
     PARTS,
+    SIDES,
     STEPS,
     WHOLE,
     Text,
@@ -52,17 +53,18 @@ _SUMMED: Final = 24  # The most parts that are summed up.
 _MIXED: Final = 10  # The most scores of several kinds in one sum.
 _SURE: Final = 2.0  # Standard errors that a score must be apart to be summed up with others.
 _CERTAIN: Final = (5.0, 10.0)  # And those for sums of fewer scores.
-_SIMPLER: Final = 0.005  # The part of its promise that each view of a score costs.
+_SIMPLER: Final = 0.01  # The part of its promise that each view of a score costs.
 _FREE: Final = 4  # How many times as much one costs whose cells were learned one by one.
 _TREES: Final = 20  # How many times as much trees cost.
+_SIDES: Final = 3  # Scores of one sort of parts that are learned again before the best is taken.
 _ALONE: Final = 12  # The most scores that are tried by themselves.
-_CUTS: Final = 200  # Thresholds that are tried.
+_CUTS: Final = 120  # Thresholds that are tried.
 _SORTED: Final = 50_000  # Scores that are sorted to find them.
 _RARE: Final = 0.02  # The share of releases below which an event is rare.
 _SEEN: Final = 4  # How often it must have been seen.
 _CLEAR: Final = 200  # How often an event must have been seen at both to be held against a curve.
-_TRUST: Final = 0.3  # The part of a smooth ratio by which it may be off, as a standard error.
-_OFF: Final = 0.5  # And the part of the claim, where events are compared.
+_TRUST: Final = 0.1  # The part of a smooth ratio by which it may be off, as a standard error,
+_GROUPS: Final = 16  # besides what is seen of that in so many groups of scores; of rarer ones more.
 _SEEN_FIRST: Final = 20_000  # Releases of each data set that decide what views there are.
 _GLANCE: Final = 20_000  # The most by which all views are compared.
 _QUICK_ON: Final = 200_000  # The most by which pairs of data sets are compared.
@@ -75,7 +77,7 @@ _ALIKE: Final = 8  # How often each must be seen, on average, for equal ones to 
 _FOLDED: Final = 8_000  # Releases of each data set that tell whether many are alike.
 _TWO: Final = 5  # Edges of a view that has two numbers.
 _KEPT: Final = 24  # Scores of single views that are learned again, on all releases.
-_KEPT_QUICKLY: Final = 8
+_KEPT_QUICKLY: Final = 16
 _NAMED: Final = 4  # Numbers or ranges that are named in an event's words.
 
 
@@ -112,6 +114,7 @@ class Proposal:
     promise: float
     hits: tuple[float, float]  # How often it happened where it is meant to, and at the other.
     shares: tuple[float, float]  # How often it does as a smooth curve has it.
+    off: float  # By how much the curve is off, as a standard error of its logarithms.
     about: str
     cost: float  # The part of its promise that was taken off, because it is not simple.
     rare: bool = False
@@ -180,7 +183,8 @@ def compared(found: Sequence[Proposal], hits: Floats, n: int, judge: Judge) -> F
     """Return what events promise by how often each happened in n other releases of both."""
     hits0, hits1 = hits.T
     shares0, shares1 = np.array([one.shares for one in found]).T
-    drawn = _drawn(hits0, hits1, shares0, shares1, n, judge, _OFF * judge.claim.value)
+    off = np.array([one.off for one in found])
+    drawn = _drawn(hits0, hits1, shares0, shares1, n, judge, off, hope=0.0)
     # The better of two guesses would be that of chance, where one of many events is chosen.
     promised = np.where(drawn > -np.inf, drawn, judge.promises(hits0, hits1, n))
     result: Floats = promised - np.array([one.cost for one in found]) * np.abs(promised)
@@ -257,19 +261,23 @@ def are_alike(rows: Floats) -> bool:
     return len(np.unique(row_codes(rows))) * _ALIKE <= len(rows)
 
 
-def _kept(views: Sequence[View], fit: _Part, combine: _Part, most: int) -> list[tuple[View, Steps]]:
+def _kept(
+    views: Sequence[View], fit: _Part, combine: _Part, *, quick: bool
+) -> list[tuple[View, Steps]]:
     """Return the scores of single views that a glance does not rule out.
 
-    Those of all parts and of their differences stay, if these are few, because they may tell much
-    together; and so do those of a whole output.
+    Those of a whole output stay; and if there is time and they are few, those of all parts and of
+    their differences, because they may tell much together.
     """
     learned = [(view, step) for view in views for step in _learned(view, fit)]
     worth = [_worth(view, step, combine) for view, step in learned]
-    best = {int(i) for i in np.argsort(worth)[::-1][:most]}
-    parts = sum(view.kind == PARTS for view in views) <= _SUMMED
+    best = {int(i) for i in np.argsort(worth)[::-1][: _KEPT_QUICKLY if quick else _KEPT]}
+    parts = not quick and sum(view.kind == PARTS for view in views) <= _SUMMED
 
     def stays(view: View, step: Steps) -> bool:
-        return view.kind == WHOLE or (view.kind in {PARTS, STEPS} and parts and not step.free)
+        return view.kind in {WHOLE, *SIDES} or (
+            view.kind in {PARTS, STEPS} and parts and not step.free
+        )
 
     return [pair for i, pair in enumerate(learned) if i in best or stays(*pair)]
 
@@ -280,7 +288,7 @@ def _scores(views: Sequence[View], fit: _Part, combine: _Part, *, quick: bool) -
     Most views are looked at in few releases, and the best again in all.
     """
     glance = _GLANCE // 4 if quick else _GLANCE
-    kept = _kept(views, fit.first(glance), combine.first(glance), _KEPT_QUICKLY if quick else _KEPT)
+    kept = _kept(views, fit.first(glance), combine.first(glance), quick=quick)
     ranked, worth = _ranked(kept, fit.first(_SUMMED_ON), combine.first(_SUMMED_ON))
     few, before, mixed = combine.first(_SUMMED_ON), 0, 0
     for least in (_SURE,) if quick else (_SURE, *_CERTAIN):
@@ -293,6 +301,10 @@ def _scores(views: Sequence[View], fit: _Part, combine: _Part, *, quick: bool) -
         if not quick and len(telling[:_MIXED]) != mixed:
             mixed = len(telling[:_MIXED])
             yield from _sums(telling[:_MIXED], few, quick=False)
+    sides = [[pair for pair in ranked if pair[0].kind == kind][:_SIDES] for kind in SIDES]
+    if all(sides):
+        best_of = [_ranked(side, fit, combine)[0][0] for side in sides]
+        yield from _sums(best_of, combine, quick=quick)
     best = ranked[: _ALONE // 2] + [pair for pair in ranked[_ALONE // 2 :] if pair[0].kind == WHOLE]
     for view, step in _ranked(best, fit, combine)[0][:_ALONE]:
         yield Score((view,), (step,), (1.0,))
@@ -371,7 +383,7 @@ def _thresholds(score: Score, select: _Part, judge: Judge, likely: int = 1) -> l
     both, few = _cuts(s, often0 + often1)
     n = int(often0.sum())
     above, below = sides(both, s, often0, often1)
-    upper, lower = _smoothed(both, below[0], below[1], n, few=few)
+    upper, lower, off = _smoothed(both, below[0], below[1], n, few=few)
     found: list[Proposal] = []
     cost = _SIMPLER * sum(
         _TREES if view.kind == TREES else _FREE if step.free else 1
@@ -380,7 +392,7 @@ def _thresholds(score: Score, select: _Part, judge: Judge, likely: int = 1) -> l
     either = (False, above, upper), (True, below[::-1], lower[::-1])
     for swapped, (hits0, hits1), (smooth0, smooth1) in either:
         usual = judge.promises(hits0, hits1, n)
-        usual = np.maximum(usual, _drawn(hits0, hits1, smooth0, smooth1, n, judge))
+        usual = np.maximum(usual, _drawn(hits0, hits1, smooth0, smooth1, n, judge, off))
         # An event of few releases is not seen often enough to be clear: it has a place of its own.
         rare = replace(judge, chance=0.5).promises(hits0, hits1, n)
         rare[(hits0 > _RARE * n) | (hits0 < _SEEN)] = -1.0
@@ -394,7 +406,9 @@ def _thresholds(score: Score, select: _Part, judge: Judge, likely: int = 1) -> l
             seen = float(hits0[best]), float(hits1[best])
             smooth = float(smooth0[best]), float(smooth1[best])
             found.append(
-                Proposal(score, event, cut, swapped, promise, seen, smooth, kind, cost, is_rare)
+                Proposal(
+                    score, event, cut, swapped, promise, seen, smooth, off, kind, cost, is_rare
+                )
             )
     return found
 
@@ -424,8 +438,10 @@ def _rarer(promised: Floats, hits: Floats, most: int) -> Iterator[int]:
 
 def _smoothed(
     cuts: Floats, below0: Floats, below1: Floats, n: int, *, few: bool
-) -> tuple[list[Floats], list[Floats]]:
+) -> tuple[list[Floats], list[Floats], float]:
     """Return the shares of both data sets above and below cuts, as a logistic curve has them.
+
+    And by how much the curve is off, as a standard error of its logarithms.
 
     A score is meant to be a likelihood ratio. How far it is one, up to a factor, all releases tell
     together, and so they tell of the rare ones as well. `few` says that there is no other score.
@@ -436,7 +452,20 @@ def _smoothed(
     cells = [(c0 + c1) * part / n for part in (share, 1 - share)]
     upper = [np.append(cell[::-1].cumsum()[::-1], 0.0) for cell in cells]
     lower = [np.append(0.0, cell.cumsum())[:-1] for cell in cells]
-    return [part[1:] if few else part[:-1] for part in upper], lower
+    off = _misfit(c0, c1, share)
+    return [part[1:] if few else part[:-1] for part in upper], lower, off
+
+
+def _misfit(c0: Floats, c1: Floats, share: Floats) -> float:
+    """Return how far counts are from a curve, beyond what chance explains, in groups of cells."""
+    below = (c0 + c1).cumsum()
+    starts = np.unique(np.searchsorted(below, below[-1] * np.arange(_GROUPS) / _GROUPS, "right"))
+    seen0, seen, expected = (np.add.reduceat(x, starts) for x in (c0, c0 + c1, (c0 + c1) * share))
+    variance = np.maximum(expected * (1 - expected / seen), 1e-9)
+    chi_squared = ((seen0 - expected) ** 2 / variance).mean()
+    # Its own standard error is put down to the curve: few groups say little.
+    excess = max(0.0, chi_squared - 1) + np.sqrt(2 / len(starts))
+    return float(np.sqrt(excess * (1 / variance).mean()))
 
 
 def _drawn(
@@ -446,20 +475,29 @@ def _drawn(
     shares1: Floats,
     n: int,
     judge: Judge,
-    off: float = 0.0,
+    off: Any,
+    *,
+    hope: float = 0.5,
 ) -> Floats:
     """Return what events promise whose ratios are drawn to smooth ones, the rarer the more.
 
-    Besides a part of a smooth ratio, `off` is by how much it may be off.
+    Besides a part of a smooth ratio, `off` is by how much it may be off. Where it is larger than
+    what was seen, it is off by the difference, and taken to be larger by `hope` standard errors of
+    that at most.
     """
     seen = (hits0 >= _CLEAR) & (hits1 >= _CLEAR) & (shares0 > 0) & (shares1 > 0)
     h0, h1, p0, p1 = (np.where(seen, x, 1.0) for x in (hits0, hits1, shares0, shares1))
     counted, smooth = np.log(h0 / h1), np.log(p0 / p1)
-    by_counts, by_model = 1 / h0 + 1 / h1, (_TRUST * smooth) ** 2 + off**2 + 1e-12
+    mass = (h0 + h1) / n
+    trust = _TRUST * np.maximum(1.0, np.sqrt(2 / (_GROUPS * mass)))
+    by_counts, by_model = 1 / h0 + 1 / h1, (trust * smooth) ** 2 + off**2 + 1e-12
     weight = by_counts / (by_counts + by_model)
-    ratio = np.minimum((1 - weight) * counted + weight * smooth, counted + np.sqrt(by_counts) / 2)
-    spread = np.sqrt(by_counts * by_model / (by_counts + by_model))
-    mass, share = (h0 + h1) / n, special.expit(ratio)
+    ratio = np.minimum(
+        (1 - weight) * counted + weight * smooth, counted + hope * np.sqrt(by_counts)
+    )
+    apart = weight * np.maximum(0.0, smooth - counted)
+    spread = np.sqrt(by_counts * by_model / (by_counts + by_model) + apart**2)
+    share = special.expit(ratio)
     likely = [np.minimum(1.0, mass * part) for part in (share, 1 - share)]
     promised = judge.expects(likely[0], likely[1], spread)
     return np.where(seen, promised, -np.inf)

@@ -249,7 +249,7 @@ def sides(
 
 def _rising(c0: Floats, c1: Floats) -> tuple[Floats, Floats]:
     """Pool counts until their ratios only rise, or until they only fall, whichever is likelier."""
-    falling = _pooled(c0[::-1], c1[::-1])
+    falling = _pooled(c0[::-1].copy(), c1[::-1].copy())
     either = _pooled(c0, c1), (falling[0][::-1], falling[1][::-1])
 
     def likelihood(pooled: tuple[Floats, Floats]) -> float:
@@ -261,15 +261,29 @@ def _rising(c0: Floats, c1: Floats) -> tuple[Floats, Floats]:
 
 def _pooled(c0: Floats, c1: Floats) -> tuple[Floats, Floats]:
     """Return for each cell the counts of the block of cells that it is pooled with."""
-    blocks: list[tuple[float, float, int]] = []
-    for at0, at1 in zip(c0.tolist(), c1.tolist(), strict=True):
-        block = (at0, at1, 1)
-        while blocks and blocks[-1][0] * block[1] >= block[0] * blocks[-1][1]:
-            before = blocks.pop()
-            block = (before[0] + block[0], before[1] + block[1], before[2] + block[2])
-        blocks.append(block)
-    sums0, sums1, cells = (np.array(part) for part in zip(*blocks, strict=True))
-    return np.repeat(sums0, cells), np.repeat(sums1, cells)
+    pooled0, pooled1 = np.empty_like(c0), np.empty_like(c1)
+    _pool(c0, c1, pooled0, pooled1, np.empty(len(c0), dtype=np.int64))
+    return pooled0, pooled1
+
+
+@compiled
+def _pool(c0: Floats, c1: Floats, pooled0: Floats, pooled1: Floats, starts: Integers) -> None:
+    """Pool a cell with the block before it, while that has as large a ratio."""
+    blocks = 0
+    for i in range(c0.size):
+        at0, at1, start = c0[i], c1[i], i
+        while blocks and pooled0[blocks - 1] * at1 >= at0 * pooled1[blocks - 1]:
+            blocks -= 1
+            at0, at1, start = at0 + pooled0[blocks], at1 + pooled1[blocks], starts[blocks]
+        pooled0[blocks], pooled1[blocks], starts[blocks] = at0, at1, start
+        blocks += 1
+    last = c0.size
+    for block in range(blocks - 1, -1, -1):
+        # Blocks stand before their cells, so that none is written over before it is read.
+        at0, at1 = pooled0[block], pooled1[block]
+        for i in range(starts[block], last):
+            pooled0[i], pooled1[i] = at0, at1
+        last = starts[block]
 
 
 def calibrated(score: Floats, c0: Floats, c1: Floats) -> Floats:

@@ -7,12 +7,15 @@ number. Views are chosen on a sample, and then are fixed functions of a row.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from dpnoise.attacks.patterns import patterns
+from dpnoise.attacks.scores import cells_of
+from dpnoise.kernels import compiled, inlined
 
 Floats = NDArray[np.float64]
 Take = Callable[[Floats], Floats]
@@ -23,11 +26,13 @@ PARTS: Final = "parts"
 STEPS: Final = "differences"
 WHOLE: Final = "the whole"
 CODES: Final = "codes"
+SIDES: Final = ("parts that are numbers", "parts that are not")  # They may be independent.
 
 _DISCRETE: Final = 24  # A part with at most so many different numbers is taken number by number.
 _FRACTIONS: Final = 256  # Different fractions that are worth a look.
 _WIDEST: Final = 64  # Parts that are looked at one by one.
-_SIZES: Final = 24  # Of the others, where a pattern is looked at with how large they are.
+_SIZES: Final = 32  # Of the others, where a pattern is looked at with how large they are,
+_TAIL: Final = 6.0  # closer together where they are rare: at equal steps of log odds up to this.
 _ORDERED: Final = 6  # Parts whose order is a code of its own.
 _LOOKED_INTO: Final = 8  # Parts whose bits are looked at.
 _BITS: Final = np.uint64((1 << 52) - 1)  # Of a code, which a float holds exactly.
@@ -126,10 +131,11 @@ def _summaries(sample: Floats, numbers: list[int]) -> list[View]:
     middle, spread = (x.tolist() for x in _middle(sample[:, chosen]))
 
     def clipped(rows: Floats) -> Floats:
-        total = np.zeros(len(rows))
-        for j, usual, wide in zip(numbers, middle, spread, strict=True):
-            total += np.nan_to_num(np.clip((rows[:, j] - usual) / wide, -1, 1))
-        return total
+        return _of_rows(_sum_clipped, rows, chosen, np.array(middle), np.array(spread), 1.0)
+
+    def total(rows: Floats) -> Floats:
+        zero, one = np.zeros(len(chosen)), np.ones(len(chosen))
+        return _of_rows(_sum_clipped, rows, chosen, zero, one, np.inf)
 
     def above(rows: Floats) -> Floats:
         total = np.zeros(len(rows))
@@ -137,28 +143,17 @@ def _summaries(sample: Floats, numbers: list[int]) -> list[View]:
             total += rows[:, j] > usual
         return total
 
-    def extreme(reduce: Callable[..., Floats]) -> Take:
-        return lambda rows: reduce(rows[:, numbers[0] : numbers[-1] + 1], axis=1)
-
-    def place(sign: float) -> Take:
-        def first(rows: Floats) -> Floats:
-            most, found = np.full(len(rows), -np.inf), np.zeros(len(rows))
-            for i, j in enumerate(numbers):
-                x = sign * rows[:, j]
-                np.copyto(found, i, where=x > most)
-                np.fmax(most, x, out=most)
-            return found
-
-        return first
+    def extreme(sign: float, *, place: bool) -> Take:
+        return lambda rows: _of_rows(_find_extreme, rows, chosen, sign, place)
 
     views = [
-        View("the largest part", WHOLE, extreme(np.fmax.reduce)),
-        View("the smallest part", WHOLE, extreme(np.fmin.reduce)),
-        View("the place of the largest part", WHOLE, place(1.0)),
-        View("the place of the smallest part", WHOLE, place(-1.0)),
+        View("the largest part", WHOLE, extreme(1.0, place=False)),
+        View("the smallest part", WHOLE, extreme(-1.0, place=False)),
+        View("the place of the largest part", WHOLE, extreme(1.0, place=True)),
+        View("the place of the smallest part", WHOLE, extreme(-1.0, place=True)),
         View("how many parts are above their usual middle", WHOLE, above),
         View("the sum of the parts, each clipped", WHOLE, clipped),
-        View("the sum of the parts", WHOLE, extreme(np.nansum)),
+        View("the sum of the parts", WHOLE, total),
     ]
     if len(numbers) <= _ORDERED:
         base = len(numbers) ** np.arange(len(numbers))
@@ -181,46 +176,196 @@ def _middle(parts: Floats) -> tuple[Floats, Floats]:
 
 
 def _patterns_of(sample: Floats, parts: list[int]) -> list[View]:
-    """Return codes of which special numbers stand where, and with them of how large the rest is."""
+    """Return codes of which special numbers stand where, and with them of how large the rest is.
+
+    Where some parts are plain numbers and others are not, each sort has codes of its own, too: if
+    they come from two mechanisms, the ratios of both multiply.
+    """
     # What is left out here is discrete: all of its numbers stand for something.
-    special = {j: points for j in parts if (points := _special(sample[:, j])) is not None}
+    points = {j: some for j in parts if (some := _special(sample[:, j])) is not None}
+    special_points = np.unique(np.concatenate([np.zeros(0), *points.values()]))
+    numbers, others = list(points), [j for j in parts if j not in points]
+    if not others and not len(special_points):
+        return []
+    every = "the pattern of the parts"
+    found = _joint_views(sample, parts, numbers, special_points, every, WHOLE)
+    sides = [j for j in others if j > 0]
+    if not numbers or not sides or not len(special_points):
+        return found
+    for side, kind in zip((numbers, sides), SIDES, strict=True):
+        words = f"the pattern of {kind}"
+        found += _joint_views(sample, side, [j for j in side if j in points], special_points,
+                              words, kind)  # fmt: skip
+    return found
+
+
+def _joint_views(
+    sample: Floats,
+    parts: list[int],
+    numbers: list[int],
+    points: Floats,
+    words: str,
+    kind: str,
+) -> list[View]:
+    """Return the pattern of some parts, and with it how large those are that are plain numbers."""
+    chosen, plain = np.array(parts), np.isin(parts, numbers)
 
     def pattern(rows: Floats) -> Floats:
-        return row_codes(rows, [(j, special.get(j)) for j in parts])
+        return row_codes(rows, chosen, plain, points)
 
-    def rest(rows: Floats) -> Floats:
-        total = np.zeros(len(rows))
-        for j, points in special.items():
-            x = rows[:, j]
-            total += np.where(np.isnan(x) | np.isin(x, points), 0.0, x)
-        return total
-
-    found = [View("the pattern of the parts", WHOLE, pattern, coded=True)]
-    if not special:
+    found = [View(words, kind, pattern, coded=True)]
+    if not numbers:
         return found
-    if len(special) == len(parts) and not any(map(len, special.values())):
-        return []
-    cuts = np.unique(np.quantile(rest(sample), np.arange(1, _SIZES) / _SIZES))
+    places = np.array(numbers)
+    middle, spread = _middle(
+        np.where(np.isin(sample[:, places], points), np.nan, sample[:, places])
+    )
+    sizes: dict[str, Callable[[Floats], Floats]] = {
+        "how small the least of the others is": lambda rows: _of_rows(
+            _find_least, rows, places, points
+        ),
+        "how large the others are": lambda rows: _of_rows(
+            _sum_others, rows, places, points, middle, spread
+        ),
+    }
+    for size_words, size_of in sizes.items():
+        found.append(_joint(sample, pattern, size_of, f"{words}, and {size_words}", kind))
+    return found
+
+
+def _joint(sample: Floats, pattern: Take, size_of: Take, words: str, kind: str) -> View:
+    shares = special.expit(np.linspace(-_TAIL, _TAIL, _SIZES - 1))
+    cuts = np.unique(np.quantile(size_of(sample), shares, method="lower"))
 
     def joint(rows: Floats) -> Floats:
-        size = np.searchsorted(cuts, rest(rows), side="right").astype(np.uint64)
+        size = cells_of(cuts, size_of(rows)).astype(np.uint64)
         code = pattern(rows).astype(np.uint64) * np.uint64(0xBF58476D1CE4E5B9)
         return (((code >> np.uint64(11)) + size) & _BITS).astype(np.float64)
 
-    words = "the pattern of the parts, and how large the others are"
-    return [*found, View(words, WHOLE, joint, coded=True, together=_SIZES)]
+    return View(words, kind, joint, coded=True, together=_SIZES)
 
 
-def row_codes(rows: Floats, parts: Sequence[tuple[int, Floats | None]] | None = None) -> Floats:
-    """Return a code of each row, or of which special numbers stand in some of its parts."""
+def row_codes(
+    rows: Floats,
+    parts: NDArray[np.int64] | None = None,
+    plain: NDArray[np.bool_] | None = None,
+    points: Floats | None = None,
+) -> Floats:
+    """Return a code of each row, or of some of its parts; of plain ones which special numbers."""
+    chosen = np.arange(rows.shape[1]) if parts is None else parts
     code = np.zeros(len(rows), dtype=np.uint64)
-    for j, points in parts if parts is not None else [(j, None) for j in range(rows.shape[1])]:
-        x = rows[:, j]
-        known = x if points is None else np.where(np.isin(x, points), x, 0.5)
-        word = np.ascontiguousarray(known + 0.0).view(np.uint64)
-        code = (code ^ word) * np.uint64(0x9E3779B97F4A7C15)
-        code ^= code >> np.uint64(29)
+    some = np.zeros(len(chosen), dtype=np.bool_) if plain is None else plain
+    _mix(rows, chosen, some, np.zeros(0) if points is None else points, code)
     return (code & _BITS).astype(np.float64)
+
+
+def _of_rows(kernel: Callable[..., None], rows: Floats, *arguments: Any) -> Floats:
+    """Return what a kernel finds in each row."""
+    out = np.empty(len(rows))
+    kernel(rows, *arguments, out)
+    return out
+
+
+@compiled
+def _mix(
+    rows: Floats,
+    parts: NDArray[np.int64],
+    plain: NDArray[np.bool_],
+    points: Floats,
+    code: NDArray[np.uint64],
+) -> None:
+    number = np.empty(1)
+    word = number.view(np.uint64)
+    for k in range(parts.size):
+        for i in range(rows.shape[0]):
+            x = np.float64(rows[i, parts[k]])
+            if plain[k]:
+                found = np.uint64(_among(x, points))
+            else:
+                number[0] = x + 0.0 if x == x else np.nan  # noqa: PLR0124 - 0 and -0, all NaN are one
+                found = word[0]
+            mixed = (code[i] ^ found) * np.uint64(0x9E3779B97F4A7C15)
+            code[i] = mixed ^ (mixed >> np.uint64(29))
+
+
+@inlined
+def _among(x: float, points: Floats) -> int:
+    """Return the place of a number among special ones, from 1 on; 0 if it is none, -1 for NaN."""
+    found = 0 if x == x else -1  # noqa: PLR0124 - only a NaN is unequal to itself
+    for k in range(points.size):
+        found = k + 1 if x == points[k] else found
+    return found
+
+
+@compiled
+def _find_extreme(
+    rows: Floats,
+    parts: NDArray[np.int64],
+    sign: float,
+    place: bool,  # noqa: FBT001 - of a kernel
+    out: Floats,
+) -> None:
+    """Find the largest of some parts, or the least if the sign is turned, or the place of it."""
+    for i in range(rows.shape[0]):
+        most, found = -np.inf, 0
+        for k in range(parts.size):
+            x = sign * rows[i, parts[k]]
+            if x > most:
+                most, found = x, k
+        missing = most == -np.inf
+        out[i] = found if place else np.nan if missing else sign * most
+
+
+@compiled
+def _sum_clipped(
+    rows: Floats,
+    parts: NDArray[np.int64],
+    middle: Floats,
+    spread: Floats,
+    limit: float,
+    out: Floats,
+) -> None:
+    out[:] = 0.0
+    for k in range(parts.size):
+        scale = 1 / spread[k]
+        for i in range(rows.shape[0]):
+            out[i] += _clipped((rows[i, parts[k]] - middle[k]) * scale, limit)
+
+
+@inlined
+def _clipped(x: float, limit: float) -> float:
+    """Return a number between -limit and limit; zero for NaN."""
+    return min(max(x, -limit), limit) if x == x else 0.0  # noqa: PLR0124 - a NaN is not
+
+
+@compiled
+def _find_least(rows: Floats, parts: NDArray[np.int64], points: Floats, out: Floats) -> None:
+    """Find the least of the numbers that are not special."""
+    out[:] = np.inf
+    for k in range(parts.size):
+        for i in range(rows.shape[0]):
+            x = np.float64(rows[i, parts[k]])
+            plain = x if _among(x, points) == 0 else np.inf
+            out[i] = min(out[i], plain)
+
+
+@compiled
+def _sum_others(
+    rows: Floats,
+    parts: NDArray[np.int64],
+    points: Floats,
+    middle: Floats,
+    spread: Floats,
+    out: Floats,
+) -> None:
+    """Sum the numbers that are not special, each by its distance from its middle, and clipped."""
+    out[:] = 0.0
+    for k in range(parts.size):
+        scale = 1 / spread[k]
+        for i in range(rows.shape[0]):
+            x = np.float64(rows[i, parts[k]])
+            size = _clipped((x - middle[k]) * scale, 1.0)
+            out[i] += size if _among(x, points) == 0 else 0.0
 
 
 def _special(x: Floats) -> Floats | None:

@@ -107,9 +107,11 @@ class Encoder:
         if not small:
             rows[:, 1 + kept.shape[1] :] = np.nan
         if array.dtype.kind in _NUMBERS:
-            rows[:, 1 : 1 + kept.shape[1]] = kept
+            numbers = rows[:, 1 : 1 + kept.shape[1]]
             if array.dtype.kind == "f":
-                np.clip(rows, -_LARGEST, _LARGEST, out=rows)
+                np.clip(kept, -_LARGEST, _LARGEST, out=numbers, dtype=np.float64)
+            else:
+                numbers[:] = kept
         else:
             for j, column in enumerate(kept.T):
                 values, places = np.unique(column, return_inverse=True)

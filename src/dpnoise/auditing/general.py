@@ -5,7 +5,6 @@ more; the best of those are measured in a pilot; and the few best of one pair ar
 the releases (see `spending`).
 """
 
-import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -43,14 +42,18 @@ _Result = TypeVar("_Result")
 DEFAULT: Final = 2_000_000  # Releases, where no budget is given.
 LEARNED: Final = "likelihood"
 
-_SCREENED: Final = 400_000  # The most releases of a data set by which pairs are compared.
+_SCREENED: Final = 500_000  # The most releases of a data set by which pairs are compared,
+_GLIMPSED: Final = 100_000  # and the most of these in which their events are learned,
+_EVENTS: Final = 3  # so many for each pair.
 _LEARNED: Final = 500_000  # The most that events of one pair are learned on.
-_FOLDED: Final = 2_000_000  # The same, where many outputs are alike.
+_ENOUGH: Final = 50_000  # What they are learned on besides a share of the budget.
+_FOLDED: Final = 1_000_000  # The same, where many outputs are alike.
 _GLANCE: Final = 8_000  # Outputs that tell whether many are.
 _TUNED: Final = 150_000  # The most that thresholds are chosen on.
+_PILOT: Final = 2_000_000  # The same, with those in which events are compared.
 _PAIRS: Final = 2  # Pairs that events are learned for.
 _COMPARED: Final = 6  # Events of each pair whose scores a pilot measures, and half as many rare.
-_ROUNDS: Final = ((16, 0.3), (6, 0.7))  # How many events are compared in which part of the others.
+_ROUNDS: Final = ((16, 0.1), (8, 0.25), (4, 0.65))  # How many are compared in which part of them.
 _HELD: Final = 100_000  # Releases of a pilot that suffice to hold some of them back.
 _COUNTED: Final = 1  # Events that are counted in the end.
 _CHANCE: Final = 3.0  # Trials put down to chance where one of many events is chosen.
@@ -73,9 +76,11 @@ class Sizes:
     def of(cls, budget: int, pairs: int, data_sets: int, *, alike: bool) -> "Sizes":
         """Split a budget: most of it is for the last count. Of outputs that are alike, more."""
         learned = min(_PAIRS, pairs)
-        screening = min(_SCREENED, budget // (8 * data_sets)) if pairs > _PAIRS else 0
-        learning = min(_FOLDED if alike else _LEARNED, budget // (10 * learned))
-        pilot = budget // (12 * learned)
+        screening = min(_SCREENED, budget // (5 * data_sets)) if pairs > _PAIRS else 0
+        # The more releases there are, the smaller is the share by which events are learned.
+        enough = _ENOUGH + budget // (40 * learned)
+        learning = min(_FOLDED if alike else _LEARNED, budget // (10 * learned), enough)
+        pilot = min(_PILOT, budget // (12 * learned))
         tuning = min(_TUNED, pilot * 5 // 8) if pilot >= _HELD else pilot
         used = data_sets * screening + 2 * learned * (learning + pilot)
         return cls(screening, learning, tuning, pilot - tuning, (budget - used) // 2)
@@ -193,28 +198,36 @@ def _screened(
     judge: Judge,
     progress: Progress,
 ) -> list[int]:
-    """Return the places of the pairs that promise most, by halving them again and again."""
-    names = source.names
-    seen: dict[int, list[Floats]] = {}
-    left = list(range(len(pairs)))
-    rounds = max(1, math.ceil(math.log2(len(pairs) / _PAIRS)))
-    spent = sizes.screening * len({id(data) for pair in pairs for data in pair}) // rounds
-    while len(left) > _PAIRS:
-        # Each round spends as much: the fewer pairs are left, the more is seen of each.
-        needed = {id(data): data for i in left for data in pairs[i]}
-        for key, data in needed.items():
-            progress(0.1, f"looking at {described(data)}")
-            seen.setdefault(key, []).append(source.rows(data, spent // len(needed)))
+    """Return the places of the pairs that promise most.
 
-        def promise(i: int) -> float:
-            rows = [np.concatenate(seen[id(data)]) for data in pairs[i]]
-            n = min(map(len, rows))
-            found = proposals(rows[0][:n], rows[1][:n], names, judge, quick=True)
-            return max((one.promise for one in found if not one.rare), default=-1.0)
+    A few events are learned for each, in few releases, and counted in more that are fresh.
+    """
+    if len(pairs) <= _PAIRS:
+        return list(range(len(pairs)))
+    names, first = source.names, min(_GLIMPSED, sizes.screening // 3)
+    seen: dict[int, Floats] = {}
+    for data in _unlike([(None, pair) for pair in pairs]):
+        progress(0.1, f"looking at {described(data)}")
+        seen[id(data)] = source.rows(data, first)
 
-        promised = dict(zip(left, in_threads(promise, left), strict=True))
-        left = sorted(left, key=lambda i: -promised[i])[: max(_PAIRS, len(left) // 2)]
-    return left
+    def glimpsed(pair: Pair) -> list[tuple[Proposal, Pair]]:
+        rows0, rows1 = (seen[id(data)] for data in pair)
+        found = proposals(rows0, rows1, names, judge, quick=True)
+        best: dict[int, Proposal] = {}
+        for one in found:
+            if not one.rare:
+                best.setdefault(id(one.score), one)
+        return [(one, pair) for one in list(best.values())[:_EVENTS]]
+
+    found = [one for some in in_threads(glimpsed, pairs) for one in some]
+    if not found:
+        return list(range(_PAIRS))
+    n = sizes.screening - first
+    promised = compared([one for one, _ in found], _tallied(source, found, n), n, judge)
+    best = {id(pair): -np.inf for pair in pairs}
+    for one, (_, pair) in zip(promised.tolist(), found, strict=True):
+        best[id(pair)] = max(best[id(pair)], one)
+    return sorted(range(len(pairs)), key=lambda i: -best[id(pairs[i])])[:_PAIRS]
 
 
 def _learned(
@@ -291,11 +304,14 @@ def _raced(
         counts, seen = counts + _tallied(source, found, more), seen + more
         hopes, sure = (
             compared([one for one, _ in found], counts, seen, replace(judge, caution=caution))
-            for caution in (0.0, _CAUTION)
+            for caution in (-1.0, _CAUTION)
         )
-        hopes[sure.argmax()] = np.inf
-        order = np.argsort(-hopes, kind="stable")
+        # In turns, the one that promises most with caution, and the one that may be best.
+        turns = np.column_stack([np.argsort(-x, kind="stable") for x in (sure, hopes)]).ravel()
+        order = [i for i in dict.fromkeys(turns.tolist()) if hopes[i] >= sure.max()]
         found, counts = [found[i] for i in order], counts[order]
+        if len(found) == 1:
+            break
     return found, counts, seen
 
 

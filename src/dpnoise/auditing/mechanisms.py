@@ -19,7 +19,7 @@ from dpnoise.targets.target import TargetError, imported, piped
 Floats = NDArray[np.float64]
 Mechanism = Callable[[Any, int], Any]
 
-_CHUNK: Final = 1 << 20  # Numbers that are drawn at a time.
+_CHUNK: Final = 1 << 21  # Numbers that are drawn at a time.
 _FIRST: Final = 64  # Outputs for each data set that decide how many parts a row has.
 _LONGEST: Final = 60  # Characters of a data set as it is shown.
 
