@@ -4,8 +4,16 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 
+import numpy as np
 import pytest
+
+import dpnoise
+from dpnoise import chunks, entropy
+from dpnoise.noise import generator
+from dpnoise.release.discrete import DiscreteLaplaceMechanism
+from dpnoise.release.selection import noisy_argmax
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
@@ -119,6 +127,39 @@ print(*(set(sys.modules) - before))
 def test_a_draw_imports_nothing_once_it_has_its_kernel() -> None:
     """A fork waits for the import of a kernel; for any other import it would not."""
     assert run(IMPORTED) == "\n"
+
+
+MANY = 10**4  # Words enough for a long read.
+LONG_CALLS: dict[str, Callable[[], object]] = {
+    "noise": lambda: dpnoise.Generator().random(size=MANY),
+    "floats": lambda: dpnoise.LaplaceMechanism(1.0, 1.0).release(np.zeros(MANY)),
+    "the judge": lambda: dpnoise.LaplaceMechanism(1.0, 2.0**30, grid=2.0**64).release([1] * MANY),
+    "discrete": lambda: DiscreteLaplaceMechanism(1.0).release(np.zeros(MANY, dtype=np.int64)),
+    "selection": lambda: dpnoise.NoisyMax(1.0, 1.0).select([0] * MANY),
+    "ranks": lambda: noisy_argmax(np.zeros(MANY), lambda _: 0, 1.0, None),
+}
+
+
+@pytest.mark.parametrize("call", LONG_CALLS)
+def test_a_fork_waits_while_a_first_call_asks_for_the_processor_s_instructions(
+    call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is llvmlite's, which is imported for it, whatever the first call may be."""
+    waits: list[bool] = []
+
+    def asked(*_: str) -> bool:
+        waits.append(chunks._importing._is_owned())  # type: ignore[attr-defined]
+        return False
+
+    monkeypatch.setattr(entropy, "has_instructions", asked)
+    caches = (entropy.gcm_is_wider, chunks._use_once, chunks._kernel, chunks.kernel_named)
+    for cached in (*caches, generator._plan):
+        cached.cache_clear()
+    try:
+        LONG_CALLS[call]()
+    finally:
+        entropy.gcm_is_wider.cache_clear()
+    assert waits == [True]
 
 
 IN_BULK_CALLS = """

@@ -171,6 +171,16 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_wait_for_kernels, after_in_parent=_go_on, after_in_child=_go_on)
 
 
+def first_words(key: Key, count: int) -> Words:
+    """Return the first words of a key's stream, read-only, in one piece."""
+    with _importing:
+        _use_once()
+    words = np.empty(count, dtype=WORD)
+    key.stream().fill(words)
+    words.flags.writeable = False
+    return words
+
+
 def expand(
     key: Key,
     variates: int,

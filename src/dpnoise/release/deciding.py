@@ -24,6 +24,7 @@ from dpnoise.chunks import (
     Worker,
     cores,
     expand,
+    first_words,
     in_runs,
     kernel_for_one,
     kernel_named,
@@ -283,8 +284,7 @@ def judge_integers(
 ) -> list[int]:
     """Return the same, all by the judge: on grids beyond those that the kernels know."""
     n, width = form.variates, form.width
-    words = np.empty(-(-len(values) // width) * n, dtype=WORD)
-    key.stream().fill(words)
+    words = first_words(key, -(-len(values) // width) * n)
     released = []
     for i, value in enumerate(values):
         place = i // width

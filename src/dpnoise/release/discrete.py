@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise import reference
-from dpnoise.chunks import kernel_named
-from dpnoise.entropy import WORD
+from dpnoise.chunks import first_words, kernel_named
 from dpnoise.errors import check_part, forgetful
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import calibration, deciding
@@ -80,8 +79,7 @@ class DiscreteLaplaceMechanism(Mechanism):
         """Return floor(scale E) for so many E, each at most 2^61."""
         deciding.check_rounding_mode()
         key = rng.source.key()
-        words = np.empty(size, dtype=WORD)
-        key.stream().fill(words)
+        words = first_words(key, size)
         noise, errors = np.empty(size), np.empty(size)
         form = deciding.EXPONENTIAL
         kernel_named(form.kernel)(words, reference.WORD_BITS, noise, errors)

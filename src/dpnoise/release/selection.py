@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpnoise import reference
 from dpnoise.arrays import number
-from dpnoise.chunks import kernel_named
-from dpnoise.entropy import WORD, Key
+from dpnoise.chunks import first_words, kernel_named
+from dpnoise.entropy import Key
 from dpnoise.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -158,9 +158,7 @@ def _argmax(
     """Return the index of the largest score + scale * noise, in real arithmetic."""
     deciding.check_rounding_mode()
     key = check_generator(rng).source.key()
-    words = np.empty(len(approximately), dtype=WORD)
-    key.stream().fill(words)
-    words.flags.writeable = False
+    words = first_words(key, len(approximately))
     leaders = _possible_leaders(form, words, approximately, scale)
     if len(leaders) > 1:
         leaders = _refine(form, key, words, leaders, exactly, scale)
