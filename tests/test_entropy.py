@@ -210,9 +210,9 @@ def test_a_library_whose_stream_is_wrong_draws_nothing(
     SYSTEM.key(cipher)
 
 
-@pytest.mark.parametrize("number", [1, 4, 12, 20, 33, None])
+@pytest.mark.parametrize("number", [1, 4, 12, 20, 33, 0.5, 4.5, 16.5, None])
 def test_a_library_whose_gcm_is_not_counter_mode_draws_nothing(
-    number: int | None, monkeypatch: pytest.MonkeyPatch
+    number: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For so many blocks, or for a long run alone."""
     right, words = entropy._gcm, np.zeros(2**14, dtype=np.uint64)

@@ -208,14 +208,16 @@ def gcm_is_wider() -> bool:
     """Tell whether OpenSSL encrypts four blocks at once for GCM, but one for counter mode.
 
     So it does on x86-64 with instructions for AES on 512 bits, before OpenSSL 4.1. Raise if what
-    GCM gives there is not counter mode: runs of blocks, as above, and a long one.
+    GCM gives there is not counter mode: runs of blocks, as above, and a long one, and then both
+    again with half blocks, for which it has code of its own.
     """
     if not has_instructions("avx512f", "avx512dq", "avx512bw", "avx512vl", "vaes", "vpclmulqdq"):
         return False
-    secret, nonce, size, long = bytes(range(32)), 2**95 + 1, _BLOCK_BYTES[AES], bytes(_LONG_READ)
+    secret, nonce, long = bytes(range(32)), 2**95 + 1, bytes(_LONG_READ)
     gcm, aes = _gcm(secret, nonce), _aes(secret, nonce * _GCM_BLOCKS + _GCM_START)
-    if _in_runs(gcm, size) != _one_by_one(aes, size) or gcm.update(long) != aes.update(long):
-        _refuse(AES)
+    for size in (_BLOCK_BYTES[AES], _BLOCK_BYTES[AES] // 2):
+        if _in_runs(gcm, size) != _one_by_one(aes, size) or gcm.update(long) != aes.update(long):
+            _refuse(AES)
     return True
 
 
