@@ -11,6 +11,7 @@ from itertools import count, pairwise
 
 import numpy as np
 import pytest
+from cryptography.hazmat.backends.openssl import backend
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from numpy.typing import NDArray
 
@@ -220,6 +221,7 @@ def test_a_library_whose_gcm_is_not_counter_mode_draws_nothing(
     def wrong(length: int) -> bool:
         return length == 16 * number if number else length > 16 * 33
 
+    monkeypatch.setattr(backend, "openssl_version_number", lambda: 0x40000000)
     entropy.gcm_is_wider.cache_clear()
     monkeypatch.setattr(entropy, "has_instructions", lambda *_: True)
     with monkeypatch.context() as patched:
@@ -232,6 +234,21 @@ def test_a_library_whose_gcm_is_not_counter_mode_draws_nothing(
         assert entropy.gcm_is_wider()
     finally:
         entropy.gcm_is_wider.cache_clear()
+
+
+def test_gcm_is_taken_from_an_openssl_that_has_it_wide_and_counter_mode_narrow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From 3.1 up to 4.0, that is; the number below 3 is what BoringSSL says of itself."""
+    versions = [0x1010107F, 0x300000F0, 0x30100000, 0x40000030, 0x400000F0, 0x40100000]
+    wider = []
+    monkeypatch.setattr(entropy, "has_instructions", lambda *_: True)
+    for version in versions:
+        monkeypatch.setattr(backend, "openssl_version_number", lambda version=version: version)
+        entropy.gcm_is_wider.cache_clear()
+        wider.append(entropy.gcm_is_wider())
+    entropy.gcm_is_wider.cache_clear()
+    assert wider == [False, False, True, True, True, False]
 
 
 def test_gcm_makes_long_reads_from_the_start_of_a_group(monkeypatch: pytest.MonkeyPatch) -> None:

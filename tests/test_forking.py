@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -147,8 +148,15 @@ def test_a_fork_waits_while_a_first_call_asks_for_the_processor_s_instructions(
     """The answer is llvmlite's, which is imported for it, whatever the first call may be."""
     waits: list[bool] = []
 
+    def fork_would_wait() -> bool:
+        free = chunks._importing.acquire(blocking=False)
+        if free:
+            chunks._importing.release()
+        return not free
+
     def asked(*_: str) -> bool:
-        waits.append(chunks._importing._is_owned())  # type: ignore[attr-defined]
+        with ThreadPoolExecutor(1) as another:
+            waits.append(another.submit(fork_would_wait).result())
         return False
 
     monkeypatch.setattr(entropy, "has_instructions", asked)

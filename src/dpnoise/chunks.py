@@ -125,7 +125,7 @@ def _use_once() -> None:
     """Do what Numba and the cipher leave to their first use, while a fork would wait for it."""
     shielded(imported("dpnoise.kernels").finish_importing)
     Key.fresh().stream().fill(np.empty(1, dtype=WORD))
-    gcm_is_wider()
+    shielded(gcm_is_wider)
 
 
 @lru_cache(maxsize=64)

@@ -51,6 +51,8 @@ _GCM_BLOCKS: Final = 2**32
 _GCM_START: Final = 2
 # Bytes of a first read from which on GCM saves more than it costs to open a second cipher.
 _LONG_READ: Final = 60_000
+# OpenSSL has code for GCM in registers of 512 bits from 3.1 on, for counter mode from 4.1 on.
+_WIDE_GCM_ALONE: Final = range(0x30100000, 0x40100000)
 _FURTHER: Final = np.uint64(2**63)
 _FURTHER_COUNTER: Final = 2**127
 _FURTHER_NONCE: Final = 2**95
@@ -207,11 +209,15 @@ def check_cipher(cipher: str) -> None:
 def gcm_is_wider() -> bool:
     """Tell whether OpenSSL encrypts four blocks at once for GCM, but one for counter mode.
 
-    So it does on x86-64 with instructions for AES on 512 bits, before OpenSSL 4.1. Raise if what
+    So it does on x86-64 with instructions for AES on 512 bits, from 3.1 up to 4.0. Raise if what
     GCM gives there is not counter mode: runs of blocks, as above, and a long one, and then both
     again with half blocks, for which it has code of its own.
     """
     if not has_instructions("avx512f", "avx512dq", "avx512bw", "avx512vl", "vaes", "vpclmulqdq"):
+        return False
+    from cryptography.hazmat.backends.openssl import backend  # noqa: PLC0415 - it takes a while
+
+    if backend.openssl_version_number() not in _WIDE_GCM_ALONE:
         return False
     secret, nonce, long = bytes(range(32)), 2**95 + 1, bytes(_LONG_READ)
     gcm, aes = _gcm(secret, nonce), _aes(secret, nonce * _GCM_BLOCKS + _GCM_START)
