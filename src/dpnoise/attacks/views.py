@@ -157,13 +157,12 @@ def _summaries(sample: Floats, numbers: list[int]) -> list[View]:
     ]
     if len(numbers) <= _ORDERED:
         base = len(numbers) ** np.arange(len(numbers))
-        order = View("the order of the parts", WHOLE,
-                     # Of equal parts the first is first, whatever NumPy sorts with on this machine.
-                    lambda rows: (rows[:, chosen].argsort(axis=1, kind="stable") @ base).astype(
-                        np.float64
-                    ),
-                     coded=True)  # fmt: skip
-        views.append(order)
+
+        def order(rows: Floats) -> Floats:
+            # Of equal parts the first is first, whatever NumPy sorts with on this machine.
+            return (rows[:, chosen].argsort(axis=1, kind="stable") @ base).astype(np.float64)
+
+        views.append(View("the order of the parts", WHOLE, order, coded=True))
     return views
 
 
