@@ -271,7 +271,9 @@ def _kept(
     """
     learned = [(view, step) for view in views for step in _learned(view, fit)]
     worth = [_worth(view, step, combine) for view, step in learned]
-    best = {int(i) for i in np.argsort(worth)[::-1][: _KEPT_QUICKLY if quick else _KEPT]}
+    best = {
+        int(i) for i in np.argsort(worth, kind="stable")[::-1][: _KEPT_QUICKLY if quick else _KEPT]
+    }
     parts = not quick and sum(view.kind == PARTS for view in views) <= _SUMMED
 
     def stays(view: View, step: Steps) -> bool:
