@@ -46,7 +46,7 @@ _SCREENED: Final = 500_000  # The most releases of a data set by which pairs are
 _GLIMPSED: Final = 100_000  # and the most of these in which their events are learned,
 _EVENTS: Final = 3  # so many for each pair.
 _LEARNED: Final = 500_000  # The most that events of one pair are learned on.
-_ENOUGH: Final = 50_000  # What they are learned on besides a share of the budget.
+_ENOUGH: Final = 100_000  # What they are learned on besides a share of the budget.
 _FOLDED: Final = 1_000_000  # The same, where many outputs are alike.
 _GLANCE: Final = 8_000  # Outputs that tell whether many are.
 _TUNED: Final = 150_000  # The most that thresholds are chosen on.
@@ -80,7 +80,7 @@ class Sizes:
         # The more releases there are, the smaller is the share by which events are learned.
         enough = _ENOUGH + budget // (40 * learned)
         learning = min(_FOLDED if alike else _LEARNED, budget // (10 * learned), enough)
-        pilot = min(_PILOT, budget // (12 * learned))
+        pilot = min(_PILOT, budget // (10 * learned))
         tuning = min(_TUNED, pilot * 5 // 8) if pilot >= _HELD else pilot
         used = data_sets * screening + 2 * learned * (learning + pilot)
         return cls(screening, learning, tuning, pilot - tuning, (budget - used) // 2)
