@@ -127,15 +127,15 @@ def _differences(numbers: list[int], names: Sequence[str]) -> list[View]:
 
 def _summaries(sample: Floats, numbers: list[int]) -> list[View]:
     """Return views of all numbers together."""
-    chosen = np.array(numbers)
+    chosen, none = np.array(numbers), np.zeros(0)
     middle, spread = (x.tolist() for x in _middle(sample[:, chosen]))
 
     def clipped(rows: Floats) -> Floats:
-        return _of_rows(_sum_clipped, rows, chosen, np.array(middle), np.array(spread), 1.0)
+        return _of_rows(_sum_plain, rows, chosen, none, np.array(middle), np.array(spread), 1.0)
 
     def total(rows: Floats) -> Floats:
         zero, one = np.zeros(len(chosen)), np.ones(len(chosen))
-        return _of_rows(_sum_clipped, rows, chosen, zero, one, np.inf)
+        return _of_rows(_sum_plain, rows, chosen, none, zero, one, np.inf)
 
     def above(rows: Floats) -> Floats:
         total = np.zeros(len(rows))
@@ -224,7 +224,7 @@ def _joint_views(
             _find_least, rows, places, points
         ),
         "how large the others are": lambda rows: _of_rows(
-            _sum_others, rows, places, points, middle, spread
+            _sum_plain, rows, places, points, middle, spread, 1.0
         ),
     }
     for size_words, size_of in sizes.items():
@@ -315,22 +315,6 @@ def _find_extreme(
         out[i] = found if place else np.nan if missing else sign * most
 
 
-@compiled
-def _sum_clipped(
-    rows: Floats,
-    parts: NDArray[np.int64],
-    middle: Floats,
-    spread: Floats,
-    limit: float,
-    out: Floats,
-) -> None:
-    out[:] = 0.0
-    for k in range(parts.size):
-        scale = 1 / spread[k]
-        for i in range(rows.shape[0]):
-            out[i] += _clipped((rows[i, parts[k]] - middle[k]) * scale, limit)
-
-
 @inlined
 def _clipped(x: float, limit: float) -> float:
     """Return a number between -limit and limit; zero for NaN."""
@@ -349,12 +333,13 @@ def _find_least(rows: Floats, parts: NDArray[np.int64], points: Floats, out: Flo
 
 
 @compiled
-def _sum_others(
+def _sum_plain(
     rows: Floats,
     parts: NDArray[np.int64],
     points: Floats,
     middle: Floats,
     spread: Floats,
+    limit: float,
     out: Floats,
 ) -> None:
     """Sum the numbers that are not special, each by its distance from its middle, and clipped."""
@@ -363,7 +348,7 @@ def _sum_others(
         scale = 1 / spread[k]
         for i in range(rows.shape[0]):
             x = np.float64(rows[i, parts[k]])
-            size = _clipped((x - middle[k]) * scale, 1.0)
+            size = _clipped((x - middle[k]) * scale, limit)
             out[i] += size if _among(x, points) == 0 else 0.0
 
 
