@@ -1,9 +1,11 @@
 """Tracebacks that show locals, as error trackers print them: no key, no words, no value."""
 
 import inspect
+import os
 import re
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -67,7 +69,9 @@ def trip(*_: Any, **__: Any) -> None:
 def text_with_locals(error: BaseException) -> str:
     """Return the traceback with the locals of our frames; those of the caller are the caller's."""
     shown = traceback.TracebackException.from_exception(error, capture_locals=True)
-    frames = [frame for frame in shown.stack if "/dpnoise/" in frame.filename]
+    # Not by its name: a checkout may be called like the package.
+    ours = str(Path(dpnoise.__file__).parent)
+    frames = [frame for frame in shown.stack if frame.filename.startswith(ours + os.sep)]
     assert frames, "the lines must stay"
     text = "\n".join(f"{frame.line}\n{frame.locals}" for frame in frames)
     return re.sub(r" at 0x[0-9a-f]+", "", text)  # An address may have the digits of a secret.
