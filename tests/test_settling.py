@@ -442,8 +442,8 @@ def test_cells_are_added_to_whole_grids_and_saturate(shift: int) -> None:
     fractions = np.empty(len(cases))
     settling.fractions_of(values, shift, fractions)
     assert fractions.tolist() == [(value % 2**shift) / 2**shift for value, _ in cases]
-    out = np.empty(len(cases), dtype=np.int64)
-    settling.add_cells(values, shift, np.array([float(cell) for _, cell in cases]), out)
+    out = np.array([float(cell) for _, cell in cases]).view(np.int64)
+    settling.add_cells(values, shift, out)
     totals = [saturated((value >> shift) + cell) for value, cell in cases]
     assert out.tolist() == totals
     settling.to_integers(shift, out)
@@ -582,6 +582,27 @@ def test_integers_are_the_judge_s_however_many_slots_there_are(
         for i, value in enumerate(values.tolist()):
             cell = judged(form, key, i, value, scale, 2.0**shift)
             assert released[i] == saturated(cell << shift)
+
+
+@pytest.mark.parametrize("form", ADDITIVE.values(), ids=ADDITIVE)
+def test_what_both_stages_leave_open_the_judge_decides(
+    form: ExactForm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here the first stage decides nothing (see below), and the second one is taken away."""
+
+    def without_the_second(name: str) -> Callable[..., Any]:
+        kernel = chunks.kernel_named(name)
+        return (lambda *given: given[-1].size) if name.startswith("settling.settle") else kernel
+
+    monkeypatch.setattr(deciding, "kernel_named", without_the_second)
+    key, ratio = Key(os.urandom(32)), FINE[1]
+    values = np.array(INTEGERS, dtype=np.int64)
+    integers = deciding.release_integers(form, values, 7, ratio * 2.0**7, key, 1).tolist()
+    floats = deciding.release_floats(form, values.astype(np.float64), ratio, 1.0, key, 1)
+    for i, value in enumerate(INTEGERS):
+        cell = judged(form, key, i, value, ratio * 2.0**7, 2.0**7)
+        assert integers[i] == saturated(cell << 7)
+        assert floats[i] == exact_float(judged(form, key, i, float(value), ratio, 1.0), 1.0)
 
 
 @pytest.mark.parametrize("form", ADDITIVE.values(), ids=ADDITIVE)

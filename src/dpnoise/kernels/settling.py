@@ -412,10 +412,14 @@ def fractions_of(values: Integers, shift: int, fractions: Floats) -> None:
 
 
 @compiled
-def add_cells(values: Integers, shift: int, cells: Floats, out: Integers) -> None:
-    """Write the whole number of grids below each value and its cell, which saturate."""
+def add_cells(values: Integers, shift: int, out: Integers) -> None:
+    """Turn the cells that `out` has as floats into the released numbers of grids, which saturate.
+
+    To each the whole number of grids below its value is added. In place, a chunk is one array less
+    to keep near the processor.
+    """
     for i in range(values.size):
-        whole, cell = values[i] >> np.int64(shift), np.int64(cells[i])
+        whole, cell = values[i] >> np.int64(shift), np.int64(np.int64(out[i]).view(np.float64))
         total = whole + cell
         wrapped = ((whole ^ total) & (cell ^ total)) >> _LAST
         end = (cell >> _LAST) ^ _LARGEST_INTEGER

@@ -226,22 +226,22 @@ def release_cells(
     def prepare(longest: int) -> Worker:
         check_rounding_mode()
         second = _SecondStage(form, key, longest, -(-places // longest), ratio)
-        fractions, cells = np.zeros(longest * form.width), np.empty(longest * form.width)
+        fractions = np.zeros(longest * form.width)
 
         def work(words: Words, start: int, stop: int) -> None:
             here = slice(start * form.width, stop * form.width)
             inside, results = values[here], out[here]
-            fraction, cell = fractions[: inside.size], cells[: inside.size]
+            fraction, cells = fractions[: inside.size], results.view(np.float64)
             if shift:
                 take(inside, shift, fraction)
-            first(words, _BITS, fraction, ratio, 1.0, cell)
-            noise, slots = second.noise(words, start, cell)
-            left = settle(noise, slots, form.width, inside, shift, ratio, cell)
-            add(inside, shift, cell, results)
-            if left:
-                for i, judge in second.left_open(words, start, cell):
-                    point = judge(int(inside[i]), scale, float(1 << shift))
-                    results[i] = min(max(point, _INT64.min), _INT64.max)
+            first(words, _BITS, fraction, ratio, 1.0, cells)
+            noise, slots = second.noise(words, start, cells)
+            left = settle(noise, slots, form.width, inside, shift, ratio, cells)
+            judges = second.left_open(words, start, cells) if left else []
+            add(inside, shift, results)
+            for i, judge in judges:
+                point = judge(int(inside[i]), scale, float(1 << shift))
+                results[i] = min(max(point, _INT64.min), _INT64.max)
 
         return work
 
