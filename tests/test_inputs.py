@@ -18,6 +18,7 @@ from silence import Alarm
 
 import dpnoise
 from dpnoise import arrays, errors, statistics
+from dpnoise.kernels import rounding, settling
 from dpnoise.testing import fixed_generator
 
 KEY = bytes(range(32))
@@ -243,6 +244,27 @@ def test_arrays_of_every_kind_release_their_numbers(dtype: str) -> None:
             released = release(array, mechanism)
             assert type(released) is np.ndarray, name
             np.testing.assert_array_equal(released, expected, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int64])
+@pytest.mark.parametrize("mechanism", [laplace, gaussian])
+def test_an_array_that_may_not_be_written_to_compiles_nothing_anew(
+    mechanism: Any, dtype: type
+) -> None:
+    """As those of pandas are: for Numba they are of another type."""
+    kernels = [
+        kernel
+        for module in (rounding, settling)
+        for kernel in vars(module).values()
+        if hasattr(kernel, "overloads")
+    ]
+    values: Any = np.arange(5).astype(dtype)
+    expected = release(values, mechanism)
+    compiled = [len(kernel.overloads) for kernel in kernels]
+    values.flags.writeable = False
+    np.testing.assert_array_equal(release(values, mechanism), expected)
+    assert sum(compiled) > 0
+    assert compiled == [len(kernel.overloads) for kernel in kernels]
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i8", "u8", "O"])

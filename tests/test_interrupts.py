@@ -220,6 +220,8 @@ for call in (
     lambda: mechanism.release(1),
     lambda: mechanism.release(np.zeros(3), generator),
     lambda: mechanism.release(np.zeros(3, dtype=int), generator),
+    lambda: mechanism.release(np.zeros(3, dtype=np.float16), generator),
+    lambda: mechanism.release(np.zeros(3, dtype=np.float32), generator),
     lambda: generator.normal(),
     lambda: generator.normal(size=3),
 ):
@@ -237,4 +239,4 @@ def test_no_interrupt_comes_into_the_middle_of_compiling() -> None:
     done = subprocess.run(
         [sys.executable, "-c", AT_THE_FIRST_USE], capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == ["False"] * 6
+    assert done.stdout.split() == ["False"] * 8

@@ -20,7 +20,7 @@ from test_fixed import ALL, around, number, random_number, wide
 
 from dpnoise import chunks, reference
 from dpnoise.entropy import Key
-from dpnoise.kernels import refined, settling
+from dpnoise.kernels import compiled, refined, rounding, settling
 from dpnoise.kernels.refined import Noise
 from dpnoise.release import calibration, deciding
 from dpnoise.release.deciding import ADDITIVE, ExactForm
@@ -433,17 +433,23 @@ def saturated(point: int) -> int:
     return min(max(point, INT64[0]), INT64[1])
 
 
+@compiled
+def compiled_above_grids(value: Any, grid: float) -> float:
+    return rounding.above_grids(value, grid)
+
+
 @pytest.mark.parametrize("shift", range(63))
 def test_cells_are_added_to_whole_grids_and_saturate(shift: int) -> None:
-    """`fractions_of`, `add_cells` and `to_integers` against Python's integers."""
+    """`above_grids`, `add_whole_grids` and `to_integers` against Python's integers."""
     cells = [0, 1, -1, 1000, -1000, 2**53, -(2**53), 2**52 + 1, int(rng.integers(-(2**53), 2**53))]
     cases = list(product([*INTEGERS, *(v >> shift for v in INTEGERS)], cells))
     values = np.array([value for value, _ in cases], dtype=np.int64)
-    fractions = np.empty(len(cases))
-    settling.fractions_of(values, shift, fractions)
-    assert fractions.tolist() == [(value % 2**shift) / 2**shift for value, _ in cases]
-    out = np.array([float(cell) for _, cell in cases]).view(np.int64)
-    settling.add_cells(values, shift, out)
+    for above_grids in rounding.above_grids, compiled_above_grids:
+        above = [above_grids(value, 2.0**shift) for value in values]
+        assert above == [float(value % 2**shift) for value, _ in cases]
+        assert above_grids(-2.5, 2.0**shift) == -2.5
+    out = np.array([float(cell << shift) for _, cell in cases]).view(np.int64)
+    settling.add_whole_grids(values, shift, out)
     totals = [saturated((value >> shift) + cell) for value, cell in cases]
     assert out.tolist() == totals
     settling.to_integers(shift, out)

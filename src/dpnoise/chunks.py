@@ -10,7 +10,7 @@ from functools import lru_cache, wraps
 from importlib import import_module
 from itertools import pairwise
 from types import ModuleType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,19 +84,18 @@ def _kernel(name: str) -> Callable[..., Any]:
 
 
 def _compiled_whole(kernel: Any) -> Callable[..., Any]:
-    """Let the first call of a kernel, which compiles it or loads it, be done, however interrupted.
+    """Let each first call of a kernel for some types, which compiles or loads it, be done.
 
-    An exception in the middle of it can leave Numba or LLVM unusable for as long as the process
-    lives.
+    However it is interrupted: an exception in the middle of it can leave Numba or LLVM unusable for
+    as long as the process lives.
     """
+    compile_for = kernel._compile_for_args  # noqa: SLF001 - Numba calls it by this name
 
-    @wraps(kernel)
-    def call(*arguments: Any) -> Any:
-        if kernel.overloads:
-            return kernel(*arguments)
-        return _compiling(lambda: kernel(*arguments))
+    def whole(*arguments: Any, **named: Any) -> Any:
+        return _compiling(lambda: compile_for(*arguments, **named))
 
-    return call
+    kernel._compile_for_args = whole  # noqa: SLF001
+    return cast("Callable[..., Any]", kernel)
 
 
 def _compiling(function: Callable[[], _Result]) -> _Result:

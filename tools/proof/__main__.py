@@ -32,8 +32,12 @@ from proof.statement import GappaMissingError, Statement, Verdict, prove
 _PAGE = Path(__file__).parents[2] / "docs" / "exact-release.md"
 _PARTS = (functions, device_division, forms, decision, subnormals)
 _KERNELS = (elementary, certified, rounding, fixed, refined, settling)
-# What is done with cells once they are decided, which the tests hold against the judge.
-_LOOPS = {"open_places", "release_float", "settle_cells", "settle_floats", "to_integers"}
+# What is done with integers before, and with cells once they are decided, which the tests hold
+# against the judge.
+_LOOPS = {
+    *("above_grids", "open_places", "release_float"),
+    *("settle_cells", "settle_floats", "to_integers"),
+}
 # Selections of which one outcome claims nothing.
 _NO_CLAIM = {
     ("gumbel", "part < 1.0", False): "the error is infinite",

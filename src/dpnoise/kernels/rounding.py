@@ -5,7 +5,9 @@ Each kernel computes, for its form of Z,
     Y = grid * floor((value + scale * Z) / grid + 1/2)
 
 exactly as in real arithmetic, or writes NaN, and returns how many numbers (or pairs) it left
-undecided: `settling` is next. The decision is the same code for all forms: `certain_point`.
+undecided: `settling` is next. The decision is the same code for all forms: `certain_point`. Values
+are floats or integers; of an integer Y lacks the whole grids below it, which are added later, in
+integers.
 
 The loops around it look alike, one for each form, and stay so. The ways to write them once are
 slower, or cost every process:
@@ -20,7 +22,11 @@ A loop that does not count what it left undecided is no faster: LLVM then comput
 side by side.
 """
 
+from typing import Any
+
 import numpy as np
+from numba import types
+from numba.extending import overload
 from numpy.typing import NDArray
 
 from dpnoise.kernels import Truth, certified, compiled
@@ -28,6 +34,7 @@ from dpnoise.kernels.elementary import fma, in_widest_vectors, nan_unless
 
 Words = NDArray[np.uint64]
 Floats = NDArray[np.float64]
+Values = NDArray[np.float64] | NDArray[np.int64]
 
 _LAST_ROUNDINGS = 2.0**-51
 _EXPONENT = np.int64(0x7FF << 52)
@@ -41,6 +48,27 @@ def not_finite(values: Floats) -> int:
         bits = np.float64(values[i]).view(np.int64)
         count += (bits & _EXPONENT) == _EXPONENT
     return count
+
+
+def above_grids(value: float | np.int64, grid: float) -> float:
+    """Return a float as it is, and how far an integer is above a whole number of grids.
+
+    For an integer the grid is from 1 to 2^62; what has more than 53 bits rounds.
+    """
+    return value if isinstance(value, float) else float(value & (np.int64(grid) - np.int64(1)))
+
+
+@overload(above_grids, inline="always")  # type: ignore[untyped-decorator]
+def _above_grids(value: Any, grid: Any) -> Any:
+    def of_float(value: Any, grid: Any) -> Any:
+        return value
+
+    def of_integer(value: Any, grid: Any) -> Any:
+        return np.float64(value & (np.int64(grid) - np.int64(1)))
+
+    if isinstance(value, types.Float):
+        return of_float
+    return of_integer
 
 
 @compiled
@@ -69,21 +97,21 @@ def certain_point(
 
 @compiled
 def laplace_1(
-    words: Words, bits: int, values: Floats, scale: float, grid: float, out: Floats
+    words: Words, bits: int, values: Values, scale: float, grid: float, out: Floats
 ) -> int:
     """Release values with Laplace noise from one uniform each."""
     in_widest_vectors()
     undecided = 0
     for i in range(out.size):
         z, error = certified.laplace_1(words[i], bits)
-        out[i], certain = certain_point(values[i], z, error, scale, grid)
+        out[i], certain = certain_point(above_grids(values[i], grid), z, error, scale, grid)
         undecided += not certain
     return undecided
 
 
 @compiled
 def laplace_4(
-    words: Words, bits: int, values: Floats, scale: float, grid: float, out: Floats
+    words: Words, bits: int, values: Values, scale: float, grid: float, out: Floats
 ) -> int:
     """Release values with Laplace noise from four uniforms each."""
     in_widest_vectors()
@@ -91,49 +119,50 @@ def laplace_4(
     for i in range(out.size):
         v1, u1, v2, u2 = words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]
         z, error = certified.laplace_4(v1, u1, v2, u2, bits)
-        out[i], certain = certain_point(values[i], z, error, scale, grid)
+        out[i], certain = certain_point(above_grids(values[i], grid), z, error, scale, grid)
         undecided += not certain
     return undecided
 
 
 @compiled
 def gaussian_2(
-    words: Words, bits: int, values: Floats, scale: float, grid: float, out: Floats
+    words: Words, bits: int, values: Values, scale: float, grid: float, out: Floats
 ) -> int:
     """Release values with Gaussian noise from two uniforms each."""
     in_widest_vectors()
     undecided = 0
     for i in range(out.size):
         z, error = certified.gaussian_2(words[2 * i], words[2 * i + 1], bits)
-        out[i], certain = certain_point(values[i], z, error, scale, grid)
+        out[i], certain = certain_point(above_grids(values[i], grid), z, error, scale, grid)
         undecided += not certain
     return undecided
 
 
 @compiled
 def gaussian_pairs(
-    words: Words, bits: int, values: Floats, scale: float, grid: float, out: Floats
+    words: Words, bits: int, values: Values, scale: float, grid: float, out: Floats
 ) -> int:
     """Release values with Gaussian noise, two from two uniforms; a last one has its own."""
     in_widest_vectors()
     undecided = 0
     for i in range(out.size // 2):
         z1, z2, error = certified.gaussian_pair(words[2 * i], words[2 * i + 1], bits)
-        first, certain1 = certain_point(values[2 * i], z1, error, scale, grid)
-        second, certain2 = certain_point(values[2 * i + 1], z2, error, scale, grid)
+        given1, given2 = above_grids(values[2 * i], grid), above_grids(values[2 * i + 1], grid)
+        first, certain1 = certain_point(given1, z1, error, scale, grid)
+        second, certain2 = certain_point(given2, z2, error, scale, grid)
         out[2 * i], out[2 * i + 1] = first, second
         undecided += not (certain1 & certain2)
     if out.size % 2:  # Written as a loop, it slows the one above down.
         last = out.size - 1
         z1, _, error = certified.gaussian_pair(words[last], words[last + 1], bits)
-        out[last], certain = certain_point(values[last], z1, error, scale, grid)
+        out[last], certain = certain_point(above_grids(values[last], grid), z1, error, scale, grid)
         undecided += not certain
     return undecided
 
 
 @compiled
 def gaussian_4(
-    words: Words, bits: int, values: Floats, scale: float, grid: float, out: Floats
+    words: Words, bits: int, values: Values, scale: float, grid: float, out: Floats
 ) -> int:
     """Release values with Gaussian noise from four uniforms each."""
     in_widest_vectors()
@@ -141,7 +170,7 @@ def gaussian_4(
     for i in range(out.size):
         v1, u1, v2, u2 = words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]
         z, error = certified.gaussian_4(v1, u1, v2, u2, bits)
-        out[i], certain = certain_point(values[i], z, error, scale, grid)
+        out[i], certain = certain_point(above_grids(values[i], grid), z, error, scale, grid)
         undecided += not certain
     return undecided
 

@@ -386,14 +386,14 @@ def settle_cells(
     ratio: float,
     out: Floats,
 ) -> int:
-    """Do the same for the cells of integers, counted from the whole grid of 2^shift below."""
-    left = 0
+    """Do the same for integers, of which `out` has the grid points above the whole grids below."""
+    left, grid = 0, power_of_two(shift)
     for j in range(noise.shape[0]):
         element = _element(slots, width, j)
         i = min(element, out.size - 1)
         _, fraction = split_integer(values[i], shift)
         cell, certain = nearest_cell(fraction, _noise(noise, j), ratio)
-        settled = np.float64(cell) if certain & (abs(cell) <= _EXACT) else np.nan
+        settled = np.float64(cell) * grid if certain & (abs(cell) <= _EXACT) else np.nan
         is_open = (out[i] != out[i]) & (element == i)
         out[i] = settled if is_open else out[i]
         left += out[i] != out[i]
@@ -404,22 +404,16 @@ def settle_cells(
 
 
 @compiled
-def fractions_of(values: Integers, shift: int, fractions: Floats) -> None:
-    """Write what values / 2^shift has beyond the whole number below it, as the nearest floats."""
-    low_bits = (np.int64(1) << np.int64(shift)) - np.int64(1)
-    for i in range(values.size):
-        fractions[i] = np.float64(values[i] & low_bits) * power_of_two(-shift)
+def add_whole_grids(values: Integers, shift: int, out: Integers) -> None:
+    """Add the whole grids of 2^shift below each value to what `out` has above them, as floats.
 
-
-@compiled
-def add_cells(values: Integers, shift: int, out: Integers) -> None:
-    """Turn the cells that `out` has as floats into the released numbers of grids, which saturate.
-
-    To each the whole number of grids below its value is added. In place, a chunk is one array less
-    to keep near the processor.
+    The sums are numbers of grids, which saturate. They take the place of the floats: another array
+    would be one more than the cache of a core holds of a chunk.
     """
+    per_grid = power_of_two(-shift)
     for i in range(values.size):
-        whole, cell = values[i] >> np.int64(shift), np.int64(np.int64(out[i]).view(np.float64))
+        whole = values[i] >> np.int64(shift)
+        cell = np.int64(np.int64(out[i]).view(np.float64) * per_grid)
         total = whole + cell
         wrapped = ((whole ^ total) & (cell ^ total)) >> _LAST
         end = (cell >> _LAST) ^ _LARGEST_INTEGER

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, partial
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,7 @@ Rows = Iterator[
     Sequence[int]
 ]  # The words of an element's uniforms: 64 digits of each, the next 64 ...
 Integers = NDArray[np.int64]
+_Values = TypeVar("_Values", Floats, Integers)
 Judge = Callable[[float, float, float], int]  # From value, scale and grid to a cell.
 
 _BITS: Final = reference.WORD_BITS
@@ -117,7 +118,7 @@ def check_rounding_mode() -> None:
 
 def check_finite(values: Floats, threads: int | None = 1) -> None:
     """Raise before any noise is drawn if a value is NaN or infinite, without showing a value."""
-    flat = values.reshape(-1)
+    flat = _read_only(values.reshape(-1))
     kernel = kernel_named("rounding.not_finite")
     found: list[int] = []
 
@@ -127,6 +128,13 @@ def check_finite(values: Floats, threads: int | None = 1) -> None:
     in_runs(look, flat.size, _WORTH_A_THREAD, cores() if threads is None else threads)
     if sum(found):
         raise ArgumentError(f"Expected every value to be finite, got {sum(found)} NaN or infinite.")
+
+
+def _read_only(values: _Values) -> _Values:
+    """Return a view for kernels, which are then compiled once for arrays of both kinds."""
+    view = values.view()
+    view.flags.writeable = False
+    return view
 
 
 def open_after_first_stage(ratio: float) -> float:
@@ -189,6 +197,7 @@ def release_floats(
     form: ExactForm, values: Floats, scale: float, grid: float, key: Key, threads: int | None
 ) -> Floats:
     """Return the released values: the nearest floats to the grid points."""
+    values = _read_only(values)
     first, settle = kernel_named(form.kernel), kernel_named("settling.settle_floats")
     out = np.empty(values.shape)
     places = -(-values.size // form.width)
@@ -217,30 +226,28 @@ def release_cells(
     form: ExactForm, values: Integers, shift: int, scale: float, key: Key, threads: int | None
 ) -> Integers:
     """Return the released values in whole grids of 2^shift, shift <= 62, which saturate."""
+    values = _read_only(values)
     first, settle = kernel_named(form.kernel), kernel_named("settling.settle_cells")
-    take, add = kernel_named("settling.fractions_of"), kernel_named("settling.add_cells")
+    add = kernel_named("settling.add_whole_grids")
     out = np.empty(values.shape, dtype=np.int64)
-    ratio = math.ldexp(scale, -shift)
+    grid, ratio = float(1 << shift), math.ldexp(scale, -shift)
     places = -(-values.size // form.width)
 
     def prepare(longest: int) -> Worker:
         check_rounding_mode()
         second = _SecondStage(form, key, longest, -(-places // longest), ratio)
-        fractions = np.zeros(longest * form.width)
 
         def work(words: Words, start: int, stop: int) -> None:
             here = slice(start * form.width, stop * form.width)
             inside, results = values[here], out[here]
-            fraction, cells = fractions[: inside.size], results.view(np.float64)
-            if shift:
-                take(inside, shift, fraction)
-            first(words, _BITS, fraction, ratio, 1.0, cells)
-            noise, slots = second.noise(words, start, cells)
-            left = settle(noise, slots, form.width, inside, shift, ratio, cells)
-            judges = second.left_open(words, start, cells) if left else []
+            points = results.view(np.float64)
+            first(words, _BITS, inside, scale, grid, points)
+            noise, slots = second.noise(words, start, points)
+            left = settle(noise, slots, form.width, inside, shift, ratio, points)
+            judges = second.left_open(words, start, points) if left else []
             add(inside, shift, results)
             for i, judge in judges:
-                point = judge(int(inside[i]), scale, float(1 << shift))
+                point = judge(int(inside[i]), scale, grid)
                 results[i] = min(max(point, _INT64.min), _INT64.max)
 
         return work
