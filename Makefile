@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 # What other versions of the dependencies can break. Not the attacks, nor test_exact.py: test_independent.py compares the same releases.
 CORE := $(patsubst %,tests/test_%.py,kernels certified independent precision generator samplers distributions mechanisms values selection \
-	statistics cli inputs parameters cache)
+	statistics cli inputs parameters cache interrupts)
 
 .PHONY: help setup demo test test-long test-oldest test-engines test-peers test-opendp test-torch test-browser proof proof-rocq lint format bench errors bench-engines bench-persons bench-spark audit-bench audit-bugs audit-peers clock \
 	attacks audits paper pictures floors screenshots docs docs-serve clean
