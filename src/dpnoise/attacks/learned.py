@@ -38,6 +38,7 @@ from dpnoise.attacks.views import (
     WHOLE,
     Text,
     View,
+    folded,
     no_text,
     row_codes,
     views_of,
@@ -247,13 +248,20 @@ class _Part:
 def _folded(rows0: Floats, rows1: Floats) -> tuple[Floats, Floats, Floats, bool]:
     """Return the rows of both, and how often each was seen at either; equal rows once, if few."""
     rows = np.concatenate([rows0, rows1])
-    glance = np.concatenate([rows0[:_FOLDED], rows1[:_FOLDED]])
-    if not are_alike(glance):
-        at0 = np.repeat([1.0, 0.0], [len(rows0), len(rows1)])
+    at0 = np.repeat([1.0, 0.0], [len(rows0), len(rows1)])
+    if not are_alike(np.concatenate([rows0[:_FOLDED], rows1[:_FOLDED]])):
         return rows, at0, 1 - at0, False
-    _, first, same = np.unique(row_codes(rows), return_index=True, return_inverse=True)
-    at0, at1 = (np.bincount(part, minlength=len(first)) for part in np.split(same, [len(rows0)]))
-    return rows[first], at0.astype(np.float64), at1.astype(np.float64), True
+    first, same = folded(rows)
+    seen0, seen1 = (np.bincount(same, weights=at, minlength=len(first)) for at in (at0, 1 - at0))
+    return rows[first], seen0, seen1, True
+
+
+def different(rows: Floats) -> tuple[Floats, Floats]:
+    """Return rows with how often each was seen; equal ones once, if there are many."""
+    if not are_alike(rows[:_FOLDED]):
+        return rows, np.ones(len(rows))
+    first, same = folded(rows)
+    return rows[first], np.bincount(same).astype(np.float64)
 
 
 def are_alike(rows: Floats) -> bool:

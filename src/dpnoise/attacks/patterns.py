@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dpnoise.attacks.base import OUTPUTS, Attack, Event, Flags, Progress, never, promise, silent
 from dpnoise.attacks.claims import Judge
+from dpnoise.kernels import compiled
 from dpnoise.targets.target import Releases, Target
 
 Integers = NDArray[np.int64]
@@ -32,12 +33,25 @@ def exponents(y: Releases) -> tuple[Integers, Integers]:
     >>> exponents(np.array([1.0, 0.75, -12.0, 0.0]))
     (array([   0,   -1,    3, -200]), array([   0,   -2,    2, -200]))
     """
-    significand, exponent = np.frexp(y.astype(np.float64))
-    whole = np.ldexp(significand, 53).astype(np.int64)
-    trailing = np.frexp((whole & -whole).astype(np.float64))[1] - 1
-    both = (np.where(whole == 0, _LEAST, e) for e in (exponent - 1, exponent - 53 + trailing))
-    first, last = (np.clip(e, _LEAST, _MOST - 1).astype(np.int64) for e in both)
+    numbers = np.ascontiguousarray(y, dtype=np.float64)
+    first, last = np.empty((2, len(numbers)), dtype=np.int64)
+    _find_exponents(numbers.view(np.int64), first, last)
     return first, last
+
+
+@compiled
+def _find_exponents(words: Integers, first: Integers, last: Integers) -> None:
+    bit = np.empty(1)
+    word = bit.view(np.int64)
+    for i in range(words.size):
+        exponent, significand = words[i] >> 52 & 2047, words[i] & ((1 << 52) - 1)
+        # Zero has no exponent, nor has what is too small for a normal number, nor NaN.
+        none = exponent == 0 or (exponent == 2047 and significand != 0)
+        whole = significand | 1 << 52
+        bit[0] = whole & -whole
+        low = exponent - 1075 + (word[0] >> 52) - 1023
+        first[i] = _LEAST if none else min(max(exponent - 1023, _LEAST), _MOST - 1)
+        last[i] = _LEAST if none else min(max(low, _LEAST), _MOST - 1)
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ class Steps:
     def add(self, x: NDArray[Any], weight: float, total: Floats) -> None:
         """Add the weighted ratio of each number to its total; a NaN has that of the last cell."""
         if x.dtype == np.int16:
-            total += weight * self._of_integers[x]
+            _add_integers(np.ascontiguousarray(x), self._of_integers, weight, total)
         else:
             numbers = np.ascontiguousarray(x, dtype=np.float64)
             words = numbers.view(np.int64)
@@ -126,6 +126,12 @@ def _add(
 ) -> None:
     for i in range(numbers.size):
         total[i] += ratios[_cell(numbers[i], words[i], edges, starts)]
+
+
+@compiled
+def _add_integers(numbers: NDArray[np.int16], ratios: Floats, weight: float, total: Floats) -> None:
+    for i in range(numbers.size):
+        total[i] += weight * ratios[np.uint16(numbers[i])]
 
 
 def edges_of(x: Floats, often: Floats, *cells: int) -> list[Floats]:

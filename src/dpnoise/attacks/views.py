@@ -4,7 +4,7 @@ A row holds the output's length and its parts: NaN where a part is missing, a co
 number. Views are chosen on a sample, and then are fixed functions of a row.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final
@@ -18,6 +18,7 @@ from dpnoise.attacks.scores import cells_of
 from dpnoise.kernels import compiled, inlined
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 Take = Callable[[Floats], Floats]
 Text = Callable[[float], str | None]
 
@@ -107,7 +108,7 @@ def _inside(x: Floats, j: int, name: str) -> list[View]:
         return [View(f"{name} modulo 2", CODES, lambda rows: np.mod(rows[:, j], 2.0))]
     found = [
         View(f"the sign and the first and last bit of {name}", CODES,
-             lambda rows: patterns(np.nan_to_num(rows[:, j] * 1.0)).astype(np.float64), coded=True)
+             lambda rows: patterns(rows[:, j]).astype(np.float64), coded=True)
     ]  # fmt: skip
     if len(np.unique(np.mod(known, 1.0))) <= _FRACTIONS:
         found.append(View(f"the fraction of {name}", CODES, lambda rows: np.mod(rows[:, j], 1.0)))
@@ -131,20 +132,25 @@ def _summaries(sample: Floats, numbers: list[int]) -> list[View]:
     middle, spread = (x.tolist() for x in _middle(sample[:, chosen]))
 
     def clipped(rows: Floats) -> Floats:
-        return _of_rows(_sum_plain, rows, chosen, none, np.array(middle), np.array(spread), 1.0)
+        return _sum_of(rows, numbers, none, middle, spread, 1.0)
 
     def total(rows: Floats) -> Floats:
-        zero, one = np.zeros(len(chosen)), np.ones(len(chosen))
-        return _of_rows(_sum_plain, rows, chosen, none, zero, one, np.inf)
+        zeros, ones = np.zeros(len(numbers)), np.ones(len(numbers))
+        return _sum_of(rows, numbers, none, zeros, ones, np.inf)
 
     def above(rows: Floats) -> Floats:
-        total = np.zeros(len(rows))
+        total = np.zeros(len(rows), dtype=np.int16)
         for j, usual in zip(numbers, middle, strict=True):
             total += rows[:, j] > usual
-        return total
+        return total.astype(np.float64)
 
     def extreme(sign: float, *, place: bool) -> Take:
-        return lambda rows: _of_rows(_find_extreme, rows, chosen, sign, place)
+        def take(rows: Floats) -> Floats:
+            out = np.empty(len(rows))
+            _find_extreme(rows, chosen, sign, place, out)
+            return out
+
+        return take
 
     views = [
         View("the largest part", WHOLE, extreme(1.0, place=False)),
@@ -215,16 +221,19 @@ def _joint_views(
     found = [View(words, kind, pattern, coded=True)]
     if not numbers:
         return found
-    places = np.array(numbers)
-    middle, spread = _middle(
-        np.where(np.isin(sample[:, places], points), np.nan, sample[:, places])
-    )
-    sizes: dict[str, Callable[[Floats], Floats]] = {
-        "how small the least of the others is": lambda rows: _of_rows(
-            _find_least, rows, places, points
-        ),
-        "how large the others are": lambda rows: _of_rows(
-            _sum_plain, rows, places, points, middle, spread, 1.0
+    some = sample[:, numbers]
+    middle, spread = _middle(np.where(np.isin(some, points), np.nan, some))
+
+    def least(rows: Floats) -> Floats:
+        out = np.full(len(rows), np.inf)
+        for j in numbers:
+            _find_least(_column(rows, j), points, out)
+        return out
+
+    sizes: dict[str, Take] = {
+        "how small the least of the others is": least,
+        "how large the others are": lambda rows: _sum_of(
+            rows, numbers, points, middle, spread, 1.0
         ),
     }
     for size_words, size_of in sizes.items():
@@ -251,40 +260,88 @@ def row_codes(
     points: Floats | None = None,
 ) -> Floats:
     """Return a code of each row, or of some of its parts; of plain ones which special numbers."""
-    chosen = np.arange(rows.shape[1]) if parts is None else parts
+    chosen = range(rows.shape[1]) if parts is None else parts.tolist()
     code = np.zeros(len(rows), dtype=np.uint64)
-    some = np.zeros(len(chosen), dtype=np.bool_) if plain is None else plain
-    _mix(rows, chosen, some, np.zeros(0) if points is None else points, code)
+    some = [False] * len(chosen) if plain is None else plain.tolist()
+    for j, only_special in zip(chosen, some, strict=True):
+        if only_special and points is not None:
+            _mix_special(_column(rows, j), points, code)
+        else:
+            _mix(_column(rows, j), code)
     return (code & _BITS).astype(np.float64)
 
 
-def _of_rows(kernel: Callable[..., None], rows: Floats, *arguments: Any) -> Floats:
-    """Return what a kernel finds in each row."""
-    out = np.empty(len(rows))
-    kernel(rows, *arguments, out)
-    return out
+def folded(rows: Floats) -> tuple[Integers, Integers]:
+    """Return where each different row was first seen, and which of these each row is.
+
+    Examples
+    --------
+    >>> folded(np.array([[7.0], [5.0], [7.0]]))
+    (array([0, 1]), array([0, 1, 0]))
+    """
+    codes = row_codes(rows).astype(np.uint64)
+    first, same = np.empty((2, len(rows)), dtype=np.int64)
+    table = np.full(1 << (2 * len(rows)).bit_length(), -1)
+    found = _fold(codes, table, first, same)
+    return first[:found], same
 
 
 @compiled
-def _mix(
+def _fold(codes: NDArray[np.uint64], table: Integers, first: Integers, same: Integers) -> int:
+    found = 0
+    mask = np.uint64(table.size - 1)
+    for i in range(codes.size):
+        place = codes[i] & mask
+        while table[place] >= 0 and codes[first[table[place]]] != codes[i]:
+            place = (place + np.uint64(1)) & mask
+        if table[place] < 0:
+            table[place] = found
+            first[found] = i
+            found += 1
+        same[i] = table[place]
+    return found
+
+
+def _column(rows: Floats, j: int) -> Floats:
+    """Return a part of all rows: kernels are quickest on what lies together in memory."""
+    return np.ascontiguousarray(rows[:, j])
+
+
+def _sum_of(
     rows: Floats,
-    parts: NDArray[np.int64],
-    plain: NDArray[np.bool_],
+    parts: Sequence[int],
     points: Floats,
-    code: NDArray[np.uint64],
-) -> None:
+    middle: Iterable[float],
+    spread: Iterable[float],
+    limit: float,
+) -> Floats:
+    """Sum the parts that are not special, each by its distance from its middle, and clipped."""
+    out = np.zeros(len(rows))
+    for j, of_part, scale in zip(parts, middle, spread, strict=True):
+        _add_plain(_column(rows, j), points, of_part, 1 / scale, limit, out)
+    return out
+
+
+@inlined
+def _mixed(code: Any, word: Any) -> Any:
+    mixed = (code ^ word) * np.uint64(0x9E3779B97F4A7C15)
+    return mixed ^ (mixed >> np.uint64(29))
+
+
+@compiled
+def _mix(column: Floats, code: NDArray[np.uint64]) -> None:
     number = np.empty(1)
     word = number.view(np.uint64)
-    for k in range(parts.size):
-        for i in range(rows.shape[0]):
-            x = np.float64(rows[i, parts[k]])
-            if plain[k]:
-                found = np.uint64(_among(x, points))
-            else:
-                number[0] = x + 0.0 if x == x else np.nan  # noqa: PLR0124 - 0 and -0, all NaN are one
-                found = word[0]
-            mixed = (code[i] ^ found) * np.uint64(0x9E3779B97F4A7C15)
-            code[i] = mixed ^ (mixed >> np.uint64(29))
+    for i in range(column.size):
+        x = np.float64(column[i])
+        number[0] = x + 0.0 if x == x else np.nan  # noqa: PLR0124 - 0 and -0, all NaN are one
+        code[i] = _mixed(code[i], word[0])
+
+
+@compiled
+def _mix_special(column: Floats, points: Floats, code: NDArray[np.uint64]) -> None:
+    for i in range(column.size):
+        code[i] = _mixed(code[i], np.uint64(_among(np.float64(column[i]), points)))
 
 
 @inlined
@@ -315,41 +372,24 @@ def _find_extreme(
         out[i] = found if place else np.nan if missing else sign * most
 
 
-@inlined
-def _clipped(x: float, limit: float) -> float:
-    """Return a number between -limit and limit; zero for NaN."""
-    return min(max(x, -limit), limit) if x == x else 0.0  # noqa: PLR0124 - a NaN is not
-
-
 @compiled
-def _find_least(rows: Floats, parts: NDArray[np.int64], points: Floats, out: Floats) -> None:
+def _find_least(column: Floats, points: Floats, out: Floats) -> None:
     """Find the least of the numbers that are not special."""
-    out[:] = np.inf
-    for k in range(parts.size):
-        for i in range(rows.shape[0]):
-            x = np.float64(rows[i, parts[k]])
-            plain = x if _among(x, points) == 0 else np.inf
-            out[i] = min(out[i], plain)
+    for i in range(column.size):
+        x = np.float64(column[i])
+        plain = x if _among(x, points) == 0 else np.inf
+        out[i] = min(out[i], plain)
 
 
 @compiled
-def _sum_plain(
-    rows: Floats,
-    parts: NDArray[np.int64],
-    points: Floats,
-    middle: Floats,
-    spread: Floats,
-    limit: float,
-    out: Floats,
+def _add_plain(
+    column: Floats, points: Floats, middle: float, scale: float, limit: float, out: Floats
 ) -> None:
-    """Sum the numbers that are not special, each by its distance from its middle, and clipped."""
-    out[:] = 0.0
-    for k in range(parts.size):
-        scale = 1 / spread[k]
-        for i in range(rows.shape[0]):
-            x = np.float64(rows[i, parts[k]])
-            size = _clipped((x - middle[k]) * scale, limit)
-            out[i] += size if _among(x, points) == 0 else 0.0
+    """Add the distance from the middle, clipped, of numbers that are not special."""
+    for i in range(column.size):
+        x = np.float64(column[i])
+        size = min(max((x - middle) * scale, -limit), limit)
+        out[i] += size if _among(x, points) == 0 else 0.0
 
 
 def _special(x: Floats) -> Floats | None:

@@ -16,7 +16,16 @@ from numpy.typing import NDArray
 
 from dpnoise.attacks.base import OUTPUTS, Event
 from dpnoise.attacks.claims import Claim, Judge
-from dpnoise.attacks.learned import Proposal, Score, are_alike, compared, leading, proposals, tuned
+from dpnoise.attacks.learned import (
+    Proposal,
+    Score,
+    are_alike,
+    compared,
+    different,
+    leading,
+    proposals,
+    tuned,
+)
 from dpnoise.auditing.independence import ERROR, check_independent
 from dpnoise.auditing.mechanisms import Source, described
 from dpnoise.auditing.report import Finding, Report
@@ -322,13 +331,13 @@ def _tallied(source: Source, found: Sequence[tuple[Proposal, Pair]], n: int) -> 
         sizes = [source.chunk] * (n // source.chunk) + [n % source.chunk] * (n % source.chunk > 0)
         for rows in ahead(source.rows, [(data, size) for size in sizes]):
             values: dict[int, Floats] = {}
+            unlike, often = different(rows)
             for i, (one, pair) in enumerate(found):
                 sides = [side for side in (0, 1) if pair[side] is data]
                 if sides and id(one.score) not in values:
-                    values[id(one.score)] = one.score(rows)
+                    values[id(one.score)] = one.score(unlike)
                 for side in sides:
-                    happened = one.holds(values[id(one.score)])
-                    hits[i, side ^ one.swapped] += np.count_nonzero(happened)
+                    hits[i, side ^ one.swapped] += often[one.holds(values[id(one.score)])].sum()
     return hits
 
 
