@@ -34,7 +34,8 @@ EPSILON: Final = 0.1
 FALSE: Final = -1000.0  # A query below the threshold, where others are answered by numbers.
 ABORTED: Final = -1  # A query that was not answered any more, where others are by a bit.
 _GRID: Final = 2.0**20
-_HALF: Final = 2.0**26  # Of a uniform's bits, so many decide one thing and the others another.
+_UNIFORM: Final = 2.0**53  # Of which a uniform number is a whole multiple.
+_NO_SIGNS: Final = 1  # Bits for signs, of which none is left: above the last of them is a 1.
 _UNEQUAL: Final = 4  # The algorithm of Lyu, Su and Li that does not split epsilon in halves.
 _BLOCK: Final = 4  # Bytes that MurmurHash3 mixes at a time.
 _BITS: Final = 20  # Of a Bloom filter.
@@ -66,9 +67,11 @@ def exponential(rng: Generator, scale: float) -> float:
 
 
 @inlined
-def laplace(rng: Generator, scale: float) -> float:
-    """Return Laplace noise on the grid: an exponential of either sign."""
-    return math.copysign(exponential(rng, scale), rng.random() - 0.5)
+def laplace(rng: Generator, scale: float, signs: int) -> tuple[float, int]:
+    """Return Laplace noise on the grid, an exponential of either sign, and the signs left."""
+    left = int(_UNIFORM) + int(rng.random() * _UNIFORM) if signs == _NO_SIGNS else signs
+    noise = exponential(rng, scale)
+    return (noise if left & 1 else -noise), left >> 1
 
 
 # One number, and histograms ----------------------------------------------------------------------
@@ -76,10 +79,12 @@ def laplace(rng: Generator, scale: float) -> float:
 
 @compiled
 def _fill_noisy(rng: Generator, out: Floats, answers: Floats, scale: float, sums: bool) -> None:  # noqa: FBT001 - of a kernel
+    signs = _NO_SIGNS
     for i in range(out.shape[1]):
         total = 0.0
         for j in range(answers.size):
-            answer = answers[j] + laplace(rng, scale)
+            noise, signs = laplace(rng, scale, signs)
+            answer = answers[j] + noise
             total = total + answer if sums else answer
             out[j, i] = total
 
@@ -121,10 +126,14 @@ def _fill_max(
     two_sided: bool,  # noqa: FBT001 - of a kernel
     value: bool,  # noqa: FBT001
 ) -> None:
+    signs = _NO_SIGNS
     for i in range(out.shape[1]):
         largest, place = -np.inf, 0
         for j in range(answers.size):
-            noise = laplace(rng, scale) if two_sided else exponential(rng, scale)
+            if two_sided:
+                noise, signs = laplace(rng, scale, signs)
+            else:
+                noise = exponential(rng, scale)
             if answers[j] + noise > largest:
                 largest, place = answers[j] + noise, j
         out[0, i] = largest if value else place
@@ -152,23 +161,26 @@ def _fill_sparse(
     anew: bool,  # noqa: FBT001 - of a kernel
     numbers: bool,  # noqa: FBT001
 ) -> None:
+    signs = _NO_SIGNS
+    out[:] = np.nan if numbers else ABORTED
     for i in range(out.shape[1]):
-        limit = threshold + laplace(rng, threshold_scale)
+        noise, signs = laplace(rng, threshold_scale, signs)
+        limit = threshold + noise
         found = 0
         for j in range(answers.size):
-            if found == cutoff:
-                out[j, i] = np.nan if numbers else ABORTED
-                continue
-            asked = answers[j] + laplace(rng, query_scale)
-            above = asked >= limit
+            noise, signs = laplace(rng, query_scale, signs)
+            above = answers[j] + noise >= limit
             if numbers:
-                out[j, i] = asked if above else FALSE
+                out[j, i] = answers[j] + noise if above else FALSE
             else:
                 out[j, i] = above
             if above:
                 found += 1
+                if found == cutoff:
+                    break
                 if anew:
-                    limit = threshold + laplace(rng, threshold_scale)
+                    noise, signs = laplace(rng, threshold_scale, signs)
+                    limit = threshold + noise
 
 
 def sparse_vector(
@@ -197,17 +209,21 @@ def sparse_vector(
 def _fill_numerical(
     rng: Generator, out: Floats, answers: Floats, threshold: float, scale: float, cutoff: int
 ) -> None:
+    signs = _NO_SIGNS
+    out[:] = np.nan
     for i in range(out.shape[1]):
-        limit = threshold + laplace(rng, scale)
+        noise, signs = laplace(rng, scale, signs)
+        limit = threshold + noise
         found = 0
         for j in range(answers.size):
             if found == cutoff:
-                out[j, i] = np.nan
-            elif answers[j] + laplace(rng, 2 * cutoff * scale) >= limit:
+                break
+            noise, signs = laplace(rng, 2 * cutoff * scale, signs)
+            out[j, i] = 0.0
+            if answers[j] + noise >= limit:
                 found += 1
-                out[j, i] = answers[j] + laplace(rng, cutoff * scale)
-            else:
-                out[j, i] = 0.0
+                noise, signs = laplace(rng, cutoff * scale, signs)
+                out[j, i] = answers[j] + noise
 
 
 def numerical_sparse_vector(
@@ -243,25 +259,36 @@ def settings(algorithm: int, cutoff: int = 1) -> dict[str, Any]:
 
 
 @compiled
-def _fill_bits(rng: Generator, out: NDArray[np.bool_], ones: Floats, answers: Floats) -> None:
-    for j in range(ones.size):
-        for i in range(out.shape[1]):
-            first = rng.random() * _HALF
-            whole = np.floor(first)
-            out[j, i] = first - whole < answers[np.intp(whole < ones[j])]
+def _fill_bits(
+    rng: Generator, out: NDArray[np.uint8], bits: NDArray[np.bool_], steps: NDArray[np.int64]
+) -> None:
+    """Draw all bits anew, step by step: 1 with one probability for a 0, another one for a 1."""
+    for j in range(out.shape[0]):
+        out[j] = bits[j]
+        for zero, one in steps:  # In 2^-26: a byte of a uniform number decides, or 18 bits more.
+            for i in range(0, out.shape[1], 6):
+                six = int(rng.random() * 2.0**48)
+                for k in range(i, min(i + 6, out.shape[1])):
+                    byte, first = six & 255, (zero >> 18) + out[j, k] * ((one >> 18) - (zero >> 18))
+                    likely = one if out[j, k] else zero
+                    out[j, k] = byte < first
+                    if byte == first:
+                        out[j, k] = rng.random() * 2.0**18 < likely - (first << 18)
+                    six >>= 8
 
 
 def rappor(
-    value: int, n: int, f: float, answer: tuple[float, float] = (0.0, 1.0)
+    value: int, n: int, f: float, answer: tuple[float, float] | None = None
 ) -> NDArray[np.bool_]:
     """Report a Bloom filter of 20 bits and 4 hashes, each bit random with probability f.
 
-    `answer` are the probabilities of reporting 1 for a bit that is 0 and for one that is 1.
+    `answer` are the probabilities of reporting 1 for a bit that is then 0, and for one that is 1.
     """
     bits = np.zeros(_BITS, dtype=np.bool_)
     bits[[murmur3(str(value).encode(), seed) % _BITS for seed in range(4)]] = True
-    ones = np.rint(np.where(bits, 1 - f / 2, f / 2) * _HALF)
-    return drawn(_fill_bits, n, _BITS, np.bool_, ones, np.array(answer))
+    steps = [(f / 2, 1 - f / 2), *([answer] if answer else [])]
+    likely = np.rint(np.array(steps) * 2**26).astype(np.int64)
+    return drawn(_fill_bits, n, _BITS, np.uint8, bits, likely).view(np.bool_)
 
 
 def murmur3(key: bytes, seed: int) -> int:
