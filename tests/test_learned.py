@@ -41,8 +41,8 @@ def folded(n: int) -> tuple[Any, Any, Any, Any, Any]:
 def test_equal_rows_are_learned_from_once_with_how_often_they_were_seen(n: int) -> None:
     x, often0, often1, each, at0 = folded(n)
     ones = np.ones(len(each))
-    for cells in (16, 64):
-        (edges,), (same,) = edges_of(x, often0 + often1, cells), edges_of(each, ones, cells)
+    for shares in (np.arange(1, 16) / 16, np.arange(1, 64) / 64):
+        (edges,), (same,) = edges_of(x, often0 + often1, shares), edges_of(each, ones, shares)
         assert edges.tolist() == same.tolist()
         for learn in (steps, rising_steps):
             once = learn(edges, cells_of(edges, x), often0, often1)
@@ -144,7 +144,9 @@ def test_an_event_is_the_same_by_its_score_and_in_rows_of_integers() -> None:
         for one in found:
             flags = one.event.holds(rows[0])
             assert 0 <= flags.sum() <= n
-            assert flags.tolist() == one.holds(one.score(rows[0])).tolist()
+            assert flags.sum() == one.hits_of(one.between(rows[0], np.ones(n)))
+            value = one.score(rows[0])
+            assert flags.tolist() == (value < one.cut if one.swapped else value > one.cut).tolist()
             assert flags.tolist() == one.event.holds(rows[0].astype(np.float64)).tolist()
 
 

@@ -20,12 +20,15 @@ from dpnoise.attacks.claims import Judge
 from dpnoise.attacks.scores import (
     Cells,
     Steps,
+    beside,
+    between,
     calibrated,
     cells_of,
     counts,
     edges_of,
     edges_of_codes,
     relearned,
+    rising_counts,
     rising_steps,
     sides,
     steps,
@@ -48,14 +51,14 @@ from dpnoise.chunks import cores, in_runs
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-_FINE: Final = 64  # Cells of ratios that only rise.
-_COARSE: Final = 16  # Cells of ratios that are free.
+_FINE: Final = special.expit(np.linspace(-4.2, 4.2, 95))  # Cells of ratios that only rise.
+_COARSE: Final = np.arange(1, 16) / 16  # Cells of ratios that are free.
 _SUMMED: Final = 24  # The most parts that are summed up.
 _MIXED: Final = 10  # The most scores of several kinds in one sum.
 _SURE: Final = 2.0  # Standard errors that a score must be apart to be summed up with others.
 _CERTAIN: Final = (5.0, 10.0)  # And those for sums of fewer scores.
 _SIMPLER: Final = 0.01  # The part of its promise that each view of a score costs.
-_FREE: Final = 4  # How many times as much one costs whose cells were learned one by one.
+_FREE: Final = 8  # How many times as much one costs whose cells were learned one by one.
 _TREES: Final = 20  # How many times as much trees cost.
 _SIDES: Final = 3  # Scores of one sort of parts that are learned again before the best is taken.
 _ALONE: Final = 12  # The most scores that are tried by themselves.
@@ -71,6 +74,7 @@ _GLANCE: Final = 20_000  # The most by which all views are compared.
 _QUICK_ON: Final = 200_000  # The most by which pairs of data sets are compared.
 _BOOSTED_ON: Final = 150_000  # The most on which trees are learned.
 _LIKELY: Final = 5  # Thresholds of one score that are compared.
+_NEAR: Final = 1.6, 4.0  # How many times as rare, or as likely, it becomes at most if refined.
 _RARER: Final = 0.7  # How likely the next of them is, at most, beside the one before.
 _BLOCK: Final = 1 << 14  # Rows that are looked at at a time: what a view takes of them stays near.
 _SUMMED_ON: Final = 100_000  # The most on which sums are learned.
@@ -93,15 +97,31 @@ class Score:
     def __call__(self, rows: Floats) -> Floats:
         """Return the score of each row."""
         total = np.zeros(len(rows))
-
-        def work(first: int, last: int) -> None:
-            for start in range(first, last, _BLOCK):
-                block = slice(start, min(last, start + _BLOCK))
-                for view, step, weight in zip(self.views, self.steps, self.weights, strict=True):
-                    step.add(view.take(rows[block]), weight, total[block])
-
-        in_runs(work, len(rows), _BLOCK, cores())
+        _in_blocks(lambda block: self._add(rows[block], total[block]), len(rows))
         return total
+
+    def between(self, cuts: Floats, rows: Floats, often: Floats) -> Floats:
+        """Return how often the scores of rows are in each cell between cuts."""
+        found: list[Floats] = []
+        step, alone = self.steps[0], len(self.views) == 1
+
+        def work(block: slice) -> None:
+            some = often[block]
+            if alone:  # The cells of the view are those of the score.
+                cells = cells_of(step.edges, self.views[0].take(rows[block]))
+                found.append(counts(step.edges, cells, some, some)[0])
+            else:
+                total = np.zeros(len(some))
+                self._add(rows[block], total)
+                found.append(between(cuts, total, some, some)[0])
+
+        _in_blocks(work, len(rows))
+        seen = np.sum(found, axis=0)
+        return between(cuts, self.weights[0] * step.ratios, seen, seen)[0] if alone else seen
+
+    def _add(self, rows: Floats, total: Floats) -> None:
+        for view, step, weight in zip(self.views, self.steps, self.weights, strict=True):
+            step.add(view.take(rows), weight, total)
 
 
 @dataclass(frozen=True)
@@ -110,7 +130,8 @@ class Proposal:
 
     score: "Score"
     event: Event
-    cut: float  # The threshold of the score.
+    cut: float  # The threshold of the score,
+    cuts: Floats  # and those that it was chosen from.
     swapped: bool  # It is meant to happen at the second data set, where the score is below.
     promise: float
     hits: tuple[float, float]  # How often it happened where it is meant to, and at the other.
@@ -120,9 +141,24 @@ class Proposal:
     cost: float  # The part of its promise that was taken off, because it is not simple.
     rare: bool = False
 
-    def holds(self, value: Floats) -> Flags:
-        """Tell of each value of the score whether the event happened."""
-        return np.asarray(value < self.cut if self.swapped else value > self.cut)
+    def between(self, rows: Floats, often: Floats) -> Floats:
+        """Return how often the score was seen in each cell between thresholds."""
+        return self.score.between(self.cuts, rows, often)
+
+    def hits_of(self, seen: Floats) -> float:
+        """Return how often the event happened, by what was seen between thresholds."""
+        below, above = beside(np.array([self.cut]), self.cuts)
+        return float(seen[: below[0] + 1].sum() if self.swapped else seen[above[0] :].sum())
+
+
+def _in_blocks(work: Callable[[slice], None], n: int) -> None:
+    """Do a work on rows, block by block, on all cores."""
+
+    def run(first: int, last: int) -> None:
+        for start in range(first, last, _BLOCK):
+            work(slice(start, min(last, start + _BLOCK)))
+
+    in_runs(run, n, _BLOCK, cores())
 
 
 def proposals(
@@ -192,6 +228,39 @@ def compared(found: Sequence[Proposal], hits: Floats, n: int, judge: Judge) -> F
     return result
 
 
+def refined(one: Proposal, seen0: Floats, seen1: Floats, n: int, judge: Judge) -> Proposal:
+    """Choose the threshold of an event again, by what was seen between all in n releases of both.
+
+    Ratios only rise with a score. So those of cells that do not are pooled, and what the rarest
+    events promise is known from all that they were pooled with. Events that were hardly seen stay.
+    """
+    last, first = beside(one.cuts, one.cuts)
+    few = not (seen0 + seen1)[::2].any()  # Every other cell is a cut's own.
+    below0, below1 = (c.cumsum()[last] for c in (seen0, seen1))
+    upper, lower, off = _smoothed(one.cuts, below0, below1, n, few=few)
+    c0, c1, (curve0, curve1) = seen0, seen1, upper
+    if one.swapped:
+        # From here on, an event is what comes last, and is meant to happen at the first.
+        c0, c1, first, (curve1, curve0) = c1[::-1], c0[::-1], len(c0) - 1 - last, lower
+    filled = c0 + c1 > 0
+    c0, c1, first = c0[filled], c1[filled], np.append(0, filled.cumsum())[first]
+    *rising, pooled = rising_counts(c0, c1)
+    all0, all1, hits0, hits1 = (np.append(c[::-1].cumsum()[::-1], 0.0) for c in (c0, c1, *rising))
+    known = np.append(pooled, len(c0))[first]
+    spread = 1 / np.maximum(all0[known], 0.5) + 1 / np.maximum(all1[known], 0.5)
+    promised = _drawn(
+        hits0[first], hits1[first], curve0, curve1, n, judge, off, hope=0.0, by_counts=spread
+    )
+    own = all0[first][one.cuts == one.cut].max()
+    near = (all0[first] >= own / _NEAR[0]) & (all0[first] <= own * _NEAR[1])
+    near &= promised > -np.inf
+    if not near.any():
+        return one
+    best = int(np.where(near, promised, -np.inf).argmax())
+    cut, hits = one.cuts[best], (float(all0[first[best]]), float(all1[first[best]]))
+    return replace(one, cut=cut, event=_event(one.score, cut, swapped=one.swapped), hits=hits)
+
+
 def leading(found: Sequence[Proposal], n: int) -> list[Proposal]:
     """Return the n best proposals, and half as many of rare events, whose promise is less sure."""
     usual = [proposal for proposal in found if not proposal.rare]
@@ -252,8 +321,8 @@ def _folded(rows0: Floats, rows1: Floats) -> tuple[Floats, Floats, Floats, bool]
     if not are_alike(np.concatenate([rows0[:_FOLDED], rows1[:_FOLDED]])):
         return rows, at0, 1 - at0, False
     first, same = folded(rows)
-    seen0, seen1 = (np.bincount(same, weights=at, minlength=len(first)) for at in (at0, 1 - at0))
-    return rows[first], seen0, seen1, True
+    at0, at1 = (np.bincount(part, minlength=len(first)) for part in np.split(same, [len(rows0)]))
+    return rows[first], at0.astype(np.float64), at1.astype(np.float64), True
 
 
 def different(rows: Floats) -> tuple[Floats, Floats]:
@@ -411,13 +480,24 @@ def _thresholds(score: Score, select: _Part, judge: Judge, likely: int = 1) -> l
             chosen.append((int(rare.argmax()), rare, True))
         for best, promised, is_rare in chosen:
             cut, kind = both[best], score.views[0].kind if len(score.views) == 1 else "sum"
-            event = Event(_words(score, cut, swapped=swapped), _holds(score, cut, swapped=swapped))
+            event = _event(score, cut, swapped=swapped)
             promise = float(promised[best]) - cost * abs(promised[best])
             seen = float(hits0[best]), float(hits1[best])
             smooth = float(smooth0[best]), float(smooth1[best])
             found.append(
                 Proposal(
-                    score, event, cut, swapped, promise, seen, smooth, off, kind, cost, is_rare
+                    score,
+                    event,
+                    cut,
+                    both,
+                    swapped,
+                    promise,
+                    seen,
+                    smooth,
+                    off,
+                    kind,
+                    cost,
+                    is_rare,
                 )
             )
     return found
@@ -488,19 +568,21 @@ def _drawn(
     off: Any,
     *,
     hope: float = 0.5,
+    by_counts: Floats | None = None,
 ) -> Floats:
     """Return what events promise whose ratios are drawn to smooth ones, the rarer the more.
 
     Besides a part of a smooth ratio, `off` is by how much it may be off. Where it is larger than
     what was seen, it is off by the difference, and taken to be larger by `hope` standard errors of
-    that at most.
+    that at most. `by_counts` are the variances of the logarithms of the ratios that were seen.
     """
     seen = (hits0 >= _CLEAR) & (hits1 >= _CLEAR) & (shares0 > 0) & (shares1 > 0)
     h0, h1, p0, p1 = (np.where(seen, x, 1.0) for x in (hits0, hits1, shares0, shares1))
     counted, smooth = np.log(h0 / h1), np.log(p0 / p1)
     mass = (h0 + h1) / n
     trust = _TRUST * np.maximum(1.0, np.sqrt(2 / (_GROUPS * mass)))
-    by_counts, by_model = 1 / h0 + 1 / h1, (trust * smooth) ** 2 + off**2 + 1e-12
+    by_counts = 1 / h0 + 1 / h1 if by_counts is None else by_counts
+    by_model = (trust * smooth) ** 2 + off**2 + 1e-12
     weight = by_counts / (by_counts + by_model)
     ratio = np.minimum(
         (1 - weight) * counted + weight * smooth, counted + hope * np.sqrt(by_counts)
@@ -511,6 +593,10 @@ def _drawn(
     likely = [np.minimum(1.0, mass * part) for part in (share, 1 - share)]
     promised = judge.expects(likely[0], likely[1], spread)
     return np.where(seen, promised, -np.inf)
+
+
+def _event(score: Score, cut: float, *, swapped: bool) -> Event:
+    return Event(_words(score, cut, swapped=swapped), _holds(score, cut, swapped=swapped))
 
 
 def _holds(score: Score, threshold: float, *, swapped: bool) -> Callable[[Any], Flags]:
@@ -532,15 +618,13 @@ def _within(view: View, borders: Sequence[tuple[float, float]]) -> Callable[[Any
     def holds(rows: Any) -> Flags:
         flags = np.zeros(len(rows), dtype=np.bool_)
 
-        def work(first: int, last: int) -> None:
-            for start in range(first, last, _BLOCK):
-                block = slice(start, min(last, start + _BLOCK))
-                x = view.take(rows[block])
-                for low, high in borders:
-                    inside = ~(x < low)
-                    flags[block] |= inside if np.isnan(high) else inside & (x < high)
+        def work(block: slice) -> None:
+            x = view.take(rows[block])
+            for low, high in borders:
+                inside = ~(x < low)
+                flags[block] |= inside if np.isnan(high) else inside & (x < high)
 
-        in_runs(work, len(rows), _BLOCK, cores())
+        _in_blocks(work, len(rows))
         return flags
 
     return holds

@@ -24,6 +24,7 @@ from dpnoise.attacks.learned import (
     different,
     leading,
     proposals,
+    refined,
     tuned,
 )
 from dpnoise.auditing.independence import ERROR, check_independent
@@ -43,6 +44,7 @@ from dpnoise.chunks import cores
 
 Floats = NDArray[np.float64]
 Pair = tuple[Any, Any]
+Cells = dict[tuple[int, int], Any]  # What was seen of a score at a data set.
 Progress = Callable[[float, str], object]
 Watch = Callable[[list[Finding]], object]
 _Item = TypeVar("_Item")
@@ -59,14 +61,15 @@ _ENOUGH: Final = 100_000  # What they are learned on besides a share of the budg
 _FOLDED: Final = 1_000_000  # The same, where many outputs are alike.
 _GLANCE: Final = 8_000  # Outputs that tell whether many are.
 _TUNED: Final = 150_000  # The most that thresholds are chosen on.
-_PILOT: Final = 2_000_000  # The same, with those in which events are compared.
+_PILOT: Final = 3_000_000  # The same, with those in which events are compared.
 _PAIRS: Final = 2  # Pairs that events are learned for.
 _COMPARED: Final = 6  # Events of each pair whose scores a pilot measures, and half as many rare.
-_ROUNDS: Final = ((16, 0.1), (8, 0.25), (4, 0.65))  # How many are compared in which part of them.
+_ROUNDS: Final = ((16, 0.1), (8, 0.2), (4, 0.3), (2, 0.4))  # How many are compared in what part.
 _HELD: Final = 100_000  # Releases of a pilot that suffice to hold some of them back.
 _COUNTED: Final = 1  # Events that are counted in the end.
 _CHANCE: Final = 3.0  # Trials put down to chance where one of many events is chosen.
 _CAUTION: Final = 2.5  # Standard errors put down to chance where an event is chosen.
+_REFINED: Final = 4.0  # The same, where its threshold is: there are more to choose from.
 _SECONDS: Final = 20.0  # That a budget which is raised by itself may take.
 _CONSTANT: Final = Event("never: all outputs were alike", lambda y: np.zeros(len(y), np.bool_))
 
@@ -232,7 +235,8 @@ def _screened(
     if not found:
         return list(range(_PAIRS))
     n = sizes.screening - first
-    promised = compared([one for one, _ in found], _tallied(source, found, n), n, judge)
+    hits = _hits(found, _tallied(source, found, n, {}))
+    promised = compared([one for one, _ in found], hits, n, judge)
     best = {id(pair): -np.inf for pair in pairs}
     for one, (_, pair) in zip(promised.tolist(), found, strict=True):
         best[id(pair)] = max(best[id(pair)], one)
@@ -304,41 +308,65 @@ def _raced(
     """Compare events in n fresh releases, and return them, the best first, with their counts.
 
     The best is the one that promises most with caution; those that may be better stay beside it.
+    In the end its threshold is chosen again.
     """
-    counts, seen, planned = np.zeros((len(found), 2)), 0, n * len(_unlike(found))
+    seen, planned = 0, n * len(_unlike(found))
+    cells: Cells = {}
     for most, part in _ROUNDS:
-        found, counts = found[:most], counts[:most]
+        found = found[:most]
         # What was planned for data sets that are left out is for the others.
         more = int(part * planned / len(_unlike(found)))
-        counts, seen = counts + _tallied(source, found, more), seen + more
+        cells, seen = _tallied(source, found, more, cells), seen + more
         hopes, sure = (
-            compared([one for one, _ in found], counts, seen, replace(judge, caution=caution))
+            compared(
+                [one for one, _ in found],
+                _hits(found, cells),
+                seen,
+                replace(judge, caution=caution),
+            )
             for caution in (-1.0, _CAUTION)
         )
         # In turns, the one that promises most with caution, and the one that may be best.
         turns = np.column_stack([np.argsort(-x, kind="stable") for x in (sure, hopes)]).ravel()
         order = [i for i in dict.fromkeys(turns.tolist()) if hopes[i] >= sure.max()]
-        found, counts = [found[i] for i in order], counts[order]
-        if len(found) == 1:
-            break
-    return found, counts, seen
+        # The best threshold of each score: it will be chosen again.
+        unlike: dict[tuple[int, bool], tuple[Proposal, Pair]] = {}
+        for one, pair in (found[i] for i in order):
+            unlike.setdefault((id(one.score), one.swapped), (one, pair))
+        found = list(unlike.values())
+    best, pair = found[0]
+    seen0, seen1 = (cells[id(best.score), id(data)] for data in pair)
+    best = refined(best, seen0, seen1, seen, replace(judge, caution=_REFINED))
+    found = [(best, pair), *found[1:]]
+    return found, _hits(found, cells), seen
 
 
-def _tallied(source: Source, found: Sequence[tuple[Proposal, Pair]], n: int) -> Floats:
-    """Count events in n releases: how often each happened where it is meant to, and elsewhere."""
-    hits = np.zeros((len(found), 2))
+def _tallied(source: Source, found: Sequence[tuple[Proposal, Pair]], n: int, cells: Cells) -> Cells:
+    """Add to what was seen of each event's score between its thresholds, in n releases."""
+    scores = {id(one.score): (one, pair) for one, pair in found}
+    result = dict(cells)
     for data in _unlike(found):
+        here = [one for one, pair in scores.values() if any(side is data for side in pair)]
         sizes = [source.chunk] * (n // source.chunk) + [n % source.chunk] * (n % source.chunk > 0)
         for rows in ahead(source.rows, [(data, size) for size in sizes]):
-            values: dict[int, Floats] = {}
             unlike, often = different(rows)
-            for i, (one, pair) in enumerate(found):
-                sides = [side for side in (0, 1) if pair[side] is data]
-                if sides and id(one.score) not in values:
-                    values[id(one.score)] = one.score(unlike)
-                for side in sides:
-                    hits[i, side ^ one.swapped] += often[one.holds(values[id(one.score)])].sum()
-    return hits
+            for one in here:
+                key = id(one.score), id(data)
+                result[key] = result.get(key, 0.0) + one.between(unlike, often)
+    return result
+
+
+def _hits(found: Sequence[tuple[Proposal, Pair]], cells: Cells) -> Floats:
+    """Return how often each event happened where it is meant to, and elsewhere."""
+    return np.array(
+        [
+            [
+                one.hits_of(cells[id(one.score), id(data)])
+                for data in pair[:: -1 if one.swapped else 1]
+            ]
+            for one, pair in found
+        ]
+    )
 
 
 def _unlike(learned: Sequence[tuple[Any, Pair]]) -> list[Any]:
