@@ -223,7 +223,9 @@ def compared(found: Sequence[Proposal], hits: Floats, n: int, judge: Judge) -> F
     off = np.array([one.off for one in found])
     drawn = _drawn(hits0, hits1, shares0, shares1, n, judge, off, hope=0.0)
     # The better of two guesses would be that of chance, where one of many events is chosen.
-    promised = np.where(drawn > -np.inf, drawn, judge.promises(hits0, hits1, n))
+    # Of events that are seldom seen, chance says more, and there are more to choose from.
+    seldom = replace(judge, caution=judge.caution + 1).promises(hits0, hits1, n)
+    promised = np.where(drawn > -np.inf, drawn, seldom)
     result: Floats = promised - np.array([one.cost for one in found]) * np.abs(promised)
     return result
 

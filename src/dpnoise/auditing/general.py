@@ -69,7 +69,7 @@ _HELD: Final = 100_000  # Releases of a pilot that suffice to hold some of them 
 _COUNTED: Final = 1  # Events that are counted in the end.
 _CHANCE: Final = 3.0  # Trials put down to chance where one of many events is chosen.
 _CAUTION: Final = 2.5  # Standard errors put down to chance where an event is chosen.
-_REFINED: Final = 4.0  # The same, where its threshold is: there are more to choose from.
+_REFINED: Final = 3.0  # The same, where its threshold is: there are more to choose from.
 _SECONDS: Final = 20.0  # That a budget which is raised by itself may take.
 _CONSTANT: Final = Event("never: all outputs were alike", lambda y: np.zeros(len(y), np.bool_))
 
