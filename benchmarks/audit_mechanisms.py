@@ -358,7 +358,7 @@ _GEOMETRIC: Final = math.log(1 + 2.0 ** -math.ceil(math.log(2 / EPSILON)))
 ROWS: Final = [
     Row("Laplace", added, _SCALARS, 0.1, 0.092, 20, 12 * _MILLION),
     Row("TruncatedGeometric", truncated_geometric, _SCALARS, _GEOMETRIC, 0.109, 18, 4 * _MILLION),
-    Row("NoisyHist1", added, _one_moved(5), 0.1, 0.096, 35, 12 * _MILLION),
+    Row("NoisyHist1", added, _one_moved(5), 0.1, 0.096, 35, 13 * _MILLION),
     Row("NoisyHist2", partial(added, scale=EPSILON), _one_moved(5), 0.1, 4.6, 38, 2 * _MILLION),
     Row("ReportNoisyMax1", partial(_place, two_sided=True), _FIVE, 0.1, 0.085, 59, 20 * _MILLION),
     Row("ReportNoisyMax2", partial(_place, two_sided=False), _FIVE, 0.1, 0.090, 56, 20 * _MILLION),

@@ -74,7 +74,7 @@ _GLANCE: Final = 20_000  # The most by which all views are compared.
 _QUICK_ON: Final = 200_000  # The most by which pairs of data sets are compared.
 _BOOSTED_ON: Final = 150_000  # The most on which trees are learned.
 _LIKELY: Final = 5  # Thresholds of one score that are compared.
-_NEAR: Final = 1.6, 4.0  # How many times as rare, or as likely, it becomes at most if refined.
+_RAREST: Final = 1.6  # How many times as rare an event becomes at most if it is refined.
 _RARER: Final = 0.7  # How likely the next of them is, at most, beside the one before.
 _BLOCK: Final = 1 << 14  # Rows that are looked at at a time: what a view takes of them stays near.
 _SUMMED_ON: Final = 100_000  # The most on which sums are learned.
@@ -233,8 +233,8 @@ def compared(found: Sequence[Proposal], hits: Floats, n: int, judge: Judge) -> F
 def refined(one: Proposal, seen0: Floats, seen1: Floats, n: int, judge: Judge) -> Proposal:
     """Choose the threshold of an event again, by what was seen between all in n releases of both.
 
-    Ratios only rise with a score. So those of cells that do not are pooled, and what the rarest
-    events promise is known from all that they were pooled with. Events that were hardly seen stay.
+    Ratios only rise with a score, so that those of cells which do not are pooled. Events that were
+    hardly seen stay.
     """
     last, first = beside(one.cuts, one.cuts)
     few = not (seen0 + seen1)[::2].any()  # Every other cell is a cut's own.
@@ -246,21 +246,18 @@ def refined(one: Proposal, seen0: Floats, seen1: Floats, n: int, judge: Judge) -
         c0, c1, first, (curve1, curve0) = c1[::-1], c0[::-1], len(c0) - 1 - last, lower
     filled = c0 + c1 > 0
     c0, c1, first = c0[filled], c1[filled], np.append(0, filled.cumsum())[first]
-    *rising, pooled = rising_counts(c0, c1)
+    rising = rising_counts(c0, c1)
     all0, all1, hits0, hits1 = (np.append(c[::-1].cumsum()[::-1], 0.0) for c in (c0, c1, *rising))
-    known = np.append(pooled, len(c0))[first]
-    spread = 1 / np.maximum(all0[known], 0.5) + 1 / np.maximum(all1[known], 0.5)
-    promised = _drawn(
-        hits0[first], hits1[first], curve0, curve1, n, judge, off, hope=0.0, by_counts=spread
-    )
+    promised = _drawn(hits0[first], hits1[first], curve0, curve1, n, judge, off, hope=0.0)
     own = all0[first][one.cuts == one.cut].max()
-    near = (all0[first] >= own / _NEAR[0]) & (all0[first] <= own * _NEAR[1])
-    near &= promised > -np.inf
+    near = (all0[first] * _RAREST >= own) & (promised > -np.inf)
     if not near.any():
         return one
     best = int(np.where(near, promised, -np.inf).argmax())
     cut, hits = one.cuts[best], (float(all0[first[best]]), float(all1[first[best]]))
-    return replace(one, cut=cut, event=_event(one.score, cut, swapped=one.swapped), hits=hits)
+    event = _event(one.score, cut, swapped=one.swapped)
+    promise = float(promised[best] - one.cost * abs(promised[best]))
+    return replace(one, cut=cut, event=event, hits=hits, promise=promise)
 
 
 def leading(found: Sequence[Proposal], n: int) -> list[Proposal]:
@@ -570,21 +567,19 @@ def _drawn(
     off: Any,
     *,
     hope: float = 0.5,
-    by_counts: Floats | None = None,
 ) -> Floats:
     """Return what events promise whose ratios are drawn to smooth ones, the rarer the more.
 
     Besides a part of a smooth ratio, `off` is by how much it may be off. Where it is larger than
     what was seen, it is off by the difference, and taken to be larger by `hope` standard errors of
-    that at most. `by_counts` are the variances of the logarithms of the ratios that were seen.
+    that at most.
     """
     seen = (hits0 >= _CLEAR) & (hits1 >= _CLEAR) & (shares0 > 0) & (shares1 > 0)
     h0, h1, p0, p1 = (np.where(seen, x, 1.0) for x in (hits0, hits1, shares0, shares1))
     counted, smooth = np.log(h0 / h1), np.log(p0 / p1)
     mass = (h0 + h1) / n
     trust = _TRUST * np.maximum(1.0, np.sqrt(2 / (_GROUPS * mass)))
-    by_counts = 1 / h0 + 1 / h1 if by_counts is None else by_counts
-    by_model = (trust * smooth) ** 2 + off**2 + 1e-12
+    by_counts, by_model = 1 / h0 + 1 / h1, (trust * smooth) ** 2 + off**2 + 1e-12
     weight = by_counts / (by_counts + by_model)
     ratio = np.minimum(
         (1 - weight) * counted + weight * smooth, counted + hope * np.sqrt(by_counts)

@@ -282,13 +282,11 @@ def beside(some: Floats, cuts: Floats) -> tuple[Integers, Integers]:
     return np.searchsorted(edges, some), after + 1
 
 
-def rising_counts(c0: Floats, c1: Floats) -> tuple[Floats, Floats, Integers]:
-    """Return counts whose ratios only rise, and for each cell the first that it was pooled with."""
+def rising_counts(c0: Floats, c1: Floats) -> tuple[Floats, Floats]:
+    """Return counts of as much in each cell whose ratios only rise."""
     pooled0, pooled1 = _pooled(c0, c1)
     share = pooled0 / np.maximum(pooled0 + pooled1, 1.0)
-    starts = np.append(True, (np.diff(pooled0) != 0) | (np.diff(pooled1) != 0))
-    first = np.flatnonzero(starts)[starts.cumsum() - 1]
-    return (c0 + c1) * share, (c0 + c1) * (1 - share), first
+    return (c0 + c1) * share, (c0 + c1) * (1 - share)
 
 
 def _rising(c0: Floats, c1: Floats) -> tuple[Floats, Floats]:

@@ -64,12 +64,11 @@ _TUNED: Final = 150_000  # The most that thresholds are chosen on.
 _PILOT: Final = 3_000_000  # The same, with those in which events are compared.
 _PAIRS: Final = 2  # Pairs that events are learned for.
 _COMPARED: Final = 6  # Events of each pair whose scores a pilot measures, and half as many rare.
-_ROUNDS: Final = ((16, 0.1), (8, 0.2), (4, 0.3), (2, 0.4))  # How many are compared in what part.
+_ROUNDS: Final = ((16, 0.1), (8, 0.2), (4, 0.3), (3, 0.4))  # How many are compared in what part.
 _HELD: Final = 100_000  # Releases of a pilot that suffice to hold some of them back.
 _COUNTED: Final = 1  # Events that are counted in the end.
 _CHANCE: Final = 3.0  # Trials put down to chance where one of many events is chosen.
-_CAUTION: Final = 2.5  # Standard errors put down to chance where an event is chosen.
-_REFINED: Final = 3.0  # The same, where its threshold is: there are more to choose from.
+_CAUTION: Final = 3.0  # Standard errors put down to chance where an event is chosen.
 _SECONDS: Final = 20.0  # That a budget which is raised by itself may take.
 _CONSTANT: Final = Event("never: all outputs were alike", lambda y: np.zeros(len(y), np.bool_))
 
@@ -308,8 +307,9 @@ def _raced(
     """Compare events in n fresh releases, and return them, the best first, with their counts.
 
     The best is the one that promises most with caution; those that may be better stay beside it.
-    In the end its threshold is chosen again.
+    In the end thresholds are chosen again, and then the best.
     """
+    bold, careful = (replace(judge, caution=caution) for caution in (-1.0, _CAUTION))
     seen, planned = 0, n * len(_unlike(found))
     cells: Cells = {}
     for most, part in _ROUNDS:
@@ -317,28 +317,25 @@ def _raced(
         # What was planned for data sets that are left out is for the others.
         more = int(part * planned / len(_unlike(found)))
         cells, seen = _tallied(source, found, more, cells), seen + more
-        hopes, sure = (
-            compared(
-                [one for one, _ in found],
-                _hits(found, cells),
-                seen,
-                replace(judge, caution=caution),
-            )
-            for caution in (-1.0, _CAUTION)
-        )
+        events, hits = [one for one, _ in found], _hits(found, cells)
+        hopes, sure = (compared(events, hits, seen, by) for by in (bold, careful))
         # In turns, the one that promises most with caution, and the one that may be best.
         turns = np.column_stack([np.argsort(-x, kind="stable") for x in (sure, hopes)]).ravel()
         order = [i for i in dict.fromkeys(turns.tolist()) if hopes[i] >= sure.max()]
-        # The best threshold of each score: it will be chosen again.
-        unlike: dict[tuple[int, bool], tuple[Proposal, Pair]] = {}
-        for one, pair in (found[i] for i in order):
-            unlike.setdefault((id(one.score), one.swapped), (one, pair))
-        found = list(unlike.values())
-    best, pair = found[0]
-    seen0, seen1 = (cells[id(best.score), id(data)] for data in pair)
-    best = refined(best, seen0, seen1, seen, replace(judge, caution=_REFINED))
-    found = [(best, pair), *found[1:]]
-    return found, _hits(found, cells), seen
+        # Of each score the surest threshold: it will be chosen again.
+        kinds = [(id(one.score), one.swapped) for one in events]
+        surest: dict[tuple[int, bool], int] = {}
+        for i in np.argsort(-sure, kind="stable").tolist():
+            surest.setdefault(kinds[i], i)
+        found = [found[i] for i in dict.fromkeys(surest[kinds[i]] for i in order)]
+    sure = compared([one for one, _ in found], _hits(found, cells), seen, careful)
+    again = []
+    for (one, pair), promise in zip(found, sure.tolist(), strict=True):
+        seen0, seen1 = (cells[id(one.score), id(data)] for data in pair)
+        known = replace(one, promise=promise)
+        again.append((refined(known, seen0, seen1, seen, careful), pair))
+    again.sort(key=lambda one: -one[0].promise)
+    return again, _hits(again, cells), seen
 
 
 def _tallied(source: Source, found: Sequence[tuple[Proposal, Pair]], n: int, cells: Cells) -> Cells:
