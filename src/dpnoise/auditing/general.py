@@ -61,7 +61,7 @@ _ENOUGH: Final = 100_000  # What they are learned on besides a share of the budg
 _FOLDED: Final = 1_000_000  # The same, where many outputs are alike.
 _GLANCE: Final = 8_000  # Outputs that tell whether many are.
 _TUNED: Final = 150_000  # The most that thresholds are chosen on.
-_PILOT: Final = 3_000_000  # The same, with those in which events are compared.
+_PILOT: Final = 3_000_000  # With those in which events are compared; twice as many if alike.
 _PAIRS: Final = 2  # Pairs that events are learned for.
 _COMPARED: Final = 6  # Events of each pair whose scores a pilot measures, and half as many rare.
 _ROUNDS: Final = ((16, 0.1), (8, 0.2), (4, 0.3), (3, 0.4))  # How many are compared in what part.
@@ -91,7 +91,7 @@ class Sizes:
         # The more releases there are, the smaller is the share by which events are learned.
         enough = _ENOUGH + budget // (40 * learned)
         learning = min(_FOLDED if alike else _LEARNED, budget // (10 * learned), enough)
-        pilot = min(_PILOT, budget // (10 * learned))
+        pilot = min(2 * _PILOT if alike else _PILOT, budget // (10 * learned))
         tuning = min(_TUNED, pilot * 5 // 8) if pilot >= _HELD else pilot
         used = data_sets * screening + 2 * learned * (learning + pilot)
         return cls(screening, learning, tuning, pilot - tuning, (budget - used) // 2)
