@@ -22,6 +22,7 @@ from importlib import import_module
 from typing import Any, Final
 from unittest.mock import patch
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -75,13 +76,13 @@ class Peak:
         )
 
 
-def counted(kernel: Any) -> Counted:
+def counted(kernel: Any, *given: Any) -> Counted:
     """Count the operations of a kernel's loop, the longest that stores vectors of floats.
 
-    The kernel has been called. It is compiled once more, because of code from a cache Numba has
+    The kernel is compiled once more for what it is given, because of code from a cache Numba has
     nothing to show.
     """
-    (signature,) = kernel.signatures
+    signature = tuple(numba.typeof(argument) for argument in given)
     with patch.dict(os.environ, {"DPNOISE_CACHE_DIR": ""}):
         anew: Any = compiled(kernel.py_func)
         anew.compile(signature)
@@ -149,7 +150,7 @@ def _often(loop: Callable[[Floats, Floats], None]) -> tuple[Callable[[], object]
     """Return a contender that runs a loop again and again, and how many lanes it takes."""
     x, out = numpy_rng.random(_IN_CACHE) + 1.0, np.empty(_IN_CACHE)
     loop(x, out)
-    operations = counted(loop)
+    operations = counted(loop, x, out)
     lanes = operations.divisions or operations.roots or operations.others
 
     def repeat() -> None:
@@ -241,7 +242,7 @@ def measured(rounds: int) -> dict[str, dict[str, float]]:
         kernel = getattr(import_module(f"dpnoise.kernels.{module}"), function)
         given = row.arguments(words, np.empty(_WORDS // row.words))
         kernel(*given)
-        operations[name] = counted(kernel)
+        operations[name] = counted(kernel, *given)
         contenders[f"{name}: kernel"] = (partial(kernel, *given), _WORDS // row.words)
         contenders[f"{name}: call"] = (row.call, MILLION)
     taken = _best(contenders, rounds)
