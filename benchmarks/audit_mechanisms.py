@@ -371,7 +371,7 @@ ROWS: Final = [
     Row("SVT5", _svt(5), _TEN, 0.1, 1.757, 56, 10 * _MILLION),
     Row("SVT6", _svt(6), _TEN, 0.1, 0.269, 91, 24 * _MILLION),
     Row("Rappor", _rappor, _SCALARS, 0.4, 0.292, 131, 68 * _MILLION),
-    Row("OneTimeRappor", partial(rappor, f=0.95), _SCALARS, 0.8, 0.592, 80, 48 * _MILLION),
+    Row("OneTimeRappor", partial(rappor, f=0.95), _SCALARS, 0.8, 0.592, 80, 45 * _MILLION),
     Row("LaplaceParallel", parallel, _SCALARS, 0.1, 0.029, 96, 20 * _MILLION),
     Row("SVT34Parallel", both_sparse_vectors, _TEN, 0.1, 0.260, 341, 64 * _MILLION),
     Row("PrefixSum", partial(added, sums=True), _TEN, 0.1, 0.506, 92, 3 * _MILLION),
