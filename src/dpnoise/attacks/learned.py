@@ -20,15 +20,12 @@ from dpnoise.attacks.claims import Judge
 from dpnoise.attacks.scores import (
     Cells,
     Steps,
-    beside,
-    between,
     calibrated,
     cells_of,
     counts,
     edges_of,
     edges_of_codes,
     relearned,
-    rising_counts,
     rising_steps,
     sides,
     steps,
@@ -51,14 +48,14 @@ from dpnoise.chunks import cores, in_runs
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-_FINE: Final = special.expit(np.linspace(-4.2, 4.2, 95))  # Cells of ratios that only rise.
-_COARSE: Final = np.arange(1, 16) / 16  # Cells of ratios that are free.
+_FINE: Final = 64  # Cells of ratios that only rise.
+_COARSE: Final = 16  # Cells of ratios that are free.
 _SUMMED: Final = 24  # The most parts that are summed up.
 _MIXED: Final = 10  # The most scores of several kinds in one sum.
 _SURE: Final = 2.0  # Standard errors that a score must be apart to be summed up with others.
 _CERTAIN: Final = (5.0, 10.0)  # And those for sums of fewer scores.
 _SIMPLER: Final = 0.01  # The part of its promise that each view of a score costs.
-_FREE: Final = 8  # How many times as much one costs whose cells were learned one by one.
+_FREE: Final = 4  # How many times as much one costs whose cells were learned one by one.
 _TREES: Final = 20  # How many times as much trees cost.
 _SIDES: Final = 3  # Scores of one sort of parts that are learned again before the best is taken.
 _ALONE: Final = 12  # The most scores that are tried by themselves.
@@ -74,7 +71,6 @@ _GLANCE: Final = 20_000  # The most by which all views are compared.
 _QUICK_ON: Final = 200_000  # The most by which pairs of data sets are compared.
 _BOOSTED_ON: Final = 150_000  # The most on which trees are learned.
 _LIKELY: Final = 5  # Thresholds of one score that are compared.
-_RAREST: Final = 3.0  # How many times as rare an event becomes at most if it is refined.
 _RARER: Final = 0.7  # How likely the next of them is, at most, beside the one before.
 _BLOCK: Final = 1 << 14  # Rows that are looked at at a time: what a view takes of them stays near.
 _SUMMED_ON: Final = 100_000  # The most on which sums are learned.
@@ -97,31 +93,15 @@ class Score:
     def __call__(self, rows: Floats) -> Floats:
         """Return the score of each row."""
         total = np.zeros(len(rows))
-        _in_blocks(lambda block: self._add(rows[block], total[block]), len(rows))
+
+        def work(first: int, last: int) -> None:
+            for start in range(first, last, _BLOCK):
+                block = slice(start, min(last, start + _BLOCK))
+                for view, step, weight in zip(self.views, self.steps, self.weights, strict=True):
+                    step.add(view.take(rows[block]), weight, total[block])
+
+        in_runs(work, len(rows), _BLOCK, cores())
         return total
-
-    def between(self, cuts: Floats, rows: Floats, often: Floats) -> Floats:
-        """Return how often the scores of rows are in each cell between cuts."""
-        found: list[Floats] = []
-        step, alone = self.steps[0], len(self.views) == 1
-
-        def work(block: slice) -> None:
-            some = often[block]
-            if alone:  # The cells of the view are those of the score.
-                cells = cells_of(step.edges, self.views[0].take(rows[block]))
-                found.append(counts(step.edges, cells, some, some)[0])
-            else:
-                total = np.zeros(len(some))
-                self._add(rows[block], total)
-                found.append(between(cuts, total, some, some)[0])
-
-        _in_blocks(work, len(rows))
-        seen = np.sum(found, axis=0)
-        return between(cuts, self.weights[0] * step.ratios, seen, seen)[0] if alone else seen
-
-    def _add(self, rows: Floats, total: Floats) -> None:
-        for view, step, weight in zip(self.views, self.steps, self.weights, strict=True):
-            step.add(view.take(rows), weight, total)
 
 
 @dataclass(frozen=True)
@@ -130,8 +110,7 @@ class Proposal:
 
     score: "Score"
     event: Event
-    cut: float  # The threshold of the score,
-    cuts: Floats  # and those that it was chosen from.
+    cut: float  # The threshold of the score.
     swapped: bool  # It is meant to happen at the second data set, where the score is below.
     promise: float
     hits: tuple[float, float]  # How often it happened where it is meant to, and at the other.
@@ -141,24 +120,9 @@ class Proposal:
     cost: float  # The part of its promise that was taken off, because it is not simple.
     rare: bool = False
 
-    def between(self, rows: Floats, often: Floats) -> Floats:
-        """Return how often the score was seen in each cell between thresholds."""
-        return self.score.between(self.cuts, rows, often)
-
-    def hits_of(self, seen: Floats) -> float:
-        """Return how often the event happened, by what was seen between thresholds."""
-        below, above = beside(np.array([self.cut]), self.cuts)
-        return float(seen[: below[0] + 1].sum() if self.swapped else seen[above[0] :].sum())
-
-
-def _in_blocks(work: Callable[[slice], None], n: int) -> None:
-    """Do a work on rows, block by block, on all cores."""
-
-    def run(first: int, last: int) -> None:
-        for start in range(first, last, _BLOCK):
-            work(slice(start, min(last, start + _BLOCK)))
-
-    in_runs(run, n, _BLOCK, cores())
+    def holds(self, value: Floats) -> Flags:
+        """Tell of each value of the score whether the event happened."""
+        return np.asarray(value < self.cut if self.swapped else value > self.cut)
 
 
 def proposals(
@@ -223,41 +187,9 @@ def compared(found: Sequence[Proposal], hits: Floats, n: int, judge: Judge) -> F
     off = np.array([one.off for one in found])
     drawn = _drawn(hits0, hits1, shares0, shares1, n, judge, off, hope=0.0)
     # The better of two guesses would be that of chance, where one of many events is chosen.
-    # Of events that are seldom seen, chance says more, and there are more to choose from.
-    seldom = replace(judge, caution=judge.caution + 1).promises(hits0, hits1, n)
-    promised = np.where(drawn > -np.inf, drawn, seldom)
+    promised = np.where(drawn > -np.inf, drawn, judge.promises(hits0, hits1, n))
     result: Floats = promised - np.array([one.cost for one in found]) * np.abs(promised)
     return result
-
-
-def refined(one: Proposal, seen0: Floats, seen1: Floats, n: int, judge: Judge) -> Proposal:
-    """Choose the threshold of an event again, by what was seen between all in n releases of both.
-
-    Ratios only rise with a score, so that those of cells which do not are pooled. Events that were
-    hardly seen stay.
-    """
-    last, first = beside(one.cuts, one.cuts)
-    few = not (seen0 + seen1)[::2].any()  # Every other cell is a cut's own.
-    below0, below1 = (c.cumsum()[last] for c in (seen0, seen1))
-    upper, lower, off = _smoothed(one.cuts, below0, below1, n, few=few)
-    c0, c1, (curve0, curve1) = seen0, seen1, upper
-    if one.swapped:
-        # From here on, an event is what comes last, and is meant to happen at the first.
-        c0, c1, first, (curve1, curve0) = c1[::-1], c0[::-1], len(c0) - 1 - last, lower
-    filled = c0 + c1 > 0
-    c0, c1, first = c0[filled], c1[filled], np.append(0, filled.cumsum())[first]
-    rising = rising_counts(c0, c1)
-    all0, all1, hits0, hits1 = (np.append(c[::-1].cumsum()[::-1], 0.0) for c in (c0, c1, *rising))
-    promised = _drawn(hits0[first], hits1[first], curve0, curve1, n, judge, off, hope=0.0)
-    own = all0[first][one.cuts == one.cut].max()
-    near = (all0[first] * _RAREST >= own) & (promised > -np.inf)
-    if not near.any():
-        return one
-    best = int(np.where(near, promised, -np.inf).argmax())
-    cut, hits = one.cuts[best], (float(all0[first[best]]), float(all1[first[best]]))
-    event = _event(one.score, cut, swapped=one.swapped)
-    promise = float(promised[best] - one.cost * abs(promised[best]))
-    return replace(one, cut=cut, event=event, hits=hits, promise=promise)
 
 
 def leading(found: Sequence[Proposal], n: int) -> list[Proposal]:
@@ -320,8 +252,8 @@ def _folded(rows0: Floats, rows1: Floats) -> tuple[Floats, Floats, Floats, bool]
     if not are_alike(np.concatenate([rows0[:_FOLDED], rows1[:_FOLDED]])):
         return rows, at0, 1 - at0, False
     first, same = folded(rows)
-    at0, at1 = (np.bincount(part, minlength=len(first)) for part in np.split(same, [len(rows0)]))
-    return rows[first], at0.astype(np.float64), at1.astype(np.float64), True
+    seen0, seen1 = (np.bincount(same, weights=at, minlength=len(first)) for at in (at0, 1 - at0))
+    return rows[first], seen0, seen1, True
 
 
 def different(rows: Floats) -> tuple[Floats, Floats]:
@@ -479,24 +411,13 @@ def _thresholds(score: Score, select: _Part, judge: Judge, likely: int = 1) -> l
             chosen.append((int(rare.argmax()), rare, True))
         for best, promised, is_rare in chosen:
             cut, kind = both[best], score.views[0].kind if len(score.views) == 1 else "sum"
-            event = _event(score, cut, swapped=swapped)
+            event = Event(_words(score, cut, swapped=swapped), _holds(score, cut, swapped=swapped))
             promise = float(promised[best]) - cost * abs(promised[best])
             seen = float(hits0[best]), float(hits1[best])
             smooth = float(smooth0[best]), float(smooth1[best])
             found.append(
                 Proposal(
-                    score,
-                    event,
-                    cut,
-                    both,
-                    swapped,
-                    promise,
-                    seen,
-                    smooth,
-                    off,
-                    kind,
-                    cost,
-                    is_rare,
+                    score, event, cut, swapped, promise, seen, smooth, off, kind, cost, is_rare
                 )
             )
     return found
@@ -592,10 +513,6 @@ def _drawn(
     return np.where(seen, promised, -np.inf)
 
 
-def _event(score: Score, cut: float, *, swapped: bool) -> Event:
-    return Event(_words(score, cut, swapped=swapped), _holds(score, cut, swapped=swapped))
-
-
 def _holds(score: Score, threshold: float, *, swapped: bool) -> Callable[[Any], Flags]:
     def holds(rows: Any) -> Flags:
         value = score(rows)
@@ -615,13 +532,15 @@ def _within(view: View, borders: Sequence[tuple[float, float]]) -> Callable[[Any
     def holds(rows: Any) -> Flags:
         flags = np.zeros(len(rows), dtype=np.bool_)
 
-        def work(block: slice) -> None:
-            x = view.take(rows[block])
-            for low, high in borders:
-                inside = ~(x < low)
-                flags[block] |= inside if np.isnan(high) else inside & (x < high)
+        def work(first: int, last: int) -> None:
+            for start in range(first, last, _BLOCK):
+                block = slice(start, min(last, start + _BLOCK))
+                x = view.take(rows[block])
+                for low, high in borders:
+                    inside = ~(x < low)
+                    flags[block] |= inside if np.isnan(high) else inside & (x < high)
 
-        _in_blocks(work, len(rows))
+        in_runs(work, len(rows), _BLOCK, cores())
         return flags
 
     return holds

@@ -23,7 +23,6 @@ Floats = NDArray[np.float64]
 _LEAST: Final = -200
 _MOST: Final = 56
 _SPAN: Final = _MOST - _LEAST
-_ODD: Final = 2047  # The exponent's bits of an infinity or a NaN.
 
 
 def exponents(y: Releases) -> tuple[Integers, Integers]:
@@ -34,8 +33,25 @@ def exponents(y: Releases) -> tuple[Integers, Integers]:
     >>> exponents(np.array([1.0, 0.75, -12.0, 0.0]))
     (array([   0,   -1,    3, -200]), array([   0,   -2,    2, -200]))
     """
-    first, last = np.divmod(patterns(y) % _SPAN**2, _SPAN)
-    return first + _LEAST, last + _LEAST
+    numbers = np.ascontiguousarray(y, dtype=np.float64)
+    first, last = np.empty((2, len(numbers)), dtype=np.int64)
+    _find_exponents(numbers.view(np.int64), first, last)
+    return first, last
+
+
+@compiled
+def _find_exponents(words: Integers, first: Integers, last: Integers) -> None:
+    bit = np.empty(1)
+    word = bit.view(np.int64)
+    for i in range(words.size):
+        exponent, significand = words[i] >> 52 & 2047, words[i] & ((1 << 52) - 1)
+        # Zero has no exponent, nor has what is too small for a normal number, nor NaN.
+        none = exponent == 0 or (exponent == 2047 and significand != 0)
+        whole = significand | 1 << 52
+        bit[0] = whole & -whole
+        low = exponent - 1075 + (word[0] >> 52) - 1023
+        first[i] = _LEAST if none else min(max(exponent - 1023, _LEAST), _MOST - 1)
+        last[i] = _LEAST if none else min(max(low, _LEAST), _MOST - 1)
 
 
 @dataclass(frozen=True)
@@ -107,25 +123,5 @@ class BitPatterns(Attack):
 
 def patterns(y: Releases) -> Integers:
     """Give each pattern (sign, exponent of the first bit, exponent of the last bit) a number."""
-    numbers = np.ascontiguousarray(y, dtype=np.float64)
-    found = np.empty(len(numbers), dtype=np.int64)
-    _find_patterns(numbers.view(np.int64), found)
-    return found
-
-
-@compiled
-def _find_patterns(words: Integers, found: Integers) -> None:
-    bit = np.empty(1)
-    word = bit.view(np.int64)
-    for i in range(words.size):
-        exponent, significand = words[i] >> 52 & 2047, words[i] & ((1 << 52) - 1)
-        whole = significand | 1 << 52
-        bit[0] = whole & -whole
-        trailing = (word[0] >> 52) - 1023
-        first = min(max(exponent - 1023, _LEAST), _MOST - 1) - _LEAST
-        last = min(max(exponent - 1075 + trailing, _LEAST), _MOST - 1) - _LEAST
-        missing = exponent == _ODD and significand != 0
-        # Zero, what is too small for a normal number, and NaN have no bits; nor has -0 a sign.
-        pattern = 0 if exponent == 0 or missing else first * _SPAN + last
-        below = words[i] < 0 and words[i] << 1 != 0 and not missing
-        found[i] = pattern + below * _SPAN**2
+    first, last = exponents(y)
+    return ((y < 0) * _SPAN + (first - _LEAST)) * _SPAN + (last - _LEAST)

@@ -23,7 +23,6 @@ Integers = NDArray[np.int64]
 _FEW: Final = 256  # Numbers that each have a cell of their own.
 _MOST: Final = 4096  # Cells for codes of patterns, the most frequent ones.
 _CAUTION: Final = 1.0  # Standard errors by which a ratio is drawn to nothing.
-_HARDLY: Final = 1e-9  # By how much ratios differ that were pooled.
 _STEPS: Final = 6  # Of Newton's method, at most.
 _CLOSE: Final = 1e-3  # A step that is shorter is the last.
 _SHIFT: Final = 48  # Of a number's 64 bits, those above say which edges are near.
@@ -47,9 +46,7 @@ class Steps:
     def add(self, x: NDArray[Any], weight: float, total: Floats) -> None:
         """Add the weighted ratio of each number to its total; a NaN has that of the last cell."""
         if x.dtype == np.int16:
-            _add_integers(np.ascontiguousarray(x).view(np.uint16), self._of_integers, weight, total)
-        elif x.dtype == np.uint32:
-            _add_integers(x, self._of_codes, weight, total)
+            _add_integers(np.ascontiguousarray(x), self._of_integers, weight, total)
         else:
             numbers = np.ascontiguousarray(x, dtype=np.float64)
             words = numbers.view(np.int64)
@@ -59,15 +56,8 @@ class Steps:
     @cached_property
     def _of_integers(self) -> Floats:
         """The ratios of all integers of 16 bits, those below zero at the end."""
-        return self._ratios_of(np.arange(1 << 16, dtype=np.uint16).view(np.int16))
-
-    @cached_property
-    def _of_codes(self) -> Floats:
-        """The ratios of integers from 0 on, up to the last that differs."""
-        return self._ratios_of(np.arange(2 + max(0.0, self.edges[:-1].max(initial=0.0))))
-
-    def _ratios_of(self, numbers: NDArray[Any]) -> Floats:
-        result: Floats = self.ratios[cells_of(self.edges, numbers)]
+        every = np.arange(1 << 16, dtype=np.uint16).view(np.int16)
+        result: Floats = self.ratios[cells_of(self.edges, every)]
         return result
 
 
@@ -139,38 +129,36 @@ def _add(
 
 
 @compiled
-def _add_integers(numbers: NDArray[Any], ratios: Floats, weight: float, total: Floats) -> None:
-    last = ratios.size - 1
+def _add_integers(numbers: NDArray[np.int16], ratios: Floats, weight: float, total: Floats) -> None:
     for i in range(numbers.size):
-        place: int = min(int(numbers[i]), last)
-        total[i] += weight * ratios[place]
+        total[i] += weight * ratios[np.uint16(numbers[i])]
 
 
-def edges_of(x: Floats, often: Floats, *shares: Floats) -> list[Floats]:
-    """Return edges that give each frequent number a cell, and divide the others by shares of them.
+def edges_of(x: Floats, often: Floats, *cells: int) -> list[Floats]:
+    """Return edges that give each frequent number a cell, and the others cells of equal shares.
 
-    `often` says how often each number was seen. For each list of shares there are edges.
+    `often` says how often each number was seen. For each number of cells there are edges.
 
     Examples
     --------
-    >>> edges_of(np.array([1.0, 2.0]), np.array([1.0, 2.0]), np.array([0.5]))[0].tolist()
+    >>> edges_of(np.array([1.0, 2.0]), np.array([1.0, 2.0]), 4)[0].tolist()
     [1.0, 1.0000000000000002, 2.0, 2.0000000000000004, inf]
     """
     finite = np.isfinite(x)
     values, seen = _seen(x[finite], often[finite])
-    return [_some_edges(values, seen, of_each) for of_each in shares]
+    return [_some_edges(values, seen, few) for few in cells]
 
 
-def _some_edges(values: Floats, seen: Floats, shares: Floats) -> Floats:
+def _some_edges(values: Floats, seen: Floats, cells: int) -> Floats:
     if len(values) <= _FEW:
         return _edges(values)
-    cells = len(shares) + 1
     frequent = seen > max(8.0, min(seen.sum() / (8 * cells), 8 * seen.mean()))
     if frequent.sum() > _FEW:
         frequent &= seen >= np.partition(seen, -_FEW)[-_FEW]
     rest, below = values[~frequent], seen[~frequent].cumsum()
+    parts = np.arange(1, cells) / cells
     enough = len(rest) > 0 and below[-1] > cells
-    cuts = rest[np.searchsorted(below, shares * below[-1])] if enough else rest[:0]
+    cuts = rest[np.searchsorted(below, parts * below[-1])] if enough else rest[:0]
     return _edges(values[frequent], cuts)
 
 
@@ -225,9 +213,7 @@ def rising_steps(edges: Floats, cells: Cells, often0: Floats, often1: Floats) ->
     c0, c1 = counts(edges, cells, often0, often1)
     pooled0, pooled1 = _rising(c0, c1)
     ratios = np.log((pooled0 + 0.5) / (pooled1 + 0.5)) + np.log(c1.sum() / c0.sum())
-    # Those that were pooled differ all the same, hardly: a threshold may stand at any edge.
-    turn = slice(None, None, -1 if ratios[-1] < ratios[0] else 1)
-    return Steps(edges, ratios + _HARDLY * (c0 + c1 > 0)[turn].cumsum()[turn])
+    return Steps(edges, ratios)
 
 
 def relearned(step: Steps, cells: Cells, often0: Floats, often1: Floats) -> Steps:
@@ -261,32 +247,10 @@ def sides(
     >>> sides(np.array([2.0]), np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 4.0]), np.zeros(3))
     ([array([4.]), array([0.])], [array([1.]), array([0.])])
     """
-    seen = [c.cumsum() for c in between(cuts, score, often0, often1)]
-    below, above = beside(cuts, cuts)
-    return [c[-1] - c[above - 1] for c in seen], [c[below] for c in seen]
-
-
-def between(cuts: Floats, score: Floats, often0: Floats, often1: Floats) -> tuple[Floats, Floats]:
-    """Return how often a score was seen in each cell between cuts, at either data set.
-
-    A cut has a cell of its own.
-    """
     edges = _edges(cuts)
-    return counts(edges, cells_of(edges, score), often0, often1)
-
-
-def beside(some: Floats, cuts: Floats) -> tuple[Integers, Integers]:
-    """Return the last cell between cuts that is below each of some of them, and the first above."""
-    edges = _edges(cuts)
-    after = np.searchsorted(edges, np.nextafter(some, np.inf))
-    return np.searchsorted(edges, some), after + 1
-
-
-def rising_counts(c0: Floats, c1: Floats) -> tuple[Floats, Floats]:
-    """Return counts of as much in each cell whose ratios only rise."""
-    pooled0, pooled1 = _pooled(c0, c1)
-    share = pooled0 / np.maximum(pooled0 + pooled1, 1.0)
-    return (c0 + c1) * share, (c0 + c1) * (1 - share)
+    seen = [c.cumsum() for c in counts(edges, cells_of(edges, score), often0, often1)]
+    at, after = np.searchsorted(edges, cuts), np.searchsorted(edges, np.nextafter(cuts, np.inf))
+    return [c[-1] - c[after] for c in seen], [c[at] for c in seen]
 
 
 def _rising(c0: Floats, c1: Floats) -> tuple[Floats, Floats]:

@@ -19,7 +19,7 @@ from dpnoise.kernels import compiled, inlined
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-Take = Callable[[Floats], NDArray[Any]]
+Take = Callable[[Floats], Floats]
 Text = Callable[[float], str | None]
 
 # Kinds of views: those of one kind are summed up in one score.
@@ -86,7 +86,7 @@ def views_of(sample: Floats, names: Sequence[str], text: Text = no_text) -> list
     if len(numbers) > 1:
         found += _summaries(sample, numbers)
         found += _patterns_of(sample, parts)
-    taken = [(view, view.take(sample).astype(np.float64)) for view in found]
+    taken = [(view, view.take(sample)) for view in found]
     return [replace(view, gaps=bool(np.isnan(x).any())) for view, x in taken if _varies(x)]
 
 
@@ -108,7 +108,7 @@ def _inside(x: Floats, j: int, name: str) -> list[View]:
         return [View(f"{name} modulo 2", CODES, lambda rows: np.mod(rows[:, j], 2.0))]
     found = [
         View(f"the sign and the first and last bit of {name}", CODES,
-             lambda rows: patterns(rows[:, j]).astype(np.uint32), coded=True)
+             lambda rows: patterns(rows[:, j]).astype(np.float64), coded=True)
     ]  # fmt: skip
     if len(np.unique(np.mod(known, 1.0))) <= _FRACTIONS:
         found.append(View(f"the fraction of {name}", CODES, lambda rows: np.mod(rows[:, j], 1.0)))

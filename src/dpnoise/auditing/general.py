@@ -24,7 +24,6 @@ from dpnoise.attacks.learned import (
     different,
     leading,
     proposals,
-    refined,
     tuned,
 )
 from dpnoise.auditing.independence import ERROR, check_independent
@@ -44,7 +43,6 @@ from dpnoise.chunks import cores
 
 Floats = NDArray[np.float64]
 Pair = tuple[Any, Any]
-Cells = dict[tuple[int, int], Any]  # What was seen of a score at a data set.
 Progress = Callable[[float, str], object]
 Watch = Callable[[list[Finding]], object]
 _Item = TypeVar("_Item")
@@ -61,14 +59,14 @@ _ENOUGH: Final = 100_000  # What they are learned on besides a share of the budg
 _FOLDED: Final = 1_000_000  # The same, where many outputs are alike.
 _GLANCE: Final = 8_000  # Outputs that tell whether many are.
 _TUNED: Final = 150_000  # The most that thresholds are chosen on.
-_PILOT: Final = 3_000_000  # With those in which events are compared; twice as many if alike.
+_PILOT: Final = 2_000_000  # The same, with those in which events are compared.
 _PAIRS: Final = 2  # Pairs that events are learned for.
 _COMPARED: Final = 6  # Events of each pair whose scores a pilot measures, and half as many rare.
-_ROUNDS: Final = ((16, 0.1), (8, 0.2), (4, 0.3), (3, 0.4))  # How many are compared in what part.
+_ROUNDS: Final = ((16, 0.1), (8, 0.25), (4, 0.65))  # How many are compared in which part of them.
 _HELD: Final = 100_000  # Releases of a pilot that suffice to hold some of them back.
 _COUNTED: Final = 1  # Events that are counted in the end.
 _CHANCE: Final = 3.0  # Trials put down to chance where one of many events is chosen.
-_CAUTION: Final = 3.0  # Standard errors put down to chance where an event is chosen.
+_CAUTION: Final = 2.5  # Standard errors put down to chance where an event is chosen.
 _SECONDS: Final = 20.0  # That a budget which is raised by itself may take.
 _CONSTANT: Final = Event("never: all outputs were alike", lambda y: np.zeros(len(y), np.bool_))
 
@@ -91,7 +89,7 @@ class Sizes:
         # The more releases there are, the smaller is the share by which events are learned.
         enough = _ENOUGH + budget // (40 * learned)
         learning = min(_FOLDED if alike else _LEARNED, budget // (10 * learned), enough)
-        pilot = min(2 * _PILOT if alike else _PILOT, budget // (10 * learned))
+        pilot = min(_PILOT, budget // (10 * learned))
         tuning = min(_TUNED, pilot * 5 // 8) if pilot >= _HELD else pilot
         used = data_sets * screening + 2 * learned * (learning + pilot)
         return cls(screening, learning, tuning, pilot - tuning, (budget - used) // 2)
@@ -234,8 +232,7 @@ def _screened(
     if not found:
         return list(range(_PAIRS))
     n = sizes.screening - first
-    hits = _hits(found, _tallied(source, found, n, {}))
-    promised = compared([one for one, _ in found], hits, n, judge)
+    promised = compared([one for one, _ in found], _tallied(source, found, n), n, judge)
     best = {id(pair): -np.inf for pair in pairs}
     for one, (_, pair) in zip(promised.tolist(), found, strict=True):
         best[id(pair)] = max(best[id(pair)], one)
@@ -307,63 +304,41 @@ def _raced(
     """Compare events in n fresh releases, and return them, the best first, with their counts.
 
     The best is the one that promises most with caution; those that may be better stay beside it.
-    In the end thresholds are chosen again, and then the best.
     """
-    bold, careful = (replace(judge, caution=caution) for caution in (-1.0, _CAUTION))
-    seen, planned = 0, n * len(_unlike(found))
-    cells: Cells = {}
+    counts, seen, planned = np.zeros((len(found), 2)), 0, n * len(_unlike(found))
     for most, part in _ROUNDS:
-        found = found[:most]
+        found, counts = found[:most], counts[:most]
         # What was planned for data sets that are left out is for the others.
         more = int(part * planned / len(_unlike(found)))
-        cells, seen = _tallied(source, found, more, cells), seen + more
-        events, hits = [one for one, _ in found], _hits(found, cells)
-        hopes, sure = (compared(events, hits, seen, by) for by in (bold, careful))
+        counts, seen = counts + _tallied(source, found, more), seen + more
+        hopes, sure = (
+            compared([one for one, _ in found], counts, seen, replace(judge, caution=caution))
+            for caution in (-1.0, _CAUTION)
+        )
         # In turns, the one that promises most with caution, and the one that may be best.
         turns = np.column_stack([np.argsort(-x, kind="stable") for x in (sure, hopes)]).ravel()
         order = [i for i in dict.fromkeys(turns.tolist()) if hopes[i] >= sure.max()]
-        # Of each score the surest threshold: it will be chosen again.
-        kinds = [(id(one.score), one.swapped) for one in events]
-        surest: dict[tuple[int, bool], int] = {}
-        for i in np.argsort(-sure, kind="stable").tolist():
-            surest.setdefault(kinds[i], i)
-        found = [found[i] for i in dict.fromkeys(surest[kinds[i]] for i in order)]
-    sure = compared([one for one, _ in found], _hits(found, cells), seen, careful)
-    again = []
-    for (one, pair), promise in zip(found, sure.tolist(), strict=True):
-        seen0, seen1 = (cells[id(one.score), id(data)] for data in pair)
-        known = replace(one, promise=promise)
-        again.append((refined(known, seen0, seen1, seen, careful), pair))
-    again.sort(key=lambda one: -one[0].promise)
-    return again, _hits(again, cells), seen
+        found, counts = [found[i] for i in order], counts[order]
+        if len(found) == 1:
+            break
+    return found, counts, seen
 
 
-def _tallied(source: Source, found: Sequence[tuple[Proposal, Pair]], n: int, cells: Cells) -> Cells:
-    """Add to what was seen of each event's score between its thresholds, in n releases."""
-    scores = {id(one.score): (one, pair) for one, pair in found}
-    result = dict(cells)
+def _tallied(source: Source, found: Sequence[tuple[Proposal, Pair]], n: int) -> Floats:
+    """Count events in n releases: how often each happened where it is meant to, and elsewhere."""
+    hits = np.zeros((len(found), 2))
     for data in _unlike(found):
-        here = [one for one, pair in scores.values() if any(side is data for side in pair)]
         sizes = [source.chunk] * (n // source.chunk) + [n % source.chunk] * (n % source.chunk > 0)
         for rows in ahead(source.rows, [(data, size) for size in sizes]):
+            values: dict[int, Floats] = {}
             unlike, often = different(rows)
-            for one in here:
-                key = id(one.score), id(data)
-                result[key] = result.get(key, 0.0) + one.between(unlike, often)
-    return result
-
-
-def _hits(found: Sequence[tuple[Proposal, Pair]], cells: Cells) -> Floats:
-    """Return how often each event happened where it is meant to, and elsewhere."""
-    return np.array(
-        [
-            [
-                one.hits_of(cells[id(one.score), id(data)])
-                for data in pair[:: -1 if one.swapped else 1]
-            ]
-            for one, pair in found
-        ]
-    )
+            for i, (one, pair) in enumerate(found):
+                sides = [side for side in (0, 1) if pair[side] is data]
+                if sides and id(one.score) not in values:
+                    values[id(one.score)] = one.score(unlike)
+                for side in sides:
+                    hits[i, side ^ one.swapped] += often[one.holds(values[id(one.score)])].sum()
+    return hits
 
 
 def _unlike(learned: Sequence[tuple[Any, Pair]]) -> list[Any]:
