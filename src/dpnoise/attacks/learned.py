@@ -252,8 +252,8 @@ def _folded(rows0: Floats, rows1: Floats) -> tuple[Floats, Floats, Floats, bool]
     if not are_alike(np.concatenate([rows0[:_FOLDED], rows1[:_FOLDED]])):
         return rows, at0, 1 - at0, False
     first, same = folded(rows)
-    seen0, seen1 = (np.bincount(same, weights=at, minlength=len(first)) for at in (at0, 1 - at0))
-    return rows[first], seen0, seen1, True
+    at0, at1 = (np.bincount(part, minlength=len(first)) for part in np.split(same, [len(rows0)]))
+    return rows[first], at0.astype(np.float64), at1.astype(np.float64), True
 
 
 def different(rows: Floats) -> tuple[Floats, Floats]:
