@@ -42,7 +42,8 @@ def test_equal_rows_are_learned_from_once_with_how_often_they_were_seen(n: int) 
     x, often0, often1, each, at0 = folded(n)
     ones = np.ones(len(each))
     for cells in (16, 64):
-        (edges,), (same,) = edges_of(x, often0 + often1, cells), edges_of(each, ones, cells)
+        shares = np.arange(1, cells) / cells
+        (edges,), (same,) = edges_of(x, often0 + often1, shares), edges_of(each, ones, shares)
         assert edges.tolist() == same.tolist()
         for learn in (steps, rising_steps):
             once = learn(edges, cells_of(edges, x), often0, often1)

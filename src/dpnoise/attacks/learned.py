@@ -48,8 +48,9 @@ from dpnoise.chunks import cores, in_runs
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-_FINE: Final = 64  # Cells of ratios that only rise.
-_COARSE: Final = 16  # Cells of ratios that are free.
+# Shares at which cells end: of ratios that only rise, finer where there are few; of free ones.
+_FINE: Final = special.expit(np.linspace(-4.2, 4.2, 95))
+_COARSE: Final = np.arange(1, 16) / 16
 _SUMMED: Final = 24  # The most parts that are summed up.
 _MIXED: Final = 10  # The most scores of several kinds in one sum.
 _SURE: Final = 2.0  # Standard errors that a score must be apart to be summed up with others.
@@ -92,16 +93,26 @@ class Score:
 
     def __call__(self, rows: Floats) -> Floats:
         """Return the score of each row."""
-        total = np.zeros(len(rows))
-
-        def work(first: int, last: int) -> None:
-            for start in range(first, last, _BLOCK):
-                block = slice(start, min(last, start + _BLOCK))
-                for view, step, weight in zip(self.views, self.steps, self.weights, strict=True):
-                    step.add(view.take(rows[block]), weight, total[block])
-
-        in_runs(work, len(rows), _BLOCK, cores())
+        total: Floats = scored([self], rows)[0]
         return total
+
+
+def scored(scores: Sequence[Score], rows: Floats) -> Floats:
+    """Return the scores of each row, a line for each score; what several look at is taken once."""
+    totals = np.zeros((len(scores), len(rows)))
+
+    def work(first: int, last: int) -> None:
+        for start in range(first, last, _BLOCK):
+            block = slice(start, min(last, start + _BLOCK))
+            taken: dict[int, NDArray[Any]] = {}
+            for score, total in zip(scores, totals, strict=True):
+                for view, step, weight in zip(score.views, score.steps, score.weights, strict=True):
+                    if id(view) not in taken:
+                        taken[id(view)] = view.take(rows[block])
+                    step.add(taken[id(view)], weight, total[block])
+
+    in_runs(work, len(rows), _BLOCK, cores())
+    return totals
 
 
 @dataclass(frozen=True)

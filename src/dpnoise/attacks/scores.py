@@ -134,31 +134,31 @@ def _add_integers(numbers: NDArray[np.int16], ratios: Floats, weight: float, tot
         total[i] += weight * ratios[np.uint16(numbers[i])]
 
 
-def edges_of(x: Floats, often: Floats, *cells: int) -> list[Floats]:
-    """Return edges that give each frequent number a cell, and the others cells of equal shares.
+def edges_of(x: Floats, often: Floats, *shares: Floats) -> list[Floats]:
+    """Return edges that give each frequent number a cell, and divide the others by shares of them.
 
-    `often` says how often each number was seen. For each number of cells there are edges.
+    `often` says how often each number was seen. For each list of shares there are edges.
 
     Examples
     --------
-    >>> edges_of(np.array([1.0, 2.0]), np.array([1.0, 2.0]), 4)[0].tolist()
+    >>> edges_of(np.array([1.0, 2.0]), np.array([1.0, 2.0]), np.array([0.5]))[0].tolist()
     [1.0, 1.0000000000000002, 2.0, 2.0000000000000004, inf]
     """
     finite = np.isfinite(x)
     values, seen = _seen(x[finite], often[finite])
-    return [_some_edges(values, seen, few) for few in cells]
+    return [_some_edges(values, seen, some) for some in shares]
 
 
-def _some_edges(values: Floats, seen: Floats, cells: int) -> Floats:
+def _some_edges(values: Floats, seen: Floats, shares: Floats) -> Floats:
     if len(values) <= _FEW:
         return _edges(values)
+    cells = len(shares) + 1
     frequent = seen > max(8.0, min(seen.sum() / (8 * cells), 8 * seen.mean()))
     if frequent.sum() > _FEW:
         frequent &= seen >= np.partition(seen, -_FEW)[-_FEW]
     rest, below = values[~frequent], seen[~frequent].cumsum()
-    parts = np.arange(1, cells) / cells
     enough = len(rest) > 0 and below[-1] > cells
-    cuts = rest[np.searchsorted(below, parts * below[-1])] if enough else rest[:0]
+    cuts = rest[np.searchsorted(below, shares * below[-1])] if enough else rest[:0]
     return _edges(values[frequent], cuts)
 
 

@@ -62,6 +62,13 @@ class Encoder:
         widths = {self._width(outputs) for outputs in first}
         self._widths = widths
         self._parts = min(max(widths, default=0), _WIDEST)
+        arrays = [_as_array(outputs) for outputs in first]
+        self._small = all(array is not None and array.dtype in _SMALL for array in arrays)
+
+    @property
+    def row_bytes(self) -> int:
+        """How large a row is, if it is like the first ones."""
+        return (2 if self._small else 8) * (1 + self._parts)
 
     @property
     def names(self) -> list[str]:

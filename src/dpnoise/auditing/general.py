@@ -24,6 +24,7 @@ from dpnoise.attacks.learned import (
     different,
     leading,
     proposals,
+    scored,
     tuned,
 )
 from dpnoise.auditing.independence import ERROR, check_independent
@@ -51,18 +52,20 @@ _Result = TypeVar("_Result")
 DEFAULT: Final = 2_000_000  # Releases, where no budget is given.
 LEARNED: Final = "likelihood"
 
-_SCREENED: Final = 500_000  # The most releases of a data set by which pairs are compared,
+_SCREENED: Final = 400_000  # The most releases of a data set by which pairs are compared,
 _GLIMPSED: Final = 100_000  # and the most of these in which their events are learned,
 _EVENTS: Final = 3  # so many for each pair.
 _LEARNED: Final = 500_000  # The most that events of one pair are learned on.
 _ENOUGH: Final = 100_000  # What they are learned on besides a share of the budget.
-_FOLDED: Final = 1_000_000  # The same, where many outputs are alike.
+_ALIKE: Final = 3  # How many times as many, where outputs are alike: equal ones are seen once.
 _GLANCE: Final = 8_000  # Outputs that tell whether many are.
 _TUNED: Final = 150_000  # The most that thresholds are chosen on.
-_PILOT: Final = 2_000_000  # The same, with those in which events are compared.
+_PILOT: Final = 2_500_000  # The same, with those in which events are compared.
 _PAIRS: Final = 2  # Pairs that events are learned for.
 _COMPARED: Final = 6  # Events of each pair whose scores a pilot measures, and half as many rare.
-_ROUNDS: Final = ((16, 0.1), (8, 0.25), (4, 0.65))  # How many are compared in which part of them.
+_ROUNDS: Final = ((16, 0.1), (10, 0.3), (6, 0.6))  # How many are compared in which part of them.
+_SAME: Final = 0.12  # The part of a count by which two events differ that are as good,
+_CLEAR: Final = 200  # and the least count that tells.
 _HELD: Final = 100_000  # Releases of a pilot that suffice to hold some of them back.
 _COUNTED: Final = 1  # Events that are counted in the end.
 _CHANCE: Final = 3.0  # Trials put down to chance where one of many events is chosen.
@@ -76,6 +79,7 @@ class Sizes:
     """How many releases of each data set a step takes."""
 
     screening: int
+    glimpse: int  # Of those of the screening.
     learning: int
     tuning: int
     racing: int
@@ -83,16 +87,23 @@ class Sizes:
 
     @classmethod
     def of(cls, budget: int, pairs: int, data_sets: int, *, alike: bool) -> "Sizes":
-        """Split a budget: most of it is for the last count. Of outputs that are alike, more."""
-        learned = min(_PAIRS, pairs)
-        screening = min(_SCREENED, budget // (5 * data_sets)) if pairs > _PAIRS else 0
+        """Split a budget: the largest part is for the last count."""
+        learned, more = min(_PAIRS, pairs), _ALIKE if alike else 1
+        screening = min(more * _SCREENED, budget // (5 * data_sets)) if pairs > _PAIRS else 0
+        share = budget // (10 * learned)
         # The more releases there are, the smaller is the share by which events are learned.
-        enough = _ENOUGH + budget // (40 * learned)
-        learning = min(_FOLDED if alike else _LEARNED, budget // (10 * learned), enough)
-        pilot = min(_PILOT, budget // (10 * learned))
-        tuning = min(_TUNED, pilot * 5 // 8) if pilot >= _HELD else pilot
+        learning = min(more * _LEARNED, more * (_ENOUGH + share // 4), share)
+        pilot = min(more * _PILOT, share)
+        tuning = min(more * _TUNED, pilot * 5 // 8) if pilot >= _HELD else pilot
         used = data_sets * screening + 2 * learned * (learning + pilot)
-        return cls(screening, learning, tuning, pilot - tuning, (budget - used) // 2)
+        return cls(
+            screening=screening,
+            glimpse=min(more * _GLIMPSED, screening // 3),
+            learning=learning,
+            tuning=tuning,
+            racing=pilot - tuning,
+            final=(budget - used) // 2,
+        )
 
 
 def run(
@@ -213,7 +224,7 @@ def _screened(
     """
     if len(pairs) <= _PAIRS:
         return list(range(len(pairs)))
-    names, first = source.names, min(_GLIMPSED, sizes.screening // 3)
+    names, first = source.names, sizes.glimpse
     seen: dict[int, Floats] = {}
     for data in _unlike([(None, pair) for pair in pairs]):
         progress(0.1, f"looking at {described(data)}")
@@ -293,51 +304,69 @@ def _piloted(
     found = list(unlike.values())
     counts, seen = np.array([one.hits for one, _ in found]).reshape(-1, 2), sizes.tuning
     if sizes.racing and found:
-        found, counts, seen = _raced(source, found, sizes.racing, judge)
+        found, counts, seen = _raced(source, found, sizes, judge)
     best = [_candidate(proposal, pair) for proposal, pair in found[:_COUNTED]]
     return best, [(at0, at1) for at0, at1 in counts[:_COUNTED].tolist()], seen
 
 
 def _raced(
-    source: Source, found: list[tuple[Proposal, Pair]], n: int, judge: Judge
+    source: Source, found: list[tuple[Proposal, Pair]], sizes: Sizes, judge: Judge
 ) -> tuple[list[tuple[Proposal, Pair]], Floats, int]:
-    """Compare events in n fresh releases, and return them, the best first, with their counts.
+    """Compare events in fresh releases, and return them, the best first, with their counts.
 
     The best is the one that promises most with caution; those that may be better stay beside it.
+    For that, the releases count as well that their thresholds were chosen on: a rare event may be
+    missing in a few fresh ones.
     """
-    counts, seen, planned = np.zeros((len(found), 2)), 0, n * len(_unlike(found))
+    bold, careful = (replace(judge, caution=caution) for caution in (-1.0, _CAUTION))
+    counts, seen, planned = np.zeros((len(found), 2)), 0, sizes.racing * len(_unlike(found))
     for most, part in _ROUNDS:
         found, counts = found[:most], counts[:most]
         # What was planned for data sets that are left out is for the others.
         more = int(part * planned / len(_unlike(found)))
         counts, seen = counts + _tallied(source, found, more), seen + more
-        hopes, sure = (
-            compared([one for one, _ in found], counts, seen, replace(judge, caution=caution))
-            for caution in (-1.0, _CAUTION)
-        )
+        events = [one for one, _ in found]
+        every = counts + [one.hits for one in events]
+        hopes = compared(events, every, seen + sizes.tuning, bold)
+        sure = compared(events, counts, seen, careful)
         # In turns, the one that promises most with caution, and the one that may be best.
         turns = np.column_stack([np.argsort(-x, kind="stable") for x in (sure, hopes)]).ravel()
         order = [i for i in dict.fromkeys(turns.tolist()) if hopes[i] >= sure.max()]
+        order = _unalike(order, found, counts)
         found, counts = [found[i] for i in order], counts[order]
         if len(found) == 1:
             break
     return found, counts, seen
 
 
+def _unalike(
+    order: Sequence[int], found: Sequence[tuple[Proposal, Pair]], counts: Floats
+) -> list[int]:
+    """Leave out events that happen about as often as one before: they would certify as much."""
+    kept: list[int] = []
+    for i in order:
+        one, pair = found[i]
+        rivals = [k for k in kept if found[k][1] is pair and found[k][0].swapped == one.swapped]
+        near = np.abs(counts[rivals] - counts[i]) <= _SAME * counts[rivals]
+        if not (near & (counts[rivals] >= _CLEAR)).all(axis=1).any():
+            kept.append(i)
+    return kept
+
+
 def _tallied(source: Source, found: Sequence[tuple[Proposal, Pair]], n: int) -> Floats:
     """Count events in n releases: how often each happened where it is meant to, and elsewhere."""
     hits = np.zeros((len(found), 2))
+    sides = [(i, side) for i in range(len(found)) for side in (0, 1)]
     for data in _unlike(found):
+        here = [(i, side) for i, side in sides if found[i][1][side] is data]
         sizes = [source.chunk] * (n // source.chunk) + [n % source.chunk] * (n % source.chunk > 0)
         for rows in ahead(source.rows, [(data, size) for size in sizes]):
-            values: dict[int, Floats] = {}
             unlike, often = different(rows)
-            for i, (one, pair) in enumerate(found):
-                sides = [side for side in (0, 1) if pair[side] is data]
-                if sides and id(one.score) not in values:
-                    values[id(one.score)] = one.score(unlike)
-                for side in sides:
-                    hits[i, side ^ one.swapped] += often[one.holds(values[id(one.score)])].sum()
+            scores = {id(found[i][0].score): found[i][0].score for i, _ in here}
+            values = dict(zip(scores, scored(list(scores.values()), unlike), strict=True))
+            for i, side in here:
+                one = found[i][0]
+                hits[i, side ^ one.swapped] += often[one.holds(values[id(one.score)])].sum()
     return hits
 
 

@@ -19,7 +19,7 @@ from dpnoise.targets.target import TargetError, imported, piped
 Floats = NDArray[np.float64]
 Mechanism = Callable[[Any, int], Any]
 
-_CHUNK: Final = 1 << 21  # Numbers that are drawn at a time.
+_CHUNK: Final = 1 << 24  # Bytes of rows that are drawn at a time.
 _FIRST: Final = 64  # Outputs for each data set that decide how many parts a row has.
 _LONGEST: Final = 60  # Characters of a data set as it is shown.
 
@@ -113,8 +113,8 @@ class Source:
     @property
     def chunk(self) -> int:
         """How many outputs are asked for in one call."""
-        width = 1 if self.encoder is None else len(self.encoder.names)
-        return max(1, _CHUNK // width)
+        row = 8 if self.encoder is None else self.encoder.row_bytes
+        return max(1, _CHUNK // row)
 
 
 def _own(data: Any) -> Any:

@@ -1,0 +1,139 @@
+"""How an audit of any mechanism chooses the event that it counts: in what, and by what."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dpnoise.attacks.base import Event
+from dpnoise.attacks.claims import Claim, Judge
+from dpnoise.attacks.learned import Proposal, proposals, scored
+from dpnoise.attacks.scores import cells_of
+from dpnoise.auditing import general
+from dpnoise.auditing.general import Sizes
+from dpnoise.auditing.mechanisms import Source
+
+Floats = NDArray[np.float64]
+
+PAIR, OTHER = (0, 1), (0, 2)
+rng = np.random.default_rng()
+
+
+def proposal(hits: tuple[float, float] = (0.0, 0.0), *, swapped: bool = False) -> Proposal:
+    """Return an event of which nothing is known but how often it happened."""
+    event = Event(f"{hits}", lambda rows: np.zeros(len(rows), dtype=np.bool_))
+    score: Any = None
+    return Proposal(score, event, 0.0, swapped, 0.0, hits, (0.0, 0.0), 0.0, "", 0.0)
+
+
+@pytest.mark.parametrize("alike", [False, True])
+@pytest.mark.parametrize(("pairs", "data_sets"), [(1, 2), (2, 3), (3, 4), (12, 13)])
+def test_a_budget_is_not_exceeded_and_the_last_count_has_the_largest_part(
+    pairs: int, data_sets: int, *, alike: bool
+) -> None:
+    for budget in np.geomspace(1_000, 1e9, 40).astype(int).tolist():
+        sizes = Sizes.of(budget, pairs, data_sets, alike=alike)
+        learned = 2 * min(pairs, 2)
+        steps = [
+            data_sets * sizes.screening,
+            learned * sizes.learning,
+            learned * (sizes.tuning + sizes.racing),
+            2 * sizes.final,
+        ]
+        assert budget - 2 <= sum(steps) <= budget
+        assert max(steps) == steps[-1] >= 0.4 * budget - 2
+        assert sizes.glimpse <= sizes.screening / 3
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"), [(np.int8, 2), (np.bool_, 2), (np.int64, 8), (float, 8)]
+)
+def test_calls_ask_for_as_many_bytes_of_rows_whatever_the_outputs_are(
+    dtype: Any, size: int
+) -> None:
+    """Smaller numbers have smaller rows; all that is asked for in one call has 16 MiB."""
+    asked: list[int] = []
+
+    def mechanism(_data: int, n: int) -> Any:
+        asked.append(n)
+        return np.zeros((n, 3), dtype=dtype)
+
+    source = Source(mechanism, 60.0, one_by_one=False)
+    source.prepare([0, 1])
+    rows = source.rows(0, 5_000_000)
+    assert rows.dtype.itemsize == size
+    assert max(asked) == source.chunk == 2**24 // (4 * size)
+
+
+def test_scores_that_look_at_the_same_are_what_each_is_alone() -> None:
+    n = 5_000
+    outputs = [rng.normal(size=(n, 4)) + mean for mean in (0.0, 0.5)]
+    for one in outputs:
+        one[rng.random((n, 4)) < 0.1] = np.nan
+    rows = [np.column_stack([np.full(n, 4.0), one]) for one in outputs]
+    judge = Judge(Claim("epsilon", 0.1), n, 0.1)
+    found = proposals(rows[0], rows[1], ["its length", *"abcd"], judge)
+    scores = list({id(one.score): one.score for one in found}.values())
+    assert len(scores) > len({tuple(map(id, score.views)) for score in scores}) > 3
+    for score, together in zip(scores, scored(scores, rows[0]), strict=True):
+        total = np.zeros(n)
+        for view, step, weight in zip(score.views, score.steps, score.weights, strict=True):
+            x = view.take(rows[0]).astype(np.float64)
+            total += weight * step.ratios[cells_of(step.edges, x)]
+        assert together.tolist() == total.tolist()
+        assert score(rows[0]).tolist() == total.tolist()
+
+
+def test_of_events_that_happen_as_often_the_first_is_compared_further() -> None:
+    """But of rare ones each: a few hits do not tell that two are the same."""
+    kinds = {
+        "first": (proposal(), PAIR, (1000.0, 900.0)),
+        "like the first": (proposal(), PAIR, (1050.0, 930.0)),
+        "at the other": (proposal(swapped=True), PAIR, (1000.0, 900.0)),
+        "of another pair": (proposal(), OTHER, (1000.0, 900.0)),
+        "less at the second": (proposal(), PAIR, (1000.0, 700.0)),
+        "rare": (proposal(), PAIR, (31.0, 0.0)),
+        "as rare": (proposal(), PAIR, (30.0, 0.0)),
+        "like the last": (proposal(), PAIR, (1010.0, 720.0)),
+    }
+    found = [(one, pair) for one, pair, _ in kinds.values()]
+    counts = np.array([count for *_, count in kinds.values()])
+    order = general._unalike(range(len(kinds)), found, counts)
+    assert [list(kinds)[i] for i in order] == [
+        name for name in kinds if not name.startswith("like")
+    ]
+
+
+def test_a_rare_event_that_the_first_fresh_releases_miss_is_not_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was seen 150 times where its threshold was chosen, and has 7 of 7,500 fresh ones to show.
+
+    A wide event certifies 1, the rare one up to 4; one that never happens promises nothing.
+    """
+    sizes = Sizes(0, 0, 150_000, 125_000, 75_000, 700_000)
+    rates = {"wide": (0.5, 0.18), "rare": (1e-3, 0.0), "never": (0.0, 0.0)}
+    events = {
+        name: proposal((sizes.tuning * p, sizes.tuning * q)) for name, (p, q) in rates.items()
+    }
+    rounds: list[int] = []
+
+    def tallied(_source: Any, found: Any, n: int) -> Floats:
+        rounds.append(n)
+        seen = {id(events[name]): n * np.array(rate) for name, rate in rates.items()}
+        if len(rounds) == 1:
+            seen[id(events["rare"])] *= 0
+        return np.array([seen[id(one)] for one, _ in found])
+
+    monkeypatch.setattr(general, "_tallied", tallied)
+    judge = Judge(Claim("epsilon", 1.0), sizes.final, 0.001, chance=3.0)
+    source: Any = SimpleNamespace()
+    best, counts, seen = general._raced(
+        source, [(one, PAIR) for one in events.values()], sizes, judge
+    )
+    assert len(rounds) > 1
+    assert rounds[0] < 0.2 * sizes.racing
+    assert best[0][0] is events["rare"]
+    assert counts[0, 0] == pytest.approx(1e-3 * (seen - rounds[0]))
