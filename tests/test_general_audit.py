@@ -20,7 +20,7 @@ from scipy import stats
 
 import dpnoise
 from dpnoise.attacks import bounds
-from dpnoise.attacks.learned import ranges
+from dpnoise.attacks.ranges import ranges
 from dpnoise.auditing.encoding import Encoder
 from dpnoise.auditing.mechanisms import Source
 from dpnoise.auditing.neighbours import neighbours_of

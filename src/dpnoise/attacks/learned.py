@@ -17,6 +17,7 @@ from scipy import special
 from dpnoise.attacks.base import Event
 from dpnoise.attacks.boosting import TREES, boosted_trees
 from dpnoise.attacks.claims import Judge
+from dpnoise.attacks.ranges import NAMED, borders_of, ranges
 from dpnoise.attacks.scores import (
     Cells,
     Steps,
@@ -80,7 +81,6 @@ _FOLDED: Final = 8_000  # Releases of each data set that tell whether many are a
 _TWO: Final = 5  # Edges of a view that has two numbers.
 _KEPT: Final = 24  # Scores of single views that are learned again, on all releases.
 _KEPT_QUICKLY: Final = 16
-_NAMED: Final = 4  # Numbers or ranges that are named in an event's words.
 
 
 @dataclass(frozen=True)
@@ -533,8 +533,8 @@ def _holds(score: Score, threshold: float, *, swapped: bool) -> Callable[[Any], 
         return holds
     view, step = score.views[0], score.steps[0]
     value = score.weights[0] * step.ratios
-    borders = _borders(step.edges, value < threshold if swapped else value > threshold)
-    return _within(view, borders) if len(borders) <= _NAMED else holds
+    borders = borders_of(step.edges, value < threshold if swapped else value > threshold)
+    return _within(view, borders) if len(borders) <= NAMED else holds
 
 
 def _within(view: View, borders: Sequence[tuple[float, float]]) -> Callable[[Any], Flags]:
@@ -561,8 +561,8 @@ def _words(score: Score, threshold: float, *, swapped: bool) -> str:
     """Say when a score is beyond its threshold."""
     if len(score.views) > 1:
         leading = sorted(zip(score.weights, score.views, strict=True), key=lambda p: -abs(p[0]))
-        names = ", ".join(view.words for _, view in leading[:_NAMED])
-        more = f" and {len(leading) - _NAMED} more" if len(leading) > _NAMED else ""
+        names = ", ".join(view.words for _, view in leading[:NAMED])
+        more = f" and {len(leading) - NAMED} more" if len(leading) > NAMED else ""
         side = "below" if swapped else "above"
         return f"a likelihood ratio of {names}{more} is {side} {np.exp(threshold):.4g}"
     view, step = score.views[0], score.steps[0]
@@ -570,70 +570,3 @@ def _words(score: Score, threshold: float, *, swapped: bool) -> str:
     if view.coded:
         return f"{view.words} is one of {int(inside.sum())}"
     return f"{view.words} is {ranges(step.edges, inside, view.text, gaps=view.gaps)}"
-
-
-def ranges(edges: Floats, inside: Flags, text: Text = no_text, *, gaps: bool = True) -> str:
-    """Say in words which cells between edges are meant.
-
-    A number that is a text's is called by that; `gaps` says that something may be missing.
-
-    Examples
-    --------
-    >>> ranges(np.array([1.0, np.nextafter(1.0, 2.0), 5.0, np.inf]),
-    ...        np.array([False, True, False, True, False]))
-    '1 or at least 5'
-    """
-    texts = _texts(edges, text)
-    said = [name for i, name in texts.items() if inside[i]]
-    edges, left = _numbers(edges, inside, sorted(texts))
-    left[-1] &= gaps
-    left[0] &= len(edges) > 1 or not texts  # Between texts there is nothing.
-    for low, high in _borders(edges, left):
-        many = text(low) or text(high)
-        said.append("one of many texts" if many else _range(low, high))
-    if len(said) > _NAMED:
-        return f"one of {len(said)}, such as {said[0]}"
-    return " or ".join(dict.fromkeys(said)) or "never"
-
-
-def _numbers(edges: Floats, inside: Flags, texts: Sequence[int]) -> tuple[Floats, Flags]:
-    """Leave out the cells of texts: what is before one and what is after become one cell."""
-    left = inside.copy()
-    for i in texts:
-        left[i + 1] &= left[i - 1]
-    gone = [j for i in texts for j in (i - 1, i)]
-    return np.delete(edges, gone), np.delete(left, gone)
-
-
-def _texts(edges: Floats, text: Text) -> dict[int, str]:
-    """Return the cells that have one text alone, with it."""
-    alone = np.flatnonzero(edges[1:] == np.nextafter(edges[:-1], np.inf))
-    named = {int(i) + 1: text(float(edges[i])) for i in alone}
-    return {i: name for i, name in named.items() if name is not None}
-
-
-def _borders(edges: Floats, inside: Flags) -> list[tuple[float, float]]:
-    """Return the ends of the ranges of cells that are meant: NaN is the end of the last cell."""
-    ends = np.concatenate([[-np.inf], edges, [np.nan]])
-    marks = np.flatnonzero(np.diff(np.concatenate([[False], inside, [False]]).astype(np.int8)))
-    return [(float(ends[start]), float(ends[end])) for start, end in marks.reshape(-1, 2)]
-
-
-def _range(low: float, high: float) -> str:
-    """Say what lies in [low, high); NaN is the end of all numbers, and of what is missing."""
-    if high == np.nextafter(low, np.inf):
-        return f"{low:.6g}"
-    if low == np.inf:
-        return "missing"
-    missing = " or missing" if np.isnan(high) else ""
-    above, below = _border(low, "at least", "above"), _border(high, "below", "at most")
-    if not high < np.inf:
-        return (f"anything{missing}" if missing else "there") if low == -np.inf else above + missing
-    return below if low == -np.inf else f"{above} and {below}"
-
-
-def _border(edge: float, words: str, beside: str) -> str:
-    """Name an edge, or the number that it lies just above of."""
-    before = float(np.nextafter(edge, -np.inf))
-    just = len(repr(before)) < len(repr(float(edge)))
-    return f"{beside} {before:.6g}" if just else f"{words} {edge:.6g}"

@@ -319,6 +319,11 @@ def _raced(
     missing in a few fresh ones.
     """
     bold, careful = (replace(judge, caution=caution) for caution in (-1.0, _CAUTION))
+    events = [one for one, _ in found]
+    chosen_by = np.array([one.hits for one in events])
+    sure = compared(events, chosen_by, sizes.tuning, careful)
+    order = _in_turns(sure, np.array([one.promise for one in events]))
+    found = [found[i] for i in _unalike(order, found, chosen_by)]
     counts, seen, planned = np.zeros((len(found), 2)), 0, sizes.racing * len(_unlike(found))
     for most, part in _ROUNDS:
         found, counts = found[:most], counts[:most]
@@ -329,14 +334,18 @@ def _raced(
         every = counts + [one.hits for one in events]
         hopes = compared(events, every, seen + sizes.tuning, bold)
         sure = compared(events, counts, seen, careful)
-        # In turns, the one that promises most with caution, and the one that may be best.
-        turns = np.column_stack([np.argsort(-x, kind="stable") for x in (sure, hopes)]).ravel()
-        order = [i for i in dict.fromkeys(turns.tolist()) if hopes[i] >= sure.max()]
+        order = [i for i in _in_turns(sure, hopes) if hopes[i] >= sure.max()]
         order = _unalike(order, found, counts)
         found, counts = [found[i] for i in order], counts[order]
         if len(found) == 1:
             break
     return found, counts, seen
+
+
+def _in_turns(sure: Floats, hopes: Floats) -> list[int]:
+    """Return, in turns, the place that promises most with caution, and the one that may be best."""
+    turns = np.column_stack([np.argsort(-x, kind="stable") for x in (sure, hopes)])
+    return list(dict.fromkeys(turns.ravel().tolist()))
 
 
 def _unalike(
