@@ -92,9 +92,10 @@ class Sizes:
         screening = min(more * _SCREENED, budget // (5 * data_sets)) if pairs > _PAIRS else 0
         share = budget // (10 * learned)
         # The more releases there are, the smaller is the share by which events are learned.
-        learning = min(more * _LEARNED, more * (_ENOUGH + share // 4), share)
+        learning = min(more * _LEARNED, _ENOUGH + share // 4, share)
         pilot = min(more * _PILOT, share)
-        tuning = min(more * _TUNED, pilot * 5 // 8) if pilot >= _HELD else pilot
+        tuned = max(_TUNED, min(more * _TUNED, pilot // 4))
+        tuning = min(tuned, pilot * 5 // 8) if pilot >= _HELD else pilot
         used = data_sets * screening + 2 * learned * (learning + pilot)
         return cls(
             screening=screening,
