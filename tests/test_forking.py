@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -128,6 +129,16 @@ print(*(set(sys.modules) - before))
 def test_a_draw_imports_nothing_once_it_has_its_kernel() -> None:
     """A fork waits for the import of a kernel; for any other import it would not."""
     assert run(IMPORTED) == "\n"
+
+
+def test_a_draw_that_compiles_imports_nothing_where_another_kernel_was_compiled(
+    tmp_path: Path,
+) -> None:
+    """What Numba calls first then lies on the disk, and does not import what compiling needs."""
+    first = "from dpnoise import kernels; kernels.finish_importing()"
+    assert run(first, DPNOISE_CACHE_DIR=str(tmp_path)) == ""
+    assert list(tmp_path.rglob("*"))
+    assert run(IMPORTED, DPNOISE_CACHE_DIR=str(tmp_path)) == "\n"
 
 
 MANY = 10**4  # Words enough for a long read.

@@ -7,6 +7,7 @@ vectorised: the fused operations are those that the formulas ask for by name.
 
 from collections.abc import Callable
 from functools import lru_cache
+from importlib import import_module
 from typing import TypeVar, cast
 
 import numba
@@ -57,5 +58,10 @@ def _first(values: NDArray[np.float64], whole: int, real: float) -> int:
 
 @lru_cache(maxsize=1)
 def finish_importing() -> None:
-    """Call a kernel, because Numba leaves some two hundred imports to the first call."""
+    """Call a kernel, because Numba leaves some two hundred imports to the first call.
+
+    Some of them are for compiling: this kernel may lie on the disk, where the next one does not.
+    """
+    for module in ("numba.core.boxing", "numba.core.runtime.context"):
+        import_module(module)
     _first(np.empty(0), 0, 0.0)
