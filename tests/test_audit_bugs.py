@@ -37,7 +37,7 @@ def test_every_bug_that_people_make_is_found(bug: Bug) -> None:
     assert report.epsilon_lower <= bug.true
 
 
-# What rare events certify, which many more releases show of usual ones: how much at least.
+# Bugs that a rare event shows, and how much it certifies at least; usual events certify less.
 RARE = {
     "one noise for two numbers": 9.0,
     "noise forgotten one time in a thousand": 2.0,

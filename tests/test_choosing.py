@@ -102,7 +102,7 @@ def test_of_events_that_happen_as_often_the_first_is_compared_further() -> None:
     }
     found = [(one, pair) for one, pair, _ in kinds.values()]
     counts = np.array([count for *_, count in kinds.values()])
-    order = general._unalike(range(len(kinds)), found, counts)
+    order = general._apart(range(len(kinds)), found, counts)
     assert [list(kinds)[i] for i in order] == [
         name for name in kinds if not name.startswith("like")
     ]

@@ -94,8 +94,8 @@ class Sizes:
         # The more releases there are, the smaller is the share by which events are learned.
         learning = min(more * _LEARNED, _ENOUGH + share // 4, share)
         pilot = min(more * _PILOT, share)
-        tuned = max(_TUNED, min(more * _TUNED, pilot // 4))
-        tuning = min(tuned, pilot * 5 // 8) if pilot >= _HELD else pilot
+        most = max(_TUNED, min(more * _TUNED, pilot // 4))
+        tuning = min(most, pilot * 5 // 8) if pilot >= _HELD else pilot
         used = data_sets * screening + 2 * learned * (learning + pilot)
         return cls(
             screening=screening,
@@ -324,7 +324,7 @@ def _raced(
     chosen_by = np.array([one.hits for one in events])
     sure = compared(events, chosen_by, sizes.tuning, careful)
     order = _in_turns(sure, np.array([one.promise for one in events]))
-    found = [found[i] for i in _unalike(order, found, chosen_by)]
+    found = [found[i] for i in _apart(order, found, chosen_by)]
     counts, seen, planned = np.zeros((len(found), 2)), 0, sizes.racing * len(_unlike(found))
     for most, part in _ROUNDS:
         found, counts = found[:most], counts[:most]
@@ -336,7 +336,7 @@ def _raced(
         hopes = compared(events, every, seen + sizes.tuning, bold)
         sure = compared(events, counts, seen, careful)
         order = [i for i in _in_turns(sure, hopes) if hopes[i] >= sure.max()]
-        order = _unalike(order, found, counts)
+        order = _apart(order, found, counts)
         found, counts = [found[i] for i in order], counts[order]
         if len(found) == 1:
             break
@@ -349,7 +349,7 @@ def _in_turns(sure: Floats, hopes: Floats) -> list[int]:
     return list(dict.fromkeys(turns.ravel().tolist()))
 
 
-def _unalike(
+def _apart(
     order: Sequence[int], found: Sequence[tuple[Proposal, Pair]], counts: Floats
 ) -> list[int]:
     """Leave out events that happen about as often as one before: they would certify as much."""
