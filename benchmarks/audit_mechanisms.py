@@ -358,7 +358,7 @@ _GEOMETRIC: Final = math.log(1 + 2.0 ** -math.ceil(math.log(2 / EPSILON)))
 ROWS: Final = [
     Row("Laplace", added, _SCALARS, 0.1, 0.092, 20, 18 * _MILLION),
     Row("TruncatedGeometric", truncated_geometric, _SCALARS, _GEOMETRIC, 0.109, 18, 4 * _MILLION),
-    Row("NoisyHist1", added, _one_moved(5), 0.1, 0.096, 35, 11 * _MILLION),
+    Row("NoisyHist1", added, _one_moved(5), 0.1, 0.096, 35, 15 * _MILLION),
     Row("NoisyHist2", partial(added, scale=EPSILON), _one_moved(5), 0.1, 4.6, 38, 2 * _MILLION),
     Row("ReportNoisyMax1", partial(_place, two_sided=True), _FIVE, 0.1, 0.085, 59, 20 * _MILLION),
     Row("ReportNoisyMax2", partial(_place, two_sided=False), _FIVE, 0.1, 0.090, 56, 20 * _MILLION),
@@ -371,7 +371,7 @@ ROWS: Final = [
     Row("SVT5", _svt(5), _TEN, 0.1, 1.757, 56, 10 * _MILLION),
     Row("SVT6", _svt(6), _TEN, 0.1, 0.269, 91, 44 * _MILLION),
     Row("Rappor", _rappor, _SCALARS, 0.4, 0.292, 131, 86 * _MILLION),
-    Row("OneTimeRappor", partial(rappor, f=0.95), _SCALARS, 0.8, 0.592, 80, 66 * _MILLION),
+    Row("OneTimeRappor", partial(rappor, f=0.95), _SCALARS, 0.8, 0.592, 80, 76 * _MILLION),
     Row("LaplaceParallel", parallel, _SCALARS, 0.1, 0.029, 96, 20 * _MILLION),
     Row("SVT34Parallel", both_sparse_vectors, _TEN, 0.1, 0.260, 341, 60 * _MILLION),
     Row("PrefixSum", partial(added, sums=True), _TEN, 0.1, 0.506, 92, 3 * _MILLION),

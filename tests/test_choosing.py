@@ -11,6 +11,7 @@ from dpnoise.attacks.base import Event
 from dpnoise.attacks.claims import Claim, Judge
 from dpnoise.attacks.learned import Proposal, proposals, scored
 from dpnoise.attacks.scores import cells_of
+from dpnoise.attacks.views import Block
 from dpnoise.auditing import general
 from dpnoise.auditing.general import Sizes
 from dpnoise.auditing.mechanisms import Source
@@ -82,7 +83,7 @@ def test_scores_that_look_at_the_same_are_what_each_is_alone() -> None:
     for score, together in zip(scores, scored(scores, rows[0]), strict=True):
         total = np.zeros(n)
         for view, step, weight in zip(score.views, score.steps, score.weights, strict=True):
-            x = view.take(rows[0]).astype(np.float64)
+            x = view.take(Block(rows[0])).astype(np.float64)
             total += weight * step.ratios[cells_of(step.edges, x)]
         assert together.tolist() == total.tolist()
         assert score(rows[0]).tolist() == total.tolist()

@@ -22,7 +22,7 @@ from dpnoise.attacks.scores import (
     steps,
     weights,
 )
-from dpnoise.attacks.views import SIDES, STEPS, views_of
+from dpnoise.attacks.views import SIDES, STEPS, Block, _marked, views_of
 
 CERTAIN = 1 - FALSE_ALARM
 rng = np.random.default_rng()
@@ -61,9 +61,71 @@ def test_a_number_is_in_the_cell_that_a_search_by_halves_finds() -> None:
     for scale in (1e-300, 1.0, 2.0**60):
         numbers = scale * rng.laplace(size=2000)
         for some in (numbers[:1], numbers[:700], np.floor(numbers), np.array(odd[:2] + odd[4:])):
-            edges = np.unique(np.append(some, np.inf))
-            x = np.concatenate([odd, numbers, edges, np.nextafter(edges, -np.inf)])
-            assert (cells_of(edges, x) == np.searchsorted(edges, x, side="right")).all()
+            alone = np.nextafter(some[::2], np.inf)  # With the edge before, of one number.
+            for edges in (np.append(some, np.inf), np.concatenate([some, alone, [np.inf]])):
+                check_cells(np.unique(edges), np.append(odd, numbers))
+
+
+def check_cells(edges: NDArray[np.float64], numbers: NDArray[np.float64]) -> None:
+    near = np.nextafter(edges, -np.inf), np.nextafter(edges, np.inf)
+    x = np.concatenate([numbers, edges, *near])
+    assert (cells_of(edges, x) == np.searchsorted(edges, x, side="right")).all()
+
+
+@pytest.mark.parametrize("spread", [1, 32, 1 << 20])
+def test_a_code_is_in_its_own_cell_and_others_are_between(spread: int) -> None:
+    first = rng.integers(0, 1 << 52, 300)
+    codes = np.unique(first[:, None] + rng.integers(0, spread, (300, 10))).astype(np.float64)
+    known = rng.choice(codes, len(codes) // 2, replace=False)
+    edges = edges_of_codes(known, np.ones(len(known)))
+    check_cells(edges, codes)
+    assert (cells_of(edges, known) % 2 == 1).all()
+
+
+@pytest.mark.parametrize("edges", [[0.0], [5e-324, 1e-323], [-1e300, 1e300], [-np.inf, 7.0]])
+def test_cells_of_few_edges_are_found(edges: list[float]) -> None:
+    check_cells(np.array([*edges, np.inf]), np.array([0.0, -0.0, np.nan, 1e-323, -8.0, 1e301]))
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.int16])
+def test_special_numbers_are_marked_by_their_places(kind: type) -> None:
+    points = np.array([-1000.0, 0.0, 3.0])
+    column: NDArray[Any] = rng.choice([-1000, 0, 1, 2, 3], 500).astype(kind)
+    if kind is np.float64:
+        column[rng.random(500) < 0.2] = np.nan
+        column[rng.random(500) < 0.1] = -0.0
+    place = {-1000.0: 1, 0.0: 2, 3.0: 3}
+    expected = [-1 if np.isnan(x) else place.get(x, 0) for x in column.tolist()]
+    assert _marked(column, points).tolist() == expected
+
+
+def test_what_several_views_look_at_is_taken_once() -> None:
+    asked = []
+
+    def take(block: Block) -> NDArray[np.float64]:
+        asked.append(block)
+        return np.zeros(len(block.rows))
+
+    block = Block(np.zeros((3, 1)))
+    assert block.of(take) is block.of(take)
+    assert asked == [block]
+    views = views_of(mixed(5_000), ["its length", *"abcxyz"])
+    one_number = [view.take for view in views if view.words == "a"]
+    assert len(one_number) == 2
+    assert len(set(one_number)) == 1
+
+
+def test_no_number_counts_twice_in_a_sum_and_sums_of_several_kinds_cost_more() -> None:
+    judge = Judge(Claim("epsilon", 0.1), 1_000_000, 0.1, chance=3.0)
+    rows = [np.column_stack([np.full(40_000, 3.0), rng.laplace(size=(40_000, 3)) + mean])
+            for mean in (0.0, 0.3)]  # fmt: skip
+    found = proposals(rows[0], rows[1], ["its length", *"abc"], judge)
+    for one in found:
+        kinds = {view.kind for view in one.score.views}
+        assert len({view.take for view in one.score.views}) == len(one.score.views)
+        costs = [4 if step.free else 1 for step in one.score.steps]
+        assert one.cost == pytest.approx((0.02 if len(kinds) > 1 else 0.01) * sum(costs))
+    assert {1, 2} <= {len({view.kind for view in one.score.views}) for one in found}
 
 
 def test_pooled_ratios_are_those_of_the_slow_rule() -> None:
@@ -172,7 +234,7 @@ def test_views_of_all_parts_are_what_their_words_say() -> None:
     rows = mixed(5_000)
     views = {view.words: view for view in views_of(rows, ["its length", *"abcxyz"])}
     parts = rows[:, 1:]
-    taken = {words: view.take(rows) for words, view in views.items()}
+    taken = {words: view.take(Block(rows)) for words, view in views.items()}
     assert (taken["the largest part"] == np.nanmax(parts, axis=1)).all()
     assert (taken["the smallest part"] == np.nanmin(parts, axis=1)).all()
     assert np.allclose(taken["the sum of the parts"], np.nansum(parts, axis=1))

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.attacks.views import View
+from dpnoise.attacks.views import Block, View
 from dpnoise.errors import import_extra
 
 Floats = NDArray[np.float64]
@@ -35,7 +35,7 @@ def boosted_trees(rows: Floats, often0: Floats, often1: Floats, seed: int) -> Vi
     side = np.repeat([1, 0], len(rows))
     model.fit(np.concatenate([rows, rows])[seen], side[seen], sample_weight=often[seen])
 
-    def take(given: Floats) -> Floats:
-        return np.asarray(model.decision_function(given))
+    def take(block: Block) -> Floats:
+        return np.asarray(model.decision_function(block.rows))
 
     return View("the likelihood ratio that boosted trees give", TREES, take)

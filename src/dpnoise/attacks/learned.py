@@ -5,7 +5,7 @@ weights with which several are summed up, a third the threshold of each sum. Wha
 here is a proposal: an audit counts it in fresh releases.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import Any, Final
@@ -37,6 +37,8 @@ from dpnoise.attacks.views import (
     SIDES,
     STEPS,
     WHOLE,
+    Block,
+    Take,
     Text,
     View,
     folded,
@@ -53,12 +55,13 @@ Flags = NDArray[np.bool_]
 _FINE: Final = special.expit(np.linspace(-4.2, 4.2, 95))
 _COARSE: Final = np.arange(1, 16) / 16
 _SUMMED: Final = 24  # The most parts that are summed up.
-_MIXED: Final = 10  # The most scores of several kinds in one sum.
+_MIXED: Final = 6  # The most scores of several kinds in one sum.
 _SURE: Final = 2.0  # Standard errors that a score must be apart to be summed up with others.
 _CERTAIN: Final = (5.0, 10.0)  # And those for sums of fewer scores.
 _SIMPLER: Final = 0.01  # The part of its promise that each view of a score costs.
 _FREE: Final = 4  # How many times as much one costs whose cells were learned one by one.
 _TREES: Final = 20  # How many times as much trees cost.
+_KINDS: Final = 2  # How many times as much views of several kinds cost: they overlap.
 _SIDES: Final = 3  # Scores of one sort of parts that are learned again before the best is taken.
 _ALONE: Final = 12  # The most scores that are tried by themselves.
 _CUTS: Final = 120  # Thresholds that are tried.
@@ -103,13 +106,11 @@ def scored(scores: Sequence[Score], rows: Floats) -> Floats:
 
     def work(first: int, last: int) -> None:
         for start in range(first, last, _BLOCK):
-            block = slice(start, min(last, start + _BLOCK))
-            taken: dict[int, NDArray[Any]] = {}
+            place = slice(start, min(last, start + _BLOCK))
+            block = Block(rows[place])
             for score, total in zip(scores, totals, strict=True):
                 for view, step, weight in zip(score.views, score.steps, score.weights, strict=True):
-                    if id(view) not in taken:
-                        taken[id(view)] = view.take(rows[block])
-                    step.add(taken[id(view)], weight, total[block])
+                    step.add(block.of(view.take), weight, total[place])
 
     in_runs(work, len(rows), _BLOCK, cores())
     return totals
@@ -216,8 +217,8 @@ class _Part:
     def __init__(self, rows0: Floats, rows1: Floats) -> None:
         self._given = rows0, rows1
         self.rows, self.often0, self.often1, self.folded = _folded(rows0, rows1)
-        self._taken: dict[int, Floats] = {}
-        self._cells: dict[tuple[int, int], tuple[Floats, Cells]] = {}
+        self._block = Block(self.rows)
+        self._cells: dict[tuple[Take, int], tuple[Floats, Cells]] = {}
         self._first: dict[int, _Part] = {}
 
     def first(self, n: int) -> "_Part":
@@ -229,12 +230,10 @@ class _Part:
         return self._first[n]
 
     def taken(self, view: View) -> Floats:
-        if id(view) not in self._taken:
-            self._taken[id(view)] = view.take(self.rows).astype(np.float64, copy=False)
-        return self._taken[id(view)]
+        return self._block.of(view.take).astype(np.float64, copy=False)
 
     def cells(self, view: View, edges: Floats) -> Cells:
-        key = id(view), id(edges)
+        key = view.take, id(edges)
         if key not in self._cells:
             # With the edges, so that no others get their id.
             self._cells[key] = edges, cells_of(edges, self.taken(view))
@@ -313,15 +312,16 @@ def _scores(views: Sequence[View], fit: _Part, combine: _Part, *, quick: bool) -
     ranked, worth = _ranked(kept, fit.first(_SUMMED_ON), combine.first(_SUMMED_ON))
     few, before, mixed = combine.first(_SUMMED_ON), 0, 0
     for least in (_SURE,) if quick else (_SURE, *_CERTAIN):
-        telling = _one_each([pair for pair in ranked if worth[id(pair[1])] > least])
+        telling = _one_each([pair for pair in ranked if worth[id(pair[1])] > least], id)
         if len(telling) == before:
             continue
         before = len(telling)
         for kind in (PARTS, STEPS):
             yield from _sums([pair for pair in telling if pair[0].kind == kind], few, quick=quick)
-        if not quick and len(telling[:_MIXED]) != mixed:
-            mixed = len(telling[:_MIXED])
-            yield from _sums(telling[:_MIXED], few, quick=False)
+        mix = _one_each(telling, lambda view: view.take)[:_MIXED]  # A number may be of two kinds.
+        if not quick and len(mix) != mixed:
+            mixed = len(mix)
+            yield from _sums(mix, few, quick=False)
     sides = [[pair for pair in ranked if pair[0].kind == kind][:_SIDES] for kind in SIDES]
     if all(sides):
         best_of = [_ranked(side, fit, combine)[0][0] for side in sides]
@@ -377,11 +377,13 @@ def _worth(view: View, step: Steps, part: _Part) -> float:
     return float((means[0] - means[1]) / error) if error > 0 else 0.0
 
 
-def _one_each(pairs: Sequence[tuple[View, Steps]]) -> list[tuple[View, Steps]]:
-    """Return the best score of each view: naive Bayes counts no view twice."""
-    best: dict[int, tuple[View, Steps]] = {}
+def _one_each(
+    pairs: Sequence[tuple[View, Steps]], of: Callable[[View], Hashable]
+) -> list[tuple[View, Steps]]:
+    """Return the best score of what each view is of: naive Bayes counts nothing twice."""
+    best: dict[Hashable, tuple[View, Steps]] = {}
     for pair in pairs:
-        best.setdefault(id(pair[0]), pair)
+        best.setdefault(of(pair[0]), pair)
     return list(best.values())
 
 
@@ -406,10 +408,7 @@ def _thresholds(score: Score, select: _Part, judge: Judge, likely: int = 1) -> l
     above, below = sides(both, s, often0, often1)
     upper, lower, off = _smoothed(both, below[0], below[1], n, few=few)
     found: list[Proposal] = []
-    cost = _SIMPLER * sum(
-        _TREES if view.kind == TREES else _FREE if step.free else 1
-        for view, step in zip(score.views, score.steps, strict=True)
-    )
+    cost = _SIMPLER * _complexity(score)
     either = (False, above, upper), (True, below[::-1], lower[::-1])
     for swapped, (hits0, hits1), (smooth0, smooth1) in either:
         usual = judge.promises(hits0, hits1, n)
@@ -432,6 +431,17 @@ def _thresholds(score: Score, select: _Part, judge: Judge, likely: int = 1) -> l
                 )
             )
     return found
+
+
+def _complexity(score: Score) -> int:
+    """Return how many simple views a score costs as much as."""
+    kinds = {view.kind for view in score.views}
+    overlap = len(kinds) > 1 and kinds != set(SIDES)
+    each = (
+        _TREES if view.kind == TREES else _FREE if step.free else 1
+        for view, step in zip(score.views, score.steps, strict=True)
+    )
+    return (_KINDS if overlap else 1) * sum(each)
 
 
 def _cuts(score: Floats, often: Floats) -> tuple[Floats, bool]:
@@ -545,11 +555,11 @@ def _within(view: View, borders: Sequence[tuple[float, float]]) -> Callable[[Any
 
         def work(first: int, last: int) -> None:
             for start in range(first, last, _BLOCK):
-                block = slice(start, min(last, start + _BLOCK))
-                x = view.take(rows[block])
+                place = slice(start, min(last, start + _BLOCK))
+                x = Block(rows[place]).of(view.take)
                 for low, high in borders:
                     inside = ~(x < low)
-                    flags[block] |= inside if np.isnan(high) else inside & (x < high)
+                    flags[place] |= inside if np.isnan(high) else inside & (x < high)
 
         in_runs(work, len(rows), _BLOCK, cores())
         return flags

@@ -5,7 +5,6 @@ one data set than at the other. A sum over several numbers is the exact likeliho
 are independent (naive Bayes); elsewhere the weights are those of a logistic regression.
 """
 
-import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, Final
@@ -25,8 +24,10 @@ _MOST: Final = 4096  # Cells for codes of patterns, the most frequent ones.
 _CAUTION: Final = 1.0  # Standard errors by which a ratio is drawn to nothing.
 _STEPS: Final = 6  # Of Newton's method, at most.
 _CLOSE: Final = 1e-3  # A step that is shorter is the last.
-_SHIFT: Final = 48  # Of a number's 64 bits, those above say which edges are near.
-_PLACES: Final = 1 << (63 - _SHIFT)  # How many places they tell apart, of either sign.
+_PLACES: Final = 4096  # Into which numbers are divided to find their cells,
+_OUTSIDE: Final = 0.05  # but for this part of the edges, at either end.
+_ROOM: Final = 4  # Times as many slots of a hash table as numbers.
+_FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: Fibonacci hashing.
 _RIDGE: Final = 1e-3  # The weight of the penalty on weights, for each release.
 
 
@@ -46,12 +47,9 @@ class Steps:
     def add(self, x: NDArray[Any], weight: float, total: Floats) -> None:
         """Add the weighted ratio of each number to its total; a NaN has that of the last cell."""
         if x.dtype == np.int16:
-            _add_integers(np.ascontiguousarray(x), self._of_integers, weight, total)
+            _add(np.ascontiguousarray(x).view(np.uint16), self._of_integers, weight, total)
         else:
-            numbers = np.ascontiguousarray(x, dtype=np.float64)
-            words = numbers.view(np.int64)
-            starts = _starts(self.edges.tobytes())
-            _add(numbers, words, self.edges, starts, weight * self.ratios, total)
+            _add(cells_of(self.edges, x), self.ratios, weight, total)
 
     @cached_property
     def _of_integers(self) -> Floats:
@@ -71,67 +69,84 @@ def cells_of(edges: Floats, x: NDArray[Any]) -> Cells:
     """
     numbers = np.ascontiguousarray(x, dtype=np.float64)
     cells = np.empty(len(numbers), dtype=np.uint16)
-    _find(numbers, numbers.view(np.int64), edges, _starts(edges.tobytes()), cells)
+    _find(numbers, numbers.view(np.uint64), edges, *_index(edges.tobytes()), cells)
     return cells
 
 
 @lru_cache(maxsize=128)
-def _starts(edges: bytes) -> Cells:
-    """Return how many edges lie below each place that the first bits of a number tell."""
+def _index(edges: bytes) -> tuple[float, float, Cells, Floats, Cells, np.uint64]:
+    """Return what tells the cell of most numbers at once.
+
+    Places of one width divide the numbers from one edge to another, so that a number is only held
+    against the edges at its place: those below are known. And a hash table has the numbers that
+    have cells of their own.
+    """
     numbers = np.frombuffer(edges)
+    few = int(_OUTSIDE * len(numbers))
+    low, high = numbers[few], numbers[max(few, len(numbers) - 2 - few)]
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        scale = np.divide(_PLACES, high - low)
     places = np.empty(len(numbers), dtype=np.int64)
-    _place(numbers, numbers.view(np.int64), places)
-    below = np.bincount(places, minlength=2 * _PLACES).cumsum()
-    return np.append(0, below).astype(np.uint16)
+    _place(numbers, low, scale, places)
+    starts = np.append(0, np.bincount(places, minlength=_PLACES + 2).cumsum()).astype(np.uint16)
+    alone = np.flatnonzero(np.nextafter(numbers[:-1], np.inf) == numbers[1:])
+    bits = (_ROOM * len(alone) + 1).bit_length()
+    shift = np.uint64(64 - bits)
+    slots = (numbers[alone].view(np.uint64) * _FACTOR) >> shift
+    keys, known = np.full(1 << bits, np.nan), np.zeros(1 << bits, dtype=np.uint16)
+    keys[slots], known[slots] = numbers[alone], alone + 1
+    return float(low), float(scale), starts, keys, known, shift
 
 
 @inlined
-def _place_of(number: float, word: int) -> int:
-    """Return where a number stands by its first bits: larger ones no lower, a NaN at the end."""
-    if math.isnan(number):
-        return 2 * _PLACES - 1
-    first = 0 if number == 0 else word >> _SHIFT  # 0 and -0 are one number.
-    return _PLACES + (first if first >= 0 else first ^ (_PLACES - 1))
+def _place_of(number: float, low: float, scale: float) -> Any:
+    """Return the place of a number: larger ones have no lower, a NaN has the last."""
+    place = (number - low) * scale
+    place = place if place > 0 else 0.0
+    place = place if place < _PLACES else float(_PLACES)
+    return np.intp(place) if number == number else _PLACES + 1  # noqa: PLR0124 - a NaN is not
 
 
 @compiled
-def _place(numbers: Floats, words: Integers, places: Integers) -> None:
+def _place(numbers: Floats, low: float, scale: float, places: Integers) -> None:
     for i in range(numbers.size):
-        places[i] = _place_of(numbers[i], words[i])
-
-
-@inlined
-def _cell(number: float, word: int, edges: Floats, starts: Cells) -> Any:
-    """Return how many edges a number is not below: those at its place are looked at, mostly one."""
-    place = _place_of(number, word)
-    low, high = np.intp(starts[place]), np.intp(starts[place + 1])
-    while low < high:
-        middle = (low + high) >> 1
-        if number < edges[middle]:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+        places[i] = _place_of(numbers[i], low, scale)
 
 
 @compiled
-def _find(numbers: Floats, words: Integers, edges: Floats, starts: Cells, cells: Cells) -> None:
-    for i in range(numbers.size):
-        cells[i] = _cell(numbers[i], words[i], edges, starts)
-
-
-@compiled
-def _add(
-    numbers: Floats, words: Integers, edges: Floats, starts: Cells, ratios: Floats, total: Floats
+def _find(
+    numbers: Floats,
+    words: NDArray[np.uint64],
+    edges: Floats,
+    low: float,
+    scale: float,
+    starts: Cells,
+    keys: Floats,
+    known: Cells,
+    shift: np.uint64,
+    cells: Cells,
 ) -> None:
     for i in range(numbers.size):
-        total[i] += ratios[_cell(numbers[i], words[i], edges, starts)]
+        number = numbers[i]
+        slot = (words[i] * _FACTOR) >> shift
+        if keys[slot] == number:
+            cells[i] = known[slot]
+        else:
+            place = _place_of(number, low, scale)
+            first, last = np.intp(starts[place]), np.intp(starts[place + 1])
+            while first < last:
+                middle = (first + last) >> 1
+                if number < edges[middle]:
+                    last = middle
+                else:
+                    first = middle + 1
+            cells[i] = first
 
 
 @compiled
-def _add_integers(numbers: NDArray[np.int16], ratios: Floats, weight: float, total: Floats) -> None:
-    for i in range(numbers.size):
-        total[i] += weight * ratios[np.uint16(numbers[i])]
+def _add(cells: Cells, ratios: Floats, weight: float, total: Floats) -> None:
+    for i in range(cells.size):
+        total[i] += weight * ratios[cells[i]]
 
 
 def edges_of(x: Floats, often: Floats, *shares: Floats) -> list[Floats]:

@@ -6,6 +6,7 @@ number. Views are chosen on a sample, and then are fixed functions of a row.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import pairwise
 from typing import Any, Final
 
@@ -19,7 +20,8 @@ from dpnoise.kernels import compiled, inlined
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-Take = Callable[[Floats], Floats]
+Marks = NDArray[np.int32]
+Take = Callable[["Block"], NDArray[Any]]
 Text = Callable[[float], str | None]
 
 # Kinds of views: those of one kind are summed up in one score.
@@ -43,6 +45,20 @@ def no_text(_code: float) -> None:
     """Say that a number is a number."""
 
 
+class Block:
+    """Some rows, and what was taken of them: what several views look at is taken once."""
+
+    def __init__(self, rows: NDArray[Any]) -> None:
+        self.rows = rows
+        self._taken: dict[Take, NDArray[Any]] = {}
+
+    def of(self, take: Take) -> NDArray[Any]:
+        """Return what is taken of these rows."""
+        if take not in self._taken:
+            self._taken[take] = take(self)
+        return self._taken[take]
+
+
 @dataclass(frozen=True)
 class View:
     """One number of an output.
@@ -54,7 +70,7 @@ class View:
     kind
         Which views it is summed up with.
     take
-        Rows -> numbers.
+        Rows -> numbers. Views of one number have one such function.
     coded
         Whether the numbers are names of patterns, so that their order means nothing;
     together
@@ -86,7 +102,8 @@ def views_of(sample: Floats, names: Sequence[str], text: Text = no_text) -> list
     if len(numbers) > 1:
         found += _summaries(sample, numbers)
         found += _patterns_of(sample, parts)
-    taken = [(view, view.take(sample)) for view in found]
+    block = Block(sample)
+    taken = [(view, block.of(view.take)) for view in found]
     return [replace(view, gaps=bool(np.isnan(x).any())) for view, x in taken if _varies(x)]
 
 
@@ -95,8 +112,9 @@ def _varies(x: Floats) -> bool:
     return 0 < len(known) < len(x) or (len(known) > 0 and bool((known != known[0]).any()))
 
 
+@cache
 def _part(j: int) -> Take:
-    return lambda rows: rows[:, j]
+    return lambda block: block.rows[:, j]
 
 
 def _inside(x: Floats, j: int, name: str) -> list[View]:
@@ -105,13 +123,14 @@ def _inside(x: Floats, j: int, name: str) -> list[View]:
     if len(np.unique(known)) <= _DISCRETE:
         return []
     if (known == np.rint(known)).all():
-        return [View(f"{name} modulo 2", CODES, lambda rows: np.mod(rows[:, j], 2.0))]
+        return [View(f"{name} modulo 2", CODES, lambda block: np.mod(block.rows[:, j], 2.0))]
     found = [
         View(f"the sign and the first and last bit of {name}", CODES,
-             lambda rows: patterns(rows[:, j]).astype(np.float64), coded=True)
+             lambda block: patterns(block.rows[:, j]).astype(np.float64), coded=True)
     ]  # fmt: skip
     if len(np.unique(np.mod(known, 1.0))) <= _FRACTIONS:
-        found.append(View(f"the fraction of {name}", CODES, lambda rows: np.mod(rows[:, j], 1.0)))
+        fraction = View(f"the fraction of {name}", CODES, lambda block: np.mod(block.rows[:, j], 1))
+        found.append(fraction)
     return found
 
 
@@ -119,7 +138,7 @@ def _differences(numbers: list[int], names: Sequence[str]) -> list[View]:
     """Return the steps from each part to the next: sums over parts come apart again."""
 
     def step(i: int, j: int) -> Take:
-        return lambda rows: rows[:, j] - rows[:, i]
+        return lambda block: block.rows[:, j] - block.rows[:, i]
 
     pairs = pairwise(numbers)
     first = View(names[numbers[0]], STEPS, _part(numbers[0]))
@@ -131,23 +150,23 @@ def _summaries(sample: Floats, numbers: list[int]) -> list[View]:
     chosen, none = np.array(numbers), np.zeros(0)
     middle, spread = (x.tolist() for x in _middle(sample[:, chosen]))
 
-    def clipped(rows: Floats) -> Floats:
-        return _sum_of(rows, numbers, none, middle, spread, 1.0)
+    def clipped(block: Block) -> Floats:
+        return _sum_of(block.rows, numbers, none, middle, spread, 1.0)
 
-    def total(rows: Floats) -> Floats:
+    def total(block: Block) -> Floats:
         zeros, ones = np.zeros(len(numbers)), np.ones(len(numbers))
-        return _sum_of(rows, numbers, none, zeros, ones, np.inf)
+        return _sum_of(block.rows, numbers, none, zeros, ones, np.inf)
 
-    def above(rows: Floats) -> Floats:
-        total = np.zeros(len(rows), dtype=np.int16)
+    def above(block: Block) -> Floats:
+        total = np.zeros(len(block.rows), dtype=np.int16)
         for j, usual in zip(numbers, middle, strict=True):
-            total += rows[:, j] > usual
+            total += block.rows[:, j] > usual
         return total.astype(np.float64)
 
     def extreme(sign: float, *, place: bool) -> Take:
-        def take(rows: Floats) -> Floats:
-            out = np.empty(len(rows))
-            _find_extreme(rows, chosen, sign, place, out)
+        def take(block: Block) -> Floats:
+            out = np.empty(len(block.rows))
+            _find_extreme(block.rows, chosen, sign, place, out)
             return out
 
         return take
@@ -164,9 +183,10 @@ def _summaries(sample: Floats, numbers: list[int]) -> list[View]:
     if len(numbers) <= _ORDERED:
         base = len(numbers) ** np.arange(len(numbers))
 
-        def order(rows: Floats) -> Floats:
+        def order(block: Block) -> Floats:
             # Of equal parts the first is first, whatever NumPy sorts with on this machine.
-            return (rows[:, chosen].argsort(axis=1, kind="stable") @ base).astype(np.float64)
+            order = block.rows[:, chosen].argsort(axis=1, kind="stable")
+            return (order @ base).astype(np.float64)
 
         views.append(View("the order of the parts", WHOLE, order, coded=True))
     return views
@@ -213,10 +233,12 @@ def _joint_views(
     kind: str,
 ) -> list[View]:
     """Return the pattern of some parts, and with it how large those are that are plain numbers."""
-    chosen, plain = np.array(parts), np.isin(parts, numbers)
+    plain = set(numbers)
 
-    def pattern(rows: Floats) -> Floats:
-        return row_codes(rows, chosen, plain, points)
+    def pattern(block: Block) -> Floats:
+        columns = ((j, _column(block.rows, j)) for j in parts)
+        marked = (_marked(column, points) if j in plain else column for j, column in columns)
+        return _codes(len(block.rows), marked)
 
     found = [View(words, kind, pattern, coded=True)]
     if not numbers:
@@ -224,17 +246,19 @@ def _joint_views(
     some = sample[:, numbers]
     middle, spread = _middle(np.where(np.isin(some, points), np.nan, some))
 
-    def least(rows: Floats) -> Floats:
-        out = np.full(len(rows), np.inf)
+    def least(block: Block) -> Floats:
+        out = np.full(len(block.rows), np.inf)
         for j in numbers:
-            _find_least(_column(rows, j), points, out)
+            column = _column(block.rows, j)
+            _find_least(column, _marked(column, points), out)
         return out
 
-    sizes: dict[str, Take] = {
+    def total(block: Block) -> Floats:
+        return _sum_of(block.rows, numbers, points, middle, spread, 1.0)
+
+    sizes = {
         "how small the least of the others is": least,
-        "how large the others are": lambda rows: _sum_of(
-            rows, numbers, points, middle, spread, 1.0
-        ),
+        "how large the others are": total,
     }
     for size_words, size_of in sizes.items():
         found.append(_joint(sample, pattern, size_of, f"{words}, and {size_words}", kind))
@@ -243,31 +267,26 @@ def _joint_views(
 
 def _joint(sample: Floats, pattern: Take, size_of: Take, words: str, kind: str) -> View:
     shares = special.expit(np.linspace(-_TAIL, _TAIL, _SIZES - 1))
-    cuts = np.unique(np.quantile(size_of(sample), shares, method="lower"))
+    cuts = np.unique(np.quantile(size_of(Block(sample)), shares, method="lower"))
 
-    def joint(rows: Floats) -> Floats:
-        size = cells_of(cuts, size_of(rows)).astype(np.uint64)
-        code = pattern(rows).astype(np.uint64) * np.uint64(0xBF58476D1CE4E5B9)
+    def joint(block: Block) -> Floats:
+        size = cells_of(cuts, size_of(block)).astype(np.uint64)
+        code = block.of(pattern).astype(np.uint64) * np.uint64(0xBF58476D1CE4E5B9)
         return (((code >> np.uint64(11)) + size) & _BITS).astype(np.float64)
 
     return View(words, kind, joint, coded=True, together=_SIZES)
 
 
-def row_codes(
-    rows: Floats,
-    parts: NDArray[np.int64] | None = None,
-    plain: NDArray[np.bool_] | None = None,
-    points: Floats | None = None,
-) -> Floats:
-    """Return a code of each row, or of some of its parts; of plain ones which special numbers."""
-    chosen = range(rows.shape[1]) if parts is None else parts.tolist()
-    code = np.zeros(len(rows), dtype=np.uint64)
-    some = [False] * len(chosen) if plain is None else plain.tolist()
-    for j, only_special in zip(chosen, some, strict=True):
-        if only_special and points is not None:
-            _mix_special(_column(rows, j), points, code)
-        else:
-            _mix(_column(rows, j), code)
+def row_codes(rows: NDArray[Any]) -> Floats:
+    """Return a code of each row."""
+    return _codes(len(rows), (_column(rows, j) for j in range(rows.shape[1])))
+
+
+def _codes(n: int, columns: Iterable[NDArray[Any]]) -> Floats:
+    """Return codes of the n rows that columns make."""
+    code = np.zeros(n, dtype=np.uint64)
+    for column in columns:
+        _mix(column, code)
     return (code & _BITS).astype(np.float64)
 
 
@@ -302,13 +321,13 @@ def _fold(codes: NDArray[np.uint64], table: Integers, first: Integers, same: Int
     return found
 
 
-def _column(rows: Floats, j: int) -> Floats:
+def _column(rows: NDArray[Any], j: int) -> NDArray[Any]:
     """Return a part of all rows: kernels are quickest on what lies together in memory."""
     return np.ascontiguousarray(rows[:, j])
 
 
 def _sum_of(
-    rows: Floats,
+    rows: NDArray[Any],
     parts: Sequence[int],
     points: Floats,
     middle: Iterable[float],
@@ -318,7 +337,8 @@ def _sum_of(
     """Sum the parts that are not special, each by its distance from its middle, and clipped."""
     out = np.zeros(len(rows))
     for j, of_part, scale in zip(parts, middle, spread, strict=True):
-        _add_plain(_column(rows, j), points, of_part, 1 / scale, limit, out)
+        column = _column(rows, j)
+        _add_plain(column, _marked(column, points), of_part, 1 / scale, limit, out)
     return out
 
 
@@ -338,19 +358,28 @@ def _mix(column: Floats, code: NDArray[np.uint64]) -> None:
         code[i] = _mixed(code[i], word[0])
 
 
+def _marked(column: NDArray[Any], points: Floats) -> Marks:
+    """Return the place of each number among special ones, from 1 on; 0 if it is none, -1 for NaN.
+
+    Examples
+    --------
+    >>> _marked(np.array([5.0, 7.0, np.nan]), np.array([6.0, 7.0]))
+    array([ 0,  2, -1], dtype=int32)
+    """
+    marks = np.empty(len(column), dtype=np.int32)
+    _mark(column, points, marks)
+    return marks
+
+
 @compiled
-def _mix_special(column: Floats, points: Floats, code: NDArray[np.uint64]) -> None:
+def _mark(column: Floats, points: Floats, marks: Marks) -> None:
+    # One special number after the other: LLVM vectorises loops over a column.
     for i in range(column.size):
-        code[i] = _mixed(code[i], np.uint64(_among(np.float64(column[i]), points)))
-
-
-@inlined
-def _among(x: float, points: Floats) -> int:
-    """Return the place of a number among special ones, from 1 on; 0 if it is none, -1 for NaN."""
-    found = 0 if x == x else -1  # noqa: PLR0124 - only a NaN is unequal to itself
+        marks[i] = -np.int32(column[i] != column[i])  # Only a NaN.
     for k in range(points.size):
-        found = k + 1 if x == points[k] else found
-    return found
+        point, place = points[k], np.int32(k + 1)
+        for i in range(column.size):
+            marks[i] |= place * np.int32(column[i] == point)
 
 
 @compiled
@@ -373,23 +402,21 @@ def _find_extreme(
 
 
 @compiled
-def _find_least(column: Floats, points: Floats, out: Floats) -> None:
+def _find_least(column: Floats, marks: Marks, out: Floats) -> None:
     """Find the least of the numbers that are not special."""
     for i in range(column.size):
-        x = np.float64(column[i])
-        plain = x if _among(x, points) == 0 else np.inf
-        out[i] = min(out[i], plain)
+        plain = np.float64(column[i]) if marks[i] == 0 else np.inf
+        out[i] = plain if plain < out[i] else out[i]  # noqa: FURB136 - min is not vectorised
 
 
 @compiled
 def _add_plain(
-    column: Floats, points: Floats, middle: float, scale: float, limit: float, out: Floats
+    column: Floats, marks: Marks, middle: float, scale: float, limit: float, out: Floats
 ) -> None:
     """Add the distance from the middle, clipped, of numbers that are not special."""
     for i in range(column.size):
-        x = np.float64(column[i])
-        size = min(max((x - middle) * scale, -limit), limit)
-        out[i] += size if _among(x, points) == 0 else 0.0
+        size = min(max((np.float64(column[i]) - middle) * scale, -limit), limit)
+        out[i] += size if marks[i] == 0 else 0.0
 
 
 def _special(x: Floats) -> Floats | None:
