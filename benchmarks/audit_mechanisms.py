@@ -358,11 +358,11 @@ _GEOMETRIC: Final = math.log(1 + 2.0 ** -math.ceil(math.log(2 / EPSILON)))
 ROWS: Final = [
     Row("Laplace", added, _SCALARS, 0.1, 0.092, 20, 18 * _MILLION),
     Row("TruncatedGeometric", truncated_geometric, _SCALARS, _GEOMETRIC, 0.109, 18, 4 * _MILLION),
-    Row("NoisyHist1", added, _one_moved(5), 0.1, 0.096, 35, 15 * _MILLION),
+    Row("NoisyHist1", added, _one_moved(5), 0.1, 0.096, 35, 14 * _MILLION),
     Row("NoisyHist2", partial(added, scale=EPSILON), _one_moved(5), 0.1, 4.6, 38, 2 * _MILLION),
     Row("ReportNoisyMax1", partial(_place, two_sided=True), _FIVE, 0.1, 0.085, 59, 20 * _MILLION),
     Row("ReportNoisyMax2", partial(_place, two_sided=False), _FIVE, 0.1, 0.090, 56, 20 * _MILLION),
-    Row("ReportNoisyMax3", partial(_value, two_sided=True), _FIVE, 0.1, 0.243, 59, 104 * _MILLION),
+    Row("ReportNoisyMax3", partial(_value, two_sided=True), _FIVE, 0.1, 0.243, 59, 110 * _MILLION),
     Row("ReportNoisyMax4", partial(_value, two_sided=False), _FIVE, 0.1, 0.344, 60, 30 * _MILLION),
     Row("SVT1", _svt(1), _TEN, 0.1, 0.077, 118, 160 * _MILLION),
     Row("SVT2", _svt(2), _TEN, 0.1, 0.079, 148, 210 * _MILLION),

@@ -48,6 +48,8 @@ def test_a_budget_is_not_exceeded_and_the_last_count_has_the_largest_part(
         assert sizes.glimpse <= sizes.screening / 3
         # If there are many releases, events are compared in more than thresholds are chosen on.
         assert sizes.tuning + sizes.racing < 300_000 or sizes.racing >= sizes.tuning
+        # The nearest rivals differ by little: a fifth of a large budget tells them apart.
+        assert learned * (sizes.tuning + sizes.racing) >= min(0.2 * budget, learned * 7e6) - 4
 
 
 @pytest.mark.parametrize(

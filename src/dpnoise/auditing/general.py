@@ -60,7 +60,7 @@ _ENOUGH: Final = 100_000  # What they are learned on besides a share of the budg
 _ALIKE: Final = 3  # How many times as many, where outputs are alike: equal ones are seen once.
 _GLANCE: Final = 8_000  # Outputs that tell whether many are.
 _TUNED: Final = 150_000  # The most that thresholds are chosen on.
-_PILOT: Final = 2_500_000  # The same, with those in which events are compared.
+_PILOT: Final = 7_500_000  # The same, with those in which events are compared.
 _PAIRS: Final = 2  # Pairs that events are learned for.
 _COMPARED: Final = 6  # Events of each pair whose scores a pilot measures, and half as many rare.
 _ROUNDS: Final = ((16, 0.1), (10, 0.3), (6, 0.6))  # How many are compared in which part of them.
@@ -93,7 +93,7 @@ class Sizes:
         share = budget // (10 * learned)
         # The more releases there are, the smaller is the share by which events are learned.
         learning = min(more * _LEARNED, _ENOUGH + share // 4, share)
-        pilot = min(more * _PILOT, share)
+        pilot = min(_PILOT, share)
         most = max(_TUNED, min(more * _TUNED, pilot // 4))
         tuning = min(most, pilot * 5 // 8) if pilot >= _HELD else pilot
         used = data_sets * screening + 2 * learned * (learning + pilot)
