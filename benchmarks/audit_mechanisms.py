@@ -372,7 +372,7 @@ ROWS: Final = [
     Row("SVT6", _svt(6), _TEN, 0.1, 0.269, 91, 44 * _MILLION),
     Row("Rappor", _rappor, _SCALARS, 0.4, 0.292, 131, 80 * _MILLION),
     Row("OneTimeRappor", partial(rappor, f=0.95), _SCALARS, 0.8, 0.592, 80, 76 * _MILLION),
-    Row("LaplaceParallel", parallel, _SCALARS, 0.1, 0.029, 96, 20 * _MILLION),
+    Row("LaplaceParallel", parallel, _SCALARS, 0.1, 0.029, 96, 24 * _MILLION),
     Row("SVT34Parallel", both_sparse_vectors, _TEN, 0.1, 0.260, 341, 60 * _MILLION),
     Row("PrefixSum", partial(added, sums=True), _TEN, 0.1, 0.506, 92, 3 * _MILLION),
     Row("NumericalSVT", numerical_sparse_vector, _TEN, 0.1, 0.027, 142, 36 * _MILLION),
