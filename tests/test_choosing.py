@@ -1,6 +1,5 @@
 """How an audit of any mechanism chooses the event that it counts: in what, and by what."""
 
-import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -143,29 +142,3 @@ def test_a_rare_event_that_the_first_fresh_releases_miss_is_not_given_up(
     assert rounds[0] < 0.2 * sizes.racing
     assert best[0][0] is events["rare"]
     assert counts[0, 0] == pytest.approx(1e-3 * (seen - rounds[0]))
-
-
-def test_in_the_end_a_rarer_event_is_chosen_that_promises_more_but_less_surely(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Ratios exp(0.175) of 1.4 % and exp(0.21) of 0.17 %: they certify some 0.171 and 0.198."""
-    sizes = Sizes(0, 0, 500_000, 150_000, 2_350_000, 16_000_000)
-    rates = {
-        "usual": (0.0138, 0.0138 / math.exp(0.175)),
-        "rarer": (0.0017, 0.0017 / math.exp(0.21)),
-    }
-    events = {
-        name: proposal((sizes.tuning * p, sizes.tuning * q)) for name, (p, q) in rates.items()
-    }
-    seen = {id(events[name]): np.array(rate) for name, rate in rates.items()}
-    monkeypatch.setattr(
-        general, "_tallied", lambda _, found, n: np.array([n * seen[id(one)] for one, _ in found])
-    )
-    judge = Judge(Claim("epsilon", 0.1), sizes.final, 0.1, chance=3.0)
-    source: Any = SimpleNamespace()
-    found = [(one, PAIR) for one in events.values()]
-    best, counts, n = general._raced(source, found, sizes, judge)
-    assert best[0][0] is events["rarer"]
-    assert counts[0] == pytest.approx(n * seen[id(events["rarer"])])
-    monkeypatch.setattr(general, "_AT_LAST", general._CAUTION)
-    assert general._raced(source, found, sizes, judge)[0][0][0] is events["usual"]

@@ -69,8 +69,7 @@ _CLEAR: Final = 200  # and the least count that tells.
 _HELD: Final = 100_000  # Releases of a pilot that suffice to hold some of them back.
 _COUNTED: Final = 1  # Events that are counted in the end.
 _CHANCE: Final = 3.0  # Trials put down to chance where one of many events is chosen.
-_CAUTION: Final = 2.5  # Standard errors put down to chance where an event is chosen,
-_AT_LAST: Final = 1.5  # and where few are left, each seen in most releases of a pilot.
+_CAUTION: Final = 2.5  # Standard errors put down to chance where an event is chosen.
 _SECONDS: Final = 20.0  # That a budget which is raised by itself may take.
 _CONSTANT: Final = Event("never: all outputs were alike", lambda y: np.zeros(len(y), np.bool_))
 
@@ -316,8 +315,7 @@ def _raced(
 ) -> tuple[list[tuple[Proposal, Pair]], Floats, int]:
     """Compare events in fresh releases, and return them, the best first, with their counts.
 
-    Those stay that promise most with caution, and those that may be better; the best is the one
-    that promises most in the end, with less of it: caution is harder on rare events.
+    The best is the one that promises most with caution; those that may be better stay beside it.
     For that, the releases count as well that their thresholds were chosen on: a rare event may be
     missing in a few fresh ones.
     """
@@ -342,10 +340,7 @@ def _raced(
         found, counts = [found[i] for i in order], counts[order]
         if len(found) == 1:
             break
-    at_last = replace(judge, caution=_AT_LAST)
-    promised = compared([one for one, _ in found], counts, seen, at_last)
-    order = np.argsort(-promised, kind="stable").tolist()
-    return [found[i] for i in order], counts[order], seen
+    return found, counts, seen
 
 
 def _in_turns(sure: Floats, hopes: Floats) -> list[int]:
