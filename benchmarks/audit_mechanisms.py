@@ -366,7 +366,7 @@ ROWS: Final = [
     Row("ReportNoisyMax4", partial(_value, two_sided=False), _FIVE, 0.1, 0.344, 60, 30 * _MILLION),
     Row("SVT1", _svt(1), _TEN, 0.1, 0.077, 118, 160 * _MILLION),
     Row("SVT2", _svt(2), _TEN, 0.1, 0.079, 148, 210 * _MILLION),
-    Row("SVT3", _svt(3), _TEN, 0.1, 0.165, 150, 50 * _MILLION),
+    Row("SVT3", _svt(3), _TEN, 0.1, 0.165, 150, 56 * _MILLION),
     Row("SVT4", _svt(4), _TEN, 0.1, 0.167, 123, 170 * _MILLION),
     Row("SVT5", _svt(5), _TEN, 0.1, 1.757, 56, 10 * _MILLION),
     Row("SVT6", _svt(6), _TEN, 0.1, 0.269, 91, 44 * _MILLION),
@@ -374,6 +374,6 @@ ROWS: Final = [
     Row("OneTimeRappor", partial(rappor, f=0.95), _SCALARS, 0.8, 0.592, 80, 76 * _MILLION),
     Row("LaplaceParallel", parallel, _SCALARS, 0.1, 0.029, 96, 24 * _MILLION),
     Row("SVT34Parallel", both_sparse_vectors, _TEN, 0.1, 0.260, 341, 60 * _MILLION),
-    Row("PrefixSum", partial(added, sums=True), _TEN, 0.1, 0.506, 92, 3 * _MILLION),
+    Row("PrefixSum", partial(added, sums=True), _TEN, 0.1, 0.506, 92, 5 * _MILLION),
     Row("NumericalSVT", numerical_sparse_vector, _TEN, 0.1, 0.027, 142, 36 * _MILLION),
 ]  # fmt: skip
