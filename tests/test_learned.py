@@ -1,6 +1,7 @@
 """Events that are learned: rows that are folded, ratios of cells, and curves through them."""
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from scipy import special
 
 import dpnoise
 from dpnoise.attacks.claims import Claim, Judge
-from dpnoise.attacks.learned import proposals
+from dpnoise.attacks.learned import _CUTS, _STEP, _ladder, proposals, tuned
 from dpnoise.attacks.scores import (
     _pooled,
     calibrated,
@@ -126,6 +127,47 @@ def test_no_number_counts_twice_in_a_sum_and_sums_of_several_kinds_cost_more() -
         costs = [4 if step.free else 1 for step in one.score.steps]
         assert one.cost == pytest.approx((0.02 if len(kinds) > 1 else 0.01) * sum(costs))
     assert {1, 2} <= {len({view.kind for view in one.score.views}) for one in found}
+
+
+def test_the_events_beside_the_best_are_the_best_of_those_that_are_rarer_and_likelier() -> None:
+    hits = np.sort(rng.integers(0, 10_000, 60)).astype(np.float64)
+    promised = rng.normal(size=60)
+    promised[rng.random(60) < 0.2] = -np.inf
+    rarer, likelier = 4, 3
+    places = _ladder(promised, hits, (rarer, likelier))
+    best = places[0]
+    assert promised[best] == promised.max()
+    down = [place for place in places if hits[place] < hits[best]]
+    up = [place for place in places if hits[place] > hits[best]]
+    assert places == [best, *down, *up]
+    assert len(down) <= rarer
+    assert len(up) <= likelier
+    for last, place in pairwise([best, *down]):
+        assert promised[place] == promised[hits < _STEP * hits[last]].max()
+    for last, place in pairwise([best, *up]):
+        assert promised[place] == promised[hits > _STEP**-1 * hits[last]].max()
+    assert _ladder(promised, hits, (0, 0)) == [best]
+    assert _ladder(np.full(60, -np.inf), hits, (rarer, likelier)) == []
+
+
+def test_likelier_events_are_compared_as_well_where_the_best_is_one_of_many() -> None:
+    """In few releases a rare event may look best by chance, and only rarer ones stood beside it."""
+    judge, n = Judge(Claim("epsilon", 0.1), 1_000_000, 0.05), 20_000
+    rows0, rows1 = (rng.laplace(move, 10.0, (n, 3)) for move in (0.0, 2.0))
+    scores = {id(one.score): one.score for one in proposals(rows0, rows1, ["a", "b", "c"], judge)}
+    values = [np.unique(score(np.concatenate([rows0, rows1]))) for score in scores.values()]
+    many = [len(of_score) > _CUTS for of_score in values]
+    assert any(many)
+    assert not all(many)
+    for score, is_one_of_many in zip(scores.values(), many, strict=True):
+        for swapped in (False, True):
+            found = tuned([score], rows0, rows1, judge)
+            best, *others = [one for one in found if one.swapped == swapped]
+            likelier = [one for one in others if one.hits[0] > best.hits[0]]
+            if is_one_of_many:
+                assert likelier or best.hits[0] > _STEP**2 * n
+            else:
+                assert not likelier
 
 
 def test_pooled_ratios_are_those_of_the_slow_rule() -> None:

@@ -75,8 +75,9 @@ _SEEN_FIRST: Final = 20_000  # Releases of each data set that decide what views 
 _GLANCE: Final = 20_000  # The most by which all views are compared.
 _QUICK_ON: Final = 200_000  # The most by which pairs of data sets are compared.
 _BOOSTED_ON: Final = 150_000  # The most on which trees are learned.
-_LIKELY: Final = 5  # Thresholds of one score that are compared.
-_RARER: Final = 0.7  # How likely the next of them is, at most, beside the one before.
+_RARER: Final = 5  # Events of one score that are compared with its best, each rarer than the last,
+_LIKELIER: Final = 2  # or likelier, of a sum: there the best is one of many.
+_STEP: Final = 0.8  # How likely the rarer of two such events is, at most, beside the other.
 _BLOCK: Final = 1 << 14  # Rows that are looked at at a time: what a view takes of them stays near.
 _SUMMED_ON: Final = 100_000  # The most on which sums are learned.
 _ALIKE: Final = 8  # How often each must be seen, on average, for equal ones to be folded.
@@ -185,10 +186,10 @@ def proposals(
 def tuned(scores: Sequence[Score], rows0: Floats, rows1: Floats, judge: Judge) -> list[Proposal]:
     """Choose the thresholds of scores anew, on rows that they were not learned from.
 
-    For each score there are some, each of an event that is less likely than the one before.
+    For each score there are some: of the best event, and of rarer and likelier ones.
     """
     part = _Part(rows0, rows1)
-    found = [one for score in scores for one in _thresholds(score, part, judge, _LIKELY)]
+    found = [one for score in scores for one in _thresholds(score, part, judge, some=True)]
     return [proposal for proposal in found if not proposal.rare]
 
 
@@ -397,10 +398,11 @@ def _sums(pairs: list[tuple[View, Steps]], combine: _Part, *, quick: bool) -> It
         yield Score(views, parts, tuple(fitted.tolist()))
 
 
-def _thresholds(score: Score, select: _Part, judge: Judge, likely: int = 1) -> list[Proposal]:
+def _thresholds(score: Score, select: _Part, judge: Judge, *, some: bool = False) -> list[Proposal]:
     """Return the best threshold of a score for each of the two data sets.
 
-    If more than one is asked for, the next is the best of those that are less likely.
+    If some are asked for, those of rarer events as well, and of likelier ones: where there are many
+    thresholds, that of a rare event may look best by chance.
     """
     s, often0, often1 = select.scored(score)
     both, few = _cuts(s, often0 + often1)
@@ -410,13 +412,14 @@ def _thresholds(score: Score, select: _Part, judge: Judge, likely: int = 1) -> l
     found: list[Proposal] = []
     cost = _SIMPLER * _complexity(score)
     either = (False, above, upper), (True, below[::-1], lower[::-1])
+    steps = (_RARER, 0 if few else _LIKELIER) if some else (0, 0)
     for swapped, (hits0, hits1), (smooth0, smooth1) in either:
         usual = judge.promises(hits0, hits1, n)
         usual = np.maximum(usual, _drawn(hits0, hits1, smooth0, smooth1, n, judge, off))
         # An event of few releases is not seen often enough to be clear: it has a place of its own.
         rare = replace(judge, chance=0.5).promises(hits0, hits1, n)
         rare[(hits0 > _RARE * n) | (hits0 < _SEEN)] = -1.0
-        chosen = [(int(best), usual, False) for best in _rarer(usual, hits0, likely)]
+        chosen = [(best, usual, False) for best in _ladder(usual, hits0, steps)]
         if rare.max() > usual.max():
             chosen.append((int(rare.argmax()), rare, True))
         for best, promised, is_rare in chosen:
@@ -456,15 +459,24 @@ def _cuts(score: Floats, often: Floats) -> tuple[Floats, bool]:
     return np.unique(s[np.searchsorted(total[:-1], shares * total[-1])]), False
 
 
-def _rarer(promised: Floats, hits: Floats, most: int) -> Iterator[int]:
-    """Return the place of the best, then of the best of those seen less often, and so on."""
-    left = np.flatnonzero(promised > -np.inf)
-    for _ in range(most):
-        if not len(left):
-            return
-        best = left[promised[left].argmax()]
-        yield int(best)
-        left = left[hits[left] <= _RARER * hits[best]]
+def _ladder(promised: Floats, hits: Floats, steps: tuple[int, int]) -> list[int]:
+    """Return the place of the best, then of the best that is rarer than the last, in some steps.
+
+    Then from the best again, of the best that is likelier than the last.
+    """
+    places = np.flatnonzero(promised > -np.inf)
+    if not len(places):
+        return []
+    found = [int(places[promised[places].argmax()])]
+    for count, sign in zip(steps, (1, -1), strict=True):
+        last = found[0]
+        for _ in range(count):
+            left = places[sign * hits[places] < sign * _STEP**sign * hits[last]]
+            if not len(left):
+                break
+            last = int(left[promised[left].argmax()])
+            found.append(last)
+    return found
 
 
 def _smoothed(

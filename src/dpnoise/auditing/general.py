@@ -59,8 +59,9 @@ _LEARNED: Final = 500_000  # The most that events of one pair are learned on.
 _ENOUGH: Final = 100_000  # What they are learned on besides a share of the budget.
 _ALIKE: Final = 3  # How many times as many, where outputs are alike: equal ones are seen once.
 _GLANCE: Final = 8_000  # Outputs that tell whether many are.
-_TUNED: Final = 150_000  # The most that thresholds are chosen on.
-_PILOT: Final = 7_500_000  # The same, with those in which events are compared.
+_TUNED: Final = 500_000  # The most that thresholds are chosen on,
+_FEW: Final = 150_000  # and as many, if there are, where that would be a larger share.
+_PILOT: Final = 10_000_000  # The same, with those in which events are compared.
 _PAIRS: Final = 2  # Pairs that events are learned for.
 _COMPARED: Final = 6  # Events of each pair whose scores a pilot measures, and half as many rare.
 _ROUNDS: Final = ((16, 0.1), (10, 0.3), (6, 0.6))  # How many are compared in which part of them.
@@ -91,11 +92,12 @@ class Sizes:
         learned, more = min(_PAIRS, pairs), _ALIKE if alike else 1
         screening = min(more * _SCREENED, budget // (5 * data_sets)) if pairs > _PAIRS else 0
         share = budget // (10 * learned)
-        # The more releases there are, the smaller is the share by which events are learned.
+        # The more releases there are, the smaller is the part of a share by which events are
+        # learned; half of what is left of it is for the pilot.
         learning = min(more * _LEARNED, _ENOUGH + share // 4, share)
-        pilot = min(_PILOT, share)
-        most = max(_TUNED, min(more * _TUNED, pilot // 4))
-        tuning = min(most, pilot * 5 // 8) if pilot >= _HELD else pilot
+        pilot = min(_PILOT, share + (share - learning) // 2)
+        few = min(_FEW, pilot * 5 // 8)
+        tuning = max(few, min(more * _TUNED, pilot // 6)) if pilot >= _HELD else pilot
         used = data_sets * screening + 2 * learned * (learning + pilot)
         return cls(
             screening=screening,
