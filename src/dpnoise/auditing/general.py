@@ -1,8 +1,8 @@
 """Audits mechanisms with outputs of any kind, on pairs of neighbouring data sets.
 
 All pairs are screened with a few releases; for the most promising ones events are learned with
-more; the best of those are measured in a pilot; and the few best of one pair are counted in most of
-the releases (see `spending`).
+more; the best of those are measured in a pilot; and the few best of one pair are counted in the
+largest part of the releases (see `spending`).
 """
 
 import time
