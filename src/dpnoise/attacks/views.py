@@ -36,6 +36,7 @@ _FRACTIONS: Final = 256  # Different fractions that are worth a look.
 _WIDEST: Final = 64  # Parts that are looked at one by one.
 _SIZES: Final = 32  # Of the others, where a pattern is looked at with how large they are,
 _TAIL: Final = 6.0  # closer together where they are rare: at equal steps of log odds up to this.
+_LEAST: Final = float(np.finfo(np.float64).tiny)  # The least spread whose inverse is a number.
 _ORDERED: Final = 6  # Parts whose order is a code of its own.
 _LOOKED_INTO: Final = 8  # Parts whose bits are looked at.
 _BITS: Final = np.uint64((1 << 52) - 1)  # Of a code, which a float holds exactly.
@@ -338,7 +339,8 @@ def _sum_of(
     out = np.zeros(len(rows))
     for j, of_part, scale in zip(parts, middle, spread, strict=True):
         column = _column(rows, j)
-        _add_plain(column, _marked(column, points), of_part, 1 / scale, limit, out)
+        by = 1 / max(scale, _LEAST)
+        _add_plain(column, _marked(column, points), of_part, by, limit, out)
     return out
 
 
