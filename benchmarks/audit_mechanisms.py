@@ -1,19 +1,22 @@
 """The mechanisms on which published auditors were measured, written anew from their papers.
 
 Each is a function (data, n) -> n outputs. Its loop is compiled, and runs on all cores, each with a
-fresh generator of NumPy's. Noise is rounded to a grid of 2^-20 before it is added to whole numbers:
-the sum is then exact, and what is audited is the mechanism, not its floats.
+generator of its own (SplitMix64), which is not for secrets. Noise is rounded to a grid of 2^-20
+before it is added to whole numbers: the sum is then exact, and what is audited is the mechanism,
+not its floats.
 
 - Lyu, Su and Li 2017, "Understanding the sparse vector technique", algorithms 1 to 6;
 - Ding, Wang, Wang, Zhang and Kifer 2018, "Detecting violations of differential privacy";
 - Balcer and Vadhan 2018, "Differential privacy on finite computers", algorithm 4.8;
 - Erlingsson, Pihur and Korolova 2014, "RAPPOR";
+- Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators";
 - Wang, Ding, Wang, Kifer and Zhang 2019, "Proving differential privacy with shadow execution".
 
 Parameters are those of Bichsel, Steffen, Bogunovic and Vechev 2021, "DP-Sniper".
 """
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -25,17 +28,20 @@ from numpy.typing import NDArray
 from dpnoise.auditing.neighbours import vectors
 from dpnoise.chunks import cores, in_runs
 from dpnoise.kernels import compiled, inlined
+from dpnoise.kernels.elementary import in_widest_vectors, log
 
 Floats = NDArray[np.float64]
-Generator = np.random.Generator
+Words = NDArray[np.uint64]
+Generator = tuple[Words, Floats]  # The seed of the next word, and noise that was drawn ahead.
 Mechanism = Callable[[Any, int], NDArray[Any]]
 
 EPSILON: Final = 0.1
 FALSE: Final = -1000.0  # A query below the threshold, where others are answered by numbers.
 ABORTED: Final = -1  # A query that was not answered any more, where others are by a bit.
 _GRID: Final = 2.0**20
-_UNIFORM: Final = 2.0**53  # Of which a uniform number is a whole multiple.
-_NO_SIGNS: Final = 1  # Bits for signs, of which none is left: above the last of them is a 1.
+_AHEAD: Final = 1 << 10  # Noise that is drawn ahead: so little stays next to the core.
+_GAMMA: Final = np.uint64(0x9E3779B97F4A7C15)  # The step from one seed to the next.
+_LOG_UNIT: Final = 53 * math.log(2.0)
 _UNEQUAL: Final = 4  # The algorithm of Lyu, Su and Li that does not split epsilon in halves.
 _BLOCK: Final = 4  # Bytes that MurmurHash3 mixes at a time.
 _BITS: Final = 20  # Of a Bloom filter.
@@ -44,7 +50,28 @@ _RUN: Final = 1 << 14  # Releases that are worth a core.
 
 def generator() -> Generator:
     """Return a fresh generator."""
-    return Generator(np.random.SFC64())
+    return np.frombuffer(os.urandom(8), dtype=np.uint64).copy(), np.empty(_AHEAD)
+
+
+@inlined
+def word_after(seed: np.uint64, i: int) -> np.uint64:
+    """Return the i-th word after a seed."""
+    word = seed + np.uint64(i) * _GAMMA
+    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return word ^ (word >> np.uint64(31))
+
+
+@compiled
+def refill(seed: Words, noise: Floats) -> None:
+    """Draw Laplace noise of scale 1: minus the logarithm of a uniform number, of either sign."""
+    in_widest_vectors()
+    for i in range(noise.size):
+        word = word_after(seed[0], i)
+        uniform = np.float64(np.int64(word >> np.uint64(11)) | 1)  # In 2^-53: an odd one, not 0.
+        sign = 2.0 * np.float64(np.int64(word) & 1) - 1.0
+        noise[i] = sign * (_LOG_UNIT - log(uniform))
+    seed[0] += np.uint64(noise.size) * _GAMMA
 
 
 def drawn(
@@ -61,17 +88,12 @@ def _as_floats(answers: Any) -> Floats:
 
 
 @inlined
-def exponential(rng: Generator, scale: float) -> float:
-    """Return exponential noise on the grid."""
-    return float(np.rint(scale * rng.standard_exponential() * _GRID)) / _GRID
-
-
-@inlined
-def laplace(rng: Generator, scale: float, signs: int) -> tuple[float, int]:
-    """Return Laplace noise on the grid, an exponential of either sign, and the signs left."""
-    left = int(_UNIFORM) + int(rng.random() * _UNIFORM) if signs == _NO_SIGNS else signs
-    noise = exponential(rng, scale)
-    return (noise if left & 1 else -noise), left >> 1
+def laplace(rng: Generator, scale: float, left: int) -> tuple[float, int]:
+    """Return Laplace noise on the grid, and how much that was drawn ahead is left."""
+    if left == 0:
+        refill(*rng)
+        left = _AHEAD
+    return float(np.rint(scale * rng[1][left - 1] * _GRID)) / _GRID, left - 1
 
 
 # One number, and histograms ----------------------------------------------------------------------
@@ -79,11 +101,11 @@ def laplace(rng: Generator, scale: float, signs: int) -> tuple[float, int]:
 
 @compiled
 def _fill_noisy(rng: Generator, out: Floats, answers: Floats, scale: float, sums: bool) -> None:  # noqa: FBT001 - of a kernel
-    signs = _NO_SIGNS
+    left = 0
     for i in range(out.shape[1]):
         total = 0.0
         for j in range(answers.size):
-            noise, signs = laplace(rng, scale, signs)
+            noise, left = laplace(rng, scale, left)
             answer = answers[j] + noise
             total = total + answer if sums else answer
             out[j, i] = total
@@ -110,7 +132,7 @@ def truncated_geometric(count: int, n: int, people: int = 5) -> Floats:
         total - half ** (z - count + 1) * unit ** (people - 1 - (z - count))
         for z in range(count, people)
     ]
-    whole = generator().integers(1, total, size=n, endpoint=True)
+    whole = np.random.default_rng().integers(1, total, size=n, endpoint=True)
     return np.searchsorted(np.array([*below, *above, total]), whole).astype(np.float64)
 
 
@@ -126,14 +148,13 @@ def _fill_max(
     two_sided: bool,  # noqa: FBT001 - of a kernel
     value: bool,  # noqa: FBT001
 ) -> None:
-    signs = _NO_SIGNS
+    left = 0
     for i in range(out.shape[1]):
         largest, place = -np.inf, 0
         for j in range(answers.size):
-            if two_sided:
-                noise, signs = laplace(rng, scale, signs)
-            else:
-                noise = exponential(rng, scale)
+            noise, left = laplace(rng, scale, left)
+            if not two_sided:
+                noise = abs(noise)
             if answers[j] + noise > largest:
                 largest, place = answers[j] + noise, j
         out[0, i] = largest if value else place
@@ -161,14 +182,14 @@ def _fill_sparse(
     anew: bool,  # noqa: FBT001 - of a kernel
     numbers: bool,  # noqa: FBT001
 ) -> None:
-    signs = _NO_SIGNS
+    left = 0
     out[:] = np.nan if numbers else ABORTED
     for i in range(out.shape[1]):
-        noise, signs = laplace(rng, threshold_scale, signs)
+        noise, left = laplace(rng, threshold_scale, left)
         limit = threshold + noise
         found = 0
         for j in range(answers.size):
-            noise, signs = laplace(rng, query_scale, signs)
+            noise, left = laplace(rng, query_scale, left)
             above = answers[j] + noise >= limit
             if numbers:
                 out[j, i] = answers[j] + noise if above else FALSE
@@ -179,7 +200,7 @@ def _fill_sparse(
                 if found == cutoff:
                     break
                 if anew:
-                    noise, signs = laplace(rng, threshold_scale, signs)
+                    noise, left = laplace(rng, threshold_scale, left)
                     limit = threshold + noise
 
 
@@ -209,20 +230,20 @@ def sparse_vector(
 def _fill_numerical(
     rng: Generator, out: Floats, answers: Floats, threshold: float, scale: float, cutoff: int
 ) -> None:
-    signs = _NO_SIGNS
+    left = 0
     out[:] = np.nan
     for i in range(out.shape[1]):
-        noise, signs = laplace(rng, scale, signs)
+        noise, left = laplace(rng, scale, left)
         limit = threshold + noise
         found = 0
         for j in range(answers.size):
             if found == cutoff:
                 break
-            noise, signs = laplace(rng, 2 * cutoff * scale, signs)
+            noise, left = laplace(rng, 2 * cutoff * scale, left)
             out[j, i] = 0.0
             if answers[j] + noise >= limit:
                 found += 1
-                noise, signs = laplace(rng, cutoff * scale, signs)
+                noise, left = laplace(rng, cutoff * scale, left)
                 out[j, i] = answers[j] + noise
 
 
@@ -263,18 +284,15 @@ def _fill_bits(
     rng: Generator, out: NDArray[np.uint8], bits: NDArray[np.bool_], steps: NDArray[np.int64]
 ) -> None:
     """Draw all bits anew, step by step: 1 with one probability for a 0, another one for a 1."""
+    in_widest_vectors()
+    seed, n = rng[0][0], out.shape[1]
     for j in range(out.shape[0]):
         out[j] = bits[j]
-        for zero, one in steps:  # In 2^-26: a byte of a uniform number decides, or 18 bits more.
-            for i in range(0, out.shape[1], 6):
-                six = int(rng.random() * 2.0**48)
-                for k in range(i, min(i + 6, out.shape[1])):
-                    byte, first = six & 255, (zero >> 18) + out[j, k] * ((one >> 18) - (zero >> 18))
-                    likely = one if out[j, k] else zero
-                    out[j, k] = byte < first
-                    if byte == first:
-                        out[j, k] = rng.random() * 2.0**18 < likely - (first << 18)
-                    six >>= 8
+        for zero, one in steps:  # In 2^-53.
+            for i in range(n):
+                likely = one if out[j, i] else zero
+                out[j, i] = np.int64(word_after(seed, i) >> np.uint64(11)) < likely
+            seed += np.uint64(n) * _GAMMA
 
 
 def rappor(
@@ -287,7 +305,7 @@ def rappor(
     bits = np.zeros(_BITS, dtype=np.bool_)
     bits[[murmur3(str(value).encode(), seed) % _BITS for seed in range(4)]] = True
     steps = [(f / 2, 1 - f / 2), *([answer] if answer else [])]
-    likely = np.rint(np.array(steps) * 2**26).astype(np.int64)
+    likely = np.rint(np.array(steps) * 2**53).astype(np.int64)
     return drawn(_fill_bits, n, _BITS, np.uint8, bits, likely).view(np.bool_)
 
 

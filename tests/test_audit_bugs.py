@@ -15,7 +15,7 @@ from scipy import stats
 import dpnoise
 from benchmarks import audit_bench, false_alarms
 from benchmarks.audit_bugs import BUGS, Bug, audited, geometric
-from benchmarks.audit_mechanisms import ROWS, Row, murmur3
+from benchmarks.audit_mechanisms import ROWS, Row, added, murmur3, rappor, word_after
 from dpnoise.auditing import BrokenError
 from dpnoise.errors import ArgumentError
 from dpnoise.targets import TargetError
@@ -103,6 +103,31 @@ def test_a_mechanism_gives_an_output_for_each_that_is_asked_for(row: Row) -> Non
     for pair in row.neighbours:
         for data in pair:
             assert len(row.mechanism(data, 7)) == 7
+
+
+def test_noise_of_the_mechanisms_is_laplace_and_each_is_new() -> None:
+    noise = np.concatenate([added(0.0, 200_000, scale=1.0)[:, 0] for _ in range(2)])
+    assert len(np.unique(noise)) > 0.85 * len(noise)  # On a grid of 2^-20, where some meet.
+    check_probability(float(stats.kstest(np.sort(noise), stats.laplace.cdf).pvalue))
+    for other in (np.roll(noise, 1), np.roll(noise, 200_000)):
+        apart = stats.norm.sf(abs(np.sign(noise) @ np.sign(other)) / math.sqrt(len(noise)))
+        check_probability(2 * float(apart))
+
+
+def test_bits_are_reported_as_often_as_they_should_be() -> None:
+    """With f = 0.95 a bit that is set is 1 in 0.525 of all, another one in 0.475."""
+    bits = np.zeros(20, dtype=bool)
+    bits[[murmur3(b"1", seed) % 20 for seed in range(4)]] = True
+    reports = rappor(1, 100_000, f=0.95)
+    for column, bit in zip(reports.T, bits, strict=True):
+        likely = 0.525 if bit else 0.475
+        check_probability(float(stats.binomtest(int(column.sum()), len(column), likely).pvalue))
+
+
+def test_splitmix64_gives_its_published_values() -> None:
+    """Of the reference implementation, from the seed 1234567."""
+    words = [word_after(np.uint64(1234567), i) for i in range(1, 4)]
+    assert words == [6457827717110365317, 3203168211198807973, 9817491932198370423]
 
 
 def test_murmur3_gives_its_published_values() -> None:

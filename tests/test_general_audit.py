@@ -20,7 +20,11 @@ from scipy import stats
 
 import dpnoise
 from dpnoise.attacks import bounds
+from dpnoise.attacks.base import Event
+from dpnoise.attacks.claims import Claim, Judge
+from dpnoise.attacks.learned import Proposal, Score
 from dpnoise.attacks.ranges import ranges
+from dpnoise.auditing import general
 from dpnoise.auditing.encoding import Encoder
 from dpnoise.auditing.mechanisms import Source
 from dpnoise.auditing.neighbours import neighbours_of
@@ -173,6 +177,51 @@ def test_every_bound_is_that_of_its_counts_at_its_share_of_the_error() -> None:
             finding.hits0, finding.trials0, finding.hits1, finding.trials1, error=1 - 0.9
         )  # fmt: skip
     assert report.epsilon_lower == report.findings[0].epsilon_lower
+
+
+def test_the_error_of_two_events_is_split_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    raced = general._raced
+
+    def twice(*arguments: Any) -> Any:
+        found, counts, seen = raced(*arguments)
+        return found[:1] * 2, counts[[0, 0]], seen
+
+    monkeypatch.setattr(general, "_raced", twice)
+    findings = audited(flipped, budget=1_200_000, confidence=0.9).findings
+    expected = [
+        bounds.tossed_epsilon(
+            found.hits0, found.trials0, found.hits1, found.trials1, error=(1 - 0.9) * part
+        )
+        for found, part in zip(findings, (0.9, 0.1), strict=True)
+    ]
+    assert [found.certified for found in findings] == expected
+
+
+# How often three events were seen in 100,000 releases of either data set. The first has the largest
+# ratio, which may be chance: the second is clear, and the third is so in all that there is.
+RARE, CLEAR, SURE = (120.0, 40.0), (30_000.0, 18_400.0), (30_000.0, 9_000.0)
+
+
+@pytest.mark.parametrize(
+    ("seen", "chosen"), [([RARE, CLEAR], [0, 1]), ([RARE, SURE], [1]), ([CLEAR, RARE], [1, 0])]
+)
+def test_beside_an_event_that_chance_may_have_chosen_a_sure_one_is_counted(
+    monkeypatch: pytest.MonkeyPatch, seen: list[tuple[float, float]], chosen: list[int]
+) -> None:
+    judge = Judge(Claim("epsilon", 0.1), trials=1_000_000, error=0.1)
+    pair = (0, 1)
+    never = Event("never", lambda y: np.zeros(len(y), np.bool_)), 0.0, False, 0.0
+    parts: dict[str, Any] = {"shares": (0.0, 0.0), "off": 0.0, "about": "", "cost": 0.0}
+    found = [(Proposal(Score((), (), ()), *never, hits=hits, **parts), pair) for hits in seen]
+    monkeypatch.setattr(general, "_tallied", lambda _, found, n: counts_of(found, n))
+
+    def counts_of(found: Any, n: int) -> Any:
+        return np.array([one.hits for one, _ in found]) * n / 100_000
+
+    sizes = general.Sizes(0, 0, 0, tuning=100_000, racing=100_000, final=1_000_000)
+    best, counts, _ = general._raced(None, found, sizes, judge)  # type: ignore[arg-type]
+    assert [one.hits for one, _ in best] == [seen[i] for i in chosen]
+    assert len(counts) == len(chosen)
 
 
 @pytest.mark.parametrize("n", [1_000, 40_000, 300_000])
@@ -572,6 +621,18 @@ def test_what_is_new_when_an_encoder_is_closed_has_one_code() -> None:
     assert new[3].tolist() == known[0].tolist()
     assert encoder.text(new[0, 1]) is None
     assert encoder.text(known[1, 1]) == "'b'"
+
+
+@pytest.mark.parametrize("dtype", ["<f8", ">f8", "<f4", "f2"])
+def test_rows_of_many_numbers_are_those_of_each(dtype: str) -> None:
+    """Cores share them."""
+    numbers = rng.normal(size=(70_001, 3)).astype(dtype)
+    numbers[::1000, 1], numbers[::999, 2] = np.inf, np.nan
+    many = Encoder("mine", [numbers[:64]])
+    expected = np.clip(numbers.astype(np.float64), -1e300, 1e300)
+    np.testing.assert_array_equal(many.rows(numbers, len(numbers))[:, 1:], expected)
+    turned = np.asfortranarray(numbers)[::-1]
+    np.testing.assert_array_equal(many.rows(turned, len(turned))[:, 1:], expected[::-1])
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint8"])

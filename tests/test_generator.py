@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import threading
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, replace
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 import dpnoise
-from dpnoise.chunks import expand
+from dpnoise.chunks import expand, in_runs
 from dpnoise.entropy import SYSTEM
 from dpnoise.errors import DpnoiseError, SecretError
 from dpnoise.noise import generator
@@ -88,6 +89,31 @@ def test_outside_of_a_sliced_out_nothing_is_written() -> None:
     frame = np.zeros((50, 50))
     rng.laplace(out=frame[10:20, 10:20])
     assert np.count_nonzero(frame) == 100
+
+
+def test_threads_take_runs_in_turn_each_once_and_none_after_a_failure() -> None:
+    taken: list[tuple[int, int]] = []
+    others_are_done = threading.Event()
+
+    def held_up(first: int, last: int) -> None:
+        if first == 0:
+            assert others_are_done.wait(60)
+        taken.append((first, last))
+        if len(taken) == len(range(0, 1001, 100)) - 1:
+            others_are_done.set()
+
+    in_runs(held_up, 1001, 100, 2)
+    assert taken[-1] == (0, 100)  # The thread that had it took no other.
+    assert [i for run in sorted(taken) for i in range(*run)] == list(range(1001))
+
+    def failing(first: int, last: int) -> None:
+        taken.append((first, last))
+        raise ValueError(first)
+
+    taken.clear()
+    with pytest.raises(ValueError, match="0"):
+        in_runs(failing, 1001, 100, 2)
+    assert len(taken) <= 2
 
 
 @pytest.mark.parametrize("variates", [1, 4, 6])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from alarms import FALSE_ALARM
 from numpy.typing import NDArray
-from scipy import special
+from scipy import optimize, special
 
 import dpnoise
 from dpnoise.attacks.claims import Claim, Judge
@@ -56,6 +56,23 @@ def test_equal_rows_are_learned_from_once_with_how_often_they_were_seen(n: int) 
     each_features = np.column_stack([each / 1000, np.sin(each)])
     fitted = weights(features, often0, often1)
     assert np.allclose(fitted, weights(each_features, at0, 1 - at0))
+
+
+@pytest.mark.parametrize("parts", [1, 4, 20])
+def test_weights_are_where_the_likelihood_with_its_penalty_is_highest(parts: int) -> None:
+    x = rng.normal(size=(3_000, parts)) + rng.normal(size=parts)
+    often0, often1 = rng.integers(0, 9, (2, len(x))).astype(np.float64)
+    often, fitted = often0 + often1, weights(x, often0, often1)
+    columns = [x, np.ones((len(x), 1))]
+    spread = [np.cov(column, aweights=often, ddof=0) for some in columns for column in some.T]
+    penalty = 1e-3 * often.sum() * np.mean(spread)
+
+    def minus_log(w: Any) -> Any:
+        z = np.hstack(columns) @ w
+        return often0 @ np.logaddexp(0, -z) + often1 @ np.logaddexp(0, z) + penalty * w @ w / 2
+
+    best = optimize.minimize(minus_log, np.zeros(parts + 1), options={"gtol": 1e-3}).x
+    assert np.allclose(fitted, best[:-1], atol=1e-4)
 
 
 def test_a_number_is_in_the_cell_that_a_search_by_halves_finds() -> None:

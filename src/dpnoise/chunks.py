@@ -25,6 +25,8 @@ _SHORTEST_CHUNK: Final = 2**13
 _CHUNKS_IN_A_SHORT_CALL: Final = 8
 # Below this many words a second thread costs more than it brings.
 _WORDS_WORTH_A_THREAD: Final = 2**19
+# Runs for each thread, where these take them in turn.
+_TURNS: Final = 8
 
 # Held while kernels are imported, and by a fork: see `_wait_for_kernels`.
 _importing: Final = threading.RLock()
@@ -236,11 +238,22 @@ def expand(
 
 
 def in_runs(work: Callable[[int, int], None], count: int, longest: int, threads: int) -> None:
-    """Call work(first, last) on one run of whole chunks for each thread, and wait for all.
+    """Call work(first, last) on runs of whole chunks, which threads take in turn; wait for all.
 
-    When this returns or raises, no thread works any more.
+    A thread that is held up takes fewer. When this returns or raises, none works any more.
     """
-    _side_by_side(lambda run: work(*run), _runs(count, longest, threads), [])
+    runs = _runs(count, longest, _TURNS * threads if threads > 1 else 1)
+    left, turn, stopped = iter(runs), allocate_lock(), list[bool]()
+
+    def next_run() -> _Run | None:
+        with turn:
+            return next(left, None)
+
+    def take(_: int) -> None:
+        while not stopped and (run := next_run()):
+            work(*run)
+
+    _side_by_side(take, range(min(threads, len(runs))), stopped)
 
 
 def _runs(count: int, longest: int, threads: int) -> list[_Run]:

@@ -417,8 +417,8 @@ def _thresholds(score: Score, select: _Part, judge: Judge, *, some: bool = False
         usual = judge.promises(hits0, hits1, n)
         usual = np.maximum(usual, _drawn(hits0, hits1, smooth0, smooth1, n, judge, off))
         # An event of few releases is not seen often enough to be clear: it has a place of its own.
-        rare = replace(judge, chance=0.5).promises(hits0, hits1, n)
-        rare[(hits0 > _RARE * n) | (hits0 < _SEEN)] = -1.0
+        seldom, rare = (hits0 <= _RARE * n) & (hits0 >= _SEEN), np.full(len(hits0), -1.0)
+        rare[seldom] = replace(judge, chance=0.5).promises(hits0[seldom], hits1[seldom], n)
         chosen = [(best, usual, False) for best in _ladder(usual, hits0, steps)]
         if rare.max() > usual.max():
             chosen.append((int(rare.argmax()), rare, True))

@@ -5,6 +5,7 @@ one data set than at the other. A sum over several numbers is the exact likeliho
 are independent (naive Bayes); elsewhere the weights are those of a logistic regression.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, Final
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpnoise.kernels import compiled, inlined
+from dpnoise.kernels import compiled
 
 Floats = NDArray[np.float64]
 Cells = NDArray[np.uint16]
@@ -68,8 +69,10 @@ def cells_of(edges: Floats, x: NDArray[Any]) -> Cells:
     array([0, 1, 1, 2, 3, 3], dtype=uint16)
     """
     numbers = np.ascontiguousarray(x, dtype=np.float64)
+    low, scale, starts, keys, known, shift = _index(edges.tobytes())
+    words, places = numbers.view(np.uint64), _places(numbers, low, scale)
     cells = np.empty(len(numbers), dtype=np.uint16)
-    _find(numbers, numbers.view(np.uint64), edges, *_index(edges.tobytes()), cells)
+    _find(numbers, words, places, edges, starts, keys, known, shift, cells)
     return cells
 
 
@@ -78,17 +81,16 @@ def _index(edges: bytes) -> tuple[float, float, Cells, Floats, Cells, np.uint64]
     """Return what tells the cell of most numbers at once.
 
     Places of one width divide the numbers from one edge to another, so that a number is only held
-    against the edges at its place: those below are known. And a hash table has the numbers that
-    have cells of their own.
+    against the edges at its place, if there are any: those below are known. And a hash table has
+    the numbers that have cells of their own.
     """
     numbers = np.frombuffer(edges)
     few = int(_OUTSIDE * len(numbers))
     low, high = numbers[few], numbers[max(few, len(numbers) - 2 - few)]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         scale = np.divide(_PLACES, high - low)
-    places = np.empty(len(numbers), dtype=np.int64)
-    _place(numbers, low, scale, places)
-    starts = np.append(0, np.bincount(places, minlength=_PLACES + 2).cumsum()).astype(np.uint16)
+    held = np.bincount(_places(numbers, low, scale), minlength=_PLACES + 2)
+    starts = np.append(0, held.cumsum()).astype(np.uint16)
     alone = np.flatnonzero(np.nextafter(numbers[:-1], np.inf) == numbers[1:])
     bits = (_ROOM * len(alone) + 1).bit_length()
     shift = np.uint64(64 - bits)
@@ -98,28 +100,29 @@ def _index(edges: bytes) -> tuple[float, float, Cells, Floats, Cells, np.uint64]
     return float(low), float(scale), starts, keys, known, shift
 
 
-@inlined
-def _place_of(number: float, low: float, scale: float) -> Any:
-    """Return the place of a number: larger ones have no lower, a NaN has the last."""
-    place = (number - low) * scale
-    place = place if place > 0 else 0.0
-    place = place if place < _PLACES else float(_PLACES)
-    return np.intp(place) if number == number else _PLACES + 1  # noqa: PLR0124 - a NaN is not
+def _places(numbers: Floats, low: float, scale: float) -> NDArray[np.int32]:
+    """Return the place of each number: larger ones have no lower, a NaN has the last."""
+    places = np.empty(len(numbers), dtype=np.int32)
+    _place(numbers, low, scale, places)
+    return places
 
 
 @compiled
-def _place(numbers: Floats, low: float, scale: float, places: Integers) -> None:
+def _place(numbers: Floats, low: float, scale: float, places: NDArray[np.int32]) -> None:
     for i in range(numbers.size):
-        places[i] = _place_of(numbers[i], low, scale)
+        place = (numbers[i] - low) * scale
+        place = place if place > 0 else 0.0
+        place = place if place < _PLACES else float(_PLACES)
+        is_number = numbers[i] == numbers[i]  # A NaN is not.
+        places[i] = np.int32(place) if is_number else np.int32(_PLACES + 1)
 
 
 @compiled
 def _find(
     numbers: Floats,
     words: NDArray[np.uint64],
+    places: NDArray[np.int32],
     edges: Floats,
-    low: float,
-    scale: float,
     starts: Cells,
     keys: Floats,
     known: Cells,
@@ -128,19 +131,18 @@ def _find(
 ) -> None:
     for i in range(numbers.size):
         number = numbers[i]
-        slot = (words[i] * _FACTOR) >> shift
-        if keys[slot] == number:
-            cells[i] = known[slot]
-        else:
-            place = _place_of(number, low, scale)
-            first, last = np.intp(starts[place]), np.intp(starts[place + 1])
+        first, last = np.intp(starts[places[i]]), np.intp(starts[places[i] + 1])
+        if first < last:
+            slot = (words[i] * _FACTOR) >> shift
+            if keys[slot] == number:
+                first = last = np.intp(known[slot])
             while first < last:
                 middle = (first + last) >> 1
                 if number < edges[middle]:
                     last = middle
                 else:
                     first = middle + 1
-            cells[i] = first
+        cells[i] = first
 
 
 @compiled
@@ -323,18 +325,39 @@ def calibrated(score: Floats, c0: Floats, c1: Floats) -> Floats:
 def weights(features: Floats, often0: Floats, often1: Floats) -> Floats:
     """Fit a logistic regression, with a small penalty, and return the weights of the features."""
     X = np.column_stack([features, np.ones(len(features))])
-    often = often0 + often1
-    mean = often @ X / often.sum()
-    spread = often @ (X - mean) ** 2 / often.sum()
-    w = np.zeros(X.shape[1])
-    ridge = _RIDGE * often.sum() * spread.mean() * np.eye(len(w))
+    w, ridge = np.zeros(X.shape[1]), np.zeros(0)
     for _ in range(_STEPS):
-        p = special.expit(X @ w)
-        slope = X.T @ (often0 - often * p) - ridge @ w
-        steepness = np.maximum(often * p * (1 - p), 1e-6)
-        curvature = X.T @ (steepness[:, None] * X) + ridge + 1e-9 * np.eye(len(w))
-        step = np.linalg.solve(curvature, slope)
+        slope, half = np.zeros(len(w)), np.zeros((len(w), len(w)))
+        _descend(X, often0, often1, w, slope, half)
+        curvature = half + np.tril(half, -1).T
+        if not len(ridge):
+            # Without weights, the curvature is a quarter of the sums of squares, and of X itself.
+            squares, sums = 4 * curvature.diagonal(), 4 * curvature[-1]
+            spread = squares - sums**2 / sums[-1]
+            ridge = _RIDGE * spread.mean() * np.eye(len(w))
+        curvature += ridge + 1e-9 * np.eye(len(w))
+        step = np.linalg.solve(curvature, slope - ridge @ w)
         w = w + step
         if np.abs(step).max() < _CLOSE:
             break
     return np.asarray(w[:-1])
+
+
+@compiled
+def _descend(
+    X: Floats, often0: Floats, often1: Floats, w: Floats, slope: Floats, half: Floats
+) -> None:
+    """Add up the slope of a likelihood, and its curvature, up to the diagonal.
+
+    By itself: matrices so narrow are no quicker with BLAS, whose threads wait for each other.
+    """
+    for i in range(X.shape[0]):
+        z = 0.0
+        for a in range(w.size):
+            z += X[i, a] * w[a]
+        p, often = 1 / (1 + math.exp(-z)), often0[i] + often1[i]
+        away, steep = often0[i] - often * p, max(often * p * (1 - p), 1e-6)
+        for a in range(w.size):
+            slope[a] += away * X[i, a]
+            for b in range(a + 1):
+                half[a, b] += steep * X[i, a] * X[i, b]

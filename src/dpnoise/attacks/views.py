@@ -7,7 +7,7 @@ number. Views are chosen on a sample, and then are fixed functions of a row.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -148,8 +148,8 @@ def _differences(numbers: list[int], names: Sequence[str]) -> list[View]:
 
 def _summaries(sample: Floats, numbers: list[int]) -> list[View]:
     """Return views of all numbers together."""
-    chosen, none = np.array(numbers), np.zeros(0)
-    middle, spread = (x.tolist() for x in _middle(sample[:, chosen]))
+    none = np.zeros(0)
+    middle, spread = (x.tolist() for x in _middle(sample[:, numbers]))
 
     def clipped(block: Block) -> Floats:
         return _sum_of(block.rows, numbers, none, middle, spread, 1.0)
@@ -166,9 +166,10 @@ def _summaries(sample: Floats, numbers: list[int]) -> list[View]:
 
     def extreme(sign: float, *, place: bool) -> Take:
         def take(block: Block) -> Floats:
-            out = np.empty(len(block.rows))
-            _find_extreme(block.rows, chosen, sign, place, out)
-            return out
+            most, found = np.full(len(block.rows), -np.inf), np.zeros(len(block.rows))
+            for k, j in enumerate(numbers):
+                _keep_larger(_column(block.rows, j), sign, float(k), most, found)
+            return found if place else np.where(most == -np.inf, np.nan, sign * most)
 
         return take
 
@@ -182,15 +183,26 @@ def _summaries(sample: Floats, numbers: list[int]) -> list[View]:
         View("the sum of the parts", WHOLE, total),
     ]
     if len(numbers) <= _ORDERED:
-        base = len(numbers) ** np.arange(len(numbers))
-
-        def order(block: Block) -> Floats:
-            # Of equal parts the first is first, whatever NumPy sorts with on this machine.
-            order = block.rows[:, chosen].argsort(axis=1, kind="stable")
-            return (order @ base).astype(np.float64)
-
-        views.append(View("the order of the parts", WHOLE, order, coded=True))
+        views.append(View("the order of the parts", WHOLE, _order_of(numbers), coded=True))
     return views
+
+
+def _order_of(numbers: list[int]) -> Take:
+    """Give each order of some parts a code, a bit for each two: of equal ones the first is first.
+
+    Examples
+    --------
+    >>> _order_of([0, 1, 2])(Block(np.array([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0], [2.0, 2.0, 1.0]])))
+    array([0., 7., 6.])
+    """
+
+    def take(block: Block) -> Floats:
+        code = np.zeros(len(block.rows), dtype=np.int16)
+        for k, (i, j) in enumerate(combinations(numbers, 2)):
+            code += (block.rows[:, i] > block.rows[:, j]) * np.int16(1 << k)
+        return code.astype(np.float64)
+
+    return take
 
 
 def _middle(parts: Floats) -> tuple[Floats, Floats]:
@@ -385,22 +397,13 @@ def _mark(column: Floats, points: Floats, marks: Marks) -> None:
 
 
 @compiled
-def _find_extreme(
-    rows: Floats,
-    parts: NDArray[np.int64],
-    sign: float,
-    place: bool,  # noqa: FBT001 - of a kernel
-    out: Floats,
-) -> None:
-    """Find the largest of some parts, or the least if the sign is turned, or the place of it."""
-    for i in range(rows.shape[0]):
-        most, found = -np.inf, 0
-        for k in range(parts.size):
-            x = sign * rows[i, parts[k]]
-            if x > most:
-                most, found = x, k
-        missing = most == -np.inf
-        out[i] = found if place else np.nan if missing else sign * most
+def _keep_larger(column: Floats, sign: float, place: float, most: Floats, found: Floats) -> None:
+    """Keep the larger of the largest so far and a part, or the smaller, and the place of it."""
+    for i in range(column.size):
+        x = sign * np.float64(column[i])
+        larger = x > most[i]
+        most[i] = x if larger else most[i]
+        found[i] = place if larger else found[i]
 
 
 @compiled

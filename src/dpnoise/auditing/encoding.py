@@ -11,12 +11,14 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from copy import copy
 from decimal import Decimal
+from functools import partial
 from itertools import zip_longest
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpnoise.chunks import cores, in_runs
 from dpnoise.errors import shown
 from dpnoise.showing import shortened
 from dpnoise.targets.target import TargetError
@@ -30,6 +32,7 @@ _SMALL: Final = (np.bool_, np.int8, np.uint8)  # Types of outputs whose rows hav
 _PLAIN: Final = {int, float, bool, np.float64, np.int64}
 _FIRST: Final = 0.3141592653589793  # The first code: no number that is likely to stand beside it.
 _OBJECTS: Final = 256  # The most objects that may stand for themselves alone, as an abort may.
+_RUN: Final = 1 << 14  # Rows that are worth a thread.
 _LONGEST: Final = 40  # Characters of a text in an event's words.
 _TAKEN: Final = "a number, a text, None, or tuples, lists and arrays of these"
 
@@ -116,7 +119,7 @@ class Encoder:
         if array.dtype.kind in _NUMBERS:
             numbers = rows[:, 1 : 1 + kept.shape[1]]
             if array.dtype.kind == "f":
-                np.clip(kept, -_LARGEST, _LARGEST, out=numbers, dtype=np.float64)
+                in_runs(partial(_clip, kept, numbers), len(kept), _RUN, cores())
             else:
                 numbers[:] = kept
         else:
@@ -178,6 +181,12 @@ class Encoder:
             self._codes[part] = code
             self._coded.append(part)
         return code
+
+
+def _clip(numbers: NDArray[Any], out: Floats, first: int, last: int) -> None:
+    """Copy some rows of numbers, none larger than the largest."""
+    some = slice(first, last)
+    np.clip(numbers[some], -_LARGEST, _LARGEST, out=out[some], dtype=np.float64)
 
 
 def _empty(n: int, width: int, dtype: type = np.float64) -> NDArray[Any]:

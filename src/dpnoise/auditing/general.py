@@ -68,9 +68,10 @@ _ROUNDS: Final = ((16, 0.1), (10, 0.3), (6, 0.6))  # How many are compared in wh
 _SAME: Final = 0.12  # The part of a count by which two events differ that are as good,
 _CLEAR: Final = 200  # and the least count that tells.
 _HELD: Final = 100_000  # Releases of a pilot that suffice to hold some of them back.
-_COUNTED: Final = 1  # Events that are counted in the end.
+_ERRORS: Final = (0.9, 0.1)  # The parts of the error of two events that are counted in the end.
 _CHANCE: Final = 3.0  # Trials put down to chance where one of many events is chosen.
-_CAUTION: Final = 2.5  # Standard errors put down to chance where an event is chosen.
+_CAUTION: Final = 2.5  # Standard errors put down to chance where an event is chosen,
+_TIMID: Final = 5.0  # and where the one is that chance has least to do with.
 _SECONDS: Final = 20.0  # That a budget which is raised by itself may take.
 _CONSTANT: Final = Event("never: all outputs were alike", lambda y: np.zeros(len(y), np.bool_))
 
@@ -130,7 +131,7 @@ def run(
     total = budget or DEFAULT
     glance = source.rows(pairs[0][0], min(_GLANCE, total // 100))
     sizes = Sizes.of(total - len(glance), len(pairs), data_sets, alike=are_alike(glance))
-    error = (1 - confidence) / _COUNTED
+    error = 1 - confidence
     judge = Judge(claim, sizes.final, error)
     wary = replace(judge, chance=_CHANCE)
     screened = _screened(source, pairs, sizes, wary, progress)
@@ -158,10 +159,11 @@ def run(
     tossed = claim.is_ratio
     source.close()
     tallies = counted(best, source.rows, final, source.chunk, source.name, tossed=tossed, seed=seed)
+    errors = [error * part for part in _ERRORS] if len(best) > 1 else [error]
     findings = sorted(
         (
-            finding(candidate, hits, tried, claim, error, confidence, tossed=tossed)
-            for candidate, (hits, tried) in zip(best, tallies, strict=True)
+            finding(candidate, hits, tried, claim, own, confidence, tossed=tossed)
+            for candidate, (hits, tried), own in zip(best, tallies, errors, strict=True)
         ),
         key=lambda found: -found.certified,
     )
@@ -194,7 +196,7 @@ def run(
             coin=_COIN if tossed else "",
             error=ERROR,
         ),
-        ceiling=highest(claim, max(max(tried) for _, tried in tallies), error, tossed=tossed),
+        ceiling=highest(claim, max(max(tried) for _, tried in tallies), errors[0], tossed=tossed),
         releases=source.drawn,
         seconds=time.perf_counter() - started,
         command=command,
@@ -266,8 +268,9 @@ def _learned(
     half = sizes.learning // 2
     seen = []
     progress(0.2, "learning events")
-    for data in (data for pair in pairs for data in pair):
-        before, after = source.rows(data, half), source.rows(data, half)
+    data_sets = [data for pair in pairs for data in pair]
+    drawn = ahead(source.rows, [(data, half) for data in data_sets for _ in range(2)])
+    for data, before, after in zip(data_sets, drawn, drawn, strict=True):
         check_independent(f"{source.name}({described(data)}, {half})", before, after)
         seen.append(np.concatenate([before, after]))
 
@@ -308,20 +311,23 @@ def _piloted(
     counts, seen = np.array([one.hits for one, _ in found]).reshape(-1, 2), sizes.tuning
     if sizes.racing and found:
         found, counts, seen = _raced(source, found, sizes, judge)
-    best = [_candidate(proposal, pair) for proposal, pair in found[:_COUNTED]]
-    return best, [(at0, at1) for at0, at1 in counts[:_COUNTED].tolist()], seen
+    else:
+        found, counts = found[:1], counts[:1]
+    best = [_candidate(proposal, pair) for proposal, pair in found]
+    return best, [(at0, at1) for at0, at1 in counts.tolist()], seen
 
 
 def _raced(
     source: Source, found: list[tuple[Proposal, Pair]], sizes: Sizes, judge: Judge
 ) -> tuple[list[tuple[Proposal, Pair]], Floats, int]:
-    """Compare events in fresh releases, and return them, the best first, with their counts.
+    """Compare events in fresh releases, and return the best, with its counts.
 
     The best is the one that promises most with caution; those that may be better stay beside it.
     For that, the releases count as well that their thresholds were chosen on: a rare event may be
-    missing in a few fresh ones.
+    missing in a few fresh ones. And a rare event may be the best by chance alone, so that the one
+    that promises most with much more caution is returned as well, if it is another.
     """
-    bold, careful = (replace(judge, caution=caution) for caution in (-1.0, _CAUTION))
+    bold, careful, timid = (replace(judge, caution=some) for some in (-1.0, _CAUTION, _TIMID))
     events = [one for one, _ in found]
     chosen_by = np.array([one.hits for one in events])
     sure = compared(events, chosen_by, sizes.tuning, careful)
@@ -337,12 +343,24 @@ def _raced(
         every = counts + [one.hits for one in events]
         hopes = compared(events, every, seen + sizes.tuning, bold)
         sure = compared(events, counts, seen, careful)
-        order = [i for i in _in_turns(sure, hopes) if hopes[i] >= sure.max()]
-        order = _apart(order, found, counts)
+        rivals = [i for i in _in_turns(sure, hopes) if hopes[i] >= sure.max()]
+        safest = _safest(compared(events, counts, seen, timid), found)
+        order = _apart([rivals[0], *safest, *rivals[1:]], found, counts)
         found, counts = [found[i] for i in order], counts[order]
-        if len(found) == 1:
+        if set(order) <= {rivals[0], *safest}:
             break
-    return found, counts, seen
+    of_best = [i for i, (_, pair) in enumerate(found) if pair is found[0][1]]
+    safe = compared([found[i][0] for i in of_best], counts[of_best], seen, timid)
+    chosen = list(dict.fromkeys([0, of_best[int(safe.argmax())]]))
+    return [found[i] for i in chosen], counts[chosen], seen
+
+
+def _safest(safe: Floats, found: Sequence[tuple[Proposal, Pair]]) -> list[int]:
+    """Return the place of the event of each pair that promises most."""
+    best: dict[int, int] = {}
+    for i in np.argsort(-safe, kind="stable").tolist():
+        best.setdefault(id(found[i][1]), i)
+    return list(best.values())
 
 
 def _in_turns(sure: Floats, hopes: Floats) -> list[int]:
