@@ -32,7 +32,7 @@ from dpnoise.kernels.elementary import in_widest_vectors, log
 
 Floats = NDArray[np.float64]
 Words = NDArray[np.uint64]
-Generator = tuple[Words, Floats]  # The seed of the next word, and noise that was drawn ahead.
+Generator = tuple[Words, Floats]  # The last seed of a word, and noise that was drawn ahead.
 Mechanism = Callable[[Any, int], NDArray[Any]]
 
 EPSILON: Final = 0.1
@@ -54,10 +54,9 @@ def generator() -> Generator:
 
 
 @inlined
-def word_after(seed: np.uint64, i: int) -> np.uint64:
-    """Return the i-th word after a seed."""
-    word = seed + np.uint64(i) * _GAMMA
-    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+def word_of(seed: np.uint64) -> np.uint64:
+    """Return the word of a seed."""
+    word = (seed ^ (seed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return word ^ (word >> np.uint64(31))
 
@@ -66,12 +65,14 @@ def word_after(seed: np.uint64, i: int) -> np.uint64:
 def refill(seed: Words, noise: Floats) -> None:
     """Draw Laplace noise of scale 1: minus the logarithm of a uniform number, of either sign."""
     in_widest_vectors()
+    last = seed[0]
     for i in range(noise.size):
-        word = word_after(seed[0], i)
+        last += _GAMMA
+        word = word_of(last)
         uniform = np.float64(np.int64(word >> np.uint64(11)) | 1)  # In 2^-53: an odd one, not 0.
         sign = 2.0 * np.float64(np.int64(word) & 1) - 1.0
         noise[i] = sign * (_LOG_UNIT - log(uniform))
-    seed[0] += np.uint64(noise.size) * _GAMMA
+    seed[0] = last
 
 
 def drawn(
@@ -286,14 +287,14 @@ def _fill_bits(
 ) -> None:
     """Draw all bits anew, step by step: 1 with one probability for a 0, another one for a 1."""
     in_widest_vectors()
-    seed, n = rng[0][0], out.shape[1]
+    last = rng[0][0]
     for j in range(out.shape[0]):
         out[j] = bits[j]
         for zero, one in steps:  # In 2^-53.
-            for i in range(n):
+            for i in range(out.shape[1]):
+                last += _GAMMA
                 likely = one if out[j, i] else zero
-                out[j, i] = np.int64(word_after(seed, i) >> np.uint64(11)) < likely
-            seed += np.uint64(n) * _GAMMA
+                out[j, i] = np.int64(word_of(last) >> np.uint64(11)) < likely
 
 
 def rappor(

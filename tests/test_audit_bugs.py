@@ -15,7 +15,7 @@ from scipy import stats
 import dpnoise
 from benchmarks import audit_bench, false_alarms
 from benchmarks.audit_bugs import BUGS, Bug, audited, geometric
-from benchmarks.audit_mechanisms import ROWS, Row, added, murmur3, rappor, word_after
+from benchmarks.audit_mechanisms import _GAMMA, ROWS, Row, added, murmur3, rappor, word_of
 from dpnoise.auditing import BrokenError
 from dpnoise.errors import ArgumentError
 from dpnoise.targets import TargetError
@@ -126,7 +126,8 @@ def test_bits_are_reported_as_often_as_they_should_be() -> None:
 
 def test_splitmix64_gives_its_published_values() -> None:
     """Of the reference implementation, from the seed 1234567."""
-    words = [word_after(np.uint64(1234567), i) for i in range(1, 4)]
+    seeds = np.uint64(1234567) + np.arange(1, 4, dtype=np.uint64) * _GAMMA
+    words = [word_of(seed) for seed in seeds]
     assert words == [6457827717110365317, 3203168211198807973, 9817491932198370423]
 
 
