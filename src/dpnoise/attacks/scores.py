@@ -333,7 +333,7 @@ def weights(features: Floats, often0: Floats, often1: Floats) -> Floats:
         if not len(ridge):
             # Without weights, the curvature is a quarter of the sums of squares, and of X itself.
             squares, sums = 4 * curvature.diagonal(), 4 * curvature[-1]
-            spread = squares - sums**2 / sums[-1]
+            spread = np.maximum(0.0, squares - sums**2 / sums[-1])
             ridge = _RIDGE * spread.mean() * np.eye(len(w))
         curvature += ridge + 1e-9 * np.eye(len(w))
         step = np.linalg.solve(curvature, slope - ridge @ w)
