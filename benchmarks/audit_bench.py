@@ -18,6 +18,7 @@ from marks import write_between_marks
 import dpnoise
 from benchmarks.audit_mechanisms import ROWS, Row
 from dpnoise.attacks.bounds import tossed_epsilon
+from dpnoise.auditing.general import ERRORS
 from dpnoise.auditing.wording import at_least
 from dpnoise.chunks import cores
 from dpnoise.cli.progress import progress_bar
@@ -46,8 +47,8 @@ def measured(row: Row) -> dict[str, Any]:
         )
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     found = report.findings[0]
-    # Of two events one has nine tenths of the error: here it may be either.
-    error = (1 - 0.999) / (10 if len(report.findings) > 1 else 1)
+    # Of two events it may be either: the smaller part of the error is enough for both.
+    error = (1 - 0.999) * (min(ERRORS) if len(report.findings) > 1 else 1)
     sure = tossed_epsilon(found.hits0, found.trials0, found.hits1, found.trials1, error=error)
     return {
         "mechanism": row.name,

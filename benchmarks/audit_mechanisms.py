@@ -295,6 +295,7 @@ def _fill_bits(
                 last += _GAMMA
                 likely = one if out[j, i] else zero
                 out[j, i] = np.int64(word_of(last) >> np.uint64(11)) < likely
+    rng[0][0] = last
 
 
 def rappor(

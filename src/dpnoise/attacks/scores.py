@@ -5,7 +5,6 @@ one data set than at the other. A sum over several numbers is the exact likeliho
 are independent (naive Bayes); elsewhere the weights are those of a logistic regression.
 """
 
-import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, Final
@@ -355,7 +354,7 @@ def _descend(
         z = 0.0
         for a in range(w.size):
             z += X[i, a] * w[a]
-        p, often = 1 / (1 + math.exp(-z)), often0[i] + often1[i]
+        p, often = 1 / (1 + np.exp(-z)), often0[i] + often1[i]
         away, steep = often0[i] - often * p, max(often * p * (1 - p), 1e-6)
         for a in range(w.size):
             slope[a] += away * X[i, a]

@@ -51,6 +51,7 @@ _Result = TypeVar("_Result")
 
 DEFAULT: Final = 2_000_000  # Releases, where no budget is given.
 LEARNED: Final = "likelihood"
+ERRORS: Final = (0.9, 0.1)  # The parts of the error that two events have which are counted.
 
 _SCREENED: Final = 400_000  # The most releases of a data set by which pairs are compared,
 _GLIMPSED: Final = 100_000  # and the most of these in which their events are learned,
@@ -68,7 +69,6 @@ _ROUNDS: Final = ((16, 0.1), (10, 0.3), (6, 0.6))  # How many are compared in wh
 _SAME: Final = 0.12  # The part of a count by which two events differ that are as good,
 _CLEAR: Final = 200  # and the least count that tells.
 _HELD: Final = 100_000  # Releases of a pilot that suffice to hold some of them back.
-_ERRORS: Final = (0.9, 0.1)  # The parts of the error of two events that are counted in the end.
 _CHANCE: Final = 3.0  # Trials put down to chance where one of many events is chosen.
 _CAUTION: Final = 2.5  # Standard errors put down to chance where an event is chosen,
 _TIMID: Final = 5.0  # and where the one is that chance has least to do with.
@@ -159,7 +159,7 @@ def run(
     tossed = claim.is_ratio
     source.close()
     tallies = counted(best, source.rows, final, source.chunk, source.name, tossed=tossed, seed=seed)
-    errors = [error * part for part in _ERRORS] if len(best) > 1 else [error]
+    errors = [error * part for part in ERRORS] if len(best) > 1 else [error]
     findings = sorted(
         (
             finding(candidate, hits, tried, claim, own, confidence, tossed=tossed)

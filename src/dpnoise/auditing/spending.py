@@ -6,9 +6,9 @@ Events are proposed and chosen on releases that are then set aside. When the eve
 with them how many releases they are counted in, fresh releases are drawn; if `tossed`, of one data
 set or the other as a fair coin says for each. Each event gives exact binomial limits (Clopper and
 Pearson 1934): two of its probabilities, and with the coin one of their ratio (see
-`bounds.tossed_epsilon`). The error is the whole count's, divided by the number of events. By the
-union bound all limits hold together, whatever was chosen and how many others were looked at before,
-and with them every bound that is computed from them.
+`bounds.tossed_epsilon`). The error is the whole count's, split over the events. By the union bound
+all limits hold together, whatever was chosen and how many others were looked at before, and with
+them every bound that is computed from them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
