@@ -30,7 +30,7 @@ help:
 	@echo "make bench-engines exact integers beside plain queries of DuckDB and Polars; writes a table of docs/performance.md; needs a quiet machine; takes 12 minutes"
 	@echo "make bench-persons bounding persons beside the same by hand in SQL; writes a table of docs/performance.md; needs a quiet machine; takes 6 minutes"
 	@echo "make bench-spark   the same on a Spark of two workers; writes a table of docs/performance.md; needs Java 17, a quiet machine; takes 17 minutes"
-	@echo "make audit-bench   audits of the mechanisms that DP-Sniper was measured on; writes a table of docs/auditing.md; needs a quiet machine; takes 3 minutes"
+	@echo "make audit-bench   audits of the mechanisms that DP-Sniper was measured on; writes a table of docs/auditing.md; needs a quiet machine; takes 7 minutes"
 	@echo "make audit-bugs    audits of bugs that people make; writes a table of docs/auditing.md; needs Python, make; takes half a minute"
 	@echo "make audit-peers   audits of mechanisms of other libraries and our own; writes a table of docs/auditing.md; needs the peers, which it installs; takes 2 minutes"
 	@echo "make clock         what the time of a release tells of its value; writes the table of docs/threat-model.md; needs a quiet machine; takes 6 minutes"

@@ -394,7 +394,7 @@ ROWS: Final = [
     Row("Rappor", _rappor, _SCALARS, 0.4, 0.292, 131, 100 * _MILLION),
     Row("OneTimeRappor", partial(rappor, f=0.95), _SCALARS, 0.8, 0.592, 80, 80 * _MILLION),
     Row("LaplaceParallel", parallel, _SCALARS, 0.1, 0.029, 96, 22 * _MILLION),
-    Row("SVT34Parallel", both_sparse_vectors, _TEN, 0.1, 0.260, 341, 60 * _MILLION),
+    Row("SVT34Parallel", both_sparse_vectors, _TEN, 0.1, 0.260, 341, 70 * _MILLION),
     Row("PrefixSum", partial(added, sums=True), _TEN, 0.1, 0.506, 92, 5 * _MILLION),
-    Row("NumericalSVT", numerical_sparse_vector, _TEN, 0.1, 0.027, 142, 40 * _MILLION),
+    Row("NumericalSVT", numerical_sparse_vector, _TEN, 0.1, 0.027, 142, 46 * _MILLION),
 ]  # fmt: skip

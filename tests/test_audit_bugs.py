@@ -76,6 +76,33 @@ def test_the_benchmark_shows_how_far_each_audit_is(monkeypatch: pytest.MonkeyPat
     assert (told[0], told[-1]) == (0.0, 1.0)
 
 
+def test_the_benchmark_shows_the_middle_of_three_audits_and_how_many_reach_what_was_published() -> (
+    None
+):
+    def audit(certified: float, seconds: float) -> dict[str, Any]:
+        return {
+            "mechanism": "SVT9",
+            "claim": 0.1,
+            "keeps": True,
+            "releases": 3_000_000,
+            "published": 0.05,
+            "published_seconds": 20,
+            "certified_0.999": certified / 2,
+            "certified": certified,
+            "wall_seconds": seconds,
+        }
+
+    wide = [audit(0.04, 1.5), audit(0.08, 2.5), audit(0.0625, 2.0)]
+    late = [audit(0.03125, 2.1), audit(0.07, 2.0), audit(0.02, 2.3)]
+    text = audit_bench.table([wide, late], "a machine")
+    before = "| SVT9 | 0.1 | yes | 0.05 "
+    assert f"{before}| **0.0625** | 0.0312 | 2 of 3 | 20 | 2.0 | 2 of 3 | 3.0 million |" in text
+    assert f"{before}| 0.0312 | 0.0156 | 1 of 3 | 20 | 2.1 | 1 of 3 | 3.0 million |" in text
+    assert "published: 1 of 2; in at most a tenth of its time: 1. Of all 6 audits, 3 and 3." in text
+    columns = [line.count("|") for line in text.splitlines() if line.startswith("|")]
+    assert columns == [12] * 4
+
+
 def test_a_fixed_seed_is_refused() -> None:
     (seeded,) = (bug for bug in BUGS if bug.words == REFUSED)
     with pytest.raises(TargetError, match="depend on each other"):

@@ -169,6 +169,23 @@ def test_the_events_beside_the_best_are_the_best_of_those_that_are_rarer_and_lik
     assert _ladder(np.full(60, -np.inf), hits, (rarer, likelier)) == []
 
 
+def test_an_event_that_several_scores_have_is_proposed_once() -> None:
+    rng = np.random.default_rng(5)
+    shares = np.array([0.4, 0.3, 0.2, 0.1])
+    rows0, rows1 = (
+        np.eye(4)[rng.choice(4, 20_000, p=probabilities)]
+        for probabilities in (shares, shares[::-1])
+    )
+    judge = Judge(Claim("epsilon", 1.0), 100_000, 0.001)
+    found = proposals(rows0, rows1, list("abcd"), judge)
+    again = tuned([one.score for one in found], rows0, rows1, judge)
+    for some in (found, again):
+        events = [(one.swapped, one.hits) for one in some if not one.rare]
+        assert len(events) == len(set(events)) > 3
+        promises = [one.promise for one in some]
+        assert promises == sorted(promises, reverse=True)
+
+
 def test_likelier_events_are_compared_as_well_where_the_best_is_one_of_many() -> None:
     """In few releases a rare event may look best by chance, and only rarer ones stood beside it."""
     judge, n = Judge(Claim("epsilon", 0.1), 1_000_000, 0.05), 20_000

@@ -5,7 +5,7 @@ weights with which several are summed up, a third the threshold of each sum. Wha
 here is a proposal: an audit counts it in fresh releases.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import Any, Final
@@ -180,7 +180,7 @@ def proposals(
     for score in chain(scores, boosted):
         few = len(score.views) > 1
         found += _thresholds(score, select.first(_SUMMED_ON) if few else select, judge)
-    return sorted(found, key=lambda proposal: -proposal.promise)
+    return _unlike(found)
 
 
 def tuned(scores: Sequence[Score], rows0: Floats, rows1: Floats, judge: Judge) -> list[Proposal]:
@@ -190,7 +190,19 @@ def tuned(scores: Sequence[Score], rows0: Floats, rows1: Floats, judge: Judge) -
     """
     part = _Part(rows0, rows1)
     found = [one for score in scores for one in _thresholds(score, part, judge, some=True)]
-    return [proposal for proposal in found if not proposal.rare]
+    return _unlike(proposal for proposal in found if not proposal.rare)
+
+
+def _unlike(found: Iterable[Proposal]) -> list[Proposal]:
+    """Return proposals in the order of what they promise, each event once.
+
+    What happened as often is the same event, of several scores: the simplest promises most. Rare
+    events may happen as often by chance.
+    """
+    first: dict[Hashable, Proposal] = {}
+    for one in sorted(found, key=lambda proposal: -proposal.promise):
+        first.setdefault(id(one) if one.rare else (one.swapped, one.hits), one)
+    return list(first.values())
 
 
 def compared(found: Sequence[Proposal], hits: Floats, n: int, judge: Judge) -> Floats:

@@ -303,11 +303,6 @@ def _piloted(
     pairs = list({id(pair): pair for _, pair in learned}.values())
     found = [one for some in in_threads(own, pairs) for one in some]
     found.sort(key=lambda one: -one[0].promise)
-    # What happened as often is the same event, of several scores: the simplest comes first.
-    unlike: dict[Any, tuple[Proposal, Pair]] = {}
-    for one, pair in found:
-        unlike.setdefault((id(pair), one.swapped, one.hits), (one, pair))
-    found = list(unlike.values())
     counts, seen = np.array([one.hits for one, _ in found]).reshape(-1, 2), sizes.tuning
     if sizes.racing and found:
         found, counts, seen = _raced(source, found, sizes, judge)
