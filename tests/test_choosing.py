@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from dpnoise.attacks.base import Event
 from dpnoise.attacks.claims import Claim, Judge
-from dpnoise.attacks.learned import Proposal, proposals, scored
+from dpnoise.attacks.learned import proposals
+from dpnoise.attacks.promises import Proposal, scored
 from dpnoise.attacks.scores import cells_of
 from dpnoise.attacks.views import Block
 from dpnoise.auditing import general

@@ -22,7 +22,7 @@ import dpnoise
 from dpnoise.attacks import bounds
 from dpnoise.attacks.base import Event
 from dpnoise.attacks.claims import Claim, Judge
-from dpnoise.attacks.learned import Proposal, Score
+from dpnoise.attacks.promises import Proposal, Score
 from dpnoise.attacks.ranges import ranges
 from dpnoise.auditing import general
 from dpnoise.auditing.encoding import Encoder

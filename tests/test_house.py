@@ -150,6 +150,7 @@ FLOORS = {
     "attacks.views": 7.25,
     "attacks.boosting": 7.255,
     "attacks.ranges": 7.255,
+    "attacks.promises": 7.257,
     "attacks.learned": 7.26,
     "attacks": 7.3,
     "auditing.wording": 8.1,

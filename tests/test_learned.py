@@ -13,7 +13,8 @@ from scipy import optimize, special
 
 import dpnoise
 from dpnoise.attacks.claims import Claim, Judge
-from dpnoise.attacks.learned import _CUTS, _STEP, _ladder, proposals, tuned
+from dpnoise.attacks.learned import proposals, tuned
+from dpnoise.attacks.promises import _CUTS, _STEP, _ladder
 from dpnoise.attacks.scores import (
     _pooled,
     calibrated,

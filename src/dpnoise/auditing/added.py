@@ -12,8 +12,9 @@ import numpy as np
 
 from dpnoise.attacks.base import OUTPUTS, Attack, Count, Event, count, never
 from dpnoise.attacks.claims import Claim, Judge
-from dpnoise.attacks.learned import leading, proposals
+from dpnoise.attacks.learned import proposals
 from dpnoise.attacks.patterns import exponents
+from dpnoise.attacks.promises import leading
 from dpnoise.auditing.calls import fresh
 from dpnoise.auditing.independence import check_independent
 from dpnoise.auditing.report import Finding

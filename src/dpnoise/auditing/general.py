@@ -16,17 +16,8 @@ from numpy.typing import NDArray
 
 from dpnoise.attacks.base import OUTPUTS, Event
 from dpnoise.attacks.claims import Claim, Judge
-from dpnoise.attacks.learned import (
-    Proposal,
-    Score,
-    are_alike,
-    compared,
-    different,
-    leading,
-    proposals,
-    scored,
-    tuned,
-)
+from dpnoise.attacks.learned import are_alike, different, proposals, tuned
+from dpnoise.attacks.promises import Proposal, Score, compared, leading, scored
 from dpnoise.auditing.independence import ERROR, check_independent
 from dpnoise.auditing.mechanisms import Source, described
 from dpnoise.auditing.report import Finding, Report
