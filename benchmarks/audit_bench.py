@@ -113,6 +113,9 @@ def table(rows: list[list[dict[str, Any]]], machine: str) -> str:
 
 def main(names: list[str]) -> None:
     """Measure, print and write the table."""
+    known = [row.name for row in ROWS]
+    if unknown := [name for name in names if name not in known]:
+        sys.exit(f"no mechanism is called {', '.join(unknown)}; there are {', '.join(known)}")
     rows = [row for row in ROWS if not names or row.name in names]
     results: dict[str, list[dict[str, Any]]] = {row.name: [] for row in rows}
     for _ in range(RUNS):

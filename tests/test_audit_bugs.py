@@ -76,9 +76,7 @@ def test_the_benchmark_shows_how_far_each_audit_is(monkeypatch: pytest.MonkeyPat
     assert (told[0], told[-1]) == (0.0, 1.0)
 
 
-def test_the_benchmark_shows_the_middle_of_three_audits_and_how_many_reach_what_was_published() -> (
-    None
-):
+def test_the_benchmark_shows_the_middle_of_three_audits_and_how_many_reach_the_bound() -> None:
     def audit(certified: float, seconds: float) -> dict[str, Any]:
         return {
             "mechanism": "SVT9",
@@ -101,6 +99,11 @@ def test_the_benchmark_shows_the_middle_of_three_audits_and_how_many_reach_what_
     assert "published: 1 of 2; in at most a tenth of its time: 1. Of all 6 audits, 3 and 3." in text
     columns = [line.count("|") for line in text.splitlines() if line.startswith("|")]
     assert columns == [12] * 4
+
+
+def test_the_benchmark_knows_no_other_mechanisms() -> None:
+    with pytest.raises(SystemExit, match=r"no mechanism is called SVT7.*SVT1, SVT2"):
+        audit_bench.main(["SVT6", "SVT7"])
 
 
 def test_a_fixed_seed_is_refused() -> None:

@@ -15,7 +15,7 @@ from scipy import special
 
 from dpnoise.attacks.boosting import boosted_trees
 from dpnoise.attacks.claims import Judge
-from dpnoise.attacks.promises import Proposal, Score, thresholds, unlike
+from dpnoise.attacks.promises import Proposal, Score, each_once, thresholds
 from dpnoise.attacks.scores import (
     Cells,
     Steps,
@@ -108,7 +108,7 @@ def proposals(
     for score in chain(scores, boosted):
         part = select.first(_SUMMED_ON) if len(score.views) > 1 else select
         found += thresholds(score, part.scored(score), judge)
-    return unlike(found)
+    return each_once(found)
 
 
 def tuned(scores: Sequence[Score], rows0: Floats, rows1: Floats, judge: Judge) -> list[Proposal]:
@@ -119,7 +119,7 @@ def tuned(scores: Sequence[Score], rows0: Floats, rows1: Floats, judge: Judge) -
     part = _Part(rows0, rows1)
     seen = ((score, part.scored(score)) for score in scores)
     found = chain.from_iterable(thresholds(*one, judge, some=True) for one in seen)
-    return unlike(proposal for proposal in found if not proposal.rare)
+    return each_once(proposal for proposal in found if not proposal.rare)
 
 
 class _Part:

@@ -132,7 +132,7 @@ def thresholds(
     return found
 
 
-def unlike(found: Iterable[Proposal]) -> list[Proposal]:
+def each_once(found: Iterable[Proposal]) -> list[Proposal]:
     """Return proposals in the order of what they promise, each event once.
 
     What happened as often is the same event, of several scores: the simplest promises most. Rare
