@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 import threading
 import tracemalloc
 from collections.abc import Callable
@@ -11,11 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from registers import MODES, known, rounding_mode
 
 import dpnoise
 from dpnoise.chunks import expand, in_runs
 from dpnoise.entropy import SYSTEM
-from dpnoise.errors import DpnoiseError, SecretError
+from dpnoise.errors import ArgumentError, DpnoiseError, RoundingModeError, SecretError
 from dpnoise.noise import generator
 from dpnoise.testing import fixed_generator
 
@@ -277,7 +279,7 @@ def test_bad_sizes_dtypes_and_outs_are_named() -> None:
         ({"size": (2, -3)}, ValueError, "Expected size=-3 >= 0"),
         ({"size": 2.5}, TypeError, r"Expected size=2\.5 to be an integer"),
         ({"dtype": "int64"}, ValueError, "Expected dtype='int64' to be one of float16, float32"),
-        ({"dtype": ">f8"}, ValueError, "Expected dtype='>f8'"),
+        ({"dtype": ">i8"}, ValueError, "Expected dtype='>i8' to be one of float16, float32"),
         ({"dtype": "foo"}, ValueError, "Expected dtype='foo' to be one of float16, float32"),
         ({"dtype": [1], "size": 3}, ValueError, r"Expected dtype=\[1\] to be one of float16"),
         ({"dtype": "foo", "out": np.zeros(3)}, ValueError, "Expected dtype='foo' to be one of"),
@@ -301,6 +303,62 @@ def test_bad_sizes_dtypes_and_outs_are_named() -> None:
     for bad in ({"threads": 0}, {"threads": 1.5}, {"security_bits": 0}):
         with pytest.raises((ValueError, TypeError), match=f"Expected {next(iter(bad))}="):
             dpnoise.Generator(**bad)
+
+
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8"])
+def test_the_other_byte_order_is_refused_with_the_dtype_to_use(kind: str) -> None:
+    other = np.dtype(kind).newbyteorder("S")
+    message = f"byte order of this machine, got '{other}'. Draw in {np.dtype(kind).name} and"
+    out = np.arange(6).astype(other)
+    for arguments in ({"dtype": other}, {"dtype": other, "size": 6}, {"out": out}):
+        with pytest.raises(ArgumentError, match=re.escape(message)):
+            rng.laplace(**arguments)
+    assert out.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"])
+def test_scales_are_read_in_either_byte_order(kind: str) -> None:
+    scales = np.array([1, 2, 100], dtype=kind)
+    native = fixed_generator(KEY).laplace(scales)
+    swapped = fixed_generator(KEY).laplace(scales.astype(scales.dtype.newbyteorder("S")))
+    assert native.dtype == swapped.dtype == np.dtype(np.float64)
+    assert swapped.dtype.isnative
+    assert native.tolist() == swapped.tolist()
+
+
+@pytest.mark.parametrize("variates", [2**24 + 8, 2**40, 2**62, 2**63, 2**70])
+@pytest.mark.parametrize("method", ["laplace", "normal", "exponential", "gumbel", "cauchy"])
+def test_more_uniforms_than_fit_in_memory_are_refused_before_out_is_touched(
+    method: str, variates: int
+) -> None:
+    draw, out = getattr(rng, method), np.arange(6.0)
+    for arguments in ({}, {"size": 3}, {"size": 0}, {"out": out}, {"dtype": "float32"}):
+        with pytest.raises(ArgumentError, match=r"variates must ask for at most 2\^24"):
+            draw(variates=variates, **arguments)
+    assert out.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_security_bits_that_take_too_many_uniforms_are_refused() -> None:
+    for bits in (53 * 2**24 + 54, 2**70):
+        with pytest.raises(ArgumentError, match=r"security_bits must ask for at most 2\^24"):
+            dpnoise.Generator(security_bits=bits).normal()
+
+
+@known
+@pytest.mark.parametrize("mode", MODES, ids=["down", "up", "to zero"])
+@pytest.mark.parametrize("method", METHODS)
+def test_another_rounding_mode_is_refused_and_leaves_out_as_it_was(method: str, mode: int) -> None:
+    draw = partial(getattr(rng, method), **METHODS[method])
+    out, raised = np.arange(6.0), []
+    for arguments in ({}, {"size": 3}, {"out": out}, {"dtype": "float16"}):
+        draw(**arguments | ({"out": np.empty(6)} if "out" in arguments else {}))
+        with rounding_mode(mode):
+            try:
+                draw(**arguments)
+            except RoundingModeError as error:
+                raised.append(error)
+    assert len(raised) == 4
+    assert out.tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_memory_beyond_the_output_is_constant() -> None:

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpnoise import strict_json
-from dpnoise.errors import ArgumentError, BudgetError
+from dpnoise.errors import ArgumentError, ArgumentTypeError, BudgetError
 from dpnoise.release.additive import GaussianMechanism
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
 from dpnoise.statistics import chain
 from dpnoise.statistics.amounts import Amount, number_of, written_down, written_up
 from dpnoise.statistics.composition import GAUSSIAN, PURE, Cost, Loss, compose
-from dpnoise.statistics.ledger import Ledger, create_ledger, open_ledger
+from dpnoise.statistics.ledger import Ledger, create_ledger, mend_ledger, open_ledger
 from dpnoise.statistics.sharing import share
 
 
@@ -282,6 +282,69 @@ def test_a_ledger_that_makes_no_sense_is_not_made(path: Path, arguments: dict[st
     with pytest.raises(ArgumentError):
         create_ledger(path, **{"name": "survey", **arguments})
     assert not path.exists()
+
+
+@pytest.mark.parametrize("make", [create_ledger, open_ledger, mend_ledger])
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("\0", "NUL"), ("a\0b.json", "NUL"), ("\ud800.json", "can encode")],
+    ids=["NUL", "NUL inside", "a lone surrogate"],
+)
+def test_a_path_that_cannot_name_a_file_is_refused(
+    tmp_path: Path, make: Any, name: str, reason: str
+) -> None:
+    terms = {"name": "survey", "epsilon": 1} if make is create_ledger else {}
+    for file in (f"{tmp_path}/{name}", Path(tmp_path, name)):
+        with pytest.raises(ArgumentError, match=f"path of a ledger must .*{reason}"):
+            make(file, **terms)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("make", [create_ledger, open_ledger, mend_ledger])
+@pytest.mark.parametrize("file", [b"budget.json", 5, None])
+def test_a_path_that_is_not_text_is_refused(make: Any, file: Any) -> None:
+    terms = {"name": "survey", "epsilon": 1} if make is create_ledger else {}
+    with pytest.raises(ArgumentTypeError, match="path of a ledger must be a str"):
+        make(file, **terms)
+
+
+# What Python's Decimal reads, and a person may have meant otherwise.
+NOT_PLAIN = ["1_0", "1__0", "_1", "1e1_0", " 1", "1 ", "1\n", "\t1", "1\xa0", "\u0663", "\uff11"]
+NOT_NUMBERS = ["", ".", "e5", "1e", "0x10", "1,5", "1/3", "inf", "nan", "sNaN", "\u22121", "\xb2"]
+
+
+@pytest.mark.parametrize("text", NOT_PLAIN + NOT_NUMBERS, ids=ascii)
+@pytest.mark.parametrize("amount", ["epsilon", "rho", "delta"])
+def test_text_that_is_not_a_plain_decimal_number_is_refused(
+    path: Path, amount: str, text: str
+) -> None:
+    terms: dict[str, Any] = {"name": "survey"} | ({"epsilon": 1} if amount == "delta" else {})
+    with pytest.raises(ArgumentError, match=f"Expected {amount}=.* to be a finite decimal number"):
+        create_ledger(path, **terms, **{amount: text})
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("text", NOT_PLAIN + NOT_NUMBERS, ids=ascii)
+def test_a_ledger_whose_amounts_are_not_plain_decimal_numbers_is_not_read(
+    path: Path, text: str
+) -> None:
+    create_ledger(path, name="survey", epsilon=10)
+    first = json.loads(path.read_text())
+    first["total"]["main"] = text
+    del first["head"]
+    first["head"] = chain.head_of(first)
+    path.write_text(strict_json.canonical(first) + "\n")
+    with pytest.raises(BudgetError, match="no ledger"):
+        open_ledger(path)
+
+
+@pytest.mark.parametrize("text", ["1", "+1", "01.0", "1.", "10e-1", ".1E+1", "1e0"])
+def test_every_plain_spelling_of_a_number_is_read(text: str) -> None:
+    assert number_of("epsilon", text) == 1
+
+
+def test_integers_are_taken_exactly() -> None:
+    assert number_of("epsilon", 2**53 + 1) == 2**53 + 1
 
 
 def test_numbers_are_taken_as_they_are_written() -> None:

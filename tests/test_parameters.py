@@ -15,8 +15,7 @@ import pytest
 from silence import Alarm
 
 import dpnoise
-from dpnoise import statistics
-from dpnoise.release import deciding
+from dpnoise import arrays, statistics
 from dpnoise.statistics import queries
 from dpnoise.statistics.plan import Sum
 from dpnoise.testing import fixed_generator
@@ -157,7 +156,7 @@ print("done")
 def test_the_rounding_mode_is_looked_at_before_noise_is_drawn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(deciding, "_ROUNDING", [1.0, 2.0**-52])  # As if rounding were another.
+    monkeypatch.setattr(arrays, "_UNIT", 2.0**-52)  # As if rounding were another.
     for value in (1.0, 1, np.ones(3), np.ones(3, int), [1, 2]):
         with pytest.raises(dpnoise.RoundingModeError):
             laplace.release(value, rng=Alarm())

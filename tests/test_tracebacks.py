@@ -15,7 +15,7 @@ import pytest
 
 import dpnoise
 from dpnoise import entropy, reference, statistics
-from dpnoise.release import deciding, selection
+from dpnoise.release import additive, deciding, discrete, selection
 from dpnoise.statistics import functions, publishing, tallying
 from dpnoise.testing import fixed_generator
 
@@ -96,7 +96,8 @@ def test_a_failure_inside_shows_no_secret(
     if place == "the key stream":
         monkeypatch.setattr(entropy.KeyStream, "fill", trip)
     elif place == "the rounding check":
-        monkeypatch.setattr(deciding, "check_rounding_mode", trip)
+        for module in (additive, deciding, discrete, selection):
+            monkeypatch.setattr(module, "check_rounding_mode", trip)
     elif place == "the judge":
         monkeypatch.setattr(reference, "grid_point", trip)
     else:

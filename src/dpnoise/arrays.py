@@ -12,7 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.chunks import kernel_named
-from dpnoise.errors import ArgumentError, ArgumentTypeError, check_positive, is_integer
+from dpnoise.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    RoundingModeError,
+    check_positive,
+    is_integer,
+)
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -26,6 +32,23 @@ _NARROW: Final[dict[np.dtype[Any], tuple[int, int, type[np.unsignedinteger[Any]]
 _DEEPEST: Final = 32  # Dimensions of a list, with those of the arrays in it.
 _NO_GAPS: Final = 2**53  # Every integer up to this size is a float.
 _FLOATS: Final = (np.dtype(np.float64), *_NARROW)
+# Names rather than literals, so that Python adds them when it is asked and not when it compiles.
+_ONE: Final = 1.0
+_UNIT: Final = 2.0**-53
+_THREE_UNITS: Final = 3 * _UNIT
+
+
+def check_rounding_mode() -> None:
+    """Raise unless this thread rounds to nearest, ties to even.
+
+    With u = 2^-53, 1 + 3u lies halfway between two floats and so does 1 + u. Rounded to nearest the
+    two sums are 4u apart, in every other mode 2u. Their difference is exact in all modes.
+    """
+    if (_ONE + _THREE_UNITS) - (_ONE + _UNIT) != 4 * _UNIT:
+        raise RoundingModeError(
+            "The floating-point rounding mode of this thread is not round-to-nearest: some library "
+            "changed it (fesetround). Call dpnoise from a thread where it has not been changed."
+        )
 
 
 def plain(array: Array) -> Array:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from dpnoise.arrays import check_places, check_positive_array
+from dpnoise.arrays import check_places, check_positive_array, check_rounding_mode
 from dpnoise.chunks import Words, Worker, expand, kernel_for_one, kernel_named
 from dpnoise.entropy import SYSTEM, WORD, Source
 from dpnoise.errors import (
@@ -33,6 +33,8 @@ _PRECISION: Final = {np.dtype(name): digits for name, digits in PRECISIONS.items
 _FOUR: Final = 4
 _INFINITY: Final = math.inf
 _LARGEST_SIZE: Final = 2**63 - 1
+# All uniforms of a number are in memory at once, 16 bytes for each: 256 MiB for this many.
+_MOST_VARIATES: Final = 2**24
 
 
 class _NoSeed:
@@ -61,9 +63,12 @@ class Generator:
     docs/limitations.md.
 
     All drawing methods share these arguments: `size` (an int, a tuple, or None for one number),
-    `dtype` ("float64", "float32" or "float16"), `out` (an array to fill, contiguous or not),
-    `variates` (n; by default from `security_bits`), `form` (a name from the distribution's
-    `forms`) and `precision` (bits of each uniform; by default 53, 24 or 11, as the dtype holds).
+    `dtype` ("float64", "float32" or "float16", in this machine's byte order), `out` (an array of
+    such a dtype to fill, contiguous or not), `variates` (n, at most 2^24; by default from
+    `security_bits`), `form` (a name from the distribution's `forms`) and `precision` (bits of each
+    uniform; by default 53, 24 or 11, as the dtype holds).
+
+    A call raises RoundingModeError where the thread does not round to nearest.
 
     Parameters
     ----------
@@ -293,6 +298,7 @@ class Generator:
         else:
             scales = check_positive_array("scale", scale)
             scale, scales = (float(scales), None) if scales.ndim == 0 else (1.0, scales)
+        check_rounding_mode()
         if one and scales is None:
             return self._draw_one(plan, scale)
         place = None if out is None else np.asarray(out)  # A subclass may say anything of itself.
@@ -382,6 +388,12 @@ def _plan(
     if p > most:
         reject("precision", p, f"<= {most}, the digits of a {kind}")
     chosen, n = forms.choose(available, form, variates, variates_for(security_bits, p))
+    if n > _MOST_VARIATES:
+        name, given = ("variates", n) if variates is not None else ("security_bits", security_bits)
+        raise ArgumentError(
+            f"{name} must ask for at most 2^24 uniforms for each number, got {shown(given)}: they "
+            "are all in memory at once."
+        )
     return _Plan(
         kernel=kernel_named(chosen.kernel),
         one=kernel_for_one(chosen.one, "i") if one and chosen.one and n == _FOUR else None,
@@ -439,6 +451,7 @@ def _dtype_of(out: object, dtype: DType) -> np.dtype[Any]:
     if not out.flags.writeable:
         raise ArgumentError("Expected out to be writeable, got a read-only array.")
     kind: np.dtype[Any] = out.dtype
+    _check_byte_order("out", kind)
     if kind not in _PRECISION:
         allowed = ", ".join(PRECISIONS)
         raise ArgumentTypeError(f"Expected out.dtype={str(kind)!r} to be one of {allowed}.")
@@ -454,10 +467,21 @@ def _format(dtype: DTypeLike) -> np.dtype[Any]:
         kind = np.dtype(dtype)
     except (TypeError, ValueError):
         kind = None
+    if kind is not None:
+        _check_byte_order("dtype", kind)
     if kind not in _PRECISION:
         given = dtype if kind is None else str(kind)
         reject("dtype", given, "to be one of " + ", ".join(PRECISIONS))
     return kind
+
+
+def _check_byte_order(name: str, kind: np.dtype[Any]) -> None:
+    """Raise if a format that we draw in is asked for in the other byte order."""
+    if not kind.isnative and kind.newbyteorder("=") in _PRECISION:
+        raise ArgumentError(
+            f"{name} must have the byte order of this machine, got {str(kind)!r}. Draw in "
+            f"{kind.newbyteorder('=').name} and convert the result with astype({str(kind)!r})."
+        )
 
 
 def _room(shape: tuple[int, ...], kind: np.dtype[Any], size: Size) -> NDArray[Any]:

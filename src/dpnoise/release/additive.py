@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Concatenate, Final, ParamSpec, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.arrays import narrowed, numbers_of, plain, widened
+from dpnoise.arrays import check_rounding_mode, narrowed, numbers_of, plain, widened
 from dpnoise.chunks import imported
 from dpnoise.errors import (
     ArgumentError,
@@ -129,11 +129,14 @@ class _Additive(Mechanism):
         -------
         The same kind
             Floats for floats, multiples of `grid`; integers for integers, multiples of
-            max(1, grid). Integers of a list have no limit; arrays and Series of any integers are
-            released as int64. Results beyond the largest number of their type saturate.
+            max(1, grid). Arrays of floats keep their width. Arrays and Series of any integers are
+            released as int64. Arrays are in this machine's byte order, whatever they were given in.
+            NumPy's float scalars keep their type; its integer scalars become Python ints. Python
+            ints have no limit, in a list or alone. Other results saturate at the largest number of
+            their type.
         """
         rng = check_generator(rng)
-        deciding.check_rounding_mode()
+        check_rounding_mode()
         if type(value) is int:  # First: what is done with it may show in the time.
             return self._release_integer(value, rng)
         if isinstance(value, float):

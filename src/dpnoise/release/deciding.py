@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise import reference
+from dpnoise.arrays import check_rounding_mode
 from dpnoise.chunks import (
     Words,
     Worker,
@@ -30,7 +31,7 @@ from dpnoise.chunks import (
     kernel_named,
 )
 from dpnoise.entropy import WORD, Key, Source
-from dpnoise.errors import ArgumentError, RoundingModeError
+from dpnoise.errors import ArgumentError
 from dpnoise.noise.distributions import Distribution, Exponential, Gaussian, Gumbel, Laplace
 
 Floats = NDArray[np.float64]
@@ -49,7 +50,6 @@ _INT64: Final = np.iinfo(np.int64)
 _MOST_SHIFT: Final = 62  # Of a grid for integers: the kernels know no coarser ones.
 _OPEN: Final = int(_INT64.min)
 _SIGN: Final = np.uint64(2**63)
-_ROUNDING: Final = [1.0, 2.0**-53]  # In a list, so that the check is done when it is asked for.
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,16 +104,6 @@ ADDITIVE: Final = {
     form.name: form for form in (LAPLACE_1, LAPLACE_4, GAUSSIAN_2, GAUSSIAN_4, GAUSSIAN_PAIRS)
 }
 FORMS: Final = ADDITIVE | {form.name: form for form in (EXPONENTIAL, GUMBEL)}
-
-
-def check_rounding_mode() -> None:
-    """Raise unless this thread rounds to nearest: 1 + u, 1 + 3u and -1 - u tell the modes apart."""
-    one, unit = _ROUNDING
-    if one + unit != one or one + 3 * unit != one + 4 * unit or -one - unit != -one:
-        raise RoundingModeError(
-            "The floating-point rounding mode of this thread is not round-to-nearest. "
-            "Some library changed it (fesetround): release where it has not been changed."
-        )
 
 
 def check_finite(values: Floats, threads: int | None = 1) -> None:

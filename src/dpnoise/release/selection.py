@@ -10,7 +10,7 @@ from flint import arb
 from numpy.typing import ArrayLike, NDArray
 
 from dpnoise import reference
-from dpnoise.arrays import number
+from dpnoise.arrays import check_rounding_mode, number
 from dpnoise.chunks import first_words, kernel_named
 from dpnoise.entropy import Key
 from dpnoise.errors import (
@@ -156,7 +156,7 @@ def _argmax(
     rng: Generator | None,
 ) -> int:
     """Return the index of the largest score + scale * noise, in real arithmetic."""
-    deciding.check_rounding_mode()
+    check_rounding_mode()
     key = check_generator(rng).source.key()
     words = first_words(key, len(approximately))
     leaders = _possible_leaders(form, words, approximately, scale)

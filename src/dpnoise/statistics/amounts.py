@@ -1,17 +1,20 @@
 """Amounts of a budget: decimal numbers as people write them, added exactly."""
 
+import re
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any, Final, Self
 
-from dpnoise.errors import ArgumentError, is_real, reject, shown
+from dpnoise.errors import is_integer, is_real, reject
 
 Number = float | str | Decimal
 
 _DIGITS: Final = 20  # Of a number that is given; what is spent is rounded up to so many.
 _SMALLEST: Final = -40  # The power of ten of the last digit.
 _FARTHEST: Final = 1000  # The power of ten that a cost can have: more than those of floats.
+# Decimal() also reads underscores, spaces around the number and the digits of every script.
+_DECIMAL_TEXT: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _PLAINLY: Final = (-5, 20)  # Powers of ten between which a number is written without an exponent.
 
 
@@ -88,12 +91,14 @@ def number_of(name: str, value: object, *, zero: bool = False) -> Fraction:
     >>> number_of("epsilon", 0.1), number_of("epsilon", "1e-3")
     (Fraction(1, 10), Fraction(1, 1000))
     """
-    if not isinstance(value, str | Decimal) and not is_real(value):
-        raise ArgumentError(f"Expected {name}={shown(value)} to be a number.")
-    try:
-        number = Decimal(value if isinstance(value, str | Decimal) else repr(float(value)))
-    except (InvalidOperation, OverflowError):
-        raise ArgumentError(f"Expected {name}={shown(value)} to be a number.") from None
+    number = _decimal_of(value)
+    if number is None:
+        reject(
+            name,
+            value,
+            "to be a finite decimal number such as 0.5 or 1e-6: the digits 0 to 9, and no spaces "
+            "or underscores",
+        )
     if not number.is_finite() or number < 0 or (number == 0 and not zero):
         reject(name, value, "to be finite and " + (">= 0" if zero else "> 0"))
     if _is_long(number):
@@ -101,12 +106,36 @@ def number_of(name: str, value: object, *, zero: bool = False) -> Fraction:
     return Fraction(number)
 
 
+def _decimal_of(value: object) -> Decimal | None:
+    """Return the decimal number that a value is written as, or None if it is not a number."""
+    if isinstance(value, Decimal):
+        return value
+    if isinstance(value, str):
+        return _decimal_of_text(value)
+    if is_integer(value):
+        return Decimal(int(value))
+    try:
+        return Decimal(repr(float(value))) if is_real(value) else None
+    except OverflowError:
+        return None
+
+
+def _decimal_of_text(text: str) -> Decimal | None:
+    """Return the decimal number that a text is, or None if it is anything else."""
+    if not _DECIMAL_TEXT.fullmatch(text):
+        return None
+    try:
+        return Decimal(text)
+    except InvalidOperation:  # The exponent has too many digits.
+        return None
+
+
 def _told(text: object) -> Fraction:
     """Return a number that a ledger says: text, neither negative nor of endless digits."""
     if not isinstance(text, str):
         raise TypeError("Expected text.")
-    number = Decimal(text)
-    if not number.is_finite() or number < 0 or abs(number.adjusted()) > _FARTHEST:
+    number = _decimal_of_text(text)
+    if number is None or number < 0 or abs(number.adjusted()) > _FARTHEST:
         raise ValueError("Expected an amount.")
     return Fraction(number)
 

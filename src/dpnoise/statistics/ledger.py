@@ -7,6 +7,7 @@ A release is paid for before any noise is drawn: a crash loses budget, never pri
 """
 
 import datetime as dt
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,7 +16,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Self
 
-from dpnoise.errors import ArgumentError, BudgetError, check_choice, reject, shown
+from dpnoise.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    BudgetError,
+    check_choice,
+    reject,
+    shown,
+)
 from dpnoise.release.additive import GaussianMechanism
 from dpnoise.release.calibration import quotient_down
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
@@ -305,7 +313,8 @@ def create_ledger(
     neighbours
         "add-remove" or "replace": what its epsilons are about.
     epsilon, rho
-        The total that may ever be spent, in one of the two metrics. Text is taken as it is written.
+        The total that may ever be spent, in one of the two metrics. Text must be a plain decimal
+        number, such as "0.3" or "1e-6", and is taken exactly as it is written.
     delta
         The total of delta; by default none.
 
@@ -319,6 +328,7 @@ def create_ledger(
     >>> ledger.worth()
     'What is left buys one count within 10 with probability 0.95.'
     """
+    file = _file_path(path)
     if (epsilon is None) == (rho is None):
         raise ArgumentError("Expected a total of epsilon or of rho: one of them.")
     check_choice("neighbours", neighbours, NEIGHBOURS)
@@ -342,20 +352,43 @@ def create_ledger(
         "metric": metric,
         "total": total.line(),
     }
-    chain.create(Path(path), line)
-    return open_ledger(path)
+    chain.create(file, line)
+    return open_ledger(file)
 
 
 def open_ledger(path: str | PathLike[str]) -> Ledger:
     """Read a ledger and check all of it: its chain, and that no more was spent than allowed."""
-    path = Path(path)
-    return _ledger(path, chain.read(path))
+    file = _file_path(path)
+    return _ledger(file, chain.read(file))
 
 
 def mend_ledger(path: str | PathLike[str]) -> int:
     """Take away a line that a crash cut short, before its noise was drawn; return its bytes."""
-    open_ledger(path)
-    return chain.mend(Path(path), {"kind": "mended", "date": _now()})
+    file = open_ledger(path).path
+    return chain.mend(file, {"kind": "mended", "date": _now()})
+
+
+def _file_path(path: object) -> Path:
+    """Return the path of a ledger; raise unless it is text that can name a file."""
+    try:
+        text = os.fspath(path)  # type: ignore[call-overload]
+    except TypeError:
+        text = None
+    if not isinstance(text, str):
+        raise ArgumentTypeError(
+            f"The path of a ledger must be a str or a pathlib.Path, got {type(path).__name__}."
+        )
+    if "\0" in text:
+        raise ArgumentError(
+            f"The path of a ledger must not contain a NUL character, got {shown(text)}."
+        )
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        raise ArgumentError(
+            f"The path of a ledger must be text that the file system can encode, got {shown(text)}."
+        ) from None
+    return Path(text)
 
 
 def _ledger(path: Path, lines: chain.Chain) -> Ledger:
