@@ -98,7 +98,7 @@ KEYS: dict[str, list[Any]] = {
     "text": TEXTS,
     "dict": TEXTS,
     "gint": [0, -1, 2**53 + 1, 7],
-    "gfloat": [0.0, 0.1, -1e300, float("inf")],
+    "gfloat": [0.0, 7.0, 1.0 - 2.0**53],
     "gbool": [True, False],
     "gdate": DATES,
 }
@@ -115,6 +115,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "bool": st.booleans(),
     "dec": st.sampled_from(CENTS) | st.integers(-(10**9), 10**9).map(lambda n: Decimal(n) / 100),
     **{name: st.sampled_from(known) for name, known in KEYS.items()},
+    "gfloat": st.sampled_from([*KEYS["gfloat"], -0.0, 0.1, 2.0**53, -1e300, float("inf")]),
 }
 NUMBERS = ["f64", "f32", "i64", "i16", "u64", "bool", "dec"]
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from fractions import Fraction
 from itertools import product
 from typing import Any
@@ -22,14 +21,14 @@ def in_grids(value: Any, ask: Sums | Cells) -> int:
     """Return floor(clamp(x)/grid + 1/2), within least..most."""
     if isinstance(value, float) and math.isinf(value):
         return ask.most if value > 0 else ask.least
-    exact = Fraction(float(value) if isinstance(value, Decimal) else value)
+    exact = Fraction(float(value))  # The nearest float, also of an integer or a decimal.
     whole = math.floor(exact / Fraction(ask.grid) + Fraction(1, 2))
     return min(max(whole, ask.least), ask.most)
 
 
 def between(value: Any, edges: Sequence[float]) -> int | None:
     """Return the place of the cell that holds a value."""
-    exact = float(value) if isinstance(value, Decimal) else value
+    exact = float(value)
     if exact == edges[-1]:
         return len(edges) - 2
     inside = (place for place in range(len(edges) - 1) if edges[place] <= exact < edges[place + 1])

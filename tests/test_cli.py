@@ -190,7 +190,7 @@ def test_what_is_wrong_is_said_before_any_noise_is_drawn(
     mean = [*BOUNDS, "--query", "mean"]
     cases: list[tuple[list[Any], str]] = [
         ([tmp_path / "none.csv", *mean], "There is no file"),
-        ([table, "--column", "income"], "has no column 'income'. It has: city, x."),
+        ([table, "--column", "income"], "has no column 'income'. Its first line has 2 entries."),
         ([table.with_suffix(".parquet"), "--column", "income"], "It has: city, x."),
         ([text, *mean], "Row 3 of column 'x' (the header not counted) holds text"),
         ([text, *mean], "empty it and say --missing drop."),
@@ -205,14 +205,14 @@ def test_what_is_wrong_is_said_before_any_noise_is_drawn(
         ([table, *BOUNDS, "--query", "mode"], "Expected --query 'mode' to be one of"),
         ([table, *BOUNDS, "--query", "quantile:x"], "quantile:0.9"),
         ([table, *BOUNDS, "--query", "quantile"], "quantile:0.9"),
-        ([table, "--query", "count"], "t.csv to use: --column NAME. It has: city, x."),
+        ([table, "--query", "count"], "t.csv to use: --column NAME. Its first line has 2 entries."),
         ([table.with_suffix(".parquet")], "t.parquet to use: --column NAME. It has: city, x."),
         ([tmp_path / "none.csv", "--query", "count"], "There is no file"),
         ([tmp_path / "none.csv", "--query", "mode"], "There is no file"),
         ([tmp_path, "--query", "count"], "is a folder"),
         ([table, "--delimiter", ";;"], "to be one ASCII character"),
         ([tmp_path, *mean], "is a folder"),
-        ([write(tmp_path / "semi.csv", "x;y\n1;2\n"), *mean], "Say --delimiter ';'"),
+        ([write(tmp_path / "semi.csv", "x;y\n1;2\n"), *mean], "as in --delimiter ';'."),
         (
             [table, *mean, "--group-by", "city="],
             "in UTF-8: --group-by city=cork,dublin.",

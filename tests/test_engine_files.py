@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,9 +17,9 @@ from tally_reference import assert_same
 from tally_reference import tally as judged
 
 from dpnoise.errors import ArgumentError
-from dpnoise.statistics.engines import Files, frames, tally
+from dpnoise.statistics.engines import Files, Holders, frames, holders, tally, tally_all
 from dpnoise.statistics.engines.files import columns as columns_of
-from dpnoise.statistics.plan import Cells, Grouping, Plan, Rows, Sums
+from dpnoise.statistics.plan import Cells, Grouping, Plan, Rows, Sums, Unit
 
 X = Sums("x", 0.5, -100, 100)
 PEOPLE: dict[str, list[Any]] = {
@@ -85,6 +86,16 @@ def test_a_pattern_stands_for_all_its_files(tmp_path: Path) -> None:
     assert_same(tally(both, PLAN), judged(twice, PLAN))
 
 
+def test_a_file_that_is_given_twice_is_refused(tmp_path: Path) -> None:
+    """Else each of its rows would count twice, and one person twice as much as declared."""
+    path = made(tmp_path, "a.csv", CSV)
+    (tmp_path / "b.csv").symlink_to(path)
+    pattern = str(tmp_path / "*.csv")
+    for paths in ([path, path], [str(path), pattern], pattern):
+        with pytest.raises(ArgumentError, match="Give each file once"):
+            tally(Files(paths), PLAN)
+
+
 @pytest.mark.parametrize("name", ["a*b.csv", "a[1].csv", "what?.csv", "it's;--.csv"])
 def test_a_file_may_be_called_like_a_pattern(name: str, tmp_path: Path) -> None:
     made(tmp_path, "axb.csv", "x,city\n")
@@ -136,9 +147,19 @@ ONLY_X = Plan((X,), missing="drop")
 BROKEN: dict[str, tuple[str | bytes, Plan, str]] = {
     "empty": ("", ONLY_X, "is empty: it has no header"),
     "the column twice": ("x,x\n1,2\n", ONLY_X, "more than one column 'x'"),
-    "no such column": ("y\n1\n", ONLY_X, "has no column 'x'. It has: y"),
+    "no such column": ("y\n1\n", ONLY_X, "has no column 'x'. Its first line has 1 entry."),
     "other separators": ("x;y\n1;2\n", ONLY_X, 'delimiter=";"'),
-    "a line break in a name": ('"x\ny",z\n1,2\n', ONLY_X, r"has no column 'x'. It has: x\ny, z."),
+    "a line break in a name": (
+        '"x\ny",z\n1,2\n',
+        ONLY_X,
+        "has no column 'x'. Its first line has 2",
+    ),
+    "no header": (f"{SECRET},2\n3,4\n", ONLY_X, "has no column 'x'. Its first line has 2 entries."),
+    "a first line that nearly names the column": (
+        f"X,{SECRET}\n1,2\n",
+        ONLY_X,
+        "has no column 'x'",
+    ),
     "an unclosed quote in the header": (f'"x\n1,{SECRET}\n', ONLY_X, "quote that is not closed"),
     "a header that is no text": (b"x,\xff\n1,2\n", ONLY_X, "its header is no utf-8 text"),
     "an unclosed quote": (f'x,y\n1,2\n3,"{SECRET}\n', ONLY_X, "line 3 has a quote"),
@@ -194,6 +215,33 @@ def test_text_that_is_no_number_is_no_error_in_a_row_of_no_declared_group(tmp_pa
     path = made(tmp_path, "p.csv", "x,city\n1,cork\nlots,dublin\n")
     plan = Plan((X,), (Grouping("city", ("cork",)),))
     assert int(tally(Files(path), plan).answers[0].count[0]) == 1  # type: ignore[union-attr]
+
+
+def test_a_number_of_json_is_one_person_and_one_group_however_it_is_written(tmp_path: Path) -> None:
+    """A program writes 7 as 7.0 as soon as another row has no id."""
+    rows = ['{"who": 7, "city": 1}', '{"who": 7.0, "city": 1.0}', '{"who": 70e-1, "city": "1"}']
+    path = made(tmp_path, "visits.jsonl", "\n".join(rows))
+    by = (Grouping("city", ("1",)),)
+    (counted,) = tally(Files(path), Plan((Rows(),), by, unit=Unit(("who",)))).answers
+    assert np.asarray(counted).tolist() == [1]
+    assert holders(Files(path), "city", None) == Holders(["1"], np.array([3]))
+
+
+@pytest.mark.parametrize("cell", ["0.5", "9007199254740993.0", "1e300", "[7]", '{"id": 7}'])
+def test_an_id_of_json_that_may_have_been_rounded_is_refused(cell: str, tmp_path: Path) -> None:
+    path = made(tmp_path, "visits.jsonl", f'{{"who": 7}}\n{{"who": {cell}}}\n')
+    with pytest.raises(ArgumentError, match="neither text nor a whole number below"):
+        tally(Files(path), Plan((Rows(),), unit=Unit(("who",))))
+    with pytest.raises(ArgumentError, match="neither text nor a whole number below"):
+        holders(Files(path), "who", None)
+
+
+def test_an_id_of_one_plan_cannot_be_a_value_of_another(tmp_path: Path) -> None:
+    """Its text would be read as a number, and 7 and 07 would be one person."""
+    path = made(tmp_path, "visits.csv", "who\n7\n07\n")
+    plans = [Plan((Rows(),), unit=Unit(("who",))), Plan((Sums("who", 1.0, 0, 9),))]
+    with pytest.raises(ArgumentError, match="cannot be published too"):
+        tally_all(Files(path), plans)
 
 
 def test_a_decimal_comma_leaves_no_point(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import date
 from decimal import Decimal
 from itertools import cycle, islice
@@ -21,7 +22,7 @@ from tally_reference import tally as judged
 
 from dpnoise.errors import ArgumentError
 from dpnoise.statistics import Question, Request, publish
-from dpnoise.statistics.engines import Files, holders, tally
+from dpnoise.statistics.engines import Files, holders, postgres, tally
 from dpnoise.statistics.engines.files import tally_all
 from dpnoise.statistics.plan import Cells, Grouping, Plan, Rows, Sums, Unit
 
@@ -187,10 +188,224 @@ def test_a_number_is_one_person_however_many_zeros_it_has(address: str) -> None:
     assert dict(zip(held.keys, held.persons.tolist(), strict=True)) == {"1": 4, "1.0": 1, "2": 1}
 
 
+# Values of every type that ids may have, in spellings of which PostgreSQL calls some equal.
+SPELLINGS: dict[str, list[str]] = {
+    "bool": ["t", "true", "on", "1", "f", "no"],
+    "int2": ["7", "07", "-7", "0", "-0"],
+    "int4": ["7", "07", "-7", "0", "-0"],
+    "int8": ["9007199254740993", "9007199254740992", "+9007199254740993"],
+    "float4": ["7", "7.0", "0.7e1", "0", "-0", "8"],
+    "float8": ["7", "7.0", "0.7e1", "0", "-0", "9007199254740991"],
+    "numeric": ["7", "7.0", "7.00", "70", "0", "-0.0", "-.5", "-0.50", "Infinity", "inf",
+                "9007199254740993.10", "9007199254740993.1", "1e40", "1e-40"],
+    "text": ["a", "A", "a ", "\u00e4", "a\u0308", "7", "7.0", "NaN"],
+    "varchar": ["a", "A", "a ", "\u00e4", "a\u0308", "7", "7.0"],
+    "bpchar": ["a", "A", "a ", "a    ", " a"],
+    "name": ["a", "A", "a ", "a"],
+    "uuid": ["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "A0EEBC999C0B4EF8BB6D6BB9BD380A11",
+             "{a0eebc99-9c0b4ef8-bb6d6bb9-bd380a11}", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a12"],
+    "date": ["2024-02-29", "29 Feb 2024", "2024-03-01", "12000-01-01", "12000-01-02", "infinity",
+             "infinity", "-infinity", "0044-03-15 BC", "0044-03-15"],
+    "time": ["12:00", "12:00:00.000000", "12:00 PM", "00:00", "24:00", "12:00:00.000001"],
+    "timestamp": ["2024-02-29", "2024-02-29 00:00:00.0", "2024-02-29 00:00:00.000001", "infinity",
+                  "infinity", "-infinity", "0044-03-15 BC", "0044-03-15"],
+    "timestamptz": ["2024-01-01 00:00+00", "2024-01-01 01:00+01", "2024-10-27 00:30+00",
+                    "2024-10-27 01:30+00", "2024-01-01 00:00 UTC", "infinity", "infinity"],
+    "bytea": ["\\x61", "a", "\\x5c", "\\x5c783631"],
+    "inet": ["10.0.0.1", "10.0.0.1/32", "10.0.0.1/8", "::1", "0:0::0:1", "::ffff:10.0.0.1"],
+    "cidr": ["10.0.0.0/8", "10/8", "10.0.0.0/16", "::1", "::1/128"],
+    "macaddr": ["08:00:2b:01:02:03", "08002B010203", "08:00:2b:01:02:04"],
+    "macaddr8": ["08:00:2b:01:02:03", "08:00:2b:ff:fe:01:02:03", "08:00:2b:01:02:04"],
+    "enum_of_two": ["one", "One", "one"],
+}  # fmt: skip
+
+
+def asked(address: str, query: str) -> list[Any]:
+    with driver.connect(address, autocommit=True) as connection, connection.cursor() as cursor:
+        cursor.execute(query)
+        return list(cursor.fetchall())
+
+
+def persons(source: Files, *columns: str, without_id: str = "error") -> list[int]:
+    """Count the persons by each column, where one person adds one row."""
+    units = [Unit((column,), without_id=without_id) for column in columns or ["who"]]
+    tallies = tally_all(source, [Plan((Rows(),), unit=unit) for unit in units])
+    return [int(one.answers[0]) for one in tallies]  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def with_types(address: str) -> str:
+    """Make the types that the tests of ids need."""
+    run(
+        address,
+        "CREATE EXTENSION citext",
+        "CREATE TYPE enum_of_two AS ENUM ('one', 'One')",
+        "CREATE TYPE pair AS (a int, b int)",
+        "CREATE COLLATION loose "
+        "(provider = icu, locale = 'und-u-ks-level2', deterministic = false)",
+        "CREATE DOMAIN email AS citext",
+        "CREATE DOMAIN work_email AS email",
+        "CREATE DOMAIN loose_text AS text COLLATE loose",
+        *(f"CREATE DOMAIN domain_of_{name} AS {name}" for name in SPELLINGS),
+    )
+    return address
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_each_id_is_the_person_that_postgresql_calls_it(with_types: str, name: str) -> None:
+    known = SPELLINGS[name]
+    kinds = {"who": name, "domain": f"domain_of_{name}"}
+    source = made(with_types, "ids", kinds, {"who": known, "domain": known})
+    ((distinct,),) = asked(with_types, "SELECT count(DISTINCT who) FROM ids")
+    assert 1 < distinct < len(known) or name in {"text", "varchar"}
+    assert persons(source, "who", "domain") == [distinct, distinct]
+
+
+def test_ids_do_not_depend_on_how_a_session_writes_values(
+    with_types: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Clocks go back on October 27: 00:30 and 01:30 UTC are both written 01:30 AAA.
+    monkeypatch.setenv("PGTZ", "AAA0AAA-1,M3.5.0,M10.5.0")
+    monkeypatch.setenv("PGOPTIONS", "-c datestyle=SQL,DMY -c bytea_output=escape")
+    for name in ("date", "timestamp", "timestamptz", "bytea"):
+        source = made(with_types, "ids", {"who": name}, {"who": SPELLINGS[name]})
+        assert [(*persons(source),)] == asked(with_types, "SELECT count(DISTINCT who) FROM ids")
+
+
+def test_nan_and_empty_text_are_missing_ids(with_types: str) -> None:
+    nothing: dict[str, list[Any]] = {
+        "numeric": ["NaN", "nan", None],
+        "domain_of_numeric": ["NaN", "nan", None],
+        "float8": ["NaN", "NaN", None],
+        "domain_of_float4": ["NaN", "NaN", None],
+        "text": ["", "", None],
+        "bpchar": ["", "  ", None],
+        "bytea": ["", "", None],
+    }
+    source = made(with_types, "ids", {kind: kind for kind in nothing}, nothing)
+    assert persons(source, *nothing, without_id="own") == [3] * len(nothing)
+    with pytest.raises(ArgumentError, match="numeric"):
+        persons(source, "domain_of_numeric")
+
+
+def refusal(table: Any, name: str) -> str | None:
+    """Return the error for a column of ids, which is the same where groups are discovered."""
+    errors: list[str | None] = []
+    for ids, discovered in (([name], []), ([], [name])):
+        try:
+            table.declare_ids(ids, discovered)
+        except ArgumentError as error:
+            errors.append(str(error))
+        else:
+            errors.append(None)
+    assert errors[0] == errors[1]
+    return errors[0]
+
+
+def suggested(error: str) -> str:
+    """Return the SQL that an error asks to put in a view."""
+    assert "Make a view with one spelling for each value, such as " in error
+    return error.partition("such as ")[2].removesuffix(", and give that.")
+
+
+# All types that a column can have and that can be read: without pseudo-types, and without aclitem,
+# which PostgreSQL cannot send.
+BUILT_IN = """
+SELECT t.typname::text, format_type(t.oid, NULL)
+FROM pg_type t LEFT JOIN pg_type element ON t.typelem = element.oid
+WHERE t.typnamespace = 'pg_catalog'::regnamespace AND t.typtype NOT IN ('c', 'p')
+AND coalesce(element.typtype NOT IN ('c', 'p'), true)
+AND t.typsend <> 0 AND coalesce(element.typsend <> 0, true)
+"""
+
+
+def test_every_type_is_an_id_or_refused_with_a_cast_that_makes_it_one(with_types: str) -> None:
+    built_in = asked(with_types, BUILT_IN)
+    others = ["citext", "email", "work_email", "pair", "enum_of_two[]", "public.domain_of_text[]"]
+    types = dict(built_in) | {name: name for name in others}
+    declared = ", ".join(f'"{name}" {kind}' for name, kind in types.items())
+    run(
+        with_types,
+        "DROP TABLE IF EXISTS every_type CASCADE",
+        f"CREATE TABLE every_type ({declared})",
+    )
+    with ExitStack() as stack:
+        table = postgres.Table(with_types, "every_type", stack)
+        refusals = {name: refusal(table, name) for name in types}
+    allowed = {name for name, error in refusals.items() if error is None}
+    assert allowed == SPELLINGS.keys() - {"enum_of_two"}
+    casts = {name: suggested(error) for name, error in refusals.items() if error is not None}
+    columns = ", ".join(f'{cast} AS "{name}"' for name, cast in casts.items())
+    run(with_types, f"CREATE VIEW cast_types AS SELECT {columns} FROM every_type")  # noqa: S608
+    with ExitStack() as stack:
+        postgres.Table(with_types, "cast_types", stack).declare_ids(list(casts), [])
+
+
+NAMES = ["ann", "ANN"]
+DAYS = ["1 day", "24:00:00", "1 mon -29 days"]
+LOOSE = 'has the collation "loose":'
+
+
+@pytest.mark.parametrize(
+    ("kind", "ids", "fact", "cast"),
+    [
+        ("citext", NAMES, "is citext:", 'lower(CAST("who" AS text))'),
+        ("work_email", NAMES, "is citext (domain work_email):", 'lower(CAST("who" AS text))'),
+        ("text COLLATE loose", NAMES, LOOSE, 'lower("who") COLLATE "C"'),
+        ("loose_text", NAMES, LOOSE, 'lower("who") COLLATE "C"'),
+        ("char(5) COLLATE loose", NAMES, LOOSE, 'lower("who") COLLATE "C"'),
+        ("interval", DAYS, "is interval:", 'CAST(justify_interval("who") AS text)'),
+        ("money", ["7", "7.00"], "is money:", 'CAST("who" AS numeric)'),
+    ],
+)
+def test_the_view_that_an_error_asks_for_has_one_person_for_each_value(
+    with_types: str, kind: str, ids: list[str], fact: str, cast: str
+) -> None:
+    run(with_types, "DROP TABLE IF EXISTS loose_ids CASCADE")
+    source = made(with_types, "loose_ids", {"who": kind}, {"who": ids})
+    assert asked(with_types, "SELECT count(DISTINCT who) FROM loose_ids") == [(1,)]
+    with pytest.raises(ArgumentError) as raised:
+        persons(source)
+    assert f"Column 'who' {fact}" in str(raised.value)
+    assert suggested(str(raised.value)) == cast
+    run(with_types, f"CREATE VIEW one_spelling AS SELECT {cast} AS who FROM loose_ids")  # noqa: S608
+    assert persons(Files(with_types, table="one_spelling")) == [1]
+
+
+def test_a_type_with_a_built_in_name_is_not_taken_for_that_one(with_types: str) -> None:
+    run(
+        with_types,
+        "CREATE SCHEMA impostor",
+        "CREATE TYPE impostor.uuid AS (a int)",
+        "CREATE TABLE impostors (who impostor.uuid)",
+    )
+    with pytest.raises(ArgumentError, match=r"is impostor\.uuid: "):
+        persons(Files(with_types, table="impostors"))
+
+
+def test_values_and_declared_groups_may_be_of_any_type(with_types: str) -> None:
+    kinds = {"a": "citext", "b": "text COLLATE loose", "c": "jsonb", "d": "domain_of_numeric"}
+    columns: dict[str, list[Any]] = {name: ["1", "2", "2", None] for name in kinds}
+    source = made(with_types, "loose_values", kinds, columns)
+    numbers = {name: [1, 2, 2, None] for name in kinds}
+    values = Plan(tuple(Sums(name, 1.0, 0, 5) for name in kinds), missing="drop")
+    assert_same(tally(source, values), judged(numbers, values))
+    groups = [Plan((Rows(),), (Grouping(name, ("1", "2")),)) for name in kinds]
+    for counted in tally_all(source, groups):
+        assert counted.answers[0].tolist() == [1, 2]  # type: ignore[union-attr]
+
+
+def test_only_groups_that_python_can_name_are_discovered(with_types: str) -> None:
+    days = ["infinity", "-infinity", "12000-01-01", "0044-03-15 BC", "2024-02-29", None]
+    source = made(with_types, "groups", {"day": "date"}, {"day": days})
+    assert [str(key) for key in holders(source, "day", None).keys] == ["2024-02-29"]
+    for kind in ("numeric", "domain_of_numeric", "float8"):
+        source = made(with_types, "groups", {"x": kind}, {"x": ["NaN", "7", None]})
+        assert [float(key) for key in holders(source, "x", None).keys] == [7.0]
+
+
 def test_all_scans_see_one_snapshot(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that come after the table was opened are in none of the passes."""
-    from dpnoise.statistics.engines import postgres
-
     source = made(address, "growing", {"id": "int", "x": "int"}, {"id": [1, 2], "x": [1, 1]})
     real = postgres.Table.stream
 

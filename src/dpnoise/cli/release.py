@@ -22,7 +22,6 @@ from dpnoise.statistics.digits import rounded, rounded_interval
 from dpnoise.statistics.engines import Files
 from dpnoise.statistics.engines import files as engine_files
 from dpnoise.statistics.engines.description import listed
-from dpnoise.statistics.engines.sources import there
 from dpnoise.statistics.ledger import open_ledger
 from dpnoise.statistics.paying import Payment
 from dpnoise.statistics.publishing import Table
@@ -97,9 +96,9 @@ def _publish(
 
 
 def _say_columns(source: Files) -> NoReturn:
-    names = there(engine_files.columns(source)) or "names that stand in its rows"
+    columns = engine_files.described_columns(source)
     raise ArgumentError(
-        f"Say which column of {listed(source.names)} to use: --column NAME. It has: {names}."
+        f"Say which column of {listed(source.names)} to use: --column NAME. {columns}"
     )
 
 

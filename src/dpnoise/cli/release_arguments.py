@@ -9,7 +9,7 @@ from typing import Any, Final
 from dpnoise.cli.files import file_name
 from dpnoise.errors import ArgumentError
 from dpnoise.statistics.engines.checking import OWN, WITHOUT_ID
-from dpnoise.statistics.engines.description import ENCODINGS, FORMATS, Files
+from dpnoise.statistics.engines.description import ENCODINGS, FORMATS, PARTITION_TYPES, Files
 from dpnoise.statistics.engines.files import check_there
 from dpnoise.statistics.functions import MISSING
 from dpnoise.statistics.groups import DISCOVER, groups_in_file
@@ -141,6 +141,14 @@ def _add_source_options(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--encoding", choices=ENCODINGS, help="of a CSV file (utf-8)")
     command.add_argument("--decimal", choices=(".", ","), help="the decimal sign of text (.)")
+    command.add_argument(
+        "--hive",
+        action="append",
+        type=_hive_column,
+        metavar="COLUMN=TYPE",
+        help="read a column from the names of folders, as of year=2024: year=integer; types are "
+        "text, integer and date; repeat it for several columns",
+    )
 
 
 def _add_persons(command: argparse.ArgumentParser) -> None:
@@ -179,7 +187,7 @@ def _add_persons(command: argparse.ArgumentParser) -> None:
     )
 
 
-_OF_SOURCES: Final = ("format", "table", "delimiter", "quote", "encoding", "decimal")
+_OF_SOURCES: Final = ("format", "table", "delimiter", "quote", "encoding", "decimal", "hive")
 # What a request in a file says, and the command line may not say again.
 _IN_REQUESTS: Final = (
     *("column", "query", "epsilon", "lower", "upper", "grid", "edges", "group_by", "groups_file"),
@@ -208,7 +216,7 @@ def asked_for(asked: argparse.Namespace) -> tuple[Request, Files | None]:
             check_there(source)
         return _request(asked), source
     for name in _IN_REQUESTS:
-        if getattr(asked, name) not in {None, False}:
+        if getattr(asked, name) not in (None, False):
             option = "--" + name.replace("_", "-")
             raise ArgumentError(f"{path} says what to publish: write {option} there.")
     signed = load_request(path)
@@ -233,6 +241,10 @@ def _data(asked: argparse.Namespace) -> Files | None:
     """Return the files that the command line describes."""
     told = {name: getattr(asked, name) for name in _OF_SOURCES}
     given = {name: value for name, value in told.items() if value is not None}
+    if asked.hive is not None:
+        given["hive"] = dict(asked.hive)
+        if len(given["hive"]) < len(asked.hive):
+            raise ArgumentError("--hive must be given once for each column.")
     if asked.files:
         return Files(tuple(asked.files), **given)
     for name in given:
@@ -280,6 +292,15 @@ def _source(text: str) -> str:
 def _delimiter(text: str) -> str:
     r"""Take \t for the tab that is hard to type."""
     return "\t" if text == r"\t" else text
+
+
+def _hive_column(text: str) -> tuple[str, str]:
+    column, kind = _name(text, "=")
+    if not column or kind not in PARTITION_TYPES:
+        raise argparse.ArgumentTypeError(
+            f"give a column and its type, one of {', '.join(PARTITION_TYPES)}: year=integer"
+        )
+    return column, kind
 
 
 def _numbers(text: str) -> list[float]:

@@ -55,6 +55,7 @@ class Grouping:
 
     column: str
     keys: tuple[Any, ...]
+    discovered: bool = False  # Whether the keys are labels of discovered groups: always text.
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,14 @@
 """From data to a published table: what a request asks for, in one pass over the rows."""
 
 import datetime as dt
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from dpnoise.errors import ArgumentError, forgetful, import_extra
 from dpnoise.noise.generator import Generator, check_generator
@@ -18,6 +19,8 @@ from dpnoise.statistics.queries import Query, Release
 from dpnoise.statistics.requests import Discovery, Question, Request, Way, written
 
 Progress = Callable[[float], object]
+
+_WHOLE_NUMBER: Final = re.compile(r"-?[0-9]{1,40}")
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,10 @@ class Table:
         rows = self.rows()
         columns = {name: [row[name] for row in rows] for name in self.titles()}
         kinds = {name: pa.float64() for name in _NUMBERS} | dict.fromkeys(_TEXTS, pa.string())
-        arrays = {name: pa.array(held, kinds.get(name)) for name, held in columns.items()}
+        arrays = {
+            name: pa.array(held, kinds[name]) if name in kinds else _group_array(pa, held)
+            for name, held in columns.items()
+        }
         return pa.table(arrays)
 
     def to_pandas(self) -> Any:
@@ -123,6 +129,14 @@ class Table:
         True
         """
         Path(path).write_text(report.render(self.record(), title), encoding="utf-8")
+
+
+def _group_array(pa: Any, keys: list[Any]) -> Any:
+    """Return an Arrow array of the keys of groups: as text if Arrow has no type for all of them."""
+    try:
+        return pa.array(keys)
+    except (pa.ArrowException, OverflowError):
+        return pa.array([None if key is None else str(key) for key in keys], pa.string())
 
 
 def _found(one: Discovery, found: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
@@ -297,7 +311,13 @@ def _passing(one: Discovery, held: engines.Holders, rng: Generator) -> tuple[Any
         return ()
     noisy = one.noise.release(held.persons, rng)
     passed = [key for key, number in zip(held.keys, noisy, strict=True) if number >= one.threshold]
-    return tuple(sorted(passed))  # So that their order tells nothing of the rows.
+    return tuple(sorted(passed, key=_label_order))
+
+
+def _label_order(label: str) -> tuple[bool, int, str]:
+    """Order labels by what they are, not by the rows: whole numbers first, then text."""
+    is_number = bool(_WHOLE_NUMBER.fullmatch(label))
+    return not is_number, int(label) if is_number else 0, label
 
 
 def rehearsal(request: Request) -> Table:

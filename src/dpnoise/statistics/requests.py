@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from dpnoise.errors import ArgumentError, check_choice, check_integer, reject
 from dpnoise.release.calibration import quotient_down
 from dpnoise.statistics.composition import Cost, Loss
-from dpnoise.statistics.engines.checking import MISSING, WITHOUT_ID, check_persons
+from dpnoise.statistics.engines.checking import MISSING, WITHOUT_ID, check_persons, check_plan
 from dpnoise.statistics.groups import check_groups
 from dpnoise.statistics.plan import Cells, Edges, Grouping, Own, Plan, Unit
 from dpnoise.statistics.pricing import Budget, Item, Prices, priced
@@ -148,6 +148,9 @@ class Request:
         self._check_person()
         object.__setattr__(self, "_prices", self._priced())
         self.check_cells(self.groups)
+        unknown = dict.fromkeys(self.discovered, ("",))  # One group stands for them.
+        for plan in self.plans({**self.groups, **unknown}).values():
+            check_plan(plan)
 
     def _check_groups(self) -> None:
         for question in self.publish:
@@ -317,7 +320,10 @@ class Request:
         return {
             way: Plan(
                 tuple(asked),
-                tuple(Grouping(name, tuple(groups[name])) for name in way.by),
+                tuple(
+                    Grouping(name, tuple(groups[name]), discovered=self._is_open(name))
+                    for name in way.by
+                ),
                 self.missing,
                 self._unit(reaches[way].groups, reaches[way].rows, way.own),
             )

@@ -1,8 +1,9 @@
 """The exact arithmetic of a row, in expressions that every engine evaluates alike.
 
-A value x counts as q = floor(x/grid + 1/2). The grid is a power of two, so y = x/grid is exact, but
-y + 1/2 would round; instead q = floor((floor(2y) + 1)/2), where every step is exact up to 2^52.
-Engines would round 64-bit integers; where bounds are so wide that this shows, they are split first.
+A number counts as the float64 nearest to it, whatever type its column has: a reader may turn the
+integers of a column into floats because of one row. That float x counts as q = floor(x/grid + 1/2).
+The grid is a power of two, so y = x/grid is exact, but y + 1/2 would round; instead
+q = floor((floor(2y) + 1)/2), where every step is exact up to 2^52.
 """
 
 import math
@@ -15,8 +16,9 @@ from dpnoise.statistics.plan import Cells, Edges, Sums
 nw = import_extra("narwhals", "engines")
 
 HALF: Final = 2**26  # Sums of q div 2^26 and of q mod 2^26 stay below 2^63 for 2^37 rows.
-_BEYOND_INT64: Final = 2**63
 _ALL_EXACT: Final = 2**53  # Up to here every integer is a float.
+_ALL_EXACT_SINGLE: Final = 2**24  # Up to here every integer is a float of 32 bits.
+_WIDEST: Final = (nw.Int128, nw.UInt128)
 _LONGEST_SCALE: Final = 22  # 10^22 is the largest power of ten that is a float.
 _LIMITS: Final = {
     getattr(nw, f"{sign}Int{bits}"): (0, 2**bits - 1)
@@ -32,10 +34,9 @@ def limits(dtype: Any) -> tuple[int, int] | None:
     return _LIMITS.get(dtype.base_type())
 
 
-def is_wide(dtype: Any) -> bool:
-    """Tell whether a type has integers that no float holds."""
-    within = limits(dtype)
-    return within is not None and within[1] > _ALL_EXACT
+def exact_limit(dtype: Any) -> int:
+    """Return the magnitude below which whole numbers in a column of floats were not rounded."""
+    return _ALL_EXACT_SINGLE if dtype == nw.Float32 else _ALL_EXACT
 
 
 def kind_of(dtype: Any) -> str:
@@ -52,7 +53,7 @@ def check_numbers(name: str, dtype: Any, ask: Sums | Cells | Edges) -> None:
                 f"Column {name!r} holds {dtype}, which engines round differently beyond 2^53 "
                 f"units of its last digit. Take narrower bounds, or cast it to DOUBLE first."
             )
-    elif limits(dtype) is None and dtype not in {nw.Float32, nw.Float64, nw.Boolean}:
+    elif limits(dtype) is None and dtype not in {nw.Float32, nw.Float64, nw.Boolean, *_WIDEST}:
         raise ArgumentError(
             f"Column {name!r} holds {kind_of(dtype)}. Expected numbers or booleans: convert it "
             "first."
@@ -71,6 +72,7 @@ class Habits:
     """What an engine does well; what it computes is the same."""
 
     adds_in_128_bits: bool = False
+    casts_integers: bool = False  # To the nearest float; else it refuses those beyond 2^53.
     clips: bool = True  # Else it takes the least and the greatest of numbers.
     counts_comparisons: bool = False  # Quicker than it branches.
 
@@ -81,29 +83,28 @@ def present(column: Any, dtype: Any) -> Any:
     return there & ~column.is_nan() if dtype in {nw.Float32, nw.Float64} else there
 
 
-def filled(column: Any, dtype: Any) -> Any:
-    """Return a column with 0 where there is no value: floats, but wide integers as they are."""
-    if is_wide(dtype):
-        return nw.when(present(column, dtype)).then(column).otherwise(nw.lit(0, dtype))
-    whole = column.cast(nw.Int64) if dtype == nw.Boolean else column
-    floats = whole if dtype == nw.Float64 else whole.cast(nw.Float64)
+def filled(column: Any, dtype: Any, habits: Habits) -> Any:
+    """Return a column of floats, with 0 where there is no value; -0.0 becomes 0.0."""
+    floats = _nearest_float(column, dtype, habits) + 0.0
     return nw.when(present(column, dtype)).then(floats).otherwise(nw.lit(0.0))
 
 
-def doubled(value: Any, dtype: Any, ask: Sums | Cells) -> Any:
-    """Return 2x/grid, or for wide integers its floor: a float that the bounds clamp right."""
-    scale = 2.0 / ask.grid
-    if not is_wide(dtype):
-        return value * scale
-    if _farthest(ask) < _ALL_EXACT:  # Then integers may stop there, where they still are floats.
-        least = max(_LIMITS[dtype.base_type()][0], -_ALL_EXACT)
-        near = value.clip(nw.lit(least, dtype), nw.lit(_ALL_EXACT, dtype))
-        return near.cast(nw.Float64) * scale
-    # Bounds so wide have a scale of at most 1/2. If 2^26 high, so scaled, has a fraction, then low
-    # is less than one step of it: no carry.
-    high, low = _split(value, dtype)
-    coarse, fine = high.cast(nw.Float64) * (HALF * scale), low.cast(nw.Float64) * scale
-    return coarse.floor().cast(nw.Float64) + fine.floor().cast(nw.Float64)
+def _nearest_float(column: Any, dtype: Any, habits: Habits) -> Any:
+    """Return a column as the float64 nearest to each number."""
+    if dtype in _WIDEST:
+        return column.cast(nw.String).cast(nw.Float64)  # Engines would round twice.
+    if dtype == nw.Boolean:
+        return column.cast(nw.Int64).cast(nw.Float64)
+    within = limits(dtype)
+    if within is None or within[1] <= _ALL_EXACT or habits.casts_integers:
+        return column.cast(nw.Float64)
+    high, low = _split(nw.when(~column.is_null()).then(column).otherwise(nw.lit(0, dtype)), dtype)
+    return high.cast(nw.Float64) * float(HALF) + low.cast(nw.Float64)  # Rounds once, here.
+
+
+def doubled(value: Any, ask: Sums | Cells) -> Any:
+    """Return 2x/grid, which the bounds clamp."""
+    return value * (2.0 / ask.grid)
 
 
 def _split(whole: Any, dtype: Any) -> tuple[Any, Any]:
@@ -143,22 +144,21 @@ def cell(whole: Any, ask: Cells) -> Any:
     return (whole - float(ask.least)).cast(nw.Int64)
 
 
-def comparisons(value: Any, dtype: Any, ask: Edges) -> list[Any]:
+def comparisons(value: Any, ask: Edges) -> list[Any]:
     """Tell for each edge if a value is at or above it; for the last one if it is above."""
-    return [~test for test in _tests(value, dtype, ask)]
+    return [~test for test in _tests(value, ask)]
 
 
-def cell_between(value: Any, dtype: Any, ask: Edges) -> Any:
+def cell_between(value: Any, ask: Edges) -> Any:
     """Return the cell of a value between edges; outside, the number of cells."""
     cells = len(ask.edges) - 1
-    return _bisected(_tests(value, dtype, ask), [cells, *range(cells), cells])
+    return _bisected(_tests(value, ask), [cells, *range(cells), cells])
 
 
-def _tests(value: Any, dtype: Any, ask: Edges) -> list[Any]:
+def _tests(value: Any, ask: Edges) -> list[Any]:
     """Tell for each edge if a value is below it; for the last one if it is at most that."""
-    of = dtype if is_wide(dtype) else None
     *edges, last = ask.edges
-    return [*(_below(value, edge, of) for edge in edges), _up_to(value, last, of)]
+    return [*(value < edge for edge in edges), value <= last]
 
 
 def _bisected(tests: list[Any], results: list[int]) -> Any:
@@ -169,32 +169,3 @@ def _bisected(tests: list[Any], results: list[int]) -> Any:
     lower = _bisected(tests[:middle], results[: middle + 1])
     upper = _bisected(tests[middle + 1 :], results[middle + 1 :])
     return nw.when(tests[middle]).then(lower).otherwise(upper)
-
-
-def _below(value: Any, edge: float, of: Any) -> Any:
-    """Tell whether x < edge; `of` is the type of wide integers, which floats would round."""
-    if of is None:
-        return value < edge
-    return _at_most(value, edge if math.isinf(edge) else math.ceil(edge) - 1, of)
-
-
-def _up_to(value: Any, edge: float, of: Any) -> Any:
-    """Tell whether x <= edge."""
-    if of is None:
-        return value <= edge
-    return _at_most(value, edge if math.isinf(edge) else math.floor(edge), of)
-
-
-def _at_most(value: Any, limit: float, of: Any) -> Any:
-    """Tell whether an integer is at most a limit that its type may not hold."""
-    least, most = _LIMITS[of.base_type()]
-    if limit >= most:
-        return value == value  # noqa: PLR0124 - true of every value
-    return value <= _literal(int(limit), of) if limit >= least else value != value  # noqa: PLR0124
-
-
-def _literal(whole: int, of: Any) -> Any:
-    """Return an integer of a type; Arrow takes none beyond int64, but computes them."""
-    if whole < _BEYOND_INT64:
-        return nw.lit(whole, of)
-    return nw.lit(whole // HALF, of) * nw.lit(HALF, of) + nw.lit(whole % HALF, of)

@@ -8,8 +8,8 @@ import glob
 import os
 import stat
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from dpnoise.errors import ArgumentError, check_choice, reject, shown, unknown
 
 FORMATS: Final = ("csv", "parquet", "json", "sqlite", "postgres")
 ENCODINGS: Final = ("utf-8", "latin-1", "utf-16")
+PARTITION_TYPES: Final = ("text", "integer", "date")
 STANDARD_INPUT: Final = "-"
 _SUFFIXES: Final = {
     ".parquet": "parquet",
@@ -48,6 +49,10 @@ class Files:
         The table of a database, as ``"table"`` or ``"schema.table"``.
     delimiter, quote, encoding, decimal
         How a CSV file is written. An empty quote means that quotes are letters like any other.
+    hive
+        The partition columns to read from the names of folders, such as ``year=2024``, with their
+        types: ``{"year": "integer"}``, or ``"text"`` or ``"date"``. By default a file has the
+        columns that are in it, wherever it is.
 
     Examples
     --------
@@ -62,6 +67,7 @@ class Files:
     quote: str = '"'
     encoding: str = "utf-8"
     decimal: str = "."
+    hive: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.format is not None:
@@ -77,6 +83,7 @@ class Files:
             reject("delimiter", self.delimiter, "to be another sign than that of decimals, as ';'")
         if self.delimiter == self.quote:
             reject("delimiter", self.delimiter, "to be another sign than the quote")
+        _check_hive(self.hive)
 
     @property
     def names(self) -> list[str]:
@@ -103,6 +110,19 @@ class Files:
         return _SUFFIXES.get(suffix, "csv")
 
 
+def _check_hive(hive: object) -> None:
+    """Raise unless every partition column has a name and a type."""
+    if not isinstance(hive, Mapping) or not all(isinstance(name, str) and name for name in hive):
+        raise ArgumentError(
+            'hive must be a table of columns and their types: {"year": "integer"}, got '
+            f"{shown(hive)}."
+        )
+    for name, kind in hive.items():
+        check_choice(f"hive[{name!r}]", kind, PARTITION_TYPES)
+    if len({name.casefold() for name in hive}) < len(hive):
+        raise ArgumentError("hive must not have columns that differ by capitals only.")
+
+
 def source_of(told: Any, folder: Path) -> Files | Path | None:
     """Return what a request in TOML is about: a file beside it, or a table `[source]`."""
     if told is None:
@@ -121,7 +141,8 @@ def source_of(told: Any, folder: Path) -> Files | Path | None:
     settings = {name: told[name] for name in told if name not in {"path", "paths"}}
     paths = [given] if isinstance(given, str) else given
     if not isinstance(paths, list) or not all(
-        isinstance(one, str) for one in [*paths, *settings.values()]
+        isinstance(one, str)
+        for one in [*paths, *(value for name, value in settings.items() if name != "hive")]
     ):
         raise ArgumentError("Expected every setting of source to be text, and paths a list of it.")
     files = Files(paths, **settings)
@@ -142,7 +163,8 @@ def expanded(name: str) -> list[str]:
     try:
         found = [name] if Path(name).stat() else []
     except FileNotFoundError:
-        found = sorted(glob.glob(name))  # noqa: PTH207 - a pattern may be absolute
+        # Without `recursive`, ** would be one folder, and files in others would be left out.
+        found = sorted(glob.glob(name, recursive=True))  # noqa: PTH207 - a pattern may be absolute
     if not found:
         raise ArgumentError(f"There is no file {name}.")
     for path in map(Path, found):

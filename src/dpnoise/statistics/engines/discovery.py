@@ -1,9 +1,14 @@
-"""The groups that a column has, and how many persons are in each: before noise, for nobody's eyes.
+"""The groups of a column, and how many persons are in each: before noise, so not for publication.
 
-Every group that has a person leaves the engine, however many there are: which appear is decided by
-noise alone, and a group that nobody is in could not be found without a list.
+Every group that has a person leaves the engine, however many there are: noise decides which appear,
+and a group that nobody is in could not be found without a list.
+
+Groups are labelled by text, which does not depend on the column's type: a number is its decimal
+digits, a truth value "true" or "false", a date 2024-02-29, a time 2024-02-29 10:30:00, at midnight
+its date. A type may depend on one row, and labels are published.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,22 +16,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.errors import ArgumentError, import_extra
-from dpnoise.statistics.engines import frames, persons
+from dpnoise.statistics.engines import arithmetic, frames, keys, persons
 from dpnoise.statistics.engines.checking import check_unit
-from dpnoise.statistics.engines.persons import LOST, Names
+from dpnoise.statistics.engines.persons import INEXACT, LOST, Names
 from dpnoise.statistics.engines.tables import check_ids
-from dpnoise.statistics.plan import Unit
+from dpnoise.statistics.plan import Grouping, Unit
 
 nw = import_extra("narwhals", "engines")
 
 _KEY: Final = "key0"
+_FLOATS: Final = (nw.Float32, nw.Float64)
 
 
 @dataclass(frozen=True)
 class Holders:
-    """Keys of groups, and the number of persons in each."""
+    """Labels of groups, and the number of persons in each."""
 
-    keys: list[Any]
+    keys: list[str]
     persons: NDArray[np.int64]
 
 
@@ -48,39 +54,79 @@ def counted(frame: Any, column: str, unit: Unit | None) -> Holders:
     schema = {name: types[inside] for name, inside in names.items()}
     columns = () if unit is None else unit.columns
     frames.check_there([column, *columns], schema)
-    chosen = {_KEY: frames.as_key(names[column], frames.check_key(column, schema[column]))}
+    dtype = frames.check_key(column, schema[column])
+    chosen = {_KEY: frames.as_key(names[column], dtype)}
     for place, name in enumerate(columns):
         chosen[f"person{place}"] = persons.as_id(name, names[name], schema[name])
+        if schema[name] in _FLOATS:
+            chosen[f"{INEXACT}{place}"] = persons.is_inexact(names[name], schema[name])
     frame = frames.letter_by_letter(frame.select(**chosen))
-    rows = persons.rows_of(_named(frame, schema[column]))
-    found = nw.from_native(_counts(rows, unit).relation)
-    return _holders(found.collect() if isinstance(found, nw.LazyFrame) else found, unit)
+    rows = _counts(persons.rows_of(_with_key(frame, dtype)), unit, list(chosen))
+    rows = rows.project([f"{_label(dtype, rows.dialect.text)} AS {_KEY}", "persons", LOST, INEXACT])
+    found = nw.from_native(rows.relation)
+    result = found.collect() if isinstance(found, nw.LazyFrame) else found
+    _check(result, column, unit)
+    together: dict[str, int] = {}
+    for key, number in zip(result[_KEY].to_list(), result["persons"].to_list(), strict=True):
+        together[key] = together.get(key, 0) + int(number)
+    _check_labels(column, list(together), dtype)
+    return Holders(list(together), np.array(list(together.values()), dtype=np.int64))
 
 
-def _named(frame: Any, dtype: Any) -> Any:
-    """Keep the rows that are in a group: a key that is null, NaN or no text is none."""
+def _with_key(frame: Any, dtype: Any) -> Any:
+    """Keep the rows that are in a group: a key that is null, NaN or an empty text is missing."""
     frame = frame.filter(~nw.col(_KEY).is_null())
-    if dtype in {nw.Float32, nw.Float64}:
+    if dtype in _FLOATS:
         return frame.filter(~nw.col(_KEY).is_nan()).with_columns(nw.col(_KEY) + 0.0)
     return frame.filter(nw.col(_KEY) != "") if frames.is_text(dtype) else frame
 
 
-def _counts(rows: Any, unit: Unit | None) -> Any:
-    """Count the persons of each group; rows without an id are counted apart."""
+def _label(dtype: Any, text: str) -> str:
+    """Return the SQL of a key's label; null for a number that a float may have rounded."""
+    if dtype in _FLOATS:
+        limit = arithmetic.exact_limit(dtype)
+        exact = f"{_KEY} = floor({_KEY}) AND abs({_KEY}) < {limit}"
+        return f"CASE WHEN {exact} THEN CAST(CAST({_KEY} AS BIGINT) AS {text}) END"
+    if dtype == nw.Datetime:
+        return f"regexp_replace(CAST({_KEY} AS {text}), ' 00:00:00$', '')"
+    return f"CAST({_KEY} AS {text})"
+
+
+def _counts(rows: Any, unit: Unit | None, columns: list[str]) -> Any:
+    """Count the persons of each group, and separately the rows whose id is missing or inexact."""
     if unit is None:
-        return rows.grouped([_KEY], ["count(*) AS persons", f"max(0) AS {LOST}"])
-    ids = [f"person{place}" for place in range(len(unit.columns))]
-    names = Names(ids, [_KEY], [])
-    rows = persons.marked(rows, names)
-    chosen = persons.chosen_groups(rows.where(f"{LOST} = 0"), unit.max_groups, names)
-    known = chosen.grouped([_KEY], ["count(*) AS persons", f"max(0) AS {LOST}"])
-    lost = rows.where(f"{LOST} = 1")
-    return known.and_also(lost.grouped([_KEY], ["count(*) AS persons", f"max(1) AS {LOST}"]))
+        return rows.grouped([_KEY], _count_and_flags("0", "0"))
+    flags = [name for name in columns if name.startswith(INEXACT)]
+    names = Names([name for name in columns if name.startswith("person")], [_KEY], [], flags)
+    rows, inexact = persons.marked(rows, names), " + ".join(flags) or "0"
+    has_id = f"{LOST} = 0 AND {inexact} = 0"
+    chosen = persons.chosen_groups(rows.where(has_id), unit.max_groups, names)
+    counts = chosen.grouped([_KEY], _count_and_flags("0", "0"))
+    others = rows.where(f"NOT ({has_id})")
+    return counts.and_also(others.grouped([_KEY], _count_and_flags(LOST, inexact)))
 
 
-def _holders(found: Any, unit: Unit | None) -> Holders:
-    check_ids(unit, any(found[LOST].to_list()))
-    together: dict[Any, int] = {}
-    for key, number in zip(found[_KEY].to_list(), found["persons"].to_list(), strict=True):
-        together[key] = together.get(key, 0) + int(number)
-    return Holders(list(together), np.array(list(together.values()), dtype=np.int64))
+def _count_and_flags(lost: str, inexact: str) -> list[str]:
+    return ["count(*) AS persons", f"max({lost}) AS {LOST}", f"max({inexact}) AS {INEXACT}"]
+
+
+def _check(result: Any, column: str, unit: Unit | None) -> None:
+    """Raise if an id is missing or inexact, or a key."""
+    check_ids(unit, any(result[LOST].to_list()))
+    if any(result[INEXACT].to_list()) and unit is not None:
+        raise keys.inexact_error(" or ".join(unit.columns))
+    if any(key is None for key in result[_KEY].to_list()):
+        raise keys.inexact_error(column)
+
+
+def _check_labels(column: str, labels: list[str], dtype: Any) -> None:
+    """Raise unless every label can be declared as a group: it is looked up in a second pass."""
+    found: list[str] = []
+    with suppress(ArgumentError):
+        values = frames.matches_of(Grouping(column, tuple(labels), discovered=True), dtype, None)
+        found = [keys.label_of(value) for value in values]
+    if found != labels:
+        raise ArgumentError(
+            f"Column {column!r} holds groups that cannot be discovered, such as dates beyond the "
+            "year 9999 or times finer than a microsecond. Convert it to text first."
+        )

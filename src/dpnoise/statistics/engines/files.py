@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 from dpnoise.errors import ArgumentError, import_extra
 from dpnoise.statistics.engines import discovery, texts, together
+from dpnoise.statistics.engines.checking import check_persons
 from dpnoise.statistics.engines.description import (
     STANDARD_INPUT,
     Files,
@@ -22,7 +23,16 @@ from dpnoise.statistics.engines.description import (
 )
 from dpnoise.statistics.engines.discovery import Holders
 from dpnoise.statistics.engines.mistakes import located
-from dpnoise.statistics.engines.sources import SOURCES, Columns, Opening, Source
+from dpnoise.statistics.engines.partitions import partition_values
+from dpnoise.statistics.engines.sources import (
+    IN_ROWS,
+    INEXACT_NUMBER,
+    Columns,
+    Opening,
+    Source,
+    UnreadableError,
+    open_source,
+)
 from dpnoise.statistics.engines.tables import MistakeError, asked_columns
 from dpnoise.statistics.plan import Grouping, Plan, Tally, Unit
 
@@ -37,6 +47,7 @@ _SETTINGS: Final = (
 _TICK: Final = 0.1  # Seconds between two looks at how far a query is.
 _HUNDRED: Final = 100
 _LINE: Final = re.compile(r"Line: (\d+)")
+_IN_ROWS: Final = re.compile(rf"{IN_ROWS} (\d+)")
 _RAGGED: Final = re.compile(r"Expected Number of Columns: (\d+) Found: (\d+)")
 # What DuckDB says, in small letters, and what is wrong then.
 _COMPLAINTS: Final = {
@@ -44,6 +55,7 @@ _COMPLAINTS: Final = {
     "unicode": "is no text of the declared encoding",
     "utf-8": "is no text of the declared encoding",
     "encoded": "is no text of the declared encoding",
+    INEXACT_NUMBER: "has an id or a group that is neither text nor a whole number below 2^53",
     "expected object": "has a line that is no object of JSON",
     "maximum line size": "is longer than 16 MiB, or has a quote that is not closed",
     "invalid state": "has line ends of several kinds, or quotes that are not those declared",
@@ -51,10 +63,6 @@ _COMPLAINTS: Final = {
 
 Progress = Callable[[float], object]
 _T = TypeVar("_T")
-
-
-class _UnreadableError(ArgumentError):
-    """DuckDB cannot read a file as it tried to."""
 
 
 def tally_all(files: Files, plans: Sequence[Plan], progress: Progress | None = None) -> list[Tally]:
@@ -89,7 +97,7 @@ def _asked(
     piped = files.is_standard_input
     try:
         return _asked_once(files, ask, progress, patient=False, kept=again and piped)
-    except _UnreadableError:
+    except UnreadableError:
         if kind_of(files) != "csv" or piped:
             raise
     return _asked_once(files, ask, progress, patient=True, kept=again)
@@ -121,9 +129,11 @@ def _answers(source: Source, plans: Sequence[Plan]) -> list[Tally]:
     numeric = list(dict.fromkeys(name for plan in plans for name in asked_columns(plan)))
     groups = {one.column: one.keys for plan in plans for one in plan.by}
     ids = [name for plan in plans if plan.unit is not None for name in plan.unit.columns]
+    for name in ids:
+        check_persons([name], list(groups), numeric)
     held = source.columns(numeric, groups, ids)
     fitting = [_fitting(plan, held, numeric) for plan in plans]
-    return together.answered_all(held.relation, fitting, held.wrong)
+    return together.answered_all(held.relation, fitting, held.file)
 
 
 def _fitting(plan: Plan, held: Columns, numeric: Sequence[str]) -> Plan:
@@ -143,6 +153,12 @@ def columns(files: Files) -> list[str]:
         return source.names or []
 
 
+def described_columns(files: Files) -> str:
+    """Return what an error says about the columns; it shows no line of CSV."""
+    with _opened(files) as source:
+        return source.described_columns
+
+
 def kind_of(files: Files) -> str:
     """Return the one format of all files."""
     if not files.names:
@@ -155,6 +171,10 @@ def kind_of(files: Files) -> str:
     kind = formats.pop()
     if files.table is not None and kind not in {"sqlite", "postgres"}:
         raise ArgumentError(f"A table is one of a database, and {listed(files.names)} is none.")
+    if files.hive and kind in {"sqlite", "postgres"}:
+        raise ArgumentError(
+            "hive is about folders of files, and a database has none. Leave it out."
+        )
     return kind
 
 
@@ -166,7 +186,19 @@ def check_there(files: Files) -> list[Path]:
     paths = [path for name in files.names for path in expanded(name)]
     if STANDARD_INPUT in paths and len(paths) > 1:
         raise ArgumentError("The standard input is read by itself. Leave out the other files.")
+    _check_each_once(paths)
     return [Path(path) for path in paths]
+
+
+def _check_each_once(paths: Sequence[str]) -> None:
+    """Raise if a file is given twice, under any name: each of its rows would count twice."""
+    if len(paths) > 1:
+        files = {(state.st_dev, state.st_ino) for state in map(os.stat, paths)}
+        if len(files) < len(paths):
+            raise ArgumentError(
+                f"{len(paths):,} files are given, and {len(paths) - len(files):,} of them more "
+                "than once, by several patterns, names or links. Give each file once."
+            )
 
 
 @cache
@@ -189,15 +221,17 @@ def _opened(files: Files, *, patient: bool = False) -> Iterator[Source]:
         try:
             for setting in _SETTINGS:
                 connection.execute(setting)
-            opening = Opening(connection, files, places, shown, stack, patient)
-            yield SOURCES[kind](opening)
+            values = partition_values(files.hive, paths) if files.hive else []
+            partitions = dict(zip(places, values, strict=False))
+            opening = Opening(connection, files, places, shown, stack, patient, partitions)
+            yield open_source(kind, opening)
             if before and [state_of(path) for path in paths] != before:
                 raise ArgumentError(f"{shown} changed while it was read. Read it again.")
         except duckdb.OutOfMemoryException:
             raise ArgumentError(f"There is not enough memory to read {shown}.") from None
         except duckdb.Error as error:
-            words = _what_is_wrong(str(error))
-            raise _UnreadableError(f"{shown} cannot be read: {words}.") from None
+            words = _what_is_wrong(str(error), list(files.hive))
+            raise UnreadableError(f"{shown} cannot be read: {words}.") from None
         finally:
             connection.close()
 
@@ -217,8 +251,11 @@ def _as_text(paths: list[str], stack: ExitStack) -> list[str]:
     return list(map(str, links))
 
 
-def _what_is_wrong(words: str) -> str:
+def _what_is_wrong(words: str, hive: Sequence[str]) -> str:
     """Say what DuckDB found, but for the data that it quotes."""
+    if (in_rows := _IN_ROWS.search(words)) and int(in_rows[1]) < len(hive):
+        name = hive[int(in_rows[1])]
+        return f"a row has a column {name!r}, which hive declares. Leave it out of hive"
     line = _LINE.search(words)
     where = f"line {line[1]} " if line else "it "
     if ragged := _RAGGED.search(words):

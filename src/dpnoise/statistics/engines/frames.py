@@ -5,9 +5,9 @@ integers by `arithmetic`, and are added up for each group and cell. Only the sum
 """
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from importlib import import_module
 from math import prod
@@ -35,10 +35,13 @@ _KINDS: Final = {
     nw.Datetime: keys.TIME,
 }
 HABITS: Final = {
-    "polars": arithmetic.Habits(adds_in_128_bits=True, counts_comparisons=True),
-    "duckdb": arithmetic.Habits(adds_in_128_bits=True, clips=False),
-    "pyspark": arithmetic.Habits(clips=False),
+    "polars": arithmetic.Habits(
+        adds_in_128_bits=True, casts_integers=True, counts_comparisons=True
+    ),
+    "duckdb": arithmetic.Habits(adds_in_128_bits=True, casts_integers=True, clips=False),
+    "pyspark": arithmetic.Habits(casts_integers=True, clips=False),
 }
+_TEXTS: Final = {"string", "empty"}  # What pandas infers of categories that are text, or none.
 _FEW_EDGES: Final = 33  # With more, a search is quicker than comparing with each.
 _LONGEST_LIST: Final = 500  # Characters of the names of columns in an error.
 NO_PERSONS_IN_DASK: Final = (
@@ -67,7 +70,7 @@ def tally(frame: Any, plan: Plan) -> Tally:
     What an engine complains of may quote the data, so nothing but the kind of its error is shown.
     """
     with complaints():
-        return answered(frame, plan, {})
+        return answered(frame, plan)
 
 
 @contextmanager
@@ -84,8 +87,24 @@ def complaints() -> Iterator[None]:
         ) from None
 
 
-def answered(frame: Any, plan: Plan, wrong: Mapping[str, str]) -> Tally:
-    """Answer a plan. `wrong` names the columns that tell where the text of others is no number."""
+@dataclass(frozen=True)
+class FileColumns:
+    """What is known about the columns of a frame that was made of a file.
+
+    Parameters
+    ----------
+    parse_errors
+        Maps each column of parsed text to the column that flags its parse errors.
+    parsed
+        The columns of groups that are numbers parsed from text: no reader has rounded them.
+    """
+
+    parse_errors: Mapping[str, str] = field(default_factory=dict)
+    parsed: Collection[str] = ()
+
+
+def answered(frame: Any, plan: Plan, file: FileColumns | None = None) -> Tally:
+    """Answer a plan from a frame; `file` says that it was made of a file."""
     check_plan(plan)
     known = wrapped(frame)
     if known.implementation.is_dask():
@@ -94,9 +113,12 @@ def answered(frame: Any, plan: Plan, wrong: Mapping[str, str]) -> Tally:
     types = dict(frame.collect_schema())
     schema = {name: types[inside] for name, inside in names.items()}
     check_columns(schema, plan)
-    matches = [matches_of(grouping, schema[grouping.column]) for grouping in plan.by]
-    habits = HABITS.get(_engine_after(frame, plan), arithmetic.Habits())
-    query = query_of(plan, schema, names, wrong, habits)
+    matches = [matches_of(grouping, schema[grouping.column], file) for grouping in plan.by]
+    habits = replace(
+        HABITS.get(_engine_after(frame, plan), arithmetic.Habits()),
+        casts_integers=frame.implementation.value in HABITS,
+    )
+    query = query_of(plan, schema, names, file, habits)
     by = [f"key{place}" for place in range(len(plan.by))]
     declared = {key: list(places) for key, places in zip(by, matches, strict=True)}
     if query.chosen:
@@ -124,11 +146,10 @@ def _bounded(
     for name, places in matches.items():
         frame = frame.with_columns(**{name: _first_spelling(name, places)})
     chosen = list(query.chosen)
-    names = persons.Names(
-        [name for name in chosen if name.startswith("person")],
-        list(matches),
-        [name for name in chosen if not name.startswith(("person", "key"))],
-    )
+    flags = [name for name in chosen if name.startswith(("wrong", persons.INEXACT))]
+    ids = [name for name in chosen if name.startswith("person")]
+    values = [name for name in chosen if name not in {*flags, *ids, *matches}]
+    names = persons.Names(ids, list(matches), values, flags)
     groups = prod(len(grouping.keys) for grouping in plan.by)
     rows = persons.bounded(persons.rows_of(frame), unit, names, groups)
     return nw.from_native(rows.relation)
@@ -149,7 +170,7 @@ def _by_partition(frame: Any, plan: Plan) -> Tally:
     if plan.unit is not None:
         raise ArgumentError(NO_PERSONS_IN_DASK)
     dask = import_module("dask")
-    parts = [dask.delayed(answered)(part, plan, {}) for part in frame.to_delayed()]
+    parts = [dask.delayed(answered)(part, plan) for part in frame.to_delayed()]
     tallies: tuple[Tally, ...] = dask.compute(*parts)
     return reduce(added, tallies)
 
@@ -171,13 +192,39 @@ def named(frame: Any) -> tuple[Any, dict[str, str]]:
         if len(names) < len(safe):
             raise ArgumentError("Expected every column to have a name of its own. Rename some.")
         return nw.from_native(native.toDF(*safe)), names
-    if engine.is_pandas():  # It would take literals beside Arrow's uint64 for int64.
-        unsigned = [name for name, kind in native.dtypes.items() if kind == "uint64[pyarrow]"]
-        native = native.copy(deep=False)
-        for name in unsigned:
-            native[name] = _masked(native[name])
-        frame = nw.from_native(native)
+    if engine.is_pandas():
+        frame = nw.from_native(_plain_pandas(native))
+    elif engine.is_pyarrow():
+        frame = nw.from_native(_plain_arrow(native))
     return frame, {name: name for name in frame.collect_schema()}
+
+
+def _plain_pandas(frame: Any) -> Any:
+    """Return a frame whose categories are text, and whose uint64 is not Arrow's.
+
+    narwhals would convert categories of numbers to text as the type of all categories prints them,
+    and would take literals next to Arrow's uint64 for int64.
+    """
+    frame = frame.copy(deep=False)
+    for name, kind in frame.dtypes.items():
+        if kind == "uint64[pyarrow]":
+            frame[name] = _masked(frame[name])
+        elif str(kind) == "category" and kind.categories.inferred_type not in _TEXTS:
+            frame[name] = frame[name].astype(object).convert_dtypes()
+        elif str(kind).startswith("dictionary"):
+            pandas = import_module("pandas")
+            frame[name] = frame[name].astype(pandas.ArrowDtype(kind.pyarrow_dtype.value_type))
+    return frame
+
+
+def _plain_arrow(table: Any) -> Any:
+    """Return a table without dictionaries, whose values may be of any type."""
+    types = import_module("pyarrow").types
+    for place, column in enumerate(table.schema):
+        if types.is_dictionary(column.type):
+            plain = table.column(place).cast(column.type.value_type)
+            table = table.set_column(place, column.name, plain)
+    return table
 
 
 def _masked(column: Any) -> Any:
@@ -202,10 +249,17 @@ def check_there(columns: Iterable[str], schema: Mapping[str, Any]) -> None:
             raise ArgumentError(f"There is no column {name!r}. There are: {there}.")
 
 
-def matches_of(grouping: Grouping, dtype: Any) -> dict[Any, int]:
+def matches_of(grouping: Grouping, dtype: Any, file: FileColumns | None) -> dict[Any, int]:
     """Return each value of a column of this type that belongs to a declared key, and its place."""
     limits = arithmetic.limits(check_key(grouping.column, dtype))
-    return keys.matches(grouping, keys.INTEGER if limits else _KINDS[dtype.base_type()], limits)
+    is_parsed = file is not None and grouping.column in file.parsed
+    return keys.matches(
+        grouping,
+        keys.INTEGER if limits else _KINDS[dtype.base_type()],
+        limits,
+        same_kind=file is None and not grouping.discovered,
+        whole_below=None if is_parsed else arithmetic.exact_limit(dtype),
+    )
 
 
 def check_key(column: str, dtype: Any) -> Any:
@@ -264,9 +318,18 @@ def only(frame: Any, declared: Mapping[str, list[Any]]) -> Any:
         elif frame.implementation.is_pyspark():
             native = frame.to_native()
             frame = nw.from_native(native.where(native[name].isin(*spark_literals(values))))
+        elif frame.implementation.is_pyarrow():  # narwhals would take uint64 for int64.
+            frame = nw.from_native(_arrow_rows_in(frame.to_native(), name, values))
         else:
             frame = frame.filter(nw.col(name).is_in(values))
     return frame
+
+
+def _arrow_rows_in(table: Any, name: str, values: list[Any]) -> Any:
+    """Return the rows of an Arrow table whose key is one of some values."""
+    arrow, column = import_module("pyarrow"), table[name]
+    compute = import_module("pyarrow.compute")
+    return table.filter(compute.is_in(column, value_set=arrow.array(values, column.type)))
 
 
 def spark_literals(values: list[Any]) -> list[Any]:
@@ -285,28 +348,26 @@ def query_of(
     plan: Plan,
     schema: Mapping[str, Any],
     names: Mapping[str, str],
-    wrong: Mapping[str, str],
+    file: FileColumns | None,
     habits: arithmetic.Habits,
 ) -> Query:
     """Write down what a plan needs of each row."""
     query = Query()
+    parse_errors = {} if file is None else file.parse_errors
     for place, grouping in enumerate(plan.by):
         name = grouping.column
         query.chosen[f"key{place}"] = as_key(names[name], schema[name])
     for number, name in enumerate(asked_columns(plan)):
         column = nw.col(names[name])
         query.chosen[f"there{number}"] = arithmetic.present(column, schema[name])
-        query.chosen[f"value{number}"] = arithmetic.filled(column, schema[name])
+        query.chosen[f"value{number}"] = arithmetic.filled(column, schema[name], habits)
         query.summed[f"count{number}"] = nw.col(f"there{number}").cast(nw.Int64)
-        if name in wrong:
-            query.chosen[f"wrong{number}"] = nw.col(wrong[name])
+        if name in parse_errors:
+            query.chosen[f"wrong{number}"] = nw.col(parse_errors[name])
             query.summed[f"wrong{number}"] = nw.col(f"wrong{number}").cast(nw.Int64)
     for place, ask in enumerate(plan.asks):
         if not isinstance(ask, Rows):
-            number = asked_columns(plan).index(ask.column)
-            own = plan.unit is not None and plan.unit.own is not None
-            dtype = nw.Float64() if own else schema[ask.column]
-            _add(query, place, number, ask, dtype, habits)
+            _add(query, place, asked_columns(plan).index(ask.column), ask, habits)
     if plan.unit is not None:
         _add_persons(query, plan.unit, schema, names, habits)
     return query
@@ -319,14 +380,17 @@ def _add_persons(
     names: Mapping[str, str],
     habits: arithmetic.Habits,
 ) -> None:
-    """Write down whose a row is, and what it adds to a value of their own."""
+    """Write down who the person of a row is, and what the row adds to the person's own value."""
     for place, name in enumerate(unit.columns):
         query.chosen[f"person{place}"] = persons.as_id(name, names[name], schema[name])
+        if schema[name] in {nw.Float32, nw.Float64}:
+            flag = f"{persons.INEXACT}{place}"
+            query.chosen[flag] = persons.is_inexact(names[name], schema[name])
+            query.summed[flag] = nw.col(flag).cast(nw.Int64)
     query.summed[persons.LOST] = nw.col(persons.LOST).cast(nw.Int64)
     if unit.own is not None and "value0" in query.chosen:
         value, there = query.chosen["value0"], query.chosen["there0"]
-        dtype = schema[unit.own.column]
-        query.chosen[persons.OWN_WHOLE] = persons.own_whole(value, there, dtype, unit.own, habits)
+        query.chosen[persons.OWN_WHOLE] = persons.own_whole(value, there, unit.own, habits)
 
 
 def _add(
@@ -334,20 +398,19 @@ def _add(
     place: int,
     number: int,
     ask: Sums | Cells | Edges,
-    dtype: Any,
     habits: arithmetic.Habits,
 ) -> None:
     """Write down what one ask needs."""
     value = nw.col(f"value{number}")
     if isinstance(ask, Edges):
         if habits.counts_comparisons and len(ask.edges) <= _FEW_EDGES:
-            above = arithmetic.comparisons(value, dtype, ask)
+            above = arithmetic.comparisons(value, ask)
             query.summed |= {f"above{place}edge{edge}": each for edge, each in enumerate(above)}
         else:
-            query.codes[f"cell{place}"] = arithmetic.cell_between(value, dtype, ask)
+            query.codes[f"cell{place}"] = arithmetic.cell_between(value, ask)
         return
     whole = nw.col(f"whole{place}")
-    twice = arithmetic.doubled(value, dtype, ask)
+    twice = arithmetic.doubled(value, ask)
     query.wholes[f"whole{place}"] = arithmetic.clamped(twice, ask, habits)
     if isinstance(ask, Cells):
         query.codes[f"cell{place}"] = arithmetic.cell(whole, ask)

@@ -1,140 +1,168 @@
 """The header of a CSV file: the first line that is not empty, which names the columns."""
 
+import codecs
 import csv
 import gzip
 import io
 import os
+import re
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from dpnoise.errors import ArgumentError
+from dpnoise.statistics.engines.compression import is_zstd
 from dpnoise.statistics.engines.description import STANDARD_INPUT, Files
 from dpnoise.statistics.engines.texts import literal
 
-_LONGEST: Final = 2**24  # Characters of a header.
-_CHUNK: Final = 2**16
+_LONGEST_HEADER: Final = 2**24  # Bytes, the empty lines before it included.
+_FIRST_CHUNK: Final = 2**16  # A header is short, so little is read for it.
+_CHUNK: Final = 2**20
+_LINE_END: Final = re.compile(rb"\r\n?|\n")
 
 
 @dataclass(frozen=True)
 class Header:
-    """The names of the columns, how many empty lines are before them, and how lines end."""
+    """The names of the columns, and where the rows begin."""
 
     names: list[str]
-    blank_lines: int
+    blank_lines: int  # The empty lines before it.
+    lines: int  # All lines before the first row.
     line_end: str
-    taken: bytes  # What was taken from the standard input to read it.
+
+    @property
+    def is_one_line(self) -> bool:
+        """Whether no name holds a line break."""
+        return self.lines == self.blank_lines + 1
 
 
-def header_of(connection: Any, files: Files, path: str, shown: str) -> Header:
-    """Read the header of a file, also of a compressed one, or of what the standard input has."""
+class Content:
+    """The bytes of an open CSV file, decompressed; UTF-16 comes as UTF-8."""
+
+    def __init__(self, read: Callable[[int], bytes], encoding: str) -> None:
+        self.encoding = "utf-8" if encoding == "utf-16" else encoding
+        self._read = _as_utf8(read) if encoding == "utf-16" else read
+        self._buffer, self._position = b"", 0
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield lines with their ends, from where the last reader stopped."""
+        while line := self._next_line():
+            yield line
+
+    def rest(self) -> Iterator[bytes]:
+        """Yield what follows the lines that were taken."""
+        if left := self._buffer[self._position :]:
+            yield left
+        while chunk := self._read(_CHUNK):
+            yield chunk
+
+    def _next_line(self) -> bytes:
+        searched = self._position
+        while not (found := _LINE_END.search(self._buffer, searched)) or (
+            found[0] == b"\r" and found.end() == len(self._buffer)  # A newline may follow.
+        ):
+            chunk = self._read(_FIRST_CHUNK)
+            if not chunk:
+                found = None
+                break
+            searched = max(self._position, len(self._buffer) - 1)
+            self._buffer += chunk
+            if len(self._buffer) > _LONGEST_HEADER:
+                raise csv.Error
+        start, self._position = self._position, found.end() if found else len(self._buffer)
+        return self._buffer[start : self._position]
+
+
+def _as_utf8(read: Callable[[int], bytes]) -> Callable[[int], bytes]:
+    """Return a reader of UTF-16, with a byte order mark, as UTF-8."""
+    decoder = codecs.getincrementaldecoder("utf-16")()
+
+    def read_text(size: int) -> bytes:
+        while chunk := read(size):
+            if text := decoder.decode(chunk):
+                return text.encode()
+        return decoder.decode(b"", final=True).encode()
+
+    return read_text
+
+
+def open_content(connection: Any, files: Files, path: str, stack: ExitStack) -> Content:
+    """Open a CSV file to read its bytes in order; one compressed by zstd has its first line only.
+
+    Python has no reader of zstd before version 3.14.
+    """
+    if path == STANDARD_INPUT:
+        # Without Python's buffer, whose lock a waiting thread would keep.
+        number = sys.stdin.fileno()
+        return Content(lambda size: os.read(number, size), files.encoding)
+    if is_zstd(path):
+        return Content(io.BytesIO(_first_line(connection, files, path).encode()).read, "utf-8")
+    if Path(path).suffix.lower() == ".gz":
+        return Content(stack.enter_context(gzip.open(path)).read1, files.encoding)
+    return Content(stack.enter_context(Path(path).open("rb")).read1, files.encoding)
+
+
+def read_header(content: Content, files: Files, shown: str) -> Header:
+    """Read the lines up to the end of the header."""
     lines: list[str] = []
     options: dict[str, Any] = (
         {"quotechar": files.quote} if files.quote else {"quoting": csv.QUOTE_NONE}
     )
-    taken = bytearray()
-    noted = _noted(_lines(connection, files, path, shown, taken), lines)
-    before, names = 0, None
     try:
-        for row in csv.reader(noted, delimiter=files.delimiter, strict=True, **options):
-            if row:
-                names = row
-                break
-            before = len(lines)
+        reader = csv.reader(
+            _decoded(content, lines), delimiter=files.delimiter, strict=True, **options
+        )
+        names = next(filter(None, reader), None)
     except csv.Error:
         raise ArgumentError(
-            f"The header of {shown} has a quote that is not closed, or a name of more than 131,072 "
-            "characters. Rename that column."
+            f"The header of {shown} has a quote that is not closed, a name of more than 131,072 "
+            "characters, or more than 16 MiB. Rename that column."
+        ) from None
+    except UnicodeError:
+        mark = ", with a byte order mark" if files.encoding == "utf-16" else ""
+        raise ArgumentError(
+            f"{shown} cannot be read: its header is no {files.encoding} text{mark}. Write it as "
+            "UTF-8, or declare its encoding."
+        ) from None
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        raise ArgumentError(
+            f"{shown} cannot be read: it is damaged, or not what the request says."
         ) from None
     if names is None:
         raise ArgumentError(f"{shown} is empty: it has no header.")
-    if any("\0" in line or "\ufffd" in line for line in lines):
-        raise ArgumentError(f"{shown} cannot be read: its header is no {files.encoding} text.")
-    ends = {line[len(line.rstrip("\r\n")) :] for line in lines} - {""}
-    if len(ends) > 1 and before:  # DuckDB would skip more than the empty lines.
+    return _header(names, lines, shown)
+
+
+def _decoded(content: Content, lines: list[str]) -> Iterator[str]:
+    """Yield lines as text, without a byte order mark, and add them to `lines`."""
+    for line in content.lines():
+        is_marked = not lines and content.encoding == "utf-8"
+        lines.append(
+            (line.removeprefix(codecs.BOM_UTF8) if is_marked else line).decode(content.encoding)
+        )
+        if "\0" in lines[-1]:
+            raise UnicodeError
+        yield lines[-1]
+
+
+def _header(names: list[str], lines: list[str], shown: str) -> Header:
+    blank_lines = next(place for place, line in enumerate(lines) if line.strip("\r\n"))
+    ends = [line[len(line.rstrip("\r\n")) :] for line in (*lines[:blank_lines], lines[-1])]
+    if len(set(ends) - {""}) > 1:  # Which one ends rows would be a guess.
         raise ArgumentError(
             f"{shown} has line ends of several kinds. Remove its first, empty lines."
         )
-    text = lines[-1].rstrip("\r\n")
-    return Header(names, before, lines[-1][len(text) :] or "\n", bytes(taken))
-
-
-def _noted(lines: Iterator[str], taken: list[str]) -> Iterator[str]:
-    """Yield lines, and keep those that were taken, unless they are too long for a header."""
-    for line in lines:
-        taken.append(line)
-        if sum(map(len, taken)) > _LONGEST:
-            raise csv.Error
-        yield line
-
-
-def content_of(files: Files, path: str, header: Header, stack: ExitStack) -> Any | None:
-    """Return the bytes of a file, but for those taken, as a stream, if they can be had."""
-    if path == STANDARD_INPUT:
-        return _Descriptor(sys.stdin.fileno())
-    if files.encoding == "utf-16" or header.line_end == "\r" or _is_zst(path):
-        return None
-    return stack.enter_context(_opened(path))
-
-
-@dataclass(frozen=True)
-class _Descriptor:
-    """The standard input without Python's buffer, whose lock a waiting thread would keep."""
-
-    number: int
-
-    def read1(self, most: int) -> bytes:
-        return os.read(self.number, most)
-
-    def lines(self, taken: bytearray) -> Iterator[bytes]:
-        """Yield lines, and keep all that is taken, which may be more."""
-        start = 0
-        while chunk := self.read1(_CHUNK):
-            taken += chunk
-            while (end := taken.find(b"\n", start) + 1) > 0:
-                yield bytes(taken[start:end])
-                start = end
-        if start < len(taken):
-            yield bytes(taken[start:])
-
-
-def _is_zst(path: str) -> bool:
-    return Path(path).suffix.lower() == ".zst"  # Python has no reader before 3.14.
-
-
-def _opened(path: str) -> Any:
-    return gzip.open(path) if Path(path).suffix.lower() == ".gz" else Path(path).open("rb")
-
-
-def _lines(connection: Any, files: Files, path: str, shown: str, taken: bytearray) -> Iterator[str]:
-    """Yield lines with their ends. What is no text of the encoding is left to the reader."""
-    encoding = "utf-8-sig" if files.encoding == "utf-8" else files.encoding
-    if path == STANDARD_INPUT:
-        if encoding == "utf-16":
-            raise ArgumentError(f"{shown} is read as utf-8 or latin-1. Write it to a file.")
-        lines = _Descriptor(sys.stdin.fileno()).lines(taken)
-        yield from (line.decode(encoding, "replace") for line in lines)
-    elif _is_zst(path):
-        yield _first_line(connection, files, path)
-    else:
-        try:
-            with io.TextIOWrapper(_opened(path), encoding, "replace", newline="") as text:
-                while line := text.readline(_LONGEST):
-                    yield line
-        except (EOFError, gzip.BadGzipFile, UnicodeError, zlib.error):
-            raise ArgumentError(
-                f"{shown} cannot be read: it is damaged, or not what the request says."
-            ) from None
+    return Header(names, blank_lines, len(lines), ends[-1] or "\n")
 
 
 def _first_line(connection: Any, files: Files, path: str) -> str:
     found = connection.sql(
         f"SELECT line FROM read_csv([{literal(path)}], auto_detect=false, header=false, "
         "columns={line: 'VARCHAR'}, delim='\x1f', quote='', escape='', strict_mode=false, "
-        f"encoding={literal(files.encoding)}) LIMIT 1"
+        f"hive_partitioning=false, encoding={literal(files.encoding)}) LIMIT 1"
     ).fetchall()
     return found[0][0] or "" if found else ""

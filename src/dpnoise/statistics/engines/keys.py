@@ -1,11 +1,15 @@
-"""Declared groups as a column holds them: text, integers, floats, booleans, dates.
+"""Match declared groups with the values of a column: text, integers, floats, booleans, dates.
 
-A key is matched as people write it. In a column of text the number 5 is the text 5, in a column of
-integers the text 5 is the number; a key that no row of the column's type could hold is an error.
+In a frame, a key matches columns of its own kind only: numbers match columns of numbers, text
+matches text. The type of a frame's column may depend on one row, and a key that matched both types
+would then match other rows of everybody. The types of files are declared, so there a key is matched
+as people write it: in a column of text the number 5 is the text 5, in a column of integers the text
+5 is the number. A key that no row of the column's type could hold is an error.
 """
 
 import math
-from collections.abc import Iterator
+import numbers
+from collections.abc import Iterable, Iterator
 from datetime import date, datetime
 from typing import Any, Final
 
@@ -23,16 +27,47 @@ DATE: Final = "dates"
 TIME: Final = "times"
 
 _WORDS: Final = {"true": True, "false": False}
+_KEY_TYPES: Final[dict[str, type]] = {
+    TEXT: str,
+    INTEGER: numbers.Real,
+    SINGLE: numbers.Real,
+    FLOAT: numbers.Real,
+    DATE: date,
+    TIME: date,
+}
 
 
-def matches(grouping: Grouping, kind: str, limits: tuple[int, int] | None) -> dict[Any, int]:
+def matches(
+    grouping: Grouping,
+    kind: str,
+    limits: tuple[int, int] | None = None,
+    *,
+    same_kind: bool = False,
+    whole_below: int | None = None,
+) -> dict[Any, int]:
     """Return each value of the column that belongs to a declared key, with the key's place.
 
-    `limits` are those of a column of integers.
+    Parameters
+    ----------
+    grouping, kind
+        The declared keys, and what the column holds.
+    limits
+        The smallest and largest integer of a column of integers.
+    same_kind
+        Whether to refuse keys of another kind than the column.
+    whole_below
+        If given, refuse keys of a column of floats that are not whole or not below this magnitude.
     """
     places: dict[Any, int] = {}
     for place, key in enumerate(grouping.keys):
+        if same_kind and not _is_of_kind(key, kind):
+            raise ArgumentError(
+                f"Column {grouping.column!r} holds {kind}, and the group {shown(key)} is not of "
+                "that kind. Declare groups of the column's kind, or convert the column first."
+            )
         values = list(_values(key, kind, limits))
+        if whole_below is not None and kind in {FLOAT, SINGLE}:
+            check_whole(grouping.column, values, whole_below)
         if not values:
             raise ArgumentError(
                 f"Column {grouping.column!r} holds {kind}, so no row could be in the group "
@@ -45,6 +80,39 @@ def matches(grouping: Grouping, kind: str, limits: tuple[int, int] | None) -> di
                     f"{grouping.column!r} are the same. Declare each once."
                 )
     return places
+
+
+def label_of(value: Any) -> str:
+    """Return the label of a group: text that does not depend on the type of its column."""
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value)).lower()
+    if isinstance(value, float):
+        return str(int(value))
+    if isinstance(value, datetime):
+        text = value.isoformat(sep=" ")
+        return (text.rstrip("0") if value.microsecond else text).removesuffix(" 00:00:00")
+    return str(value)
+
+
+def _is_of_kind(key: Any, kind: str) -> bool:
+    if kind == BOOLEAN or isinstance(key, bool | np.bool_):
+        return kind == BOOLEAN and isinstance(key, bool | np.bool_)
+    return isinstance(key, _KEY_TYPES[kind])
+
+
+def check_whole(column: str, values: Iterable[float], limit: int) -> None:
+    """Raise unless all values of a column of floats are whole numbers below a limit."""
+    if not all(float(value).is_integer() and abs(value) < limit for value in values):
+        raise inexact_error(column)
+
+
+def inexact_error(column: str) -> ArgumentError:
+    """Return the error about ids and groups that a column of floats may have rounded."""
+    return ArgumentError(
+        f"Column {column!r} holds floats, so its ids and groups must be whole numbers below 2^53 "
+        "(2^24 in 32 bits): larger ones may have been rounded when the data was read. Read the "
+        f"column with a declared type, as in pandas.read_csv(..., dtype={{{column!r}: str}})."
+    )
 
 
 def _values(key: Any, kind: str, limits: tuple[int, int] | None) -> Iterator[Any]:
@@ -112,8 +180,10 @@ def _floats(key: Any, *, single: bool) -> Iterator[float]:
         nearest = float(number)
     except OverflowError:
         return
-    with np.errstate(over="ignore"):
-        yield float(np.float32(nearest)) if single else nearest
+    if single:
+        with np.errstate(over="ignore"):
+            nearest = float(np.float32(nearest))
+    yield nearest
 
 
 def _booleans(key: Any) -> Iterator[bool]:

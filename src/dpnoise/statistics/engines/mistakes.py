@@ -3,7 +3,7 @@
 from dpnoise.errors import import_extra
 from dpnoise.statistics.engines.arithmetic import present
 from dpnoise.statistics.engines.frames import as_key, matches_of, only
-from dpnoise.statistics.engines.sources import ROW, Source
+from dpnoise.statistics.engines.sources import Source
 from dpnoise.statistics.engines.tables import MistakeError, asked_columns, mistake
 
 nw = import_extra("narwhals", "engines")
@@ -29,12 +29,14 @@ def _first_row(error: MistakeError, source: Source, path: str) -> int | None:
     frame = nw.from_native(held.relation)
     schema = frame.collect_schema()
     keys = {key: as_key(one.column, schema[one.column]) for key, one in by.items()}
-    declared = {key: list(matches_of(one, schema[one.column])) for key, one in by.items()}
+    declared = {
+        key: list(matches_of(one, schema[one.column], held.file)) for key, one in by.items()
+    }
     if error.is_missing:
         wrong = ~present(nw.col(error.column), schema[error.column])
     else:
-        wrong = nw.col(held.wrong[error.column]) == 1
-    rows = frame.select(row=nw.col(ROW), wrong=wrong, **keys)
+        wrong = nw.col(held.file.parse_errors[error.column]) == 1
+    rows = frame.select(row=nw.col(held.row), wrong=wrong, **keys)
     found = only(rows, declared).filter(nw.col("wrong")).select(nw.col("row").min()).collect()
     first = found["row"].to_list()[0]
     return None if first is None else int(first)

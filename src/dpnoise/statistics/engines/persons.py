@@ -1,9 +1,10 @@
-"""What counts of each person: some of their groups, and some of their rows in each.
+"""Bound what counts of each person: some of their groups, and some of their rows in each.
 
-Which ones is decided by hashes of that person's own rows, and where hashes are equal by the rows
-themselves: rows that are equal in everything count the same. So what counts of one person does not
-change when another comes or goes, nor when a task is repeated. A hash is no secret, and need not
-be: whoever chooses rows by it still has no more of them counted.
+Hashes of a person's own rows select them, and where hashes are equal the rows themselves; rows that
+are equal in everything count the same. The hashes do not depend on the types of the columns, which
+other people's rows may change: see `selection_keys`. So what counts of one person does not change
+when another comes or goes, nor when a task is repeated. The hash is public: a person who knows it
+can choose which of their rows count, but not how many.
 
 DuckDB and Spark do it in SQL, on names that `frames` has given; other frames go to DuckDB first.
 """
@@ -14,23 +15,38 @@ from importlib import import_module
 from typing import Any, Final
 
 from dpnoise.errors import ArgumentError, import_extra
-from dpnoise.statistics.engines import arithmetic
+from dpnoise.statistics.engines import arithmetic, selection_keys
 from dpnoise.statistics.plan import Own, Sums, Unit
 
 nw = import_extra("narwhals", "engines")
 
 LOST: Final = "lost"  # The column that tells which rows have no id.
+INEXACT: Final = "inexact"  # The column that flags ids that a float may have rounded.
 OWN_WHOLE: Final = "own"  # That of a row's value in whole grids, for a value of a person's own.
 _LONGEST_HEAP: Final = 1_000  # Of rows that DuckDB keeps of a person; for more it sorts.
 _FARTHEST: Final = 2**51  # Of a row in a person's own sum, in whole grids: still exact.
 _TEXTS: Final = (nw.Categorical, nw.Enum)
 _FLOATS: Final = (nw.Float32, nw.Float64)
-_IDS: Final = (nw.String, nw.Boolean, nw.Date, nw.Datetime, nw.Decimal, nw.Int128, nw.UInt128)
+_WIDEST: Final = (nw.Int128, nw.UInt128)  # Arrow has no such integers.
+_IDS: Final = (nw.String, nw.Boolean, nw.Date, nw.Datetime, nw.Decimal)
+
+
+def is_inexact(column: str, dtype: Any) -> Any:
+    """Flag, by 0 or 1, the ids in a column of floats that are not whole or not below 2^53.
+
+    A reader that turned integers into floats has rounded those: two persons may have become one.
+    """
+    number = nw.col(column).cast(nw.Float64)
+    limit = arithmetic.exact_limit(dtype)
+    exact = (number == number.floor()) & (number > -limit) & (number < limit)
+    return nw.when(~(exact | number.is_nan())).then(nw.lit(1)).otherwise(nw.lit(0))
 
 
 def as_id(name: str, column: str, dtype: Any) -> Any:
-    """Return a column that says whose a row is: null where it does not, as for NaN and no text."""
+    """Return a column of person ids; null where the id is missing, NaN or empty."""
     expression = nw.col(column)
+    if dtype in _WIDEST:
+        return expression.cast(nw.String)
     if dtype in _FLOATS:
         expression = expression.cast(nw.Float64) + 0.0  # So that -0.0 is 0.
         return nw.when(~expression.is_nan()).then(expression)
@@ -39,25 +55,26 @@ def as_id(name: str, column: str, dtype: Any) -> Any:
         return nw.when(expression != "").then(expression)
     if arithmetic.limits(dtype) is None and dtype.base_type() not in _IDS:
         raise ArgumentError(
-            f"Column {name!r} holds {arithmetic.kind_of(dtype)}, which cannot say whose a row is. "
+            f"Column {name!r} holds {arithmetic.kind_of(dtype)}, which cannot identify a person. "
             "Convert it to text or integers first."
         )
     return expression
 
 
-def own_whole(value: Any, there: Any, dtype: Any, own: Own, habits: arithmetic.Habits) -> Any:
+def own_whole(value: Any, there: Any, own: Own, habits: arithmetic.Habits) -> Any:
     """Return a row's value in whole grids, as a person's own sum or mean counts it."""
     ends = (own.least, own.most) if own.kind == "mean" else (-_FARTHEST, _FARTHEST)
     ask = Sums(own.column, own.grid, *ends)
-    whole = arithmetic.clamped(arithmetic.doubled(value, dtype, ask), ask, habits)
+    whole = arithmetic.clamped(arithmetic.doubled(value, ask), ask, habits)
     return nw.when(there).then(whole.cast(nw.Int64)).otherwise(nw.lit(0, nw.Int64))
 
 
 @dataclass(frozen=True)
 class _Dialect:
-    mixed: str  # A hash of columns: DuckDB combines them by an exclusive or, and must mix again.
+    mixed: str  # A hash of ids and others: DuckDB combines by exclusive or, and must mix again.
     wide: str  # An integer whose sum has 128 bits.
     divided: str  # The quotient of integers, rounded to zero.
+    text: str  # The type of text.
 
 
 @dataclass(frozen=True)
@@ -65,7 +82,12 @@ class InDuckDB:
     """Rows in DuckDB."""
 
     relation: Any
-    dialect = _Dialect("hash(hash({}))", "CAST({} AS BIGINT)", "//")
+    dialect = _Dialect("hash(hash(hash({}), hash({})))", "CAST({} AS BIGINT)", "//", "VARCHAR")
+
+    @property
+    def hashed(self) -> dict[str, list[str]]:
+        """What enters a hash of each column, as SQL."""
+        return selection_keys.duckdb_parts(self.relation)
 
     def project(self, columns: Sequence[str]) -> "InDuckDB":
         """Return these columns, which are SQL."""
@@ -112,7 +134,12 @@ class InSpark:
     """Rows in Spark."""
 
     relation: Any
-    dialect = _Dialect("xxhash64({})", "CAST({} AS DECIMAL(20, 0))", "div")
+    dialect = _Dialect("xxhash64({}, {})", "CAST({} AS DECIMAL(20, 0))", "div", "STRING")
+
+    @property
+    def hashed(self) -> dict[str, list[str]]:
+        """What enters a hash of each column, as SQL."""
+        return selection_keys.spark_parts(self.relation)
 
     def project(self, columns: Sequence[str]) -> "InSpark":
         """Return these columns, which are SQL."""
@@ -167,11 +194,15 @@ def rows_of(frame: Any) -> InDuckDB | InSpark:
 
 @dataclass(frozen=True)
 class Names:
-    """What the columns of rows are called: ids, keys of groups, and what is asked of a row."""
+    """What the columns of rows are called.
+
+    `values` are what is asked of a row. `flags` mark rows of which an error is made later: 0 or 1.
+    """
 
     ids: list[str]
     keys: list[str]
     values: list[str]
+    flags: list[str]
 
 
 def bounded(rows: Any, unit: Unit, names: Names, groups: int) -> Any:
@@ -191,18 +222,17 @@ def bounded(rows: Any, unit: Unit, names: Names, groups: int) -> Any:
 def _alone(rows: Any, unit: Unit, names: Names) -> Any:
     """Return rows that are a person each, as those of others are returned."""
     if unit.own is None:
-        return rows.project([*names.keys, *names.values, LOST])
+        return rows.project([*names.keys, *names.values, *names.flags, LOST])
     total = f"{rows.dialect.wide.format(OWN_WHOLE)} AS total"
     present = "CAST(there0 AS INT) AS present"
-    return _owns(
-        rows.project([*names.keys, *_wrongs(names), LOST, total, present]), unit.own, names
-    )
+    return _owns(rows.project([*names.keys, *names.flags, LOST, total, present]), unit.own, names)
 
 
 def marked(rows: Any, names: Names) -> Any:
     """Return the rows with a column that tells which of them have no id."""
     lost = " OR ".join(f"{name} IS NULL" for name in names.ids)
-    return rows.project([*names.ids, *names.keys, *names.values, f"CAST({lost} AS INT) AS {LOST}"])
+    columns = [*names.ids, *names.keys, *names.values, *names.flags]
+    return rows.project([*columns, f"CAST({lost} AS INT) AS {LOST}"])
 
 
 def _bounded(rows: Any, unit: Unit, names: Names, groups: int) -> Any:
@@ -212,22 +242,30 @@ def _bounded(rows: Any, unit: Unit, names: Names, groups: int) -> Any:
     if unit.own is not None:
         wide = rows.dialect.wide.format(OWN_WHOLE)
         totals = [f"sum({wide}) AS total", "sum(CAST(there0 AS INT)) AS present"]
-        totals += [f"max({name}) AS {name}" for name in [*_wrongs(names), LOST]]
+        totals += [f"max({name}) AS {name}" for name in [*names.flags, LOST]]
         return _owns(rows.grouped(person, totals), unit.own, names)
-    mixed = rows.dialect.mixed.format(", ".join([*names.ids, *names.values, "2"]))
-    kept = [*names.values, LOST]
+    # The types of values are those that `frames` gives them: floats, and whether there is one.
+    mixed = _hash(rows, names.ids, names.values, tag=2)
+    kept = [*names.values, *names.flags, LOST]
     return rows.first(unit.max_rows, person, mixed, kept).project([*names.keys, *kept])
 
 
 def chosen_groups(rows: Any, max_groups: int, names: Names) -> Any:
     """Return the ids and keys of the groups that count, at most so many of each id."""
-    pairs = [*names.ids, *names.keys]
-    mixed = rows.dialect.mixed.format(", ".join([*pairs, "1"]))
-    return rows.grouped(pairs).first(max_groups, names.ids, mixed, names.keys)
+    pairs = rows.grouped([*names.ids, *names.keys])
+    # Where hashes are equal, keys are compared as text: the order of numbers is another one.
+    spelled = [f"CAST({key} AS {rows.dialect.text}) AS spelled_{key}" for key in names.keys]
+    pairs = pairs.project([*names.ids, *names.keys, *spelled])
+    kept = [*(f"spelled_{key}" for key in names.keys), *names.keys]
+    keys = [part for key in names.keys for part in rows.hashed[key]]
+    chosen = pairs.first(max_groups, names.ids, _hash(rows, names.ids, keys, tag=1), kept)
+    return chosen.project([*names.ids, *names.keys])
 
 
-def _wrongs(names: Names) -> list[str]:
-    return [name for name in names.values if name.startswith("wrong")]
+def _hash(rows: Any, ids: Sequence[str], others: Sequence[str], tag: int) -> str:
+    """Return the SQL of a hash of a person's ids and of others; each tag gives another hash."""
+    person = ", ".join(part for name in ids for part in rows.hashed[name])
+    return str(rows.dialect.mixed.format(person, ", ".join([*others, str(tag)])))
 
 
 def _owns(totals: Any, own: Own, names: Names) -> Any:
@@ -241,7 +279,7 @@ def _owns(totals: Any, own: Own, names: Names) -> Any:
     return totals.project(
         [
             *names.keys,
-            *_wrongs(names),
+            *names.flags,
             LOST,
             "present > 0 AS there0",
             f"CASE WHEN present > 0 THEN {value} ELSE CAST(0 AS DOUBLE) END AS value0",

@@ -2,11 +2,14 @@
 
 All scans see one snapshot, whatever is written meanwhile. Integers, floats, booleans and dates are
 what they are; everything else comes as text that may read as a number, decimals of any size too.
+Ids are of types whose equal values can be written in one way: what PostgreSQL calls equal is one
+person.
 """
 
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from typing import Any, Final
 
 from dpnoise.errors import ArgumentError, import_extra
@@ -17,15 +20,79 @@ from dpnoise.statistics.engines.texts import literal, quoted
 _AS_THEY_ARE: Final = {"smallint", "integer", "bigint", "real", "double precision", "boolean"}
 _LONGEST: Final = 500  # Characters of the names of tables, or of the server's words, in an error.
 _ONE_SNAPSHOT: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+# Each column with the type under all of its domains. Only deterministic collations keep texts apart
+# that differ in their bytes; the database's default collation is one.
 _COLUMNS: Final = """
-SELECT attname::text, format_type(atttypid, NULL) FROM pg_attribute
-WHERE attrelid = to_regclass({}) AND attnum > 0 AND NOT attisdropped ORDER BY attnum
+WITH RECURSIVE resolved AS (
+    SELECT attnum, attname, atttypid AS declared, atttypid AS base, attcollation FROM pg_attribute
+    WHERE attrelid = to_regclass({}) AND attnum > 0 AND NOT attisdropped
+    UNION ALL
+    SELECT attnum, attname, declared, typbasetype, attcollation
+    FROM resolved JOIN pg_type ON pg_type.oid = base WHERE typtype = 'd'
+)
+SELECT attname::text, format_type(declared, NULL), format_type(base, NULL),
+    CASE WHEN typtype = 'e' THEN 'enum' ELSE typname::text END,
+    typtype = 'e' OR typnamespace = 'pg_catalog'::regnamespace,
+    CASE WHEN collisdeterministic THEN NULL ELSE collname::text END
+FROM resolved JOIN pg_type ON pg_type.oid = base
+LEFT JOIN pg_collation ON pg_collation.oid = attcollation
+WHERE typtype <> 'd' ORDER BY attnum
 """
 _TABLES: Final = """
 SELECT nspname || '.' || relname FROM pg_class JOIN pg_namespace n ON relnamespace = n.oid
 WHERE relkind IN ('r', 'p', 'v', 'm', 'f') AND nspname NOT IN ('pg_catalog', 'information_schema')
 ORDER BY 1
 """
+
+_AS_IT_IS: Final = "{}"
+_AS_TEXT: Final = "CAST({} AS text)"
+# The types of ids, by their names in pg_type, with SQL that writes equal values alike and others
+# differently, whatever the session's time zone and formats. NaN is a missing id.
+_IDS: Final = {
+    **dict.fromkeys(["bool", "int2", "int4", "int8", "float4", "float8"], _AS_IT_IS),
+    **dict.fromkeys(["text", "varchar", "bpchar", "name", "enum", "uuid"], _AS_TEXT),
+    **dict.fromkeys(["date", "time", "timestamp"], _AS_TEXT),
+    **dict.fromkeys(["inet", "cidr", "macaddr", "macaddr8"], _AS_TEXT),
+    "numeric": "CAST(trim_scale(NULLIF({}, 'NaN')) AS text)",
+    "timestamptz": "CAST({} AT TIME ZONE 'UTC' AS text)",
+    "bytea": "encode({}, 'hex')",
+}
+# What to write in a view instead of a column of another type.
+_CASTS: Final = {
+    "citext": "lower(CAST({} AS text))",
+    "interval": "CAST(justify_interval({}) AS text)",
+    "money": "CAST({} AS numeric)",
+    "oid": "CAST({} AS bigint)",
+}
+
+
+@dataclass(frozen=True)
+class _Column:
+    """The type of a column, and its collation if that is not deterministic."""
+
+    name: str
+    declared: str  # As SQL writes it: a domain by its name.
+    base: str  # The type under all domains.
+    base_name: str  # Its name in pg_type; "enum" for every enum.
+    is_built_in: bool  # Any enum counts as built in.
+    loose_collation: str | None
+
+    def check_comparable(self) -> None:
+        """Raise unless equal values of the column can be written in one way."""
+        name = quoted(self.name)
+        if not self.is_built_in or self.base_name not in _IDS:
+            instead = _CASTS.get(self.base_name, _AS_TEXT).format(name)
+            domain = "" if self.declared == self.base else f" (domain {self.declared})"
+            raise self._error(f"is {self.base}{domain}", instead)
+        if self.loose_collation is not None:
+            collation = f"has the collation {quoted(self.loose_collation)}"
+            raise self._error(collation, f'lower({name}) COLLATE "C"')
+
+    def _error(self, fact: str, instead: str) -> ArgumentError:
+        return ArgumentError(
+            f"Column {self.name!r} {shown(fact)}: equal values may be written differently. Make a "
+            f"view with one spelling for each value, such as {shown(instead)}, and give that."
+        )
 
 
 class Table:
@@ -38,14 +105,16 @@ class Table:
             )
         self.fault: str | None = None
         self._address, self._open = address, list[Any]()
+        self._ids, self._discovered = frozenset[str](), frozenset[str]()
         schema, _, name = table.rpartition(".")
         self._table = f"{quoted(schema)}.{quoted(name)}" if schema else quoted(name)
         driver = import_extra("adbc_driver_postgresql.dbapi", "postgres")
         try:
             self._keeper = stack.enter_context(closing(self._connected()))
             self._snapshot = _rows(self._keeper, "SELECT pg_export_snapshot()")[0][0]
-            self._kinds = dict(_rows(self._keeper, _COLUMNS.format(literal(self._table))))
-            if not self._kinds:
+            columns = _rows(self._keeper, _COLUMNS.format(literal(self._table)))
+            self._columns = {row[0]: _Column(*row) for row in columns}
+            if not self._columns:
                 there = shortened(
                     ", ".join(name for (name,) in _rows(self._keeper, _TABLES)), _LONGEST
                 )
@@ -58,7 +127,13 @@ class Table:
     @property
     def names(self) -> list[str]:
         """The names of the columns."""
-        return list(self._kinds)
+        return list(self._columns)
+
+    def declare_ids(self, ids: Sequence[str], discovered: Sequence[str]) -> None:
+        """Read these columns as ids, and those as groups to discover; raise if that is unsafe."""
+        for name in [*ids, *discovered]:
+            self._columns[name].check_comparable()
+        self._ids, self._discovered = frozenset(ids), frozenset(discovered)
 
     def stream(self, wanted: Sequence[str]) -> Stream:
         """Return some columns, which are called by their places, to be read as often as needed."""
@@ -69,25 +144,23 @@ class Table:
             schema = cursor.execute(f"{query} LIMIT 0").fetch_arrow_table().schema
         return Stream(lambda: pa.RecordBatchReader.from_batches(schema, self._batches(query)))
 
-    def as_id(self, name: str) -> str:
-        """Return a column of ids, as SQL of DuckDB: 7 and 7.0 are one number, and one person."""
-        text = quoted(name)
-        if self._kinds[name] != "numeric":
-            return text
-        shortest = f"rtrim(rtrim({text}, '0'), '.')"
-        return f"CASE WHEN contains({text}, '.') THEN {shortest} ELSE {text} END"
-
     def stop(self) -> None:
         """End what the server is asked for."""
         for connection in list(self._open):
             connection.adbc_cancel()
 
     def _part(self, name: str) -> str:
-        if self._kinds[name] in _AS_THEY_ARE:
-            return quoted(name)
-        if self._kinds[name] == "date":  # An infinite one is in no declared group.
-            return f"CASE WHEN isfinite({quoted(name)}) THEN {quoted(name)} END"
-        return f"CAST({quoted(name)} AS text)"
+        """Return a column as SQL of PostgreSQL."""
+        column, sql = self._columns[name], quoted(name)
+        if name in self._ids:
+            return _IDS[column.base_name].format(sql)
+        if name in self._discovered and column.base_name == "numeric":  # NaN is not a group.
+            return f"CAST(NULLIF({sql}, 'NaN') AS text)"
+        if column.declared in _AS_THEY_ARE:
+            return sql
+        if column.declared == "date":  # Python has no others, so they are in no group.
+            return f"CASE WHEN {sql} BETWEEN '0001-01-01' AND '9999-12-31' THEN {sql} END"
+        return _AS_TEXT.format(sql)
 
     def _batches(self, query: str) -> Iterator[Any]:
         """Yield the rows. An error would reach DuckDB, which shows it: so it ends the stream."""

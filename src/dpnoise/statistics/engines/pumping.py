@@ -2,23 +2,28 @@
 
 Reading in order, DuckDB drops a last row whose quote is not closed, without a word. So a line is
 added to the end: after a complete row it is a comment, inside of quotes it is an error.
+
+DuckDB takes the first line break of a file for the end of all its lines, even inside quotes. So
+the lines before the first row are written as empty ones, with the line end that rows have.
 """
 
 import os
 import threading
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from typing import Any, Final
+from typing import Final
 
 COMMENT: Final = "\x01"
-_CHUNK: Final = 2**20
 
 
 class Pump:
-    """A thread that writes a stream into a pipe. What goes wrong there is kept in `fault`."""
+    """A thread that writes rows into a pipe. What goes wrong there is kept in `fault`."""
 
-    def __init__(self, before: bytes, stream: Any, after: bytes, stack: ExitStack) -> None:
+    def __init__(
+        self, before: bytes, rows: Iterator[bytes], after: bytes, stack: ExitStack
+    ) -> None:
         self.fault: str | None = None
-        self._before, self._stream, self._after = before, stream, after
+        self._before, self._rows, self._after = before, rows, after
         reader, self._writer = os.pipe()
         self._is_open, self._closing = True, threading.Lock()
         self.path = f"/dev/fd/{reader}"
@@ -38,13 +43,15 @@ class Pump:
         try:
             with suppress(BrokenPipeError):
                 self._write(self._before)
-                while chunk := self._stream.read1(_CHUNK):
+                for chunk in self._rows:
                     if COMMENT.encode() in chunk:
                         self.fault = "holds the control character 1, which is no text"
                         break
                     self._write(chunk)
                 self._write(self._after)
-        except (OSError, EOFError, ValueError):
+        except UnicodeError:
+            self.fault = "is no text of the declared encoding"
+        except Exception:  # noqa: BLE001 - rows would be missing, whatever ends the stream early
             self.fault = "could not be read to its end"
         finally:
             with self._closing:
@@ -55,6 +62,11 @@ class Pump:
         left = memoryview(chunk)
         while left:
             left = left[os.write(self._writer, left) :]
+
+
+def first_lines(line_end: str, lines: int) -> bytes:
+    """Return empty lines, in place of those before the first row."""
+    return line_end.encode() * lines
 
 
 def last_line(line_end: str, quote: str) -> bytes:

@@ -2,25 +2,68 @@
 
 SQLite lets every row hold what it likes; a column counts as what its table declares. One declared
 INTEGER or REAL holds such numbers, whatever else is there is a mistake; all others are text.
+
+Ids that SQLite calls equal are one person. So a column of ids must compare text by its bytes, and
+hold entries of one type: SQLite calls 7 and 7.0 equal, but not 7 and '7'.
 """
 
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
 from typing import Any, Final
 from urllib.parse import quote
 
 from dpnoise.errors import ArgumentError, import_extra
-from dpnoise.showing import shortened
+from dpnoise.showing import shortened, shown
 from dpnoise.statistics.engines.streams import Stream
 from dpnoise.statistics.engines.texts import quoted
 
 _ROWS: Final = 2**14
 _LONGEST_LIST: Final = 500  # Characters of the names of tables in an error.
 _LOCKED: Final = "locked"
+_UNKNOWN_COLLATION: Final = "no such collation"
 _PATIENCE: Final = 1.0  # Seconds, for another program to finish writing.
+# SQLite's collations besides BINARY. Each has two texts that only it calls equal, and SQL that
+# writes equal texts alike.
+_LOOSE_COLLATIONS: Final = {
+    "NOCASE": ("a", "A", "lower({})"),
+    "RTRIM": ("a", "a ", "rtrim({})"),
+}
+
+
+class _InvalidText(str):
+    """Text whose bytes are not UTF-8, with escapes in their place."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class _EntryType:
+    """What an error calls one entry of a type and many, and SQL to write in a view instead."""
+
+    one: str
+    many: str
+    instead: str
+
+
+_ENTRY_TYPES: Final[dict[type, _EntryType]] = {
+    str: _EntryType("text", "text", "CAST({} AS TEXT)"),
+    int: _EntryType("an integer", "integers", "CAST({} AS TEXT)"),
+    float: _EntryType("a real number", "real numbers", "CAST({} AS INTEGER)"),
+    bytes: _EntryType("a blob", "blobs", "hex({})"),
+    _InvalidText: _EntryType("text that is not UTF-8", "text", "hex({})"),
+}
+_DECLARED: Final[dict[str, tuple[type, ...]]] = {
+    "integer": (int,),
+    "real": (float,),
+    "text": tuple(_ENTRY_TYPES),
+}
+_ID_TYPES: Final[tuple[type, ...]] = (str, int, bytes)
+# Without blobs, which are read as text where the groups are then declared.
+_DISCOVERED_TYPES: Final[tuple[type, ...]] = (str, int)
 
 
 class Table:
@@ -29,6 +72,7 @@ class Table:
     def __init__(self, path: str, table: str) -> None:
         self.fault: str | None = None
         self._path, self._table = path, table
+        self._ids, self._discovered = frozenset[str](), frozenset[str]()
         try:
             with closing(self._opened()) as database:
                 found = database.execute("SELECT name, type FROM pragma_table_info(?)", (table,))
@@ -36,7 +80,7 @@ class Table:
                 listing = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
                 tables = [name for (name,) in database.execute(listing)]
         except sqlite3.Error as error:
-            raise ArgumentError(f"{path} cannot be read: {_what_is_wrong(error)}.") from None
+            raise self._unreadable(error) from None
         if not self._kinds:
             there = shortened(", ".join(tables), _LONGEST_LIST)
             raise ArgumentError(f"{path} has no table {table!r}. It has: {there}.")
@@ -46,38 +90,75 @@ class Table:
         """The names of the columns."""
         return list(self._kinds)
 
+    def declare_ids(self, ids: Sequence[str], discovered: Sequence[str]) -> None:
+        """Set the columns of ids and of groups to discover; raise if one is compared loosely."""
+        for name in [*ids, *discovered]:
+            if self._kinds[name] == "text":
+                self._check_collation(name)
+        self._ids, self._discovered = frozenset(ids), frozenset(discovered)
+
+    def _check_collation(self, name: str) -> None:
+        """Raise if SQLite calls texts of a column equal whose bytes differ."""
+        for collation, (text, equal_text, instead) in _LOOSE_COLLATIONS.items():
+            try:
+                are_equal = self._are_equal(name, text, equal_text)
+            except sqlite3.Error as error:
+                if _UNKNOWN_COLLATION not in str(error):
+                    raise self._unreadable(error) from None
+                foreign = "a collation that another program defines"
+                raise _collation_error(name, foreign, "lower({})") from None
+            if are_equal:
+                raise _collation_error(name, f"the collation {collation}", instead)
+
+    def _are_equal(self, name: str, *texts: str) -> bool:
+        """Ask SQLite whether it calls two texts equal in a column, without reading a row.
+
+        Of all parts of a UNION the leftmost decides how texts are compared, even without rows.
+        https://www.sqlite.org/lang_select.html, section 3.
+        """
+        column = f"SELECT {quoted(name)} FROM {quoted(self._table)} WHERE 0"
+        distinct = f"SELECT count(*) FROM ({column} UNION SELECT ? UNION SELECT ?)"
+        with closing(self._opened()) as database:
+            return bool(database.execute(distinct, texts).fetchone()[0] < len(texts))
+
     def stream(self, wanted: Sequence[str]) -> Stream:
         """Return some columns, which are called by their places, to be read as often as needed."""
-        return Stream(lambda: self._reader(wanted))
+        comparable = dict.fromkeys(self._discovered, _DISCOVERED_TYPES)
+        comparable |= dict.fromkeys(self._ids, _ID_TYPES)
+        kinds = {name: self._kinds[name] for name in wanted}
+        return Stream(
+            lambda: self._reader([_Column(*one, comparable.get(one[0])) for one in kinds.items()])
+        )
 
-    def _reader(self, wanted: Sequence[str]) -> Any:
+    def _reader(self, columns: "Sequence[_Column]") -> Any:
         pa = import_extra("pyarrow", "files")
         types = {"integer": pa.int64(), "real": pa.float64(), "text": pa.string()}
-        kinds = {f"c{self.names.index(name)}": types[self._kinds[name]] for name in wanted}
+        kinds = {f"c{self.names.index(column.name)}": types[column.kind] for column in columns}
         schema = pa.schema(kinds or {"nothing": pa.int64()})
-        return pa.RecordBatchReader.from_batches(schema, self._batches(wanted, schema))
+        return pa.RecordBatchReader.from_batches(schema, self._batches(columns, schema))
 
-    def _batches(self, wanted: Sequence[str], schema: Any) -> Iterator[Any]:
+    def _batches(self, columns: "Sequence[_Column]", schema: Any) -> Iterator[Any]:
         """Yield the rows. An error would reach DuckDB, which shows it: so it ends the stream."""
         pa = import_extra("pyarrow", "files")
         first = 1
-        columns = ", ".join(map(quoted, wanted)) or "1"
+        chosen = ", ".join(quoted(column.name) for column in columns) or "1"
+        readers = columns or [_Column("", "integer", None)]
         try:
             with closing(self._opened()) as database:
-                rows = database.execute(f"SELECT {columns} FROM {quoted(self._table)}")
+                rows = database.execute(f"SELECT {chosen} FROM {quoted(self._table)}")
                 while part := rows.fetchmany(_ROWS):
                     arrays: list[Any] = []
-                    for entries, field in zip(zip(*part, strict=True), schema, strict=True):
-                        bad = _first_bad(entries, field.type)
+                    entries_of = zip(*part, strict=True)
+                    for entries, field, column in zip(entries_of, schema, readers, strict=True):
+                        bad = column.first_bad(entries)
                         if bad is not None:
-                            self.fault = _mistake(wanted[len(arrays)], field.type, first + bad)
+                            self.fault = column.error(entries[bad], first + bad)
                             return
-                        held = map(_text, entries) if field.type == pa.string() else entries
-                        arrays.append(pa.array(list(held), field.type))
+                        arrays.append(pa.array(column.written(entries), field.type))
                     yield pa.RecordBatch.from_arrays(arrays, schema=schema)
                     first += len(part)
         except sqlite3.Error as error:
-            self.fault = f"{self._path} cannot be read: {_what_is_wrong(error)}."
+            self.fault = str(self._unreadable(error))
 
     def _opened(self) -> sqlite3.Connection:
         address = quote(bytes(Path(self._path).absolute()))
@@ -87,6 +168,66 @@ class Table:
         )
         opened.text_factory = _decoded
         return opened
+
+    def _unreadable(self, error: sqlite3.Error) -> ArgumentError:
+        return ArgumentError(f"{self._path} cannot be read: {_what_is_wrong(error)}.")
+
+
+class _Column:
+    """A column during one scan: checks its entries, and writes them as Arrow holds them.
+
+    `comparable` has the types of ids, or of groups to discover: all entries have one of these.
+    """
+
+    def __init__(self, name: str, kind: str, comparable: Sequence[type] | None) -> None:
+        self.name, self.kind = name, kind
+        self._is_compared = comparable is not None
+        self._allowed = comparable if comparable and kind == "text" else _DECLARED[kind]
+        self._types = {*self._allowed, NoneType}
+
+    def first_bad(self, entries: Sequence[Any]) -> int | None:
+        """Return the place of the first entry of a type that may not be here, if there is one."""
+        present = next((entry for entry in entries if entry is not None), None)
+        if self._is_compared and present is not None:
+            self._types &= {type(present), NoneType}
+        if set(map(type, entries)) <= self._types:
+            return None
+        return next(place for place, entry in enumerate(entries) if type(entry) not in self._types)
+
+    def written(self, entries: Sequence[Any]) -> list[Any]:
+        """Return entries as Arrow takes them."""
+        if self.kind != "text":
+            return list(entries)
+        # In a column of ids no byte is lost: else two ids could become one.
+        return [
+            entry.hex() if self._is_compared and isinstance(entry, bytes) else _text(entry)
+            for entry in entries
+        ]
+
+    def error(self, entry: Any, row: int) -> str:
+        """Say what is wrong with the type of an entry."""
+        where = f"Row {row} of column {self.name!r}"
+        if not self._is_compared:
+            what = "an integer" if self.kind == "integer" else "a number"
+            return (
+                f"{where} holds what is not {what}, as its table declares. "
+                'Correct it, or empty it and say missing="drop".'
+            )
+        found = _ENTRY_TYPES[type(entry)]
+        *others, last = (f"all {_ENTRY_TYPES[allowed].many}" for allowed in self._allowed)
+        expected = f"{', '.join(others)} or {last}" if others else last
+        return (
+            f"{where} is {found.one}, and entries must be {expected}. Correct it, or make a view "
+            f"with {shown(found.instead.format(quoted(self.name)))}, and give that."
+        )
+
+
+def _collation_error(name: str, collation: str, instead: str) -> ArgumentError:
+    return ArgumentError(
+        f"Column {name!r} has {collation}: equal values may be written differently. "
+        "Make a view with one spelling for each value, such as "
+        f"{shown(instead.format(quoted(name)))}, and give that."
+    )
 
 
 def _affinity(declared: str) -> str:
@@ -103,8 +244,11 @@ def _affinity(declared: str) -> str:
 
 
 def _decoded(held: bytes) -> str:
-    r"""Return bytes as text, and those that are none as `\xff`: two ids stay two."""
-    return held.decode("utf-8", "backslashreplace")
+    r"""Return bytes as text, and those that are none as `\xff`."""
+    try:
+        return held.decode("utf-8")
+    except UnicodeDecodeError:
+        return _InvalidText(held.decode("utf-8", "backslashreplace"))
 
 
 def _text(entry: Any) -> str | None:
@@ -114,28 +258,10 @@ def _text(entry: Any) -> str | None:
     return None if entry is None else str(entry)
 
 
-def _first_bad(entries: Sequence[Any], held: Any) -> int | None:
-    """Return the place of the first entry that is not of the declared type, if there is one."""
-    types = import_extra("pyarrow", "files").types
-    if types.is_string(held):
-        return None
-    taken = {int, NoneType} if types.is_integer(held) else {float, NoneType}
-    if set(map(type, entries)) <= taken:
-        return None
-    return next(place for place, entry in enumerate(entries) if type(entry) not in taken)
-
-
-def _mistake(column: str, held: Any, row: int) -> str:
-    integers = import_extra("pyarrow", "files").types.is_integer(held)
-    what = "an integer" if integers else "a number"
-    return (
-        f"Row {row} of column {column!r} holds what is not {what}, as its table declares. "
-        'Correct it, or empty it and say missing="drop".'
-    )
-
-
 def _what_is_wrong(error: sqlite3.Error) -> str:
     """Say what SQLite found, but for the data that it quotes."""
     if _LOCKED in str(error):
         return "it is locked. Close the program that writes to it, or copy it"
+    if _UNKNOWN_COLLATION in str(error):
+        return "it has a collation that another program defines. Copy the table without it"
     return "it is no database of SQLite, or damaged"

@@ -59,9 +59,14 @@ def _readable(text: str, decimal: str) -> str:
     return f"CASE WHEN contains({text}, '.') THEN '.' ELSE replace({text}, ',', '.') END"
 
 
+def is_parsed(kind: str, keys: Sequence[Any]) -> bool:
+    """Tell whether a column of groups, of DuckDB's type `kind`, is read as numbers."""
+    return kind == "VARCHAR" and all(is_real(key) for key in keys)
+
+
 def group(text: str, kind: str, keys: Sequence[Any], decimal: str) -> str:
     """Return a column, of DuckDB's type `kind`, as its declared keys are compared with it."""
-    if kind == "VARCHAR" and all(is_real(key) for key in keys):
+    if is_parsed(kind, keys):
         return f"CASE WHEN NOT {_odd(text)} THEN {number(text, decimal)} END"
     if kind.startswith("DECIMAL"):
         return f"CAST({text} AS VARCHAR)"

@@ -16,6 +16,7 @@ from dpnoise.statistics.engines.arithmetic import Habits
 from dpnoise.statistics.engines.checking import check_plan
 from dpnoise.statistics.engines.frames import (
     HABITS,
+    FileColumns,
     Query,
     answered,
     check_columns,
@@ -42,15 +43,15 @@ _NUMBERED: Final = re.compile(r"([a-z]+)(\d+)(.*)")
 def tally_all(frame: Any, plans: Sequence[Plan]) -> list[Tally]:
     """Answer plans from a frame of any engine that narwhals knows."""
     with complaints():
-        return answered_all(frame, plans, {})
+        return answered_all(frame, plans)
 
 
-def answered_all(frame: Any, plans: Sequence[Plan], wrong: Mapping[str, str]) -> list[Tally]:
-    """Answer plans. `wrong` names the columns that tell where the text of others is no number."""
+def answered_all(frame: Any, plans: Sequence[Plan], file: FileColumns | None = None) -> list[Tally]:
+    """Answer plans from a frame; `file` says that it was made of a file."""
     run = _RUNS.get(wrapped(frame).implementation.value)
     if run is None or len(plans) == 1 or not in_one_scan(plans):
-        return [answered(frame, plan, wrong) for plan in plans]
-    return _united(frame, plans, wrong, run)
+        return [answered(frame, plan, file) for plan in plans]
+    return _united(frame, plans, file, run)
 
 
 def in_one_scan(plans: Sequence[Plan]) -> bool:
@@ -76,7 +77,7 @@ class _Part:
 _Run = Callable[[Any, Query, list[_Part]], list[list[Table]]]
 
 
-def _united(frame: Any, plans: Sequence[Plan], wrong: Mapping[str, str], run: _Run) -> list[Tally]:
+def _united(frame: Any, plans: Sequence[Plan], file: FileColumns | None, run: _Run) -> list[Tally]:
     for plan in plans:
         check_plan(plan)
     asks = tuple(dict.fromkeys(ask for plan in plans for ask in plan.asks))
@@ -86,11 +87,11 @@ def _united(frame: Any, plans: Sequence[Plan], wrong: Mapping[str, str], run: _R
     types = dict(frame.collect_schema())
     schema = {name: types[inside] for name, inside in names.items()}
     check_columns(schema, whole)
-    matches = {grouping: matches_of(grouping, schema[grouping.column]) for grouping in by}
+    matches = {grouping: matches_of(grouping, schema[grouping.column], file) for grouping in by}
     habits = HABITS.get(frame.implementation.value, Habits())
 
     def query(of: Plan) -> Query:
-        return query_of(of, schema, names, wrong, habits)
+        return query_of(of, schema, names, file, habits)
 
     declared = {f"key{place}": list(matches[grouping]) for place, grouping in enumerate(by)}
     parts = [_part(whole, plan, query(plan)) for plan in plans]
