@@ -10,7 +10,7 @@ import csv
 import io
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from fractions import Fraction
@@ -28,10 +28,11 @@ from alarms import LONG
 from person_worlds import ASKED, check_scores, exact_integers
 from pyarrow import csv as arrow_csv
 
+from dpnoise.errors import ArgumentError
 from dpnoise.statistics.engines import Files, holders, tally
 from dpnoise.statistics.plan import Grouping, Plan, Tally, Unit
 from dpnoise.statistics.queries import Query
-from dpnoise.statistics.requests import Question, Request
+from dpnoise.statistics.requests import Question, Request, Way
 from dpnoise.statistics.selections import Quantiles
 
 COLUMNS = ("world", "who", "city", "x")
@@ -41,6 +42,7 @@ _SCORED_WORLDS = 200 if LONG else 4  # Of each stack.
 LOWER, UPPER = -2.0, 3.0
 Row = tuple[str, str, str, str]
 Random = np.random.Generator
+ReadRows = Callable[[Sequence[Row]], Any]  # Writes rows, and returns what a reader makes of them.
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ class Stack:
         for world in range(len(self.worlds)):
             rows += _hostile_rows(world, HOSTILE[hostile], self.ids, self.cities, rng)
         rng.shuffle(rows)  # Other people's rows come between a person's own.
-        return [tuple(row) for row in rows]
+        return rows
 
 
 def make_stack(worlds: int, ids: str, cities: str, rng: Random) -> Stack:
@@ -324,7 +326,7 @@ def check_neighbours(made: Sequence[Request], one: Answers, other: Answers) -> f
     largest = 0.0
     for request in made:
         for question, query in request.prepare():
-            way = (question.by, question.own)
+            way = Way(question.by, question.own)
             place = request.plans()[way].asks.index(query.ask)
             both = (answers[way].answers[place] for answers in (one, other))
             largest = max(largest, check_worlds(query, *both))
@@ -340,3 +342,56 @@ def count_persons(source: Any, max_groups: int) -> dict[str, int]:
 def distance(one: Mapping[str, int], other: Mapping[str, int]) -> int:
     """Return by how much two discoveries differ, over all labels."""
     return sum(abs(one.get(key, 0) - other.get(key, 0)) for key in {*one, *other})
+
+
+# Many pairs ---------------------------------------------------------------------------------------
+
+BOUNDS = [(1, 1), (2, 3), (None, 1), (2, None), (None, 4)]
+
+
+@dataclass(frozen=True)
+class Base:
+    """Worlds of ordinary people, what is asked of them, and the answers."""
+
+    stack: Stack
+    asked: list[Request]
+    replaced: bool
+    answers: Answers
+
+
+def make_base(read_rows: ReadRows, worlds: int, cities: Sequence[str], rng: Random) -> Base:
+    """Return worlds of kinds of ids, cities and bounds that are drawn."""
+    stack = make_stack(worlds, str(rng.choice(list(IDS))), str(rng.choice(cities)), rng)
+    replaced = bool(rng.integers(2))
+    bounds = BOUNDS[rng.integers(len(BOUNDS))]
+    source = read_rows(stack.rows)
+    for as_text in (False, True):  # Not every reader parses dates and truth values.
+        keys = declared_keys(stack.cities, as_text=as_text)
+        asked = requests(keys, "replace" if replaced else "add-remove", *bounds)
+        with suppress(ArgumentError):
+            return Base(stack, asked, replaced, answers_of(asked, source, worlds))
+    raise AssertionError(f"nothing is read of {stack.ids} and {stack.cities}")
+
+
+def check_hostile_persons(
+    read_rows: ReadRows,
+    worlds: int,
+    *,
+    hostile: Sequence[str] = tuple(HOSTILE),
+    cities: Sequence[str] = tuple(CITIES),
+    bases: int = 3,
+) -> int:
+    """Compare worlds with neighbours of every hostile kind; return how many kinds were refused."""
+    rng = np.random.default_rng()
+    made = [make_base(read_rows, worlds, cities, rng) for _ in range(bases)]
+    refused = 0
+    for place, name in enumerate(hostile):
+        base = made[place % bases]
+        rows = base.stack.neighbour(name, rng, replaced=base.replaced)
+        try:
+            answers = answers_of(base.asked, read_rows(rows), worlds)
+        except (ArgumentError, UnreadableError):
+            refused += 1
+        else:
+            check_neighbours(base.asked, base.answers, answers)
+    return refused

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from datetime import date, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from dpnoise.statistics import (
     thresholds,
 )
 from dpnoise.statistics.composition import compose
-from dpnoise.statistics.engines import Holders, holders
+from dpnoise.statistics.engines import Holders, checking, holders
 from dpnoise.statistics.queries import Count
 
 COUNT = Question(["count"], by=("city",))
@@ -107,6 +108,21 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "an error of unknown groups": (
         {"publish": (replace(COUNT, error=5.0),), "groups": {"city": "discover"}, "delta": 1e-6},
         "Expected declared groups where an error is wanted",
+    ),
+    "a sum beyond what is exact": (
+        {"publish": (Question(["sum"], "x", 0, 1e300, by=("city",), per_person="sum"),),
+         "max_rows": None},
+        r"between 2\^-960 and 2\^960",
+    ),
+    "a value of unknown groups beyond what is exact": (
+        {"publish": (Question(["count"], "x", 0, 1e300, by=("city",), per_person="sum"),),
+         "max_rows": None, "groups": {"city": "discover"}, "delta": 1e-6},
+        r"between 2\^-960 and 2\^960",
+    ),
+    "too many cells": (
+        {"publish": (Question(["median"], "x", 0, 2**16 - 1, 1.0, by=("city",)),),
+         "groups": {"city": [f"city {n}" for n in range(300)]}},
+        "19,660,800 counts, and at most 16,777,216",
     ),
     "an error too small": (
         {"publish": (replace(COUNT, error=5.0),)}, "more than the 1 of the request",
@@ -229,7 +245,7 @@ def test_persons_are_counted_once_in_each_of_their_groups() -> None:
     held = holders(frame, "city", one.unit)
     assert dict(zip(held.keys, held.persons.tolist(), strict=True)) == {"a": 4, "b": 1}
     held = holders(frame, "day", one.unit)
-    assert dict(zip(held.keys, held.persons.tolist(), strict=True)) == {1.0: 2, 2.0: 1, 0.0: 2}
+    assert dict(zip(held.keys, held.persons.tolist(), strict=True)) == {"1": 2, "2": 1, "0": 2}
 
 
 def test_groups_of_many_persons_appear_and_those_of_few_do_not() -> None:
@@ -285,6 +301,39 @@ def test_two_columns_that_are_discovered_share_the_delta_that_is_set_aside(mecha
         for one in request.discoveries()
     ]
     assert sum(nearly) > request.prices.aside
+
+
+def test_of_more_groups_than_can_be_computed_the_largest_are_published(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was paid for is not wasted by an error. Groups 1 to 9 have 10 to 90 persons."""
+    monkeypatch.setattr(checking, "_MOST_COUNTS", 4 * 11)  # Four groups of 11 cells.
+    rows = [(f"{city} {who}", city) for city in range(1, 10) for who in range(10 * city)]
+    frame = pl.DataFrame(rows, schema=["who", "city"], orient="row").with_columns(x=pl.lit(1.0))
+    median = Question(["median"], "x", 0, 10, 1.0, by=("city",))
+    request = asked(median, epsilon=1e5, delta=1e-9, groups={"city": "discover"})
+    assert publish(frame, request).found == {"city": ("6", "7", "8", "9")}
+
+
+def test_labels_do_not_depend_on_the_type_of_a_column() -> None:
+    """One empty cell turns integers into floats; discovered groups are labelled by text."""
+    frame = pl.DataFrame({"who": range(300), "city": [n % 12 for n in range(300)]})
+    request = asked(epsilon=1e5, delta=1e-9, groups={"city": "discover"})
+    expected = tuple(str(city) for city in range(12))  # Ordered as numbers.
+    for kind in (pl.Int64, pl.UInt8, pl.Float64, pl.String):
+        table = publish(frame.with_columns(pl.col("city").cast(kind)), request)
+        assert table.found == {"city": expected}
+        assert table.to_arrow()["city"].to_pylist() == list(expected)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [[2**64 - 1, -1], [date(2024, 2, 29), datetime(2024, 2, 29, 1)], [2**70, 5]],  # noqa: DTZ001
+)
+def test_every_declared_group_can_be_written_as_a_table(keys: list[Any]) -> None:
+    table = publishing.rehearsal(Request(1.0, [COUNT], {"city": keys}))
+    assert table.to_arrow().num_rows == table.to_polars().height == 2
+    assert len(set(table.to_arrow()["city"].to_pylist())) == 2
 
 
 def test_no_group_at_all_is_an_empty_table() -> None:

@@ -15,8 +15,12 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
+from alarms import LONG
 from engine_list import CENTS, DATES, FLOATS, INTEGERS, KEYS
+from neighbours import HOSTILE as HOSTILE_CELLS
+from neighbours import check_hostile_persons, read
 from tally_reference import assert_same
 from tally_reference import tally as judged
 
@@ -463,3 +467,26 @@ def test_a_query_that_never_ends_is_ended_by_a_signal(address: str) -> None:
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
         tally(Files(address, table="slow"), Plan((Rows(),)))
+
+
+POSTGRES_TYPES = {
+    "int64": "bigint",
+    "uint64": "numeric",
+    "float64": "double precision",
+    "bool": "boolean",
+}
+
+
+def test_a_hostile_person_moves_no_world_beyond_its_sensitivity(
+    address: str, tmp_path: Path
+) -> None:
+    """The columns of a table have the types that pandas infers from all rows."""
+
+    def read_rows(rows: Any) -> Files:
+        frame = read("pandas", tmp_path, rows)
+        kinds = {name: POSTGRES_TYPES.get(str(kind), "text") for name, kind in frame.dtypes.items()}
+        held = {name: [None if pd.isna(x) else x for x in frame[name]] for name in frame}
+        return made(address, "visits", kinds, held)
+
+    refused = check_hostile_persons(read_rows, 1_000 if LONG else 30, bases=2)
+    assert refused <= len(HOSTILE_CELLS) // 2

@@ -11,13 +11,17 @@ import threading
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from alarms import LONG
 from engine_list import Engine, check_engine, check_every_hostile_value
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from neighbours import HOSTILE, check_hostile_persons, csv_text
 from person_worlds import IDS, check_neighbours, requests, table, worlds
 from tally_reference import assert_same
 from tally_reference import tally as judged
@@ -194,6 +198,22 @@ def test_one_person_moves_no_statistic_beyond_its_sensitivity(
     for pair in (some[:2], some[2:]):
         if pair:
             check_neighbours(pair, *frames)
+
+
+def test_a_hostile_person_moves_no_world_beyond_its_sensitivity(spark: Any, tmp_path: Path) -> None:
+    """Spark infers types from all rows of a CSV file: some kinds in each run, it takes seconds."""
+
+    def read_rows(rows: Any) -> Any:
+        path = Path(mkdtemp(dir=tmp_path), "visits.csv")
+        path.write_text(csv_text(rows))
+        options = {"header": True, "inferSchema": True, "nullValue": ""}
+        return spark.read.csv(str(path), **options).repartition(3)
+
+    kinds = np.random.default_rng().permutation(list(HOSTILE)).tolist()
+    hostile = ["an empty value", "a fraction", "a text id", *kinds[: 24 if LONG else 4]]
+    worlds = 1_000 if LONG else 30
+    refused = check_hostile_persons(read_rows, worlds, hostile=hostile, bases=1)
+    assert refused < len(hostile)
 
 
 def test_spark_bounds_persons_as_they_are_declared(spark: Any) -> None:

@@ -112,6 +112,8 @@ def _checked(lower: object, upper: object) -> tuple[float, float]:
     assert least is not None and most is not None  # noqa: S101, PT018 - for the type checker
     if least >= most:
         reject("lower", least, f"< upper={most}")
+    if math.isinf(float(most) - float(least)):
+        reject("upper", most, "to be less than 1e308 above lower: measure in another unit")
     return least, most
 
 

@@ -2,7 +2,9 @@
 
 import datetime as dt
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from itertools import islice
@@ -133,10 +135,11 @@ class Table:
 
 def _group_array(pa: Any, keys: list[Any]) -> Any:
     """Return an Arrow array of the keys of groups: as text if Arrow has no type for all of them."""
-    try:
-        return pa.array(keys)
-    except (pa.ArrowException, OverflowError):
-        return pa.array([None if key is None else str(key) for key in keys], pa.string())
+    is_mixed = {dt.date, dt.datetime} <= {type(key) for key in keys}  # Arrow would cut off times.
+    with suppress(pa.ArrowException, OverflowError):
+        if not is_mixed:
+            return pa.array(keys)
+    return pa.array([None if key is None else str(key) for key in keys], pa.string())
 
 
 def _found(one: Discovery, found: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
@@ -244,7 +247,6 @@ def publish(
         *first, progress = _passes(progress, len(request.discovered) + 2)
         found = _discovered(source, request, payment, rng, first)
     groups = {**request.groups, **found}
-    request.check_cells(groups)
     plans = request.plans(groups)
     asked = list(plans.values())  # None, if no group was found.
     answers = engines.tally_all(source, asked, progress=progress) if asked else []
@@ -294,7 +296,8 @@ def _discovered(
     ]
     engines.tally_all(source, request.checks(), progress=checking)
     payment.make()
-    return {one.column: _passing(one, held, rng) for one, held in counted}
+    ranked = {one.column: _passing(one, held, rng) for one, held in counted}
+    return _fitting(request, ranked)
 
 
 def _passes(progress: Progress, number: int) -> list[Progress]:
@@ -306,12 +309,36 @@ def _passes(progress: Progress, number: int) -> list[Progress]:
     return [of(place) for place in range(number)]
 
 
-def _passing(one: Discovery, held: engines.Holders, rng: Generator) -> tuple[Any, ...]:
+def _passing(one: Discovery, held: engines.Holders, rng: Generator) -> list[str]:
+    """Return the groups at or above the threshold, those with the largest noisy numbers first."""
     if not held.keys:
-        return ()
-    noisy = one.noise.release(held.persons, rng)
-    passed = [key for key, number in zip(held.keys, noisy, strict=True) if number >= one.threshold]
-    return tuple(sorted(passed, key=_label_order))
+        return []
+    noisy = one.noise.release(held.persons, rng).tolist()
+    passed = [
+        (number, key)
+        for number, key in zip(noisy, held.keys, strict=True)
+        if number >= one.threshold
+    ]
+    return [key for _, key in sorted(passed, key=lambda pair: (-pair[0], _label_order(pair[1])))]
+
+
+def _fitting(request: Request, ranked: Mapping[str, list[str]]) -> dict[str, tuple[str, ...]]:
+    """Return the groups of each column in order, without the smallest if all are too many.
+
+    All is paid for by now, so that an error would waste it. The choice is one of noisy numbers.
+    """
+
+    def first(number: int) -> dict[str, tuple[str, ...]]:
+        return {
+            column: tuple(sorted(keys[:number], key=_label_order))
+            for column, keys in ranked.items()
+        }
+
+    def is_too_many(number: int) -> bool:
+        return not request.fits({**request.groups, **first(number)})
+
+    numbers = range(1, max(map(len, ranked.values())) + 1)
+    return first(bisect_left(numbers, 1, key=is_too_many))
 
 
 def _label_order(label: str) -> tuple[bool, int, str]:

@@ -9,7 +9,13 @@ from typing import Any, Final, NamedTuple
 from dpnoise.errors import ArgumentError, check_choice, check_integer, reject
 from dpnoise.release.calibration import quotient_down
 from dpnoise.statistics.composition import Cost, Loss
-from dpnoise.statistics.engines.checking import MISSING, WITHOUT_ID, check_persons, check_plan
+from dpnoise.statistics.engines.checking import (
+    MISSING,
+    WITHOUT_ID,
+    cells_of,
+    check_persons,
+    check_plan,
+)
 from dpnoise.statistics.groups import check_groups
 from dpnoise.statistics.plan import Cells, Edges, Grouping, Own, Plan, Unit
 from dpnoise.statistics.pricing import Budget, Item, Prices, priced
@@ -147,10 +153,8 @@ class Request:
         self._check_groups()
         self._check_person()
         object.__setattr__(self, "_prices", self._priced())
-        self.check_cells(self.groups)
         unknown = dict.fromkeys(self.discovered, ("",))  # One group stands for them.
-        for plan in self.plans({**self.groups, **unknown}).values():
-            check_plan(plan)
+        self.check_plans({**self.groups, **unknown})
 
     def _check_groups(self) -> None:
         for question in self.publish:
@@ -406,19 +410,28 @@ class Request:
         ]
         return ", ".join(told)
 
-    def check_cells(self, groups: Groups) -> None:
-        """Raise if there are more counts than fit."""
+    def check_plans(self, groups: Groups) -> None:
+        """Raise if engines cannot answer exactly, or if there are more counts than fit."""
         cells = 0
         for question, query in self.prepare(groups):
             ask = query.ask
-            here = ask.most - ask.least + 1 if isinstance(ask, Cells) else 1
-            here = len(ask.edges) - 1 if isinstance(ask, Edges) else here
+            here = cells_of(ask) if isinstance(ask, Cells | Edges) else 1
             cells += here * (self._there(question, groups) or 0)
         if cells > _MOST_CELLS:
             raise ArgumentError(
                 f"Expected at most 2^26 cells in all groups, got {cells:,}. Ask for fewer groups, "
                 "or give quantiles a coarser grid."
             )
+        for plan in self.plans(groups).values():
+            check_plan(plan)
+
+    def fits(self, groups: Groups) -> bool:
+        """Tell whether engines can answer about these groups."""
+        try:
+            self.check_plans(groups)
+        except ArgumentError:
+            return False
+        return True
 
 
 @dataclass(frozen=True)
