@@ -15,6 +15,7 @@ the values themselves decide.
 from typing import Any, Final
 
 _MIDNIGHT: Final = "' 00:00:00$'"  # A regular expression, as SQL has it.
+_LAST_DIGIT: Final = 57  # The code of 9: no text that begins after it reads as a number.
 _WORDS: Final = ("bool", "date", "timestamp")  # How the names of types without numbers begin.
 
 
@@ -27,12 +28,18 @@ def duckdb_parts(relation: Any) -> dict[str, list[str]]:
 def _duckdb_parts(name: str, kind: str) -> list[str]:
     number = f"TRY_CAST({name} AS DOUBLE) + 0.0"  # -0.0 becomes 0.0.
     if kind.startswith("varchar"):
-        return [number, f"CASE WHEN TRY_CAST({name} AS DOUBLE) IS NULL THEN lower({name}) END"]
+        return _parts_of_text(name, number)
     if not kind.startswith(_WORDS) and kind != "uuid":
         return [number, "NULL"]
     if kind == "timestamp with time zone":
         name = f"make_timestamp(epoch_us({name}))"
     return ["NULL", f"regexp_replace(CAST({name} AS VARCHAR), {_MIDNIGHT}, '')"]
+
+
+def _parts_of_text(name: str, number: str) -> list[str]:
+    """Return the number that a text reads as, or else the text; a failed cast takes long."""
+    number = f"CASE WHEN ascii({name}) <= {_LAST_DIGIT} THEN {number} END"
+    return [number, f"CASE WHEN ({number}) IS NULL THEN lower({name}) END"]
 
 
 def spark_parts(frame: Any) -> dict[str, list[str]]:
@@ -43,7 +50,7 @@ def spark_parts(frame: Any) -> dict[str, list[str]]:
 def _spark_parts(name: str, kind: str) -> list[str]:
     number = f"TRY_CAST({name} AS DOUBLE) + 0.0D"
     if kind.startswith("string"):
-        return [number, f"CASE WHEN TRY_CAST({name} AS DOUBLE) IS NULL THEN lower({name}) END"]
+        return _parts_of_text(name, number)
     if not kind.startswith(_WORDS):
         return [number, "CAST(NULL AS STRING)"]
     if kind == "timestamp":
