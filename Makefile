@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CORE := $(patsubst %,tests/test_%.py,kernels certified independent precision generator samplers distributions mechanisms values selection \
 	statistics cli inputs parameters cache interrupts)
 
-.PHONY: help setup demo test test-long test-oldest test-engines test-peers test-opendp test-torch test-browser proof proof-rocq lint format bench errors bench-engines bench-persons bench-spark audit-bench audit-bugs audit-peers clock \
+.PHONY: help setup demo test test-long test-oldest test-engines test-peers test-opendp test-torch test-browser proof proof-rocq mutants lint format bench errors bench-engines bench-persons bench-spark audit-bench audit-bugs audit-peers clock \
 	attacks audits paper pictures floors screenshots docs docs-serve clean
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo "make test-browser  the pages and the site in a headless Chromium; needs Chromium; takes 2 minutes"
 	@echo "make proof         the error bounds of exact release, proved by Gappa; writes docs/exact-release.md's table; needs Gappa; takes 2 minutes"
 	@echo "make proof-rocq    some of these proofs checked by Rocq; needs coq, libcoq-gappa; takes ten minutes"
+	@echo "make mutants       plants errors, one at a time, in the lines that decide sensitivities, bounds and scales, and lists those that no test finds; needs Python, make; takes 45 minutes"
 	@echo "make bench         speed and memory, side by side with the peers; writes the README's table; needs a quiet machine; takes 6 minutes"
 	@echo "make errors        how far statistics are off beside the peers', of which some get environments of their own; writes tables of docs/publishing.md and docs/persons.md; needs Python, make; takes 8 minutes"
 	@echo "make bench-engines exact integers beside plain queries of DuckDB and Polars; writes a table of docs/performance.md; needs a quiet machine; takes 12 minutes"
@@ -100,6 +101,10 @@ proof: setup
 # The same by Rocq, for some of it; needs coq and libcoq-gappa, and ten minutes.
 proof-rocq: setup
 	PYTHONPATH=tools $(BIN)/python -m proof.rocq
+
+# Status 1: an error survived that tools/mutants.toml does not list, or a listed one is gone.
+mutants: setup
+	$(BIN)/python tools/mutants.py
 
 lint: $(VENV)/installed-test $(VENV)/installed-lint
 	$(BIN)/ruff check .

@@ -289,6 +289,8 @@ def test_numbers_of_other_kinds_mean_what_they_say_or_are_refused() -> None:
         compose([])
     with pytest.raises(ArgumentError):
         compose([Loss(PURE, 1.0)], 0.7, aside=0.6)
+    with pytest.raises(ArgumentError, match="below 1"):
+        compose([Loss(GAUSSIAN, 1.0)], 1.0)
     assert Cost(None, Fraction(0), Fraction(1, 3), Fraction(0)).floats()["rho"] == math.nextafter(
         1 / 3, 1
     )

@@ -127,13 +127,13 @@ def compose(losses: Sequence[Loss], delta: float = 0.0, *, aside: float = 0.0) -
         Fraction(check_part(name, value, ends=True))
         for name, value in (("delta", delta), ("aside", aside))
     )
+    if own + beside >= 1:
+        reject("delta", float(own + beside), "to be below 1, with what is set aside")
     curve = Curve(losses)
     epsilon = None if curve.gaussian else curve.pure
     if own:
         found = curve.epsilon_at(float(own))
         epsilon = None if math.isinf(found) else Fraction(found)
-    if own + beside >= 1:
-        reject("delta", float(own + beside), "to be below 1, with what is set aside")
     return Cost(epsilon, own + beside, sum((loss.rho for loss in losses), Fraction(0)), beside)
 
 

@@ -38,7 +38,7 @@ def check_plan(plan: Plan) -> None:
         _check_grouping(grouping)
     columns = [grouping.column for grouping in plan.by]
     if not all([*columns, *(ask.column for ask in plan.asks if not isinstance(ask, Rows))]):
-        raise ArgumentError("Expected every column to have a name. Give it one in the data.")
+        raise ArgumentError("Every column must have a name, got ''. Name it in the data first.")
     if len(set(columns)) < len(columns):
         raise ArgumentError("Expected every column to group by once.")
     if plan.unit is not None:

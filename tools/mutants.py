@@ -1,0 +1,386 @@
+"""Plant errors in the lines that decide the privacy of a release, and see whether a test fails.
+
+    python tools/mutants.py [--module statistics/reach] [--list] [--sample N] [--quick] [--recheck]
+
+A mutant is the package with one small error: `>` for `>=`, a constant that is off by one, `min` for
+`max`, a factor that is missing, a rounding up that is a rounding to nearest. The program finds them
+in the syntax tree of the modules that tools/mutants.toml names. It writes each to a copy of the
+repository, never to the working tree, and runs the tests that call the changed function, the
+quickest first. A mutant that no test finds has survived.
+
+Some mutants change nothing that anyone could see. tools/mutants.toml lists them, each with the
+reason. Status 1: a mutant survived that is not listed, or a listed one no longer exists.
+"""
+
+import argparse
+import json
+import os
+import queue
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from mutants_planting import MODULE_LEVEL, Finder, Module, Mutant
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+TABLE: Final = ROOT / "tools" / "mutants.toml"
+# What the tests need of the repository.
+COPIED: Final = ("src", "tests", "tools", "docs", "examples", "benchmarks", "requirements")
+FIRST_SECONDS: Final = 10.0  # Tests that together take this long run before the slower ones.
+LEAST_LIMIT: Final = 40.0  # Seconds that a run of tests may take at least, on a busy machine.
+SLOWDOWN: Final = 5.0  # A run that takes this many times as long as without the mutant has hung.
+FOUND_STATUSES: Final = (1, 2)  # Of pytest: a test failed, or a test file could not be imported.
+
+# Running the tests --------------------------------------------------------------------------------
+
+
+@dataclass
+class Coverage:
+    """Which tests call which functions, and how long each takes."""
+
+    callers: dict[str, list[str]]
+    seconds: dict[str, float]
+
+    def tests_for(self, mutant: Mutant) -> list[str]:
+        """Return the tests that call the mutant's function, the quickest first."""
+        start = f"{mutant.module.file}:"
+        if mutant.function != MODULE_LEVEL:
+            start += mutant.function
+        tests = {
+            test
+            for function, callers in self.callers.items()
+            # A constant of a class or module can matter to whatever uses the class or module.
+            if function == start or (not mutant.in_function and function.startswith(start))
+            for test in callers
+        }
+        return sorted(tests, key=lambda name: self.seconds.get(name, 0.0))
+
+    def stages(self, mutant: Mutant) -> list[list[str]]:
+        """Divide these tests: those of the first file and the examples, quick ones, the others."""
+        tests = self.tests_for(mutant)
+        light = (mutant.module.tests[0], mutant.module.tests[-1])
+        first = [name for name in tests if name.split("::")[0] in light]
+        rest = [name for name in tests if name not in first]
+        total, quick = 0.0, 0
+        while quick < len(rest) and total < FIRST_SECONDS:
+            total += self.seconds.get(rest[quick], 0.0)
+            quick += 1
+        return [first, rest[:quick], rest[quick:]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a mutant: the test that found it, or None."""
+
+    mutant: Mutant
+    found_by: str | None
+    tests: int
+    seconds: float
+
+
+class Copy:
+    """A copy of the repository, in which one module at a time is changed."""
+
+    def __init__(self, folder: Path, cache: Path) -> None:
+        self.folder, self.package = folder, folder / "src" / "dpnoise"
+        ignored = shutil.ignore_patterns("__pycache__", ".venv*", "*.egg-info")
+        for name in COPIED:
+            shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+        for file in ROOT.iterdir():
+            if file.is_file():
+                shutil.copy2(file, folder)
+        compiling = [sys.executable, "-m", "compileall", "-q", str(folder / "src")]
+        subprocess.run(compiling, check=True)  # noqa: S603 - our own interpreter
+        self._environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(folder / "src"), str(folder / "tools")]),
+            # Bytecode is found by time and size: of two mutants that share them it could be wrong.
+            "PYTHONDONTWRITEBYTECODE": "1",
+            # Kernels are compiled once for all mutants, because none changes a kernel.
+            "DPNOISE_CACHE_DIR": str(cache),
+            "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / ".hypothesis"),
+            "MUTANTS_JOB": str(folder / "job.json"),
+        }
+
+    def run(
+        self, tests: Sequence[str] | None, files: Sequence[str], limit: float, *, record: bool
+    ) -> tuple[int | None, dict[str, Any]]:
+        """Run tests; return pytest's status, None if it took too long, and the result."""
+        result = self.folder / "result.json"
+        result.unlink(missing_ok=True)
+        job = {
+            "package": str(self.package),
+            "tests": tests,
+            "record": record,
+            "result": str(result),
+        }
+        (self.folder / "job.json").write_text(json.dumps(job))
+        options = ["-q", "-p", "no:cacheprovider", "-p", "mutants_recorder", "--no-header"]
+        # One seed, so that a mutant is found in each run or in none.
+        options += ["--tb=line", "--hypothesis-seed=0", *([] if record else ["-x"])]
+        command = [sys.executable, "-m", "pytest", *options, *files]
+        status = self._wait(command, limit)
+        if status is None or not result.exists():
+            return status, {"failed": []}
+        written: dict[str, Any] = json.loads(result.read_text())
+        return status, written
+
+    def _wait(self, command: Sequence[str], limit: float) -> int | None:
+        with (self.folder / "output.txt").open("w") as output:
+            process = subprocess.Popen(  # noqa: S603 - our own interpreter
+                command,
+                cwd=self.folder,
+                env=self._environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                return process.wait(limit)
+            except subprocess.TimeoutExpired:
+                return None
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+
+    def output(self) -> str:
+        """Return the end of what pytest printed."""
+        return (self.folder / "output.txt").read_text()[-3000:]
+
+    def check(self, mutant: Mutant, coverage: Coverage) -> Outcome:
+        """Run the tests on a mutant, first the quick ones, then the others."""
+        started = time.monotonic()
+        file = self.package / mutant.module.file
+        original = file.read_bytes()
+        for compiled in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
+            compiled.unlink()
+        stages = coverage.stages(mutant)
+        file.write_text(mutant.source)
+        try:
+            found = self._found_by(stages, coverage)
+        finally:
+            file.write_bytes(original)
+        return Outcome(mutant, found, sum(map(len, stages)), time.monotonic() - started)
+
+    def _found_by(self, stages: Sequence[Sequence[str]], coverage: Coverage) -> str | None:
+        for some in stages:
+            if not some:
+                continue
+            expected = sum(coverage.seconds.get(name, 0.0) for name in some)
+            files = sorted({name.split("::")[0] for name in some})
+            limit = LEAST_LIMIT + SLOWDOWN * expected
+            status, result = self.run(some, files, limit, record=False)
+            if status is None:
+                return f"no end after {limit:.0f} seconds"
+            if status in FOUND_STATUSES:
+                failed: list[str] = result["failed"]
+                return failed[0] if failed else "an import that fails"
+            if status != 0:
+                raise SystemExit(f"pytest ended with status {status}:\n{self.output()}")
+        return None
+
+
+def record_coverage(copies: Sequence[Copy], files: Sequence[str]) -> Coverage:
+    """Run all tests without an error planted, and record what they call."""
+    shares = [files[place :: len(copies)] for place in range(len(copies))]
+
+    def run(copy: Copy, share: Sequence[str]) -> dict[str, Any]:
+        if not share:
+            return {"seconds": {}, "functions": {}}
+        status, result = copy.run(None, share, 3600.0, record=True)
+        if status != 0:
+            raise SystemExit(
+                f"Tests fail without an error planted, so they find none. Mend them first.\n"
+                f"{copy.output()}"
+            )
+        return result
+
+    with ThreadPoolExecutor(len(copies)) as pool:
+        results = list(pool.map(run, copies, shares))
+    seconds = {name: took for result in results for name, took in result["seconds"].items()}
+    callers: dict[str, list[str]] = {}
+    for result in results:
+        for owner, functions in result["functions"].items():
+            # What a test file calls while it is imported, all its tests may rest on.
+            tests = [owner] if owner in seconds else [n for n in seconds if n.startswith(owner)]
+            for function in functions:
+                callers.setdefault(function, []).extend(tests)
+    return Coverage(callers, seconds)
+
+
+# The program --------------------------------------------------------------------------------------
+
+
+Reasons = dict[tuple[str, str, str], str]  # Why a mutant changes nothing, by its key.
+
+
+def read_table() -> tuple[list[Module], Reasons]:
+    """Return the modules to mutate, and the reasons of the equivalent mutants."""
+    table = tomllib.loads(TABLE.read_text())
+    modules = [
+        Module(
+            row["path"],
+            (*row["tests"], f"src/dpnoise/{row['path']}.py"),
+            tuple(row.get("only", ())),
+            tuple(row.get("skip", ())),
+            row.get("sql", False),
+            row.get("integers", False),
+        )
+        for row in table["module"]
+    ]
+    reasons = {
+        (row["module"], row["function"], change): row["reason"]
+        for row in table.get("equivalent", [])
+        for change in row["changes"]
+    }
+    return modules, reasons
+
+
+def print_table(
+    modules: list[Module], mutants: list[Mutant], outcomes: list[Outcome], reasons: Reasons
+) -> None:
+    """Print how many mutants each module has, and what became of them."""
+    print(f"\n{'module':<28}{'planted':>8}{'found':>8}{'equivalent':>12}{'SURVIVED':>10}")
+    for module in modules:
+        mine = [mutant for mutant in mutants if mutant.module == module]
+        results = [outcome for outcome in outcomes if outcome.mutant.module == module]
+        equivalent = sum(mutant.key in reasons for mutant in mine)
+        found = sum(o.found_by is not None for o in results)
+        survived = sum(o.found_by is None and o.mutant.key not in reasons for o in results)
+        print(f"{module.path:<28}{len(mine):>8}{found:>8}{equivalent:>12}{survived:>10}")
+
+
+def run_mutants(
+    modules: Sequence[Module], mutants: Sequence[Mutant], workers: int
+) -> list[Outcome]:
+    """Run the tests on every mutant, several at a time, and print each outcome."""
+    outcomes: list[Outcome] = []
+    with tempfile.TemporaryDirectory(prefix="mutants-") as name:
+        folder = Path(name)
+        cache = folder / "cache"
+        copies = [Copy(folder / f"copy{number}", cache) for number in range(workers)]
+        files = sorted({file for module in modules for file in module.tests})
+        print(f"Running the tests of {len(files)} files without an error planted ...", flush=True)
+        coverage = record_coverage(copies, files)
+        free: queue.SimpleQueue[Copy] = queue.SimpleQueue()
+        for copy in copies:
+            free.put(copy)
+
+        def check(mutant: Mutant) -> Outcome:
+            copy = free.get()
+            try:
+                return copy.check(mutant, coverage)
+            finally:
+                free.put(copy)
+
+        with ThreadPoolExecutor(workers) as pool:
+            running = [pool.submit(check, mutant) for mutant in mutants]
+            for number, future in enumerate(as_completed(running), 1):
+                outcome = future.result()
+                outcomes.append(outcome)
+                words = outcome.found_by or f"SURVIVED {outcome.tests} tests"
+                print(
+                    f"[{number}/{len(mutants)}] {outcome.seconds:5.1f} s  {outcome.mutant}\n"
+                    f"        {words}",
+                    flush=True,
+                )
+    return outcomes
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Return the options of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
+    parser.add_argument(
+        "--module", action="append", metavar="NAME", help="such as statistics/reach"
+    )
+    parser.add_argument(
+        "--match", metavar="TEXT", help="only mutants with this in function or change"
+    )
+    parser.add_argument("--list", action="store_true", help="print the mutants and run nothing")
+    parser.add_argument("--sample", type=int, metavar="N", help="run only N mutants, at random")
+    parser.add_argument(
+        "--recheck", action="store_true", help="run the equivalent mutants too: none may be found"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="run only the first test file of each module"
+    )
+    parser.add_argument("--workers", type=int, default=2, metavar="N", help="at a time; default: 2")
+    return parser.parse_args()
+
+
+def choose_modules(modules: list[Module], options: argparse.Namespace) -> list[Module]:
+    """Return the modules that the command line names, with the tests that it wants to run."""
+    if options.module:
+        strangers = set(options.module) - {module.path for module in modules}
+        if strangers:
+            raise SystemExit(f"tools/mutants.toml has no module {', '.join(sorted(strangers))}.")
+        modules = [module for module in modules if module.path in options.module]
+    if options.quick:
+        modules = [replace(m, tests=(m.tests[0], m.tests[-1])) for m in modules]
+    return modules
+
+
+def choose_mutants(mutants: list[Mutant], options: argparse.Namespace) -> list[Mutant]:
+    """Return the mutants to plant."""
+    if options.match is not None:
+        mutants = [m for m in mutants if options.match in f"{m.function}: {m.change}"]
+    if options.sample is not None:
+        mutants = random.sample(mutants, min(options.sample, len(mutants)))
+    return mutants
+
+
+def report(modules: list[Module], mutants: list[Mutant], outcomes: list[Outcome],
+           reasons: Reasons) -> bool:  # fmt: skip
+    """Print the table and what is wrong; return whether anything is."""
+    print_table(modules, mutants, outcomes, reasons)
+    survivors = [o.mutant for o in outcomes if o.found_by is None and o.mutant.key not in reasons]
+    wrong = [o for o in outcomes if o.found_by is not None and o.mutant.key in reasons]
+    for mutant in survivors:
+        print(f"SURVIVED: {mutant}")
+    for outcome in wrong:
+        print(f"Listed as equivalent, but {outcome.found_by} finds it: {outcome.mutant}")
+    return bool(survivors or wrong)
+
+
+def main() -> int:
+    """Plant the errors; return the status of the program."""
+    options = parse_arguments()
+    modules, reasons = read_table()
+    modules = choose_modules(modules, options)
+    mutants = [
+        mutant
+        for module in modules
+        for mutant in Finder(module, (ROOT / "src/dpnoise" / module.file).read_text()).find()
+    ]
+    keys, paths = {mutant.key for mutant in mutants}, {module.path for module in modules}
+    gone = [key for key in reasons if key[0] in paths and key not in keys]
+    for key in gone:
+        print(f"Listed as equivalent, but no longer in the source: {' | '.join(key)}")
+    if options.list:
+        for mutant in mutants:
+            print(f"{mutant}{'  (equivalent)' if mutant.key in reasons else ''}")
+        print(f"{len(mutants)} mutants, {len(keys & reasons.keys())} of them equivalent")
+        return int(bool(gone))
+    planted = [mutant for mutant in mutants if options.recheck or mutant.key not in reasons]
+    started = time.monotonic()
+    outcomes = run_mutants(modules, choose_mutants(planted, options), options.workers)
+    is_wrong = report(modules, mutants, outcomes, reasons)
+    minutes, times = (time.monotonic() - started) / 60, os.times()
+    processor = (times.children_user + times.children_system) / 60
+    print(f"{len(outcomes)} mutants in {minutes:.1f} minutes, {processor:.1f} of processor time")
+    return int(bool(is_wrong or gone))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
