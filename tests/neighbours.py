@@ -38,7 +38,7 @@ from dpnoise.statistics.selections import Quantiles
 COLUMNS = ("world", "who", "city", "x")
 PERSONS = 5  # In each world, before somebody comes.
 MOST_ROWS = 6  # Of one person.
-_SCORED_WORLDS = 200 if LONG else 4  # Of each stack.
+_SCORED_WORLDS = 40 if LONG else 4  # Of each stack.
 LOWER, UPPER = -2.0, 3.0
 Row = tuple[str, str, str, str]
 Random = np.random.Generator
@@ -75,7 +75,7 @@ CITIES = {
 }
 VALUES = ("0", "1", "2", "3", "-1", "-5", "9007199254740993", "-9007199254740993", "4")
 
-# What a newcomer's cells hold; {} is a number that no other world has.
+# The cells of a newcomer; {} is replaced by a number that no other world has.
 HOSTILE: dict[str, dict[str, str]] = {
     "nothing": {},
     "an empty value": {"x": ""},
@@ -269,7 +269,7 @@ def requests(
 ) -> list[Request]:
     """Return requests of all statistics, with Laplace and with Gaussian noise.
 
-    Without max_groups there are no groups; without max_rows each person counts by one sum or mean.
+    Without max_groups nothing is grouped; without max_rows each person counts by one sum or mean.
     """
     by = () if max_groups is None else ("city",)
     made = []

@@ -149,7 +149,7 @@ def test_both_orders_of_utf_16_are_read(note: str, encoding: str, tmp_path: Path
     path.write_bytes(f"\ufeffx,y\n1,{note}\n2,b\n".encode(encoding))
     assert tallied(Files(path, encoding="utf-16")) == (2, 3)
     path.write_bytes(f"\ufeffx,y\n1,{note}\n2,{SECRET}\n".encode(encoding)[:-1])
-    assert "is no text of the declared encoding" in refused(Files(path, encoding="utf-16"))
+    assert "is not text in the declared encoding" in refused(Files(path, encoding="utf-16"))
 
 
 @pytest.mark.parametrize(

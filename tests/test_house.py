@@ -73,6 +73,7 @@ FLOORS = {
     "statistics.engines.description": 4.02,
     "statistics.engines.keys": 4.02,
     "statistics.engines.compression": 4.02,
+    "statistics.engines.prepared": 4.02,
     "statistics.engines.pumping": 4.02,
     "statistics.engines.selection_keys": 4.02,
     "statistics.engines.streams": 4.02,

@@ -308,7 +308,7 @@ def test_of_more_groups_than_can_be_computed_the_largest_are_published(
 ) -> None:
     """What was paid for is not wasted by an error. Groups 1 to 9 have 10 to 90 persons."""
     monkeypatch.setattr(checking, "_MOST_COUNTS", 4 * 11)  # Four groups of 11 cells.
-    rows = [(f"{city} {who}", city) for city in range(1, 10) for who in range(10 * city)]
+    rows = [(f"p{city}-{who}", city) for city in range(1, 10) for who in range(10 * city)]
     frame = pl.DataFrame(rows, schema=["who", "city"], orient="row").with_columns(x=pl.lit(1.0))
     median = Question(["median"], "x", 0, 10, 1.0, by=("city",))
     request = asked(median, epsilon=1e5, delta=1e-9, groups={"city": "discover"})

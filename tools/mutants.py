@@ -212,7 +212,7 @@ def record_coverage(copies: Sequence[Copy], files: Sequence[str]) -> Coverage:
     callers: dict[str, list[str]] = {}
     for result in results:
         for owner, functions in result["functions"].items():
-            # What a test file calls while it is imported, all its tests may rest on.
+            # All tests of a file may depend on what the file calls while it is imported.
             tests = [owner] if owner in seconds else [n for n in seconds if n.startswith(owner)]
             for function in functions:
                 callers.setdefault(function, []).extend(tests)

@@ -247,4 +247,6 @@ def _clear_frames(error: BaseException | None, before: BaseException | None) -> 
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         clear_frames(error.__traceback__)  # One that still runs stays as it is.
+        if error.__suppress_context__:  # A library's error may quote the data: nobody shows it.
+            error.__context__ = None
         error = error.__cause__ or error.__context__

@@ -54,7 +54,7 @@ class DiscreteLaplaceMechanism(Mechanism):
     sensitivity
         How far the integers can move together between neighbouring data sets (L1).
     lower
-        The smallest result; smaller ones are clamped to it. None is no clamping.
+        The smallest result; smaller ones are clamped to it. None does not clamp.
 
     Attributes
     ----------

@@ -86,6 +86,7 @@ class Unit:
     max_rows: int = 1
     without_id: str = "error"  # What a row without an id is: "error", or a person of its "own".
     own: Own | None = None
+    text: tuple[str, ...] = ()  # The columns of a frame that are declared to be text.
 
 
 @dataclass(frozen=True)

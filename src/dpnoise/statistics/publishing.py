@@ -291,7 +291,12 @@ def _discovered(
     """
     *counting, checking = passes
     counted = [
-        (one, engines.holders(source, one.column, one.unit, progress=progress))
+        (
+            one,
+            engines.holders(
+                source, one.column, one.unit, text=request.text_columns, progress=progress
+            ),
+        )
         for one, progress in zip(request.discoveries(), counting, strict=True)
     ]
     engines.tally_all(source, request.checks(), progress=checking)

@@ -101,6 +101,9 @@ class Request:
         The budget in zero-concentrated differential privacy, in place of epsilon.
     mechanism
         "laplace", "gaussian", or "best": whichever has the smaller margins here.
+    text_columns
+        The columns of ids, and of groups to discover, that are declared to be text in a frame: in
+        these, 7, 07 and 7.0 are different. Files need no such declaration.
 
     Examples
     --------
@@ -134,6 +137,7 @@ class Request:
     delta: float = 0.0
     rho: float | None = None
     mechanism: str = "laplace"
+    text_columns: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "publish", tuple(self.publish))
@@ -152,6 +156,7 @@ class Request:
             reject("delimiter", delimiter, "to be one ASCII character, no quote or newline")
         self._check_groups()
         self._check_person()
+        self._check_text_columns()
         object.__setattr__(self, "_prices", self._priced())
         unknown = dict.fromkeys(self.discovered, ("",))  # One group stands for them.
         self.check_plans({**self.groups, **unknown})
@@ -164,11 +169,29 @@ class Request:
                         f"Expected the groups of {column!r} to be declared: "
                         f'groups={{"{column}": ["cork", "dublin"]}}.'
                     )
+        for column in self.discovered:
+            if column in self.columns():
+                raise ArgumentError(
+                    f"The groups of {column!r} cannot be discovered where its values are published "
+                    "too. Declare them, or publish another column."
+                )
         if self.discovered and any(question.error is not None for question in self.publish):
             raise ArgumentError(
                 "Expected declared groups where an error is wanted: what discovering costs is a "
                 "part of the budget. Give weights instead."
             )
+
+    def _check_text_columns(self) -> None:
+        columns = self.text_columns
+        if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
+            reject("text_columns", columns, "to be a list of names")
+        object.__setattr__(self, "text_columns", tuple(columns))
+        for name in columns:
+            if name not in {*(self.person or ()), *self.discovered}:
+                raise ArgumentError(
+                    f"Nothing uses text_columns={name!r}: it must be a column of person, or one "
+                    "whose groups are discovered."
+                )
 
     def _check_person(self) -> None:
         if self.person is None:
@@ -353,7 +376,8 @@ class Request:
     def _unit(self, max_groups: int, max_rows: int, own: Own | None) -> Unit | None:
         if self.person is None:
             return None
-        return Unit(tuple(self.person), max_groups, max_rows, self.without_id, own)
+        text = tuple(name for name in self.person if name in self.text_columns)
+        return Unit(tuple(self.person), max_groups, max_rows, self.without_id, own, text)
 
     def keys(self, question: Question, groups: Groups | None = None) -> list[tuple[Any, ...]]:
         """Return the groups of a question, in order: those of all rows are one, of no keys."""

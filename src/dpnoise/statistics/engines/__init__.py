@@ -1,6 +1,6 @@
 """Plans answered where the data is, by the engine that holds it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from dpnoise.errors import forgetful
@@ -74,12 +74,14 @@ def holders(
     column: str,
     unit: Unit | None,
     *,
+    text: Collection[str] = (),
     progress: Callable[[float], object] | None = None,
 ) -> Holders:
     """Return the groups of a column with how many persons each has: exact, and not private.
 
     Of each person `max_groups` groups count. Rows without a group are left out. Without a unit
-    every row is a person. `progress` is that of `tally`.
+    every row is a person. `text` has the columns of a frame that are declared to be text.
+    `progress` is that of `tally`.
 
     Examples
     --------
@@ -90,4 +92,4 @@ def holders(
     """
     if isinstance(source, Files):
         return files.holders(source, column, unit, progress)
-    return discovery.holders(source, column, unit)
+    return discovery.holders(source, column, unit, text)

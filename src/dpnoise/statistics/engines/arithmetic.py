@@ -6,7 +6,6 @@ The grid is a power of two, so y = x/grid is exact, but y + 1/2 would round; ins
 q = floor((floor(2y) + 1)/2), where every step is exact up to 2^52.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,7 +18,7 @@ HALF: Final = 2**26  # Sums of q div 2^26 and of q mod 2^26 stay below 2^63 for 
 _ALL_EXACT: Final = 2**53  # Up to here every integer is a float.
 _ALL_EXACT_SINGLE: Final = 2**24  # Up to here every integer is a float of 32 bits.
 _WIDEST: Final = (nw.Int128, nw.UInt128)
-_LONGEST_SCALE: Final = 22  # 10^22 is the largest power of ten that is a float.
+_LONGEST_EXACT: Final = 15  # Digits of a decimal whose digits and scale are floats.
 _LIMITS: Final = {
     getattr(nw, f"{sign}Int{bits}"): (0, 2**bits - 1)
     if sign
@@ -44,27 +43,14 @@ def kind_of(dtype: Any) -> str:
     return getattr(dtype, "__name__", type(dtype).__name__)
 
 
-def check_numbers(name: str, dtype: Any, ask: Sums | Cells | Edges) -> None:
-    """Raise unless a column of this type holds numbers that the engine does not round."""
-    if isinstance(dtype, nw.Decimal):
-        # A decimal counts as the float nearest to it: N/10^s is, if N and 10^s are floats.
-        if _farthest(ask) * 10**dtype.scale > _ALL_EXACT or dtype.scale > _LONGEST_SCALE:
-            raise ArgumentError(
-                f"Column {name!r} holds {dtype}, which engines round differently beyond 2^53 "
-                f"units of its last digit. Take narrower bounds, or cast it to DOUBLE first."
-            )
-    elif limits(dtype) is None and dtype not in {nw.Float32, nw.Float64, nw.Boolean, *_WIDEST}:
+def check_numbers(name: str, dtype: Any) -> None:
+    """Raise unless a column of this type holds numbers."""
+    numbers = {nw.Float32, nw.Float64, nw.Boolean, nw.Decimal, *_WIDEST}
+    if limits(dtype) is None and dtype.base_type() not in numbers:
         raise ArgumentError(
             f"Column {name!r} holds {kind_of(dtype)}. Expected numbers or booleans: convert it "
             "first."
         )
-
-
-def _farthest(ask: Sums | Cells | Edges) -> float:
-    """Return how far from 0 the numbers are that matter."""
-    if isinstance(ask, Edges):
-        return max((abs(edge) for edge in ask.edges if math.isfinite(edge)), default=0.0)
-    return max(abs(ask.least), abs(ask.most)) * ask.grid
 
 
 @dataclass(frozen=True)
@@ -73,6 +59,7 @@ class Habits:
 
     adds_in_128_bits: bool = False
     casts_integers: bool = False  # To the nearest float; else it refuses those beyond 2^53.
+    divides_decimals: bool = False  # Else it multiplies by a power of 1/10, which is rounded.
     clips: bool = True  # Else it takes the least and the greatest of numbers.
     counts_comparisons: bool = False  # Quicker than it branches.
 
@@ -84,14 +71,14 @@ def present(column: Any, dtype: Any) -> Any:
 
 
 def filled(column: Any, dtype: Any, habits: Habits) -> Any:
-    """Return a column of floats, with 0 where there is no value; -0.0 becomes 0.0."""
+    """Return a column of floats, with 0 where the value is missing; -0.0 becomes 0.0."""
     floats = _nearest_float(column, dtype, habits) + 0.0
     return nw.when(present(column, dtype)).then(floats).otherwise(nw.lit(0.0))
 
 
 def _nearest_float(column: Any, dtype: Any, habits: Habits) -> Any:
     """Return a column as the float64 nearest to each number."""
-    if dtype in _WIDEST:
+    if dtype in _WIDEST or (dtype == nw.Decimal and not _casts_decimal(dtype, habits)):
         return column.cast(nw.String).cast(nw.Float64)  # Engines would round twice.
     if dtype == nw.Boolean:
         return column.cast(nw.Int64).cast(nw.Float64)
@@ -100,6 +87,11 @@ def _nearest_float(column: Any, dtype: Any, habits: Habits) -> Any:
         return column.cast(nw.Float64)
     high, low = _split(nw.when(~column.is_null()).then(column).otherwise(nw.lit(0, dtype)), dtype)
     return high.cast(nw.Float64) * float(HALF) + low.cast(nw.Float64)  # Rounds once, here.
+
+
+def _casts_decimal(dtype: Any, habits: Habits) -> bool:
+    """Tell whether an engine divides the digits by a power of ten, and so rounds once."""
+    return habits.divides_decimals and dtype.precision <= _LONGEST_EXACT
 
 
 def doubled(value: Any, ask: Sums | Cells) -> Any:

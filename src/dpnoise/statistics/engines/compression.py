@@ -54,7 +54,7 @@ def _skip_frame(file: IO[bytes]) -> None:
 
 
 def _skip_block(file: IO[bytes]) -> bool:
-    """Skip a block, and tell whether it is the last one of its frame."""
+    """Skip a block; return whether it is the last one of its frame."""
     block = _number(file, 3)
     size = 1 if block >> 1 & 3 == _RUN else block >> 3
     file.seek(size, os.SEEK_CUR)
@@ -62,7 +62,7 @@ def _skip_block(file: IO[bytes]) -> bool:
 
 
 def _number(file: IO[bytes], size: int) -> int:
-    """Read an integer of so many bytes."""
+    """Read an integer of `size` bytes."""
     held = file.read(size)
     if len(held) < size:
         raise EOFError

@@ -8,6 +8,7 @@ digits, a truth value "true" or "false", a date 2024-02-29, a time 2024-02-29 10
 its date. A type may depend on one row, and labels are published.
 """
 
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,13 +19,15 @@ from numpy.typing import NDArray
 from dpnoise.errors import ArgumentError, import_extra
 from dpnoise.statistics.engines import arithmetic, frames, keys, persons
 from dpnoise.statistics.engines.checking import check_unit
-from dpnoise.statistics.engines.persons import INEXACT, LOST, Names
+from dpnoise.statistics.engines.persons import AMBIGUOUS, ID_FLAGS, INEXACT, LOST, Names
+from dpnoise.statistics.engines.prepared import prepare
 from dpnoise.statistics.engines.tables import check_ids
 from dpnoise.statistics.plan import Grouping, Unit
 
 nw = import_extra("narwhals", "engines")
 
 _KEY: Final = "key0"
+_FLAGS: Final = (LOST, *ID_FLAGS)
 _FLOATS: Final = (nw.Float32, nw.Float64)
 
 
@@ -36,33 +39,43 @@ class Holders:
     persons: NDArray[np.int64]
 
 
-def holders(frame: Any, column: str, unit: Unit | None) -> Holders:
+def holders(frame: Any, column: str, unit: Unit | None, text: Collection[str]) -> Holders:
     """Return the groups of a column with how many persons each has."""
     with frames.complaints():
-        return counted(frame, column, unit)
+        held = counted(frame, column, unit, is_file=False, is_text=column in text)
+    in_duckdb = frames.wrapped(frame).implementation.is_duckdb()
+    if column not in text and any(keys.is_ambiguous(k, in_duckdb=in_duckdb) for k in held.keys):
+        raise keys.ambiguous_error(column)
+    return held
 
 
-def counted(frame: Any, column: str, unit: Unit | None) -> Holders:
-    """Return the same, with errors as they are."""
+def counted(
+    frame: Any, column: str, unit: Unit | None, *, is_file: bool, is_text: bool = False
+) -> Holders:
+    """Return the same, with errors as they are; `is_text` says that the column must be text."""
     if unit is not None:
         check_unit(unit, grouped=[column], asked=[])
     wrapped = frames.wrapped(frame)
     if wrapped.implementation.is_dask():
         raise ArgumentError(frames.NO_PERSONS_IN_DASK)
-    frame, names = frames.named(wrapped)
+    columns = () if unit is None else unit.columns
+    frame, names = prepare(wrapped, [column, *columns])
     types = dict(frame.collect_schema())
     schema = {name: types[inside] for name, inside in names.items()}
-    columns = () if unit is None else unit.columns
     frames.check_there([column, *columns], schema)
     dtype = frames.check_key(column, schema[column])
+    if is_text:
+        keys.check_text(column, is_text=frames.is_text(dtype))
     chosen = {_KEY: frames.as_key(names[column], dtype)}
     for place, name in enumerate(columns):
         chosen[f"person{place}"] = persons.as_id(name, names[name], schema[name])
-        if schema[name] in _FLOATS:
-            chosen[f"{INEXACT}{place}"] = persons.is_inexact(names[name], schema[name])
+    if unit is not None:
+        in_duckdb = wrapped.implementation.is_duckdb()
+        ambiguous = None if is_file else keys.ambiguous_text(in_duckdb=in_duckdb)
+        chosen |= persons.id_flags(unit, schema, names, ambiguous)
     frame = frames.letter_by_letter(frame.select(**chosen))
     rows = _counts(persons.rows_of(_with_key(frame, dtype)), unit, list(chosen))
-    rows = rows.project([f"{_label(dtype, rows.dialect.text)} AS {_KEY}", "persons", LOST, INEXACT])
+    rows = rows.project([f"{_label(dtype, rows.dialect.text)} AS {_KEY}", "persons", *_FLAGS])
     found = nw.from_native(rows.relation)
     result = found.collect() if isinstance(found, nw.LazyFrame) else found
     _check(result, column, unit)
@@ -93,28 +106,35 @@ def _label(dtype: Any, text: str) -> str:
 
 
 def _counts(rows: Any, unit: Unit | None, columns: list[str]) -> Any:
-    """Count the persons of each group, and separately the rows whose id is missing or inexact."""
+    """Count the persons of each group, and separately the rows whose id is missing or refused."""
+    none = dict.fromkeys(_FLAGS, "0")
     if unit is None:
-        return rows.grouped([_KEY], _count_and_flags("0", "0"))
-    flags = [name for name in columns if name.startswith(INEXACT)]
+        return rows.grouped([_KEY], _count_and_flags(none))
+    flags = [name for name in columns if name.startswith(ID_FLAGS)]
     names = Names([name for name in columns if name.startswith("person")], [_KEY], [], flags)
-    rows, inexact = persons.marked(rows, names), " + ".join(flags) or "0"
-    has_id = f"{LOST} = 0 AND {inexact} = 0"
+    rows = persons.marked(rows, names)
+    found = {flag: _sum_of(flags, flag) for flag in ID_FLAGS} | {LOST: LOST}
+    has_id = " AND ".join(f"{total} = 0" for total in found.values())
     chosen = persons.chosen_groups(rows.where(has_id), unit.max_groups, names)
-    counts = chosen.grouped([_KEY], _count_and_flags("0", "0"))
+    counts = chosen.grouped([_KEY], _count_and_flags(none))
     others = rows.where(f"NOT ({has_id})")
-    return counts.and_also(others.grouped([_KEY], _count_and_flags(LOST, inexact)))
+    return counts.and_also(others.grouped([_KEY], _count_and_flags(found)))
 
 
-def _count_and_flags(lost: str, inexact: str) -> list[str]:
-    return ["count(*) AS persons", f"max({lost}) AS {LOST}", f"max({inexact}) AS {INEXACT}"]
+def _sum_of(columns: list[str], flag: str) -> str:
+    return " + ".join(name for name in columns if name.startswith(flag)) or "0"
+
+
+def _count_and_flags(flags: Mapping[str, str]) -> list[str]:
+    return ["count(*) AS persons", *(f"max({flags[name]}) AS {name}" for name in _FLAGS)]
 
 
 def _check(result: Any, column: str, unit: Unit | None) -> None:
-    """Raise if an id is missing or inexact, or a key."""
+    """Raise if an id is missing or may be another, or if a key may have been rounded."""
     check_ids(unit, any(result[LOST].to_list()))
-    if any(result[INEXACT].to_list()) and unit is not None:
-        raise keys.inexact_error(" or ".join(unit.columns))
+    for flag, error in ((INEXACT, keys.inexact_error), (AMBIGUOUS, keys.ambiguous_error)):
+        if any(result[flag].to_list()) and unit is not None:
+            raise error(" or ".join(unit.columns))
     if any(key is None for key in result[_KEY].to_list()):
         raise keys.inexact_error(column)
 

@@ -52,9 +52,9 @@ _RAGGED: Final = re.compile(r"Expected Number of Columns: (\d+) Found: (\d+)")
 # What DuckDB says, in small letters, and what is wrong then.
 _COMPLAINTS: Final = {
     "unterminated quote": "has a quote that is not closed, or text after one",
-    "unicode": "is no text of the declared encoding",
-    "utf-8": "is no text of the declared encoding",
-    "encoded": "is no text of the declared encoding",
+    "unicode": "is not text in the declared encoding",
+    "utf-8": "is not text in the declared encoding",
+    "encoded": "is not text in the declared encoding",
     INEXACT_NUMBER: "has an id or a group that is neither text nor a whole number below 2^53",
     "expected object": "has a line that is no object of JSON",
     "maximum line size": "is longer than 16 MiB, or has a quote that is not closed",
@@ -82,7 +82,7 @@ def holders(
     def counted(source: Source) -> Holders:
         ids = () if unit is None else unit.columns
         held = source.columns([], {}, ids, [column])
-        return discovery.counted(held.relation, column, unit)
+        return discovery.counted(held.relation, column, unit, is_file=True)
 
     return _asked(files, counted, progress, again=True)
 

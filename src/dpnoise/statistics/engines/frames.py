@@ -19,6 +19,7 @@ from dpnoise.errors import ArgumentError, ArgumentTypeError, DpnoiseError, impor
 from dpnoise.showing import shortened
 from dpnoise.statistics.engines import arithmetic, keys, persons
 from dpnoise.statistics.engines.checking import check_plan
+from dpnoise.statistics.engines.prepared import prepare
 from dpnoise.statistics.engines.tables import Table, added, answers, asked_columns, wanted_columns
 from dpnoise.statistics.plan import Cells, Edges, Grouping, Plan, Rows, Sums, Tally, Unit
 
@@ -38,10 +39,11 @@ HABITS: Final = {
     "polars": arithmetic.Habits(
         adds_in_128_bits=True, casts_integers=True, counts_comparisons=True
     ),
-    "duckdb": arithmetic.Habits(adds_in_128_bits=True, casts_integers=True, clips=False),
-    "pyspark": arithmetic.Habits(casts_integers=True, clips=False),
+    "duckdb": arithmetic.Habits(
+        adds_in_128_bits=True, casts_integers=True, divides_decimals=True, clips=False
+    ),
+    "pyspark": arithmetic.Habits(casts_integers=True, divides_decimals=True, clips=False),
 }
-_TEXTS: Final = {"string", "empty"}  # What pandas infers of categories that are text, or none.
 _FEW_EDGES: Final = 33  # With more, a search is quicker than comparing with each.
 _LONGEST_LIST: Final = 500  # Characters of the names of columns in an error.
 NO_PERSONS_IN_DASK: Final = (
@@ -109,21 +111,24 @@ def answered(frame: Any, plan: Plan, file: FileColumns | None = None) -> Tally:
     known = wrapped(frame)
     if known.implementation.is_dask():
         return _by_partition(known.to_native(), plan)
-    frame, names = named(known)
+    frame, names = prepare(known, wanted_columns(plan))
     types = dict(frame.collect_schema())
     schema = {name: types[inside] for name, inside in names.items()}
     check_columns(schema, plan)
     matches = [matches_of(grouping, schema[grouping.column], file) for grouping in plan.by]
+    own = HABITS.get(frame.implementation.value, arithmetic.Habits())
     habits = replace(
         HABITS.get(_engine_after(frame, plan), arithmetic.Habits()),
-        casts_integers=frame.implementation.value in HABITS,
+        casts_integers=own.casts_integers,
+        divides_decimals=own.divides_decimals,
     )
-    query = query_of(plan, schema, names, file, habits)
+    in_duckdb = frame.implementation.is_duckdb()
+    query = query_of(plan, schema, names, file, habits, in_duckdb=in_duckdb)
     by = [f"key{place}" for place in range(len(plan.by))]
     declared = {key: list(places) for key, places in zip(by, matches, strict=True)}
     if query.chosen:
         frame = letter_by_letter(frame.select(**query.chosen))
-    late = frame.implementation.is_duckdb() and plan.unit is None  # It filters first anyway.
+    late = in_duckdb and plan.unit is None  # It filters first anyway.
     frame = frame if late else only(frame, declared)
     if plan.unit is not None:
         frame = _bounded(frame, plan, plan.unit, query, dict(zip(by, matches, strict=True)))
@@ -146,7 +151,7 @@ def _bounded(
     for name, places in matches.items():
         frame = frame.with_columns(**{name: _first_spelling(name, places)})
     chosen = list(query.chosen)
-    flags = [name for name in chosen if name.startswith(("wrong", persons.INEXACT))]
+    flags = [name for name in chosen if name.startswith(("wrong", *persons.ID_FLAGS))]
     ids = [name for name in chosen if name.startswith("person")]
     values = [name for name in chosen if name not in {*flags, *ids, *matches}]
     names = persons.Names(ids, list(matches), values, flags)
@@ -183,62 +188,12 @@ def wrapped(frame: Any) -> Any:
         raise ArgumentTypeError(f"Expected {_FRAMES}, got {type(frame).__name__}.") from None
 
 
-def named(frame: Any) -> tuple[Any, dict[str, str]]:
-    """Return a frame that computes as it should, and what its columns are called in it."""
-    engine, native = frame.implementation, frame.to_native()
-    if engine.is_pyspark():  # It would take dots and backticks in a name for syntax.
-        safe = [f"column{place}" for place in range(len(native.columns))]
-        names = dict(zip(native.columns, safe, strict=True))
-        if len(names) < len(safe):
-            raise ArgumentError("Expected every column to have a name of its own. Rename some.")
-        return nw.from_native(native.toDF(*safe)), names
-    if engine.is_pandas():
-        frame = nw.from_native(_plain_pandas(native))
-    elif engine.is_pyarrow():
-        frame = nw.from_native(_plain_arrow(native))
-    return frame, {name: name for name in frame.collect_schema()}
-
-
-def _plain_pandas(frame: Any) -> Any:
-    """Return a frame whose categories are text, and whose uint64 is not Arrow's.
-
-    narwhals would convert categories of numbers to text as the type of all categories prints them,
-    and would take literals next to Arrow's uint64 for int64.
-    """
-    frame = frame.copy(deep=False)
-    for name, kind in frame.dtypes.items():
-        if kind == "uint64[pyarrow]":
-            frame[name] = _masked(frame[name])
-        elif str(kind) == "category" and kind.categories.inferred_type not in _TEXTS:
-            frame[name] = frame[name].astype(object).convert_dtypes()
-        elif str(kind).startswith("dictionary"):
-            pandas = import_module("pandas")
-            frame[name] = frame[name].astype(pandas.ArrowDtype(kind.pyarrow_dtype.value_type))
-    return frame
-
-
-def _plain_arrow(table: Any) -> Any:
-    """Return a table without dictionaries, whose values may be of any type."""
-    types = import_module("pyarrow").types
-    for place, column in enumerate(table.schema):
-        if types.is_dictionary(column.type):
-            plain = table.column(place).cast(column.type.value_type)
-            table = table.set_column(place, column.name, plain)
-    return table
-
-
-def _masked(column: Any) -> Any:
-    """Return Arrow's uint64 as pandas' own; by `astype` they would go through floats."""
-    arrays = import_module("pandas").arrays
-    return arrays.IntegerArray(column.fillna(0).to_numpy("uint64"), column.isna().to_numpy())
-
-
 def check_columns(schema: Mapping[str, Any], plan: Plan) -> None:
     """Raise unless all columns of a plan are there, and hold numbers where these are asked for."""
     check_there(wanted_columns(plan), schema)
     for ask in plan.asks:
         if not isinstance(ask, Rows):
-            arithmetic.check_numbers(ask.column, schema[ask.column], ask)
+            arithmetic.check_numbers(ask.column, schema[ask.column])
 
 
 def check_there(columns: Iterable[str], schema: Mapping[str, Any]) -> None:
@@ -350,6 +305,8 @@ def query_of(
     names: Mapping[str, str],
     file: FileColumns | None,
     habits: arithmetic.Habits,
+    *,
+    in_duckdb: bool = False,
 ) -> Query:
     """Write down what a plan needs of each row."""
     query = Query()
@@ -369,6 +326,10 @@ def query_of(
         if not isinstance(ask, Rows):
             _add(query, place, asked_columns(plan).index(ask.column), ask, habits)
     if plan.unit is not None:
+        ambiguous = None if file is not None else keys.ambiguous_text(in_duckdb=in_duckdb)
+        flags = persons.id_flags(plan.unit, schema, names, ambiguous)
+        query.summed |= {flag: nw.col(flag).cast(nw.Int64) for flag in flags}
+        query.chosen |= flags
         _add_persons(query, plan.unit, schema, names, habits)
     return query
 
@@ -383,10 +344,6 @@ def _add_persons(
     """Write down who the person of a row is, and what the row adds to the person's own value."""
     for place, name in enumerate(unit.columns):
         query.chosen[f"person{place}"] = persons.as_id(name, names[name], schema[name])
-        if schema[name] in {nw.Float32, nw.Float64}:
-            flag = f"{persons.INEXACT}{place}"
-            query.chosen[flag] = persons.is_inexact(names[name], schema[name])
-            query.summed[flag] = nw.col(flag).cast(nw.Int64)
     query.summed[persons.LOST] = nw.col(persons.LOST).cast(nw.Int64)
     if unit.own is not None and "value0" in query.chosen:
         value, there = query.chosen["value0"], query.chosen["there0"]

@@ -1,6 +1,6 @@
 """Match declared groups with the values of a column: text, integers, floats, booleans, dates.
 
-In a frame, a key matches columns of its own kind only: numbers match columns of numbers, text
+In a frame, a key matches only columns that hold its kind: numbers match columns of numbers, text
 matches text. The type of a frame's column may depend on one row, and a key that matched both types
 would then match other rows of everybody. The types of files are declared, so there a key is matched
 as people write it: in a column of text the number 5 is the text 5, in a column of integers the text
@@ -9,6 +9,7 @@ as people write it: in a column of text the number 5 is the text 5, in a column 
 
 import math
 import numbers
+import re
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime
 from typing import Any, Final
@@ -27,6 +28,11 @@ DATE: Final = "dates"
 TIME: Final = "times"
 
 _WORDS: Final = {"true": True, "false": False}
+# Text that a reader takes for a number, a time or a truth value if all other rows are such, too.
+# DuckDB knows more words for truth values than others. The syntax is one that all engines have.
+_AMBIGUOUS_TEXT: Final = r"^(?:[-+.,:/_\s0-9eETZ]+|(?i:true|false{}))$"
+# Text that means the same then: it is written as we write numbers, dates and truth values.
+CANONICAL_TEXT: Final = r"^(?:0|-?[1-9][0-9]*|[0-9]{4}-[0-9]{2}-[0-9]{2}|true|false)$"
 _KEY_TYPES: Final[dict[str, type]] = {
     TEXT: str,
     INTEGER: numbers.Real,
@@ -80,6 +86,37 @@ def matches(
                     f"{grouping.column!r} are the same. Declare each once."
                 )
     return places
+
+
+def ambiguous_text(*, in_duckdb: bool) -> str:
+    """Return a pattern of text that a reader may take for a number, a time or a truth value."""
+    return _AMBIGUOUS_TEXT.format("|t|f|yes|no" if in_duckdb else "")
+
+
+def is_ambiguous(text: str, *, in_duckdb: bool) -> bool:
+    """Tell whether a reader may take text for something else."""
+    if re.search(CANONICAL_TEXT, text):
+        return False
+    return re.search(ambiguous_text(in_duckdb=in_duckdb), text) is not None
+
+
+def check_text(column: str, *, is_text: bool) -> None:
+    """Raise if a column that is declared to be text is not."""
+    if not is_text:
+        raise ArgumentError(
+            f"Column {column!r} is declared to be text, but does not hold text. Read it as text, "
+            f"as in pandas.read_csv(..., dtype={{{column!r}: str}})."
+        )
+
+
+def ambiguous_error(column: str) -> ArgumentError:
+    """Return the error about text that is a number or a time where other rows are like it."""
+    return ArgumentError(
+        f"Column {column!r} holds text such as 07, 7.0, 10:30 or True, which a reader takes for "
+        "numbers, times or truth values unless some other row is different. So which ids and "
+        "groups are the same may depend on one row. Read the column as text and declare it: "
+        f"text_columns=[{column!r}]."
+    )
 
 
 def label_of(value: Any) -> str:

@@ -9,19 +9,21 @@ can choose which of their rows count, but not how many.
 DuckDB and Spark do it in SQL, on names that `frames` has given; other frames go to DuckDB first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
 from dpnoise.errors import ArgumentError, import_extra
-from dpnoise.statistics.engines import arithmetic, selection_keys
+from dpnoise.statistics.engines import arithmetic, keys, selection_keys
 from dpnoise.statistics.plan import Own, Sums, Unit
 
 nw = import_extra("narwhals", "engines")
 
 LOST: Final = "lost"  # The column that tells which rows have no id.
-INEXACT: Final = "inexact"  # The column that flags ids that a float may have rounded.
+INEXACT: Final = "inexact"  # The columns that flag ids that a float may have rounded.
+AMBIGUOUS: Final = "ambiguous"  # The columns that flag text that may be a number or a time.
+ID_FLAGS: Final = (INEXACT, AMBIGUOUS)
 OWN_WHOLE: Final = "own"  # That of a row's value in whole grids, for a value of a person's own.
 _LONGEST_HEAP: Final = 1_000  # Of rows that DuckDB keeps of a person; for more it sorts.
 _FARTHEST: Final = 2**51  # Of a row in a person's own sum, in whole grids: still exact.
@@ -31,7 +33,34 @@ _WIDEST: Final = (nw.Int128, nw.UInt128)  # Arrow has no such integers.
 _IDS: Final = (nw.String, nw.Boolean, nw.Date, nw.Datetime, nw.Decimal)
 
 
-def is_inexact(column: str, dtype: Any) -> Any:
+def id_flags(
+    unit: Unit, schema: Mapping[str, Any], names: Mapping[str, str], ambiguous: str | None
+) -> dict[str, Any]:
+    """Return the columns that flag ids of which an error is made.
+
+    `ambiguous` is a pattern of text that must be declared; None if all types are declared. Raises
+    if a column that is declared to be text is not.
+    """
+    flags = {}
+    for place, name in enumerate(unit.columns):
+        dtype = schema[name]
+        if dtype in _FLOATS:
+            flags[f"{INEXACT}{place}"] = _is_inexact(names[name], dtype)
+        if name in unit.text:
+            keys.check_text(name, is_text=dtype in {nw.String, *_TEXTS})
+        elif dtype in {nw.String, *_TEXTS} and ambiguous is not None:
+            flags[f"{AMBIGUOUS}{place}"] = _is_ambiguous(names[name], ambiguous)
+    return flags
+
+
+def _is_ambiguous(column: str, pattern: str) -> Any:
+    """Flag, by 0 or 1, text that a reader may take for a number, a time or a truth value."""
+    text = nw.col(column).cast(nw.String)
+    found = text.str.contains(pattern) & ~text.str.contains(keys.CANONICAL_TEXT)
+    return nw.when(found).then(nw.lit(1)).otherwise(nw.lit(0))
+
+
+def _is_inexact(column: str, dtype: Any) -> Any:
     """Flag, by 0 or 1, the ids in a column of floats that are not whole or not below 2^53.
 
     A reader that turned integers into floats has rounded those: two persons may have become one.

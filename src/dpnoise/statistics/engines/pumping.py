@@ -17,7 +17,7 @@ COMMENT: Final = "\x01"
 
 
 class Pump:
-    """A thread that writes rows into a pipe. What goes wrong there is kept in `fault`."""
+    """A thread that writes rows into a pipe. `fault` says what went wrong there."""
 
     def __init__(
         self, before: bytes, rows: Iterator[bytes], after: bytes, stack: ExitStack
@@ -50,7 +50,7 @@ class Pump:
                     self._write(chunk)
                 self._write(self._after)
         except UnicodeError:
-            self.fault = "is no text of the declared encoding"
+            self.fault = "is not text in the declared encoding"
         except Exception:  # noqa: BLE001 - rows would be missing, whatever ends the stream early
             self.fault = "could not be read to its end"
         finally:

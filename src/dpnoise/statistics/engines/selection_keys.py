@@ -16,6 +16,7 @@ from typing import Any, Final
 
 _MIDNIGHT: Final = "' 00:00:00$'"  # A regular expression, as SQL has it.
 _LAST_DIGIT: Final = 57  # The code of 9: no text that begins after it reads as a number.
+_ROUNDED_TWICE: Final = ("decimal", "hugeint", "uhugeint")  # Where they are cast to floats.
 _WORDS: Final = ("bool", "date", "timestamp")  # How the names of types without numbers begin.
 
 
@@ -26,13 +27,14 @@ def duckdb_parts(relation: Any) -> dict[str, list[str]]:
 
 
 def _duckdb_parts(name: str, kind: str) -> list[str]:
-    number = f"TRY_CAST({name} AS DOUBLE) + 0.0"  # -0.0 becomes 0.0.
+    held = f"CAST({name} AS VARCHAR)" if kind.startswith(_ROUNDED_TWICE) else name
+    number = f"TRY_CAST({held} AS DOUBLE) + 0.0"  # -0.0 becomes 0.0.
     if kind.startswith("varchar"):
         return _parts_of_text(name, number)
     if not kind.startswith(_WORDS) and kind != "uuid":
         return [number, "NULL"]
-    if kind == "timestamp with time zone":
-        name = f"make_timestamp(epoch_us({name}))"
+    if kind.startswith(("timestamp with", "timestamptz")):
+        name = f"make_timestamp(epoch_us(CAST({name} AS TIMESTAMPTZ)))"
     return ["NULL", f"regexp_replace(CAST({name} AS VARCHAR), {_MIDNIGHT}, '')"]
 
 
@@ -48,7 +50,8 @@ def spark_parts(frame: Any) -> dict[str, list[str]]:
 
 
 def _spark_parts(name: str, kind: str) -> list[str]:
-    number = f"TRY_CAST({name} AS DOUBLE) + 0.0D"
+    held = f"CAST({name} AS STRING)" if kind.startswith(_ROUNDED_TWICE) else name
+    number = f"TRY_CAST({held} AS DOUBLE) + 0.0D"
     if kind.startswith("string"):
         return _parts_of_text(name, number)
     if not kind.startswith(_WORDS):

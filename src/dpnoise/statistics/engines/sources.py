@@ -25,7 +25,7 @@ _LONGEST_LIST: Final = 500  # Characters of the names of columns in an error.
 # Files have the columns that are in them, whatever their folders are called.
 IN_ROWS: Final = "declared by hive and in a row:"  # How an error of DuckDB says that.
 _AS_THEY_ARE: Final = "hive_partitioning=false"
-# What DuckDB is told to raise about an id in JSON.
+# The error that DuckDB raises about an id in JSON.
 INEXACT_NUMBER: Final = "an id or a group that is not exact"
 
 
@@ -144,7 +144,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _free_names(taken: Iterable[str], number: int) -> list[str]:
-    """Return names for columns of our own, none of which is taken; DuckDB knows no capitals."""
+    """Return names for helper columns, none of which is taken; DuckDB ignores case."""
     known = {name.casefold() for name in taken}
     candidates = (f"helper{place}" for place in range(number + len(known)))
     return [name for name in candidates if name not in known][:number]
@@ -339,6 +339,16 @@ def _parquet(opening: Opening) -> Source:
         if schema != schemas[0]:
             raise ArgumentError(f"{path} has other columns than {paths[0]}. Read it apart.")
     names = [name for name, _ in schemas[0]]
+    rounded = [name for path in paths for name in _rounded_columns(opening.connection, path)]
+
+    def declare_ids(ids: Sequence[str], discovered: Sequence[str]) -> None:
+        for name in [*ids, *discovered]:
+            if name in rounded:
+                raise ArgumentError(
+                    f"Column {name!r} of {opening.shown} holds decimals of more than 38 digits, or "
+                    "floats of 16 bits, which would be rounded. Write it as text or integers."
+                )
+
     called = ", ".join(f"c{place}" for place in range(len(names)))
     return Source(
         opening.connection,
@@ -348,7 +358,17 @@ def _parquet(opening: Opening) -> Source:
         _place(names),
         paths,
         decimal=files.decimal,
+        declare_ids=declare_ids,
     )
+
+
+def _rounded_columns(connection: Any, path: str) -> list[str]:
+    """Return the columns whose numbers DuckDB reads as floats, which may be too short for them."""
+    rows = connection.sql(
+        f"SELECT name FROM parquet_schema({_as_paths([path])}) WHERE precision > 38 "
+        "OR logical_type LIKE 'Float16%'"
+    ).fetchall()
+    return [name for (name,) in rows]
 
 
 def _read_parquet(paths: Sequence[str]) -> str:

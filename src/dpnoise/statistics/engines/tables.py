@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpnoise.errors import ArgumentError
 from dpnoise.statistics.engines.arithmetic import HALF
 from dpnoise.statistics.engines.checking import cells_of
-from dpnoise.statistics.engines.keys import inexact_error
+from dpnoise.statistics.engines.keys import ambiguous_error, inexact_error
 from dpnoise.statistics.plan import Cells, Edges, Plan, Rows, Sum, Sums, Tally, Unit
 
 Integers = NDArray[np.int64]
@@ -136,8 +136,9 @@ def _check_values(plan: Plan, table: Table, rows: int) -> None:
     """Raise if a row has no id, text that is no number or, unless dropped, no value."""
     check_ids(plan.unit, bool(table.columns.get("lost", np.zeros(1)).any()))
     for place, name in enumerate(plan.unit.columns if plan.unit is not None else ()):
-        if table.columns.get(f"inexact{place}", np.zeros(1)).any():
-            raise inexact_error(name)
+        for flag, error in (("inexact", inexact_error), ("ambiguous", ambiguous_error)):
+            if table.columns.get(f"{flag}{place}", np.zeros(1)).any():
+                raise error(name)
     for number, name in enumerate(asked_columns(plan)):
         if table.columns.get(f"wrong{number}", np.zeros(1)).any():
             raise mistake(plan, name, is_missing=False)

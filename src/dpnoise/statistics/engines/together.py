@@ -25,14 +25,14 @@ from dpnoise.statistics.engines.frames import (
     is_wide,
     letter_by_letter,
     matches_of,
-    named,
     query_of,
     results_of,
     spark_literals,
     table_of,
     wrapped,
 )
-from dpnoise.statistics.engines.tables import Table, answers, asked_columns
+from dpnoise.statistics.engines.prepared import prepare
+from dpnoise.statistics.engines.tables import Table, answers, asked_columns, wanted_columns
 from dpnoise.statistics.plan import Plan, Tally
 
 nw = import_extra("narwhals", "engines")
@@ -83,7 +83,7 @@ def _united(frame: Any, plans: Sequence[Plan], file: FileColumns | None, run: _R
     asks = tuple(dict.fromkeys(ask for plan in plans for ask in plan.asks))
     by = tuple(dict.fromkeys(grouping for plan in plans for grouping in plan.by))
     whole = Plan(asks, by, plans[0].missing)
-    frame, names = named(wrapped(frame))
+    frame, names = prepare(wrapped(frame), wanted_columns(whole))
     types = dict(frame.collect_schema())
     schema = {name: types[inside] for name, inside in names.items()}
     check_columns(schema, whole)
