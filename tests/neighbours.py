@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from fractions import Fraction
 from functools import cache
+from itertools import product
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -265,7 +266,11 @@ def declared_keys(kind: str, *, as_text: bool = False) -> tuple[Any, ...]:
 
 @cache
 def requests(
-    keys: tuple[Any, ...], neighbours: str, max_groups: int | None, max_rows: int | None
+    keys: tuple[Any, ...],
+    neighbours: str,
+    max_groups: int | None,
+    max_rows: int | None,
+    text_columns: tuple[str, ...] = (),
 ) -> list[Request]:
     """Return requests of all statistics, with Laplace and with Gaussian noise.
 
@@ -280,6 +285,7 @@ def requests(
         laplace = Request(
             1.0, (question,), {"city": keys} if by else {}, missing="drop", person="who",
             max_groups=max_groups, max_rows=max_rows, neighbours=neighbours, without_id="own",
+            text_columns=text_columns,
         )  # fmt: skip
         made += [laplace, replace(laplace, mechanism="gaussian", delta=1e-6)]
     return made
@@ -365,9 +371,11 @@ def make_base(read_rows: ReadRows, worlds: int, cities: Sequence[str], rng: Rand
     replaced = bool(rng.integers(2))
     bounds = BOUNDS[rng.integers(len(BOUNDS))]
     source = read_rows(stack.rows)
-    for as_text in (False, True):  # Not every reader parses dates and truth values.
+    # Not every reader parses dates and truth values, and numbers that begin with zeros.
+    for as_text, text_columns in product((False, True), ((), ("who",))):
         keys = declared_keys(stack.cities, as_text=as_text)
-        asked = requests(keys, "replace" if replaced else "add-remove", *bounds)
+        neighbours = "replace" if replaced else "add-remove"
+        asked = requests(keys, neighbours, *bounds, text_columns=text_columns)
         with suppress(ArgumentError):
             return Base(stack, asked, replaced, answers_of(asked, source, worlds))
     raise AssertionError(f"nothing is read of {stack.ids} and {stack.cities}")
