@@ -118,7 +118,7 @@ hostile_rows = st.lists(st.tuples(st.just("0"), CELLS.filter(bool), CELLS, CELLS
     bounds=st.sampled_from(BOUNDS),
     reader=st.sampled_from(["pandas", "pandas, nullable", "Polars", "DuckDB", "CSV file"]),
 )
-@settings(max_examples=2_000 if LONG else 30)
+@settings(max_examples=500 if LONG else 30)
 def test_a_small_world_moves_by_no_more_than_is_declared(
     rows: list[Any], comes: list[Any], bounds: Any, reader: str, tmp_path_factory: Any
 ) -> None:

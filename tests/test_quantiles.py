@@ -10,8 +10,11 @@ import pytest
 from scipy import integrate, stats
 
 from dpnoise import statistics
+from dpnoise.errors import ArgumentError
 from dpnoise.release import selection
 from dpnoise.statistics import ranks as quantiles
+from dpnoise.statistics.composition import Loss
+from dpnoise.statistics.selections import Quantiles
 from dpnoise.testing import fixed_generator
 
 
@@ -235,3 +238,9 @@ def test_quantiles_repeat_with_a_fixed_generator() -> None:
         for _ in range(2)
     )
     assert first == second
+
+
+def test_a_loss_in_rho_is_refused() -> None:
+    """A selection is a pure mechanism: rho taken for epsilon would be no loss at all."""
+    with pytest.raises(ArgumentError, match="in epsilon, not in rho"):
+        Quantiles("x", [0.5], 0, 1, Loss("gaussian", 8.0))

@@ -15,19 +15,32 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
-from flint import arb
+from flint import arb, ctx
 
-from dpnoise.errors import ArgumentError
-from dpnoise.release import calibration
+from dpnoise import arrays, reference
+from dpnoise.errors import ArgumentError, ArgumentTypeError, RoundingModeError
+from dpnoise.release import calibration, deciding, discrete, selection
 from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
-from dpnoise.statistics import composition, moments, queries, sharing, thresholds
+from dpnoise.release.selection import NoisyMax
+from dpnoise.statistics import (
+    composition,
+    moments,
+    pricing,
+    queries,
+    ranks,
+    selections,
+    sharing,
+    thresholds,
+)
 from dpnoise.statistics.bounds import Bounds
 from dpnoise.statistics.composition import GAUSSIAN, PURE, Cost, Curve, Loss, compose, float_up
 from dpnoise.statistics.engines.checking import check_plan
 from dpnoise.statistics.plan import Cells, Edges, Grouping, Own, Plan, Rows, Sums, Unit
+from dpnoise.statistics.pricing import Budget, Item, priced
 from dpnoise.statistics.reach import ONE_ROW, Move, Reach, root_up
 from dpnoise.statistics.releases import WholeNoise, as_loss
+from dpnoise.testing import fixed_generator
 
 ODD = 2**53 + 1  # No float is equal to it: the nearest is 2^53, the next above 2^53 + 2.
 
@@ -316,6 +329,13 @@ def test_bounds_have_an_order_and_a_multiple_of_the_grid_between_them() -> None:
             Bounds.of_sum(lower, upper, 1.0)  # type: ignore[arg-type]
 
 
+def test_bounds_are_at_most_as_far_apart_as_the_largest_float() -> None:
+    """The largest float is about 1.8e308: bounds of -1e308 and 1e308 have no width."""
+    for make in (Bounds.of_sum, Bounds.of_squares, Bounds.of_cells):
+        with pytest.raises(ArgumentError, match="less than 1e308 above lower"):
+            make(-1e308, 1e308)
+
+
 def test_a_quantile_has_at_most_65536_candidates_and_by_default_more_than_half() -> None:
     assert Bounds.of_cells(0, 65_535, 1.0).cells == 65_536
     with pytest.raises(ArgumentError, match="65,536 candidates, not 65,537"):
@@ -327,6 +347,226 @@ def test_a_quantile_has_at_most_65536_candidates_and_by_default_more_than_half()
     assert Bounds.of_cells(2.0**51 - 2, 2.0**51 - 1).grid == 1.0
     assert Bounds.of_cells(-(2.0**51) + 1, -(2.0**51) + 2).grid == 1.0
     assert Bounds.of_cells(2.0**51 - 2, 2.0**51).grid == 2.0
+
+
+# Quantiles ----------------------------------------------------------------------------------------
+
+
+class SelectionRecorder:
+    """Records the epsilon of every selection that is asked of `ranks`, and selects the first."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.epsilons: list[Fraction] = []
+        self.targets: list[Fraction] = []
+        self.shifts: list[int] = []
+        self.rows: list[int] = []
+        monkeypatch.setattr(ranks, "_selected", self._select)
+
+    def _select(
+        self, cells: ranks.Ranks, q: float, epsilon: float, rng: None, row: int, shift: int = 0
+    ) -> int:
+        assert rng is None
+        self.targets.append(Fraction(q) * int(cells.rows))
+        self.epsilons.append(Fraction(epsilon))
+        self.shifts.append(shift)
+        self.rows.append(row)
+        return 0
+
+
+EPSILONS = [0.1, 0.7, 1.0, 1.1, 1.9, 2.5]  # Of some of them a third, a fifth or 7/8 rounds up.
+
+
+@pytest.mark.parametrize("inward", [1, 2, 10])
+def test_the_ends_of_a_cell_move_inward_to_its_middle_and_do_not_cross(inward: int) -> None:
+    """A cell of 3 rows has the ranks 4 to 7, and at most 5 to 6: its middle is 5.5."""
+    below, up_to = np.array([0, 4, 7]), np.array([4, 7, 9])
+    moved = ranks.Ranks(below, up_to, np.int64(9), inward)
+    assert (moved.below[1], moved.up_to[1]) == (5, 6)
+    assert (moved.up_to[0], moved.below[2]) == (4 - min(inward, 2), 8)
+    assert (moved.below[0], moved.up_to[2]) == (-(2**61), 2**61)
+
+
+def test_a_cut_has_below_it_its_part_of_the_rows_of_its_cell() -> None:
+    """A row is 8192 units; the 4096 cuts of a cell have 1, 3, ..., 8191 units of each row below."""
+    smeared = ranks.Smeared(np.array([3, 0, 5]))
+    for cut, units in (
+        (-1, 0), (0, 3 * 1), (1, 3 * 3), (2, 3 * 5), (4095, 3 * 8191),
+        (4096, 3 * 8192), (8191, 3 * 8192),
+        (8192, 3 * 8192 + 5 * 1), (8193, 3 * 8192 + 5 * 3),
+        (12_287, 3 * 8192 + 5 * 8191), (12_288, 8 * 8192),
+    ):  # fmt: skip
+        assert smeared.below(np.array([cut])).tolist() == [units]
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_a_cut_spends_at_most_its_epsilon_on_its_two_selections(
+    monkeypatch: pytest.MonkeyPatch, epsilon: float
+) -> None:
+    """An eighth for where in its cell it goes, and the rest for the cell."""
+    asked = SelectionRecorder(monkeypatch)
+    ranks.Smeared(np.array([3, 0, 5])).cut(-1, 3 * ranks.PARTS, 0.5, epsilon, None)
+    cell, part = asked.epsilons
+    assert part == Fraction(epsilon) / 8
+    above = Fraction(math.nextafter(float(cell), math.inf))
+    assert cell + part <= Fraction(epsilon) < above + part
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_quantiles_of_one_row_spend_at_most_epsilon_on_all_levels(
+    monkeypatch: pytest.MonkeyPatch, epsilon: float
+) -> None:
+    """Of 1 place there is 1 level, of 2 or 3 there are 2, of 4 to 7 there are 3.
+
+    A place with none beside it in its half is one selection; others are a cut, which is two.
+    """
+    for number, levels, selected in ((1, 1, 1), (2, 2, 3), (3, 2, 4), (4, 3, 6), (7, 3, 10)):
+        asked = SelectionRecorder(monkeypatch)
+        places = [(i + 1) / (number + 1) for i in range(number)]
+        found = ranks.select_places(np.array([3, 0, 5]), places, epsilon, None)
+        assert found == [0] * number
+        assert len(asked.epsilons) == selected
+        assert asked.targets[0] == Fraction(places[number // 2]) * 8 * 2 * ranks.PARTS
+        part = max(asked.epsilons)
+        above = Fraction(math.nextafter(float(part), math.inf))
+        assert part * levels <= Fraction(epsilon) < above * levels
+        assert set(asked.rows) == {2 * ranks.PARTS}
+    assert [ranks.levels(number) for number in (1, 2, 3, 4, 7, 8)] == [1, 2, 2, 3, 3, 4]
+
+
+def select_without_noise(cells: ranks.Ranks, target: ranks.Target, scale: float, rng: None) -> int:
+    """Return the first cell with the best score."""
+    assert scale > 0
+    assert rng is None
+    return int(np.argmax(cells.scores(target)))
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "q", "cut"),
+    [
+        (-1, 12_288, 0.0, 4096),  # The first and the last of the cell.
+        (-1, 12_288, 1.0, 8191),
+        (4196, 7096, 0.0, 4196),  # The first and the last that are allowed.
+        (4196, 7096, 1.0, 7096),
+        (4196, 7096, 0.5, 5646),  # In the middle, because rows are spread evenly.
+        (4196, 7096, 0.25, 4921),
+        (-1, 12_288, 0.375, 4096 + 1536),  # Of 12 rows 4.5: 3, and 1.5 of 4, or 3/8 of the cell.
+    ],
+)
+def test_a_cut_through_a_cell_has_its_part_of_what_lies_between_two_others_below_it(
+    monkeypatch: pytest.MonkeyPatch, first: int, last: int, q: float, cut: int
+) -> None:
+    """The cell is the second of three, of 4096 cuts each, from 4096 to 8191."""
+    monkeypatch.setattr(ranks.Ranks, "select", select_without_noise)
+    monkeypatch.setattr(ranks.Smeared, "cell", lambda *_: 1)
+    smeared = ranks.Smeared(np.array([3, 4, 5]))
+    assert abs(smeared.cut(first, last, q, 1.0, None) - cut) <= (q == 0.375)
+
+
+def test_several_quantiles_without_noise_are_those_of_the_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of three equal parts of the rows the middles are 1/6, 1/2 and 5/6."""
+    monkeypatch.setattr(ranks.Ranks, "select", select_without_noise)
+    counts, places = np.array([10**6, 0, 0, 10**6, 0, 0, 10**6]), [1 / 6, 1 / 2, 5 / 6]
+    assert ranks.select_places(counts, places, 1.0, None) == [0, 3, 6]
+    assert ranks.select_places(counts, places[:2], 1.0, None) == [0, 3]
+    assert ranks.select_places(counts, places[2:], 1.0, None) == [6]
+
+
+def test_the_ends_of_an_interval_are_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 100 cells at scale 4 they are 4 log(100 / 0.05) = 30.4 ranks aside: 31 + 1, of 50.
+
+    Cell i has the ranks i to i + 1, so the first with the rank 18 is 17.
+    """
+    monkeypatch.setattr(ranks.Ranks, "select", select_without_noise)
+    assert ranks.select_ends(np.ones(100, np.int64), 0.5, 0.5, 0.9, None) == (17, 81)
+
+
+def test_the_ends_of_an_interval_have_half_of_epsilon_each_and_targets_on_both_sides(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 4 cells at scale 4 and confidence 0.9 it is 4 log(4 / 0.05) = 17.5 ranks, so 18 + 1."""
+    asked = SelectionRecorder(monkeypatch)
+    ranks.select_ends(np.array([1, 1, 1, 1]), 0.5, 0.5, 0.9, None)
+    assert asked.epsilons == [Fraction(1, 4)] * 2
+    assert (asked.shifts, asked.rows) == ([-19, 19], [1, 1])
+
+
+def test_the_scale_of_a_selected_rank_is_twice_the_larger_side_over_epsilon() -> None:
+    """One row more moves q n by q and a rank by 0 or 1: a score by max(q, 1 - q)."""
+    for q, side in ((0.5, 0.5), (0.25, 0.75), (0.75, 0.75), (1.0, 1.0)):
+        assert ranks.place_scale(q, 0.5) == 2 * side / 0.5
+        assert ranks.place_scale(q, 0.5, 3) == 3 * 2 * side / 0.5
+
+
+def test_the_target_of_a_selection_is_its_part_of_the_rows_and_shifted_only_if_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 4 rows 3/8 are 1.5. A row that counts 2 has the scale 2 * 2 * 5/8 over epsilon."""
+    asked: list[tuple[ranks.Target, float]] = []
+
+    def select(_: ranks.Ranks, target: ranks.Target, scale: float, rng: None) -> int:
+        assert rng is None
+        asked.append((target, scale))
+        return 0
+
+    monkeypatch.setattr(ranks.Ranks, "select", select)
+    cells = ranks.Ranks.of(np.array([1, 1, 1, 1]))
+    ranks._selected(cells, 0.375, 0.5, None, 2)
+    ranks._selected(cells, 0.375, 0.5, None, 2, -3)
+    targets = [(int(target.whole), float(target.part)) for target, _ in asked]
+    assert targets == [(1, 0.5), (-2, 0.5)]
+    assert [scale for _, scale in asked] == [5.0, 5.0]
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("number", [1, 3, 5])
+def test_quantiles_and_their_intervals_spend_at_most_epsilon_together(
+    monkeypatch: pytest.MonkeyPatch, epsilon: float, number: int
+) -> None:
+    """Half for the quantiles, half for the intervals of all; without intervals all is for them."""
+    spent: list[Fraction] = []
+
+    def select_places(_: object, places: list[float], epsilon: float, __: object) -> list[int]:
+        spent.append(Fraction(epsilon))
+        return [0] * len(places)
+
+    def select_ends(_: object, __: float, epsilon: float, *___: object) -> tuple[int, int]:
+        spent.append(Fraction(epsilon))
+        return 0, 0
+
+    monkeypatch.setattr(selections, "select_places", select_places)
+    monkeypatch.setattr(selections, "select_ends", select_ends)
+    at = [(i + 1) / (number + 1) for i in range(number)]
+    counts = np.array([[3, 0, 5]])
+    reach = Reach(groups=2)
+    with_interval = selections.Quantiles("x", at, 0, 2, epsilon, 1.0, reach=reach)
+    (release,) = with_interval.release(counts, 0.95, None)
+    assert release.epsilon == 2 * epsilon  # A person is in 2 groups.
+    assert release.parts == {with_interval.name: epsilon, "interval": epsilon}
+    half, *each = spent
+    assert half == Fraction(epsilon) / 2
+    assert len(each) == number
+    assert sum(each) <= half < sum(Fraction(math.nextafter(float(e), math.inf)) for e in each)
+    assert with_interval.losses == (Loss(PURE, epsilon),) * 2
+    spent.clear()
+    plain = selections.Quantiles("x", at, 0, 2, epsilon, 1.0, interval=False)
+    plain.release(counts, 0.95, None)
+    assert spent == [Fraction(epsilon)]
+
+
+def test_quantiles_are_refused_if_noise_for_the_ends_of_intervals_would_be_too_large() -> None:
+    """A median at epsilon e has e/4 for each end: the scale is 2 (1/2)/(e/4) = 4/e."""
+    selections.Quantiles("x", [0.5], 0, 2, 2.0**-958, 1.0)
+    with pytest.raises(ArgumentError, match="scale"):
+        selections.Quantiles("x", [0.5], 0, 2, math.nextafter(2.0**-958, 0.0), 1.0)
+
+
+def test_places_of_quantiles_lie_between_0_and_1_each_once() -> None:
+    selections.Quantiles("x", [0.0, 0.5, 1.0], 0, 2, 1.0, 1.0)
+    for places in ([], [-0.1], [1.1], [0.5, 0.5], [0.5, 0.5 + 2.0**-40]):
+        with pytest.raises(ArgumentError, match=r"place|q="):
+            selections.Quantiles("x", places, 0, 2, 1.0, 1.0)
 
 
 # Noise for a loss ---------------------------------------------------------------------------------
@@ -373,6 +613,48 @@ def test_a_loss_gets_its_kind_of_noise_with_the_scale_of_its_kind() -> None:
     assert isinstance(normal, GaussianMechanism)
     assert (laplace.scale, discrete.scale, normal.scale) == (6.0, 6.0, 3.0)
     assert (laplace.lower, discrete.lower, normal.lower) == (None, 0, -1)
+
+
+def test_counts_have_discrete_noise_and_are_clamped_to_0_unless_asked_otherwise() -> None:
+    """For integers discrete Laplace noise is smaller than Laplace noise that is rounded."""
+    for make in (
+        lambda **clamp: queries.Count(None, 1.0, **clamp),
+        lambda **clamp: queries.Histogram("x", [0, 1], 1.0, **clamp),
+    ):
+        for query, lower in ((make(), 0), (make(clamp=True), 0), (make(clamp=False), None)):
+            assert isinstance(query.mechanism, DiscreteLaplaceMechanism)
+            assert query.mechanism.lower == lower
+
+
+def test_a_count_asks_for_rows_and_one_of_a_column_for_values_of_any_size() -> None:
+    assert queries.Count(None, 1.0).ask == Rows()
+    assert queries.Count("x", 1.0).ask == Edges("x", (-math.inf, math.inf))
+    assert queries.Histogram("x", [0, 1, 3], 1.0).ask == Edges("x", (0.0, 1.0, 3.0))
+
+
+@pytest.mark.parametrize("edges", [[], [1], [1, 1], [2, 1], [0, 2, 1], [[0, 1], [2, 3]], 1.0])
+def test_a_histogram_has_two_or_more_edges_that_rise(edges: Any) -> None:
+    with pytest.raises(ArgumentError, match="two or more increasing"):
+        queries.Histogram("x", edges, 1.0)
+
+
+def test_integers_beyond_64_bits_reach_the_mechanism_as_they_are() -> None:
+    """A list has no limit; an array of int64 would wrap or be refused."""
+    given: list[Any] = []
+
+    class Mechanism:
+        def release(self, values: Any, rng: None) -> Any:
+            assert rng is None
+            given.append(values)
+            return values
+
+    noise = WholeNoise(Mechanism(), "")  # type: ignore[arg-type]
+    large = noise.release(np.array([[2**70], [-(2**70)]], dtype=object), None)
+    assert given.pop() == [2**70, -(2**70)]
+    assert (large.dtype.kind, large.tolist()) == ("O", [[2**70], [-(2**70)]])
+    small = noise.release(np.array([[5], [7]], np.int32), None)
+    assert given.pop() is small
+    assert (small.dtype.name, small.tolist()) == ("int64", [[5], [7]])
 
 
 def test_what_a_query_costs_is_the_sum_of_its_losses_rounded_up() -> None:
@@ -479,6 +761,212 @@ def test_only_what_is_certain_is_at_most_a_limit() -> None:
     assert not calibration.certainly_at_most(lambda bits: arb(1.5, 2.0 ** (127 - bits)), one)
     assert not calibration.certainly_at_most(lambda _: arb(1, 0.1), one)
     assert not calibration.certainly_at_most(lambda _: arb(0.95, 0.1), one)
+
+
+# Mechanisms ---------------------------------------------------------------------------------------
+
+
+def test_discrete_noise_has_a_scale_from_2_to_the_minus_960_to_2_to_the_55() -> None:
+    assert DiscreteLaplaceMechanism(0.5).scale == 2.0
+    for epsilon, outside in ((2.0**960, math.inf), (2.0**-55, 0.0)):
+        assert DiscreteLaplaceMechanism(epsilon, 1.0).scale == 1 / epsilon
+        with pytest.raises(ArgumentError, match="scale"):
+            DiscreteLaplaceMechanism(epsilon * (2.0 if outside else 0.5), 1.0)
+
+
+def test_no_noise_is_drawn_in_another_rounding_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "_UNIT", 2.0**-52)  # As if rounding were another.
+    with pytest.raises(RoundingModeError):
+        DiscreteLaplaceMechanism(1.0).release(np.array([1]))
+    with pytest.raises(RoundingModeError):
+        NoisyMax(1.0, 1.0).select([1.0])
+
+
+@pytest.mark.parametrize("scale", [1.0, 4.0, 2.0**-30])
+def test_a_grid_is_from_2_to_the_minus_50_to_2_to_the_60_scales(scale: float) -> None:
+    for power, beyond in ((-50, -51), (60, 61)):
+        grid = scale * 2.0**power
+        assert GaussianMechanism.for_scale(scale, sensitivity=1.0, grid=grid).grid == grid
+        with pytest.raises(ArgumentError, match="times the scale"):
+            GaussianMechanism.for_scale(scale, sensitivity=1.0, grid=scale * 2.0**beyond)
+
+
+def test_a_grid_is_at_most_2_to_the_960_even_if_the_scale_is_near_to_it() -> None:
+    scale = 2.0**950
+    assert GaussianMechanism.for_scale(scale, sensitivity=1.0, grid=2.0**960).grid == 2.0**960
+    with pytest.raises(ArgumentError, match="grid"):
+        GaussianMechanism.for_scale(scale, sensitivity=1.0, grid=2.0**961)
+
+
+def test_default_grids_are_the_smallest_powers_of_two_from_2_to_the_minus_20_scales_on() -> None:
+    for scale, power in ((1.0, -20), (math.nextafter(1.0, 2.0), -19), (1.5, -19), (2.0, -19)):
+        assert GaussianMechanism.for_scale(scale, sensitivity=1.0).grid == 2.0**power
+
+
+def test_additive_noise_has_a_scale_a_grid_bounds_and_uniforms_that_are_possible() -> None:
+    for options, words in (
+        ({"grid": 0.3}, "power of two"),
+        ({"lower": 1.0, "upper": 1.0}, "upper"),
+        ({"lower": 2.0, "upper": 1.0}, "upper"),
+        ({"lower": math.nan}, "lower"),
+        ({"upper": math.inf}, "upper"),
+        ({"variates": 3}, "variates"),
+        ({"variates": 0}, "variates"),
+    ):
+        with pytest.raises(ArgumentError, match=words):
+            LaplaceMechanism(1.0, 1.0, **options)
+    four: Any = 4.0
+    with pytest.raises(ArgumentTypeError, match="variates"):
+        LaplaceMechanism(1.0, 1.0, variates=four)
+    bounded = LaplaceMechanism(1.0, 1.0, lower=1.0, upper=2.0)
+    assert (bounded.lower, bounded.upper) == (1.0, 2.0)
+    for scale in (2.0**961, 2.0**-961):
+        with pytest.raises(ArgumentError, match="scale"):
+            GaussianMechanism.for_scale(scale, sensitivity=1.0)
+
+
+def test_the_noise_of_a_selection_is_halved_only_for_scores_that_are_said_to_be_monotonic() -> None:
+    """It is 2 D/epsilon, and with monotonic scores D/epsilon."""
+    assert NoisyMax(0.5, 3.0).scale == 12.0
+    assert NoisyMax(0.5, 3.0, monotonic=True).scale == 6.0
+    words: Any = "no"
+    with pytest.raises(ArgumentTypeError, match="monotonic"):
+        NoisyMax(0.5, 3.0, monotonic=words)
+
+
+def test_a_mechanism_refuses_arguments_that_are_not_positive_or_not_its_own() -> None:
+    for bad in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(ArgumentError, match="sensitivity"):
+            GaussianMechanism.for_scale(1.0, sensitivity=bad)
+    assert NoisyMax(0.5, 3.0).replace(epsilon=1.0).scale == 6.0
+    with pytest.raises(ArgumentTypeError, match="got delta"):
+        NoisyMax(0.5, 3.0).replace(epsilon=1.0, delta=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("noise", "error", "half"),
+    [
+        (3.0, 0.0, None),  # The product is below 1 by 2^-54, and as a float it is 1.
+        (3 * 2.0**20, 0.0, None),
+        (math.nextafter(3.0, 4.0), 0.0, None),
+        (4.0, 0.0, 1),
+        (2.0, 0.0, 0),
+        (2.9, 0.2, None),
+        (3.1, 0.2, None),
+        (2.9, 0.06, 0),
+        (3.1, 0.06, 1),
+    ],
+)
+def test_a_half_that_rounding_or_an_error_could_change_is_left_to_the_reference(
+    monkeypatch: pytest.MonkeyPatch, noise: float, error: float, half: int | None
+) -> None:
+    """The scale is the float below 1/3, so that 3 scales are less than 1."""
+
+    def kernel(_: object, __: int, noises: Any, errors: Any) -> None:
+        noises[:], errors[:] = noise, error
+
+    monkeypatch.setattr(discrete, "kernel_named", lambda _: kernel)
+    monkeypatch.setattr(reference, "grid_point", lambda *_: 77)
+    mechanism = DiscreteLaplaceMechanism(1.0)
+    object.__setattr__(mechanism, "scale", 1 / 3)
+    halves = mechanism._halves(2, fixed_generator(bytes(32)))
+    assert halves.tolist() == [77 if half is None else half] * 2
+
+
+@pytest.mark.parametrize(
+    ("scores", "noise", "errors", "scale", "leaders"),
+    [
+        ([0.0], [0.0], [0.0], 1.0, [0]),
+        ([0, 0], [1.0, 1.5], [0.1, 0.1], 2.0, [1]),  # From 1.8 to 2.2, and from 2.8 to 3.2.
+        ([0, 0], [1.0, 1.5], [0.3, 0.3], 2.0, [0, 1]),  # From 1.4 to 2.6, and from 2.4 to 3.6.
+        ([0.8, 0], [1.0, 1.5], [0.1, 0.1], 2.0, [0, 1]),  # From 2.6 to 3.0: the scores count.
+        ([2.0, 0], [1.0, 1.5], [0.1, 0.1], 2.0, [0]),
+        ([1.0, 0], [1.0, 1.5], [0.01, 0.01], 4.0, [1]),  # 5 and 6: the scale counts.
+        ([-9.0, 0], [1.0, 1.5], [1e300, 0.1], 2.0, [0, 1]),  # An error without a bound.
+        # Sums of floats are rounded, here by up to 1 and by up to 2^9.
+        ([2.0**53, 2.0**53], [0.25, 0.5], [0, 0], 1.0, [0, 1]),
+        ([-(2.0**53), -(2.0**53)], [0.25, 1.5], [0, 0], 1.0, [0, 1]),
+        ([0, 0], [4.0, 4 + 12 * 2.0**-50], [0, 0], 2.0**60, [0, 1]),
+        ([0, 0], [-4 - 12 * 2.0**-50, -4.0], [0, 0], 2.0**60, [0, 1]),
+    ],
+)
+def test_only_candidates_that_cannot_lead_by_any_error_or_rounding_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+    scores: list[float],
+    noise: list[float],
+    errors: list[float],
+    scale: float,
+    leaders: list[int],
+) -> None:
+    """A noisy score is uncertain by scale * error, and by its own roundings."""
+
+    def kernel(_: object, __: int, noises_out: Any, errors_out: Any) -> None:
+        noises_out[:], errors_out[:] = noise, errors
+
+    monkeypatch.setattr(selection, "kernel_named", lambda _: kernel)
+    words = np.zeros(len(scores), np.uint64)
+    exactly = np.array(scores, dtype=np.float64)
+    assert selection._possible_leaders(deciding.EXPONENTIAL, words, exactly, scale) == leaders
+
+
+def exact_ball(number: Fraction) -> arb:
+    """Return a ball of radius 0 around a fraction of at most 500 bits."""
+    with ctx.workprec(500):
+        return arb(number.numerator) / arb(number.denominator)
+
+
+@pytest.mark.parametrize(
+    ("scores", "scale", "digits", "leader"),
+    [
+        # 0.3 + 2 * 1 = 2.3, 2 * 1.2 = 2.4 and 2 * -5 = -10, which is out at once.
+        (
+            [0.3, 0.0, 0.0],
+            2.0,
+            [[arb(1, 1), arb(1, 0.01)], [arb(1.2, 1), arb(1.2, 0.01)], [arb(-5, 1)]],
+            1,
+        ),
+        ([1.0, 0.0], 2.0, [[arb(1, 0.01)], [arb(1.2, 0.01)]], 0),
+        # The first is out as soon as one of the others is sure to be above it.
+        (
+            [0.0, 0.0, 0.0],
+            1.0,
+            [
+                [arb(1, 0.01)],
+                [arb(1.2, 0.01), arb(1.2, 0.01)],
+                [arb(1.1, 0.5), arb(1.1, 0.01)],
+            ],
+            1,
+        ),
+        # The noise is below the scores by 1960 bits, and its difference by 400 bits more.
+        (
+            [2.0**1000, 2.0**1000],
+            2.0**-960,
+            [[exact_ball(Fraction(1))], [exact_ball(1 + Fraction(1, 2**400))]],
+            1,
+        ),
+    ],
+)
+def test_possible_leaders_are_compared_with_more_digits_until_one_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+    scores: list[float],
+    scale: float,
+    digits: list[list[arb]],
+    leader: int,
+) -> None:
+    """More digits than are needed are not there: asking for them fails."""
+    monkeypatch.setattr(deciding, "rows_from_key", lambda _, i, __: i)
+    monkeypatch.setattr(reference, "enclosures", lambda _, i: iter(digits[i]))
+    words, key = np.zeros(len(scores), np.uint64), fixed_generator(bytes(32)).source.key()
+    form, every = deciding.EXPONENTIAL, list(range(len(scores)))
+    assert selection._refine(form, key, words, every, scores.__getitem__, scale) == [leader]
+
+
+@pytest.mark.parametrize("noise", [-(2**62), -5, -1, 0, 1, 5, 2**62])
+def test_sums_of_values_and_noise_are_exact_or_held_at_the_ends_of_int64(noise: int) -> None:
+    least, most = -(2**63), 2**63 - 1
+    values = [least, least + 1, least + 5, least + 2**62, -1, 0, 1, most - 2**62, most - 5, most]
+    sums = discrete._add_saturating(np.array(values), np.full(len(values), noise))
+    assert sums.tolist() == [min(max(value + noise, least), most) for value in values]
 
 
 # Composition --------------------------------------------------------------------------------------
@@ -699,6 +1187,8 @@ def test_a_budget_is_divided_by_positive_weights_one_for_each_kind() -> None:
     for kinds, budget in refused:
         with pytest.raises(ArgumentError, match=r"kind|weight|budget|epsilon|delta"):
             sharing.share(kinds, **budget)
+    with pytest.raises(ArgumentError, match="ask for Laplace noise or for a budget in rho"):
+        sharing.share([PURE, GAUSSIAN], epsilon=1.0)
     assert [loss.amount for loss in sharing.share([PURE, PURE], epsilon=1.0)] == [0.5, 0.5]
 
 
@@ -713,14 +1203,174 @@ def test_a_part_of_rho_gives_the_largest_epsilon_that_it_covers(rho: float) -> N
     assert Fraction(gaussian.amount) <= part
 
 
-def test_gaussians_share_one_curve_in_proportion() -> None:
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("weights", [[3, 1], [5, 3], [1, 7], [5, 11], [1, 2, 5]])
+def test_gaussians_share_one_curve_in_proportion_and_rounded_down(
+    epsilon: float, weights: list[float]
+) -> None:
     """Weights 3 and 1: three quarters and a quarter of the rho that epsilon and delta allow."""
-    rho = Fraction(composition.gaussian_rho(1.0, 1e-6))
-    for loss, weight in zip(
-        sharing.share([GAUSSIAN, GAUSSIAN], [3, 1], epsilon=1.0, delta=1e-6), (3, 1), strict=True
-    ):
+    rho = Fraction(composition.gaussian_rho(epsilon, 1e-6))
+    losses = sharing.share([GAUSSIAN] * len(weights), weights, epsilon=epsilon, delta=1e-6)
+    for loss, weight in zip(losses, weights, strict=True):
         above = Fraction(math.nextafter(loss.amount, math.inf))
-        assert Fraction(loss.amount) * 4 <= rho * weight < above * 4
+        part = rho * Fraction(weight) / Fraction(sum(weights))
+        assert Fraction(loss.amount) <= part < above
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.3, 0.7, 1.1])
+def test_a_mixed_budget_is_compared_with_the_epsilon_that_is_written(
+    monkeypatch: pytest.MonkeyPatch, epsilon: float
+) -> None:
+    """One tenth is less than the float 0.1, and so is the sum of two parts of it."""
+    compared: list[float] = []
+
+    class RecordingCurve(Curve):
+        def suffices(self, epsilon: float, delta: float) -> bool:
+            compared.append(epsilon)
+            return super().suffices(epsilon, delta)
+
+    monkeypatch.setattr(sharing, "Curve", RecordingCurve)
+    for weights in ([1, 2], [2, 5], [3, 4], [1, 6]):
+        compared.clear()
+        losses = sharing.share([GAUSSIAN, PURE], weights, epsilon=epsilon, delta=1e-6)
+        assert len(set(compared)) == 1
+        parts = sum(map(Fraction, sharing.split(epsilon, weights)))
+        assert Fraction(compared[0]) <= parts <= Fraction(repr(epsilon))
+        cost = compose(losses, 1e-6).epsilon
+        assert cost is not None
+        assert 0.999 * epsilon < cost <= Fraction(repr(epsilon))
+
+
+@pytest.mark.parametrize("largest", [1.25, 2.0, 3.5, 4.0, 23.0])
+def test_the_parts_of_a_mixed_budget_grow_as_far_as_they_fit(
+    monkeypatch: pytest.MonkeyPatch, largest: float
+) -> None:
+    """Here a curve fits up to a known factor. The search ends within 2^-40 of the last doubling."""
+    calls: list[Any] = []
+
+    class KnownCurve:
+        def __init__(self, losses: Any) -> None:
+            self.pure = losses[1].amount
+
+        def suffices(self, *arguments: float) -> bool:
+            calls.append(arguments)
+            assert len(calls) < 100, "The search does not end."
+            return bool(self.pure <= largest * 0.5)
+
+    monkeypatch.setattr(sharing, "Curve", KnownCurve)
+    gaussian, pure = sharing.share([GAUSSIAN, PURE], epsilon=1.0, delta=1e-6)
+    assert largest * (1 - 2.0**-39) <= pure.amount / 0.5 <= largest
+    rho = composition.gaussian_rho(0.5, 1e-6)
+    assert math.isclose(gaussian.amount, rho * largest**2, rel_tol=1e-9)
+
+
+# What an error costs ------------------------------------------------------------------------------
+
+
+def test_laplace_noise_within_5_with_95_percent_costs_log_20_over_5() -> None:
+    """Noise of scale 1/epsilon is farther than 5 with probability exp(-5 epsilon) = 1/20.
+
+    Rounding to the grid, at most 2^-19 of the scale, adds half a grid to the error.
+    """
+    for amount, exactly in (
+        (sharing.amount_for_error("laplace", 5.0), math.log(20) / 5),
+        (sharing.amount_for_error("laplace", 5.0, 0.9, 2.0), 2 * math.log(10) / 5),
+    ):
+        assert exactly <= amount <= exactly * (1 + 2.0**-20)
+
+
+@pytest.mark.parametrize("error", [0.0, -1.0, math.inf, math.nan])
+def test_an_error_that_is_wanted_is_positive_and_finite(error: float) -> None:
+    with pytest.raises(ArgumentError, match="error"):
+        sharing.smallest_amount(lambda epsilon: 3 / epsilon, error)
+
+
+# What a request costs -----------------------------------------------------------------------------
+
+
+def make_count(loss: Loss) -> WholeNoise:
+    """Return the noise of a count of rows."""
+    return WholeNoise.of(loss, ONE_ROW, Move.of_number(1, 1), counts=True)
+
+
+COUNT = Item(make_count, None)
+
+
+def test_a_request_without_delta_adds_laplace_noise_and_divides_epsilon_evenly() -> None:
+    budget = Budget(1.0)
+    assert (budget.delta, budget.confidence, budget.discovers) == (0.0, 0.95, False)
+    prices = priced([COUNT, Item(make_count, None, 1.0)], budget)
+    assert prices.losses == (Loss(PURE, 0.5), Loss(PURE, 0.5))
+    assert prices.cost.epsilon == 1
+    assert prices.aside == 0.0
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "best"])
+def test_gaussian_noise_without_delta_or_rho_is_refused_also_for_errors(mechanism: str) -> None:
+    """It has no epsilon: a limit on epsilon would never be exceeded."""
+    for by_error in (False, True):
+        with pytest.raises(ArgumentError, match="delta > 0 or a budget in rho"):
+            Budget(1.0, mechanism=mechanism).check(by_error=by_error)
+        Budget(1.0, 1e-6, mechanism=mechanism).check(by_error=by_error)
+        Budget(None, rho=0.5, mechanism=mechanism).check(by_error=by_error)
+
+
+def test_with_a_budget_in_rho_all_of_delta_is_set_aside_for_discovery() -> None:
+    """Gaussian noise has no delta in rho."""
+    prices = priced([COUNT], Budget(None, 1e-6, 0.5, mechanism="gaussian", discovers=True))
+    assert prices.losses == (Loss(GAUSSIAN, 0.5),)
+    assert prices.aside == 1e-6
+    assert prices.cost.rho_delta == Fraction(1e-6)
+
+
+@pytest.mark.parametrize("groups", [3, 7, 1001])
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 1.25, 1.75])
+def test_a_selection_has_its_epsilon_divided_among_all_groups_and_rounded_down(
+    groups: int, epsilon: float
+) -> None:
+    """Pure losses are added up, so there may be more groups than other losses can be composed."""
+    prices = priced([Item(make_count, groups)], Budget(epsilon))
+    (loss,) = prices.losses
+    above = Fraction(math.nextafter(loss.amount, math.inf))
+    assert Fraction(loss.amount) * groups <= Fraction(epsilon) < above * groups
+    assert prices.cost.epsilon == Fraction(loss.amount) * groups
+
+
+def test_the_weight_of_a_selection_is_divided_among_its_groups() -> None:
+    """Of rho = 1/2 a count has a half. Each of 4 groups has a sixteenth, which is epsilon^2/2."""
+    budget = Budget(None, rho=0.5, mechanism="gaussian")
+    count, selected = priced([COUNT, Item(make_count, 4)], budget).losses
+    assert count == Loss(GAUSSIAN, 0.25)
+    assert selected.kind == PURE
+    assert math.isclose(selected.amount, math.sqrt(1 / 8))
+    assert Fraction(selected.amount) ** 2 / 2 <= Fraction(1, 16)
+
+
+def test_a_limit_on_the_losses_that_are_composed_is_reached_but_not_exceeded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pricing, "_MOST_PIECES", 5)
+    budget = Budget(None, rho=0.5, mechanism="gaussian")
+    priced([COUNT, Item(make_count, 4)], budget)
+    with pytest.raises(ArgumentError, match="too many losses to compose"):
+        priced([COUNT, Item(make_count, 5)], budget)
+
+
+def test_errors_may_cost_all_of_epsilon_and_no_more() -> None:
+    """Each costs 1/2 for its error of 2."""
+
+    class Noise:
+        def __init__(self, loss: Loss) -> None:
+            self.amount = loss.amount
+
+        def error(self, confidence: float) -> float:
+            assert confidence == 0.95
+            return 1 / self.amount
+
+    items = [Item(Noise, None, error=2.0)] * 2
+    assert priced(items, Budget(1.0)).losses == (Loss(PURE, 0.5),) * 2
+    with pytest.raises(ArgumentError, match="cost epsilon 1, more than the"):
+        priced(items, Budget(math.nextafter(1.0, 0.0)))
 
 
 # What a plan may ask ------------------------------------------------------------------------------
@@ -788,6 +1438,8 @@ def test_a_plan_has_at_most_65536_cells_4096_between_edges_and_2_to_the_24_in_al
         assert is_refused(edged, edged, by=by, words="at most 16,777,216") == bool(more)
         both = (numbered_groups("a", 2**12 + more), numbered_groups("b", 2**12))
         assert is_refused(Rows(), by=both, words="at most 16,777,216") == bool(more)
+    one_more = tuple(numbered_groups(str(prime), prime) for prime in (97, 257, 673))
+    assert is_refused(Rows(), by=one_more, words="are 16,777,217 counts")
 
 
 def test_edges_of_a_plan_rise() -> None:
@@ -804,8 +1456,8 @@ def test_a_plan_asks_something_by_columns_with_names_each_once() -> None:
     assert is_refused(words="one ask or more")
     assert is_refused(Rows(), by=(one, one), words="group by once")
     assert is_refused(Rows(), by=(Grouping("a", ()),), words="one group or more")
-    assert is_refused(Rows(), by=(Grouping("", (1,)),), words="to have a name")
-    assert is_refused(Sums("", 1.0, 0, 1), words="to have a name")
+    assert is_refused(Rows(), by=(Grouping("", (1,)),), words="must have a name")
+    assert is_refused(Sums("", 1.0, 0, 1), words="must have a name")
     assert is_refused(Rows(), missing="zero", words="missing")
     assert not is_refused(Rows(), missing="drop", words="")
 

@@ -186,6 +186,8 @@ class Copy:
             if status in FOUND_STATUSES:
                 failed: list[str] = result["failed"]
                 return failed[0] if failed else "an import that fails"
+            if status < 0:  # Such as a segmentation fault, or no memory left.
+                return f"a crash by {signal.Signals(-status).name}"
             if status != 0:
                 raise SystemExit(f"pytest ended with status {status}:\n{self.output()}")
         return None
@@ -287,6 +289,8 @@ def run_mutants(
         with ThreadPoolExecutor(workers) as pool:
             running = [pool.submit(check, mutant) for mutant in mutants]
             for number, future in enumerate(as_completed(running), 1):
+                if future.exception() is not None:  # Else the others would run to their end first.
+                    pool.shutdown(wait=False, cancel_futures=True)
                 outcome = future.result()
                 outcomes.append(outcome)
                 words = outcome.found_by or f"SURVIVED {outcome.tests} tests"

@@ -11,7 +11,7 @@ from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import deciding
 from dpnoise.release.calibration import quotient_down
 from dpnoise.statistics.bounds import Bounds
-from dpnoise.statistics.composition import Loss
+from dpnoise.statistics.composition import PURE, Loss
 from dpnoise.statistics.plan import Cells
 from dpnoise.statistics.ranks import (
     nearest_place,
@@ -50,6 +50,8 @@ class Quantiles(Priced):
             raise ArgumentError("Expected one place or more, each once: q=[0.25, 0.5, 0.75].")
         self.column, self.interval = column, interval
         loss = as_loss(epsilon)
+        if loss.kind != PURE:
+            raise ArgumentError("A quantile is selected at a loss in epsilon, not in rho.")
         self.losses = (loss,) * reach.groups
         self.bounds = Bounds.of_cells(lower, upper, grid)
         self.reach, self.epsilon_of_row = reach, reach.part_of_selection(loss.amount)
