@@ -330,7 +330,7 @@ def test_how_far_reading_is_is_told_up_to_the_end(tmp_path: Path) -> None:
         {"quote": "''"},
     ],
 )
-def test_a_description_that_cannot_be_is_refused_at_once(options: dict[str, str]) -> None:
+def test_a_description_that_cannot_be_is_refused_at_once(options: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match="Expected"):
         Files("people.csv", **options)
 
