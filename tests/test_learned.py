@@ -348,6 +348,9 @@ def same_codes(columns: NDArray[np.float64]) -> NDArray[np.int64]:
 def test_numbers_and_bits_of_two_mechanisms_are_summed_up() -> None:
     judge = Judge(Claim("epsilon", 0.1), 1_000_000, 0.1, chance=3.0)
     rows = [mixed(40_000) for _ in range(2)]
+    # Numbers and bits both tell the two apart: without that, chance alone decides which are summed.
+    rows[1][:, 1:4] += 0.2 * (rows[1][:, 1:4] > -1000)
+    rows[1][:, 4:] = rng.random((40_000, 3)) < 0.55
     found = proposals(rows[0], rows[1], ["its length", *"abcxyz"], judge)
     assert set(SIDES) in [{view.kind for view in one.score.views} for one in found]
 
