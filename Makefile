@@ -10,7 +10,7 @@ CORE := $(patsubst %,tests/test_%.py,kernels certified independent precision gen
 	statistics cli inputs parameters cache interrupts)
 
 .PHONY: help setup demo test test-long test-oldest test-engines test-peers test-opendp test-torch test-browser proof proof-rocq mutants lint format bench errors bench-engines bench-persons bench-spark audit-bench audit-bugs audit-peers clock \
-	attacks audits paper pictures floors screenshots docs docs-serve clean
+	attacks audits paper pictures screenshots docs docs-serve clean
 
 help:
 	@echo "Times are of two cores (aarch64, Neoverse-N1) and after the install."
@@ -41,9 +41,8 @@ help:
 	@echo "make docs          the documentation as a site, in site/; a warning fails; needs Python, make; takes 10 seconds"
 	@echo "make docs-serve    the same at http://localhost:8000, rebuilt as you write, until you stop it; needs Python, make; takes 10 seconds to begin"
 	@echo "make pictures      the pictures of the docs; needs Python, make; takes half a minute"
-	@echo "make floors        of these, the drawing of the architecture alone; needs Python, make; takes 3 seconds"
 	@echo "make screenshots   the pictures of pages; needs Chromium; takes half a minute"
-	@echo "make lint          ruff and mypy, strict; needs Python, make; takes a minute"
+	@echo "make lint          ruff, mypy (strict) and the layers of imports; needs Python, make; takes a minute"
 	@echo "make format        ruff lays out the code, and mends what it can; needs Python, make; takes a second"
 	@echo "make setup         only the .venv, with everything that 'make test' needs; needs Python, make; takes 2 minutes, by the network"
 	@echo "make clean         remove the .venv and all that is generated; needs make; takes 10 seconds"
@@ -110,6 +109,7 @@ lint: $(VENV)/installed-test $(VENV)/installed-lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 format: $(VENV)/installed-lint
 	$(BIN)/ruff format .
@@ -156,7 +156,7 @@ audits: $(VENV)/installed-test $(VENV)/installed-peers
 	rm docs/comparison.json
 
 paper: $(VENV)/installed-test $(VENV)/installed-peers
-	$(BIN)/dpnoise paper --output paper --force
+	$(BIN)/python -m reproduction --output paper --force
 	$(BIN)/python tools/write_paper.py paper/results.json
 
 # The banner that is turned off here announces the theme's end of life in 2027 and its successor.
@@ -166,12 +166,9 @@ docs: $(VENV)/installed-docs
 docs-serve: $(VENV)/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
-pictures: setup floors
+pictures: setup
 	$(BIN)/python tools/make_pictures.py
 	$(BIN)/python tools/draw_reachable.py
-
-floors: setup
-	PYTHONPATH=tests $(BIN)/python tools/draw_floors.py
 
 screenshots: setup
 	$(BIN)/python tools/make_screenshots.py $(REPORT)

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from benchmarks import accuracy, footprint, noise, pages, peak, releases, sums
 from benchmarks.timing import Timing
-from dpnoise.machine import described, left_out
+from dpnoise.core.machine import described, left_out
 
 PEERS = ("numpy", "numba", "cryptography", "opendp", "python-dp", "diffprivlib")
 

@@ -8,9 +8,9 @@ from functools import partial
 import numpy as np
 from flint import arb, ctx
 
-from dpnoise import reference
+from dpnoise.core import reference
 from dpnoise.kernels import certified
-from dpnoise.release.deciding import FORMS
+from dpnoise.release.exact import FORMS
 
 _BATCH = 20_000
 _KERNELS = {"gaussian_pairs": "gaussian_pair"}  # Of one pair.

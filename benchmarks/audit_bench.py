@@ -19,12 +19,12 @@ from marks import write_between_marks
 
 import dpnoise
 from benchmarks.audit_mechanisms import ROWS, Row
-from dpnoise.attacks.bounds import tossed_epsilon
-from dpnoise.auditing.general import ERRORS
+from dpnoise.auditing.any_mechanism import ERRORS
+from dpnoise.auditing.attacks.bounds import tossed_epsilon
 from dpnoise.auditing.wording import at_least
-from dpnoise.chunks import cores
 from dpnoise.cli.progress import progress_bar
-from dpnoise.machine import described
+from dpnoise.core.machine import described
+from dpnoise.core.parallel import cores
 
 ROOT: Final = Path(__file__).parent.parent
 PAGE: Final = ROOT / "docs" / "auditing.md"

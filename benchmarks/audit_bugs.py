@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 import dpnoise
 from dpnoise.auditing.report import Report
+from dpnoise.auditing.targets import TargetError
 from dpnoise.auditing.wording import at_least
-from dpnoise.machine import described
-from dpnoise.targets import TargetError
+from dpnoise.core.machine import described
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "auditing.md"
 CLAIMED: Final = 1.0

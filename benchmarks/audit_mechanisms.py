@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.auditing.neighbours import vectors
-from dpnoise.chunks import cores, in_runs
+from dpnoise.core.parallel import cores, in_runs
 from dpnoise.kernels import compiled, inlined
 from dpnoise.kernels.elementary import in_widest_vectors, log
 

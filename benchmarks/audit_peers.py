@@ -12,10 +12,10 @@ from typing import Final
 from marks import write_between_marks
 
 import dpnoise
+from dpnoise.auditing.targets import MECHANISMS
 from dpnoise.auditing.wording import at_least, percent
-from dpnoise.errors import MissingExtraError
-from dpnoise.machine import described
-from dpnoise.targets import MECHANISMS
+from dpnoise.core.errors import MissingExtraError
+from dpnoise.core.machine import described
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "auditing.md"
 CLAIMED: Final = 1.0

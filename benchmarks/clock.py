@@ -1,8 +1,8 @@
 """What the time of a release, and nothing else, certifies of its value: run as `make clock`.
 
 Each pair of values is timed in this process, the best place that a clock can have, by
-`dpnoise.attacks.clock`. Controls show that the clock sees: a slow path planted on purpose must be
-found, and two equal values must not be told apart.
+`benchmarks.timing_attack`. Controls show that the clock sees: a slow path planted on purpose must
+be found, and two equal values must not be told apart.
 """
 
 import argparse
@@ -22,9 +22,9 @@ import numpy as np
 from marks import write_between_marks
 
 import dpnoise
-from dpnoise.attacks.clock import certified, taken
-from dpnoise.chunks import kernel_for_one
-from dpnoise.machine import described
+from benchmarks.timing_attack import certified, taken
+from dpnoise.core.machine import described
+from dpnoise.core.parallel import kernel_for_one
 from dpnoise.statistics.plan import Sum as SumAnswer
 from dpnoise.statistics.queries import Count, Sum
 
@@ -105,7 +105,7 @@ def seldom_slower() -> Call:
 
     def leaking(value: float) -> None:
         release(value)
-        if os.urandom(1)[0] < 4 and value == 1.0:  # noqa: PLR2004 - 4 of 256
+        if os.urandom(1)[0] < 4 and value == 1.0:
             for _ in range(20):
                 pass
 
@@ -173,7 +173,7 @@ def conversions() -> Iterator[Pair]:
     Ours is first, with its noise. At the end is what shows of the place of an integer, in a release
     and in functions that only ask for its type: CPython keeps those up to 256 for good.
     """
-    kernel = kernel_for_one("settling.laplace_1_integer", "pif")
+    kernel = kernel_for_one("second_stage.laplace_1_integer", "pif")
     ways: dict[str, Call] = {
         "ours": lambda value: kernel(os.urandom(16), value, 0, 1e9),
         "int.to_bytes": lambda value: value.to_bytes(8, "little", signed=True),

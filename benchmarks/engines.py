@@ -20,7 +20,7 @@ import polars as pl
 from marks import write_between_marks
 
 from benchmarks.timing import Taken, least_of, taken_by
-from dpnoise.machine import described
+from dpnoise.core.machine import described
 from dpnoise.statistics.engines import Files, tally
 from dpnoise.statistics.plan import Edges, Grouping, Plan, Rows, Sums
 

@@ -18,11 +18,11 @@ import numpy as np
 from marks import write_between_marks
 
 from benchmarks.contenders import DECILES, Column, Floats, Visits
-from dpnoise.machine import described
+from dpnoise.core.machine import described
 from dpnoise.statistics.bounds import Bounds
 
 ROOT: Final = Path(__file__).parent.parent
-PEOPLE: Final = ROOT / "src" / "dpnoise" / "data" / "people.csv"
+PEOPLE: Final = ROOT / "src" / "dpnoise" / "cli" / "people.csv"
 EPSILON: Final = 1.0
 DELTA: Final = 1e-6
 HARDLY_ANY_NOISE: Final = 1e4  # An epsilon at which what is off is what bounding left out.
@@ -163,7 +163,7 @@ def visits() -> Visits:
     shares /= shares.sum()
     homes = rng.choice(len(names), persons, p=shares)
     who = np.repeat(np.arange(persons), rng.geometric(0.4, persons))
-    away = rng.random(who.size) < 0.15  # noqa: PLR2004 - the share of visits elsewhere
+    away = rng.random(who.size) < 0.15
     towns = np.where(away, rng.choice(len(names), who.size, p=shares), homes[who])
     costs = np.round(rng.lognormal(4.0, 0.6, who.size), 2)
     return Visits(

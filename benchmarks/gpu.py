@@ -227,8 +227,8 @@ def training(bench: Bench) -> None:
 
 def searches(bench: Bench) -> None:
     """Measure checks a second at p = 53, and search to the end at p = 24 and 32."""
-    gaussian = importlib.import_module("dpnoise.attacks.searches").gaussian
-    search = importlib.import_module("dpnoise.integrations.search")
+    gaussian = importlib.import_module("dpnoise.auditing.attacks.searches").gaussian
+    search = importlib.import_module("reproduction.device_search")
     each = 2**36
     release = gaussian(0.3, 0.1)
     work = partial(search.checks, release, 53, "cuda", 2**49, 2**49 + each, exact=True)

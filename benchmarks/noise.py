@@ -11,7 +11,7 @@ from diffprivlib.mechanisms import Laplace as DiffprivlibLaplace
 
 import dpnoise
 from benchmarks.timing import Timing, timed
-from dpnoise.paper import samplers
+from reproduction import samplers
 
 MILLION = 1_000_000
 Contenders = dict[str, tuple[Callable[[], object], int]]

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpnoise
-from dpnoise.entropy import Key
+from dpnoise.core.entropy import Key
 from dpnoise.kernels import compiled
 from dpnoise.kernels.elementary import fma
 
@@ -197,10 +197,13 @@ def rows() -> dict[str, Row]:
 
     return {
         "release, Laplace": Row(
-            "rounding.laplace_1", 1, of_release, lambda: laplace.release(values, one_thread)
+            "first_stage.laplace_1", 1, of_release, lambda: laplace.release(values, one_thread)
         ),
         "release, Gaussian": Row(
-            "rounding.gaussian_pairs", 1, of_release, lambda: gaussian.release(values, one_thread)
+            "first_stage.gaussian_pairs",
+            1,
+            of_release,
+            lambda: gaussian.release(values, one_thread),
         ),
         "noise, Laplace n=4": Row(
             "variates.laplace_theorem", 4, of_noise, lambda: one_thread.laplace(size=MILLION)

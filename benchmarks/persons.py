@@ -22,7 +22,7 @@ import duckdb
 from marks import write_between_marks
 
 from benchmarks.timing import Taken, least_of, taken_by
-from dpnoise.machine import described
+from dpnoise.core.machine import described
 from dpnoise.statistics import Question, Request, publish
 from dpnoise.statistics.engines import Files
 

@@ -17,9 +17,9 @@ from typing import Final
 import numpy as np
 from marks import write_between_marks
 
-from dpnoise.attacks.processes import phased
-from dpnoise.machine import described
-from dpnoise.targets import named
+from dpnoise.auditing.processes import phased
+from dpnoise.auditing.targets import named
+from dpnoise.core.machine import described
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "attacks.md"
 RELEASES: Final = 2_000  # As many as an audit times.

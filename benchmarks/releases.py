@@ -11,7 +11,7 @@ from diffprivlib.mechanisms import Laplace as DiffprivlibLaplace
 import dpnoise
 from benchmarks.noise import MILLION, Contenders, numpy_rng, often, one_thread
 from benchmarks.timing import Timing, timed
-from dpnoise.machine import left_out
+from dpnoise.core.machine import left_out
 
 laplace = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0)
 gaussian = dpnoise.GaussianMechanism.for_scale(1.0, sensitivity=1.0)

@@ -1,4 +1,4 @@
-"""How we time: contenders take turns, as in `dpnoise.paper.race`, and the best round counts."""
+"""How we time: contenders take turns, as in `reproduction.race`, and the best round counts."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 from time import perf_counter, process_time
 
-from dpnoise.paper.race import Contender, take_turns
+from reproduction.race import Contender, take_turns
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ PAGES = Path("demo-pages")
 
 def publish() -> None:
     """Release how many people of the data set live in each city."""
-    text = files("dpnoise").joinpath("data/people.csv").read_text()
+    text = files("dpnoise.cli").joinpath("people.csv").read_text()
     counts = Counter(row["city"] for row in csv.DictReader(text.splitlines()))
     mechanism = dpnoise.LaplaceMechanism(epsilon=0.5, sensitivity=1.0)
     console.print(
@@ -135,7 +135,7 @@ def main() -> None:
         "docs/exact-release.md  why the guarantee holds, and what a clock tells\n"
         "docs/auditing.md       audit your own: dpnoise audit module:function --epsilon 1\n"
         "docs/attacks.md        every attack, and what it breaks\n"
-        "docs/paper.md          the paper, checked: dpnoise paper\n"
+        "docs/paper.md          the paper, checked: make paper\n"
         "make test              the tests\n"
         "make bench             every figure, measured here"
     )

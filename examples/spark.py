@@ -41,7 +41,7 @@ def main() -> None:
     if len(sys.argv) > 1:
         people = spark.read.parquet(sys.argv[1])
     else:
-        shipped = str(files("dpnoise").joinpath("data/people.csv"))
+        shipped = str(files("dpnoise.cli").joinpath("people.csv"))
         people = spark.read.csv(shipped, header=True, schema=SCHEMA)
     for city, count, total in published(people):
         print(f"{city:10} {count:8,} people {total:16,.2f} in all")

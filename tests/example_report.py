@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
-from dpnoise.attacks.processes import Observation
+from dpnoise.auditing.processes import Observation
 from dpnoise.auditing.report import Finding, Report
 
 # The last set bits of 20,000 releases at 0 go finer than 2^-54; those at 1 do not.

@@ -29,7 +29,7 @@ from alarms import LONG
 from person_worlds import ASKED, check_scores, exact_integers
 from pyarrow import csv as arrow_csv
 
-from dpnoise.errors import ArgumentError
+from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.engines import Files, holders, tally
 from dpnoise.statistics.plan import Grouping, Plan, Tally, Unit
 from dpnoise.statistics.queries import Query

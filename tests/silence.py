@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import dpnoise
-from dpnoise.entropy import Source
+from dpnoise.core.entropy import Source
 
 
 class SilentSource(Source):

@@ -9,7 +9,7 @@ import pytest
 import test_certified
 from flint import arb
 
-from dpnoise import reference
+from dpnoise.core import reference
 from dpnoise.kernels import compiled
 from dpnoise.kernels.certified import ROUND, ones_after, reciprocal_bound
 from dpnoise.kernels.elementary import (

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from verdicts import DELTA, Break, attacked, check_break, check_placebo, check_withstands
 
 from dpnoise import Generator
-from dpnoise.attacks import (
+from dpnoise.auditing.attacks import (
     ATTACKS,
     Attack,
     BitPatterns,
@@ -32,14 +32,14 @@ from dpnoise.attacks import (
     mironov,
     patterns,
 )
-from dpnoise.attacks.base import Outcome
-from dpnoise.attacks.bounds import lower_limit, upper_limit
-from dpnoise.attacks.mironov import reconstruct
-from dpnoise.errors import ArgumentError
+from dpnoise.auditing.attacks.base import Outcome
+from dpnoise.auditing.attacks.bounds import lower_limit, upper_limit
+from dpnoise.auditing.attacks.mironov import reconstruct
+from dpnoise.auditing.targets import Target, named, wrap
+from dpnoise.auditing.targets.adapters import paper_laplace
+from dpnoise.core.errors import ArgumentError
 from dpnoise.kernels.variates import laplace_theorem
 from dpnoise.release.calibration import gaussian_scale
-from dpnoise.targets import Target, named, wrap
-from dpnoise.targets.adapters import paper_laplace
 
 Floats = NDArray[np.float64]
 

@@ -14,16 +14,16 @@ from scipy import stats
 from verdicts import Chosen
 
 import dpnoise
-from dpnoise import errors, targets
-from dpnoise.attacks import bounds, processes
-from dpnoise.attacks.base import Event
-from dpnoise.attacks.processes import Observation
-from dpnoise.auditing import calls, looks, running
+from dpnoise.auditing import calls, entry, processes, side_channels, targets
+from dpnoise.auditing.attacks import bounds
+from dpnoise.auditing.attacks.base import Event
 from dpnoise.auditing.pairs import pairs
+from dpnoise.auditing.processes import Observation
 from dpnoise.auditing.report import FORMAT, BrokenError, Finding, Report, read_list, write_list
-from dpnoise.errors import ArgumentError, ArgumentTypeError
-from dpnoise.targets import Releases, Target, TargetError
-from dpnoise.targets.adapters import ReleaseFunction
+from dpnoise.auditing.targets import Releases, Target, TargetError
+from dpnoise.auditing.targets.adapters import ReleaseFunction
+from dpnoise.core import errors
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError
 
 Floats = NDArray[np.float64]
 
@@ -41,7 +41,7 @@ def looks_taken() -> None:
 def _no_looks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave them out, except in tests that use `looks_taken`."""
     if "looks_taken" not in request.fixturenames:
-        monkeypatch.setattr(running, "observations", lambda *_: [])
+        monkeypatch.setattr(entry, "observations", lambda *_: [])
 
 
 def textbook(value: float, n: int) -> Floats:
@@ -379,7 +379,7 @@ def test_progress_goes_from_0_to_1() -> None:
 
 def test_looks_at_a_generator_are_separate_from_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     alarming = Observation("forked", found=True, words="All children drew the same.")
-    monkeypatch.setattr(running, "observations", lambda *_: [alarming])
+    monkeypatch.setattr(entry, "observations", lambda *_: [alarming])
     report = audited(lambda _, n: np.zeros(n))
     assert report.observations == [alarming]
     assert (report.epsilon_lower, report.broken) == (0.0, False)
@@ -391,7 +391,7 @@ def test_looks_see_a_fork_and_a_state_and_start_a_known_library_again(
 ) -> None:
     fixed = Observation("restarted", found=True, words="The same.")
     monkeypatch.setattr(processes, "restarted", lambda *_, **__: fixed)
-    monkeypatch.setattr(looks, "_FORKED", 600.0)
+    monkeypatch.setattr(side_channels, "_FORKED", 600.0)
     report = audited("numpy.RandomState.laplace", budget=2400, time_limit=600.0)
     found = {seen.name: seen.found for seen in report.observations}
     assert found["forked"]
@@ -401,7 +401,7 @@ def test_looks_see_a_fork_and_a_state_and_start_a_known_library_again(
 
 @pytest.mark.usefixtures("looks_taken")
 def test_looks_that_fail_do_not_cost_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looks, "_FORKED", 600.0)
+    monkeypatch.setattr(side_channels, "_FORKED", 600.0)
 
     def tired(value: float, n: int) -> Floats:
         if n == 64:
@@ -418,7 +418,7 @@ def test_looks_that_fail_do_not_cost_the_report(monkeypatch: pytest.MonkeyPatch)
 def test_looks_at_the_clock_are_left_out_where_they_would_take_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(looks, "_seconds", lambda _: 0.5)
+    monkeypatch.setattr(side_channels, "_seconds", lambda _: 0.5)
     words = [seen.words for seen in audited().observations]
     assert words.count("A release takes 500 ms, too long to time 2,000 of them.") == 2
 

@@ -17,8 +17,8 @@ from benchmarks import audit_bench, false_alarms
 from benchmarks.audit_bugs import BUGS, Bug, audited, geometric
 from benchmarks.audit_mechanisms import _GAMMA, ROWS, Row, added, murmur3, rappor, word_of
 from dpnoise.auditing import BrokenError
-from dpnoise.errors import ArgumentError
-from dpnoise.targets import TargetError
+from dpnoise.auditing.targets import TargetError
+from dpnoise.core.errors import ArgumentError
 from dpnoise.testing import assert_private
 
 CERTAIN = 1 - FALSE_ALARM

@@ -8,9 +8,9 @@ import pytest
 
 import dpnoise
 from dpnoise import cli
-from dpnoise.auditing import running
+from dpnoise.auditing import entry
 from dpnoise.auditing.report import Report
-from dpnoise.errors import ArgumentError
+from dpnoise.core.errors import ArgumentError
 
 
 def audited(seed: int | None, neighbours: Any, noise: int = 7, *, boosting: bool = False) -> Report:
@@ -30,7 +30,7 @@ def audited(seed: int | None, neighbours: Any, noise: int = 7, *, boosting: bool
 @pytest.fixture(autouse=True)
 def _no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out forks, restarts and clocks."""
-    monkeypatch.setattr(running, "observations", lambda *_: [])
+    monkeypatch.setattr(entry, "observations", lambda *_: [])
 
 
 @pytest.mark.parametrize("neighbours", [None, [(0, 1), (0, 2)]])

@@ -14,14 +14,13 @@ import pytest
 from numpy.typing import NDArray
 
 import dpnoise
-from dpnoise import targets
-from dpnoise.attacks.processes import program_of, restarted
-from dpnoise.auditing import calls, running
+from dpnoise.auditing import calls, entry, targets
+from dpnoise.auditing.processes import program_of, restarted
 from dpnoise.auditing.report import Report
-from dpnoise.errors import ArgumentError, DpnoiseError
+from dpnoise.auditing.targets import Target, TargetError
+from dpnoise.auditing.targets.target import _end
+from dpnoise.core.errors import ArgumentError, DpnoiseError
 from dpnoise.release.calibration import gaussian_scale
-from dpnoise.targets import Target, TargetError
-from dpnoise.targets.target import _end
 
 Floats = NDArray[np.float64]
 
@@ -44,7 +43,7 @@ for line in sys.stdin:
 @pytest.fixture(autouse=True)
 def _no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out forks, restarts and clocks."""
-    monkeypatch.setattr(running, "observations", lambda *_: [])
+    monkeypatch.setattr(entry, "observations", lambda *_: [])
 
 
 def textbook(value: float, n: int) -> Floats:

@@ -7,8 +7,8 @@ import pytest
 from numpy.typing import NDArray
 from verdicts import Chosen, attacked, check_placebo
 
-from dpnoise.attacks import ATTACKS, Attack
-from dpnoise.attacks.base import (
+from dpnoise.auditing.attacks import ATTACKS, Attack
+from dpnoise.auditing.attacks.base import (
     OUTPUTS,
     SCALE,
     SOURCE,
@@ -19,8 +19,8 @@ from dpnoise.attacks.base import (
     never,
     promise,
 )
-from dpnoise.attacks.claims import Claim, Judge
-from dpnoise.targets import Releases, Target, named, wrap
+from dpnoise.auditing.attacks.claims import Claim, Judge
+from dpnoise.auditing.targets import Releases, Target, named, wrap
 
 Flags = NDArray[np.bool_]
 

@@ -9,7 +9,7 @@ from alarms import check_probability
 from flint import arb, ctx, fmpz
 from scipy import stats
 
-from dpnoise.attacks.bounds import (
+from dpnoise.auditing.attacks.bounds import (
     TOSSED,
     advantage,
     certified_epsilon,

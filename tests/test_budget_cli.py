@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dpnoise import cli
-from dpnoise.showing import shown
+from dpnoise.core.safe_text import shown
 from dpnoise.statistics.composition import Loss, compose
 from dpnoise.statistics.ledger import open_ledger
 

@@ -18,7 +18,7 @@ from typing import Any
 import numba
 import pytest
 
-from dpnoise.attacks import single_precision
+from dpnoise.auditing.attacks import single_precision
 from dpnoise.kernels import cache, certified, compiled, elementary
 
 SOURCE = Path(__file__).parent.parent / "src" / "dpnoise"
@@ -33,7 +33,7 @@ import numpy as np
 from dpnoise.chunks import kernel_named
 words, (uniform, noise, errors) = np.zeros(1, np.uint64), np.ones((3, 1))
 kernel_named("variates.uniforms")(words, 1, 53, 1.0, uniform, uniform)
-kernel_named("rounding.exponential")(words, 64, noise, errors)
+kernel_named("first_stage.exponential")(words, 64, noise, errors)
 print(uniform[0], noise[0])
 """
 NO_HOME = """

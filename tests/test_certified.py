@@ -20,9 +20,9 @@ from flint import arb, ctx
 from numpy.typing import NDArray
 from proof import bit_tricks, facts, terms
 
-from dpnoise import reference
-from dpnoise.kernels import certified, elementary, rounding
-from dpnoise.release.deciding import ADDITIVE, FORMS
+from dpnoise.core import reference
+from dpnoise.kernels import certified, elementary, first_stage
+from dpnoise.release.exact import ADDITIVE, FORMS
 
 # The functions. --------------------------------------------------------------------------------
 # `make proof` proves them; here the compiled ones are held to what it proves.
@@ -223,7 +223,7 @@ def test_where_a_uniform_has_no_bound_nothing_is_decided(form: str) -> None:
             words[place] = 2**64 - 1
             z, error = NUMBERS[form].kernel(*words, 64)
             for power in [-960, -955, -900, -60, 0, 50]:
-                assert not rounding.certain_point(0.0, z, error, 2.0**power, 1.0)[1]
+                assert not first_stage.certain_point(0.0, z, error, 2.0**power, 1.0)[1]
 
 
 # The flag that an operation with a tiny and inexact result raises (fenv.h).
@@ -247,10 +247,10 @@ def test_nothing_underflows_but_the_value_s_quotient_and_ratio_times_z() -> None
         for row in np.array(words, dtype=np.uint64):
             assert not raised(kernel, *row, 64), (form, row)
             z, error = kernel(*row, 64)
-            assert not raised(rounding.certain_point, 1.5, z, error, 2.0**-60, 1.0)
-    assert raised(rounding.certain_point, 0.0, 2.0**-70 / 3, 2.0**-50, 2.0**-960, 1.0)
-    assert rounding.certain_point(0.0, 2.0**-70 / 3, 2.0**-50, 2.0**-960, 1.0) == (0.0, True)
-    assert raised(rounding.certain_point, 1e-300 / 3, 0.5, 2.0**-50, 2.0**60, 2.0**100)
+            assert not raised(first_stage.certain_point, 1.5, z, error, 2.0**-60, 1.0)
+    assert raised(first_stage.certain_point, 0.0, 2.0**-70 / 3, 2.0**-50, 2.0**-960, 1.0)
+    assert first_stage.certain_point(0.0, 2.0**-70 / 3, 2.0**-50, 2.0**-960, 1.0) == (0.0, True)
+    assert raised(first_stage.certain_point, 1e-300 / 3, 0.5, 2.0**-50, 2.0**60, 2.0**100)
 
 
 MEASURE_INTERPRETED = """
@@ -334,8 +334,8 @@ def test_a_decision_on_one_grid_is_that_on_another() -> None:
         value = float(rng.normal() * 2.0 ** rng.integers(-60, 60))
         z, error = float(rng.laplace()), float(2.0 ** rng.uniform(-51, -5))
         scale, factor = float(2.0 ** rng.uniform(-40, 40)), 2.0**k
-        point, certain = rounding.certain_point(value, z, error, scale, 1.0)
-        scaled, as_certain = rounding.certain_point(
+        point, certain = first_stage.certain_point(value, z, error, scale, 1.0)
+        scaled, as_certain = first_stage.certain_point(
             value * factor, z, error, scale * factor, factor
         )
         assert certain == as_certain

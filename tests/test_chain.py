@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from dpnoise.errors import BudgetError
+from dpnoise.core.errors import BudgetError
 from dpnoise.statistics import chain
 from dpnoise.statistics.composition import Loss, compose
 from dpnoise.statistics.ledger import Ledger, create_ledger, mend_ledger, open_ledger

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpnoise.attacks.base import Event
-from dpnoise.attacks.claims import Claim, Judge
-from dpnoise.attacks.learned import proposals
-from dpnoise.attacks.promises import Proposal, scored
-from dpnoise.attacks.scores import cells_of
-from dpnoise.attacks.views import Block
-from dpnoise.auditing import general
-from dpnoise.auditing.general import Sizes
+from dpnoise.auditing import any_mechanism
+from dpnoise.auditing.any_mechanism import Sizes
+from dpnoise.auditing.attacks.base import Event
+from dpnoise.auditing.attacks.claims import Claim, Judge
+from dpnoise.auditing.learned.events import proposals
+from dpnoise.auditing.learned.expected_bounds import Proposal, scored
+from dpnoise.auditing.learned.scores import cells_of
+from dpnoise.auditing.learned.views import Block
 from dpnoise.auditing.mechanisms import Source
 
 Floats = NDArray[np.float64]
@@ -106,7 +106,7 @@ def test_of_events_that_happen_as_often_the_first_is_compared_further() -> None:
     }
     found = [(one, pair) for one, pair, _ in kinds.values()]
     counts = np.array([count for *_, count in kinds.values()])
-    order = general._apart(range(len(kinds)), found, counts)
+    order = any_mechanism._apart(range(len(kinds)), found, counts)
     assert [list(kinds)[i] for i in order] == [
         name for name in kinds if not name.startswith("like")
     ]
@@ -133,10 +133,10 @@ def test_a_rare_event_that_the_first_fresh_releases_miss_is_not_given_up(
             seen[id(events["rare"])] *= 0
         return np.array([seen[id(one)] for one, _ in found])
 
-    monkeypatch.setattr(general, "_tallied", tallied)
+    monkeypatch.setattr(any_mechanism, "_tallied", tallied)
     judge = Judge(Claim("epsilon", 1.0), sizes.final, 0.001, chance=3.0)
     source: Any = SimpleNamespace()
-    best, counts, seen = general._raced(
+    best, counts, seen = any_mechanism._raced(
         source, [(one, PAIR) for one in events.values()], sizes, judge
     )
     assert len(rounds) > 1

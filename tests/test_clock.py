@@ -12,8 +12,8 @@ from alarms import FALSE_ALARM
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpnoise.attacks.bounds import lower_limit, upper_limit
-from dpnoise.attacks.clock import Event, Half, certified, chosen, taken
+from benchmarks.timing_attack import Event, Half, certified, chosen, taken
+from dpnoise.auditing.attacks.bounds import lower_limit, upper_limit
 
 Times = NDArray[np.int64]
 

@@ -21,7 +21,7 @@ import pytest
 from numba import types
 from proof.translation import source_of
 
-from dpnoise.kernels import certified, rounding, settling, single
+from dpnoise.kernels import certified, first_stage, scalar, second_stage
 
 WORDS, FLOATS = types.Array(types.uint64, 1, "C"), types.Array(types.float64, 1, "C")
 INTEGERS = types.Array(types.int64, 1, "C")
@@ -47,7 +47,7 @@ def compiled(name: str) -> tuple[str, str]:
     kernel, values = name.split(" of ")
     numbers = (types.float64, types.float64)
     signature = (WORDS, types.int64, VALUES[values], *numbers, FLOATS)
-    return compiled_for(getattr(rounding, kernel), signature)
+    return compiled_for(getattr(first_stage, kernel), signature)
 
 
 def compiled_for(cached: Any, signature: tuple[Any, ...]) -> tuple[str, str]:
@@ -85,7 +85,7 @@ def check_fused(name: str, llvm: str, assembly: str) -> None:
     counted = Counter(FUSED_IN_LLVM.findall(llvm))
     assert sum(counted.values()) == len(FUSED.findall(assembly)), "the back end changed a rounding"
     form, results = FORMS[name]
-    expected = named_in(form) + results * named_in(rounding.certain_point)
+    expected = named_in(form) + results * named_in(first_stage.certain_point)
     if name.startswith("gaussian_pairs"):  # Its last loop, for an odd number, has one result.
         assert counted["f64"] > expected
     else:
@@ -195,7 +195,7 @@ def test_no_branch_tells_what_the_first_stage_left_open(name: str) -> None:
 
 @pytest.mark.parametrize("name", SETTLING)
 def test_no_branch_tells_what_the_second_stage_decides(name: str) -> None:
-    assert branches_on_floats(compiled_for(getattr(settling, name), SETTLING[name])[0]) == []
+    assert branches_on_floats(compiled_for(getattr(second_stage, name), SETTLING[name])[0]) == []
 
 
 @pytest.mark.parametrize("cpu", PROCESSORS)
@@ -226,7 +226,7 @@ def test_a_branch_on_floats_is_found() -> None:
 
 # What one of Python's integers is like. -----------------------------------------------------------
 
-ONE_INTEGER = (types.Bytes(types.uint8, 1, "C"), single.PYTHON_INTEGER, types.int64, types.float64)
+ONE_INTEGER = (types.Bytes(types.uint8, 1, "C"), scalar.PYTHON_INTEGER, types.int64, types.float64)
 
 
 def led_to_by(argument: str, llvm: str) -> tuple[str, set[str]]:
@@ -248,7 +248,7 @@ def branches_on(led_to: set[str], function: str) -> list[str]:
 
 @pytest.mark.parametrize("form", ["laplace_1", "gaussian_2"])
 def test_no_branch_tells_the_size_or_the_sign_of_an_integer(form: str) -> None:
-    llvm, _ = compiled_for(getattr(settling, f"{form}_integer"), ONE_INTEGER)
+    llvm, _ = compiled_for(getattr(second_stage, f"{form}_integer"), ONE_INTEGER)
     function, led_to = led_to_by("raised", llvm)
     assert set(re.findall(r"store i64 (%[^\s,]+)", function)) & led_to  # The result.
     assert branches_on(led_to, function) == []
@@ -256,11 +256,11 @@ def test_no_branch_tells_the_size_or_the_sign_of_an_integer(form: str) -> None:
 
 def test_a_branch_on_an_integer_is_found() -> None:
     def planted(raw: bytes, raised: Any, shift: int, ratio: float) -> Any:
-        word, noise = single.raised_word(raised), settling.laplace_1_of(raw)
+        word, noise = scalar.raised_word(raised), second_stage.laplace_1_of(raw)
         while word:
             word >>= np.uint64(30)
             ratio += math.sin(ratio)
-        return settling.release_integer(np.int64(5), shift, noise, ratio)
+        return second_stage.release_integer(np.int64(5), shift, noise, ratio)
 
     kernel = numba.njit(planted)
     kernel.compile(ONE_INTEGER)

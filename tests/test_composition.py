@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpnoise.errors import ArgumentError, ArgumentTypeError
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError
 from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
+from dpnoise.statistics.budget_split import amount_for_error, share, smallest_amount, split
 from dpnoise.statistics.composition import (
     GAUSSIAN,
     PURE,
@@ -24,7 +25,6 @@ from dpnoise.statistics.composition import (
     epsilon_of_zcdp,
     gaussian_rho,
 )
-from dpnoise.statistics.sharing import amount_for_error, share, smallest_amount, split
 
 amounts = st.floats(1e-3, 3.0)
 losses = st.lists(

@@ -16,7 +16,7 @@ import alarms
 import duckdb
 import pytest
 
-from dpnoise.errors import ArgumentError
+from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.engines import Files, tally
 from dpnoise.statistics.engines.compression import check_complete
 from dpnoise.statistics.engines.pumping import Pump

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from flint import arb, ctx
 
-from dpnoise import reference, statistics
-from dpnoise.entropy import Key
-from dpnoise.errors import ArgumentError, ArgumentTypeError
-from dpnoise.release import deciding
+from dpnoise import statistics
+from dpnoise.core import reference
+from dpnoise.core.entropy import Key
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError
+from dpnoise.release import exact
 from dpnoise.release.discrete import LARGEST_HALF, LARGEST_SCALE, DiscreteLaplaceMechanism
 from dpnoise.testing import fixed_generator
 
@@ -54,8 +55,8 @@ def test_every_half_is_the_judge_s(scale: float) -> None:
     words = np.empty(200, dtype=np.uint64)
     Key(secret).stream().fill(words)
     for i, half in enumerate(halves.tolist()):
-        rows = deciding.rows_from_key(Key(secret), i, words[i : i + 1])
-        formula = deciding.EXPONENTIAL.formula
+        rows = exact.rows_from_key(Key(secret), i, words[i : i + 1])
+        formula = exact.EXPONENTIAL.formula
         assert half == reference.grid_point(formula, rows, -0.5, scale, 1.0)
 
 

@@ -16,7 +16,7 @@ import pytest
 from tally_reference import assert_same
 from tally_reference import tally as judged
 
-from dpnoise.errors import ArgumentError
+from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.engines import Files, Holders, frames, holders, tally, tally_all
 from dpnoise.statistics.engines.files import columns as columns_of
 from dpnoise.statistics.plan import Cells, Grouping, Plan, Rows, Sums, Unit

@@ -19,7 +19,7 @@ from pyarrow import parquet
 from tally_reference import assert_same
 from tally_reference import tally as reference_tally
 
-from dpnoise.errors import ArgumentError, ArgumentTypeError, DpnoiseError
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, DpnoiseError
 from dpnoise.statistics.engines import Files, tally, tally_all
 from dpnoise.statistics.plan import Ask, Cells, Edges, Grouping, Plan, Rows, Sums
 

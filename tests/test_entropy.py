@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algori
 from numpy.typing import NDArray
 
 import dpnoise
-from dpnoise import chunks, entropy
-from dpnoise.entropy import AES, CHACHA20, SYSTEM, Key, KeyStream
-from dpnoise.errors import ArgumentError, CipherError, SecretError
+from dpnoise.core import entropy, parallel
+from dpnoise.core.entropy import AES, CHACHA20, SYSTEM, Key, KeyStream
+from dpnoise.core.errors import ArgumentError, CipherError, SecretError
 from dpnoise.testing import fixed_generator
 
 CIPHERS = [AES, CHACHA20]
@@ -455,13 +455,13 @@ def test_words_do_not_depend_on_chunks_or_threads(
         for threads in (None, 1, 2, 3, 7):
             got = np.zeros(count * variates, dtype=np.uint64)
 
-            def prepare(_: int, got: NDArray[np.uint64] = got) -> chunks.Worker:
+            def prepare(_: int, got: NDArray[np.uint64] = got) -> parallel.Worker:
                 def chunk(words: NDArray[np.uint64], start: int, stop: int) -> None:
                     got[start * variates : stop * variates] = words
 
                 return chunk
 
-            chunks.expand(key, variates, count, prepare, threads, chunk_words=chunk_words)
+            parallel.expand(key, variates, count, prepare, threads, chunk_words=chunk_words)
             np.testing.assert_array_equal(got, expected)
 
 
@@ -477,7 +477,7 @@ def test_a_read_that_fails_ends_every_thread(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(KeyStream, "fill", failing)
     with pytest.raises(ArithmeticError):
-        chunks.expand(Key.fresh(), 1, 2**20, lambda _: lambda *_: None, 3, chunk_words=2**13)
+        parallel.expand(Key.fresh(), 1, 2**20, lambda _: lambda *_: None, 3, chunk_words=2**13)
 
 
 # Scalar draws. -----------------------------------------------------------------------------------

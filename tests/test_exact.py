@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from registers import MODES, known, rounding_mode, subnormals_flushed
 
 import dpnoise
-from dpnoise import reference
-from dpnoise.entropy import Key
-from dpnoise.errors import RoundingModeError
-from dpnoise.kernels import rounding
-from dpnoise.release import deciding
-from dpnoise.release.deciding import ADDITIVE, FORMS
+from dpnoise.core import reference
+from dpnoise.core.entropy import Key
+from dpnoise.core.errors import RoundingModeError
+from dpnoise.kernels import first_stage
+from dpnoise.release import exact
+from dpnoise.release.exact import ADDITIVE, FORMS
 from dpnoise.testing import fixed_generator
 
 
@@ -44,7 +44,7 @@ def judged(form: str, secret: bytes, values: list[Any], scale: float, grid: floa
     points = []
     for element, value in enumerate(values):
         place, member = divmod(element, width)
-        rows = deciding.rows_from_key(key, place, words[place])
+        rows = exact.rows_from_key(key, place, words[place])
         formula = FORMS[form].formulas[member]
         points.append(reference.grid_point(formula, rows, value, scale, grid))
     return points
@@ -76,7 +76,7 @@ def test_every_float_release_is_the_judge_s_to_the_last_bit(form: str) -> None:
         released = mechanism(form, scale, grid=grid).release(values, rng=fixed_generator(secret))
         cells = judged(form, secret, values.tolist(), scale, grid)
         for got, cell in zip(released.tolist(), cells, strict=True):
-            expected = deciding.nearest_float(cell, grid)
+            expected = exact.nearest_float(cell, grid)
             assert got == expected
             assert math.copysign(1, got) == math.copysign(1, expected + 0.0)
 
@@ -166,7 +166,7 @@ def test_release_does_not_depend_on_chunks_or_threads(
     results = []
     for chunk_words in (5, 999, 2**16):
         for threads in (1, 2, 3):
-            monkeypatch.setattr(deciding, "_CHUNK_WORDS", chunk_words)
+            monkeypatch.setattr(exact, "_CHUNK_WORDS", chunk_words)
             results.append(mech.release(values, rng=fixed_generator(secret, threads=threads)))
     for result in results[1:]:
         np.testing.assert_array_equal(result, results[0])
@@ -225,7 +225,7 @@ def test_the_decision_holds_for_all_noise_within_the_error(
     z += math.copysign(error * 1.0001, ulps)
     # The two roundings of scale * z are relative to z; the forms count them in their ROUND.
     claimed = error + 2.0**-52 * abs(z)
-    result, certain = rounding.certain_point(value, z, claimed, scale, grid)
+    result, certain = first_stage.certain_point(value, z, claimed, scale, grid)
     assert math.isnan(result) != certain
     if certain:
         for end in (-error, error):
@@ -274,7 +274,7 @@ def test_all_short_words_give_the_ideal_law(
     A cell that it decides holds for all further bits, so for each cell: decided mass <= true
     probability <= decided plus undecided mass.
     """
-    kernel = getattr(rounding, form)
+    kernel = getattr(first_stage, form)
     n, width = FORMS[form].variates, FORMS[form].width
     cells = np.arange(-40, 41)
     decided = np.zeros((width, len(cells)), dtype=np.int64)
@@ -385,11 +385,11 @@ def test_narrow_subnormals_are_read_and_written_when_they_are_flushed(dtype: Any
 
 
 def test_a_settled_cell_is_the_nearest_float() -> None:
-    assert deciding.nearest_float(3, 0.5) == 1.5
-    assert deciding.nearest_float(2**53 + 1, 1.0) == float(2**53)
-    assert deciding.nearest_float(2**60, 2.0**1000) == sys.float_info.max
-    assert deciding.nearest_float(-(2**60), 2.0**1000) == -sys.float_info.max
-    assert deciding.nearest_float(0, 2.0**-900) == 0.0
+    assert exact.nearest_float(3, 0.5) == 1.5
+    assert exact.nearest_float(2**53 + 1, 1.0) == float(2**53)
+    assert exact.nearest_float(2**60, 2.0**1000) == sys.float_info.max
+    assert exact.nearest_float(-(2**60), 2.0**1000) == -sys.float_info.max
+    assert exact.nearest_float(0, 2.0**-900) == 0.0
 
 
 def test_the_judge_says_when_the_words_end() -> None:

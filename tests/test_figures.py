@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from write_comparison import COMMON
 
-from dpnoise.paper.errata import ERRATA
+from reproduction.errata import ERRATA
 
 ROOT = Path(__file__).parent.parent
 SHOWN = [

@@ -13,7 +13,7 @@ from tally_reference import assert_same
 from tally_reference import tally as reference
 
 from dpnoise.cli import main
-from dpnoise.errors import ArgumentError
+from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.engines import Files, holders, tally, tally_all
 from dpnoise.statistics.loading import load_request
 from dpnoise.statistics.plan import Cells, Grouping, Plan, Rows, Sums, Unit

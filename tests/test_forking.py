@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import dpnoise
-from dpnoise import chunks, entropy
+from dpnoise.core import entropy, parallel
 from dpnoise.noise import generator
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
 from dpnoise.release.selection import noisy_argmax
@@ -160,9 +160,9 @@ def test_a_fork_waits_while_a_first_call_asks_for_the_processor_s_instructions(
     waits: list[bool] = []
 
     def fork_would_wait() -> bool:
-        free = chunks._importing.acquire(blocking=False)
+        free = parallel._importing.acquire(blocking=False)
         if free:
-            chunks._importing.release()
+            parallel._importing.release()
         return not free
 
     def asked(*_: str) -> bool:
@@ -171,7 +171,7 @@ def test_a_fork_waits_while_a_first_call_asks_for_the_processor_s_instructions(
         return False
 
     monkeypatch.setattr(entropy, "has_instructions", asked)
-    caches = (entropy.gcm_is_wider, chunks._use_once, chunks._kernel, chunks.kernel_named)
+    caches = (entropy.gcm_is_wider, parallel._use_once, parallel._kernel, parallel.kernel_named)
     for cached in (*caches, generator._plan):
         cached.cache_clear()
     try:

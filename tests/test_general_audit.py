@@ -19,18 +19,18 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import dpnoise
-from dpnoise.attacks import bounds
-from dpnoise.attacks.base import Event
-from dpnoise.attacks.claims import Claim, Judge
-from dpnoise.attacks.promises import Proposal, Score
-from dpnoise.attacks.ranges import ranges
-from dpnoise.auditing import general
+from dpnoise.auditing import any_mechanism
+from dpnoise.auditing.attacks import bounds
+from dpnoise.auditing.attacks.base import Event
+from dpnoise.auditing.attacks.claims import Claim, Judge
 from dpnoise.auditing.encoding import Encoder
+from dpnoise.auditing.learned.expected_bounds import Proposal, Score
+from dpnoise.auditing.learned.ranges import ranges
 from dpnoise.auditing.mechanisms import Source
 from dpnoise.auditing.neighbours import neighbours_of
 from dpnoise.auditing.report import Report
-from dpnoise.errors import ArgumentError, ArgumentTypeError
-from dpnoise.targets import TargetError
+from dpnoise.auditing.targets import TargetError
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError
 
 CERTAIN = 1 - FALSE_ALARM
 rng = np.random.default_rng()
@@ -180,13 +180,13 @@ def test_every_bound_is_that_of_its_counts_at_its_share_of_the_error() -> None:
 
 
 def test_the_error_of_two_events_is_split_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    raced = general._raced
+    raced = any_mechanism._raced
 
     def twice(*arguments: Any) -> Any:
         found, counts, seen = raced(*arguments)
         return found[:1] * 2, counts[[0, 0]], seen
 
-    monkeypatch.setattr(general, "_raced", twice)
+    monkeypatch.setattr(any_mechanism, "_raced", twice)
     findings = audited(flipped, budget=1_200_000, confidence=0.9).findings
     expected = [
         bounds.tossed_epsilon(
@@ -213,13 +213,13 @@ def test_beside_an_event_that_chance_may_have_chosen_a_sure_one_is_counted(
     never = Event("never", lambda y: np.zeros(len(y), np.bool_)), 0.0, False, 0.0
     parts: dict[str, Any] = {"shares": (0.0, 0.0), "off": 0.0, "about": "", "cost": 0.0}
     found = [(Proposal(Score((), (), ()), *never, hits=hits, **parts), pair) for hits in seen]
-    monkeypatch.setattr(general, "_tallied", lambda _, found, n: counts_of(found, n))
+    monkeypatch.setattr(any_mechanism, "_tallied", lambda _, found, n: counts_of(found, n))
 
     def counts_of(found: Any, n: int) -> Any:
         return np.array([one.hits for one, _ in found]) * n / 100_000
 
-    sizes = general.Sizes(0, 0, 0, tuning=100_000, racing=100_000, final=1_000_000)
-    best, counts, _ = general._raced(None, found, sizes, judge)  # type: ignore[arg-type]
+    sizes = any_mechanism.Sizes(0, 0, 0, tuning=100_000, racing=100_000, final=1_000_000)
+    best, counts, _ = any_mechanism._raced(None, found, sizes, judge)  # type: ignore[arg-type]
     assert [one.hits for one, _ in best] == [seen[i] for i in chosen]
     assert len(counts) == len(chosen)
 

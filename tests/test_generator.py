@@ -15,9 +15,9 @@ import pytest
 from registers import MODES, known, rounding_mode
 
 import dpnoise
-from dpnoise.chunks import expand, in_runs
-from dpnoise.entropy import SYSTEM
-from dpnoise.errors import ArgumentError, DpnoiseError, RoundingModeError, SecretError
+from dpnoise.core.entropy import SYSTEM
+from dpnoise.core.errors import ArgumentError, DpnoiseError, RoundingModeError, SecretError
+from dpnoise.core.parallel import expand, in_runs
 from dpnoise.noise import generator
 from dpnoise.testing import fixed_generator
 

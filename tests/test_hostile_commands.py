@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpnoise import LaplaceMechanism, cli, statistics
-from dpnoise.entropy import SYSTEM, Source
-from dpnoise.errors import ArgumentError
+from dpnoise.core.entropy import SYSTEM, Source
+from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics import publishing
 from dpnoise.statistics.requests import Request
 
@@ -249,11 +249,6 @@ OTHERS: list[tuple[list[object], str]] = [
     (["leakage", "--epsilon", "nan"], "epsilon"),
     (["leakage", "--epsilon=-1"], "epsilon"),
     (["leakage", "--plot", "out/p.txt"], "to end in"),
-    (["paper", "--figure", STEERING], r"There is no figure '\x1b"),
-    (["paper", "--figure", "sizes", "--output", ""], "give the name of a file"),
-    (["paper", "--figure", "sizes", "--output", "ok.csv", "--force"], "not written by this"),
-    (["paper", "--figure", "sizes", "--output", "loop/paper"], "There is no folder"),
-    (["paper", "--figure", "sizes", "--output", "loop"], "exists. Name another folder"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""The house itself: floors, public names, light imports, and pages whose examples run."""
+"""The project itself: public names, light imports, and pages whose examples run."""
 
 import ast
 import doctest
@@ -16,10 +16,10 @@ import pytest
 from hypothesis import settings
 
 import dpnoise
-from dpnoise.attacks import ATTACKS
-from dpnoise.attacks.processes import LOOKS
+from dpnoise.auditing.attacks import ATTACKS
+from dpnoise.auditing.processes import LOOKS
+from dpnoise.core.machine import package_of
 from dpnoise.kernels import elementary
-from dpnoise.machine import package_of
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "dpnoise"
@@ -28,249 +28,25 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 
-# A module imports from lower floors only. `make floors` draws them for docs/contributing.md.
-FLOORS = {
-    "machine": 0,
-    "shield": 0,
-    "showing": 0,
-    "strict_json": 0,
-    "errors": 0.1,
-    "pages.markup": 0.1,
-    "pages.layout": 0.2,
-    "pages": 0.3,
-    "entropy": 1,
-    "reference": 1,
-    "kernels.cache": 0.9,
-    "kernels": 1,
-    "kernels.elementary": 1.1,
-    "kernels.fixed": 1.1,
-    "kernels.variates": 1.2,
-    "kernels.certified": 1.2,
-    "kernels.sums": 1.2,
-    "kernels.formats": 1.2,
-    "kernels.pieces": 1.3,
-    "kernels.refined": 1.3,
-    "kernels.single": 1.3,
-    "kernels.rounding": 1.3,
-    "kernels.settling": 1.4,
-    "chunks": 1.5,
-    "arrays": 1.6,
-    "noise.forms": 2.1,
-    "noise.distributions": 2.2,
-    "noise.inversion": 2.3,
-    "noise.generator": 2.4,
-    "noise": 2.5,
-    "release.calibration": 3.1,
-    "release.deciding": 3.1,
-    "release.kinds": 3.1,
-    "release.mechanism": 3.1,
-    "release.additive": 3.2,
-    "release.discrete": 3.2,
-    "release.selection": 3.2,
-    "release": 3.3,
-    "statistics.plan": 4,
-    "statistics.engines.checking": 4.02,
-    "statistics.engines.description": 4.02,
-    "statistics.engines.keys": 4.02,
-    "statistics.engines.compression": 4.02,
-    "statistics.engines.prepared": 4.02,
-    "statistics.engines.pumping": 4.02,
-    "statistics.engines.selection_keys": 4.02,
-    "statistics.engines.streams": 4.02,
-    "statistics.engines.texts": 4.02,
-    "statistics.engines.arithmetic": 4.03,
-    "statistics.engines.headers": 4.03,
-    "statistics.engines.partitions": 4.03,
-    "statistics.engines.postgres": 4.03,
-    "statistics.engines.sqlite": 4.03,
-    "statistics.engines.tables": 4.04,
-    "statistics.engines.persons": 4.045,
-    "statistics.engines.frames": 4.05,
-    "statistics.engines.discovery": 4.055,
-    "statistics.engines.sources": 4.055,
-    "statistics.engines.mistakes": 4.06,
-    "statistics.engines.together": 4.06,
-    "statistics.engines.files": 4.07,
-    "statistics.engines": 4.08,
-    "statistics.bounds": 4.1,
-    "statistics.columns": 4.1,
-    "statistics.composition": 4.1,
-    "statistics.digits": 4.1,
-    "statistics.groups": 4.1,
-    "statistics.ranks": 4.1,
-    "statistics.amounts": 4.1,
-    "statistics.chain": 4.1,
-    "statistics.ledger": 4.16,
-    "statistics.sharing": 4.15,
-    "statistics.tallying": 4.1,
-    "statistics.thresholds": 4.1,
-    "statistics.reach": 4.15,
-    "statistics.releases": 4.17,
-    "statistics.moments": 4.18,
-    "statistics.selections": 4.18,
-    "statistics.queries": 4.2,
-    "statistics.questions": 4.25,
-    "statistics.pricing": 4.3,
-    "statistics.functions": 4.3,
-    "statistics.requests": 4.4,
-    "statistics.loading": 4.41,
-    "statistics.report.odds": 4.41,
-    "statistics.report.toml": 4.41,
-    "statistics.report.numbers": 4.41,
-    "statistics.report.protection": 4.42,
-    "statistics.report.page": 4.43,
-    "statistics.report": 4.44,
-    "statistics.paying": 4.45,
-    "statistics.publishing": 4.5,
-    "statistics": 4.6,
-    "leakage.laws": 5.1,
-    "leakage.curves": 5.2,
-    "leakage.report": 5.3,
-    "leakage": 5.4,
-    "targets.adapters": 6.1,
-    "targets.mechanisms": 6.1,
-    "targets.target": 6.2,
-    "targets": 6.3,
-    "attacks.bounds": 7,
-    "attacks.claims": 7.05,
-    "attacks.scores": 7.05,
-    "attacks.base": 7.1,
-    "attacks.single_precision": 7.1,
-    "attacks.searches": 7.1,
-    "attacks.mt19937": 7.1,
-    "attacks.clock": 7.2,
-    "attacks.feasibility": 7.2,
-    "attacks.mironov": 7.2,
-    "attacks.pairs": 7.2,
-    "attacks.patterns": 7.2,
-    "attacks.exclusion": 7.2,
-    "attacks.ziggurat": 7.2,
-    "attacks.processes": 7.2,
-    "attacks.sensitivity": 7.2,
-    "attacks.twister": 7.2,
-    "attacks.thresholds": 7.2,
-    "attacks.threefry": 7.2,
-    "attacks.tables": 7.2,
-    "attacks.views": 7.25,
-    "attacks.boosting": 7.255,
-    "attacks.ranges": 7.255,
-    "attacks.promises": 7.257,
-    "attacks.learned": 7.26,
-    "attacks": 7.3,
-    "auditing.wording": 8.1,
-    "auditing.figures": 8.2,
-    "auditing.curve": 8.25,
-    "auditing.page": 8.3,
-    "auditing.comparison": 8.35,
-    "auditing.report": 8.4,
-    "auditing.calls": 8.1,
-    "auditing.encoding": 8.1,
-    "auditing.independence": 8.1,
-    "auditing.neighbours": 8.1,
-    "auditing.versions": 8.1,
-    "auditing.mechanisms": 8.2,
-    "auditing.spending": 8.5,
-    "auditing.added": 8.55,
-    "auditing.general": 8.55,
-    "auditing.looks": 8.4,
-    "auditing.pairs": 8.1,
-    "auditing.running": 8.6,
-    "auditing": 8.7,
-    "testing": 8.9,
-    "": 9,
-    "paper.piece": 9.1,
-    "paper.drawing": 9.1,
-    "paper.samplers": 9.1,
-    "paper.statements": 9.1,
-    "paper.race": 9.15,
-    "paper.adoption": 9.2,
-    "paper.divisibility": 9.2,
-    "paper.floating": 9.2,
-    "paper.generators": 9.2,
-    "paper.addition": 9.2,
-    "paper.errata": 9.2,
-    "paper.inversions": 9.2,
-    "paper.laws": 9.2,
-    "paper.level_curves": 9.2,
-    "paper.page": 9.2,
-    "paper.searching": 9.2,
-    "paper.subset_sums": 9.2,
-    "paper.symmetry": 9.2,
-    "paper.timings": 9.3,
-    "paper": 9.4,
-    "integrations.triton_stream": 9.5,
-    "integrations.triton_release": 9.6,
-    "integrations.triton_noise": 9.7,
-    "integrations.triton_open": 9.6,
-    "integrations.pytest": 9.5,
-    "integrations.device": 9.8,
-    "integrations.torch": 9.9,
-    "integrations.triton_search": 9.7,
-    "integrations.search": 9.9,
-    "integrations.triton_clipping": 9.6,
-    "integrations.device_clipping": 9.7,
-    "integrations.clipping": 9.8,
-    "integrations.ghost": 9.9,
-    "integrations.sampling": 9.5,
-    "integrations.opacus": 9.95,
-    "integrations": 9.4,
-    "cli.bars": 10,
-    "cli.files": 10,
-    "cli.signals": 10,
-    "cli.terminal": 10,
-    "cli.progress": 10.05,
-    "cli.attack": 10.1,
-    "cli.audit": 10.1,
-    "cli.budget": 10.1,
-    "cli.leakage": 10.1,
-    "cli.paper": 10.1,
-    "cli.release": 10.1,
-    "cli.release_arguments": 10.07,
-    "cli.sample": 10.1,
-    "cli": 10.2,
-    "cli.__main__": 10.3,
-}
-
-
-def module_name(path: Path) -> str:
-    parts = path.relative_to(SOURCE).with_suffix("").parts
-    return ".".join(part for part in parts if part != "__init__")
-
-
-def imported(path: Path) -> set[str]:
-    """Return the modules of dpnoise that a file imports, wherever in the file it does so."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "dpnoise":
-            base = (node.module or "").removeprefix("dpnoise").removeprefix(".")
-            deeper = {f"{base}.{alias.name}".removeprefix(".") for alias in node.names}
-            names |= (deeper & FLOORS.keys()) or {base}
-        elif isinstance(node, ast.Import):
-            names |= {
-                alias.name.removeprefix("dpnoise.")
-                for alias in node.names
-                if alias.name.startswith("dpnoise.")
-            }
-    return names
-
 
 def page_name(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=module_name)
-def test_imports_go_down_the_floors_only(path: Path) -> None:
-    here = module_name(path)
-    assert here in FLOORS, f"give {here} its floor"
-    for name in imported(path):
-        assert FLOORS[name] < FLOORS[here], f"{here} imports {name}, which is not below it"
+# Where modules of ours are imported by their names.
+LAZY = ("__init__.py", "additive.py", "clipping.py", "parallel.py", "torch.py")
 
 
-def test_the_check_of_the_floors_sees_imports() -> None:
-    generator = imported(SOURCE / "noise/generator.py")
-    assert generator >= {"chunks", "entropy", "errors", "noise.forms"}
-    assert "auditing.running" in imported(SOURCE / "auditing/__init__.py"), "inside a function"
-    assert imported(SOURCE / "kernels/variates.py") == {"kernels", "kernels.elementary"}
+def test_no_module_of_ours_is_imported_by_a_string() -> None:
+    """Import-linter reads import statements only, so that every import must be one.
+
+    The exceptions are packages that load their public subpackages when these are first used.
+    """
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and "import" in ast.unparse(node.func):
+                argument = ast.unparse(node.args[0]) if node.args else ""
+                assert "dpnoise" not in argument or path.name in LAZY, (path.name, argument)
 
 
 def test_device_kernels_take_their_polynomials_from_the_kernels() -> None:
@@ -286,23 +62,11 @@ def test_device_kernels_take_their_polynomials_from_the_kernels() -> None:
     assert names >= {"LOG_COEFFICIENTS", "SINPI_COEFFICIENTS", "LOG_2", "SQRT_HALF_BITS", "ROUND"}
 
 
-def test_the_picture_shows_every_module_on_its_floor() -> None:
-    drawn = (ROOT / "docs/pictures/floors.svg").read_text()
-    shown = re.findall(r'data-module="(.*?)" data-floor="(.*?)"', drawn)
-    assert {name: float(floor) for name, floor in shown} == FLOORS, "run `make floors`"
-
-
-def test_the_table_of_the_design_has_every_package_and_module_on_its_floor() -> None:
+def test_the_design_names_every_package() -> None:
     page = (ROOT / "docs/design.md").read_text()
-    found = re.findall(r"^\| ([\d.]+) \| `([\w/]+)` \|", page, re.MULTILINE)
-    rows = {name: float(floor) for floor, name in found}
-    packages = {f"{path.name}/" for path in SOURCE.iterdir() if path.is_dir()} - {"__pycache__/"}
-    modules = {path.stem for path in SOURCE.glob("*.py")} - {"__init__"}
-    assert rows.keys() == packages | modules | {"dpnoise"}
-    for name in modules:
-        assert rows[name] == FLOORS[name], name
-    for name in packages - {"data/"}:  # It has no code.
-        assert rows[name] == int(FLOORS[name.removesuffix("/")]), name
+    rows = set(re.findall(r"^\| `([\w/]+)` \|", page, re.MULTILINE))
+    packages = {f"{path.parent.name}/" for path in SOURCE.glob("*/__init__.py")}
+    assert rows == packages | {path.stem for path in SOURCE.glob("*.py")} - {"__init__"}
 
 
 def test_the_api_pages_have_every_public_name_and_every_attack() -> None:
@@ -341,28 +105,22 @@ def test_what_the_integrations_offer_is_documented() -> None:
     assert offered == set(re.findall(r"^::: dpnoise\.integrations\.([\w.]+)", pages, re.MULTILINE))
 
 
-def test_what_is_public_is_what_is_documented_and_what_can_be_seen() -> None:
-    """In a process of its own: here other tests have imported what is not public."""
+def test_what_is_public_is_what_is_documented_and_listed() -> None:
     pages = "\n".join(page.read_text() for page in (ROOT / "docs/api").glob("*.md"))
+    assert set(dpnoise.__all__) == documented(pages)
+    assert list(dpnoise.__all__) == sorted(dpnoise.__all__) == dir(dpnoise)
+    assert all(hasattr(dpnoise, name) for name in dpnoise.__all__)
+
+
+def test_a_module_that_was_imported_is_an_attribute_of_its_package() -> None:
+    """In a new process: here other tests have imported everything."""
     code = """
-import dpnoise
-reachable = {name for name in vars(dpnoise) if not name.startswith("_")}
-for name in dpnoise.__all__:
-    getattr(dpnoise, name)
-later = {name for name in vars(dpnoise) if not name.startswith("_")}
-print(*sorted(reachable | later))
-print(*dir(dpnoise))
+import dpnoise.release.additive
+dpnoise.statistics, dpnoise.auditing.attacks, dpnoise.auditing.targets, dpnoise.auditing.leakage
+print(dpnoise.release.additive.__name__)
 """
     seen = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
-    reachable, listed = (line.split() for line in seen.stdout.splitlines())
-    assert set(dpnoise.__all__) == documented(pages)
-    assert list(dpnoise.__all__) == sorted(dpnoise.__all__)
-    assert listed == dpnoise.__all__
-    assert reachable == listed
-
-
-def test_the_judge_knows_nothing_of_the_kernels() -> None:
-    assert imported(SOURCE / "reference.py") == set()
+    assert seen.stdout == "dpnoise.release.additive\n"
 
 
 def test_import_brings_no_heavy_library() -> None:
@@ -502,7 +260,7 @@ def test_the_oldest_dependencies_tested_are_the_oldest_allowed() -> None:
 def test_the_library_does_not_speak_of_the_command_line_s_options() -> None:
     """Errors name Python's arguments, and the command line translates them."""
     # A report says which command made it.
-    rooms = {*SOURCE.rglob("*.py")} - {*SOURCE.glob("cli/*"), SOURCE / "auditing/running.py"}
+    rooms = {*SOURCE.rglob("*.py")} - {*SOURCE.glob("cli/*"), SOURCE / "auditing/entry.py"}
     assert len(rooms) > 50
     for room in rooms:
         for node in ast.walk(ast.parse(room.read_text())):

@@ -16,8 +16,8 @@ from independent import Key
 from test_entropy import CIPHERS, RFC_8439, SP_800_38A
 
 import dpnoise
-from dpnoise import entropy
-from dpnoise.release import deciding
+from dpnoise.core import entropy
+from dpnoise.release import exact
 from dpnoise.testing import fixed_generator
 
 # Mechanism, variates, and the forms that they stand for: of arrays, of single numbers.
@@ -112,7 +112,7 @@ def test_chunks_and_threads_are_those_of_a_second_implementation(
     ]
     whole_expected = integers(form, key, 1.0, mech.grid, whole.tolist())
     for chunk_words, threads in ((8, 3), (13, 2), (2**16, 1)):
-        monkeypatch.setattr(deciding, "_CHUNK_WORDS", chunk_words)
+        monkeypatch.setattr(exact, "_CHUNK_WORDS", chunk_words)
         rng = partial(fixed_generator, secret, cipher=cipher, threads=threads)
         assert_same(mech.release(x, rng=rng()), expected)
         assert mech.release(whole, rng=rng()).tolist() == whole_expected

@@ -17,8 +17,9 @@ import pytest
 from silence import Alarm
 
 import dpnoise
-from dpnoise import arrays, errors, statistics
-from dpnoise.kernels import rounding, settling
+from dpnoise import statistics
+from dpnoise.core import arrays, errors
+from dpnoise.kernels import first_stage, second_stage
 from dpnoise.testing import fixed_generator
 
 KEY = bytes(range(32))
@@ -254,7 +255,7 @@ def test_an_array_that_may_not_be_written_to_compiles_nothing_anew(
     """As those of pandas are: for Numba they are of another type."""
     kernels = [
         kernel
-        for module in (rounding, settling)
+        for module in (first_stage, second_stage)
         for kernel in vars(module).values()
         if hasattr(kernel, "overloads")
     ]

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import dpnoise
-from dpnoise import chunks, entropy, shield
+from dpnoise.core import entropy, parallel, signals
 from dpnoise.testing import fixed_generator
 
 KEY = bytes(range(32))
@@ -144,7 +144,7 @@ def test_a_storm_of_signals_leaves_zeros_the_old_or_the_new_numbers() -> None:
 @pytest.mark.parametrize(
     ("function", "what_must_be_done", "done_by"),
     [
-        (shield.shielded, "_acquire", "CALL"),
+        (signals.shielded, "_acquire", "CALL"),
         (dpnoise.Generator._fill, "out", "STORE_SUBSCR"),
     ],
 )
@@ -190,8 +190,8 @@ def test_without_further_threads_the_calling_one_does_the_work(
         raise RuntimeError("can't start new thread")
 
     expected = fixed_generator(KEY).laplace(size=10**6)
-    monkeypatch.setattr(chunks, "start_new_thread", refuse)
-    monkeypatch.setattr(shield, "start_new_thread", refuse)
+    monkeypatch.setattr(parallel, "start_new_thread", refuse)
+    monkeypatch.setattr(signals, "start_new_thread", refuse)
     np.testing.assert_array_equal(fixed_generator(KEY, threads=2).laplace(size=10**6), expected)
 
 

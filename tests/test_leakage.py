@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 import dpnoise
 from dpnoise import cli
-from dpnoise.errors import ArgumentError
+from dpnoise.auditing.leakage import delta, laws, release_bounds, released, report
+from dpnoise.auditing.leakage.laws import BFLOAT16, FLOAT16, FLOAT32, Format, Law
+from dpnoise.core.errors import ArgumentError
 from dpnoise.kernels import variates
-from dpnoise.leakage import delta, laws, release_bounds, released, report
-from dpnoise.leakage.laws import BFLOAT16, FLOAT16, FLOAT32, Format, Law
 from dpnoise.noise.distributions import Distribution
 from dpnoise.release import calibration
 

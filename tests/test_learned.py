@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from scipy import optimize, special
 
 import dpnoise
-from dpnoise.attacks.claims import Claim, Judge
-from dpnoise.attacks.learned import proposals, tuned
-from dpnoise.attacks.promises import _CUTS, _STEP, _ladder
-from dpnoise.attacks.scores import (
+from dpnoise.auditing.attacks.claims import Claim, Judge
+from dpnoise.auditing.learned.events import proposals, tuned
+from dpnoise.auditing.learned.expected_bounds import _CUTS, _STEP, _ladder
+from dpnoise.auditing.learned.scores import (
     _pooled,
     calibrated,
     cells_of,
@@ -25,7 +25,7 @@ from dpnoise.attacks.scores import (
     steps,
     weights,
 )
-from dpnoise.attacks.views import SIDES, STEPS, Block, _marked, views_of
+from dpnoise.auditing.learned.views import SIDES, STEPS, Block, _marked, views_of
 
 CERTAIN = 1 - FALSE_ALARM
 rng = np.random.default_rng()

@@ -14,11 +14,11 @@ import pytest
 from alarms import FALSE_ALARM
 from packaging.requirements import Requirement
 
-from dpnoise import errors, machine, targets
-from dpnoise.auditing import running
+from dpnoise.auditing import entry, targets
+from dpnoise.auditing.targets import adapters, target
 from dpnoise.cli import main
-from dpnoise.errors import MissingExtraError, import_extra
-from dpnoise.targets import adapters, target
+from dpnoise.core import errors, machine
+from dpnoise.core.errors import MissingExtraError, import_extra
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -87,7 +87,7 @@ def test_an_audit_of_all_libraries_says_at_the_end_which_were_left_out(
     no_pydp(monkeypatch, "linux", "aarch64")
     few = {name: adapters.ADAPTERS[name] for name in ("dpnoise.release", "pydp.laplace")}
     monkeypatch.setattr(target, "ADAPTERS", few)
-    monkeypatch.setattr(running, "observations", lambda *_: [])
+    monkeypatch.setattr(entry, "observations", lambda *_: [])
     page = tmp_path / "all.html"
     certain = ["--confidence", str(1 - FALSE_ALARM)]
     asked = ["audit", "--all", "--budget", "2000", "--attack", "threshold", *certain]

@@ -9,11 +9,11 @@ import pytest
 from verdicts import elsewhere
 
 import dpnoise
-from dpnoise.attacks import ATTACKS, Attack, base, single_precision, twister
-from dpnoise.attacks.base import MISFIT, SOURCE, Event, never, silent
-from dpnoise.auditing import running
+from dpnoise.auditing import entry
+from dpnoise.auditing.attacks import ATTACKS, Attack, base, single_precision, twister
+from dpnoise.auditing.attacks.base import MISFIT, SOURCE, Event, never, silent
+from dpnoise.auditing.targets import named, wrap
 from dpnoise.cli import main
-from dpnoise.targets import named, wrap
 
 # These look at outputs and the scale alone. Whoever adds to them says that it models no library.
 MODEL_FREE = {"precision", "feasibility", "bits", "threshold", "sensitivity"}
@@ -137,7 +137,7 @@ def test_the_method_whose_model_fits_is_preferred_to_one_that_excludes_more() ->
 def test_an_audit_skips_a_model_that_does_not_fit_and_says_why(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(running, "observations", lambda *_: [])
+    monkeypatch.setattr(entry, "observations", lambda *_: [])
     target = elsewhere(named("numpy.laplace"))
     report = dpnoise.audit(target, 1.0, attacks=["mironov", "bits"], budget=24_000)
     assert [finding.attack for finding in report.findings] == ["bits"]

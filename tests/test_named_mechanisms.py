@@ -8,12 +8,13 @@ import pytest
 from alarms import FALSE_ALARM
 
 import dpnoise
-from dpnoise import cli, statistics, targets
-from dpnoise.errors import ArgumentError
+from dpnoise import cli, statistics
+from dpnoise.auditing import targets
+from dpnoise.auditing.targets import MECHANISMS
+from dpnoise.core.errors import ArgumentError
 from dpnoise.release import selection
 from dpnoise.statistics import functions
 from dpnoise.statistics.questions import QUERIES
-from dpnoise.targets import MECHANISMS
 
 CERTAIN = 1 - FALSE_ALARM
 OWN = [name for name, mechanism in MECHANISMS.items() if mechanism.package == "dpnoise"]

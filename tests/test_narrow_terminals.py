@@ -7,11 +7,12 @@ from pathlib import Path
 import example_report
 import pytest
 
-from dpnoise import cli, paper
+import reproduction
+from dpnoise import cli
 from dpnoise.cli import audit as audit_command
-from dpnoise.cli import paper as paper_command
 from dpnoise.cli import terminal
-from dpnoise.paper.piece import Judgement, Result
+from reproduction import __main__ as paper_command
+from reproduction.piece import Judgement, Result
 
 WIDTHS = (80, 60)
 DEMO = Path(__file__).parent.parent / "examples" / "demo.py"
@@ -65,8 +66,8 @@ def test_what_a_request_would_publish(width: int, capsys: pytest.CaptureFixture[
 
 
 def test_the_pieces_of_the_paper(width: int, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["paper", "--list"]) == 0
-    pieces = paper.choose(None)
+    assert paper_command.main(["--list"]) == 0
+    pieces = reproduction.choose(None)
     why = "diffprivlib is not installed, and neither is anything else that this needs here"
     paper_command._show([Result(piece, Judgement("not run", why), 0.0) for piece in pieces])
     out = capsys.readouterr().out

@@ -30,7 +30,7 @@ from neighbours import (
     requests,
 )
 
-from dpnoise.errors import ArgumentError
+from dpnoise.core.errors import ArgumentError
 
 WORLDS = 3_000 if LONG else 30
 PAIRS = 1_000_000 if LONG else 10_000

@@ -16,10 +16,10 @@ from alarms import FALSE_ALARM
 
 import dpnoise
 from dpnoise import cli
-from dpnoise.auditing import calls, mechanisms, running
+from dpnoise.auditing import calls, entry, mechanisms
 from dpnoise.auditing.calls import Pace
 from dpnoise.auditing.report import Finding
-from dpnoise.targets import TargetError
+from dpnoise.auditing.targets import TargetError
 
 CERTAIN = 1 - FALSE_ALARM
 BUDGET = 20_000
@@ -29,7 +29,7 @@ rng = np.random.default_rng()
 @pytest.fixture(autouse=True)
 def _no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out forks, restarts and clocks."""
-    monkeypatch.setattr(running, "observations", lambda *_: [])
+    monkeypatch.setattr(entry, "observations", lambda *_: [])
 
 
 def noisy(value: float, n: int) -> Any:

@@ -14,7 +14,7 @@ from html_reader import Reader
 from dpnoise.auditing import comparison, page
 from dpnoise.auditing.report import Report, read_list, write_comparison, write_list
 from dpnoise.auditing.wording import at_least
-from dpnoise.errors import ArgumentError
+from dpnoise.core.errors import ArgumentError
 
 SCRIPT = "<script>alert(1)</script>"
 HOSTILE = f"{SCRIPT}\"'><img src=x onerror=alert(2)>&amp;]]>{{}}%s^-1"

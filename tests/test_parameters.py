@@ -15,7 +15,8 @@ import pytest
 from silence import Alarm
 
 import dpnoise
-from dpnoise import arrays, statistics
+from dpnoise import statistics
+from dpnoise.core import arrays
 from dpnoise.statistics import queries
 from dpnoise.statistics.plan import Sum
 from dpnoise.testing import fixed_generator

@@ -16,8 +16,8 @@ import polars as pl
 import pytest
 
 from dpnoise import cli
-from dpnoise.entropy import SYSTEM, Source
-from dpnoise.errors import ArgumentError, BudgetError
+from dpnoise.core.entropy import SYSTEM, Source
+from dpnoise.core.errors import ArgumentError, BudgetError
 from dpnoise.statistics import (
     Question,
     Request,

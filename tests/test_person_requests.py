@@ -16,15 +16,15 @@ from scipy import stats
 
 import dpnoise
 from dpnoise import cli
-from dpnoise.entropy import Source
-from dpnoise.errors import ArgumentError
+from dpnoise.core.entropy import Source
+from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics import (
     Question,
     Request,
+    discovery_threshold,
     load_request,
     publish,
     publishing,
-    thresholds,
 )
 from dpnoise.statistics.composition import compose
 from dpnoise.statistics.engines import Holders, checking, holders
@@ -291,13 +291,13 @@ def test_two_columns_that_are_discovered_share_the_delta_that_is_set_aside(mecha
     question = Question(["count"], by=("city", "sex"))
     request = asked(question, delta=1e-3, mechanism=mechanism, groups=groups)
     chances = [
-        thresholds._chance(one.noise.mechanism, one.threshold, 2, 128)
+        discovery_threshold._chance(one.noise.mechanism, one.threshold, 2, 128)
         for one in request.discoveries()
     ]
     assert len(chances) == 2
     assert sum(chances) <= request.prices.aside  # Of balls: certainly.
     nearly = [
-        thresholds._chance(one.noise.mechanism, one.threshold - 1, 2, 128)
+        discovery_threshold._chance(one.noise.mechanism, one.threshold - 1, 2, 128)
         for one in request.discoveries()
     ]
     assert sum(nearly) > request.prices.aside

@@ -32,12 +32,12 @@ from person_worlds import (
 )
 from scipy import stats
 
-from dpnoise.errors import ArgumentError
+from dpnoise.core.errors import ArgumentError
+from dpnoise.statistics.contribution_bounds import Move, Reach, root_up
 from dpnoise.statistics.engines import Files, holders, persons, tally, tally_all
 from dpnoise.statistics.plan import Edges, Grouping, Own, Plan, Rows, Sums, Unit
 from dpnoise.statistics.queries import Count, Mean, Sum
 from dpnoise.statistics.questions import QUERIES
-from dpnoise.statistics.reach import Move, Reach, root_up
 
 FRAMES: dict[str, Callable[[pa.Table], Any]] = {
     "DuckDB": duckdb_frame,

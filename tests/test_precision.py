@@ -14,10 +14,10 @@ import pytest
 from flint import ctx
 
 import dpnoise
-from dpnoise import reference
-from dpnoise.entropy import Key
+from dpnoise.core import reference
+from dpnoise.core.entropy import Key
 from dpnoise.release import calibration
-from dpnoise.release.deciding import FORMS, rows_from_key
+from dpnoise.release.exact import FORMS, rows_from_key
 
 USERS = 113  # A precision that nothing in dpnoise takes.
 THREADS = 4  # For each kind of work.

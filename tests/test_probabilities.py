@@ -17,11 +17,11 @@ from flint import arb
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpnoise.chunks import kernel_named
-from dpnoise.entropy import WORD, system_bytes
+from dpnoise.core.entropy import WORD, system_bytes
+from dpnoise.core.parallel import kernel_named
 from dpnoise.kernels.certified import ROUND, ROUND_V
 from dpnoise.release import selection
-from dpnoise.release.deciding import (
+from dpnoise.release.exact import (
     ADDITIVE,
     EXPONENTIAL,
     FORMS,

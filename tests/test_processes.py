@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import dpnoise
-from dpnoise.attacks.processes import (
+from dpnoise.auditing.processes import (
     PHASE,
     Observation,
     ProcessError,
@@ -24,8 +24,8 @@ from dpnoise.attacks.processes import (
     restarted,
     timed,
 )
-from dpnoise.showing import percent_beside
-from dpnoise.targets import Target, named, wrap
+from dpnoise.auditing.targets import Target, named, wrap
+from dpnoise.core.safe_text import percent_beside
 
 Floats = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ import pytest
 from scipy import integrate, stats
 
 from dpnoise import statistics
-from dpnoise.errors import ArgumentError
+from dpnoise.core.errors import ArgumentError
 from dpnoise.release import selection
 from dpnoise.statistics import ranks as quantiles
 from dpnoise.statistics.composition import Loss

@@ -15,7 +15,7 @@ import pytest
 from pyarrow import parquet
 from tally_reference import assert_same
 
-from dpnoise.errors import ArgumentError
+from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics import Question, Request, publish
 from dpnoise.statistics.engines import Files, holders, tally
 from dpnoise.statistics.plan import Grouping, Plan, Rows, Sums, Unit

@@ -22,7 +22,7 @@ from html_reader import Reader
 
 from dpnoise import cli
 from dpnoise.cli import release
-from dpnoise.pages.markup import Markup
+from dpnoise.core.markup import Markup
 from dpnoise.statistics import Question, Request, load_request, publish, report
 from dpnoise.statistics.digits import rounded, rounded_interval
 from dpnoise.statistics.publishing import Table

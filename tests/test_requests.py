@@ -17,7 +17,7 @@ import pytest
 
 import dpnoise
 from dpnoise import cli, statistics
-from dpnoise.entropy import SYSTEM, Source
+from dpnoise.core.entropy import SYSTEM, Source
 from dpnoise.statistics import publishing
 from dpnoise.statistics.engines import frames, together
 from dpnoise.statistics.loading import load_request

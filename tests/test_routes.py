@@ -24,7 +24,7 @@ from engine_list import ENGINES, TYPES, Engine, arrow_table, plans, tables
 from tally_reference import assert_same
 from tally_reference import tally as judged
 
-from dpnoise.errors import ArgumentError, MissingExtraError
+from dpnoise.core.errors import ArgumentError, MissingExtraError
 from dpnoise.statistics.engines import Files, tally, tally_all
 from dpnoise.statistics.engines import files as engine_files
 from dpnoise.statistics.plan import Cells, Edges, Grouping, Plan, Rows, Sums

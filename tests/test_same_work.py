@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 import dpnoise
-from dpnoise import chunks, reference
-from dpnoise.entropy import AES, CHACHA20, Key, KeyStream, Source
-from dpnoise.kernels import settling
-from dpnoise.release import deciding
+from dpnoise.core import parallel, reference
+from dpnoise.core.entropy import AES, CHACHA20, Key, KeyStream, Source
+from dpnoise.kernels import second_stage
+from dpnoise.release import exact
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
 from dpnoise.statistics import ranks
 from dpnoise.testing import fixed_generator
@@ -95,15 +95,17 @@ class Ledger:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.entries: list[Any] = []
-        chunks.kernel_named("rounding.not_finite")  # The first kernel of a process draws a word.
+        parallel.kernel_named(
+            "first_stage.not_finite"
+        )  # The first kernel of a process draws a word.
         fill = KeyStream.fill
         second_words = Key.second_words
 
         def named(name: str) -> Callable[..., Any]:
-            return self._noted(name, chunks.kernel_named(name))
+            return self._noted(name, parallel.kernel_named(name))
 
         def for_one(name: str, kinds: str) -> Callable[..., Any]:
-            return self._noted(name, chunks.kernel_for_one(name, kinds))
+            return self._noted(name, parallel.kernel_for_one(name, kinds))
 
         def filled(stream: KeyStream, words: Any) -> None:
             self.entries.append(("words", words.size))
@@ -112,8 +114,8 @@ class Ledger:
         def further(key: Key, variates: int) -> Callable[..., Any]:
             return self._noted("second words", second_words(key, variates))
 
-        monkeypatch.setattr(deciding, "kernel_named", named)
-        monkeypatch.setattr(deciding, "kernel_for_one", for_one)
+        monkeypatch.setattr(exact, "kernel_named", named)
+        monkeypatch.setattr(exact, "kernel_for_one", for_one)
         monkeypatch.setattr(KeyStream, "fill", filled)
         monkeypatch.setattr(Key, "second_words", further)
         judge = self._noted("the judge", reference.grid_point)
@@ -245,7 +247,7 @@ def test_noise_that_leads_out_of_64_bits_takes_the_same_stages(
     for mechanism in (MECHANISMS["loud"], dpnoise.LaplaceMechanism(1.0, 2.0**81)):
         entries = ledger.of(lambda m=mechanism: m.release(value, rng=LoudGenerator()))  # type: ignore[misc]
         times = 1 if abs(value) < 2**63 else 2
-        assert [name for name, _ in entries] == ["settling.laplace_1_integer"] * times
+        assert [name for name, _ in entries] == ["second_stage.laplace_1_integer"] * times
 
 
 @for_mechanisms
@@ -275,7 +277,7 @@ def test_the_kernel_alone_sees_one_of_pythons_integers(monkeypatch: pytest.Monke
     given: list[Any] = []
 
     def for_one(name: str, kinds: str) -> Callable[..., Any]:
-        kernel = chunks.kernel_for_one(name, kinds)
+        kernel = parallel.kernel_for_one(name, kinds)
 
         def noted(*arguments: Any) -> Any:
             given.append((kinds, arguments[1]))
@@ -283,7 +285,7 @@ def test_the_kernel_alone_sees_one_of_pythons_integers(monkeypatch: pytest.Monke
 
         return noted
 
-    monkeypatch.setattr(deciding, "kernel_for_one", for_one)
+    monkeypatch.setattr(exact, "kernel_for_one", for_one)
     for value in [int(str(value)) for value in INTEGERS]:
         MECHANISMS["laplace"].release(value)
         ((kinds, seen),) = given
@@ -309,7 +311,7 @@ def test_what_is_open_does_not_change_the_work_or_the_result(
     """After the first stage NaNs are planted, until so much of each chunk's slots is needed."""
     rng = np.random.default_rng()
     values, secret = rng.standard_normal(SIZE), os.urandom(32)
-    first, width = chunks.kernel_named(mechanism._form.kernel), mechanism._form.width
+    first, width = parallel.kernel_named(mechanism._form.kernel), mechanism._form.width
     slots: list[int] = []
 
     def release(part: float = 0.0) -> Any:
@@ -324,9 +326,9 @@ def test_what_is_open_does_not_change_the_work_or_the_result(
             places = rng.permutation(np.flatnonzero(~is_open))[: max(more, 0)]
             out[np.minimum(places * width + rng.integers(width), out.size - 1)] = np.nan
 
-        named = patched(chunks.kernel_named, mechanism._form.kernel, with_nans)
+        named = patched(parallel.kernel_named, mechanism._form.kernel, with_nans)
         with monkeypatch.context() as patch:
-            patch.setattr(chunks, "kernel_named", named)
+            patch.setattr(parallel, "kernel_named", named)
             return mechanism.release(values, fixed_generator(secret, cipher=cipher, threads=1))
 
     expected = release()
@@ -346,14 +348,16 @@ def test_the_slots_are_all_for_numbers_of_the_chunk(monkeypatch: pytest.MonkeyPa
     """Those that nothing open needs are filled with others, whose results are kept."""
     rng = np.random.default_rng()
     seen: list[Any] = []
-    settle = settling.settle_floats
+    settle = second_stage.settle_floats
 
     def noted(noise: Any, slots: Any, width: int, *rest: Any) -> None:
         seen.append((slots.copy(), rest[-1].size, width))
         settle(noise, slots, width, *rest)
 
     monkeypatch.setattr(
-        deciding, "kernel_named", patched(chunks.kernel_named, "settling.settle_floats", noted)
+        exact,
+        "kernel_named",
+        patched(parallel.kernel_named, "second_stage.settle_floats", noted),
     )
     for mechanism in MECHANISMS.values():
         mechanism.release(rng.standard_normal(SIZE), rng=random_key())
@@ -384,8 +388,8 @@ def test_more_work_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     def all_open(*arguments: Any) -> None:
         arguments[-1][:] = np.nan
 
-    named = patched(chunks.kernel_named, "rounding.laplace_1", all_open)
-    monkeypatch.setattr(chunks, "kernel_named", named)
+    named = patched(parallel.kernel_named, "first_stage.laplace_1", all_open)
+    monkeypatch.setattr(parallel, "kernel_named", named)
     assert ledger.of(lambda: mechanism.release(values, rng=random_key())) != usual
 
 

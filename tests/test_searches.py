@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpnoise import inversion_cost
-from dpnoise.attacks.searches import (
+from dpnoise.auditing.attacks.searches import (
     Search,
     exhaustive,
     gaussian,
@@ -25,7 +25,7 @@ from dpnoise.attacks.searches import (
     summand,
     summands,
 )
-from dpnoise.attacks.single_precision import log_32, sincos_32
+from dpnoise.auditing.attacks.single_precision import log_32, sincos_32
 
 Floats = NDArray[np.float64]
 Pair = tuple[float, float]

@@ -14,10 +14,10 @@ from flint import ctx
 from scipy import stats
 
 import dpnoise
-from dpnoise import reference
-from dpnoise.entropy import Key
-from dpnoise.release import deciding, selection
-from dpnoise.release.deciding import FORMS
+from dpnoise.core import reference
+from dpnoise.core.entropy import Key
+from dpnoise.release import exact, selection
+from dpnoise.release.exact import FORMS
 from dpnoise.testing import fixed_generator
 
 MECHANISMS: list[tuple[Any, str]] = [
@@ -32,7 +32,7 @@ def judged(form: str, secret: bytes, scores: list[Any], scale: float) -> int:
     Key(secret).stream().fill(words)
     totals = []
     for i, score in enumerate(scores):
-        rows = deciding.rows_from_key(Key(secret), i, words[i : i + 1])
+        rows = exact.rows_from_key(Key(secret), i, words[i : i + 1])
         ten = [next(rows) for _ in range(10)]
         *_, noise = reference.enclosures(FORMS[form].formula, ten)
         with ctx.workprec(2000):

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -12,8 +13,8 @@ import pyarrow as pa
 import pytest
 from tally_reference import assert_same
 
-from dpnoise.errors import ArgumentError
-from dpnoise.statistics.engines import holders, tally
+from dpnoise.core.errors import ArgumentError
+from dpnoise.statistics.engines import Files, holders, tally
 from dpnoise.statistics.plan import Cells, Grouping, Own, Plan, Rows, Sums, Tally, Unit
 
 SIZE = 4_000
@@ -254,3 +255,11 @@ def test_a_missing_value_adds_nothing_to_a_persons_own_sum() -> None:
     plan = Plan((Sums("x", 1.0, 0, 10),), missing="drop", unit=Unit(("who",), own=own))
     (sums,) = tally(frame, plan).answers
     assert (int(sums.count), int(sums.total)) == (1, 2)  # type: ignore[union-attr]
+
+
+def test_one_text_that_is_no_number_is_an_error_in_a_persons_own_sum(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("who,x\np,1\np,oops\nq,2\n")
+    plan = Plan((Sums("x", 1.0, 0, 10),), unit=Unit(("who",), own=Own("x", "sum", 1.0, 0, 10)))
+    with pytest.raises(ArgumentError, match="Row 2 of column 'x'"):
+        tally(Files(path), plan)

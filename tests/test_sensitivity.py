@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import dpnoise
-from dpnoise.attacks.base import Count, Outcome
-from dpnoise.attacks.sensitivity import (
+from dpnoise.auditing.attacks.base import Count, Outcome
+from dpnoise.auditing.attacks.sensitivity import (
     Neighbours,
     Sensitivity,
     changed,

@@ -17,29 +17,29 @@ import numpy as np
 import pytest
 from flint import arb, ctx
 
-from dpnoise import arrays, reference
-from dpnoise.errors import ArgumentError, ArgumentTypeError, RoundingModeError
-from dpnoise.release import calibration, deciding, discrete, selection
+from dpnoise.core import arrays, reference
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, RoundingModeError
+from dpnoise.release import calibration, discrete, exact, selection
 from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
 from dpnoise.release.selection import NoisyMax
 from dpnoise.statistics import (
+    budget_split,
     composition,
+    discovery_threshold,
     moments,
-    pricing,
     queries,
     ranks,
+    request_cost,
     selections,
-    sharing,
-    thresholds,
 )
 from dpnoise.statistics.bounds import Bounds
 from dpnoise.statistics.composition import GAUSSIAN, PURE, Cost, Curve, Loss, compose, float_up
+from dpnoise.statistics.contribution_bounds import ONE_ROW, Move, Reach, root_up
 from dpnoise.statistics.engines.checking import check_plan
 from dpnoise.statistics.plan import Cells, Edges, Grouping, Own, Plan, Rows, Sums, Unit
-from dpnoise.statistics.pricing import Budget, Item, priced
-from dpnoise.statistics.reach import ONE_ROW, Move, Reach, root_up
-from dpnoise.statistics.releases import WholeNoise, as_loss
+from dpnoise.statistics.request_cost import Budget, Item, priced
+from dpnoise.statistics.results import WholeNoise, as_loss
 from dpnoise.testing import fixed_generator
 
 ODD = 2**53 + 1  # No float is equal to it: the nearest is 2^53, the next above 2^53 + 2.
@@ -906,7 +906,7 @@ def test_only_candidates_that_cannot_lead_by_any_error_or_rounding_are_left_out(
     monkeypatch.setattr(selection, "kernel_named", lambda _: kernel)
     words = np.zeros(len(scores), np.uint64)
     exactly = np.array(scores, dtype=np.float64)
-    assert selection._possible_leaders(deciding.EXPONENTIAL, words, exactly, scale) == leaders
+    assert selection._possible_leaders(exact.EXPONENTIAL, words, exactly, scale) == leaders
 
 
 def exact_ball(number: Fraction) -> arb:
@@ -954,10 +954,10 @@ def test_possible_leaders_are_compared_with_more_digits_until_one_is_left(
     leader: int,
 ) -> None:
     """More digits than are needed are not there: asking for them fails."""
-    monkeypatch.setattr(deciding, "rows_from_key", lambda _, i, __: i)
+    monkeypatch.setattr(exact, "rows_from_key", lambda _, i, __: i)
     monkeypatch.setattr(reference, "enclosures", lambda _, i: iter(digits[i]))
     words, key = np.zeros(len(scores), np.uint64), fixed_generator(bytes(32)).source.key()
-    form, every = deciding.EXPONENTIAL, list(range(len(scores)))
+    form, every = exact.EXPONENTIAL, list(range(len(scores)))
     assert selection._refine(form, key, words, every, scores.__getitem__, scale) == [leader]
 
 
@@ -1097,7 +1097,7 @@ def test_a_delta_that_is_no_float_is_refused() -> None:
     with pytest.raises(ArgumentError, match="exactly a float"):
         calibration.gaussian_scale(1.0, third, 1.0)
     with pytest.raises(ArgumentError, match="exactly a float"):
-        thresholds.threshold(DiscreteLaplaceMechanism(1.0, 1.0), 1, third)
+        discovery_threshold.threshold(DiscreteLaplaceMechanism(1.0, 1.0), 1, third)
 
 
 def test_the_end_of_a_ball_is_rounded_up() -> None:
@@ -1133,7 +1133,7 @@ def test_a_threshold_is_above_the_bound_that_every_release_is_clamped_to() -> No
     """Without a bound it is 15. Every release is at least `lower`, so 15 is too low for 15."""
     for lower, expected in ((None, 15), (-3, 15), (14, 15), (15, 16), (16, 17), (1000, 1001)):
         mechanism = DiscreteLaplaceMechanism(epsilon=1.0, sensitivity=1.0, lower=lower)
-        assert thresholds.threshold(mechanism, 1, 1e-6) == expected
+        assert discovery_threshold.threshold(mechanism, 1, 1e-6) == expected
 
 
 def test_a_threshold_above_a_bound_is_the_next_multiple_of_the_grid() -> None:
@@ -1142,15 +1142,15 @@ def test_a_threshold_above_a_bound_is_the_next_multiple_of_the_grid() -> None:
         lower = 320_000_000 + more
         mechanism = GaussianMechanism.for_scale(3e7, sensitivity=1.0, lower=lower)
         assert mechanism.grid == 32.0
-        assert thresholds.threshold(mechanism, 1, 1e-6) == 320_000_000 + expected
+        assert discovery_threshold.threshold(mechanism, 1, 1e-6) == 320_000_000 + expected
 
 
 def test_a_threshold_of_more_than_2_to_the_53_persons_is_refused() -> None:
     """At the scale 2^50 it is about 2^50 log(1/(2 delta)): 3.9 * 2^50, or 13.1 * 2^50."""
     mechanism = DiscreteLaplaceMechanism(epsilon=2.0**-50, sensitivity=1.0)
-    assert 3 * 2**50 < thresholds.threshold(mechanism, 1, 0.01) < 2**52
+    assert 3 * 2**50 < discovery_threshold.threshold(mechanism, 1, 0.01) < 2**52
     with pytest.raises(ArgumentError, match=r"more than 2\^53 persons"):
-        thresholds.threshold(mechanism, 1, 1e-6)
+        discovery_threshold.threshold(mechanism, 1, 1e-6)
 
 
 # Dividing a budget --------------------------------------------------------------------------------
@@ -1160,7 +1160,7 @@ def test_a_threshold_of_more_than_2_to_the_53_persons_is_refused() -> None:
 def test_parts_of_a_budget_are_rounded_down(total: float) -> None:
     written = Fraction(repr(total))
     for weights in ([1, 2], [1, 1, 1], [3, 7, 5]):
-        for part, weight in zip(sharing.split(total, weights), weights, strict=True):
+        for part, weight in zip(budget_split.split(total, weights), weights, strict=True):
             above = Fraction(math.nextafter(part, math.inf))
             assert Fraction(part) * sum(weights) <= written * weight < above * sum(weights)
 
@@ -1174,7 +1174,7 @@ def test_a_budget_is_divided_by_positive_weights_one_for_each_kind() -> None:
         (1.0, [1e300, 1e-300]),
     ):
         with pytest.raises(ArgumentError, match=r"weight|total"):
-            sharing.split(total, weights)
+            budget_split.split(total, weights)
     refused: list[tuple[list[str], dict[str, Any]]] = [
         (["renyi"], {"epsilon": 1.0}),
         ([PURE], {"epsilon": 1.0, "weights": [1, 1]}),
@@ -1186,16 +1186,16 @@ def test_a_budget_is_divided_by_positive_weights_one_for_each_kind() -> None:
     ]
     for kinds, budget in refused:
         with pytest.raises(ArgumentError, match=r"kind|weight|budget|epsilon|delta"):
-            sharing.share(kinds, **budget)
+            budget_split.share(kinds, **budget)
     with pytest.raises(ArgumentError, match="ask for Laplace noise or for a budget in rho"):
-        sharing.share([PURE, GAUSSIAN], epsilon=1.0)
-    assert [loss.amount for loss in sharing.share([PURE, PURE], epsilon=1.0)] == [0.5, 0.5]
+        budget_split.share([PURE, GAUSSIAN], epsilon=1.0)
+    assert [loss.amount for loss in budget_split.share([PURE, PURE], epsilon=1.0)] == [0.5, 0.5]
 
 
 @pytest.mark.parametrize("rho", [0.5, 0.1, 2.0])
 def test_a_part_of_rho_gives_the_largest_epsilon_that_it_covers(rho: float) -> None:
     """A pure loss of epsilon has rho epsilon^2/2."""
-    pure, gaussian = sharing.share([PURE, GAUSSIAN], [1, 1], rho=2 * rho)
+    pure, gaussian = budget_split.share([PURE, GAUSSIAN], [1, 1], rho=2 * rho)
     part = Fraction(repr(2 * rho)) / 2
     above = Fraction(math.nextafter(pure.amount, math.inf))
     assert Fraction(pure.amount) ** 2 / 2 <= part
@@ -1210,7 +1210,7 @@ def test_gaussians_share_one_curve_in_proportion_and_rounded_down(
 ) -> None:
     """Weights 3 and 1: three quarters and a quarter of the rho that epsilon and delta allow."""
     rho = Fraction(composition.gaussian_rho(epsilon, 1e-6))
-    losses = sharing.share([GAUSSIAN] * len(weights), weights, epsilon=epsilon, delta=1e-6)
+    losses = budget_split.share([GAUSSIAN] * len(weights), weights, epsilon=epsilon, delta=1e-6)
     for loss, weight in zip(losses, weights, strict=True):
         above = Fraction(math.nextafter(loss.amount, math.inf))
         part = rho * Fraction(weight) / Fraction(sum(weights))
@@ -1229,12 +1229,12 @@ def test_a_mixed_budget_is_compared_with_the_epsilon_that_is_written(
             compared.append(epsilon)
             return super().suffices(epsilon, delta)
 
-    monkeypatch.setattr(sharing, "Curve", RecordingCurve)
+    monkeypatch.setattr(budget_split, "Curve", RecordingCurve)
     for weights in ([1, 2], [2, 5], [3, 4], [1, 6]):
         compared.clear()
-        losses = sharing.share([GAUSSIAN, PURE], weights, epsilon=epsilon, delta=1e-6)
+        losses = budget_split.share([GAUSSIAN, PURE], weights, epsilon=epsilon, delta=1e-6)
         assert len(set(compared)) == 1
-        parts = sum(map(Fraction, sharing.split(epsilon, weights)))
+        parts = sum(map(Fraction, budget_split.split(epsilon, weights)))
         assert Fraction(compared[0]) <= parts <= Fraction(repr(epsilon))
         cost = compose(losses, 1e-6).epsilon
         assert cost is not None
@@ -1257,8 +1257,8 @@ def test_the_parts_of_a_mixed_budget_grow_as_far_as_they_fit(
             assert len(calls) < 100, "The search does not end."
             return bool(self.pure <= largest * 0.5)
 
-    monkeypatch.setattr(sharing, "Curve", KnownCurve)
-    gaussian, pure = sharing.share([GAUSSIAN, PURE], epsilon=1.0, delta=1e-6)
+    monkeypatch.setattr(budget_split, "Curve", KnownCurve)
+    gaussian, pure = budget_split.share([GAUSSIAN, PURE], epsilon=1.0, delta=1e-6)
     assert largest * (1 - 2.0**-39) <= pure.amount / 0.5 <= largest
     rho = composition.gaussian_rho(0.5, 1e-6)
     assert math.isclose(gaussian.amount, rho * largest**2, rel_tol=1e-9)
@@ -1273,8 +1273,8 @@ def test_laplace_noise_within_5_with_95_percent_costs_log_20_over_5() -> None:
     Rounding to the grid, at most 2^-19 of the scale, adds half a grid to the error.
     """
     for amount, exactly in (
-        (sharing.amount_for_error("laplace", 5.0), math.log(20) / 5),
-        (sharing.amount_for_error("laplace", 5.0, 0.9, 2.0), 2 * math.log(10) / 5),
+        (budget_split.amount_for_error("laplace", 5.0), math.log(20) / 5),
+        (budget_split.amount_for_error("laplace", 5.0, 0.9, 2.0), 2 * math.log(10) / 5),
     ):
         assert exactly <= amount <= exactly * (1 + 2.0**-20)
 
@@ -1282,7 +1282,7 @@ def test_laplace_noise_within_5_with_95_percent_costs_log_20_over_5() -> None:
 @pytest.mark.parametrize("error", [0.0, -1.0, math.inf, math.nan])
 def test_an_error_that_is_wanted_is_positive_and_finite(error: float) -> None:
     with pytest.raises(ArgumentError, match="error"):
-        sharing.smallest_amount(lambda epsilon: 3 / epsilon, error)
+        budget_split.smallest_amount(lambda epsilon: 3 / epsilon, error)
 
 
 # What a request costs -----------------------------------------------------------------------------
@@ -1349,7 +1349,7 @@ def test_the_weight_of_a_selection_is_divided_among_its_groups() -> None:
 def test_a_limit_on_the_losses_that_are_composed_is_reached_but_not_exceeded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pricing, "_MOST_PIECES", 5)
+    monkeypatch.setattr(request_cost, "_MOST_PIECES", 5)
     budget = Budget(None, rho=0.5, mechanism="gaussian")
     priced([COUNT, Item(make_count, 4)], budget)
     with pytest.raises(ArgumentError, match="too many losses to compose"):

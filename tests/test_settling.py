@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from registers import known, subnormals_flushed
 from test_fixed import ALL, around, number, random_number, wide
 
-from dpnoise import chunks, reference
-from dpnoise.entropy import Key
-from dpnoise.kernels import compiled, refined, rounding, settling
-from dpnoise.kernels.refined import Noise
-from dpnoise.release import calibration, deciding
-from dpnoise.release.deciding import ADDITIVE, ExactForm
+from dpnoise.core import parallel, reference
+from dpnoise.core.entropy import Key
+from dpnoise.kernels import compiled, first_stage, noise_128bit, second_stage
+from dpnoise.kernels.noise_128bit import Noise
+from dpnoise.release import calibration, exact
+from dpnoise.release.exact import ADDITIVE, ExactForm
 
 UNIT = Fraction(1, ALL)
 NOISE_UNIT = Fraction(1, 2**120)
@@ -42,11 +42,11 @@ def _quiet() -> Iterator[None]:
 # The noise. --------------------------------------------------------------------------------------
 
 BETWEEN: dict[str, Callable[..., Any]] = {
-    "laplace_1": refined.laplace_1,
-    "laplace_4": refined.laplace_4,
-    "gaussian_2": refined.gaussian_2,
-    "gaussian_4": refined.gaussian_4,
-    "gaussian_pairs": refined.gaussian_pair,
+    "laplace_1": noise_128bit.laplace_1,
+    "laplace_4": noise_128bit.laplace_4,
+    "gaussian_2": noise_128bit.gaussian_2,
+    "gaussian_4": noise_128bit.gaussian_4,
+    "gaussian_pairs": noise_128bit.gaussian_pair,
 }
 
 
@@ -193,7 +193,7 @@ def cells_of(fraction: int, noise: Noise, ratio: float, more: int) -> set[int]:
 
 def check_nearest_cell(fraction: int, noise: Noise, ratio: float) -> bool:
     """Hold one decision against fractions, and return whether it was certain."""
-    cell, certain = settling.nearest_cell(wide(fraction), noise, ratio)
+    cell, certain = second_stage.nearest_cell(wide(fraction), noise, ratio)
     if certain:
         assert not claims_nothing(noise)
         assert cells_of(fraction, noise, ratio, 0) == {int(cell)}
@@ -266,7 +266,7 @@ GRIDS = [2.0**e for e in (-1010, -1000, -960, -300, -53, -20, -1, 0, 1, 3, 30, 3
 
 def check_split(value: float, grid: float) -> tuple[int, int, int]:
     """Hold one split against fractions, and return all of it as integers."""
-    base, whole, fraction = settling.split_float(value, grid)
+    base, whole, fraction = second_stage.split_float(value, grid)
     quotient = value_of(value) / Fraction(grid)
     if base != 0.0:
         assert bits_of(base) == bits_of(value)
@@ -309,7 +309,7 @@ def test_a_float_is_split_exactly_where_subnormals_are_flushed() -> None:
     arrays = np.array(cases)
     with subnormals_flushed():
         assert arrays[0, 1] * 2.0**-30 == 0.0
-        flushed = [settling.split_float(value, grid) for value, grid in arrays]
+        flushed = [second_stage.split_float(value, grid) for value, grid in arrays]
     assert [(bits_of(b), int(w), number(f)) for b, w, f in flushed] == usual
 
 
@@ -330,7 +330,7 @@ def check_release_float(value: float, scale: float, grid: float) -> bool:
     quotient = value_of(value) / Fraction(grid)
     ratio = scale / grid
     noise = nearby_noise(ratio, quotient % 1)
-    released = float(settling.release_float(value, noise, scale, grid))
+    released = float(second_stage.release_float(value, noise, scale, grid))
     rest = math.floor((quotient % 1) * ALL)
     cells = {math.floor(quotient) + cell for cell in cells_of(rest, noise, ratio, 8)}
     if math.isnan(released):
@@ -371,7 +371,7 @@ AT_MOST_62_BITS = [value for value in INTEGERS if abs(value) <= 2**62]
 
 def check_release_integer(value: int, shift: int, ratio: float) -> bool:
     noise = nearby_noise(ratio, Fraction(value, 2**shift) % 1)
-    released = int(settling.release_integer(np.int64(value), shift, noise, ratio))
+    released = int(second_stage.release_integer(np.int64(value), shift, noise, ratio))
     rest, whole = (value % 2**shift) * ALL >> shift, value >> shift
     if released == INT64[0]:
         assert len(cells_of(rest, noise, ratio, 8)) == 2
@@ -435,7 +435,7 @@ def saturated(point: int) -> int:
 
 @compiled
 def compiled_above_grids(value: Any, grid: float) -> float:
-    return rounding.above_grids(value, grid)
+    return first_stage.above_grids(value, grid)
 
 
 @pytest.mark.parametrize("shift", range(63))
@@ -444,15 +444,15 @@ def test_cells_are_added_to_whole_grids_and_saturate(shift: int) -> None:
     cells = [0, 1, -1, 1000, -1000, 2**53, -(2**53), 2**52 + 1, int(rng.integers(-(2**53), 2**53))]
     cases = list(product([*INTEGERS, *(v >> shift for v in INTEGERS)], cells))
     values = np.array([value for value, _ in cases], dtype=np.int64)
-    for above_grids in rounding.above_grids, compiled_above_grids:
+    for above_grids in first_stage.above_grids, compiled_above_grids:
         above = [above_grids(value, 2.0**shift) for value in values]
         assert above == [float(value % 2**shift) for value, _ in cases]
         assert above_grids(-2.5, 2.0**shift) == -2.5
     out = np.array([float(cell << shift) for _, cell in cases]).view(np.int64)
-    settling.add_whole_grids(values, shift, out)
+    second_stage.add_whole_grids(values, shift, out)
     totals = [saturated((value >> shift) + cell) for value, cell in cases]
     assert out.tolist() == totals
-    settling.to_integers(shift, out)
+    second_stage.to_integers(shift, out)
     assert out.tolist() == [saturated(total << shift) for total in totals]
 
 
@@ -476,7 +476,7 @@ def test_open_places_are_found_in_order(pattern: str, width: int, least: int) ->
     places = [i for i, part in enumerate(parts) if "o" in part]
     slots = np.full(len(parts) + 2, -7, dtype=np.int64)
     blocks = np.full(len(parts) + 1, -7, dtype=np.int64)
-    assert settling.open_places(with_open(pattern), width, least, blocks, slots) == len(places)
+    assert second_stage.open_places(with_open(pattern), width, least, blocks, slots) == len(places)
     assert slots[: len(places)].tolist() == places
     assert slots[-1] == -7
     assert all(place == -7 or 0 <= place < len(parts) for place in slots[len(places) :].tolist())
@@ -505,8 +505,8 @@ def test_only_what_is_open_is_settled(pattern: str, width: int) -> None:
             expected_floats[i] = values[i] + (row + 1)
             expected_cells[i] = row + 1.0
     floats, cells = with_open(pattern), with_open(pattern)
-    settling.settle_floats(noise, slots, width, values, 1.0, 2.0**-20, floats)
-    settling.settle_cells(noise, slots, width, values.astype(np.int64), 0, 1.0, cells)
+    second_stage.settle_floats(noise, slots, width, values, 1.0, 2.0**-20, floats)
+    second_stage.settle_cells(noise, slots, width, values.astype(np.int64), 0, 1.0, cells)
     assert floats.tolist() == expected_floats
     assert cells.tolist() == expected_cells
 
@@ -515,12 +515,12 @@ def test_only_what_is_open_is_settled(pattern: str, width: int) -> None:
 def test_what_is_not_certain_stays_open(width: int) -> None:
     """Also the last of an odd number, though the noise of its pair's second member is certain."""
     noise = certain_rows(6)
-    noise[:5, 3] = refined.NO_BOUND
+    noise[:5, 3] = noise_128bit.NO_BOUND
     slots = np.arange(6 // width) % 5
     values = np.arange(1, 6)
     floats, cells = np.full(5, math.nan), np.full(5, math.nan)
-    settling.settle_floats(noise, slots, width, values.astype(np.float64), 1.0, 1.0, floats)
-    settling.settle_cells(noise, slots, width, values, 0, 1.0, cells)
+    second_stage.settle_floats(noise, slots, width, values.astype(np.float64), 1.0, 1.0, floats)
+    second_stage.settle_cells(noise, slots, width, values, 0, 1.0, cells)
     first = [] if width == 2 else [7.0]  # A second slot of the first number: its noise is 6.
     assert floats[np.isfinite(floats)].tolist() == first
     assert cells[np.isfinite(cells)].tolist() == [x - 1 for x in first]
@@ -534,14 +534,14 @@ def judged(form: ExactForm, key: Key, i: int, value: Any, scale: float, grid: fl
     n, place = form.variates, i // form.width
     words = np.empty(n, dtype=np.uint64)
     key.stream(place * n).fill(words)
-    rows = deciding.rows_from_key(key, place, words)
+    rows = exact.rows_from_key(key, place, words)
     return reference.grid_point(form.formulas[i % form.width], rows, value, scale, grid)
 
 
 # How many slots: one, which is always too few here; what is needed; one for each place.
 SLOTS: dict[str, Callable[..., int]] = {
     "too few": lambda *_: 1,
-    "usual": deciding.slots_for,
+    "usual": exact.slots_for,
     "all": lambda places, *_: places,
 }
 
@@ -549,8 +549,8 @@ SLOTS: dict[str, Callable[..., int]] = {
 @pytest.fixture(params=SLOTS)
 def _slots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Take this many slots of each chunk, and make the chunks short."""
-    monkeypatch.setattr(deciding, "slots_for", SLOTS[request.param])
-    monkeypatch.setattr(deciding, "_CHUNK_WORDS", 96)
+    monkeypatch.setattr(exact, "slots_for", SLOTS[request.param])
+    monkeypatch.setattr(exact, "_CHUNK_WORDS", 96)
 
 
 # Scale/grid: the first stage leaves one number in ten open here, and all of them.
@@ -566,7 +566,7 @@ def test_floats_are_the_judge_s_however_many_slots_there_are(form: ExactForm, ra
     for count in (1, 2, 5, 99):
         key = Key(os.urandom(32))
         values = rng.standard_normal(count) * 2.0 ** rng.integers(-60, 40, count)
-        released = deciding.release_floats(form, values, ratio * grid, grid, key, 2)
+        released = exact.release_floats(form, values, ratio * grid, grid, key, 2)
         for i, value in enumerate(values.tolist()):
             point = exact_float(judged(form, key, i, value, ratio * grid, grid), grid)
             assert bits_of(released[i]) == bits_of(point)
@@ -584,7 +584,7 @@ def test_integers_are_the_judge_s_however_many_slots_there_are(
         key = Key(os.urandom(32))
         values = rng.integers(-(2**62), 2**62, count)
         values[: len(INTEGERS)] = INTEGERS[:count]
-        released = deciding.release_integers(form, values, shift, scale, key, 2).tolist()
+        released = exact.release_integers(form, values, shift, scale, key, 2).tolist()
         for i, value in enumerate(values.tolist()):
             cell = judged(form, key, i, value, scale, 2.0**shift)
             assert released[i] == saturated(cell << shift)
@@ -597,14 +597,14 @@ def test_what_both_stages_leave_open_the_judge_decides(
     """Here the first stage decides nothing (see below), and the second one is taken away."""
 
     def without_the_second(name: str) -> Callable[..., Any]:
-        kernel = chunks.kernel_named(name)
-        return (lambda *given: given[-1].size) if name.startswith("settling.settle") else kernel
+        kernel = parallel.kernel_named(name)
+        return (lambda *given: given[-1].size) if name.startswith("second_stage.settle") else kernel
 
-    monkeypatch.setattr(deciding, "kernel_named", without_the_second)
+    monkeypatch.setattr(exact, "kernel_named", without_the_second)
     key, ratio = Key(os.urandom(32)), FINE[1]
     values = np.array(INTEGERS, dtype=np.int64)
-    integers = deciding.release_integers(form, values, 7, ratio * 2.0**7, key, 1).tolist()
-    floats = deciding.release_floats(form, values.astype(np.float64), ratio, 1.0, key, 1)
+    integers = exact.release_integers(form, values, 7, ratio * 2.0**7, key, 1).tolist()
+    floats = exact.release_floats(form, values.astype(np.float64), ratio, 1.0, key, 1)
     for i, value in enumerate(INTEGERS):
         cell = judged(form, key, i, value, ratio * 2.0**7, 2.0**7)
         assert integers[i] == saturated(cell << 7)
@@ -616,7 +616,7 @@ def test_on_the_finest_grid_the_first_stage_leaves_all_open(form: ExactForm) -> 
     """What the two tests above rest on: one slot is too few there, whatever the words are."""
     words = np.frombuffer(rng.bytes(8 * form.variates * 99), dtype=np.uint64)
     out = np.empty(99)
-    chunks.kernel_named(form.kernel)(words, 64, np.zeros(99), 1.0, 1.0 / FINE[1], out)
+    parallel.kernel_named(form.kernel)(words, 64, np.zeros(99), 1.0, 1.0 / FINE[1], out)
     assert np.all(np.isnan(out))
 
 
@@ -626,9 +626,9 @@ def test_slots_are_too_few_with_a_probability_below_two_to_the_minus_64(
     ratio: float, width: int
 ) -> None:
     """The tail of the binomial distribution itself, for a call of so many chunks."""
-    p = mpmath.mpf(width * deciding.open_after_first_stage(ratio))
+    p = mpmath.mpf(width * exact.open_after_first_stage(ratio))
     for places, count in product([1, 10, 1000, 2**13, 2**16], [1, 8, 10**6, 10**9]):
-        slots = deciding.slots_for(places, count, ratio, width)
+        slots = exact.slots_for(places, count, ratio, width)
         assert 1 <= slots <= places
         if slots < places:
             with mpmath.workprec(200):

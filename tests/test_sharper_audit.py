@@ -19,14 +19,14 @@ from scipy import stats
 
 import dpnoise
 from dpnoise import cli
-from dpnoise.attacks.claims import Claim, Judge, gaussian_claim
-from dpnoise.auditing import calls, running
+from dpnoise.auditing import calls, entry
+from dpnoise.auditing.attacks.claims import Claim, Judge, gaussian_claim
 from dpnoise.auditing.independence import check_calls, check_independent, p_value
 from dpnoise.auditing.pairs import search
 from dpnoise.auditing.report import Report
-from dpnoise.errors import ArgumentError, ArgumentTypeError
+from dpnoise.auditing.targets import DependentError, Target, TargetError
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError
 from dpnoise.release.calibration import gaussian_scale
-from dpnoise.targets import DependentError, Target, TargetError
 
 Floats = NDArray[np.float64]
 Release = Callable[[float, int], Floats]
@@ -39,7 +39,7 @@ rng = np.random.default_rng()
 @pytest.fixture(autouse=True)
 def _no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out forks, restarts and clocks."""
-    monkeypatch.setattr(running, "observations", lambda *_: [])
+    monkeypatch.setattr(entry, "observations", lambda *_: [])
 
 
 def laplace(scale: float) -> Release:
@@ -506,7 +506,7 @@ import os, sys
 import numpy as np
 import dpnoise
 from dpnoise.auditing import running
-running.observations = lambda *_: []
+entry.observations = lambda *_: []
 rng = np.random.default_rng()
 def forking(value, n):
     os.fork()

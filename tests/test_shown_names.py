@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpnoise import cli, statistics
-from dpnoise.auditing import running
+from dpnoise.auditing import entry
+from dpnoise.auditing.targets import adapters
 from dpnoise.cli import bars, progress, release, terminal
-from dpnoise.pages import markup
-from dpnoise.showing import shown
+from dpnoise.core import markup
+from dpnoise.core.safe_text import shown
 from dpnoise.statistics import publishing
 from dpnoise.statistics.digits import rounded
 from dpnoise.statistics.requests import simple_request
-from dpnoise.targets import adapters
 
 NAMES = ["[kg]", "[/x]", "[bold]b", "a\\", ":heart:", "$a_{$", "$x$", "\\frac", "尺度", "<b>&amp;"]
 STEERING = ["\x1b[31mred", "a\x07\x08", "\x9b2J", "\x7f", "\u202etxt", "\u2066", "a\nb"]
@@ -112,7 +112,7 @@ def test_a_target_may_have_any_name(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick = adapters.Adapter(lambda _: (1.0, lambda value, n: np.full(n, value)), "laplace", None)
-    monkeypatch.setattr(running, "observations", lambda *_: [])
+    monkeypatch.setattr(entry, "observations", lambda *_: [])
     for name in ("[/x]:heart:", "\x1b[2Jgone"):
         monkeypatch.setitem(adapters.ADAPTERS, name, quick)
         asked = ["--epsilon", "1", "--budget", "1000", "--html", "a.html"]

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import dpnoise
-from dpnoise.kernels import settling, single
+from dpnoise.kernels import scalar, second_stage
 from dpnoise.testing import fixed_generator
 
 ENDS = [2**k + more for k in (0, 1, 8, 29, 30, 31, 59, 60, 61, 62, 63, 64) for more in (-1, 0, 1)]
 ENDS += [2**89, 2**90 - 1, 2**90, 2**120 + 5, 2**63 + 2**90, 10**400, int.from_bytes(os.urandom(7))]
 INTEGERS = [sign * number for number in ENDS for sign in (1, -1)]
 LONG = 2**119  # Of four digits.
-readable = pytest.mark.skipif(not single.READABLE, reason="the digits are not read here")
+readable = pytest.mark.skipif(not scalar.READABLE, reason="the digits are not read here")
 
 
 def expected(value: int) -> int:
@@ -26,9 +26,9 @@ def expected(value: int) -> int:
 @pytest.fixture(scope="module")
 def read() -> Callable[[bytes, int], int]:
     def raised(raw: bytes, value: Any) -> Any:  # noqa: ARG001 - kernels for one number take bytes
-        return single.raised_word(value)
+        return scalar.raised_word(value)
 
-    return single.without_dispatch(numba.njit(raised), "p")
+    return scalar.without_dispatch(numba.njit(raised), "p")
 
 
 @readable
@@ -63,17 +63,17 @@ def test_either_layout_is_read(layout: str, monkeypatch: pytest.MonkeyPatch) -> 
             return np.uint64(tag >> 32 * (i + 2) & (2**32 - 1))
         return np.uint64([*digits, 12345][i])  # The first one is there, whatever it is.
 
-    monkeypatch.setattr(single, "_digit", digit)
-    monkeypatch.setattr(single, "_SIGNED_COUNT", signed_count)
-    monkeypatch.setattr(single, "mask_of", lambda word: np.uint64(0) - (word >> np.uint64(63)))
+    monkeypatch.setattr(scalar, "_digit", digit)
+    monkeypatch.setattr(scalar, "_SIGNED_COUNT", signed_count)
+    monkeypatch.setattr(scalar, "mask_of", lambda word: np.uint64(0) - (word >> np.uint64(63)))
     with np.errstate(over="ignore"):
-        assert [int(single._read(value)) for value in INTEGERS] == [*map(expected, INTEGERS)]
+        assert [int(scalar._read(value)) for value in INTEGERS] == [*map(expected, INTEGERS)]
 
 
 def test_where_no_digits_are_read_the_results_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = single.without_dispatch(settling.laplace_1_integer, "pif")
-    monkeypatch.setattr(single, "READABLE", False)
-    other = single.without_dispatch(settling.laplace_1_integer, "pif")
+    kernel = scalar.without_dispatch(second_stage.laplace_1_integer, "pif")
+    monkeypatch.setattr(scalar, "READABLE", False)
+    other = scalar.without_dispatch(second_stage.laplace_1_integer, "pif")
     assert other is not kernel
     for value in INTEGERS:
         raw = os.urandom(16)

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from dpnoise import testing
-from dpnoise.errors import DpnoiseError
+from dpnoise.core.errors import DpnoiseError
 from dpnoise.statistics import Question, Request, publish
 from dpnoise.statistics.engines import Files
 

@@ -13,10 +13,11 @@ from alarms import check_limit, check_probability
 from scipy import stats
 from write_paper import rows_of
 
-from dpnoise import paper
-from dpnoise.errors import MissingExtraError
+import reproduction
+from dpnoise.core.errors import MissingExtraError
 from dpnoise.noise.distributions import Laplace
-from dpnoise.paper import (
+from dpnoise.release.additive import LaplaceMechanism
+from reproduction import (
     addition,
     adoption,
     divisibility,
@@ -27,8 +28,7 @@ from dpnoise.paper import (
     statements,
     symmetry,
 )
-from dpnoise.paper.piece import CONFIRMED, DIFFERS, INCONCLUSIVE, NOT_RUN, SUPERSEDED, Effort
-from dpnoise.release.additive import LaplaceMechanism
+from reproduction.piece import CONFIRMED, DIFFERS, INCONCLUSIVE, NOT_RUN, SUPERSEDED, Effort
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "paper.md").read_text()
@@ -42,12 +42,12 @@ def test_every_statement_has_a_piece_or_the_reason_why_not() -> None:
         assert statement.kind in statements.KINDS, statement
         assert statement.says, statement
         assert bool(statement.pieces) != bool(statement.unchecked), statement
-        assert set(statement.pieces) <= paper.PIECES.keys(), statement
+        assert set(statement.pieces) <= reproduction.PIECES.keys(), statement
 
 
 def test_every_piece_checks_a_statement() -> None:
     checked = {key for statement in statements.STATEMENTS for key in statement.pieces}
-    assert checked == paper.PIECES.keys()
+    assert checked == reproduction.PIECES.keys()
 
 
 def test_what_has_a_number_is_there_once_and_in_a_row() -> None:
@@ -99,7 +99,7 @@ def test_the_source_of_a_paper_is_counted() -> None:
 
 def test_rows_of_other_pieces_stay_when_some_are_written() -> None:
     rows = rows_of(PAGE)
-    assert list(rows) == list(paper.PIECES)
+    assert list(rows) == list(reproduction.PIECES)
     assert all(row.count(" | ") >= 4 for row in rows.values())
 
 

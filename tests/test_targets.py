@@ -11,9 +11,9 @@ from alarms import check_probability
 from scipy import stats
 
 import dpnoise
-from dpnoise.errors import ArgumentError, MissingExtraError
+from dpnoise.auditing.targets import Target, TargetError, adapters, named, names, wrap
+from dpnoise.core.errors import ArgumentError, MissingExtraError
 from dpnoise.release.calibration import gaussian_scale
-from dpnoise.targets import Target, TargetError, adapters, named, names, wrap
 
 # Those that need nothing but what dpnoise itself depends on.
 AT_HAND = [

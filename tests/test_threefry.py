@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import special
 
-from dpnoise.attacks import threefry
-from dpnoise.targets import Target
+from dpnoise.auditing.attacks import threefry
+from dpnoise.auditing.targets import Target
 
 Pair = tuple[int, int]
 

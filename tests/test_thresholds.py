@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpnoise.errors import ArgumentError, ArgumentTypeError
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError
 from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
 from dpnoise.release.selection import NoisyMax
-from dpnoise.statistics.thresholds import threshold
+from dpnoise.statistics.discovery_threshold import threshold
 
 
 def discrete_tail(mechanism: Any, least: int) -> Any:

@@ -14,8 +14,9 @@ import polars as pl
 import pytest
 
 import dpnoise
-from dpnoise import entropy, reference, statistics
-from dpnoise.release import additive, deciding, discrete, selection
+from dpnoise import statistics
+from dpnoise.core import entropy, reference
+from dpnoise.release import additive, discrete, exact, selection
 from dpnoise.statistics import functions, publishing, tallying
 from dpnoise.testing import fixed_generator
 
@@ -96,12 +97,12 @@ def test_a_failure_inside_shows_no_secret(
     if place == "the key stream":
         monkeypatch.setattr(entropy.KeyStream, "fill", trip)
     elif place == "the rounding check":
-        for module in (additive, deciding, discrete, selection):
+        for module in (additive, exact, discrete, selection):
             monkeypatch.setattr(module, "check_rounding_mode", trip)
     elif place == "the judge":
         monkeypatch.setattr(reference, "grid_point", trip)
     else:
-        for module in (deciding, selection, tallying):
+        for module in (exact, selection, tallying):
             monkeypatch.setattr(module, "kernel_named", trip)
     try:
         CALLS[call]()

@@ -13,17 +13,17 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpnoise.attacks import mt19937
-from dpnoise.attacks.mt19937 import NoStateError, TooFewReleasesError, recover_state
-from dpnoise.attacks.twister import (
+from dpnoise.auditing.attacks import mt19937
+from dpnoise.auditing.attacks.mt19937 import NoStateError, TooFewReleasesError, recover_state
+from dpnoise.auditing.attacks.twister import (
     MersenneTwister,
     _release,
     clone_numpy,
     invert_laplace,
     predict_noise,
 )
-from dpnoise.errors import ArgumentError
-from dpnoise.targets import Target
+from dpnoise.auditing.targets import Target
+from dpnoise.core.errors import ArgumentError
 
 Floats = NDArray[np.float64]
 ALL = 2**53 - 1

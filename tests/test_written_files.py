@@ -16,13 +16,14 @@ import numpy as np
 import pytest
 
 import dpnoise
-from dpnoise import cli, strict_json
-from dpnoise.auditing import running
+from dpnoise import cli
+from dpnoise.auditing import entry
+from dpnoise.auditing.leakage import report
 from dpnoise.auditing.report import Report, read_list
-from dpnoise.entropy import Source
-from dpnoise.leakage import report
+from dpnoise.auditing.targets import adapters
+from dpnoise.core import strict_json
+from dpnoise.core.entropy import Source
 from dpnoise.statistics import publishing
-from dpnoise.targets import adapters
 
 SOURCE = Path(dpnoise.__file__).parent
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
@@ -62,7 +63,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make what is audited or enumerated small."""
     quick = adapters.Adapter(lambda _: (1.0, lambda value, n: np.full(n, value)), "laplace", None)
     monkeypatch.setitem(adapters.ADAPTERS, "quick", quick)
-    monkeypatch.setattr(running, "observations", lambda *_: [])
+    monkeypatch.setattr(entry, "observations", lambda *_: [])
     monkeypatch.setattr(report, "table", lambda *_: [])
     monkeypatch.setattr(report, "release_table", lambda *_: [])
     monkeypatch.setattr(report, "plot", lambda *parts: parts[-1].write_bytes(b"drawn"))
@@ -386,17 +387,6 @@ sys.exit(cli.main({asked!r}))
     text = Path("out.txt").read_text()
     assert text.startswith('before\nfirst\n{\n  "format": 3')
     assert text.index("\n}\n") < text.index("epsilon 1 in all") < text.index(f"Written to {name}.")
-
-
-# The folder of `dpnoise paper` -------------------------------------------------------------------
-
-
-def test_a_folder_that_is_replaced_hands_on_its_mode() -> None:
-    assert run("paper", "--figure", "sizes", "--quick", "--output", "pages") == 0
-    Path("pages").chmod(0o700)
-    assert run("paper", "--figure", "sizes", "--quick", "--output", "pages", "--force") == 0
-    assert stat.S_IMODE(Path("pages").stat().st_mode) == 0o700
-    assert only_the_data_and("pages")
 
 
 # JSON --------------------------------------------------------------------------------------------

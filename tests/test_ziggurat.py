@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import dpnoise
-from dpnoise.attacks.ziggurat import Ziggurat, feasible, go_ends, go_layers, numpy_layers
+from dpnoise.auditing.attacks.ziggurat import Ziggurat, feasible, go_ends, go_layers, numpy_layers
+from dpnoise.auditing.targets import named, wrap
 from dpnoise.release.calibration import gaussian_scale
-from dpnoise.targets import named, wrap
 
 Floats = NDArray[np.float64]
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from alarms import FALSE_ALARM
 
-from dpnoise.attacks import Attack
-from dpnoise.attacks.base import OUTPUTS, Event, Outcome, Progress, silent
-from dpnoise.targets import Target, left_out, named
+from dpnoise.auditing.attacks import Attack
+from dpnoise.auditing.attacks.base import OUTPUTS, Event, Outcome, Progress, silent
+from dpnoise.auditing.targets import Target, left_out, named
 
 DELTA = 1e-6  # Of all Gaussian targets.
 

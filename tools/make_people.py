@@ -10,7 +10,7 @@ from pathlib import Path
 
 PEOPLE = 5000
 CITIES = {"dublin": 0.52, "cork": 0.21, "limerick": 0.12, "galway": 0.10, "waterford": 0.05}
-TARGET = Path(__file__).parent.parent / "src" / "dpnoise" / "data" / "people.csv"
+TARGET = Path(__file__).parent.parent / "src" / "dpnoise" / "cli" / "people.csv"
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from dpnoise.auditing.report import read_list, write_comparison
 from dpnoise.statistics import Question, Request, publish
 
 PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
-PEOPLE = Path(__file__).parent.parent / "src" / "dpnoise" / "data" / "people.csv"
+PEOPLE = Path(__file__).parent.parent / "src" / "dpnoise" / "cli" / "people.csv"
 CITIES = ("dublin", "cork", "limerick", "galway", "waterford")
 TARGETS = ("numpy.laplace", "paper.laplace", "dpnoise.laplace", "dpnoise.release")
 DESK, PHONE = 1000, 380

@@ -16,17 +16,18 @@ import numpy as np
 from marks import write_between_marks
 from numpy.typing import NDArray
 
-from dpnoise import Generator, inversion_cost, targets
-from dpnoise.attacks import ATTACKS, searches
-from dpnoise.attacks.base import MISFIT
-from dpnoise.attacks.exclusion import MeetInTheMiddle
-from dpnoise.attacks.mironov import reconstruct
-from dpnoise.attacks.processes import LOOKS
+from dpnoise import Generator, inversion_cost
+from dpnoise.auditing import targets
+from dpnoise.auditing.attacks import ATTACKS, searches
+from dpnoise.auditing.attacks.base import MISFIT
+from dpnoise.auditing.attacks.exclusion import MeetInTheMiddle
+from dpnoise.auditing.attacks.mironov import reconstruct
+from dpnoise.auditing.processes import LOOKS
+from dpnoise.auditing.targets import adapters
 from dpnoise.auditing.wording import at_least
+from dpnoise.core.machine import described
 from dpnoise.kernels import variates
-from dpnoise.machine import described
 from dpnoise.noise.inversion import PRECISIONS
-from dpnoise.targets import adapters
 
 Floats = NDArray[np.float64]
 

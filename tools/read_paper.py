@@ -1,7 +1,7 @@
 """Compare the list of statements with the paper's own LaTeX: python tools/read_paper.py FILE.tex.
 
 The source of the paper is at arxiv.org/abs/2107.10138; it is not ours to ship. What LaTeX numbers
-is counted and held against src/dpnoise/paper/statements.py, and the numbers in its text are listed,
+is counted and held against reproduction/statements.py, and the numbers in its text are listed,
 for a person to look them up there.
 """
 
@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-from dpnoise.paper.statements import numbered
+from reproduction.statements import numbered
 
 ENVIRONMENTS = {
     "theorem": "theorem",
@@ -55,7 +55,7 @@ def main() -> None:
     numbers = re.findall(r"\\num\{([^}]*)\}|(?<![\w.])(\d[\d.]*\^?\{?[-\w()]*\}?)", text)
     print("Numbers:", *dict.fromkeys(a or b for a, b in numbers))
     if paper != ours:
-        sys.exit("They differ: complete src/dpnoise/paper/statements.py.")
+        sys.exit("They differ: complete reproduction/statements.py.")
     print("Everything that the paper numbers is in the list.")
 
 

@@ -1,6 +1,6 @@
 """Show in the site the files of the repository that its pages link to, and formulas as MathML.
 
-In a checkout a page links to `../src/dpnoise/release/deciding.py`. The site has no such file, so
+In a checkout a page links to `../src/dpnoise/release/exact.py`. The site has no such file, so
 each one that a page links to becomes a page of its own, and the link leads there. Formulas are
 written in LaTeX; browsers show MathML by themselves, without a script.
 """

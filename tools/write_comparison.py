@@ -9,7 +9,7 @@ from ink import INK, SETTINGS
 from marks import write_between_marks
 from matplotlib.figure import Figure
 
-from dpnoise import targets
+from dpnoise.auditing import targets
 from dpnoise.auditing.report import Report, read_list
 from dpnoise.auditing.wording import at_least
 

@@ -1,4 +1,4 @@
-"""Write what `dpnoise paper` found into docs/paper.md: `make paper`.
+"""Write what `python -m reproduction` found into docs/paper.md: `make paper`.
 
 A report of some pieces replaces their rows and leaves the others, each with the machine that it was
 measured on.
@@ -13,8 +13,8 @@ from typing import Any
 
 from marks import write_between_marks
 
-from dpnoise import paper
-from dpnoise.paper import statements
+import reproduction
+from reproduction import statements
 
 PAGE = Path(__file__).parent.parent / "docs" / "paper.md"
 BEYOND = PAGE.with_name("beyond-the-paper.md")
@@ -60,7 +60,7 @@ def main() -> None:
     """Put one row for each piece, and the list of statements, between their marks."""
     report = json.loads(Path(sys.argv[1]).read_text())
     if report["quick"]:
-        sys.exit("A quick run says little: run `dpnoise paper` without --quick.")
+        sys.exit("A quick run says little: run `python -m reproduction` without --quick.")
     on = report["machine"]["machine"]
     rows = rows_of(PAGE.read_text())
     rows |= {
@@ -68,10 +68,10 @@ def main() -> None:
         f"{escaped(piece['why'])} | {on} |"
         for piece in report["pieces"]
     }
-    if missing := [key for key in paper.PIECES if key not in rows]:
+    if missing := [key for key in reproduction.PIECES if key not in rows]:
         sys.exit(f"No row yet for {', '.join(missing)}: measure these too.")
     measured = f"Last measured on {on}, with {versions(report['machine'])}."
-    lines = [*HEAD, *(rows[key] for key in paper.PIECES), "", measured]
+    lines = [*HEAD, *(rows[key] for key in reproduction.PIECES), "", measured]
     write_between_marks(PAGE, "pieces", "\n".join(lines))
     write_between_marks(PAGE, "statements", statements.table())
     write_adopters(report)

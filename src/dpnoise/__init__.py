@@ -5,7 +5,7 @@ from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from dpnoise.auditing import audit
-from dpnoise.errors import (
+from dpnoise.core.errors import (
     ArgumentError,
     ArgumentTypeError,
     BudgetError,
@@ -33,7 +33,7 @@ from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
 from dpnoise.release.selection import ExponentialMechanism, NoisyMax
 
 if _TYPE_CHECKING:
-    from dpnoise import attacks, auditing, leakage, statistics, targets, testing
+    from dpnoise import auditing, statistics, testing
 
 __version__ = "0.1.0"
 
@@ -62,42 +62,23 @@ __all__ = [
     "RoundingModeError",
     "SecretError",
     "Uniform",
-    "attacks",
     "audit",
     "auditing",
     "inversion_cost",
-    "leakage",
     "statistics",
-    "targets",
     "testing",
     "variates_for",
 ]
 
-# Loaded when they are asked for: they bring SciPy, Numba or the noise that protects nobody.
-_LAZY = {"attacks", "auditing", "leakage", "statistics", "targets", "testing"}
+# Loaded when they are asked for: they bring SciPy, Numba or a generator with a fixed key.
+_LAZY = {"auditing", "statistics", "testing"}
 
 
 def __getattr__(name: str) -> _ModuleType:
     if name in _LAZY:
-        module = _import_module(f"dpnoise.{name}")
-        _hide_modules()
-        return module
+        return _import_module(f"dpnoise.{name}")
     raise AttributeError(f"module 'dpnoise' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-def _hide_modules() -> None:
-    """Take back the names of modules that no page documents.
-
-    Python binds every module that is imported to its package. These are no part of the surface:
-    whoever needs one imports it by its full name.
-    """
-    for name, value in list(globals().items()):
-        if isinstance(value, _ModuleType) and name not in __all__:
-            del globals()[name]
-
-
-_hide_modules()

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from dpnoise.auditing import audit
-from dpnoise.entropy import AES, KEY_BYTES, WORD, Key, Source
-from dpnoise.errors import ArgumentError, ArgumentTypeError, SecretError
+from dpnoise.core.entropy import AES, KEY_BYTES, WORD, Key, Source
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, SecretError
 from dpnoise.noise.generator import Generator
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def assert_private(
 def fixed_generator(key: bytes, *, cipher: str = AES, **options: Any) -> Generator:
     """Return a Generator that draws the same noise whenever it is made with the same key.
 
-    Its first call expands `key` itself, in the layout of `dpnoise.entropy`; each further call
+    Its first call expands `key` itself, in the layout of `dpnoise.core.entropy`; each further call
     expands the BLAKE2b hash of the key before it. Scalar calls read the key stream too.
 
     Parameters

@@ -11,9 +11,9 @@ import pytest
 from chromium import Chromium
 
 from dpnoise.auditing.report import write_comparison
-from dpnoise.paper.page import page as paper_page
-from dpnoise.paper.piece import CONFIRMED, VERDICTS, Judgement, Piece, Result, Table
 from dpnoise.statistics import report as published
+from reproduction.page import page as paper_page
+from reproduction.piece import CONFIRMED, VERDICTS, Judgement, Piece, Result, Table
 
 PHONE, DESK = 380, 1200
 

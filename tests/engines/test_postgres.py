@@ -24,7 +24,7 @@ from neighbours import check_hostile_persons, read
 from tally_reference import assert_same
 from tally_reference import tally as judged
 
-from dpnoise.errors import ArgumentError
+from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics import Question, Request, publish
 from dpnoise.statistics.engines import Files, holders, postgres, tally
 from dpnoise.statistics.engines.files import tally_all

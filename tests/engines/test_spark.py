@@ -26,7 +26,7 @@ from person_worlds import IDS, check_neighbours, requests, table, worlds
 from tally_reference import assert_same
 from tally_reference import tally as judged
 
-from dpnoise.errors import ArgumentError
+from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.engines import holders, tally, tally_all
 from dpnoise.statistics.plan import Cells, Grouping, Own, Plan, Rows, Sums, Unit
 

@@ -1,7 +1,7 @@
 """Those who adopted the paper's fix: section 5.3."""
 
-from dpnoise.paper import adoption
-from dpnoise.paper.piece import CONFIRMED, Effort
+from reproduction import adoption
+from reproduction.piece import CONFIRMED, Effort
 
 
 def test_diffprivlib_ships_the_theorem_and_the_addition_breaks_who_adopted_it() -> None:

@@ -10,8 +10,8 @@ from alarms import FALSE_ALARM, LONG, SAMPLES, check_probability
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpnoise.attacks import tables, threefry
-from dpnoise.targets import Target, named
+from dpnoise.auditing.attacks import tables, threefry
+from dpnoise.auditing.targets import Target, named
 
 jax = pytest.importorskip("jax")
 torch = pytest.importorskip("torch")

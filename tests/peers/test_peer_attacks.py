@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from verdicts import DELTA, Break, attacked, check_break, check_placebo, check_withstands, peer
 
-from dpnoise.attacks import (
+from dpnoise.auditing.attacks import (
     ATTACKS,
     Attack,
     BitPatterns,
@@ -20,9 +20,9 @@ from dpnoise.attacks import (
     Precision,
     Tabulated,
 )
-from dpnoise.attacks.single_precision import gaussians_32
-from dpnoise.errors import import_extra
-from dpnoise.targets import named, names
+from dpnoise.auditing.attacks.single_precision import gaussians_32
+from dpnoise.auditing.targets import named, names
+from dpnoise.core.errors import import_extra
 
 Single = NDArray[np.float32]
 torch = import_extra("torch", "peers")

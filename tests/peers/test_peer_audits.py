@@ -5,8 +5,7 @@ from alarms import FALSE_ALARM, LONG
 from verdicts import peer
 
 import dpnoise
-from dpnoise import targets
-from dpnoise.auditing import running
+from dpnoise.auditing import entry, targets
 
 FULL_AUDITS = 20 if LONG else 2
 # Those that take little time on every format; all attacks together find no less.
@@ -16,7 +15,7 @@ QUICK = ["feasibility", "precision", "bits"]
 @pytest.fixture(autouse=True)
 def _no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out forks, restarts and clocks: they certify nothing."""
-    monkeypatch.setattr(running, "observations", lambda *_: [])
+    monkeypatch.setattr(entry, "observations", lambda *_: [])
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 0.1])

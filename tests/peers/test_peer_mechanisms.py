@@ -8,9 +8,9 @@ from alarms import FALSE_ALARM, check_probability
 from scipy import stats
 
 import dpnoise
-from dpnoise.errors import MissingExtraError
-from dpnoise.targets import MECHANISMS
-from dpnoise.targets.mechanisms import CATEGORIES
+from dpnoise.auditing.targets import MECHANISMS
+from dpnoise.auditing.targets.mechanisms import CATEGORIES
+from dpnoise.core.errors import MissingExtraError
 
 CERTAIN = 1 - FALSE_ALARM
 DELTA = 1e-6
@@ -24,7 +24,7 @@ PEERS = [
 ]
 
 
-def made(name: str, epsilon: float = 1.0) -> dpnoise.targets.mechanisms.Outputs:
+def made(name: str, epsilon: float = 1.0) -> dpnoise.auditing.targets.mechanisms.Outputs:
     """Make a mechanism, or skip the test if its library is not here."""
     try:
         return MECHANISMS[name].made(epsilon, DELTA)

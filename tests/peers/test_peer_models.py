@@ -7,9 +7,9 @@ import pytest
 from alarms import SAMPLES
 from verdicts import attacked, elsewhere, peer
 
-from dpnoise.attacks import ATTACKS, Attack, BoxMullerPair, KeySearch, Tabulated, threefry
-from dpnoise.attacks.base import MISFIT
-from dpnoise.targets import Target
+from dpnoise.auditing.attacks import ATTACKS, Attack, BoxMullerPair, KeySearch, Tabulated, threefry
+from dpnoise.auditing.attacks.base import MISFIT
+from dpnoise.auditing.targets import Target
 
 MODELS: list[tuple[Attack, str]] = [
     (BoxMullerPair(), "torch.normal"),

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from verdicts import peer
 
-from dpnoise.attacks.processes import forked
-from dpnoise.targets import Target, wrap
+from dpnoise.auditing.processes import forked
+from dpnoise.auditing.targets import Target, wrap
 
 
 def diffprivlib_staircase() -> Target:
@@ -48,7 +48,9 @@ def test_forked_children_repeat_the_noise_of_pydp(name: str) -> None:
     than the first eight releases of a child take, and then nothing is found.
     """
     peer(name)
-    code = "from dpnoise.attacks.processes import forked; from dpnoise.targets import named"
+    code = (
+        "from dpnoise.auditing.processes import forked; from dpnoise.auditing.targets import named"
+    )
     code = f"{code}; print(forked(named({name!r})).found)"
     seen = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert seen.stdout == "True\n"

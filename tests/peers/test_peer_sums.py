@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpnoise.attacks.sensitivity import Sensitivity, changed, sum_target
+from dpnoise.auditing.attacks.sensitivity import Sensitivity, changed, sum_target
 
 
 def test_diffprivlib_s_sum_tells_two_neighbours_apart() -> None:

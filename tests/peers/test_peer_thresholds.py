@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
-from dpnoise.statistics.thresholds import threshold
+from dpnoise.statistics.discovery_threshold import threshold
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "budgets.md"
 KEYS = 50_000

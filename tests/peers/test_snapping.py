@@ -2,8 +2,8 @@
 
 import warnings
 
-from dpnoise.paper import addition
-from dpnoise.paper.piece import DIFFERS, Effort
+from reproduction import addition
+from reproduction.piece import DIFFERS, Effort
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # What its imports warn of is not ours.

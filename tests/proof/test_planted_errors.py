@@ -70,10 +70,13 @@ PLANTED = {
         "certified.py", "* reciprocal_bound(E)\n", "* (0.25 * reciprocal_bound(E))\n", "gumbel"
     ),
     "the last roundings left out": Planted(
-        "rounding.py", "_LAST_ROUNDINGS = 2.0**-51", "_LAST_ROUNDINGS = 2.0**-55", "certain_point"
+        "first_stage.py",
+        "_LAST_ROUNDINGS = 2.0**-51",
+        "_LAST_ROUNDINGS = 2.0**-55",
+        "certain_point",
     ),
     "a cell decided on its border": Planted(
-        "rounding.py", "_LAST_ROUNDINGS) < 0.5", "_LAST_ROUNDINGS) < 0.5000001", "certain_point"
+        "first_stage.py", "_LAST_ROUNDINGS) < 0.5", "_LAST_ROUNDINGS) < 0.5000001", "certain_point"
     ),
     # What a sceptic found proved that was wrong, before the statements said what is returned.
     "another number returned": Planted(
@@ -110,13 +113,16 @@ PLANTED = {
         "gumbel",
     ),
     "the fraction let through": Planted(
-        "rounding.py", "fma(whole, grid, value", "fma(quotient, grid, value", "certain_point"
+        "first_stage.py", "fma(whole, grid, value", "fma(quotient, grid, value", "certain_point"
     ),
     "the value where nothing is decided": Planted(
-        "rounding.py", "return nan_unless(result, certain)", "return result", "certain_point"
+        "first_stage.py", "return nan_unless(result, certain)", "return result", "certain_point"
     ),
     "a NaN elsewhere": Planted(
-        "rounding.py", "nan_unless(result, certain)", "nan_unless(result, z < 0.5)", "certain_point"
+        "first_stage.py",
+        "nan_unless(result, certain)",
+        "nan_unless(result, z < 0.5)",
+        "certain_point",
     ),
     "a number where nothing is certain": Planted(
         "elementary.py",
@@ -125,10 +131,10 @@ PLANTED = {
         "certain_point",
     ),
     "the grid for its reciprocal": Planted(
-        "rounding.py", "ratio = scale * (1.0 / grid)", "ratio = scale * grid", "certain_point"
+        "first_stage.py", "ratio = scale * (1.0 / grid)", "ratio = scale * grid", "certain_point"
     ),
     "a cell that is no float": Planted(
-        "settling.py", "_EXACT = np.int64(2**53)", "_EXACT = np.int64(2**54)", "release_float"
+        "second_stage.py", "_EXACT = np.int64(2**53)", "_EXACT = np.int64(2**54)", "release_float"
     ),
     "a step of the device's reciprocal left out": Planted(
         _DEVICE,

@@ -8,7 +8,7 @@ import flint
 import pytest
 import torch
 
-from dpnoise.errors import ArgumentError
+from dpnoise.core.errors import ArgumentError
 from dpnoise.integrations import clipping, device_clipping
 
 KINDS = [torch.float64, torch.float32, torch.bfloat16, torch.float16]

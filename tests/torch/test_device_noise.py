@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from dpnoise.entropy import CHACHA20, WORD, Key
+from dpnoise.core.entropy import CHACHA20, WORD, Key
 from dpnoise.integrations import device as kernels
 from dpnoise.kernels import variates
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from dpnoise import reference
-from dpnoise.chunks import kernel_named
-from dpnoise.entropy import AES, CHACHA20, WORD, Key
-from dpnoise.errors import ArgumentError
+from dpnoise.core import reference
+from dpnoise.core.entropy import AES, CHACHA20, WORD, Key
+from dpnoise.core.errors import ArgumentError
+from dpnoise.core.parallel import kernel_named
 from dpnoise.integrations import device as kernels
-from dpnoise.release import deciding
-from dpnoise.release.deciding import GAUSSIAN_PAIRS, LAPLACE_1, ExactForm
+from dpnoise.release import exact
+from dpnoise.release.exact import GAUSSIAN_PAIRS, LAPLACE_1, ExactForm
 
 FORMS = [LAPLACE_1, GAUSSIAN_PAIRS]
 KINDS = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
@@ -28,7 +28,7 @@ def on_the_processor(
     form: ExactForm, values: torch.Tensor, scale: float, grid: float, key: Key
 ) -> torch.Tensor:
     wide = values.double().numpy()
-    out = deciding.release_floats(form, wide, scale, grid, key, None)
+    out = exact.release_floats(form, wide, scale, grid, key, None)
     bounds = bounds_of(values.dtype)
     return kernels.tensor_of(out if bounds is None else np.clip(out, *bounds), values.dtype)
 
@@ -74,9 +74,9 @@ def test_a_device_releases_what_the_judge_does(form: ExactForm, device: torch.de
     key.stream().fill(words)
     for i, value in enumerate(values.tolist()):
         place = i // width
-        rows = deciding.rows_from_key(key, place, words[place * n : (place + 1) * n])
+        rows = exact.rows_from_key(key, place, words[place * n : (place + 1) * n])
         cell = reference.grid_point(form.formulas[i % width], rows, value, scale, grid)
-        assert out[i] == deciding.nearest_float(cell, grid)
+        assert out[i] == exact.nearest_float(cell, grid)
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)

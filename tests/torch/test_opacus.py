@@ -18,7 +18,7 @@ from alarms import check_probability
 from opacus.optimizers import optimizer as opacus_optimizer
 from scipy import stats
 
-from dpnoise.errors import ArgumentError, ArgumentTypeError
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError
 from dpnoise.integrations import ghost
 from dpnoise.integrations import opacus as ours
 from dpnoise.integrations.opacus import (

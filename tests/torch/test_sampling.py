@@ -9,7 +9,7 @@ from alarms import check_probability
 from scipy import stats
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
-from dpnoise.errors import ArgumentError
+from dpnoise.core.errors import ArgumentError
 from dpnoise.integrations import sampling
 from dpnoise.noise.generator import Generator
 

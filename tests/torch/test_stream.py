@@ -9,8 +9,8 @@ import torch
 import triton
 import triton.language as tl
 
-from dpnoise import entropy
-from dpnoise.entropy import CHACHA20, WORD, Key
+from dpnoise.core import entropy
+from dpnoise.core.entropy import CHACHA20, WORD, Key
 from dpnoise.integrations import device as kernels
 from dpnoise.integrations.triton_stream import (
     chacha20,

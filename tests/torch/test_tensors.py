@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import dpnoise
-from dpnoise.errors import ArgumentError, ArgumentTypeError
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError
 from dpnoise.integrations.torch import Generator, release
 from dpnoise.testing import fixed_generator
 

@@ -17,7 +17,8 @@ os.environ["NUMBA_DISABLE_JIT"] = "1"  # The source is read and run as it is wri
 
 from marks import write_between_marks
 
-from dpnoise.kernels import certified, elementary, fixed, refined, rounding, settling
+from dpnoise.kernels import certified, elementary, first_stage, fixed, noise_128bit
+from dpnoise.kernels import second_stage as second_stage_kernels
 from proof import (
     bit_tricks,
     decision,
@@ -31,7 +32,7 @@ from proof.statement import GappaMissingError, Statement, Verdict, prove
 
 _PAGE = Path(__file__).parents[2] / "docs" / "exact-release.md"
 _PARTS = (functions, device_division, forms, decision, subnormals)
-_KERNELS = (elementary, certified, rounding, fixed, refined, settling)
+_KERNELS = (elementary, certified, first_stage, fixed, noise_128bit, second_stage_kernels)
 # What is done with integers before, and with cells once they are decided, which the tests hold
 # against the judge.
 _LOOPS = {

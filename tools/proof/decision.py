@@ -1,4 +1,4 @@
-"""The decision: that a cell which `rounding.certain_point` decides is that of the real number.
+"""The decision: that a cell which `first_stage.certain_point` decides is that of the real number.
 
 It is proved on a grid of 1. On another grid, a power of two, everything is multiplied by it, and no
 rounding changes: value/grid and scale/grid are exact, but for quotients below 2^-1022.
@@ -11,7 +11,7 @@ than 2^-1022, of which every case here has room: it ends with 2^-53 to spare.
 
 from fractions import Fraction
 
-from dpnoise.kernels import rounding
+from dpnoise.kernels import first_stage
 from proof.bit_tricks import only_the_certain_is_a_number
 from proof.forms import CUT, FLUSHED, KEPT, left_of_contract
 from proof.statement import Case, Statement, case, spare
@@ -39,7 +39,7 @@ def _decided(*, inside: bool) -> tuple[Translation, str]:
     """Translate `certain_point` on a grid of 1, where it decides."""
     translation = Translation(_LEMMAS, {_INSIDE: inside})
     result, certain = translation.call(
-        rounding.certain_point, "x", "z", "error", "scale", Fraction(1)
+        first_stage.certain_point, "x", "z", "error", "scale", Fraction(1)
     )
     if certain != translation.comparisons["certain"]:
         raise UntranslatableError("certain_point: it returns another outcome than it decides by.")
@@ -145,7 +145,7 @@ def the_grid_enters_as_it_should() -> None:
     """Check what becomes of the grid."""
     for inside, expected in _ON_A_GRID.items():
         translation = Translation(_LEMMAS, {_INSIDE: inside})
-        translation.call(rounding.certain_point, "x", "z", "error", "scale", Fraction(128))
+        translation.call(first_stage.certain_point, "x", "z", "error", "scale", Fraction(128))
         made = dict(translation.definitions)
         for name, text in expected.items():
             found = made.get(f"certain_point_{name}")

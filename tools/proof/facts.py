@@ -10,7 +10,7 @@ from math import ceil
 
 from flint import arb, arb_poly, ctx, fmpz
 
-from dpnoise import reference
+from dpnoise.core import reference
 from dpnoise.kernels import certified, elementary
 
 _PRECISION = 300

@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from dpnoise.kernels import settling
+from dpnoise.kernels import second_stage
 from proof.fixed_point import Bits, Far, FixedPoint, Number, Value, in_units, nothing
 from proof.second_forms import NO_BOUND
 from proof.statement import Case, Statement
@@ -62,7 +62,9 @@ def _ratio_times_noise(places: int | None) -> Case:
     error = t.free("error", 0, NO_BOUND - 1, bits=64)
     t.free("mantissa", 0, 2**52 - 1)
     ratio = Bits(exponent, "mantissa", 52)
-    t.call(settling.nearest_cell, t.free("fraction", 0, 2**128 - 1), (words, None, error), ratio)
+    t.call(
+        second_stage.nearest_cell, t.free("fraction", 0, 2**128 - 1), (words, None, error), ratio
+    )
     scale = "far" if places is None else f"1b-{places}"
     t.define("true", f"(high * 1b64 + low) * {_M} * {scale}")
     t.define("made", f"nearest_cell_whole * 1b128 + {parts[1]}")
@@ -151,7 +153,7 @@ def _certain(sign: int, *, is_zero: bool, carry: bool, half: bool) -> Case:
     fraction = t.free("fraction", 0, 2**128 - 1)
     error = t.free("error", 0, NO_BOUND - 1, bits=64)
     noise = (None, Bits(sign, "rest", 63), error)
-    cell, certain = t.call(settling.nearest_cell, fraction, noise, None)
+    cell, certain = t.call(second_stage.nearest_cell, fraction, noise, None)
     _check(certain)
     t.prove(f"{cell.text} in [{-(2**60)}, {2**60}]")
     # The case: the first sum carries or not, and so does the second; and the bound is kept.
@@ -203,7 +205,7 @@ def _not_certain(reason: str) -> Case:
     ends = (NO_BOUND, 2**64 - 1) if reason == "no bound" else (0, 2**64 - 1)
     error = t.free("error", *ends, bits=64)
     fraction = t.free("fraction", 0, 2**128 - 1)
-    _, certain = t.call(settling.nearest_cell, fraction, (None, None, error), None)
+    _, certain = t.call(second_stage.nearest_cell, fraction, (None, None, error), None)
     _check(not certain)
     t.assume(f"y - bound in {f'[{-(2**128)}, -1]' if reason == 'below' else f'[0, {2**128}]'}")
     carried = f"[{2**128}, {2**129}]" if reason == "above" else f"[0, {2**128 - 1}]"

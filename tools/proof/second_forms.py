@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from flint import arb, ctx
 
-from dpnoise.kernels import refined
+from dpnoise.kernels import noise_128bit
 from proof.enclosures import BITS, at_most, enclosed
 from proof.fixed_point import Bits, FixedPoint, Number, Value, in_units, scaled
 from proof.second_functions import FEW_ZEROS, LOG_ERROR, MOST_LOG, ROOT_ERROR, SINE_ERROR, ZEROS
 from proof.statement import Case, Statement
 from proof.translation import UntranslatableError
 
-NO_BOUND = int(refined.NO_BOUND)
+NO_BOUND = int(noise_128bit.NO_BOUND)
 _BOTH_SIDES = ("above", "below")
 _MOST_ROOT = 7 * 2**120
 LARGEST_ERROR = 2**61  # Of what has a bound; two of them are below NO_BOUND.
@@ -41,7 +41,7 @@ def _error_of_log(e: int, unseen: int) -> tuple[FixedPoint, Number, int]:
 
     t = FixedPoint(lemmas={"minus_log": logarithm})
     v = t.free("v", 2**127 >> e, max((2**128 >> e) - 1, 0))
-    made, error = t.call(refined._minus_log_v, v, np.uint64(unseen))
+    made, error = t.call(noise_128bit._minus_log_v, v, np.uint64(unseen))
     return t, made, int(error)
 
 
@@ -107,7 +107,7 @@ def _root_and_zeros(k: int, *, bounded: bool) -> FixedPoint:
 def _root_of_minus_log_v(k: int) -> Case:
     """Return the case of a logarithm with 2k or 2k + 1 zeros at its start."""
     t = _root_and_zeros(k, bounded=True)
-    _, error = t.call(refined._root_of_minus_log_v, t.free("v", 0, 2**128 - 1))
+    _, error = t.call(noise_128bit._root_of_minus_log_v, t.free("v", 0, 2**128 - 1))
     # In units: of_made is the root of the computed logarithm, of_true that of the real one.
     # Neither logarithm is above 46.5, by "minus_log", nor its root above 6.82.
     t.assume(f"root - of_made in [-{ROOT_ERROR}, {ROOT_ERROR}]")
@@ -138,7 +138,7 @@ def _root_of_minus_log_v(k: int) -> Case:
 
 def _no_bound_on_root(k: int, *, bounded: bool) -> tuple[FixedPoint, int]:
     t = _root_and_zeros(k, bounded=bounded)
-    _, error = t.call(refined._root_of_minus_log_v, t.free("v", 0, 2**128 - 1))
+    _, error = t.call(noise_128bit._root_of_minus_log_v, t.free("v", 0, 2**128 - 1))
     return t, int(error)
 
 
@@ -271,7 +271,7 @@ def laplace_1() -> Statement:
     cases = []
     for sign, unbounded in product((0, 1), ((), (0,))):
         form = _Form(f"first bit {sign}", 1, unbounded=unbounded)
-        made, word, error = form.t.call(refined.laplace_1, form.of_v("u", sign, 1))
+        made, word, error = form.t.call(noise_128bit.laplace_1, form.of_v("u", sign, 1))
         _check_sign(word, 1 - sign)
         if unbounded:
             cases.append(form.no_bound(error))
@@ -295,7 +295,7 @@ def gaussian_2() -> Statement:
     cases = []
     for sign, unbounded in product((0, 1), ((), (0,))):
         form = _Form(f"first bit {sign}", 1, unbounded=unbounded)
-        noise = form.t.call(refined.gaussian_2, form.of_v("v"), form.of_angle("u", sign))
+        noise = form.t.call(noise_128bit.gaussian_2, form.of_v("v"), form.of_angle("u", sign))
         _check_sign(noise[1], sign)
         cases.append(_gaussian(form, noise, 0))
     says = "the error of Gaussian noise from 2 uniforms, without 3/2 of the root's"
@@ -308,7 +308,7 @@ def gaussian_pair() -> Statement:
     for signs, member, unbounded in product(range(4), (0, 1), ((), (0,))):
         form = _Form(f"first bits {signs:02b}, member {member}", 2, unbounded=unbounded)
         u = form.of_angle("u", signs, sine=True)
-        noise = form.t.call(refined.gaussian_pair, form.of_v("v"), u)[member]
+        noise = form.t.call(noise_128bit.gaussian_pair, form.of_v("v"), u)[member]
         _check_sign(noise[1], signs & 1 if member else signs >> 1)
         cases.append(_gaussian(form, noise, member))
     says = "the error of both members of a Gaussian pair, without 3/2 of the root's"
@@ -337,13 +337,15 @@ def _gaussian(form: _Form, noise: Value, member: int) -> Case:
 def laplace_4() -> Statement:
     """Return what is proved of two logarithms, which are negative, and two cosines."""
     says = "the error of Laplace noise from 4 uniforms, without those of -log V"
-    return in_units("second laplace_4", says, 128, list(_two_terms(refined.laplace_4, 128, -1)))
+    return in_units(
+        "second laplace_4", says, 128, list(_two_terms(noise_128bit.laplace_4, 128, -1))
+    )
 
 
 def gaussian_4() -> Statement:
     """Return what is proved of two roots and two cosines."""
     says = "the error of Gaussian noise from 4 uniforms, without those of the roots"
-    return in_units("second gaussian_4", says, 32, list(_two_terms(refined.gaussian_4, 32, 1)))
+    return in_units("second gaussian_4", says, 32, list(_two_terms(noise_128bit.gaussian_4, 32, 1)))
 
 
 def _two_terms(function: Any, used: int, first: int) -> Iterator[Case]:

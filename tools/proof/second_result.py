@@ -7,7 +7,7 @@ As in `decision`, the grid is 1.
 
 import ast
 
-from dpnoise.kernels import settling
+from dpnoise.kernels import second_stage
 from proof.statement import Case, Statement, case
 from proof.translation import Translation, source_of
 
@@ -22,7 +22,7 @@ _EXACT = 2**53
 
 def the_source_is_what_is_proved() -> None:
     """Check the statements of `release_float`, and what a cell may be at most."""
-    tree, names = source_of(settling.release_float)
+    tree, names = source_of(second_stage.release_float)
     found = "\n".join(ast.unparse(statement) for statement in tree.body[1:])
     assert found == _SOURCE, f"release_float is\n{found}"
     assert int(names["_EXACT"]) == _EXACT, "the largest cell has changed"

@@ -7,7 +7,7 @@ Units are 2^-128 of a grid. What is left to tests/test_settling.py: the last two
 from dataclasses import replace
 from itertools import product
 
-from dpnoise.kernels import settling
+from dpnoise.kernels import second_stage
 from proof.fixed_point import Bits, Far, FixedPoint, Number, Value, in_units, nothing, scaled
 from proof.statement import Case, Statement
 from proof.translation import UntranslatableError
@@ -52,7 +52,7 @@ def _digits(places: int | None) -> Case:
         wraps={"up((_0, m), up_by)": quotient} if near else {},
     )
     grid = Bits(_EXPONENT - 52 + (places or 0), "of_grid", 52)
-    _, whole, fraction = t.call(settling.split_float, _float(_EXPONENT), grid)
+    _, whole, fraction = t.call(second_stage.split_float, _float(_EXPONENT), grid)
     own = whole.text if isinstance(whole, Number) else str(int(whole))
     scale = "1b128 * far" if places is None else f"1b{128 - places}"
     t.define("lost", f"m * {scale} - ({own} * 1b128 + {t.itself(fraction)})")
@@ -82,7 +82,9 @@ def _signed(sign: int, *, is_zero: bool) -> Case:
         choices={"part[0] | part[1] == _0": is_zero},
         wraps={"negated_if(mask, part)": 1} if sign and not is_zero else {},
     )
-    base, made, fraction = t.call(settling.split_float, _float(_EXPONENT, sign), _float(_EXPONENT))
+    base, made, fraction = t.call(
+        second_stage.split_float, _float(_EXPONENT, sign), _float(_EXPONENT)
+    )
     _check(base == 0.0)
     way = "+" if sign else "-"
     digits = f"({made.text} * 1b128 + {t.itself(fraction)})"
@@ -99,7 +101,7 @@ def _is_whole(places: int) -> Case:
     )
     t.free("mantissa", 0, 2**52 - 1)
     value = _float(_EXPONENT)
-    base, whole, fraction = t.call(settling.split_float, value, _float(_EXPONENT - 52 + places))
+    base, whole, fraction = t.call(second_stage.split_float, value, _float(_EXPONENT - 52 + places))
     _check(base is value and int(whole) == 0 and tuple(map(int, fraction)) == (0, 0))
     return t.case(f"{places} places", hints=["split_float_part -> 0"])
 
@@ -131,7 +133,7 @@ def _shifted(shift: int, *, negative: bool) -> Case:
         wraps={f"up((_0, {view}), np.uint64(128 - shift))": f"({quotient}{raised})"},
     )
     value = t.free("value", *((-(2**63), -1) if negative else (0, 2**63 - 1)), bits=64)
-    whole, fraction = t.call(settling.split_integer, value, shift)
+    whole, fraction = t.call(second_stage.split_integer, value, shift)
     part = t.itself(fraction)
     t.define("off", f"value * 1b{128 - shift} - ({whole.text} * 1b128 + {part})")
     hints = [f"{part} -> ({grids} - {quotient}) * 1b128"]
@@ -151,14 +153,14 @@ def _sum(*, certain: bool) -> Case:
         return t.free("cell", -(2**60), 2**60, bits=64), certain
 
     t = FixedPoint(lemmas={"split_integer": split, "nearest_cell": nearest})
-    made = t.call(settling.release_integer, None, 0, None, None)
+    made = t.call(second_stage.release_integer, None, 0, None, None)
     if certain:
         t.prove(
             f"{made.text} in [{-(2**63) + 1}, {2**63 - 1}]",
             f"{made.text} - (whole + cell) in [0, 0]",
         )
         return t.case("certain")
-    _check(made == settling.OPEN)
+    _check(made == second_stage.OPEN)
     t.assume("one in [1, 1]")
     return t.case("open")
 
@@ -209,10 +211,10 @@ def _parted(
         lemmas={"release_integer": release},
     )
     raised = t.free("raised", *((0, 0) if is_none else (1, 2**64 - 1)), bits=64)
-    made = t.call(settling.release_raised, raised, shift, None, 0)
+    made = t.call(second_stage.release_raised, raised, shift, None, 0)
     t.prove("off >= 0")
     if wrapped or is_none or is_open:
-        _check(made == settling.OPEN)
+        _check(made == second_stage.OPEN)
     else:
         t.prove(f"{made.text} in [{least}, {2**63 - 1}]")
     grids = scaled("release_raised_beyond", -shift)

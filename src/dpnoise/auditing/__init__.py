@@ -1,17 +1,30 @@
 """What can be proved against an implementation of noise."""
 
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpnoise.attacks.processes import Observation
+    from dpnoise.auditing import attacks, leakage, targets
+    from dpnoise.auditing.processes import Observation
     from dpnoise.auditing.report import BrokenError, Finding, Report
 
-__all__ = ["BrokenError", "Finding", "Observation", "Report", "audit"]
+__all__ = [
+    "BrokenError",
+    "Finding",
+    "Observation",
+    "Report",
+    "attacks",
+    "audit",
+    "leakage",
+    "targets",
+]
 
 
 def __getattr__(name: str) -> Any:
-    # What a report is made of brings SciPy, and `import dpnoise` must not.
+    # They bring SciPy, and `import dpnoise` must not.
+    if name in {"attacks", "leakage", "targets"}:
+        return import_module(f"dpnoise.auditing.{name}")
     if name in __all__:
         from dpnoise.auditing import report
 
@@ -55,12 +68,13 @@ def audit(
     Parameters
     ----------
     target
-        A name ("numpy.laplace": see `dpnoise.targets.names()`; "opendp.noisy_max": see
-        `dpnoise.targets.MECHANISMS`, which have neighbours), a function (value, n) -> array of n
-        independent releases, "module:attribute", or a command as a list of strings, which reads a
-        value on each line and writes a release for each. With `neighbours`, a function (data, n) ->
-        n outputs, or a command that reads one line of JSON, {"data": ..., "n": ...}, and writes n
-        of them. An output is a number, a text, None, or a tuple, list or array of these.
+        A name ("numpy.laplace": see `dpnoise.auditing.targets.names()`; "opendp.noisy_max": see
+        `dpnoise.auditing.targets.MECHANISMS`, which have neighbours), a function (value, n) ->
+        array of n independent releases, "module:attribute", or a command as a list of strings,
+        which reads a value on each line and writes a release for each. With `neighbours`, a
+        function (data, n) -> n outputs, or a command that reads one line of JSON, {"data": ...,
+        "n": ...}, and writes n of them. An output is a number, a text, None, or a tuple, list
+        or array of these.
     epsilon, delta, sensitivity
         What the target claims.
     mu, rho
@@ -120,10 +134,10 @@ def audit(
     >>> dpnoise.audit(largest, 1.0, neighbours="vector", size=3, budget=200_000).broken
     True
     """
-    from dpnoise.attacks.base import silent
-    from dpnoise.auditing import running
+    from dpnoise.auditing import entry
+    from dpnoise.auditing.attacks.base import silent
 
-    return running.run(
+    return entry.run(
         target,
         epsilon,
         delta,

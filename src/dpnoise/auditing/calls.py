@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from dpnoise.targets.target import DependentError, Releases, Target, TargetError
+from dpnoise.auditing.targets.target import DependentError, Releases, Target, TargetError
 
 _MANY: Final = 30.0  # Of exp(30) orders, independent releases do not repeat one by chance.
 _PATIENCE: Final = 120.0  # Seconds that an audit may take for its releases, if nobody says.

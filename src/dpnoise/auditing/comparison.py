@@ -6,8 +6,8 @@ from dpnoise.auditing import figures
 from dpnoise.auditing.figures import Bar
 from dpnoise.auditing.page import Data, badge_of, certified, limits, state
 from dpnoise.auditing.wording import at_least, number
-from dpnoise.pages.layout import definitions, document, section, table
-from dpnoise.pages.markup import Markup, dotted, powers, tag
+from dpnoise.core.markup import Markup, dotted, powers, tag
+from dpnoise.core.page_layout import definitions, document, section, table
 
 
 def render_comparison(reports: Sequence[Data], not_audited: Mapping[str, str]) -> str:

@@ -5,8 +5,8 @@ from typing import Final
 
 from dpnoise.auditing.figures import percent_of, picture
 from dpnoise.auditing.wording import at_least
-from dpnoise.pages.layout import section
-from dpnoise.pages.markup import Markup, tag
+from dpnoise.core.markup import Markup, tag
+from dpnoise.core.page_layout import section
 
 _TALL: Final = 120
 _TOP: Final = 24  # Below what the tallest column says.

@@ -18,10 +18,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.chunks import cores, in_runs
-from dpnoise.errors import shown
-from dpnoise.showing import shortened
-from dpnoise.targets.target import TargetError
+from dpnoise.auditing.targets.target import TargetError
+from dpnoise.core.errors import shown
+from dpnoise.core.parallel import cores, in_runs
+from dpnoise.core.safe_text import shortened
 
 Floats = NDArray[np.float64]
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dpnoise.pages.markup import Markup, tag
-from dpnoise.showing import shortened
+from dpnoise.core.markup import Markup, tag
+from dpnoise.core.safe_text import shortened
 
 _ROW: Final = 52
 _LINE: Final = 38  # characters, at least, in the 340 pixels of a phone

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpnoise.targets.target import DependentError
+from dpnoise.auditing.targets.target import DependentError
 
 Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]

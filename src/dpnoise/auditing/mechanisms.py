@@ -10,11 +10,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise import strict_json
 from dpnoise.auditing.calls import Pace, timed
 from dpnoise.auditing.encoding import Encoder, single
-from dpnoise.errors import ArgumentError, ArgumentTypeError, is_real, reject
-from dpnoise.targets.target import TargetError, imported, piped
+from dpnoise.auditing.targets.target import TargetError, imported, piped
+from dpnoise.core import strict_json
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, is_real, reject
 
 Floats = NDArray[np.float64]
 Mechanism = Callable[[Any, int], Any]

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from dpnoise.errors import ArgumentError, ArgumentTypeError, check_integer, reject
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, check_integer, reject
 
 Pair = tuple[Any, Any]
 

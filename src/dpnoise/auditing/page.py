@@ -12,8 +12,8 @@ from dpnoise.auditing import figures
 from dpnoise.auditing.curve import certified_curve
 from dpnoise.auditing.figures import Bar
 from dpnoise.auditing.wording import at_least, duration, number, percent, used_as_if
-from dpnoise.pages.layout import badge, definitions, document, section, table
-from dpnoise.pages.markup import Markup, powers, tag
+from dpnoise.core.markup import Markup, powers, tag
+from dpnoise.core.page_layout import badge, definitions, document, section, table
 
 Data = dict[str, Any]
 

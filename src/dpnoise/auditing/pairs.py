@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 from scipy import stats
 
-from dpnoise.errors import ArgumentError, ArgumentTypeError, is_real, reject
-from dpnoise.targets.target import Target, TargetError
+from dpnoise.auditing.targets.target import Target, TargetError
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, is_real, reject
 
 Pair = tuple[float, float]
 

@@ -8,11 +8,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Self
 
-from dpnoise import strict_json
-from dpnoise.attacks.processes import Observation
 from dpnoise.auditing import comparison, page
+from dpnoise.auditing.processes import Observation
 from dpnoise.auditing.wording import at_least, curve_words, duration, number, used_as_if
-from dpnoise.errors import ArgumentError, DpnoiseError
+from dpnoise.core import strict_json
+from dpnoise.core.errors import ArgumentError, DpnoiseError
 
 FORMAT: Final = 2
 _CURVE: Final = 41  # Points of a certified curve.

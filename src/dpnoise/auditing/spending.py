@@ -18,9 +18,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from dpnoise.attacks import bounds
-from dpnoise.attacks.base import Event, happened
-from dpnoise.attacks.claims import Claim
+from dpnoise.auditing.attacks import bounds
+from dpnoise.auditing.attacks.base import Event, happened
+from dpnoise.auditing.attacks.claims import Claim
 from dpnoise.auditing.independence import check_calls, check_flags
 from dpnoise.auditing.report import Finding
 

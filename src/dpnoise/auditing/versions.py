@@ -5,7 +5,7 @@ from importlib.metadata import version
 
 import numpy as np
 
-from dpnoise import machine
+from dpnoise.core import machine
 
 
 def versions(package: str | None = None, of_package: str = "") -> dict[str, str]:

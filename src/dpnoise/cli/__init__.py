@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NoReturn
 
 import dpnoise
-from dpnoise.cli import attack, audit, budget, leakage, paper, release, sample, signals, terminal
-from dpnoise.errors import DpnoiseError
+from dpnoise.cli import attack, audit, budget, leakage, release, sample, signals, terminal
+from dpnoise.core.errors import DpnoiseError
 
 _ERROR, _BUG, _INTERRUPTED, _UNREAD = 2, 70, 130, 141
 # What errors of the library advise, which names Python's arguments, and what it is called here.
@@ -128,5 +128,4 @@ def _parser() -> argparse.ArgumentParser:
     attack.add(commands)
     audit.add(commands)
     leakage.add(commands)
-    paper.add(commands)
     return parser

@@ -5,11 +5,12 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from dpnoise import strict_json, targets
+from dpnoise.auditing import targets
 from dpnoise.auditing.wording import at_least, used_as_if
 from dpnoise.cli.progress import progress_bar
-from dpnoise.errors import check_part, reject, unknown
-from dpnoise.showing import shown
+from dpnoise.core import strict_json
+from dpnoise.core.errors import check_part, reject, unknown
+from dpnoise.core.safe_text import shown
 
 
 def add(commands: Any) -> None:
@@ -41,8 +42,8 @@ def add(commands: Any) -> None:
 
 def _attack(asked: argparse.Namespace) -> None:
     # They bring Numba and SciPy, so they are imported when they are needed.
-    from dpnoise.attacks import ATTACKS
-    from dpnoise.attacks.processes import LOOKS
+    from dpnoise.auditing.attacks import ATTACKS
+    from dpnoise.auditing.processes import LOOKS
 
     if asked.list or asked.name is None:
         _list(ATTACKS, LOOKS)

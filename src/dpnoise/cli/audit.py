@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import dpnoise
-from dpnoise import targets
+from dpnoise.auditing import targets
 from dpnoise.auditing.wording import at_least, curve_words, used_as_if
 from dpnoise.cli import terminal
 from dpnoise.cli.files import check_targets, file_name, written
 from dpnoise.cli.progress import bar_on
-from dpnoise.errors import ArgumentError, MissingExtraError, import_extra
-from dpnoise.showing import shortened, shown
+from dpnoise.core.errors import ArgumentError, MissingExtraError, import_extra
+from dpnoise.core.safe_text import shortened, shown
 
 BROKEN, FAILED, TOO_FEW = 1, 2, 3  # Exit statuses, for CI.
 _LONGEST = 24  # Characters of a data set in a table.

@@ -7,8 +7,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from dpnoise.errors import ArgumentError, import_extra
-from dpnoise.showing import shortened, shown
+from dpnoise.core.errors import ArgumentError, import_extra
+from dpnoise.core.safe_text import shortened, shown
 from dpnoise.statistics.publishing import Published, Table
 from dpnoise.statistics.requests import Request
 

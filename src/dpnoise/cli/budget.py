@@ -7,12 +7,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
-from dpnoise import strict_json
 from dpnoise.cli import terminal
 from dpnoise.cli.files import file_name
-from dpnoise.errors import ArgumentError, BudgetError, import_extra
-from dpnoise.showing import shortened, shown
+from dpnoise.core import strict_json
+from dpnoise.core.errors import ArgumentError, BudgetError, import_extra
+from dpnoise.core.safe_text import shortened, shown
 from dpnoise.statistics.amounts import Amount, number_of, written_down, written_up
+from dpnoise.statistics.contribution_bounds import ADD_REMOVE, NEIGHBOURS
 from dpnoise.statistics.ledger import (
     EPSILON,
     RHO,
@@ -22,7 +23,6 @@ from dpnoise.statistics.ledger import (
     mend_ledger,
     open_ledger,
 )
-from dpnoise.statistics.reach import ADD_REMOVE, NEIGHBOURS
 
 _BAR: Final = 30
 _DIGITS: Final = 6

@@ -9,7 +9,6 @@ import argparse
 import os
 import re
 import secrets
-import shutil
 import stat
 import sys
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from dpnoise.errors import ArgumentError
+from dpnoise.core.errors import ArgumentError
 
 _ROOM: Final = 2**20  # More bytes than a report or a plot has.
 _PLOTS: Final = (".png", ".pdf", ".svg")
@@ -94,36 +93,6 @@ def written(path: Path | None, *, replace: bool, room: int = 0) -> Iterator[Path
     opened = _copied(path, place, room) if special else _renamed(path, place, room, replace=replace)
     with opened as beside:
         yield beside
-
-
-@contextmanager
-def written_folder(path: Path, *, force: bool, mark: str) -> Iterator[Path]:
-    """Give a folder beside the target to write to, and rename it when it is complete.
-
-    An existing folder is replaced by force only, and only if it is empty or has the file `mark`:
-    then it is an earlier run's.
-    """
-    path = Path(os.path.realpath(path))
-    if not path.parent.is_dir():
-        raise ArgumentError(f"There is no folder {path.parent} to write {path.name} to.")
-    if path.exists() or path.is_symlink():
-        if not force:
-            raise ArgumentError(f"{path} exists. Name another folder, or replace it by --force.")
-        if not path.is_dir() or (any(path.iterdir()) and not (path / mark).is_file()):
-            raise ArgumentError(f"{path} was not written by this command. Name another folder.")
-    beside, before = (path.with_name(f".dpnoise-{secrets.token_hex(4)}") for _ in range(2))
-    try:
-        beside.mkdir(mode=0o700 if path.exists() else 0o777)
-        yield beside
-        if path.exists():
-            _hand_on(path.stat(), beside)
-            path.rename(before)
-        beside.rename(path)
-    finally:
-        if before.exists() and not path.exists():
-            before.rename(path)
-        shutil.rmtree(beside, ignore_errors=True)
-        shutil.rmtree(before, ignore_errors=True)
 
 
 # What a name stands for --------------------------------------------------------------------------

@@ -4,12 +4,12 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from dpnoise import strict_json
+from dpnoise.auditing.leakage import report
 from dpnoise.cli.files import check_plot, check_targets, file_name, written
 from dpnoise.cli.progress import progress_bar
-from dpnoise.errors import check_positive
-from dpnoise.leakage import report
-from dpnoise.showing import shown
+from dpnoise.core import strict_json
+from dpnoise.core.errors import check_positive
+from dpnoise.core.safe_text import shown
 
 
 def add(commands: Any) -> None:

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from dpnoise.cli import terminal
-from dpnoise.errors import import_extra
-from dpnoise.showing import shown
+from dpnoise.core.errors import import_extra
+from dpnoise.core.safe_text import shown
 
 
 def bar_on(console: Any, **options: Any) -> Any:

@@ -15,15 +15,15 @@ from dpnoise.cli.bars import Bar, bars_of, draw_bars
 from dpnoise.cli.files import check_plot, check_targets, written
 from dpnoise.cli.progress import progress_bar
 from dpnoise.cli.release_arguments import add_arguments, asked_for, names_a_column
-from dpnoise.errors import ArgumentError, import_extra
-from dpnoise.showing import shown
+from dpnoise.core.errors import ArgumentError, import_extra
+from dpnoise.core.safe_text import shown
 from dpnoise.statistics import publishing, report
 from dpnoise.statistics.digits import rounded, rounded_interval
 from dpnoise.statistics.engines import Files
 from dpnoise.statistics.engines import files as engine_files
 from dpnoise.statistics.engines.description import listed
 from dpnoise.statistics.ledger import open_ledger
-from dpnoise.statistics.paying import Payment
+from dpnoise.statistics.ledger_charge import Payment
 from dpnoise.statistics.publishing import Table
 from dpnoise.statistics.queries import Query, Release
 from dpnoise.statistics.requests import Discovery, Question, Request
@@ -220,7 +220,7 @@ def _read(source: Files | None) -> Iterator[Files]:
     if source is not None:
         yield source
         return
-    with resources.as_file(resources.files("dpnoise").joinpath("data/people.csv")) as shipped:
+    with resources.as_file(resources.files("dpnoise.cli").joinpath("people.csv")) as shipped:
         yield Files(shipped)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 import dpnoise
 from dpnoise.cli.files import check_targets, file_name, written
-from dpnoise.errors import ArgumentError, check_integer, import_extra
+from dpnoise.core.errors import ArgumentError, check_integer, import_extra
 
 _MOST: Final = 2**40  # Numbers in a file: more than fit into any memory.
 

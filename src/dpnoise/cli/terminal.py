@@ -1,6 +1,6 @@
 """The terminal, or what stands in its place: what is printed arrives, whatever the names hold.
 
-Everything that comes from data or users goes through `dpnoise.showing.shown` first.
+Everything that comes from data or users goes through `dpnoise.core.safe_text.shown` first.
 """
 
 import os
@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from itertools import zip_longest
 from typing import Any, Final
 
-from dpnoise.errors import import_extra
-from dpnoise.showing import shortened, shown
+from dpnoise.core.errors import import_extra
+from dpnoise.core.safe_text import shortened, shown
 
 _GAP: Final = 2  # Between two columns of a table.
 _LONGEST_COMPLAINT: Final = 1500  # Characters.

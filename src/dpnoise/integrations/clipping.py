@@ -15,8 +15,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from dpnoise.chunks import imported
-from dpnoise.errors import ArgumentError, check_positive, import_extra, reject
+from dpnoise.core.errors import ArgumentError, check_positive, import_extra, reject
+from dpnoise.core.parallel import imported
 
 torch = import_extra("torch", "torch")
 

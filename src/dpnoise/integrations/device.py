@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dpnoise.arrays import narrowed
-from dpnoise.chunks import kernel_named
-from dpnoise.entropy import CHACHA20, Key
-from dpnoise.errors import ArgumentError
+from dpnoise.core.arrays import narrowed
+from dpnoise.core.entropy import CHACHA20, Key
+from dpnoise.core.errors import ArgumentError
+from dpnoise.core.parallel import kernel_named
 from dpnoise.integrations import triton_noise, triton_open, triton_release, triton_stream
 from dpnoise.integrations.triton_stream import INTERPRETED
-from dpnoise.release.deciding import ExactForm, judge_at, slots_for
+from dpnoise.release.exact import ExactForm, judge_at, slots_for
 
 Floats = NDArray[np.float64]
 Bounds = tuple[float, float] | None
@@ -249,10 +249,10 @@ class _Release:
         slots = np.arange(len(rows))
         noise = np.empty((inputs.size, 4), dtype=np.uint64)
         flat_words = words.view(np.uint64).reshape(-1)
-        kernel_named(f"settling.{self.form.name}")(
+        kernel_named(f"second_stage.{self.form.name}")(
             flat_words, further.view(np.uint64), slots, noise
         )
-        settle = kernel_named("settling.settle_floats")
+        settle = kernel_named("second_stage.settle_floats")
         if settle(noise, slots, width, inputs, self.scale, self.grid, out):
             for i in np.flatnonzero(np.isnan(out)).tolist():
                 slot = i // width

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from dpnoise.errors import ArgumentError, import_extra
+from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.integrations import clipping
 
 torch = import_extra("torch", "torch")

@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dpnoise.errors import ArgumentError, ArgumentTypeError, forgetful, import_extra, reject
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, forgetful, import_extra, reject
 from dpnoise.integrations import clipping, ghost, sampling
 from dpnoise.release.additive import GaussianMechanism
 

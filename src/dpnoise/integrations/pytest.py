@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dpnoise import testing
-from dpnoise.errors import check_part
+from dpnoise.core.errors import check_part
 
 if TYPE_CHECKING:
     from dpnoise.auditing.report import Report

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dpnoise.errors import ArgumentError, import_extra
+from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.noise.generator import Generator
 
 torch = import_extra("torch", "torch")

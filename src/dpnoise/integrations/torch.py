@@ -11,9 +11,8 @@ from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
 
-from dpnoise.chunks import imported, kernel_named
-from dpnoise.entropy import CHACHA20, SYSTEM, Source
-from dpnoise.errors import (
+from dpnoise.core.entropy import CHACHA20, SYSTEM, Source
+from dpnoise.core.errors import (
     ArgumentError,
     ArgumentTypeError,
     check_choice,
@@ -23,9 +22,10 @@ from dpnoise.errors import (
     import_extra,
     reject,
 )
+from dpnoise.core.parallel import imported, kernel_named
 from dpnoise.noise.generator import Generator as _OnProcessor
-from dpnoise.release import deciding
-from dpnoise.release.deciding import ExactForm
+from dpnoise.release import exact
+from dpnoise.release.exact import ExactForm
 
 torch = import_extra("torch", "torch")
 
@@ -129,7 +129,7 @@ def _release_on_device(task: Task, tensor: Any, rng: _OnProcessor) -> Any:
         raise ArgumentTypeError(
             f"Expected floats on a CUDA device, got {tensor.dtype}: release tensor.cpu()."
         )
-    if task.form not in (deciding.LAPLACE_1, deciding.GAUSSIAN_PAIRS):
+    if task.form not in (exact.LAPLACE_1, exact.GAUSSIAN_PAIRS):
         raise ArgumentError(
             f"Expected the leanest form on a CUDA device, got {task.form.name}: leave variates out."
         )
@@ -171,9 +171,9 @@ def _release_bfloat16(task: Task, tensor: Any, rng: _OnProcessor) -> Any:
     patterns = tensor.contiguous().reshape(-1).view(torch.int16).numpy().view(np.uint16)
     values = np.empty(patterns.size)
     kernel_named("formats.widen")(patterns, *_BFLOAT16, values)
-    deciding.check_finite(values, rng.threads)
+    exact.check_finite(values, rng.threads)
     key, threads = rng.source.key(), rng.threads
-    out = deciding.release_floats(task.form, values, task.scale, task.grid, key, threads)
+    out = exact.release_floats(task.form, values, task.scale, task.grid, key, threads)
     np.clip(out, *bounds, out=out)
     narrow = np.empty(out.size, dtype=np.uint16)
     kernel_named("formats.narrow")(out, *_BFLOAT16, narrow)

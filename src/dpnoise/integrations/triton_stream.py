@@ -1,4 +1,4 @@
-"""Triton: the key stream of a device, ChaCha20 in registers, in the layout of `dpnoise.entropy`.
+"""Triton: the key stream of a device, ChaCha20 in registers, in the layout of `core.entropy`.
 
 A program makes `BLOCK` blocks of the stream side by side. What a launch is about comes in one array
 of 64-bit words, `parameters`, whose floats are read through a pointer of their own: as arguments

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpnoise.chunks import imported
-from dpnoise.errors import ArgumentError, check_integer, check_positive
+from dpnoise.core.errors import ArgumentError, check_integer, check_positive
+from dpnoise.core.parallel import imported
 from dpnoise.noise import forms
 from dpnoise.noise.forms import Form
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from dpnoise.errors import check_choice, check_integer, reject
+from dpnoise.core.errors import check_choice, check_integer, reject
 
 # A gamma of more half gammas is drawn in pieces, because each half costs at least two uniforms.
 _MOST_HALVES: Final = 64

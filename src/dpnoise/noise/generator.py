@@ -9,10 +9,9 @@ from typing import Any, ClassVar, Final, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from dpnoise.arrays import check_places, check_positive_array, check_rounding_mode
-from dpnoise.chunks import Words, Worker, expand, kernel_for_one, kernel_named
-from dpnoise.entropy import SYSTEM, WORD, Source
-from dpnoise.errors import (
+from dpnoise.core.arrays import check_places, check_positive_array, check_rounding_mode
+from dpnoise.core.entropy import SYSTEM, WORD, Source
+from dpnoise.core.errors import (
     ArgumentError,
     ArgumentTypeError,
     check_choice,
@@ -21,6 +20,7 @@ from dpnoise.errors import (
     reject,
     shown,
 )
+from dpnoise.core.parallel import Words, Worker, expand, kernel_for_one, kernel_named
 from dpnoise.noise import forms
 from dpnoise.noise.distributions import ChiSquared, Distribution, Gamma
 from dpnoise.noise.forms import Form

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from dpnoise.errors import check_choice, check_integer
+from dpnoise.core.errors import check_choice, check_integer
 from dpnoise.noise import forms
 from dpnoise.noise.distributions import Distribution, Laplace
 

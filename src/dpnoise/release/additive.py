@@ -15,9 +15,8 @@ from typing import Any, ClassVar, Concatenate, Final, ParamSpec, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.arrays import check_rounding_mode, narrowed, numbers_of, plain, widened
-from dpnoise.chunks import imported
-from dpnoise.errors import (
+from dpnoise.core.arrays import check_rounding_mode, narrowed, numbers_of, plain, widened
+from dpnoise.core.errors import (
     ArgumentError,
     ArgumentTypeError,
     check_bound,
@@ -30,11 +29,12 @@ from dpnoise.errors import (
     is_integer,
     reject,
 )
+from dpnoise.core.parallel import imported
 from dpnoise.noise.distributions import Gaussian, Laplace
 from dpnoise.noise.generator import Generator, check_generator
-from dpnoise.release import calibration, deciding
-from dpnoise.release.deciding import ExactForm
-from dpnoise.release.kinds import is_tensor, release_like
+from dpnoise.release import calibration, exact
+from dpnoise.release.containers import is_tensor, release_like
+from dpnoise.release.exact import ExactForm
 from dpnoise.release.mechanism import Mechanism, positive
 
 _FINEST: Final = 2.0**-50  # The finest grid, in scales: below it no cell is ever certain at once.
@@ -174,13 +174,13 @@ class _Additive(Mechanism):
             raise ArgumentError("Expected the value to be finite, got NaN or an infinity.")
         bounds = self._float_bounds(dtype)
         form, scale, grid = self._form_for_one, self.scale, self.grid
-        result = deciding.release_float(form, value, scale, grid, rng.source)
+        result = exact.release_float(form, value, scale, grid, rng.source)
         return result if bounds is None else min(max(result, bounds[0]), bounds[1])
 
     def _release_integer(self, value: int | np.integer[Any], rng: Generator) -> int:
         least, most = self._integer_bounds()
         form, scale, shift = self._form_for_one, self.scale, self._integer_shift
-        return _clamp(deciding.release_integer(form, value, shift, scale, rng.source), least, most)
+        return _clamp(exact.release_integer(form, value, shift, scale, rng.source), least, most)
 
     def _release_array(self, array: NDArray[Any], rng: Generator) -> NDArray[Any]:
         if array.dtype.kind == "f":
@@ -200,9 +200,9 @@ class _Additive(Mechanism):
     def _release_floats(self, array: NDArray[Any], rng: Generator) -> NDArray[Any]:
         bounds = self._float_bounds(array.dtype)
         flat = widened(array).reshape(-1)
-        deciding.check_finite(flat, rng.threads)
+        exact.check_finite(flat, rng.threads)
         form, scale, grid = self._form, self.scale, self.grid
-        out = deciding.release_floats(form, flat, scale, grid, rng.source.key(), rng.threads)
+        out = exact.release_floats(form, flat, scale, grid, rng.source.key(), rng.threads)
         if bounds is not None:
             np.clip(out, *bounds, out=out)
         return narrowed(out, array.dtype).reshape(array.shape)
@@ -210,13 +210,13 @@ class _Additive(Mechanism):
     def _release_integers(self, array: NDArray[Any], rng: Generator) -> Integers:
         flat = array.astype(np.int64, copy=False).reshape(-1)
         form, scale, shift = self._form, self.scale, self._integer_shift
-        out = deciding.release_integers(form, flat, shift, scale, rng.source.key(), rng.threads)
+        out = exact.release_integers(form, flat, shift, scale, rng.source.key(), rng.threads)
         return out.reshape(array.shape)
 
     def _release_integers_of_any_size(self, values: list[int], rng: Generator) -> list[int]:
         form, scale, shift = self._form, self.scale, self._integer_shift
         key, threads = rng.source.key(), rng.threads
-        return deciding.release_integers_of_any_size(form, values, shift, scale, key, threads)
+        return exact.release_integers_of_any_size(form, values, shift, scale, key, threads)
 
     @property
     def _integer_shift(self) -> int:
@@ -308,9 +308,9 @@ class LaplaceMechanism(_Additive):
 
     epsilon: float
     _forms: ClassVar = {
-        None: (deciding.LAPLACE_1, deciding.LAPLACE_1),
-        1: (deciding.LAPLACE_1, deciding.LAPLACE_1),
-        4: (deciding.LAPLACE_4, deciding.LAPLACE_4),
+        None: (exact.LAPLACE_1, exact.LAPLACE_1),
+        1: (exact.LAPLACE_1, exact.LAPLACE_1),
+        4: (exact.LAPLACE_4, exact.LAPLACE_4),
     }
 
     @_refusing_a_scale
@@ -408,9 +408,9 @@ class GaussianMechanism(_Additive):
     delta: float | None = None
     rho: float | None = None
     _forms: ClassVar = {
-        None: (deciding.GAUSSIAN_2, deciding.GAUSSIAN_PAIRS),
-        2: (deciding.GAUSSIAN_2, deciding.GAUSSIAN_2),
-        4: (deciding.GAUSSIAN_4, deciding.GAUSSIAN_4),
+        None: (exact.GAUSSIAN_2, exact.GAUSSIAN_PAIRS),
+        2: (exact.GAUSSIAN_2, exact.GAUSSIAN_2),
+        4: (exact.GAUSSIAN_4, exact.GAUSSIAN_4),
     }
 
     @_naming_the_other_ways

@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 from flint import arb
 
-from dpnoise.errors import ArgumentError, check_part, check_positive, reject
-from dpnoise.reference import Ball, ball_of
+from dpnoise.core.errors import ArgumentError, check_part, check_positive, reject
+from dpnoise.core.reference import Ball, ball_of
 
 _MOST_BITS = 2**14
 _OUT_OF_REACH: Final = "Expected a privacy loss that some finite scale can reach."

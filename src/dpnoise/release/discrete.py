@@ -14,18 +14,18 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise import reference
-from dpnoise.arrays import check_rounding_mode
-from dpnoise.chunks import first_words, kernel_named
-from dpnoise.errors import (
+from dpnoise.core import reference
+from dpnoise.core.arrays import check_rounding_mode
+from dpnoise.core.errors import (
     ArgumentError,
     ArgumentTypeError,
     check_integer,
     check_part,
     forgetful,
 )
+from dpnoise.core.parallel import first_words, kernel_named
 from dpnoise.noise.generator import Generator, check_generator
-from dpnoise.release import calibration, deciding
+from dpnoise.release import calibration, exact
 from dpnoise.release.mechanism import Mechanism, positive
 
 Integers = NDArray[np.int64]
@@ -120,7 +120,7 @@ class DiscreteLaplaceMechanism(Mechanism):
         key = rng.source.key()
         words = first_words(key, size)
         noise, errors = np.empty(size), np.empty(size)
-        form = deciding.EXPONENTIAL
+        form = exact.EXPONENTIAL
         kernel_named(form.kernel)(words, reference.WORD_BITS, noise, errors)
         with np.errstate(all="ignore"):
             low, high = (
@@ -129,7 +129,7 @@ class DiscreteLaplaceMechanism(Mechanism):
             )
         halves = np.clip(low, 0, LARGEST_HALF).astype(np.int64)
         for i in np.flatnonzero(~(low == high)).tolist():
-            rows = deciding.rows_from_key(key, i, words[i : i + 1])
+            rows = exact.rows_from_key(key, i, words[i : i + 1])
             exact_half = reference.grid_point(form.formula, rows, -0.5, self.scale, 1.0)
             halves[i] = min(exact_half, LARGEST_HALF)
         return halves

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import FrozenInstanceError
 from typing import Any, NoReturn, Self
 
-from dpnoise.errors import ArgumentTypeError, check_positive
+from dpnoise.core.errors import ArgumentTypeError, check_positive
 
 
 class Mechanism:

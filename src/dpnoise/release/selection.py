@@ -9,19 +9,19 @@ import numpy as np
 from flint import arb
 from numpy.typing import ArrayLike, NDArray
 
-from dpnoise import reference
-from dpnoise.arrays import check_rounding_mode, number
-from dpnoise.chunks import first_words, kernel_named
-from dpnoise.entropy import Key
-from dpnoise.errors import (
+from dpnoise.core import reference
+from dpnoise.core.arrays import check_rounding_mode, number
+from dpnoise.core.entropy import Key
+from dpnoise.core.errors import (
     ArgumentError,
     ArgumentTypeError,
     forgetful,
     shown,
 )
+from dpnoise.core.parallel import first_words, kernel_named
 from dpnoise.noise.generator import Generator, check_generator
-from dpnoise.release import calibration, deciding
-from dpnoise.release.deciding import ExactForm
+from dpnoise.release import calibration, exact
+from dpnoise.release.exact import ExactForm
 from dpnoise.release.mechanism import Mechanism, positive
 
 _NO_BOUND: Final = 2.0**900
@@ -95,7 +95,7 @@ class NoisyMax(_Selection):
     NoisyMax(epsilon=1.0, sensitivity=1.0, monotonic=True)
     """
 
-    _form = deciding.EXPONENTIAL
+    _form = exact.EXPONENTIAL
 
 
 class ExponentialMechanism(_Selection):
@@ -110,7 +110,7 @@ class ExponentialMechanism(_Selection):
     1
     """
 
-    _form = deciding.GUMBEL
+    _form = exact.GUMBEL
 
 
 def _select(
@@ -145,7 +145,7 @@ def noisy_argmax(
     Exact scores are asked for where the floats leave a choice, which is hardly ever: the work
     depends on the number of candidates.
     """
-    return _argmax(deciding.EXPONENTIAL, scores, exactly, scale, rng)
+    return _argmax(exact.EXPONENTIAL, scores, exactly, scale, rng)
 
 
 def _argmax(
@@ -179,7 +179,7 @@ def _checked(scores: Any) -> tuple[list[int | float], NDArray[np.float64]]:
         approximately = np.array([float(score) for score in exactly])
     except OverflowError:
         raise ArgumentError("Expected every score to be below the largest float.") from None
-    deciding.check_finite(approximately)
+    exact.check_finite(approximately)
     return exactly, approximately
 
 
@@ -215,7 +215,7 @@ def _refine(
 ) -> list[int]:
     """Let the judge compare the possible leaders, with more and more digits, until one is left."""
     balls = {
-        i: reference.enclosures(form.formula, deciding.rows_from_key(key, i, words[i : i + 1]))
+        i: reference.enclosures(form.formula, exact.rows_from_key(key, i, words[i : i + 1]))
         for i in leaders
     }
     while len(leaders) > 1:

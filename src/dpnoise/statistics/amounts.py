@@ -6,7 +6,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, InvalidOperati
 from fractions import Fraction
 from typing import Any, Final, Self
 
-from dpnoise.errors import is_integer, is_real, reject
+from dpnoise.core.errors import is_integer, is_real, reject
 
 Number = float | str | Decimal
 

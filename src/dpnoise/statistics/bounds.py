@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from dpnoise.errors import check_bound, check_power_of_two, reject
+from dpnoise.core.errors import check_bound, check_power_of_two, reject
 from dpnoise.release.calibration import EXTREME
 
 CELLS: Final = 2**16  # At most so many candidates of a quantile.

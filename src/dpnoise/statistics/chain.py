@@ -22,8 +22,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from dpnoise import strict_json
-from dpnoise.errors import BudgetError
+from dpnoise.core import strict_json
+from dpnoise.core.errors import BudgetError
 
 Line = dict[str, Any]
 

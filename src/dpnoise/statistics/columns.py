@@ -7,8 +7,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.arrays import number, plain, widened
-from dpnoise.errors import ArgumentTypeError
+from dpnoise.core.arrays import number, plain, widened
+from dpnoise.core.errors import ArgumentTypeError
 
 Floats = NDArray[np.float64]
 

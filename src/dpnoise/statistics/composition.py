@@ -19,8 +19,8 @@ from typing import Final
 
 from flint import arb
 
-from dpnoise.errors import ArgumentError, check_choice, check_part, check_positive, reject
-from dpnoise.reference import Ball, ball_of
+from dpnoise.core.errors import ArgumentError, check_choice, check_part, check_positive, reject
+from dpnoise.core.reference import Ball, ball_of
 from dpnoise.release.calibration import (
     certainly_at_most,
     gaussian_scale,

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from dpnoise.errors import ArgumentError, check_choice, forgetful
+from dpnoise.core.errors import ArgumentError, check_choice, forgetful
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics.bounds import Bounds
 from dpnoise.statistics.columns import chunks_of

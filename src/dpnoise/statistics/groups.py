@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from dpnoise.errors import ArgumentError
+from dpnoise.core.errors import ArgumentError
 
 _EXAMPLE: Final = 'groups={"city": ["cork", "dublin"]}'  # For errors.
 _KINDS: Final = (str, bool, int, float, dt.datetime, dt.date)

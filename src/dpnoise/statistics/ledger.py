@@ -16,7 +16,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Self
 
-from dpnoise.errors import (
+from dpnoise.core.errors import (
     ArgumentError,
     ArgumentTypeError,
     BudgetError,
@@ -30,7 +30,7 @@ from dpnoise.release.discrete import DiscreteLaplaceMechanism
 from dpnoise.statistics import chain
 from dpnoise.statistics.amounts import Amount, Number, number_of, written_down, written_up
 from dpnoise.statistics.composition import Cost
-from dpnoise.statistics.reach import ADD_REMOVE, NEIGHBOURS
+from dpnoise.statistics.contribution_bounds import ADD_REMOVE, NEIGHBOURS
 
 EPSILON: Final = "epsilon"
 RHO: Final = "rho"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from dpnoise.errors import ArgumentError, DpnoiseError, shown, unknown
+from dpnoise.core.errors import ArgumentError, DpnoiseError, shown, unknown
 from dpnoise.statistics.engines.description import Files, source_of
 from dpnoise.statistics.groups import groups_in_file
 from dpnoise.statistics.questions import Question

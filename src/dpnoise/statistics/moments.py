@@ -7,15 +7,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from dpnoise.errors import reject
+from dpnoise.core.errors import reject
 from dpnoise.noise.generator import Generator
 from dpnoise.release.calibration import EXTREME
 from dpnoise.statistics.bounds import Bounds
 from dpnoise.statistics.composition import Loss
+from dpnoise.statistics.contribution_bounds import ONE_ROW, Move, Reach
 from dpnoise.statistics.plan import Sum as SumAnswer
 from dpnoise.statistics.plan import Sums
-from dpnoise.statistics.reach import ONE_ROW, Move, Reach
-from dpnoise.statistics.releases import Priced, Release, WholeNoise, as_loss, jointly, shown_up
+from dpnoise.statistics.results import Priced, Release, WholeNoise, as_loss, jointly, shown_up
 
 _SURE_BITS: Final = 32  # Of what one row moves a sum of squares: with 2^30 rows it fits in 62 bits.
 _CURVATURE: Final = 3.25  # Of the variance in its three sums: half of a bound on its Hessian.

@@ -12,11 +12,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
-from dpnoise.errors import ArgumentError, forgetful, import_extra
+from dpnoise.core.errors import ArgumentError, forgetful, import_extra
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics import engines, report
 from dpnoise.statistics.ledger import Ledger
-from dpnoise.statistics.paying import Payment
+from dpnoise.statistics.ledger_charge import Payment
 from dpnoise.statistics.queries import Query, Release
 from dpnoise.statistics.requests import Discovery, Question, Request, Way, written
 

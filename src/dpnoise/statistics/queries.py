@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.arrays import exact_floats
-from dpnoise.errors import ArgumentError, check_part, reject
+from dpnoise.core.arrays import exact_floats
+from dpnoise.core.errors import ArgumentError, check_part, reject
 from dpnoise.noise.generator import Generator
-from dpnoise.release import deciding
+from dpnoise.release import exact
 from dpnoise.statistics.bounds import Bounds
 from dpnoise.statistics.composition import Loss
+from dpnoise.statistics.contribution_bounds import ONE_ROW, Move, Reach
 from dpnoise.statistics.moments import Deviation, Mean, Variance, check_scale, sums_of
 from dpnoise.statistics.plan import Edges, Rows, Sums
 from dpnoise.statistics.plan import Sum as SumAnswer
-from dpnoise.statistics.reach import ONE_ROW, Move, Reach
-from dpnoise.statistics.releases import (
+from dpnoise.statistics.results import (
     Priced,
     Release,
     WholeNoise,
@@ -203,7 +203,7 @@ class Sum(Priced):
         error, joint = margins(self.error, confidence, exactly.size)
         return [
             Release(
-                self.name, deciding.nearest_float(value, grid), self.epsilon,
+                self.name, exact.nearest_float(value, grid), self.epsilon,
                 mechanism.scale * grid, error, confidence,
                 joint_error=joint, mechanism=self.noise.words, grid=grid, rho=self.rho,
             )

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dpnoise.errors import ArgumentError, DpnoiseError, check_choice, check_positive, shown
+from dpnoise.core.errors import ArgumentError, DpnoiseError, check_choice, check_positive, shown
 from dpnoise.statistics.bounds import Bounds
 from dpnoise.statistics.composition import Loss
+from dpnoise.statistics.contribution_bounds import ONE_ROW, Reach
 from dpnoise.statistics.engines.checking import OWN
 from dpnoise.statistics.plan import Own
 from dpnoise.statistics.queries import (
@@ -19,7 +20,6 @@ from dpnoise.statistics.queries import (
     Sum,
     Variance,
 )
-from dpnoise.statistics.reach import ONE_ROW, Reach
 
 QUERIES: Final = (
     "count",

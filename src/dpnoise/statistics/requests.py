@@ -6,9 +6,11 @@ from dataclasses import asdict, dataclass, field
 from math import prod
 from typing import Any, Final, NamedTuple
 
-from dpnoise.errors import ArgumentError, check_choice, check_integer, reject
+from dpnoise.core.errors import ArgumentError, check_choice, check_integer, reject
 from dpnoise.release.calibration import quotient_down
 from dpnoise.statistics.composition import Cost, Loss
+from dpnoise.statistics.contribution_bounds import ADD_REMOVE, NEIGHBOURS, REPLACE, Move, Reach
+from dpnoise.statistics.discovery_threshold import threshold
 from dpnoise.statistics.engines.checking import (
     MISSING,
     WITHOUT_ID,
@@ -18,12 +20,10 @@ from dpnoise.statistics.engines.checking import (
 )
 from dpnoise.statistics.groups import check_groups
 from dpnoise.statistics.plan import Cells, Edges, Grouping, Own, Plan, Unit
-from dpnoise.statistics.pricing import Budget, Item, Prices, priced
 from dpnoise.statistics.queries import Query, check_confidence
 from dpnoise.statistics.questions import QUERIES, Question
-from dpnoise.statistics.reach import ADD_REMOVE, NEIGHBOURS, REPLACE, Move, Reach
-from dpnoise.statistics.releases import Priced, WholeNoise
-from dpnoise.statistics.thresholds import threshold
+from dpnoise.statistics.request_cost import Budget, Item, Prices, priced
+from dpnoise.statistics.results import Priced, WholeNoise
 
 __all__ = [
     "QUERIES",

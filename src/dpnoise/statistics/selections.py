@@ -6,12 +6,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.errors import ArgumentError, check_part
+from dpnoise.core.errors import ArgumentError, check_part
 from dpnoise.noise.generator import Generator, check_generator
-from dpnoise.release import deciding
+from dpnoise.release import exact
 from dpnoise.release.calibration import quotient_down
 from dpnoise.statistics.bounds import Bounds
 from dpnoise.statistics.composition import PURE, Loss
+from dpnoise.statistics.contribution_bounds import ONE_ROW, Reach
 from dpnoise.statistics.plan import Cells
 from dpnoise.statistics.ranks import (
     nearest_place,
@@ -20,8 +21,7 @@ from dpnoise.statistics.ranks import (
     select_ends,
     select_places,
 )
-from dpnoise.statistics.reach import ONE_ROW, Reach
-from dpnoise.statistics.releases import Priced, Release, as_loss
+from dpnoise.statistics.results import Priced, Release, as_loss
 
 _SELECTION: Final = "permute-and-flip, exact"
 
@@ -141,4 +141,4 @@ class Quantiles(Priced):
         return self._value(min(low, cell)), self._value(max(high, cell))
 
     def _value(self, cell: int) -> float:
-        return deciding.nearest_float(self.bounds.least + cell, self.bounds.grid)
+        return exact.nearest_float(self.bounds.least + cell, self.bounds.grid)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.chunks import kernel_named
+from dpnoise.core.parallel import kernel_named
 from dpnoise.statistics.plan import Ask, Cells, Edges, Plan, Rows, Sum, Sums, Tally
 
 Floats = NDArray[np.float64]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from dpnoise.errors import forgetful
+from dpnoise.core.errors import forgetful
 from dpnoise.statistics.engines import discovery, files, together
 from dpnoise.statistics.engines.description import Files
 from dpnoise.statistics.engines.discovery import Holders

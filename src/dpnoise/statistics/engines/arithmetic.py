@@ -9,7 +9,7 @@ q = floor((floor(2y) + 1)/2), where every step is exact up to 2^52.
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dpnoise.errors import ArgumentError, import_extra
+from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.statistics.plan import Cells, Edges, Sums
 
 nw = import_extra("narwhals", "engines")

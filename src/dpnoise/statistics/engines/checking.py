@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from dpnoise.errors import (
+from dpnoise.core.errors import (
     ArgumentError,
     check_choice,
     check_integer,

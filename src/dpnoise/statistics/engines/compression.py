@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import IO, Final
 
-from dpnoise.errors import ArgumentError
+from dpnoise.core.errors import ArgumentError
 
 _FRAME: Final = 0xFD2FB528
 _SKIPPABLE_FRAME: Final = 0x184D2A5  # Without its last four bits, which are free.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from dpnoise.errors import ArgumentError, check_choice, reject, shown, unknown
+from dpnoise.core.errors import ArgumentError, check_choice, reject, shown, unknown
 
 FORMATS: Final = ("csv", "parquet", "json", "sqlite", "postgres")
 ENCODINGS: Final = ("utf-8", "latin-1", "utf-16")

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.errors import ArgumentError, import_extra
+from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.statistics.engines import arithmetic, frames, keys, persons
 from dpnoise.statistics.engines.checking import check_unit
 from dpnoise.statistics.engines.persons import AMBIGUOUS, ID_FLAGS, INEXACT, LOST, Names

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeVar
 
-from dpnoise.errors import ArgumentError, import_extra
+from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.statistics.engines import discovery, texts, together
 from dpnoise.statistics.engines.checking import check_persons
 from dpnoise.statistics.engines.description import (
@@ -22,8 +22,8 @@ from dpnoise.statistics.engines.description import (
     state_of,
 )
 from dpnoise.statistics.engines.discovery import Holders
-from dpnoise.statistics.engines.mistakes import located
 from dpnoise.statistics.engines.partitions import partition_values
+from dpnoise.statistics.engines.row_errors import located
 from dpnoise.statistics.engines.sources import (
     IN_ROWS,
     INEXACT_NUMBER,

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from dpnoise.errors import ArgumentError, ArgumentTypeError, DpnoiseError, import_extra
-from dpnoise.showing import shortened
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, DpnoiseError, import_extra
+from dpnoise.core.safe_text import shortened
 from dpnoise.statistics.engines import arithmetic, keys, persons
 from dpnoise.statistics.engines.checking import check_plan
 from dpnoise.statistics.engines.prepared import prepare

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from dpnoise.errors import ArgumentError
+from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.engines.compression import is_zstd
 from dpnoise.statistics.engines.description import STANDARD_INPUT, Files
 from dpnoise.statistics.engines.texts import literal

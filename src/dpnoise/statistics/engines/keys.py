@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from dpnoise.errors import ArgumentError, is_integer, is_real, shown
+from dpnoise.core.errors import ArgumentError, is_integer, is_real, shown
 from dpnoise.statistics.plan import Grouping
 
 TEXT: Final = "text"

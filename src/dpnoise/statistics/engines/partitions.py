@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
-from dpnoise.errors import ArgumentError
+from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.engines.texts import literal
 
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"

@@ -12,8 +12,8 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dpnoise.errors import ArgumentError, import_extra
-from dpnoise.showing import shortened, shown
+from dpnoise.core.errors import ArgumentError, import_extra
+from dpnoise.core.safe_text import shortened, shown
 from dpnoise.statistics.engines.streams import Stream
 from dpnoise.statistics.engines.texts import literal, quoted
 

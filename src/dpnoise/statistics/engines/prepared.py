@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Final
 
-from dpnoise.errors import ArgumentError, import_extra
+from dpnoise.core.errors import ArgumentError, import_extra
 
 nw = import_extra("narwhals", "engines")
 

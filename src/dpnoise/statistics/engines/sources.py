@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from dpnoise.errors import ArgumentError
-from dpnoise.showing import shortened, shown
+from dpnoise.core.errors import ArgumentError
+from dpnoise.core.safe_text import shortened, shown
 from dpnoise.statistics.engines import postgres, sqlite, texts
 from dpnoise.statistics.engines.compression import check_complete, is_zstd
 from dpnoise.statistics.engines.description import STANDARD_INPUT, Files

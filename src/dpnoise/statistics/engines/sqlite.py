@@ -16,8 +16,8 @@ from types import NoneType
 from typing import Any, Final
 from urllib.parse import quote
 
-from dpnoise.errors import ArgumentError, import_extra
-from dpnoise.showing import shortened, shown
+from dpnoise.core.errors import ArgumentError, import_extra
+from dpnoise.core.safe_text import shortened, shown
 from dpnoise.statistics.engines.streams import Stream
 from dpnoise.statistics.engines.texts import quoted
 

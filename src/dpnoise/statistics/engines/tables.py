@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.errors import ArgumentError
+from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.engines.arithmetic import HALF
 from dpnoise.statistics.engines.checking import cells_of
 from dpnoise.statistics.engines.keys import ambiguous_error, inexact_error

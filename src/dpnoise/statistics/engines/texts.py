@@ -9,7 +9,7 @@ from contextlib import suppress
 from decimal import Decimal, InvalidOperation, localcontext
 from typing import Any, Final
 
-from dpnoise.errors import ArgumentError, is_real, shown
+from dpnoise.core.errors import ArgumentError, is_real, shown
 
 # What stands for a missing number in text, besides nothing at all and NaN.
 _MISSING_WORDS: Final = (

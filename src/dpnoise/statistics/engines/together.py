@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
-from dpnoise.errors import import_extra
+from dpnoise.core.errors import import_extra
 from dpnoise.statistics.engines.arithmetic import Habits
 from dpnoise.statistics.engines.checking import check_plan
 from dpnoise.statistics.engines.frames import (

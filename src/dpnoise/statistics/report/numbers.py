@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final
 
-from dpnoise.pages.markup import Markup, tag
+from dpnoise.core.markup import Markup, tag
 from dpnoise.statistics.digits import rounded, rounded_interval
 
 Data = Mapping[str, Any]

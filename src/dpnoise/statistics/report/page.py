@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from dpnoise import strict_json
-from dpnoise.pages.layout import HOUSE, definitions, document, section
-from dpnoise.pages.markup import Markup, tag
+from dpnoise.core import strict_json
+from dpnoise.core.markup import Markup, tag
+from dpnoise.core.page_layout import HOUSE, definitions, document, section
 from dpnoise.statistics.digits import rounded
 from dpnoise.statistics.report import numbers, protection, toml
 from dpnoise.statistics.report.numbers import Statistic

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dpnoise.pages.layout import section
-from dpnoise.pages.markup import Markup, tag
+from dpnoise.core.markup import Markup, tag
+from dpnoise.core.page_layout import section
 from dpnoise.statistics.composition import epsilon_of_zcdp
 from dpnoise.statistics.digits import never_less
 from dpnoise.statistics.report import odds

@@ -1,0 +1,88 @@
+"""Measure the statements of the paper again, and write the page: `python -m reproduction`."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import reproduction
+from dpnoise.cli import terminal
+from dpnoise.cli.files import file_name
+from dpnoise.cli.progress import progress_bar
+from dpnoise.core.errors import ArgumentError, DpnoiseError, import_extra
+from dpnoise.core.safe_text import shown
+from reproduction.page import counted
+from reproduction.piece import Result
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the program and return its exit status."""
+    asked = _parser().parse_args(arguments)
+    try:
+        with terminal.legible():
+            _run(asked)
+    except (DpnoiseError, OSError) as error:
+        terminal.complain(str(error))
+        return 2
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m reproduction",
+        description="Measure each statement of Holohan and Braghin (2021) again, and write one "
+        "page with what was found and a verdict, the drawings and the numbers into a folder.",
+    )
+    parser.add_argument(
+        "--figure",
+        action="append",
+        metavar="NAME",
+        help="only this piece, 1 or 2 or another of --list; repeat it for several",
+    )
+    parser.add_argument("--list", action="store_true", help="list the pieces")
+    parser.add_argument("--output", type=file_name, metavar="FOLDER", help="where to write (paper)")
+    parser.add_argument(
+        "--force", action="store_true", help="replace the files that an earlier run wrote"
+    )
+    parser.add_argument("--quick", action="store_true", help="small samples, to see that it works")
+    return parser
+
+
+def _run(asked: argparse.Namespace) -> None:
+    pieces = reproduction.choose(asked.figure)
+    if asked.list:
+        for piece in pieces:
+            line = f"{piece.key:<13} {piece.title}"
+            print(terminal.prose(line, hanging=14))
+        return
+    import_extra("matplotlib", "plots")
+    folder = asked.output or Path("-".join(["paper", *(asked.figure or ())]))
+    _check_folder(folder, force=asked.force)
+    with progress_bar("reproducing") as show:
+        results = reproduction.measure(pieces, quick=asked.quick, progress=show)
+    folder.mkdir(exist_ok=True)
+    reproduction.write(results, folder, quick=asked.quick)
+    _show(results)
+    print(f"\n{terminal.prose(counted(results))}")
+    print(f"Written to {shown(folder / reproduction.PAGE)}.")
+
+
+def _check_folder(folder: Path, *, force: bool) -> None:
+    """Raise if the folder cannot be written to, before minutes are spent on measuring."""
+    if not folder.parent.is_dir():
+        raise ArgumentError(f"There is no folder {folder.parent} to write {folder.name} to.")
+    if folder.exists() and not (folder.is_dir() and force):
+        raise ArgumentError(f"{folder} exists. Name another folder, or write into it by --force.")
+
+
+def _show(results: Sequence[Result]) -> None:
+    for result in results:
+        verdict = result.finding.verdict
+        line = f"{verdict:<12} {result.piece.key:<13} {result.piece.title}"
+        print(terminal.prose(line, hanging=27))
+        if verdict == "not run":
+            print(terminal.prose(f"{'':26} {shown(result.finding.why)}", hanging=27))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

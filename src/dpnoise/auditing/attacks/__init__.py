@@ -1,0 +1,54 @@
+"""Everything that is known to take noise back out, one file for each family."""
+
+from typing import Final
+
+from dpnoise.auditing.attacks.base import Attack
+from dpnoise.auditing.attacks.exclusion import GaussianSearch, MeetInTheMiddle
+from dpnoise.auditing.attacks.feasibility import Feasibility
+from dpnoise.auditing.attacks.mironov import Mironov
+from dpnoise.auditing.attacks.pairs import BoxMullerPair
+from dpnoise.auditing.attacks.patterns import BitPatterns, Precision
+from dpnoise.auditing.attacks.sensitivity import Sensitivity
+from dpnoise.auditing.attacks.tables import Tabulated
+from dpnoise.auditing.attacks.threefry import KeySearch
+from dpnoise.auditing.attacks.thresholds import Threshold
+from dpnoise.auditing.attacks.twister import MersenneTwister
+from dpnoise.auditing.attacks.ziggurat import Ziggurat
+
+__all__ = [
+    "ATTACKS",
+    "Attack",
+    "BitPatterns",
+    "BoxMullerPair",
+    "Feasibility",
+    "GaussianSearch",
+    "KeySearch",
+    "MeetInTheMiddle",
+    "MersenneTwister",
+    "Mironov",
+    "Precision",
+    "Sensitivity",
+    "Tabulated",
+    "Threshold",
+    "Ziggurat",
+]
+
+# By name, the paper's own first.
+ATTACKS: Final[dict[str, type[Attack]]] = {
+    attack.name: attack
+    for attack in (
+        Mironov,
+        BoxMullerPair,
+        GaussianSearch,
+        MeetInTheMiddle,
+        Precision,
+        Feasibility,
+        BitPatterns,
+        Threshold,
+        Tabulated,
+        KeySearch,
+        MersenneTwister,
+        Ziggurat,
+        Sensitivity,
+    )
+}

@@ -1,0 +1,270 @@
+"""The attack on pairs of Gaussians that share their uniforms: section 2.4 of the paper.
+
+The Box-Muller transform makes two Gaussians from two uniforms. Who sees both takes them apart:
+
+    U1 = 1 - exp(-(N1^2 + N2^2)/2),    U2 = atan2(N2, N1) / 2 pi  mod 1
+
+(the paper's equation (4), with the reduction mod 1 that it needs). The true value has a pair of
+uniforms that gives both releases to the last bit; of a wrong value hardly one in twenty has.
+
+    Box-Muller    random.gauss, which keeps the second of a pair for the next call; torch on a CPU,
+                  which pairs element j with j + 8 in each block of 16
+    polar         numpy.random.RandomState.normal: x, y uniform in the unit disc, r2 = x^2 + y^2,
+                  both multiplied by sqrt(-2 log(r2) / r2); y's is returned first, x's kept
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpnoise.auditing.attacks.base import (
+    SOURCE,
+    Attack,
+    Event,
+    Flags,
+    Progress,
+    best,
+    never,
+    silent,
+)
+from dpnoise.auditing.attacks.single_precision import gaussians_32
+from dpnoise.auditing.targets.target import Releases, Target
+from dpnoise.core.errors import check_choice
+from dpnoise.kernels import compiled
+
+Floats = NDArray[np.float64]
+
+# With this many pairs of uniforms in question one of them fits, or may as well: no search is made.
+_MOST: Final = 2.0**11
+_BLOCK: Final = 16
+
+
+@compiled
+def _slack(q: float, s: float, n: float, half: float) -> float:
+    """Bound how far n = (q - c)/s is from the Gaussian behind the release q; half: half an ulp."""
+    return (2.0 * abs(q) / s + 5.0 * abs(n)) * half
+
+
+@compiled
+def _window(n1: float, n2: float, slack: float, unit: float) -> tuple[float, float, float, float]:
+    """Return V = 1 - U1 and U2 in units, and how far around them to look for the pair's own."""
+    r2 = n1 * n1 + n2 * n2
+    if r2 == 0.0:
+        return 0.0, 0.0, _MOST, _MOST
+    V, turn = math.exp(-r2 / 2.0), math.atan2(n2, n1) / (2.0 * math.pi) % 1.0
+    rows = V * (math.sqrt(2.0 * r2) * slack + 4.0 * r2 * unit) / unit + 2.0
+    columns = slack / (2.0 * math.pi * math.sqrt(r2)) / unit + 2.0
+    return np.rint(V / unit), np.rint(turn / unit), rows, columns
+
+
+@compiled
+def _box_muller(q1: float, q2: float, c: float, s: float, unit: float) -> bool:
+    """Tell whether a pair of uniforms, multiples of `unit`, gives both releases of the value c."""
+    n1, n2 = (q1 - c) / s, (q2 - c) / s
+    slack = max(_slack(q1, s, n1, 2.0**-53), _slack(q2, s, n2, 2.0**-53))
+    V, turn, rows, columns = _window(n1, n2, slack, unit)
+    if rows * columns > _MOST:
+        return True
+    for i in range(-int(rows), int(rows) + 1):
+        V1 = (V + i) * unit
+        if not 0.0 < V1 <= 1.0:
+            continue
+        radius = math.sqrt(-2.0 * math.log(V1))
+        for j in range(-int(columns), int(columns) + 1):
+            angle = ((turn + j) * unit % 1.0) * (2.0 * math.pi)
+            cosine, sine = math.cos(angle), math.sin(angle)
+            if c + s * (cosine * radius) == q1 and c + s * (sine * radius) == q2:
+                return True
+    return False
+
+
+@compiled
+def _box_muller_32(
+    q1: np.float32,
+    q2: np.float32,
+    c: np.float32,
+    s: np.float32,
+    vectorised: bool,  # noqa: FBT001 - kernels take no keywords
+) -> bool:
+    """Tell the same of torch's float32, whose uniforms have 24 bits."""
+    n1, n2 = (float(q1) - float(c)) / float(s), (float(q2) - float(c)) / float(s)
+    wider = float(s)
+    slack = max(_slack(float(q1), wider, n1, 2.0**-24), _slack(float(q2), wider, n2, 2.0**-24))
+    V, turn, rows, columns = _window(n1, n2, slack, 2.0**-24)
+    if rows * columns > _MOST:
+        return True
+    for i in range(-int(rows), int(rows) + 1):
+        V1 = (V + i) * 2.0**-24
+        if not 0.0 < V1 <= 1.0:
+            continue
+        for j in range(-int(columns), int(columns) + 1):
+            U2 = np.float32((turn + j) * 2.0**-24 % 1.0)
+            z1, z2 = gaussians_32(np.float32(V1), U2, vectorised)
+            if c + s * z1 == q1 and c + s * z2 == q2:
+                return True
+    return False
+
+
+@compiled
+def _polar(q1: float, q2: float, c: float, s: float) -> bool:
+    """Tell whether a point of the disc gives both releases: q1 from its y, q2 from its x."""
+    n1, n2 = (q1 - c) / s, (q2 - c) / s
+    norm = n1 * n1 + n2 * n2
+    if norm == 0.0:
+        return True
+    slack = max(_slack(q1, s, n1, 2.0**-53), _slack(q2, s, n2, 2.0**-53))
+    factor = math.sqrt(norm / math.exp(-norm / 2.0))
+    # An error of the norm moves the factor too: by norm * slack at most, relative to it.
+    steps = (1.0 + norm) * slack / factor / 2.0**-52 + 2.0
+    if steps * steps > _MOST:
+        return True
+    for i in range(-int(steps), int(steps) + 1):
+        y = (np.rint(n1 / factor / 2.0**-52) + i) * 2.0**-52
+        for j in range(-int(steps), int(steps) + 1):
+            x = (np.rint(n2 / factor / 2.0**-52) + j) * 2.0**-52
+            r2 = x * x + y * y
+            if not 0.0 < r2 < 1.0:
+                continue
+            f = math.sqrt(-2.0 * math.log(r2) / r2)
+            if c + s * (f * y) == q1 and c + s * (f * x) == q2:
+                return True
+    return False
+
+
+@compiled
+def box_muller_of(
+    first: Floats, second: Floats, value: float, scale: float, precision: int, out: Flags
+) -> None:
+    """Tell of each pair whether Box-Muller on uniforms of this many bits gives it."""
+    for i in range(out.size):
+        out[i] = _box_muller(first[i], second[i], value, scale, 2.0**-precision)
+
+
+@compiled
+def box_muller(first: Floats, second: Floats, value: float, scale: float, out: Flags) -> None:
+    """Tell the same of uniforms of 53 bits."""
+    box_muller_of(first, second, value, scale, 53, out)
+
+
+@compiled
+def box_muller_32(
+    first: NDArray[np.float32],
+    second: NDArray[np.float32],
+    value: np.float32,
+    scale: np.float32,
+    out: Flags,
+    vectorised: bool,  # noqa: FBT001 - kernels take no keywords
+) -> None:
+    """Tell of each pair whether torch's float32 Box-Muller gives it from this value."""
+    for i in range(out.size):
+        out[i] = _box_muller_32(first[i], second[i], value, scale, vectorised)
+
+
+@compiled
+def polar(first: Floats, second: Floats, value: float, scale: float, out: Flags) -> None:
+    """Tell of each pair whether the polar method gives it from this value."""
+    for i in range(out.size):
+        out[i] = _polar(first[i], second[i], value, scale)
+
+
+def _successive(y: Releases, phase: int) -> tuple[Releases, Releases]:
+    """Pair each release with the next; in phase 1 the first of all belongs to an earlier pair."""
+    whole = (len(y) - phase) // 2 * 2
+    pairs = y[phase : phase + whole].reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1]
+
+
+def _in_blocks(y: Releases) -> tuple[Releases, Releases]:
+    """Pair element j with j + 8 in each block of 16, except in the last, which torch redraws."""
+    blocks = y[: max(0, len(y) // _BLOCK - 1) * _BLOCK].reshape(-1, 2, _BLOCK // 2)
+    return blocks[:, 0].ravel(), blocks[:, 1].ravel()
+
+
+Layout = Callable[[Releases], tuple[Releases, Releases]]
+_EVEN: Final[Layout] = partial(_successive, phase=0)
+_ODD: Final[Layout] = partial(_successive, phase=1)
+_GUESSES: Final[dict[str, list[tuple[str, Callable[..., None], Layout]]]] = {
+    "float64": [
+        ("Box-Muller, in this phase", box_muller, _EVEN),
+        ("Box-Muller, in the other phase", box_muller, _ODD),
+        ("polar, in this phase", polar, _EVEN),
+        ("polar, in the other phase", polar, _ODD),
+        ("Box-Muller in blocks of 16", box_muller, _in_blocks),
+    ],
+    "float32": [
+        ("Box-Muller in blocks of 16", partial(box_muller_32, vectorised=True), _in_blocks),
+        ("Box-Muller in blocks of 16", partial(box_muller_32, vectorised=False), _in_blocks),
+    ],
+}
+
+
+METHODS: Final = tuple(dict.fromkeys(guess[0] for some in _GUESSES.values() for guess in some))
+
+
+@dataclass(frozen=True)
+class BoxMullerPair(Attack):
+    """Excludes a value when no pair of uniforms leads from it to two releases.
+
+    Parameters
+    ----------
+    method
+        How the target makes its pairs, one of METHODS; by default it is found out by trying.
+    """
+
+    name = "pair"
+    access = SOURCE
+    breaks = "random.gauss, torch on a CPU, Opacus, numpy.random.RandomState.normal"
+    source = "Holohan and Braghin 2021, section 2.4"
+    default_target = "random.gauss"
+    noise = "gaussian"
+
+    method: str | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("method", self.method, (None, *METHODS))
+
+    def find(
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
+    ) -> Event:
+        """Return the event that value0 is possible and value1 is not, for the best guess."""
+        dtype = target(value0, n).dtype
+        guesses = [g for g in _GUESSES.get(str(dtype), []) if self.method in {None, g[0]}]
+        events = [_event(*guess, target.scale, value0, value1) for guess in guesses]
+        if n < 2 * _BLOCK or not events:
+            return never(f"no method is known for pairs of {dtype}")
+        return best(events, target, value0, value1, n)
+
+
+def _event(
+    words: str,
+    kernel: Callable[..., None],
+    layout: Layout,
+    scale: float,
+    value0: float,
+    value1: float,
+) -> Event:
+    def possible(first: Releases, second: Releases, value: float) -> Flags:
+        out = np.empty(len(first), dtype=np.bool_)
+        kernel(first, second, first.dtype.type(value), first.dtype.type(scale), out)
+        return out
+
+    def pairs(y: Releases) -> tuple[Releases, Releases]:
+        first, second = (np.ascontiguousarray(half) for half in layout(y))
+        return first, second
+
+    def explains(y: Releases, value: float) -> Flags:
+        return possible(*pairs(y), value)
+
+    def holds(y: Releases) -> Flags:
+        first, second = pairs(y)
+        result = possible(first, second, value0)
+        result[result] = ~possible(first[result], second[result], value1)
+        return result
+
+    event = f"no pair of uniforms leads from {value1:g} to y and y' ({words})"
+    return Event(event, holds, 2, explains=explains)

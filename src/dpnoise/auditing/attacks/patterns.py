@@ -1,0 +1,136 @@
+"""Black-box attacks on the bits of an output: which ones a sum of value and noise can have.
+
+The sum of a value c and noise w keeps no bit below the last one of w, and w near -c is as coarse
+as c. So where y = c + w is small, it is a multiple of ulp(c)/2 or so; noise around zero has no such
+restraint. Both attacks learn from releases where the difference lies.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpnoise.auditing.attacks.base import (
+    OUTPUTS,
+    Attack,
+    Event,
+    Flags,
+    Progress,
+    never,
+    promise,
+    silent,
+)
+from dpnoise.auditing.attacks.claims import Judge
+from dpnoise.auditing.targets.target import Releases, Target
+from dpnoise.kernels import compiled
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+# The exponents that are told apart; those beyond, and zero's, count as the nearest of them.
+_LEAST: Final = -200
+_MOST: Final = 56
+_SPAN: Final = _MOST - _LEAST
+
+
+def exponents(y: Releases) -> tuple[Integers, Integers]:
+    """Return the exponents of the first and of the last set bit of each number.
+
+    Examples
+    --------
+    >>> exponents(np.array([1.0, 0.75, -12.0, 0.0]))
+    (array([   0,   -1,    3, -200]), array([   0,   -2,    2, -200]))
+    """
+    numbers = np.ascontiguousarray(y, dtype=np.float64)
+    first, last = np.empty((2, len(numbers)), dtype=np.int64)
+    _find_exponents(numbers.view(np.int64), first, last)
+    return first, last
+
+
+@compiled
+def _find_exponents(words: Integers, first: Integers, last: Integers) -> None:
+    bit = np.empty(1)
+    word = bit.view(np.int64)
+    for i in range(words.size):
+        exponent, significand = words[i] >> 52 & 2047, words[i] & ((1 << 52) - 1)
+        # Zero has no exponent, nor has what is too small for a normal number, nor NaN.
+        none = exponent == 0 or (exponent == 2047 and significand != 0)
+        whole = significand | 1 << 52
+        bit[0] = whole & -whole
+        low = exponent - 1075 + (word[0] >> 52) - 1023
+        first[i] = _LEAST if none else min(max(exponent - 1023, _LEAST), _MOST - 1)
+        last[i] = _LEAST if none else min(max(low, _LEAST), _MOST - 1)
+
+
+@dataclass(frozen=True)
+class Precision(Attack):
+    """Finds a size below which one value's releases have finer bits than the other's."""
+
+    name = "precision"
+    access = OUTPUTS
+    breaks = "noise added in floats: NumPy, diffprivlib, torch, JAX, Opacus"
+    source = "Haney, Desfontaines, Hartman, Shrestha and Hay 2022"
+    default_target = "numpy.laplace"
+
+    judge: Judge | None = None  # How an audit will count what it finds.
+
+    def find(
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
+    ) -> Event:
+        """Return "|y| < 2^t and y is no multiple of 2^g", for the t and g that promise most."""
+        hits0, hits1 = (_smaller_and_finer(target(value, n)) for value in (value0, value1))
+        worth = np.flatnonzero(hits0 > hits1)
+        if not worth.size:
+            return never("no size of y has finer bits at one value")
+        best = worth[promise(hits0.flat[worth], hits1.flat[worth], n, self.judge).argmax()]
+        t, g = (int(i) + _LEAST for i in np.unravel_index(best, hits0.shape))
+
+        def holds(y: Releases) -> Flags:
+            first, last = exponents(y)
+            return np.asarray((first < t) & (last < g) & (y != 0))
+
+        return Event(f"|y| < 2^{t} and y is no multiple of 2^{g}", holds)
+
+
+def _smaller_and_finer(y: Releases) -> Integers:
+    """Count, for all t and g, the releases with |y| < 2^t that are no multiples of 2^g."""
+    first, last = exponents(y[y != 0])
+    counts = np.bincount((first - _LEAST) * _SPAN + (last - _LEAST), minlength=_SPAN**2)
+    below = counts.reshape(_SPAN, _SPAN).cumsum(axis=0).cumsum(axis=1)
+    return np.pad(below, ((1, 0), (1, 0)))[:-1, :-1].astype(np.int64)
+
+
+@dataclass(frozen=True)
+class BitPatterns(Attack):
+    """Finds the signs, exponents and trailing zeros that occur at one value more than the other."""
+
+    name = "bits"
+    access = OUTPUTS
+    breaks = "noise added in floats; also rare patterns that no rule was written for"
+    source = "this library; in the spirit of Bichsel and others 2021 (DP-Sniper)"
+    default_target = "numpy.laplace"
+
+    judge: Judge | None = None  # How an audit will count what it finds.
+
+    def find(
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
+    ) -> Event:
+        """Return the event of the patterns, in the order of their ratios, that promise most."""
+        y0, y1 = (patterns(target(value, n)) for value in (value0, value1))
+        cells, index = np.unique(np.concatenate([y0, y1]), return_inverse=True)
+        hits0, hits1 = (np.bincount(half, minlength=len(cells)) for half in (index[:n], index[n:]))
+        order = np.argsort(-(hits0 + 0.5) / (hits1 + 0.5), kind="stable")
+        best = promise(hits0[order].cumsum(), hits1[order].cumsum(), n, self.judge).argmax()
+        chosen = np.sort(cells[order[: best + 1]])
+
+        def holds(y: Releases) -> Flags:
+            return np.isin(patterns(y), chosen)
+
+        return Event(f"y has one of {len(chosen)} patterns of sign, exponent, last bit", holds)
+
+
+def patterns(y: Releases) -> Integers:
+    """Give each pattern (sign, exponent of the first bit, exponent of the last bit) a number."""
+    first, last = exponents(y)
+    return ((y < 0) * _SPAN + (first - _LEAST)) * _SPAN + (last - _LEAST)

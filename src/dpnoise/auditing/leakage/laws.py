@@ -1,0 +1,312 @@
+"""The law of a sampler in a small format, from all its uniforms: no sampling, no error.
+
+A probability here is a number of inputs over 2^(n*p). With n*p <= 53 each of them, and each sum of
+them, is exactly a float64.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpnoise.core.errors import check_choice, check_integer, reject
+from dpnoise.core.parallel import Words, cores, in_runs, kernel_named
+from dpnoise.noise import forms
+from dpnoise.noise.distributions import Distribution
+
+Floats = NDArray[np.float64]
+Rounding = Callable[[Floats | float], Floats]
+Draw = Callable[[Words, Floats], None]  # Fills the second from the first.
+
+_EXACT_BITS: Final = 53  # A probability with more bits would be rounded.
+# The bits of uniforms that can be enumerated in seconds: of all together, or of one summand, where
+# each output is computed; of two summands where their sums are counted in a histogram.
+MOST_BITS: Final = 24
+_MOST_COUNTED: Final = 32
+_LARGEST_HISTOGRAM: Final = 2**20
+_CHUNK: Final = 2**17
+_ROWS: Final = 64
+_TWO_PAIRS: Final = 4
+
+
+@dataclass(frozen=True)
+class Format:
+    """A binary floating-point format with IEEE 754's subnormals, infinities and ties to even.
+
+    Parameters
+    ----------
+    name
+        For people.
+    digits
+        Binary digits of the significand, the implicit one counted.
+    emin
+        The smallest normal number is 2^emin; all numbers are below 2^(2-emin). It is at most -4,
+        so that no sampler's noise overflows.
+
+    Examples
+    --------
+    >>> float(FLOAT16.round(0.1)), float(Format("tiny", digits=2, emin=-4).round(5.1))
+    (0.0999755859375, 6.0)
+    """
+
+    name: str
+    digits: int
+    emin: int
+
+    def __post_init__(self) -> None:
+        check_integer("digits", self.digits, least=2, most=24)
+        check_integer("emin", self.emin, least=-126, most=-4)
+
+    def round(self, x: Floats | float) -> Floats:
+        """Return the nearest values of the format.
+
+        A sum, product or root of values of the format, computed in float64 and then rounded, is
+        rounded correctly, because 53 >= 2 * digits + 2 (Figueroa 1995).
+        """
+        rounded = np.array(x, dtype=np.float64)
+        kernel_named("formats.round_all")(rounded.reshape(-1), self.digits, self.emin)
+        return rounded
+
+    @property
+    def is_small(self) -> bool:
+        """True if a histogram over the whole format is worth its memory."""
+        return (self.digits + 1 - 2 * self.emin) << (self.digits - 1) < _LARGEST_HISTOGRAM
+
+    def sizes(self) -> Floats:
+        """Return 0, the sizes of all numbers, and infinity, in the order of the histograms."""
+        exponents = np.arange(self.emin - self.digits + 1, 2 - self.emin)
+        steps = 2 ** (self.digits - 1)
+        numbers = np.multiply.outer(2.0**exponents, 1 + np.arange(steps) / steps)
+        return np.concatenate([[0.0], numbers.ravel(), [math.inf]])
+
+
+FLOAT16: Final = Format("float16", 11, -14)
+BFLOAT16: Final = Format("bfloat16", 8, -126)
+FLOAT32: Final = Format("float32", 24, -126)
+
+
+@dataclass(frozen=True, eq=False)
+class Law:
+    """A distribution on finitely many values: sorted, each once, with its probability.
+
+    The zeros of both signs are one value, because added to a value they give the same.
+    """
+
+    values: Floats
+    probabilities: Floats
+
+
+def merged(values: Floats, probabilities: Floats) -> Law:
+    """Return the law of values that may repeat."""
+    order = np.argsort(values)
+    ordered = values[order] + 0.0  # Adding 0.0 turns -0.0 into 0.0.
+    first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    return Law(ordered[first], np.add.reduceat(probabilities[order], first))
+
+
+def _inverse(U: Floats, fl: Rounding) -> Floats:
+    """Equation (2), with the mirror image log(1 - 2U) of log(2U), as docs/samplers.md has it."""
+    return np.where(U < 1 / 2, 1.0, -1.0) * fl(np.log(fl(1 - fl(2 * (U % 0.5)))))
+
+
+def _exponential(U: Floats, fl: Rounding) -> Floats:
+    """-log(1 - U)."""
+    return -fl(np.log(fl(1 - U)))
+
+
+def _cosine(U: Floats, fl: Rounding) -> Floats:
+    """cos(pi U), as the paper's program computes it."""
+    return fl(np.cos(fl(fl(math.pi) * U)))
+
+
+def _theorem(U: Floats, fl: Rounding) -> Floats:
+    """One summand of Theorem 5.1: log(1 - U) cos(pi U')."""
+    return fl(np.multiply.outer(fl(np.log(fl(1 - U))), _cosine(U, fl)))
+
+
+def _pair(U: Floats, fl: Rounding) -> Floats:
+    """One member of a Box-Muller pair: sqrt(-log(1 - U)) cos(pi U')."""
+    return fl(np.multiply.outer(fl(np.sqrt(_exponential(U, fl))), _cosine(U, fl)))
+
+
+_SUMMANDS: Final = {
+    "inverse": _inverse,
+    "exponentials": _exponential,
+    "theorem": _theorem,
+    "pairs": _pair,
+}
+_FORMS: Final = {form.name: form for form in (*forms.LAPLACE, *forms.GAUSSIAN)}
+
+
+def machine(form: str, variates: int, precision: int, fmt: Format) -> Law:
+    """Return the law of a sampler on a machine that rounds every operation to the format.
+
+    Logarithm and cosine are computed in float64 and rounded once more; for uniforms of 11 bits in
+    float16 the tests prove that this gives the nearest value.
+
+    Parameters
+    ----------
+    form, variates, precision
+        "inverse", "exponentials", "theorem" or "pairs" (docs/samplers.md), n and p. A uniform is a
+        value of the format, so p <= digits; the cosine is the paper's, without Remark 1.
+
+    Examples
+    --------
+    >>> law = machine("theorem", 4, 5, FLOAT16)
+    >>> float(law.probabilities.sum())
+    1.0
+    """
+    check_choice("form", form, _SUMMANDS)
+    summands = _FORMS[form].summands(check_integer("variates", variates, least=1))
+    most = min(_EXACT_BITS, MOST_BITS * summands) if fmt.is_small else MOST_BITS
+    n, p = _checked(form, variates, precision, fmt, most)
+    values = _SUMMANDS[form](np.arange(2.0**p) / 2.0**p, fmt.round).ravel()
+    summand = total = merged(values, np.full(values.size, 1 / values.size))
+    if form == "exponentials":
+        summand = Law(-summand.values, summand.probabilities)
+    for _ in range(1, summands):
+        total = _sum(total, summand, fmt)
+    if form == "pairs":
+        norm = fmt.round(2 / math.sqrt(n))
+        total = merged(fmt.round(norm * total.values), total.probabilities)
+    return total
+
+
+def own(form: str, variates: int, precision: int, fmt: Format) -> Law:
+    """Return the law of dpnoise's own sampler: its kernel in float64, rounded once to the format.
+
+    The kernel runs on all words. The two pairs of "theorem" and "pairs" with four uniforms are
+    tabulated one by one, and the law of their sum computed.
+
+    Parameters
+    ----------
+    form, variates, precision
+        As `Generator.laplace` and `Generator.normal` take them.
+
+    Examples
+    --------
+    >>> float(own("inverse", 1, 3, FLOAT32).values[-1])
+    1.3862943649291992
+    """
+    check_choice("form", form, _FORMS)
+    halves = variates == _TWO_PAIRS and form in {"theorem", "pairs"}
+    most = _MOST_COUNTED if halves and fmt.is_small else MOST_BITS
+    n, p = _checked(form, variates, precision, fmt, most)
+    kernel, parameters = kernel_named(_FORMS[form].kernel), _FORMS[form].parameters
+
+    def draw(words: Words, out: Floats) -> None:
+        kernel(words, n, p, *parameters, 1.0, np.empty(words.size), out)
+
+    if halves:
+        # With zeros for the first two words V1 is 1 and its logarithm 0: what is left is a pair.
+        pair = enumerated(draw, n, p, 4**p)
+        return _sum(pair, pair, fmt)
+    law = enumerated(draw, n, p, 2 ** (n * p))
+    return merged(fmt.round(law.values), law.probabilities)
+
+
+def perfect(distribution: Distribution, fmt: Format) -> Law:
+    """Return the law of perfect noise, symmetric about 0, rounded once to the format.
+
+    It is what samplers with more and longer uniforms tend to. Its probabilities are not counts:
+    they come from the distribution function, with the accuracy of float64.
+
+    Examples
+    --------
+    >>> from dpnoise.noise.distributions import Laplace
+    >>> float(perfect(Laplace(), BFLOAT16).probabilities.sum())
+    1.0
+    """
+    if not fmt.is_small:
+        reject("fmt", fmt.name, "to be a format with fewer numbers")
+    values = np.unique(fmt.round(np.concatenate([-fmt.sizes(), fmt.sizes()])))
+    borders = (values[1:-2] + values[2:-1]) / 2
+    # Infinity begins where the spacing of the largest numbers would put it.
+    end = borders[-1] + values[-2] - values[-3]
+    return Law(values, cells(distribution, np.concatenate([[-end], borders, [end]])))
+
+
+def cells(distribution: Distribution, borders: Floats) -> Floats:
+    """Return the probability of each cell between borders, the two outer ones included.
+
+    The right half is computed as the mirror image of the left one, where the distribution function
+    is small and its differences are accurate.
+    """
+    ends = np.concatenate([[-math.inf], borders, [math.inf]])
+    below = np.diff(distribution.cdf(ends))
+    above = -np.diff(distribution.cdf(-ends))
+    result: Floats = np.where(ends[:-1] < 0, below, above)
+    return result
+
+
+def _checked(
+    form: str, variates: int, precision: int, fmt: Format, most_bits: int
+) -> tuple[int, int]:
+    """Return n and p, with p no larger than the format and the size of the enumeration allow."""
+    _, n = forms.choose([_FORMS[form]], form, variates, at_least=1)
+    p = check_integer("precision", precision, least=1, most=fmt.digits)
+    if n * p > most_bits:
+        reject("precision", p, f"<= {most_bits // n} for {n} uniforms")
+    return n, p
+
+
+def _sum(a: Law, b: Law, fmt: Format) -> Law:
+    """Return the law of the sum of two independent variables, added in float64, then rounded."""
+    if fmt.is_small:
+        return _counted(a, b, fmt)
+    sums = fmt.round(np.add.outer(a.values, b.values))
+    return merged(sums.ravel(), np.multiply.outer(a.probabilities, b.probabilities).ravel())
+
+
+def _counted(a: Law, b: Law, fmt: Format) -> Law:
+    """Count every pair of values, on several threads, in a histogram over the whole format.
+
+    If both are one law, a pair and its mirror image have the same sum, and are counted as one.
+    """
+    kernel, sizes = kernel_named("formats.add_laws"), fmt.sizes()
+    histograms: list[Floats] = []
+
+    def work(first: int, last: int) -> None:
+        histogram = np.zeros(2 * len(sizes))
+        places = np.empty(b.values.size, dtype=np.int64)
+
+        def count(rows: slice, others: slice, times: float) -> None:
+            part = a.values[rows], times * a.probabilities[rows]
+            rest = b.values[others], b.probabilities[others]
+            kernel(*part, *rest, fmt.digits, fmt.emin, places[: rest[0].size], histogram)
+
+        if a is b:
+            for start in range(first, last, _ROWS):
+                stop = min(start + _ROWS, last)
+                count(slice(start, stop), slice(start, stop), 1.0)
+                count(slice(start, stop), slice(stop, None), 2.0)
+        else:
+            count(slice(first, last), slice(None), 1.0)
+        histograms.append(histogram)
+
+    in_runs(work, a.values.size, _ROWS, cores())
+    mass = np.sum(histograms, axis=0)
+    found = mass > 0
+    return merged(np.concatenate([sizes, -sizes])[found], mass[found])
+
+
+def enumerated(draw: Draw, n: int, bits: int, count: int) -> Law:
+    """Return the law of a kernel's output over the first `count` of all n words of `bits` bits."""
+    fill = kernel_named("formats.all_words")
+    found: list[tuple[Floats, NDArray[np.int64]]] = []
+
+    def work(first: int, last: int) -> None:
+        for start in range(first, last, _CHUNK):
+            out = np.empty(min(_CHUNK, last - start))
+            words = np.empty(out.size * n, dtype=np.uint64)
+            fill(start, n, bits, words)
+            words.flags.writeable = False
+            draw(words, out)
+            found.append(np.unique(out, return_counts=True))
+
+    in_runs(work, count, _CHUNK, cores())
+    values, counts = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return merged(values, counts / count)

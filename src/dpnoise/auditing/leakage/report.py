@@ -1,0 +1,237 @@
+"""What the samplers and the exact release leak, side by side: a table and a plot.
+
+Everything is at scale 1, x = 0 against x' = 1, computed by `laws` and `curves`.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+from dpnoise.auditing.leakage import laws
+from dpnoise.auditing.leakage.curves import ReleaseBounds, delta, release_bounds, released
+from dpnoise.auditing.leakage.laws import BFLOAT16, FLOAT16, FLOAT32, Format, Law
+from dpnoise.core.errors import import_extra
+from dpnoise.noise.distributions import Gaussian, Laplace
+
+
+@dataclass(frozen=True)
+class Leak:
+    """What fl(x + z) leaks at scale 1, x = 0 against 1.
+
+    Parameters
+    ----------
+    arithmetic
+        "every operation rounded", "rounded once" (dpnoise's own) or "perfect noise".
+    noise, form, variates, precision, format
+        The sampler: n uniforms of p bits. Perfect noise has neither n nor p.
+    delta, reverse
+        delta(epsilon) of 0 against 1, and of 1 against 0.
+    ideal
+        That of the mechanism in real arithmetic, the same both ways.
+    """
+
+    arithmetic: str
+    noise: str
+    form: str
+    variates: int | None
+    precision: int | None
+    format: str
+    delta: float
+    reverse: float
+    ideal: float
+
+
+EVERY: Final = "every operation rounded"
+ONCE: Final = "rounded once"
+PERFECT: Final = "perfect noise"
+_CASES: Final[tuple[tuple[str, str, int, Format, tuple[int, ...]], ...]] = (
+    (EVERY, "inverse", 1, FLOAT16, (4, 6, 8, 11)),
+    (EVERY, "exponentials", 2, FLOAT16, (4, 6, 8, 11)),
+    (EVERY, "theorem", 4, FLOAT16, (4, 6, 8, 11)),
+    (EVERY, "inverse", 1, BFLOAT16, (8,)),
+    (EVERY, "theorem", 4, BFLOAT16, (8,)),
+    (EVERY, "pairs", 2, FLOAT16, (4, 6, 8, 11)),
+    (EVERY, "pairs", 4, FLOAT16, (4, 6, 8, 11)),
+    (EVERY, "pairs", 8, FLOAT16, (4, 6)),
+    (ONCE, "inverse", 1, FLOAT16, (4, 6, 8, 11)),
+    (ONCE, "exponentials", 2, FLOAT16, (4, 6, 8, 11)),
+    (ONCE, "theorem", 4, FLOAT16, (4, 6, 7)),
+    (ONCE, "pairs", 2, FLOAT16, (4, 6, 8, 11)),
+    (ONCE, "pairs", 4, FLOAT16, (4, 6, 7)),
+    (ONCE, "inverse", 1, FLOAT32, (4, 8, 12, 16)),
+    (ONCE, "exponentials", 2, FLOAT32, (4, 8, 10)),
+    (ONCE, "theorem", 4, FLOAT32, (4, 5)),
+)
+_RELEASES: Final = (
+    ("laplace_1", (8, 12, 16, 20)),
+    ("laplace_4", (4, 5, 6)),
+    ("gaussian_2", (6, 8, 10, 12)),
+)
+
+
+def table(epsilon: float = 1.0, progress: Callable[[float], object] | None = None) -> list[Leak]:
+    """Return what each sampler leaks, for several n, p and formats; it takes some ten seconds.
+
+    Parameters
+    ----------
+    epsilon
+        Where the curves are read.
+    progress
+        Is told the part that is done, from 0 to 1.
+    """
+    rows = []
+    for i, (arithmetic, form, n, fmt, precisions) in enumerate(_CASES):
+        enumerate_all = laws.machine if arithmetic == EVERY else laws.own
+        for p in precisions:
+            law = enumerate_all(form, n, p, fmt)
+            rows.append(_leak(epsilon, arithmetic, form, (n, p), law, fmt))
+        if progress is not None:
+            progress((i + 1) / len(_CASES))
+    for form, distribution in (("theorem", Laplace()), ("pairs", Gaussian())):
+        law = laws.perfect(distribution, FLOAT16)
+        rows.append(_leak(epsilon, PERFECT, form, (None, None), law, FLOAT16))
+    return rows
+
+
+def _leak(
+    epsilon: float,
+    arithmetic: str,
+    form: str,
+    n_and_p: tuple[int | None, int | None],
+    law: Law,
+    fmt: Format,
+) -> Leak:
+    """Return one row: the leak of 0 against 1 at scale 1."""
+    at_0, at_1 = (released(law, value, fmt) for value in (0.0, 1.0))
+    noise = "Gaussian" if form == "pairs" else "Laplace"
+    return Leak(
+        arithmetic,
+        noise,
+        form,
+        *n_and_p,
+        fmt.name,
+        delta=delta(epsilon, at_0, at_1),
+        reverse=delta(epsilon, at_1, at_0),
+        ideal=_ideal(noise, epsilon),
+    )
+
+
+def _ideal(noise: str, epsilon: float) -> float:
+    """Return delta(epsilon) in real arithmetic, at scale 1 and a distance of 1."""
+    if noise == "Laplace":
+        return max(0.0, -math.expm1((epsilon - 1) / 2))
+    phi = Gaussian().cdf
+    return float(phi(0.5 - epsilon) - math.exp(epsilon) * phi(-0.5 - epsilon))  # Balle, Wang 2018
+
+
+def release_table(epsilon: float = 1.0) -> list[ReleaseBounds]:
+    """Return where delta of the exact release lies, at scale 1 on a grid of 1, 0 against 1."""
+    return [
+        release_bounds(form, bits, epsilon) for form, all_bits in _RELEASES for bits in all_bits
+    ]
+
+
+def text(leaks: list[Leak], releases: list[ReleaseBounds], epsilon: float) -> str:
+    """Return both tables for people, with one line for each n and p across."""
+    lines = [f"delta({epsilon:g}) of fl(0 + z) against fl(1 + z), in brackets the other way round"]
+    for (arithmetic, fmt, noise), rows in groupby(
+        leaks, lambda row: (row.arithmetic, row.format, row.noise)
+    ):
+        first, *others = rows
+        lines += ["", f"{noise}, {fmt}, {arithmetic} (in real arithmetic {first.ideal:.3f})"]
+        for (n, form), line in groupby([first, *others], lambda row: (row.variates, row.form)):
+            sampler = "" if n is None else f"n = {n}  {form}"
+            lines.append(f"  {sampler:21}" + "  ".join(map(_entry, line)))
+    lines += ["", f"exact release on a grid of 1: delta({epsilon:g}) lies between"]
+    for form, bounds in groupby(releases, lambda bound: bound.form):
+        first_bound, *other_bounds = bounds
+        lines.append(f"  {form} (in real arithmetic, rounded, {first_bound.ideal:.4f})")
+        lines += [
+            f"    {bound.low:.4f} and {bound.high:.4f} by words of {bound.bits} bits"
+            for bound in (first_bound, *other_bounds)
+        ]
+    return "\n".join(lines)
+
+
+def _entry(row: Leak) -> str:
+    """Show one p and its two deltas."""
+    where = " " * 8 if row.precision is None else f"p = {row.precision:<4}"
+    return f"{where}{row.delta:.3f} ({row.reverse:.3f})"
+
+
+# Colours that people with any colour vision tell apart (Okabe and Ito), and markers besides.
+_STYLES: Final = {
+    1: {"color": "#D55E00", "marker": "o"},
+    2: {"color": "#E69F00", "marker": "s"},
+    4: {"color": "#0072B2", "marker": "^"},
+    8: {"color": "#009E73", "marker": "D"},
+}
+
+
+def plot(leaks: list[Leak], releases: list[ReleaseBounds], epsilon: float, target: Path) -> None:
+    """Draw delta against n and p, the exact release beside it, to a .png, .pdf or .svg file."""
+    matplotlib = import_extra("matplotlib", "plots")
+    matplotlib.use("Agg")
+    pyplot = import_extra("matplotlib.pyplot", "plots")
+    figure, axes = pyplot.subplots(2, 2, figsize=(9, 8.6), layout="constrained", sharey=True)
+    every, gaussian, once, release = axes.flat
+    _draw_curves(every, leaks, EVERY, "Laplace", "float16", "-")
+    _draw_curves(gaussian, leaks, EVERY, "Gaussian", "float16", "-")
+    _draw_curves(once, leaks, ONCE, "Laplace", "float16", "-")
+    _draw_curves(once, leaks, ONCE, "Laplace", "float32", "--")
+    every.set_title("Laplace in float16, every operation rounded", loc="left", fontsize=10)
+    gaussian.set_title("Gaussian in float16, every operation rounded", loc="left", fontsize=10)
+    once.set_title("Laplace by dpnoise, rounded once, added in floats", loc="left", fontsize=10)
+    _draw_releases(release, releases)
+    for axis in axes.flat:
+        axis.set_ylim(-0.03, 1.03)
+        axis.set_ylabel(f"delta({epsilon:g}) of 0 against 1")
+        axis.spines[["top", "right"]].set_visible(False)
+        # Below the panel a legend covers nothing.
+        axis.legend(
+            loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=2, fontsize=8, frameon=False
+        )
+    figure.savefig(target, dpi=150, format=target.suffix.lstrip("."))
+    pyplot.close(figure)
+
+
+def _draw_curves(
+    axis: Any, leaks: list[Leak], arithmetic: str, noise: str, fmt: str, line: str
+) -> None:
+    """Draw delta against p, one line for each n, and the two levels that need no n and no p."""
+    rows = [row for row in leaks if (row.noise, row.format) == (noise, fmt)]
+    drawn = [row for row in rows if row.arithmetic == arithmetic]
+    for n in sorted({row.variates for row in drawn if row.variates is not None}):
+        points = [(row.precision, row.delta) for row in drawn if row.variates == n]
+        axis.plot(*zip(*points, strict=True), line, label=f"n = {n}, {fmt}", **_STYLES[n])
+    for row in rows:
+        if row.arithmetic == PERFECT:
+            ink = axis.xaxis.label.get_color()
+            axis.axhline(row.delta, color=ink, linestyle=":", label="perfect noise, added")
+            axis.axhline(row.ideal, color=ink, linewidth=1, label="real arithmetic")
+    axis.set_xlabel("p, bits of a uniform")
+
+
+def _draw_releases(axis: Any, releases: list[ReleaseBounds]) -> None:
+    """Shade where delta of each release can lie, by the bits of its words, and draw the ideal."""
+    ink = axis.xaxis.label.get_color()
+    for form in dict.fromkeys(row.form for row in releases):
+        rows = [row for row in releases if row.form == form]
+        noise, _, n = form.partition("_")
+        axis.fill_between(
+            [row.bits for row in rows],
+            [row.low for row in rows],
+            [row.high for row in rows],
+            color=_STYLES[int(n)]["color"],
+            alpha=0.3,
+            linewidth=0,
+            label=f"{noise.capitalize()}, n = {n}: left open",
+        )
+        ends = (rows[0].bits, rows[-1].bits)
+        axis.plot(ends, (rows[0].ideal,) * 2, color=ink, linewidth=1.5)
+    axis.plot([], [], color=ink, linewidth=1.5, label="real arithmetic, rounded")
+    axis.set_xlabel("bits that are looked at of each word, of 64 and more")
+    axis.set_title("Exact release: it lies in the shade, which closes", loc="left", fontsize=10)

@@ -1,0 +1,1 @@
+"""Events that an audit learns from outputs of any kind."""

@@ -1,0 +1,395 @@
+"""Noise that repeats between processes, and time that tells of the noise.
+
+These need no arithmetic on the outputs: a seed copied by a fork gives the same noise to several
+processes, a fixed seed gives it again after a restart, and the difference of two releases with the
+same noise is the difference of the secrets. A clock may tell the size of the noise, or whether a
+sampler had a second Gaussian in store.
+"""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Final, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpnoise.auditing.targets.target import Target, named
+from dpnoise.core.errors import DpnoiseError, check_integer
+from dpnoise.core.safe_text import percent_beside
+
+Clock = Callable[[], int]
+
+# The p-value below which `timed` and `phased` say that they found something.
+FALSE_ALARM: Final = 1e-6
+# How often the slower kind of release has to be the slower one of a pair, in every repeat. A
+# Gaussian from the store gives 0.7 and more.
+PHASE: Final = 0.6
+_REPEATS: Final = 3
+
+# This many equal releases at the start are a repetition.
+_SAME_START: Final = 8
+
+
+class ProcessError(DpnoiseError, RuntimeError):
+    """A process did not give its releases."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What was seen of a target's processes.
+
+    Parameters
+    ----------
+    name
+        What was looked for: "forked", "restarted", "timed" or "phased".
+    found
+        Whether it is there.
+    words
+        What was seen, in one sentence.
+    measured
+        The figures behind it.
+    """
+
+    name: str
+    found: bool
+    words: str
+    measured: dict[str, float] = field(default_factory=dict)
+
+
+def forked(
+    target: Target, value: float = 0.0, *, children: int = 3, n: int = 64, timeout_s: float = 60.0
+) -> Observation:
+    """Look for the same releases in several forked children.
+
+    The target is used once before, so that a generator that seeds itself at first use has done so.
+    Children that begin with the same 8 releases count as equal: a generator may draw afresh when
+    the bytes that it had in store at the fork are spent. By chance two of them do so with
+    probability p^8, where p is that of one equal release.
+
+    Parameters
+    ----------
+    target, value
+        What is attacked, and the value that it releases.
+    children
+        How many processes to fork, one after the other, all from the same parent.
+    n
+        How many releases each child draws.
+    timeout_s
+        After this long a child is killed: a lock held by another thread of the parent stays locked
+        in it for ever.
+
+    Examples
+    --------
+    >>> from dpnoise.auditing.targets import named
+    >>> forked(named("numpy.laplace")).words
+    'All 3 children drew the same 64 releases.'
+    >>> forked(named("dpnoise.release")).words
+    'No two of 3 children drew the same 64 releases.'
+    """
+    count = check_integer("children", children, least=2)
+    n = check_integer("n", n, least=1)
+    target(value, 1)
+    raw = [_in_child(lambda: target(value, n).tobytes(), timeout_s) for _ in range(count)]
+    drawn = [np.frombuffer(child, dtype=np.uint8).reshape(n, -1) for child in raw]
+    shared = [_common_start(a, b) for a, b in combinations(drawn, 2)]
+    equal = sum(start >= min(n, _SAME_START) for start in shared)
+    who = "No two of" if not equal else "All" if equal == len(shared) else "Some of"
+    began = max(shared) if equal and max(shared) < n else n
+    did = "drew" if began == n else "began with"
+    words = f"{who} {count} children {did} the same {began} releases."
+    return Observation("forked", equal > 0, words, {"pairs": len(shared), "equal": equal})
+
+
+def _common_start(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> int:
+    """Return how many releases two children have in common before the first that differs."""
+    differ = (a != b).any(axis=1)
+    return int(differ.argmax()) if differ.any() else len(a)
+
+
+def _in_child(work: Callable[[], bytes], timeout_s: float) -> bytes:
+    """Return what `work` gives in a forked child, or raise what went wrong there."""
+    if not hasattr(os, "fork"):
+        raise ProcessError("This needs os.fork, which this system does not have.")
+    ours, theirs = os.pipe()
+    with warnings.catch_warnings():
+        # Python and JAX warn that a child of several threads may hang. That is what the limit of
+        # time is for.
+        warnings.simplefilter("ignore")
+        child = os.fork()
+    if child == 0:
+        _work_and_exit(work, theirs)
+    os.close(theirs)
+    try:
+        received = _read_all(ours, timeout_s)
+    finally:
+        os.close(ours)
+        os.kill(child, signal.SIGKILL)  # It has closed its pipe, or it hangs.
+        os.waitpid(child, 0)
+    if received[:1] != b"+":
+        raise ProcessError(f"A forked child failed: {received[1:].decode() or 'no output'}.")
+    return received[1:]
+
+
+def _work_and_exit(work: Callable[[], bytes], pipe: int) -> NoReturn:
+    """Send the result, or the exception, and end without the parent's clean-up."""
+    try:
+        try:
+            message = b"+" + work()
+        except BaseException as error:  # noqa: BLE001 - nothing may leave the child
+            message = b"-" + f"{type(error).__name__}: {error}".encode()
+        with os.fdopen(pipe, "wb") as stream:
+            stream.write(message)
+    finally:
+        os._exit(0)
+
+
+def _read_all(pipe: int, timeout_s: float) -> bytes:
+    """Read until the other end is closed."""
+    deadline = time.monotonic() + timeout_s
+    parts: list[bytes] = []
+    while select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        part = os.read(pipe, 2**16)
+        if not part:
+            return b"".join(parts)
+        parts.append(part)
+    raise ProcessError(f"A forked child gave no answer in {timeout_s:g} s, and was killed.")
+
+
+def program_of(name: str, value: float = 0.0, n: int = 64) -> str:
+    """Return a program that prints releases of a target: a name, or module:attribute."""
+    made = f"targets.resolve({name!r}, 1.0, {0.0 if ':' in name else 1e-6}, 1.0)"
+    return f"from dpnoise import targets; print({made}({value!r}, {n}).tolist())"
+
+
+def restarted(program: str, *, timeout_s: float = 300.0) -> Observation:
+    """Look for the same output of a program in two fresh interpreters: a fixed seed.
+
+    Parameters
+    ----------
+    program
+        Python code that prints releases and nothing else; `program_of` writes one. It does not
+        import from the current folder (`python -P`), where anybody may have put a json.py.
+    timeout_s
+        After this long an interpreter is killed.
+
+    Examples
+    --------
+    >>> restarted("import random; random.seed(7); print(random.gauss(0, 1))").found
+    True
+    >>> restarted("import random; print([random.gauss(0, 1) for _ in range(9)])").found
+    False
+    """
+    first, second = (_output_of(program, timeout_s) for _ in range(2))
+    found = first == second
+    words = f"Two fresh interpreters printed {'the same' if found else 'different'} releases."
+    return Observation("restarted", found, words, {"characters": len(first)})
+
+
+def _output_of(program: str, timeout_s: float) -> str:
+    """Run a program in this interpreter's twin."""
+    command = [sys.executable, "-P", "-c", program]
+    try:
+        run = subprocess.run(  # noqa: S603 - this interpreter and the caller's own program
+            command, capture_output=True, check=False, text=True, timeout=timeout_s
+        )
+    except subprocess.TimeoutExpired:
+        message = f"The program gave no answer in {timeout_s:g} s, and was killed."
+        raise ProcessError(message) from None
+    if run.returncode or not run.stdout.strip():
+        last = run.stderr.strip().splitlines()[-1:] or ["it printed nothing"]
+        raise ProcessError(f"The program failed: {last[0]}.")
+    return run.stdout
+
+
+def timed(
+    target: Target, value: float = 0.0, *, n: int = 10_000, clock: Clock = time.perf_counter_ns
+) -> Observation:
+    """Look for a time that depends on the size of the noise, as in samplers that count up to it.
+
+    The test is Spearman's rank correlation of the time of a release with |release - value|. A
+    busy machine can hide such a dependence. It cannot feign one: what disturbs the clock does not
+    know the noise, and if the two are independent every pairing of them is equally likely, so the
+    rate of false alarms holds for times of any kind.
+
+    Parameters
+    ----------
+    target, value
+        What is attacked, and the value that it releases, one at a time.
+    n
+        How many releases are timed.
+    clock
+        Returns whole nanoseconds.
+    """
+    from scipy import stats  # noqa: PLC0415 - SciPy takes long to import
+
+    times, releases = _times(target, value, check_integer("n", n, least=1000), clock)
+    sizes = np.abs(releases - value)
+    slow = times > np.quantile(times, 0.9)
+    measured = {
+        "median_ns": float(np.median(times)),
+        "noise_when_slow": float(np.median(sizes[slow] if slow.any() else sizes)),
+        "noise_otherwise": float(np.median(sizes[~slow])),
+        "correlation": 0.0,
+        "p_value": 1.0,
+    }
+    if np.ptp(times) and np.ptp(sizes):
+        test = stats.spearmanr(times, sizes)
+        measured |= {"correlation": float(test.statistic), "p_value": float(test.pvalue)}
+    found = measured["p_value"] < FALSE_ALARM
+    words = (
+        f"The time of a release {'depends' if found else 'was not seen to depend'} on its noise: "
+        f"rank correlation {measured['correlation']:+.3f} in {n:,} releases."
+    )
+    return Observation("timed", found, words, measured)
+
+
+def phased(
+    target: Target, value: float = 0.0, *, n: int = 10_000, clock: Clock = time.perf_counter_ns
+) -> Observation:
+    """Look for calls that are slow and fast in turn: Gaussians made in pairs, one kept in store.
+
+    A busy machine may be slow and fast in turn by itself. So chance decides which releases are the
+    odd ones: before each that is timed, a coin calls either the target once more or a control of
+    the same shape that keeps nothing, NumPy's Laplace noise. What disturbs the clock does not know
+    the coins, and the rate of false alarms holds for times of any kind, as in `timed`. The control
+    is timed in the same rounds, and split by the same coins.
+
+    Found is what three repeats agree on: the times of odd and even releases differ with a p-value
+    below 10^-6 (Mann-Whitney); of one release of either kind, the same one is slower in more than
+    60 % of the cases, in each third of the rounds; and the control's are not. A busy machine can
+    hide such a difference.
+
+    Parameters
+    ----------
+    target, value, n, clock
+        As for `timed`.
+    """
+    n = check_integer("n", n, least=1000)
+    times, control, odd = _rounds(target, value, n, clock)
+    odd_slower, p_value = _slower(times, odd)
+    repeats = [
+        _slower(some, which)[0]
+        for some, which in zip(
+            np.array_split(times, _REPEATS), np.array_split(odd, _REPEATS), strict=True
+        )
+    ]
+    least = min(repeats) if odd_slower > 0.5 else 1 - max(repeats)
+    control_slower, _ = _slower(control, odd)
+    told = max(control_slower, 1 - control_slower)
+    measured = {
+        "odd_median_ns": float(np.median(times[odd])),
+        "even_median_ns": float(np.median(times[~odd])),
+        "odd_slower": odd_slower,
+        "p_value": p_value,
+        "least": least,
+        "control": told,
+    }
+    found = p_value < FALSE_ALARM and least > PHASE >= told
+    words = (
+        f"Every other release {'is' if found else 'was not seen to be'} slower: the time tells the "
+        f"two kinds apart in {percent_beside(least, PHASE)} of the cases in the worst of "
+        f"{_REPEATS} repeats, and those of a control in {percent_beside(told, PHASE)}."
+    )
+    return Observation("phased", found, words, measured)
+
+
+def _rounds(
+    target: Target, value: float, n: int, clock: Clock
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Time n releases of a target and of the control; tell which are the target's odd ones."""
+    release, control = target.release, named("numpy.laplace").release
+    times = np.empty((n, 3), dtype=np.int64)
+    coins = np.frombuffer(os.urandom(n), dtype=np.uint8) % 2
+    for _ in range(100):
+        release(value, 1)
+        control(value, 1)
+    for i, coin in enumerate(coins.tolist()):
+        for j, call in enumerate((release if coin else control, control, release)):
+            start = clock()
+            call(value, 1)
+            times[i, j] = clock() - start
+    odd = (np.cumsum(coins, dtype=np.int64) + np.arange(n)) % 2 == 1
+    return times[:, 2], times[:, 1], odd
+
+
+def _slower(times: NDArray[np.int64], odd: NDArray[np.bool_]) -> tuple[float, float]:
+    """Return how often an odd one of two is the slower, and the p-value of their being alike."""
+    from scipy import stats  # noqa: PLC0415 - SciPy takes long to import
+
+    test = stats.mannwhitneyu(times[odd], times[~odd])
+    return float(test.statistic) / int(odd.sum() * (~odd).sum()), float(test.pvalue)
+
+
+def _times(
+    target: Target, value: float, n: int, clock: Clock
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Time n releases, one by one, without the checks of a target's call.
+
+    The first hundred warm up. Nothing is kept but numbers: the memory for a growing list of arrays
+    would show in the times.
+    """
+    release = target.release
+    times = np.empty(n, dtype=np.int64)
+    releases = np.empty(n)
+    for _ in range(100):
+        release(value, 1)
+    for i in range(n):
+        start = clock()
+        result = release(value, 1)
+        times[i] = clock() - start
+        releases[i] = result[0]
+    return times, releases
+
+
+@dataclass(frozen=True)
+class Look:
+    """One of the observations, as the command line offers it."""
+
+    name: str
+    breaks: str
+    source: str
+    default_target: str
+    look: Callable[[Target], Observation]
+
+
+LOOKS: Final = {
+    look.name: look
+    for look in (
+        Look(
+            "forked",
+            "generators with state, copied into each child: NumPy, random, PyDP",
+            "known since fork; measured here",
+            "numpy.laplace",
+            forked,
+        ),
+        Look(
+            "restarted",
+            "generators with a fixed seed",
+            "known since seeds; measured here",
+            "numpy.laplace",
+            lambda target: restarted(program_of(target.name)),
+        ),
+        Look(
+            "timed",
+            "samplers that count or reject: diffprivlib's discrete ones, PyDP's",
+            "Jin, McMurtry, Rubinstein and Ohrimenko 2022",
+            "diffprivlib.GaussianDiscrete",
+            timed,
+        ),
+        Look(
+            "phased",
+            "Gaussians made in pairs: random.gauss, numpy.random.RandomState.normal",
+            "Holohan and Braghin 2021, section 2.4",
+            "random.gauss",
+            phased,
+        ),
+    )
+}

@@ -1,0 +1,323 @@
+"""Mechanisms with outputs of any kind, by name: each a few lines, and the data sets it tells apart.
+
+Each declares pairs of neighbours, by the relation that its library means: one row more or less, or
+scores that each move by at most 1. A library is imported only when its mechanism is used.
+"""
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from dpnoise.core.errors import ArgumentError, import_extra
+from dpnoise.release.selection import ExponentialMechanism, NoisyMax
+
+Outputs = Callable[[Any, int], list[Any]]
+Pairs = tuple[tuple[Any, Any], ...]
+Maker = Callable[[float, float], Outputs]
+
+# Scores of which each moves by 1 at most: one up and the others down, one down, one up.
+SCORES: Final[Pairs] = (
+    ([1, 1, 1, 1], [2, 0, 0, 0]),
+    ([1, 1, 1, 1], [0, 2, 2, 2]),
+    ([1, 1, 1, 1], [2, 1, 1, 1]),
+    ([0, 3, 3, 1], [1, 2, 3, 2]),
+)
+# Rows between 0 and 4 of which one comes in: to none, to one, to several that are alike.
+ROWS: Final[Pairs] = (
+    ([], [4.0]),
+    ([1.5], [1.5, 3.5]),
+    ([4.0] * 5, [4.0] * 5 + [0.5]),
+)
+# The same for a library that takes their number as known: one row is another.
+REPLACED: Final[Pairs] = (
+    ([4.0], [0.0]),
+    ([1.5, 1.5], [1.5, 3.5]),
+    ([4.0] * 6, [4.0] * 5 + [0.5]),
+)
+# Rows of texts: a cell that is there or not, one that nobody else is in, and one that is as large
+# as a group has to be to be shown, or not quite (at an epsilon of 1 and a delta of 10^-6).
+TEXTS: Final[Pairs] = (
+    (["cork"], []),
+    (["cork"] * 3, ["cork"] * 3 + ["dublin"]),
+    (["cork"] * 14, ["cork"] * 15),
+)
+ANSWERS: Final[Pairs] = ((False, True),)
+CATEGORIES: Final = ("cork", "dublin", "galway")
+_CANDIDATES: Final = [0.0, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0]
+_EDGES: Final = [0, 1, 2, 3, 5]
+_LOWER, _UPPER = 0.0, 4.0
+
+
+@dataclass(frozen=True)
+class NamedMechanism:
+    """How a mechanism is made of epsilon and delta, its neighbours, and the package behind it."""
+
+    name: str
+    make: Maker
+    neighbours: Pairs
+    package: str
+    has_delta: bool = False
+
+    def made(self, epsilon: float | None, delta: float) -> Outputs:
+        """Return the mechanism (data, n) -> n outputs, with the privacy that it is to have."""
+        if epsilon is None:
+            raise ArgumentError(f"{self.name} is made for an epsilon: give it, not mu or rho.")
+        if self.has_delta and not delta:
+            raise ArgumentError(
+                f"{self.name} has no finite epsilon at delta = 0. Give the delta that is claimed: "
+                "delta=1e-6."
+            )
+        return self.make(epsilon, delta)
+
+
+MECHANISMS: Final[dict[str, NamedMechanism]] = {}
+
+
+def _mechanism(
+    name: str, neighbours: Pairs, package: str, *, has_delta: bool = False
+) -> Callable[[Maker], Maker]:
+    def register(make: Maker) -> Maker:
+        MECHANISMS[name] = NamedMechanism(name, make, neighbours, package, has_delta)
+        return make
+
+    return register
+
+
+def _each(release: Callable[[Any], Any]) -> Outputs:
+    """Ask for one output after the other, as users do."""
+    return lambda data, n: [release(data) for _ in range(n)]
+
+
+# OpenDP ------------------------------------------------------------------------------------------
+
+
+def _opendp() -> Any:
+    opendp = import_extra("opendp.prelude", "peers")
+    opendp.enable_features("contrib")
+    return opendp
+
+
+def _opendp_rows(opendp: Any, kind: type) -> Any:
+    atoms = opendp.atom_domain(T=kind, nan=False) if kind is float else opendp.atom_domain(T=kind)
+    return opendp.vector_domain(atoms), opendp.symmetric_distance()
+
+
+@_mechanism("opendp.noisy_max", SCORES, "opendp")
+def _opendp_noisy_max(epsilon: float, _delta: float) -> Outputs:
+    dp = _opendp()
+    space = dp.vector_domain(dp.atom_domain(T=int)), dp.linf_distance(T=int)
+    return _each(dp.m.make_noisy_max(*space, dp.max_divergence(), scale=2 / epsilon))
+
+
+@_mechanism("opendp.private_quantile", ROWS, "opendp")
+def _opendp_quantile(epsilon: float, _delta: float) -> Outputs:
+    dp = _opendp()
+    rows = _opendp_rows(dp, float)
+    scaled = partial(
+        dp.m.make_private_quantile, *rows, dp.max_divergence(), candidates=_CANDIDATES, alpha=0.5
+    )
+    return _each(scaled(scale=scaled(scale=1.0).map(1) / epsilon))
+
+
+@_mechanism("opendp.count_by_categories", TEXTS, "opendp")
+def _opendp_categories(epsilon: float, _delta: float) -> Outputs:
+    dp = _opendp()
+    counts = _opendp_rows(dp, str) >> dp.t.then_count_by_categories(list(CATEGORIES))
+    return _each(counts >> dp.m.then_laplace(1 / epsilon))
+
+
+@_mechanism("opendp.laplace_threshold", TEXTS, "opendp", has_delta=True)
+def _opendp_threshold(epsilon: float, delta: float) -> Outputs:
+    """Count the groups that are found, and show those above a threshold."""
+    dp = _opendp()
+    counts = _opendp_rows(dp, str) >> dp.t.then_count_by()
+    threshold = math.ceil(1 + math.log(1 / delta) / epsilon)  # More than enough for this delta.
+    return _each(counts >> dp.m.then_laplace_threshold(1 / epsilon, threshold))
+
+
+@_mechanism("opendp.randomized_response_bool", ANSWERS, "opendp")
+def _opendp_bool(epsilon: float, _delta: float) -> Outputs:
+    return _each(_opendp().m.make_randomized_response_bool(1 / (1 + math.exp(-epsilon))))
+
+
+@_mechanism("opendp.randomized_response", ((CATEGORIES[0], CATEGORIES[1]),), "opendp")
+def _opendp_category(epsilon: float, _delta: float) -> Outputs:
+    honest = 1 / (1 + (len(CATEGORIES) - 1) * math.exp(-epsilon))
+    return _each(_opendp().m.make_randomized_response(list(CATEGORIES), honest))
+
+
+# diffprivlib -------------------------------------------------------------------------------------
+
+
+def _diffprivlib_tool(name: str, **options: Any) -> Outputs:
+    """Call a tool, each time with an accountant of its own: one for all grows with every call."""
+    diffprivlib = import_extra("diffprivlib", "peers")
+    tool = getattr(diffprivlib.tools, name)
+
+    def release(rows: list[float]) -> Any:
+        return tool(rows, accountant=diffprivlib.BudgetAccountant(), **options)
+
+    return _each(release)
+
+
+def _diffprivlib_selection(name: str, epsilon: float) -> Outputs:
+    choose = getattr(import_extra("diffprivlib.mechanisms", "peers"), name)
+
+    def outputs(scores: list[int], n: int) -> list[Any]:
+        mechanism = choose(epsilon=epsilon, sensitivity=1, utility=scores)
+        return [mechanism.randomise() for _ in range(n)]
+
+    return outputs
+
+
+@_mechanism("diffprivlib.Exponential", SCORES, "diffprivlib")
+def _diffprivlib_exponential(epsilon: float, _delta: float) -> Outputs:
+    return _diffprivlib_selection("Exponential", epsilon)
+
+
+@_mechanism("diffprivlib.PermuteAndFlip", SCORES, "diffprivlib")
+def _diffprivlib_flip(epsilon: float, _delta: float) -> Outputs:
+    return _diffprivlib_selection("PermuteAndFlip", epsilon)
+
+
+@_mechanism("diffprivlib.Binary", ANSWERS, "diffprivlib")
+def _diffprivlib_binary(epsilon: float, _delta: float) -> Outputs:
+    mechanisms = import_extra("diffprivlib.mechanisms", "peers")
+    binary = mechanisms.Binary(epsilon=epsilon, value0="no", value1="yes")
+    return _each(lambda answer: binary.randomise("yes" if answer else "no"))
+
+
+@_mechanism("diffprivlib.histogram", ROWS, "diffprivlib")
+def _diffprivlib_histogram(epsilon: float, _delta: float) -> Outputs:
+    counts = _diffprivlib_tool("histogram", epsilon=epsilon, bins=_EDGES, range=(0, 5))
+    return lambda rows, n: [cells for cells, _ in counts(rows, n)]
+
+
+@_mechanism("diffprivlib.median", REPLACED, "diffprivlib")
+def _diffprivlib_median(epsilon: float, _delta: float) -> Outputs:
+    return _diffprivlib_tool("median", epsilon=epsilon, bounds=(_LOWER, _UPPER))
+
+
+@_mechanism("diffprivlib.quantile", REPLACED, "diffprivlib")
+def _diffprivlib_quantile(epsilon: float, _delta: float) -> Outputs:
+    return _diffprivlib_tool("quantile", quant=0.25, epsilon=epsilon, bounds=(_LOWER, _UPPER))
+
+
+# PyDP --------------------------------------------------------------------------------------------
+
+
+@_mechanism("pydp.Percentile", ROWS, "python-dp")
+def _pydp_percentile(epsilon: float, _delta: float) -> Outputs:
+    algorithms = import_extra("pydp.algorithms.laplacian", "peers")
+    options = {"lower_bound": _LOWER, "upper_bound": _UPPER, "dtype": "float"}
+
+    def release(rows: list[float]) -> Any:
+        median = algorithms.Percentile(epsilon=epsilon, percentile=0.5, **options)
+        return median.quick_result(rows)
+
+    return _each(release)
+
+
+@_mechanism("pydp.partition_selection", ((0, 1), (1, 2), (9, 10)), "python-dp", has_delta=True)
+def _pydp_partitions(epsilon: float, delta: float) -> Outputs:
+    """Say whether a group of so many people is shown."""
+    selection = import_extra("pydp.algorithms.partition_selection", "peers")
+    strategy = selection.create_partition_strategy("truncated_geometric", epsilon, delta, 1)
+    return _each(strategy.should_keep)
+
+
+# SmartNoise --------------------------------------------------------------------------------------
+
+
+def _smartnoise(query: str, epsilon: float, delta: float) -> Outputs:
+    sql = import_extra("snsql", "smartnoise")
+    pandas = import_extra("pandas", "frames")
+    columns = {"city": {"type": "string"}, "x": {"type": "float", "lower": 0.0, "upper": 4.0}}
+    metadata = {"": {"t": {"t": {"row_privacy": True, "rows": 10, **columns}}}}
+
+    def outputs(rows: list[str], n: int) -> list[Any]:
+        frame = pandas.DataFrame({"city": rows, "x": [1.0] * len(rows)})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            privacy = sql.Privacy(epsilon=epsilon, delta=delta)
+            reader = sql.from_df(frame, privacy=privacy, metadata=metadata)
+            return [reader.execute(query)[1:] for _ in range(n)]
+
+    return outputs
+
+
+@_mechanism("smartnoise.count", TEXTS, "smartnoise-sql", has_delta=True)
+def _smartnoise_count(epsilon: float, delta: float) -> Outputs:
+    return _smartnoise("SELECT COUNT(*) AS c FROM t.t", epsilon, delta)
+
+
+@_mechanism("smartnoise.group_by", TEXTS, "smartnoise-sql", has_delta=True)
+def _smartnoise_groups(epsilon: float, delta: float) -> Outputs:
+    """Count the groups that are found."""
+    return _smartnoise("SELECT city, COUNT(*) AS c FROM t.t GROUP BY city", epsilon, delta)
+
+
+# Our own -----------------------------------------------------------------------------------------
+
+
+@_mechanism("dpnoise.NoisyMax", SCORES, "dpnoise")
+def _noisy_max(epsilon: float, _delta: float) -> Outputs:
+    return _each(NoisyMax(epsilon, sensitivity=1.0).select)
+
+
+@_mechanism("dpnoise.ExponentialMechanism", SCORES, "dpnoise")
+def _exponential(epsilon: float, _delta: float) -> Outputs:
+    return _each(ExponentialMechanism(epsilon, sensitivity=1.0).select)
+
+
+_BOUNDED: Final[dict[str, Any]] = {"lower": _LOWER, "upper": _UPPER}
+_SELECTED: Final[dict[str, Any]] = {**_BOUNDED, "grid": 1.0}
+STATISTICS: Final[dict[str, dict[str, Any]]] = {
+    "count": {},
+    "sum": _BOUNDED,
+    "mean": _BOUNDED,
+    "variance": _BOUNDED,
+    "std": _BOUNDED,
+    "median": _SELECTED,
+    "quantile": {"q": 0.25, "interval": False, **_SELECTED},
+    "quantiles": {"q": [0.25, 0.5], "interval": False, **_SELECTED},
+    "histogram": {"edges": _EDGES},
+}
+
+
+def _statistic(name: str, options: dict[str, Any], epsilon: float, _delta: float) -> Outputs:
+    """Release a statistic of the rows: its numbers, and the interval where there is one."""
+    from dpnoise import statistics  # noqa: PLC0415 - it takes long to import
+
+    statistic = getattr(statistics, name)
+
+    def release(rows: list[float]) -> Any:
+        released = statistic(rows, epsilon=epsilon, **options)
+        return released.value, released.interval or 0
+
+    return _each(release)
+
+
+for _name, _options in STATISTICS.items():
+    _mechanism(f"dpnoise.statistics.{_name}", ROWS, "dpnoise")(partial(_statistic, _name, _options))
+
+
+@_mechanism("dpnoise.statistics.publish", ((0, 1), (27, 28)), "dpnoise", has_delta=True)
+def _published(epsilon: float, delta: float) -> Outputs:
+    """Discover a group of so many rows, and count it: many such groups at once, each by itself."""
+    from dpnoise import statistics  # noqa: PLC0415 - it takes long to import
+
+    polars = import_extra("polars", "frames")
+    counts = statistics.Question(["count"], by=("group",))
+    request = statistics.Request(epsilon, [counts], {"group": "discover"}, delta=delta)
+
+    def outputs(rows: int, n: int) -> list[Any]:
+        groups = [str(i) for i in range(n)]
+        frame = polars.DataFrame({"group": polars.Series(groups * rows, dtype=polars.String)})
+        found = {one.group[0]: one.release.value for one in statistics.publish(frame, request)}
+        return [found.get(group) for group in groups]
+
+    return outputs

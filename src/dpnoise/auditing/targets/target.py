@@ -1,0 +1,268 @@
+"""What can be attacked: a function (value, n) -> n releases, with what is public about it."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpnoise.auditing.targets.adapters import ADAPTERS, Claim, Privacy, ReleaseFunction
+from dpnoise.auditing.targets.mechanisms import MECHANISMS
+from dpnoise.core import machine
+from dpnoise.core.errors import ArgumentError, DpnoiseError, reject, unknown
+
+Releases = NDArray[np.floating[Any]]
+
+
+class TargetError(DpnoiseError, RuntimeError):
+    """A target could not be made, or did not give what was asked of it."""
+
+
+class DependentError(TargetError):
+    """A target gave releases that depend on each other: nothing that is counted in them holds."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A mechanism under attack, with what is public about it.
+
+    Parameters
+    ----------
+    name
+        As it is shown: "numpy.laplace".
+    noise
+        "laplace" or "gaussian".
+    scale
+        The scale of its noise: b of a Laplace distribution, the standard deviation of a Gaussian.
+    release
+        (value, n) -> n independent releases of the value.
+    package
+        The installed package that it calls, for its version.
+    """
+
+    name: str
+    noise: str
+    scale: float
+    release: ReleaseFunction = field(repr=False)
+    package: str | None = None
+
+    def __call__(self, value: float, n: int) -> Releases:
+        """Return n releases, checked: one dimension, n finite floats."""
+        call = f"{self.name}({value!r}, {n})"
+        try:
+            # A copy, because a target may write its next releases to the same place.
+            releases = np.array(self.release(value, n))
+        except DpnoiseError:
+            raise
+        except Exception as error:
+            raise TargetError(f"{call} raised {type(error).__name__}: {error}") from error
+        if releases.shape != (n,):
+            raise TargetError(f"{call} gave an array of shape {releases.shape}, not ({n},).")
+        if releases.dtype.kind in "iu":
+            releases = releases.astype(np.float64)
+        if releases.dtype.kind != "f" or releases.dtype.itemsize > np.dtype(np.float64).itemsize:
+            raise TargetError(f"{call} gave {releases.dtype}, not floats of at most 64 bits.")
+        if not np.isfinite(releases).all():
+            raise TargetError(f"{call} gave a NaN or an infinity.")
+        return releases
+
+    @property
+    def version(self) -> str:
+        """The version of the package behind the target, or an empty string."""
+        return installed(self.package)
+
+
+def installed(package: str | None) -> str:
+    """Return the version of a package, or an empty string if it is not there."""
+    try:
+        return version(package) if package else ""
+    except PackageNotFoundError:
+        return ""
+
+
+def wrap(
+    release: ReleaseFunction, name: str | None = None, noise: str = "laplace", **claims: float
+) -> Target:
+    """Make a target of any function (value, n) -> array, with epsilon, delta and sensitivity.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng()
+    >>> target = wrap(lambda value, n: value + rng.laplace(scale=2.0, size=n), epsilon=0.5)
+    >>> target.scale, target(42.0, 3).shape
+    (2.0, (3,))
+    """
+    if not callable(release):
+        reject("target", release, "to be a function (value, n) -> array")
+    shown = str(name or getattr(release, "__qualname__", type(release).__name__))
+    return Target(shown, noise, Privacy(**claims).scale(noise), release)
+
+
+def named(name: str, **claims: float) -> Target:
+    """Make one of the targets that `names()` lists, with epsilon, delta and sensitivity.
+
+    Examples
+    --------
+    >>> named("numpy.laplace", epsilon=0.1)
+    Target(name='numpy.laplace', noise='laplace', scale=10.0, package='numpy')
+    """
+    if name not in ADAPTERS:
+        raise unknown("target", name, names())
+    adapter = ADAPTERS[name]
+    scale, release = adapter.make(Claim(Privacy(**claims), adapter.noise))
+    return Target(name, adapter.noise, scale, release, adapter.package)
+
+
+def resolve(
+    target: Any,
+    epsilon: float,
+    delta: float,
+    sensitivity: float,
+    scale: float | None = None,
+    time_limit: float | None = None,
+) -> Target:
+    """Make a target of whatever an audit is given.
+
+    Parameters
+    ----------
+    target
+        A Target; one of `names()`; "module:attribute"; a function (value, n) -> array; or a list of
+        strings, a command that reads values, one on each line, and writes a release for each.
+    epsilon, delta, sensitivity
+        What it claims.
+    scale
+        The scale of its noise, where it is another than these ask for.
+    time_limit
+        The most seconds that one run of a command may take.
+    """
+    if isinstance(target, str) and target in ADAPTERS:
+        _check_delta(target, ADAPTERS[target].noise, delta)
+        target = named(target, epsilon=epsilon, delta=delta or 1e-6, sensitivity=sensitivity)
+    if isinstance(target, Target):
+        _check_delta(target.name, target.noise, delta)
+        return target if scale is None else replace(target, scale=scale)
+    if isinstance(target, str):
+        name, release = target, imported(target)
+    elif isinstance(target, list | tuple):
+        if not target or not all(isinstance(word, str) for word in target):
+            reject("target", target, "to be a command: a list of strings, the program first")
+        name, release = shlex.join(target), partial(_from_command, list(target), time_limit)
+    elif callable(target):
+        name, release = getattr(target, "__qualname__", type(target).__name__), target
+    else:
+        reject("target", target, "to be a name, a function (value, n) -> array, or a command")
+    noise = "gaussian" if delta else "laplace"
+    if scale is None:
+        scale = Privacy(epsilon, delta or 1e-6, sensitivity).scale(noise)
+    return Target(name, noise, scale, release)
+
+
+def one_by_one(target: Target) -> Target:
+    """Return a target that is asked for one release a call, where calls depend on no other."""
+
+    def release(value: float, n: int) -> Any:
+        return np.concatenate([np.atleast_1d(target.release(value, 1)) for _ in range(n)])
+
+    return replace(target, release=release)
+
+
+def _check_delta(name: str, noise: str, delta: float) -> None:
+    if noise == "gaussian" and not delta:
+        raise ArgumentError(
+            f"{name} adds Gaussian noise, which has no finite epsilon at delta = 0. "
+            "Give the delta that is claimed: delta=1e-6."
+        )
+
+
+def imported(path: str) -> ReleaseFunction:
+    """Import "module:attribute", with the current folder at the end of the path.
+
+    There it is found and hides nothing: a json.py beside it is not taken for Python's.
+    """
+    module, colon, attribute = path.partition(":")
+    if not colon:
+        known = unknown("target", path, [*names(), *MECHANISMS])
+        raise ArgumentError(f"{known} A function of your own is given as module:attribute.")
+    sys.path.append("")
+    try:
+        release: ReleaseFunction = attrgetter(attribute)(import_module(module))
+    except (Exception, SystemExit) as error:
+        place = getattr(sys.modules.get(module), "__file__", None)
+        found = f" ({module} is {place})" if place else ""
+        why = f"{type(error).__name__}: {error}{found}"
+        raise TargetError(f"{path} was not imported: {why}") from error
+    finally:
+        del sys.path[len(sys.path) - 1 - sys.path[::-1].index("")]
+    if not callable(release):
+        raise TargetError(f"{path} is no function (value, n) -> array.")
+    return release
+
+
+def _from_command(command: list[str], time_limit: float | None, value: float, n: int) -> Any:
+    """Run a command that reads n values and writes n releases, one on each line."""
+    call = f"{shlex.join(command)}, given {value!r} {n} times,"
+    releases = [
+        float(line) for line in piped(command, time_limit, f"{value!r}\n" * n, call).splitlines()
+    ]
+    if len(releases) != n:
+        raise TargetError(f"{call} wrote {len(releases)} lines, not {n}.")
+    return releases
+
+
+def piped(command: list[str], time_limit: float | None, given: str, call: str) -> str:
+    """Run a command on a text and return what it writes; errors say which `call` it was."""
+    try:
+        process = subprocess.Popen(  # noqa: S603 - the user's own command
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # It is ended together with what it has started.
+        )
+    except OSError as error:
+        raise TargetError(f"{call} did not start: {error}") from error
+    with process:
+        try:
+            output, errors = process.communicate(given, timeout=time_limit)
+        except subprocess.TimeoutExpired:
+            raise TargetError(f"{call} took more than {time_limit:g} s.") from None
+        finally:
+            _end(process)
+    if process.returncode:
+        said = "".join(f": {line}" for line in errors.strip().splitlines()[-1:])
+        raise TargetError(f"{call} gave status {process.returncode}{said}.")
+    return output
+
+
+def _end(process: "subprocess.Popen[str]") -> None:
+    """End a process that still runs, with all of its session where the system has those."""
+    if process.poll() is not None:
+        return
+    if hasattr(os, "killpg"):
+        os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()
+
+
+def left_out() -> dict[str, str]:
+    """Return the targets whose library has no build for this machine, each with the reason."""
+    why = {
+        name: adapter.package and machine.left_out(adapter.package)
+        for name, adapter in ADAPTERS.items()
+    }
+    return {name: reason for name, reason in why.items() if reason}
+
+
+def names(noise: str | None = None) -> list[str]:
+    """Return the names of all targets, or of those with one kind of noise."""
+    return [name for name, adapter in ADAPTERS.items() if noise in {None, adapter.noise}]

@@ -1,0 +1,207 @@
+"""What may reach a kernel: plain arrays of numbers that nothing rounded on the way.
+
+A kernel trusts the shape, the strides and the memory of an array. A subclass may mean something
+else by them, a view may overlap itself, and NumPy's own conversions round integers, follow the byte
+order, warn, or lose subnormals where the processor flushes them. Here is the one place that deals
+with all of these.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpnoise.core.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    RoundingModeError,
+    check_positive,
+    is_integer,
+)
+from dpnoise.core.parallel import kernel_named
+
+Array = NDArray[Any]
+Floats = NDArray[np.float64]
+Shape = tuple[int, ...]
+
+# The digits and the least exponent of each narrow format, and the integers that hold its bits.
+_NARROW: Final[dict[np.dtype[Any], tuple[int, int, type[np.unsignedinteger[Any]]]]] = {
+    np.dtype(np.float32): (24, -126, np.uint32),
+    np.dtype(np.float16): (11, -14, np.uint16),
+}
+_DEEPEST: Final = 32  # Dimensions of a list, with those of the arrays in it.
+_NO_GAPS: Final = 2**53  # Every integer up to this size is a float.
+_FLOATS: Final = (np.dtype(np.float64), *_NARROW)
+# Names rather than literals, so that Python adds them when it is asked and not when it compiles.
+_ONE: Final = 1.0
+_UNIT: Final = 2.0**-53
+_THREE_UNITS: Final = 3 * _UNIT
+
+
+def check_rounding_mode() -> None:
+    """Raise unless this thread rounds to nearest, ties to even.
+
+    With u = 2^-53, 1 + 3u lies halfway between two floats and so does 1 + u. Rounded to nearest the
+    two sums are 4u apart, in every other mode 2u. Their difference is exact in all modes.
+    """
+    if (_ONE + _THREE_UNITS) - (_ONE + _UNIT) != 4 * _UNIT:
+        raise RoundingModeError(
+            "The floating-point rounding mode of this thread is not round-to-nearest: some library "
+            "changed it (fesetround). Call dpnoise from a thread where it has not been changed."
+        )
+
+
+def plain(array: Array) -> Array:
+    """Return the numbers of an array in native byte order, aligned and contiguous, no subclass."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise ArgumentTypeError("Expected an array without a mask: give array.compressed().")
+    array = np.asarray(array)
+    if array.dtype.kind not in "iufbO":
+        raise ArgumentTypeError(
+            f"Expected integers, or floats of at most 64 bits, got an array of {array.dtype}."
+        )
+    native = array.astype(array.dtype.newbyteorder("="), copy=False)
+    return np.require(native, requirements=["C_CONTIGUOUS", "ALIGNED"])
+
+
+def numbers_of(array: Array) -> Array:
+    """Return a plain array of integers (object where they have no limit) or of floats.
+
+    Raise on any other kind: a conversion that rounds, before the noise, would move a value by more
+    than its sensitivity.
+    """
+    array = plain(array)
+    if array.dtype == object:
+        if all(is_integer(entry) for entry in array.flat):
+            return array
+    elif array.dtype.kind in "iu" or array.dtype in _FLOATS:
+        return array
+    raise ArgumentTypeError(
+        f"Expected integers, or floats of at most 64 bits, got an array of {array.dtype}. "
+        "Convert it first, and see to the sensitivity of what you convert."
+    )
+
+
+def numbers_in(entries: list[Any] | tuple[Any, ...]) -> Array:
+    """Return a list of lists, tuples and arrays as one array: all integers, of any size, or floats.
+
+    What becomes of an integer depends on the kinds in the list and never on its size: NumPy would
+    choose int64, uint64, float64 or object by the values.
+    """
+    shape, leaves = _flat(entries)
+    if len(shape) > _DEEPEST:
+        raise ArgumentTypeError(f"Expected a list of at most {_DEEPEST} dimensions.")
+    if leaves and all(map(_is_integral, set(map(type, leaves)))):
+        integers = np.empty(len(leaves), dtype=object)
+        integers[:] = [int(leaf) for leaf in leaves]
+        return integers.reshape(shape)
+    floats = [_float_of(number(leaf)) for leaf in leaves]
+    return np.array(floats, dtype=np.float64).reshape(shape)
+
+
+def _is_integral(kind: type) -> bool:
+    return issubclass(kind, int | np.integer) and not issubclass(kind, bool | np.timedelta64)
+
+
+def _flat(entries: Any, depth: int = 0) -> tuple[Shape, list[Any]]:
+    """Return the shape of a nested list, and its numbers in order."""
+    if depth > _DEEPEST:
+        raise ArgumentTypeError(f"Expected a list of at most {_DEEPEST} dimensions.")
+    if isinstance(entries, np.ndarray):
+        entries = numbers_of(entries)
+        leaves: list[Any] = entries.reshape(-1).tolist()
+        if entries.dtype in _NARROW:
+            leaves = widened(entries).reshape(-1).tolist()
+        return entries.shape, leaves
+    if not isinstance(entries, list | tuple):
+        return (), [entries]
+    if not any(issubclass(kind, list | tuple | np.ndarray) for kind in set(map(type, entries))):
+        return (len(entries),), list(entries)
+    rows = [_flat(entry, depth + 1) for entry in entries]
+    if len({shape for shape, _ in rows}) > 1:
+        raise ArgumentTypeError("Expected a list whose rows have one length.")
+    return (len(rows), *rows[0][0]), [leaf for _, leaves in rows for leaf in leaves]
+
+
+def number(entry: object) -> int | float:
+    """Return an integer as an int and a float of at most 64 bits as a float, both exactly."""
+    if is_integer(entry):
+        return int(entry)
+    if isinstance(entry, float):
+        return float(entry)
+    if isinstance(entry, np.float32 | np.float16):
+        return float(widened(np.asarray(entry)))
+    raise ArgumentTypeError(
+        f"Expected integers, or floats of at most 64 bits, got a {type(entry).__name__}. "
+        "Convert it first, and see to the sensitivity of what you convert."
+    )
+
+
+def _float_of(exactly: float) -> float:
+    """Return an int or a float as a float; raise on an int of a size at which floats have gaps."""
+    if isinstance(exactly, int) and abs(exactly) > _NO_GAPS:
+        raise ArgumentTypeError(
+            "Expected integers that must become floats, as beside floats in a list, to be at most "
+            "2^53 in size. Give all integers or all floats."
+        )
+    return float(exactly)
+
+
+def widened(array: Array) -> Floats:
+    """Return a plain array of floats as float64, exactly, whatever the processor does.
+
+    float32 and float16 are read from their bits: a conversion loses their subnormals where those
+    are flushed to zero, and reports signalling NaNs.
+    """
+    if array.dtype not in _NARROW:
+        return np.asarray(array, dtype=np.float64)
+    digits, emin, unsigned = _NARROW[array.dtype]
+    out = np.empty(array.size)
+    kernel_named("formats.widen")(array.reshape(-1).view(unsigned), digits, emin, out)
+    return out.reshape(array.shape)
+
+
+def narrowed(values: Floats, dtype: np.dtype[Any]) -> Array:
+    """Return finite float64 in the format of `dtype`, rounded once, never -0.0.
+
+    The values lie within the range of the format. As above, the bits are made of integers.
+    """
+    if dtype not in _NARROW:
+        return values
+    digits, emin, unsigned = _NARROW[dtype]
+    patterns = np.empty(values.size, dtype=unsigned)
+    kernel_named("formats.narrow")(values.reshape(-1), digits, emin, patterns)
+    return patterns.view(dtype).reshape(values.shape)
+
+
+def exact_floats(value: Any) -> Floats:
+    """Return a list or an array of numbers as float64; raise on what float64 does not hold."""
+    if isinstance(value, list | tuple):
+        array = numbers_in(value)
+    else:
+        array = numbers_of(value if isinstance(value, np.ndarray) else np.asarray(value))
+    if array.dtype.kind == "f":
+        return widened(array)
+    exactly = [_float_of(int(entry)) for entry in array.flat]
+    return np.array(exactly, dtype=np.float64).reshape(array.shape)
+
+
+def check_positive_array(name: str, value: Any) -> Floats:
+    """Return `value` as a float64 array whose entries are all finite and above zero, exactly."""
+    if isinstance(value, list | tuple) or hasattr(value, "__array__"):
+        array = exact_floats(value)
+    else:
+        array = np.array(check_positive(name, value))
+    for entry in array[~(np.isfinite(array) & (array > 0))].flat[:1]:
+        check_positive(name, float(entry))
+    return array
+
+
+def check_places(out: Array) -> None:
+    """Raise if two elements of `out` may lie in one place of memory: they would get one noise."""
+    reach = out.itemsize
+    for stride, size in sorted((abs(s), n) for s, n in zip(out.strides, out.shape, strict=True)):
+        if out.size and size > 1:
+            if stride < reach:
+                raise ArgumentError("Expected out to have no two elements in one place of memory.")
+            reach += stride * (size - 1)

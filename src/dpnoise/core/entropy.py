@@ -1,0 +1,334 @@
+"""Where every random bit comes from: the operating system, or a one-time key under a cipher.
+
+Nothing here outlives a call. A scalar draw takes its words straight from the operating system;
+a bulk draw takes a fresh 256-bit key from it and reads that key's stream. No generator state
+exists that a fork, a thread, a snapshot or a pickle could repeat. Both come through a Generator's
+`Source`, and there is one: the operating system's.
+
+There are two ciphers, and which one is part of a key: AES-256 in counter mode, for processors,
+which have instructions for it, and ChaCha20, for devices that have none and for tests that compare
+the two. Both are OpenSSL's.
+
+The layout makes a result a pure function of the key and the parameters, whatever the chunks, the
+threads or the device. Words are 64 bits, little-endian. Of element i (from 0) made of n uniforms,
+uniform j (1..n) starts with word i*n + j-1 of the key stream. Should more bits of that uniform be
+needed, its further word r (0, 1, ...) is word r*n + j-1 of a stream that is element i's alone.
+(Two Gaussians that are made of one pair of uniforms count as one element here: the pair.)
+
+AES: block b of 16 bytes is the encryption of b, as a big-endian number; element i's further stream
+starts at 2^127 + i*2^64. From block 2^32 on, a block is encrypted under the key of its group
+k = b div 2^32: the two blocks 2^128 - 2k and 2^128 - 2k + 1 of the first key. What is under one key
+can be told from random bits with an advantage of at most q^2/2^129 for q blocks: 2^-65 for a group.
+Where OpenSSL's code for GCM is the wider one, it makes the blocks of a long read: GCM is the same
+counter mode from block 2 on (SP 800-38D), with a sum over what it gave, which nobody asks for.
+
+ChaCha20: block b of 64 bytes has counter b mod 2^32 and nonce b div 2^32, in the layout of RFC 8439
+(32-bit counter, 96-bit nonce, a little-endian number); element i's further stream starts at nonce
+2^95 + i.
+"""
+
+import os
+from collections.abc import Callable
+from functools import cache
+from typing import Final, NoReturn
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
+from numpy.typing import NDArray
+
+from dpnoise.core.errors import ArgumentError, CipherError, SecretError, check_choice
+from dpnoise.core.machine import has_instructions
+
+KEY_BYTES: Final = 32
+WORD: Final = np.dtype("<u8")
+AES: Final = "AES-256-CTR"
+CHACHA20: Final = "ChaCha20"
+_BLOCK_BYTES: Final = {AES: 16, CHACHA20: 64}
+_COUNTER: Final = np.dtype(">u8")
+_ZEROS: Final = memoryview(bytes(2**18))  # A stream cipher's encryption of zeros is its key stream.
+# GCM has a nonce of 96 bits, and the blocks 0 and 1 of its 32-bit counter are not for the text.
+_GCM_BLOCKS: Final = 2**32
+_GCM_START: Final = 2
+# Bytes of a first read from which on GCM saves more than it costs to open a second cipher.
+_LONG_READ: Final = 60_000
+# OpenSSL has code for GCM in registers of 512 bits from 3.1 on, for counter mode from 4.1 on.
+_WIDE_GCM_ALONE: Final = range(0x30100000, 0x40100000)
+_FURTHER: Final = np.uint64(2**63)
+_FURTHER_COUNTER: Final = 2**127
+_FURTHER_NONCE: Final = 2**95
+
+# After this many blocks a stream goes on under the next key (AES) or nonce (ChaCha20).
+blocks_in_a_group = 2**32
+
+system_bytes: Final = os.urandom
+
+Words = NDArray[np.uint64]
+Opened = tuple[CipherContext, int]  # A cipher, and how many blocks of a stream it makes.
+
+
+class Key:
+    """A 256-bit key for one bulk call: it is used, never shown, copied or stored."""
+
+    __slots__ = ("_secret", "cipher")
+
+    def __init__(self, secret: bytes, cipher: str = AES) -> None:
+        if len(secret) != KEY_BYTES:
+            raise ArgumentError(f"Expected a key of {KEY_BYTES} bytes, got {len(secret)}.")
+        check_choice("cipher", cipher, _BLOCK_BYTES)
+        self._secret = secret
+        self.cipher = cipher
+
+    @classmethod
+    def fresh(cls, cipher: str = AES) -> "Key":
+        """Draw a new key from the operating system."""
+        check_cipher(cipher)
+        return cls(system_bytes(KEY_BYTES), cipher)
+
+    def stream(self, word: int = 0) -> "KeyStream":
+        """Return the key stream from the given word on."""
+        return KeyStream(self._open, _BLOCK_BYTES[self.cipher], word)
+
+    def is_wide(self, words: int) -> bool:
+        """Tell whether the stream from word 0 is made by GCM, if so many words are read first."""
+        return self.cipher == AES and 8 * words >= _LONG_READ and gcm_is_wider()
+
+    def for_device(self) -> Words:
+        """Return the key as words, for a device that runs the cipher itself. It is the secret."""
+        return np.frombuffer(self._secret, dtype=WORD)
+
+    def further_words(self, element: int, count: int, row: int = 0) -> Words:
+        """Return the next word of each of an element's uniforms, beyond 64 * (row + 1) bits."""
+        out = np.empty(count, dtype=WORD)
+        self._further_stream(element, row * count).fill(out)
+        return out
+
+    def second_words(self, variates: int) -> Callable[[NDArray[np.int64]], Words]:
+        """Return a function for one thread: from elements to the second word of each uniform.
+
+        It gives what `further_words` does, one row for each element, in one go where it can.
+        """
+        if self.cipher == CHACHA20:
+            return lambda elements: np.array(
+                [self.further_words(int(i), variates) for i in elements], dtype=WORD
+            ).reshape(-1, variates)
+        blocks = -(-variates // 2)
+        # The encryption of counters, one by one, is counter mode.
+        cipher = Cipher(algorithms.AES(self._secret), modes.ECB()).encryptor()  # noqa: S305
+        counters = np.empty((0, blocks, 2), dtype=_COUNTER)
+
+        def read(elements: NDArray[np.int64]) -> Words:
+            nonlocal counters
+            if len(counters) < len(elements):
+                counters = np.empty((len(elements), blocks, 2), dtype=_COUNTER)
+                counters[:, :, 1] = np.arange(blocks)
+            counters[: len(elements), :, 0] = (elements.view(np.uint64) | _FURTHER)[:, None]
+            words = np.frombuffer(cipher.update(counters[: len(elements)].tobytes()), dtype=WORD)
+            return words.reshape(-1, 2 * blocks)[:, :variates]
+
+        return read
+
+    def _open(self, block: int, size: int) -> "Opened":
+        """Return the cipher at a block of the key's stream, for a read of so many bytes."""
+        group, within = divmod(block, blocks_in_a_group)
+        left = blocks_in_a_group - within
+        if self.cipher == CHACHA20:
+            return _chacha20(self._secret, within, group), left
+        secret = self._secret_of(group)
+        nonce, counter = divmod(block, _GCM_BLOCKS)
+        if counter > _GCM_START or not self.is_wide(size // 8):
+            return _aes(secret, block), left
+        if counter < _GCM_START:
+            return _aes(secret, block), min(left, _GCM_START - counter)
+        return _gcm(secret, nonce), min(left, _GCM_BLOCKS - counter)
+
+    def _secret_of(self, group: int) -> bytes:
+        """Return the key under which a group of AES's blocks is encrypted."""
+        if group == 0:
+            return self._secret
+        return _aes(self._secret, 2**128 - 2 * group).update(bytes(KEY_BYTES))
+
+    def _further_stream(self, element: int, word: int) -> "KeyStream":
+        if self.cipher == CHACHA20:
+
+            def start(block: int, size: int) -> Opened:  # noqa: ARG001 - it is short
+                group, within = divmod(block, blocks_in_a_group)
+                nonce = _FURTHER_NONCE + element + group
+                return _chacha20(self._secret, within, nonce), blocks_in_a_group - within
+
+        else:
+
+            def start(block: int, size: int) -> Opened:  # noqa: ARG001 - it is short
+                counter = _FURTHER_COUNTER + (element << 64) + block
+                return _aes(self._secret, counter), 2**64 - block
+
+        return KeyStream(start, _BLOCK_BYTES[self.cipher], word)
+
+    def __repr__(self) -> str:
+        return f"<dpnoise key: 256 bits for {self.cipher}, not shown>"
+
+    def __getstate__(self) -> NoReturn:
+        raise SecretError(
+            "A key is used once, in one process, and is never copied or pickled. "
+            "Send the Generator instead: it holds no secret and draws a fresh key for each call."
+        )
+
+    __reduce__ = __getstate__
+
+
+def _aes(secret: bytes, counter: int) -> CipherContext:
+    mode = modes.CTR(counter.to_bytes(16, "big"))
+    return Cipher(algorithms.AES(secret), mode).encryptor()
+
+
+def _gcm(secret: bytes, nonce: int) -> CipherContext:
+    """Return AES in counter mode from block 2 of a nonce on, by the code for GCM."""
+    return Cipher(algorithms.AES(secret), modes.GCM(nonce.to_bytes(12, "big"))).encryptor()
+
+
+def _chacha20(secret: bytes, counter: int, nonce: int) -> CipherContext:
+    initial = counter.to_bytes(4, "little") + nonce.to_bytes(12, "little")
+    return Cipher(algorithms.ChaCha20(secret, initial), mode=None).encryptor()
+
+
+@cache
+def check_cipher(cipher: str) -> None:
+    """Raise if the library's stream is not the cipher's on this machine; once for a process.
+
+    OpenSSL has several codes for a cipher and takes one by the processor. One of them was wrong for
+    some numbers of blocks (openssl/openssl#32873), which only shows where it is taken. So the first
+    block is held against the published one, and 1, 2, ..., 33 blocks that are read in one go
+    against the same blocks one by one.
+    """
+    size, start, published = _BLOCK_BYTES[cipher], *_PUBLISHED[cipher]
+    blocks = _one_by_one(start(), size)
+    if blocks[:size] != bytes.fromhex(published) or blocks != _in_runs(start(), size):
+        _refuse(cipher)
+
+
+@cache
+def gcm_is_wider() -> bool:
+    """Tell whether OpenSSL encrypts four blocks at once for GCM, but one for counter mode.
+
+    So it does on x86-64 with instructions for AES on 512 bits, from 3.1 up to 4.0. Raise if what
+    GCM gives there is not counter mode: runs of blocks, as above, and a long one, and then both
+    again with half blocks, for which it has code of its own.
+    """
+    if not has_instructions("avx512f", "avx512dq", "avx512bw", "avx512vl", "vaes", "vpclmulqdq"):
+        return False
+    from cryptography.hazmat.backends.openssl import backend  # noqa: PLC0415 - it takes a while
+
+    if backend.openssl_version_number() not in _WIDE_GCM_ALONE:
+        return False
+    secret, nonce, long = bytes(range(32)), 2**95 + 1, bytes(_LONG_READ)
+    gcm, aes = _gcm(secret, nonce), _aes(secret, nonce * _GCM_BLOCKS + _GCM_START)
+    for size in (_BLOCK_BYTES[AES], _BLOCK_BYTES[AES] // 2):
+        if _in_runs(gcm, size) != _one_by_one(aes, size) or gcm.update(long) != aes.update(long):
+            _refuse(AES)
+    return True
+
+
+_RUNS: Final = range(1, 34)
+
+
+def _in_runs(cipher: CipherContext, size: int) -> bytes:
+    return b"".join(cipher.update(bytes(number * size)) for number in _RUNS)
+
+
+def _one_by_one(cipher: CipherContext, size: int) -> bytes:
+    return b"".join(cipher.update(bytes(size)) for _ in range(sum(_RUNS)))
+
+
+def _refuse(cipher: str) -> NoReturn:
+    raise CipherError(
+        f"The stream of {cipher} is wrong on this machine, so nothing is drawn. OpenSSL makes "
+        "it, which comes with the package cryptography: take another version of that."
+    )
+
+
+# What a published block is made of, and the block: FIPS 197, appendix C.3; RFC 8439, 2.3.2.
+_PUBLISHED: Final[dict[str, tuple[Callable[[], CipherContext], str]]] = {
+    AES: (
+        lambda: _aes(bytes(range(32)), 0x00112233445566778899AABBCCDDEEFF),
+        "8ea2b7ca516745bfeafc49904b496089",
+    ),
+    CHACHA20: (
+        lambda: _chacha20(bytes(range(32)), 1, 0x4A00000009000000),
+        (
+            "10f1e7e4d13b5915500fdd1fa32071c4c7d1f4c733c068030422aa9ac3d46c4e"
+            "d2826446079faa0914c2d705d98b02a2b5129cd1de164eb9cbd083e8a2503c4e"
+        ),
+    ),
+}
+
+
+class KeyStream:
+    """Reads the words of one stream in order. It belongs to one call, and one thread at a time."""
+
+    __slots__ = ("_block", "_block_bytes", "_cipher", "_left", "_offset", "_open")
+
+    _cipher: CipherContext
+
+    def __init__(self, open_at: Callable[[int, int], Opened], block_bytes: int, word: int) -> None:
+        self._open = open_at
+        self._block_bytes = block_bytes
+        # Where the next cipher starts, and how many bytes the one at hand still makes.
+        self._block, self._offset = divmod(8 * word, block_bytes)
+        self._left = 0
+
+    def __repr__(self) -> str:
+        return "<dpnoise key stream: not shown>"
+
+    def __getstate__(self) -> NoReturn:
+        raise SecretError("A key stream belongs to one call and is never copied or pickled.")
+
+    __reduce__ = __getstate__
+
+    def fill(self, words: Words) -> None:
+        """Overwrite a contiguous array with the next words of the stream."""
+        target = words.data.cast("B")
+        while len(target):
+            if not self._left:
+                self._go_on(len(target))
+            size = min(len(target), len(_ZEROS), self._left)
+            self._cipher.update_into(_ZEROS[:size], target[:size])
+            self._left -= size
+            target = target[size:]
+
+    def _go_on(self, size: int) -> None:
+        """Take the cipher that makes the next bytes, of which so many are wanted now."""
+        self._cipher, blocks = self._open(self._block, size)
+        if self._offset:
+            self._cipher.update(bytes(self._offset))
+        self._left = blocks * self._block_bytes - self._offset
+        self._block, self._offset = self._block + blocks, 0
+
+
+class Source:
+    """Where a Generator takes its keys and its bytes from: the operating system. It has no state.
+
+    `dpnoise.testing` alone has another one.
+    """
+
+    __slots__ = ()
+
+    # A scalar draw takes the bytes of its words here; no call stands between, because each counts.
+    random_bytes = staticmethod(system_bytes)
+
+    def key(self, cipher: str = AES) -> Key:
+        """Return a new key, for one bulk call."""
+        return Key.fresh(cipher)
+
+    def two_words_each(self, variates: int) -> bytes:
+        """Return the words of a scalar release: the first of each uniform, then the second."""
+        return system_bytes(16 * variates)
+
+    def further_words(self, count: int, row: int) -> list[int]:  # noqa: ARG002 - all are fresh
+        """Return the next word of each of the last scalar draw's uniforms, as a key does."""
+        words: list[int] = np.frombuffer(self.random_bytes(8 * count), dtype=WORD).tolist()
+        return words
+
+    def __repr__(self) -> str:
+        return "<dpnoise source: the operating system>"
+
+
+SYSTEM: Final = Source()

@@ -1,0 +1,84 @@
+"""Kinds of values: what comes in as an array, a list or a Series goes out as the same kind.
+
+Which kind decides what becomes of integers, never their size. In a list they have no limit, as
+Python's have none. Arrays and Series of any type of integers give int64 and saturate: whether a
+library chose int64, uint64 or object depends on the values, so that must make no difference.
+The index of a pandas Series is handed on, with a warning unless it merely counts the rows.
+"""
+
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+import numpy as np
+
+from dpnoise.core.arrays import Array, numbers_in, numbers_of
+from dpnoise.core.errors import ArgumentTypeError
+
+_INT64: Final = np.iinfo(np.int64)
+
+
+def release_like(value: Any, release: Callable[[Array], Array]) -> Any:
+    """Release the numbers of an array, a list, a tuple or a Series, and return the same kind."""
+    if isinstance(value, np.ndarray):
+        return _saturated(release(numbers_of(value)))
+    if isinstance(value, list | tuple):
+        return _same_kind(value, release(numbers_in(value)).tolist())
+    library = type(value).__module__.split(".")[0]
+    if library in {"pandas", "polars"} and type(value).__name__ == "Series":
+        _warn_of_index(value)
+        released = _saturated(release(numbers_of(_array_of_series(value))))
+        if library == "polars":
+            return type(value)(value.name, released)
+        return type(value)(released, index=value.index, name=value.name)
+    raise ArgumentTypeError(
+        "Expected value to be an int, a float, a NumPy array, a list, a pandas or polars Series, "
+        f"or a PyTorch tensor, got {type(value).__name__}."
+    )
+
+
+def is_tensor(value: object) -> bool:
+    """Tell whether something is a PyTorch tensor, without importing PyTorch."""
+    return any(
+        kind.__name__ == "Tensor" and kind.__module__.split(".")[0] == "torch"
+        for kind in type(value).__mro__
+    )
+
+
+def _warn_of_index(series: Any) -> None:
+    """Warn, before noise is drawn, that the keys of a Series are published with its numbers."""
+    index = getattr(series, "index", None)
+    if index is not None and type(index).__name__ != "RangeIndex":
+        warnings.warn(
+            "The index of a Series is published as it is. If its keys come from the data, as those "
+            "of a groupby do, they tell which groups there are: reindex it by a declared list, and "
+            "release its to_numpy().",
+            stacklevel=6,
+        )
+
+
+def _array_of_series(series: Any) -> Array:
+    is_numeric = getattr(series.dtype, "is_numeric", lambda: True)
+    if is_numeric():  # Of a struct's integers and floats Polars would make floats.
+        with suppress(Exception):  # Each library has errors of its own.
+            return np.asarray(series.to_numpy())
+    # The name alone: the type of an Enum has its categories, which may be data.
+    kind = type(series.dtype).__name__
+    raise ArgumentTypeError(f"Expected a Series of integers or floats, got one of {kind}.")
+
+
+def _saturated(released: Array) -> Array:
+    """Return integers without a limit as int64."""
+    if released.dtype != object:
+        return released
+    clamped = [min(max(x, _INT64.min), _INT64.max) for x in released.flat]
+    return np.array(clamped, dtype=np.int64).reshape(released.shape)
+
+
+def _same_kind(value: list[Any] | tuple[Any, ...], released: list[Any]) -> Any:
+    """Return a list for a list, and a tuple for a tuple; a named one keeps its names."""
+    if isinstance(value, list):
+        return released
+    make = getattr(type(value), "_make", tuple)
+    return make(released)

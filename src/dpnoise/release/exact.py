@@ -1,0 +1,380 @@
+"""Exact release in three stages: floats, fixed point, and the judge.
+
+Whatever the stage, a cell is floor((value + scale * Z) / grid + 1/2) as in real arithmetic, for Z
+made of infinite strings of bits. The first stage decides almost all numbers of an array; the second
+takes as many of each chunk as could be open, whether they are or not, and every single number. So
+the work of these two tells nothing. The judge is left with fewer than one number in 2^64, on the
+grids for which docs/exact-release.md shows it.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache, partial
+from itertools import count
+from typing import Any, Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpnoise.core import reference
+from dpnoise.core.arrays import check_rounding_mode
+from dpnoise.core.entropy import WORD, Key, Source
+from dpnoise.core.errors import ArgumentError
+from dpnoise.core.parallel import (
+    Words,
+    Worker,
+    cores,
+    expand,
+    first_words,
+    in_runs,
+    kernel_for_one,
+    kernel_named,
+)
+from dpnoise.noise.distributions import Distribution, Exponential, Gaussian, Gumbel, Laplace
+
+Floats = NDArray[np.float64]
+Rows = Iterator[
+    Sequence[int]
+]  # The words of an element's uniforms: 64 digits of each, the next 64 ...
+Integers = NDArray[np.int64]
+_Values = TypeVar("_Values", Floats, Integers)
+Judge = Callable[[float, float, float], int]  # From value, scale and grid to a cell.
+
+_BITS: Final = reference.WORD_BITS
+_CHUNK_WORDS: Final = 2**17  # Longer than of noise: the second stage costs something for each.
+_WORTH_A_THREAD: Final = 2**20  # Values that are worth a thread when they are only read.
+_LARGEST: Final = float(np.finfo(np.float64).max)
+_INT64: Final = np.iinfo(np.int64)
+_MOST_SHIFT: Final = 62  # Of a grid for integers: the kernels know no coarser ones.
+_OPEN: Final = int(_INT64.min)
+_SIGN: Final = np.uint64(2**63)
+
+
+@dataclass(frozen=True, eq=False)
+class ExactForm:
+    """One way of making Z of n uniforms that is known exactly, or several Z of the same n.
+
+    Parameters
+    ----------
+    name
+        Its name, for people; that of its kernels in `rounding` and `settling` too. The ones for a
+        single number have `_float` and `_integer` at their ends.
+    variates
+        n.
+    formulas
+        What each Z is, for the judge.
+    distribution
+        What Z is distributed as.
+    """
+
+    name: str
+    variates: int
+    formulas: tuple[reference.Formula, ...]
+    distribution: Distribution
+
+    @property
+    def formula(self) -> reference.Formula:
+        """What the first Z is."""
+        return self.formulas[0]
+
+    @property
+    def width(self) -> int:
+        """How many numbers n uniforms make."""
+        return len(self.formulas)
+
+    @property
+    def kernel(self) -> str:
+        """The first stage: module and function under `dpnoise.kernels`."""
+        return f"first_stage.{self.name}"
+
+
+LAPLACE_1: Final = ExactForm("laplace_1", 1, (reference.laplace_1,), Laplace())
+LAPLACE_4: Final = ExactForm("laplace_4", 4, (reference.laplace_4,), Laplace())
+GAUSSIAN_2: Final = ExactForm("gaussian_2", 2, (reference.gaussian_2,), Gaussian())
+GAUSSIAN_4: Final = ExactForm("gaussian_4", 4, (reference.gaussian_4,), Gaussian())
+GAUSSIAN_PAIRS: Final = ExactForm(
+    "gaussian_pairs", 2, (reference.gaussian_cosine, reference.gaussian_sine), Gaussian()
+)
+EXPONENTIAL: Final = ExactForm("exponential", 1, (reference.exponential,), Exponential())
+GUMBEL: Final = ExactForm("gumbel", 1, (reference.gumbel,), Gumbel())
+
+ADDITIVE: Final = {
+    form.name: form for form in (LAPLACE_1, LAPLACE_4, GAUSSIAN_2, GAUSSIAN_4, GAUSSIAN_PAIRS)
+}
+FORMS: Final = ADDITIVE | {form.name: form for form in (EXPONENTIAL, GUMBEL)}
+
+
+def check_finite(values: Floats, threads: int | None = 1) -> None:
+    """Raise before any noise is drawn if a value is NaN or infinite, without showing a value."""
+    flat = _read_only(values.reshape(-1))
+    kernel = kernel_named("first_stage.not_finite")
+    found: list[int] = []
+
+    def look(first: int, last: int) -> None:
+        found.append(kernel(flat[first:last]))
+
+    in_runs(look, flat.size, _WORTH_A_THREAD, cores() if threads is None else threads)
+    if sum(found):
+        raise ArgumentError(f"Expected every value to be finite, got {sum(found)} NaN or infinite.")
+
+
+def _read_only(values: _Values) -> _Values:
+    """Return a view for kernels, which are then compiled once for arrays of both kinds."""
+    view = values.view()
+    view.flags.writeable = False
+    return view
+
+
+def open_after_first_stage(ratio: float) -> float:
+    """Return a bound on the probability that the first stage leaves a number open, if below 1.
+
+    ratio = scale/grid. docs/exact-release.md derives it, for all forms and all values.
+    """
+    return (ratio + 8.0 + 1.0 / ratio) * 2.0**-42
+
+
+@lru_cache(maxsize=64)
+def slots_for(places: int, chunks: int, ratio: float, width: int) -> int:
+    """Return how many places of a chunk take the second stage, open or not.
+
+    In a call of this many chunks, more are open with a probability below 2^-64: of N places, each
+    open with probability p, S or more are with probability at most (e N p/S)^S.
+    """
+    mean = math.e * places * width * open_after_first_stage(ratio)
+    slots = min(places, max(1, math.ceil(mean)))
+    while slots < places and slots * math.log2(slots / mean) < 64 + math.log2(chunks):
+        slots += 1 + slots // 16
+    return min(slots, places)
+
+
+class _SecondStage:
+    """The second stage of one thread: the same work for every chunk of the same size."""
+
+    def __init__(self, form: ExactForm, key: Key, longest: int, chunks: int, ratio: float) -> None:
+        self._form, self._key, self._chunks, self._ratio = form, key, chunks, ratio
+        self._read = key.second_words(form.variates)
+        self._find = kernel_named("second_stage.open_places")
+        self._draw = kernel_named(f"second_stage.{form.name}")
+        self._places = np.empty(longest + 1, dtype=np.int64)
+        self._blocks = np.empty(longest + 1, dtype=np.int64)
+        self._first = np.arange(slots_for(longest, chunks, ratio, form.width))
+
+    def noise(self, words: Words, start: int, out: Floats) -> tuple[Words, Integers]:
+        """Return noise for places of which `out` has a NaN, and for others, and the places."""
+        width = self._form.width
+        wanted = slots_for(-(-out.size // width), self._chunks, self._ratio, width)
+        self._places[:wanted] = self._first[:wanted]
+        found = self._find(out, width, wanted, self._blocks, self._places)
+        slots = self._places[: max(wanted, found)]
+        noise = np.empty((slots.size * width, 4), dtype=np.uint64)
+        self._draw(words, self._read(slots + start), slots, noise)
+        return noise, slots
+
+    def left_open(self, words: Words, start: int, out: Floats) -> list[tuple[int, Judge]]:
+        """Return the numbers that `out` still has as NaN, and a judge of each."""
+        n, width = self._form.variates, self._form.width
+        judges: list[tuple[int, Judge]] = []
+        for i in np.flatnonzero(np.isnan(out)).tolist():
+            place = i // width
+            rows = rows_from_key(self._key, start + place, words[place * n : (place + 1) * n])
+            judges.append((i, partial(reference.grid_point, self._form.formulas[i % width], rows)))
+        return judges
+
+
+def release_floats(
+    form: ExactForm, values: Floats, scale: float, grid: float, key: Key, threads: int | None
+) -> Floats:
+    """Return the released values: the nearest floats to the grid points."""
+    values = _read_only(values)
+    first, settle = kernel_named(form.kernel), kernel_named("second_stage.settle_floats")
+    out = np.empty(values.shape)
+    places = -(-values.size // form.width)
+
+    def prepare(longest: int) -> Worker:
+        check_rounding_mode()
+        second = _SecondStage(form, key, longest, -(-places // longest), scale / grid)
+
+        def work(words: Words, start: int, stop: int) -> None:
+            here = slice(start * form.width, stop * form.width)
+            inside, results = values[here], out[here]
+            first(words, _BITS, inside, scale, grid, results)
+            noise, slots = second.noise(words, start, results)
+            if settle(noise, slots, form.width, inside, scale, grid, results):
+                for i, judge in second.left_open(words, start, results):
+                    results[i] = nearest_float(judge(float(inside[i]), scale, grid), grid)
+
+        return work
+
+    if places:
+        expand(key, form.variates, places, prepare, threads, _CHUNK_WORDS)
+    return out
+
+
+def release_cells(
+    form: ExactForm, values: Integers, shift: int, scale: float, key: Key, threads: int | None
+) -> Integers:
+    """Return the released values in whole grids of 2^shift, shift <= 62, which saturate."""
+    values = _read_only(values)
+    first, settle = kernel_named(form.kernel), kernel_named("second_stage.settle_cells")
+    add = kernel_named("second_stage.add_whole_grids")
+    out = np.empty(values.shape, dtype=np.int64)
+    grid, ratio = float(1 << shift), math.ldexp(scale, -shift)
+    places = -(-values.size // form.width)
+
+    def prepare(longest: int) -> Worker:
+        check_rounding_mode()
+        second = _SecondStage(form, key, longest, -(-places // longest), ratio)
+
+        def work(words: Words, start: int, stop: int) -> None:
+            here = slice(start * form.width, stop * form.width)
+            inside, results = values[here], out[here]
+            points = results.view(np.float64)
+            first(words, _BITS, inside, scale, grid, points)
+            noise, slots = second.noise(words, start, points)
+            left = settle(noise, slots, form.width, inside, shift, ratio, points)
+            judges = second.left_open(words, start, points) if left else []
+            add(inside, shift, results)
+            for i, judge in judges:
+                point = judge(int(inside[i]), scale, grid)
+                results[i] = min(max(point, _INT64.min), _INT64.max)
+
+        return work
+
+    if places:
+        expand(key, form.variates, places, prepare, threads, _CHUNK_WORDS)
+    return out
+
+
+def release_integers(
+    form: ExactForm, values: Integers, shift: int, scale: float, key: Key, threads: int | None
+) -> Integers:
+    """Return the released values on a grid of 2^shift, which saturate."""
+    if shift > _MOST_SHIFT:
+        judged = judge_integers(form, values.reshape(-1).tolist(), shift, scale, key)
+        saturated = [min(max(point, _INT64.min), _INT64.max) for point in judged]
+        return np.array(saturated, dtype=np.int64).reshape(values.shape)
+    out = release_cells(form, values, shift, scale, key, threads)
+    if shift:
+        kernel_named("second_stage.to_integers")(shift, out)
+    return out
+
+
+def release_integers_of_any_size(
+    form: ExactForm, values: list[int], shift: int, scale: float, key: Key, threads: int | None
+) -> list[int]:
+    """Return the released values on a grid of 2^shift, as integers without a limit."""
+    if shift > _MOST_SHIFT:
+        return judge_integers(form, values, shift, scale, key)
+    low_bits = (1 << shift) - 1
+    rests = np.array([value & low_bits for value in values], dtype=np.int64)
+    cells = release_cells(form, rests, shift, scale, key, threads)
+    return [
+        ((value >> shift) + cell) << shift
+        for value, cell in zip(values, cells.tolist(), strict=True)
+    ]
+
+
+def judge_integers(
+    form: ExactForm, values: list[int], shift: int, scale: float, key: Key
+) -> list[int]:
+    """Return the same, all by the judge: on grids beyond those that the kernels know."""
+    n, width = form.variates, form.width
+    words = first_words(key, -(-len(values) // width) * n)
+    released = []
+    for i, value in enumerate(values):
+        place = i // width
+        rows = rows_from_key(key, place, words[place * n : (place + 1) * n])
+        formula = form.formulas[i % width]
+        released.append(reference.grid_point(formula, rows, value, scale, 2.0**shift) << shift)
+    return released
+
+
+def release_float(
+    form: ExactForm, value: float, scale: float, grid: float, source: Source
+) -> float:
+    """Return one released float."""
+    raw = source.two_words_each(form.variates)
+    result: float = kernel_for_one(f"second_stage.{form.name}_float", "fff")(
+        raw, value, scale, grid
+    )
+    if math.isnan(result):
+        rows = rows_from_bytes(raw, source)
+        result = nearest_float(reference.grid_point(form.formula, rows, value, scale, grid), grid)
+    return result
+
+
+def _raised(value: np.integer[Any]) -> int:
+    """Return value + 2^63, or 0 where that is no uint64, made in NumPy, where it has a fixed width.
+
+    As Python's integers, all but those next to -2^63 then have three digits, of 30 bits.
+    """
+    signed = value.dtype != np.uint64
+    if signed or value < _SIGN:
+        word = np.int64(value).view(np.uint64) if signed else np.uint64(value)
+        return int(word ^ _SIGN)
+    return 0
+
+
+def release_integer(
+    form: ExactForm, value: int | np.integer[Any], shift: int, scale: float, source: Source
+) -> int:
+    """Return one released integer, on a grid of 2^shift.
+
+    One of Python's own, of up to 63 bits, is seen by the kernel alone, unless the result has more.
+    """
+    raw = source.two_words_each(form.variates)
+    if shift <= _MOST_SHIFT:
+        name, ratio = f"second_stage.{form.name}_integer", math.ldexp(scale, -shift)
+        kinds, given = ("uif", _raised(value)) if isinstance(value, np.integer) else ("pif", value)
+        cell: int = kernel_for_one(name, kinds)(raw, given, shift, ratio)
+        if cell != _OPEN:
+            return cell << shift
+        # What is beyond 62 bits is a whole number of grids, and waits outside.
+        beyond = int(value) >> _MOST_SHIFT << _MOST_SHIFT
+        cell = kernel_for_one(name, "pif")(raw, int(value) - beyond, shift, ratio)
+        if cell != _OPEN:
+            return (cell << shift) + beyond
+    rows = rows_from_bytes(raw, source)
+    return reference.grid_point(form.formula, rows, int(value), scale, 2.0**shift) << shift
+
+
+def judge_at(
+    form: ExactForm,
+    key: Key,
+    place: int,
+    member: int,
+    first: Words,
+    problem: tuple[float, float, float],
+) -> float:
+    """Return what the judge releases for one number: value, scale and grid are the problem."""
+    rows = rows_from_key(key, place, first)
+    value, scale, grid = problem
+    cell = reference.grid_point(form.formulas[member], rows, value, scale, grid)
+    return nearest_float(cell, grid)
+
+
+def nearest_float(cell: int, grid: float) -> float:
+    """Return the nearest float to cell * grid, saturating at the largest."""
+    point = cell * Fraction(grid)
+    try:
+        return point.numerator / point.denominator
+    except OverflowError:
+        return _LARGEST if point > 0 else -_LARGEST
+
+
+def rows_from_key(key: Key, element: int, first: Words) -> Rows:
+    """Yield the words of one element of a bulk call, in the layout of `dpnoise.core.entropy`."""
+    yield first.tolist()
+    for row in count():
+        yield key.further_words(element, first.size, row).tolist()
+
+
+def rows_from_bytes(raw: bytes, source: Source) -> Rows:
+    """Yield the words of a scalar call, of which two for each uniform are drawn already."""
+    words = np.frombuffer(raw, dtype=WORD)
+    variates = words.size // 2
+    yield from words.reshape(2, variates).tolist()
+    for row in count(1):
+        yield source.further_words(variates, row)

@@ -1,0 +1,131 @@
+"""From which noisy number of persons on a group that nobody declared may be shown.
+
+Two data sets differ in one person, who may be alone in some groups. In the other data set these do
+not exist, so to show one tells that the person is there. A group is shown if its released number of
+persons, each counted once, is at least T; T is such that one of the `max_groups` groups that a
+person can be alone in is shown with a probability of at most delta.
+
+    p = P(1 + noise >= T),    1 - (1 - p)^max_groups <= delta
+
+The noise is the one that is released: integers, rounded once. The inequality is decided in ball
+arithmetic, and T is rounded up. Wilson and others (2020) have it for continuous Laplace noise.
+"""
+
+from collections.abc import Callable
+from fractions import Fraction
+from functools import singledispatch
+from typing import Any, Final
+
+from flint import arb
+
+from dpnoise.core.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    check_integer,
+    check_part,
+    check_positive,
+)
+from dpnoise.core.reference import Ball, ball_of
+from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
+from dpnoise.release.calibration import certainly_at_most
+from dpnoise.release.discrete import DiscreteLaplaceMechanism
+
+Counting = DiscreteLaplaceMechanism | LaplaceMechanism | GaussianMechanism
+
+_LARGEST: Final = 2**53  # More persons than there are, and all floats below it are exact.
+
+
+def threshold(mechanism: Counting, max_groups: int, delta: float) -> int:
+    """Return the smallest number from which on a group may be shown.
+
+    It is the same where neighbours replace a person: docs/budgets.md has the proof.
+
+    Parameters
+    ----------
+    mechanism
+        What releases the number of persons of a group, an integer. Its sensitivity is that of all
+        groups of a person together.
+    max_groups
+        How many groups a person can be in.
+    delta
+        The probability that is set aside.
+
+    Examples
+    --------
+    >>> threshold(DiscreteLaplaceMechanism(epsilon=1.0, sensitivity=1.0), 1, 1e-6)
+    15
+    >>> threshold(GaussianMechanism(epsilon=1.0, delta=5e-7, sensitivity=1.0), 1, 5e-7)
+    23
+    """
+    max_groups = check_integer("max_groups", max_groups, least=1)
+    limit = ball_of(check_part("delta", check_positive("delta", delta)))
+
+    def suffices(least: int) -> bool:
+        return certainly_at_most(lambda bits: _chance(mechanism, least, max_groups, bits), limit)
+
+    step = 1 << getattr(mechanism, "_integer_shift", 0)  # Releases are its multiples.
+    found = step * _smallest_integer(lambda steps: suffices(steps * step), _LARGEST // step)
+    lower = mechanism.lower
+    return found if lower is None or lower < found else int(lower // step + 1) * step
+
+
+def _chance(mechanism: Counting, least: int, max_groups: int, bits: int) -> arb:
+    """Enclose 1 - (1 - p)^max_groups."""
+    p = _reaches(mechanism, least, bits)
+    return (1 - (max_groups * (1 - p).log()).exp()).enclosure
+
+
+@singledispatch
+def _reaches(mechanism: Any, least: int, bits: int) -> Ball:
+    """Enclose P(1 + noise >= least), for a multiple of the released integers' grid."""
+    del least, bits
+    raise ArgumentTypeError(f"Expected noise for counts, got a {type(mechanism).__name__}.")
+
+
+@_reaches.register
+def _(mechanism: DiscreteLaplaceMechanism, least: int, bits: int) -> Ball:
+    """P(X >= k) = a^k/(1 + a) for k >= 0, with a = exp(-1/scale) and k = least - 1."""
+    rate = _ball(-1, bits) / _ball(mechanism.scale, bits)
+    return ((least - 1) * rate).exp() / (1 + rate.exp())
+
+
+@_reaches.register
+def _(mechanism: LaplaceMechanism, least: int, bits: int) -> Ball:
+    """P(Z >= z) = exp(-z)/2 for z >= 0, and 1 - exp(z)/2 below."""
+    away = _away(mechanism, least)
+    z = _ball(abs(away), bits) / _ball(mechanism.scale, bits)
+    tail = (-z).exp() / 2
+    return tail if away >= 0 else 1 - tail
+
+
+@_reaches.register
+def _(mechanism: GaussianMechanism, least: int, bits: int) -> Ball:
+    """P(Z >= z) = erfc(z/sqrt 2)/2."""
+    z = _ball(_away(mechanism, least), bits) / _ball(mechanism.scale, bits)
+    return (z / Ball(arb(2), bits).sqrt()).erfc() / 2
+
+
+def _away(mechanism: LaplaceMechanism | GaussianMechanism, least: int) -> Fraction:
+    """Return from which noise on 1 is rounded to `least` or more: half a step below it."""
+    step = max(Fraction(1), Fraction(mechanism.grid))
+    return least - step / 2 - 1
+
+
+def _smallest_integer(suffices: Callable[[int], bool], most: int) -> int:
+    """Return the smallest positive integer that suffices, all larger ones sufficing too."""
+    low, high = 0, 1
+    while not suffices(high):
+        if high >= most:
+            raise ArgumentError(
+                "Expected noise and delta for which some group can be shown: at these a group "
+                "would need more than 2^53 persons. Spend more epsilon, or a larger delta."
+            )
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if suffices(middle) else (middle, high)
+    return high
+
+
+def _ball(number: float | Fraction, bits: int) -> Ball:
+    return Ball(ball_of(number), bits)

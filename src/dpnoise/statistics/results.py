@@ -1,0 +1,171 @@
+"""A published number and its margins, and the exact noise on integers that it comes from."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, Decimal, localcontext
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpnoise.core.errors import check_positive
+from dpnoise.noise.generator import Generator
+from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
+from dpnoise.release.discrete import DiscreteLaplaceMechanism
+from dpnoise.statistics.composition import GAUSSIAN, PURE, Loss, float_up
+from dpnoise.statistics.contribution_bounds import Move, Reach
+
+LAPLACE_WORDS: Final = "Laplace noise, exact, rounded once"
+GAUSSIAN_WORDS: Final = "Gaussian noise, exact, rounded once"
+DISCRETE_WORDS: Final = "discrete Laplace noise, exact"
+_DECIMAL_DIGITS: Final = 800  # More than any float has.
+_PLAINLY: Final = (-6, 12)  # Powers of ten between which a margin is shown without an exponent.
+
+
+@dataclass(frozen=True)
+class Release:
+    """A published number, and what may be published with it.
+
+    Parameters
+    ----------
+    query
+        What was asked.
+    value
+        The number, or the numbers.
+    epsilon
+        The privacy loss spent on it; None for Gaussian noise, which has `rho`.
+    scale
+        The scale of the noise, in units of the value; None where noise is not added to it.
+    error
+        The margin of each number by itself: with probability `confidence` it is within this of the
+        statistic of the clamped values. None for quantiles, which have an interval.
+    confidence
+        The probability that belongs to `error`, `joint_error` and `interval`.
+    parts
+        How epsilon is split, where the query is made of several releases.
+    joint_error
+        The joint margin: with probability `confidence` all cells of all groups are within it. None
+        for a number that is alone.
+    interval
+        Of a quantile, two numbers that have it between them; of several, a pair for each.
+    labels
+        What each number is, where there are several.
+    mechanism, grid
+        How it was released, and on which grid of values.
+    rho
+        The privacy loss of Gaussian noise: rho-zCDP.
+    """
+
+    query: str
+    value: Any
+    epsilon: float | None
+    scale: float | None
+    error: float | None
+    confidence: float
+    parts: dict[str, float] = field(default_factory=dict)
+    joint_error: float | None = None
+    interval: Any = None
+    labels: tuple[str, ...] = ()
+    mechanism: str = ""
+    grid: float | None = None
+    rho: float | None = None
+
+
+class Priced:
+    """What every query has: the losses that it is made of."""
+
+    losses: tuple[Loss, ...]
+
+    @property
+    def epsilon(self) -> float | None:
+        """The privacy loss, or None for Gaussian noise."""
+        if any(loss.kind != PURE for loss in self.losses):
+            return None
+        return float_up(sum((Fraction(loss.amount) for loss in self.losses), Fraction(0)))
+
+    @property
+    def rho(self) -> float | None:
+        """The privacy loss of Gaussian noise, or None for others."""
+        return self.losses[0].amount if self.losses[0].kind == GAUSSIAN else None
+
+
+def as_loss(epsilon: float | Loss) -> Loss:
+    """Return a loss as it is, and a number as a pure one."""
+    if isinstance(epsilon, Loss):
+        return epsilon
+    return Loss(PURE, check_positive("epsilon", epsilon))
+
+
+@dataclass(frozen=True)
+class WholeNoise:
+    """Exact noise on integers, for what one person can move them by."""
+
+    mechanism: LaplaceMechanism | GaussianMechanism | DiscreteLaplaceMechanism
+    words: str
+
+    @classmethod
+    def of(
+        cls, loss: Loss, reach: Reach, move: Move, *, counts: bool = False, lower: int | None = None
+    ) -> "WholeNoise":
+        """Return the noise that costs this; counts get the discrete kind of Laplace noise."""
+        if loss.kind == GAUSSIAN:
+            sensitivity = reach.l2(move)
+            made = GaussianMechanism.for_rho(loss.amount, sensitivity=sensitivity, lower=lower)
+            return cls(made, GAUSSIAN_WORDS)
+        if counts:
+            exactly = DiscreteLaplaceMechanism(loss.amount, reach.l1(move), lower=lower)
+            return cls(exactly, DISCRETE_WORDS)
+        return cls(LaplaceMechanism(loss.amount, reach.l1(move), lower=lower), LAPLACE_WORDS)
+
+    def error(self, confidence: float) -> float:
+        """Return how far off an integer is at most, with this probability; rounding included."""
+        if isinstance(self.mechanism, DiscreteLaplaceMechanism):
+            return self.mechanism.error(confidence)
+        return self.mechanism.error(confidence) + 0.5
+
+    def whole_error(self, confidence: float) -> int:
+        """Return the same as an integer, because an integer is off by one."""
+        return math.floor(self.error(confidence))
+
+    def release(self, exactly: NDArray[Any], rng: Generator | None) -> NDArray[Any]:
+        """Release integers in int64, or without a limit where they came so."""
+        if exactly.dtype == object:
+            flat = self.mechanism.release(exactly.reshape(-1).tolist(), rng)  # type: ignore[arg-type]
+            return np.array(flat, dtype=object).reshape(exactly.shape)
+        released: NDArray[Any] = self.mechanism.release(
+            np.ascontiguousarray(exactly, np.int64), rng
+        )
+        return released
+
+
+def jointly(confidence: float, number: int) -> float:
+    """Return the confidence at which each of so many independent numbers must hold, so all do.
+
+    It is rounded up by more than its own roundings, and is below 1.
+    """
+    each = 1 + math.expm1(math.log(confidence) / number)
+    return min(each * (1 + 2.0**-50) if number > 1 else confidence, 1 - 2.0**-53)
+
+
+def margins(
+    error: Callable[[float], float], confidence: float, number: int
+) -> tuple[float, float | None]:
+    """Return the margin of each of some numbers by itself and, of several, that of all."""
+    return error(confidence), None if number == 1 else error(jointly(confidence, number))
+
+
+def expected_words(alone_and_joint: tuple[float, float | None], number: int) -> str:
+    """Say both margins, the joint one only if there is more than one number."""
+    alone, joint = alone_and_joint
+    together = "" if joint is None else f"; all {number:,} within {shown_up(joint)}"
+    return f"within {shown_up(alone)}{together}"
+
+
+def shown_up(margin: float) -> str:
+    """Show a margin with three digits, rounded up."""
+    exactly = Decimal(margin)
+    with localcontext(prec=_DECIMAL_DIGITS):
+        rounded = exactly.quantize(Decimal(1).scaleb(exactly.adjusted() - 2), ROUND_CEILING)
+    return f"{rounded:,f}" if _PLAINLY[0] < exactly.adjusted() < _PLAINLY[1] else f"{rounded:.2e}"
