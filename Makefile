@@ -6,8 +6,9 @@ ALL_CORES := --numprocesses auto --dist worksteal
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 # What other versions of the dependencies can break. Not the attacks, nor test_exact.py: test_independent.py compares the same releases.
-CORE := $(patsubst %,tests/test_%.py,kernels certified independent precision generator samplers distributions mechanisms values selection \
-	statistics cli inputs parameters cache interrupts)
+CORE := tests/kernels/test_kernels.py tests/kernels/test_certified.py tests/kernels/test_cache.py tests/noise tests/core/test_inputs.py \
+	tests/core/test_interrupts.py tests/core/test_precision.py $(patsubst %,tests/release/test_%.py,independent mechanisms values selection parameters) \
+	tests/statistics/test_functions.py tests/cli/test_cli.py
 
 .PHONY: help setup demo test test-long test-oldest test-engines test-peers test-opendp test-torch test-browser proof proof-rocq mutants lint format bench errors bench-engines bench-persons bench-spark audit-bench audit-bugs audit-peers clock \
 	attacks audits paper pictures screenshots docs docs-serve clean
@@ -79,15 +80,15 @@ test-browser: setup $(VENV)/installed-docs
 	$(BIN)/python -m pytest tests/browser
 
 test-engines: setup $(VENV)/installed-cluster
-	$(BIN)/python -m pytest tests/test_engines.py tests/engines tests/test_persons.py::test_dask_says_what_to_do_instead
+	$(BIN)/python -m pytest tests/statistics/engines/test_engines.py tests/cluster tests/statistics/engines/test_persons.py::test_dask_says_what_to_do_instead
 
 # PyPI's PyTorch for Linux brings GPU libraries; where pip knows an index of CPU builds, it is smaller.
 # The last two learn trees, if scikit-learn is there, which diffprivlib brings.
 test-peers: setup $(VENV)/installed-peers
-	$(BIN)/python -m pytest $(ALL_CORES) tests/peers tests/test_learned.py tests/test_audit_seed.py
+	$(BIN)/python -m pytest $(ALL_CORES) tests/peers tests/auditing/test_learned.py tests/auditing/test_audit_seed.py
 
 test-torch: setup $(VENV)/installed-opacus
-	$(BIN)/python -m pytest $(ALL_CORES) tests/torch src/dpnoise/integrations
+	$(BIN)/python -m pytest $(ALL_CORES) tests/tensors src/dpnoise/integrations
 
 test-opendp:
 	$(MAKE) --no-print-directory VENV=.venv-opendp setup .venv-opendp/installed-opendp

@@ -8,7 +8,7 @@ returns is not looked at.
 A busy machine can hide a difference and cannot feign one. If the time does not depend on the value,
 then, whatever the times are, all ways of giving the two values to the calls of the second half are
 equally likely. The hits of one value are then hypergeometric, which is narrower than the binomials
-that the limits are for: tests/test_clock.py finds the rate of false alarms below the error for
+that the limits are for: test_timing_attack.py finds the rate of false alarms below the error for
 every number of hits.
 """
 

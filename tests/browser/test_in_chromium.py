@@ -5,10 +5,9 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-import example_report
-import example_tables
 import pytest
 from chromium import Chromium
+from support import example_report, example_tables
 
 from dpnoise.auditing.report import write_comparison
 from dpnoise.statistics import report as published

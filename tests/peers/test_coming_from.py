@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import page_blocks
 import pytest
+from support import page_blocks
 
 ROOT = Path(__file__).parent.parent.parent
 MOST_GROUPS, MOST_ROWS = 2, 3

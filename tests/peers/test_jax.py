@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from alarms import FALSE_ALARM, LONG, SAMPLES, check_probability
 from numpy.typing import NDArray
 from scipy import stats
+from support.alarms import FALSE_ALARM, LONG, SAMPLES, check_probability
 
 from dpnoise.auditing.attacks import tables, threefry
 from dpnoise.auditing.targets import Target, named

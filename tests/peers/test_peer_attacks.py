@@ -3,10 +3,18 @@
 import numba
 import numpy as np
 import pytest
-from alarms import check_probability
 from numpy.typing import NDArray
 from scipy import stats
-from verdicts import DELTA, Break, attacked, check_break, check_placebo, check_withstands, peer
+from support.alarms import check_probability
+from support.verdicts import (
+    DELTA,
+    Break,
+    attacked,
+    check_break,
+    check_placebo,
+    check_withstands,
+    peer,
+)
 
 from dpnoise.auditing.attacks import (
     ATTACKS,

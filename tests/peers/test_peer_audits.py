@@ -1,8 +1,8 @@
 """Audits of other libraries: noise added in floats is broken, noise on a grid is not."""
 
 import pytest
-from alarms import FALSE_ALARM, LONG
-from verdicts import peer
+from support.alarms import FALSE_ALARM, LONG
+from support.verdicts import peer
 
 import dpnoise
 from dpnoise.auditing import entry, targets

@@ -4,8 +4,8 @@ import math
 from importlib.metadata import version
 
 import pytest
-from alarms import FALSE_ALARM, check_probability
 from scipy import stats
+from support.alarms import FALSE_ALARM, check_probability
 
 import dpnoise
 from dpnoise.auditing.targets import MECHANISMS

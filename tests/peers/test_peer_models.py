@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from alarms import SAMPLES
-from verdicts import attacked, elsewhere, peer
+from support.alarms import SAMPLES
+from support.verdicts import attacked, elsewhere, peer
 
 from dpnoise.auditing.attacks import ATTACKS, Attack, BoxMullerPair, KeySearch, Tabulated, threefry
 from dpnoise.auditing.attacks.base import MISFIT

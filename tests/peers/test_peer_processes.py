@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from verdicts import peer
+from support.verdicts import peer
 
 from dpnoise.auditing.processes import forked
 from dpnoise.auditing.targets import Target, wrap

@@ -19,7 +19,7 @@ from proof.translation import Translation, UntranslatableError
 _FILE: Final = Path(dpnoise.__file__).parent / "integrations" / "triton_release.py"
 _NAME: Final = "quotient_near_one"
 _INSTRUCTION: Final = "rcp.approx.ftz.f64 $0, $1;"
-_GUESS: Final = "1b-17"  # tests/torch/test_reciprocal.py tries every number.
+_GUESS: Final = "1b-17"  # tests/tensors/test_reciprocal.py tries every number.
 # How far a quotient is off, in u of itself.
 _OFF: Final = 1 + Fraction(1, 2**50)
 _B: Final = (Fraction(27, 16), Fraction(5, 2))

@@ -8,7 +8,7 @@ result), it must be proved that it is not below 0 and below 2^128 (2^64), so tha
 wrapped. A statement names the few that wrap on purpose, and how often.
 
 The operations of `kernels.fixed` (`plus`, ..., `negated_if`) are what they say, in integers: that
-what is compiled computes the same is tested by tests/test_fixed.py.
+what is compiled computes the same is tested by tests/kernels/test_fixed.py.
 
 What would be a branch is decided by the statement: the outcome of a comparison and the number of
 leading zeros are *chosen*, and that they are so in this case must be proved.

@@ -1,4 +1,4 @@
-"""What is proved of `kernels.settling`: that a certain cell is the right one.
+"""What is proved of `kernels.second_stage`: that a certain cell is the right one.
 
 Units are 2^-128 of a grid.
 """

@@ -1,4 +1,4 @@
-"""What is proved of `kernels.refined`: that the error in integers is at least the true one.
+"""What is proved of `kernels.noise_128bit`: that the error in integers is at least the true one.
 
 What `proof.second_functions` proves is a hypothesis here: a lemma returns any number within its
 bound. Units are 2^-120.

@@ -12,7 +12,7 @@ _PARTS = (second_functions, second_forms, second_decision, second_values, second
 # What the statements rest on, and why Gappa does not prove it.
 NOT_MACHINE_CHECKED = {
     "the operations of `kernels.fixed` are those of integers": (
-        "they are LLVM's; tests/test_fixed.py holds them against Python's integers"
+        "they are LLVM's; tests/kernels/test_fixed.py holds them against Python's integers"
     ),
     "the mean value theorem, for atanh, log and sine, with slopes from ball arithmetic": (
         "it is calculus"
@@ -23,10 +23,10 @@ NOT_MACHINE_CHECKED = {
         "it is what zeros are; for 0, `root` has k = 64, which claims nothing"
     ),
     "a float is its sign, m and exponent, and the grid a power of two": (
-        "it is IEEE 754; tests/test_settling.py holds `split_float` against fractions"
+        "it is IEEE 754; tests/kernels/test_second_stage.py holds `split_float` against fractions"
     ),
     "the loops over slots, and which words a number gets": (
-        "they compute nothing; every release is held against the judge by tests/test_exact.py"
+        "they compute nothing; every release is held against the judge by test_exact.py"
     ),
 }
 

@@ -1,6 +1,6 @@
-"""What is proved of how `kernels.settling` splits a value into whole grids and a fraction.
+"""What is proved of how `kernels.second_stage` splits a value into whole grids and a fraction.
 
-Units are 2^-128 of a grid. What is left to tests/test_settling.py: the last two float operations of
+Units are 2^-128 of a grid. What is left to test_second_stage.py: the last two float operations of
 `release_float`, which convert the exact grid point, and the bits of a float as such.
 """
 
@@ -168,7 +168,7 @@ def _sum(*, certain: bool) -> Case:
 def raised_integer() -> Statement:
     """Return what is proved of an integer of up to 63 bits, for each shift.
 
-    Left to tests/test_settling.py: that a word raised by 2^63 is that integer, and that a sum of
+    Left to test_second_stage.py: that a word raised by 2^63 is that integer, and that a sum of
     two that is no int64 shows in its sign.
     """
     cases = [_parted(shift, wrapped=wrapped) for shift in range(63) for wrapped in (False, True)]

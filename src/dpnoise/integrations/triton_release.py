@@ -1,7 +1,7 @@
 """Triton: exact release, the first stage, and the elementary functions that it is made of.
 
 The arithmetic is that of `dpnoise.kernels` (elementary, certified, rounding), operation for
-operation in float64, so that its certified bounds hold here too; tests/torch compares the two.
+operation in float64, so that its certified bounds hold here too; tests/tensors compares the two.
 """
 
 import triton

@@ -78,7 +78,7 @@ class KernelCache(NullCache):  # type: ignore[misc] # Numba publishes no types
 def _sources_of(function: Callable[..., Any]) -> Path | None:
     """Return the folder whose sources decide a function's machine code; None if it is not ours.
 
-    Kernels import nothing but kernels, which tests/test_cache.py holds. Other compiled functions
+    Kernels import nothing but kernels, which test_cache.py holds. Other compiled functions
     may use whatever the package has.
     """
     parents = Path(function.__code__.co_filename).parents

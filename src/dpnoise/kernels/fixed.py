@@ -183,7 +183,7 @@ def negated_if(mask: np.uint64, a: Wide) -> Wide:
     return minus((a[0] ^ mask, a[1] ^ mask), (mask, mask))
 
 
-# Literals of the two constants are held against ball arithmetic by tests/test_fixed.py.
+# Literals of the two constants are held against ball arithmetic by tests/kernels/test_fixed.py.
 _HALF_PI = Fraction(0x1921FB54442D18469898CC51701B839A252049C1114CF98E8, 2**192)
 _HALF_LOG_2 = wide(0x58B90BFBE8E7BCD5E4F1D9CC01F97C)  # Rounded up; its unit is 2^-120.
 SQRT_HALF = wide(math.isqrt(2**255))

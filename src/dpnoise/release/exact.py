@@ -59,7 +59,7 @@ class ExactForm:
     Parameters
     ----------
     name
-        Its name, for people; that of its kernels in `rounding` and `settling` too. The ones for a
+        Its name, for people; that of its kernels in `first_stage` and `second_stage` too. The ones for a
         single number have `_float` and `_integer` at their ends.
     variates
         n.

@@ -7,7 +7,7 @@ candidate c is excluded if no layer has a k that gives q. That is decided exactl
 roundings are monotone in k. Products and sums are taken to be rounded one by one, as NumPy does on
 x86-64; a build that fuses them needs another `_released`.
 
-What is and is not excluded, of values 0 and 1; tests/test_ziggurat.py holds these to account:
+What is and is not excluded, of values 0 and 1; test_ziggurat.py holds these to account:
 
 NumPy, 256 layers, 52-bit k
     Hardly more than for any sampler whose doubles are added to a double. The grids of all layers

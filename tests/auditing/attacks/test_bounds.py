@@ -1,0 +1,232 @@
+"""The judge's statistics: limits that are exact, and an epsilon that is hardly ever too large."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from flint import arb, ctx, fmpz
+from scipy import stats
+from support.alarms import check_probability
+
+from dpnoise.auditing.attacks.bounds import (
+    TOSSED,
+    advantage,
+    certified_epsilon,
+    lower_limit,
+    tossed_epsilon,
+    upper_limit,
+)
+
+COUNTS = [
+    (hits, trials)
+    for trials in (1, 2, 10, 1000, 20_000)
+    for hits in {0, 1, trials // 1000, trials // 3, trials - 1, trials}
+]
+ERRORS = (0.25, 0.001, 1e-8)
+
+
+def at_most(hits: int, trials: int, p: float) -> arb:
+    """Return P(Binomial(trials, p) <= hits) as a ball of 256 bits."""
+    precision, ctx.prec = ctx.prec, 256
+    try:
+        ratio = arb(p) / (1 - arb(p))
+        term = total = (1 - arb(p)) ** trials
+        for j in range(hits):
+            term = term * fmpz(trials - j) / (j + 1) * ratio
+            total += term
+        return total
+    finally:
+        ctx.prec = precision
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize(("hits", "trials"), COUNTS)
+def test_an_upper_limit_is_the_least_p_at_which_so_few_hits_are_as_rare_as_the_error(
+    hits: int, trials: int, error: float
+) -> None:
+    """Rarer at the limit itself; not so any more at a p lower by a few parts in 10^9."""
+    limit = upper_limit(hits, trials, error)
+    if hits == trials:
+        assert limit == 1.0
+        return
+    assert limit == 1.0 or at_most(hits, trials, limit) <= error
+    assert at_most(hits, trials, limit * (1 - 3e-9)) > error
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize(("hits", "trials"), COUNTS)
+def test_a_lower_limit_is_the_greatest_p_at_which_so_many_hits_are_as_rare_as_the_error(
+    hits: int, trials: int, error: float
+) -> None:
+    limit = lower_limit(hits, trials, error)
+    if hits == 0:
+        assert limit == 0.0
+        return
+    assert 1 - at_most(hits - 1, trials, limit) <= error
+    assert 1 - at_most(hits - 1, trials, limit * (1 + 3e-9)) > error
+
+
+def test_limits_at_no_and_at_all_hits_have_closed_forms() -> None:
+    """(1 - p)^n = error and p^n = error."""
+    for n in (1, 7, 20_000):
+        for error in ERRORS:
+            root = error ** (1 / n)
+            assert lower_limit(n, n, error) == pytest.approx(root, rel=1e-8)
+            assert upper_limit(0, n, error) == pytest.approx(-math.expm1(math.log(error) / n))
+            assert (lower_limit(0, n, error), upper_limit(n, n, error)) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("limit", [lower_limit, upper_limit])
+def test_limits_grow_with_the_hits(limit: Callable[[int, int, float], float]) -> None:
+    limits = [limit(hits, 500, 0.001) for hits in range(501)]
+    assert limits == sorted(limits)
+    assert len(set(limits[1:-1])) == 499
+
+
+def test_limits_move_outward_as_the_error_shrinks() -> None:
+    for hits in (1, 250, 499):
+        lower = [lower_limit(hits, 500, error) for error in ERRORS]
+        upper = [upper_limit(hits, 500, error) for error in ERRORS]
+        assert lower == sorted(lower, reverse=True)
+        assert upper == sorted(upper)
+        assert lower[0] < hits / 500 < upper[0]
+
+
+def test_an_advantage_is_an_interval_of_four_limits() -> None:
+    low, high = advantage(300, 1000, 50, 2000, error=0.004)
+    assert low == lower_limit(300, 1000, 0.001) - upper_limit(50, 2000, 0.001)
+    assert high == upper_limit(300, 1000, 0.001) - lower_limit(50, 2000, 0.001)
+    assert low < 0.3 - 0.025 < high
+    assert advantage(50, 2000, 300, 1000, error=0.004) == (-high, -low)
+
+
+def test_an_epsilon_is_certified_as_by_hand() -> None:
+    """All of n at one value and none at the other: p0 = e^(1/n) and p1 = 1 - e^(1/n), e = error/2.
+
+    One decision over k releases may have k times the epsilon and k times the delta.
+    """
+    n, k, delta, error = 1000, 3, 0.01, 0.002
+    root = (error / 2) ** (1 / n)
+    one = certified_epsilon(n, n, 0, n, error=error)
+    assert one == pytest.approx(math.log(root / (1 - root)))
+    with_delta = certified_epsilon(n, n, 0, n, error=error, delta=delta)
+    assert with_delta == pytest.approx(math.log((root - delta) / (1 - root)))
+    several = certified_epsilon(n, n, 0, n, error=error, delta=delta, releases=k)
+    assert several == pytest.approx(math.log((root - k * delta) / (1 - root)) / k)
+
+
+def test_nothing_is_certified_of_equal_or_rare_events() -> None:
+    assert certified_epsilon(500, 1000, 500, 1000, error=0.001) == 0.0
+    assert certified_epsilon(0, 1000, 0, 1000, error=0.001) == 0.0
+    assert certified_epsilon(0, 1000, 1000, 1000, error=0.001) == 0.0
+    assert certified_epsilon(9, 1000, 0, 1000, error=0.001, delta=0.01) == 0.0
+
+
+BORDERS = [
+    # p1, epsilon, delta, releases, trials at value0, trials at value1
+    (0.3, 1.0, 0.0, 1, 20_000, 20_000),
+    (0.001, 1.0, 0.0, 1, 20_000, 20_000),
+    (1e-4, 0.1, 0.0, 1, 20_000, 20_000),
+    (0.0, 1.0, 1e-3, 1, 20_000, 20_000),
+    (0.01, 0.5, 1e-3, 2, 10_000, 10_000),
+    (1e-4, 3.0, 1e-6, 1, 500, 500),
+    # With P1 known almost exactly nothing is left of the slack that two limits have together.
+    (0.1, 1.0, 0.0, 1, 300, 10**9),
+    (0.001, 1.0, 1e-3, 1, 20_000, 10**9),
+]
+
+
+@pytest.mark.parametrize("border", BORDERS)
+def test_at_the_border_of_privacy_999_of_1000_verdicts_are_right(
+    border: tuple[float, float, float, int, int, int],
+) -> None:
+    """P0 = exp(k epsilon) P1 + k delta is still private, and 1,000 judges certify at 0.999.
+
+    So many alarms or more have a probability of at most that of Binomial(1000, 0.001), and a
+    smaller one where two limits would have to fail together.
+    """
+    p1, epsilon, delta, k, trials0, trials1 = border
+    p0 = math.exp(k * epsilon) * p1 + k * delta
+    rng = np.random.default_rng()
+    counts = zip(
+        rng.binomial(trials0, p0, 1000).tolist(),
+        rng.binomial(trials1, p1, 1000).tolist(),
+        strict=True,
+    )
+    epsilons = [
+        certified_epsilon(hits0, trials0, hits1, trials1, error=0.001, delta=delta, releases=k)
+        for hits0, hits1 in counts
+    ]
+    check_alarms(sum(found > epsilon for found in epsilons))
+
+
+def check_alarms(number: int) -> None:
+    """Raise if 1,000 judges, each wrong with probability 0.001 at most, give more than chance."""
+    check_probability(float(stats.binom.sf(number - 1, 1000, 0.001)))
+
+
+@pytest.mark.parametrize(("p1", "epsilon"), [(0.3, 1.0), (0.01, 0.1), (1e-4, 3.0), (0.36, 1.0)])
+@pytest.mark.parametrize("trials", [40_000, 400])
+def test_at_the_border_999_of_1000_verdicts_are_right_where_a_coin_divides_the_trials(
+    p1: float, epsilon: float, trials: int
+) -> None:
+    """P0 = exp(epsilon) P1, as above."""
+    rng = np.random.default_rng()
+    heads = rng.binomial(trials, 0.5, 1000)
+    at0 = rng.binomial(heads, math.exp(epsilon) * p1).tolist()
+    at1 = rng.binomial(trials - heads, p1).tolist()
+    counts = zip(at0, heads.tolist(), at1, (trials - heads).tolist(), strict=True)
+    check_alarms(sum(tossed_epsilon(*count, error=0.001) > epsilon for count in counts))
+
+
+def test_a_ratio_that_a_coin_divides_has_one_limit() -> None:
+    """Of 3 trials at the first data set and none at the second: (P0 / (P0 + P1))^3 = error."""
+    share = (TOSSED * 0.1) ** (1 / 3)
+    expected = math.log(share / (1 - share))
+    assert tossed_epsilon(3, 1000, 0, 1000, error=0.1) == pytest.approx(max(0.0, expected))
+    assert tossed_epsilon(0, 10, 0, 10, error=0.1) == 0.0
+    assert tossed_epsilon(0, 10, 10, 10, error=0.1) == 0.0
+    by_limits = certified_epsilon(1000, 1000, 500, 1000, error=(1 - TOSSED) * 0.1)
+    assert tossed_epsilon(1000, 1000, 500, 1000, error=0.1) >= by_limits > 0.6
+
+
+def test_the_border_is_where_alarms_begin() -> None:
+    """At twice the claimed epsilon all of 1,000 judges raise it: 2 is measured to within 0.1."""
+    rng = np.random.default_rng()
+    counts = zip(
+        rng.binomial(20_000, 0.1 * math.exp(2.0), 1000).tolist(),
+        rng.binomial(20_000, 0.1, 1000).tolist(),
+        strict=True,
+    )
+    assert all(certified_epsilon(a, 20_000, b, 20_000, error=0.001) > 1.0 for a, b in counts)
+
+
+def test_bad_arguments_are_named() -> None:
+    with pytest.raises(ValueError, match="Expected hits=11 <= 10"):
+        lower_limit(11, 10, 0.01)
+    with pytest.raises(ValueError, match="Expected hits=-1 >= 0"):
+        upper_limit(-1, 10, 0.01)
+    with pytest.raises(ValueError, match="Expected trials=0 >= 1"):
+        upper_limit(0, 0, 0.01)
+    with pytest.raises(TypeError, match=r"Expected hits=1\.5 to be an integer"):
+        upper_limit(1.5, 10, 0.01)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="Expected releases=0 >= 1"):
+        certified_epsilon(5, 10, 0, 10, error=0.01, releases=0)
+
+
+@pytest.mark.parametrize("error", [0.0, 1.0, -0.1, 1.5, math.nan])
+def test_an_error_that_is_no_probability_is_refused(error: float) -> None:
+    """Also 1.5, although its quarter would be one."""
+    with pytest.raises(ValueError, match=r"Expected error=.* to be between 0 and 1"):
+        lower_limit(1, 2, error)
+    with pytest.raises(ValueError, match=r"Expected error=.* to be between 0 and 1"):
+        advantage(1, 2, 1, 2, error)
+    with pytest.raises(ValueError, match=r"Expected error=.* to be between 0 and 1"):
+        certified_epsilon(1, 2, 1, 2, error=error)
+
+
+@pytest.mark.parametrize("delta", [-1e-9, 1.0, math.nan])
+def test_a_delta_that_would_certify_too_much_is_refused(delta: float) -> None:
+    with pytest.raises(ValueError, match=r"Expected delta=.* to be between 0 and 1"):
+        certified_epsilon(1, 2, 1, 2, error=0.01, delta=delta)

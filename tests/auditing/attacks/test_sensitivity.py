@@ -1,0 +1,176 @@
+"""Sensitivity: float sums move by more than real ones, exact sums never."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+from support.alarms import FALSE_ALARM
+
+import dpnoise
+from dpnoise.auditing.attacks.base import Count, Outcome
+from dpnoise.auditing.attacks.sensitivity import (
+    Neighbours,
+    Sensitivity,
+    changed,
+    left_to_right,
+    removed,
+    reordered,
+    sum_target,
+)
+
+Data = NDArray[Any]
+EPSILON = 1.0
+
+
+def interval(count: Count) -> tuple[float, float]:
+    """Give the Clopper-Pearson interval of the probability behind a count."""
+    test = stats.binomtest(count.hits, count.trials)
+    ends = test.proportion_ci(confidence_level=1 - FALSE_ALARM, method="exact")
+    return float(ends.low), float(ends.high)
+
+
+def allowed(outcome: Outcome, epsilon: float) -> bool:
+    """Whether P0 <= e^epsilon P1 for the event and for its complement, as far as one can tell."""
+    low0, high1 = interval(outcome.at0)[0], interval(outcome.at1)[1]
+    factor = math.exp(epsilon)
+    return low0 <= factor * high1 and 1 - high1 <= factor * (1 - low0)
+
+
+def float_release(total: Callable[[Data], Any], neighbours: Neighbours) -> Any:
+    rng = np.random.default_rng()
+    scale = neighbours.sensitivity / EPSILON
+    return lambda data, n: rng.laplace(float(total(data)), scale, n)
+
+
+def exact_release(neighbours: Neighbours) -> Any:
+    mechanism = dpnoise.LaplaceMechanism(EPSILON, neighbours.sensitivity)
+
+    def release(data: Data, n: int) -> Any:
+        total = neighbours.real_sum(data)
+        whole = total.denominator == 1
+        return mechanism.release(np.full(n, int(total) if whole else float(total)))
+
+    return release
+
+
+def columns(data: Data) -> Any:
+    """NumPy's own sum of a column of a table, which adds from left to right."""
+    return np.sum(np.stack([data, data], axis=1), axis=0)[0]
+
+
+@pytest.mark.parametrize("total", [np.sum, left_to_right, columns, math.fsum])
+def test_one_changed_row_moves_every_float_sum_by_a_step_between_floats(
+    total: Callable[[Data], Any],
+) -> None:
+    rows = 2**18
+    neighbours = changed(total, rows=rows)
+    assert int((neighbours.data[0] != neighbours.data[1]).sum()) == 1
+    assert neighbours.sensitivity == 1
+    assert neighbours.gap(total) >= np.spacing(1e12 * rows) > 30
+    assert neighbours.gap(neighbours.real_sum) == 1
+
+
+@pytest.mark.parametrize(("total", "least"), [(np.sum, 128), (left_to_right, 4096)])
+def test_another_order_of_the_same_rows_moves_a_float_sum(
+    total: Callable[[Data], Any], least: float
+) -> None:
+    """From left to right, 2^13 rows that come first count in full, and none of those at the end."""
+    neighbours = reordered(total)
+    data0, data1 = neighbours.data
+    assert np.array_equal(np.sort(data0), np.sort(data1))
+    assert neighbours.gap(total) >= least * neighbours.sensitivity
+    assert neighbours.gap(neighbours.real_sum) == 0
+
+
+def test_the_order_does_not_move_a_correctly_rounded_sum() -> None:
+    assert reordered(math.fsum, rows=2**14).gap(math.fsum) == 0
+
+
+@pytest.mark.parametrize("total", [left_to_right, columns])
+def test_one_removed_row_moves_a_float32_sum_by_all_rows_after_it(
+    total: Callable[[Data], Any],
+) -> None:
+    """4096 for the row itself, and 2 more for each pair that is rounded otherwise."""
+    pairs = 2**16
+    neighbours = removed(pairs)
+    assert neighbours.gap(total) == 4096 + 2 * pairs
+    assert neighbours.gap(neighbours.real_sum) == neighbours.sensitivity == 4096
+    assert neighbours.gap(np.sum) < 2 * 4096, "pairwise addition is not deceived by this"
+
+
+def test_exact_sums_of_random_neighbours_stay_within_the_sensitivity() -> None:
+    rng = np.random.default_rng()
+    for _ in range(20):
+        data = rng.uniform(-1, 1, 1000) * 2.0 ** rng.integers(-20, 20, 1000)
+        place = int(rng.integers(1000))
+        neighbours = Neighbours(
+            "removed", (data, np.delete(data, place)), -8.0, 8.0, sensitivity=8.0, grid=2.0**-10
+        )
+        assert neighbours.gap(neighbours.real_sum) <= neighbours.sensitivity
+        shuffled = Neighbours("reordered", (data, rng.permutation(data)), -8.0, 8.0, 8.0, 2.0**-10)
+        assert shuffled.gap(shuffled.real_sum) == 0
+
+
+CASES = [
+    pytest.param(partial(changed, np.sum), np.sum, id="changed, np.sum"),
+    pytest.param(partial(changed, math.fsum, rows=2**17), math.fsum, id="changed, math.fsum"),
+    pytest.param(partial(reordered, np.sum), np.sum, id="reordered, np.sum"),
+    pytest.param(partial(removed, 2**17), left_to_right, id="removed, float32"),
+]
+
+
+@pytest.mark.parametrize(("make", "total"), CASES)
+def test_noise_for_the_real_sensitivity_does_not_hide_a_float_sum(
+    make: Callable[[], Neighbours], total: Callable[[Data], Any]
+) -> None:
+    """A release is on the wrong side if its noise goes half of the gap.
+
+    The middle of two medians is less than a scale off, but with probability 1e-20, and more are on
+    the wrong side than at most with FALSE_ALARM.
+    """
+    neighbours, n = make(), 200
+    target = sum_target(neighbours, float_release(total, neighbours), epsilon=EPSILON)
+    outcome = Sensitivity()(target, n=n)
+    wrong = math.exp(1 - neighbours.gap(total) / 2 / target.scale) / 2
+    most = stats.binom.isf(FALSE_ALARM, n, wrong)
+    assert most <= 5
+    assert outcome.at0.hits >= n - most
+    assert outcome.at1.hits <= most
+    assert not allowed(outcome, EPSILON)
+    assert outcome.epsilon_lower() > 2 * EPSILON
+
+
+@pytest.mark.parametrize(("make", "total"), CASES)
+def test_noise_on_an_exact_sum_keeps_to_epsilon(
+    make: Callable[[], Neighbours], total: Callable[[Data], Any]
+) -> None:
+    del total
+    neighbours = make()
+    target = sum_target(neighbours, exact_release(neighbours), epsilon=EPSILON)
+    outcome = Sensitivity()(target, n=50_000)
+    assert allowed(outcome, EPSILON)
+    if neighbours.relation == "reordered":
+        assert allowed(outcome, 0.0), "the same rows: the order must not show at all"
+    else:
+        assert not allowed(outcome, EPSILON / 2), "the test can tell a loss from half of it"
+
+
+def test_the_attack_says_so_if_it_sees_no_difference() -> None:
+    target = sum_target(removed(1), lambda _, n: np.zeros(n))
+    outcome = Sensitivity()(target, n=10)
+    assert outcome.event.startswith("both medians are")
+    assert (outcome.at0.hits, outcome.at1.hits) == (0, 0)
+
+
+def test_bad_arguments_are_named() -> None:
+    with pytest.raises(ValueError, match="Expected upper=5 >= 6"):
+        changed(np.sum, lower=5, upper=5)
+    with pytest.raises(ValueError, match="Expected rows=3 >= 4"):
+        reordered(np.sum, rows=3)
+    with pytest.raises(ValueError, match="Expected pairs=0 >= 1"):
+        removed(0)

@@ -1,0 +1,547 @@
+"""What an audit of added noise sees with the releases that it has, and what it refuses to judge."""
+
+import math
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+from support.alarms import FALSE_ALARM, check_probability
+
+import dpnoise
+from dpnoise import cli
+from dpnoise.auditing import calls, entry
+from dpnoise.auditing.attacks.claims import Claim, Judge, gaussian_claim
+from dpnoise.auditing.independence import check_calls, check_independent, p_value
+from dpnoise.auditing.pairs import search
+from dpnoise.auditing.report import Report
+from dpnoise.auditing.targets import DependentError, Target, TargetError
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError
+from dpnoise.release.calibration import gaussian_scale
+
+Floats = NDArray[np.float64]
+Release = Callable[[float, int], Floats]
+
+CERTAIN = 1 - FALSE_ALARM
+GRID = 2.0**16  # Noise on a grid is added without rounding, and floats give nothing away.
+rng = np.random.default_rng()
+
+
+@pytest.fixture(autouse=True)
+def _no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out forks, restarts and clocks."""
+    monkeypatch.setattr(entry, "observations", lambda *_: [])
+
+
+def laplace(scale: float) -> Release:
+    return lambda value, n: value + np.rint(rng.laplace(scale=scale * GRID, size=n)) / GRID
+
+
+def gaussian(scale: float) -> Release:
+    return lambda value, n: value + np.rint(rng.normal(scale=scale * GRID, size=n)) / GRID
+
+
+# Small errors ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("epsilon", "factor"), [(0.1, 1.3), (1.0, 1.08)])
+def test_a_small_error_of_the_scale_is_found(epsilon: float, factor: float) -> None:
+    """The last count has 4 million releases, so that a bound has a standard error of 0.002."""
+    report = dpnoise.audit(
+        laplace(1 / epsilon / factor), epsilon, attacks=["threshold"], pairs=[(0, 1)],
+        budget=8_000_000, confidence=CERTAIN,
+    )  # fmt: skip
+    assert report.broken
+    assert report.epsilon_lower <= factor * epsilon
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+def test_noise_of_the_right_scale_is_not_broken(epsilon: float) -> None:
+    report = dpnoise.audit(laplace(1 / epsilon), epsilon, budget=240_000, confidence=CERTAIN)
+    assert not report.broken
+
+
+def test_more_releases_certify_at_least_as_much_at_a_large_delta() -> None:
+    """Gaussian noise too small by 1.2 at (1, 0.01).
+
+    The bounds are about 1.10 and 1.22, with standard errors of 0.014 and 0.005, so that each
+    inequality holds by seven standard errors and more.
+    """
+    scale = gaussian_scale(1.0, 0.01, 1.0) / 1.2
+    few, many = (
+        dpnoise.audit(
+            gaussian(scale),
+            1.0,
+            0.01,
+            attacks=["threshold"],
+            pairs=[(0, 1)],
+            budget=budget,
+            confidence=CERTAIN,
+        ).epsilon_lower
+        for budget in (1_000_000, 10_000_000)
+    )
+    assert 1.0 < few < many < 1.4
+
+
+def test_a_raw_value_once_in_a_thousand_times_is_found() -> None:
+    """Events are compared in some releases, of which 26 at each value are raw.
+
+    With 7 of one value the event is chosen; fewer of both have a probability of 1e-11.
+    """
+
+    def leaking(value: float, n: int) -> Floats:
+        return np.where(rng.random(n) < 1e-3, value, laplace(1.0)(value, n))
+
+    assert dpnoise.audit(leaking, 1.0, budget=1_250_000).broken
+
+
+@pytest.mark.parametrize(("dtype", "attacks"), [(np.float32, ["feasibility"]), (np.float64, None)])
+def test_noise_of_64_bits_narrowed_to_32_before_it_is_added_is_found(
+    dtype: Any, attacks: Any
+) -> None:
+    """A sum with 1 loses other bits than one with 0, in either format."""
+
+    def narrowed(value: float, n: int) -> Any:
+        return dtype(value) + rng.laplace(size=n).astype(np.float32).astype(dtype)
+
+    report = dpnoise.audit(narrowed, 1.0, pairs=[(0, 1)], attacks=attacks, budget=48_000)
+    assert report.broken
+    assert report.epsilon_lower > 3
+
+
+@pytest.mark.parametrize(
+    "release",
+    [
+        lambda value, n: value + np.rint(rng.laplace(size=n)),
+        lambda value, n: laplace(0.05 if 0 < value < 1 else 1.0)(value, n),
+        lambda value, n: np.full(n, value) if value == 43 else laplace(1.0)(value, n),
+    ],
+    ids=["noise rounded, the value not", "a small scale between 0 and 1", "no noise at one value"],
+)
+def test_what_shows_at_some_values_alone_is_found(release: Release) -> None:
+    assert dpnoise.audit(release, 1.0, budget=100_000).broken
+
+
+def moved_at(odd: float) -> Release:
+    return lambda value, n: laplace(1.0)(value + 5 * (value == odd), n)
+
+
+@pytest.mark.parametrize("odd", [17.0, -5.0, 1e6, 0.625])
+def test_a_value_that_is_treated_otherwise_is_searched_for(odd: float) -> None:
+    """One value is moved by 5, and none of the pairs that are always tried has it.
+
+    Of 32 releases there, all but some differ from those elsewhere: a p-value of about 1e-20, which
+    no other of 117 values has by chance.
+    """
+    report = dpnoise.audit(moved_at(odd), 1.0, attacks=["threshold"], budget=200_000)
+    assert report.broken
+    assert {report.findings[0].value0, report.findings[0].value1} & {odd}
+    assert "search" in report.method
+
+
+def test_a_search_for_whole_values_leaves_out_fractions() -> None:
+    def whole_alone(value: float, n: int) -> Floats:
+        assert value == round(value)
+        return laplace(1.0)(value, n)
+
+    report = dpnoise.audit(
+        whole_alone, 1.0, attacks=["threshold"], pairs="whole", budget=200_000, confidence=CERTAIN
+    )
+    assert not report.broken
+    # A value stands out by chance once in 100 audits, and adds two pairs that may be there already.
+    assert 6 <= len(report.pairs) <= 8
+
+
+def test_the_same_noise_at_every_value_seldom_stands_out() -> None:
+    """At most one search in 100 adds pairs: counted in 5, exact binomial."""
+    target = Target("mine", "laplace", 1.0, laplace(1.0))
+    added = sum(bool(search(target, 1.0, np.dtype(np.float64), whole=False)) for _ in range(5))
+    check_probability(float(stats.binom.sf(added - 1, 5, 0.01)))
+
+
+def test_a_search_ends_where_a_target_fails() -> None:
+    def fragile(value: float, n: int) -> Floats:
+        if value < 0:
+            raise ValueError("no such count")
+        return laplace(1.0)(value, n)
+
+    target = Target("mine", "laplace", 1.0, fragile)
+    assert search(target, 1.0, np.dtype(np.float64), whole=False) == []
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("sensitivity", [0.1, 1 / 3, 1.0, 1e300])
+def test_pairs_that_are_searched_for_are_neighbours(dtype: Any, sensitivity: float) -> None:
+    number = dtype if sensitivity < 1e30 else np.float64
+    odd = float(number(17 * sensitivity))
+
+    def shifted(value: float, n: int) -> Floats:
+        return np.full(n, value + (value == odd) * sensitivity)
+
+    found = search(
+        Target("mine", "laplace", 1.0, shifted), sensitivity, np.dtype(dtype), whole=False
+    )
+    assert len(found) == 2
+    for low, high in found:
+        assert 0 < Fraction(high) - Fraction(low) <= Fraction(sensitivity)
+
+
+def test_pairs_that_are_given_are_those_that_are_tried() -> None:
+    def odd(value: float, n: int) -> Floats:
+        return laplace(0.1 if value > 5e5 else 1.0)(value, n)
+
+    assert not dpnoise.audit(odd, 1.0, pairs=[(0, 1)], budget=48_000, confidence=CERTAIN).broken
+    report = dpnoise.audit(odd, 1.0, pairs=[(0, 1), (1e6, 1e6 - 1)], budget=48_000)
+    assert report.broken
+    assert report.pairs == [(0.0, 1.0), (1e6, 1e6 - 1)]
+    assert "pairs=[(0.0, 1.0), (1000000.0, 999999.0)]" in report.command
+
+
+@pytest.mark.parametrize(
+    ("pairs", "kind", "message"),
+    [
+        ([(0, 2)], ArgumentError, "to differ by the sensitivity, 1, at most"),
+        ([(1, 1)], ArgumentError, "to be two different values"),
+        ([(0, math.inf)], ArgumentError, "to be finite"),
+        ([], ArgumentError, "Expected pairs to have at least one pair"),
+        ([3], ArgumentTypeError, "Expected each of pairs to be two numbers"),
+        ([("a", "b")], ArgumentTypeError, "Expected each of pairs to be two numbers"),
+        ("fractions", ArgumentTypeError, "Expected pairs to be 'whole' or a list of pairs"),
+    ],
+)
+def test_pairs_that_are_no_neighbours_are_refused(pairs: Any, kind: Any, message: str) -> None:
+    with pytest.raises(kind) as e:
+        dpnoise.audit(laplace(1.0), 1.0, pairs=pairs)
+    assert message in str(e.value)
+
+
+# Claims that cannot be refuted -------------------------------------------------------------------
+
+
+def naked(value: float, n: int) -> Floats:
+    return np.full(n, value)
+
+
+def test_a_target_without_noise_is_refuted_at_a_claim_of_8_without_being_asked_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By a clock that stands still: on a busy machine fewer releases could be asked for."""
+    monkeypatch.setattr(calls, "time", SimpleNamespace(perf_counter=lambda: 0.0))
+    assert dpnoise.audit(naked, 8.0, attacks=["threshold"]).broken
+
+
+def test_a_claim_above_the_ceiling_is_not_called_not_broken() -> None:
+    report = dpnoise.audit(naked, 30.0, attacks=["threshold"], budget=24_000)
+    assert not report.broken
+    assert not report.refutable
+    assert report.verdict.startswith("Cannot be refuted with this many releases: they certify")
+    root = ((1 - 0.999) / 8) ** (1 / 6000)
+    assert report.ceiling == pytest.approx(math.log(root / (1 - root)))
+
+
+def test_the_command_has_a_status_of_its_own_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["audit", "dpnoise.release", "--epsilon", "30", "--attack", "threshold"]
+    assert cli.main([*asked, "--budget", "24000"]) == 3
+    assert "Cannot be refuted with this many releases" in capsys.readouterr().out
+
+
+# Other claims ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scale", "options", "broken"),
+    [
+        (1.0, {"mu": 1.0}, False),
+        (0.5, {"mu": 1.0}, True),
+        (1.0, {"rho": 0.5}, False),
+        (0.4, {"rho": 0.5}, True),
+    ],
+)
+def test_gaussian_noise_is_held_against_mu_and_rho(
+    scale: float, options: dict[str, Any], *, broken: bool
+) -> None:
+    report = dpnoise.audit(
+        gaussian(scale), **options, pairs=[(0, 1)], budget=200_000, confidence=CERTAIN
+    )
+    assert report.broken == broken
+    (kind,) = options
+    assert (report.kind, report.claimed, report.epsilon) == (kind, options[kind], None)
+    true = 1 / scale if kind == "mu" else 1 / scale**2 / 2
+    assert 0 < report.certified <= true
+
+
+def test_a_curve_is_refuted_at_its_best_point() -> None:
+    """At (0.1, 0.1) noise of half the scale is hardly above its claim; elsewhere it is."""
+    scale = gaussian_scale(0.1, 0.1, 1.0)
+    claim = gaussian_claim(0.1, 0.1)
+    report = dpnoise.audit(
+        gaussian(scale / 2), 0.1, 0.1, curve=True, pairs=[(0, 1)], budget=100_000,
+        confidence=CERTAIN,
+    )  # fmt: skip
+    assert report.broken
+    assert report.kind == "mu"
+    assert claim.value < report.certified < 2.001 * claim.value
+
+
+def test_box_muller_noise_is_refuted_at_a_point_and_far_more_of_its_whole_curve() -> None:
+    """At (0.1, 0.1), where Delta-Siege (Lokna and others 2023) broke it.
+
+    The event that no float leads from 1 to y happens in a third of the releases of 0, more than the
+    tenth that delta lets through; the whole curve, which claims mu = 0.35, it refutes by far.
+    """
+    point, curve = (
+        dpnoise.audit("random.gauss", 0.1, 0.1, pairs=[(0, 1)], budget=48_000, curve=curve)
+        for curve in (False, True)
+    )
+    assert point.broken
+    assert curve.broken
+    assert (curve.kind, round(curve.claimed, 2)) == ("mu", 0.35)
+    assert curve.certified > 2.5
+
+
+@pytest.mark.parametrize("options", [{}, {"epsilon": 1.0, "mu": 1.0}, {"mu": 1.0, "rho": 1.0}])
+def test_one_claim_has_to_be_given(options: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError, match="Give one claim"):
+        dpnoise.audit(naked, **options)
+
+
+def test_a_curve_needs_an_epsilon_and_a_delta() -> None:
+    with pytest.raises(ArgumentError, match="curve is for Gaussian noise"):
+        dpnoise.audit(naked, 1.0, curve=True)
+
+
+@pytest.mark.parametrize("p1", [1e-6, 0.01, 0.3])
+@pytest.mark.parametrize("kind", ["epsilon", "mu", "rho"])
+def test_no_bound_is_above_what_the_probabilities_of_a_gaussian_prove(kind: str, p1: float) -> None:
+    """Of an event P0 = Phi(Phi^-1(P1) + mu), which mu and rho = mu^2 / 2 allow by definition."""
+    mu = 0.7
+    p0 = float(stats.norm.cdf(stats.norm.ppf(p1) + mu))
+    bound = Claim(kind, 1.0).bound(p0, p1)
+    true = {"epsilon": math.log(p0 / p1), "mu": mu, "rho": mu**2 / 2}[kind]
+    assert 0.3 * true < bound <= true
+
+
+def test_rho_is_the_largest_of_renyi_divergences_by_their_orders() -> None:
+    p0, p1 = 0.6, 0.2
+    orders = np.linspace(1.001, 200, 20_001)
+    happens = p0**orders * p1 ** (1 - orders)
+    does_not = (1 - p0) ** orders * (1 - p1) ** (1 - orders)
+    divergence = np.log(happens + does_not) / (orders - 1)
+    assert Claim("rho", 1.0).bound(p0, p1) == pytest.approx((divergence / orders).max(), rel=1e-3)
+
+
+def test_the_certified_curve_falls_from_the_difference_to_zero() -> None:
+    report = dpnoise.audit(naked, 1.0, attacks=["threshold"], budget=24_000)
+    best = report.findings[0]
+    epsilons, deltas = zip(*report.curve, strict=True)
+    assert deltas[0] == pytest.approx(best.low - best.high)
+    assert list(deltas) == sorted(deltas, reverse=True)
+    assert epsilons[-1] == pytest.approx(report.epsilon_lower)
+    assert abs(deltas[-1]) < 1e-9
+
+
+def test_a_promise_is_what_would_be_certified_if_the_counts_were_right() -> None:
+    judge = Judge(Claim("epsilon", 1.0, 0.01), trials=10**6, error=0.001, chance=0.0, caution=0.0)
+    promised = judge.promises(np.array([4000]), np.array([1000]), 10_000)
+    assert promised[0] == pytest.approx(math.log(0.39 / 0.1), abs=0.02)
+
+
+# Releases that depend on each other --------------------------------------------------------------
+
+
+def repeated(times: int) -> Release:
+    return lambda value, n: value + np.repeat(laplace(1.0)(0.0, n // times + 1), times)[:n]
+
+
+def tiled(period: int) -> Release:
+    return lambda value, n: value + np.tile(laplace(1.0)(0.0, period), n // period + 1)[:n]
+
+
+def both_signs(value: float, n: int) -> Floats:
+    noise = laplace(1.0)(0.0, n // 2 + 1)
+    return value + np.column_stack([noise, -noise]).ravel()[:n]
+
+
+def walking(value: float, n: int) -> Floats:
+    noise = laplace(1.0)(0.0, n + 1)
+    return value + noise[1:] + noise[:-1]
+
+
+def drawn_once_a_call(value: float, n: int) -> Floats:
+    """As of a threshold whose noise is one for all: each release alone is private.
+
+    In 8 calls for each of two values it is about the same once in 10^8 times.
+    """
+    return value + laplace(1.0)(0.0, n) + round(rng.uniform(-3, 3) * GRID) / GRID
+
+
+DEPENDENT = {
+    "twice": repeated(2),
+    "10 times": repeated(10),
+    "1000 times": repeated(1000),
+    "period 2": tiled(2),
+    "period 37": tiled(37),
+    "period 100": tiled(100),
+    "both signs": both_signs,
+    "walking": walking,
+    "once a call": drawn_once_a_call,
+}
+
+
+@pytest.mark.parametrize("release", DEPENDENT.values(), ids=DEPENDENT.keys())
+def test_releases_that_depend_on_each_other_are_refused(release: Release) -> None:
+    with pytest.raises(TargetError, match=r"depend on each other|gave one number"):
+        dpnoise.audit(release, 1.0, attacks=["threshold"], budget=480_000)
+
+
+def test_outputs_of_any_kind_that_depend_on_each_other_are_refused() -> None:
+    def twice(answers: Any, n: int) -> Any:
+        return np.repeat(answers + laplace(2.0)(0.0, 3 * n).reshape(n, 3), 2, axis=0)[:n]
+
+    with pytest.raises(TargetError, match="those 1 apart are alike"):
+        dpnoise.audit(twice, 1.0, neighbours="vector", size=3, budget=100_000)
+
+
+class Changing:
+    """Noise of 2/3 of what is claimed to be spent, in the middle of which something changes."""
+
+    def __init__(self, change: Callable[[NDArray[np.int64], int], Any]) -> None:
+        self.change, self.made, self.calls = change, 0, 0
+
+    def __call__(self, value: int, n: int) -> Any:
+        """Return n releases, and remember how many there were."""
+        places = np.arange(self.made, self.made + n)
+        self.made, self.calls = self.made + n, self.calls + 1
+        return value + laplace(1.5)(0.0, n) + self.change(places, self.calls)
+
+
+CHANGES: dict[str, Callable[[NDArray[np.int64], int], Any]] = {
+    "with every release": lambda places, _: places * 1e-5,
+    "after half of them": lambda places, _: 2.0 * (places > 60_000),
+    "with every call": lambda _, calls: 0.2 * calls,
+    "in every second call": lambda _, calls: 2.0 * (calls % 2),
+    "with how many are asked for": lambda places, _: 0.0 * places + len(places),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+@pytest.mark.parametrize("neighbours", [None, [(0, 1)]])
+def test_what_changes_with_time_and_not_with_the_data_is_never_called_broken(
+    change: Callable[[NDArray[np.int64], int], Any], neighbours: Any
+) -> None:
+    """It is private whenever it is asked: refused, or not broken."""
+    options: dict[str, Any] = {"neighbours": neighbours, "budget": 100_000, "confidence": CERTAIN}
+    options |= {} if neighbours else {"attacks": ["threshold"], "pairs": "whole"}
+    with suppress(DependentError):
+        assert not dpnoise.audit(Changing(change), 1.0, **options).broken
+
+
+@pytest.mark.parametrize("share", [0.5, 0.01])
+def test_calls_that_are_alike_are_refused_no_more_often_than_the_error_says(share: float) -> None:
+    """At an error of 0.3, counted in 60 samples, exact binomial; calls of different sizes."""
+    refused = 0
+    trials = [500, 400, 700, 500, 1, 500, 300, 100]
+    for _ in range(60):
+        try:
+            hits = rng.binomial(trials, share).tolist()
+            check_calls("calls", list(zip(hits, trials, strict=True)), error=0.3)
+        except DependentError:
+            refused += 1
+    check_probability(float(stats.binom.sf(refused - 1, 60, 0.3)))
+
+
+def test_a_call_that_differs_and_a_slow_change_are_refused() -> None:
+    with pytest.raises(DependentError, match="those of one call are alike"):
+        check_calls("calls", [(250, 500)] * 3 + [(350, 500)])
+    with pytest.raises(DependentError, match="those of one call are alike"):
+        check_calls("calls", [(230, 500)] * 8 + [(270, 500)] * 8)  # None is far off alone.
+    check_calls("calls", [(250, 500), (260, 500), (240, 500), (255, 500)])
+
+
+def test_one_release_a_call_makes_them_independent() -> None:
+    report = dpnoise.audit(
+        repeated(10), 1.0, attacks=["threshold"], pairs=[(0, 1)], one_by_one=True, budget=4_000,
+        confidence=CERTAIN,
+    )  # fmt: skip
+    assert not report.broken
+
+
+@pytest.mark.parametrize("share", [0.5, 0.01])
+def test_independent_releases_are_refused_no_more_often_than_the_error_says(share: float) -> None:
+    """At an error of 0.3, counted in 60 samples, exact binomial."""
+    refused = 0
+    for _ in range(60):
+        before, rows = (rng.random((2, 4000, 1)) < share).astype(np.float64)
+        try:
+            check_independent("bits", before, rows, error=0.3)
+        except TargetError:
+            refused += 1
+    check_probability(float(stats.binom.sf(refused - 1, 60, 0.3)))
+
+
+def test_the_p_value_is_fishers() -> None:
+    flags = np.repeat(rng.random(40) < 0.5, 2)
+    first, second = flags.reshape(-1, 2).T
+    rows = [[(x & y).sum() for y in (second, ~second)] for x in (first, ~first)]
+    table = np.array(rows, dtype=np.int64)
+    assert p_value(flags, 1) <= min(1.0, 2.1 * stats.fisher_exact(table).pvalue)
+
+
+# Targets that misbehave --------------------------------------------------------------------------
+
+
+def test_a_child_that_comes_back_from_a_target_ends_there(tmp_path: Any) -> None:
+    """A target that forks must not make two audits of one."""
+    code = f"""
+import os, sys
+import numpy as np
+import dpnoise
+from dpnoise.auditing import running
+entry.observations = lambda *_: []
+rng = np.random.default_rng()
+def forking(value, n):
+    os.fork()
+    return value + rng.integers(-9, 9, n)
+dpnoise.audit(forking, 1.0, attacks=["threshold"], pairs=[(0, 1)], budget=1000)
+open({str(tmp_path / "done")!r}, "a").write("done\\n")
+"""
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=False, timeout=600)
+    assert run.returncode == 0
+    assert (tmp_path / "done").read_text() == "done\n"
+
+
+def test_a_target_that_hangs_is_told_with_the_limit() -> None:
+    go_on = threading.Event()
+
+    def hanging(value: float, n: int) -> Floats:
+        go_on.wait()
+        return naked(value, n)
+
+    with pytest.raises(TargetError, match=r"took more than 0\.2 s"):
+        dpnoise.audit(hanging, 1.0, time_limit=0.2)
+    with pytest.raises(TargetError, match=r"took more than 0\.2 s"):
+        dpnoise.audit(hanging, 1.0, neighbours=[(0.0, 1.0)], time_limit=0.2)
+    go_on.set()
+
+
+def test_a_mechanism_that_exits_does_not_end_the_audit() -> None:
+    with pytest.raises(TargetError, match=r"called os\._exit\(7\)"):
+        dpnoise.audit(lambda *_: os._exit(7), 1.0, neighbours=[(0, 1)])
+
+
+def test_a_report_can_be_read_when_it_is_printed() -> None:
+    text = str(dpnoise.audit(naked, 1.0, attacks=["threshold"], budget=24_000))
+    first, verdict, finding, *_ = text.splitlines()
+    assert first == "naked, used as if epsilon were 1"
+    assert verdict.startswith("Broken: epsilon is at least ")
+    assert finding.startswith("  threshold: epsilon >= ")
+    assert isinstance(dpnoise.audit(naked, 1.0, attacks=["bits"], budget=1000), Report)

@@ -1,0 +1,655 @@
+"""Audits of mechanisms of any kind: what they take, what they find, and what they must not find."""
+
+import datetime as dt
+import json
+import math
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from decimal import Decimal
+from enum import Enum
+from typing import Any, NoReturn
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+from support import border
+from support.alarms import FALSE_ALARM, check_probability
+
+import dpnoise
+from dpnoise.auditing import any_mechanism
+from dpnoise.auditing.attacks import bounds
+from dpnoise.auditing.attacks.base import Event
+from dpnoise.auditing.attacks.claims import Claim, Judge
+from dpnoise.auditing.encoding import Encoder
+from dpnoise.auditing.learned.expected_bounds import Proposal, Score
+from dpnoise.auditing.learned.ranges import ranges
+from dpnoise.auditing.mechanisms import Source
+from dpnoise.auditing.neighbours import neighbours_of
+from dpnoise.auditing.report import Report
+from dpnoise.auditing.targets import TargetError
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError
+
+CERTAIN = 1 - FALSE_ALARM
+rng = np.random.default_rng()
+
+
+def audited(mechanism: Any, epsilon: float = 1.0, **options: Any) -> Report:
+    quick: dict[str, Any] = {"neighbours": [(0, 1)], "budget": 40_000}
+    return dpnoise.audit(mechanism, epsilon, **(quick | options))
+
+
+def flipped(bit: int, n: int, epsilon: float = 1.0) -> NDArray[np.bool_]:
+    """Return a bit, turned over so often that exactly epsilon is spent."""
+    return (rng.random(n) < 1 / (1 + math.exp(epsilon))) ^ bool(bit)
+
+
+# Each kind of output: the same bit, told in another way -------------------------------------------
+
+
+class Answer(Enum):
+    """A category as a class."""
+
+    NO = False
+    YES = True
+
+
+class HasArray:
+    """As tensors of PyTorch and arrays of JAX: equal to nothing else, but it has numbers."""
+
+    def __init__(self, bit: Any) -> None:
+        self.bit = bit
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        """Return the numbers."""
+        return np.array([7.0, self.bit], dtype=dtype)
+
+
+ABORT = object()
+KINDS: dict[str, Callable[[bool], Any]] = {
+    "a number": float,
+    "a bool": bool,
+    "a text": lambda bit: "yes" if bit else "no",
+    "bytes": lambda bit: b"1" if bit else b"0",
+    "an abort": lambda bit: 3 if bit else None,
+    "tuples of varying length": lambda bit: ("no",) * (2 if bit else 3),
+    "a tuple of kinds": lambda bit: ("answer", 7, bit),
+    "a nested tuple": lambda bit: ("answer", (7, (bit,))),
+    "an array": lambda bit: np.array([7.0, bit]),
+    "a dictionary": lambda bit: {"answer": bit, "other": 7},
+    "a set": lambda bit: {7, bit},
+    "a huge integer": lambda bit: 10**400 if bit else -(10**400),
+    "NaN": lambda bit: math.nan if bit else 1.0,
+    "a decimal": lambda bit: Decimal(3) if bit else Decimal("NaN"),
+    "a date": lambda bit: dt.date(2020, 1, 2 if bit else 1),
+    "a member of an enum": Answer,
+    "an object that stands for itself": lambda bit: ABORT if bit else 3,
+    "a text that is no Unicode": lambda bit: ("\ud800" if bit else "") + "\udfff",
+    "a number or a text": lambda bit: 0 if bit else "hidden",
+    "what has an array": HasArray,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bit_is_found_in_every_kind_of_output(kind: str) -> None:
+    def mechanism(bit: int, n: int) -> list[Any]:
+        return [KINDS[kind](told) for told in flipped(bit, n, epsilon=2.0).tolist()]
+
+    report = audited(mechanism, confidence=CERTAIN)
+    assert report.broken
+    assert report.epsilon_lower < 2.0
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float16", "float32", ">f8", "U3", "S3", "complex128"])
+def test_an_array_of_any_format_is_taken(dtype: str) -> None:
+    assert audited(lambda bit, n: flipped(bit, n, 2.0).astype(np.int8).astype(dtype)).broken
+
+
+def test_a_frame_has_an_output_on_each_row() -> None:
+    pandas = pytest.importorskip("pandas")
+
+    def framed(bit: int, n: int) -> Any:
+        columns = {"city": "cork", "told": flipped(bit, n, 2.0)}
+        return pandas.DataFrame(columns, index=range(7, n + 7))
+
+    assert audited(framed).broken
+    assert audited(lambda bit, n: framed(bit, n)["told"]).broken
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        lambda n: np.full(n, np.nan),
+        lambda n: [()] * n,
+        lambda n: np.zeros((n, 0)),
+        lambda n: np.ma.masked_array(rng.random(n), rng.random(n) < 0.5),
+        lambda n: rng.choice([np.inf, -np.inf, np.nan, 0.0], n),
+        lambda n: rng.random((n, 100)),
+        lambda n: rng.random(n) * 1e-310,
+        lambda n: rng.integers(0, 9, n).astype("M8[s]"),
+    ],
+    ids=["NaN", "nothing", "no parts", "masked", "infinite", "wide", "tiny", "dates"],
+)
+def test_strange_outputs_that_do_not_depend_on_the_data_are_not_broken(outputs: Any) -> None:
+    assert not audited(lambda _, n: outputs(n), budget=4_000, confidence=CERTAIN).broken
+
+
+def test_a_bit_is_found_among_vectors_and_matrices() -> None:
+    def matrix(bit: int, n: int) -> Any:
+        noise = rng.random((n, 2, 3))
+        noise[:, 1, 2] = flipped(bit, n, 2.0)
+        return noise
+
+    assert audited(matrix).broken
+
+
+def test_noise_of_half_the_scale_is_found_in_a_vector() -> None:
+    def halved(answers: Any, n: int) -> Any:
+        up, down = rng.geometric(1 - math.exp(-2), (2, n, 3))
+        return answers + (up - down)
+
+    one_moved = neighbours_of("vector", 3, 1.0, None)[:2]
+    report = audited(halved, neighbours=one_moved, budget=160_000, confidence=CERTAIN)
+    assert report.broken
+    assert 1.8 < report.epsilon_lower < 2.0
+
+
+def test_what_is_released_in_the_wrong_order_is_found() -> None:
+    """A shuffle that leaves the first place alone, told from one that does not."""
+
+    def shuffled(bit: int, n: int) -> Any:
+        rows = rng.permuted(np.tile(np.arange(4.0), (n, 1)), axis=1)
+        rows[:, 0] = np.where(flipped(bit, n, 2.0), rows[:, 1], rows[:, 0])
+        return rows
+
+    assert audited(shuffled).broken
+
+
+# What is certified -------------------------------------------------------------------------------
+
+
+def test_every_bound_is_that_of_its_counts_at_its_share_of_the_error() -> None:
+    report = audited(flipped, confidence=0.9)
+    for finding in report.findings:
+        assert finding.epsilon_lower == finding.certified == bounds.tossed_epsilon(
+            finding.hits0, finding.trials0, finding.hits1, finding.trials1, error=1 - 0.9
+        )  # fmt: skip
+    assert report.epsilon_lower == report.findings[0].epsilon_lower
+
+
+def test_the_error_of_two_events_is_split_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    raced = any_mechanism._raced
+
+    def twice(*arguments: Any) -> Any:
+        found, counts, seen = raced(*arguments)
+        return found[:1] * 2, counts[[0, 0]], seen
+
+    monkeypatch.setattr(any_mechanism, "_raced", twice)
+    findings = audited(flipped, budget=1_200_000, confidence=0.9).findings
+    expected = [
+        bounds.tossed_epsilon(
+            found.hits0, found.trials0, found.hits1, found.trials1, error=(1 - 0.9) * part
+        )
+        for found, part in zip(findings, (0.9, 0.1), strict=True)
+    ]
+    assert [found.certified for found in findings] == expected
+
+
+# How often three events were seen in 100,000 releases of either data set. The first has the largest
+# ratio, which may be chance: the second is clear, and the third is so in all that there is.
+RARE, CLEAR, SURE = (120.0, 40.0), (30_000.0, 18_400.0), (30_000.0, 9_000.0)
+
+
+@pytest.mark.parametrize(
+    ("seen", "chosen"), [([RARE, CLEAR], [0, 1]), ([RARE, SURE], [1]), ([CLEAR, RARE], [1, 0])]
+)
+def test_beside_an_event_that_chance_may_have_chosen_a_sure_one_is_counted(
+    monkeypatch: pytest.MonkeyPatch, seen: list[tuple[float, float]], chosen: list[int]
+) -> None:
+    judge = Judge(Claim("epsilon", 0.1), trials=1_000_000, error=0.1)
+    pair = (0, 1)
+    never = Event("never", lambda y: np.zeros(len(y), np.bool_)), 0.0, False, 0.0
+    parts: dict[str, Any] = {"shares": (0.0, 0.0), "off": 0.0, "about": "", "cost": 0.0}
+    found = [(Proposal(Score((), (), ()), *never, hits=hits, **parts), pair) for hits in seen]
+    monkeypatch.setattr(any_mechanism, "_tallied", lambda _, found, n: counts_of(found, n))
+
+    def counts_of(found: Any, n: int) -> Any:
+        return np.array([one.hits for one, _ in found]) * n / 100_000
+
+    sizes = any_mechanism.Sizes(0, 0, 0, tuning=100_000, racing=100_000, final=1_000_000)
+    best, counts, _ = any_mechanism._raced(None, found, sizes, judge)  # type: ignore[arg-type]
+    assert [one.hits for one, _ in best] == [seen[i] for i in chosen]
+    assert len(counts) == len(chosen)
+
+
+@pytest.mark.parametrize("n", [1_000, 40_000, 300_000])
+def test_no_more_is_drawn_than_the_budget_says(n: int) -> None:
+    drawn = []
+
+    def noted(bit: int, n: int) -> Any:
+        drawn.append(n)
+        return flipped(bit, n)
+
+    report = audited(noted, budget=n)
+    # One says how fast they come, and 64 of each data set what they look like.
+    assert sum(drawn) == report.releases <= n + 2 * 64 + 1
+
+
+@pytest.mark.parametrize("spread", [1, 5])
+def test_a_mechanism_at_its_border_is_called_broken_no_more_often_than_the_confidence_says(
+    spread: int,
+) -> None:
+    """At confidence 0.6, at most 4 audits of 10 are wrong: counted in 40, exact binomial."""
+
+    def mechanism(bit: int, n: int) -> Any:
+        told = flipped(bit, n)
+        return np.column_stack(
+            [rng.integers(9, size=(n, spread)), told + rng.integers(2, size=n) * 2]
+        )
+
+    alarms = sum(audited(mechanism, budget=4_000, confidence=0.6).broken for _ in range(40))
+    check_probability(float(stats.binom.sf(alarms - 1, 40, 0.4)))
+
+
+def test_a_constant_is_not_broken_and_nothing_is_certified() -> None:
+    report = audited(lambda _, n: ["same"] * n, epsilon=1e-9)
+    assert (report.epsilon_lower, report.broken) == (0.0, False)
+
+
+def test_what_our_own_selection_gives_is_not_broken() -> None:
+    chooser = dpnoise.NoisyMax(epsilon=1.0, sensitivity=1.0)
+
+    def selected(scores: Any, n: int) -> Any:
+        return [chooser.select(scores) for _ in range(n)]
+
+    report = audited(selected, neighbours="vector", size=3, budget=8_000, confidence=CERTAIN)
+    assert not report.broken
+
+
+def test_delta_is_taken_off() -> None:
+    """The value is let through with probability delta, and never with another."""
+
+    def mechanism(value: int, n: int) -> Any:
+        return border.revealed(value, n)
+
+    loose = audited(mechanism, border.EPSILON, delta=border.DELTA, confidence=CERTAIN)
+    assert not loose.broken
+    assert audited(mechanism, border.EPSILON, delta=border.DELTA / 10).broken
+
+
+# Neighbours --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 10])
+@pytest.mark.parametrize("sensitivity", [1.0, 0.25])
+def test_no_answer_of_a_vector_moves_by_more_than_the_sensitivity(
+    size: int, sensitivity: float
+) -> None:
+    for a, b in neighbours_of("vector", size, sensitivity, None):
+        assert a.shape == b.shape == (size,)
+        assert 0 < np.abs(a - b).max() <= sensitivity
+
+
+@pytest.mark.parametrize("data", [None, [3, 1, 4], ("a", "b"), np.arange(6).reshape(3, 2)])
+def test_data_sets_differ_in_one_row(data: Any) -> None:
+    for a, b in neighbours_of("rows", 1, 1.0, data):
+        first, second = ([str(row) for row in rows] for rows in (a, b))
+        assert abs(len(first) - len(second)) <= 1
+        changed = sum(first.count(x) != second.count(x) for x in {*first, *second})
+        assert changed <= 2
+
+
+def test_rows_of_a_frame_are_added_removed_and_replaced() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"age": [30, 40, 50]})
+
+    def count(rows: Any, n: int) -> Any:
+        return len(rows) + rng.integers(-2, 3, n)
+
+    report = audited(count, neighbours="rows", data=frame, epsilon=0.5)
+    assert report.broken
+    shown = {report.findings[0].value0, report.findings[0].value1}
+    assert "DataFrame of shape (3, 1)" in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"neighbours": "graph"}, "Expected neighbours='graph' to be 'vector', 'rows', or a list"),
+        ({"neighbours": []}, "Expected neighbours to have at least one pair of data sets"),
+        ({"neighbours": "rows", "data": []}, "Expected data to have at least one row to remove"),
+        ({"neighbours": "vector", "size": 0}, "Expected size=0 >= 1"),
+        ({"attacks": ["bits"]}, "attacks, pairs and scale are for added noise"),
+        ({"mu": 1.0}, "Give one claim: epsilon=1.0"),
+        ({"data": [1]}, "data is for neighbours='rows'"),
+        ({"neighbours": None, "boosting": True}, "boosting is for mechanisms of any kind"),
+    ],
+)
+def test_a_wrong_argument_is_named_before_the_mechanism_is_called(
+    options: dict[str, Any], message: str
+) -> None:
+    def never(data: Any, n: int) -> Any:
+        pytest.fail(f"called with {data}, {n}")
+
+    with pytest.raises(ArgumentError) as e:
+        audited(never, **options)
+    assert message in str(e.value)
+
+
+@pytest.mark.parametrize("name", ["boosting", "one_by_one", "curve"])
+@pytest.mark.parametrize("given", ["yes", "no", 1, None])
+def test_a_flag_is_true_or_false(name: str, given: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match=f"Expected {name}=.* to be True or False"):
+        audited(flipped, **{name: given})
+
+
+@pytest.mark.parametrize("given", [[1, 2], [(1, 2, 3)], 7, ["ab"]])
+def test_neighbours_that_are_no_pairs_are_refused(given: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="pair"):
+        audited(flipped, neighbours=given)
+
+
+# What is wrong with a mechanism ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "message"),
+    [
+        (lambda _, n: list(range(n - 1)), "0 outputs, not 1"),
+        (lambda _, __: 3, "gave a int, not 1 outputs"),
+        (lambda _, __: "yes", "gave a str, not 1 outputs"),
+        (lambda _, __: np.array(3.0), "gave a ndarray, not 1 outputs"),
+        (lambda _, n: (x for x in range(n)), "gave a generator, not 1 outputs"),
+        (lambda _, n: [object.__new__(Unhashable)] * n, "gave a Unhashable: expected a number"),
+        (lambda _, n: 1 / 0 if n else None, "raised ZeroDivisionError"),
+        (lambda _, __: sys.exit(3), "raised SystemExit: 3"),
+        (lambda _, n: np.zeros((n, 3 if n > 64 else 2)), "changed its outputs' shape: 3 parts"),
+    ],
+)  # fmt: skip
+def test_a_mechanism_that_fails_is_told_with_its_call(mechanism: Any, message: str) -> None:
+    with pytest.raises(TargetError) as e:
+        audited(mechanism)
+    assert message in str(e.value)
+
+
+def test_a_mechanism_that_returns_a_tensor_of_its_own_is_taken() -> None:
+    class Tensor(HasArray):
+        def __len__(self) -> int:
+            return len(self.bit)
+
+        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+            return np.array(self.bit, dtype=dtype)
+
+    assert audited(lambda bit, n: Tensor(flipped(bit, n, 2.0))).broken
+
+
+class Hostile:
+    """An output of a class of the mechanism's own, which does all that it can."""
+
+    def __init__(self, **does: Callable[[], Any]) -> None:
+        self.does = does
+
+    def __hash__(self) -> int:
+        """Return the same for all, so that they are compared."""
+        self.does.get("hash", int)()
+        return 1
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.does.get("equal", lambda: self is other)())
+
+    def __repr__(self) -> str:
+        return str(self.does.get("repr", lambda: "?")())
+
+
+def fail() -> NoReturn:
+    raise RuntimeError("on purpose")
+
+
+def nested() -> list[Any]:
+    parts: list[Any] = []
+    parts.append(parts)
+    return parts
+
+
+HOSTILE: dict[str, tuple[Callable[[], Any], str]] = {
+    "cannot be hashed": (lambda: Hostile(hash=fail), "raised RuntimeError: on purpose"),
+    "cannot be compared": (lambda: Hostile(equal=fail), "raised RuntimeError: on purpose"),
+    "hangs": (lambda: Hostile(equal=threading.Event().wait), "took more than 0.5 s"),
+    "cannot be shown": (lambda: {Hostile(repr=fail)}, "raised RuntimeError: on purpose"),
+    "holds itself": (nested, "raised RecursionError"),
+    "is new each time": (object, "gave many of object, each unlike all others"),
+}
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_a_hostile_output_is_told_of_its_mechanism(hostile: str) -> None:
+    output, message = HOSTILE[hostile]
+    with pytest.raises(TargetError) as e:
+        audited(
+            lambda _, n: [output() for _ in range(n)],
+            time_limit=0.5 if hostile == "hangs" else 60.0,
+        )
+    assert message in str(e.value)
+
+
+def test_an_exception_that_cannot_be_shown_has_its_name() -> None:
+    class Silent(Exception):  # noqa: N818 - a target's own
+        def __str__(self) -> str:
+            return str(fail())
+
+    def silent(_data: Any, _n: int) -> NoReturn:
+        raise Silent
+
+    with pytest.raises(TargetError, match=r"silent\(0, 1\) raised Silent$"):
+        audited(silent)
+
+
+def test_a_mechanism_that_changes_its_data_does_not_move_the_neighbours() -> None:
+    """Without a copy for each call, its counts would be those of more and more rows."""
+    seen: set[tuple[int, ...]] = set()
+
+    def counts(rows: list[int], n: int) -> Any:
+        seen.add(tuple(rows))
+        rows.append(1)
+        return rng.integers(0, 2, n)
+
+    audited(counts, neighbours=[([1, 1], [1])])
+    assert seen == {(1, 1), (1,)}
+
+
+class Unhashable:
+    """What cannot be told from another by a code."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_a_shape_that_depends_on_the_data_is_found_not_refused() -> None:
+    """Groups that appear only if they are present."""
+    assert audited(lambda bit, n: rng.random((n, 1 + bit))).broken
+
+
+def test_an_audit_needs_no_extra() -> None:
+    code = """
+import sys
+for name in ("narwhals", "duckdb", "pyarrow", "pandas", "polars", "rich", "matplotlib", "sklearn"):
+    sys.modules[name] = None
+import dpnoise
+assert dpnoise.audit(lambda data, n: [data] * n, 1.0, neighbours=[(0, 1)], budget=1000).broken
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+
+
+# Words -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        (lambda bit: "yes" if bit else "no", {"y is 'yes'", "y is 'no'"}),
+        (lambda bit: 0 if bit else "hidden", {"y is at most 0", "y is 'hidden'"}),
+        (lambda bit: (bit, "told"), {"y[0] is above 0", "y[0] is at most 0"}),
+        (lambda bit: 7 if bit else math.nan, {"y is there", "y is missing"}),
+        (Answer, {"y is <Answer.YES: True>", "y is <Answer.NO: False>"}),
+    ],
+)
+def test_an_event_names_the_texts_that_it_is_about(
+    told: Callable[[bool], Any], words: set[str]
+) -> None:
+    report = audited(lambda bit, n: [told(x) for x in flipped(bit, n, 3.0).tolist()])
+    assert report.findings[0].event in words
+
+
+def test_ranges_of_numbers_and_texts_are_told_apart() -> None:
+    codes = {5.5: "'a'", 6.5: "'b'"}
+    points = np.array([0.0, 1.0, *codes])
+    edges = np.sort(np.concatenate([points, np.nextafter(points, np.inf), [np.inf]]))
+    cells = np.searchsorted(edges, [0.0, 0.5, 1.0, 3.0, 5.5, 6.0, 6.5, 9.0, np.nan], side="right")
+
+    def said(*inside: int, gaps: bool = True) -> str:
+        chosen = np.isin(np.arange(len(edges) + 1), [cells[i] for i in inside])
+        return ranges(edges, chosen, codes.get, gaps=gaps)
+
+    assert said(0, 4) == "'a' or 0"
+    assert said(2, 3, 4, 5, 6, 7) == "'a' or 'b' or at least 1"
+    assert said(6, 8) == "'b' or missing"
+    assert said(6, 8, gaps=False) == "'b'"
+    assert said() == "never"
+
+
+# Programs ----------------------------------------------------------------------------------------
+
+PROGRAM = """
+import json, random, sys
+asked = json.loads(sys.stdin.readline())
+draw = random.SystemRandom()
+for _ in range(asked["n"]):
+    turned = draw.random() < {turned}
+    print(json.dumps(["told", turned ^ bool(asked["data"])]))
+"""
+
+
+def test_a_program_that_writes_json_lines_is_audited() -> None:
+    program = [sys.executable, "-c", PROGRAM.format(turned=0.05)]
+    report = audited(program, budget=20_000)
+    assert report.broken
+    assert report.target.startswith(sys.executable)
+
+
+def test_a_program_can_be_run_once_for_each_output(tmp_path: Any) -> None:
+    runs = tmp_path / "runs"
+    text = f"{PROGRAM.format(turned=0.01)}\nopen({str(runs)!r}, 'a').write('.')"
+    source = Source([sys.executable, "-c", text], 60.0, one_by_one=True)
+    assert len(source.outputs(1, 3)) == 3
+    assert runs.read_text() == "..."
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+@pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow", "numpy"])
+def test_rows_of_any_kind_are_audited_at_once_and_one_by_one(
+    kind: str, *, one_by_one: bool
+) -> None:
+    """The outputs are as the data are; and an array that is written over again is looked at."""
+    library = pytest.importorskip(kind)
+    rows, buffer = {"x": [1, 2, 3]}, np.zeros((1000, 2))
+    makers: dict[str, Callable[[], Any]] = {
+        "numpy": lambda: np.array(rows["x"]),
+        "pyarrow": lambda: library.table(rows),
+    }
+    data = makers.get(kind, lambda: library.DataFrame(rows))()
+
+    def counts(rows: Any, n: int) -> Any:
+        noisy = len(rows) + rng.integers(-1, 2, n)
+        if kind == "pandas":
+            return library.DataFrame({"count": noisy, "of": ["x"] * n})
+        if kind == "polars":
+            return library.DataFrame({"count": noisy})
+        buffer[:n, 1] = noisy
+        return buffer[:n]
+
+    options = {"neighbours": "rows", "data": data, "one_by_one": one_by_one, "budget": 2_000}
+    assert audited(counts, **options).broken
+
+
+@pytest.mark.parametrize("data", ["abc", {"a": [1]}, {1}, 7, np.array(3)])
+def test_data_that_are_no_rows_are_refused(data: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="Expected data to be rows"):
+        neighbours_of("rows", 1, 1.0, data)
+
+
+def test_a_program_gets_frames_as_rows_and_columns_of_one_name_are_refused() -> None:
+    pandas = pytest.importorskip("pandas")
+    program = [sys.executable, "-c", PROGRAM.format(turned=0.05)]
+    echo = [sys.executable, "-c", "print(input())"]
+    frame = pandas.DataFrame({"age": [30, 40]})
+    (line,) = Source(echo, 60.0, one_by_one=False).outputs(frame, 1)
+    assert line == {"data": [{"age": 30}, {"age": 40}], "n": 1}
+    (line,) = Source(echo, 60.0, one_by_one=False).outputs([np.float64(1.5), (2,)], 1)
+    assert line["data"] == [1.5, [2]]
+    twice = pandas.DataFrame([[1, 2]], columns=["age", "age"])
+    with pytest.raises(TargetError, match="columns have different names"):
+        audited(program, neighbours=[(twice, frame)])
+    with pytest.raises(TargetError, match="data sets that JSON has, for a program; got complex"):
+        audited(program, neighbours=[(1j, 0)])
+
+
+def test_a_line_that_is_no_json_is_told() -> None:
+    with pytest.raises(TargetError, match="wrote a line that is no JSON"):
+        audited([sys.executable, "-c", "print('}')"])
+
+
+# Rows --------------------------------------------------------------------------------------------
+
+
+def test_a_row_is_a_function_of_its_output_alone() -> None:
+    outputs = [("no", 1.5), None, ("yes",), ("no", 1.5)]
+    encoder = Encoder("mine", [outputs])
+    together = encoder.rows(outputs, 4)
+    one_by_one = np.concatenate([encoder.rows([output], 1) for output in outputs])
+    assert np.array_equal(together, one_by_one, equal_nan=True)
+    assert np.array_equal(together[0], together[3])
+
+
+def test_what_is_new_when_an_encoder_is_closed_has_one_code() -> None:
+    """Else a code would tell how many others came before it, which is nothing of its output."""
+    encoder = Encoder("mine", [["a", "b"]])
+    known = encoder.rows(["a", "b"], 2)
+    encoder.close()
+    new = encoder.rows(["c", "d", "c", "a"], 4)
+    assert len(np.unique(new[:3])) == 2
+    assert new[3].tolist() == known[0].tolist()
+    assert encoder.text(new[0, 1]) is None
+    assert encoder.text(known[1, 1]) == "'b'"
+
+
+@pytest.mark.parametrize("dtype", ["<f8", ">f8", "<f4", "f2"])
+def test_rows_of_many_numbers_are_those_of_each(dtype: str) -> None:
+    """Cores share them."""
+    numbers = rng.normal(size=(70_001, 3)).astype(dtype)
+    numbers[::1000, 1], numbers[::999, 2] = np.inf, np.nan
+    many = Encoder("mine", [numbers[:64]])
+    expected = np.clip(numbers.astype(np.float64), -1e300, 1e300)
+    np.testing.assert_array_equal(many.rows(numbers, len(numbers))[:, 1:], expected)
+    turned = np.asfortranarray(numbers)[::-1]
+    np.testing.assert_array_equal(many.rows(turned, len(turned))[:, 1:], expected[::-1])
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8"])
+def test_rows_of_small_integers_are_small_and_equal_those_of_floats(dtype: str) -> None:
+    outputs = rng.integers(0, 256, (100, 3)).astype(np.uint8).astype(dtype)
+    encoder = Encoder("mine", [outputs])
+    rows = encoder.rows(outputs, 100)
+    assert rows.dtype == np.int16
+    assert rows.tolist() == encoder.rows(outputs.astype(np.float64), 100).tolist()
+
+
+def test_a_report_of_a_mechanism_comes_back_from_json_and_makes_a_page(tmp_path: Any) -> None:
+    report = audited(lambda rows, n: flipped(len(rows) % 2, n), 0.5, neighbours=[([0, 1], [0])])
+    report.to_json(tmp_path / "report.json")
+    assert Report.from_json(tmp_path / "report.json") == report
+    assert json.loads((tmp_path / "report.json").read_text())["kind"] == "epsilon"
+    report.to_html(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "Neighbouring data sets" in page
+    assert "The certified curve" in page

@@ -1,0 +1,205 @@
+"""The bugs that people make, each found, and mechanisms that keep their claim."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from support.alarms import FALSE_ALARM, check_probability
+
+import dpnoise
+from benchmarks import audit_bench, false_alarms
+from benchmarks.audit_bugs import BUGS, Bug, audited, geometric
+from benchmarks.audit_mechanisms import _GAMMA, ROWS, Row, added, murmur3, rappor, word_of
+from dpnoise.auditing import BrokenError
+from dpnoise.auditing.targets import TargetError
+from dpnoise.core.errors import ArgumentError
+from dpnoise.testing import assert_private
+
+CERTAIN = 1 - FALSE_ALARM
+# What needs more releases than a test should take.
+REFUSED = "a fixed seed"
+SMALL = {"the scale is too small by 1.2", "noise forgotten one time in a thousand"}
+
+
+FOUND = [bug for bug in BUGS if bug.words not in {*SMALL, REFUSED}]
+
+
+@pytest.mark.parametrize("bug", FOUND, ids=lambda bug: bug.words)
+def test_every_bug_that_people_make_is_found(bug: Bug) -> None:
+    report = audited(bug, budget=120_000, confidence=CERTAIN)
+    assert report.broken
+    assert report.epsilon_lower <= bug.true
+
+
+# Bugs that a rare event shows, and how much it certifies at least; usual events certify less.
+RARE = {
+    "one noise for two numbers": 9.0,
+    "noise forgotten one time in a thousand": 2.0,
+    "rounded before the noise, to tens": 7.0,
+    "clamped by the data's largest value": 9.0,
+}
+
+
+@pytest.mark.parametrize("words", RARE)
+def test_a_rare_event_is_chosen_where_it_certifies_most(words: str) -> None:
+    """An audit that misses one certifies half as much, or nothing of the one in a thousand.
+
+    Of 100 audits of each bug none was below its bound, so that fewer than 1 in 20 are (confidence
+    0.99). At least 2 of 8 have to reach it: if 1 in 20 failed, 7 of 8 would once in 10^8.
+    """
+    (bug,) = (bug for bug in BUGS if bug.words == words)
+    reached = 0
+    for _ in range(8):
+        reached += audited(bug).epsilon_lower >= RARE[words]
+        if reached == 2:
+            break
+    assert reached == 2
+
+
+def test_the_benchmark_shows_how_far_each_audit_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[float] = []
+
+    @contextmanager
+    def heard(title: str) -> Iterator[Any]:
+        assert title == "Laplace"
+        yield told.append
+
+    monkeypatch.setattr(audit_bench, "progress_bar", heard)
+    assert audit_bench.measured(replace(ROWS[0], budget=4_000))["mechanism"] == "Laplace"
+    assert told == sorted(told)
+    assert (told[0], told[-1]) == (0.0, 1.0)
+
+
+def test_the_benchmark_shows_the_middle_of_three_audits_and_how_many_reach_the_bound() -> None:
+    def audit(certified: float, seconds: float) -> dict[str, Any]:
+        return {
+            "mechanism": "SVT9",
+            "claim": 0.1,
+            "keeps": True,
+            "releases": 3_000_000,
+            "published": 0.05,
+            "published_seconds": 20,
+            "certified_0.999": certified / 2,
+            "certified": certified,
+            "wall_seconds": seconds,
+        }
+
+    wide = [audit(0.04, 1.5), audit(0.08, 2.5), audit(0.0625, 2.0)]
+    late = [audit(0.03125, 2.1), audit(0.07, 2.0), audit(0.02, 2.3)]
+    text = audit_bench.table([wide, late], "a machine")
+    before = "| SVT9 | 0.1 | yes | 0.05 "
+    assert f"{before}| **0.0625** | 0.0312 | 2 of 3 | 20 | 2.0 | 2 of 3 | 3.0 million |" in text
+    assert f"{before}| 0.0312 | 0.0156 | 1 of 3 | 20 | 2.1 | 1 of 3 | 3.0 million |" in text
+    assert "published: 1 of 2; in at most a tenth of its time: 1. Of all 6 audits, 3 and 3." in text
+    columns = [line.count("|") for line in text.splitlines() if line.startswith("|")]
+    assert columns == [12] * 4
+
+
+def test_the_benchmark_knows_no_other_mechanisms() -> None:
+    with pytest.raises(SystemExit, match=r"no mechanism is called SVT7.*SVT1, SVT2"):
+        audit_bench.main(["SVT6", "SVT7"])
+
+
+def test_a_fixed_seed_is_refused() -> None:
+    (seeded,) = (bug for bug in BUGS if bug.words == REFUSED)
+    with pytest.raises(TargetError, match="depend on each other"):
+        audited(seeded, budget=120_000)
+
+
+def test_the_docs_have_every_bug() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "auditing.md").read_text()
+    for bug in BUGS:
+        assert f"\n| {bug.words} |" in page, "run `make audit-bugs`"
+    for row in ROWS:
+        assert f"\n| {row.name} |" in page, "run `make audit-bench`"
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.keeps], ids=lambda row: row.name)
+def test_a_mechanism_that_keeps_its_claim_is_not_called_broken(row: Row) -> None:
+    report = dpnoise.audit(
+        row.mechanism, row.claim, neighbours=row.neighbours[:2], budget=20_000, confidence=CERTAIN
+    )
+    assert not report.broken
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_mechanism_gives_an_output_for_each_that_is_asked_for(row: Row) -> None:
+    for pair in row.neighbours:
+        for data in pair:
+            assert len(row.mechanism(data, 7)) == 7
+
+
+def test_noise_of_the_mechanisms_is_laplace_and_each_is_new() -> None:
+    noise = np.concatenate([added(0.0, 200_000, scale=1.0)[:, 0] for _ in range(2)])
+    # On a grid of 2^-20 some 19,000 of 400,000 meet another: n^2/2 2^-20 times the integral of the
+    # squared density, 1/4. Runs with one seed would all meet.
+    assert len(np.unique(noise)) > 0.85 * len(noise)
+    check_probability(float(stats.kstest(np.sort(noise), stats.laplace.cdf).pvalue))
+    for other in (np.roll(noise, 1), np.roll(noise, 200_000)):
+        apart = stats.norm.sf(abs(np.sign(noise) @ np.sign(other)) / math.sqrt(len(noise)))
+        check_probability(2 * float(apart))
+
+
+def test_bits_are_reported_as_often_as_they_should_be() -> None:
+    """With f = 0.95 a bit that is set is 1 in 0.525 of all, another one in 0.475."""
+    bits = np.zeros(20, dtype=bool)
+    bits[[murmur3(b"1", seed) % 20 for seed in range(4)]] = True
+    reports = rappor(1, 100_000, f=0.95)
+    for column, bit in zip(reports.T, bits, strict=True):
+        likely = 0.525 if bit else 0.475
+        check_probability(float(stats.binomtest(int(column.sum()), len(column), likely).pvalue))
+
+
+def test_splitmix64_gives_its_published_values() -> None:
+    """Of the reference implementation, from the seed 1234567."""
+    seeds = np.uint64(1234567) + np.arange(1, 4, dtype=np.uint64) * _GAMMA
+    words = [word_of(seed) for seed in seeds]
+    assert words == [6457827717110365317, 3203168211198807973, 9817491932198370423]
+
+
+def test_murmur3_gives_its_published_values() -> None:
+    """Of the reference implementation, as unsigned numbers of 32 bits."""
+    assert murmur3(b"", 1) % 2**32 == 0x514E28B7
+    assert murmur3(b"\xff\xff\xff\xff", 0) % 2**32 == 0x76293B50
+    assert murmur3(b"!Ce\x87", 0) % 2**32 == 0xF55B516B
+    assert murmur3(b"!", 0) % 2**32 == 0x72661CF4
+
+
+def test_false_alarms_are_no_more_frequent_than_the_confidence_says() -> None:
+    """At confidence 0.7, at most 3 audits of 10 are wrong: counted in 40, exact binomial."""
+    audits = 5 * len(false_alarms.KINDS)
+    alarms = false_alarms.count(rounds=5, confidence=0.7, budget=4_000)
+    check_probability(float(stats.binom.sf(alarms - 1, audits, 0.3)))
+
+
+# An assertion for tests --------------------------------------------------------------------------
+
+
+def noisy(value: int, n: int) -> Any:
+    return value + geometric(1.0, n)
+
+
+def test_a_mechanism_that_keeps_its_claim_passes() -> None:
+    options: dict[str, Any] = {"neighbours": [(3, 4)], "budget": 20_000, "confidence": CERTAIN}
+    assert assert_private(noisy, 1.0, **options).epsilon_lower <= 1.0
+
+
+def test_a_mechanism_that_does_not_fails_as_an_assertion() -> None:
+    with pytest.raises(AssertionError, match="epsilon is at least") as e:
+        assert_private(noisy, 0.5, neighbours=[(3, 4)], budget=40_000)
+    assert isinstance(e.value, BrokenError)
+
+
+def test_a_test_that_could_never_fail_is_an_error() -> None:
+    with pytest.raises(ArgumentError, match="Give a larger budget"):
+        assert_private(lambda _, n: np.zeros(n), 30.0, neighbours=[(3, 4)], budget=2_000)
+
+
+def test_an_infinite_epsilon_of_the_table_is_one_that_no_claim_covers() -> None:
+    assert {bug.true for bug in BUGS} >= {math.inf, 2.0, 1.2}

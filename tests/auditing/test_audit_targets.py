@@ -1,0 +1,327 @@
+"""What can be audited, by each of its ways in, and how each says what is wrong with it."""
+
+import ast
+import math
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import dpnoise
+from dpnoise.auditing import calls, entry, targets
+from dpnoise.auditing.processes import program_of, restarted
+from dpnoise.auditing.report import Report
+from dpnoise.auditing.targets import Target, TargetError
+from dpnoise.auditing.targets.target import _end
+from dpnoise.core.errors import ArgumentError, DpnoiseError
+from dpnoise.release.calibration import gaussian_scale
+
+Floats = NDArray[np.float64]
+
+rng = np.random.default_rng()
+
+# A sixteenth of the noise that is claimed, so that few releases tell it for sure.
+LAPLACE = """
+from random import SystemRandom
+def release(value, n):
+    draw = SystemRandom().expovariate
+    return [value + draw(16.0) - draw(16.0) for _ in range(n)]
+"""
+PROGRAM = f"""
+import sys{LAPLACE}
+for line in sys.stdin:
+    print(release(float(line), 1)[0])
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out forks, restarts and clocks."""
+    monkeypatch.setattr(entry, "observations", lambda *_: [])
+
+
+def textbook(value: float, n: int) -> Floats:
+    return value + rng.laplace(size=n)
+
+
+def audited(target: Any, **options: Any) -> Report:
+    quick: dict[str, Any] = {"attacks": ["precision"], "budget": 24_000}
+    return dpnoise.audit(target, 1.0, **(quick | options))
+
+
+def program(text: str) -> list[str]:
+    return [sys.executable, "-c", text]
+
+
+# The ways in -------------------------------------------------------------------------------------
+
+
+def test_a_name_a_function_and_a_target_are_audited() -> None:
+    for target, name in (
+        ("numpy.laplace", "numpy.laplace"),
+        (textbook, "textbook"),
+        (Target("mine", "laplace", 1.0, textbook), "mine"),
+    ):
+        report = audited(target)
+        assert (report.target, report.noise, report.scale) == (name, "laplace", 1.0)
+        assert report.broken
+
+
+def test_an_attribute_of_a_module_is_audited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "found_on_path.py").write_text(LAPLACE)
+    monkeypatch.syspath_prepend(tmp_path)
+    report = audited("found_on_path:release")
+    assert report.broken
+    assert report.target == "found_on_path:release"
+
+
+def test_a_module_of_the_current_folder_is_audited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "found_here.py").write_text(f"{LAPLACE}\nclass Inner: f = release")
+    monkeypatch.chdir(tmp_path)
+    before = sys.path.copy()
+    assert audited("found_here:Inner.f").broken
+    assert sys.path == before
+
+
+def test_a_module_of_the_current_folder_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "colorsys.py").write_text("open('marker', 'w')")
+    (tmp_path / "imports_another.py").write_text(f"import colorsys\n{LAPLACE}")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    target = targets.resolve("imports_another:release", 1.0, 0.0, 1.0)
+    assert target(0.0, 3).shape == (3,)
+    assert not restarted(program_of("imports_another:release")).found
+    assert not (tmp_path / "marker").exists()
+    with pytest.raises(TargetError, match=r"no attribute 'release' \(colorsys is .*colorsys\.py\)"):
+        targets.resolve("colorsys:release", 1.0, 0.0, 1.0)
+
+
+def test_nothing_of_the_current_folder_runs_in_an_audit_of_a_library(tmp_path: Path) -> None:
+    """Neither in the command nor in the interpreters that it starts to look for a fixed seed."""
+    names = ("argparse", "json", "numba", "numpy", "random", "scipy", "shlex", "subprocess")
+    for name in names:
+        (tmp_path / f"{name}.py").write_text("open('marker', 'w')")
+    asked = ["numpy.laplace", "--epsilon", "1", "--budget", "1000", "--attack", "precision"]
+    asked += ["--time-limit", "600"]
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "dpnoise.cli", "audit", *asked, "--json", "out"],
+        capture_output=True,
+        check=False,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert "Two fresh interpreters printed" in (tmp_path / "out").read_text(), done.stderr
+    assert {path.stem for path in tmp_path.iterdir()} == {*names, "out"}
+
+
+def test_every_interpreter_that_the_package_starts_leaves_out_the_current_folder() -> None:
+    started = [
+        (path.name, node.elts[1])
+        for path in (Path(__file__).parents[2] / "src" / "dpnoise").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.List | ast.Tuple)
+        if any(ast.unparse(word) == "sys.executable" for word in node.elts)
+    ]
+    assert [name for name, _ in started] == ["processes.py"]
+    mentions = "".join(
+        path.read_text() for path in (Path(__file__).parents[2] / "src").rglob("*.py")
+    ).count("sys.executable")
+    assert mentions == len(started), "give the interpreter as the first word of a list"
+    for name, option in started:
+        assert ast.unparse(option) in {"'-P'", "'-I'"}, name
+
+
+def test_a_command_is_audited() -> None:
+    report = audited(program(PROGRAM), budget=12_000)
+    assert report.broken
+    assert report.target.startswith(sys.executable)
+    assert report.command.startswith("dpnoise audit --command ")
+
+
+def test_a_command_that_is_not_broken_is_not_called_so() -> None:
+    report = audited(program("import sys; [print(0) for _ in sys.stdin]"), budget=1000)
+    assert report.epsilon_lower == 0.0
+
+
+def test_another_scale_is_told_to_the_attacks() -> None:
+    for target in ("numpy.laplace", textbook, Target("mine", "laplace", 1.0, textbook)):
+        assert audited(target, scale=3.5, budget=1000).scale == 3.5
+
+
+@pytest.mark.parametrize(
+    ("delta", "noise", "scale"),
+    [(0.0, "laplace", 2.0), (1e-9, "gaussian", gaussian_scale(0.5, 1e-9, 1.0))],
+)
+def test_a_function_is_taken_to_add_the_noise_that_its_claims_ask_for(
+    delta: float, noise: str, scale: float
+) -> None:
+    made = targets.resolve(textbook, 0.5, delta, 1.0)
+    assert (made.noise, made.scale) == (noise, scale)
+
+
+# What is wrong with a target ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda _, n: np.zeros(n + 1), "odd(0.0, 1) gave an array of shape (2,), not (1,)."),
+        (lambda _, n: np.zeros((n, 2)), "odd(0.0, 1) gave an array of shape (1, 2), not (1,)."),
+        (lambda *_: None, "odd(0.0, 1) gave an array of shape (), not (1,)."),
+        (lambda _, n: [math.nan] * n, "odd(0.0, 1) gave a NaN or an infinity."),
+        (lambda _, n: ["zero"] * n, "odd(0.0, 1) gave <U4, not floats of at most 64 bits."),
+        (lambda _, n: [1 / (n - 1)] * n, "odd(0.0, 1) raised ZeroDivisionError: "),
+        (lambda: 0.0, "odd(0.0, 1) raised TypeError: "),
+        (lambda *_: sys.exit(3), "odd(0.0, 1) raised SystemExit: 3"),
+        (lambda *_: os._exit(1), "odd(0.0, 1) called os._exit(1)."),
+        (
+            lambda _, n: dpnoise.Generator().laplace(-1.0, n),
+            "odd(0.0, 1) raised ArgumentError: Expected scale=-1.0 > 0.",
+        ),
+        (lambda v, n: [math.nan if v else 0.0] * n, "odd(1.0, 136) gave a NaN or an infinity."),
+    ],
+)
+def test_a_bad_answer_is_told_with_the_target_and_the_call(answer: Any, message: str) -> None:
+    with pytest.raises(TargetError) as e:
+        audited(Target("odd", "laplace", 1.0, answer))
+    assert message in str(e.value)
+
+
+def test_only_the_target_is_kept_from_ending_the_process() -> None:
+    """Its children end as they always do, and so does whoever else runs beside the audit."""
+    exits: list[Any] = []
+
+    def with_a_child(value: float, n: int) -> Floats:
+        elsewhere = threading.Thread(target=lambda: exits.append(os._exit))
+        elsewhere.start()
+        elsewhere.join()
+        child = os.fork()
+        if not child:
+            os._exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        return textbook(value, n)
+
+    real = os._exit
+    calls.limited(Target("forking", "laplace", 1.0, with_a_child), 60.0)(0.0, 1)
+    assert os._exit is real
+    script = (
+        "import os, threading; from dpnoise.auditing import calls\n"
+        "with calls.without_exit(): threading.Thread(target=os._exit, args=(5,)).start(); input()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], stdin=subprocess.PIPE, check=False)
+    assert done.returncode == 5
+
+
+def test_a_target_that_hangs_is_left_after_the_time_limit() -> None:
+    go_on = threading.Event()
+
+    def hang(value: float, n: int) -> Floats:
+        go_on.wait()
+        return textbook(value, n)
+
+    with pytest.raises(TargetError, match=r"hang\(0\.0, 1\) took more than 0\.2 s"):
+        audited(hang, time_limit=0.2)
+    go_on.set()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("raise ValueError('no entropy')", "gave status 1: ValueError: no entropy"),
+        ("print(input())", "given 0.0 41 times, wrote 1 lines, not 41."),
+        ("import sys; [print('noise') for _ in sys.stdin]", "could not convert string to float"),
+        ("import sys; [print('1 2') for _ in sys.stdin]", "could not convert string to float"),
+        ("import sys; [print('nan') for _ in sys.stdin]", "(0.0, 1) gave a NaN or an infinity."),
+        ("import sys; print(len(sys.stdin.read()))", "given 0.0 41 times, wrote 1 lines, not 41."),
+        (
+            "import random, sys; random.seed(7); [print(random.random()) for _ in sys.stdin]",
+            "(0.0, 41) gave the same releases twice: a fixed seed.",
+        ),
+    ],
+)
+def test_a_bad_command_is_told_with_the_call(text: str, message: str) -> None:
+    with pytest.raises(TargetError) as e:
+        audited(program(text), budget=41 * 16 * 11)
+    assert message in str(e.value)
+    assert str(e.value).startswith(sys.executable)
+    assert "0.0" in str(e.value)
+
+
+def test_a_command_that_does_not_exist_is_told() -> None:
+    with pytest.raises(TargetError, match=r"no-such-program, given 0\.0 1 times, did not start"):
+        audited(["no-such-program"])
+
+
+def test_a_command_that_hangs_is_ended() -> None:
+    with pytest.raises(TargetError, match=r"given 0\.0 1 times, took more than 0\.2 s"):
+        audited(program("import threading; threading.Event().wait()"), time_limit=0.2)
+
+
+def test_a_command_is_ended_with_what_it_has_started() -> None:
+    """Its output ends when the last process that could write to it is gone."""
+    wait = "import threading; threading.Event().wait()"
+    start = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {wait!r}])"
+    with subprocess.Popen(
+        program(f"{start}; print('started', flush=True); {wait}"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        _end(process)
+        assert process.communicate(timeout=60) == ("", "")
+
+
+@pytest.mark.parametrize("command", [[], [3], ["python", None]])
+def test_what_is_no_command_is_refused(command: list[Any]) -> None:
+    with pytest.raises(ArgumentError, match="to be a command: a list of strings"):
+        audited(command)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("numpy.lapalce", "There is no target 'numpy.lapalce'. Did you mean numpy.laplace or"),
+        ("no_such_module:f", "no_such_module:f was not imported: ModuleNotFoundError"),
+        ("math:no_such_name", "math:no_such_name was not imported: AttributeError"),
+        ("math:", "math: was not imported: AttributeError"),
+        (":f", ":f was not imported: ValueError"),
+        ("math:pi", "math:pi is no function (value, n) -> array."),
+    ],
+)
+def test_what_is_not_found_is_named(path: str, message: str) -> None:
+    with pytest.raises(DpnoiseError) as e:
+        audited(path)
+    assert message in str(e.value)
+
+
+@pytest.mark.parametrize("text", ["raise SystemExit('stop')", "1 / 0", "def"])
+def test_a_module_that_fails_is_named(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fails_at_import.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(
+        TargetError, match=r"fails_at_import:f was not imported: (System|Zero|Syntax)"
+    ):
+        audited("fails_at_import:f")
+
+
+def test_what_is_no_target_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="Expected target=3 to be a name, a function"):
+        audited(3)

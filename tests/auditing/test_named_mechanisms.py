@@ -1,0 +1,127 @@
+"""Mechanisms by name: our own are not broken, every statistic is among them, and each is made."""
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+from support.alarms import FALSE_ALARM
+
+import dpnoise
+from dpnoise import cli, statistics
+from dpnoise.auditing import targets
+from dpnoise.auditing.targets import MECHANISMS
+from dpnoise.core.errors import ArgumentError
+from dpnoise.release import selection
+from dpnoise.statistics import functions
+from dpnoise.statistics.questions import QUERIES
+
+CERTAIN = 1 - FALSE_ALARM
+OWN = [name for name, mechanism in MECHANISMS.items() if mechanism.package == "dpnoise"]
+DELTA = 1e-6
+
+
+def delta_of(name: str) -> float:
+    return DELTA if MECHANISMS[name].has_delta else 0.0
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_our_own_mechanism_is_not_broken_and_could_have_been(name: str) -> None:
+    """A correct one is called broken in one of 10^8 of these audits at most."""
+    report = dpnoise.audit(name, 1.0, delta_of(name), budget=1_000, confidence=CERTAIN)
+    assert not report.broken
+    assert report.refutable
+    assert report.version == dpnoise.__version__
+
+
+def test_every_statistic_has_its_audit() -> None:
+    """The list is what `dpnoise.statistics` offers, and what a question may ask for."""
+    offered = {
+        name
+        for name in set(statistics.__all__) & set(vars(functions))
+        if inspect.isfunction(getattr(statistics, name))
+        if "epsilon" in inspect.signature(getattr(statistics, name)).parameters
+    }
+    asked = {query.partition(":")[0] for query in QUERIES}
+    audited = {name.removeprefix("dpnoise.statistics.") for name in OWN}
+    assert {"count", "median", "histogram"} <= offered
+    assert offered | asked | {"publish"} <= audited
+
+
+def test_every_mechanism_that_selects_has_its_audit() -> None:
+    offered = {
+        name
+        for name in dpnoise.__all__
+        if name in vars(selection) and hasattr(getattr(dpnoise, name), "select")
+    }
+    assert {f"dpnoise.{name}" for name in offered} <= set(OWN)
+    assert len(offered) == 2
+
+
+@pytest.mark.parametrize("name", ["dpnoise.statistics.count", "dpnoise.NoisyMax"])
+def test_too_little_noise_in_our_own_is_found(name: str) -> None:
+    """Made for an epsilon of 8, and held against 1."""
+    mechanism = MECHANISMS[name]
+    report = dpnoise.audit(
+        mechanism.made(8.0, 0.0), 1.0, neighbours=mechanism.neighbours[:1], budget=1_000
+    )
+    assert report.broken
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_mechanism_gives_as_many_outputs_as_are_asked_for_of_every_data_set(name: str) -> None:
+    mechanism = MECHANISMS[name]
+    release = mechanism.made(1.0, delta_of(name))
+    for pair in mechanism.neighbours:
+        for data in pair:
+            assert len(release(data, 2)) == 2
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_neighbours_are_no_further_apart_than_their_relation_says(name: str) -> None:
+    for a, b in MECHANISMS[name].neighbours:
+        if MECHANISMS[name].neighbours is targets.mechanisms.SCORES:
+            assert 0 < np.abs(np.subtract(a, b)).max() <= 1
+        elif isinstance(a, list):
+            counts = [abs(a.count(row) - b.count(row)) for row in {*a, *b}]
+            assert sum(counts) == 1 or (sum(counts) == 2 and len(a) == len(b))
+        else:
+            assert a != b
+
+
+def test_an_audit_by_name_says_what_runs_it_again() -> None:
+    report = dpnoise.audit("dpnoise.NoisyMax", 1.0, budget=1_000)
+    assert report.target == "dpnoise.NoisyMax"
+    assert report.command.startswith("dpnoise audit dpnoise.NoisyMax --epsilon 1 ")
+    assert report.pairs[0] == ("[1, 1, 1, 1]", "[2, 0, 0, 0]")
+
+
+def test_neighbours_that_are_given_take_the_place_of_those_declared() -> None:
+    report = dpnoise.audit("dpnoise.NoisyMax", 1.0, neighbours=[([1, 0], [0, 1])], budget=1_000)
+    assert report.pairs == [("[1, 0]", "[0, 1]")]
+
+
+def test_the_command_audits_and_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["audit", "dpnoise.ExponentialMechanism", "--epsilon", "1", "--budget", "1000"]
+    assert cli.main([*asked, "--confidence", str(CERTAIN)]) == 0
+    assert "dpnoise.ExponentialMechanism" in capsys.readouterr().out
+    assert cli.main(["attack", "--list"]) == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in MECHANISMS)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("dpnoise.statistics.publish", {"epsilon": 1.0}, "no finite epsilon at delta = 0"),
+        ("dpnoise.NoisyMax", {"mu": 1.0}, "is made for an epsilon: give it, not mu or rho"),
+        ("dpnoise.NoisyMax", {"epsilon": 1.0, "attacks": ["bits"]}, "are for added noise"),
+        ("dpnoise.NoisyMix", {"epsilon": 1.0}, "Did you mean dpnoise.NoisyMax"),
+    ],
+)
+def test_what_cannot_be_asked_of_a_name_is_told(
+    name: str, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ArgumentError) as e:
+        dpnoise.audit(name, **options)
+    assert message in str(e.value)

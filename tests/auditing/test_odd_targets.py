@@ -1,0 +1,327 @@
+"""Targets that misbehave: each is reported as what it is, with what was certified so far."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from support.alarms import FALSE_ALARM
+
+import dpnoise
+from dpnoise import cli
+from dpnoise.auditing import calls, entry, mechanisms
+from dpnoise.auditing.calls import Pace
+from dpnoise.auditing.report import Finding
+from dpnoise.auditing.targets import TargetError
+
+CERTAIN = 1 - FALSE_ALARM
+BUDGET = 20_000
+rng = np.random.default_rng()
+
+
+@pytest.fixture(autouse=True)
+def _no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out forks, restarts and clocks."""
+    monkeypatch.setattr(entry, "observations", lambda *_: [])
+
+
+def noisy(value: float, n: int) -> Any:
+    """Too little noise by far for a claim of 1, on whole numbers."""
+    return value + rng.integers(-1, 2, n).astype(np.float64)
+
+
+def fails(_value: float, _n: int) -> Any:
+    raise OSError("no entropy")
+
+
+hung = threading.Event()
+
+
+class Waited(threading.Thread):
+    """A call that is waited for until it hangs: not by the clock of a machine that may be busy."""
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait, and leave it behind as if its time were over."""
+        del timeout
+        while self.is_alive() and not hung.is_set():
+            super().join(0.01)
+
+
+@pytest.fixture
+def _waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    hung.clear()
+    ours = SimpleNamespace(Thread=Waited, get_ident=threading.get_ident)
+    monkeypatch.setattr(calls, "threading", ours)
+
+
+def hangs(value: float, n: int) -> Any:
+    hung.set()
+    threading.Event().wait()
+    return noisy(value, n)
+
+
+def leaves(_value: float, _n: int) -> Any:
+    os._exit(7)
+
+
+def exits(_value: float, _n: int) -> Any:
+    sys.exit(3)
+
+
+def is_not_a_number(_value: float, n: int) -> Any:
+    return np.full(n, np.nan)
+
+
+def changes_its_shape(_value: float, n: int) -> Any:
+    return np.zeros((n, 2))
+
+
+ODD: dict[str, tuple[Callable[[float, int], Any], str]] = {
+    "fails": (fails, "raised OSError: no entropy"),
+    "hangs": (hangs, "took more than 60 s"),
+    "calls os._exit": (leaves, "called os._exit(7)"),
+    "calls sys.exit": (exits, "raised SystemExit: 3"),
+    "returns NaN": (is_not_a_number, "gave a NaN or an infinity"),
+    "changes its output's shape": (changes_its_shape, "gave an array of shape"),
+}
+
+
+@pytest.mark.usefixtures("_waited")
+@pytest.mark.parametrize("odd", ODD)
+def test_a_target_that_turns_odd_is_named_and_keeps_what_was_certified(odd: str) -> None:
+    """It is well behaved until it is asked for a negative value: two pairs come before."""
+    becomes, message = ODD[odd]
+    so_far: list[list[Finding]] = []
+
+    def target(value: float, n: int) -> Any:
+        return (becomes if value < 0 else noisy)(value, n)
+
+    with pytest.raises(TargetError) as e:
+        dpnoise.audit(
+            target, 1.0, pairs=[(0, 1), (1, 2), (-1, 0)], attacks=["bits", "threshold"],
+            budget=BUDGET, watch=so_far.append,
+        )  # fmt: skip
+    assert message in str(e.value)
+    assert "(-1.0, " in str(e.value)
+    assert len(so_far) == 2
+    assert any(finding.broken for finding in so_far[-1])
+
+
+@pytest.mark.usefixtures("_waited")
+@pytest.mark.parametrize("odd", [odd for odd in ODD if odd != "returns NaN"])
+def test_a_mechanism_of_any_kind_that_turns_odd_is_named(odd: str) -> None:
+    becomes, message = ODD[odd]
+    if odd == "changes its output's shape":
+        message = "changed its outputs' shape: 2 parts, not 1"
+
+    def mechanism(value: int, n: int) -> Any:
+        return (noisy if n <= 64 else becomes)(value, n)
+
+    with pytest.raises(TargetError) as e:
+        dpnoise.audit(mechanism, 1.0, neighbours=[(0, 1)], budget=BUDGET)
+    assert message in str(e.value)
+
+
+def test_a_mechanism_may_return_nan_which_is_an_output_like_others() -> None:
+    def mechanism(value: int, n: int) -> Any:
+        return np.where(rng.random(n) < (0.9 if value else 0.1), np.nan, 0.0)
+
+    assert dpnoise.audit(mechanism, 1.0, neighbours=[(0, 1)], budget=BUDGET).broken
+
+
+def test_what_a_target_prints_is_no_part_of_its_releases(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def prints(value: float, n: int) -> Any:
+        print("hello")
+        os.write(1, b"from C\n")
+        return noisy(value, n)
+
+    options: dict[str, Any] = {"budget": BUDGET}
+    assert dpnoise.audit(prints, 1.0, pairs=[(0, 1)], attacks=["bits"], **options).broken
+    assert dpnoise.audit(prints, 1.0, neighbours=[(0, 1)], **options).broken
+    assert "hello" in capfd.readouterr().out
+
+
+def test_a_program_that_prints_something_else_is_told() -> None:
+    """Its releases are what it prints: a line too many is a release too many."""
+    text = "import sys; print('0.0'); [print(line, end='') for line in sys.stdin]"
+    with pytest.raises(TargetError, match="wrote 2 lines, not 1"):
+        dpnoise.audit([sys.executable, "-c", text], 1.0, attacks=["bits"], budget=1_000)
+
+
+def test_children_of_a_target_do_not_audit(tmp_path: Path) -> None:
+    """One that forks and comes back twice is audited once, also as a mechanism of any kind."""
+    code = f"""
+import os
+import numpy as np
+import dpnoise
+rng = np.random.default_rng()
+def forking(value, n):
+    os.fork()
+    return value + rng.integers(-1, 2, n)
+report = dpnoise.audit(forking, 1.0, neighbours=[(0, 1)], budget=4000)
+open({str(tmp_path / "done")!r}, "a").write(f"{{report.broken}}\\n")
+"""
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=False, timeout=300)
+    assert run.returncode == 0
+    assert (tmp_path / "done").read_text() == "True\n"
+
+
+ONCE = """
+read line
+case "$line" in *'"n": 1}'*) ;; *) echo "once a process" >&2; exit 1 ;; esac
+case "$line" in *'"data": 1,'*) told=true ;; *) told=false ;; esac
+echo "[$told]"
+"""
+
+
+def test_a_program_that_gives_one_output_a_process_is_audited() -> None:
+    """It tells its data, and refuses to give two outputs."""
+    program = ["sh", "-c", ONCE]
+    report = dpnoise.audit(program, 1.0, neighbours=[(0, 1)], one_by_one=True, budget=1_000)
+    assert report.broken
+    with pytest.raises(TargetError, match="asked for 64 outputs, gave status 1: once a process"):
+        dpnoise.audit(program, 1.0, neighbours=[(0, 1)], budget=1_000)
+
+
+# Slow ones ---------------------------------------------------------------------------------------
+
+
+class Clock:
+    """A clock that a target moves, so that no test waits."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        """Return what a target has taken so far."""
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Put a clock in the place of the audit's own."""
+    ticking = Clock()
+    monkeypatch.setattr(calls, "time", ticking)
+    return ticking
+
+
+def test_a_target_that_is_slow_for_each_release_is_asked_for_fewer_at_once(clock: Clock) -> None:
+    """A tenth of a second each: a call of 60 s at most is aimed at 15, which is 150 releases."""
+    asked: list[int] = []
+
+    def slow(value: float, n: int) -> Any:
+        asked.append(n)
+        clock.now += 0.1 * n
+        return noisy(value, n)
+
+    report = dpnoise.audit(slow, 1.0, pairs=[(0, 1)], attacks=["threshold"], budget=2_000)
+    assert report.broken
+    assert max(asked) <= 150
+    assert sum(asked) <= 2_000
+
+
+@pytest.mark.parametrize("neighbours", [None, [(0, 1)]])
+def test_without_a_budget_a_slow_target_is_asked_for_what_comes_in_two_minutes(
+    clock: Clock, neighbours: Any
+) -> None:
+    """A hundredth of a second each, so 12,000 of them; those that time it come on top."""
+    asked: list[int] = []
+
+    def slow(value: float, n: int) -> Any:
+        asked.append(n)
+        clock.now += 0.01 * n
+        return noisy(value, n)
+
+    report = dpnoise.audit(slow, 1.0, neighbours=neighbours)
+    assert report.broken
+    assert 6_000 < sum(asked) <= 12_000 + 3 * 64 + 3
+    assert "budget=" not in report.command
+
+
+def test_a_mechanism_that_takes_a_second_an_output_is_not_taken_for_one_that_hangs(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in its first calls either: 15 seconds are aimed at, of 60."""
+    monkeypatch.setattr(mechanisms, "time", clock)
+    asked: list[int] = []
+
+    def slow(value: int, n: int) -> Any:
+        asked.append(n)
+        clock.now += 1.0 * n
+        return noisy(value, n)
+
+    assert dpnoise.audit(slow, 1.0, neighbours=[(0, 1)], budget=1_000).broken
+    assert asked[0] == 1
+    assert max(asked) == 15
+
+
+def test_a_target_that_takes_a_second_a_call_is_asked_for_all_at_once(clock: Clock) -> None:
+    """What a call takes by itself is no reason for more calls than the eight of the last count."""
+    asked: list[int] = []
+
+    def slow(value: float, n: int) -> Any:
+        asked.append(n)
+        clock.now += 1.0
+        return noisy(value, n)
+
+    assert dpnoise.audit(slow, 1.0, pairs=[(0, 1)], attacks=["threshold"], budget=200_000).broken
+    assert asked[-16:] == [6_250] * 16
+    assert len(asked) < 40
+
+
+def test_a_pace_is_that_of_a_release_beyond_what_a_call_takes() -> None:
+    pace = Pace(40.0)
+    assert list(pace.parts(1_000)) == [1_000]
+    pace.note(10, 2.0)
+    assert list(pace.parts(120)) == [50, 50, 20]
+    pace.note(110, 3.0)
+    assert pace.each() == pytest.approx(0.01)
+    assert list(pace.parts(2_500)) == [1_000, 1_000, 500]
+    assert list(pace.parts(2_500, most=2_000)) == [1_000, 1_000, 500]
+    assert list(pace.parts(7, most=3)) == [3, 3, 1]
+
+
+def test_one_release_that_takes_longer_than_a_call_may_is_told() -> None:
+    def slow(value: float, n: int) -> Any:
+        time.sleep(0.5)
+        return noisy(value, n)
+
+    with pytest.raises(TargetError, match=r"slow\(0, 1\) took more than 0\.1 s"):
+        dpnoise.audit(slow, 1.0, neighbours=[(0, 1)], one_by_one=True, time_limit=0.1)
+
+
+# The command -------------------------------------------------------------------------------------
+
+
+def test_the_status_of_a_pipe_that_is_closed_is_not_that_of_a_broken_target() -> None:
+    """As of `dpnoise audit ... | head -n 0`: 141, as a shell has it of a signal."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    asked = ["audit", "numpy.laplace", "--epsilon", "1", "--attack", "bits", "--budget", "1000"]
+    with os.fdopen(theirs, "w") as closed:
+        run = subprocess.run(
+            [sys.executable, "-m", "dpnoise.cli", *asked],
+            stdout=closed, stderr=subprocess.PIPE, check=False, text=True, timeout=300,
+        )  # fmt: skip
+    assert (run.returncode, run.stderr) == (141, "")
+
+
+def test_a_mechanism_that_fails_gives_status_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "odd_module.py").write_text(
+        "def fails(data, n):\n    raise OSError('no entropy')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    asked = ["audit", "odd_module:fails", "--epsilon", "1", "--neighbours", "vector"]
+    assert cli.main(asked) == 2
+    assert "raised OSError: no entropy" in capsys.readouterr().err

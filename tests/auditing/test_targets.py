@@ -1,0 +1,171 @@
+"""Targets: adapters that add the noise they name, and answers that are checked before use."""
+
+import math
+import random
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from support.alarms import check_probability
+
+import dpnoise
+from dpnoise.auditing.targets import Target, TargetError, adapters, named, names, wrap
+from dpnoise.core.errors import ArgumentError, MissingExtraError
+from dpnoise.release.calibration import gaussian_scale
+
+# Those that need nothing but what dpnoise itself depends on.
+AT_HAND = [
+    name
+    for name, adapter in adapters.ADAPTERS.items()
+    if adapter.package in {None, "numpy", "scipy", "dpnoise"}
+]
+LAWS = {"laplace": dpnoise.Laplace, "gaussian": dpnoise.Gaussian}
+# How far the law of short uniforms is from these, at most.
+OFF = {"paper.theorem.8bits": 2.0**-7, "paper.gaussian.12bits": 2.0**-10}
+
+
+@pytest.mark.parametrize("value", [0.0, 42.0])
+@pytest.mark.parametrize("name", AT_HAND)
+def test_an_adapter_adds_the_noise_that_its_claims_ask_for(name: str, value: float) -> None:
+    target = named(name, epsilon=0.5, delta=1e-5, sensitivity=3.0)
+    releases = target(value, 3000)
+    assert releases.shape == (3000,)
+    assert releases.dtype == np.float64
+    law = LAWS[target.noise](target.scale)
+    distance = stats.kstest(releases - value, law.cdf).statistic - OFF.get(name, 0.0)
+    check_probability(float(stats.kstwo.sf(distance, len(releases))))
+
+
+@pytest.mark.parametrize("name", AT_HAND)
+def test_the_scale_is_what_epsilon_delta_and_sensitivity_give(name: str) -> None:
+    target = named(name, epsilon=0.5, delta=1e-5, sensitivity=3.0)
+    expected = {"laplace": 3.0 / 0.5, "gaussian": gaussian_scale(0.5, 1e-5, 3.0)}
+    assert target.scale == expected[target.noise]
+
+
+def test_two_targets_of_one_name_share_no_noise() -> None:
+    for name in AT_HAND:
+        first, second = named(name), named(name)
+        assert not np.isin(first(0.0, 5), second(0.0, 5)).all()
+
+
+def test_the_names_are_those_of_both_kinds_of_noise() -> None:
+    assert sorted(names("laplace") + names("gaussian")) == sorted(names())
+    assert set(AT_HAND) <= set(names())
+    assert {"numpy.laplace", "dpnoise.release", "pydp.laplace"} <= set(names("laplace"))
+    assert {"random.gauss", "opacus", "opacus.secure_mode", "jax_privacy"} <= set(names("gaussian"))
+
+
+def test_a_name_that_does_not_exist_is_answered_with_those_that_do() -> None:
+    with pytest.raises(ArgumentError, match=r"There is no target 'lava'\. Known: ") as e:
+        named("lava")
+    assert all(name in str(e.value) for name in names())
+    with pytest.raises(ArgumentError, match=r"Did you mean numpy\.laplace"):
+        named("numpy.lapalce")
+
+
+def test_a_library_that_is_missing_is_named_with_the_line_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(
+        MissingExtraError, match=r"needs torch.*pip install torch, .* \"\.\[peers\]\""
+    ):
+        named("torch.normal")
+
+
+def test_a_target_knows_the_version_of_its_package() -> None:
+    assert named("numpy.laplace").version == np.__version__
+    assert named("random.gauss").version == ""
+    assert Target("t", "laplace", 1.0, lambda _, n: np.zeros(n), "no-such-package").version == ""
+
+
+def test_the_paper_s_formula_is_equation_2_to_the_last_bit() -> None:
+    rng = random.SystemRandom()
+    for _ in range(10_000):
+        U = rng.random()
+        expected = (-1) ** round(U) * math.log(1 - 2 * abs(U - 1 / 2))
+        assert adapters.paper_laplace(iter([U]).__next__) == expected
+
+
+def test_the_paper_s_formula_draws_again_where_it_has_no_logarithm() -> None:
+    for zeros in range(1, 4):
+        uniforms = iter([0.0] * zeros + [0.25])
+        assert adapters.paper_laplace(uniforms.__next__) == math.log(0.5)
+
+
+@pytest.mark.parametrize("precision", [1, 8, 12, 53])
+def test_uniforms_are_all_multiples_of_their_last_bit(precision: int) -> None:
+    uniforms = np.array(adapters._uniforms((20, 50), precision))
+    assert uniforms.shape == (20, 50)
+    assert (np.mod(uniforms * 2.0**precision, 1.0) == 0).all()
+    assert ((uniforms >= 0) & (uniforms < 1)).all()
+    assert (uniforms >= 0.5).any()
+
+
+# What a target answers ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (np.zeros(4), r"odd\(1\.0, 3\) gave an array of shape \(4,\), not \(3,\)"),
+        (np.zeros((3, 1)), r"gave an array of shape \(3, 1\), not \(3,\)"),
+        (0.5, r"gave an array of shape \(\), not \(3,\)"),
+        ([1.0, math.nan, 2.0], "gave a NaN or an infinity"),
+        ([1.0, math.inf, 2.0], "gave a NaN or an infinity"),
+        (np.array([1, 2, 3], dtype=object), "gave object, not floats of at most 64 bits"),
+        (np.zeros(3, dtype=np.longdouble), "not floats of at most 64 bits"),
+        (np.zeros(3, dtype=np.complex128), "gave complex128, not floats"),
+        (["1", "2", "3"], "gave <U1, not floats"),
+        (np.zeros(3, dtype=np.bool_), "gave bool, not floats"),
+    ],
+)
+def test_an_answer_that_is_not_n_floats_is_refused(answer: Any, message: str) -> None:
+    with pytest.raises(TargetError, match=message):
+        wrap(lambda _value, _n: answer, "odd")(1.0, 3)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_floats_keep_their_format(dtype: str) -> None:
+    assert wrap(lambda _, n: np.zeros(n, dtype), "zero")(0.0, 3).dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int64"])
+def test_integers_become_floats(dtype: str) -> None:
+    releases = wrap(lambda value, n: np.full(n, value, dtype), "whole")(7.0, 3)
+    assert releases.dtype == np.float64
+    assert releases.tolist() == [7.0, 7.0, 7.0]
+
+
+def test_an_exception_is_wrapped_with_the_call_and_kept_as_the_cause() -> None:
+    def release(_value: float, _n: int) -> Any:
+        raise KeyError("seed")
+
+    with pytest.raises(TargetError, match=r"odd\(2\.5, 7\) raised KeyError: 'seed'") as e:
+        wrap(release, "odd")(2.5, 7)
+    assert isinstance(e.value.__cause__, KeyError)
+
+
+def test_an_exception_of_dpnoise_itself_is_not_wrapped() -> None:
+    with pytest.raises(ArgumentError, match="Expected scale="):
+        wrap(lambda _, n: dpnoise.Generator().laplace(-1.0, n))(0.0, 3)
+
+
+def test_a_function_is_wrapped_under_its_name_and_claims() -> None:
+    def released(value: float, n: int) -> Any:
+        return [value] * n
+
+    target = wrap(released, epsilon=0.5, sensitivity=2.0)
+    assert target.name.endswith("released")
+    assert (target.noise, target.scale) == ("laplace", 4.0)
+    assert target(3.0, 2).tolist() == [3.0, 3.0]
+    gaussian = wrap(released, "g", "gaussian", epsilon=0.5, delta=1e-9)
+    assert (gaussian.name, gaussian.scale) == ("g", gaussian_scale(0.5, 1e-9, 1.0))
+
+
+def test_what_cannot_be_called_cannot_be_wrapped() -> None:
+    with pytest.raises(ArgumentError, match=r"Expected target=3 to be a function"):
+        wrap(3)  # type: ignore[arg-type]

@@ -1,0 +1,137 @@
+"""What is left out on the machine at hand, and how tables name it."""
+
+import platform
+import re
+import sys
+import tomllib
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from support.alarms import FALSE_ALARM
+
+from dpnoise.auditing import entry, targets
+from dpnoise.auditing.targets import adapters, target
+from dpnoise.cli import main
+from dpnoise.core import errors, machine
+from dpnoise.core.errors import MissingExtraError, import_extra
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+MACHINES = [("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "x86_64"), ("darwin", "arm64")]
+WINDOWS = [("win32", "AMD64")]
+
+
+def declared(extra: str) -> list[Requirement]:
+    return [Requirement(line) for line in PROJECT["optional-dependencies"][extra]]
+
+
+def no_pydp(monkeypatch: pytest.MonkeyPatch, system: str, processor: str) -> None:
+    """Be a machine of this kind, on which PyDP is not installed."""
+
+    def hidden(name: str, *rest: Any) -> Any:
+        if name.partition(".")[0] == "pydp":
+            raise ModuleNotFoundError(name="pydp")
+        return import_module(name, *rest)
+
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(platform, "machine", lambda: processor)
+    monkeypatch.setattr(errors, "import_module", hidden)
+    monkeypatch.setattr(
+        machine, "find_spec", lambda name: None if name == "pydp" else find_spec(name)
+    )
+
+
+@pytest.mark.parametrize("extra", ["peers", "bench"])
+def test_pip_is_asked_for_a_library_exactly_where_we_say_that_it_has_a_build(extra: str) -> None:
+    for requirement, (system, processor) in product(declared(extra), [*MACHINES, *WINDOWS]):
+        environment = {"sys_platform": system, "platform_machine": processor}
+        asked = requirement.marker is None or requirement.marker.evaluate(environment)
+        assert asked == machine.has_build(requirement.name, system, processor), requirement
+
+
+def test_a_library_without_a_build_is_called_left_out_and_no_line_is_given_that_must_fail(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    no_pydp(monkeypatch, "linux", "aarch64")
+    with pytest.raises(MissingExtraError, match="python-dp has no build for Linux on aarch64") as e:
+        targets.named("pydp.laplace")
+    assert "pip" not in str(e.value)
+    assert list(targets.left_out()) == ["pydp.laplace", "pydp.gaussian"]
+
+
+def test_a_library_with_a_build_gets_the_line_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    no_pydp(monkeypatch, "linux", "x86_64")
+    with pytest.raises(MissingExtraError, match=r'pip install python-dp, .* "\.\[peers\]"'):
+        import_extra("pydp", "peers")
+    assert not targets.left_out()
+
+
+def test_what_is_installed_is_not_left_out_whatever_the_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(machine, "find_spec", lambda _: object())
+    assert machine.left_out("python-dp") is None
+
+
+def test_an_audit_of_all_libraries_says_at_the_end_which_were_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    no_pydp(monkeypatch, "linux", "aarch64")
+    few = {name: adapters.ADAPTERS[name] for name in ("dpnoise.release", "pydp.laplace")}
+    monkeypatch.setattr(target, "ADAPTERS", few)
+    monkeypatch.setattr(entry, "observations", lambda *_: [])
+    page = tmp_path / "all.html"
+    certain = ["--confidence", str(1 - FALSE_ALARM)]
+    asked = ["audit", "--all", "--budget", "2000", "--attack", "threshold", *certain]
+    assert main([*asked, "--html", str(page)]) == 0
+    why = "python-dp has no build for Linux on aarch64"
+    table = capsys.readouterr().out.partition("at most  by")[2]
+    assert f"{'pydp.laplace':29}not audited: {why}" in table
+    assert why in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("page", "mark"),
+    [
+        ("README.md", "audits"),
+        ("README.md", "bench"),
+        ("docs/attacks.md", "machine"),
+        ("docs/beyond-the-paper.md", "machine"),
+        ("docs/paper.md", "pieces"),
+        ("docs/performance.md", "bench"),
+    ],
+)
+def test_the_tables_of_a_page_say_which_machine_made_them(page: str, mark: str) -> None:
+    text = (ROOT / page).read_text()
+    table = text.partition(f"<!-- {mark}: begin -->")[2].partition(f"<!-- {mark}: end -->")[0]
+    assert re.search(r"easured on (x86_64|aarch64|arm64|AMD64)\b", table)
+
+
+def test_the_machine_is_named_by_its_architecture_and_its_processor() -> None:
+    architecture, _, processor = machine.described().partition(" ")
+    assert architecture == platform.machine()
+    assert len(processor.strip("()")) > 1
+
+
+def test_a_library_that_fails_to_import_is_not_called_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of its own accord, or because something that it needs is missing or of another version."""
+    (tmp_path / "needy.py").write_text("import no_such_library")
+    (tmp_path / "outdated.py").write_text("from json import no_such_name")
+    monkeypatch.syspath_prepend(tmp_path)
+    for library, why in (("needy", "no_such_library"), ("outdated", "no_such_name")):
+        with pytest.raises(MissingExtraError, match=f"{library}, which is installed") as caught:
+            import_extra(library, "peers")
+        assert why in str(caught.value)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(MissingExtraError, match="absent, which is not installed"):
+        import_extra("absent", "peers")

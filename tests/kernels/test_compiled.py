@@ -1,0 +1,268 @@
+"""The compiler does what the source says: no fused operation more, none less, no fast-math.
+
+The proof (`make proof`) is about the operations that the source names. LLVM may not join a product
+and a sum into one rounding of its own accord, nor take a named one apart.
+"""
+
+import ast
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from functools import cache
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+from numba import types
+from proof.translation import source_of
+
+from dpnoise.kernels import certified, first_stage, scalar, second_stage
+
+WORDS, FLOATS = types.Array(types.uint64, 1, "C"), types.Array(types.float64, 1, "C")
+INTEGERS = types.Array(types.int64, 1, "C")
+VALUES = {"floats": FLOATS, "integers": INTEGERS}
+# Kernels, and the form and the number of results in each round of their loop.
+KERNELS = {
+    "laplace_1": (certified.laplace_1, 1),
+    "laplace_4": (certified.laplace_4, 1),
+    "gaussian_2": (certified.gaussian_2, 1),
+    "gaussian_pairs": (certified.gaussian_pair, 2),
+    "gaussian_4": (certified.gaussian_4, 1),
+}
+FORMS = {f"{name} of {values}": form for name, form in KERNELS.items() for values in VALUES}
+FUSED_IN_LLVM = re.compile(r"call [^@\n]*@llvm\.fma\.(\w+)\(")
+# NEON and SVE; AVX2 and AVX-512; a processor without any calls a function of this name.
+FUSED = re.compile(r"\b(fn?m(?:add|sub)|fml[as]|vfn?m(?:add|sub)\d{3}[sp]d|fma)\b")
+FAST_MATH = re.compile(r"= f(?:add|sub|mul|div|neg|cmp) (?:fast|contract|reassoc|arcp|afn)\b")
+
+
+@cache
+def compiled(name: str) -> tuple[str, str]:
+    """Return LLVM's code for a kernel of the first stage, optimised, and the assembly of it."""
+    kernel, values = name.split(" of ")
+    numbers = (types.float64, types.float64)
+    signature = (WORDS, types.int64, VALUES[values], *numbers, FLOATS)
+    return compiled_for(getattr(first_stage, kernel), signature)
+
+
+def compiled_for(cached: Any, signature: tuple[Any, ...]) -> tuple[str, str]:
+    """Return the same of any kernel."""
+    kernel = numba.jit(**cached.targetoptions)(cached.py_func)  # Code from disk cannot be read.
+    kernel.compile(signature)
+    return kernel.inspect_llvm(signature), kernel.inspect_asm(signature)
+
+
+def named_in(function: Any) -> int:
+    """Return how many fused operations a function names, in itself and in what it calls.
+
+    One whose addend is 0 is a product, and may be compiled so.
+    """
+    tree, names = source_of(function)
+    total = 0
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id="fma"), args=[_, _, ast.Constant(value=0.0)]):
+                pass
+            case ast.Call(func=ast.Name(id="fma")):
+                total += 1
+            case ast.Call(func=ast.Name(id=name)) if hasattr(names.get(name), "py_func"):
+                total += named_in(names[name])
+    return total
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_the_compiled_code_fuses_what_the_source_names(name: str) -> None:
+    check_fused(name, *compiled(name))
+
+
+def check_fused(name: str, llvm: str, assembly: str) -> None:
+    """Check that both have the fused operations that the source names, in each of their loops."""
+    counted = Counter(FUSED_IN_LLVM.findall(llvm))
+    assert sum(counted.values()) == len(FUSED.findall(assembly)), "the back end changed a rounding"
+    form, results = FORMS[name]
+    expected = named_in(form) + results * named_in(first_stage.certain_point)
+    if name.startswith("gaussian_pairs"):  # Its last loop, for an odd number, has one result.
+        assert counted["f64"] > expected
+    else:
+        assert counted["f64"] == expected
+    vectors = [number for kind, number in counted.items() if kind != "f64"]
+    assert vectors
+    assert all(number % expected == 0 for number in vectors)
+
+
+# Numba's code before LLVM optimises it, compiled for processors that need not be this one.
+PROCESSORS = {
+    "skylake-avx512": "x86_64-unknown-linux-gnu",
+    "haswell": "x86_64-unknown-linux-gnu",
+    "neoverse-n1": "aarch64-unknown-linux-gnu",
+}
+CROSS_COMPILE = """
+import json, sys
+import llvmlite.binding as llvm
+import numba
+sys.path[:0] = ["tests", "tests/kernels", "tools"]
+import test_compiled as t
+llvm.initialize_all_targets()
+llvm.initialize_all_asmprinters()
+made = {}
+for name in t.FORMS:
+    source, _ = t.compiled(name)
+    for cpu, triple in t.PROCESSORS.items():
+        module = llvm.parse_assembly(source)
+        machine = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, opt=3)
+        module.triple, module.data_layout = triple, str(machine.target_data)
+        options = llvm.create_pipeline_tuning_options(speed_level=3)
+        options.loop_vectorization = True
+        builder = llvm.create_pass_builder(machine, options)
+        builder.getModulePassManager().run(module, builder)
+        made[f"{name} {cpu}"] = str(module), machine.emit_assembly(module)
+print(json.dumps(made))
+"""
+
+
+@pytest.fixture(scope="module")
+def cross_compiled() -> dict[str, list[str]]:
+    child = subprocess.run(
+        [sys.executable, "-c", CROSS_COMPILE],
+        env={**os.environ, "NUMBA_OPT": "0", "DPNOISE_CACHE_DIR": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    made: dict[str, list[str]] = json.loads(child.stdout)
+    return made
+
+
+@pytest.mark.parametrize("cpu", PROCESSORS)
+@pytest.mark.parametrize("name", FORMS)
+def test_other_processors_fuse_the_same(
+    name: str, cpu: str, cross_compiled: dict[str, list[str]]
+) -> None:
+    llvm, assembly = cross_compiled[f"{name} {cpu}"]
+    check_fused(name, llvm, assembly)
+    assert not FAST_MATH.search(llvm)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_no_operation_is_compiled_with_fast_math(name: str) -> None:
+    llvm, _ = compiled(name)
+    assert re.search(r"= f(?:add|sub|mul) ", llvm)
+    assert not FAST_MATH.search(llvm)
+
+
+# Whether a number is certain, and which one is open, are comparisons of floats. -------------------
+
+ROWS = types.Array(types.uint64, 2, "C")
+SETTLING = {
+    "settle_floats": (
+        *(ROWS, INTEGERS, types.int64, FLOATS),
+        *(types.float64, types.float64, FLOATS),
+    ),
+    "settle_cells": (
+        *(ROWS, INTEGERS, types.int64, INTEGERS),
+        *(types.int64, types.float64, FLOATS),
+    ),
+    "open_places": (FLOATS, types.int64, types.int64, INTEGERS, INTEGERS),
+}
+LOGIC = r"(?:and|or|xor|zext|sext|select|icmp|freeze|phi|extractelement|(?:tail )?call)\b"
+
+
+def branches_on_floats(llvm: str) -> list[str]:
+    """Return the branches of a kernel on something that a comparison of floats leads to."""
+    led_to: set[str] = set()
+    while True:
+        before = len(led_to)
+        for name, text in re.findall(r"^ *(%\S+) = (.*)$", llvm, re.MULTILINE):
+            from_floats = re.match(LOGIC, text) and led_to & set(re.findall(r"%[^\s,)\]]+", text))
+            if text.startswith("fcmp") or from_floats:
+                led_to.add(name)
+        if len(led_to) == before:
+            conditions = re.findall(r"^ *(?:br i1|switch \w+) (%[^\s,]+)", llvm, re.MULTILINE)
+            return [name for name in conditions if name in led_to]
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_no_branch_tells_what_the_first_stage_left_open(name: str) -> None:
+    llvm, _ = compiled(name)
+    assert "fcmp" in llvm
+    assert branches_on_floats(llvm) == []
+
+
+@pytest.mark.parametrize("name", SETTLING)
+def test_no_branch_tells_what_the_second_stage_decides(name: str) -> None:
+    assert branches_on_floats(compiled_for(getattr(second_stage, name), SETTLING[name])[0]) == []
+
+
+@pytest.mark.parametrize("cpu", PROCESSORS)
+@pytest.mark.parametrize("name", FORMS)
+def test_no_branch_tells_it_on_other_processors(
+    name: str, cpu: str, cross_compiled: dict[str, list[str]]
+) -> None:
+    """Less than the two above: Numba optimises what a kernel calls first, which is left out here.
+
+    So a branch that LLVM makes there is seen only where the tests run on such a processor.
+    """
+    assert branches_on_floats(cross_compiled[f"{name} {cpu}"][0]) == []
+
+
+def test_a_branch_on_floats_is_found() -> None:
+    def planted(values: Any) -> Any:
+        total = 0.0
+        for i in range(values.size):
+            if values[i] < 0.5:
+                total = total * 0.5 + math.sin(values[i])
+        return total
+
+    signature = (FLOATS,)
+    kernel = numba.njit(planted)
+    kernel.compile(signature)
+    assert branches_on_floats(kernel.inspect_llvm(signature))
+
+
+# What one of Python's integers is like. -----------------------------------------------------------
+
+ONE_INTEGER = (types.Bytes(types.uint8, 1, "C"), scalar.PYTHON_INTEGER, types.int64, types.float64)
+
+
+def led_to_by(argument: str, llvm: str) -> tuple[str, set[str]]:
+    """Return the code of the first function, and all that an argument leads to in it."""
+    function = re.split(r"^}", llvm[llvm.index("\ndefine ") :], flags=re.MULTILINE)[0]
+    led_to, before = {f"%arg.{argument}"}, 0
+    while len(led_to) > before:
+        before = len(led_to)
+        for name, text in re.findall(r"^ *(%\S+) = (.*)$", function, re.MULTILINE):
+            if led_to & set(re.findall(r"%[^\s,)\]]+", text)):
+                led_to.add(name)
+    return function, led_to
+
+
+def branches_on(led_to: set[str], function: str) -> list[str]:
+    conditions = re.findall(r"^ *(?:br i1|switch \w+) (%[^\s,]+)", function, re.MULTILINE)
+    return [name for name in conditions if name in led_to]
+
+
+@pytest.mark.parametrize("form", ["laplace_1", "gaussian_2"])
+def test_no_branch_tells_the_size_or_the_sign_of_an_integer(form: str) -> None:
+    llvm, _ = compiled_for(getattr(second_stage, f"{form}_integer"), ONE_INTEGER)
+    function, led_to = led_to_by("raised", llvm)
+    assert set(re.findall(r"store i64 (%[^\s,]+)", function)) & led_to  # The result.
+    assert branches_on(led_to, function) == []
+
+
+def test_a_branch_on_an_integer_is_found() -> None:
+    def planted(raw: bytes, raised: Any, shift: int, ratio: float) -> Any:
+        word, noise = scalar.raised_word(raised), second_stage.laplace_1_of(raw)
+        while word:
+            word >>= np.uint64(30)
+            ratio += math.sin(ratio)
+        return second_stage.release_integer(np.int64(5), shift, noise, ratio)
+
+    kernel = numba.njit(planted)
+    kernel.compile(ONE_INTEGER)
+    function, led_to = led_to_by("raised", kernel.inspect_llvm(ONE_INTEGER))
+    assert branches_on(led_to, function)

@@ -1,0 +1,123 @@
+"""The costs of inversion: the published figures, and the formulas counted out at small p."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from support import naive
+
+import dpnoise
+from dpnoise import inversion_cost, variates_for
+
+
+def test_choice_of_n_is_the_paper_s() -> None:
+    assert [variates_for(bits, 53) for bits in (128, 192, 256)] == [4, 5, 6]
+    assert [variates_for(bits, 24) for bits in (128, 192, 256)] == [7, 9, 12]
+    assert [variates_for(bits, 11) for bits in (128, 192, 256)] == [13, 19, 25]
+
+
+@pytest.mark.parametrize(
+    ("form", "n", "exhaustive", "middle"),
+    [
+        ("inverse", 1, 0, 0),
+        ("exponentials", 2, 53, 53),
+        ("theorem", 4, 3 * 53 - 1, 2 * 53),
+        ("products", 4, 3 * 53 - 1, 2 * 53),
+        ("products", 16, 15 * 53 - 1, 8 * 53),
+        ("squares", 16, 15 * 53, 8 * 53),
+        ("gammas", 6, 5 * 53, 3 * 53),
+    ],
+)
+def test_costs_of_the_forms_of_laplace(form: str, n: int, exhaustive: int, middle: int) -> None:
+    cost = inversion_cost(53, n, form)
+    assert cost.paper == 53 * (n - 1)
+    assert cost.exhaustive == exhaustive
+    assert cost.meet_in_the_middle == middle
+
+
+def test_an_odd_number_of_pairs_does_not_split_evenly() -> None:
+    cost = inversion_cost(24, 6, distribution=dpnoise.Gaussian())
+    assert (cost.meet_in_the_middle, cost.memory) == (4 * 24, 2 * 24)
+
+
+def all_uniforms(n: int, p: int) -> NDArray[np.float64]:
+    axes = np.meshgrid(*[np.arange(2**p) / 2**p] * n, indexing="ij")
+    return np.stack([axis.ravel() for axis in axes], axis=1)
+
+
+@pytest.mark.parametrize(
+    ("formula", "distribution", "n", "p", "dtype"),
+    [
+        (naive.laplace_theorem, dpnoise.Laplace(), 4, 5, "float16"),
+        (naive.laplace_exponentials, dpnoise.Laplace(), 2, 10, "float16"),
+        (naive.gaussian, dpnoise.Gaussian(), 2, 10, "float16"),
+        (naive.half_gammas(2), dpnoise.Exponential(), 4, 5, "float16"),
+    ],
+)
+def test_expected_preimages_are_those_counted(
+    formula: naive.Formula, distribution: dpnoise.Laplace, n: int, p: int, dtype: str
+) -> None:
+    """Count the preimages of the floats around the median |z|: all inputs, no sampling."""
+    outputs = np.abs(formula(all_uniforms(n, p)).astype(dtype))
+    cost = inversion_cost(p, n, distribution=distribution, dtype=dtype)
+    median = np.median(outputs)
+    near = outputs[(outputs > 0.9 * median) & (outputs < 1.1 * median)]
+    width = np.spacing(near[0].astype(dtype)).astype(float)
+    floats = 0.2 * float(median) / width
+    # A positive output is one of two of its size where the distribution is symmetric.
+    signs = 2 if distribution.mean == 0 else 1
+    counted = len(near) / floats / signs
+    assert abs(np.log2(counted) - cost.preimages) < 0.5
+
+
+def checks_for(z: float) -> int:
+    """Fix V1, U1, U2 at random and solve for V2, until it gives the double exactly.
+
+    A z far from 0 takes e^|z| checks, so that the search ends before, beyond any median.
+    """
+    rng = np.random.default_rng()
+    most = 1_000
+    for count in range(1, most):
+        u = rng.random((1, 4))
+        first = naive.laplace_theorem(u * [1, 1, 0, 0])
+        with np.errstate(all="ignore"):
+            solved = -np.expm1((z - first) / naive.cos_pi(u[:, 3]))
+        if not 0 <= solved[0] < 1:
+            continue
+        u[:, 2] = np.round(solved * 2.0**53) * 2.0**-53
+        if naive.laplace_theorem(u)[0] == z:
+            return count
+    return most
+
+
+def test_one_preimage_at_full_precision_takes_a_handful_of_checks() -> None:
+    """The median of the checks is within a factor of 4 of the formula, for 200 outputs.
+
+    By a Chernoff bound it is outside with probability below 10^-8 if the formula is right within 2.
+    """
+    cost = inversion_cost(53, 4)
+    assert cost.preimages == 4 * 53 - 55
+    checks = [checks_for(z) for z in dpnoise.Generator().laplace(size=200)]
+    assert 0.25 <= np.median(checks) / 2**cost.find_one <= 4
+
+
+def test_the_printed_form_never_says_secure() -> None:
+    for cost in (inversion_cost(53, 4), inversion_cost(8, 4, dtype="float64")):
+        text = str(cost)
+        assert "the paper's figure" in text
+        assert "secur" not in text
+    assert "no candidate is ever excluded" in str(inversion_cost(53, 4))
+    assert "a wrong candidate can be excluded" in str(inversion_cost(8, 4, dtype="float64"))
+
+
+def test_bad_arguments_are_named() -> None:
+    cases: list[tuple[Callable[[], object], str]] = [
+        (lambda: inversion_cost(54, 4), "Expected precision=54 <= 53"),
+        (lambda: inversion_cost(53, 3), "Expected variates=3 to be a supported number"),
+        (lambda: inversion_cost(53, 4, dtype="int8"), "Expected dtype='int8' to be one of"),
+        (lambda: variates_for(0), "Expected security_bits=0 >= 1"),
+    ]
+    for call, message in cases:
+        with pytest.raises(ValueError, match=message):
+            call()

@@ -1,0 +1,129 @@
+"""A figure that stands in two places is the same in both."""
+
+import re
+from pathlib import Path
+
+import pytest
+from write_comparison import COMMON
+
+from reproduction.errata import ERRATA
+
+ROOT = Path(__file__).parents[2]
+SHOWN = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "Makefile",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "examples").rglob("*.py")),
+    *sorted((ROOT / "src").rglob("*.py")),
+]
+
+# What is told, and where: each pattern takes the figure out of its page.
+FIGURES = {
+    "checks for one preimage, median": {
+        "docs/attacks.md": r"checks, median .*\n.*\n\| 53 \| [\d,]+ \| [\d,]+ \| (\d+) \|",
+        "docs/beyond-the-paper.md": r"median .*\n.*\n\| 53 \| [\d,]+ \| [\d,]+ \| (\d+) \|",
+        "docs/limitations.md": r"searched\), the median is (\d+)",
+    },
+    "what snapping gives multiples of": {
+        "docs/exact-release.md": r"ε = 2⁻⁵ gives \[multiples of (\d+)\]",
+        "docs/paper.md": r"At epsilon = 2\^-5 the outputs are multiples of (\d+)",
+        "tests/peers/test_snapping.py": r"minus_5_gives_multiples_of_(\d+)",
+    },
+    "delta of the inverse CDF in float16": {
+        "docs/beyond-the-paper.md": r"between 0 and 1 down from (0\.\d+)",
+        "docs/leakage.md": r"n = 1  inverse .* p = 11  (0\.\d+)",
+    },
+    "delta of Theorem 5.1 in float16": {
+        "docs/beyond-the-paper.md": r"inverse CDF, to (0\.\d+)",
+        "docs/leakage.md": r"n = 4  theorem .* p = 11  (0\.\d+)",
+    },
+    "delta of perfect noise in float16": {
+        "docs/beyond-the-paper.md": r"does no better than (0\.\d+)",
+        "docs/leakage.md": r"not even a perfect one: that leaks (0\.\d+)",
+    },
+    "minutes of make test": {
+        "README.md": r"make test .*about (\d+) minutes",
+        "CONTRIBUTING.md": r"make test .*about (\d+) minutes",
+        "Makefile": r"make test .*about (\d+) minutes",
+        "docs/index.md": r"make test .*about (\d+) minutes",
+        "docs/contributing.md": r"make test .*about (\d+) minutes",
+    },
+    "the finest grid, in scales": {
+        "docs/exact-release.md": r"down to 2⁻(\S+) scales",
+        "docs/limitations.md": r"anything between 2⁻(\S+) and",
+    },
+    "how much likelier a point of the grid is": {
+        "README.md": r"ε = 1 at most (\d\.\d+) times as often",
+        "docs/index.md": r"ε = 1 at most (\d\.\d+) times as often",
+    },
+    "preimages of a double": {
+        "docs/attacks.md": r"every double has about 2(\S+) preimages",
+        "docs/beyond-the-paper.md": r"a double has about 2(\S+) preimages",
+    },
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_is_the_same_in_every_place(name: str) -> None:
+    found = {}
+    for page, pattern in FIGURES[name].items():
+        hits = set(re.findall(pattern, (ROOT / page).read_text()))
+        assert len(hits) == 1, (page, hits)
+        found[page] = hits.pop()
+    assert len(set(found.values())) == 1, found
+
+
+def test_the_errata_are_as_many_as_the_page_says() -> None:
+    page = (ROOT / "docs/paper.md").read_text()
+    rows = re.findall(r"^\| (?!place|-)", page.split("## Errata")[1].split("## ")[0], re.MULTILINE)
+    words = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+    assert len(rows) == len(ERRATA)
+    assert f"None of the {words[len(ERRATA)]} touches a theorem" in page
+
+
+def test_the_picture_of_audits_shows_the_table() -> None:
+    picture = (ROOT / "docs/pictures/certified.svg").read_text()
+    shown = re.findall(r">([\d.]+, (?:not )?broken)<", picture)
+    readme = (ROOT / "README.md").read_text()
+    head, _, *lines = readme.split("<!-- audits: begin -->")[1].strip().splitlines()
+    titles, *rows = [[cell.strip() for cell in line.split("|")] for line in (head, *lines)]
+    certified, verdict = titles.index("certified at least"), titles.index("verdict")
+    told = {
+        row[1]: f"{row[certified]}, {'' if '**' in row[verdict] else 'not '}broken"
+        for row in rows
+        if len(row) == len(titles)
+    }
+    assert shown == [told[name] for name in COMMON if name in told]
+    assert len(shown) >= 8
+
+
+def column_of(page: str, machine: str) -> set[float]:
+    """Return all numbers under a machine's name in the tables of docs/performance.md."""
+    found, place = set(), 0
+    for line in page.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| what"):
+            place = cells.index(machine) if machine in cells else 0
+        elif line.startswith("| ") and 0 < place < len(cells):
+            found |= {float(n.replace(",", "")) for n in re.findall(r"^[\d,]+\.\d$", cells[place])}
+    return found
+
+
+@pytest.mark.parametrize("machine", ["aarch64", "x86_64"])
+def test_the_times_of_the_readme_are_those_of_the_performance_page(machine: str) -> None:
+    readme = (ROOT / "README.md").read_text()
+    measured = column_of((ROOT / "docs/performance.md").read_text(), machine)
+    table = readme.split(f"| {machine} | dpnoise", 1)[1].split("\n\n", 1)[0]
+    times = re.findall(r"([\d,.]+) ns", table)
+    assert len(times) >= 16
+    for shown in times:
+        digits = len(shown.partition(".")[2])
+        # The page has one more digit, of which the last is rounded too.
+        most = 0.5 * 10.0**-digits + 0.05
+        assert any(abs(time - float(shown.replace(",", ""))) <= most for time in measured), shown
+
+
+@pytest.mark.parametrize("path", SHOWN, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_nobody_is_told_to_install_what_is_on_no_index(path: Path) -> None:
+    assert not re.search(r'pip install "?dpnoise', path.read_text())

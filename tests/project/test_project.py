@@ -1,0 +1,311 @@
+"""The project itself: public names, light imports, and pages whose examples run."""
+
+import ast
+import doctest
+import math
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+import dpnoise
+from dpnoise.auditing.attacks import ATTACKS
+from dpnoise.auditing.processes import LOOKS
+from dpnoise.core.machine import package_of
+from dpnoise.kernels import elementary
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "dpnoise"
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+
+
+def page_name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+# Where modules of ours are imported by their names.
+LAZY = ("__init__.py", "additive.py", "clipping.py", "parallel.py", "torch.py")
+
+
+def test_no_module_of_ours_is_imported_by_a_string() -> None:
+    """Import-linter reads import statements only, so that every import must be one.
+
+    The exceptions are packages that load their public subpackages when these are first used.
+    """
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and "import" in ast.unparse(node.func):
+                argument = ast.unparse(node.args[0]) if node.args else ""
+                assert "dpnoise" not in argument or path.name in LAZY, (path.name, argument)
+
+
+def test_device_kernels_take_their_polynomials_from_the_kernels() -> None:
+    """No coefficient has as few bits as the numbers that are written there."""
+    tree = ast.parse((SOURCE / "integrations" / "triton_release.py").read_text())
+    written = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    short = [(number * 2**10).is_integer() for number in written if isinstance(number, float)]
+    assert short
+    assert all(short)
+    coefficients = (*elementary.LOG_COEFFICIENTS[1:], *elementary.SINPI_COEFFICIENTS)
+    assert not any((number * 2**10).is_integer() for number in coefficients)
+    names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert names >= {"LOG_COEFFICIENTS", "SINPI_COEFFICIENTS", "LOG_2", "SQRT_HALF_BITS", "ROUND"}
+
+
+def test_the_design_names_every_package() -> None:
+    page = (ROOT / "docs/design.md").read_text()
+    rows = set(re.findall(r"^\| `([\w/]+)` \|", page, re.MULTILINE))
+    packages = {f"{path.parent.name}/" for path in SOURCE.glob("*/__init__.py")}
+    assert rows == packages | {path.stem for path in SOURCE.glob("*.py")} - {"__init__"}
+
+
+def test_the_api_pages_have_every_public_name_and_every_attack() -> None:
+    text = "".join(page.read_text() for page in (ROOT / "docs/api").glob("*.md"))
+    names = {*dpnoise.__all__, *(attack.__name__ for attack in ATTACKS.values())}
+    assert names <= set(re.findall(r"\w+", text))
+
+
+def test_the_docs_have_what_every_attack_found() -> None:
+    page = (ROOT / "docs/attacks.md").read_text()
+    for name in [*ATTACKS, *LOOKS]:
+        _, found = page.split(f"<!-- {name}: begin -->")
+        assert found.startswith("\n| target |"), f"run `make attacks`: {name}"
+
+
+def test_no_table_of_the_pages_is_empty() -> None:
+    for page in PAGES:
+        assert not re.search(r"<!-- [\w-]+: begin -->\s*<!--", page.read_text()), page
+
+
+def documented(page: str) -> set[str]:
+    """Return what the names on an API page start with, after `dpnoise`; not of the integrations."""
+    return set(re.findall(r"^::: dpnoise\.(?!integrations\.)(\w+)", page, re.MULTILINE))
+
+
+def test_what_the_integrations_offer_is_documented() -> None:
+    pages = "\n".join(page.read_text() for page in (ROOT / "docs/api").glob("*.md"))
+    offered = {
+        f"{path.stem}.{name}"
+        for path in (SOURCE / "integrations").glob("*.py")
+        for name in re.findall(
+            r'"(\w+)"', "".join(re.findall(r"^__all__ = .*", path.read_text(), re.MULTILINE))
+        )
+    }
+    assert len(offered) >= 3
+    assert offered == set(re.findall(r"^::: dpnoise\.integrations\.([\w.]+)", pages, re.MULTILINE))
+
+
+def test_what_is_public_is_what_is_documented_and_listed() -> None:
+    pages = "\n".join(page.read_text() for page in (ROOT / "docs/api").glob("*.md"))
+    assert set(dpnoise.__all__) == documented(pages)
+    assert list(dpnoise.__all__) == sorted(dpnoise.__all__) == dir(dpnoise)
+    assert all(hasattr(dpnoise, name) for name in dpnoise.__all__)
+
+
+def test_a_module_that_was_imported_is_an_attribute_of_its_package() -> None:
+    """In a new process: here other tests have imported everything."""
+    code = """
+import dpnoise.release.additive
+dpnoise.statistics, dpnoise.auditing.attacks, dpnoise.auditing.targets, dpnoise.auditing.leakage
+print(dpnoise.release.additive.__name__)
+"""
+    seen = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert seen.stdout == "dpnoise.release.additive\n"
+
+
+def test_import_brings_no_heavy_library() -> None:
+    code = "import dpnoise, sys; print(*{name.split('.')[0] for name in sys.modules})"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, text=True
+    )
+    assert not {"numba", "scipy", "llvmlite", "rich"} & set(loaded.stdout.split())
+
+
+def test_kernels_agree_with_the_compiler_off() -> None:
+    """Interpreted, the fused operations round twice: noise may differ in its last bits only."""
+    code = """
+import dpnoise
+from dpnoise.testing import fixed_generator
+print(dpnoise.__file__)
+rng = fixed_generator(bytes(32))
+drawn = [rng.laplace(), rng.normal(variates=2), *rng.laplace(size=50, variates=8)]
+print([float(x) for x in drawn])
+"""
+    results = []
+    for off in ("0", "1"):
+        run = subprocess.run(
+            [sys.executable, "-W", "error", "-c", code],
+            capture_output=True,
+            check=True,
+            text=True,
+            env={**os.environ, "NUMBA_DISABLE_JIT": off},
+        )
+        package, drawn = run.stdout.splitlines()
+        assert package == dpnoise.__file__, "another dpnoise was tested"
+        results.append(ast.literal_eval(drawn))
+    assert len(results[0]) == 52
+    assert results[0] == pytest.approx(results[1], rel=1e-13, abs=1e-13)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_examples_in_the_pages_run(page: Path) -> None:
+    failures, _ = doctest.testfile(str(page), module_relative=False)
+    assert failures == 0
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs/index.md"], ids=page_name)
+def test_the_margin_of_the_first_example_is_that_of_an_integer(page: Path) -> None:
+    """A Laplace number of scale 1 is beyond k + 1/2, so that it moves an integer by more than k."""
+    names: dict[str, Any] = {}
+    for example in doctest.DocTestParser().get_examples(page.read_text())[:4]:
+        exec(example.source, names)  # noqa: S102 - ours
+    assert isinstance(names["published"], int)
+    assert math.exp(-(math.floor(names["margin"]) + 0.5)) <= 1 - 0.95
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/index.md", "docs/limitations.md", "examples/demo.py"]
+)
+def test_who_speaks_of_time_says_what_a_clock_still_sees(page: str) -> None:
+    assert "threat-model.md#what-a-clock-certifies" in (ROOT / page).read_text()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_links_between_the_pages_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def anchors(page: Path) -> set[str]:
+    """Return what links to parts of a page may say: its headings, as GitHub and the site do."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    words = [re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings]
+    by_site = {re.sub(r"[-\s]+", "-", heading) for heading in words}
+    return by_site & {heading.replace(" ", "-") for heading in words}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_links_to_parts_of_pages_lead_to_a_heading(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#\s]*)#([^)\s]+)\)", page.read_text())
+    for target, anchor in links:
+        there = (page.parent / target) if target else page
+        assert there.suffix == ".md", target
+        assert anchor in anchors(there), f"{target}#{anchor}"
+
+
+def test_the_check_of_anchors_sees_them() -> None:
+    assert "what-a-clock-certifies" in anchors(ROOT / "docs/threat-model.md")
+    assert "what-a-clock-tells" not in anchors(ROOT / "docs/threat-model.md")
+
+
+def test_the_changelog_has_each_heading_once_and_whole_lists() -> None:
+    for version in (ROOT / "CHANGELOG.md").read_text().split("\n## ")[1:]:
+        headings = re.findall(r"^### (\w+)$", version, re.MULTILINE)
+        assert len(headings) == len(set(headings)), headings
+        lists = re.split(r"^### .*\n\n", version, flags=re.MULTILINE)[1:]
+        assert not any("\n\n-" in items for items in lists)
+
+
+def test_make_help_names_every_target() -> None:
+    text = (ROOT / "Makefile").read_text().replace("\\\n", "")
+    targets = re.findall(r"^\.PHONY: (.*)$", text, re.MULTILINE)[0].split()
+    assert {*targets} - {"help"} == {*re.findall(r'@echo "make ([\w-]+) ', text)}
+
+
+def test_make_help_says_what_each_target_needs_and_takes_and_the_page_shows_it() -> None:
+    printed = re.findall(r'^\t@echo "(.*)"$', (ROOT / "Makefile").read_text(), re.MULTILINE)
+    helped = [line for line in printed if line.startswith(("make ", "Times"))]
+    assert all(re.search("; needs .*; takes ", line) for line in helped[1:])
+    page = (ROOT / "docs/contributing.md").read_text()
+    assert "\n".join(["```", *helped, "```"]) in page, "copy what `make help` prints"
+
+
+def test_the_citation_names_this_version_and_the_paper() -> None:
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {dpnoise.__version__}\n" in citation
+    assert "Secure Random Sampling in Differential Privacy" in citation
+
+
+def needed_by(extra: str, extras: dict[str, list[str]]) -> list[str]:
+    """Return what an extra requires, and what the extras in it do."""
+    needed: list[str] = []
+    for line in extras[extra]:
+        own = re.fullmatch(r"dpnoise\[(.*)\]", line)
+        inner = [needed_by(name, extras) for name in own[1].split(",")] if own else [[line]]
+        needed += [requirement for part in inner for requirement in part]
+    return needed
+
+
+def test_the_oldest_dependencies_tested_are_the_oldest_allowed() -> None:
+    """`make test-oldest` takes its versions from requirements/oldest.txt."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    allowed = [*project["dependencies"], *needed_by("test", project["optional-dependencies"])]
+    pinned = (ROOT / "requirements" / "oldest.txt").read_text().splitlines()
+    oldest = [line for line in pinned if not line.startswith("#")]
+    assert sorted(oldest) == sorted(line.replace(">=", "==") for line in allowed)
+    assert all(re.fullmatch(r"[\w-]+==[\d.]+", line) for line in oldest), "give it a lower bound"
+
+
+def test_the_library_does_not_speak_of_the_command_line_s_options() -> None:
+    """Errors name Python's arguments, and the command line translates them."""
+    # A report says which command made it.
+    rooms = {*SOURCE.rglob("*.py")} - {*SOURCE.glob("cli/*"), SOURCE / "auditing/entry.py"}
+    assert len(rooms) > 50
+    for room in rooms:
+        for node in ast.walk(ast.parse(room.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                assert not re.search(r"(?<![\w-])--[a-z]", node.value), (room.name, node.value)
+
+
+def extras() -> dict[str, list[str]]:
+    """Return the packages that each extra declares by itself."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return {
+        extra: re.findall(r"^[\w-]+", "\n".join(lines), re.MULTILINE)
+        for extra, lines in project["optional-dependencies"].items()
+    }
+
+
+@cache
+def asked_for() -> set[tuple[str, str]]:
+    """Return every package that the code imports by `import_extra`, with the extra it names."""
+    calls = (
+        node
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "import_extra"
+    )
+    named = (tuple(ast.literal_eval(argument) for argument in call.args) for call in calls)
+    return {(package_of(module).replace("_", "-"), extra) for module, extra in named}
+
+
+def test_an_extra_that_an_error_names_installs_what_is_missing() -> None:
+    declared = extras()
+    assert len(asked_for()) > 5
+    for package, extra in asked_for():
+        assert package in declared.get(extra, []), f"dpnoise[{extra}] does not install {package}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_the_extras_in_the_pages_are_those_of_the_code(page: Path) -> None:
+    text = page.read_text()
+    assert 'pip install "dpnoise' not in text, "it is not published: install a checkout"
+    for named in re.findall(r'"(?:\./dpnoise|\.)\[([\w,]+)\]"|\(extra `(\w+)`\)', text):
+        assert set("".join(named).split(",")) <= {extra for _, extra in asked_for()}
+    for library, extra in re.findall(r"^\| ([\w-]+) \(extra `(\w+)`\)", text, re.MULTILINE):
+        assert (library, extra) in asked_for(), f"the code does not ask for {extra}"
+
+
+def test_no_test_has_a_limit_in_time() -> None:
+    assert settings().deadline is None

@@ -1,0 +1,397 @@
+"""Exact release: every result is the judge's, to the last bit, and the ideal law is the law."""
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from support import alarms
+from support.registers import MODES, known, rounding_mode, subnormals_flushed
+
+import dpnoise
+from dpnoise.core import reference
+from dpnoise.core.entropy import Key
+from dpnoise.core.errors import RoundingModeError
+from dpnoise.kernels import first_stage
+from dpnoise.release import exact
+from dpnoise.release.exact import ADDITIVE, FORMS
+from dpnoise.testing import fixed_generator
+
+
+def mechanism(form: str, scale: float, **options: Any) -> Any:
+    """Return the mechanism that releases with this form and scale."""
+    variates = None if FORMS[form].width > 1 else FORMS[form].variates
+    if form.startswith("laplace"):
+        return dpnoise.LaplaceMechanism(1.0, scale, variates=variates, **options)
+    return dpnoise.GaussianMechanism.for_scale(scale, sensitivity=1.0, variates=variates, **options)
+
+
+def judged(form: str, secret: bytes, values: list[Any], scale: float, grid: float) -> list[int]:
+    """Let the judge alone compute all elements of a bulk call, from the key."""
+    n, width = FORMS[form].variates, FORMS[form].width
+    key = Key(secret)
+    words = np.empty((-(-len(values) // width), n), dtype=np.uint64)
+    key.stream().fill(words.reshape(-1))
+    points = []
+    for element, value in enumerate(values):
+        place, member = divmod(element, width)
+        rows = exact.rows_from_key(key, place, words[place])
+        formula = FORMS[form].formulas[member]
+        points.append(reference.grid_point(formula, rows, value, scale, grid))
+    return points
+
+
+def random_values(rng: np.random.Generator, count: int, scale: float) -> NDArray[np.float64]:
+    """Return zeros, subnormals, halves of grids, values near the scale, and up to 1e300."""
+    sizes = 10.0 ** rng.uniform(-320, 300, count)
+    near = scale * rng.standard_normal(count) * 10.0 ** rng.uniform(-8, 8, count)
+    special = rng.choice([0.0, -0.0, 5e-324, -5e-324, 1e300, -1e300, 0.5, 1.0, scale / 2], count)
+    values = np.choose(
+        rng.integers(0, 3, count), [sizes * rng.choice([-1, 1], count), near, special]
+    )
+    return np.asarray(values, dtype=np.float64)
+
+
+@pytest.mark.parametrize("form", ADDITIVE)
+def test_every_float_release_is_the_judge_s_to_the_last_bit(form: str) -> None:
+    """Random and extreme scales, grids from scale * 2^-40 to scale * 8, values of both signs."""
+    rng = np.random.default_rng()
+    batch = 125
+    for _ in range(2000 if alarms.LONG else 200):
+        scale = float(
+            2.0 ** rng.uniform(-900, 900) if rng.random() < 0.3 else 10 ** rng.uniform(-6, 6)
+        )
+        grid = 2.0 ** (math.floor(math.log2(scale)) + int(rng.integers(-40, 4)))
+        secret = os.urandom(32)
+        values = random_values(rng, batch, scale)
+        released = mechanism(form, scale, grid=grid).release(values, rng=fixed_generator(secret))
+        cells = judged(form, secret, values.tolist(), scale, grid)
+        for got, cell in zip(released.tolist(), cells, strict=True):
+            expected = exact.nearest_float(cell, grid)
+            assert got == expected
+            assert math.copysign(1, got) == math.copysign(1, expected + 0.0)
+
+
+@pytest.mark.parametrize("form", ADDITIVE)
+def test_every_integer_release_is_the_judge_s(form: str) -> None:
+    """Python integers of any size, and int64 arrays to their ends, on grids below and above 1."""
+    rng = np.random.default_rng()
+    for _ in range(600 if alarms.LONG else 60):
+        scale = float(10 ** rng.uniform(-3, 30))
+        options: dict[str, Any] = {}
+        if rng.random() < 0.5:
+            options["grid"] = 2.0 ** (math.floor(math.log2(scale)) + int(rng.integers(-30, 4)))
+        mech = mechanism(form, scale, **options)
+        grid = max(1.0, mech.grid)
+        secret = os.urandom(32)
+        big = [
+            int(rng.integers(-(2**62), 2**62)) * 10 ** int(rng.integers(0, 40)) for _ in range(20)
+        ]
+        big += [0, 1, -1, 2**64, -(2**64), 2**63 - 1, 10**300]
+        released = mech.release(big, rng=fixed_generator(secret))
+        expected = [cell * int(grid) for cell in judged(form, secret, big, scale, grid)]
+        assert released == expected
+        assert all(isinstance(x, int) for x in released)
+        ends = [0, 1, -1, 2**63 - 1, -(2**63), 2**62, -(2**62) - 1, 12345678901]
+        sizes = rng.integers(0, 64, 67)
+        small = np.append(ends, rng.integers(-(2**63), 2**63 - 1, sizes.size) >> sizes)
+        got = mech.release(small, rng=fixed_generator(secret))
+        assert got.dtype == np.int64
+        exactly = [cell * int(grid) for cell in judged(form, secret, small.tolist(), scale, grid)]
+        assert got.tolist() == [min(max(x, -(2**63)), 2**63 - 1) for x in exactly]
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e3, 1e9, 1e17, 1e18, 1e19, 1e22])
+def test_integer_arrays_saturate_and_never_wrap(scale: float) -> None:
+    """Where the noise alone passes 2^63; one key in 2,000 values gives many such."""
+    for form in ("laplace_4", "gaussian_4"):
+        secret = os.urandom(32)
+        values = np.random.default_rng().integers(-(2**40), 2**40, 2000)
+        mech = mechanism(form, scale)
+        released = mech.release(values, rng=fixed_generator(secret))
+        unlimited = mech.release(values.tolist(), rng=fixed_generator(secret))
+        expected = [min(max(x, -(2**63)), 2**63 - 1) for x in unlimited]
+        assert released.tolist() == expected
+        if scale >= 1e19:
+            assert {2**63 - 1, -(2**63)} <= set(expected)
+
+
+def test_scalar_releases_are_those_of_an_array_of_one() -> None:
+    """But for pairs: a single number has no second one, and is made as with variates=2."""
+    for form in ADDITIVE.keys() - {"gaussian_pairs"}:
+        for power in (-40, -20, 3):
+            mech = mechanism(form, 1.0, grid=2.0**power)
+            for value in (0.1, -7.25, 1e300):
+                secret = os.urandom(32)
+                one = mech.release(value, rng=fixed_generator(secret))
+                many = mech.release(np.array([value]), rng=fixed_generator(secret))
+                assert one == many[0]
+            secret = os.urandom(32)
+            assert (
+                mech.release(3, rng=fixed_generator(secret))
+                == mech.release([3], rng=fixed_generator(secret))[0]
+            )
+
+
+@pytest.mark.parametrize(
+    "value",
+    [0, 1, -7, 255, 256, 257, 2**30, 2**62, -(2**62), 2**62 + 1, 2**63 - 1, -(2**63), 2**63],
+)
+def test_integers_of_numpy_are_released_as_python_s(value: int) -> None:
+    secret = os.urandom(32)
+    expected = dpnoise.LaplaceMechanism(1.0, 1.0).release(value, rng=fixed_generator(secret))
+    for kind in (np.int8, np.uint8, np.int16, np.uint32, np.int64, np.uint64):
+        if np.iinfo(kind).min <= value <= np.iinfo(kind).max:
+            given = kind(value)
+            got = dpnoise.LaplaceMechanism(1.0, 1.0).release(given, rng=fixed_generator(secret))
+            assert (got, type(got)) == (expected, int)
+
+
+@pytest.mark.parametrize("form", ADDITIVE)
+def test_release_does_not_depend_on_chunks_or_threads(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = os.urandom(32)
+    values = random_values(np.random.default_rng(), 3000, 1.0)
+    mech = mechanism(form, 1.0, grid=2.0**-36)
+    results = []
+    for chunk_words in (5, 999, 2**16):
+        for threads in (1, 2, 3):
+            monkeypatch.setattr(exact, "_CHUNK_WORDS", chunk_words)
+            results.append(mech.release(values, rng=fixed_generator(secret, threads=threads)))
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0])
+
+
+WITHOUT_COMPILER = """
+import numpy as np
+import dpnoise
+from dpnoise.testing import fixed_generator
+rng = fixed_generator(bytes(range(32)))
+values = np.linspace(-3, 3, 200)
+for grid in (2.0**-36, 2.0**-20, 1.0):
+    for mechanism in (
+        dpnoise.LaplaceMechanism(1.0, 1.0, grid=grid),
+        dpnoise.LaplaceMechanism(1.0, 1.0, grid=grid, variates=4),
+        dpnoise.GaussianMechanism.for_scale(1.0, sensitivity=1.0, grid=grid),
+        dpnoise.GaussianMechanism.for_scale(1.0, sensitivity=1.0, grid=grid, variates=4),
+        dpnoise.GaussianMechanism.for_scale(1.0, sensitivity=1.0, grid=grid, variates=2),
+    ):
+        print(mechanism.release(values, rng=rng).tobytes().hex(), mechanism.release(5, rng=rng))
+        print(mechanism.release(2.5, rng=rng), mechanism.release(np.arange(9), rng=rng))
+print(dpnoise.NoisyMax(1.0, 1.0).select([1.0, 2.0, 3.0], rng=rng))
+"""
+
+
+def test_release_does_not_depend_on_the_compiler() -> None:
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-W", "error", "-c", WITHOUT_COMPILER],
+            capture_output=True,
+            check=True,
+            env={**os.environ, "NUMBA_DISABLE_JIT": off},
+        ).stdout
+        for off in ("0", "1")
+    }
+    assert len(outputs) == 1
+
+
+@settings(max_examples=2000, deadline=None)
+@given(
+    st.floats(-1e6, 1e6),
+    st.integers(-(2**20), 2**20),
+    st.integers(-8, 8),
+    st.sampled_from([0.0, 2.0**-52, 2.0**-40, 2.0**-10]),
+    st.sampled_from([2.0**-6, 0.3, 1.0, 1000.1]),
+    st.sampled_from([2.0**-20, 1.0, 8.0]),
+)
+def test_the_decision_holds_for_all_noise_within_the_error(
+    value: float, cells: int, ulps: int, error: float, scale: float, grid: float
+) -> None:
+    """Noise is aimed at a border; in exact arithmetic both ends must lie in the decided cell."""
+    border = (Fraction(grid) * (2 * cells + 1) / 2 - Fraction(value)) / Fraction(scale)
+    z = float(border)
+    for _ in range(abs(ulps)):
+        z = math.nextafter(z, math.inf if ulps > 0 else -math.inf)
+    z += math.copysign(error * 1.0001, ulps)
+    # The two roundings of scale * z are relative to z; the forms count them in their ROUND.
+    claimed = error + 2.0**-52 * abs(z)
+    result, certain = first_stage.certain_point(value, z, claimed, scale, grid)
+    assert math.isnan(result) != certain
+    if certain:
+        for end in (-error, error):
+            exactly = (
+                Fraction(value) + Fraction(scale) * (Fraction(z) + Fraction(end))
+            ) / Fraction(grid)
+            assert math.floor(exactly + Fraction(1, 2)) * Fraction(grid) == Fraction(result)
+
+
+# Checks that cannot be circular: the law itself. ------------------------------------------------
+
+
+def all_words(bits: int, n: int) -> Iterator[NDArray[np.uint64]]:
+    """Yield all rows of n words of `bits` bits, in chunks."""
+    axis = np.arange(2**bits, dtype=np.uint64) << np.uint64(64 - bits)
+    inner = min(n, 18 // bits)
+    grid = np.stack([a.ravel() for a in np.meshgrid(*[axis] * inner, indexing="ij")], axis=1)
+    for outer in product(axis.tolist(), repeat=n - inner):
+        rows = np.empty((len(grid), n), dtype=np.uint64)
+        rows[:, : n - inner] = outer
+        rows[:, n - inner :] = grid
+        yield rows.ravel()
+
+
+@pytest.mark.parametrize(
+    ("form", "bits", "grid"),
+    [
+        ("laplace_1", 6, 0.5),
+        ("laplace_1", 10, 0.125),
+        ("gaussian_2", 6, 1.0),
+        ("gaussian_2", 8, 0.5),
+        ("gaussian_2", 10, 0.25),
+        ("gaussian_pairs", 6, 1.0),
+        ("gaussian_pairs", 8, 0.5),
+        ("gaussian_pairs", 10, 0.25),
+        ("laplace_4", 6, 2.0),
+        ("gaussian_4", 6, 2.0),
+    ],
+)
+@pytest.mark.parametrize("value", [0.0, 0.3])
+def test_all_short_words_give_the_ideal_law(
+    form: str, bits: int, grid: float, value: float
+) -> None:
+    """Run the real kernel on all words of 6 to 10 bits.
+
+    A cell that it decides holds for all further bits, so for each cell: decided mass <= true
+    probability <= decided plus undecided mass.
+    """
+    kernel = getattr(first_stage, form)
+    n, width = FORMS[form].variates, FORMS[form].width
+    cells = np.arange(-40, 41)
+    decided = np.zeros((width, len(cells)), dtype=np.int64)
+    undecided, total = np.zeros(width, dtype=np.int64), 0
+    for words in all_words(bits, n):
+        words.flags.writeable = False
+        out = np.empty(words.size // n * width)
+        kernel(words, bits, np.full(out.size, value), 1.0, grid, out)
+        total += words.size // n
+        for member in range(width):
+            ours = out[member::width]
+            undecided[member] += np.isnan(ours).sum()
+            indices = (ours[~np.isnan(ours)] / grid).astype(np.int64) + 40
+            decided[member] += np.bincount(indices, minlength=len(cells))
+    assert total == 2 ** (bits * n)
+    assert np.all(decided.sum(axis=1) + undecided == total)
+    assert np.all(undecided < 0.8 * total), "too little is decided for the check to mean anything"
+    cdf = FORMS[form].distribution.cdf
+    truth = cdf((cells + 0.5) * grid - value) - cdf((cells - 0.5) * grid - value)
+    assert np.all(decided / total <= truth + 1e-15)
+    assert np.all(truth <= (decided + undecided[:, None]) / total + 1e-15)
+
+
+@pytest.mark.parametrize("form", ADDITIVE)
+@pytest.mark.parametrize("power", [2, -3, -20])
+def test_ten_million_releases_have_the_exact_probabilities(form: str, power: int) -> None:
+    """On coarse grids cell by cell, on fine ones in cells made of many (chi-squared)."""
+    grid = 2.0**power
+    value = 0.3
+    released = mechanism(form, 1.0, grid=grid).release(np.full(10_000_000, value))
+    points = np.rint(released / grid)
+    assert np.all(points * grid == released)
+    ideal = FORMS[form].distribution
+    edges = np.unique(np.rint((ideal.ppf(np.linspace(1e-4, 1 - 1e-4, 400)) + value) / grid))
+    # None is beyond 2^31, and sorted ones are counted quickly.
+    up_to = np.searchsorted(np.sort(points.astype(np.int32)), edges, side="right")
+    counts = np.diff(up_to, prepend=0, append=points.size)
+    cumulative = ideal.cdf((edges + 0.5) * grid - value)
+    probabilities = np.diff(np.concatenate([[0.0], cumulative, [1.0]]))
+    alarms.check_counts(counts, probabilities)
+
+
+# The floating-point environment. ----------------------------------------------------------------
+
+
+@known
+@pytest.mark.parametrize("mode", MODES, ids=["down", "up", "to zero"])
+def test_another_rounding_mode_is_refused(mode: int) -> None:
+    mech = dpnoise.LaplaceMechanism(1.0, 1.0)
+    errors = []
+    with rounding_mode(mode):
+        for value in (1.0, 1, np.ones(5), np.ones(5, np.float32), [1, 2]):
+            try:
+                mech.release(value)
+            except RoundingModeError as error:
+                errors.append(error)
+        try:
+            dpnoise.NoisyMax(1.0, 1.0).select([1.0])
+        except RoundingModeError as error:
+            errors.append(error)
+    assert len(errors) == 6
+    assert isinstance(mech.release(1.0), float)
+
+
+@known
+def test_release_is_the_same_when_subnormals_are_flushed() -> None:
+    secret = os.urandom(32)
+    values = np.array([0.0, 5e-324, -5e-324, 1e-310, 2e-308, 2.3e-308, 0.7] * 20)
+    for scale, grid in product([1.0, 2.0**-900, 2.0**-960], [2.0**-50, 2.0**-40, 2.0**-20]):
+        for form in ADDITIVE:
+            mech = mechanism(form, scale, grid=scale * grid)
+            usual = mech.release(values, rng=fixed_generator(secret))
+            with subnormals_flushed():
+                assert values[3] * values[6] == 0.0
+                flushed = mech.release(values, rng=fixed_generator(secret))
+            np.testing.assert_array_equal(flushed, usual)
+
+
+@known
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_narrow_subnormals_are_read_and_written_when_they_are_flushed(dtype: Any) -> None:
+    """Values on both sides of the least normal number, with noise of that size and far below it.
+
+    They come as arrays, as scalars, in lists and as scores; and the releases are subnormal too.
+    """
+    secret = os.urandom(32)
+    info = np.finfo(dtype)
+    least, spacing = float(info.smallest_normal), float(info.smallest_subnormal)
+    edge = [least - spacing, least, least + spacing, spacing, -spacing, 0.0, 1.0]
+    values = np.array(edge * 20).astype(dtype)
+    wide = values.astype(np.float64)
+    for scale in (least, spacing, spacing * 2.0**-12):
+        for form in ADDITIVE:
+            mech = mechanism(form, scale, grid=scale * 2.0**-10)
+            exactly = mech.release(wide, rng=fixed_generator(secret))
+            expected = (exactly.astype(dtype) + dtype(0)).tobytes()  # The sum has no -0.0.
+            first = (mech.release(wide[0], rng=fixed_generator(secret)).astype(dtype)).tobytes()
+            with subnormals_flushed():
+                released = mech.release(values, rng=fixed_generator(secret))
+                single = mech.release(values[0], rng=fixed_generator(secret))
+                in_a_list = mech.release(list(values), rng=fixed_generator(secret))
+            assert released.tobytes() == expected
+            assert single.tobytes() == first
+            assert in_a_list == exactly.tolist()
+    with subnormals_flushed():
+        close = dpnoise.NoisyMax(1.0, spacing * 1e-9).select(values[:2])
+    assert close == 1, "the larger score, by a margin of 10^9 scales"
+
+
+def test_a_settled_cell_is_the_nearest_float() -> None:
+    assert exact.nearest_float(3, 0.5) == 1.5
+    assert exact.nearest_float(2**53 + 1, 1.0) == float(2**53)
+    assert exact.nearest_float(2**60, 2.0**1000) == sys.float_info.max
+    assert exact.nearest_float(-(2**60), 2.0**1000) == -sys.float_info.max
+    assert exact.nearest_float(0, 2.0**-900) == 0.0
+
+
+def test_the_judge_says_when_the_words_end() -> None:
+    with pytest.raises(ValueError, match="words ended"):
+        reference.grid_point(reference.exponential, [[2**64 - 1]], Fraction(0), 1.0, 1.0)

@@ -1,0 +1,230 @@
+"""Selection: the exact argmax, and the laws that the literature gives for it."""
+
+import math
+import os
+from decimal import Decimal
+from fractions import Fraction
+from itertools import permutations, product
+from typing import Any
+
+import numpy as np
+import pytest
+from flint import ctx
+from scipy import stats
+from support import alarms
+
+import dpnoise
+from dpnoise.core import reference
+from dpnoise.core.entropy import Key
+from dpnoise.release import exact, selection
+from dpnoise.release.exact import FORMS
+from dpnoise.testing import fixed_generator
+
+MECHANISMS: list[tuple[Any, str]] = [
+    (dpnoise.NoisyMax, "exponential"),
+    (dpnoise.ExponentialMechanism, "gumbel"),
+]
+
+
+def judged(form: str, secret: bytes, scores: list[Any], scale: float) -> int:
+    """Return the argmax by the judge alone, with 640 digits of every uniform."""
+    words = np.empty(len(scores), dtype=np.uint64)
+    Key(secret).stream().fill(words)
+    totals = []
+    for i, score in enumerate(scores):
+        rows = exact.rows_from_key(Key(secret), i, words[i : i + 1])
+        ten = [next(rows) for _ in range(10)]
+        *_, noise = reference.enclosures(FORMS[form].formula, ten)
+        with ctx.workprec(2000):
+            totals.append(reference.ball_of(score) + reference.ball_of(scale) * noise)
+    with ctx.workprec(2000):
+        leaders = [
+            i for i, a in enumerate(totals) if all(a > b for j, b in enumerate(totals) if j != i)
+        ]
+    assert len(leaders) == 1
+    return leaders[0]
+
+
+@pytest.mark.parametrize(("mechanism", "form"), MECHANISMS)
+def test_the_selected_is_the_judge_s(mechanism: Any, form: str) -> None:
+    rng = np.random.default_rng()
+    for _ in range(150):
+        epsilon = float(10 ** rng.uniform(-3, 2))
+        mech = mechanism(epsilon, 1.0)
+        count = int(rng.integers(1, 12))
+        scores: list[Any] = (rng.standard_normal(count) * 10 ** rng.uniform(-3, 6)).tolist()
+        if rng.random() < 0.3:
+            scores = [int(x) + 10**25 for x in scores]
+        secret = os.urandom(32)
+        assert mech.select(scores, rng=fixed_generator(secret)) == judged(
+            form, secret, scores, mech.scale
+        )
+
+
+@pytest.mark.parametrize(("mechanism", "form"), MECHANISMS)
+def test_what_the_floats_cannot_tell_apart_is_refined(mechanism: Any, form: str) -> None:
+    """Scores far beyond 2^53 scales: as floats the noise vanishes, exactly it decides."""
+    mech = mechanism(1.0, 1.0)
+    scores = [2**80, 2**80 + 1, 2**80, 2**80 - 1]
+    chosen = set()
+    for _ in range(60):
+        secret = os.urandom(32)
+        index = mech.select(scores, rng=fixed_generator(secret))
+        assert index == judged(form, secret, scores, mech.scale)
+        chosen.add(index)
+    assert len(chosen) > 1
+    words = np.array([5, 6], dtype=np.uint64)
+    far = np.array([1e30, 1e30])
+    assert selection._possible_leaders(FORMS[form], words, far, 1.0) == [0, 1]
+
+
+def test_sums_beyond_the_largest_float_are_compared_exactly() -> None:
+    scores = [1.7e308, -1.7e308, 1.75e308, 1.75e308]
+    for mechanism, form in MECHANISMS:
+        mech = mechanism(1.0, 2.0**958)
+        for _ in range(20):
+            secret = os.urandom(32)
+            chosen = mech.select(scores, rng=fixed_generator(secret))
+            assert chosen == judged(form, secret, scores, mech.scale)
+
+
+@pytest.mark.parametrize(("mechanism", "form"), MECHANISMS)
+def test_the_roundings_of_large_scores_are_covered(mechanism: Any, form: str) -> None:
+    """Near 2^50 a float keeps two bits of the noise: what they leave open the judge decides."""
+    rng = np.random.default_rng()
+    mech = mechanism(1.0, 0.5)
+    for _ in range(150):
+        scores = (2.0**50 + np.rint(rng.standard_normal(6) * 4) / 4).tolist()
+        secret = os.urandom(32)
+        chosen = mech.select(scores, rng=fixed_generator(secret))
+        assert chosen == judged(form, secret, scores, mech.scale)
+
+
+@pytest.mark.parametrize("monotonic", [False, True])
+def test_the_scale_of_a_selection_is_rounded_up(monotonic: bool) -> None:  # noqa: FBT001
+    rng = np.random.default_rng()
+    for epsilon, sensitivity in 10 ** rng.uniform(-8, 8, (300, 2)):
+        scale = dpnoise.NoisyMax(epsilon, sensitivity, monotonic=monotonic).scale
+        needed = (1 if monotonic else 2) * Fraction(sensitivity)
+        below = math.nextafter(scale, 0.0)
+        assert Fraction(scale) * Fraction(epsilon) >= needed > Fraction(below) * Fraction(epsilon)
+
+
+def test_scores_of_numpy_s_kinds_are_taken_exactly() -> None:
+    """Also where the judge must decide: far beyond what floats tell apart."""
+    integers = [2**62, 2**62 + 1]  # As floats they are one.
+    narrow = [np.float32(1e30), np.nextafter(np.float32(1e30), np.float32(np.inf))]
+    cases: list[tuple[float, list[Any], list[Any]]] = [
+        (1.0, integers, [integers, [np.int64(x) for x in integers], np.array(integers)]),
+        (1.0, integers, [np.array(integers, np.uint64), np.array(integers, object)]),
+        (2.0**76, [float(x) for x in narrow], [narrow, np.array(narrow)]),
+        (
+            2.0**76,
+            [1e30, 1e30 + 2.0**76],
+            [[1e30, 1e30 + 2.0**76], np.array([1e30, 1e30 + 2.0**76])],
+        ),
+    ]
+    for (mechanism, form), (sensitivity, exactly, kinds) in product(MECHANISMS, cases):
+        mech = mechanism(1.0, sensitivity)
+        chosen = []
+        for _ in range(60):
+            secret = os.urandom(32)
+            chosen.append(judged(form, secret, exactly, mech.scale))
+            for scores in kinds:
+                assert mech.select(scores, rng=fixed_generator(secret)) == chosen[-1]
+        # Each is chosen with a probability above 0.3; 60 draws miss it with one below 10^-9.
+        assert set(chosen) == {0, 1}
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        [Fraction(1, 3), 1],
+        [Decimal("0.1"), 1],
+        ["100000000000000000000.1", "1"],
+        [1 + 2j],
+        np.array([1.0], np.longdouble),
+        np.ma.array([1.0, 2.0], mask=[False, True]),
+        np.array(["2020-01-01"], "M8[D]"),
+        [10**400],
+    ],
+    ids=str,
+)
+def test_scores_that_are_no_exact_floats_are_refused(scores: Any) -> None:
+    for mechanism, _ in MECHANISMS:
+        with pytest.raises((TypeError, ValueError), match="Expected"):
+            mechanism(1.0, 1.0).select(scores)
+
+
+def permute_and_flip(scores: np.ndarray, epsilon: float) -> np.ndarray:
+    """Exact probabilities of permute-and-flip, over all permutations."""
+    flip = np.exp(epsilon / 2 * (scores - scores.max()))
+    probabilities = np.zeros(len(scores))
+    orders = list(permutations(range(len(scores))))
+    for order in orders:
+        survive = 1.0
+        for i in order:
+            probabilities[i] += survive * flip[i] / len(orders)
+            survive *= 1 - flip[i]
+    return probabilities
+
+
+def test_noisy_max_is_permute_and_flip() -> None:
+    scores = np.array([0.0, 1.5, 2.0, -1.0])
+    mech = dpnoise.NoisyMax(1.0, 1.0)
+    counts = np.bincount([mech.select(scores) for _ in range(20_000)], minlength=4)
+    alarms.check_counts(counts, permute_and_flip(scores, 1.0))
+
+
+def test_the_exponential_mechanism_has_its_law() -> None:
+    scores = np.array([0.0, 1.5, 2.0, -1.0])
+    for monotonic, factor in ((False, 0.5), (True, 1.0)):
+        mech = dpnoise.ExponentialMechanism(1.0, 1.0, monotonic=monotonic)
+        counts = np.bincount([mech.select(scores) for _ in range(20_000)], minlength=4)
+        weights = np.exp(factor * scores)
+        alarms.check_counts(counts, weights / weights.sum())
+
+
+def test_exact_scores_decide_where_floats_leave_a_choice() -> None:
+    """Two scores that are one float, and differ by ten scales: the second wins but for e^-10."""
+    scores = np.array([2.0**60, 2.0**60])
+    chosen = [
+        selection.noisy_argmax(scores, lambda i: 2**60 + 10 * i, 1.0, None) for _ in range(1000)
+    ]
+    # Of exponential noise E, P(E1 > E2 + 10) = e^-10/2.
+    alarms.check_probability(stats.binomtest(chosen.count(0), 1000, math.exp(-10) / 2).pvalue)
+
+
+def test_monotonic_halves_the_noise() -> None:
+    for mechanism, _ in MECHANISMS:
+        assert mechanism(0.5, 3.0).scale == 12.0
+        assert mechanism(0.5, 3.0, monotonic=True).scale == 6.0
+
+
+def test_candidates_and_kinds_of_scores() -> None:
+    mech = dpnoise.NoisyMax(1.0, 1.0)
+    sure = [0, 10**6, 3]
+    assert mech.select(sure) == 1
+    assert mech.select(np.array(sure)) == 1
+    assert mech.select(tuple(sure), candidates="abc") == "b"
+    assert mech.select([5.0]) == 0
+    assert isinstance(mech.select(np.array(sure)), int)
+
+
+@pytest.mark.parametrize(("mechanism", "form"), MECHANISMS)
+def test_scores_that_a_float_rounds_are_compared_exactly(mechanism: Any, form: str) -> None:
+    """Above 2^53 neighbouring integers are one float: what that rounds is part of the margin."""
+    for k in range(400):
+        secret = k.to_bytes(32, "little")
+        scores = [2**53 + 1, 2**53, 2**53 + 2 + k % 2]
+        chosen = mechanism(2.0, 1.0).select(scores, rng=fixed_generator(secret))
+        assert chosen == judged(form, secret, scores, mechanism(2.0, 1.0).scale)
+
+
+def test_no_candidate_is_ruled_out_where_its_noise_has_no_bound() -> None:
+    """At V = 0 noise is unbounded: no score, however large, is sure to lead."""
+    words = np.array([2**64 - 1, 0], dtype=np.uint64)
+    for scores, scale in (([0.0, 1.0], 2.0**-960), ([0.0, 1e300], 1.0)):
+        for form in ("exponential", "gumbel"):
+            leaders = selection._possible_leaders(FORMS[form], words, np.array(scores), scale)
+            assert 0 in leaders

@@ -1,0 +1,255 @@
+"""Of CSV in any dialect every row is read once: counted a second time by Python's own reader."""
+
+import csv
+import gzip
+import io
+import itertools
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from support import alarms
+
+from dpnoise.core.errors import ArgumentError
+from dpnoise.statistics.engines import Files, tally
+from dpnoise.statistics.engines.compression import check_complete
+from dpnoise.statistics.engines.pumping import Pump
+from dpnoise.statistics.plan import Grouping, Plan, Rows, Sums
+
+PLAN = Plan((Rows(), Sums("x", 1.0, -1_000, 1_000)), missing="drop")
+SECRET = "4711-secret"  # noqa: S105 - what no error may show
+LINE_ENDS = ("\n", "\r\n", "\r")
+VALUES = (1, 20, 300)
+STRIDE = 71 if alarms.LONG else 2_747  # A prime, so that every choice is met with every other.
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a file is written. A text in quotes may hold a line break of any kind."""
+
+    line_end: str
+    name: str  # Of the column that comes with x, if there are several.
+    note: str  # In every row of that column.
+    in_quotes: bool
+    ends_with_newline: bool
+    has_mark: bool
+    delimiter: str
+    quote: str
+    blank_lines: str
+    columns: int
+    encoding: str
+    compressed: bool
+
+    def entry(self, text: str) -> str:
+        """Return an entry, in quotes if it needs them."""
+        if not self.quote or not (self.in_quotes or set(text) & {"\r", "\n"}):
+            return text
+        return f"{self.quote}{text}{self.quote}"
+
+    @property
+    def text(self) -> str:
+        """All lines."""
+        rows = [["x"], *([str(value)] for value in VALUES)]
+        if self.columns > 1:
+            notes = [self.name, *[self.note] * len(VALUES)]
+            rows = [[note, *row, "end"] for note, row in zip(notes, rows, strict=True)]
+        lines = [self.delimiter.join(map(self.entry, row)) for row in rows]
+        at = {"before": 0, "middle": 2, "after": len(lines)}.get(self.blank_lines)
+        if at is not None:
+            lines[at:at] = ["", ""]
+        return self.line_end.join(lines) + self.line_end * self.ends_with_newline
+
+    def write(self, folder: Path) -> Files:
+        """Write the file."""
+        encoding = self.encoding
+        if self.has_mark and encoding != "latin-1":
+            encoding = {"utf-8": "utf-8-sig"}.get(encoding, encoding)
+        elif encoding == "utf-16":
+            encoding = "utf-16-le"
+        content = self.text.encode(encoding)
+        path = folder / ("p.csv.gz" if self.compressed else "p.csv")
+        path.write_bytes(gzip.compress(content) if self.compressed else content)
+        return Files(path, delimiter=self.delimiter, quote=self.quote, encoding=self.encoding)
+
+
+BREAKS = tuple(f"a{end}b" for end in LINE_ENDS)
+CHOICES = (
+    *(LINE_ENDS, ("note", *BREAKS), ("a", *BREAKS), (False, True), (True, False), (True, False)),
+    *((",", ";", "\t", "|"), ('"', "'", ""), ("none", "before", "middle", "after"), (1, 3)),
+    *(("utf-8", "latin-1", "utf-16"), (False, True)),
+)
+ALL: Iterator[Any] = itertools.product(*CHOICES)
+DIALECTS = [Dialect(*choices) for choices in itertools.islice(ALL, 0, None, STRIDE)]
+
+
+def counted(dialect: Dialect) -> tuple[int, int] | None:
+    """Count the rows and add up x by Python's reader; None if a row is not as long as the header.
+
+    A line with nothing in it is not a row.
+    """
+    quotes: dict[str, Any] = (
+        {"quotechar": dialect.quote} if dialect.quote else {"quoting": csv.QUOTE_NONE}
+    )
+    lines = io.StringIO(dialect.text, newline="")
+    reader = csv.reader(lines, delimiter=dialect.delimiter, strict=True, **quotes)
+    header, *rows = [row for row in reader if row]
+    if "x" not in header or any(len(row) != len(header) for row in rows):
+        return None
+    return len(rows), sum(int(row[header.index("x")]) for row in rows)
+
+
+def tallied(files: Files) -> tuple[int, int]:
+    rows, values = tally(files, PLAN).answers
+    return int(rows), int(values.total)  # type: ignore[arg-type, union-attr]
+
+
+def refused(files: Files, plan: Plan = PLAN) -> str:
+    with pytest.raises(ArgumentError) as raised:
+        tally(files, plan)
+    assert SECRET not in str(raised.value)
+    return str(raised.value)
+
+
+def test_rows_of_every_dialect_are_counted_as_another_reader_counts_them(tmp_path: Path) -> None:
+    read = 0
+    for dialect in DIALECTS:
+        expected = counted(dialect)
+        files = dialect.write(tmp_path)
+        if expected is None or (dialect.encoding == "utf-16" and not dialect.has_mark):
+            assert refused(files), dialect
+        else:
+            read += 1
+            assert tallied(files) == expected, dialect
+    assert read > len(DIALECTS) / 2
+
+
+@pytest.mark.parametrize("line_end", LINE_ENDS)
+@pytest.mark.parametrize("in_name", LINE_ENDS)
+def test_a_line_break_in_a_name_is_not_the_end_of_a_line(
+    in_name: str, line_end: str, tmp_path: Path
+) -> None:
+    lines = [f'"a{in_name}b",x', "1,2", f'"3{line_end}",4', '"5\n",6', '"7\r",8', ""]
+    path = tmp_path / "p.csv"
+    path.write_bytes(line_end.join(lines).encode())
+    assert tallied(Files(path)) == (4, 2 + 4 + 6 + 8)
+    grouped = Plan((Rows(),), (Grouping(f"a{in_name}b", ("1", "5\n", "7\r")),))
+    assert tally(Files(path), grouped).answers[0].tolist() == [1, 1, 1]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("note", ["a", "\u0a0d\u0d0a\u2c2c", "\U0001f600"])
+def test_both_orders_of_utf_16_are_read(note: str, encoding: str, tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_bytes(f"\ufeffx,y\n1,{note}\n2,b\n".encode(encoding))
+    assert tallied(Files(path, encoding="utf-16")) == (2, 3)
+    path.write_bytes(f"\ufeffx,y\n1,{note}\n2,{SECRET}\n".encode(encoding)[:-1])
+    assert "is not text in the declared encoding" in refused(Files(path, encoding="utf-16"))
+
+
+@pytest.mark.parametrize(
+    ("content", "line"), [('"a\nb",x\n1,2\n3,4,5\n', 4), ('\n"a\r\nb",x\n1,2\n3,"4\n', 5)]
+)
+def test_lines_are_numbered_as_in_the_file_after_a_header_of_several(
+    content: str, line: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "p.csv"
+    path.write_bytes(content.encode())
+    assert f"line {line} has" in refused(Files(path))
+
+
+def test_a_header_that_duckdb_reads_otherwise_is_not_skipped_as_it_would(tmp_path: Path) -> None:
+    """DuckDB takes a quote after a space for one that opens, and would skip two lines."""
+    path = tmp_path / "p.csv"
+    path.write_text('x, "y\n1, 2\n3, z"\n')
+    assert tallied(Files(path)) == (2, 4)
+    path.write_text('x, "y"\n1,a\n3,b\n')
+    assert tallied(Files(path)) == (2, 4)
+
+
+def piped(content: bytes, **described: str) -> "subprocess.CompletedProcess[str]":
+    code = f"""
+from dpnoise.statistics.engines import Files, tally
+from dpnoise.statistics.plan import Plan, Rows, Sums
+plan = Plan((Rows(), Sums("x", 1.0, -1_000, 1_000)), missing="drop")
+rows, values = tally(Files("-", **{described!r}), plan).answers
+print(int(rows), int(values.total))
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, input=content, capture_output=True, check=False)
+    return subprocess.CompletedProcess(
+        command, done.returncode, done.stdout.decode(), done.stderr.decode()
+    )
+
+
+def test_the_standard_input_may_be_utf_16_or_have_lines_of_an_old_mac() -> None:
+    text = '"a\nb",x\r\n1,2\r\n"3\r",4\r\n'
+    assert piped(text.encode("utf-16"), encoding="utf-16").stdout.split() == ["2", "6"]
+    assert piped(text.replace("\r\n", "\r").encode()).stdout.split() == ["2", "6"]
+
+
+def test_a_row_that_begins_like_our_comments_is_an_error_and_not_left_out() -> None:
+    done = piped(b"x,y\n1,a\n\x01" + SECRET.encode() + b",b\n")
+    assert done.returncode != 0
+    assert "holds the control character 1" in done.stderr
+    assert SECRET not in done.stderr.splitlines()[-1]
+
+
+def test_whatever_ends_a_stream_early_is_a_fault() -> None:
+    def rows() -> Iterator[bytes]:
+        yield b"1,2\n"
+        raise RuntimeError
+
+    with ExitStack() as stack:
+        pump = Pump(b"", rows(), b"", stack)
+        with Path(pump.path).open("rb") as reader:
+            assert reader.read() == b"1,2\n"
+        assert pump.fault == "could not be read to its end"
+
+
+def zstd(path: Path, rows: int) -> bytes:
+    """Write x = 0, 1, 2, ... 9, 0, ... as CSV or JSON lines compressed by zstd."""
+    kind = "json" if path.name.endswith(".jsonl.zst") else "csv"
+    query = f"SELECT i % 10 AS x, hash(i) AS y FROM range({rows}) AS rows(i)"  # noqa: S608 - ours
+    with duckdb.connect() as connection:
+        connection.execute(f"COPY ({query}) TO '{path}' (FORMAT {kind}, COMPRESSION zstd)")
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["p.csv.zst", "p.jsonl.zst"])
+def test_a_file_compressed_by_zstd_is_read_whole_or_not_at_all(name: str, tmp_path: Path) -> None:
+    """DuckDB would read the rows that are left of one that was cut."""
+    path = tmp_path / name
+    content = zstd(path, 100_000)
+    assert tallied(Files(path)) == (100_000, 450_000)
+    for size in (3, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:size])
+        assert "is not complete" in refused(Files(path))
+    path.write_bytes(content + b"more")
+    assert "is not complete" in refused(Files(path))
+
+
+def test_every_part_of_a_frame_of_zstd_is_walked_through(tmp_path: Path) -> None:
+    """Frames by RFC 8878: with and without sizes, ids of dictionaries, runs and checksums."""
+    path = tmp_path / "p.zst"
+    magic, last_run = b"\x28\xb5\x2f\xfd", b"\x23\x00\x00a"  # 4 times one byte.
+    raw = b"\x10\x00\x00ab"  # 2 bytes, and more blocks after it.
+    frames = [
+        magic + b"\x00" + b"\x00" + raw + last_run,
+        magic + b"\x20" + b"\x06" + raw + last_run,
+        magic + b"\x47" + b"\x00" + b"1234" + b"\x00\x00" + last_run + b"sums",
+        magic + b"\xc1" + b"\x00" + b"1" + b"\x00" * 8 + last_run,
+        b"\x5f\x2a\x4d\x18" + b"\x03\x00\x00\x00" + b"abc",
+    ]
+    for frame in [*frames, b"".join(frames)]:
+        path.write_bytes(frame)
+        check_complete(str(path))
+        for content in (frame[:-1], frame + b"\0"):
+            path.write_bytes(content)
+            with pytest.raises(ArgumentError, match="not complete"):
+                check_complete(str(path))

@@ -1,0 +1,450 @@
+"""Every way from a file to its integers: in one scan the same ones, or a line that says why not."""
+
+import csv
+import io
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.engine_list import ENGINES, TYPES, Engine, arrow_table, plans, tables
+from support.tally_reference import assert_same
+from support.tally_reference import tally as judged
+
+from dpnoise.core.errors import ArgumentError, MissingExtraError
+from dpnoise.statistics.engines import Files, tally, tally_all
+from dpnoise.statistics.engines import files as engine_files
+from dpnoise.statistics.plan import Cells, Edges, Grouping, Plan, Rows, Sums
+
+X = Sums("x", 0.5, -100, 100)
+COUNT = Plan((X, Rows()), missing="drop")
+SECRET = "4711-secret"  # noqa: S105 - what no error may show
+
+
+def made(folder: Path, name: str, content: str | bytes) -> Path:
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def refused(files: Files, plan: Plan = COUNT) -> str:
+    with pytest.raises(ArgumentError) as raised:
+        tally(files, plan)
+    words = str(raised.value)
+    assert SECRET not in words
+    assert "\n" not in words
+    return words
+
+
+def rows_and_total(files: Files) -> tuple[int, int]:
+    values, rows = tally(files, COUNT).answers
+    return int(rows), int(values.total)  # type: ignore[arg-type, union-attr]
+
+
+# Several plans, one scan. -------------------------------------------------------------------------
+
+
+class Counted:
+    """A stream of Arrow that knows how often its rows were read."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table, self.scans = table, 0
+
+    def __arrow_c_stream__(self, schema: object = None) -> object:
+        def batches() -> Any:
+            self.scans += 1
+            yield from self.table.to_batches()
+
+        reader = pa.RecordBatchReader.from_batches(self.table.schema, batches())
+        return reader.__arrow_c_stream__(schema)
+
+
+PEOPLE: dict[str, list[Any]] = {
+    "x": [1.5, 2.25, None, -3.0, 0.1, 7.0],
+    "city": ["cork", "NA", "cork", "dublin", None, "cork"],
+    "sex": [0, 1, 1, 0, 1, 2],
+}
+CITY, SEX = Grouping("city", ("cork", "NA", "nobody")), Grouping("sex", (0, 1))
+SEVERAL = [
+    Plan((X, Rows()), missing="drop"),
+    Plan((Cells("x", 1.0, -3, 3), X), (CITY,), missing="drop"),
+    Plan(
+        (Rows(), Cells("x", 1.0, -3, 3), Edges("x", (0.0, 1.5, 9.0))), (CITY, SEX), missing="drop"
+    ),
+    Plan((Rows(),), (SEX,), missing="drop"),
+    Plan((Rows(), X), (SEX, CITY), missing="drop"),
+    Plan((Cells("x", 1.0, -3, 3),), (CITY,), missing="drop"),
+]
+
+
+def test_several_groupings_are_one_scan_of_the_data() -> None:
+    stream = Counted(pa.table(PEOPLE))
+    connection = duckdb.connect()
+    connection.register("people", stream)
+    for ours, plan in zip(tally_all(connection.table("people"), SEVERAL), SEVERAL, strict=True):
+        assert_same(ours, judged(PEOPLE, plan))
+    assert stream.scans == 1
+
+
+UNITED = [name for name in ENGINES if name.startswith(("Polars", "DuckDB", "Arrow"))]
+
+
+@pytest.mark.parametrize("engine", UNITED)
+@hypothesis.settings(max_examples=8, deadline=None)
+@hypothesis.given(data=st.data())
+def test_plans_together_have_the_answers_that_they_have_alone(
+    engine: str, data: st.DataObject
+) -> None:
+    held: Engine = ENGINES[engine]
+    columns = data.draw(tables())
+    drawn = data.draw(st.lists(plans(list(TYPES)), min_size=2, max_size=3))
+    found = tally_all(held.frame(arrow_table(columns)), drawn)
+    for ours, plan in zip(found, drawn, strict=True):
+        assert_same(ours, judged(columns, plan))
+
+
+@pytest.mark.parametrize("engine", [name for name in ENGINES if "u64" not in ENGINES[name].lacks])
+def test_edges_beyond_signed_integers_are_compared_exactly(engine: str) -> None:
+    columns = {name: [None] * 3 for name in TYPES} | {"u64": [2**63 - 1, 2**63, 2**64 - 1]}
+    plan = Plan((Edges("u64", (0.0, 2.0**63)), Edges("u64", (2.0**63, 1.5 * 2.0**63))))
+    assert_same(tally(ENGINES[engine].frame(arrow_table(columns)), plan), judged(columns, plan))
+
+
+def test_a_mistake_in_one_of_several_plans_is_told_with_its_row(tmp_path: Path) -> None:
+    """The row of dublin is in no declared group of one plan, and among all rows of the other."""
+    path = made(tmp_path, "p.csv", f"x,city\n1,cork\n{SECRET},dublin\n")
+    grouped = Plan((X,), (Grouping("city", ("cork",)),))
+    assert "Row 2 of column 'x'" in refused(Files(path))
+    assert int(tally_all(Files(path), [grouped, grouped])[1].answers[0].count[0]) == 1  # type: ignore[union-attr]
+    with pytest.raises(ArgumentError, match="Row 2 of column 'x'"):
+        tally_all(Files(path), [grouped, Plan((X,))])
+
+
+# Line breaks in quotes. ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def notes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    """Write 20 MB in which notes look like rows, wherever a reader might begin; count the rows."""
+    path = tmp_path_factory.mktemp("notes") / "notes.csv"
+    rng = np.random.default_rng()
+    rows = 0
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["x", "note"])
+        while file.tell() < 20_000_000:
+            writer.writerow([2, "\n1,cork" * int(rng.integers(1, 20_000))])
+            writer.writerows([[3, "plain"]] * 3)
+            rows += 4
+    return path, rows
+
+
+def test_what_quotes_hold_is_no_row_wherever_a_reader_begins(notes: tuple[Path, int]) -> None:
+    path, rows = notes
+    assert rows_and_total(Files(path)) == (rows, rows // 4 * (2 + 3 * 3) * 2)
+
+
+def test_an_unclosed_last_quote_is_no_end_of_the_file(
+    notes: tuple[Path, int], tmp_path: Path
+) -> None:
+    """DuckDB, reading in order, would leave out the last row without a word."""
+    path = made(tmp_path, "open.csv", notes[0].read_bytes() + f'5,"{SECRET}\n'.encode())
+    assert "has a quote that is not closed" in refused(Files(path))
+    assert "longer than 16 MiB" in refused(
+        Files(made(tmp_path, "long.csv", b'x,y\n1,"' + b"a\n" * 2**23 + b'"\n'))
+    )
+
+
+def test_a_row_may_have_millions_of_letters(tmp_path: Path) -> None:
+    path = made(tmp_path, "long.csv", b"x,y\n1," + b"a" * 5_000_000 + b"\n2,b\n")
+    assert rows_and_total(Files(path)) == (2, 6)
+
+
+# What a row is. -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "rows"),
+    [
+        ("\n\nx,y\n1,a\n2,b\n", 2),
+        ("\r\n\r\nx,y\r\n1,a\r\n2,b", 2),
+        ("\ufeffx,y\n1,a\n", 1),
+        ("x,y\n1,a\n\n\n2,b\n\n", 2),
+        ("x\n1\n\n2\n\n", 2),
+        ('x\n1\n""\n2\n', 3),
+        ("x,y\r1,a\r2,b\r", 2),
+        ("x,y\n 1 , a\n2,b\n", 2),
+        ('"x","a\nb"\n1,2\n', 1),
+        ('x,y\n1,5" pipe\n', 1),
+        ("x,y", 0),
+    ],
+)
+def test_rows_are_those_that_people_see(content: str, rows: int, tmp_path: Path) -> None:
+    assert rows_and_total(Files(made(tmp_path, "p.csv", content)))[0] == rows
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("x,y\n1,a\r\n2,b\n", "line ends of several kinds"),
+        ("\n\nx,y\r\n1,a\r\n", "line ends of several kinds"),
+        ('x,y\n1,"a"b\n', "line 2 has a quote that is not closed, or text after one"),
+        ("x,X\n1,2\n", "differ by capitals alone"),
+    ],
+)
+def test_what_would_be_read_wrongly_is_refused(content: str, words: str, tmp_path: Path) -> None:
+    plan = Plan((X, Sums("X", 0.5, 0, 9))) if "X" in content else COUNT
+    assert words in refused(Files(made(tmp_path, "p.csv", content)), plan)
+
+
+def test_no_line_of_json_changes_what_another_means(tmp_path: Path) -> None:
+    """DuckDB, left to itself, takes all lines for values of one column if one is no object."""
+    for line in ("5", '"a"', '[{"x": 1}]'):
+        path = made(tmp_path, "p.jsonl", f'{{"x": 1}}\n{line}\n')
+        assert "has a line that is no object of JSON" in refused(Files(path))
+    nested = made(tmp_path, "p.jsonl", '{"x": {"a": 1}}\n')
+    assert refused(Files(nested)).startswith("Row 1 of column 'x' holds text that is no number")
+
+
+def test_columns_that_differ_by_capitals_are_read_apart(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"X": [100], "x": [3]}), tmp_path / "p.parquet")
+    assert rows_and_total(Files(tmp_path / "p.parquet")) == (1, 6)
+    assert rows_and_total(Files(made(tmp_path, "p.csv", "X,x\n100,3\n"))) == (1, 6)
+
+
+def sqlite_of(folder: Path, *rows: tuple[Any, ...], kinds: str = "x REAL, city TEXT") -> Files:
+    path = folder / "people.db"
+    path.unlink(missing_ok=True)
+    with sqlite3.connect(path) as database:
+        database.execute(f"CREATE TABLE people ({kinds})")
+        marks = ", ".join("?" * len(kinds.split(",")))
+        database.executemany(f"INSERT INTO people VALUES ({marks})", rows)  # noqa: S608 - ours
+    database.close()
+    return Files(path, table="people")
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "db"])
+@pytest.mark.parametrize("bad", ["missing", "text"])
+@pytest.mark.parametrize("row", [1, 19_998])
+def test_the_first_wrong_row_is_named_in_every_format(
+    row: int, bad: str, kind: str, tmp_path: Path
+) -> None:
+    entries: list[Any] = ["1"] * 20_000
+    entries[row - 1] = entries[row] = "NA" if bad == "missing" else SECRET
+    path = tmp_path / f"p.{kind}"
+    source = Files(path)
+    if kind == "csv":
+        path.write_text("x,city\n" + "".join(f"{entry},cork\n" for entry in entries))
+    elif kind == "jsonl":
+        path.write_text(
+            "".join(json.dumps({"x": entry, "city": "cork"}) + "\n" for entry in entries)
+        )
+    elif kind == "parquet":
+        pq.write_table(
+            pa.table({"x": entries, "city": ["cork"] * 20_000}), path, row_group_size=999
+        )
+    else:
+        source = sqlite_of(tmp_path, *((one, "cork") for one in entries), kinds="x TEXT, city TEXT")
+    words = refused(source, Plan((X,), (Grouping("city", ("cork",)),)))
+    assert words.startswith(f"Row {row} of column 'x'")
+    assert ("(the header not counted)" in words) == (kind == "csv")
+    assert ("has no value" in words) == (bad == "missing")
+
+
+def test_of_several_files_the_one_with_the_mistake_is_named(tmp_path: Path) -> None:
+    good = made(tmp_path, "a.csv", "x\n1\n2\n")
+    bad = made(tmp_path, "b.csv", f"\nx\n1\n{SECRET}\n")
+    words = refused(Files([good, bad]))
+    assert words.startswith(f"Row 2 of {bad} of column 'x'")
+
+
+# SQLite. ------------------------------------------------------------------------------------------
+
+
+def test_sqlite_needs_no_extension_and_gives_the_same_integers(tmp_path: Path) -> None:
+    columns = {"x": PEOPLE["x"], "city": PEOPLE["city"]}
+    source = sqlite_of(tmp_path, *zip(*columns.values(), strict=True))
+    plan = Plan((X, Rows()), (CITY,), missing="drop")
+    assert_same(tally(source, plan), judged(columns, plan))
+
+
+def test_columns_of_sqlite_are_what_their_table_declares(tmp_path: Path) -> None:
+    kinds = "x INTEGER, g NUMERIC, t TEXT, r REAL, n"
+    source = sqlite_of(
+        tmp_path, (2**53 + 1, 1, "1.0", 1, b"1"), (None, 1.5, "b", 2, 7), kinds=kinds
+    )
+    columns = {"x": [2**53 + 1, None]}
+    exact = Plan(
+        (Sums("x", 2.0**13, 0, 2**51), Edges("x", (0.0, 2.0**53, 2.0**54))), missing="drop"
+    )
+    assert_same(tally(source, exact), judged(columns, exact))
+    for name, keys in {"g": (1, 1.5), "t": ("1.0", "b"), "r": ("1", 2), "n": ("1", "7")}.items():
+        counted = tally(source, Plan((Rows(),), (Grouping(name, tuple(map(str, keys))),)))
+        assert counted.answers[0].tolist() == [1, 1]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "entry", "words"),
+    [
+        ("x INTEGER", SECRET, "Row 2 of column 'x' holds what is not an integer"),
+        ("x INTEGER", 1.5, "Row 2 of column 'x' holds what is not an integer"),
+        ("x REAL", SECRET, "Row 2 of column 'x' holds what is not a number"),
+        ("x REAL", b"\xff", "Row 2 of column 'x' holds what is not a number"),
+        ("x TEXT", SECRET, "Row 2 of column 'x' holds text that is no number"),
+        ("x TEXT", b"\xff", "Row 2 of column 'x' holds text that is no number"),
+    ],
+)
+def test_a_row_of_sqlite_that_is_not_as_declared_is_named(
+    kinds: str, entry: Any, words: str, tmp_path: Path
+) -> None:
+    assert refused(sqlite_of(tmp_path, (1,), (entry,), kinds=kinds)).startswith(words)
+
+
+def test_what_is_wrong_with_a_database_is_said(tmp_path: Path) -> None:
+    source = sqlite_of(tmp_path, (1, "a"))
+    assert "has no table 'none'. It has: people." in refused(Files(source.paths, table="none"))
+    assert 'table="people"' in refused(Files(source.paths))
+    assert "is none" in refused(Files(made(tmp_path, "p.csv", "x\n"), table="people"))
+    assert "no database of SQLite" in refused(Files(made(tmp_path, "x.db", SECRET), table="people"))
+    holding = sqlite3.connect(source.names[0], isolation_level=None)
+    holding.execute("BEGIN EXCLUSIVE")
+    assert "it is locked" in refused(source)
+    holding.close()
+
+
+# PostgreSQL, of which tests/engines has the rest. -----------------------------------------------
+
+
+def test_a_driver_that_is_missing_is_named_with_the_line_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "adbc_driver_postgresql", None)
+    with pytest.raises(MissingExtraError, match=r"pip install adbc-driver-postgresql, .*postgres"):
+        tally(Files("postgresql://localhost/none", table="people"), COUNT)
+
+
+# The standard input. ------------------------------------------------------------------------------
+
+
+def run(code: str, given: Any) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+
+
+def test_a_pipe_is_read_once_and_whole() -> None:
+    """Several groupings, quoted line breaks, empty lines first, and no row where one is wrong."""
+    note = io.StringIO()
+    csv.writer(note, lineterminator="\n").writerows([[2, "a\n1,b"], [3, "c"]] * 5_000)
+    code = """
+import sys
+from dpnoise.errors import DpnoiseError
+from dpnoise.statistics.engines import Files, tally_all
+from dpnoise.statistics.plan import Grouping, Plan, Rows, Sums
+x = Plan((Sums("x", 1.0, 0, 9), Rows()))
+try:
+    first, second = tally_all(Files("-"), [x, Plan((Rows(),), (Grouping("y", ("c",)),))])
+    print(first.answers[0].total, first.answers[1], *second.answers[0])
+except DpnoiseError as error:
+    print(error)
+"""
+    assert run(code, "\n\nx,y\n" + note.getvalue()).stdout.split() == ["25000", "10000", "5000"]
+    assert "quote that is not closed" in run(code, f'x,y\n1,a\n2,"{SECRET}\n').stdout
+    told = run(code, f"x,y\n1,a\n{SECRET},b\n").stdout
+    assert told.startswith("Column 'x' holds text that is no number.")
+
+
+SILENT = """
+import signal, sys
+from dpnoise import cli
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+print("ready", file=sys.stderr, flush=True)
+sys.exit(cli.main(["release", "-", "--column", "x", "--output", sys.argv[1]]))
+"""
+
+
+class LateSource:
+    """A source whose reading begins after the first attempt to end it."""
+
+    def __init__(self) -> None:
+        self.connection = self
+        self.attempts = 0
+        self.tried, self.ended = threading.Event(), threading.Event()
+
+    def query_progress(self) -> float:
+        """Be nowhere."""
+        return 0.0
+
+    def interrupt(self) -> None:
+        """Count the attempts."""
+        self.attempts += 1
+
+    def stop(self) -> None:
+        """End the reading, if it has begun."""
+        if self.attempts > 1:
+            self.ended.set()
+        self.tried.set()
+
+    def read(self) -> None:
+        """Begin late, and read for ever."""
+        self.tried.wait()
+        self.ended.wait()
+
+
+def test_what_begins_after_a_signal_is_ended_too() -> None:
+    source = LateSource()
+
+    def raising(_: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        engine_files._watched(source.read, source, raising)  # type: ignore[arg-type]
+    assert source.attempts > 1
+
+
+def test_a_signal_ends_a_command_that_waits_for_a_pipe(tmp_path: Path) -> None:
+    """The pipe stays open, with a row in it, and never ends by itself."""
+    command = [sys.executable, "-c", SILENT, str(tmp_path / "out.json")]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stderr.readline()
+        process.stdin.write(b"x\n1\n")
+        process.stdin.flush()
+        while not list(tmp_path.glob(".dpnoise-*")):  # Its output is opened before it reads.
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() == 143
+        assert process.stderr.read() == b"dpnoise: ended by SIGTERM\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["json", "parquet"])
+def test_what_cannot_come_from_a_pipe_is_refused(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = os.pipe()
+    with os.fdopen(ours), os.fdopen(theirs, "w"), os.fdopen(os.dup(ours)) as given:
+        monkeypatch.setattr(sys, "stdin", given)
+        assert "from a pipe" in refused(Files("-", format=kind))
+        assert "read by itself" in refused(Files(["-", __file__], format="csv"))
+
+
+def test_a_closed_standard_input_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert refused(Files("-")) == "The standard input is closed. Give a file."

@@ -1,0 +1,105 @@
+"""What counts of a person who has exactly as many groups or rows as allowed, or one more."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from support.engine_list import duckdb_frame
+from support.person_worlds import IDS, check_neighbours, requests, table
+
+from dpnoise.statistics.engines import holders, tally
+from dpnoise.statistics.plan import Grouping, Plan, Rows, Unit
+
+FRAMES: dict[str, Callable[[pa.Table], Any]] = {
+    "DuckDB": duckdb_frame,
+    "Polars": pl.from_arrow,
+    "pandas": lambda arrow: arrow.to_pandas(types_mapper=pd.ArrowDtype),
+}
+CITIES = ("a", "b", "c", "d", "e")
+TEXT = IDS["text"]
+
+
+# Groups and rows: exactly at the limit, and one beyond it -----------------------------------------
+
+
+def count_rows(frame: Any, unit: Unit, cities: tuple[str, ...]) -> list[int]:
+    """Return how many rows count in each city."""
+    by = (Grouping("city", cities),) if cities else ()
+    (counts,) = tally(frame, Plan((Rows(),), by, unit=unit)).answers
+    return list(np.atleast_1d(np.asarray(counts)).tolist())
+
+
+@pytest.mark.parametrize("engine", FRAMES)
+@pytest.mark.parametrize("max_groups", [1, 2, 4])
+def test_a_person_in_one_group_more_than_allowed_counts_in_all_but_one(
+    engine: str, max_groups: int
+) -> None:
+    """There are as many declared groups as the person is in: max_groups + 1."""
+    cities = CITIES[: max_groups + 1]
+    frame = FRAMES[engine](table([("p", city, 1.0) for city in cities], TEXT))
+    counts = count_rows(frame, Unit(("who",), max_groups, 1), cities)
+    assert sorted(counts) == [0, *[1] * max_groups]
+
+
+@pytest.mark.parametrize("engine", FRAMES)
+@pytest.mark.parametrize("max_groups", [1, 2, 4])
+def test_a_person_in_as_many_groups_as_allowed_counts_in_all(engine: str, max_groups: int) -> None:
+    """Whether that are all declared groups or not."""
+    rows = [("p", city, 1.0) for city in CITIES[:max_groups]]
+    for cities in (CITIES[:max_groups], CITIES):
+        counts = count_rows(FRAMES[engine](table(rows, TEXT)), Unit(("who",), max_groups), cities)
+        assert counts == [1] * max_groups + [0] * (len(cities) - max_groups)
+
+
+@pytest.mark.parametrize(
+    ("engine", "neighbours", "max_groups"),
+    [
+        *(("DuckDB", neighbours, k) for neighbours in ("add-remove", "replace") for k in (1, 2)),
+        ("Polars", "add-remove", 1),
+        ("pandas", "replace", 2),
+    ],
+)
+def test_one_group_too_many_moves_no_statistic_beyond_its_sensitivity(
+    engine: str, neighbours: str, max_groups: int
+) -> None:
+    """One person has the most rows, of the largest or the smallest value, in max_groups + 1 groups.
+
+    Their neighbour is nobody, or somebody whose rows all have the other value.
+    """
+    cities, frame = CITIES[: max_groups + 1], FRAMES[engine]
+    for value, other_value in ((3.0, -2.0), (-2.0, 3.0)):
+        rows = [("p", city, value) for city in cities for _ in range(3)]
+        others = [("p", city, other_value) for city in cities for _ in range(3)]
+        neighbour = others if neighbours == "replace" else []
+        pair = [
+            replace(request, groups={"city": cities})
+            for request in requests(neighbours, max_groups, 3)
+        ]
+        check_neighbours(pair, frame(table(rows, TEXT)), frame(table(neighbour, TEXT)))
+
+
+@pytest.mark.parametrize("engine", FRAMES)
+def test_a_person_in_one_discovered_group_too_many_is_counted_in_all_but_one(engine: str) -> None:
+    frame = FRAMES[engine](table([("p", city, 1.0) for city in "abc"], TEXT))
+    for max_groups, counted in ((2, 2), (3, 3), (4, 3)):
+        found = holders(frame, "city", Unit(("who",), max_groups))
+        assert found.persons.tolist() == [1] * counted
+
+
+@pytest.mark.parametrize("engine", FRAMES)
+@pytest.mark.parametrize("max_rows", [1, 2, 999, 1_000, 1_001])
+def test_of_one_row_more_than_allowed_all_but_one_count(engine: str, max_rows: int) -> None:
+    """DuckDB keeps up to 1,000 rows of a person in a heap and sorts for more: both are tried.
+
+    Rows have different values, or all are equal: then their hashes are equal too.
+    """
+    for rows in (max_rows - 1, max_rows, max_rows + 1):
+        for step in (1.0, 0.0):
+            people = [("p", "a", step * i) for i in range(rows)] + [("q", "a", 0.0)]
+            frame = FRAMES[engine](table(people, TEXT))
+            assert count_rows(frame, Unit(("who",), 1, max_rows), ()) == [min(rows, max_rows) + 1]

@@ -1,0 +1,441 @@
+"""Requests about persons: what they cost, which groups appear, and what is refused before."""
+
+import json
+import math
+from dataclasses import replace
+from datetime import date, datetime
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+from support.alarms import LONG, check_probability
+
+import dpnoise
+from dpnoise import cli
+from dpnoise.core.entropy import Source
+from dpnoise.core.errors import ArgumentError
+from dpnoise.statistics import (
+    Question,
+    Request,
+    discovery_threshold,
+    load_request,
+    publish,
+    publishing,
+)
+from dpnoise.statistics.composition import compose
+from dpnoise.statistics.engines import Holders, checking, holders
+from dpnoise.statistics.queries import Count
+
+COUNT = Question(["count"], by=("city",))
+CITIES = {"city": ("cork", "dublin", "galway", "limerick", "sligo")}
+ALL = Question(
+    ["count", "sum", "mean", "variance", "std", "median", "quantiles:0.1,0.9", "histogram"],
+    "x", lower=0, upper=10, edges=[0, 5, 10], by=("city",),
+)  # fmt: skip
+
+
+def asked(*questions: Question, **options: Any) -> Request:
+    """Return a request about persons, with these changes."""
+    usual = {
+        "epsilon": 1.0, "groups": CITIES, "person": "who", "max_groups": 2, "max_rows": 3,
+    }  # fmt: skip
+    return Request(**{**usual, "publish": questions or (COUNT,), **options})
+
+
+def visits(persons: int = 300) -> pl.DataFrame:
+    """Return visits of persons, each with several rows in two or three cities."""
+    rng = np.random.default_rng()
+    who = rng.integers(0, persons, 6 * persons)
+    cities = np.array(CITIES["city"])[(who + rng.integers(0, 3, who.size)) % 5]
+    return pl.DataFrame({"who": who, "city": cities, "x": rng.uniform(0, 10, who.size)})
+
+
+def count_of(request: Request) -> Count:
+    """Return the query of a request that asks for counts alone."""
+    ((_, query),) = request.prepare()
+    assert isinstance(query, Count)
+    return query
+
+
+# What is refused ----------------------------------------------------------------------------------
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "bounds without a person": ({"person": None}, "Expected person beside max_groups"),
+    "no max_groups": ({"max_groups": None}, "Expected max_groups, in how many groups"),
+    "no max_rows": ({"max_rows": None}, "Expected max_rows, how many rows"),
+    "no groups at all": ({"max_groups": 0}, "Expected max_groups=0 >= 1"),
+    "half a row": ({"max_rows": 2.5}, "Expected max_rows=2.5 to be an integer"),
+    "more groups than there are": ({"max_groups": 6}, "max_groups=6 to be at most 5"),
+    "a group": ({"person": "city"}, "'city' says whose a row is, and cannot be grouped by"),
+    "a value": ({"person": ["who", "x"], "publish": (ALL,)}, "'x' says whose .* be published"),
+    "a column twice": ({"person": ["who", "who"]}, "each once"),
+    "no column": ({"person": []}, "Expected one column or more that say whose a row is"),
+    "numbers for names": ({"person": [1]}, "to be a name or a list of names"),
+    "unknown neighbours": ({"neighbours": "rows"}, "to be one of 'add-remove', 'replace'"),
+    "an unknown way": ({"without_id": "drop"}, "to be one of 'error', 'own'"),
+    "an unknown mechanism": ({"mechanism": "normal"}, "'laplace', 'gaussian', 'best'"),
+    "a delta without use": ({"delta": 1e-6}, "Nothing uses delta: Laplace noise has none"),
+    "Gaussian noise without delta": ({"mechanism": "gaussian"}, "Expected delta > 0"),
+    "the best without delta": ({"mechanism": "best"}, "Expected delta > 0"),
+    "discovery without delta": ({"groups": {"city": "discover"}}, "discovered need delta > 0"),
+    "a delta of one": ({"delta": 1.0, "mechanism": "gaussian"}, "delta=1.0 to be between"),
+    "a negative delta": ({"delta": -1e-6, "mechanism": "gaussian"}, "delta=-1e-06 to be between"),
+    "two budgets": ({"rho": 0.5}, "in epsilon or in rho, not in both"),
+    "no budget": ({"epsilon": None}, "Expected epsilon in every request, or rho"),
+    "no rho": ({"epsilon": None, "rho": 0.0}, "Expected rho=0.0 > 0"),
+    "only quantiles": (
+        {"publish": (Question(["median"], "x", 0, 1, by=("city",)),), "mechanism": "gaussian",
+         "delta": 1e-6},
+        "Nothing uses delta: quantiles are selected",
+    ),
+    "rows without use": (
+        {"publish": (Question(["sum"], "x", 0, 1, by=("city",), per_person="sum"),)},
+        "Nothing uses max_rows",
+    ),
+    "too many groups": ({"max_groups": 2**16 + 1}, "Expected max_groups=65537 <= 65536"),
+    "too many losses": (
+        {"publish": (ALL,), "mechanism": "gaussian", "delta": 1e-6, "max_groups": 600,
+         "groups": {"city": "discover"}},
+        "Quantiles of persons in 600 groups are too many losses to compose",
+    ),
+    "an error for some": (
+        {"publish": (replace(COUNT, error=5.0), COUNT)}, "an error for all questions, or weights",
+    ),
+    "an error of unknown groups": (
+        {"publish": (replace(COUNT, error=5.0),), "groups": {"city": "discover"}, "delta": 1e-6},
+        "Expected declared groups where an error is wanted",
+    ),
+    "a sum beyond what is exact": (
+        {"publish": (Question(["sum"], "x", 0, 1e300, by=("city",), per_person="sum"),),
+         "max_rows": None},
+        r"between 2\^-960 and 2\^960",
+    ),
+    "a value of unknown groups beyond what is exact": (
+        {"publish": (Question(["count"], "x", 0, 1e300, by=("city",), per_person="sum"),),
+         "max_rows": None, "groups": {"city": "discover"}, "delta": 1e-6},
+        r"between 2\^-960 and 2\^960",
+    ),
+    "too many cells": (
+        {"publish": (Question(["median"], "x", 0, 2**16 - 1, 1.0, by=("city",)),),
+         "groups": {"city": [f"city {n}" for n in range(300)]}},
+        "19,660,800 counts, and at most 16,777,216",
+    ),
+    "an error too small": (
+        {"publish": (replace(COUNT, error=5.0),)}, "more than the 1 of the request",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_contradictions_are_refused_before_anything_is_spent(
+    case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Source, "key", lambda *_: pytest.fail("noise was drawn"))
+    changes, words = REFUSED[case]
+    with pytest.raises((ValueError, TypeError), match=words):
+        asked(**changes)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Question(["mean"], "x", 0, 1, per_person="median"), "'sum', 'mean'"),
+        (lambda: Question(["mean"], "x", per_person="sum"), "needs a column and bounds"),
+        (lambda: Question(["mean"], "x", 0, 1, error=1.0), "error of a mean depends on the data"),
+        (lambda: Question(["count"], weight=0.0), "Expected weight=0.0 > 0"),
+        (lambda: Request(1.0, [Question(["sum"], "x", 0, 1, per_person="sum")]), "Expected person"),
+        (lambda: Request(1.0, [COUNT], CITIES, max_rows=3), "Expected person beside max_rows"),
+        (lambda: Request(1.0, [COUNT], CITIES, without_id="own"), "Expected person"),
+        (lambda: Request(1.0, [Question(["count"])], person="who", max_groups=2, max_rows=1),
+         "max_groups=2 to be at most 1"),
+    ],
+)  # fmt: skip
+def test_questions_that_contradict_themselves_are_refused(make: Any, words: str) -> None:
+    with pytest.raises(ArgumentError, match=words):
+        make()
+
+
+# What it costs ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "budget",
+    [
+        {},
+        {"neighbours": "replace"},
+        {"mechanism": "gaussian", "delta": 1e-6},
+        {"mechanism": "best", "delta": 1e-6},
+        {"epsilon": None, "rho": 0.3, "mechanism": "gaussian"},
+        {"epsilon": None, "rho": 0.3},
+        {"groups": {"city": "discover"}, "delta": 1e-6},
+        {"groups": {"city": "discover"}, "delta": 1e-6, "mechanism": "gaussian"},
+    ],
+)
+def test_all_parts_together_are_within_the_budget(budget: dict[str, Any]) -> None:
+    request = asked(ALL, replace(COUNT, weight=3.0), **budget)
+    cost = request.cost()
+    losses = [loss for one in request.discoveries() for loss in one.losses]
+    losses += [loss for _, query in request.prepare() for loss in query.losses]
+    if request.rho is not None:
+        assert sum(loss.rho for loss in losses) == cost.rho <= Fraction("0.3")
+        assert cost.rho > Fraction("0.3") * (1 - Fraction(1, 2**40))
+    else:
+        assert cost.epsilon is not None
+        assert Fraction(999, 1000) < cost.epsilon <= 1
+        own = float(cost.delta - cost.rho_delta)
+        assert compose(losses, own).epsilon == cost.epsilon
+    assert cost.delta <= Fraction(request.delta)
+
+
+def test_weights_divide_the_budget() -> None:
+    request = asked(replace(COUNT, weight=3.0), Question(["count"]), max_rows=1)
+    assert [query.epsilon for _, query in request.prepare()] == [0.75, 0.25]
+
+
+def test_gaussian_noise_gains_the_root_of_the_groups() -> None:
+    """With 100 groups a person L1 is 100, L2 10; one group decides for Laplace noise."""
+    keys = {"city": tuple(range(200))}
+    options = {"delta": 1e-6, "mechanism": "best", "groups": keys}
+    many, one = (asked(max_groups=groups, **options) for groups in (100, 1))
+    assert [query.rho is not None for _, query in many.prepare()] == [True]
+    assert [query.rho is not None for _, query in one.prepare()] == [False]
+    assert many.cost().delta == Fraction(1e-6)
+    assert one.cost().delta == 0
+    gaussian, laplace = (
+        count_of(replace(many, mechanism=name, delta=delta))
+        for name, delta in (("gaussian", 1e-6), ("laplace", 0.0))
+    )
+    assert gaussian.mechanism.sensitivity == 30
+    assert laplace.mechanism.sensitivity == 300
+    # 1.96 deviations of 4.22 * 30, and 300 log(20): Balle and Wang's scale at epsilon 1 is 4.22.
+    assert gaussian.error(0.95) < laplace.error(0.95) / 3
+
+
+def test_a_wanted_error_costs_what_it_costs() -> None:
+    """Discrete Laplace noise is beyond 50 with probability 2 a^51/(1 + a), with a = exp(-1/s)."""
+    request = asked(replace(COUNT, error=50.0), epsilon=None)
+    query = count_of(request)
+    assert query.error(0.95) == 50
+    a = math.exp(-1 / query.mechanism.scale)
+    assert 2 * a**51 / (1 + a) <= 0.05
+    less = math.exp(-1 / (query.mechanism.scale * (1 + 1e-9)))
+    assert 2 * less**51 / (1 + less) > 0.05
+    assert request.cost().epsilon == Fraction(query.losses[0].amount)
+    gaussian = replace(request, mechanism="gaussian", delta=1e-6)
+    assert count_of(gaussian).error(0.95) == 50
+
+
+# Groups that nobody declared ----------------------------------------------------------------------
+
+
+def test_persons_are_counted_once_in_each_of_their_groups() -> None:
+    frame = pl.DataFrame(
+        {
+            "who": [1, 1, 1, 2, 2, 3, 4, 5],
+            "city": ["a", "a", "b", "a", None, "", "a", "a"],
+            "day": [1.0, 1.0, 2.0, math.nan, 1.0, -0.0, 0.0, None],
+        }
+    )
+    request = asked(groups={"city": "discover"}, delta=1e-6)
+    (one,) = request.discoveries()
+    held = holders(frame, "city", one.unit)
+    assert dict(zip(held.keys, held.persons.tolist(), strict=True)) == {"a": 4, "b": 1}
+    held = holders(frame, "day", one.unit)
+    assert dict(zip(held.keys, held.persons.tolist(), strict=True)) == {"1": 2, "2": 1, "0": 2}
+
+
+def test_groups_of_many_persons_appear_and_those_of_few_do_not() -> None:
+    """At epsilon 1e4 for each the noise is not 0 with probability below 10^-1000."""
+    crowd = visits(2_000)
+    few = pl.DataFrame({"who": [-1] * 3_000, "city": ["kinsale"] * 3_000, "x": [1.0] * 3_000})
+    request = asked(ALL, COUNT, epsilon=1e5, delta=1e-9, groups={"city": "discover"})
+    table = publish(pl.concat([crowd, few]), request)
+    assert table.found == {"city": tuple(sorted(CITIES["city"]))}
+    assert {one.group[0] for one in table} == set(CITIES["city"])
+    record = table.record()
+    assert record["discovered"][0]["groups"] == sorted(CITIES["city"])
+    assert record["privacy"]["delta"] == 1e-9
+    assert json.loads(json.dumps(record))["request"]["groups"] == {"city": "discover"}
+
+
+def test_how_far_reading_is_is_told_from_the_first_pass_on(tmp_path: Path) -> None:
+    """The passes are one for each column that is discovered, one for mistakes, one for answers."""
+    path = tmp_path / "visits.parquet"
+    visits(500).write_parquet(path)
+    told: list[float] = []
+    publish(path, asked(epsilon=1e5, delta=1e-9, groups={"city": "discover"}), progress=told.append)
+    assert told == sorted(told)
+    assert {1 / 3, 2 / 3, 1.0} <= set(told)
+
+
+def test_a_column_may_be_discovered_beside_a_declared_one() -> None:
+    frame = visits(2_000).with_columns(sex=pl.lit("f"))
+    question = Question(["count"], by=("city", "sex"))
+    groups = {"city": "discover", "sex": ["f", "m"]}
+    table = publish(frame, asked(question, epsilon=1e5, delta=1e-9, groups=groups))
+    assert len(table.rows()) == 2 * 5
+    both = publish(
+        frame, asked(question, epsilon=1e5, delta=1e-9, groups=dict.fromkeys(groups, "discover"))
+    )
+    assert [one.group for one in both] == [(city, "f") for city in sorted(CITIES["city"])]
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+def test_two_columns_that_are_discovered_share_the_delta_that_is_set_aside(mechanism: str) -> None:
+    """One person may be alone in a group of each: the chances of both add up."""
+    groups = {"city": "discover", "sex": "discover"}
+    question = Question(["count"], by=("city", "sex"))
+    request = asked(question, delta=1e-3, mechanism=mechanism, groups=groups)
+    chances = [
+        discovery_threshold._chance(one.noise.mechanism, one.threshold, 2, 128)
+        for one in request.discoveries()
+    ]
+    assert len(chances) == 2
+    assert sum(chances) <= request.prices.aside  # Of balls: certainly.
+    nearly = [
+        discovery_threshold._chance(one.noise.mechanism, one.threshold - 1, 2, 128)
+        for one in request.discoveries()
+    ]
+    assert sum(nearly) > request.prices.aside
+
+
+def test_of_more_groups_than_can_be_computed_the_largest_are_published(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was paid for is not wasted by an error. Groups 1 to 9 have 10 to 90 persons."""
+    monkeypatch.setattr(checking, "_MOST_COUNTS", 4 * 11)  # Four groups of 11 cells.
+    rows = [(f"p{city}-{who}", city) for city in range(1, 10) for who in range(10 * city)]
+    frame = pl.DataFrame(rows, schema=["who", "city"], orient="row").with_columns(x=pl.lit(1.0))
+    median = Question(["median"], "x", 0, 10, 1.0, by=("city",))
+    request = asked(median, epsilon=1e5, delta=1e-9, groups={"city": "discover"})
+    assert publish(frame, request).found == {"city": ("6", "7", "8", "9")}
+
+
+def test_labels_do_not_depend_on_the_type_of_a_column() -> None:
+    """One empty cell turns integers into floats; discovered groups are labelled by text."""
+    frame = pl.DataFrame({"who": range(300), "city": [n % 12 for n in range(300)]})
+    request = asked(epsilon=1e5, delta=1e-9, groups={"city": "discover"})
+    expected = tuple(str(city) for city in range(12))  # Ordered as numbers.
+    for kind in (pl.Int64, pl.UInt8, pl.Float64, pl.String):
+        table = publish(frame.with_columns(pl.col("city").cast(kind)), request)
+        assert table.found == {"city": expected}
+        assert table.to_arrow()["city"].to_pylist() == list(expected)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [[2**64 - 1, -1], [date(2024, 2, 29), datetime(2024, 2, 29, 1)], [2**70, 5]],  # noqa: DTZ001
+)
+def test_every_declared_group_can_be_written_as_a_table(keys: list[Any]) -> None:
+    table = publishing.rehearsal(Request(1.0, [COUNT], {"city": keys}))
+    assert table.to_arrow().num_rows == table.to_polars().height == 2
+    assert len(set(table.to_arrow()["city"].to_pylist())) == 2
+
+
+def test_no_group_at_all_is_an_empty_table() -> None:
+    frame = pl.DataFrame({"who": [1], "city": ["cork"], "x": [1.0]})
+    table = publish(frame, asked(delta=1e-9, groups={"city": "discover"}))
+    assert (table.rows(), table.found) == ([], {"city": ()})
+    assert table.to_arrow().num_rows == table.to_pandas().shape[0] == 0
+    assert "city" in table.to_polars().columns
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+def test_groups_of_one_person_alone_appear_as_seldom_as_delta_says(mechanism: str) -> None:
+    """Count on two worlds: in one, a person more has 3,000 rows in three new groups.
+
+    Without them the groups never appear; with them in a part of the runs of at most delta, which is
+    large here, to be counted. A threshold one lower would be too low: each of the two comparisons
+    is a false alarm with probability 10^-8.
+    """
+    rounds = 20_000 if LONG else 2_000
+    request = asked(delta=0.1, mechanism=mechanism, groups={"city": "discover"})
+    (one,) = request.discoveries()
+    crowd = pl.DataFrame({"who": list(range(40)), "city": ["cork"] * 40})
+    extra = pl.DataFrame({"who": [-1] * 3_000, "city": ["new", "newer", "newest"] * 1_000})
+    before = holders(crowd, "city", one.unit)
+    after = holders(pl.concat([crowd, extra]), "city", one.unit)
+    assert before.keys == ["cork"]
+    assert sorted(after.persons.tolist()) == [1, 1, 40]  # Two of the three groups count.
+
+    def part(world: Holders, threshold: int) -> int:
+        lowered = replace(one, threshold=threshold)
+        rng = dpnoise.Generator()
+        runs = (publishing._passing(lowered, world, rng) for _ in range(rounds))
+        return sum(any(key != "cork" for key in found) for found in runs)
+
+    assert part(before, 1) == 0
+    aside = request.prices.aside
+    assert aside == pytest.approx(0.1 if mechanism == "laplace" else 0.05)
+    allowed = stats.binomtest(part(after, one.threshold), rounds, aside, "greater")
+    check_probability(float(allowed.pvalue))
+    lower = stats.binomtest(part(after, one.threshold - 1), rounds, aside, "less")
+    check_probability(float(lower.pvalue))
+
+
+def test_what_is_wrong_is_found_before_noise_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Source, "key", lambda *_: pytest.fail("noise was drawn"))
+    frame = visits().with_columns(pl.when(pl.col("x") > 5).then(pl.col("x")).alias("x"))
+    options = {"delta": 1e-6, "groups": {"city": "discover"}}
+    with pytest.raises(ArgumentError, match="rows without a value"):
+        publish(frame, asked(ALL, **options))
+    with pytest.raises(ArgumentError, match="There is no column 'income'"):
+        publish(frame, asked(replace(ALL, column="income"), **options))
+    with pytest.raises(ArgumentError, match="do not say whose they are"):
+        publish(frame.with_columns(who=pl.lit(None, pl.Int64)), asked(**options))
+
+
+# From a file to a record --------------------------------------------------------------------------
+
+
+def test_a_signed_request_may_be_about_persons(tmp_path: Path) -> None:
+    path = tmp_path / "request.toml"
+    path.write_text(
+        'rho = 0.5\nmechanism = "gaussian"\nperson = ["ward", "who"]\nmax_groups = 2\n'
+        'max_rows = 3\nneighbours = "replace"\nwithout_id = "own"\n[groups]\n'
+        'city = ["cork", "dublin"]\n[[publish]]\nstatistics = ["count"]\nby = ["city"]\n'
+    )
+    request = load_request(path).request
+    assert request.person == ("ward", "who")
+    assert request.privacy_unit == "one person (ward, who), at most 2 groups and 3 rows in each"
+    assert request.neighbours_in_words == "one person in another's place"
+    assert request.cost_in_words == "rho 0.5"
+
+
+def test_the_record_says_what_was_protected_and_spent() -> None:
+    record = publish(visits(), asked(ALL)).record()
+    assert record["format"] == 3
+    assert record["privacy_unit"] == "one person (who), at most 2 groups and 3 rows in each"
+    assert record["neighbours"] == "differ by one person added or removed"
+    assert record["privacy"]["epsilon"] <= 1
+    assert (record["privacy"]["delta"], record["ledger"]) == (0, None)
+
+
+def test_the_command_line_publishes_about_persons(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "visits.csv"
+    visits(2_000).write_csv(path)
+    usual = ["release", str(path), "--column", "x", "--person", "who", "--max-rows", "3"]
+    declared = [*usual, "--max-groups", "2", "--group-by", "city=cork,dublin,galway"]
+    assert cli.main(declared) == 0
+    assert "epsilon 1 in all: count 1. One person added or removed." in capsys.readouterr().out
+    found = [*usual, "--max-groups", "2", "--group-by", "city", "--delta", "1e-6"]
+    assert cli.main([*found, "--epsilon", "1000"]) == 0
+    out = capsys.readouterr().out
+    assert "epsilon 1000, delta 1e-06 in all: groups of city 500, count 500." in out
+    assert all(f"{city}, count" in out for city in CITIES["city"])
+    assert cli.main([*found, "--check", "--mechanism", "gaussian", "--neighbours", "replace"]) == 0
+    out = capsys.readouterr().out
+    assert "those whose noisy number of persons is" in out
+    assert "One person in another's place." in out
+    assert "Protected: one person (who), at most 2 groups and 3 rows in each." in out
+    own = [*usual[:-2], "--per-person", "mean", "--lower", "0", "--upper", "10", "--rho", "0.5"]
+    assert cli.main([*own, "--query", "mean", "--mechanism", "gaussian"]) == 0
+    assert "rho 0.5 in all: mean rho 0.5. One person added or removed." in capsys.readouterr().out
+    assert cli.main([*usual, "--max-groups", "9", "--group-by", "city=cork"]) == 2
+    assert "Expected --max-groups 9 to be at most 1" in capsys.readouterr().err

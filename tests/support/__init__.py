@@ -1,0 +1,1 @@
+"""What several test files use: reference implementations, data sets, and statistical checks."""

@@ -1,0 +1,102 @@
+"""What a test may say of an attack: that it breaks a target, or that the target withstands it.
+
+Limits are exact binomial ones, each wrong with probability at most FALSE_ALARM.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from support.alarms import FALSE_ALARM
+
+from dpnoise.auditing.attacks import Attack
+from dpnoise.auditing.attacks.base import OUTPUTS, Event, Outcome, Progress, silent
+from dpnoise.auditing.targets import Target, left_out, named
+
+DELTA = 1e-6  # Of all Gaussian targets.
+
+
+class Break(NamedTuple):
+    """A row of the table of breaks: an attack, its target, and the rates that it must reach."""
+
+    attack: Attack
+    target: str
+    epsilon: float
+    least: float
+    most: float = 0.0
+    n: int = 20_000
+
+    def __str__(self) -> str:
+        return f"{self.attack.name}-{self.target}-{self.epsilon:g}"
+
+
+@dataclass(frozen=True)
+class Chosen(Attack):
+    """An attack made of any function that finds an event."""
+
+    name = "chosen"
+    access = OUTPUTS
+    chooses: Callable[[Target, float, float, int], Event]
+
+    def find(
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
+    ) -> Event:
+        """Choose."""
+        progress(0.5)
+        return self.chooses(target, value0, value1, n)
+
+
+def attacked(
+    attack: Attack, target: Target, value0: float = 0.0, value1: float = 1.0, n: int = 20_000
+) -> Outcome:
+    """Run an attack and its placebo, with limits at FALSE_ALARM."""
+    return attack(target, value0, value1, n=n, confidence=1 - FALSE_ALARM)
+
+
+def peer(name: str, **claims: float) -> Target:
+    """Make a target, or skip the test if its library has no build for this machine."""
+    if name in left_out():
+        pytest.skip(left_out()[name])
+    return named(name, **claims)
+
+
+def elsewhere(target: Target, changed: float = 0.25) -> Target:
+    """Return the same library on a machine that rounds a share of its noise to the next float."""
+    rng = np.random.default_rng()
+
+    def release(value: float, n: int) -> Any:
+        noise = target(0.0, n)
+        number = noise.dtype.type
+        following = np.nextafter(noise, number(np.inf))
+        return number(value) + np.where(rng.random(n) < changed, following, noise)
+
+    return Target("elsewhere", target.noise, target.scale, release)
+
+
+def check_break(row: Break) -> None:
+    """Raise unless the rates are those of the row, and certify more than is claimed."""
+    target = peer(row.target, epsilon=row.epsilon, delta=DELTA)
+    outcome = attacked(row.attack, target, n=row.n)
+    assert outcome.at0.rate >= row.least
+    assert outcome.at1.rate <= row.most
+    assert certified(outcome, target) > row.epsilon
+    check_placebo(outcome)
+
+
+def check_withstands(outcome: Outcome, target: Target, epsilon: float) -> None:
+    """Raise if P0 <= exp(k epsilon) P1 + k delta is refuted."""
+    assert certified(outcome, target) <= epsilon
+    check_placebo(outcome)
+
+
+def check_placebo(outcome: Outcome) -> None:
+    """Raise if the attack has an advantage where both values are equal."""
+    low, high = outcome.placebo_advantage or pytest.fail("no placebo")
+    assert low <= 0 <= high
+
+
+def certified(outcome: Outcome, target: Target) -> float:
+    """Return the epsilon that the outcome proves, at the target's delta."""
+    return outcome.epsilon_lower(DELTA if target.noise == "gaussian" else 0.0)

@@ -1,0 +1,508 @@
+"""Opacus's training, with noise that is released exactly: every mode, and what it refuses."""
+
+import ast
+import importlib
+import inspect
+import itertools
+import math
+import pkgutil
+import textwrap
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import opacus
+import pytest
+import torch
+from opacus.optimizers import optimizer as opacus_optimizer
+from scipy import stats
+from support.alarms import check_probability
+
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError
+from dpnoise.integrations import ghost
+from dpnoise.integrations import opacus as ours
+from dpnoise.integrations.opacus import (
+    SecurePrivacyEngine,
+    SecurePrivacyEngineAdaptiveClipping,
+)
+from dpnoise.release.additive import GaussianMechanism
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
+ADAPTIVE = {
+    "clipping": "adaptive",
+    "target_unclipped_quantile": 0.5,
+    "clipbound_learning_rate": 0.2,
+    "max_clipbound": 8.0,
+    "min_clipbound": 0.25,
+    "unclipped_num_std": 3.0,
+}
+MODES: dict[str, dict[str, Any]] = {
+    "flat": {},
+    "functorch": {"grad_sample_mode": "functorch"},
+    "expanded weights": {"grad_sample_mode": "ew"},
+    "per layer": {"clipping": "per_layer", "max_grad_norm": [0.5, 0.25, 1.0, 0.75]},
+    "adaptive": ADAPTIVE,
+    "ghost": {"grad_sample_mode": "ghost"},
+    "ghost, attached": {"grad_sample_mode": "ghost", "wrap_model": False},
+    "ghost, adaptive": {
+        "grad_sample_mode": "ghost",
+        "engine": SecurePrivacyEngineAdaptiveClipping,
+        "min_clipbound": 0.25,
+        "max_clipbound": 8.0,
+    },
+}
+
+
+def forbidden(*_: Any, **__: Any) -> Any:
+    raise AssertionError("an insecure generator was asked")
+
+
+def model_and_data(device: str, kind: torch.dtype = torch.float64) -> tuple[Any, Any]:
+    torch.manual_seed(0)  # Of the model and the data, which are no noise.
+    layers = (torch.nn.Linear(6, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
+    model = torch.nn.Sequential(*layers).to(device, kind)
+    x, y = torch.randn(96, 6, dtype=kind), torch.randint(0, 3, (96,))
+    data = torch.utils.data.TensorDataset(x.to(device), y.to(device))
+    return model, torch.utils.data.DataLoader(data, batch_size=32, shuffle=True)
+
+
+def private(
+    model: Any, loader: Any, engine: Any = SecurePrivacyEngine, rate: float = 0.5, **options: Any
+) -> tuple[Any, Any, Any, Any]:
+    """Return model, optimizer, criterion and loader."""
+    arguments = {
+        "noise_multiplier": 1.5,
+        "max_grad_norm": 1.0,
+        "loss_reduction": "sum",
+        "criterion": torch.nn.CrossEntropyLoss(reduction="sum"),
+        **options,
+    }
+    made = (engine() if isinstance(engine, type) else engine).make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=rate),
+        data_loader=loader,
+        **arguments,
+    )
+    prepared = made[0] if options.get("wrap_model", True) else model
+    return (
+        (prepared, *made[1:])
+        if len(made) == 4
+        else (prepared, made[1], arguments["criterion"], made[2])
+    )
+
+
+def step(model: Any, optimizer: Any, criterion: Any, x: Any, y: Any) -> None:
+    optimizer.zero_grad()
+    criterion(model(x), y).backward()
+    optimizer.step()
+
+
+def grads(model: Any) -> Any:
+    return torch.cat([p.grad.reshape(-1) for p in model.parameters()])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_releases_on_the_grid_of_its_bound_and_asks_no_other_generator(
+    mode: str, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In float64 and summed, the gradient is what was released; 53 numbers, all at once."""
+    model, loader = model_and_data(device)
+    model, optimizer, criterion, loader = private(model, loader, **MODES[mode])
+    for name in ("normal", "randn", "rand", "randperm"):
+        monkeypatch.setattr(torch, name, forbidden)
+    monkeypatch.setattr(opacus_optimizer, "_generate_noise", forbidden)
+    calls: list[tuple[int, float]] = []
+    release = GaussianMechanism.release
+
+    def counted(self: GaussianMechanism, value: Any, rng: Any = None) -> Any:
+        calls.append((getattr(value, "size", lambda: (1,))()[0], self.grid))
+        return release(self, value, rng)
+
+    monkeypatch.setattr(GaussianMechanism, "release", counted)
+    for steps, (x, y) in enumerate(loader, start=1):
+        step(model, optimizer, criterion, x, y)
+        gradients = [each for each in calls if each[0] == 53]
+        assert len(gradients) == steps
+        grid = gradients[-1][1]
+        if "adaptive" not in mode:
+            scale = optimizer.noise_multiplier * float(optimizer.max_grad_norm)
+            assert scale * 2**-20 <= grid <= scale * 2**-19
+        assert torch.equal(grads(model), (grads(model) / grid).round() * grid)
+        assert torch.isfinite(grads(model)).all()
+    assert steps == 3
+
+
+@pytest.mark.parametrize("mode", ["flat", "per layer", "ghost"])
+def test_without_noise_the_sum_is_opacus_s(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opacus clips in the model's format, here float64; cutting moves a number by 32 steps."""
+    monkeypatch.setattr(GaussianMechanism, "release", lambda _self, value, _rng=None: value)
+    model, loader = model_and_data("cpu")
+    x, y = (part[:32] for part in loader.dataset.tensors)
+    expected_model, _ = model_and_data("cpu")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Secure RNG")
+        plain = opacus.PrivacyEngine()
+    options = {**MODES[mode], "poisson_sampling": False}
+    mine = private(model, loader, **options)
+    step(*mine[:3], x, y)
+    theirs = private(expected_model, loader, plain, **{**options, "noise_multiplier": 0.0})
+    step(*theirs[:3], x, y)
+    assert (grads(mine[0]) - grads(theirs[0])).abs().max() < 33 * 2.0**-29
+    assert grads(mine[0]).abs().max() > 0.1
+
+
+def test_the_noise_has_the_deviation_that_the_accountant_is_told() -> None:
+    """The squares of 53 normals, less their means over 60 steps, add up to a chi-squared."""
+    model, loader = model_and_data("cpu")
+    model, optimizer, criterion, _ = private(model, loader, rate=0.0)
+    x, y = loader.dataset.tensors
+    seen = []
+    for _ in range(60):
+        step(model, optimizer, criterion, x[:8], y[:8])
+        seen.append(grads(model))
+    squares = 59 * torch.stack(seen).var(0).sum().item() / 1.5**2
+    law = stats.chi2(53 * 59)
+    check_probability(2 * min(law.cdf(squares), law.sf(squares)))
+
+
+def test_the_accountant_is_opacus_s() -> None:
+    model, loader = model_and_data("cpu")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Secure RNG")
+        plain = opacus.PrivacyEngine(accountant="rdp")
+    engine = SecurePrivacyEngine(accountant="rdp")
+    for each in (engine, plain):
+        model, loader = model_and_data("cpu")
+        model, optimizer, criterion, _ = private(model, loader, each)
+        x, y = (part[:32] for part in loader.dataset.tensors)
+        for _ in range(3):
+            step(model, optimizer, criterion, x, y)
+    assert engine.get_epsilon(1e-5) == plain.get_epsilon(1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:Optimal order is the largest alpha")
+def test_asking_by_epsilon_finds_the_multiplier() -> None:
+    model, loader = model_and_data("cpu")
+    engine = SecurePrivacyEngine(accountant="rdp")
+    _, optimizer, _ = engine.make_private_with_epsilon(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        data_loader=loader,
+        target_epsilon=3.0,
+        target_delta=1e-5,
+        epochs=2,
+        max_grad_norm=1.0,
+    )
+    assert 0.5 < optimizer.noise_multiplier < 5
+    assert optimizer.sensitivity == 1.0 + 2.0**-47
+
+
+@pytest.mark.parametrize("mode", ["flat", "ghost"])
+def test_large_batches_in_parts_have_the_sum_of_the_whole(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """BatchMemoryManager's way: parts are clipped and kept, and one step releases their sum."""
+    monkeypatch.setattr(GaussianMechanism, "release", lambda _self, value, _rng=None: value)
+    results = []
+    for parts in ([32], [7, 12, 13]):
+        model, loader = model_and_data("cpu")
+        model, optimizer, criterion, _ = private(model, loader, **MODES[mode])
+        x, y = (part[:32] for part in loader.dataset.tensors)
+        for i, (some, labels) in enumerate(zip(x.split(parts), y.split(parts), strict=True)):
+            optimizer.signal_skip_step(do_skip=i < len(parts) - 1)
+            step(model, optimizer, criterion, some, labels)
+        results.append(grads(model))
+    assert torch.equal(*results)
+
+
+@pytest.mark.parametrize("mode", ["flat", "ghost", "ghost, adaptive"])
+def test_an_empty_batch_is_noise(mode: str) -> None:
+    model, loader = model_and_data("cpu")
+    model, optimizer, criterion, _ = private(model, loader, **MODES[mode])
+    x, y = (part[:0] for part in loader.dataset.tensors)
+    step(model, optimizer, criterion, x, y)
+    assert (grads(model) != 0).any()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("mode", ["flat", "per layer", "adaptive", "ghost", "ghost, adaptive"])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_gradient_that_is_not_finite_is_refused(mode: str, bad: float, device: str) -> None:
+    model, loader = model_and_data(device)
+    model, optimizer, criterion, _ = private(model, loader, **MODES[mode])
+    x, y = (part[:8].clone() for part in loader.dataset.tensors)
+    x[3, 2] = bad
+    before = [p.detach().clone() for p in model.parameters()]
+    with pytest.raises(ArgumentError, match="finite"):
+        step(model, optimizer, criterion, x, y)
+    for p, old in zip(model.parameters(), before, strict=True):
+        assert torch.equal(p, old)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"noise_generator": torch.Generator()}, ArgumentTypeError, "no seed"),
+        ({"noise_multiplier": 0.0}, ArgumentError, "noise_multiplier=0.0 > 0"),
+        ({"noise_multiplier": math.nan}, ArgumentError, "noise_multiplier=nan > 0"),
+        ({"max_grad_norm": 0.0}, ArgumentError, "max_grad_norm=0.0 > 0"),
+        ({"max_grad_norm": 1e40}, ArgumentError, "2\\^100"),
+        ({"clipping": "no such"}, ValueError, "no such"),
+    ],
+    ids=lambda part: "-".join(part) if isinstance(part, dict) else "",
+)
+def test_bad_arguments_are_refused(
+    options: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    model, loader = model_and_data("cpu")
+    with pytest.raises(error, match=words):
+        private(model, loader, **options)
+
+
+def texts_compared_with(function: Any, argument: str) -> set[str]:
+    """Return the texts that a function of Opacus compares one of its arguments with."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    return {
+        text.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare) and ast.unparse(node.left) == argument
+        for other in node.comparators
+        for text in ast.walk(other)
+        if isinstance(text, ast.Constant) and isinstance(text.value, str)
+    }
+
+
+# Its hooks exist, but no function of Opacus chooses an optimizer that goes with them.
+REFUSED = {"ghost_tp"}
+
+
+def modes_of_opacus() -> set[str]:
+    utils = opacus.grad_sample.utils
+    functions = (utils.get_gsm_class, utils.get_hooks_class, opacus.optimizers.get_optimizer_class)
+    return set().union(*(texts_compared_with(each, "grad_sample_mode") for each in functions))
+
+
+def test_every_combination_that_opacus_has_an_optimizer_for_has_a_secure_one() -> None:
+    choose = opacus.optimizers.get_optimizer_class
+    clippings = texts_compared_with(choose, "clipping")
+    assert clippings == {"flat", "per_layer", "adaptive"}
+    found = set()
+    modes = modes_of_opacus()
+    assert modes == {"hooks", "functorch", "ew", "no_op", "ghost", "ghost_fsdp", "ghost_tp"}
+    for mode, clipping, many in itertools.product(modes - REFUSED, clippings, (False, True)):
+        try:
+            found.add(choose(clipping=clipping, distributed=many, grad_sample_mode=mode))
+        except ValueError:
+            continue
+    assert found == set(ours._SECURED)
+    assert {mode for mode in modes if "ghost" in mode} - REFUSED == set(ghost.KINDS)
+
+
+def subclasses(kind: Any) -> set[Any]:
+    return {kind}.union(*(subclasses(each) for each in kind.__subclasses__()))
+
+
+def test_every_engine_and_optimizer_of_opacus_has_a_secure_one() -> None:
+    for each in pkgutil.walk_packages(opacus.__path__, "opacus."):
+        if "tests" not in each.name and "lightning" not in each.name:
+            importlib.import_module(each.name)
+    engines, optimizers = (
+        {each for each in subclasses(kind) if each.__module__.startswith("opacus.")}
+        for kind in (opacus.PrivacyEngine, opacus.optimizers.DPOptimizer)
+    )
+    assert {f"Secure{each.__name__}" for each in engines} == set(ours.__all__)
+    # Nothing makes it: get_optimizer_class returns the simple one.
+    unused = {opacus.optimizers.ddp_perlayeroptimizer.DistributedPerLayerOptimizer}
+    assert optimizers - unused == set(ours._SECURED)
+
+
+@pytest.mark.parametrize("mode", sorted(REFUSED))
+def test_modes_without_an_optimizer_are_refused(mode: str) -> None:
+    model, loader = model_and_data("cpu")
+    with pytest.raises(ArgumentError, match="no optimizer for it"):
+        private(model, loader, grad_sample_mode=mode, wrap_model=False)
+
+
+def test_gradients_that_the_user_makes_are_clipped_too() -> None:
+    """Opacus's mode no_op: whoever calls it sets grad_sample."""
+    model, loader = model_and_data("cpu")
+    model, optimizer, _, _ = private(model, loader, grad_sample_mode="no_op")
+    for p in model.parameters():
+        p.grad_sample = torch.full((8, *p.shape), 100.0, dtype=torch.float64)
+    optimizer.step()
+    assert 0 < optimizer.params[0].summed_grad.max() < 8.0
+
+
+class Varied(torch.nn.Module):  # type: ignore[misc]
+    """Layers that Opacus knows, one that functorch differentiates, and one used several times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = torch.nn.Embedding(11, 6)
+        self.recurrent = opacus.layers.DPLSTM(6, 5, batch_first=True)
+        self.norm = torch.nn.LayerNorm(5)
+        self.odd = torch.nn.PReLU(5)
+        self.last = torch.nn.Linear(5, 3)
+
+    def forward(self, x: Any) -> Any:
+        """Return the scores of three classes."""
+        steps, _ = self.recurrent(self.words(x))
+        return self.last(self.odd(self.norm(steps[:, -1])))
+
+
+def varied(bound: float = 0.3, device: str = "cpu", **options: Any) -> Any:
+    torch.manual_seed(1)
+    model = Varied().to(device, torch.float64)
+    x, y = torch.randint(0, 11, (24, 4)).to(device), torch.randint(0, 3, (24,)).to(device)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=12)
+    return private(model, loader, max_grad_norm=bound, **options), x, y
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("together", [2**26, 400])
+def test_ghost_clipping_has_the_sum_of_flat_clipping(
+    together: int, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the last bit with all samples together; in runs a matrix product may round otherwise.
+
+    On a device flat clipping adds what words have in common in any order.
+    """
+    monkeypatch.setattr(GaussianMechanism, "release", lambda _self, value, _rng=None: value)
+    monkeypatch.setattr(ghost, "_AT_ONCE", together)
+    results = []
+    for mode in ("hooks", "ghost"):
+        (model, optimizer, criterion, _), x, y = varied(device=device, grad_sample_mode=mode)
+        step(model, optimizer, criterion, x, y)
+        results.append(grads(model))
+    flat, layered = results
+    assert flat.abs().max() > 0.1
+    exact = together > 400 and device == "cpu"
+    assert (flat - layered).abs().max() <= (0 if exact else 24 * 2.0**-29)
+
+
+def test_a_loss_stays_secure_in_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a bound that clips nothing, 1.5 times the loss has 1.5 times the gradient."""
+    monkeypatch.setattr(GaussianMechanism, "release", lambda _self, value, _rng=None: value)
+    results = []
+    changes: list[Callable[[Any], Any]] = [
+        lambda loss: loss,
+        lambda loss: -(1 - (loss / 2 + 3) * 2) + 0.5 * loss,
+    ]
+    for change in changes:
+        (model, optimizer, criterion, _), x, y = varied(grad_sample_mode="ghost", bound=1e3)
+        changed = change(criterion(model(x), y))
+        assert type(changed) is ghost.Loss
+        changed.backward()
+        optimizer.step()
+        results.append(grads(model))
+    assert (1.5 * results[0] - results[1]).abs().max() < 60 * 2.0**-20
+    methods = inspect.getmembers(ghost.Loss.__mro__[1], inspect.isfunction)
+    operators = {name for name, _ in methods if name.startswith("__")}
+    assert operators - {"__init__", "__repr__", "__str__"} <= set(vars(ghost.Loss))
+
+
+def test_a_layer_whose_gradients_differ_when_made_twice_is_refused() -> None:
+    (model, optimizer, criterion, _), x, y = varied(grad_sample_mode="ghost")
+    samplers = type(model).GRAD_SAMPLERS
+    honest = samplers[torch.nn.LayerNorm]
+    calls = itertools.count()
+
+    def shaky(*arguments: Any) -> Any:
+        shift = 2.0**-40 * next(calls)
+        return {p: g + shift for p, g in honest(*arguments).items()}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(samplers, torch.nn.LayerNorm, shaky)
+        optimizer.zero_grad()
+        loss = criterion(model(x), y)
+        with pytest.raises(ArgumentError, match="made twice"):
+            loss.backward()
+        with pytest.raises(ArgumentError, match="Expected gradients"):
+            optimizer.step()
+
+
+def test_a_module_that_was_prepared_for_ghost_clipping_is_taken_again_and_no_other() -> None:
+    model, loader = model_and_data("cpu")
+    once, *_ = private(model, loader, grad_sample_mode="ghost")
+    again, optimizer, criterion, _ = private(once, loader, grad_sample_mode="ghost")
+    assert again is once
+    step(again, optimizer, criterion, *(part[:8] for part in loader.dataset.tensors))
+    other, *_ = private(model_and_data("cpu")[0], loader)
+    with pytest.raises(ArgumentError, match="nobody else"):
+        private(other, loader, grad_sample_mode="ghost")
+
+
+def test_shared_parameters_are_refused() -> None:
+    class Tied(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = torch.nn.LayerNorm(6), torch.nn.LayerNorm(6)
+            self.second.weight = self.first.weight
+
+        def forward(self, x: Any) -> Any:
+            return self.second(self.first(x))
+
+    _, loader = model_and_data("cpu")
+    model, optimizer, criterion, _ = private(Tied().double(), loader, grad_sample_mode="ghost")
+    x, _ = loader.dataset.tensors
+    with pytest.raises(ArgumentError, match="shared ones"):
+        step(model, optimizer, criterion, x, torch.zeros(96, dtype=torch.int64))
+
+
+def test_the_bound_of_ghost_clipping_follows_the_quantile() -> None:
+    """All gradients are longer: the fraction is 0 up to noise of 1/20, and the bound rises."""
+    model, loader = model_and_data("cpu")
+    options = {**MODES["ghost, adaptive"], "max_grad_norm": 0.3, "clipbound_learning_rate": 1.0}
+    model, optimizer, criterion, _ = private(model, loader, rate=0.0, **options)
+    x, y = loader.dataset.tensors
+    scale = 32 / 20
+    for _ in range(3):
+        before = optimizer.max_grad_norm
+        step(model, optimizer, criterion, 50 * x[:32], y[:32])
+        # Noise of 12 deviations, 0.6, is rarer than 10^-30.
+        assert 0 < optimizer.max_grad_norm / before < math.exp(1.1)
+    assert optimizer._adjusted_noise_multiplier >= (1.5**-2 - (2 * scale) ** -2) ** -0.5
+    assert optimizer._scale() > optimizer._adjusted_noise_multiplier * optimizer.max_grad_norm
+
+
+@pytest.mark.parametrize("engine", [SecurePrivacyEngine, SecurePrivacyEngineAdaptiveClipping])
+def test_counts_are_divided_by_the_size_that_is_expected(
+    engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without noise, of 8 samples where 32 are expected: a half, and 8 halves of 32 more."""
+    released = []
+
+    def kept(self: GaussianMechanism, value: Any, _rng: Any = None) -> Any:
+        if isinstance(value, float):
+            released.append((value, self.sensitivity))
+        return value
+
+    monkeypatch.setattr(GaussianMechanism, "release", kept)
+    model, loader = model_and_data("cpu")
+    options = ADAPTIVE if engine is SecurePrivacyEngine else MODES["ghost, adaptive"]
+    options = {**options, "engine": engine, "min_clipbound": 1e-3, "max_grad_norm": 4.0}
+    model, optimizer, criterion, _ = private(model, loader, **options)
+    x, y = loader.dataset.tensors
+    step(model, optimizer, criterion, x[:8], y[:8])
+    assert released == [(4.0, 0.5)]
+    assert float(optimizer.max_grad_norm) == pytest.approx(4.0 * math.exp(-0.2 * (0.625 - 0.5)))
+
+
+def test_adaptive_ghost_clipping_takes_no_parts_no_small_batches_and_no_other_mode() -> None:
+    model, loader = model_and_data("cpu")
+    options = MODES["ghost, adaptive"]
+    model, optimizer, criterion, _ = private(model, loader, **options)
+    x, y = (part[:32] for part in loader.dataset.tensors)
+    optimizer.signal_skip_step(do_skip=True)
+    step(model, optimizer, criterion, x, y)
+    with pytest.raises(ArgumentError, match="whole batches"):
+        step(model, optimizer, criterion, x, y)
+    for wrong, words in (
+        ({"noise_multiplier": 3.3}, "10 \\* noise_multiplier"),
+        ({"grad_sample_mode": "hooks"}, 'grad_sample_mode="ghost"'),
+        ({"min_clipbound": 9.0}, "max_clipbound"),
+    ):
+        other, loader = model_and_data("cpu")
+        with pytest.raises(ArgumentError, match=words):
+            private(other, loader, **{**options, **wrong})
