@@ -5,9 +5,9 @@ Each kernel computes, for its form of Z,
     Y = grid * floor((value + scale * Z) / grid + 1/2)
 
 exactly as in real arithmetic, or writes NaN, and returns how many numbers (or pairs) it left
-undecided: `second_stage` is next. The decision is the same code for all forms: `certain_point`. Values
-are floats or integers; of an integer Y lacks the whole grids below it, which are added later, in
-integers.
+undecided: `second_stage` is next. The decision is the same code for all forms: `certain_point`.
+Values are floats or integers; of an integer Y lacks the whole grids below it, which are added
+later, in integers.
 
 The loops around it look alike, one for each form, and stay so. The ways to write them once are
 slower, or cost every process:

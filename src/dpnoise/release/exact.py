@@ -59,8 +59,8 @@ class ExactForm:
     Parameters
     ----------
     name
-        Its name, for people; that of its kernels in `first_stage` and `second_stage` too. The ones for a
-        single number have `_float` and `_integer` at their ends.
+        Its name, for people; that of its kernels in `first_stage` and `second_stage` too. The
+        ones for a single number have `_float` and `_integer` at their ends.
     variates
         n.
     formulas
