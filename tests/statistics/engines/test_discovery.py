@@ -1,0 +1,50 @@
+"""Discovery of groups: what is refused, and what files and frames may hold."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpnoise.core.errors import ArgumentError
+from dpnoise.statistics.engines import Files, holders
+from dpnoise.statistics.plan import Unit
+
+PEOPLE = pa.table({"who": ["p", "q", "q"], "city": [1, 2, 1], "tags": [["a"], ["b"], []]})
+
+
+@pytest.fixture(params=["frame", "Parquet"])
+def data(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    if request.param == "frame":
+        return PEOPLE
+    pq.write_table(PEOPLE, tmp_path / "people.parquet")
+    return Files(tmp_path / "people.parquet")
+
+
+def test_groups_of_numbers_are_discovered(data: Any) -> None:
+    held = holders(data, "city", Unit(("who",)))
+    assert sorted(held.keys) == ["1", "2"]
+    assert int(held.persons.sum()) == 2  # Each person counts in one group.
+
+
+def test_the_column_of_ids_is_not_discovered(data: Any) -> None:
+    with pytest.raises(ArgumentError, match="who"):
+        holders(data, "who", Unit(("who",)))
+
+
+def test_a_column_that_is_missing_is_named(data: Any) -> None:
+    with pytest.raises(ArgumentError, match="'town'"):
+        holders(data, "town", None)
+
+
+def test_columns_that_are_no_groups_are_refused(data: Any) -> None:
+    with pytest.raises(ArgumentError, match="'tags'"):
+        holders(data, "tags", None)
+
+
+def test_ids_in_a_text_file_are_what_is_written_there(tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    path.write_text("who,city\n07,cork\n7,cork\n7.0,cork\n")
+    held = holders(Files(path), "city", Unit(("who",)))
+    assert [*held.keys, int(held.persons[0])] == ["cork", 3]
