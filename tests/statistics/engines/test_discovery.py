@@ -48,3 +48,9 @@ def test_ids_in_a_text_file_are_what_is_written_there(tmp_path: Path) -> None:
     path.write_text("who,city\n07,cork\n7,cork\n7.0,cork\n")
     held = holders(Files(path), "city", Unit(("who",)))
     assert [*held.keys, int(held.persons[0])] == ["cork", 3]
+
+
+def test_rows_without_an_id_are_added_to_the_persons_of_their_group() -> None:
+    frame = pa.table({"who": ["p", None, None], "city": ["cork", "cork", "dublin"]})
+    held = holders(frame, "city", Unit(("who",), without_id="own"))
+    assert dict(zip(held.keys, held.persons.tolist(), strict=True)) == {"cork": 2, "dublin": 1}
