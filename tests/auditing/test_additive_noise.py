@@ -505,7 +505,7 @@ def test_a_child_that_comes_back_from_a_target_ends_there(tmp_path: Any) -> None
 import os, sys
 import numpy as np
 import dpnoise
-from dpnoise.auditing import running
+from dpnoise.auditing import entry
 entry.observations = lambda *_: []
 rng = np.random.default_rng()
 def forking(value, n):

@@ -118,7 +118,7 @@ def test_a_child_forked_during_another_thread_s_first_margin_computes_it() -> No
 IMPORTED = """
 import sys
 import dpnoise
-from dpnoise.chunks import kernel_named
+from dpnoise.core.parallel import kernel_named
 kernel_named("variates.uniforms")
 before = set(sys.modules)
 dpnoise.Generator().random(size=10)
@@ -217,7 +217,7 @@ def test_a_child_forked_during_another_thread_s_bulk_calls_draws_and_ends() -> N
 OWN_COMPILATION = """
 import os
 import dpnoise
-from dpnoise.chunks import kernel_named
+from dpnoise.core.parallel import kernel_named
 kernel_named("variates.uniforms")
 from numba.core.compiler_lock import global_compiler_lock
 with global_compiler_lock:

@@ -30,7 +30,7 @@ SOMEBODY_ELSE = 54321
 # Kernels of variates.py and rounding.py, which call elementary.py and certified.py.
 TWO_KERNELS = """
 import numpy as np
-from dpnoise.chunks import kernel_named
+from dpnoise.core.parallel import kernel_named
 words, (uniform, noise, errors) = np.zeros(1, np.uint64), np.ones((3, 1))
 kernel_named("variates.uniforms")(words, 1, 53, 1.0, uniform, uniform)
 kernel_named("first_stage.exponential")(words, 64, noise, errors)
@@ -41,7 +41,7 @@ import os, pwd
 def unknown(uid):
     raise KeyError(uid)
 pwd.getpwuid = unknown
-from dpnoise.chunks import kernel_named
+from dpnoise.core.parallel import kernel_named
 print(kernel_named("elementary.power_of_two")(3))
 """
 
