@@ -6,7 +6,7 @@ from typing import Final
 
 from dpnoise.core.markup import Markup, tag
 
-HOUSE: Final = "dpnoise.pages"  # The package with the style that pages share.
+HOUSE: Final = "dpnoise.core"  # The package with the style that pages share.
 # The browser is told to load and run nothing, should an escape ever be forgotten.
 _POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
