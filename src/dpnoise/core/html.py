@@ -1,0 +1,107 @@
+"""HTML pages from Jinja templates, in which every value is text: escaped and visible.
+
+Names come from data, from users, from the target of an audit. Only templates hold markup. A value
+cannot become an element or an attribute, whatever it contains and whatever its type is.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from numbers import Real
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from dpnoise.core.safe_text import shown
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+
+def render(template: str, **values: Any) -> str:
+    """Return the page that a template makes of values: texts, numbers, functions, lists and dicts.
+
+    A template is named by its package and by its file in the folder `templates` of that package,
+    as in "dpnoise.core/base.html".
+    """
+    return environment().get_template(template).render(_plain(values))
+
+
+@cache
+def environment() -> "Environment":
+    """Return Jinja's environment; it is made by the first page, because Jinja is slow to import."""
+    from jinja2 import Environment, FunctionLoader, StrictUndefined  # noqa: PLC0415
+
+    made = Environment(
+        loader=FunctionLoader(_read),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(
+        powers=raise_exponents, dotted=break_at_dots, grouped=_group_digits, share=_percent_of_width
+    )
+    return made
+
+
+def _read(name: str) -> str:
+    package, _, file = name.partition("/")
+    return files(package).joinpath("templates", file).read_text(encoding="utf-8")
+
+
+def _plain(value: Any) -> Any:
+    """Copy values without the types that Jinja would trust, such as a name that is a Markup."""
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(part) for part in value]
+    return value if value is None or isinstance(value, Real | FunctionType) else str(value)
+
+
+def _visible(value: object) -> object:
+    """Make every character visible but the ends of lines. Jinja escapes the text afterwards."""
+    from markupsafe import Markup  # noqa: PLC0415
+
+    if isinstance(value, Markup):  # Made by a template: values have no such type.
+        return value
+    return "\n".join(map(shown, str(value).split("\n")))
+
+
+def _replaced(pattern: str, markup: str, text: str) -> "Markup":
+    """Escape text, and put markup in place of a pattern."""
+    from markupsafe import Markup, escape  # noqa: PLC0415
+
+    return Markup(re.sub(pattern, markup, str(escape(_visible(text)))))  # noqa: S704 - escaped
+
+
+def raise_exponents(text: str) -> "Markup":
+    """Escape text, and raise its exponents: numbers, and e.
+
+    Examples
+    --------
+    >>> print(raise_exponents("y < 2^-53"))
+    y &lt; 2<sup>-53</sup>
+    """
+    return _replaced(r"\^(-?[0-9]+|e\b)", r"<sup>\1</sup>", text)
+
+
+def break_at_dots(name: str) -> "Markup":
+    """Escape a name, and let a line end after its dots.
+
+    Examples
+    --------
+    >>> print(break_at_dots("numpy.laplace"))
+    numpy.<wbr/>laplace
+    """
+    return _replaced(r"\.", ".<wbr/>", name)
+
+
+def _group_digits(number: int) -> str:
+    return f"{number:,}"
+
+
+def _percent_of_width(share: float) -> str:
+    return f"{100 * share:.2f}%"
