@@ -65,8 +65,7 @@ def certified_curve(points: Sequence[Sequence[float]]) -> Drawing | None:
 
 def last_bits(evidence: dict[str, list[int]], value0: str, value1: str) -> Drawing:
     """Return how often the last set bit of a release stands for 2^e, at either value."""
-    seen = _seen_exponents(evidence)
-    columns = _columns(seen)
+    columns, folded = _columns(evidence)
     totals = [sum(column[i] for column in columns) or 1 for i in (1, 2)]
     shares = [(at0 / totals[0], at1 / totals[1]) for _, at0, at1 in columns]
     most = max(max(pair) for pair in shares) or 1.0
@@ -77,29 +76,21 @@ def last_bits(evidence: dict[str, list[int]], value0: str, value1: str) -> Drawi
         "labels": [shortened(value, _LINE - len("At value ")) for value in (value0, value1)],
         "exponents": [column[0] for column in columns],
         "shares": [(up / most, down / most) for up, down in shares],
-        "folded": _too_wide(seen),
+        "folded": folded,
     }
 
 
-Counts = list[tuple[int, int, int]]  # An exponent, and how often it was seen at either value.
+def _columns(evidence: dict[str, list[int]]) -> tuple[list[tuple[int, int, int]], bool]:
+    """Return each exponent with its two counts, without gaps, in the window that holds the most.
 
-
-def _seen_exponents(evidence: dict[str, list[int]]) -> Counts:
+    The outermost columns hold what lies beyond the window; whether something does comes second.
+    """
     counted = list(zip(evidence["exponents"], evidence["at0"], evidence["at1"], strict=True))
-    return [row for row in counted if row[1] or row[2]] or counted
-
-
-def _too_wide(seen: Counts) -> bool:
-    """Whether the outermost columns hold more than their own exponent."""
-    exponents = [row[0] for row in seen]
-    return max(exponents) - min(exponents) >= _WIDEST
-
-
-def _columns(seen: Counts) -> Counts:
-    """Return the counts without gaps, in the window that holds the most."""
+    seen = [row for row in counted if row[1] or row[2]] or counted
     exponents = [row[0] for row in seen]
     first, last = min(exponents), max(exponents)
-    if _too_wide(seen):
+    folded = last - first >= _WIDEST
+    if folded:
         inside = {e: sum(a + b for x, a, b in seen if e <= x < e + _WIDEST) for e in exponents}
         first = min(max(inside, key=lambda e: inside[e]), last - _WIDEST + 1)
         last = first + _WIDEST - 1
@@ -107,4 +98,4 @@ def _columns(seen: Counts) -> Counts:
     for exponent, at0, at1 in seen:
         column = min(max(exponent, first), last)
         rows[column] = (rows[column][0] + at0, rows[column][1] + at1)
-    return [(exponent, at0, at1) for exponent, (at0, at1) in rows.items()]
+    return [(exponent, at0, at1) for exponent, (at0, at1) in rows.items()], folded

@@ -42,7 +42,10 @@ def environment() -> "Environment":
         lstrip_blocks=True,
     )
     made.filters.update(
-        powers=raise_exponents, dotted=break_at_dots, grouped=_group_digits, share=_percent_of_width
+        powers=raise_exponents,
+        dotted=break_at_dots,
+        grouped="{:,}".format,
+        share="{:.2%}".format,  # Of the width of a picture.
     )
     return made
 
@@ -97,11 +100,3 @@ def break_at_dots(name: str) -> "Markup":
     numpy.<wbr/>laplace
     """
     return _replaced(r"\.", ".<wbr/>", name)
-
-
-def _group_digits(number: int) -> str:
-    return f"{number:,}"
-
-
-def _percent_of_width(share: float) -> str:
-    return f"{100 * share:.2f}%"

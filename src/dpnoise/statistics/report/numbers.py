@@ -12,7 +12,6 @@ Data = Mapping[str, Any]
 
 _NAMES: Final = {"std": "standard deviation"}
 _LONGEST: Final = 1e300  # Near the largest float, lengths overflow.
-_LONGEST_WHOLE: Final = 26  # Characters of a number that are kept on one line.
 
 
 @dataclass(frozen=True)
@@ -40,16 +39,6 @@ class Number:
         value, margin = rounded(self.value, self.error)
         joint = "" if self.joint is None else rounded(self.value, self.joint)[1]
         return value, margin, joint
-
-    def row(self, titles: Sequence[str], scale: "Scale") -> dict[str, Any]:
-        """Return a row of a table; a number stays whole where a line ends, unless none holds it."""
-        cells = [
-            {"title": title, "text": text, "kind": kind, "long": len(text) > _LONGEST_WHOLE}
-            for title, text, kind in zip(
-                titles, self.shown(), ("value", "margin", "margin"), strict=False
-            )
-        ]
-        return {"label": self.path[-1], "cells": cells, "bar": scale.bar(self)}
 
 
 @dataclass(frozen=True)
@@ -92,17 +81,16 @@ class Statistic:
             (number,) = self.numbers
             return {"title": self.title, "path": number.path, "shown": number.shown()}
         joint = any(number.joint is not None for number in self.numbers)
-        titles = ["Published", "Within", *(["All within"] if joint else [])]
+        head = [self.label, "Published", "Within", *(["All within"] if joint else [])]
         scale = Scale.of(self.numbers)
-        grouped = groupby(self.numbers, key=lambda number: number.path[:-1])
         groups = [
             {
                 "name": ", ".join(f"{by} {key}" for by, key in zip(self.by, keys, strict=False)),
-                "rows": [number.row(titles, scale) for number in several],
+                "rows": [(n.path[-1], n.shown()[: len(head) - 1], scale.bar(n)) for n in numbers],
             }
-            for keys, several in grouped
+            for keys, numbers in groupby(self.numbers, key=lambda number: number.path[:-1])
         ]
-        return {"title": self.title, "shown": None, "head": [self.label, *titles], "groups": groups}
+        return {"title": self.title, "shown": None, "head": head, "groups": groups}
 
 
 def statistics_of(releases: Iterable[Data]) -> list[Statistic]:
