@@ -5,10 +5,9 @@ cannot become an element or an attribute, whatever it contains and whatever its 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from numbers import Real
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -57,11 +56,13 @@ def _read(name: str) -> str:
 
 def _plain(value: Any) -> Any:
     """Copy values without the types that Jinja would trust, such as a name that is a Markup."""
+    if value is None or isinstance(value, int | float | FunctionType):
+        return value
     if isinstance(value, Mapping):
         return {_plain(key): _plain(part) for key, part in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
+    if isinstance(value, list | tuple):
         return [_plain(part) for part in value]
-    return value if value is None or isinstance(value, Real | FunctionType) else str(value)
+    return str(value)
 
 
 def _visible(value: object) -> object:
@@ -70,7 +71,8 @@ def _visible(value: object) -> object:
 
     if isinstance(value, Markup):  # Made by a template: values have no such type.
         return value
-    return "\n".join(map(shown, str(value).split("\n")))
+    text = str(value)
+    return text if text.isprintable() else "\n".join(map(shown, text.split("\n")))
 
 
 def _replaced(pattern: str, markup: str, text: str) -> "Markup":

@@ -37,7 +37,7 @@ def render(record: Data, title: str | None = None) -> str:
     return html.render(
         "dpnoise.statistics.report/page.html",
         title=(title or "").strip() or _title(statistics),
-        record={"ledger": None, "discovered": None, **record},
+        record={"discovered": None, "ledger": None, **record, "releases": None},
         date=_date(record["date"]),
         confidence=_percent(record["request"]["confidence"]),
         outside=_percent(1 - record["request"]["confidence"])[:-1],
