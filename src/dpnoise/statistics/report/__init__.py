@@ -125,5 +125,5 @@ def _toml(part: object) -> str:
     if isinstance(part, bool):
         return "true" if part else "false"
     if isinstance(part, str):  # The strings of TOML are those of JSON but for one character.
-        return json.dumps(part, ensure_ascii=False).replace("\x7f", "\\u007f")
+        return json.dumps(part, ensure_ascii=False, allow_nan=False).replace("\x7f", "\\u007f")
     return repr(part)
