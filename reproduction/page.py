@@ -2,33 +2,32 @@
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from dpnoise.auditing.figures import Bar, bars
-from dpnoise.core.markup import Markup, tag
-from dpnoise.core.page_layout import HOUSE, document, section, table
-from reproduction.piece import DIFFERS, VERDICTS, Cell, Result, Table
+from dpnoise.auditing.figures import Bar, bar_chart
+from dpnoise.core import html
+from reproduction.piece import DIFFERS, VERDICTS, Cell, Result
 
 _LARGE: Final = 1e6
 _SMALL: Final = 1e-3
-_TITLE: Final = "Secure Random Sampling in Differential Privacy, reproduced"
-_LEAD: Final = (
-    "Statements of Holohan and Braghin (2021), in our words, each with what was measured on this "
-    "run and a verdict: confirmed, differs, inconclusive, or superseded by later work. The code is "
-    "one click away."
-)
 
 
 def page(results: Sequence[Result], about: str) -> str:
     """Return the page of these results; `about` says how, with what and when it was made."""
-    return document(
-        _TITLE,
-        _head(results),
-        section("Piece by piece", tag("nav", table(("Piece", "Verdict"), map(_entry, results)))),
-        *map(_section, results),
-        tag("footer", tag("p", about)),
-        styles=(HOUSE, "reproduction"),
+    found = Counter(result.finding.verdict for result in results)
+    rows = [
+        Bar(verdict, f"{found[verdict]} of {len(results)}", found[verdict], _kind(verdict))
+        for verdict in VERDICTS
+        if found[verdict]
+    ]
+    return html.render(
+        "reproduction/page.html",
+        title="Secure Random Sampling in Differential Privacy, reproduced",
+        counted=counted(results),
+        chart=bar_chart("Pieces of each verdict", rows, full=len(results)),
+        results=list(map(_view, results)),
+        about=about,
     )
 
 
@@ -42,56 +41,31 @@ def counted(results: Sequence[Result]) -> str:
     return f"{len(results)} piece{'s' if len(results) != 1 else ''}: {parts}."
 
 
-def _head(results: Sequence[Result]) -> Markup:
-    """Say first how many pieces came to which verdict."""
-    found = Counter(result.finding.verdict for result in results)
-    rows = [
-        Bar(verdict, f"{found[verdict]} of {len(results)}", found[verdict], _kind(verdict))
-        for verdict in VERDICTS
-        if found[verdict]
-    ]
-    return tag(
-        "header",
-        tag("p", _TITLE, class_="over"),
-        tag("h1", counted(results)),
-        tag("p", _LEAD, class_="lead"),
-        tag("figure", bars("Pieces of each verdict", rows, full=len(results))),
-    )
-
-
 def _kind(verdict: str) -> str:
     """Return the style sheet's name for a verdict."""
     assert verdict in VERDICTS  # noqa: S101 - the style knows no others
     return verdict.replace(" ", "-")
 
 
-def _verdict(verdict: str) -> Markup:
-    return tag("span", verdict, class_=f"verdict {_kind(verdict)}")
-
-
-def _entry(result: Result) -> tuple[Markup, Markup]:
-    link = tag("a", result.piece.title, href=f"#{result.piece.key}")
-    return link, _verdict(result.finding.verdict)
-
-
-def _section(result: Result) -> Markup:
+def _view(result: Result) -> dict[str, Any]:
+    """Return what the page shows of a piece, the source of its functions too."""
     piece, judgement = result.piece, result.finding
-    return section(
-        piece.title,
-        tag("p", piece.place, class_="place"),
-        tag("p", tag("b", "The paper:"), f" {piece.statement}"),
-        tag("p", _verdict(judgement.verdict), f" {judgement.why}"),
-        Markup(judgement.figure or ""),
-        *map(_table, judgement.tables),
-        tag("p", f"Measured in {result.seconds:.1f} s.", class_="seconds"),
-        *map(_code, piece.code),
-        id=piece.key,
-    )
-
-
-def _table(measured: Table) -> Markup:
-    rows = [[shown(cell) for cell in row] for row in measured.rows]
-    return Markup.joined(tag("h3", measured.title), table(measured.columns, rows))
+    # Of a compiled function, what was compiled.
+    functions = [inspect.unwrap(getattr(code, "py_func", code)) for code in piece.code]
+    return {
+        **_described(result),
+        "kind": _kind(judgement.verdict),
+        "figure": judgement.figure,
+        "tables": [
+            {
+                "title": table.title,
+                "head": table.columns,
+                "rows": [[shown(cell) for cell in row] for row in table.rows],
+            }
+            for table in judgement.tables
+        ],
+        "code": [(code.__name__, code.__module__, inspect.getsource(code)) for code in functions],
+    }
 
 
 def shown(cell: Cell) -> str:
@@ -111,28 +85,24 @@ def shown(cell: Cell) -> str:
     return f"{cell:,.0f}" if abs(cell) >= _LARGE / 100 else f"{cell:.4g}"
 
 
-def _code(function: Callable[..., Any]) -> Markup:
-    """Show a function's source, folded; of a compiled one, what was compiled."""
-    plain = inspect.unwrap(getattr(function, "py_func", function))
-    name, module = tag("code", plain.__name__), tag("code", plain.__module__)
-    source = tag("pre", inspect.getsource(plain))
-    return tag("details", tag("summary", name, " in ", module), source)
-
-
 def summary(results: Sequence[Result]) -> Iterator[dict[str, Any]]:
     """Yield the results as plain data, without drawings and code."""
     for result in results:
-        piece, judgement = result.piece, result.finding
-        yield {
-            "key": piece.key,
-            "title": piece.title,
-            "place": piece.place,
-            "statement": piece.statement,
-            "verdict": judgement.verdict,
-            "why": judgement.why,
-            "tables": [
-                {"title": t.title, "columns": t.columns, "rows": [list(row) for row in t.rows]}
-                for t in judgement.tables
-            ],
-            "seconds": round(result.seconds, 3),
-        }
+        tables = [
+            {"title": t.title, "columns": t.columns, "rows": [list(row) for row in t.rows]}
+            for t in result.finding.tables
+        ]
+        yield {**_described(result), "tables": tables, "seconds": round(result.seconds, 3)}
+
+
+def _described(result: Result) -> dict[str, Any]:
+    piece, judgement = result.piece, result.finding
+    return {
+        "key": piece.key,
+        "title": piece.title,
+        "place": piece.place,
+        "statement": piece.statement,
+        "verdict": judgement.verdict,
+        "why": judgement.why,
+        "seconds": result.seconds,
+    }

@@ -11,7 +11,7 @@ import pytest
 from support import example_report
 from support.html_reader import Reader
 
-from dpnoise.auditing import comparison, page
+from dpnoise.auditing import page
 from dpnoise.auditing.report import Report, read_list, write_comparison, write_list
 from dpnoise.auditing.wording import at_least
 from dpnoise.core.errors import ArgumentError
@@ -25,7 +25,7 @@ def read(report: Report) -> Reader:
 
 
 def compared(*reports: Report) -> Reader:
-    return Reader(comparison.render_comparison([report.to_dict() for report in reports], {}))
+    return Reader(page.render_comparison([report.to_dict() for report in reports], {}))
 
 
 def hostile() -> Report:
@@ -74,7 +74,7 @@ def test_every_page_is_well_formed(report: Report) -> None:
 
 @pytest.mark.parametrize("report", EVERY_KIND.values(), ids=EVERY_KIND)
 def test_no_page_loads_or_runs_anything(report: Report) -> None:
-    compared = comparison.render_comparison([report.to_dict()], {})
+    compared = page.render_comparison([report.to_dict()], {})
     for text in (page.render(report.to_dict()), compared):
         assert not re.search(r"https?://|url\(|@import|@font-face", text)
         for tag, attributes in Reader(text).tags:

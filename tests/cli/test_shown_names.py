@@ -16,7 +16,7 @@ from dpnoise import cli, statistics
 from dpnoise.auditing import entry
 from dpnoise.auditing.targets import adapters
 from dpnoise.cli import bars, progress, release, terminal
-from dpnoise.core import markup
+from dpnoise.core import html
 from dpnoise.core.safe_text import shown
 from dpnoise.statistics import publishing
 from dpnoise.statistics.digits import rounded
@@ -128,7 +128,8 @@ def test_a_target_may_have_any_name(
 
 def test_a_page_can_be_written_whatever_it_quotes() -> None:
     """Text in a page shows what would turn its direction, and bytes that are no text."""
-    made = markup.tag("p", "\u202e\udcff\x00<b>\nnext", title="\x1b")
+    template = html.environment().from_string('<p title="{{ title }}">{{ text }}</p>')
+    made = template.render(text="\u202e\udcff\x00<b>\nnext", title="\x1b")
     assert made.encode("utf-8") == (rb'<p title="\x1b">\u202e\udcff\x00&lt;b&gt;' + b"\nnext</p>")
 
 

@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Self
 
-from dpnoise.auditing import comparison, page
+from dpnoise.auditing import page
 from dpnoise.auditing.processes import Observation
 from dpnoise.auditing.wording import at_least, curve_words, duration, number, used_as_if
 from dpnoise.core import strict_json
@@ -263,7 +263,7 @@ def write_comparison(
     not_audited: Mapping[str, str] | None = None,
 ) -> None:
     """Write one HTML page that compares several reports, and says why others were not audited."""
-    text = comparison.render_comparison([report.to_dict() for report in reports], not_audited or {})
+    text = page.render_comparison([report.to_dict() for report in reports], not_audited or {})
     Path(path).write_text(text, encoding="utf-8")
 
 

@@ -1,7 +1,4 @@
-"""The published numbers: of each statistic a table, and bars whose lines are the margins.
-
-Lengths along a bar are in percent, so it is as wide as its column on a phone and on paper.
-"""
+"""The published numbers: of each statistic a table, and bars whose lines are the margins."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,16 +6,12 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final
 
-from dpnoise.core.markup import Markup, tag
 from dpnoise.statistics.digits import rounded, rounded_interval
 
 Data = Mapping[str, Any]
 
 _NAMES: Final = {"std": "standard deviation"}
 _LONGEST: Final = 1e300  # Near the largest float, lengths overflow.
-_LONGEST_WHOLE: Final = 26  # Characters of a number that are kept on one line.
-_TALL: Final = 20
-_MIDDLE: Final = _TALL // 2
 
 
 @dataclass(frozen=True)
@@ -82,6 +75,23 @@ class Statistic:
     def _of(self) -> str:
         return "rows" if self.column is None else self.column
 
+    def view(self) -> dict[str, Any]:
+        """Return what the page shows: a number by itself, or a table with bars."""
+        if len(self.numbers) == 1:
+            (number,) = self.numbers
+            return {"title": self.title, "path": number.path, "shown": number.shown()}
+        joint = any(number.joint is not None for number in self.numbers)
+        head = [self.label, "Published", "Within", *(["All within"] if joint else [])]
+        scale = Scale.of(self.numbers)
+        groups = [
+            {
+                "name": ", ".join(f"{by} {key}" for by, key in zip(self.by, keys, strict=False)),
+                "rows": [(n.path[-1], n.shown()[: len(head) - 1], scale.bar(n)) for n in numbers],
+            }
+            for keys, numbers in groupby(self.numbers, key=lambda number: number.path[:-1])
+        ]
+        return {"title": self.title, "shown": None, "head": head, "groups": groups}
+
 
 def statistics_of(releases: Iterable[Data]) -> list[Statistic]:
     """Put the groups of every statistic together; one that was asked for twice is two."""
@@ -119,67 +129,6 @@ def _numbers(release: Data, keys: tuple[str, ...]) -> Iterator[Number]:
         yield Number(path, value, release["error"], release["joint_error"], interval)
 
 
-def shown(statistic: Statistic) -> Markup:
-    """Show one statistic: a number alone is written large, several are a table with bars."""
-    if len(statistic.numbers) == 1:
-        return tag("article", tag("h3", statistic.title), _alone(statistic.numbers[0]))
-    return tag("article", tag("h3", statistic.title), _table(statistic))
-
-
-def _alone(number: Number) -> Markup:
-    value, margin, joint = number.shown()
-    of = [tag("span", f"{', '.join(number.path)}: ", class_="of")] if number.path else []
-    all_within = [" all ", tag("span", joint)] if joint else []
-    return tag(
-        "p", *of, tag("strong", value), " ", tag("span", margin), *all_within, class_="alone"
-    )
-
-
-def _table(statistic: Statistic) -> Markup:
-    numbers = statistic.numbers
-    joint = any(number.joint is not None for number in numbers)
-    titles = [statistic.label, "Published", "Within", *(["All within"] if joint else [])]
-    heads = [tag("th", title, scope="col", role="columnheader") for title in titles]
-    picture = tag("th", tag("span", "Bars", class_="unseen"), scope="col", role="columnheader")
-    scale = Scale.of(numbers)
-    bodies = [
-        _body(statistic, groups, list(several), titles, scale)
-        for groups, several in groupby(numbers, key=lambda number: number.path[:-1])
-    ]
-    head = tag("thead", tag("tr", *heads, picture, role="row"), role="rowgroup")
-    return tag("table", head, *bodies, role="table", class_="numbers")
-
-
-def _body(
-    statistic: Statistic,
-    groups: tuple[str, ...],
-    numbers: list[Number],
-    titles: Sequence[str],
-    scale: "Scale",
-) -> Markup:
-    rows = [_row(number, titles, scale) for number in numbers]
-    if groups:
-        words = ", ".join(f"{by} {key}" for by, key in zip(statistic.by, groups, strict=False))
-        across = str(len(titles) + 1)
-        over = tag("th", words, scope="rowgroup", colspan=across, role="rowheader")
-        rows.insert(0, tag("tr", over, role="row", class_="over-rows"))
-    return tag("tbody", *rows, role="rowgroup")
-
-
-def _row(number: Number, titles: Sequence[str], scale: "Scale") -> Markup:
-    texts = zip(titles[1:], number.shown(), ("value", "margin", "margin"), strict=False)
-    cells = [_cell(*text) for text in texts]
-    label = tag("th", number.path[-1], scope="row", role="rowheader")
-    bar = tag("td", scale.bar(number), role="cell", class_="bar")
-    return tag("tr", label, *cells, bar, role="row")
-
-
-def _cell(title: str, text: str, kind: str) -> Markup:
-    """Keep a number whole where a line ends, unless no line would hold it."""
-    fits = kind if len(text) <= _LONGEST_WHOLE else f"{kind} long"
-    return tag("td", tag("span", text), role="cell", data_label=title, class_=fits)
-
-
 @dataclass(frozen=True)
 class Scale:
     """From which number to which the bars of one statistic go."""
@@ -203,36 +152,19 @@ class Scale:
         inside = min(max(_held(value), self.low), self.high)
         return (inside - self.low) / (self.high - self.low)
 
-    def bar(self, number: Number) -> Markup:
-        """Draw a number from zero, and its margin as a line, capped where its end is in sight."""
+    def bar(self, number: Number) -> dict[str, Any]:
+        """Place a number from zero, and its margin, capped where its end is in sight."""
         zero, here = self.place(0.0), self.place(number.value)
-        parts = [tag("rect", y="3", height="14", class_="amount", **_span(zero, here))]
         low, high = number.ends()
-        if low < high:
-            ends = {"x1": _percent(self.place(low)), "x2": _percent(self.place(high))}
-            parts.append(tag("line", y1=str(_MIDDLE), y2=str(_MIDDLE), class_="mark", **ends))
-            parts += [_cap(self.place(end)) for end in (low, high) if self.low <= end <= self.high]
-        parts.append(tag("line", y1="0", y2=str(_TALL), class_="zero", **_at(zero)))
-        # The numbers stand beside it: to a screen reader it would say them twice.
-        return tag("svg", *parts, aria_hidden="true", width="100%", height=str(_TALL))
+        return {
+            "x": min(zero, here),
+            "width": abs(here - zero),
+            "zero": zero,
+            "margin": [self.place(low), self.place(high)] if low < high else None,
+            "caps": [self.place(end) for end in (low, high) if self.low <= end <= self.high],
+        }
 
 
 def _held(value: float) -> float:
     """Keep numbers where differences of two do not overflow; integers may be beyond all floats."""
     return float(min(max(value, -_LONGEST), _LONGEST))
-
-
-def _span(start: float, end: float) -> dict[str, str]:
-    return {"x": _percent(min(start, end)), "width": _percent(abs(end - start))}
-
-
-def _at(place: float) -> dict[str, str]:
-    return {"x1": _percent(place), "x2": _percent(place)}
-
-
-def _cap(place: float) -> Markup:
-    return tag("line", y1=str(_MIDDLE - 4), y2=str(_MIDDLE + 4), class_="mark", **_at(place))
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2f}%"

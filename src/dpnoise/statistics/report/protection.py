@@ -1,30 +1,25 @@
-"""What is protected and how strongly, in words and as odds."""
+"""What is protected and how strongly, with epsilon as odds. Every figure is rounded against us."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any, Final
 
-from dpnoise.core.markup import Markup, tag
-from dpnoise.core.page_layout import section
 from dpnoise.statistics.composition import epsilon_of_zcdp
 from dpnoise.statistics.digits import never_less
-from dpnoise.statistics.report import odds
 
 _BELIEFS: Final = (1, 10, 50, 90)  # Percent.
 _WEAK: Final = 10.0  # An epsilon above which odds say that hardly anything is promised.
 _USUAL_DELTA: Final = 1e-6  # Where a loss in rho is read.
 _ROWS: Final = 3  # Of one person, in an example.
-_LIMITS: Final = (
-    (
-        "What is true of everybody is not hidden, nor meant to be: that is what the numbers are "
-        "for. It may say something about a person who is not in the data, too."
-    ),
-    "The promise is about this page. What else is published about the same people adds to it.",
-)
+_EXACT: Final = Context(prec=60)
+_LARGEST: Final = Decimal(1000)  # exp of more helps nobody, and of far more has no number.
+_CERTAIN: Final = Decimal("99.9")  # Percent; the next step up would read 100.
+_PLAINLY: Final = 5  # Powers of ten up to which a factor is written out.
 
 
 @dataclass(frozen=True)
-class Promise:
+class Protection:
     """What a record says of its protection."""
 
     unit: str
@@ -34,10 +29,10 @@ class Promise:
     rho: float | None
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> "Promise":
+    def of(cls, record: Mapping[str, Any]) -> "Protection":
         """Read it from a record; one without `privacy` spent its request's epsilon.
 
-        A loss in rho alone has no epsilon until a delta is chosen, which is done here.
+        A loss in rho has no epsilon until a delta is chosen, which is done here.
         """
         request = record["request"]
         privacy = record.get("privacy") or {"epsilon": request["epsilon"]}
@@ -49,125 +44,91 @@ class Promise:
         replaced = request.get("neighbours") == "replace"
         return cls(record["privacy_unit"], replaced, epsilon, delta, rho)
 
-    @property
-    def noun(self) -> str:
-        """Who or what is protected, in one word."""
-        return "row" if self.unit.startswith("one row") else "person"
-
-    @property
-    def cost(self) -> str:
-        """What was spent: `epsilon 1 and delta 1e-06`."""
-        return self._at_delta if self.rho is None else f"rho {never_less(self.rho)}"
-
-    @property
-    def strength(self) -> str:
-        """The promise in half a sentence."""
-        read = "" if self.rho is None else f", which is {self._at_delta}"
-        return f"{self.cost}{read}: odds move by at most a factor of {odds.factor(self.epsilon)}"
-
-    @property
-    def _at_delta(self) -> str:
-        delta = f" and delta {never_less(self.delta)}" if self.delta else ""
-        return f"epsilon {never_less(self.epsilon)}{delta}"
-
-
-def explained(promise: Promise) -> Markup:
-    """Explain what is protected, how strongly, and what is not."""
-    noun = promise.noun
-    subject = f"what one {noun} says" if promise.replaced else f"whether one {noun} is in the data"
-    parts = [
-        tag(
-            "p",
-            f"Protected is {promise.unit}. Whoever reads this page, whatever else they know and "
-            f"however much they compute, learns little about {subject}: had that {noun} "
-            f"{'been another' if promise.replaced else 'not been there'}, this page could have "
-            "come out just the same, with nearly the same probability.",
-        )
-    ]
-    if promise.rho is not None:
-        parts.append(tag("p", _about_rho(promise.rho)))
-    parts += _in_odds(promise, subject)
-    return section("What is protected, and how strongly", *parts, _limits(promise))
+    def view(self) -> dict[str, Any]:
+        """Return what the page shows of it; `noun` is who or what is protected, in one word."""
+        at_delta = f" and delta {never_less(self.delta)}" if self.delta else ""
+        return {
+            "unit": self.unit,
+            "noun": "row" if self.unit.startswith("one row") else "person",
+            "replaced": self.replaced,
+            "weak": self.epsilon > _WEAK,
+            "epsilon": never_less(self.epsilon),
+            "rho": None if self.rho is None else never_less(self.rho),
+            "loss": f"epsilon {never_less(self.epsilon)}{at_delta}",
+            "delta": never_less(self.delta) if self.delta else None,
+            "once_in": _once_in(self.delta),
+            "usual_delta": f"{_USUAL_DELTA:g}",
+            "factor": factor(self.epsilon),
+            "rows": _ROWS,
+            "factor_of_rows": factor(_ROWS * self.epsilon),
+            "beliefs": [_range(belief, self.epsilon) for belief in _BELIEFS],
+            "from_half": at_most(50, self.epsilon),
+        }
 
 
-def _in_odds(promise: Promise, subject: str) -> list[Markup]:
-    epsilon = promise.epsilon
-    most = odds.at_most(50, epsilon)
-    words = tag(
-        "p",
-        f"Epsilon is {never_less(epsilon)}. Whatever someone believed about {subject}, the odds "
-        f"move by at most a factor of {odds.factor(epsilon)}, up or down. Someone who thought it "
-        f"as likely as not, 50%, can think it at most {most} likely afterwards.",
-    )
-    parts = [words, tag("figure", _ranges(epsilon), tag("figcaption", _CAPTION))]
-    if epsilon > _WEAK:
-        parts.append(
-            tag("p", "That is a wide range: an epsilon this large promises hardly anything.")
-        )
-    if promise.delta:
-        parts.append(tag("p", _about_delta(promise.delta)))
-    return parts
+def _once_in(delta: float) -> str | None:
+    if not delta:
+        return None
+    return f"{1 / delta:,.0f}" if delta > 1e-15 else f"{1 / delta:.2g}"  # noqa: PLR2004 - readable
 
 
-_CAPTION: Final = (
-    "The upright line is what someone believed before; the bar is all that it can become after "
-    "reading."
-)
+def _range(belief: int, epsilon: float) -> dict[str, Any]:
+    """Return what a belief, in percent, can become: in words, and as parts of 1 to draw it."""
+    up = _exp(epsilon)
+    return {
+        "percent": belief,
+        "says": f"{at_least(belief, epsilon)} to {at_most(belief, epsilon)}",
+        "low": float(_belief(belief, 1 / up) / 100),
+        "high": float(_belief(belief, up) / 100),
+    }
 
 
-def _about_delta(delta: float) -> str:
-    one_in = f"{1 / delta:,.0f}" if delta > 1e-15 else f"{1 / delta:.2g}"  # noqa: PLR2004 - readable
-    shown = never_less(delta)
-    return (
-        f"Delta is {shown}. It is what these odds leave out: the page tells no more than one that "
-        f"with probability {shown}, once in {one_in}, told outright, and otherwise kept to the "
-        "odds above."
-    )
+def factor(epsilon: float) -> str:
+    """Return the most that odds are multiplied by, exp(epsilon), with three digits, rounded up.
+
+    Examples
+    --------
+    >>> factor(1.0), factor(0.1), factor(5.0), factor(50.0)
+    ('2.72', '1.11', '149', '5.19e+21')
+    """
+    up = Context(prec=3, rounding=ROUND_CEILING).plus(_exp(epsilon))
+    return f"{up:.3g}" if up.adjusted() > _PLAINLY else f"{up.normalize(_EXACT):f}"
 
 
-def _about_rho(rho: float) -> str:
-    return (
-        f"The loss is rho {never_less(rho)} of zero-concentrated differential privacy (zCDP). It "
-        "has no largest factor for odds: the further they move, the less likely that is. What "
-        f"follows is what it promises at a delta of {_USUAL_DELTA:g}."
-    )
+def at_most(percent: int, epsilon: float) -> str:
+    """Return what a belief, in percent, can rise to.
+
+    Examples
+    --------
+    >>> at_most(50, 1.0), at_most(10, 0.1), at_most(50, 20.0)
+    ('73.2%', '11%', 'over 99.9%')
+    """
+    return _shown(_belief(percent, _exp(epsilon)), ROUND_CEILING)
 
 
-def _limits(promise: Promise) -> Markup:
-    points = [tag("li", point) for point in _LIMITS]
-    if promise.noun == "row" and promise.rho is None:
-        most = f"the factor is then {odds.factor(_ROWS * promise.epsilon)} for {_ROWS} rows"
-        points.insert(0, tag("li", f"A person who has several rows is protected less: {most}."))
-    elif promise.noun == "row":
-        most = f"{_ROWS} rows have {_ROWS**2} times the loss"  # A rho grows by the square.
-        points.insert(0, tag("li", f"A person who has several rows is protected less: {most}."))
-    return tag("ul", *points)
+def at_least(percent: int, epsilon: float) -> str:
+    """Return what a belief, in percent, can fall to.
+
+    Examples
+    --------
+    >>> at_least(50, 1.0), at_least(10, 0.1), at_least(50, 20.0)
+    ('26.8%', '9.1%', '0%')
+    """
+    return _shown(_belief(percent, 1 / _exp(epsilon)), ROUND_FLOOR)
 
 
-def _ranges(epsilon: float) -> Markup:
-    """Draw what each belief can become."""
-    tall = 44
-    drawn = []
-    words = []
-    for i, belief in enumerate(_BELIEFS):
-        low, high = odds.shares(belief, epsilon)
-        says = f"{odds.at_least(belief, epsilon)} to {odds.at_most(belief, epsilon)}"
-        words.append(f"Believed before {belief}%: {says} after")
-        top = tall * i
-        place = {"y": str(top + 22), "height": "12"}
-        x = f"{belief}%"
-        drawn += [
-            tag("text", f"From {belief}%", x="0", y=str(top + 16)),
-            tag("text", says, x="100%", y=str(top + 16), text_anchor="end", class_="says"),
-            tag("rect", x="0", width="100%", class_="track", **place),
-            tag(
-                "rect",
-                x=f"{100 * low:.2f}%",
-                width=f"{100 * (high - low):.2f}%",
-                class_="amount",
-                **place,
-            ),
-            tag("line", x1=x, x2=x, y1=str(top + 19), y2=str(top + 37), class_="mark"),
-        ]
-    named = (tag("title", "What beliefs can become"), tag("desc", "; ".join(words) + "."))
-    return tag("svg", *named, *drawn, role="img", width="100%", height=str(tall * len(_BELIEFS)))
+def _exp(epsilon: float) -> Decimal:
+    return _EXACT.exp(min(Decimal(epsilon), _LARGEST))
+
+
+def _belief(percent: int, times: Decimal) -> Decimal:
+    """Return the percentage whose odds are `times` those of another."""
+    odds = times * percent / (100 - percent)
+    return 100 * odds / (1 + odds)
+
+
+def _shown(percent: Decimal, rounding: str) -> str:
+    if percent > _CERTAIN:
+        return "over 99.9%"
+    rounded = percent.quantize(Decimal("0.1"), rounding)
+    return f"{rounded.normalize(_EXACT):f}%"
