@@ -67,7 +67,7 @@ demo: $(VENV)/installed-cli
 	$(BIN)/python examples/demo.py
 
 test: setup
-	$(BIN)/python -m pytest $(ALL_CORES)
+	$(BIN)/python -m pytest $(ALL_CORES) -m "not internals"
 
 test-long: setup
 	DPNOISE_TEST_LONG=1 $(BIN)/python -m pytest $(ALL_CORES)

@@ -23,6 +23,8 @@ from proof.translation import source_of
 
 from dpnoise.kernels import certified, first_stage, scalar, second_stage
 
+pytestmark = pytest.mark.internals  # It reads LLVM's intermediate code and assembly.
+
 WORDS, FLOATS = types.Array(types.uint64, 1, "C"), types.Array(types.float64, 1, "C")
 INTEGERS = types.Array(types.int64, 1, "C")
 VALUES = {"floats": FLOATS, "integers": INTEGERS}

@@ -25,6 +25,8 @@ from dpnoise.release.discrete import DiscreteLaplaceMechanism
 from dpnoise.statistics import ranks
 from dpnoise.testing import fixed_generator
 
+pytestmark = pytest.mark.internals  # It counts the steps of CPython's bytecode.
+
 PACKAGE = str(Path(dpnoise.__file__).parent)
 MECHANISMS = {
     "laplace": dpnoise.LaplaceMechanism(1.0, 1.0),

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.internals  # It counts the instructions of PTX.
+
 # In a process of its own, because the others may run in the interpreter. No device is needed.
 CODE = """
 import re, sys
