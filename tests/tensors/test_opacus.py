@@ -19,7 +19,7 @@ from scipy import stats
 from support.alarms import check_probability
 
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError
-from dpnoise.integrations import ghost
+from dpnoise.integrations import clipping, opacus_internals
 from dpnoise.integrations import opacus as ours
 from dpnoise.integrations.opacus import (
     SecurePrivacyEngine,
@@ -290,13 +290,14 @@ def test_every_combination_that_opacus_has_an_optimizer_for_has_a_secure_one() -
     found = set()
     modes = modes_of_opacus()
     assert modes == {"hooks", "functorch", "ew", "no_op", "ghost", "ghost_fsdp", "ghost_tp"}
-    for mode, clipping, many in itertools.product(modes - REFUSED, clippings, (False, True)):
+    for mode, name, many in itertools.product(modes - REFUSED, clippings, (False, True)):
         try:
-            found.add(choose(clipping=clipping, distributed=many, grad_sample_mode=mode))
+            found.add(choose(clipping=name, distributed=many, grad_sample_mode=mode))
         except ValueError:
             continue
-    assert found == set(ours._SECURED)
-    assert {mode for mode in modes if "ghost" in mode} - REFUSED == set(ghost.KINDS)
+    assert found == set(SecurePrivacyEngine._secure_optimizers)
+    ghosts = {mode for mode in modes if "ghost" in mode}
+    assert ghosts - REFUSED == set(opacus_internals.GHOST_HOOKS)
 
 
 def subclasses(kind: Any) -> set[Any]:
@@ -314,7 +315,7 @@ def test_every_engine_and_optimizer_of_opacus_has_a_secure_one() -> None:
     assert {f"Secure{each.__name__}" for each in engines} == set(ours.__all__)
     # Nothing makes it: get_optimizer_class returns the simple one.
     unused = {opacus.optimizers.ddp_perlayeroptimizer.DistributedPerLayerOptimizer}
-    assert optimizers - unused == set(ours._SECURED)
+    assert optimizers - unused == set(SecurePrivacyEngine._secure_optimizers)
 
 
 @pytest.mark.parametrize("mode", sorted(REFUSED))
@@ -369,7 +370,7 @@ def test_ghost_clipping_has_the_sum_of_flat_clipping(
     On a device flat clipping adds what words have in common in any order.
     """
     monkeypatch.setattr(GaussianMechanism, "release", lambda _self, value, _rng=None: value)
-    monkeypatch.setattr(ghost, "_AT_ONCE", together)
+    monkeypatch.setattr(clipping, "_AT_ONCE", together)
     results = []
     for mode in ("hooks", "ghost"):
         (model, optimizer, criterion, _), x, y = varied(device=device, grad_sample_mode=mode)
@@ -392,14 +393,14 @@ def test_a_loss_stays_secure_in_arithmetic(monkeypatch: pytest.MonkeyPatch) -> N
     for change in changes:
         (model, optimizer, criterion, _), x, y = varied(grad_sample_mode="ghost", bound=1e3)
         changed = change(criterion(model(x), y))
-        assert type(changed) is ghost.Loss
+        assert type(changed) is opacus_internals.Loss
         changed.backward()
         optimizer.step()
         results.append(grads(model))
     assert (1.5 * results[0] - results[1]).abs().max() < 60 * 2.0**-20
-    methods = inspect.getmembers(ghost.Loss.__mro__[1], inspect.isfunction)
+    methods = inspect.getmembers(opacus_internals.Loss.__mro__[1], inspect.isfunction)
     operators = {name for name, _ in methods if name.startswith("__")}
-    assert operators - {"__init__", "__repr__", "__str__"} <= set(vars(ghost.Loss))
+    assert operators - {"__init__", "__repr__", "__str__"} <= set(vars(opacus_internals.Loss))
 
 
 def test_a_layer_whose_gradients_differ_when_made_twice_is_refused() -> None:

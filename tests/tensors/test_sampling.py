@@ -10,7 +10,7 @@ from support.alarms import check_probability
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 from dpnoise.core.errors import ArgumentError
-from dpnoise.integrations import sampling
+from dpnoise.integrations import opacus_internals as sampling
 from dpnoise.noise.generator import Generator
 
 
@@ -36,8 +36,8 @@ def test_the_rate_is_rounded_down(monkeypatch: pytest.MonkeyPatch) -> None:
     least_out = math.floor(2**53 / 3) * 2.0**-53
     uniforms = torch.tensor([least_out - 2.0**-53, least_out], dtype=torch.float64).numpy()
     monkeypatch.setattr(Generator, "random", lambda _self, _count: uniforms)
-    assert sampling._chosen(2, 1 / 3).tolist() == [0]
-    assert sampling._chosen(2, 1.0).tolist() == [0, 1]
+    assert sampling.chosen(2, 1 / 3).tolist() == [0]
+    assert sampling.chosen(2, 1.0).tolist() == [0, 1]
 
 
 def test_shuffling_is_a_permutation_that_changes() -> None:
