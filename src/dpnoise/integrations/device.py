@@ -79,7 +79,11 @@ def release_floats(
     """Return the released values of a flat, contiguous tensor, in its format and on its device."""
     out = torch.empty_like(values)
     if values.numel():
-        _Release(form, values, scale, grid, bounds, key, out).run()
+        try:
+            _Release(form, values, scale, grid, bounds, key, out).run()
+        except BaseException:
+            out.zero_()
+            raise
     return out
 
 
@@ -96,13 +100,6 @@ class _Release:
     out: torch.Tensor
 
     def run(self) -> None:
-        try:
-            self._release()
-        except BaseException:
-            self.out.zero_()
-            raise
-
-    def _release(self) -> None:
         numbers, width, ratio = self.values.numel(), self.form.width, self.scale / self.grid
         blocks = slots_for(-(-numbers // BLOCK_NUMBERS), 1, ratio, BLOCK_NUMBERS)
         elements = slots_for(-(-numbers // width), 1, ratio, width)

@@ -70,7 +70,7 @@ class _SecureNoise:
         clipping.check_samples(self._samples, self.processes)
 
     def _multiplier(self) -> float:
-        return float(getattr(self, "_adjusted_noise_multiplier", self.noise_multiplier))
+        return float(self.noise_multiplier)
 
     def _scale(self) -> float:
         """Return the standard deviation of the noise, rounded up."""
@@ -199,6 +199,7 @@ class _Ghost(_SecureNoise):
     original_optimizer: torch.optim.Optimizer
     expected_batch_size: float
     adaptation: _Adaptation | None = None
+    _adapted_multiplier: float | None = None
     _clipped: tuple[int, dict[torch.nn.Parameter, torch.Tensor]] | None = None
 
     def clip_layers(self, layers: list[clipping.Layer]) -> None:
@@ -242,7 +243,10 @@ class _Ghost(_SecureNoise):
         centred = int((factor >= 1).sum().item()) - len(factor) / 2
         fraction = 0.5 + self._release_total(centred, scale) / size
         self.max_grad_norm = adaptation(bound, fraction)
-        self._adjusted_noise_multiplier = _multiplier_beside_a_count(self.noise_multiplier, scale)
+        self._adapted_multiplier = _multiplier_beside_a_count(self.noise_multiplier, scale)
+
+    def _multiplier(self) -> float:
+        return self._adapted_multiplier or super()._multiplier()
 
     def _release_total(self, centred: float, scale: float) -> float:
         return _release_count(centred, scale)

@@ -221,6 +221,7 @@ def list_open(some_open, block, counter, places, capacity):
     tl.store(places + slot, block, mask=some_open & (slot < capacity))
 
 
+# Its eight numbers are written out, because Triton keeps no list of values in registers.
 @triton.jit
 def release(
     values,
