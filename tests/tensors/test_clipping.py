@@ -124,7 +124,7 @@ def test_the_kernels_have_the_norms_and_sums_of_the_processor_to_the_last_bit(
     tiles = clipping.tile_sums(gradients)
     found = triton_clipping.ordered_sums(rows, squares=True)
     assert torch.equal(found.cpu(), tiles)
-    total = clipping.folded(tiles)
+    total = clipping.fold_tiles(tiles)
     assert torch.equal(triton_clipping.ordered_sums([found], squares=False)[:, 0].cpu(), total)
     factor = clipping.factors(total, 0.7)
     sums = triton_clipping.clipped_sums(rows, factor.to(device), clipping.step_for(0.7))

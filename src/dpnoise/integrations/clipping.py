@@ -83,7 +83,7 @@ def squared_norms(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
 
     A sample's gradient is in its row of each of these tensors.
     """
-    return folded(tile_sums(gradients))
+    return fold_tiles(tile_sums(gradients))
 
 
 def tile_sums(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -94,7 +94,7 @@ def tile_sums(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.cat([each.to(flat[0].device) for each in sums], dim=1)
 
 
-def folded(sums: torch.Tensor) -> torch.Tensor:
+def fold_tiles(sums: torch.Tensor) -> torch.Tensor:
     """Return the total of each row of sums, added in tiles."""
     while sums.shape[1] > 1:
         sums = _ordered_sums([sums.contiguous()], squares=False)
@@ -152,7 +152,7 @@ def _ordered_sums(parts: list[torch.Tensor], *, squares: bool) -> torch.Tensor:
         sums: torch.Tensor = _kernels().ordered_sums(parts, squares=squares)
         return sums
     each = [
-        torch.cat([_sum_tiles(run, squares=squares) for run in _in_runs(part)]) for part in parts
+        torch.cat([_sum_tiles(run, squares=squares) for run in _split_rows(part)]) for part in parts
     ]
     return torch.cat(each, dim=1)
 
@@ -178,14 +178,14 @@ def _clipped_sum(flat: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
     """Return the sum of the rows times their `steps`, each cut to an integer."""
     total = flat.new_zeros(flat.shape[1], dtype=torch.float64)
     first = 0
-    for part in _in_runs(flat):
+    for part in _split_rows(flat):
         # float64, because the steps are.
         total += (part * steps[first : first + len(part), None]).trunc_().sum(0)
         first += len(part)
     return total
 
 
-def _in_runs(flat: torch.Tensor) -> Iterable[torch.Tensor]:
+def _split_rows(flat: torch.Tensor) -> Iterable[torch.Tensor]:
     """Return runs of rows whose float64 copies fit in memory."""
     runs: Iterable[torch.Tensor] = flat.split(max(1, _TOGETHER // max(1, flat.shape[1])))
     return runs
@@ -232,7 +232,7 @@ class Layer:
 
 def layer_tile_sums(layers: list[Layer]) -> list[torch.Tensor]:
     """Return the sums of squares of the tiles of each layer's gradients."""
-    with _repeatable():
+    with _deterministic():
         return [
             torch.cat([tile_sums(layer.gradients(*run)) for run in layer.runs()])
             if layer.samples
@@ -251,7 +251,7 @@ def clipped_layer_sums(
     """
     sums: dict[torch.nn.Parameter, torch.Tensor] = {}
     differing = torch.zeros((), dtype=torch.int64)
-    with _repeatable():
+    with _deterministic():
         for layer, before in zip(layers, tiles, strict=True):
             for p in layer.parameters.values():
                 sums[p] = torch.zeros(p.shape, dtype=torch.float64, device=p.device)
@@ -271,7 +271,7 @@ def clipped_layer_sums(
 
 
 @contextmanager
-def _repeatable() -> Iterator[None]:
+def _deterministic() -> Iterator[None]:
     """Let PyTorch use deterministic algorithms where it has them."""
     settings = torch.utils.deterministic
     before = torch.are_deterministic_algorithms_enabled()

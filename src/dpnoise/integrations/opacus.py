@@ -17,7 +17,7 @@ from dpnoise.integrations.opacus_internals import (
     EngineSteps,
     check_unused,
     mark_used,
-    secured,
+    secure_class,
 )
 from dpnoise.release.additive import GaussianMechanism
 
@@ -103,7 +103,7 @@ class _SecureNoise:
         p.summed_grad = total if p.summed_grad is None else p.summed_grad + total
 
 
-class _ClipsInDouble(_SecureNoise):
+class _FlatClipping(_SecureNoise):
     """Clips per-sample gradients in float64, and sums them exactly."""
 
     grad_samples: list[torch.Tensor]
@@ -122,14 +122,14 @@ class _ClipsInDouble(_SecureNoise):
         """Return the sums of gradients that are clipped by the norm of all parameters together."""
         bound = clipping.check_bound(self.max_grad_norm)
         factor = clipping.factors(clipping.squared_norms(gradients), bound)
-        self._note(factor)
+        self._count_unclipped(factor)
         return clipping.clipped_sums(gradients, factor, bound)
 
-    def _note(self, factor: torch.Tensor) -> None:
+    def _count_unclipped(self, factor: torch.Tensor) -> None:
         """Take note of the factors; adaptive clipping counts them."""
 
 
-class _ClipsLayers(_ClipsInDouble):
+class _PerLayerClipping(_FlatClipping):
     """The same with a bound for each parameter."""
 
     max_grad_norms: list[float]
@@ -149,7 +149,7 @@ class _ClipsLayers(_ClipsInDouble):
         return sums
 
 
-class _Adapts(_ClipsInDouble):
+class _AdaptiveClipping(_FlatClipping):
     """Adaptive clipping: the count of gradients that were not clipped is released exactly too."""
 
     unclipped_num_std: float
@@ -158,7 +158,7 @@ class _Adapts(_ClipsInDouble):
     expected_batch_size: int
     accumulated_iterations: int
 
-    def _note(self, factor: torch.Tensor) -> None:
+    def _count_unclipped(self, factor: torch.Tensor) -> None:
         self.sample_size += len(factor)
         self.unclipped_num += int((factor >= 1).sum().item())
 
@@ -193,7 +193,7 @@ class _Adaptation:
         return min(max(wanted, self.min_clipbound), self.max_clipbound)
 
 
-class _Ghost(_SecureNoise):
+class _GhostClipping(_SecureNoise):
     """Ghost clipping: the criterion's backward pass hands over what it kept of the layers."""
 
     original_optimizer: torch.optim.Optimizer
@@ -206,9 +206,11 @@ class _Ghost(_SecureNoise):
         """Clip by the norm of all parameters together, and keep the sums for the next step."""
         self._clipped = None
         self.original_optimizer.zero_grad()
-        ordered = self._in_order(layers)
+        ordered = self._order_layers(layers)
         tiles = clipping.layer_tile_sums(ordered)
-        squares = clipping.folded(torch.cat([each.to(tiles[0].device) for each in tiles], dim=1))
+        squares = clipping.fold_tiles(
+            torch.cat([each.to(tiles[0].device) for each in tiles], dim=1)
+        )
         bound = clipping.check_bound(self.max_grad_norm)
         factor = clipping.factors(squares, bound)
         if self.adaptation is not None:
@@ -218,7 +220,7 @@ class _Ghost(_SecureNoise):
         sums = clipping.clipped_layer_sums(ordered, tiles, factor, bound)
         self._clipped = len(factor), sums
 
-    def _in_order(self, layers: list[clipping.Layer]) -> list[clipping.Layer]:
+    def _order_layers(self, layers: list[clipping.Layer]) -> list[clipping.Layer]:
         """Return the layers in the order of the parameters, each of which must be in one."""
         place = {p: i for i, p in enumerate(self.params)}
         places = [[place[p] for p in each.parameters.values() if p in place] for each in layers]
@@ -264,7 +266,7 @@ class _Ghost(_SecureNoise):
             self._add(p, sums[p])
 
 
-class _OneOfSeveral(_SecureNoise):
+class _OneOfSeveralProcesses(_SecureNoise):
     """One of several processes, which agree on what is released once."""
 
     rank: int
@@ -285,7 +287,7 @@ class _OneOfSeveral(_SecureNoise):
         return float(number)
 
 
-class _Together(_OneOfSeveral):
+class _DataParallel(_OneOfSeveralProcesses):
     """Several processes: sums are added, exactly, before the first one releases them for all.
 
     Opacus adds noise on the first process and other sums to it, in floats, afterwards. The rounding
@@ -312,7 +314,7 @@ class _Together(_OneOfSeveral):
                 p.grad /= self.world_size
 
 
-class _Sharded(_OneOfSeveral, _Ghost):
+class _FullySharded(_OneOfSeveralProcesses, _GhostClipping):
     """FSDP: each process has its part of every parameter, and releases the sum of all for it."""
 
     grad_state: dict[torch.nn.Parameter, dict[str, torch.Tensor]]
@@ -390,16 +392,16 @@ class SecurePrivacyEngine(EngineSteps):
     """
 
     _secure_optimizers: ClassVar = {
-        opacus_class: secured(opacus_class, *ours)
+        opacus_class: secure_class(opacus_class, *ours)
         for opacus_class, ours in {
-            optimizers.DPOptimizer: (_ClipsInDouble,),
-            optimizers.DPPerLayerOptimizer: (_ClipsLayers,),
-            optimizers.AdaClipDPOptimizer: (_Adapts,),
-            optimizers.DPOptimizerFastGradientClipping: (_Ghost,),
-            optimizers.DistributedDPOptimizer: (_Together, _ClipsInDouble),
-            optimizers.SimpleDistributedPerLayerOptimizer: (_Together, _ClipsLayers),
-            optimizers.DistributedDPOptimizerFastGradientClipping: (_Together, _Ghost),
-            optimizers.FSDPOptimizerFastGradientClipping: (_Sharded,),
+            optimizers.DPOptimizer: (_FlatClipping,),
+            optimizers.DPPerLayerOptimizer: (_PerLayerClipping,),
+            optimizers.AdaClipDPOptimizer: (_AdaptiveClipping,),
+            optimizers.DPOptimizerFastGradientClipping: (_GhostClipping,),
+            optimizers.DistributedDPOptimizer: (_DataParallel, _FlatClipping),
+            optimizers.SimpleDistributedPerLayerOptimizer: (_DataParallel, _PerLayerClipping),
+            optimizers.DistributedDPOptimizerFastGradientClipping: (_DataParallel, _GhostClipping),
+            optimizers.FSDPOptimizerFastGradientClipping: (_FullySharded,),
         }.items()
     }
 

@@ -49,7 +49,7 @@ check_unused: Final = optimizers.optimizer._check_processed_flag  # noqa: SLF001
 mark_used: Final = optimizers.optimizer._mark_as_processed  # noqa: SLF001
 
 
-def secured(opacus_class: type, *ours: type) -> type:
+def secure_class(opacus_class: type, *ours: type) -> type:
     """Return a class of Opacus with our methods in front of its own."""
     return type(f"Secure{opacus_class.__name__}", (*ours, opacus_class), {})
 
@@ -57,7 +57,7 @@ def secured(opacus_class: type, *ours: type) -> type:
 # Ghost clipping ----------------------------------------------------------------------------------
 
 
-class KeepsLayers:
+class LayerRecorder:
     """Comes before Opacus's hooks: keeps what gradients are computed from, and computes none."""
 
     GRAD_SAMPLERS: ClassVar[dict[type, Callable[..., Any]]]
@@ -135,12 +135,12 @@ def _count_down(module: torch.nn.Module) -> None:
 # By mode: what wraps a model, and what is attached to one.
 GHOST_HOOKS: Final[dict[str, tuple[type, type]]] = {
     "ghost": (
-        secured(grad_sample.GradSampleModuleFastGradientClipping, KeepsLayers),
-        secured(grad_sample.GradSampleHooksFastGradientClipping, KeepsLayers),
+        secure_class(grad_sample.GradSampleModuleFastGradientClipping, LayerRecorder),
+        secure_class(grad_sample.GradSampleHooksFastGradientClipping, LayerRecorder),
     ),
     "ghost_fsdp": (
-        secured(grad_sample.GradSampleModuleFastGradientClippingFSDP, KeepsLayers),
-        secured(grad_sample.GradSampleHooksFastGradientClippingFSDP, KeepsLayers),
+        secure_class(grad_sample.GradSampleModuleFastGradientClippingFSDP, LayerRecorder),
+        secure_class(grad_sample.GradSampleHooksFastGradientClippingFSDP, LayerRecorder),
     ),
 }
 
@@ -180,7 +180,7 @@ class Criterion(fast_gradient_clipping_utils.DPLossFastGradientClipping):  # typ
 # Which samples make a batch ----------------------------------------------------------------------
 
 
-def chosen(count: int, rate: float) -> torch.Tensor:
+def choose_samples(count: int, rate: float) -> torch.Tensor:
     """Return the places of the samples that are in: each with a probability of at most `rate`.
 
     It is the largest multiple of 2^-53 that is not above the rate.
@@ -195,7 +195,7 @@ class PoissonSampler(uniform_sampler.UniformWithReplacementSampler):  # type: ig
     def __iter__(self) -> Iterator[list[int]]:
         """Yield the batches, of which some may be empty."""
         for _ in range(self.steps):
-            yield chosen(self.num_samples, self.sample_rate).tolist()
+            yield choose_samples(self.num_samples, self.sample_rate).tolist()
 
 
 class DistributedPoissonSampler(
@@ -215,7 +215,7 @@ class DistributedPoissonSampler(
             parts = torch.randperm(self.total_size, generator=dealer)
         local = parts[self.rank : self.total_size : self.num_replicas]
         for _ in range(self.num_batches):
-            yield local[chosen(len(local), self.sample_rate)].tolist()
+            yield local[choose_samples(len(local), self.sample_rate)].tolist()
 
 
 class Shuffled(data.Sampler):  # type: ignore[misc]
@@ -233,7 +233,7 @@ class Shuffled(data.Sampler):  # type: ignore[misc]
         yield from np.argsort(Generator().random(self.count), kind="stable").tolist()
 
 
-def with_poisson_sampling(loader: data.DataLoader, *, distributed: bool) -> data.DataLoader:
+def use_poisson_sampling(loader: data.DataLoader, *, distributed: bool) -> data.DataLoader:
     """Return a DPDataLoader whose sampler draws from secure bits instead."""
     made = loader.batch_sampler
     rate = made.sample_rate
@@ -244,7 +244,7 @@ def with_poisson_sampling(loader: data.DataLoader, *, distributed: bool) -> data
     return _with_batches(loader, sampler)
 
 
-def with_secure_shuffling(loader: data.DataLoader) -> data.DataLoader:
+def use_secure_shuffling(loader: data.DataLoader) -> data.DataLoader:
     """Return the loader, shuffled by secure bits if it was shuffled."""
     batches = loader.batch_sampler
     if type(batches) is not data.BatchSampler:
@@ -335,8 +335,8 @@ class EngineSteps(opacus.PrivacyEngine):  # type: ignore[misc]
     ) -> data.DataLoader:
         if not poisson_sampling:
             self.dataset = self.dataset or data_loader.dataset
-            return with_secure_shuffling(data_loader)
+            return use_secure_shuffling(data_loader)
         made = super()._prepare_data_loader(
             data_loader, poisson_sampling=True, distributed=distributed, **options
         )
-        return with_poisson_sampling(made, distributed=distributed)
+        return use_poisson_sampling(made, distributed=distributed)
