@@ -28,7 +28,7 @@ OPERATIONS_OF_A_BLOCK: Final = (
 INTEGERS_A_CLOCK: Final = 64  # Results of 32-bit integer operations that a multiprocessor makes.
 
 
-def kernels() -> tuple[Any, Any, Any, Any]:
+def kernels() -> tuple[Any, Any, Any]:
     """Return the Triton modules, also where what `import dpnoise` needs is missing."""
     try:
         importlib.import_module("dpnoise")
@@ -37,9 +37,9 @@ def kernels() -> tuple[Any, Any, Any, Any]:
         alone = types.ModuleType("dpnoise")
         alone.__path__ = [str(SOURCE)]
         sys.modules["dpnoise"] = alone
-    names = ("stream", "release", "noise", "search")
+    names = ("stream", "release", "noise")
     found = [importlib.import_module(f"dpnoise.integrations.triton_{name}") for name in names]
-    return found[0], found[1], found[2], found[3]
+    return found[0], found[1], found[2]
 
 
 def milliseconds(work: Callable[[], object], rounds: int) -> list[float]:
@@ -144,7 +144,7 @@ def peers(bench: Bench, x: torch.Tensor, y: torch.Tensor) -> float:
 
 def releases(bench: Bench, x: torch.Tensor, y: torch.Tensor, four: float, *, sweep: bool) -> None:
     """Time the release kernel, in launches of several shapes if asked for."""
-    stream, release, _, _ = kernels()
+    stream, release, _ = kernels()
     shapes: list[dict[str, Any]] = [
         {"lanes": lanes, "maxnreg": most} for lanes in (32, 64, 128) for most in (144, 128, 96)
     ]
@@ -163,7 +163,7 @@ def releases(bench: Bench, x: torch.Tensor, y: torch.Tensor, four: float, *, swe
 
 def noises(bench: Bench, y: torch.Tensor, four: float, *, sweep: bool) -> None:
     """Time the noise kernel, n = 4."""
-    stream, _, noise, _ = kernels()
+    stream, _, noise = kernels()
     for piece, name in ((noise.GAUSSIAN, "normal"), (noise.LAPLACE, "laplace")):
         work = noiser(stream, noise, y, piece)
         rate = bench.time(f"noise n=4, {name}, float32", y.numel(), work)
@@ -179,7 +179,7 @@ def noises(bench: Bench, y: torch.Tensor, four: float, *, sweep: bool) -> None:
 
 def cipher(bench: Bench, y: torch.Tensor) -> None:
     """Time the key stream with next to nothing made of it, beside the integer throughput."""
-    stream, _, noise, _ = kernels()
+    stream, _, noise = kernels()
     words = parameters(stream, y.numel() // 16)
     uniform = noise.uniforms[(-(-y.numel() // (16 * 32)),)]
     options = {"DIGITS": 24, "RAGGED": False, "BLOCK": 32, "num_warps": 1, **stream.STRICT}

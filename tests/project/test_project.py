@@ -186,6 +186,23 @@ def test_links_between_the_pages_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
+def test_the_readme_on_pypi_leads_to_the_repository() -> None:
+    """PyPI shows it without the files around it, so the build makes pictures and links absolute."""
+    text = readme = (ROOT / "README.md").read_text()
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    hook = pyproject["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
+    for each in hook["substitutions"]:
+        text = re.sub(each["pattern"], each["replacement"], text)
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert all(link.startswith(("https://", "#")) for link in links)
+    source = pyproject["project"]["urls"]["Source"]
+    raw = source.replace("github.com", "raw.githubusercontent.com")
+    pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text)
+    assert pictures
+    assert all(picture.startswith(f"{raw}/main/docs/pictures/") for picture in pictures)
+    assert text.replace(f"{raw}/main/", "").replace(f"{source}/blob/main/", "") == readme
+
+
 def anchors(page: Path) -> set[str]:
     """Return what links to parts of a page may say: its headings, as GitHub and the site do."""
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)

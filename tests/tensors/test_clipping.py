@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dpnoise.core.errors import ArgumentError
-from dpnoise.integrations import clipping, device_clipping
+from dpnoise.integrations import clipping, triton_clipping
 
 KINDS = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
@@ -122,12 +122,12 @@ def test_the_kernels_have_the_norms_and_sums_of_the_processor_to_the_last_bit(
     gradients[4] = gradients[4].mT.contiguous().mT  # Rows that are not one after another.
     rows = [clipping._flat(each).to(device) for each in gradients]
     tiles = clipping.tile_sums(gradients)
-    found = device_clipping.ordered_sums(rows, squares=True)
+    found = triton_clipping.ordered_sums(rows, squares=True)
     assert torch.equal(found.cpu(), tiles)
-    total = clipping.folded(tiles)
-    assert torch.equal(device_clipping.ordered_sums([found], squares=False)[:, 0].cpu(), total)
+    total = clipping.fold_tiles(tiles)
+    assert torch.equal(triton_clipping.ordered_sums([found], squares=False)[:, 0].cpu(), total)
     factor = clipping.factors(total, 0.7)
-    sums = device_clipping.clipped_sums(rows, factor.to(device), clipping.step_for(0.7))
+    sums = triton_clipping.clipped_sums(rows, factor.to(device), clipping.step_for(0.7))
     expected = clipping.clipped_sums(gradients, factor, 0.7)
     for mine, theirs in zip(sums, expected, strict=True):
         assert torch.equal(mine.cpu(), theirs.reshape(-1))

@@ -42,8 +42,8 @@ tables = {"tiles": "*i64", "like": "*fp32"}
 norms = {**tables, "every": "i32", "out": "*fp64", "columns": "i32"}
 sums = {**tables, "steps": "*fp64", "samples": "i32", "out": "*fp64"}
 for kernel, signature, constants in (
-    (triton_clipping.ordered_sums, norms, {"squares": True, "aligned": True}),
-    (triton_clipping.clipped_sums, sums, {"aligned": True}),
+    (triton_clipping.ordered_sums_kernel, norms, {"squares": True, "aligned": True}),
+    (triton_clipping.clipped_sums_kernel, sums, {"aligned": True}),
 ):
     signature |= dict.fromkeys(constants, "constexpr")
     source = ASTSource(kernel, signature, constants)

@@ -10,6 +10,7 @@ from support import naive
 
 from dpnoise.core.entropy import CHACHA20, WORD, Key
 from dpnoise.integrations import device as kernels
+from dpnoise.integrations.torch import DIGITS
 from dpnoise.kernels import variates
 
 
@@ -82,14 +83,14 @@ def test_narrower_formats_are_the_processor_s_of_32_bit_words_up_to_rounding(
     assert (off <= 2.0**-19 * (1 + sizes) + unit * np.abs(expected)).all()
 
 
-@pytest.mark.parametrize("kind", list(kernels.DIGITS), ids=str)
+@pytest.mark.parametrize("kind", list(DIGITS), ids=str)
 def test_uniforms_are_the_top_bits_of_the_words(
     kind: torch.dtype, device: torch.device, count: int
 ) -> None:
     key = Key(os.urandom(32), CHACHA20)
     out = torch.full((count,), torch.nan, dtype=kind, device=device)
     kernels.fill_uniforms(out, key)
-    p = kernels.DIGITS[kind]
+    p = DIGITS[kind]
     expected = (words_of(key, count, kind) >> np.uint64(64 - p)).astype(np.float64) * 2.0**-p
     assert np.array_equal(out.cpu().double().numpy(), expected)
     assert float(out.max()) < 1

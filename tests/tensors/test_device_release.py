@@ -12,6 +12,7 @@ from dpnoise.core.entropy import AES, CHACHA20, WORD, Key
 from dpnoise.core.errors import ArgumentError
 from dpnoise.core.parallel import kernel_named
 from dpnoise.integrations import device as kernels
+from dpnoise.integrations.torch import tensor_of
 from dpnoise.release import exact
 from dpnoise.release.exact import GAUSSIAN_PAIRS, LAPLACE_1, ExactForm
 
@@ -30,7 +31,7 @@ def on_the_processor(
     wide = values.double().numpy()
     out = exact.release_floats(form, wide, scale, grid, key, None)
     bounds = bounds_of(values.dtype)
-    return kernels.tensor_of(out if bounds is None else np.clip(out, *bounds), values.dtype)
+    return tensor_of(out if bounds is None else np.clip(out, *bounds), values.dtype)
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -6,9 +6,12 @@ import inspect
 import itertools
 import math
 import pkgutil
+import re
 import textwrap
+import tomllib
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import opacus
@@ -18,8 +21,8 @@ from opacus.optimizers import optimizer as opacus_optimizer
 from scipy import stats
 from support.alarms import check_probability
 
-from dpnoise.core.errors import ArgumentError, ArgumentTypeError
-from dpnoise.integrations import ghost
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, MissingExtraError
+from dpnoise.integrations import clipping, opacus_internals
 from dpnoise.integrations import opacus as ours
 from dpnoise.integrations.opacus import (
     SecurePrivacyEngine,
@@ -27,6 +30,7 @@ from dpnoise.integrations.opacus import (
 )
 from dpnoise.release.additive import GaussianMechanism
 
+ROOT = Path(__file__).parents[2]
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
 ADAPTIVE = {
     "clipping": "adaptive",
@@ -283,6 +287,36 @@ def modes_of_opacus() -> set[str]:
     return set().union(*(texts_compared_with(each, "grad_sample_mode") for each in functions))
 
 
+def test_a_version_of_opacus_that_was_not_tested_is_refused() -> None:
+    opacus_internals.check_version(opacus.__version__)
+    for version in ("1.5.4", "1.60.0", "2.0.0"):
+        with pytest.raises(MissingExtraError, match=f"1.6, and Opacus {version}.*pip install"):
+            opacus_internals.check_version(version)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    requirement = next(each for each in extras["optional-dependencies"]["opacus"] if ">=" in each)
+    major, minor = map(int, opacus_internals.TESTED.split("."))
+    assert requirement.startswith(f"opacus>={major}.{minor},<{major}.{minor + 1};")
+
+
+def private_names(*files: Path) -> set[str]:
+    """Return the private names that files define, read or set."""
+    trees = [ast.parse(file.read_text()) for file in files]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    names = {getattr(node, "name", getattr(node, "attr", None)) for node in nodes}
+    return {name for name in names if isinstance(name, str) and re.match("_[a-z]", name)}
+
+
+def test_one_module_uses_private_names_of_opacus() -> None:
+    """Nor has another a name that is Opacus's by chance, which it would override."""
+    files = Path(opacus.__path__[0]).rglob("*.py")
+    theirs = private_names(*(file for file in files if "tests" not in file.parts))
+    folder = Path(opacus_internals.__file__).parent
+    others = set(folder.glob("*.py")) - {folder / "opacus_internals.py"}
+    assert private_names(*others) & theirs == set()
+    used = private_names(folder / "opacus_internals.py") & theirs
+    assert used >= {"_check_processed_flag", "_forward_counter", "_prepare_model"}
+
+
 def test_every_combination_that_opacus_has_an_optimizer_for_has_a_secure_one() -> None:
     choose = opacus.optimizers.get_optimizer_class
     clippings = texts_compared_with(choose, "clipping")
@@ -290,13 +324,14 @@ def test_every_combination_that_opacus_has_an_optimizer_for_has_a_secure_one() -
     found = set()
     modes = modes_of_opacus()
     assert modes == {"hooks", "functorch", "ew", "no_op", "ghost", "ghost_fsdp", "ghost_tp"}
-    for mode, clipping, many in itertools.product(modes - REFUSED, clippings, (False, True)):
+    for mode, name, many in itertools.product(modes - REFUSED, clippings, (False, True)):
         try:
-            found.add(choose(clipping=clipping, distributed=many, grad_sample_mode=mode))
+            found.add(choose(clipping=name, distributed=many, grad_sample_mode=mode))
         except ValueError:
             continue
-    assert found == set(ours._SECURED)
-    assert {mode for mode in modes if "ghost" in mode} - REFUSED == set(ghost.KINDS)
+    assert found == set(SecurePrivacyEngine._secure_optimizers)
+    ghosts = {mode for mode in modes if "ghost" in mode}
+    assert ghosts - REFUSED == set(opacus_internals.GHOST_HOOKS)
 
 
 def subclasses(kind: Any) -> set[Any]:
@@ -314,7 +349,7 @@ def test_every_engine_and_optimizer_of_opacus_has_a_secure_one() -> None:
     assert {f"Secure{each.__name__}" for each in engines} == set(ours.__all__)
     # Nothing makes it: get_optimizer_class returns the simple one.
     unused = {opacus.optimizers.ddp_perlayeroptimizer.DistributedPerLayerOptimizer}
-    assert optimizers - unused == set(ours._SECURED)
+    assert optimizers - unused == set(SecurePrivacyEngine._secure_optimizers)
 
 
 @pytest.mark.parametrize("mode", sorted(REFUSED))
@@ -369,7 +404,7 @@ def test_ghost_clipping_has_the_sum_of_flat_clipping(
     On a device flat clipping adds what words have in common in any order.
     """
     monkeypatch.setattr(GaussianMechanism, "release", lambda _self, value, _rng=None: value)
-    monkeypatch.setattr(ghost, "_AT_ONCE", together)
+    monkeypatch.setattr(clipping, "_AT_ONCE", together)
     results = []
     for mode in ("hooks", "ghost"):
         (model, optimizer, criterion, _), x, y = varied(device=device, grad_sample_mode=mode)
@@ -392,14 +427,14 @@ def test_a_loss_stays_secure_in_arithmetic(monkeypatch: pytest.MonkeyPatch) -> N
     for change in changes:
         (model, optimizer, criterion, _), x, y = varied(grad_sample_mode="ghost", bound=1e3)
         changed = change(criterion(model(x), y))
-        assert type(changed) is ghost.Loss
+        assert type(changed) is opacus_internals.Loss
         changed.backward()
         optimizer.step()
         results.append(grads(model))
     assert (1.5 * results[0] - results[1]).abs().max() < 60 * 2.0**-20
-    methods = inspect.getmembers(ghost.Loss.__mro__[1], inspect.isfunction)
+    methods = inspect.getmembers(opacus_internals.Loss.__mro__[1], inspect.isfunction)
     operators = {name for name, _ in methods if name.startswith("__")}
-    assert operators - {"__init__", "__repr__", "__str__"} <= set(vars(ghost.Loss))
+    assert operators - {"__init__", "__repr__", "__str__"} <= set(vars(opacus_internals.Loss))
 
 
 def test_a_layer_whose_gradients_differ_when_made_twice_is_refused() -> None:
@@ -462,8 +497,8 @@ def test_the_bound_of_ghost_clipping_follows_the_quantile() -> None:
         step(model, optimizer, criterion, 50 * x[:32], y[:32])
         # Noise of 12 deviations, 0.6, is rarer than 10^-30.
         assert 0 < optimizer.max_grad_norm / before < math.exp(1.1)
-    assert optimizer._adjusted_noise_multiplier >= (1.5**-2 - (2 * scale) ** -2) ** -0.5
-    assert optimizer._scale() > optimizer._adjusted_noise_multiplier * optimizer.max_grad_norm
+    assert optimizer._adapted_multiplier >= (1.5**-2 - (2 * scale) ** -2) ** -0.5
+    assert optimizer._scale() > optimizer._adapted_multiplier * optimizer.max_grad_norm
 
 
 @pytest.mark.parametrize("engine", [SecurePrivacyEngine, SecurePrivacyEngineAdaptiveClipping])

@@ -10,7 +10,7 @@ from support.alarms import check_probability
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 from dpnoise.core.errors import ArgumentError
-from dpnoise.integrations import sampling
+from dpnoise.integrations import opacus_internals as sampling
 from dpnoise.noise.generator import Generator
 
 
@@ -36,12 +36,12 @@ def test_the_rate_is_rounded_down(monkeypatch: pytest.MonkeyPatch) -> None:
     least_out = math.floor(2**53 / 3) * 2.0**-53
     uniforms = torch.tensor([least_out - 2.0**-53, least_out], dtype=torch.float64).numpy()
     monkeypatch.setattr(Generator, "random", lambda _self, _count: uniforms)
-    assert sampling._chosen(2, 1 / 3).tolist() == [0]
-    assert sampling._chosen(2, 1.0).tolist() == [0, 1]
+    assert sampling.choose_samples(2, 1 / 3).tolist() == [0]
+    assert sampling.choose_samples(2, 1.0).tolist() == [0, 1]
 
 
 def test_shuffling_is_a_permutation_that_changes() -> None:
-    shuffled = sampling.with_secure_shuffling(loader(shuffle=True))
+    shuffled = sampling.use_secure_shuffling(loader(shuffle=True))
     seen = [torch.cat([batch for (batch,) in shuffled]).tolist() for _ in range(2)]
     assert sorted(seen[0]) == sorted(seen[1]) == list(range(100))
     assert seen[0] != seen[1] != list(range(100))
@@ -50,7 +50,7 @@ def test_shuffling_is_a_permutation_that_changes() -> None:
 
 def test_a_loader_that_does_not_shuffle_is_left_as_it_is() -> None:
     plain = loader()
-    assert sampling.with_secure_shuffling(plain) is plain
+    assert sampling.use_secure_shuffling(plain) is plain
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,6 @@ def test_a_loader_that_does_not_shuffle_is_left_as_it_is() -> None:
 )
 def test_other_samplers_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match="insecure generator"):
-        sampling.with_secure_shuffling(loader(**options))
+        sampling.use_secure_shuffling(loader(**options))
     with pytest.raises(ArgumentError, match="batch_size"):
-        sampling.with_secure_shuffling(DataLoader(TensorDataset(torch.arange(9)), batch_size=None))
+        sampling.use_secure_shuffling(DataLoader(TensorDataset(torch.arange(9)), batch_size=None))

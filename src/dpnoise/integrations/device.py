@@ -4,7 +4,7 @@ The device decides almost all numbers. As on the processor, the second stage tak
 of eight as could have an open number, whether they do or not, and its work tells nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,16 +12,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dpnoise.core.arrays import narrowed
 from dpnoise.core.entropy import CHACHA20, Key
 from dpnoise.core.errors import ArgumentError
 from dpnoise.core.parallel import kernel_named
-from dpnoise.integrations import triton_noise, triton_open, triton_release, triton_stream
+from dpnoise.integrations import triton_noise, triton_release, triton_stream
+from dpnoise.integrations.torch import DIGITS, Bounds, tensor_of
 from dpnoise.integrations.triton_stream import INTERPRETED
 from dpnoise.release.exact import ExactForm, judge_at, slots_for
 
-Floats = NDArray[np.float64]
-Bounds = tuple[float, float] | None
+Integers = NDArray[np.int64]
 
 BLOCK_NUMBERS: Final = 8  # Numbers that one block of the key stream makes.
 # Blocks of the key stream that one program makes: a warp's, which needs no barrier.
@@ -34,14 +33,6 @@ _SHAPES: Final[dict[int, dict[str, int]]] = {
 _NOISE_SHAPE: Final = {} if INTERPRETED else {"BLOCK": 256, "num_warps": 8}
 _PARAMETERS: Final = 2 * triton_stream.PARAMETERS
 _SETTLED_TOGETHER: Final = 2**16  # Elements, so that the host's memory does not grow with a call's.
-_NUMPY: Final[dict[torch.dtype, np.dtype[Any]]] = {
-    torch.float64: np.dtype(np.float64),
-    torch.float32: np.dtype(np.float32),
-    torch.float16: np.dtype(np.float16),
-}
-DIGITS: Final = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
-# NumPy has no bfloat16: its digits and its least exponent.
-_BFLOAT16: Final = (8, -126)
 
 
 def launch(kernel: Any, items: int, *arguments: Any, **options: Any) -> None:
@@ -50,7 +41,7 @@ def launch(kernel: Any, items: int, *arguments: Any, **options: Any) -> None:
     kernel[(-(-items // options["BLOCK"]),)](*arguments, **options)
 
 
-def parameter_words(key: Key, *runs: tuple[int, int], **floats: float) -> NDArray[np.int64]:
+def parameter_words(key: Key, *runs: tuple[int, int], **floats: float) -> Integers:
     """Return what launches are about, a row each, as the kernels read it, and a run of blocks each.
 
     A run is its first block and a count. The rows hold the key: wipe them.
@@ -66,7 +57,7 @@ def parameter_words(key: Key, *runs: tuple[int, int], **floats: float) -> NDArra
     return words
 
 
-def moved(words: NDArray[np.int64], out: torch.Tensor) -> torch.Tensor:
+def moved(words: Integers, out: torch.Tensor) -> torch.Tensor:
     """Write words to the start of a device's tensor, without waiting for it, and wipe them here."""
     # What is not pinned has been read when this returns.
     out[: words.size].copy_(torch.from_numpy(words.reshape(-1)), non_blocking=not INTERPRETED)
@@ -88,7 +79,11 @@ def release_floats(
     """Return the released values of a flat, contiguous tensor, in its format and on its device."""
     out = torch.empty_like(values)
     if values.numel():
-        _Release(form, values, scale, grid, bounds, key, out).run()
+        try:
+            _Release(form, values, scale, grid, bounds, key, out).run()
+        except BaseException:
+            out.zero_()
+            raise
     return out
 
 
@@ -105,13 +100,6 @@ class _Release:
     out: torch.Tensor
 
     def run(self) -> None:
-        try:
-            self._release()
-        except BaseException:
-            self.out.zero_()
-            raise
-
-    def _release(self) -> None:
         numbers, width, ratio = self.values.numel(), self.form.width, self.scale / self.grid
         blocks = slots_for(-(-numbers // BLOCK_NUMBERS), 1, ratio, BLOCK_NUMBERS)
         elements = slots_for(-(-numbers // width), 1, ratio, width)
@@ -122,18 +110,8 @@ class _Release:
             sizes = [_PARAMETERS, 2 + elements, blocks]
             parameters, places, listed, rows = memory.split([*sizes, memory.numel() - sum(sizes)])
             self._first_stage(parameters, places, listed)
-            launch(
-                triton_open.list_elements,
-                blocks,
-                listed,
-                blocks,
-                self.out,
-                numbers,
-                places,
-                places[2:],
-                elements,
-                WIDTH=width,
-            )
+            arguments = (listed, blocks, self.out, numbers, places, places[2:], elements)
+            launch(triton_release.list_elements, blocks, *arguments, WIDTH=width)
             fetched = self._fetched(parameters, places, rows)
             if fetched[0, 0] > blocks or fetched[1, 0] > elements:
                 self._check_finite()
@@ -167,7 +145,7 @@ class _Release:
         size = plan.size + (2 + elements) * self._row
         return moved(plan, torch.empty(size, dtype=torch.int64, device=self.values.device))
 
-    def _parameters(self) -> NDArray[np.int64]:
+    def _parameters(self) -> Integers:
         """Return the parameters of two launches: of the whole blocks, and of one that is not."""
         whole, rest = divmod(self.values.numel(), BLOCK_NUMBERS)
         least, most = self.bounds or (0.0, 0.0)
@@ -194,13 +172,9 @@ class _Release:
                 launch(
                     triton_release.release,
                     blocks,
-                    self.values[first * BLOCK_NUMBERS :],
-                    self.out[first * BLOCK_NUMBERS :],
-                    rows[row],
-                    rows[row].view(torch.float64),
-                    counter,
-                    listed,
-                    listed.numel(),
+                    *(part[first * BLOCK_NUMBERS :] for part in (self.values, self.out)),
+                    *(rows[row], rows[row].view(torch.float64)),
+                    *(counter, listed, listed.numel()),
                     pairs=self.form.width > 1,
                     clip=self.bounds is not None,
                     ragged=row == 1,
@@ -209,21 +183,12 @@ class _Release:
 
     def _fetched(
         self, parameters: torch.Tensor, elements: torch.Tensor, rows: torch.Tensor
-    ) -> NDArray[np.int64]:
+    ) -> Integers:
         """Return on the host all that it needs to settle elements, a row for each."""
-        launch(
-            triton_open.fetch,
-            elements.numel(),
-            elements,
-            elements.numel(),
-            self.values,
-            self.out,
-            parameters,
-            self.values.numel(),
-            rows,
-            WIDTH=self.form.width,
-        )
-        here: NDArray[np.int64] = rows.to("cpu", copy=True).view(-1, self._row).numpy()
+        count, tensors = elements.numel(), (self.values, self.out, parameters)
+        arguments = (elements, count, *tensors, self.values.numel(), rows)
+        launch(triton_release.fetch, count, *arguments, WIDTH=self.form.width)
+        here: Integers = rows.to("cpu", copy=True).view(-1, self._row).numpy()
         return here
 
     def _check_finite(self) -> None:
@@ -236,7 +201,7 @@ class _Release:
         numbers = torch.isnan(self.out).nonzero().reshape(-1)
         return torch.unique(numbers // self.form.width)
 
-    def _settle(self, rows: NDArray[np.int64]) -> None:
+    def _settle(self, rows: Integers) -> None:
         """Decide what is open of these elements, and leave the others as they are."""
         width, n = self.form.width, self.form.variates
         places = rows[:, 0]
@@ -279,59 +244,44 @@ class _Release:
         self.out.index_put_((there[:border].view(torch.int64),), there[border:].view(settled.dtype))
 
 
-def tensor_of(values: Floats, dtype: torch.dtype) -> torch.Tensor:
-    """Return finite float64 as a tensor of a format, rounded once, never -0.0."""
-    if dtype != torch.bfloat16:
-        return torch.from_numpy(narrowed(values, _NUMPY[dtype]))
-    patterns = np.empty(values.size, dtype=np.uint16)
-    kernel_named("formats.narrow")(values, *_BFLOAT16, patterns)
-    return torch.from_numpy(patterns.view(np.int16)).view(torch.bfloat16)
-
-
 # Noise -------------------------------------------------------------------------------------------
 
-# By distribution and n: which piece, and how many of it are added.
+# By distribution and n: the pieces of two uniforms each that are added.
 PIECES: Final = {
-    "normal": {
-        2: (triton_noise.GAUSSIAN, 1),
-        4: (triton_noise.GAUSSIAN, 2),
-        8: (triton_noise.GAUSSIAN, 4),
-    },
-    "laplace": {2: (triton_noise.DIFFERENCE, 1), 4: (triton_noise.LAPLACE, 2)},
-    "exponential": {4: (triton_noise.HALF_GAMMA, 2)},
+    "normal": dict.fromkeys((2, 4, 8), triton_noise.GAUSSIAN),
+    "laplace": {2: triton_noise.DIFFERENCE, 4: triton_noise.LAPLACE},
+    "exponential": {4: triton_noise.HALF_GAMMA},
 }
 
 
 def fill(name: str, variates: int, scale: float, out: torch.Tensor, key: Key) -> None:
     """Fill a flat, contiguous tensor with noise of a distribution in PIECES."""
-    piece, pieces = PIECES[name][variates]
-    words = BLOCK_NUMBERS if out.dtype == torch.float64 else 2 * BLOCK_NUMBERS
-
-    def kernel(part: torch.Tensor, parameters: torch.Tensor, items: int, *, ragged: bool) -> None:
+    piece = PIECES[name][variates]
+    options = {"PIECE": piece.value, "PIECES": variates // 2, **_NOISE_SHAPE}
+    for part, items, parameters, ragged in _launches(out, variates, key, scale):
         floats = parameters.view(torch.float64)
-        options = {"PIECE": piece.value, "PIECES": pieces, "RAGGED": ragged, **_NOISE_SHAPE}
-        launch(triton_noise.noise, items, part, parameters, floats, **options)
-
-    _fill(kernel, out, words // (2 * pieces), key, scale)
+        launch(triton_noise.noise, items, part, parameters, floats, RAGGED=ragged, **options)
 
 
 def fill_uniforms(out: torch.Tensor, key: Key) -> None:
     """Fill a flat, contiguous tensor with uniforms on [0, 1)."""
-
-    def kernel(part: torch.Tensor, parameters: torch.Tensor, items: int, *, ragged: bool) -> None:
+    for part, items, parameters, ragged in _launches(out, 1, key, 1.0):
         options = {"DIGITS": DIGITS[out.dtype], "RAGGED": ragged}
         launch(triton_noise.uniforms, items, part, parameters, **options)
 
-    _fill(kernel, out, BLOCK_NUMBERS if out.dtype == torch.float64 else 2 * BLOCK_NUMBERS, key, 1.0)
 
+def _launches(
+    out: torch.Tensor, variates: int, key: Key, scale: float
+) -> Iterator[tuple[torch.Tensor, int, torch.Tensor, bool]]:
+    """Yield the launches that fill `out`: one for whole blocks, and one for what is left.
 
-def _fill(
-    kernel: Callable[..., None], out: torch.Tensor, each: int, key: Key, scale: float
-) -> None:
-    """Launch a kernel whose blocks make `each` numbers: for whole blocks, and for what is left."""
+    Each is a part of `out`, a number of blocks, parameters, and whether a block is not whole.
+    """
+    words = BLOCK_NUMBERS if out.dtype == torch.float64 else 2 * BLOCK_NUMBERS
+    each = words // variates
     whole, rest = divmod(out.numel(), each)
     for first, count, ragged in ((0, whole, False), (whole, rest, True)):
         if count:
             parameters = parameters_for(key, out.device, (first, count), scale=scale)
-            kernel(out[first * each :], parameters, 1 if ragged else count, ragged=ragged)
+            yield out[first * each :], 1 if ragged else count, parameters, ragged
             parameters.zero_()

@@ -7,70 +7,57 @@ Clipping, modes and accountants are Opacus's. docs/dp-sgd.md says what is exact,
 """
 
 import math
-from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, forgetful, import_extra, reject
-from dpnoise.integrations import clipping, ghost, sampling
+from dpnoise.integrations import clipping
+from dpnoise.integrations.opacus_internals import (
+    GHOST_HOOKS,
+    EngineSteps,
+    check_unused,
+    mark_used,
+    secure_class,
+)
 from dpnoise.release.additive import GaussianMechanism
 
-torch = import_extra("torch", "torch")
-opacus = import_extra("opacus", "opacus")
-_grad_sample = import_extra("opacus.grad_sample", "opacus")
-_accountants = import_extra("opacus.accountants", "opacus")
-_optimizers = import_extra("opacus.optimizers", "opacus")
-_processed = import_extra("opacus.optimizers.optimizer", "opacus")
-
-_tensors = import_extra("torch.distributed.tensor", "torch")
+if TYPE_CHECKING:
+    import torch
+    from opacus import accountants, optimizers
+    from torch import distributed
+    from torch.distributed import tensor as sharded_tensors
+else:
+    torch = import_extra("torch", "torch")
+    accountants = import_extra("opacus.accountants", "opacus")
+    optimizers = import_extra("opacus.optimizers", "opacus")
+    distributed = torch.distributed
+    sharded_tensors = import_extra("torch.distributed.tensor", "torch")
 
 __all__ = ["SecurePrivacyEngine", "SecurePrivacyEngineAdaptiveClipping"]
 
 
-_WHOLE: Final = _tensors.Replicate()
+def _multiplier_beside_a_count(multiplier: float, count_scale: float) -> float:
+    """Return the multiplier of gradients next to a released count, rounded up.
 
-
-def _mechanism(scale: float, sensitivity: float) -> GaussianMechanism:
-    return GaussianMechanism.for_scale(scale, sensitivity=sensitivity)
-
-
-def _part_of_the_gradients(multiplier: float, count_scale: float) -> float:
-    """Return the multiplier that gradients get beside a count: Theorem 1 of Andrew et al. (2021).
-
-    It is rounded up.
+    It is that of Theorem 1 of Andrew et al. (2021).
     """
     part = (float(multiplier) ** -2 - (2.0 * float(count_scale)) ** -2) ** -0.5
     return float(part * (1.0 + 2.0**-49))
 
 
-@forgetful
-def _release_together(sums: list[Any], scale: float, sensitivity: float) -> list[Any]:
-    """Release tensors of float64 in one call for each device, and return them in their shapes."""
-    mechanism = _mechanism(scale, sensitivity)
-    by_device = defaultdict(list)
-    for place, each in enumerate(sums):
-        by_device[each.device].append(place)
-    released: list[Any] = [None] * len(sums)
-    for places in by_device.values():
-        flat = torch.cat([sums[place].reshape(-1) for place in places])
-        parts = mechanism.release(flat).split([sums[place].numel() for place in places])
-        for place, part in zip(places, parts, strict=True):
-            released[place] = part.reshape(sums[place].shape)
-    return released
+def _release_count(centred: float, scale: float) -> float:
+    """Release a count less half a sample for each: a sample moves that by a half."""
+    return float(GaussianMechanism.for_scale(float(scale), sensitivity=0.5).release(centred))
 
 
 class _SecureNoise:
     """What the optimizers share. It comes before Opacus's own class, whose noise is never drawn."""
 
-    params: list[Any]
+    params: list[torch.nn.Parameter]
     noise_multiplier: float
-    max_grad_norm: Any
+    max_grad_norm: float
+    processes = 1  # How many sums are added.
     _samples = 0
-
-    @property
-    def processes(self) -> int:
-        """How many sums are added."""
-        return 1
 
     @property
     def sensitivity(self) -> float:
@@ -83,61 +70,69 @@ class _SecureNoise:
         clipping.check_samples(self._samples, self.processes)
 
     def _multiplier(self) -> float:
-        return float(getattr(self, "_adjusted_noise_multiplier", self.noise_multiplier))
+        return float(self.noise_multiplier)
 
     def _scale(self) -> float:
         """Return the standard deviation of the noise, rounded up."""
         return math.nextafter(self._multiplier() * self.sensitivity, math.inf)
 
-    def _summed(self) -> list[Any]:
-        for p in self.params:
-            _processed._check_processed_flag(p.summed_grad)  # noqa: SLF001 - Opacus's own check
-        return [p.summed_grad.double() for p in self.params]
+    @forgetful
+    def _release(self, sums: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Release float64 tensors in one call for each device, and return them in their shapes."""
+        mechanism = GaussianMechanism.for_scale(self._scale(), sensitivity=self.sensitivity)
+        released: dict[int, torch.Tensor] = {}
+        for places in clipping.places_by_device(sums):
+            flat = torch.cat([sums[place].reshape(-1) for place in places])
+            parts = mechanism.release(flat).split([sums[place].numel() for place in places])
+            released.update(zip(places, parts, strict=True))
+        return [released[place].reshape(each.shape) for place, each in enumerate(sums)]
 
-    def _place(self, released: list[Any]) -> None:
+    def _place(self, released: list[torch.Tensor]) -> None:
+        """Put released sums where Opacus expects them."""
         for p, noisy in zip(self.params, released, strict=True):
             p.grad = noisy.to(p.dtype).view_as(p)
-            _processed._mark_as_processed(p.summed_grad)  # noqa: SLF001 - Opacus's own mark
+            mark_used(p.summed_grad)
 
     def add_noise(self) -> None:
-        """Release the sums of all parameters at once, and put them where Opacus expects them."""
-        self._place(_release_together(self._summed(), self._scale(), self.sensitivity))
+        """Release the sums of all parameters at once."""
+        for p in self.params:
+            check_unused(p.summed_grad)
+        self._place(self._release([p.summed_grad.double() for p in self.params]))
+
+    def _add(self, p: torch.nn.Parameter, total: torch.Tensor) -> None:
+        p.summed_grad = total if p.summed_grad is None else p.summed_grad + total
 
 
-class _ClipsInDouble(_SecureNoise):
+class _FlatClipping(_SecureNoise):
     """Clips per-sample gradients in float64, and sums them exactly."""
 
-    grad_samples: list[Any]
+    grad_samples: list[torch.Tensor]
 
     def clip_and_accumulate(self) -> None:
-        """Clip by the norm of all parameters together, and add to the sums."""
+        """Clip the gradients, and add them to the sums."""
         gradients = self.grad_samples
-        self._check(gradients)
+        for p in self.params:
+            check_unused(p.grad_sample)
+        self._count(len(gradients[0]), more=self.params[0].summed_grad is not None)
+        for p, total in zip(self.params, self._clip(gradients), strict=True):
+            self._add(p, total)
+            mark_used(p.grad_sample)
+
+    def _clip(self, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Return the sums of gradients that are clipped by the norm of all parameters together."""
         bound = clipping.check_bound(self.max_grad_norm)
         factor = clipping.factors(clipping.squared_norms(gradients), bound)
-        self._note(factor)
-        sums = clipping.clipped_sums(gradients, factor, bound)
-        for p, total in zip(self.params, sums, strict=True):
-            self._add(p, total)
+        self._count_unclipped(factor)
+        return clipping.clipped_sums(gradients, factor, bound)
 
-    def _check(self, gradients: list[Any]) -> None:
-        for p in self.params:
-            _processed._check_processed_flag(p.grad_sample)  # noqa: SLF001 - Opacus's own check
-        self._count(len(gradients[0]), more=self.params[0].summed_grad is not None)
-
-    def _note(self, factor: Any) -> None:
+    def _count_unclipped(self, factor: torch.Tensor) -> None:
         """Take note of the factors; adaptive clipping counts them."""
 
-    @staticmethod
-    def _add(p: Any, total: Any) -> None:
-        p.summed_grad = total if p.summed_grad is None else p.summed_grad + total
-        _processed._mark_as_processed(p.grad_sample)  # noqa: SLF001 - Opacus's own mark
 
-
-class _ClipsLayers(_ClipsInDouble):
+class _PerLayerClipping(_FlatClipping):
     """The same with a bound for each parameter."""
 
-    max_grad_norms: list[Any]
+    max_grad_norms: list[float]
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -145,41 +140,39 @@ class _ClipsLayers(_ClipsInDouble):
         # Opacus rounds it to float32, to either side.
         self.max_grad_norm = math.sqrt(math.fsum(b * b for b in bounds)) * (1.0 + 2.0**-50)
 
-    def clip_and_accumulate(self) -> None:
-        """Clip each parameter's gradient by its own norm, and add to the sums."""
-        gradients = self.grad_samples
-        self._check(gradients)
-        for p, g, given in zip(self.params, gradients, self.max_grad_norms, strict=True):
+    def _clip(self, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
+        sums = []
+        for each, given in zip(gradients, self.max_grad_norms, strict=True):
             bound = clipping.check_bound(given)
-            factor = clipping.factors(clipping.squared_norms([g]), bound)
-            self._add(p, clipping.clipped_sums([g], factor, bound)[0])
+            factor = clipping.factors(clipping.squared_norms([each]), bound)
+            sums += clipping.clipped_sums([each], factor, bound)
+        return sums
 
 
-class _Adapts(_ClipsInDouble):
+class _AdaptiveClipping(_FlatClipping):
     """Adaptive clipping: the count of gradients that were not clipped is released exactly too."""
 
     unclipped_num_std: float
     sample_size: float
-    unclipped_num: Any
+    unclipped_num: float | torch.Tensor
     expected_batch_size: int
     accumulated_iterations: int
 
-    def _note(self, factor: Any) -> None:
+    def _count_unclipped(self, factor: torch.Tensor) -> None:
         self.sample_size += len(factor)
         self.unclipped_num += int((factor >= 1).sum().item())
 
     def _multiplier(self) -> float:
-        return _part_of_the_gradients(self.noise_multiplier, self.unclipped_num_std)
+        return _multiplier_beside_a_count(self.noise_multiplier, self.unclipped_num_std)
 
     def add_noise(self) -> None:
-        """Release the gradients, then the count, less half a sample for each that is there.
+        """Release the gradients, then the count.
 
-        A sample moves that by a half. What Opacus divides by is then the size of batch that is
-        expected: the size of this one is a secret.
+        Opacus then divides by the expected batch size: the size of this batch is a secret.
         """
         super().add_noise()
         centred = float(self.unclipped_num) - self.sample_size / 2
-        noisy = _mechanism(float(self.unclipped_num_std), 0.5).release(centred)
+        noisy = _release_count(centred, self.unclipped_num_std)
         self.sample_size = self.expected_batch_size * self.accumulated_iterations
         self.unclipped_num = torch.tensor(self.sample_size / 2 + noisy)
 
@@ -200,58 +193,65 @@ class _Adaptation:
         return min(max(wanted, self.min_clipbound), self.max_clipbound)
 
 
-class _Ghost(_SecureNoise):
+class _GhostClipping(_SecureNoise):
     """Ghost clipping: the criterion's backward pass hands over what it kept of the layers."""
 
-    original_optimizer: Any
+    original_optimizer: torch.optim.Optimizer
     expected_batch_size: float
     adaptation: _Adaptation | None = None
-    _clipped: tuple[int, dict[Any, Any]] | None = None
+    _adapted_multiplier: float | None = None
+    _clipped: tuple[int, dict[torch.nn.Parameter, torch.Tensor]] | None = None
 
-    def clip_layers(self, layers: list[ghost.Layer]) -> None:
+    def clip_layers(self, layers: list[clipping.Layer]) -> None:
         """Clip by the norm of all parameters together, and keep the sums for the next step."""
         self._clipped = None
         self.original_optimizer.zero_grad()
-        mine = self._mine(layers)
-        tiles = ghost.tile_sums(mine)
-        squares = clipping.folded(torch.cat([each.to(tiles[0].device) for each in tiles], dim=1))
+        ordered = self._order_layers(layers)
+        tiles = clipping.layer_tile_sums(ordered)
+        squares = clipping.fold_tiles(
+            torch.cat([each.to(tiles[0].device) for each in tiles], dim=1)
+        )
         bound = clipping.check_bound(self.max_grad_norm)
         factor = clipping.factors(squares, bound)
         if self.adaptation is not None:
             self._adapt(self.adaptation, factor, bound)
             bound = clipping.check_bound(self.max_grad_norm)
             factor = clipping.factors(squares, bound)
-        self._clipped = len(factor), ghost.clipped_sums(mine, tiles, factor, bound)
+        sums = clipping.clipped_layer_sums(ordered, tiles, factor, bound)
+        self._clipped = len(factor), sums
 
-    def _mine(self, layers: list[ghost.Layer]) -> list[ghost.Layer]:
+    def _order_layers(self, layers: list[clipping.Layer]) -> list[clipping.Layer]:
         """Return the layers in the order of the parameters, each of which must be in one."""
         place = {p: i for i, p in enumerate(self.params)}
         places = [[place[p] for p in each.parameters.values() if p in place] for each in layers]
-        found = sorted(i for some in places for i in some)
-        if found != list(range(len(place))):
+        used = sorted(i for some in places for i in some)
+        if used != list(range(len(place))):
             raise ArgumentError(
                 "Expected every parameter of the optimizer in one layer of the backward pass, "
-                f"got {len(found)} uses of {len(place)}: ghost clipping takes no shared ones."
+                f"got {len(used)} uses of {len(place)}: ghost clipping takes no shared ones."
             )
-        mine = [(some[0], each) for some, each in zip(places, layers, strict=True) if some]
-        return [each for _, each in sorted(mine, key=lambda one: one[0])]
+        first = {some[0]: each for some, each in zip(places, layers, strict=True) if some}
+        return [first[i] for i in sorted(first)]
 
-    def _adapt(self, adaptation: _Adaptation, factor: Any, bound: float) -> None:
+    def _adapt(self, adaptation: _Adaptation, factor: torch.Tensor, bound: float) -> None:
         """Choose another bound, from a released count of those that were not clipped.
 
-        As in `_Adapts`, less a half for each sample, of which there are as many as expected.
+        As many samples are taken to be there as are expected.
         """
         if self._is_started():
             raise ArgumentError("Expected whole batches with adaptive clipping, got one in parts.")
         size = self.expected_batch_size * self.processes
         scale = size / 20.0  # As Opacus has it.
         centred = int((factor >= 1).sum().item()) - len(factor) / 2
-        fraction = 0.5 + self._released(centred, scale) / size
+        fraction = 0.5 + self._release_total(centred, scale) / size
         self.max_grad_norm = adaptation(bound, fraction)
-        self._adjusted_noise_multiplier = _part_of_the_gradients(self.noise_multiplier, scale)
+        self._adapted_multiplier = _multiplier_beside_a_count(self.noise_multiplier, scale)
 
-    def _released(self, centred: float, scale: float) -> float:
-        return float(_mechanism(scale, 0.5).release(centred))
+    def _multiplier(self) -> float:
+        return self._adapted_multiplier or super()._multiplier()
+
+    def _release_total(self, centred: float, scale: float) -> float:
+        return _release_count(centred, scale)
 
     def _is_started(self) -> bool:
         return any(p.summed_grad is not None for p in self.params)
@@ -265,51 +265,45 @@ class _Ghost(_SecureNoise):
         for p in self.params:
             self._add(p, sums[p])
 
-    def _add(self, p: Any, total: Any) -> None:
-        p.summed_grad = total if p.summed_grad is None else p.summed_grad + total
 
-
-class _OneOfSeveral:
+class _OneOfSeveralProcesses(_SecureNoise):
     """One of several processes, which agree on what is released once."""
 
     rank: int
     world_size: int
-    params: list[Any]
     loss_reduction: str
 
     @property
-    def processes(self) -> int:
+    def processes(self) -> int:  # type: ignore[override]
         """How many sums are added."""
         return self.world_size
 
-    def _released(self, centred: float, scale: float) -> float:
-        distributed = torch.distributed
+    def _release_total(self, centred: float, scale: float) -> float:
         number = torch.tensor(centred, dtype=torch.float64, device=self.params[0].device)
         distributed.all_reduce(number, op=distributed.ReduceOp.SUM)
         if self.rank == 0:
-            number.fill_(super()._released(float(number), scale))  # type: ignore[misc]
+            number.fill_(_release_count(float(number), scale))
         distributed.broadcast(number, src=0)
         return float(number)
 
 
-class _Together(_OneOfSeveral):
+class _DataParallel(_OneOfSeveralProcesses):
     """Several processes: sums are added, exactly, before the first one releases them for all.
 
-    Opacus adds noise on the first process and other sums to it, in floats, afterwards; that is the
-    addition whose rounding tells of them.
+    Opacus adds noise on the first process and other sums to it, in floats, afterwards. The rounding
+    of that addition would reveal them.
     """
 
     def add_noise(self) -> None:
         """Add the sums of all processes, and take what the first one releases."""
-        distributed = torch.distributed
         for p in self.params:
-            _processed._check_processed_flag(p.summed_grad)  # noqa: SLF001 - Opacus's own check
+            check_unused(p.summed_grad)
             p.summed_grad = p.summed_grad.double().contiguous()
             distributed.all_reduce(p.summed_grad, op=distributed.ReduceOp.SUM)
         if self.rank == 0:
-            super().add_noise()  # type: ignore[misc]
+            super().add_noise()
         else:
-            self._place([torch.zeros_like(p.summed_grad) for p in self.params])  # type: ignore[attr-defined]
+            self._place([torch.zeros_like(p.summed_grad) for p in self.params])
         for p in self.params:
             distributed.broadcast(p.grad, src=0)
 
@@ -320,15 +314,16 @@ class _Together(_OneOfSeveral):
                 p.grad /= self.world_size
 
 
-class _Sharded(_OneOfSeveral, _Ghost):
+class _FullySharded(_OneOfSeveralProcesses, _GhostClipping):
     """FSDP: each process has its part of every parameter, and releases the sum of all for it."""
 
-    grad_state: dict[Any, dict[str, Any]]
+    grad_state: dict[torch.nn.Parameter, dict[str, torch.Tensor]]
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         for p in self.params:
-            if not all(each.is_shard() for each in getattr(p, "placements", [_WHOLE])):
+            placements = getattr(p, "placements", [sharded_tensors.Replicate()])
+            if not all(each.is_shard() for each in placements):
                 raise ArgumentError(
                     "Expected every parameter to be spread over all processes: where several have "
                     "the same part, each would add noise of its own."
@@ -337,24 +332,22 @@ class _Sharded(_OneOfSeveral, _Ghost):
     def _is_started(self) -> bool:
         return any(state["summed_grad"] is not None for state in self.grad_state.values())
 
-    def _add(self, p: Any, total: Any) -> None:
+    def _add(self, p: torch.nn.Parameter, total: torch.Tensor) -> None:
         """Add the sums of all processes, exactly, and keep the part that is here."""
         mesh, state = p.device_mesh, self.grad_state[p]
-        addends = [_tensors.Partial()] * mesh.ndim
-        whole = _tensors.DTensor.from_local(total, mesh, addends, run_check=False)
+        addends = [sharded_tensors.Partial()] * mesh.ndim
+        whole = sharded_tensors.DTensor.from_local(total, mesh, addends, run_check=False)
         part, before = whole.redistribute(mesh, p.placements), state["summed_grad"]
         state["summed_grad"] = part if before is None else before + part
 
     def add_noise(self) -> None:
         """Release the parts that are here; a mean is over the processes, too."""
         sums = [self.grad_state[p]["summed_grad"] for p in self.params]
-        parts = [each.to_local() for each in sums]
-        released = _release_together(parts, self._scale(), self.sensitivity)
+        released = self._release([each.to_local() for each in sums])
         divisor = self.world_size if self.loss_reduction == "mean" else 1
         for p, total, noisy in zip(self.params, sums, released, strict=True):
-            local = (noisy / divisor).to(p.dtype)
             p.grad = type(total).from_local(
-                local,
+                (noisy / divisor).to(p.dtype),
                 total.device_mesh,
                 total.placements,
                 run_check=False,
@@ -363,26 +356,7 @@ class _Sharded(_OneOfSeveral, _Ghost):
             )
 
 
-def _secured(opacus_class: Any, *ours: type) -> type:
-    return type(f"Secure{opacus_class.__name__}", (*ours, opacus_class), {})
-
-
-_SECURED: Final[dict[Any, type]] = {
-    opacus_class: _secured(opacus_class, *ours)
-    for opacus_class, ours in {
-        _optimizers.DPOptimizer: (_ClipsInDouble,),
-        _optimizers.DPPerLayerOptimizer: (_ClipsLayers,),
-        _optimizers.AdaClipDPOptimizer: (_Adapts,),
-        _optimizers.DPOptimizerFastGradientClipping: (_Ghost,),
-        _optimizers.DistributedDPOptimizer: (_Together, _ClipsInDouble),
-        _optimizers.SimpleDistributedPerLayerOptimizer: (_Together, _ClipsLayers),
-        _optimizers.DistributedDPOptimizerFastGradientClipping: (_Together, _Ghost),
-        _optimizers.FSDPOptimizerFastGradientClipping: (_Sharded,),
-    }.items()
-}
-
-
-class SecurePrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc, name-defined]
+class SecurePrivacyEngine(EngineSteps):
     """Opacus's PrivacyEngine, with noise that is released exactly and sampling from secure bits.
 
     It takes what `opacus.PrivacyEngine` takes, and returns what that returns. The noisy sum of
@@ -417,14 +391,28 @@ class SecurePrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc, name-defi
     ...     optimizer.step()
     """
 
+    _secure_optimizers: ClassVar = {
+        opacus_class: secure_class(opacus_class, *ours)
+        for opacus_class, ours in {
+            optimizers.DPOptimizer: (_FlatClipping,),
+            optimizers.DPPerLayerOptimizer: (_PerLayerClipping,),
+            optimizers.AdaClipDPOptimizer: (_AdaptiveClipping,),
+            optimizers.DPOptimizerFastGradientClipping: (_GhostClipping,),
+            optimizers.DistributedDPOptimizer: (_DataParallel, _FlatClipping),
+            optimizers.SimpleDistributedPerLayerOptimizer: (_DataParallel, _PerLayerClipping),
+            optimizers.DistributedDPOptimizerFastGradientClipping: (_DataParallel, _GhostClipping),
+            optimizers.FSDPOptimizerFastGradientClipping: (_FullySharded,),
+        }.items()
+    }
+
     def __init__(self, *, accountant: str = "prv") -> None:
         # Not Opacus's: it would ask for torchcsprng, or warn that its generator is insecure.
-        self.accountant = _accountants.create_accountant(mechanism=accountant)
+        self.accountant = accountants.create_accountant(mechanism=accountant)
         self.secure_mode = True
         self.secure_rng = None
         self.dataset = None
 
-    def make_private(self, **options: Any) -> Any:
+    def make_private(self, **options: Any) -> tuple[Any, ...]:
         """Return module, optimizer, (criterion,) and data loader, as Opacus does."""
         if options.get("noise_generator") is not None:
             raise ArgumentTypeError("Expected no noise_generator: noise has no seed here.")
@@ -438,55 +426,8 @@ class SecurePrivacyEngine(opacus.PrivacyEngine):  # type: ignore[misc, name-defi
             raise ArgumentError(
                 "Expected a grad_sample_mode other than ghost_tp: Opacus has no optimizer for it."
             )
-        return super().make_private(**options)
-
-    def _prepare_model(self, module: Any, **options: Any) -> Any:
-        mode = options.pop("grad_sample_mode", "hooks")
-        if mode not in ghost.KINDS:
-            return super()._prepare_model(module, grad_sample_mode=mode, **options)
-        kind = ghost.KINDS[mode][0 if options.pop("wrap_model", True) else 1]
-        if isinstance(module, _grad_sample.AbstractGradSampleModule):
-            as_before = getattr(module, "batch_first", True) == options.get("batch_first", True)
-            if type(module) is kind and as_before:
-                return module
-            raise ArgumentError("Expected a module that nobody else has prepared.")
-        self.validate(module=module, optimizer=None, data_loader=None)
-        return kind(module, **options)
-
-    def _prepare_criterion(
-        self, *, module: Any, optimizer: Any, criterion: Any, loss_reduction: str, **_: Any
-    ) -> Any:
-        return ghost.Criterion(module, optimizer, criterion, loss_reduction)
-
-    def _prepare_optimizer(
-        self,
-        *,
-        distributed: bool = False,
-        clipping: str = "flat",
-        grad_sample_mode: str = "hooks",
-        **options: Any,
-    ) -> Any:
-        chosen = _optimizers.get_optimizer_class(
-            clipping=clipping, distributed=distributed, grad_sample_mode=grad_sample_mode
-        )
-        if chosen not in _SECURED:
-            raise ArgumentError(f"Expected an optimizer of Opacus 1.6, got {chosen.__name__}.")
-        options.pop("noise_generator", None)
-        inner = options.pop("optimizer")
-        if isinstance(inner, _optimizers.DPOptimizer):
-            inner = inner.original_optimizer
-        return _SECURED[chosen](optimizer=inner, generator=None, secure_mode=True, **options)
-
-    def _prepare_data_loader(
-        self, data_loader: Any, *, poisson_sampling: bool, distributed: bool, **options: Any
-    ) -> Any:
-        if not poisson_sampling:
-            self.dataset = self.dataset or data_loader.dataset
-            return sampling.with_secure_shuffling(data_loader)
-        made = super()._prepare_data_loader(
-            data_loader, poisson_sampling=True, distributed=distributed, **options
-        )
-        return sampling.with_poisson_sampling(made, distributed=distributed)
+        made: tuple[Any, ...] = super().make_private(**options)
+        return made
 
 
 class SecurePrivacyEngineAdaptiveClipping(SecurePrivacyEngine):
@@ -497,24 +438,23 @@ class SecurePrivacyEngineAdaptiveClipping(SecurePrivacyEngine):
     released exactly, and divided by the size of batch that is expected, which is public.
     """
 
-    def make_private(self, **options: Any) -> Any:
+    def make_private(self, **options: Any) -> tuple[Any, ...]:
         """Return module, optimizer, criterion and data loader, as Opacus does."""
-        if options.get("grad_sample_mode", "hooks") not in ghost.KINDS:
+        if options.get("grad_sample_mode", "hooks") not in GHOST_HOOKS:
             raise ArgumentError(
                 'Expected grad_sample_mode="ghost": other modes have clipping="adaptive".'
             )
         return super().make_private(**options)
 
-    def _prepare_criterion(
+    def _set_up_adaptation(
         self,
-        *,
-        optimizer: Any,
+        optimizer: optimizers.DPOptimizer,
         target_unclipped_quantile: float = 0.5,
         min_clipbound: float = 1,
         max_clipbound: float = 1e8,
         clipbound_learning_rate: float = 0.2,
-        **options: Any,
-    ) -> Any:
+        **_: float,
+    ) -> None:
         least = clipping.check_bound(min_clipbound)
         if least > clipping.check_bound(max_clipbound):
             reject("min_clipbound", min_clipbound, f"to be at most max_clipbound={max_clipbound}")
@@ -530,4 +470,3 @@ class SecurePrivacyEngineAdaptiveClipping(SecurePrivacyEngine):
             float(max_clipbound),
             float(clipbound_learning_rate),
         )
-        return super()._prepare_criterion(optimizer=optimizer, **options)

@@ -7,11 +7,14 @@ generators: what cannot be done securely is an error.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Protocol
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dpnoise.core.entropy import CHACHA20, SYSTEM, Source
+from dpnoise.core.arrays import narrowed
+from dpnoise.core.entropy import CHACHA20, SYSTEM
 from dpnoise.core.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -24,36 +27,37 @@ from dpnoise.core.errors import (
 )
 from dpnoise.core.parallel import imported, kernel_named
 from dpnoise.noise.generator import Generator as _OnProcessor
+from dpnoise.noise.generator import Size
 from dpnoise.release import exact
-from dpnoise.release.exact import ExactForm
+from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
 
-torch = import_extra("torch", "torch")
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = import_extra("torch", "torch")
 
 __all__ = ["Generator", "release"]
 
-_NUMPY: Final[dict[Any, np.dtype[Any]]] = {
+Array = NDArray[Any]
+NumpyType = np.dtype[Any]
+Bounds = tuple[float, float] | None
+
+DIGITS: Final = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
+_NUMPY_TYPES: Final[dict[torch.dtype, NumpyType]] = {
     torch.float64: np.dtype(np.float64),
     torch.float32: np.dtype(np.float32),
     torch.float16: np.dtype(np.float16),
 }
-_DIGITS: Final = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
-_FLOATS: Final = tuple(_DIGITS)
-_INTEGERS: Final = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
-_PLAIN: Final = (torch.Tensor, torch.nn.Parameter)
 _BFLOAT16: Final = (8, -126)  # Digits and least exponent: NumPy has no such format.
-_FORMS: Final = {"normal": (2, 4, 8), "laplace": (2, 4), "exponential": (4,)}
-
-Bounds = tuple[float, float] | None
-
-
-class Mechanism(Protocol):
-    """What `release` needs of LaplaceMechanism and GaussianMechanism."""
-
-    def release(self, value: Any, rng: _OnProcessor | None = None) -> Any:
-        """Return the value with noise."""
+_INTEGERS: Final = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
+_FORMS: Final = {"random": (1,), "normal": (2, 4, 8), "laplace": (2, 4), "exponential": (4,)}
 
 
-def release(mechanism: Mechanism, tensor: Any, rng: _OnProcessor | None = None) -> Any:
+def release(
+    mechanism: LaplaceMechanism | GaussianMechanism,
+    tensor: torch.Tensor,
+    rng: _OnProcessor | None = None,
+) -> torch.Tensor:
     """Return a tensor with noise, exactly as `mechanism.release` does: same kind, same device.
 
     Parameters
@@ -82,17 +86,17 @@ def release(mechanism: Mechanism, tensor: Any, rng: _OnProcessor | None = None) 
 class Task:
     """What a mechanism asks for: a form, a scale, a grid, and the bounds of a format."""
 
-    form: ExactForm
+    form: exact.ExactForm
     scale: float
     grid: float
-    bounds: Callable[[np.dtype[Any]], Bounds]
-    release_array: Callable[[np.ndarray[Any, Any], _OnProcessor], np.ndarray[Any, Any]]
+    bounds: Callable[[NumpyType], Bounds]
+    release_array: Callable[[Array, _OnProcessor], Array]
 
 
-def release_tensor(task: Task, tensor: Any, rng: _OnProcessor) -> Any:
+def release_tensor(task: Task, tensor: torch.Tensor, rng: _OnProcessor) -> torch.Tensor:
     """Release a tensor of any kind that can be; `mechanism.release` calls this."""
     _check_tensor("value", tensor)
-    if tensor.dtype not in (*_FLOATS, *_INTEGERS):
+    if tensor.dtype not in (*DIGITS, *_INTEGERS):
         raise ArgumentTypeError(
             f"Expected a tensor of integers or floats, got one of {tensor.dtype}."
         )
@@ -104,9 +108,9 @@ def release_tensor(task: Task, tensor: Any, rng: _OnProcessor) -> Any:
     return torch.from_numpy(np.asarray(task.release_array(plain.numpy(), rng)))
 
 
-def _check_tensor(name: str, tensor: Any) -> None:
+def _check_tensor(name: str, tensor: torch.Tensor) -> None:
     """Raise unless it is a plain, dense tensor where we can work, that no gradient follows."""
-    if type(tensor) not in _PLAIN:
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         raise ArgumentTypeError(
             f"Expected {name} to be a plain tensor, got {type(tensor).__name__}: give the plain "
             "one that it wraps."
@@ -119,13 +123,13 @@ def _check_tensor(name: str, tensor: Any) -> None:
         raise ArgumentError(f"Expected {name} on the CPU or a CUDA device, got {tensor.device}.")
 
 
-def _device_kernels() -> Any:
+def _device_kernels() -> ModuleType:
     import_extra("triton", "torch")
     return imported("dpnoise.integrations.device")
 
 
-def _release_on_device(task: Task, tensor: Any, rng: _OnProcessor) -> Any:
-    if tensor.dtype not in _FLOATS:
+def _release_on_device(task: Task, tensor: torch.Tensor, rng: _OnProcessor) -> torch.Tensor:
+    if tensor.dtype not in DIGITS:
         raise ArgumentTypeError(
             f"Expected floats on a CUDA device, got {tensor.dtype}: release tensor.cpu()."
         )
@@ -134,17 +138,13 @@ def _release_on_device(task: Task, tensor: Any, rng: _OnProcessor) -> Any:
             f"Expected the leanest form on a CUDA device, got {task.form.name}: leave variates out."
         )
     kernels = _device_kernels()
-    bounds = _bounds(task, tensor.dtype)
+    is_bfloat16 = tensor.dtype == torch.bfloat16
+    bounds = _bfloat16_bounds(task) if is_bfloat16 else task.bounds(_NUMPY_TYPES[tensor.dtype])
     flat = tensor.contiguous().reshape(-1)
     key = rng.source.key(CHACHA20)
     with torch.cuda.device(tensor.device):
         out = kernels.release_floats(task.form, flat, task.scale, task.grid, bounds, key)
     return out.reshape(tensor.shape)
-
-
-def _bounds(task: Task, dtype: Any) -> Bounds:
-    """Return the least and the largest number of a format that a release may be, if not all."""
-    return _bfloat16_bounds(task) if dtype == torch.bfloat16 else task.bounds(_NUMPY[dtype])
 
 
 def _bfloat16_bounds(task: Task) -> tuple[float, float]:
@@ -165,7 +165,7 @@ def _bfloat16_at_most(bound: float) -> float:
     return float(np.uint32(cut << 16).view(np.float32))
 
 
-def _release_bfloat16(task: Task, tensor: Any, rng: _OnProcessor) -> Any:
+def _release_bfloat16(task: Task, tensor: torch.Tensor, rng: _OnProcessor) -> torch.Tensor:
     """Release a tensor of a format that NumPy has not."""
     bounds = _bfloat16_bounds(task)
     patterns = tensor.contiguous().reshape(-1).view(torch.int16).numpy().view(np.uint16)
@@ -175,9 +175,16 @@ def _release_bfloat16(task: Task, tensor: Any, rng: _OnProcessor) -> Any:
     key, threads = rng.source.key(), rng.threads
     out = exact.release_floats(task.form, values, task.scale, task.grid, key, threads)
     np.clip(out, *bounds, out=out)
-    narrow = np.empty(out.size, dtype=np.uint16)
-    kernel_named("formats.narrow")(out, *_BFLOAT16, narrow)
-    return torch.from_numpy(narrow.view(np.int16)).view(torch.bfloat16).reshape(tensor.shape)
+    return tensor_of(out, torch.bfloat16).reshape(tensor.shape)
+
+
+def tensor_of(values: NDArray[np.float64], dtype: torch.dtype) -> torch.Tensor:
+    """Return finite float64 as a tensor of a format, rounded once, never -0.0."""
+    if dtype != torch.bfloat16:
+        return torch.from_numpy(narrowed(values, _NUMPY_TYPES[dtype]))
+    patterns = np.empty(values.size, dtype=np.uint16)
+    kernel_named("formats.narrow")(values, *_BFLOAT16, patterns)
+    return torch.from_numpy(patterns.view(np.int16)).view(torch.bfloat16)
 
 
 @dataclass(frozen=True)
@@ -204,8 +211,7 @@ class Generator:
     torch.Size([2, 3])
     """
 
-    device: Any = "cpu"
-    source: ClassVar[Source] = SYSTEM
+    device: torch.device = "cpu"
 
     def __post_init__(self) -> None:
         try:
@@ -224,77 +230,86 @@ class Generator:
             _device_kernels()
         object.__setattr__(self, "device", device)
 
-    def random(self, size: Any = None, *, dtype: Any = None, out: Any = None) -> Any:
+    def random(
+        self,
+        size: Size = None,
+        *,
+        dtype: torch.dtype | None = None,
+        out: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         """Draw uniforms on [0, 1): of 53, 24, 11 or 8 bits, as the format holds."""
         return self._draw("random", 1.0, size, dtype, out, 1)
 
     def normal(
         self,
         scale: float = 1.0,
-        size: Any = None,
+        size: Size = None,
         *,
-        dtype: Any = None,
-        out: Any = None,
+        dtype: torch.dtype | None = None,
+        out: torch.Tensor | None = None,
         variates: int = 4,
-    ) -> Any:
+    ) -> torch.Tensor:
         """Draw Gaussian noise with mean 0 and standard deviation `scale`; n is 2, 4 or 8."""
         return self._draw("normal", scale, size, dtype, out, variates)
 
     def laplace(
         self,
         scale: float = 1.0,
-        size: Any = None,
+        size: Size = None,
         *,
-        dtype: Any = None,
-        out: Any = None,
+        dtype: torch.dtype | None = None,
+        out: torch.Tensor | None = None,
         variates: int = 4,
-    ) -> Any:
+    ) -> torch.Tensor:
         """Draw Laplace noise with mean 0 and this scale; n is 2 or 4 (Theorem 5.1)."""
         return self._draw("laplace", scale, size, dtype, out, variates)
 
     def exponential(
         self,
         scale: float = 1.0,
-        size: Any = None,
+        size: Size = None,
         *,
-        dtype: Any = None,
-        out: Any = None,
+        dtype: torch.dtype | None = None,
+        out: torch.Tensor | None = None,
         variates: int = 4,
-    ) -> Any:
+    ) -> torch.Tensor:
         """Draw exponential variates with this mean; n is 4."""
         return self._draw("exponential", scale, size, dtype, out, variates)
 
     @forgetful
-    def _draw(self, name: str, scale: float, size: Any, dtype: Any, out: Any, variates: int) -> Any:
+    def _draw(
+        self,
+        name: str,
+        scale: float,
+        size: Size,
+        dtype: torch.dtype | None,
+        out: torch.Tensor | None,
+        variates: int,
+    ) -> torch.Tensor:
         """Check everything, then draw: a check that fails leaves `out` as it was."""
         scale = check_positive("scale", scale)
         variates = check_integer("variates", variates, least=1)
-        check_choice("variates", variates, _FORMS.get(name, (1,)))
-        place = self._place(size, dtype, out)
-        if place.numel():
-            flat = place.view(-1)
-            if self.device.type == "cuda":
-                with torch.cuda.device(self.device):
-                    _draw_on_device(name, scale, variates, flat, self.source)
-            else:
-                self._draw_on_processor(name, scale, variates, flat)
-        return place
+        check_choice("variates", variates, _FORMS[name])
+        if dtype is not None and dtype not in DIGITS:
+            reject("dtype", dtype, "to be one of " + ", ".join(map(str, DIGITS)))
+        filled = self._empty(size, dtype) if out is None else self._check_out(out, size, dtype)
+        if filled.numel():
+            draw = _draw_on_device if self.device.type == "cuda" else _draw_on_processor
+            draw(name, scale, variates, filled.view(-1))
+        return filled
 
-    def _place(self, size: Any, dtype: Any, out: Any) -> Any:
-        """Return the tensor to fill."""
-        if dtype is not None and dtype not in _FLOATS:
-            reject("dtype", dtype, "to be one of " + ", ".join(map(str, _FLOATS)))
-        if out is None:
-            entries = size if isinstance(size, tuple) else () if size is None else (size,)
-            shape = tuple(check_integer("size", entry, least=0) for entry in entries)
-            kind = torch.get_default_dtype() if dtype is None else dtype
-            return torch.empty(shape, dtype=kind, device=self.device)
+    def _empty(self, size: Size, dtype: torch.dtype | None) -> torch.Tensor:
+        entries = size if isinstance(size, tuple) else () if size is None else (size,)
+        shape = tuple(check_integer("size", entry, least=0) for entry in entries)
+        return torch.empty(shape, dtype=dtype or torch.get_default_dtype(), device=self.device)
+
+    def _check_out(self, out: torch.Tensor, size: Size, dtype: torch.dtype | None) -> torch.Tensor:
         if not isinstance(out, torch.Tensor):
             raise ArgumentTypeError(f"Expected out to be a tensor, got {type(out).__name__}.")
         _check_tensor("out", out)
         if out.device != self.device:
             raise ArgumentError(f"Expected out on {self.device}, got one on {out.device}.")
-        if out.dtype not in _FLOATS or dtype not in {None, out.dtype}:
+        if out.dtype not in DIGITS or dtype not in {None, out.dtype}:
             raise ArgumentTypeError(f"Expected out of dtype {dtype or 'float'}, got {out.dtype}.")
         if not out.is_contiguous() or out.is_neg():
             raise ArgumentError("Expected out to be contiguous: give out.contiguous().")
@@ -302,22 +317,22 @@ class Generator:
             reject("size", size, f"to be the shape of out, {tuple(out.shape)}")
         return out
 
-    def _draw_on_processor(self, name: str, scale: float, variates: int, flat: Any) -> None:
-        rng = _OnProcessor()
-        object.__setattr__(rng, "source", self.source)
-        wide = flat if flat.dtype in {torch.float64, torch.float32} else flat.float()
-        array = wide.numpy()
-        if name == "random":
-            rng.random(out=array, precision=_DIGITS[flat.dtype])
-        else:
-            getattr(rng, name)(scale, out=array, variates=variates)
-        if wide is not flat:
-            flat.copy_(wide)
 
-
-def _draw_on_device(name: str, scale: float, variates: int, flat: Any, source: Source) -> None:
-    kernels, key = _device_kernels(), source.key(CHACHA20)
+def _draw_on_processor(name: str, scale: float, variates: int, flat: torch.Tensor) -> None:
+    rng = _OnProcessor()
+    wide = flat if flat.dtype in {torch.float64, torch.float32} else flat.float()
     if name == "random":
-        kernels.fill_uniforms(flat, key)
+        rng.random(out=wide.numpy(), precision=DIGITS[flat.dtype])
     else:
-        kernels.fill(name, variates, scale, flat, key)
+        getattr(rng, name)(scale, out=wide.numpy(), variates=variates)
+    if wide is not flat:
+        flat.copy_(wide)
+
+
+def _draw_on_device(name: str, scale: float, variates: int, flat: torch.Tensor) -> None:
+    kernels, key = _device_kernels(), SYSTEM.key(CHACHA20)
+    with torch.cuda.device(flat.device):
+        if name == "random":
+            kernels.fill_uniforms(flat, key)
+        else:
+            kernels.fill(name, variates, scale, flat, key)

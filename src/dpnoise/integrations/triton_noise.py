@@ -217,7 +217,7 @@ def uniforms(out, parameters, DIGITS: tl.constexpr, RAGGED: tl.constexpr, BLOCK:
         tile = tile_of(w0, w1, w2, w3, w4, w5, w6, w7, BLOCK) >> (64 - DIGITS)
         U = tile.to(tl.int64, bitcast=True).to(tl.float64) * 2.0**-DIGITS
     else:
-        EACH: tl.constexpr = 16
+        EACH: tl.constexpr = 16  # type: ignore[no-redef] # Of another branch.
         x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11, x12, x13, x14, x15 = block_of_stream(
             parameters, stream_block
         )

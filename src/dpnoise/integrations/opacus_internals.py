@@ -1,0 +1,342 @@
+"""All that rests on the inside of Opacus: private names, hooks, and steps of its engine.
+
+Opacus may change these in any release. So a version that was not tested is refused, and nothing
+else in dpnoise uses a private name of Opacus.
+"""
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import numpy as np
+
+from dpnoise.core.errors import ArgumentError, MissingExtraError, import_extra
+from dpnoise.integrations.clipping import Layer, Part
+from dpnoise.noise.generator import Generator
+
+if TYPE_CHECKING:
+    import opacus
+    import torch
+    from opacus import grad_sample, optimizers
+    from opacus.utils import fast_gradient_clipping_utils, uniform_sampler
+    from torch.utils import data
+else:
+    torch = import_extra("torch", "torch")
+    opacus = import_extra("opacus", "opacus")
+    grad_sample, optimizers = opacus.grad_sample, opacus.optimizers
+    fast_gradient_clipping_utils = opacus.utils.fast_gradient_clipping_utils
+    uniform_sampler, data = opacus.utils.uniform_sampler, torch.utils.data
+
+TESTED: Final = "1.6"  # As in pyproject.toml.
+
+_DIGITS: Final = 53
+
+
+def check_version(version: str) -> None:
+    """Raise unless this module was tested with a version of Opacus."""
+    if not version.startswith(f"{TESTED}."):
+        raise MissingExtraError(
+            f"This uses private names of Opacus {TESTED}, and Opacus {version} is installed: "
+            f'pip install "opacus=={TESTED}.*"'
+        )
+
+
+check_version(opacus.__version__)
+
+# Opacus's own check that a gradient is used once, and the mark that it looks for.
+check_unused: Final = optimizers.optimizer._check_processed_flag  # noqa: SLF001
+mark_used: Final = optimizers.optimizer._mark_as_processed  # noqa: SLF001
+
+
+def secure_class(opacus_class: type, *ours: type) -> type:
+    """Return a class of Opacus with our methods in front of its own."""
+    return type(f"Secure{opacus_class.__name__}", (*ours, opacus_class), {})
+
+
+# Ghost clipping ----------------------------------------------------------------------------------
+
+
+class LayerRecorder:
+    """Comes before Opacus's hooks: keeps what gradients are computed from, and computes none."""
+
+    GRAD_SAMPLERS: ClassVar[dict[type, Callable[..., Any]]]
+    force_functorch: bool
+    hooks_enabled: bool
+    kept: dict[torch.nn.Module, Layer]
+
+    def add_hooks(self, **options: Any) -> None:
+        """Add the hooks to all trainable layers."""
+        self.kept = {}
+        super().add_hooks(**options)  # type: ignore[misc]
+
+    def take_layers(self) -> list[Layer]:
+        """Return what the last backward pass kept, and forget it."""
+        layers, self.kept = list(self.kept.values()), {}
+        return layers
+
+    def capture_backprops_hook(
+        self,
+        module: torch.nn.Module,
+        _forward_input: object,
+        forward_output: tuple[torch.Tensor, ...],
+        loss_reduction: str,  # noqa: ARG002 - the loss is summed, whatever is wanted later
+        batch_first: bool,  # noqa: FBT001 - as Opacus calls it
+    ) -> None:
+        """Keep what the gradients of a layer are computed from."""
+        if not self.hooks_enabled:
+            return
+        activations, backprops = self.rearrange_grad_samples(  # type: ignore[attr-defined]
+            module=module,
+            backprops=forward_output[0].detach(),
+            loss_reduction="sum",
+            batch_first=batch_first,
+        )
+        layer = self.kept.setdefault(module, Layer(module, module.max_batch_len, []))
+        layer.uses.append(self._part(module, activations, backprops))
+        _count_down(module)
+        if not module.activations and hasattr(module, "max_batch_len"):
+            del module.max_batch_len
+
+    def _part(
+        self, module: torch.nn.Module, activations: list[torch.Tensor], backprops: torch.Tensor
+    ) -> Part:
+        """Return a function that computes the gradients of some samples."""
+        known = self.GRAD_SAMPLERS.get(self._get_module_type(module))  # type: ignore[attr-defined]
+        sampler = known if known and not self.force_functorch else None
+        # Other inputs may have any shape, such as the offsets of EmbeddingBag.
+        in_rows = [len(each) for each in activations] == [len(backprops)]
+
+        def part(first: int, last: int) -> Mapping[str, torch.Tensor]:
+            names = {p: name for name, p in module.named_parameters()}
+            make = sampler or grad_sample.functorch.ft_compute_per_sample_gradient
+            if in_rows:
+                inputs = [each[first:last] for each in activations]
+                made = make(module, inputs, backprops[first:last])
+            else:
+                made = {p: g[first:last] for p, g in make(module, activations, backprops).items()}
+            return {names[p]: g for p, g in made.items() if p.requires_grad}
+
+        sharded = grad_sample.GradSampleHooksFastGradientClippingFSDP
+        if sampler is None and isinstance(self, sharded):
+            # FSDP shows whole parameters, which functorch needs, only during the backward pass.
+            made = part(0, len(backprops))
+            return lambda first, last: {name: g[first:last] for name, g in made.items()}
+        return part
+
+
+def _count_down(module: torch.nn.Module) -> None:
+    """Tell Opacus's other hook that this use of the layer is done."""
+    trainable = [p for p in module.parameters() if p.requires_grad]
+    for counted in [module] if hasattr(module, "_forward_counter") else trainable:
+        counted._forward_counter -= 1  # noqa: SLF001
+
+
+# By mode: what wraps a model, and what is attached to one.
+GHOST_HOOKS: Final[dict[str, tuple[type, type]]] = {
+    "ghost": (
+        secure_class(grad_sample.GradSampleModuleFastGradientClipping, LayerRecorder),
+        secure_class(grad_sample.GradSampleHooksFastGradientClipping, LayerRecorder),
+    ),
+    "ghost_fsdp": (
+        secure_class(grad_sample.GradSampleModuleFastGradientClippingFSDP, LayerRecorder),
+        secure_class(grad_sample.GradSampleHooksFastGradientClippingFSDP, LayerRecorder),
+    ),
+}
+
+
+class Loss(fast_gradient_clipping_utils.DPTensorFastGradientClipping):  # type: ignore[misc]
+    """A loss of each sample, whose backward pass clips."""
+
+    def backward(self) -> None:
+        """Run one backward pass, and let the optimizer clip what it kept."""
+        self.module.take_layers()
+        # The sum, whatever is wanted later: a mean would make gradients depend on the batch's size.
+        self.loss_per_sample.sum().backward()
+        self.optimizer.clip_layers(self.module.take_layers())
+
+
+def _returning_our_loss(inherited: Callable[..., Loss]) -> Callable[..., Loss]:
+    """Return a method of Opacus with the class of its result changed to ours."""
+
+    def operation(self: Loss, *others: Any, **options: Any) -> Loss:
+        made = inherited(self, *others, **options)
+        made.__class__ = Loss
+        return made
+
+    return operation
+
+
+for _name in ("truediv", "mul", "rmul", "add", "radd", "sub", "rsub", "neg"):
+    setattr(Loss, f"__{_name}__", _returning_our_loss(getattr(Loss, f"__{_name}__")))
+
+
+class Criterion(fast_gradient_clipping_utils.DPLossFastGradientClipping):  # type: ignore[misc]
+    """A criterion that returns such losses."""
+
+    __call__ = _returning_our_loss(fast_gradient_clipping_utils.DPLossFastGradientClipping.__call__)
+
+
+# Which samples make a batch ----------------------------------------------------------------------
+
+
+def choose_samples(count: int, rate: float) -> torch.Tensor:
+    """Return the places of the samples that are in: each with a probability of at most `rate`.
+
+    It is the largest multiple of 2^-53 that is not above the rate.
+    """
+    most = math.floor(math.ldexp(rate, _DIGITS)) * 2.0**-_DIGITS
+    return torch.from_numpy(np.flatnonzero(Generator().random(count) < most))
+
+
+class PoissonSampler(uniform_sampler.UniformWithReplacementSampler):  # type: ignore[misc]
+    """Opacus's batches of Poisson sampling, from secure bits."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Yield the batches, of which some may be empty."""
+        for _ in range(self.steps):
+            yield choose_samples(self.num_samples, self.sample_rate).tolist()
+
+
+class DistributedPoissonSampler(
+    uniform_sampler.DistributedUniformWithReplacementSampler  # type: ignore[misc]
+):
+    """The same for one of several processes: each takes its part of the data.
+
+    Which process takes which part is public. Where Opacus leaves out a batch that is empty on one
+    process, so that the processes lose step, this one yields it.
+    """
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Yield this process's part of each batch."""
+        parts = torch.arange(self.total_size)
+        if self.shuffle:
+            dealer = torch.Generator().manual_seed(self.shuffle_seed + self.epoch)
+            parts = torch.randperm(self.total_size, generator=dealer)
+        local = parts[self.rank : self.total_size : self.num_replicas]
+        for _ in range(self.num_batches):
+            yield local[choose_samples(len(local), self.sample_rate)].tolist()
+
+
+class Shuffled(data.Sampler):  # type: ignore[misc]
+    """All samples once, in an order of secure bits."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return self.count
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the places: sorting 53 random bits each; two that are equal keep their order."""
+        yield from np.argsort(Generator().random(self.count), kind="stable").tolist()
+
+
+def use_poisson_sampling(loader: data.DataLoader, *, distributed: bool) -> data.DataLoader:
+    """Return a DPDataLoader whose sampler draws from secure bits instead."""
+    made = loader.batch_sampler
+    rate = made.sample_rate
+    if distributed:
+        sampler = DistributedPoissonSampler(total_size=made.total_size, sample_rate=rate)
+    else:
+        sampler = PoissonSampler(num_samples=made.num_samples, sample_rate=rate, steps=made.steps)
+    return _with_batches(loader, sampler)
+
+
+def use_secure_shuffling(loader: data.DataLoader) -> data.DataLoader:
+    """Return the loader, shuffled by secure bits if it was shuffled."""
+    batches = loader.batch_sampler
+    if type(batches) is not data.BatchSampler:
+        raise ArgumentError("Expected a data_loader with a batch_size, and no batch_sampler.")
+    order = batches.sampler
+    if type(order) is data.SequentialSampler:
+        return loader
+    if type(order) is not data.RandomSampler or order.replacement:
+        raise ArgumentError(
+            "Expected a data_loader with shuffle=True or shuffle=False and no other sampler, "
+            "because that draws from an insecure generator."
+        )
+    shuffled = Shuffled(len(loader.dataset))
+    return _with_batches(loader, data.BatchSampler(shuffled, batches.batch_size, batches.drop_last))
+
+
+def _with_batches(loader: data.DataLoader, batches: data.Sampler) -> data.DataLoader:
+    """Return a copy of a loader with other batches, which PyTorch lets no loader take."""
+    made = copy.copy(loader)
+    made.__dict__["batch_sampler"] = batches
+    return made
+
+
+# The engine --------------------------------------------------------------------------------------
+
+
+class EngineSteps(opacus.PrivacyEngine):  # type: ignore[misc]
+    """The steps of `make_private`, with the classes of this module and secure optimizers."""
+
+    dataset: data.Dataset | None
+    _secure_optimizers: ClassVar[Mapping[type, type]]
+
+    def _set_up_adaptation(self, optimizer: optimizers.DPOptimizer, **options: float) -> None:
+        """Set up adaptive ghost clipping, from the further options of `make_private`."""
+
+    def _prepare_model(self, module: torch.nn.Module, **options: Any) -> torch.nn.Module:
+        mode = options.pop("grad_sample_mode", "hooks")
+        if mode not in GHOST_HOOKS:
+            return super()._prepare_model(module, grad_sample_mode=mode, **options)
+        kind = GHOST_HOOKS[mode][0 if options.pop("wrap_model", True) else 1]
+        if isinstance(module, grad_sample.AbstractGradSampleModule):
+            as_before = getattr(module, "batch_first", True) == options.get("batch_first", True)
+            if type(module) is kind and as_before:
+                return module
+            raise ArgumentError("Expected a module that nobody else has prepared.")
+        self.validate(module=module, optimizer=None, data_loader=None)
+        return kind(module, **options)
+
+    def _prepare_criterion(
+        self,
+        *,
+        module: torch.nn.Module,
+        optimizer: optimizers.DPOptimizer,
+        criterion: torch.nn.Module,
+        loss_reduction: str,
+        **options: float,
+    ) -> Criterion:
+        self._set_up_adaptation(optimizer, **options)
+        return Criterion(module, optimizer, criterion, loss_reduction)
+
+    def _prepare_optimizer(
+        self,
+        *,
+        optimizer: torch.optim.Optimizer,
+        distributed: bool = False,
+        clipping: str = "flat",
+        grad_sample_mode: str = "hooks",
+        **options: Any,
+    ) -> optimizers.DPOptimizer:
+        kind = optimizers.get_optimizer_class(
+            clipping=clipping, distributed=distributed, grad_sample_mode=grad_sample_mode
+        )
+        if kind not in self._secure_optimizers:
+            raise ArgumentError(f"Expected an optimizer of Opacus {TESTED}, got {kind.__name__}.")
+        options.pop("noise_generator", None)
+        if isinstance(optimizer, optimizers.DPOptimizer):
+            optimizer = optimizer.original_optimizer
+        secure = self._secure_optimizers[kind]
+        return secure(optimizer=optimizer, generator=None, secure_mode=True, **options)
+
+    def _prepare_data_loader(
+        self,
+        data_loader: data.DataLoader,
+        *,
+        poisson_sampling: bool,
+        distributed: bool,
+        **options: Any,
+    ) -> data.DataLoader:
+        if not poisson_sampling:
+            self.dataset = self.dataset or data_loader.dataset
+            return use_secure_shuffling(data_loader)
+        made = super()._prepare_data_loader(
+            data_loader, poisson_sampling=True, distributed=distributed, **options
+        )
+        return use_poisson_sampling(made, distributed=distributed)
