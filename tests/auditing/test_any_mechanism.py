@@ -23,11 +23,9 @@ from dpnoise.auditing import any_mechanism
 from dpnoise.auditing.attacks import bounds
 from dpnoise.auditing.attacks.base import Event
 from dpnoise.auditing.attacks.claims import Claim, Judge
-from dpnoise.auditing.encoding import Encoder
-from dpnoise.auditing.learned.expected_bounds import Proposal, Score
-from dpnoise.auditing.learned.ranges import ranges
-from dpnoise.auditing.mechanisms import Source
+from dpnoise.auditing.learned.expected_bounds import Proposal, Score, ranges
 from dpnoise.auditing.neighbours import neighbours_of
+from dpnoise.auditing.outputs import Encoder, Source
 from dpnoise.auditing.report import Report
 from dpnoise.auditing.targets import TargetError
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError
@@ -211,7 +209,7 @@ def test_beside_an_event_that_chance_may_have_chosen_a_sure_one_is_counted(
     judge = Judge(Claim("epsilon", 0.1), trials=1_000_000, error=0.1)
     pair = (0, 1)
     never = Event("never", lambda y: np.zeros(len(y), np.bool_)), 0.0, False, 0.0
-    parts: dict[str, Any] = {"shares": (0.0, 0.0), "off": 0.0, "about": "", "cost": 0.0}
+    parts: dict[str, Any] = {"shares": (0.0, 0.0), "off": 0.0, "cost": 0.0}
     found = [(Proposal(Score((), (), ()), *never, hits=hits, **parts), pair) for hits in seen]
     monkeypatch.setattr(any_mechanism, "_tallied", lambda _, found, n: counts_of(found, n))
 

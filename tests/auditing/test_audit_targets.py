@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 import dpnoise
-from dpnoise.auditing import calls, entry, targets
+from dpnoise.auditing import additive_noise, calls, targets
 from dpnoise.auditing.processes import program_of, restarted
 from dpnoise.auditing.report import Report
 from dpnoise.auditing.targets import Target, TargetError
@@ -43,7 +43,7 @@ for line in sys.stdin:
 @pytest.fixture(autouse=True)
 def _no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out forks, restarts and clocks."""
-    monkeypatch.setattr(entry, "observations", lambda *_: [])
+    monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
 
 
 def textbook(value: float, n: int) -> Floats:

@@ -15,7 +15,7 @@ from dpnoise.auditing.learned.events import proposals
 from dpnoise.auditing.learned.expected_bounds import Proposal, scored
 from dpnoise.auditing.learned.scores import cells_of
 from dpnoise.auditing.learned.views import Block
-from dpnoise.auditing.mechanisms import Source
+from dpnoise.auditing.outputs import Source
 
 Floats = NDArray[np.float64]
 
@@ -27,7 +27,7 @@ def proposal(hits: tuple[float, float] = (0.0, 0.0), *, swapped: bool = False) -
     """Return an event of which nothing is known but how often it happened."""
     event = Event(f"{hits}", lambda rows: np.zeros(len(rows), dtype=np.bool_))
     score: Any = None
-    return Proposal(score, event, 0.0, swapped, 0.0, hits, (0.0, 0.0), 0.0, "", 0.0)
+    return Proposal(score, event, 0.0, swapped, 0.0, hits, (0.0, 0.0), 0.0, 0.0)
 
 
 @pytest.mark.parametrize("alike", [False, True])

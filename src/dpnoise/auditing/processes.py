@@ -4,6 +4,8 @@ These need no arithmetic on the outputs: a seed copied by a fork gives the same 
 processes, a fixed seed gives it again after a restart, and the difference of two releases with the
 same noise is the difference of the secrets. A clock may tell the size of the noise, or whether a
 sampler had a second Gaussian in store.
+
+None of this is counted in the certified epsilon of an audit.
 """
 
 import os
@@ -15,12 +17,14 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpnoise.auditing.calls import ExitCalledError, without_exit
 from dpnoise.auditing.targets.target import Target, named
 from dpnoise.core.errors import DpnoiseError, check_integer
 from dpnoise.core.safe_text import percent_beside
@@ -36,6 +40,13 @@ _REPEATS: Final = 3
 
 # This many equal releases at the start are a repetition.
 _SAME_START: Final = 8
+# What an audit looks at: releases that are timed, and from which a state is recovered.
+_TIMED_RELEASES: Final = 2_000
+_PREDICTED_RELEASES: Final = 2_000
+# Seconds: a release that takes longer is not timed so often.
+_SLOWEST_RELEASE: Final = 0.002
+# Seconds for a forked child of an audit, which hangs on a lock that it inherits.
+_FORK_SECONDS: Final = 10.0
 
 
 class ProcessError(DpnoiseError, RuntimeError):
@@ -393,3 +404,81 @@ LOOKS: Final = {
         ),
     )
 }
+
+
+def observations(
+    asked: Any, target: Target, limited: Target, time_limit: float
+) -> list[Observation]:
+    """Look at what certifies nothing.
+
+    Parameters
+    ----------
+    asked
+        What the audit was given: some looks are for a name or for a command only.
+    target, limited
+        The target itself, and with a time limit. The limit takes a new thread for each call, which
+        would hide what a clock sees, and a generator that each thread has for itself.
+    time_limit
+        The most seconds that one call may take.
+    """
+    if isinstance(asked, list | tuple):
+        return [_looked(partial(_repeated, target))]
+    looks: list[Callable[[], Observation]] = [
+        partial(_stateful, limited),
+        partial(_clocked, timed, target, limited),
+        partial(_clocked, phased, target, limited),
+        partial(forked, target, timeout_s=min(time_limit, _FORK_SECONDS)),
+    ]
+    if isinstance(asked, str):
+        program = program_of(asked)
+        looks.append(partial(restarted, program, timeout_s=time_limit))
+    return [_looked(look) for look in looks]
+
+
+def _looked(look: Callable[[], Observation]) -> Observation:
+    """Make a look that fails an observation of that."""
+    try:
+        with without_exit():
+            return look()
+    except (Exception, ExitCalledError) as error:  # noqa: BLE001 - whatever a target raises, the report is worth more
+        return Observation("not seen", found=False, words=f"{type(error).__name__}: {error}")
+
+
+def _clocked(look: Callable[..., Observation], target: Target, limited: Target) -> Observation:
+    """Time releases one by one, if a single one comes soon enough for that."""
+    seconds = min(_seconds(limited) for _ in range(3))
+    if seconds > _SLOWEST_RELEASE:
+        n = f"{_TIMED_RELEASES:,}"
+        words = f"A release takes {1000 * seconds:.0f} ms, too long to time {n} of them."
+        return Observation("not seen", found=False, words=words)
+    return look(target, n=_TIMED_RELEASES)
+
+
+def _seconds(target: Target) -> float:
+    start = time.perf_counter()
+    target(0.0, 1)
+    return time.perf_counter() - start
+
+
+def _stateful(target: Target) -> Observation:
+    """Try to solve for the state of a Mersenne Twister, and to predict what comes next."""
+    from dpnoise.auditing.attacks.twister import (  # noqa: PLC0415 - attacks take long to import
+        MersenneTwister,
+    )
+
+    outcome = MersenneTwister()(target, n=_PREDICTED_RELEASES, placebo=False)
+    found = outcome.at0.hits == outcome.at0.trials and outcome.at1.hits == 0
+    words = (
+        f"The generator's state was recovered from {_PREDICTED_RELEASES:,} releases of a known "
+        f"value, and all of the next {outcome.at0.trials:,} releases were predicted."
+        if found
+        else "No state of a Mersenne Twister was recovered."
+    )
+    return Observation("state", found, words)
+
+
+def _repeated(target: Target) -> Observation:
+    """Compare two runs of a command."""
+    found = bool((target(0.0, 64) == target(0.0, 64)).all())
+    words = f"Two runs of the command wrote {'the same' if found else 'different'} releases."
+    return Observation("restarted", found, words)

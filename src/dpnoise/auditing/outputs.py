@@ -1,0 +1,429 @@
+"""Outputs of mechanisms (data, n) -> n outputs of any kind, as rows of numbers.
+
+A mechanism is called from Python or as a program. A row holds the length of an output, then its
+parts. A part that is a number stays what it is, up to the nearest float64. Anything else has a
+code, the same whenever it is seen. What is missing is NaN. When the encoder is closed, before the
+last count, all that was never seen has one code: a row is a function of its output alone, so that
+whatever is certified of rows is certified of outputs.
+"""
+
+import json
+import numbers
+import shlex
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from copy import copy, deepcopy
+from decimal import Decimal
+from functools import partial
+from itertools import zip_longest
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpnoise.auditing.calls import Pace, timed
+from dpnoise.auditing.targets.target import TargetError, imported, piped
+from dpnoise.core import strict_json
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, is_real, reject, shown
+from dpnoise.core.parallel import cores, in_runs
+from dpnoise.core.safe_text import shortened
+
+Floats = NDArray[np.float64]
+Mechanism = Callable[[Any, int], Any]
+
+_CHUNK: Final = 1 << 24  # Bytes of rows that are drawn at a time.
+_FIRST_OUTPUTS: Final = 64  # Outputs for each data set that decide how many parts a row has.
+_LONGEST_DATA: Final = 60  # Characters of a data set as it is shown.
+_WIDEST: Final = 4096  # Parts of an output that are looked at.
+_LARGEST: Final = 1e300  # Infinities and what is beyond this count as this: it can be added up.
+_NUMBERS: Final = "biuf"  # Kinds of NumPy's types.
+_SMALL: Final = (np.bool_, np.int8, np.uint8)  # Types of outputs whose rows have 16 bits a part.
+_PLAIN: Final = {int, float, bool, np.float64, np.int64}
+_FIRST_CODE: Final = (
+    0.3141592653589793  # The first code: no number that is likely to stand beside it.
+)
+_OBJECTS: Final = 256  # The most objects that may stand for themselves alone, as an abort may.
+_RUN: Final = 1 << 14  # Rows that are worth a thread.
+_LONGEST_TEXT: Final = 40  # Characters of a text in an event's words.
+_TAKEN: Final = "a number, a text, None, or tuples, lists and arrays of these"
+
+
+class Source:
+    """Draws rows of outputs from a mechanism, as many as are asked for, chunk by chunk.
+
+    Parameters
+    ----------
+    mechanism
+        A function (data, n) -> n outputs, "module:attribute", or a command as a list of strings. A
+        command reads one line of JSON, {"data": ..., "n": ...}, and writes n lines of JSON.
+    time_limit
+        The most seconds that one call may take.
+    one_by_one
+        Whether to ask for one output a call: a command then makes one output a process.
+    name
+        What it is called, where it is known by another name than its own.
+    """
+
+    def __init__(
+        self, mechanism: Any, time_limit: float, *, one_by_one: bool, name: str | None = None
+    ) -> None:
+        own_name, self._call = _resolved(mechanism, time_limit)
+        self.name = name or own_name
+        self._time_limit = time_limit
+        self._one_by_one = one_by_one
+        self._pace = Pace(time_limit)
+        self.drawn = 0
+        self.encoder: Encoder | None = None
+
+    def prepare(self, data_sets: list[Any]) -> None:
+        """See some outputs for each data set, which decide what a row is."""
+        first = [self.outputs(data_sets[0], 1)]  # It says how many may be asked for at once.
+        first += [
+            self.outputs(data, m) for data in data_sets for m in self._pace.parts(_FIRST_OUTPUTS)
+        ]
+        shown = f"{_FIRST_OUTPUTS} outputs of {self.name}"
+        self.encoder = timed(lambda: Encoder(self.name, first), shown, self._time_limit)
+
+    @property
+    def names(self) -> list[str]:
+        """What the columns of a row are called."""
+        return self.encoder.names if self.encoder else []
+
+    def text(self, code: float) -> str | None:
+        """Return the text that has a code, or None for a number."""
+        return self.encoder.text(code) if self.encoder else None
+
+    def close(self) -> None:
+        """Make rows functions of their outputs alone: what is new from now on has one code."""
+        if self.encoder:
+            self.encoder.close()
+
+    def outputs(self, data: Any, n: int) -> Any:
+        """Return n outputs as the mechanism gives them."""
+        self.drawn += n
+        if self._one_by_one and n > 1:
+            return [single(self._outputs(data, 1)) for _ in range(n)]
+        return self._outputs(data, n)
+
+    def _outputs(self, data: Any, n: int) -> Any:
+        shown = f"{self.name}({described(data)}, {n})"
+
+        def called() -> Any:
+            outputs = self._call(_own(data), n)
+            sized = hasattr(outputs, "__len__") and getattr(outputs, "shape", (n,)) != ()
+            if not sized or isinstance(outputs, str | bytes | dict | set | frozenset):
+                raise TargetError(f"{shown} gave a {type(outputs).__name__}, not {n} outputs.")
+            if len(outputs) != n:
+                raise TargetError(f"{shown} gave {len(outputs)} outputs, not {n}.")
+            return outputs
+
+        start = time.perf_counter()
+        outputs = timed(called, shown, self._time_limit)
+        self._pace.note(n, time.perf_counter() - start)
+        return outputs
+
+    def rows(self, data: Any, n: int) -> Floats:
+        """Return n outputs as rows."""
+        parts = [self._rows(self.outputs(data, m), m) for m in self._pace.parts(n, self.chunk)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _rows(self, outputs: Any, n: int) -> Floats:
+        """Look at outputs, which may be of the mechanism's own classes: with a time limit, too."""
+        if self.encoder is None:
+            raise RuntimeError("prepare comes first")
+        encode = self.encoder.rows
+        shown = f"{n} outputs of {self.name}"
+        rows: Floats = timed(lambda: encode(outputs, n), shown, self._time_limit)
+        return rows
+
+    @property
+    def chunk(self) -> int:
+        """How many outputs are asked for in one call."""
+        row = 8 if self.encoder is None else self.encoder.row_bytes
+        return max(1, _CHUNK // row)
+
+
+def _own(data: Any) -> Any:
+    """Return a copy of data that a mechanism could change: its next call must see the same."""
+    changes = isinstance(data, list | tuple | dict | set | np.ndarray) or hasattr(data, "iloc")
+    return deepcopy(data) if changes else data
+
+
+def _resolved(mechanism: Any, time_limit: float) -> tuple[str, Mechanism]:
+    if isinstance(mechanism, str):
+        return mechanism, imported(mechanism)
+    if isinstance(mechanism, list | tuple):
+        if not mechanism or not all(isinstance(word, str) for word in mechanism):
+            reject("target", mechanism, "to be a command: a list of strings, the program first")
+        command = list(mechanism)
+        return shlex.join(command), lambda data, n: _from_command(command, time_limit, data, n)
+    if not callable(mechanism):
+        reject("target", mechanism, "to be a function (data, n) -> n outputs, or a command")
+    return str(getattr(mechanism, "__qualname__", type(mechanism).__name__)), mechanism
+
+
+def _from_command(command: list[str], time_limit: float, data: Any, n: int) -> list[Any]:
+    """Run a command that reads one line of JSON and writes n."""
+    asked = _asked(data, n)
+    call = f"{shlex.join(command)}, asked for {n} outputs,"
+    lines = piped(command, time_limit, asked, call).splitlines()
+    try:
+        return [json.loads(line) for line in lines]
+    except ValueError:
+        raise TargetError(f"{call} wrote a line that is no JSON.") from None
+
+
+def _asked(data: Any, n: int) -> str:
+    """Return the line that asks a program for n outputs."""
+    try:
+        return strict_json.dumps({"data": _plain(data), "n": n}).replace("\n", "") + "\n"
+    except TypeError:
+        kind = type(data).__name__
+        raise ArgumentTypeError(
+            f"Expected data sets that JSON has, for a program; got {kind}."
+        ) from None
+
+
+def _plain(data: Any) -> Any:
+    """Return a data set as JSON has it; a frame is a list of its rows."""
+    if hasattr(data, "iloc") and hasattr(data, "columns"):
+        if not data.columns.is_unique:
+            raise ArgumentError("Expected a frame whose columns have different names, for JSON.")
+        return _plain(data.to_dict("records"))
+    for as_list in ("to_dicts", "to_pylist", "to_list", "tolist"):  # Polars, Arrow, pandas, NumPy.
+        if hasattr(data, as_list):
+            return getattr(data, as_list)()
+    if isinstance(data, dict):
+        return {key: _plain(part) for key, part in data.items()}
+    if isinstance(data, list | tuple):
+        return [_plain(part) for part in data]
+    return data
+
+
+def described(data: Any) -> str:
+    """Return a data set in a few words, as reports and errors show it: of rows, their number.
+
+    Examples
+    --------
+    >>> described(np.array([1.0, 2.0])), described(3), described(list(range(100)))
+    ('[1, 2]', '3', '[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, ...] (100)')
+    """
+    plain = data.tolist() if isinstance(data, np.ndarray) else data
+    if isinstance(plain, list | tuple) and not all(is_real(part) for part in plain):
+        return f"{type(data).__name__} of {len(plain)} row{'s' * (len(plain) != 1)}"
+    if isinstance(plain, list | tuple):
+        text = f"[{', '.join(map(_word, plain))}]"
+        if len(text) <= _LONGEST_DATA:
+            return text
+        cut = text[: _LONGEST_DATA - 12].rpartition(",")[0]
+        return f"{cut}, ...] ({len(plain)})"
+    if hasattr(plain, "shape"):
+        return f"{type(plain).__name__} of shape {tuple(plain.shape)}"
+    text = _word(plain)
+    return text if len(text) <= _LONGEST_DATA else f"{text[: _LONGEST_DATA - 3]}..."
+
+
+def _word(part: Any) -> str:
+    if isinstance(part, float):
+        return repr(part).removesuffix(".0")
+    return repr(part)
+
+
+class Encoder:
+    """Makes rows of outputs; it is made with what a mechanism gives first, for all data sets.
+
+    Parameters
+    ----------
+    name
+        Of the mechanism, for errors.
+    first
+        Some outputs for each data set: they decide how many parts a row has.
+
+    Examples
+    --------
+    >>> encoder = Encoder("mine", [[("no", 3.5), ("no",), None]])
+    >>> encoder.rows([("no", 3.5), ("no",), None], 3).tolist()
+    [[2.0, 0.3141592653589793, 3.5], [1.0, 0.3141592653589793, nan], [0.0, nan, nan]]
+    >>> encoder.names, encoder.text(0.3141592653589793)
+    (['its length', 'y[0]', 'y[1]'], "'no'")
+    """
+
+    def __init__(self, name: str, first: Sequence[Any]) -> None:
+        self._name = name
+        self._codes: dict[Hashable, float] = {}
+        self._coded: list[Hashable] = []
+        self._alone = 0  # Objects that are equal to nothing but themselves.
+        self._closed = False
+        widths = {self._width(outputs) for outputs in first}
+        self._widths = widths
+        self._parts = min(max(widths, default=0), _WIDEST)
+        arrays = [_as_array(outputs) for outputs in first]
+        self._small = all(array is not None and array.dtype in _SMALL for array in arrays)
+
+    @property
+    def row_bytes(self) -> int:
+        """How large a row is, if it is like the first ones."""
+        return (2 if self._small else 8) * (1 + self._parts)
+
+    @property
+    def names(self) -> list[str]:
+        """What the columns of a row are called in an event."""
+        parts = ["y"] if self._parts == 1 else [f"y[{j}]" for j in range(self._parts)]
+        return ["its length", *parts]
+
+    def text(self, code: float) -> str | None:
+        """Return what has this code, or None if it is no code."""
+        k = round(code - _FIRST_CODE) if abs(code) < len(self._coded) else -1
+        if k < 0 or k + _FIRST_CODE != code:
+            return None
+        return shortened(shown(self._coded[k]), _LONGEST_TEXT)
+
+    def close(self) -> None:
+        """Give what was never seen one code from now on."""
+        self._closed = True
+
+    def rows(self, outputs: Any, n: int) -> Floats:
+        """Return a row for each of n outputs, or raise if these are not n."""
+        array = _as_array(outputs)
+        rows = self._from_list(_listed(outputs)) if array is None else self._from_array(array)
+        if len(rows) != n:
+            raise TargetError(f"{self._name} gave {len(rows)} outputs, not {n}.")
+        return rows
+
+    def _width(self, outputs: Any) -> int:
+        array = _as_array(outputs)
+        if array is None:
+            return max((len(self._flat(output)) for output in _listed(outputs)), default=0)
+        return 1 if array.ndim == 1 else array.shape[1]
+
+    def _from_array(self, array: NDArray[Any]) -> Floats:
+        parts = array.reshape(len(array), -1)
+        width = parts.shape[1]
+        if width not in self._widths:
+            was = " or ".join(map(str, sorted(self._widths)))
+            raise TargetError(f"{self._name} changed its outputs' shape: {width} parts, not {was}.")
+        small = array.dtype in _SMALL and width == self._parts
+        rows = _empty(len(parts), 1 + self._parts, np.int16 if small else np.float64)
+        rows[:, 0] = width
+        kept = parts[:, : self._parts]
+        if not small:
+            rows[:, 1 + kept.shape[1] :] = np.nan
+        if array.dtype.kind in _NUMBERS:
+            numbers = rows[:, 1 : 1 + kept.shape[1]]
+            if array.dtype.kind == "f":
+                in_runs(partial(_clip, kept, numbers), len(kept), _RUN, cores())
+            else:
+                numbers[:] = kept
+        else:
+            for j, column in enumerate(kept.T):
+                values, places = np.unique(column, return_inverse=True)
+                rows[:, 1 + j] = np.array([self._code(value) for value in values.tolist()])[places]
+        return rows
+
+    def _from_list(self, outputs: list[Any]) -> Floats:
+        flat = [self._flat(output) for output in outputs]
+        rows = _empty(len(flat), 1 + self._parts)
+        rows[:] = np.nan
+        rows[:, 0] = [len(parts) for parts in flat]
+        columns = zip_longest(*(parts[: self._parts] for parts in flat), fillvalue=np.nan)
+        for j, column in enumerate(columns):
+            rows[:, 1 + j] = column
+        return np.clip(rows, -_LARGEST, _LARGEST, out=rows)
+
+    def _flat(self, output: Any) -> list[float]:
+        """Return the parts of an output one after the other; none if it is None, an abort."""
+        if output is None:
+            return []
+        if isinstance(output, list | tuple) and {*map(type, output)} <= _PLAIN:
+            return list(map(_float, output))
+        return list(self._parts_of(output))
+
+    def _parts_of(self, output: Any) -> Iterator[float]:
+        if isinstance(output, numbers.Real | Decimal):
+            yield _float(output)
+        elif isinstance(output, Mapping):
+            for key in sorted(output, key=repr):
+                yield self._code(key)
+                yield from self._parts_of(output[key])
+        elif hasattr(output, "__array__") and not isinstance(output, str | bytes):
+            yield from self._parts_of(np.asarray(output).tolist())
+        elif isinstance(output, list | tuple):
+            for part in output:
+                yield from self._parts_of(part)
+        elif isinstance(output, AbstractSet):
+            for part in sorted(output, key=repr):
+                yield from self._parts_of(part)
+        else:
+            yield self._code(output)
+
+    def _code(self, part: Any) -> float:
+        new = len(self._codes) + _FIRST_CODE
+        kind = type(part).__name__
+        try:
+            code = self._codes.get(part, new)
+        except TypeError:
+            raise TargetError(f"{self._name} gave a {kind}: expected {_TAKEN}.") from None
+        if code == new and not self._closed:
+            equality: Any = type(part).__eq__
+            self._alone += equality is object.__eq__
+            if self._alone > _OBJECTS:
+                raise TargetError(
+                    f"{self._name} gave many of {kind}, each unlike all others: expected {_TAKEN}."
+                )
+            self._codes[part] = code
+            self._coded.append(part)
+        return code
+
+
+def _clip(numbers: NDArray[Any], out: Floats, first: int, last: int) -> None:
+    """Copy some rows of numbers, none larger than the largest."""
+    some = slice(first, last)
+    np.clip(numbers[some], -_LARGEST, _LARGEST, out=out[some], dtype=np.float64)
+
+
+def _empty(n: int, width: int, dtype: type = np.float64) -> NDArray[Any]:
+    """Return n rows whose columns lie together in memory: views take columns."""
+    return np.empty((width, n), dtype=dtype).T
+
+
+def _float(number: Any) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return float("inf") if number > 0 else float("-inf")
+
+
+def single(outputs: Any) -> Any:
+    """Return the only one of outputs; a copy, because a mechanism may write the next over it."""
+    return copy(_listed(outputs)[0])
+
+
+def _listed(outputs: Any) -> list[Any]:
+    return list(outputs.to_numpy() if hasattr(outputs, "to_numpy") else outputs)
+
+
+def _as_array(outputs: Any) -> NDArray[Any] | None:
+    """Return outputs as an array of numbers or texts if they are one, or become one unchanged."""
+    if hasattr(outputs, "to_numpy"):  # A frame or a Series, which goes through its columns.
+        outputs = outputs.to_numpy()
+    if isinstance(outputs, np.ma.MaskedArray):
+        outputs = outputs.tolist()
+    if hasattr(outputs, "__array__"):  # Of NumPy, PyTorch, JAX and others.
+        outputs = np.asarray(outputs)
+    if not isinstance(outputs, np.ndarray):
+        types = set(map(type, outputs)) if isinstance(outputs, list | tuple) else set()
+        if not types or not types <= _PLAIN:
+            return None
+        try:
+            return np.array(outputs, dtype=np.float64)
+        except OverflowError:
+            return None
+    plain = np.asarray(outputs)
+    if plain.dtype.kind == "c":
+        plain = np.stack([plain.real, plain.imag], axis=-1)
+    if plain.dtype.kind in "mM":
+        plain = plain.view(np.int64)
+    if plain.ndim == 0 or plain.dtype.kind not in _NUMBERS + "US":
+        return None
+    return plain if plain.ndim < 3 else plain.reshape(len(plain), -1)  # noqa: PLR2004 - rows and parts
