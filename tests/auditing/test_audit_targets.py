@@ -224,6 +224,26 @@ def test_only_the_target_is_kept_from_ending_the_process() -> None:
     assert done.returncode == 5
 
 
+def test_calls_that_overlap_take_their_protection_back() -> None:
+    """The first to begin is the first to end, as in audits in two threads."""
+    real, inside, go_on = os._exit, threading.Barrier(2), threading.Event()
+
+    def second() -> None:
+        with calls.without_exit():
+            inside.wait()
+            go_on.wait()
+
+    thread = threading.Thread(target=second)
+    with calls.without_exit():
+        thread.start()
+        inside.wait()
+    with pytest.raises(calls.ExitCalledError), calls.without_exit():
+        os._exit(3)
+    go_on.set()
+    thread.join()
+    assert os._exit is real
+
+
 def test_a_target_that_hangs_is_left_after_the_time_limit() -> None:
     go_on = threading.Event()
 

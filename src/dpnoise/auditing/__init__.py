@@ -32,6 +32,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'dpnoise.auditing' has no attribute {name!r}")
 
 
+# The public keywords and their documentation take most of these lines.
 def audit(
     target: Any,
     epsilon: float | None = None,

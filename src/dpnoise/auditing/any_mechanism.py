@@ -228,7 +228,7 @@ def _counted(
     """Count events in fresh releases; return what they certify, and the most they could have."""
     options.progress(0.5, f"counting {len(candidates)} events in {2 * final:,} releases")
     claim, tossed, error = options.claim, options.claim.is_ratio, 1 - options.confidence
-    source.close()
+    source.encoder.close()
     tallies = counted(
         candidates, source.rows, final, source.chunk, source.name, tossed=tossed, seed=options.seed
     )
@@ -275,7 +275,7 @@ def _screened(
     """
     if len(pairs) <= TUNING.pairs_learned:
         return list(pairs)
-    names, first = source.names, sizes.glimpse
+    names, first = source.encoder.names, sizes.glimpse
     seen: dict[int, Floats] = {}
     for data in _unlike([(None, pair) for pair in pairs]):
         progress(0.1, f"looking at {described(data)}")
@@ -310,7 +310,7 @@ def _learned(
     trees: int | None,
 ) -> list[tuple[Score, Pair]]:
     """Learn scores for some pairs, after a look at whether releases are independent."""
-    names, text = source.names, source.text
+    names, text = source.encoder.names, source.encoder.text
     half = sizes.learning // 2
     seen = []
     progress(0.2, "learning events")

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -153,8 +153,7 @@ def finding(
     tossed: bool = False,
 ) -> Finding:
     """Return what counts of an event certify; `tossed` says that a coin divided the trials."""
-    at0, at1 = tally
-    k = candidate.event.releases
+    (at0, at1), k = tally, candidate.event.releases
     by_ratio = tossed and claim.is_ratio and k == 1
     each = error * (1 - bounds.TOSSED if by_ratio else 1) / 2
     low = bounds.lower_limit(at0.hits, at0.trials, each)
@@ -162,9 +161,8 @@ def finding(
     certified = claim.certified(low, high, k)
     epsilon = bounds.epsilon_of(low, high, delta=claim.delta, releases=k)
     if by_ratio:
-        certified = epsilon = bounds.tossed_epsilon(
-            at0.hits, at0.trials, at1.hits, at1.trials, error=error
-        )
+        counts = at0.hits, at0.trials, at1.hits, at1.trials
+        certified = epsilon = bounds.tossed_epsilon(*counts, error=error)
     return Finding(
         attack=candidate.attack,
         access=candidate.access,
@@ -201,16 +199,8 @@ def raised(
 
     They are doubled until the best event promises more than the claim with some caution. If `most`
     do not suffice for that, they are taken where a hopeful guess says that they may help. Else the
-    plan stays, unless no event at all could be above the claim with it.
-
-    Parameters
-    ----------
-    claim, error
-        What is held against what, and the error of each bound.
-    trials, most
-        How many are planned, and the most that may be taken.
-    promise
-        (trials, caution) -> what the best event promises.
+    plan stays, unless no event at all could be above the claim with it. `promise` says what the
+    best event promises, given the trials and the caution.
     """
     enough = trials
     while enough < most and promise(enough, 1.0) <= claim.value:
@@ -229,40 +219,27 @@ def most_trials(trials: int, seconds_each: float, seconds: float) -> int:
 
 
 def check_independent(call: str, before: Floats, rows: Floats, error: float = ERROR) -> None:
-    """Raise unless releases look independent of each other.
+    """Raise unless the releases in `rows`, in their order, look independent of each other.
 
-    Parameters
-    ----------
-    call
-        What gave the releases, for the error.
-    before
-        Other releases of the same data, which the rules are fixed on.
-    rows
-        The releases, in their order.
-    error
-        The probability with which independent releases are refused.
+    Rules are fixed on other releases of the same data, `before`. Independent releases are refused
+    with probability `error`, with a message that names the call.
     """
     distances = sorted({*_DISTANCES, *_periods(before)})
     n = min(len(before), len(rows), _MOST)
     code = _hash(rows[:_MOST])
     bits = [rule(rows[:_MOST]) for rule in _rules(before)] + [_bit(code, i) for i in _BITS[:2]]
-    found = _dependence(bits, distances, error / 3)
+    _check_distances(call, bits, distances, error / 3)
     codes = _hash(before[:n]), code[:n]
     hashed = [[_bit(part, i) for part in codes] for i in _BITS]
-    if found is None:
-        # What stands at the same place in two calls is one call's length apart.
-        found = _dependence(map(np.concatenate, hashed[:2]), [n], error / 3)
-    if found is not None:
-        refuse(call, f"those {found[0]} apart are alike", found[1])
+    # What stands at the same place in two calls is one call's length apart.
+    _check_distances(call, map(np.concatenate, hashed[:2]), [n], error / 3)
     for flags in hashed:
         check_calls(call, [(int(part.sum()), n) for part in flags], error / (3 * len(hashed)))
 
 
 def check_flags(call: str, flags: Flags, error: float = ERROR) -> None:
     """Raise unless the trials of one event look independent of each other."""
-    found = _dependence([flags[:_MOST]], _DISTANCES, error)
-    if found is not None:
-        refuse(call, f"those {found[0]} apart are alike", found[1])
+    _check_distances(call, [flags[:_MOST]], _DISTANCES, error)
 
 
 def check_calls(call: str, calls: Sequence[tuple[int, int]], error: float = ERROR) -> None:
@@ -276,10 +253,10 @@ def check_calls(call: str, calls: Sequence[tuple[int, int]], error: float = ERRO
     parts = [*calls, *before]
     least = min(_both_sides(both, hits, part, trials) for both, part in parts)
     if least * len(parts) < error:
-        refuse(call, "those of one call are alike", least)
+        _refuse(call, "those of one call are alike", least)
 
 
-def refuse(call: str, how: str, p_value: float) -> None:
+def _refuse(call: str, how: str, p_value: float) -> NoReturn:
     """Raise the error that says which releases depend on each other."""
     chance = "less than 1e-300" if p_value == 0 else f"{p_value:.1g}"
     raise DependentError(
@@ -289,20 +266,15 @@ def refuse(call: str, how: str, p_value: float) -> None:
     )
 
 
-def _dependence(
-    sequences: Iterable[Flags], distances: Iterable[int], error: float
-) -> tuple[int, float] | None:
-    """Return the distance and the p-value of the clearest dependence, if there is one."""
-    tests = [
-        (distance, p_value(flags, distance))
-        for flags in sequences
-        for distance in distances
-        if 2 * distance <= len(flags)
-    ]
-    if not tests:
-        return None
-    distance, least = min(tests, key=lambda test: test[1])
-    return (distance, least) if least * len(tests) < error else None
+def _check_distances(
+    call: str, sequences: Iterable[Flags], distances: Sequence[int], error: float
+) -> None:
+    """Raise if flags depend on those some distance before, by the clearest such dependence."""
+    lags = [(flags, k) for flags in sequences for k in distances if 2 * k <= len(flags)]
+    tests = [(p_value(flags, k), k) for flags, k in lags]
+    least, distance = min(tests, default=(1.0, 0))
+    if tests and least * len(tests) < error:
+        _refuse(call, f"those {distance} apart are alike", least)
 
 
 def p_value(flags: Flags, distance: int) -> float:

@@ -45,17 +45,8 @@ WHOLE: Final = "whole"
 def neighbours_of(given: Any, size: int, sensitivity: float, data: Any) -> list[Pair]:
     """Return the pairs that were given, or those of a declared relation.
 
-    Parameters
-    ----------
-    given
-        Pairs of data sets; "vector", answers to queries that each move by at most the sensitivity;
-        or "rows", data sets that differ in one row, added, removed or replaced.
-    size
-        How many answers a vector has.
-    sensitivity
-        The most that one answer moves.
-    data
-        The rows that one is added to, removed from or replaced in: a list, an array or a frame.
+    "vector" has `size` answers to queries that each move by at most the sensitivity. "rows" has
+    data sets that differ in one row, added to `data`, removed or replaced.
 
     Examples
     --------

@@ -10,7 +10,6 @@ whatever is certified of rows is certified of outputs.
 import json
 import numbers
 import shlex
-import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from copy import copy, deepcopy
@@ -40,9 +39,7 @@ _LARGEST: Final = 1e300  # Infinities and what is beyond this count as this: it 
 _NUMBERS: Final = "biuf"  # Kinds of NumPy's types.
 _SMALL: Final = (np.bool_, np.int8, np.uint8)  # Types of outputs whose rows have 16 bits a part.
 _PLAIN: Final = {int, float, bool, np.float64, np.int64}
-_FIRST_CODE: Final = (
-    0.3141592653589793  # The first code: no number that is likely to stand beside it.
-)
+_FIRST_CODE: Final = 0.3141592653589793  # Unlike any number that is likely to stand next to it.
 _OBJECTS: Final = 256  # The most objects that may stand for themselves alone, as an abort may.
 _RUN: Final = 1 << 14  # Rows that are worth a thread.
 _LONGEST_TEXT: Final = 40  # Characters of a text in an event's words.
@@ -52,52 +49,30 @@ _TAKEN: Final = "a number, a text, None, or tuples, lists and arrays of these"
 class Source:
     """Draws rows of outputs from a mechanism, as many as are asked for, chunk by chunk.
 
-    Parameters
-    ----------
-    mechanism
-        A function (data, n) -> n outputs, "module:attribute", or a command as a list of strings. A
-        command reads one line of JSON, {"data": ..., "n": ...}, and writes n lines of JSON.
-    time_limit
-        The most seconds that one call may take.
-    one_by_one
-        Whether to ask for one output a call: a command then makes one output a process.
-    name
-        What it is called, where it is known by another name than its own.
+    A mechanism is a function (data, n) -> n outputs, "module:attribute", or a command as a list of
+    strings. A command reads one line of JSON, {"data": ..., "n": ...}, and writes n lines of JSON;
+    if it is asked one by one, it makes one output a process. `name` is for a mechanism that is
+    known by another name than its own. Rows can be drawn when `prepare` has made the encoder.
     """
+
+    encoder: "Encoder"
 
     def __init__(
         self, mechanism: Any, time_limit: float, *, one_by_one: bool, name: str | None = None
     ) -> None:
         own_name, self._call = _resolved(mechanism, time_limit)
         self.name = name or own_name
-        self._time_limit = time_limit
         self._one_by_one = one_by_one
         self._pace = Pace(time_limit)
         self.drawn = 0
-        self.encoder: Encoder | None = None
 
     def prepare(self, data_sets: list[Any]) -> None:
         """See some outputs for each data set, which decide what a row is."""
         first = [self.outputs(data_sets[0], 1)]  # It says how many may be asked for at once.
-        first += [
-            self.outputs(data, m) for data in data_sets for m in self._pace.parts(_FIRST_OUTPUTS)
-        ]
+        for data in data_sets:
+            first += [self.outputs(data, m) for m in self._pace.parts(_FIRST_OUTPUTS)]
         shown = f"{_FIRST_OUTPUTS} outputs of {self.name}"
-        self.encoder = timed(lambda: Encoder(self.name, first), shown, self._time_limit)
-
-    @property
-    def names(self) -> list[str]:
-        """What the columns of a row are called."""
-        return self.encoder.names if self.encoder else []
-
-    def text(self, code: float) -> str | None:
-        """Return the text that has a code, or None for a number."""
-        return self.encoder.text(code) if self.encoder else None
-
-    def close(self) -> None:
-        """Make rows functions of their outputs alone: what is new from now on has one code."""
-        if self.encoder:
-            self.encoder.close()
+        self.encoder = timed(lambda: Encoder(self.name, first), shown, self._pace.seconds)
 
     def outputs(self, data: Any, n: int) -> Any:
         """Return n outputs as the mechanism gives them."""
@@ -118,10 +93,7 @@ class Source:
                 raise TargetError(f"{shown} gave {len(outputs)} outputs, not {n}.")
             return outputs
 
-        start = time.perf_counter()
-        outputs = timed(called, shown, self._time_limit)
-        self._pace.note(n, time.perf_counter() - start)
-        return outputs
+        return self._pace.timed(called, shown, n)
 
     def rows(self, data: Any, n: int) -> Floats:
         """Return n outputs as rows."""
@@ -130,18 +102,14 @@ class Source:
 
     def _rows(self, outputs: Any, n: int) -> Floats:
         """Look at outputs, which may be of the mechanism's own classes: with a time limit, too."""
-        if self.encoder is None:
-            raise RuntimeError("prepare comes first")
-        encode = self.encoder.rows
         shown = f"{n} outputs of {self.name}"
-        rows: Floats = timed(lambda: encode(outputs, n), shown, self._time_limit)
+        rows: Floats = timed(lambda: self.encoder.rows(outputs, n), shown, self._pace.seconds)
         return rows
 
     @property
     def chunk(self) -> int:
         """How many outputs are asked for in one call."""
-        row = 8 if self.encoder is None else self.encoder.row_bytes
-        return max(1, _CHUNK // row)
+        return max(1, _CHUNK // self.encoder.row_bytes)
 
 
 def _own(data: Any) -> Any:

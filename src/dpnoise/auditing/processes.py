@@ -108,14 +108,19 @@ def forked(
     count = check_integer("children", children, least=2)
     n = check_integer("n", n, least=1)
     target(value, 1)
-    raw = [_in_child(lambda: target(value, n).tobytes(), timeout_s) for _ in range(count)]
-    drawn = [np.frombuffer(child, dtype=np.uint8).reshape(n, -1) for child in raw]
-    shared = [_common_start(a, b) for a, b in combinations(drawn, 2)]
+    drawn = [_in_child(lambda: target(value, n).tobytes(), timeout_s) for _ in range(count)]
+    return _compared_children(drawn, n)
+
+
+def _compared_children(drawn: list[bytes], n: int) -> Observation:
+    """Say how many of some children have drawn the same n releases, or began with the same."""
+    releases = [np.frombuffer(child, dtype=np.uint8).reshape(n, -1) for child in drawn]
+    shared = [_common_start(a, b) for a, b in combinations(releases, 2)]
     equal = sum(start >= min(n, _SAME_START) for start in shared)
     who = "No two of" if not equal else "All" if equal == len(shared) else "Some of"
     began = max(shared) if equal and max(shared) < n else n
     did = "drew" if began == n else "began with"
-    words = f"{who} {count} children {did} the same {began} releases."
+    words = f"{who} {len(drawn)} children {did} the same {began} releases."
     return Observation("forked", equal > 0, words, {"pairs": len(shared), "equal": equal})
 
 
@@ -283,15 +288,16 @@ def phased(
     target, value, n, clock
         As for `timed`.
     """
-    n = check_integer("n", n, least=1000)
-    times, control, odd = _rounds(target, value, n, clock)
+    return _compared_phases(*_rounds(target, value, check_integer("n", n, least=1000), clock))
+
+
+def _compared_phases(
+    times: NDArray[np.int64], control: NDArray[np.int64], odd: NDArray[np.bool_]
+) -> Observation:
+    """Say whether odd releases take another time than even ones, and those of the control not."""
     odd_slower, p_value = _slower(times, odd)
-    repeats = [
-        _slower(some, which)[0]
-        for some, which in zip(
-            np.array_split(times, _REPEATS), np.array_split(odd, _REPEATS), strict=True
-        )
-    ]
+    thirds = zip(np.array_split(times, _REPEATS), np.array_split(odd, _REPEATS), strict=True)
+    repeats = [_slower(some, which)[0] for some, which in thirds]
     least = min(repeats) if odd_slower > 0.5 else 1 - max(repeats)
     control_slower, _ = _slower(control, odd)
     told = max(control_slower, 1 - control_slower)
@@ -409,17 +415,12 @@ LOOKS: Final = {
 def observations(
     asked: Any, target: Target, limited: Target, time_limit: float
 ) -> list[Observation]:
-    """Look at what certifies nothing.
+    """Look at what certifies nothing: a generator's state, forks, restarts and time.
 
-    Parameters
-    ----------
-    asked
-        What the audit was given: some looks are for a name or for a command only.
-    target, limited
-        The target itself, and with a time limit. The limit takes a new thread for each call, which
-        would hide what a clock sees, and a generator that each thread has for itself.
-    time_limit
-        The most seconds that one call may take.
+    `asked` is what the audit was given: some looks are for a name or for a command only. The target
+    comes by itself and with a time limit, which takes a new thread for each call. That would hide
+    what a clock sees, and a generator that each thread has for itself. A look that fails must not
+    cost the report, and one that would take minutes is left out.
     """
     if isinstance(asked, list | tuple):
         return [_looked(partial(_repeated, target))]

@@ -65,20 +65,9 @@ def proposals(
 ) -> list[Proposal]:
     """Return events learned from as many rows of each of two data sets, the best first.
 
-    Parameters
-    ----------
-    rows0, rows1
-        Outputs at the two data sets, as rows.
-    names
-        Of the columns.
-    judge
-        How an event will be judged.
-    text
-        What stands behind a number that is a text's.
-    quick
-        Leave out the sums that take long to learn, to compare pairs of data sets.
-    trees
-        Learn boosted trees as well; this is the seed of their own choices.
+    `names` are those of the columns, `text` gives the text that a number stands for. To compare
+    pairs of data sets, `quick` leaves out the sums that take long to learn. `trees` is the seed of
+    boosted trees, if they are learned as well.
     """
     n = min(len(rows0), len(rows1))
     cuts = [0, n // 2, n // 2, n] if quick else [0, n // 2, 3 * n // 4, n]
@@ -91,10 +80,9 @@ def proposals(
     views = views_of(np.concatenate(sample), names, text)
     found: list[Proposal] = []
     scores = _scores(views, fit, combine, quick=quick)
-    boosted = (
-        iter(()) if trees is None else _boosted(fit.first(TUNING.boosting_outputs), combine, trees)
-    )
-    for score in chain(scores, boosted):
+    if trees is not None:
+        scores = chain(scores, _boosted(fit.first(TUNING.boosting_outputs), combine, trees))
+    for score in scores:
         part = select.first(TUNING.summing_outputs) if len(score.views) > 1 else select
         found += thresholds(score, part.scored(score), judge)
     return each_once(found)
@@ -159,9 +147,7 @@ def _folded(rows0: Floats, rows1: Floats) -> tuple[Floats, Floats, Floats, bool]
     """Return the rows of both, and how often each was seen at either; equal rows once, if few."""
     rows = np.concatenate([rows0, rows1])
     at0 = np.repeat([1.0, 0.0], [len(rows0), len(rows1)])
-    if not are_alike(
-        np.concatenate([rows0[: TUNING.folding_outputs], rows1[: TUNING.folding_outputs]])
-    ):
+    if not are_alike(np.concatenate([x[: TUNING.folding_outputs] for x in (rows0, rows1)])):
         return rows, at0, 1 - at0, False
     first, same = folded(rows)
     at0, at1 = (np.bincount(part, minlength=len(first)) for part in np.split(same, [len(rows0)]))
@@ -191,12 +177,8 @@ def _kept(
     """
     learned = [(view, step) for view in views for step in _learned(view, fit)]
     worth = [_worth(view, step, combine) for view, step in learned]
-    best = {
-        int(i)
-        for i in np.argsort(worth, kind="stable")[::-1][
-            : TUNING.quick_scores_relearned if quick else TUNING.scores_relearned
-        ]
-    }
+    most = TUNING.quick_scores_relearned if quick else TUNING.scores_relearned
+    best = set(np.argsort(worth, kind="stable")[::-1][:most].tolist())
     parts = not quick and sum(view.kind == PARTS for view in views) <= TUNING.parts_summed
 
     def stays(view: View, step: Steps) -> bool:
@@ -214,10 +196,8 @@ def _scores(views: Sequence[View], fit: _Part, combine: _Part, *, quick: bool) -
     """
     glance = TUNING.view_ranking_outputs // 4 if quick else TUNING.view_ranking_outputs
     kept = _kept(views, fit.first(glance), combine.first(glance), quick=quick)
-    ranked, worth = _ranked(
-        kept, fit.first(TUNING.summing_outputs), combine.first(TUNING.summing_outputs)
-    )
     few, before, mixed = combine.first(TUNING.summing_outputs), 0, 0
+    ranked, worth = _ranked(kept, fit.first(TUNING.summing_outputs), few)
     for least in TUNING.summed_standard_errors[: 1 if quick else None]:
         telling = _one_each([pair for pair in ranked if worth[id(pair[1])] > least], id)
         if len(telling) == before:
@@ -225,23 +205,19 @@ def _scores(views: Sequence[View], fit: _Part, combine: _Part, *, quick: bool) -
         before = len(telling)
         for kind in (PARTS, STEPS):
             yield from _sums([pair for pair in telling if pair[0].kind == kind], few, quick=quick)
-        mix = _one_each(telling, lambda view: view.take)[
-            : TUNING.kinds_summed
-        ]  # A number may be of two kinds.
+        # A number may be of two kinds.
+        mix = _one_each(telling, lambda view: view.take)[: TUNING.kinds_summed]
         if not quick and len(mix) != mixed:
             mixed = len(mix)
             yield from _sums(mix, few, quick=False)
-    sides = [
-        [pair for pair in ranked if pair[0].kind == kind][: TUNING.scores_per_side]
-        for kind in SIDES
-    ]
+    sides = [[pair for pair in ranked if pair[0].kind == kind] for kind in SIDES]
     if all(sides):
-        best_of = [_ranked(side, fit, combine)[0][0] for side in sides]
+        tried = (side[: TUNING.scores_per_side] for side in sides)
+        best_of = [_ranked(side, fit, combine)[0][0] for side in tried]
         yield from _sums(best_of, combine, quick=quick)
-    best = ranked[: TUNING.single_scores // 2] + [
-        pair for pair in ranked[TUNING.single_scores // 2 :] if pair[0].kind == WHOLE
-    ]
-    for view, step in _ranked(best, fit, combine)[0][: TUNING.single_scores]:
+    most = TUNING.single_scores
+    best = ranked[: most // 2] + [pair for pair in ranked[most // 2 :] if pair[0].kind == WHOLE]
+    for view, step in _ranked(best, fit, combine)[0][:most]:
         yield Score((view,), (step,), (1.0,))
 
 

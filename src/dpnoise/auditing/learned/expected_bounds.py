@@ -44,16 +44,24 @@ def scored(scores: Sequence[Score], rows: Floats) -> Floats:
     """Return the scores of each row, a line for each score; what several look at is taken once."""
     totals = np.zeros((len(scores), len(rows)))
 
+    def add(block: Block, place: slice) -> None:
+        for score, total in zip(scores, totals, strict=True):
+            for view, step, weight in zip(score.views, score.steps, score.weights, strict=True):
+                step.add(block.of(view.take), weight, total[place])
+
+    _in_blocks(add, rows)
+    return totals
+
+
+def _in_blocks(look: Callable[[Block, slice], None], rows: Floats) -> None:
+    """Look at all rows, block by block, on all cores."""
+
     def work(first: int, last: int) -> None:
         for start in range(first, last, TUNING.block_rows):
             place = slice(start, min(last, start + TUNING.block_rows))
-            block = Block(rows[place])
-            for score, total in zip(scores, totals, strict=True):
-                for view, step, weight in zip(score.views, score.steps, score.weights, strict=True):
-                    step.add(block.of(view.take), weight, total[place])
+            look(Block(rows[place]), place)
 
     in_runs(work, len(rows), TUNING.block_rows, cores())
-    return totals
 
 
 @dataclass(frozen=True)
@@ -123,7 +131,7 @@ def _best_cuts(
 ) -> list[tuple[int, float, bool]]:
     """Return the places of the best thresholds, what each promises, and whether it is rare."""
     hits0, hits1 = hits
-    usual = np.maximum(judge.promises(hits0, hits1, n), _drawn(*hits, *shares, n, judge, off))
+    usual = np.maximum(judge.promises(hits0, hits1, n), _drawn(hits, shares, n, judge, off))
     chosen = [(i, float(usual[i]), False) for i in _ladder(usual, hits0, steps)]
     # An event of few releases is not seen often enough to be clear: it has a place of its own.
     seldom = (hits0 <= TUNING.rare_share * n) & (hits0 >= TUNING.least_rare_hits)
@@ -150,9 +158,9 @@ def each_once(found: Iterable[Proposal]) -> list[Proposal]:
 def compared(found: Sequence[Proposal], hits: Floats, n: int, judge: Judge) -> Floats:
     """Return what events promise by how often each happened in n other releases of both."""
     hits0, hits1 = hits.T
-    shares0, shares1 = np.array([one.shares for one in found]).T
+    shares = np.array([one.shares for one in found]).T
     off = np.array([one.off for one in found])
-    drawn = _drawn(hits0, hits1, shares0, shares1, n, judge, off, hope=0.0)
+    drawn = _drawn((hits0, hits1), (shares[0], shares[1]), n, judge, off, hope=0.0)
     # The better of two guesses would be that of chance, where one of many events is chosen.
     promised = np.where(drawn > -np.inf, drawn, judge.promises(hits0, hits1, n))
     result: Floats = promised - np.array([one.cost for one in found]) * np.abs(promised)
@@ -170,15 +178,10 @@ def _complexity(score: Score) -> int:
     """Return how many simple views a score costs as much as."""
     kinds = {view.kind for view in score.views}
     overlap = len(kinds) > 1 and kinds != set(SIDES)
-    each = (
-        TUNING.trees_cost_factor
-        if view.kind == TREES
-        else TUNING.free_cost_factor
-        if step.free
-        else 1
-        for view, step in zip(score.views, score.steps, strict=True)
-    )
-    return (TUNING.overlap_cost_factor if overlap else 1) * sum(each)
+    total = sum(TUNING.free_cost_factor if step.free else 1 for step in score.steps)
+    if TREES in kinds:
+        total = TUNING.trees_cost_factor
+    return (TUNING.overlap_cost_factor if overlap else 1) * total
 
 
 def _cuts(score: Floats, often: Floats) -> tuple[Floats, bool]:
@@ -236,11 +239,8 @@ def _smoothed(
 def _misfit(c0: Floats, c1: Floats, share: Floats) -> float:
     """Return how far counts are from a curve, beyond what chance explains, in groups of cells."""
     below = (c0 + c1).cumsum()
-    starts = np.unique(
-        np.searchsorted(
-            below, below[-1] * np.arange(TUNING.curve_groups) / TUNING.curve_groups, "right"
-        )
-    )
+    groups = TUNING.curve_groups
+    starts = np.unique(np.searchsorted(below, below[-1] * np.arange(groups) / groups, "right"))
     seen0, seen, expected = (np.add.reduceat(x, starts) for x in (c0, c0 + c1, (c0 + c1) * share))
     variance = np.maximum(expected * (1 - expected / seen), 1e-9)
     chi_squared = ((seen0 - expected) ** 2 / variance).mean()
@@ -250,10 +250,8 @@ def _misfit(c0: Floats, c1: Floats, share: Floats) -> float:
 
 
 def _drawn(
-    hits0: Floats,
-    hits1: Floats,
-    shares0: Floats,
-    shares1: Floats,
+    hits: Sequence[Floats],
+    shares: Sequence[Floats],
     n: int,
     judge: Judge,
     off: Any,
@@ -266,13 +264,8 @@ def _drawn(
     what was seen, it is off by the difference, and taken to be larger by `hope` standard errors of
     that at most.
     """
-    seen = (
-        (hits0 >= TUNING.least_curve_hits)
-        & (hits1 >= TUNING.least_curve_hits)
-        & (shares0 > 0)
-        & (shares1 > 0)
-    )
-    h0, h1, p0, p1 = (np.where(seen, x, 1.0) for x in (hits0, hits1, shares0, shares1))
+    seen = (np.minimum(*hits) >= TUNING.least_curve_hits) & (np.minimum(*shares) > 0)
+    h0, h1, p0, p1 = (np.where(seen, x, 1.0) for x in (*hits, *shares))
     counted, smooth = np.log(h0 / h1), np.log(p0 / p1)
     mass = (h0 + h1) / n
     trust = TUNING.curve_error * np.maximum(1.0, np.sqrt(2 / (TUNING.curve_groups * mass)))
@@ -308,15 +301,13 @@ def _within(view: View, borders: Sequence[tuple[float, float]]) -> Callable[[Any
     def holds(rows: Any) -> Flags:
         flags = np.zeros(len(rows), dtype=np.bool_)
 
-        def work(first: int, last: int) -> None:
-            for start in range(first, last, TUNING.block_rows):
-                place = slice(start, min(last, start + TUNING.block_rows))
-                x = Block(rows[place]).of(view.take)
-                for low, high in borders:
-                    inside = ~(x < low)
-                    flags[place] |= inside if np.isnan(high) else inside & (x < high)
+        def mark(block: Block, place: slice) -> None:
+            x = block.of(view.take)
+            for low, high in borders:
+                inside = ~(x < low)
+                flags[place] |= inside if np.isnan(high) else inside & (x < high)
 
-        in_runs(work, len(rows), TUNING.block_rows, cores())
+        _in_blocks(mark, rows)
         return flags
 
     return holds

@@ -275,7 +275,11 @@ def _rising(c0: Floats, c1: Floats) -> tuple[Floats, Floats]:
 
 
 def _pooled(c0: Floats, c1: Floats) -> tuple[Floats, Floats]:
-    """Return for each cell the counts of the block of cells that it is pooled with."""
+    """Return for each cell the counts of the block of cells that it is pooled with.
+
+    This takes 2 to 6 microseconds for 16 to 500 cells, SciPy's isotonic_regression 39 to 58. That
+    one takes no cells without counts, and splits some ties, as it compares rounded means.
+    """
     pooled0, pooled1 = np.empty_like(c0), np.empty_like(c1)
     _pool(c0, c1, pooled0, pooled1, np.empty(len(c0), dtype=np.int64))
     return pooled0, pooled1

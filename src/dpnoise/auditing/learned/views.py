@@ -56,51 +56,28 @@ class Block:
 
 @dataclass(frozen=True)
 class View:
-    """One number of an output.
+    """One number of an output."""
 
-    Parameters
-    ----------
-    words
-        What it is, as the subject of a sentence: "y[2]".
-    kind
-        Which views it is summed up with.
-    take
-        Rows -> numbers. Views of one number have one such function.
-    coded
-        Whether the numbers are names of patterns, so that their order means nothing;
-    together
-        but that of those which differ by less than this.
-    text
-        What a number stands for if it is a text's, else None.
-    gaps
-        Whether there are outputs that it is missing in.
-    """
-
-    words: str
-    kind: str
-    take: Take = field(repr=False)
-    coded: bool = False
-    together: int = 0
-    text: Text = field(default=no_text, repr=False)
-    gaps: bool = True
+    words: str  # What it is, as the subject of a sentence: "y[2]".
+    kind: str  # Which views it is summed up with.
+    take: Take = field(repr=False)  # Rows -> numbers. Views of one number have one such function.
+    coded: bool = False  # Whether the numbers are names of patterns, so that order means nothing.
+    together: int = 0  # Of such names, those that differ by less than this are ordered.
+    text: Text = field(default=no_text, repr=False)  # The text that a number stands for, or None.
+    gaps: bool = True  # Whether there are outputs that it is missing in.
 
 
 def views_of(sample: Floats, names: Sequence[str], text: Text = no_text) -> list[View]:
     """Return the views of rows like these; what is constant in the sample is left out."""
     parts = [j for j in range(sample.shape[1]) if _varies(sample[:, j])]
     numbers = [j for j in parts if j > 0]
-    found = [
-        View(names[j], PARTS, _part(j), text=text if j else no_text)
-        for j in parts[: TUNING.parts_viewed]
-    ]
-    found += [
-        view
-        for j in numbers[: TUNING.parts_with_bits]
-        for view in _inside(sample[:, j], j, names[j])
-    ]
+    most = TUNING.parts_viewed
+    found = [View(names[j], PARTS, _part(j), text=text if j else no_text) for j in parts[:most]]
+    for j in numbers[: TUNING.parts_with_bits]:
+        found += _inside(sample[:, j], j, names[j])
     continuous = [j for j in numbers if _special(sample[:, j]) is not None]
     if len(continuous) > 1:
-        found += _differences(continuous[: TUNING.parts_viewed], names)
+        found += _differences(continuous[:most], names)
     if len(numbers) > 1:
         found += _summaries(sample, numbers)
         found += _patterns_of(sample, parts)
