@@ -366,18 +366,12 @@ def _best_pair(target: Target, tried: Sequence[_Tried], plan: Plan) -> list[_Tri
     ranked = sorted(tried, key=lambda found: -found.promise(plan.judge))
     pairs = list(dict.fromkeys(tuple(sorted(found.values)) for found in ranked))
     first = tuple(sorted(tried[0].values))
-    compared = [
-        *pairs[: TUNING.noise_pairs_compared - 1],
-        *([first] if first not in pairs[: TUNING.noise_pairs_compared - 1] else []),
-    ]
+    compared = TUNING.noise_pairs_compared
     again: list[_Tried] = []
-    for pair in compared:
-        releases = {
-            value: target(value, plan.again // (2 * TUNING.noise_pairs_compared)) for value in pair
-        }
-        for found in [one for one in ranked if set(one.values) == set(pair)][
-            : TUNING.attacks_choosing_again
-        ]:
+    for pair in dict.fromkeys([*pairs[: compared - 1], first]):
+        releases = {value: target(value, plan.again // (2 * compared)) for value in pair}
+        at_pair = [found for found in ranked if set(found.values) == set(pair)]
+        for found in at_pair[: TUNING.attacks_choosing_again]:
             more = _measured(found, found.event, releases)
             again.append(replace(found, at0=found.at0 + more.at0, at1=found.at1 + more.at1))
     again.sort(key=lambda found: -found.promise(plan.judge))
@@ -389,17 +383,14 @@ def _learned(pair: Pair, seen: dict[float, Releases], judge: Judge) -> list[_Tri
     """Return events that were learned without knowing that noise was added."""
     rows = [np.column_stack([np.ones(len(seen[value])), seen[value]]) for value in pair]
     wary = replace(judge, chance=TUNING.chance_of_many)
-    found = leading(
-        proposals(rows[0], rows[1], ["its length", "y"], wary), TUNING.attacks_choosing_again
-    )
+    found = proposals(rows[0], rows[1], ["its length", "y"], wary)
     events = [
         (Event(one.event.words, _of_numbers(one.event)), pair[::-1] if one.swapped else pair)
-        for one in found
+        for one in leading(found, TUNING.attacks_choosing_again)
     ]
     events += [(_let_through(values[0]), values) for values in (pair, pair[::-1])]
-    return [
-        _Tried(Likelihood(), event, values, Count(0, 1), Count(0, 1)) for event, values in events
-    ]
+    unseen = Count(0, 1)
+    return [_Tried(Likelihood(), event, values, unseen, unseen) for event, values in events]
 
 
 def _let_through(value: float) -> Event:
@@ -440,9 +431,8 @@ def _counted_last(
         shown.setdefault(value, releases)
         return releases
 
-    tallies = counted(
-        [found.candidate for found in chosen], draw, trials, TUNING.noise_chunk, target.name
-    )
+    candidates = [found.candidate for found in chosen]
+    tallies = counted(candidates, draw, trials, TUNING.noise_chunk, target.name)
     result = []
     for found, (at0, at1) in zip(chosen, tallies, strict=True):
         evidence = last_bits(*(shown[value] for value in found.values))

@@ -49,13 +49,13 @@ LEARNED: Final = "likelihood"
 _CONSTANT: Final = Event("never: all outputs were alike", lambda y: np.zeros(len(y), np.bool_))
 _COIN: Final = " on average, each of the one or the other as a fair coin said"
 _METHOD: Final = (
-    "{pairs} pairs of data sets were compared on {screening:,} releases of each data set; events "
-    "were learned for {learned} of them, on {learning:,}; {compared} kinds got thresholds on "
-    "{tuning:,}, and the best were compared on {racing:,} or more. Then {counted} events were "
-    "counted in {final:,} fresh releases of each data set{coin}, a number fixed before. Limits are "
-    "exact (Clopper and Pearson), and the audit's error is split over the events that were counted "
-    "and the limits of each. Releases were tested for independence, at an error of {error:g} for "
-    "each test, and then taken to be independent."
+    "{pairs} pairs of data sets were compared on {sizes.screening:,} releases of each data set; "
+    "events were learned for {chosen.pairs} of them, on {sizes.learning:,}; {chosen.scores} kinds "
+    "got thresholds on {sizes.tuning:,}, and the best were compared on {sizes.racing:,} or more. "
+    "Then {counted} events were counted in {final:,} fresh releases of each data set{coin}, a "
+    "number fixed before. Limits are exact (Clopper and Pearson), and the audit's error is split "
+    "over the events that were counted and the limits of each. Releases were tested for "
+    "independence, at an error of {error:g} for each test, and then taken to be independent."
 )
 
 
@@ -73,28 +73,19 @@ class Sizes:
     @classmethod
     def of(cls, budget: int, pairs: int, data_sets: int, *, alike: bool) -> "Sizes":
         """Split a budget: the largest part is for the last count."""
-        learned, more = (
-            min(TUNING.pairs_learned, pairs),
-            TUNING.repeated_outputs_factor if alike else 1,
-        )
-        screening = (
-            min(more * TUNING.screening_outputs, budget // (5 * data_sets))
-            if pairs > TUNING.pairs_learned
-            else 0
-        )
+        more = TUNING.repeated_outputs_factor if alike else 1
+        learned, screening = min(TUNING.pairs_learned, pairs), 0
+        if pairs > learned:
+            screening = min(more * TUNING.screening_outputs, budget // (5 * data_sets))
         share = budget // (10 * learned)
         # The more releases there are, the smaller is the part of a share by which events are
         # learned; half of what is left of it is for the pilot.
-        learning = min(
-            more * TUNING.learning_outputs, TUNING.learning_base_outputs + share // 4, share
-        )
-        pilot = min(TUNING.pilot_outputs, share + (share - learning) // 2)
-        few = min(TUNING.least_threshold_outputs, pilot * 5 // 8)
-        tuning = (
-            max(few, min(more * TUNING.threshold_outputs, pilot // 6))
-            if pilot >= TUNING.least_split_pilot
-            else pilot
-        )
+        base = TUNING.learning_base_outputs + share // 4
+        learning = min(more * TUNING.learning_outputs, base, share)
+        tuning = pilot = min(TUNING.pilot_outputs, share + (share - learning) // 2)
+        if pilot >= TUNING.least_split_pilot:
+            few = min(TUNING.least_threshold_outputs, pilot * 5 // 8)
+            tuning = max(few, min(more * TUNING.threshold_outputs, pilot // 6))
         used = data_sets * screening + 2 * learned * (learning + pilot)
         return cls(
             screening=screening,
@@ -175,7 +166,7 @@ class _Chosen:
     """The events that will be counted, how often they were seen, and what they were chosen from."""
 
     candidates: list[Candidate]
-    counts: list[tuple[float, float]]  # Hits at the two data sets of each, in the pilot.
+    counts: Floats  # Hits at the two data sets of each, in the pilot.
     seen: int  # Releases of each data set that these are counts in.
     seconds_each: float  # How long a release of the pilot took.
     pairs: int  # Pairs that events were learned for.
@@ -197,7 +188,7 @@ def _chosen(source: Source, pairs: Sequence[Pair], sizes: Sizes, options: AuditO
     best, counts, seen = _piloted(source, learned, sizes, chosen_by)
     if not best:
         nothing = Candidate(LEARNED, OUTPUTS, _CONSTANT, pairs[0], _shown(pairs[0]))
-        best, counts = [nothing], [(0.0, 0.0)]
+        best, counts = [nothing], np.zeros((1, 2))
     seconds_each = (time.perf_counter() - clock) / (2 * (sizes.tuning + sizes.racing))
     return _Chosen(best, counts, seen, seconds_each, len(best_pairs), len(learned))
 
@@ -212,7 +203,7 @@ def _final(
     if budget is not None:
         return final
     judge = Judge(options.claim, sizes.final, error)
-    hits0, hits1 = (np.array(hits, dtype=np.float64) for hits in zip(*chosen.counts, strict=True))
+    hits0, hits1 = chosen.counts.T
 
     def promise(trials: int, caution: float) -> float:
         guess = replace(judge, trials=trials, caution=caution)
@@ -245,12 +236,8 @@ def _counted(
 def _method(pairs: int, sizes: Sizes, chosen: _Chosen, final: int, *, tossed: bool) -> str:
     return _METHOD.format(
         pairs=pairs,
-        screening=sizes.screening,
-        learned=chosen.pairs,
-        learning=sizes.learning,
-        tuning=sizes.tuning,
-        racing=sizes.racing,
-        compared=chosen.scores,
+        sizes=sizes,
+        chosen=chosen,
         counted=len(chosen.candidates),
         final=final,
         coin=_COIN if tossed else "",
@@ -263,11 +250,7 @@ def _shown(pair: Pair) -> tuple[str, str]:
 
 
 def _screened(
-    source: Source,
-    pairs: Sequence[Pair],
-    sizes: Sizes,
-    judge: Judge,
-    progress: Progress,
+    source: Source, pairs: Sequence[Pair], sizes: Sizes, judge: Judge, progress: Progress
 ) -> list[Pair]:
     """Return the pairs that promise most.
 
@@ -283,12 +266,11 @@ def _screened(
 
     def glimpsed(pair: Pair) -> list[tuple[Proposal, Pair]]:
         rows0, rows1 = (seen[id(data)] for data in pair)
-        found = proposals(rows0, rows1, names, judge, quick=True)
         best: dict[int, Proposal] = {}
-        for one in found:
-            if not one.rare:
-                best.setdefault(id(one.score), one)
-        return [(one, pair) for one in list(best.values())[: TUNING.screening_events]]
+        for proposal in proposals(rows0, rows1, names, judge, quick=True):
+            if not proposal.rare:
+                best.setdefault(id(proposal.score), proposal)
+        return [(proposal, pair) for proposal in [*best.values()][: TUNING.screening_events]]
 
     found = [one for some in in_threads(glimpsed, pairs) for one in some]
     if not found:
@@ -322,20 +304,15 @@ def _learned(
 
     def learn(i: int) -> list[tuple[Score, Pair]]:
         found = proposals(seen[2 * i], seen[2 * i + 1], names, judge, text=text, trees=trees)
-        best = {
-            id(one.score): (one.score, pairs[i]) for one in leading(found, TUNING.scores_compared)
-        }
-        return list(best.values())
+        best = [proposal.score for proposal in leading(found, TUNING.scores_compared)]
+        return [(score, pairs[i]) for score in {id(score): score for score in best}.values()]
 
     return [one for best in in_threads(learn, range(len(pairs))) for one in best]
 
 
 def _piloted(
-    source: Source,
-    learned: Sequence[tuple[Score, Pair]],
-    sizes: Sizes,
-    judge: Judge,
-) -> tuple[list[Candidate], list[tuple[float, float]], int]:
+    source: Source, learned: Sequence[tuple[Score, Pair]], sizes: Sizes, judge: Judge
+) -> tuple[list[Candidate], Floats, int]:
     """Choose thresholds in other releases, and return the best events with their counts in some.
 
     The best of many thresholds looks better than it is. Where there are enough releases, the best
@@ -356,8 +333,9 @@ def _piloted(
         found, counts, seen = _raced(source, found, sizes, judge)
     else:
         found, counts = found[:1], counts[:1]
-    best = [_candidate(proposal, pair) for proposal, pair in found]
-    return best, [(at0, at1) for at0, at1 in counts.tolist()], seen
+    sides = [(one, pair[::-1] if one.swapped else pair) for one, pair in found]
+    best = [Candidate(LEARNED, OUTPUTS, one.event, data, _shown(data)) for one, data in sides]
+    return best, counts, seen
 
 
 def _raced(
@@ -370,10 +348,8 @@ def _raced(
     missing in a few fresh ones. And a rare event may be the best by chance alone, so that the one
     that promises most with much more caution is returned as well, if it is another.
     """
-    bold, careful, timid = (
-        replace(judge, caution=some)
-        for some in (-1.0, TUNING.caution_of_best, TUNING.caution_of_safest)
-    )
+    bold, careful = replace(judge, caution=-1.0), replace(judge, caution=TUNING.caution_of_best)
+    timid = replace(judge, caution=TUNING.caution_of_safest)
     events = [one for one, _ in found]
     chosen_by = np.array([one.hits for one in events])
     sure = compared(events, chosen_by, sizes.tuning, careful)
@@ -454,8 +430,3 @@ def in_threads(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> 
     """Map in as many threads as there are cores: NumPy, which takes most time, lets others run."""
     with ThreadPoolExecutor(cores()) as pool:
         return list(pool.map(function, items))
-
-
-def _candidate(proposal: Proposal, pair: Pair) -> Candidate:
-    data = pair[::-1] if proposal.swapped else pair
-    return Candidate(LEARNED, OUTPUTS, proposal.event, data, _shown(data))

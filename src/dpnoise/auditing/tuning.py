@@ -180,8 +180,9 @@ class Tuning:
     boosting_leaf_outputs: int = 100
 
     # Thresholds of a score. --------------------------------------------------------------------
-    # Thresholds that are tried.
+    # Thresholds that are tried, and the log odds up to which they reach: fine in the tails.
     thresholds: int = 120
+    threshold_log_odds: float = 9.0
     # Scores that are sorted to find them.
     threshold_sample: int = 50_000
     # The part of its expected bound that each view costs a score: a simpler one is chosen first.

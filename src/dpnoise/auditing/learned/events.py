@@ -11,7 +11,6 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from dpnoise.auditing.attacks.claims import Judge
 from dpnoise.auditing.learned.expected_bounds import TREES, Proposal, Score, each_once, thresholds
@@ -25,6 +24,7 @@ from dpnoise.auditing.learned.scores import (
     relearned,
     rising_steps,
     steps,
+    tail_shares,
     weights,
 )
 from dpnoise.auditing.learned.views import (
@@ -47,9 +47,7 @@ from dpnoise.core.errors import import_extra
 Floats = NDArray[np.float64]
 
 # Shares at which the cells of monotone ratios end, and those of free ones.
-_MONOTONE_SHARES: Final = special.expit(
-    np.linspace(-TUNING.monotone_log_odds, TUNING.monotone_log_odds, TUNING.monotone_cells - 1)
-)
+_MONOTONE_SHARES: Final = tail_shares(TUNING.monotone_log_odds, TUNING.monotone_cells - 1)
 _FREE_SHARES: Final = np.arange(1, TUNING.free_cells) / TUNING.free_cells
 
 

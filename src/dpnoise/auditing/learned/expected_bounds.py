@@ -14,7 +14,7 @@ from scipy import special
 
 from dpnoise.auditing.attacks.base import Event
 from dpnoise.auditing.attacks.claims import Judge
-from dpnoise.auditing.learned.scores import Steps, calibrated, sides
+from dpnoise.auditing.learned.scores import Steps, calibrated, sides, tail_shares
 from dpnoise.auditing.learned.views import SIDES, Block, Text, View, no_text
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.parallel import cores, in_runs
@@ -192,7 +192,7 @@ def _cuts(score: Floats, often: Floats) -> tuple[Floats, bool]:
     cuts = s[np.append(True, s[1:] != s[:-1])]
     if len(cuts) <= TUNING.thresholds:
         return cuts, True
-    shares = special.expit(np.linspace(-9, 9, TUNING.thresholds))
+    shares = tail_shares(TUNING.threshold_log_odds, TUNING.thresholds)
     return np.unique(s[np.searchsorted(total[:-1], shares * total[-1])]), False
 
 

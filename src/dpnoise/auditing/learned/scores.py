@@ -142,6 +142,11 @@ def _add(cells: Cells, ratios: Floats, weight: float, total: Floats) -> None:
         total[i] += weight * ratios[cells[i]]
 
 
+def tail_shares(log_odds: float, count: int) -> Floats:
+    """Return shares at equal steps of their log odds, closer together where few are beyond."""
+    return np.asarray(special.expit(np.linspace(-log_odds, log_odds, count)))
+
+
 def edges_of(x: Floats, often: Floats, *shares: Floats) -> list[Floats]:
     """Return edges that give each frequent number a cell, and divide the others by shares of them.
 

@@ -12,10 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from dpnoise.auditing.attacks.patterns import patterns
-from dpnoise.auditing.learned.scores import cells_of
+from dpnoise.auditing.learned.scores import cells_of, tail_shares
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.kernels import compiled, inlined
 
@@ -216,12 +215,7 @@ def _patterns_of(sample: Floats, parts: list[int]) -> list[View]:
 
 
 def _joint_views(
-    sample: Floats,
-    parts: list[int],
-    numbers: list[int],
-    points: Floats,
-    words: str,
-    kind: str,
+    sample: Floats, parts: list[int], numbers: list[int], points: Floats, words: str, kind: str
 ) -> list[View]:
     """Return the pattern of some parts, and with it how large those are that are plain numbers."""
     plain = set(numbers)
@@ -247,21 +241,14 @@ def _joint_views(
     def total(block: Block) -> Floats:
         return _sum_of(block.rows, numbers, points, middle, spread, 1.0)
 
-    sizes = {
-        "how small the least of the others is": least,
-        "how large the others are": total,
-    }
-    for size_words, size_of in sizes.items():
-        found.append(_joint(sample, pattern, size_of, f"{words}, and {size_words}", kind))
+    smallest, largest = "how small the least of the others is", "how large the others are"
+    found.append(_joint(sample, pattern, least, f"{words}, and {smallest}", kind))
+    found.append(_joint(sample, pattern, total, f"{words}, and {largest}", kind))
     return found
 
 
 def _joint(sample: Floats, pattern: Take, size_of: Take, words: str, kind: str) -> View:
-    shares = special.expit(
-        np.linspace(
-            -TUNING.size_class_log_odds, TUNING.size_class_log_odds, TUNING.size_classes - 1
-        )
-    )
+    shares = tail_shares(TUNING.size_class_log_odds, TUNING.size_classes - 1)
     cuts = np.unique(np.quantile(size_of(Block(sample)), shares, method="lower"))
 
     def joint(block: Block) -> Floats:
@@ -409,8 +396,5 @@ def _add_plain(
 def _special(x: Floats) -> Floats | None:
     """Return the numbers of a part that stand for something: the frequent ones, or None for all."""
     values, counts = np.unique(x[~np.isnan(x)], return_counts=True)
-    return (
-        None
-        if len(values) <= TUNING.discrete_values
-        else values[counts > len(x) / TUNING.discrete_values]
-    )
+    few = TUNING.discrete_values
+    return None if len(values) <= few else values[counts > len(x) / few]
