@@ -52,7 +52,7 @@ def without_exit() -> Iterator[None]:
                     os._exit = getattr(os._exit, "__wrapped__", os._exit)
 
 
-def _refuse_to(real_exit: Callable[[int], NoReturn]) -> Callable[[int], NoReturn]:
+def _refuse_to(real_exit: Callable[[int], NoReturn]) -> Any:
     @wraps(real_exit)
     def refuse(status: int) -> NoReturn:
         if (os.getpid(), threading.get_ident()) not in _guarded:
