@@ -302,7 +302,7 @@ def test_few_releases_of_few_numbers_may_repeat_by_chance() -> None:
     bits = np.zeros(41)
     bits[7] = 1.0
     target = Target("bits", "laplace", 1.0, lambda _, n: bits[:n])
-    assert (calls.fresh(target, 0.0, bits) == bits).all()
+    assert (calls.draw_fresh(target, 0.0, bits) == bits).all()
 
 
 # The pairs of values -----------------------------------------------------------------------------

@@ -214,7 +214,7 @@ def test_only_the_target_is_kept_from_ending_the_process() -> None:
         return textbook(value, n)
 
     real = os._exit
-    calls.limited(Target("forking", "laplace", 1.0, with_a_child), 60.0)(0.0, 1)
+    calls.with_time_limit(Target("forking", "laplace", 1.0, with_a_child), 60.0)(0.0, 1)
     assert os._exit is real
     script = (
         "import os, threading; from dpnoise.auditing import calls\n"

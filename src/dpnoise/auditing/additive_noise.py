@@ -23,16 +23,16 @@ from dpnoise.auditing import targets
 from dpnoise.auditing.attacks.base import OUTPUTS, Attack, Count, Event, count, never
 from dpnoise.auditing.attacks.claims import Claim, Judge
 from dpnoise.auditing.attacks.patterns import exponents
-from dpnoise.auditing.calls import affordable, fresh, limited
+from dpnoise.auditing.calls import affordable_budget, draw_fresh, with_time_limit
 from dpnoise.auditing.counting import (
     ERROR,
     Candidate,
     ceiling,
+    certify,
     check_independent,
-    counted,
-    finding,
+    count_events,
     most_trials,
-    raised,
+    needed_trials,
 )
 from dpnoise.auditing.learned.events import proposals
 from dpnoise.auditing.learned.expected_bounds import leading
@@ -121,12 +121,12 @@ def audit_added_noise(target: Any, options: AuditOptions) -> Report:
     if options.boosting:
         raise ArgumentError("boosting is for mechanisms of any kind: give neighbours.")
     started = time.perf_counter()
-    resolved = _resolved(target, options)
+    resolved = _resolve(target, options)
     attacks = options.attacks_on(resolved.noise)
     caller = _caller(target, resolved, options)
     pairs, budget, searched = _pairs_and_budget(target, caller, options)
     plan = Plan.of(options, budget, len(pairs), len(attacks))
-    findings, skipped, final = _findings(caller, attacks, pairs, plan, options)
+    findings, skipped, final = _find_and_count(caller, attacks, pairs, plan, options)
     options.progress(1.0, "looking at forks, restarts and time")
     return Report(
         target=resolved.name,
@@ -142,7 +142,7 @@ def audit_added_noise(target: Any, options: AuditOptions) -> Report:
         observations=observations(target, resolved, caller, options.time_limit),
         skipped=skipped,
         pairs=list(pairs),
-        method=_method(plan, 2 * len(attacks) * len(pairs), final, searched),
+        method=_describe_method(plan, 2 * len(attacks) * len(pairs), final, searched),
         ceiling=ceiling(options.claim, final, plan.last_error),
         releases=searched + 4 * len(pairs) * plan.size + 2 * plan.again + 2 * final,
         seconds=time.perf_counter() - started,
@@ -151,7 +151,7 @@ def audit_added_noise(target: Any, options: AuditOptions) -> Report:
     )
 
 
-def _resolved(target: Any, options: AuditOptions) -> Target:
+def _resolve(target: Any, options: AuditOptions) -> Target:
     """Make a target of what was given, with the scale that attacks are told."""
     epsilon, scale = options.epsilon, options.scale
     if epsilon is None:
@@ -164,7 +164,7 @@ def _resolved(target: Any, options: AuditOptions) -> Target:
 def _caller(target: Any, resolved: Target, options: AuditOptions) -> Target:
     """Give calls a time limit: a command has it already, and is ended by it."""
     by_command = isinstance(target, list | tuple)
-    caller = resolved if by_command else limited(resolved, options.time_limit)
+    caller = resolved if by_command else with_time_limit(resolved, options.time_limit)
     return targets.one_by_one(caller) if options.one_by_one else caller
 
 
@@ -182,7 +182,7 @@ def _pairs_and_budget(
     budget = options.budget
     if budget is None:
         least, default = TUNING.least_budget, TUNING.noise_budget
-        budget = affordable(lambda n: caller(pairs[0][0], n), least, default)
+        budget = affordable_budget(lambda n: caller(pairs[0][0], n), least, default)
     enough = (budget or TUNING.noise_budget) >= TUNING.least_budget_per_search * SEARCH
     if given or isinstance(target, list | tuple) or not enough:
         return pairs, budget, 0
@@ -191,14 +191,14 @@ def _pairs_and_budget(
     return pairs + [pair for pair in found if pair not in pairs], budget, SEARCH
 
 
-def _method(plan: Plan, events: int, final: int, searched: int) -> str:
+def _describe_method(plan: Plan, events: int, final: int, searched: int) -> str:
     last = TUNING.noise_events_counted
     return (_SEARCH_WORDS if searched else "") + _METHOD.format(
         size=plan.size, events=events, again=plan.again, final=final, last=last, error=ERROR
     )
 
 
-def _findings(
+def _find_and_count(
     target: Target,
     attacks: Sequence[Attack],
     pairs: Sequence[Pair],
@@ -209,35 +209,35 @@ def _findings(
 
     The largest bound is first. Where no attacks were asked for, events are learned as well.
     """
-    knowing = [_told(attack, plan.judge) for attack in attacks]
+    knowing = [_with_judge(attack, plan.judge) for attack in attacks]
     best: dict[str, Finding] = {}
     tried: list[_Tried] = []
     skipped: dict[str, str] = {}
     misfits: set[str] = set()
     for done, pair in enumerate(pairs):
         options.progress(done / (2 * len(pairs)), f"{pair[0]:g} against {pair[1]:g}")
-        for found, certified in _at_pair(target, knowing, pair, plan, skipped, misfits):
+        for found, certified in _try_pair(target, knowing, pair, plan, skipped, misfits):
             tried.append(found)
             _keep(best, certified)
         # A model that is wrong at one pair is wrong: at others it may only not show.
         for name in misfits:
             best.pop(name, None)
-        options.watch(_sorted(best))
+        options.watch(_in_order(best))
     fitting = [found for found in tried if found.attack.name not in misfits]
     final = plan.final
     if fitting:
         options.progress(0.5, "choosing again at the best pair")
         learning = options.attacks is None
-        candidates, final = _chosen_again(target, fitting, plan, learning=learning)
+        candidates, final = _choose_again(target, fitting, plan, learning=learning)
         options.progress(0.7, f"counting {len(candidates)} events in {2 * final:,} releases")
-        for certified in _counted_last(target, candidates, final, plan):
+        for certified in _count_last(target, candidates, final, plan):
             _keep(best, certified)
-        options.watch(_sorted(best))
+        options.watch(_in_order(best))
     not_run = {name: why for name, why in skipped.items() if name not in best}
-    return _sorted(best), not_run, final
+    return _in_order(best), not_run, final
 
 
-def _told(attack: Attack, judge: Judge) -> Attack:
+def _with_judge(attack: Attack, judge: Judge) -> Attack:
     """Tell an attack that can use it how its events will be judged."""
     if any(field.name == "judge" for field in fields(attack)):
         return replace(attack, judge=judge)  # type: ignore[call-arg]
@@ -249,7 +249,7 @@ def _keep(best: dict[str, Finding], found: Finding) -> None:
         best[found.attack] = found
 
 
-def _sorted(best: dict[str, Finding]) -> list[Finding]:
+def _in_order(best: dict[str, Finding]) -> list[Finding]:
     return sorted(best.values(), key=_rank, reverse=True)
 
 
@@ -257,7 +257,7 @@ def _rank(found: Finding) -> tuple[float, float]:
     return found.certified, found.hits0 / found.trials0 - found.hits1 / found.trials1
 
 
-def _replayed(target: Target, seen: dict[float, Releases]) -> Target:
+def _replay(target: Target, seen: dict[float, Releases]) -> Target:
     """Return a target that gives what was seen before it draws anything new."""
 
     def replay(value: float, n: int) -> Releases:
@@ -266,7 +266,7 @@ def _replayed(target: Target, seen: dict[float, Releases]) -> Target:
     return replace(target, release=replay)
 
 
-def _at_pair(
+def _try_pair(
     target: Target,
     attacks: Sequence[Attack],
     pair: Pair,
@@ -277,16 +277,16 @@ def _at_pair(
     """Fix all events of a pair of values in both directions, then count them in fresh releases."""
     # What an attack may see is drawn once, and given to all: they choose, they do not measure.
     seen = {value: target(value, plan.size) for value in pair}
-    replayed = _replayed(target, seen)
+    replayed = _replay(target, seen)
     events: list[tuple[Attack, Event, Pair]] = []
     for attack in (attack for attack in attacks if attack.name not in misfits):
         for values in (pair, pair[::-1]):
-            event = _event(attack, replayed, values, plan.size, skipped)
+            event = _fix_event(attack, replayed, values, plan.size, skipped)
             if event is not None and event.applies:
                 events.append((attack, event, values))
             if event is not None and not event.fits:
                 misfits.add(attack.name)
-    again = {value: fresh(target, value, seen[value]) for value in pair}
+    again = {value: draw_fresh(target, value, seen[value]) for value in pair}
     for value in pair:
         call = f"{target.name}({value!r}, {plan.size})"
         check_independent(call, _rows(seen[value]), _rows(again[value]))
@@ -295,7 +295,7 @@ def _at_pair(
         at0, at1 = (count(event, again[value]) for value in values)
         found = _Tried(attack, event, values, at0, at1)
         evidence = last_bits(*(again[value] for value in values))
-        result.append((found, _certified(found, plan, plan.first_error, evidence)))
+        result.append((found, _certify(found, plan, plan.first_error, evidence)))
     return result
 
 
@@ -303,7 +303,7 @@ def _rows(releases: Releases) -> Any:
     return releases.astype(np.float64).reshape(-1, 1)
 
 
-def _event(
+def _fix_event(
     attack: Attack, target: Target, values: Pair, n: int, skipped: dict[str, str]
 ) -> Event | None:
     """Return an attack's event, or note why there is none."""
@@ -319,12 +319,12 @@ def _event(
     return event
 
 
-def _certified(found: _Tried, plan: Plan, error: float, evidence: dict[str, list[int]]) -> Finding:
+def _certify(found: _Tried, plan: Plan, error: float, evidence: dict[str, list[int]]) -> Finding:
     tally = found.at0, found.at1
-    return finding(found.candidate, tally, plan.claim, error, plan.confidence, evidence=evidence)
+    return certify(found.candidate, tally, plan.claim, error, plan.confidence, evidence=evidence)
 
 
-def _chosen_again(
+def _choose_again(
     target: Target, tried: Sequence[_Tried], plan: Plan, *, learning: bool
 ) -> tuple[list[_Tried], int]:
     """Let the best attacks at the best pair choose on more releases, and return the best events.
@@ -341,11 +341,12 @@ def _chosen_again(
     held = {value: target(value, holding) for value in pair}
     measured: list[_Tried] = []
     for found in best_there:
-        event = _event(found.attack, _replayed(target, seen), found.values, choosing, {})
+        event = _fix_event(found.attack, _replay(target, seen), found.values, choosing, {})
         events = [found.event, *([event] if event is not None and event.applies else [])]
-        measured += [_measured(found, event, held) for event in events]
+        measured += [_measure(found, event, held) for event in events]
     if learning:
-        measured += [_measured(found, found.event, held) for found in _learned(pair, seen, judge)]
+        learned = _learn_events(pair, seen, judge)
+        measured += [_measure(found, found.event, held) for found in learned]
     best = sorted(measured, key=lambda found: -found.promise(judge))[: TUNING.noise_events_counted]
     if plan.fixed:
         return best, plan.final
@@ -355,7 +356,7 @@ def _chosen_again(
         return max(found.promise(guess) for found in best)
 
     most = most_trials(plan.final, seconds_each, TUNING.noise_growth_seconds)
-    return best, raised(plan.claim, plan.final, plan.last_error, promise, most)
+    return best, needed_trials(plan.claim, plan.final, plan.last_error, promise, most)
 
 
 def _best_pair(target: Target, tried: Sequence[_Tried], plan: Plan) -> list[_Tried]:
@@ -372,14 +373,14 @@ def _best_pair(target: Target, tried: Sequence[_Tried], plan: Plan) -> list[_Tri
         releases = {value: target(value, plan.again // (2 * compared)) for value in pair}
         at_pair = [found for found in ranked if set(found.values) == set(pair)]
         for found in at_pair[: TUNING.attacks_choosing_again]:
-            more = _measured(found, found.event, releases)
+            more = _measure(found, found.event, releases)
             again.append(replace(found, at0=found.at0 + more.at0, at1=found.at1 + more.at1))
     again.sort(key=lambda found: -found.promise(plan.judge))
     best = set(again[0].values)
     return [found for found in again if set(found.values) == best]
 
 
-def _learned(pair: Pair, seen: dict[float, Releases], judge: Judge) -> list[_Tried]:
+def _learn_events(pair: Pair, seen: dict[float, Releases], judge: Judge) -> list[_Tried]:
     """Return events that were learned without knowing that noise was added."""
     rows = [np.column_stack([np.ones(len(seen[value])), seen[value]]) for value in pair]
     wary = replace(judge, chance=TUNING.chance_of_many)
@@ -415,14 +416,12 @@ class Likelihood(Attack):
         return never("events are learned at the best pair alone")
 
 
-def _measured(found: _Tried, event: Event, releases: dict[float, Releases]) -> _Tried:
+def _measure(found: _Tried, event: Event, releases: dict[float, Releases]) -> _Tried:
     at0, at1 = (count(event, releases[value]) for value in found.values)
     return replace(found, event=event, at0=at0, at1=at1)
 
 
-def _counted_last(
-    target: Target, chosen: Sequence[_Tried], trials: int, plan: Plan
-) -> list[Finding]:
+def _count_last(target: Target, chosen: Sequence[_Tried], trials: int, plan: Plan) -> list[Finding]:
     """Count the last events in fresh releases of the best pair."""
     shown: dict[float, Releases] = {}
 
@@ -432,12 +431,12 @@ def _counted_last(
         return releases
 
     candidates = [found.candidate for found in chosen]
-    tallies = counted(candidates, draw, trials, TUNING.noise_chunk, target.name)
+    tallies = count_events(candidates, draw, trials, TUNING.noise_chunk, target.name)
     result = []
     for found, (at0, at1) in zip(chosen, tallies, strict=True):
         evidence = last_bits(*(shown[value] for value in found.values))
         counts = replace(found, at0=at0, at1=at1)
-        result.append(_certified(counts, plan, plan.last_error, evidence))
+        result.append(_certify(counts, plan, plan.last_error, evidence))
     return result
 
 

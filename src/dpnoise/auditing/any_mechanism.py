@@ -16,17 +16,17 @@ from numpy.typing import NDArray
 
 from dpnoise.auditing.attacks.base import OUTPUTS, Event
 from dpnoise.auditing.attacks.claims import Judge
-from dpnoise.auditing.calls import affordable
+from dpnoise.auditing.calls import affordable_budget
 from dpnoise.auditing.counting import (
     ERROR,
     Candidate,
-    ahead,
     ceiling,
+    certify,
     check_independent,
-    counted,
-    finding,
+    count_events,
+    draw_ahead,
     most_trials,
-    raised,
+    needed_trials,
 )
 from dpnoise.auditing.learned.events import are_alike, different, proposals, tuned
 from dpnoise.auditing.learned.expected_bounds import Proposal, Score, compared, leading, scored
@@ -101,16 +101,16 @@ def audit_mechanism(target: Any, options: AuditOptions) -> Report:
     """Audit a mechanism of any kind: see dpnoise.audit."""
     if options.attacks is not None or options.pairs is not None or options.scale is not None:
         raise ArgumentError("attacks, pairs and scale are for added noise: leave out neighbours.")
-    source, pairs, package = _resolved(target, options)
+    source, pairs, package = _resolve(target, options)
     budget = options.budget
     if budget is None:
         least, default = TUNING.least_budget, TUNING.mechanism_budget
-        budget = affordable(lambda n: source.outputs(pairs[0][0], n), least, default)
+        budget = affordable_budget(lambda n: source.outputs(pairs[0][0], n), least, default)
     started = time.perf_counter()
-    sizes = _sizes(source, pairs, budget or TUNING.mechanism_budget, options.progress)
-    chosen = _chosen(source, pairs, sizes, options)
-    final = _final(source, chosen, sizes, budget, options)
-    findings, ceiling_of_count = _counted(source, chosen.candidates, final, options)
+    sizes = _plan_sizes(source, pairs, budget or TUNING.mechanism_budget, options.progress)
+    chosen = _choose_events(source, pairs, sizes, options)
+    final = _final_trials(source, chosen, sizes, budget, options)
+    findings, ceiling_of_count = _count_last(source, chosen.candidates, final, options)
     options.watch(findings)
     options.progress(1.0, "done")
     version = installed(package)
@@ -127,8 +127,8 @@ def audit_mechanism(target: Any, options: AuditOptions) -> Report:
         findings=findings,
         observations=[],
         skipped={},
-        pairs=[_shown(pair) for pair in pairs],
-        method=_method(len(pairs), sizes, chosen, final, tossed=options.claim.is_ratio),
+        pairs=[_describe_pair(pair) for pair in pairs],
+        method=_describe_method(len(pairs), sizes, chosen, final, tossed=options.claim.is_ratio),
         ceiling=ceiling_of_count,
         releases=source.drawn,
         seconds=time.perf_counter() - started,
@@ -137,7 +137,7 @@ def audit_mechanism(target: Any, options: AuditOptions) -> Report:
     )
 
 
-def _resolved(target: Any, options: AuditOptions) -> tuple[Source, list[Pair], str | None]:
+def _resolve(target: Any, options: AuditOptions) -> tuple[Source, list[Pair], str | None]:
     """Return what draws outputs, the pairs of data sets, and the package behind a named target."""
     named = MECHANISMS.get(target) if isinstance(target, str) else None
     if named is not None and options.neighbours is None:
@@ -152,7 +152,7 @@ def _resolved(target: Any, options: AuditOptions) -> tuple[Source, list[Pair], s
     return source, pairs, named.package
 
 
-def _sizes(source: Source, pairs: Sequence[Pair], total: int, progress: Progress) -> Sizes:
+def _plan_sizes(source: Source, pairs: Sequence[Pair], total: int, progress: Progress) -> Sizes:
     """Look at the first outputs, and split the budget."""
     data_sets = len({id(data) for pair in pairs for data in pair})
     progress(0.0, "looking at the first outputs")
@@ -173,27 +173,29 @@ class _Chosen:
     scores: int  # Scores that were compared.
 
 
-def _chosen(source: Source, pairs: Sequence[Pair], sizes: Sizes, options: AuditOptions) -> _Chosen:
+def _choose_events(
+    source: Source, pairs: Sequence[Pair], sizes: Sizes, options: AuditOptions
+) -> _Chosen:
     """Screen pairs, learn events for the best, and compare these in a pilot."""
     judge = Judge(options.claim, sizes.final, 1 - options.confidence, TUNING.chance_of_many)
-    best_pairs = _screened(source, pairs, sizes, judge, options.progress)
+    best_pairs = _screen_pairs(source, pairs, sizes, judge, options.progress)
     # The trees' seed is drawn from the audit's own, as scikit-learn takes no larger one.
     seed = np.random.default_rng(options.seed)
     trees = int(seed.integers(1 << 32)) if options.boosting else None
-    learned = _learned(source, best_pairs, sizes, judge, options.progress, trees)
+    learned = _learn_scores(source, best_pairs, sizes, judge, options.progress, trees)
     options.progress(0.4, "comparing the best events")
     clock = time.perf_counter()
     # A race is to come, or the thresholds that are chosen now are the last word.
     chosen_by = judge if sizes.racing else replace(judge, caution=TUNING.caution_of_best)
-    best, counts, seen = _piloted(source, learned, sizes, chosen_by)
+    best, counts, seen = _run_pilot(source, learned, sizes, chosen_by)
     if not best:
-        nothing = Candidate(LEARNED, OUTPUTS, _CONSTANT, pairs[0], _shown(pairs[0]))
+        nothing = Candidate(LEARNED, OUTPUTS, _CONSTANT, pairs[0], _describe_pair(pairs[0]))
         best, counts = [nothing], np.zeros((1, 2))
     seconds_each = (time.perf_counter() - clock) / (2 * (sizes.tuning + sizes.racing))
     return _Chosen(best, counts, seen, seconds_each, len(best_pairs), len(learned))
 
 
-def _final(
+def _final_trials(
     source: Source, chosen: _Chosen, sizes: Sizes, budget: int | None, options: AuditOptions
 ) -> int:
     """Return in how many releases of each data set events are counted last."""
@@ -210,22 +212,22 @@ def _final(
         return float(guess.promises(hits0, hits1, chosen.seen).max())
 
     most = most_trials(final, chosen.seconds_each, TUNING.mechanism_growth_seconds)
-    return raised(options.claim, final, error, promise, most)
+    return needed_trials(options.claim, final, error, promise, most)
 
 
-def _counted(
+def _count_last(
     source: Source, candidates: Sequence[Candidate], final: int, options: AuditOptions
 ) -> tuple[list[Finding], float]:
     """Count events in fresh releases; return what they certify, and the most they could have."""
     options.progress(0.5, f"counting {len(candidates)} events in {2 * final:,} releases")
     claim, tossed, error = options.claim, options.claim.is_ratio, 1 - options.confidence
     source.encoder.close()
-    tallies = counted(
+    tallies = count_events(
         candidates, source.rows, final, source.chunk, source.name, tossed=tossed, seed=options.seed
     )
     shares = TUNING.event_error_shares if len(candidates) > 1 else (1.0,)
     findings = [
-        finding(candidate, tally, claim, error * share, options.confidence, tossed=tossed)
+        certify(candidate, tally, claim, error * share, options.confidence, tossed=tossed)
         for candidate, tally, share in zip(candidates, tallies, shares, strict=True)
     ]
     trials = max(count.trials for tally in tallies for count in tally)
@@ -233,7 +235,7 @@ def _counted(
     return sorted(findings, key=lambda found: -found.certified), most
 
 
-def _method(pairs: int, sizes: Sizes, chosen: _Chosen, final: int, *, tossed: bool) -> str:
+def _describe_method(pairs: int, sizes: Sizes, chosen: _Chosen, final: int, *, tossed: bool) -> str:
     return _METHOD.format(
         pairs=pairs,
         sizes=sizes,
@@ -245,11 +247,11 @@ def _method(pairs: int, sizes: Sizes, chosen: _Chosen, final: int, *, tossed: bo
     )
 
 
-def _shown(pair: Pair) -> tuple[str, str]:
+def _describe_pair(pair: Pair) -> tuple[str, str]:
     return described(pair[0]), described(pair[1])
 
 
-def _screened(
+def _screen_pairs(
     source: Source, pairs: Sequence[Pair], sizes: Sizes, judge: Judge, progress: Progress
 ) -> list[Pair]:
     """Return the pairs that promise most.
@@ -260,7 +262,7 @@ def _screened(
         return list(pairs)
     names, first = source.encoder.names, sizes.glimpse
     seen: dict[int, Floats] = {}
-    for data in _unlike([(None, pair) for pair in pairs]):
+    for data in _data_sets([(None, pair) for pair in pairs]):
         progress(0.1, f"looking at {described(data)}")
         seen[id(data)] = source.rows(data, first)
 
@@ -276,14 +278,14 @@ def _screened(
     if not found:
         return list(pairs[: TUNING.pairs_learned])
     n = sizes.screening - first
-    promised = compared([one for one, _ in found], _tallied(source, found, n), n, judge)
+    promised = compared([one for one, _ in found], _tally_events(source, found, n), n, judge)
     best = {id(pair): -np.inf for pair in pairs}
     for one, (_, pair) in zip(promised.tolist(), found, strict=True):
         best[id(pair)] = max(best[id(pair)], one)
     return sorted(pairs, key=lambda pair: -best[id(pair)])[: TUNING.pairs_learned]
 
 
-def _learned(
+def _learn_scores(
     source: Source,
     pairs: Sequence[Pair],
     sizes: Sizes,
@@ -297,7 +299,7 @@ def _learned(
     seen = []
     progress(0.2, "learning events")
     data_sets = [data for pair in pairs for data in pair]
-    drawn = ahead(source.rows, [(data, half) for data in data_sets for _ in range(2)])
+    drawn = draw_ahead(source.rows, [(data, half) for data in data_sets for _ in range(2)])
     for data, before, after in zip(data_sets, drawn, drawn, strict=True):
         check_independent(f"{source.name}({described(data)}, {half})", before, after)
         seen.append(np.concatenate([before, after]))
@@ -310,7 +312,7 @@ def _learned(
     return [one for best in in_threads(learn, range(len(pairs))) for one in best]
 
 
-def _piloted(
+def _run_pilot(
     source: Source, learned: Sequence[tuple[Score, Pair]], sizes: Sizes, judge: Judge
 ) -> tuple[list[Candidate], Floats, int]:
     """Choose thresholds in other releases, and return the best events with their counts in some.
@@ -318,7 +320,7 @@ def _piloted(
     The best of many thresholds looks better than it is. Where there are enough releases, the best
     are compared in some that they were not chosen on: more and more of them, and fewer events.
     """
-    releases = {id(data): source.rows(data, sizes.tuning) for data in _unlike(learned)}
+    releases = {id(data): source.rows(data, sizes.tuning) for data in _data_sets(learned)}
 
     def own(pair: Pair) -> list[tuple[Proposal, Pair]]:
         rows0, rows1 = (releases[id(data)] for data in pair)
@@ -330,15 +332,17 @@ def _piloted(
     found.sort(key=lambda one: -one[0].promise)
     counts, seen = np.array([one.hits for one, _ in found]).reshape(-1, 2), sizes.tuning
     if sizes.racing and found:
-        found, counts, seen = _raced(source, found, sizes, judge)
+        found, counts, seen = _compare_events(source, found, sizes, judge)
     else:
         found, counts = found[:1], counts[:1]
     sides = [(one, pair[::-1] if one.swapped else pair) for one, pair in found]
-    best = [Candidate(LEARNED, OUTPUTS, one.event, data, _shown(data)) for one, data in sides]
+    best = [
+        Candidate(LEARNED, OUTPUTS, one.event, data, _describe_pair(data)) for one, data in sides
+    ]
     return best, counts, seen
 
 
-def _raced(
+def _compare_events(
     source: Source, found: list[tuple[Proposal, Pair]], sizes: Sizes, judge: Judge
 ) -> tuple[list[tuple[Proposal, Pair]], Floats, int]:
     """Compare events in fresh releases, and return the best, with its counts.
@@ -353,21 +357,21 @@ def _raced(
     events = [one for one, _ in found]
     chosen_by = np.array([one.hits for one in events])
     sure = compared(events, chosen_by, sizes.tuning, careful)
-    order = _in_turns(sure, np.array([one.promise for one in events]))
-    found = [found[i] for i in _apart(order, found, chosen_by)]
-    counts, seen, planned = np.zeros((len(found), 2)), 0, sizes.racing * len(_unlike(found))
+    order = _take_turns(sure, np.array([one.promise for one in events]))
+    found = [found[i] for i in _drop_equal_events(order, found, chosen_by)]
+    counts, seen, planned = np.zeros((len(found), 2)), 0, sizes.racing * len(_data_sets(found))
     for most, part in TUNING.comparison_rounds:
         found, counts = found[:most], counts[:most]
         # What was planned for data sets that are left out is for the others.
-        more = int(part * planned / len(_unlike(found)))
-        counts, seen = counts + _tallied(source, found, more), seen + more
+        more = int(part * planned / len(_data_sets(found)))
+        counts, seen = counts + _tally_events(source, found, more), seen + more
         events = [one for one, _ in found]
         every = counts + [one.hits for one in events]
         hopes = compared(events, every, seen + sizes.tuning, bold)
         sure = compared(events, counts, seen, careful)
-        rivals = [i for i in _in_turns(sure, hopes) if hopes[i] >= sure.max()]
-        safest = _safest(compared(events, counts, seen, timid), found)
-        order = _apart([rivals[0], *safest, *rivals[1:]], found, counts)
+        rivals = [i for i in _take_turns(sure, hopes) if hopes[i] >= sure.max()]
+        safest = _safest_events(compared(events, counts, seen, timid), found)
+        order = _drop_equal_events([rivals[0], *safest, *rivals[1:]], found, counts)
         found, counts = [found[i] for i in order], counts[order]
         if set(order) <= {rivals[0], *safest}:
             break
@@ -377,7 +381,7 @@ def _raced(
     return [found[i] for i in chosen], counts[chosen], seen
 
 
-def _safest(safe: Floats, found: Sequence[tuple[Proposal, Pair]]) -> list[int]:
+def _safest_events(safe: Floats, found: Sequence[tuple[Proposal, Pair]]) -> list[int]:
     """Return the place of the event of each pair that promises most."""
     best: dict[int, int] = {}
     for i in np.argsort(-safe, kind="stable").tolist():
@@ -385,13 +389,13 @@ def _safest(safe: Floats, found: Sequence[tuple[Proposal, Pair]]) -> list[int]:
     return list(best.values())
 
 
-def _in_turns(sure: Floats, hopes: Floats) -> list[int]:
+def _take_turns(sure: Floats, hopes: Floats) -> list[int]:
     """Return, in turns, the place that promises most with caution, and the one that may be best."""
     turns = np.column_stack([np.argsort(-x, kind="stable") for x in (sure, hopes)])
     return list(dict.fromkeys(turns.ravel().tolist()))
 
 
-def _apart(
+def _drop_equal_events(
     order: Sequence[int], found: Sequence[tuple[Proposal, Pair]], counts: Floats
 ) -> list[int]:
     """Leave out events that happen about as often as one before: they would certify as much."""
@@ -405,14 +409,14 @@ def _apart(
     return kept
 
 
-def _tallied(source: Source, found: Sequence[tuple[Proposal, Pair]], n: int) -> Floats:
+def _tally_events(source: Source, found: Sequence[tuple[Proposal, Pair]], n: int) -> Floats:
     """Count events in n releases: how often each happened where it is meant to, and elsewhere."""
     hits = np.zeros((len(found), 2))
     sides = [(i, side) for i in range(len(found)) for side in (0, 1)]
-    for data in _unlike(found):
+    for data in _data_sets(found):
         here = [(i, side) for i, side in sides if found[i][1][side] is data]
         sizes = [source.chunk] * (n // source.chunk) + [n % source.chunk] * (n % source.chunk > 0)
-        for rows in ahead(source.rows, [(data, size) for size in sizes]):
+        for rows in draw_ahead(source.rows, [(data, size) for size in sizes]):
             unlike, often = different(rows)
             scores = {id(found[i][0].score): found[i][0].score for i, _ in here}
             values = dict(zip(scores, scored(list(scores.values()), unlike), strict=True))
@@ -422,7 +426,7 @@ def _tallied(source: Source, found: Sequence[tuple[Proposal, Pair]], n: int) -> 
     return hits
 
 
-def _unlike(learned: Sequence[tuple[Any, Pair]]) -> list[Any]:
+def _data_sets(learned: Sequence[tuple[Any, Pair]]) -> list[Any]:
     return list({id(data): data for _, pair in learned for data in pair}.values())
 
 

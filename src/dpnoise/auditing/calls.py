@@ -79,10 +79,10 @@ class Pace:
         self.seconds = seconds
         self._calls: dict[int, float] = {}
 
-    def timed(self, call: Callable[[], Any], shown: str, n: int) -> Any:
+    def call(self, call: Callable[[], Any], shown: str, n: int) -> Any:
         """Make a call for n releases with the time limit, and note how long it took."""
         start = time.perf_counter()
-        releases = timed(call, shown, self.seconds)
+        releases = call_in_time(call, shown, self.seconds)
         self.note(n, time.perf_counter() - start)
         return releases
 
@@ -109,7 +109,7 @@ class Pace:
             left -= at_once
 
 
-def affordable(ask: Callable[[int], object], least: int, default: int) -> int | None:
+def affordable_budget(ask: Callable[[int], object], least: int, default: int) -> int | None:
     """Return a smaller budget than the default one, if a target is so slow that it would take long.
 
     `ask` asks for some releases: one for each that it is given, after a first one that may take
@@ -125,7 +125,7 @@ def affordable(ask: Callable[[int], object], least: int, default: int) -> int | 
     return None if in_time >= default else max(least, int(in_time))
 
 
-def timed(call: Callable[[], Any], shown: str, seconds: float) -> Any:
+def call_in_time(call: Callable[[], Any], shown: str, seconds: float) -> Any:
     """Make a call with a time limit, and give every exception its name.
 
     The call runs in a thread of its own, because nothing else can be left behind when it hangs. A
@@ -165,12 +165,12 @@ def _named(error: BaseException) -> str:
         return type(error).__name__
 
 
-def limited(target: Target, seconds: float) -> Target:
+def with_time_limit(target: Target, seconds: float) -> Target:
     """Give every call of a target a time limit, and every exception the name of the call."""
     pace = Pace(seconds)
 
     def called(value: float, n: int) -> Any:
-        return pace.timed(lambda: target.release(value, n), f"{target.name}({value!r}, {n})", n)
+        return pace.call(lambda: target.release(value, n), f"{target.name}({value!r}, {n})", n)
 
     def release(value: float, n: int) -> Any:
         parts = [called(value, m) for m in pace.parts(n)]
@@ -179,7 +179,7 @@ def limited(target: Target, seconds: float) -> Target:
     return replace(target, release=release)
 
 
-def fresh(target: Target, value: float, seen: Releases) -> Releases:
+def draw_fresh(target: Target, value: float, seen: Releases) -> Releases:
     """Return as many releases as were seen, or raise if these are no new ones.
 
     A target that repeats its noise may be private, and would look broken: its trials are one trial,

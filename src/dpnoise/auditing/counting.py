@@ -64,7 +64,7 @@ class Candidate:
     shown: tuple[Any, Any]  # The data, as a report has them.
 
 
-def counted(
+def count_events(
     candidates: Sequence[Candidate],
     draw: Draw,
     trials: int,
@@ -84,7 +84,7 @@ def counted(
     least = max(candidate.event.releases for candidate in candidates)
     calls = _calls(heads, 2 * trials - heads, chunk, least)
     counts = [_Counts(candidate.data[0] is not first[0]) for candidate in candidates]
-    drawn = ahead(draw, [(first[side], m) for side, m in calls])
+    drawn = draw_ahead(draw, [(first[side], m) for side, m in calls])
     for (side, _), releases in zip(calls, drawn, strict=True):
         for candidate, count in zip(candidates, counts, strict=True):
             count.add(side, happened(candidate.event, releases, last=len(candidates) == 1))
@@ -132,7 +132,7 @@ def _calls(n0: int, n1: int, chunk: int, least: int) -> list[tuple[int, int]]:
     return [(side, sizes[side][i // 2]) for i, side in enumerate(sides)]
 
 
-def ahead(draw: Draw, calls: Sequence[tuple[Any, int]]) -> Iterator[Any]:
+def draw_ahead(draw: Draw, calls: Sequence[tuple[Any, int]]) -> Iterator[Any]:
     """Draw releases, the next ones while the last are looked at."""
     with ThreadPoolExecutor(1) as pool:
         coming = pool.submit(draw, *calls[0])
@@ -142,7 +142,7 @@ def ahead(draw: Draw, calls: Sequence[tuple[Any, int]]) -> Iterator[Any]:
         yield coming.result()
 
 
-def finding(
+def certify(
     candidate: Candidate,
     tally: Tally,
     claim: Claim,
@@ -192,7 +192,7 @@ def ceiling(claim: Claim, trials: int, error: float, *, tossed: bool = False) ->
     return claim.certified(low, bounds.upper_limit(0, trials, error / 2))
 
 
-def raised(
+def needed_trials(
     claim: Claim, trials: int, error: float, promise: Callable[[int, float], float], most: int
 ) -> int:
     """Return how many trials the claim needs, if more than planned are needed and may help.

@@ -91,7 +91,7 @@ def vectors(size: int, sensitivity: float = 1.0) -> list[Pair]:
     }
     pairs = [(ones, vector) for vector in moved.values()]
     crossed = (np.where(others, 1.0, 0.0), np.where(others, 0.0, 1.0))
-    return _unlike([(a * sensitivity, b * sensitivity) for a, b in [*pairs, crossed]])
+    return _drop_repeats([(a * sensitivity, b * sensitivity) for a, b in [*pairs, crossed]])
 
 
 def rows(data: Any = None) -> list[Pair]:
@@ -127,7 +127,7 @@ def _taker(data: Any) -> Any:
     raise ArgumentTypeError("Expected data to be rows: a list, an array or a frame.")
 
 
-def _unlike(pairs: list[Pair]) -> list[Pair]:
+def _drop_repeats(pairs: list[Pair]) -> list[Pair]:
     """Leave out pairs that are equal to an earlier one, as those of short vectors are."""
     kept: dict[tuple[bytes, bytes], Pair] = {}
     for a, b in pairs:

@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.auditing.calls import Pace, timed
+from dpnoise.auditing.calls import Pace, call_in_time
 from dpnoise.auditing.targets.target import TargetError, imported, piped
 from dpnoise.core import strict_json
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, is_real, reject, shown
@@ -72,7 +72,7 @@ class Source:
         for data in data_sets:
             first += [self.outputs(data, m) for m in self._pace.parts(_FIRST_OUTPUTS)]
         shown = f"{_FIRST_OUTPUTS} outputs of {self.name}"
-        self.encoder = timed(lambda: Encoder(self.name, first), shown, self._pace.seconds)
+        self.encoder = call_in_time(lambda: Encoder(self.name, first), shown, self._pace.seconds)
 
     def outputs(self, data: Any, n: int) -> Any:
         """Return n outputs as the mechanism gives them."""
@@ -93,7 +93,7 @@ class Source:
                 raise TargetError(f"{shown} gave {len(outputs)} outputs, not {n}.")
             return outputs
 
-        return self._pace.timed(called, shown, n)
+        return self._pace.call(called, shown, n)
 
     def rows(self, data: Any, n: int) -> Floats:
         """Return n outputs as rows."""
@@ -103,7 +103,8 @@ class Source:
     def _rows(self, outputs: Any, n: int) -> Floats:
         """Look at outputs, which may be of the mechanism's own classes: with a time limit, too."""
         shown = f"{n} outputs of {self.name}"
-        rows: Floats = timed(lambda: self.encoder.rows(outputs, n), shown, self._pace.seconds)
+        limit = self._pace.seconds
+        rows: Floats = call_in_time(lambda: self.encoder.rows(outputs, n), shown, limit)
         return rows
 
     @property

@@ -109,10 +109,10 @@ def forked(
     n = check_integer("n", n, least=1)
     target(value, 1)
     drawn = [_in_child(lambda: target(value, n).tobytes(), timeout_s) for _ in range(count)]
-    return _compared_children(drawn, n)
+    return _compare_children(drawn, n)
 
 
-def _compared_children(drawn: list[bytes], n: int) -> Observation:
+def _compare_children(drawn: list[bytes], n: int) -> Observation:
     """Say how many of some children have drawn the same n releases, or began with the same."""
     releases = [np.frombuffer(child, dtype=np.uint8).reshape(n, -1) for child in drawn]
     shared = [_common_start(a, b) for a, b in combinations(releases, 2)]
@@ -288,10 +288,10 @@ def phased(
     target, value, n, clock
         As for `timed`.
     """
-    return _compared_phases(*_rounds(target, value, check_integer("n", n, least=1000), clock))
+    return _compare_phases(*_rounds(target, value, check_integer("n", n, least=1000), clock))
 
 
-def _compared_phases(
+def _compare_phases(
     times: NDArray[np.int64], control: NDArray[np.int64], odd: NDArray[np.bool_]
 ) -> Observation:
     """Say whether odd releases take another time than even ones, and those of the control not."""
@@ -423,20 +423,20 @@ def observations(
     cost the report, and one that would take minutes is left out.
     """
     if isinstance(asked, list | tuple):
-        return [_looked(partial(_repeated, target))]
+        return [_look_safely(partial(_compare_runs, target))]
     looks: list[Callable[[], Observation]] = [
-        partial(_stateful, limited),
-        partial(_clocked, timed, target, limited),
-        partial(_clocked, phased, target, limited),
+        partial(_recover_state, limited),
+        partial(_look_at_clock, timed, target, limited),
+        partial(_look_at_clock, phased, target, limited),
         partial(forked, target, timeout_s=min(time_limit, _FORK_SECONDS)),
     ]
     if isinstance(asked, str):
         program = program_of(asked)
         looks.append(partial(restarted, program, timeout_s=time_limit))
-    return [_looked(look) for look in looks]
+    return [_look_safely(look) for look in looks]
 
 
-def _looked(look: Callable[[], Observation]) -> Observation:
+def _look_safely(look: Callable[[], Observation]) -> Observation:
     """Make a look that fails an observation of that."""
     try:
         with without_exit():
@@ -445,7 +445,9 @@ def _looked(look: Callable[[], Observation]) -> Observation:
         return Observation("not seen", found=False, words=f"{type(error).__name__}: {error}")
 
 
-def _clocked(look: Callable[..., Observation], target: Target, limited: Target) -> Observation:
+def _look_at_clock(
+    look: Callable[..., Observation], target: Target, limited: Target
+) -> Observation:
     """Time releases one by one, if a single one comes soon enough for that."""
     seconds = min(_seconds(limited) for _ in range(3))
     if seconds > _SLOWEST_RELEASE:
@@ -461,7 +463,7 @@ def _seconds(target: Target) -> float:
     return time.perf_counter() - start
 
 
-def _stateful(target: Target) -> Observation:
+def _recover_state(target: Target) -> Observation:
     """Try to solve for the state of a Mersenne Twister, and to predict what comes next."""
     from dpnoise.auditing.attacks.twister import (  # noqa: PLC0415 - attacks take long to import
         MersenneTwister,
@@ -478,7 +480,7 @@ def _stateful(target: Target) -> Observation:
     return Observation("state", found, words)
 
 
-def _repeated(target: Target) -> Observation:
+def _compare_runs(target: Target) -> Observation:
     """Compare two runs of a command."""
     found = bool((target(0.0, 64) == target(0.0, 64)).all())
     words = f"Two runs of the command wrote {'the same' if found else 'different'} releases."

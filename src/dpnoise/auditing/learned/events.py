@@ -1,7 +1,7 @@
 """Events learned from releases: where a likelihood ratio, estimated on one part, is large.
 
 One part of the releases gives each view of an output its likelihood ratio, a second part the
-weights with which several are summed up, a third the threshold of each sum (see `promises`).
+weights with which several are summed up, a third the threshold of each sum (see `expected_bounds`).
 Whatever is learned here is a proposal: an audit counts it in fresh releases.
 """
 
@@ -79,7 +79,7 @@ def proposals(
     found: list[Proposal] = []
     scores = _scores(views, fit, combine, quick=quick)
     if trees is not None:
-        scores = chain(scores, _boosted(fit.first(TUNING.boosting_outputs), combine, trees))
+        scores = chain(scores, _boost_trees(fit.first(TUNING.boosting_outputs), combine, trees))
     for score in scores:
         part = select.first(TUNING.summing_outputs) if len(score.views) > 1 else select
         found += thresholds(score, part.scored(score), judge)
@@ -102,7 +102,7 @@ class _Part:
 
     def __init__(self, rows0: Floats, rows1: Floats) -> None:
         self._given = rows0, rows1
-        self.rows, self.often0, self.often1, self.folded = _folded(rows0, rows1)
+        self.rows, self.often0, self.often1, self.folded = _fold_rows(rows0, rows1)
         self._block = Block(self.rows)
         self._cells: dict[tuple[Take, int], tuple[Floats, Cells]] = {}
         self._first: dict[int, _Part] = {}
@@ -141,7 +141,7 @@ class _Part:
         return total, self.often0, self.often1
 
 
-def _folded(rows0: Floats, rows1: Floats) -> tuple[Floats, Floats, Floats, bool]:
+def _fold_rows(rows0: Floats, rows1: Floats) -> tuple[Floats, Floats, Floats, bool]:
     """Return the rows of both, and how often each was seen at either; equal rows once, if few."""
     rows = np.concatenate([rows0, rows1])
     at0 = np.repeat([1.0, 0.0], [len(rows0), len(rows1)])
@@ -165,7 +165,7 @@ def are_alike(rows: Floats) -> bool:
     return len(np.unique(row_codes(rows))) * TUNING.least_repeats <= len(rows)
 
 
-def _kept(
+def _promising_scores(
     views: Sequence[View], fit: _Part, combine: _Part, *, quick: bool
 ) -> list[tuple[View, Steps]]:
     """Return the scores of single views that a glance does not rule out.
@@ -173,7 +173,7 @@ def _kept(
     Those of a whole output stay; and if there is time and they are few, those of all parts and of
     their differences, because they may tell much together.
     """
-    learned = [(view, step) for view in views for step in _learned(view, fit)]
+    learned = [(view, step) for view in views for step in _learn_steps(view, fit)]
     worth = [_worth(view, step, combine) for view, step in learned]
     most = TUNING.quick_scores_relearned if quick else TUNING.scores_relearned
     best = set(np.argsort(worth, kind="stable")[::-1][:most].tolist())
@@ -193,33 +193,35 @@ def _scores(views: Sequence[View], fit: _Part, combine: _Part, *, quick: bool) -
     Most views are looked at in few releases, and the best again in all.
     """
     glance = TUNING.view_ranking_outputs // 4 if quick else TUNING.view_ranking_outputs
-    kept = _kept(views, fit.first(glance), combine.first(glance), quick=quick)
+    kept = _promising_scores(views, fit.first(glance), combine.first(glance), quick=quick)
     few, before, mixed = combine.first(TUNING.summing_outputs), 0, 0
     ranked, worth = _ranked(kept, fit.first(TUNING.summing_outputs), few)
     for least in TUNING.summed_standard_errors[: 1 if quick else None]:
-        telling = _one_each([pair for pair in ranked if worth[id(pair[1])] > least], id)
+        telling = _best_of_each([pair for pair in ranked if worth[id(pair[1])] > least], id)
         if len(telling) == before:
             continue
         before = len(telling)
         for kind in (PARTS, STEPS):
-            yield from _sums([pair for pair in telling if pair[0].kind == kind], few, quick=quick)
+            yield from _sum_scores(
+                [pair for pair in telling if pair[0].kind == kind], few, quick=quick
+            )
         # A number may be of two kinds.
-        mix = _one_each(telling, lambda view: view.take)[: TUNING.kinds_summed]
+        mix = _best_of_each(telling, lambda view: view.take)[: TUNING.kinds_summed]
         if not quick and len(mix) != mixed:
             mixed = len(mix)
-            yield from _sums(mix, few, quick=False)
+            yield from _sum_scores(mix, few, quick=False)
     sides = [[pair for pair in ranked if pair[0].kind == kind] for kind in SIDES]
     if all(sides):
         tried = (side[: TUNING.scores_per_side] for side in sides)
         best_of = [_ranked(side, fit, combine)[0][0] for side in tried]
-        yield from _sums(best_of, combine, quick=quick)
+        yield from _sum_scores(best_of, combine, quick=quick)
     most = TUNING.single_scores
     best = ranked[: most // 2] + [pair for pair in ranked[most // 2 :] if pair[0].kind == WHOLE]
     for view, step in _ranked(best, fit, combine)[0][:most]:
         yield Score((view,), (step,), (1.0,))
 
 
-def _boosted(fit: _Part, combine: _Part, seed: int) -> Iterator[Score]:
+def _boost_trees(fit: _Part, combine: _Part, seed: int) -> Iterator[Score]:
     """Learn gradient boosted trees, which see how parts depend on each other; then their ratio.
 
     What the trees say is a view like others: its ratio is learned on other releases.
@@ -259,7 +261,7 @@ def _ranked(
     return sorted(learned, key=lambda pair: -worth[id(pair[1])]), worth
 
 
-def _learned(view: View, fit: _Part) -> list[Steps]:
+def _learn_steps(view: View, fit: _Part) -> list[Steps]:
     x, often = fit.taken(view), fit.often0 + fit.often1
     if view.coded:
         edges = edges_of_codes(x, often)
@@ -284,7 +286,7 @@ def _worth(view: View, step: Steps, part: _Part) -> float:
     return float((means[0] - means[1]) / error) if error > 0 else 0.0
 
 
-def _one_each(
+def _best_of_each(
     pairs: Sequence[tuple[View, Steps]], of: Callable[[View], Hashable]
 ) -> list[tuple[View, Steps]]:
     """Return the best score of what each view is of: naive Bayes counts nothing twice."""
@@ -294,7 +296,7 @@ def _one_each(
     return list(best.values())
 
 
-def _sums(pairs: list[tuple[View, Steps]], combine: _Part, *, quick: bool) -> Iterator[Score]:
+def _sum_scores(pairs: list[tuple[View, Steps]], combine: _Part, *, quick: bool) -> Iterator[Score]:
     if len(pairs) < 2:
         return
     views, parts = zip(*pairs, strict=True)

@@ -97,7 +97,7 @@ def thresholds(
     cuts, few = _cuts(values, often0 + often1)
     n = int(often0.sum())
     above, below = sides(cuts, values, often0, often1)
-    upper, lower, off = _smoothed(cuts, below[0], below[1], n, few=few)
+    upper, lower, off = _fit_curve(cuts, below[0], below[1], n, few=few)
     cost = TUNING.complexity_cost * _complexity(score)
     steps = (TUNING.rarer_events, 0 if few else TUNING.likelier_events) if some else (0, 0)
     found: list[Proposal] = []
@@ -131,7 +131,9 @@ def _best_cuts(
 ) -> list[tuple[int, float, bool]]:
     """Return the places of the best thresholds, what each promises, and whether it is rare."""
     hits0, hits1 = hits
-    usual = np.maximum(judge.promises(hits0, hits1, n), _drawn(hits, shares, n, judge, off))
+    usual = np.maximum(
+        judge.promises(hits0, hits1, n), _shrink_to_curve(hits, shares, n, judge, off)
+    )
     chosen = [(i, float(usual[i]), False) for i in _ladder(usual, hits0, steps)]
     # An event of few releases is not seen often enough to be clear: it has a place of its own.
     seldom = (hits0 <= TUNING.rare_share * n) & (hits0 >= TUNING.least_rare_hits)
@@ -160,7 +162,7 @@ def compared(found: Sequence[Proposal], hits: Floats, n: int, judge: Judge) -> F
     hits0, hits1 = hits.T
     shares = np.array([one.shares for one in found]).T
     off = np.array([one.off for one in found])
-    drawn = _drawn((hits0, hits1), (shares[0], shares[1]), n, judge, off, hope=0.0)
+    drawn = _shrink_to_curve((hits0, hits1), (shares[0], shares[1]), n, judge, off, hope=0.0)
     # The better of two guesses would be that of chance, where one of many events is chosen.
     promised = np.where(drawn > -np.inf, drawn, judge.promises(hits0, hits1, n))
     result: Floats = promised - np.array([one.cost for one in found]) * np.abs(promised)
@@ -216,7 +218,7 @@ def _ladder(promised: Floats, hits: Floats, steps: tuple[int, int]) -> list[int]
     return found
 
 
-def _smoothed(
+def _fit_curve(
     cuts: Floats, below0: Floats, below1: Floats, n: int, *, few: bool
 ) -> tuple[list[Floats], list[Floats], float]:
     """Return the shares of both data sets above and below cuts, as a logistic curve has them.
@@ -249,7 +251,7 @@ def _misfit(c0: Floats, c1: Floats, share: Floats) -> float:
     return float(np.sqrt(excess * (1 / variance).mean()))
 
 
-def _drawn(
+def _shrink_to_curve(
     hits: Sequence[Floats],
     shares: Sequence[Floats],
     n: int,
