@@ -19,8 +19,8 @@ from marks import write_between_marks
 
 import dpnoise
 from benchmarks.audit_mechanisms import ROWS, Row
-from dpnoise.auditing.any_mechanism import ERRORS
 from dpnoise.auditing.attacks.bounds import tossed_epsilon
+from dpnoise.auditing.tuning import TUNING
 from dpnoise.auditing.wording import at_least
 from dpnoise.cli.progress import progress_bar
 from dpnoise.core.machine import described
@@ -51,7 +51,7 @@ def measured(row: Row) -> dict[str, Any]:
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     found = report.findings[0]
     # Of two events it may be either: the smaller part of the error is enough for both.
-    error = (1 - 0.999) * (min(ERRORS) if len(report.findings) > 1 else 1)
+    error = (1 - 0.999) * (min(TUNING.event_error_shares) if len(report.findings) > 1 else 1)
     sure = tossed_epsilon(found.hits0, found.trials0, found.hits1, found.trials1, error=error)
     return {
         "mechanism": row.name,

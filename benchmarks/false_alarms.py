@@ -17,7 +17,7 @@ import numpy as np
 
 import dpnoise
 from benchmarks.audit_bugs import geometric
-from dpnoise.auditing import entry
+from dpnoise.auditing import additive_noise
 
 EPSILON: Final = 1.0
 DELTA: Final = 0.05
@@ -93,7 +93,7 @@ def alarmed(kind: Kind, confidence: float, budget: int) -> bool:
     mechanism, options = kind
     asked: dict[str, Any] = {"epsilon": EPSILON, "budget": budget, "confidence": confidence}
     # Looks at forks and clocks certify nothing.
-    with mock.patch.object(entry, "observations", return_value=[]):
+    with mock.patch.object(additive_noise, "observations", return_value=[]):
         return dpnoise.audit(mechanism, **(asked | options)).broken
 
 

@@ -19,10 +19,10 @@ from support.alarms import FALSE_ALARM, check_probability
 
 import dpnoise
 from dpnoise import cli
-from dpnoise.auditing import calls, entry
+from dpnoise.auditing import additive_noise, calls
 from dpnoise.auditing.attacks.claims import Claim, Judge, gaussian_claim
-from dpnoise.auditing.independence import check_calls, check_independent, p_value
-from dpnoise.auditing.pairs import search
+from dpnoise.auditing.counting import check_calls, check_independent, p_value
+from dpnoise.auditing.neighbours import search
 from dpnoise.auditing.report import Report
 from dpnoise.auditing.targets import DependentError, Target, TargetError
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError
@@ -39,7 +39,7 @@ rng = np.random.default_rng()
 @pytest.fixture(autouse=True)
 def _no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out forks, restarts and clocks."""
-    monkeypatch.setattr(entry, "observations", lambda *_: [])
+    monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
 
 
 def laplace(scale: float) -> Release:
@@ -505,8 +505,8 @@ def test_a_child_that_comes_back_from_a_target_ends_there(tmp_path: Any) -> None
 import os, sys
 import numpy as np
 import dpnoise
-from dpnoise.auditing import entry
-entry.observations = lambda *_: []
+from dpnoise.auditing import additive_noise
+additive_noise.observations = lambda *_: []
 rng = np.random.default_rng()
 def forking(value, n):
     os.fork()

@@ -23,11 +23,9 @@ from dpnoise.auditing import any_mechanism
 from dpnoise.auditing.attacks import bounds
 from dpnoise.auditing.attacks.base import Event
 from dpnoise.auditing.attacks.claims import Claim, Judge
-from dpnoise.auditing.encoding import Encoder
-from dpnoise.auditing.learned.expected_bounds import Proposal, Score
-from dpnoise.auditing.learned.ranges import ranges
-from dpnoise.auditing.mechanisms import Source
+from dpnoise.auditing.learned.expected_bounds import Proposal, Score, ranges
 from dpnoise.auditing.neighbours import neighbours_of
+from dpnoise.auditing.outputs import Encoder, Source
 from dpnoise.auditing.report import Report
 from dpnoise.auditing.targets import TargetError
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError
@@ -180,13 +178,13 @@ def test_every_bound_is_that_of_its_counts_at_its_share_of_the_error() -> None:
 
 
 def test_the_error_of_two_events_is_split_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    raced = any_mechanism._raced
+    raced = any_mechanism._compare_events
 
     def twice(*arguments: Any) -> Any:
         found, counts, seen = raced(*arguments)
         return found[:1] * 2, counts[[0, 0]], seen
 
-    monkeypatch.setattr(any_mechanism, "_raced", twice)
+    monkeypatch.setattr(any_mechanism, "_compare_events", twice)
     findings = audited(flipped, budget=1_200_000, confidence=0.9).findings
     expected = [
         bounds.tossed_epsilon(
@@ -211,15 +209,15 @@ def test_beside_an_event_that_chance_may_have_chosen_a_sure_one_is_counted(
     judge = Judge(Claim("epsilon", 0.1), trials=1_000_000, error=0.1)
     pair = (0, 1)
     never = Event("never", lambda y: np.zeros(len(y), np.bool_)), 0.0, False, 0.0
-    parts: dict[str, Any] = {"shares": (0.0, 0.0), "off": 0.0, "about": "", "cost": 0.0}
+    parts: dict[str, Any] = {"shares": (0.0, 0.0), "off": 0.0, "cost": 0.0}
     found = [(Proposal(Score((), (), ()), *never, hits=hits, **parts), pair) for hits in seen]
-    monkeypatch.setattr(any_mechanism, "_tallied", lambda _, found, n: counts_of(found, n))
+    monkeypatch.setattr(any_mechanism, "_tally_events", lambda _, found, n: counts_of(found, n))
 
     def counts_of(found: Any, n: int) -> Any:
         return np.array([one.hits for one, _ in found]) * n / 100_000
 
     sizes = any_mechanism.Sizes(0, 0, 0, tuning=100_000, racing=100_000, final=1_000_000)
-    best, counts, _ = any_mechanism._raced(None, found, sizes, judge)  # type: ignore[arg-type]
+    best, counts, _ = any_mechanism._compare_events(None, found, sizes, judge)  # type: ignore[arg-type]
     assert [one.hits for one, _ in best] == [seen[i] for i in chosen]
     assert len(counts) == len(chosen)
 

@@ -14,10 +14,10 @@ from support.alarms import FALSE_ALARM, check_probability
 from support.verdicts import Chosen
 
 import dpnoise
-from dpnoise.auditing import calls, entry, processes, side_channels, targets
+from dpnoise.auditing import additive_noise, calls, processes, targets
 from dpnoise.auditing.attacks import bounds
 from dpnoise.auditing.attacks.base import Event
-from dpnoise.auditing.pairs import pairs
+from dpnoise.auditing.neighbours import pairs_of_values
 from dpnoise.auditing.processes import Observation
 from dpnoise.auditing.report import FORMAT, BrokenError, Finding, Report, read_list, write_list
 from dpnoise.auditing.targets import Releases, Target, TargetError
@@ -41,7 +41,7 @@ def looks_taken() -> None:
 def _no_looks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave them out, except in tests that use `looks_taken`."""
     if "looks_taken" not in request.fixturenames:
-        monkeypatch.setattr(entry, "observations", lambda *_: [])
+        monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
 
 
 def textbook(value: float, n: int) -> Floats:
@@ -302,7 +302,7 @@ def test_few_releases_of_few_numbers_may_repeat_by_chance() -> None:
     bits = np.zeros(41)
     bits[7] = 1.0
     target = Target("bits", "laplace", 1.0, lambda _, n: bits[:n])
-    assert (calls.fresh(target, 0.0, bits) == bits).all()
+    assert (calls.draw_fresh(target, 0.0, bits) == bits).all()
 
 
 # The pairs of values -----------------------------------------------------------------------------
@@ -315,13 +315,13 @@ def test_few_releases_of_few_numbers_may_repeat_by_chance() -> None:
 def test_no_pair_is_further_apart_than_the_sensitivity_even_if_the_target_rounds(
     sensitivity: float, dtype: Any
 ) -> None:
-    tried = pairs(sensitivity, np.dtype(dtype))
-    assert (0.0, sensitivity) == pairs(sensitivity, np.dtype(np.float64))[0]
+    tried = pairs_of_values(sensitivity, np.dtype(dtype))
+    assert (0.0, sensitivity) == pairs_of_values(sensitivity, np.dtype(np.float64))[0]
     for value0, value1 in tried:
         assert 0 < Fraction(value1) - Fraction(value0) <= Fraction(sensitivity)
         if 1e-4 < sensitivity < 50:
             assert (dtype(value0), dtype(value1)) == (value0, value1)
-    for value0, value1 in pairs(sensitivity, np.dtype(dtype), whole=True):
+    for value0, value1 in pairs_of_values(sensitivity, np.dtype(dtype), whole=True):
         if 1e-4 < sensitivity < 50:
             assert value1 - value0 > 0.4 * sensitivity
 
@@ -379,7 +379,7 @@ def test_progress_goes_from_0_to_1() -> None:
 
 def test_looks_at_a_generator_are_separate_from_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     alarming = Observation("forked", found=True, words="All children drew the same.")
-    monkeypatch.setattr(entry, "observations", lambda *_: [alarming])
+    monkeypatch.setattr(additive_noise, "observations", lambda *_: [alarming])
     report = audited(lambda _, n: np.zeros(n))
     assert report.observations == [alarming]
     assert (report.epsilon_lower, report.broken) == (0.0, False)
@@ -391,7 +391,7 @@ def test_looks_see_a_fork_and_a_state_and_start_a_known_library_again(
 ) -> None:
     fixed = Observation("restarted", found=True, words="The same.")
     monkeypatch.setattr(processes, "restarted", lambda *_, **__: fixed)
-    monkeypatch.setattr(side_channels, "_FORKED", 600.0)
+    monkeypatch.setattr(processes, "_FORK_SECONDS", 600.0)
     report = audited("numpy.RandomState.laplace", budget=2400, time_limit=600.0)
     found = {seen.name: seen.found for seen in report.observations}
     assert found["forked"]
@@ -401,7 +401,7 @@ def test_looks_see_a_fork_and_a_state_and_start_a_known_library_again(
 
 @pytest.mark.usefixtures("looks_taken")
 def test_looks_that_fail_do_not_cost_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(side_channels, "_FORKED", 600.0)
+    monkeypatch.setattr(processes, "_FORK_SECONDS", 600.0)
 
     def tired(value: float, n: int) -> Floats:
         if n == 64:
@@ -418,7 +418,7 @@ def test_looks_that_fail_do_not_cost_the_report(monkeypatch: pytest.MonkeyPatch)
 def test_looks_at_the_clock_are_left_out_where_they_would_take_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(side_channels, "_seconds", lambda _: 0.5)
+    monkeypatch.setattr(processes, "_seconds", lambda _: 0.5)
     words = [seen.words for seen in audited().observations]
     assert words.count("A release takes 500 ms, too long to time 2,000 of them.") == 2
 

@@ -8,7 +8,7 @@ import pytest
 
 import dpnoise
 from dpnoise import cli
-from dpnoise.auditing import entry
+from dpnoise.auditing import additive_noise
 from dpnoise.auditing.report import Report
 from dpnoise.core.errors import ArgumentError
 
@@ -30,7 +30,7 @@ def audited(seed: int | None, neighbours: Any, noise: int = 7, *, boosting: bool
 @pytest.fixture(autouse=True)
 def _no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out forks, restarts and clocks."""
-    monkeypatch.setattr(entry, "observations", lambda *_: [])
+    monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
 
 
 @pytest.mark.parametrize("neighbours", [None, [(0, 1), (0, 2)]])

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 import dpnoise
-from dpnoise.auditing import calls, entry, targets
+from dpnoise.auditing import additive_noise, calls, targets
 from dpnoise.auditing.processes import program_of, restarted
 from dpnoise.auditing.report import Report
 from dpnoise.auditing.targets import Target, TargetError
@@ -43,7 +43,7 @@ for line in sys.stdin:
 @pytest.fixture(autouse=True)
 def _no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out forks, restarts and clocks."""
-    monkeypatch.setattr(entry, "observations", lambda *_: [])
+    monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
 
 
 def textbook(value: float, n: int) -> Floats:
@@ -214,7 +214,7 @@ def test_only_the_target_is_kept_from_ending_the_process() -> None:
         return textbook(value, n)
 
     real = os._exit
-    calls.limited(Target("forking", "laplace", 1.0, with_a_child), 60.0)(0.0, 1)
+    calls.with_time_limit(Target("forking", "laplace", 1.0, with_a_child), 60.0)(0.0, 1)
     assert os._exit is real
     script = (
         "import os, threading; from dpnoise.auditing import calls\n"
@@ -222,6 +222,26 @@ def test_only_the_target_is_kept_from_ending_the_process() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], stdin=subprocess.PIPE, check=False)
     assert done.returncode == 5
+
+
+def test_calls_that_overlap_take_their_protection_back() -> None:
+    """The first to begin is the first to end, as in audits in two threads."""
+    real, inside, go_on = os._exit, threading.Barrier(2), threading.Event()
+
+    def second() -> None:
+        with calls.without_exit():
+            inside.wait()
+            go_on.wait()
+
+    thread = threading.Thread(target=second)
+    with calls.without_exit():
+        thread.start()
+        inside.wait()
+    with pytest.raises(calls.ExitCalledError), calls.without_exit():
+        os._exit(3)
+    go_on.set()
+    thread.join()
+    assert os._exit is real
 
 
 def test_a_target_that_hangs_is_left_after_the_time_limit() -> None:

@@ -15,7 +15,7 @@ from dpnoise.auditing.learned.events import proposals
 from dpnoise.auditing.learned.expected_bounds import Proposal, scored
 from dpnoise.auditing.learned.scores import cells_of
 from dpnoise.auditing.learned.views import Block
-from dpnoise.auditing.mechanisms import Source
+from dpnoise.auditing.outputs import Source
 
 Floats = NDArray[np.float64]
 
@@ -27,7 +27,7 @@ def proposal(hits: tuple[float, float] = (0.0, 0.0), *, swapped: bool = False) -
     """Return an event of which nothing is known but how often it happened."""
     event = Event(f"{hits}", lambda rows: np.zeros(len(rows), dtype=np.bool_))
     score: Any = None
-    return Proposal(score, event, 0.0, swapped, 0.0, hits, (0.0, 0.0), 0.0, "", 0.0)
+    return Proposal(score, event, 0.0, swapped, 0.0, hits, (0.0, 0.0), 0.0, 0.0)
 
 
 @pytest.mark.parametrize("alike", [False, True])
@@ -106,7 +106,7 @@ def test_of_events_that_happen_as_often_the_first_is_compared_further() -> None:
     }
     found = [(one, pair) for one, pair, _ in kinds.values()]
     counts = np.array([count for *_, count in kinds.values()])
-    order = any_mechanism._apart(range(len(kinds)), found, counts)
+    order = any_mechanism._drop_equal_events(range(len(kinds)), found, counts)
     assert [list(kinds)[i] for i in order] == [
         name for name in kinds if not name.startswith("like")
     ]
@@ -133,10 +133,10 @@ def test_a_rare_event_that_the_first_fresh_releases_miss_is_not_given_up(
             seen[id(events["rare"])] *= 0
         return np.array([seen[id(one)] for one, _ in found])
 
-    monkeypatch.setattr(any_mechanism, "_tallied", tallied)
+    monkeypatch.setattr(any_mechanism, "_tally_events", tallied)
     judge = Judge(Claim("epsilon", 1.0), sizes.final, 0.001, chance=3.0)
     source: Any = SimpleNamespace()
-    best, counts, seen = any_mechanism._raced(
+    best, counts, seen = any_mechanism._compare_events(
         source, [(one, PAIR) for one in events.values()], sizes, judge
     )
     assert len(rounds) > 1

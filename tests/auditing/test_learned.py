@@ -14,7 +14,7 @@ from support.alarms import FALSE_ALARM
 import dpnoise
 from dpnoise.auditing.attacks.claims import Claim, Judge
 from dpnoise.auditing.learned.events import proposals, tuned
-from dpnoise.auditing.learned.expected_bounds import _CUTS, _STEP, _ladder
+from dpnoise.auditing.learned.expected_bounds import _ladder
 from dpnoise.auditing.learned.scores import (
     _pooled,
     calibrated,
@@ -26,6 +26,7 @@ from dpnoise.auditing.learned.scores import (
     weights,
 )
 from dpnoise.auditing.learned.views import SIDES, STEPS, Block, _marked, views_of
+from dpnoise.auditing.tuning import TUNING
 
 CERTAIN = 1 - FALSE_ALARM
 rng = np.random.default_rng()
@@ -160,12 +161,12 @@ def test_the_events_beside_the_best_are_the_best_of_those_that_are_rarer_and_lik
     up = [place for place in places if hits[place] > hits[best]]
     assert places == [best, *down, *up]
     possible = hits[promised > -np.inf]
-    assert len(down) == rarer or (possible >= _STEP * hits[[best, *down][-1]]).all()
-    assert len(up) == likelier or (possible <= _STEP**-1 * hits[[best, *up][-1]]).all()
+    assert len(down) == rarer or (possible >= TUNING.event_step * hits[[best, *down][-1]]).all()
+    assert len(up) == likelier or (possible <= TUNING.event_step**-1 * hits[[best, *up][-1]]).all()
     for last, place in pairwise([best, *down]):
-        assert promised[place] == promised[hits < _STEP * hits[last]].max()
+        assert promised[place] == promised[hits < TUNING.event_step * hits[last]].max()
     for last, place in pairwise([best, *up]):
-        assert promised[place] == promised[hits > _STEP**-1 * hits[last]].max()
+        assert promised[place] == promised[hits > TUNING.event_step**-1 * hits[last]].max()
     assert _ladder(promised, hits, (0, 0)) == [best]
     assert _ladder(np.full(60, -np.inf), hits, (rarer, likelier)) == []
 
@@ -193,7 +194,7 @@ def test_likelier_events_are_compared_as_well_where_the_best_is_one_of_many() ->
     rows0, rows1 = (rng.laplace(move, 10.0, (n, 3)) for move in (0.0, 2.0))
     scores = {id(one.score): one.score for one in proposals(rows0, rows1, ["a", "b", "c"], judge)}
     values = [np.unique(score(np.concatenate([rows0, rows1]))) for score in scores.values()]
-    many = [len(of_score) > _CUTS for of_score in values]
+    many = [len(of_score) > TUNING.thresholds for of_score in values]
     assert any(many)
     assert not all(many)
     for score, is_one_of_many in zip(scores.values(), many, strict=True):
@@ -202,7 +203,7 @@ def test_likelier_events_are_compared_as_well_where_the_best_is_one_of_many() ->
             best, *others = [one for one in found if one.swapped == swapped]
             likelier = [one for one in others if one.hits[0] > best.hits[0]]
             if is_one_of_many:
-                assert likelier or best.hits[0] > _STEP**2 * n
+                assert likelier or best.hits[0] > TUNING.event_step**2 * n
             else:
                 assert not likelier
 

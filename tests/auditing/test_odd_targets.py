@@ -16,7 +16,7 @@ from support.alarms import FALSE_ALARM
 
 import dpnoise
 from dpnoise import cli
-from dpnoise.auditing import calls, entry, mechanisms
+from dpnoise.auditing import additive_noise, calls
 from dpnoise.auditing.calls import Pace
 from dpnoise.auditing.report import Finding
 from dpnoise.auditing.targets import TargetError
@@ -29,7 +29,7 @@ rng = np.random.default_rng()
 @pytest.fixture(autouse=True)
 def _no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out forks, restarts and clocks."""
-    monkeypatch.setattr(entry, "observations", lambda *_: [])
+    monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
 
 
 def noisy(value: float, n: int) -> Any:
@@ -248,10 +248,9 @@ def test_without_a_budget_a_slow_target_is_asked_for_what_comes_in_two_minutes(
 
 
 def test_a_mechanism_that_takes_a_second_an_output_is_not_taken_for_one_that_hangs(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
+    clock: Clock,
 ) -> None:
     """Not in its first calls either: 15 seconds are aimed at, of 60."""
-    monkeypatch.setattr(mechanisms, "time", clock)
     asked: list[int] = []
 
     def slow(value: int, n: int) -> Any:

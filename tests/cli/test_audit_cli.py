@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dpnoise import cli
-from dpnoise.auditing import entry, targets
+from dpnoise.auditing import additive_noise, targets
 from dpnoise.auditing.processes import Observation
 from dpnoise.auditing.report import FORMAT, Report, read_list
 from dpnoise.auditing.targets import adapters
@@ -40,7 +40,7 @@ def exits(value, n):
 def _one_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """See a fork's repetition everywhere: it must not change a status."""
     seen = Observation("forked", found=True, words="All 3 children drew the same 64 releases.")
-    monkeypatch.setattr(entry, "observations", lambda *_: [seen])
+    monkeypatch.setattr(additive_noise, "observations", lambda *_: [seen])
 
 
 def test_a_delta_that_is_not_given_is_asked_for_by_its_option(

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpnoise import cli, statistics
-from dpnoise.auditing import entry
+from dpnoise.auditing import additive_noise
 from dpnoise.auditing.targets import adapters
 from dpnoise.cli import bars, progress, release, terminal
 from dpnoise.core import html
@@ -112,7 +112,7 @@ def test_a_target_may_have_any_name(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick = adapters.Adapter(lambda _: (1.0, lambda value, n: np.full(n, value)), "laplace", None)
-    monkeypatch.setattr(entry, "observations", lambda *_: [])
+    monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
     for name in ("[/x]:heart:", "\x1b[2Jgone"):
         monkeypatch.setitem(adapters.ADAPTERS, name, quick)
         asked = ["--epsilon", "1", "--budget", "1000", "--html", "a.html"]

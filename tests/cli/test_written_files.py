@@ -17,7 +17,7 @@ import pytest
 
 import dpnoise
 from dpnoise import cli
-from dpnoise.auditing import entry
+from dpnoise.auditing import additive_noise
 from dpnoise.auditing.leakage import report
 from dpnoise.auditing.report import Report, read_list
 from dpnoise.auditing.targets import adapters
@@ -63,7 +63,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make what is audited or enumerated small."""
     quick = adapters.Adapter(lambda _: (1.0, lambda value, n: np.full(n, value)), "laplace", None)
     monkeypatch.setitem(adapters.ADAPTERS, "quick", quick)
-    monkeypatch.setattr(entry, "observations", lambda *_: [])
+    monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
     monkeypatch.setattr(report, "table", lambda *_: [])
     monkeypatch.setattr(report, "release_table", lambda *_: [])
     monkeypatch.setattr(report, "plot", lambda *parts: parts[-1].write_bytes(b"drawn"))

@@ -14,7 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 from support.alarms import FALSE_ALARM
 
-from dpnoise.auditing import entry, targets
+from dpnoise.auditing import additive_noise, targets
 from dpnoise.auditing.targets import adapters, target
 from dpnoise.cli import main
 from dpnoise.core import errors, machine
@@ -87,7 +87,7 @@ def test_an_audit_of_all_libraries_says_at_the_end_which_were_left_out(
     no_pydp(monkeypatch, "linux", "aarch64")
     few = {name: adapters.ADAPTERS[name] for name in ("dpnoise.release", "pydp.laplace")}
     monkeypatch.setattr(target, "ADAPTERS", few)
-    monkeypatch.setattr(entry, "observations", lambda *_: [])
+    monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
     page = tmp_path / "all.html"
     certain = ["--confidence", str(1 - FALSE_ALARM)]
     asked = ["audit", "--all", "--budget", "2000", "--attack", "threshold", *certain]

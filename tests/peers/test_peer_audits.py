@@ -5,7 +5,7 @@ from support.alarms import FALSE_ALARM, LONG
 from support.verdicts import peer
 
 import dpnoise
-from dpnoise.auditing import entry, targets
+from dpnoise.auditing import additive_noise, targets
 
 FULL_AUDITS = 20 if LONG else 2
 # Those that take little time on every format; all attacks together find no less.
@@ -15,7 +15,7 @@ QUICK = ["feasibility", "precision", "bits"]
 @pytest.fixture(autouse=True)
 def _no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out forks, restarts and clocks: they certify nothing."""
-    monkeypatch.setattr(entry, "observations", lambda *_: [])
+    monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 0.1])

@@ -32,6 +32,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'dpnoise.auditing' has no attribute {name!r}")
 
 
+# The public keywords and their documentation take most of these lines.
 def audit(
     target: Any,
     epsilon: float | None = None,
@@ -134,29 +135,33 @@ def audit(
     >>> dpnoise.audit(largest, 1.0, neighbours="vector", size=3, budget=200_000).broken
     True
     """
-    from dpnoise.auditing import entry
+    from dpnoise.auditing.additive_noise import audit_added_noise
+    from dpnoise.auditing.any_mechanism import audit_mechanism
     from dpnoise.auditing.attacks.base import silent
+    from dpnoise.auditing.options import AuditOptions
+    from dpnoise.auditing.targets import MECHANISMS
 
-    return entry.run(
-        target,
-        epsilon,
-        delta,
-        sensitivity,
-        mu,
-        rho,
-        curve,
-        attacks,
-        pairs,
-        neighbours,
-        data,
-        size,
-        one_by_one,
-        boosting,
-        budget,
-        confidence,
-        scale,
-        time_limit,
-        seed,
-        progress or silent,
-        watch or silent,
+    options = AuditOptions(
+        epsilon=epsilon,
+        delta=delta,
+        sensitivity=sensitivity,
+        mu=mu,
+        rho=rho,
+        curve=curve,
+        neighbours=neighbours,
+        data=data,
+        size=size,
+        attacks=attacks,
+        pairs=pairs,
+        one_by_one=one_by_one,
+        boosting=boosting,
+        budget=budget,
+        confidence=confidence,
+        scale=scale,
+        time_limit=time_limit,
+        seed=seed,
+        progress=progress or silent,
+        watch=watch or silent,
     )
+    is_mechanism = neighbours is not None or (isinstance(target, str) and target in MECHANISMS)
+    return (audit_mechanism if is_mechanism else audit_added_noise)(target, options)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import wraps
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -23,24 +24,42 @@ class ExitCalledError(BaseException):
     """What os._exit raises in a call of a target."""
 
 
+_guard = threading.Lock()
+_guarded: list[tuple[int, int]] = []  # The process and the thread of each call that runs now.
+
+
 @contextmanager
 def without_exit() -> Iterator[None]:
     """Let os._exit raise in this thread of this process, where it would end the whole audit.
 
-    It ends children of the target, and whoever else runs beside an audit, as it always does.
+    A target has state that must last from call to call, so that it cannot be called in a child
+    process. The function is therefore replaced while such calls run. For children of the target
+    and for all other threads the replacement does what os._exit does, and the last call to end
+    takes it back.
     """
-    real, ours = os._exit, (os.getpid(), threading.get_ident())
-
-    def refused(status: int) -> NoReturn:
-        if (os.getpid(), threading.get_ident()) != ours:
-            real(status)
-        raise ExitCalledError(f"called os._exit({status}).")
-
-    os._exit = refused
+    caller = os.getpid(), threading.get_ident()
+    with _guard:
+        if not _guarded:
+            os._exit = _refuse_to(os._exit)
+        _guarded.append(caller)
     try:
         yield
     finally:
-        os._exit = real
+        if os.getpid() == caller[0]:  # A child of the target has no part in this.
+            with _guard:
+                _guarded.remove(caller)
+                if not _guarded:
+                    os._exit = getattr(os._exit, "__wrapped__", os._exit)
+
+
+def _refuse_to(real_exit: Callable[[int], NoReturn]) -> Any:
+    @wraps(real_exit)
+    def refuse(status: int) -> NoReturn:
+        if (os.getpid(), threading.get_ident()) not in _guarded:
+            real_exit(status)
+        raise ExitCalledError(f"called os._exit({status}).")
+
+    return refuse
 
 
 class Pace:
@@ -57,8 +76,15 @@ class Pace:
     """
 
     def __init__(self, seconds: float) -> None:
-        self._aim = seconds / 4
+        self.seconds = seconds
         self._calls: dict[int, float] = {}
+
+    def call(self, call: Callable[[], Any], shown: str, n: int) -> Any:
+        """Make a call for n releases with the time limit, and note how long it took."""
+        start = time.perf_counter()
+        releases = call_in_time(call, shown, self.seconds)
+        self.note(n, time.perf_counter() - start)
+        return releases
 
     def note(self, n: int, seconds: float) -> None:
         """Note how long a call for n releases took."""
@@ -77,13 +103,13 @@ class Pace:
         """Yield how many releases to ask for in each call, `most` at most, so that they are n."""
         left = n
         while left:
-            in_time = self._aim / max(self.each(), 1e-12)
+            in_time = self.seconds / 4 / max(self.each(), 1e-12)
             at_once = max(1, int(min(left, most or left, in_time)))
             yield at_once
             left -= at_once
 
 
-def affordable(ask: Callable[[int], object], least: int, default: int) -> int | None:
+def affordable_budget(ask: Callable[[int], object], least: int, default: int) -> int | None:
     """Return a smaller budget than the default one, if a target is so slow that it would take long.
 
     `ask` asks for some releases: one for each that it is given, after a first one that may take
@@ -99,7 +125,7 @@ def affordable(ask: Callable[[int], object], least: int, default: int) -> int | 
     return None if in_time >= default else max(least, int(in_time))
 
 
-def timed(call: Callable[[], Any], shown: str, seconds: float) -> Any:
+def call_in_time(call: Callable[[], Any], shown: str, seconds: float) -> Any:
     """Make a call with a time limit, and give every exception its name.
 
     The call runs in a thread of its own, because nothing else can be left behind when it hangs. A
@@ -107,7 +133,7 @@ def timed(call: Callable[[], Any], shown: str, seconds: float) -> Any:
     """
     result: list[Any] = []
     failure: list[BaseException] = []
-    ours, really_exit = os.getpid(), os._exit
+    ours = os.getpid()
 
     def run() -> None:
         try:
@@ -116,7 +142,7 @@ def timed(call: Callable[[], Any], shown: str, seconds: float) -> Any:
         except BaseException as error:  # noqa: BLE001 - told in the caller's thread
             failure.append(error)
         if os.getpid() != ours:
-            really_exit(0)
+            os._exit(0)
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
@@ -139,16 +165,12 @@ def _named(error: BaseException) -> str:
         return type(error).__name__
 
 
-def limited(target: Target, seconds: float) -> Target:
+def with_time_limit(target: Target, seconds: float) -> Target:
     """Give every call of a target a time limit, and every exception the name of the call."""
     pace = Pace(seconds)
 
     def called(value: float, n: int) -> Any:
-        shown = f"{target.name}({value!r}, {n})"
-        start = time.perf_counter()
-        releases = timed(lambda: target.release(value, n), shown, seconds)
-        pace.note(n, time.perf_counter() - start)
-        return releases
+        return pace.call(lambda: target.release(value, n), f"{target.name}({value!r}, {n})", n)
 
     def release(value: float, n: int) -> Any:
         parts = [called(value, m) for m in pace.parts(n)]
@@ -157,7 +179,7 @@ def limited(target: Target, seconds: float) -> Target:
     return replace(target, release=release)
 
 
-def fresh(target: Target, value: float, seen: Releases) -> Releases:
+def draw_fresh(target: Target, value: float, seen: Releases) -> Releases:
     """Return as many releases as were seen, or raise if these are no new ones.
 
     A target that repeats its noise may be private, and would look broken: its trials are one trial,

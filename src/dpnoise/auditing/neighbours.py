@@ -1,33 +1,52 @@
-"""Pairs of neighbouring data sets: given one by one, or by the name of a relation."""
+"""The pairs that an audit tries: of data sets, or of values no further apart than the sensitivity.
 
+Pairs of data sets are given one by one, or by the name of a relation.
+"""
+
+import math
+import time
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
+from scipy import stats
 
-from dpnoise.core.errors import ArgumentError, ArgumentTypeError, check_integer, reject
+from dpnoise.auditing.targets.target import Target, TargetError
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, check_integer, is_real, reject
 
 Pair = tuple[Any, Any]
+ValuePair = tuple[float, float]
 
 VECTOR: Final = "vector"
 ROWS: Final = "rows"
 _ROWS: Final = ((1,), (0,), (0, 1), (1, 1, 1), (0, 0, 0, 0, 1), (0, 1) * 10)
 
+# In units of the sensitivity: around zero, a power of two, a count, negative, large; then what a
+# target that rounds or that treats small numbers otherwise gives away: fractional, tiny, huge.
+_VALUES: Final = (
+    (0, 1), (1, 2), (7, 8), (42, 43), (-1, 0), (1000, 1001),
+    (0, 0.5), (0.25, 0.75), (0.375, 1.375), (0, 2.0**-12), (2.0**30, 2.0**30 + 1),
+)  # fmt: skip
+_MULTIPLES: Final = 6  # The first ones, which are multiples of the sensitivity.
+_LARGEST: Final = 1001
+# Where the search looks for a value that is treated otherwise than the rest.
+_SEARCHED: Final = (
+    *range(-16, 65), *(10.0**k for k in range(2, 10)), *(-(10.0**k) for k in range(2, 7)),
+    *(k / 8 for k in range(-7, 8) if k), 1.5, 2.5, 99.5, 1e-3, 1e-6,
+)  # fmt: skip
+_FEW: Final = 32  # Releases of each of these values.
+_RARE: Final = 0.01  # The probability that a value stands out by chance.
+_PATIENCE: Final = 20.0  # Seconds after which the search ends with the values that it has seen.
+SEARCH: Final = _FEW * len(_SEARCHED)  # Releases that the search takes.
+WHOLE: Final = "whole"
+
 
 def neighbours_of(given: Any, size: int, sensitivity: float, data: Any) -> list[Pair]:
     """Return the pairs that were given, or those of a declared relation.
 
-    Parameters
-    ----------
-    given
-        Pairs of data sets; "vector", answers to queries that each move by at most the sensitivity;
-        or "rows", data sets that differ in one row, added, removed or replaced.
-    size
-        How many answers a vector has.
-    sensitivity
-        The most that one answer moves.
-    data
-        The rows that one is added to, removed from or replaced in: a list, an array or a frame.
+    "vector" has `size` answers to queries that each move by at most the sensitivity. "rows" has
+    data sets that differ in one row, added to `data`, removed or replaced.
 
     Examples
     --------
@@ -72,7 +91,7 @@ def vectors(size: int, sensitivity: float = 1.0) -> list[Pair]:
     }
     pairs = [(ones, vector) for vector in moved.values()]
     crossed = (np.where(others, 1.0, 0.0), np.where(others, 0.0, 1.0))
-    return _unlike([(a * sensitivity, b * sensitivity) for a, b in [*pairs, crossed]])
+    return _drop_repeats([(a * sensitivity, b * sensitivity) for a, b in [*pairs, crossed]])
 
 
 def rows(data: Any = None) -> list[Pair]:
@@ -108,10 +127,119 @@ def _taker(data: Any) -> Any:
     raise ArgumentTypeError("Expected data to be rows: a list, an array or a frame.")
 
 
-def _unlike(pairs: list[Pair]) -> list[Pair]:
+def _drop_repeats(pairs: list[Pair]) -> list[Pair]:
     """Leave out pairs that are equal to an earlier one, as those of short vectors are."""
     kept: dict[tuple[bytes, bytes], Pair] = {}
     for a, b in pairs:
         if a.tobytes() != b.tobytes():
             kept.setdefault((a.tobytes(), b.tobytes()), (a, b))
     return list(kept.values())
+
+
+def pairs_of_values(
+    sensitivity: float, dtype: np.dtype[Any], *, whole: bool = False
+) -> list[ValuePair]:
+    """Return the pairs, in numbers of the format that the target releases.
+
+    A target may round its value to that format before it adds noise. These it need not round, so
+    that no pair is further apart there than it is here. Where the format has no two such numbers,
+    the pair is left out. With `whole`, only multiples of the sensitivity are taken.
+
+    Examples
+    --------
+    >>> pairs_of_values(0.5, np.dtype(np.float64))[:6]
+    [(0.0, 0.5), (0.5, 1.0), (3.5, 4.0), (21.0, 21.5), (-0.5, 0.0), (500.0, 500.5)]
+    >>> pairs_of_values(0.1, np.dtype(np.float32))[0]
+    (0.0, 0.09999999403953552)
+    """
+    number = _format(sensitivity, dtype)
+    most = float(np.finfo(number).max)
+    found = [
+        _closest(number(low * sensitivity), number(high * sensitivity), sensitivity)
+        for low, high in (_VALUES[:_MULTIPLES] if whole else _VALUES)
+        if math.isfinite(high * sensitivity) and abs(high * sensitivity) <= most
+    ]
+    return [pair for pair in dict.fromkeys(found) if pair[0] != pair[1]]
+
+
+def _format(sensitivity: float, dtype: np.dtype[Any]) -> Any:
+    """Return the format that the target releases, or float64 if it has no room for the pairs."""
+    limits = np.finfo(dtype)
+    fits = float(limits.smallest_normal) <= sensitivity <= float(limits.max) / _LARGEST
+    return dtype.type if fits else np.float64
+
+
+def search(
+    target: Target, sensitivity: float, dtype: np.dtype[Any], *, whole: bool
+) -> list[ValuePair]:
+    """Return pairs around the value whose noise is least like that of others, if one stands out.
+
+    It chooses pairs alone: what is certified there is counted in other releases.
+    """
+    number = _format(sensitivity, dtype)
+    most = float(np.finfo(number).max) / 2
+    units = [unit for unit in _SEARCHED if not whole or unit == round(unit)]
+    values = [unit * sensitivity for unit in units if abs(unit) * sensitivity <= most]
+    noise: dict[float, Any] = {}
+    started = time.perf_counter()
+    try:
+        for value in dict.fromkeys(float(number(value)) for value in values):
+            noise[value] = target(value, _FEW).astype(np.float64) - value
+            if time.perf_counter() - started > _PATIENCE:
+                break
+    except TargetError:
+        pass  # It may fail there; the pairs that are tried anyway tell.
+    if len(noise) < 2:  # noqa: PLR2004 - one has nothing to be compared with
+        return []
+    odd = {value: _p_value(noise, value) for value in noise}
+    worst = min(odd, key=lambda value: odd[value])
+    if odd[worst] * len(odd) > _RARE:
+        return []
+    ends = ((worst - sensitivity, worst), (worst, worst + sensitivity))
+    found = [_closest(number(low), number(high), sensitivity) for low, high in ends]
+    return [pair for pair in found if pair[0] != pair[1]]
+
+
+def _p_value(noise: dict[float, Any], value: float) -> float:
+    """Return the p-value of the noise at one value, beside that at all others (Kolmogorov)."""
+    others = np.concatenate([drawn for other, drawn in noise.items() if other != value])
+    return float(stats.ks_2samp(noise[value], others, method="asymp").pvalue)
+
+
+def given_pairs(given: Any, sensitivity: float) -> list[ValuePair]:
+    """Return pairs of values that were given, or say what is wrong with one.
+
+    Examples
+    --------
+    >>> given_pairs([(0.5, 1.5), (3, 2)], 1.0)
+    [(0.5, 1.5), (3.0, 2.0)]
+    """
+    if not isinstance(given, Iterable) or isinstance(given, str):
+        raise ArgumentTypeError("Expected pairs to be 'whole' or a list of pairs: [(0.5, 1.5)].")
+    found = [_given(pair, sensitivity) for pair in given]
+    if not found:
+        raise ArgumentError("Expected pairs to have at least one pair of values.")
+    return found
+
+
+def _given(pair: Any, sensitivity: float) -> ValuePair:
+    if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(map(is_real, pair)):  # noqa: PLR2004 - a pair
+        raise ArgumentTypeError("Expected each of pairs to be two numbers: (0.5, 1.5).")
+    value0, value1 = float(pair[0]), float(pair[1])
+    if not (math.isfinite(value0) and math.isfinite(value1)):
+        reject("pairs", pair, "to be finite")
+    if value0 == value1:
+        reject("pairs", pair, "to be two different values")
+    if abs(Fraction(value1) - Fraction(value0)) > Fraction(sensitivity):
+        reject("pairs", pair, f"to differ by the sensitivity, {sensitivity:g}, at most")
+    return value0, value1
+
+
+def _closest(value0: Any, value1: Any, sensitivity: float) -> ValuePair:
+    """Move the larger value, of either sign, to the other until they differ by no more."""
+    while Fraction(float(value1)) - Fraction(float(value0)) > Fraction(sensitivity):
+        if abs(value0) > abs(value1):
+            value0 = np.nextafter(value0, value1)
+        else:
+            value1 = np.nextafter(value1, value0)
+    return float(value0), float(value1)

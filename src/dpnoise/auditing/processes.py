@@ -4,6 +4,8 @@ These need no arithmetic on the outputs: a seed copied by a fork gives the same 
 processes, a fixed seed gives it again after a restart, and the difference of two releases with the
 same noise is the difference of the secrets. A clock may tell the size of the noise, or whether a
 sampler had a second Gaussian in store.
+
+None of this is counted in the certified epsilon of an audit.
 """
 
 import os
@@ -15,12 +17,14 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpnoise.auditing.calls import ExitCalledError, without_exit
 from dpnoise.auditing.targets.target import Target, named
 from dpnoise.core.errors import DpnoiseError, check_integer
 from dpnoise.core.safe_text import percent_beside
@@ -36,6 +40,13 @@ _REPEATS: Final = 3
 
 # This many equal releases at the start are a repetition.
 _SAME_START: Final = 8
+# What an audit looks at: releases that are timed, and from which a state is recovered.
+_TIMED_RELEASES: Final = 2_000
+_PREDICTED_RELEASES: Final = 2_000
+# Seconds: a release that takes longer is not timed so often.
+_SLOWEST_RELEASE: Final = 0.002
+# Seconds for a forked child of an audit, which hangs on a lock that it inherits.
+_FORK_SECONDS: Final = 10.0
 
 
 class ProcessError(DpnoiseError, RuntimeError):
@@ -97,14 +108,19 @@ def forked(
     count = check_integer("children", children, least=2)
     n = check_integer("n", n, least=1)
     target(value, 1)
-    raw = [_in_child(lambda: target(value, n).tobytes(), timeout_s) for _ in range(count)]
-    drawn = [np.frombuffer(child, dtype=np.uint8).reshape(n, -1) for child in raw]
-    shared = [_common_start(a, b) for a, b in combinations(drawn, 2)]
+    drawn = [_in_child(lambda: target(value, n).tobytes(), timeout_s) for _ in range(count)]
+    return _compare_children(drawn, n)
+
+
+def _compare_children(drawn: list[bytes], n: int) -> Observation:
+    """Say how many of some children have drawn the same n releases, or began with the same."""
+    releases = [np.frombuffer(child, dtype=np.uint8).reshape(n, -1) for child in drawn]
+    shared = [_common_start(a, b) for a, b in combinations(releases, 2)]
     equal = sum(start >= min(n, _SAME_START) for start in shared)
     who = "No two of" if not equal else "All" if equal == len(shared) else "Some of"
     began = max(shared) if equal and max(shared) < n else n
     did = "drew" if began == n else "began with"
-    words = f"{who} {count} children {did} the same {began} releases."
+    words = f"{who} {len(drawn)} children {did} the same {began} releases."
     return Observation("forked", equal > 0, words, {"pairs": len(shared), "equal": equal})
 
 
@@ -272,15 +288,16 @@ def phased(
     target, value, n, clock
         As for `timed`.
     """
-    n = check_integer("n", n, least=1000)
-    times, control, odd = _rounds(target, value, n, clock)
+    return _compare_phases(*_rounds(target, value, check_integer("n", n, least=1000), clock))
+
+
+def _compare_phases(
+    times: NDArray[np.int64], control: NDArray[np.int64], odd: NDArray[np.bool_]
+) -> Observation:
+    """Say whether odd releases take another time than even ones, and those of the control not."""
     odd_slower, p_value = _slower(times, odd)
-    repeats = [
-        _slower(some, which)[0]
-        for some, which in zip(
-            np.array_split(times, _REPEATS), np.array_split(odd, _REPEATS), strict=True
-        )
-    ]
+    thirds = zip(np.array_split(times, _REPEATS), np.array_split(odd, _REPEATS), strict=True)
+    repeats = [_slower(some, which)[0] for some, which in thirds]
     least = min(repeats) if odd_slower > 0.5 else 1 - max(repeats)
     control_slower, _ = _slower(control, odd)
     told = max(control_slower, 1 - control_slower)
@@ -393,3 +410,78 @@ LOOKS: Final = {
         ),
     )
 }
+
+
+def observations(
+    asked: Any, target: Target, limited: Target, time_limit: float
+) -> list[Observation]:
+    """Look at what certifies nothing: a generator's state, forks, restarts and time.
+
+    `asked` is what the audit was given: some looks are for a name or for a command only. The target
+    comes by itself and with a time limit, which takes a new thread for each call. That would hide
+    what a clock sees, and a generator that each thread has for itself. A look that fails must not
+    cost the report, and one that would take minutes is left out.
+    """
+    if isinstance(asked, list | tuple):
+        return [_look_safely(partial(_compare_runs, target))]
+    looks: list[Callable[[], Observation]] = [
+        partial(_recover_state, limited),
+        partial(_look_at_clock, timed, target, limited),
+        partial(_look_at_clock, phased, target, limited),
+        partial(forked, target, timeout_s=min(time_limit, _FORK_SECONDS)),
+    ]
+    if isinstance(asked, str):
+        program = program_of(asked)
+        looks.append(partial(restarted, program, timeout_s=time_limit))
+    return [_look_safely(look) for look in looks]
+
+
+def _look_safely(look: Callable[[], Observation]) -> Observation:
+    """Make a look that fails an observation of that."""
+    try:
+        with without_exit():
+            return look()
+    except (Exception, ExitCalledError) as error:  # noqa: BLE001 - whatever a target raises, the report is worth more
+        return Observation("not seen", found=False, words=f"{type(error).__name__}: {error}")
+
+
+def _look_at_clock(
+    look: Callable[..., Observation], target: Target, limited: Target
+) -> Observation:
+    """Time releases one by one, if a single one comes soon enough for that."""
+    seconds = min(_seconds(limited) for _ in range(3))
+    if seconds > _SLOWEST_RELEASE:
+        n = f"{_TIMED_RELEASES:,}"
+        words = f"A release takes {1000 * seconds:.0f} ms, too long to time {n} of them."
+        return Observation("not seen", found=False, words=words)
+    return look(target, n=_TIMED_RELEASES)
+
+
+def _seconds(target: Target) -> float:
+    start = time.perf_counter()
+    target(0.0, 1)
+    return time.perf_counter() - start
+
+
+def _recover_state(target: Target) -> Observation:
+    """Try to solve for the state of a Mersenne Twister, and to predict what comes next."""
+    from dpnoise.auditing.attacks.twister import (  # noqa: PLC0415 - attacks take long to import
+        MersenneTwister,
+    )
+
+    outcome = MersenneTwister()(target, n=_PREDICTED_RELEASES, placebo=False)
+    found = outcome.at0.hits == outcome.at0.trials and outcome.at1.hits == 0
+    words = (
+        f"The generator's state was recovered from {_PREDICTED_RELEASES:,} releases of a known "
+        f"value, and all of the next {outcome.at0.trials:,} releases were predicted."
+        if found
+        else "No state of a Mersenne Twister was recovered."
+    )
+    return Observation("state", found, words)
+
+
+def _compare_runs(target: Target) -> Observation:
+    """Compare two runs of a command."""
+    found = bool((target(0.0, 64) == target(0.0, 64)).all())
+    words = f"Two runs of the command wrote {'the same' if found else 'different'} releases."
+    return Observation("restarted", found, words)

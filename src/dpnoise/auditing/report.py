@@ -2,16 +2,20 @@
 
 import json
 import math
+import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Self
 
+import numpy as np
+
 from dpnoise.auditing import page
 from dpnoise.auditing.processes import Observation
 from dpnoise.auditing.wording import at_least, curve_words, duration, number, used_as_if
-from dpnoise.core import strict_json
+from dpnoise.core import machine, strict_json
 from dpnoise.core.errors import ArgumentError, DpnoiseError
 
 FORMAT: Final = 2
@@ -276,3 +280,16 @@ def write_list(reports: Sequence[Report], path: str | PathLike[str]) -> None:
 def read_list(path: str | PathLike[str]) -> list[Report]:
     """Read what `write_list` wrote."""
     return [Report.from_dict(data) for data in json.loads(Path(path).read_text(encoding="utf-8"))]
+
+
+def versions(package: str | None = None, of_package: str = "") -> dict[str, str]:
+    """Return the versions of Python, dpnoise, NumPy and the audited package, and the machine."""
+    found = {
+        "python": platform.python_version(),
+        "dpnoise": version("dpnoise"),
+        "numpy": np.__version__,
+        "machine": machine.described(),
+    }
+    if package and of_package:
+        found[package] = of_package
+    return found

@@ -9,7 +9,7 @@ import pytest
 from support.verdicts import elsewhere
 
 import dpnoise
-from dpnoise.auditing import entry
+from dpnoise.auditing import additive_noise
 from dpnoise.auditing.attacks import ATTACKS, Attack, base, single_precision, twister
 from dpnoise.auditing.attacks.base import MISFIT, SOURCE, Event, never, silent
 from dpnoise.auditing.targets import named, wrap
@@ -137,7 +137,7 @@ def test_the_method_whose_model_fits_is_preferred_to_one_that_excludes_more() ->
 def test_an_audit_skips_a_model_that_does_not_fit_and_says_why(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(entry, "observations", lambda *_: [])
+    monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
     target = elsewhere(named("numpy.laplace"))
     report = dpnoise.audit(target, 1.0, attacks=["mironov", "bits"], budget=24_000)
     assert [finding.attack for finding in report.findings] == ["bits"]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpnoise.auditing.attacks import bounds
+from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.errors import ArgumentError, check_part, check_positive
 from dpnoise.release.calibration import gaussian_scale
 
@@ -26,8 +27,7 @@ MU: Final = "mu"
 RHO: Final = "rho"
 
 # Orders of Rényi divergence: each of them alone is a valid bound on rho, the largest is taken.
-_ORDERS: Final = 1 + np.geomspace(1e-3, 1e3, 121)
-_MARGIN: Final = 1e-9  # What is computed is moved toward the target's benefit by this much.
+_ORDERS: Final = 1 + np.geomspace(*TUNING.renyi_orders)
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Claim:
         apart = (p0 > p1) & (p1 > 0)
         result = np.zeros(p0.shape)
         result[apart] = _FORMULAS[self.kind](p0[apart], p1[apart], self.delta, releases)
-        return np.maximum(0.0, result * (1 - _MARGIN))
+        return np.maximum(0.0, result * (1 - TUNING.rounding_margin))
 
     def bound(self, low: float, high: float, releases: int = 1) -> float:
         """Return the least parameter with which P0 >= low and P1 <= high."""
@@ -148,7 +148,7 @@ def gaussian_claim(epsilon: float, delta: float) -> Claim:
     >>> round(gaussian_claim(1.0, 1e-5).value, 3)
     0.268
     """
-    return Claim(MU, (1 + _MARGIN) / gaussian_scale(epsilon, delta, 1.0), delta)
+    return Claim(MU, (1 + TUNING.rounding_margin) / gaussian_scale(epsilon, delta, 1.0), delta)
 
 
 @dataclass(frozen=True)
@@ -162,17 +162,16 @@ class Judge:
     trials, error
         In how many trials of each data set it will be counted, and the error of the bound.
     chance
-        How many of the trials in which it was seen are put down to chance: the more events there
-        are to choose from, the more.
+        Trials attributed to chance: the more events there are to choose from, the more.
     caution
-        By how many standard errors what was seen is taken to be better than it is.
+        Standard errors by which the estimate is discounted.
     """
 
     claim: Claim
     trials: int
     error: float
-    chance: float = 0.5
-    caution: float = 1.0
+    chance: float = TUNING.chance
+    caution: float = TUNING.caution
 
     def promises(self, hits0: Counts, hits1: Counts, n: int, releases: int = 1) -> Floats:
         """Return what each event would certify if its probabilities were about what n showed.

@@ -1,7 +1,7 @@
 """Events learned from releases: where a likelihood ratio, estimated on one part, is large.
 
 One part of the releases gives each view of an output its likelihood ratio, a second part the
-weights with which several are summed up, a third the threshold of each sum (see `promises`).
+weights with which several are summed up, a third the threshold of each sum (see `expected_bounds`).
 Whatever is learned here is a proposal: an audit counts it in fresh releases.
 """
 
@@ -11,11 +11,9 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from dpnoise.auditing.attacks.claims import Judge
-from dpnoise.auditing.learned.boosting import boosted_trees
-from dpnoise.auditing.learned.expected_bounds import Proposal, Score, each_once, thresholds
+from dpnoise.auditing.learned.expected_bounds import TREES, Proposal, Score, each_once, thresholds
 from dpnoise.auditing.learned.scores import (
     Cells,
     Steps,
@@ -26,6 +24,7 @@ from dpnoise.auditing.learned.scores import (
     relearned,
     rising_steps,
     steps,
+    tail_shares,
     weights,
 )
 from dpnoise.auditing.learned.views import (
@@ -42,28 +41,14 @@ from dpnoise.auditing.learned.views import (
     row_codes,
     views_of,
 )
+from dpnoise.auditing.tuning import TUNING
+from dpnoise.core.errors import import_extra
 
 Floats = NDArray[np.float64]
 
-# Shares at which cells end: of ratios that only rise, finer where there are few; of free ones.
-_FINE: Final = special.expit(np.linspace(-4.2, 4.2, 95))
-_COARSE: Final = np.arange(1, 16) / 16
-_SUMMED: Final = 24  # The most parts that are summed up.
-_MIXED: Final = 6  # The most scores of several kinds in one sum.
-_SURE: Final = 2.0  # Standard errors that a score must be apart to be summed up with others.
-_CERTAIN: Final = (5.0, 10.0)  # And those for sums of fewer scores.
-_SIDES: Final = 3  # Scores of one sort of parts that are learned again before the best is taken.
-_ALONE: Final = 12  # The most scores that are tried by themselves.
-_SEEN_FIRST: Final = 20_000  # Releases of each data set that decide what views there are.
-_GLANCE: Final = 20_000  # The most by which all views are compared.
-_QUICK_ON: Final = 200_000  # The most by which pairs of data sets are compared.
-_BOOSTED_ON: Final = 150_000  # The most on which trees are learned.
-_SUMMED_ON: Final = 100_000  # The most on which sums are learned.
-_ALIKE: Final = 8  # How often each must be seen, on average, for equal ones to be folded.
-_FOLDED: Final = 8_000  # Releases of each data set that tell whether many are alike.
-_TWO: Final = 5  # Edges of a view that has two numbers.
-_KEPT: Final = 24  # Scores of single views that are learned again, on all releases.
-_KEPT_QUICKLY: Final = 16
+# Shares at which the cells of monotone ratios end, and those of free ones.
+_MONOTONE_SHARES: Final = tail_shares(TUNING.monotone_log_odds, TUNING.monotone_cells - 1)
+_FREE_SHARES: Final = np.arange(1, TUNING.free_cells) / TUNING.free_cells
 
 
 def proposals(
@@ -78,35 +63,25 @@ def proposals(
 ) -> list[Proposal]:
     """Return events learned from as many rows of each of two data sets, the best first.
 
-    Parameters
-    ----------
-    rows0, rows1
-        Outputs at the two data sets, as rows.
-    names
-        Of the columns.
-    judge
-        How an event will be judged.
-    text
-        What stands behind a number that is a text's.
-    quick
-        Leave out the sums that take long to learn, to compare pairs of data sets.
-    trees
-        Learn boosted trees as well; this is the seed of their own choices.
+    `names` are those of the columns, `text` gives the text that a number stands for. To compare
+    pairs of data sets, `quick` leaves out the sums that take long to learn. `trees` is the seed of
+    boosted trees, if they are learned as well.
     """
     n = min(len(rows0), len(rows1))
     cuts = [0, n // 2, n // 2, n] if quick else [0, n // 2, 3 * n // 4, n]
     parts = [slice(*ends) for ends in pairwise(cuts)]
     fit, combine, select = (_Part(rows0[part], rows1[part]) for part in parts)
     if quick:
-        fit, select = fit.first(_QUICK_ON), select.first(_QUICK_ON)
+        fit, select = fit.first(TUNING.quick_outputs), select.first(TUNING.quick_outputs)
         combine = select
-    sample = [rows[: min(n // 2, _SEEN_FIRST)] for rows in (rows0, rows1)]
+    sample = [rows[: min(n // 2, TUNING.view_outputs)] for rows in (rows0, rows1)]
     views = views_of(np.concatenate(sample), names, text)
     found: list[Proposal] = []
     scores = _scores(views, fit, combine, quick=quick)
-    boosted = iter(()) if trees is None else _boosted(fit.first(_BOOSTED_ON), combine, trees)
-    for score in chain(scores, boosted):
-        part = select.first(_SUMMED_ON) if len(score.views) > 1 else select
+    if trees is not None:
+        scores = chain(scores, _boost_trees(fit.first(TUNING.boosting_outputs), combine, trees))
+    for score in scores:
+        part = select.first(TUNING.summing_outputs) if len(score.views) > 1 else select
         found += thresholds(score, part.scored(score), judge)
     return each_once(found)
 
@@ -127,7 +102,7 @@ class _Part:
 
     def __init__(self, rows0: Floats, rows1: Floats) -> None:
         self._given = rows0, rows1
-        self.rows, self.often0, self.often1, self.folded = _folded(rows0, rows1)
+        self.rows, self.often0, self.often1, self.folded = _fold_rows(rows0, rows1)
         self._block = Block(self.rows)
         self._cells: dict[tuple[Take, int], tuple[Floats, Cells]] = {}
         self._first: dict[int, _Part] = {}
@@ -166,11 +141,11 @@ class _Part:
         return total, self.often0, self.often1
 
 
-def _folded(rows0: Floats, rows1: Floats) -> tuple[Floats, Floats, Floats, bool]:
+def _fold_rows(rows0: Floats, rows1: Floats) -> tuple[Floats, Floats, Floats, bool]:
     """Return the rows of both, and how often each was seen at either; equal rows once, if few."""
     rows = np.concatenate([rows0, rows1])
     at0 = np.repeat([1.0, 0.0], [len(rows0), len(rows1)])
-    if not are_alike(np.concatenate([rows0[:_FOLDED], rows1[:_FOLDED]])):
+    if not are_alike(np.concatenate([x[: TUNING.folding_outputs] for x in (rows0, rows1)])):
         return rows, at0, 1 - at0, False
     first, same = folded(rows)
     at0, at1 = (np.bincount(part, minlength=len(first)) for part in np.split(same, [len(rows0)]))
@@ -179,7 +154,7 @@ def _folded(rows0: Floats, rows1: Floats) -> tuple[Floats, Floats, Floats, bool]
 
 def different(rows: Floats) -> tuple[Floats, Floats]:
     """Return rows with how often each was seen; equal ones once, if there are many."""
-    if not are_alike(rows[:_FOLDED]):
+    if not are_alike(rows[: TUNING.folding_outputs]):
         return rows, np.ones(len(rows))
     first, same = folded(rows)
     return rows[first], np.bincount(same).astype(np.float64)
@@ -187,10 +162,10 @@ def different(rows: Floats) -> tuple[Floats, Floats]:
 
 def are_alike(rows: Floats) -> bool:
     """Tell whether so many of some rows are equal that each is to be looked at once."""
-    return len(np.unique(row_codes(rows))) * _ALIKE <= len(rows)
+    return len(np.unique(row_codes(rows))) * TUNING.least_repeats <= len(rows)
 
 
-def _kept(
+def _promising_scores(
     views: Sequence[View], fit: _Part, combine: _Part, *, quick: bool
 ) -> list[tuple[View, Steps]]:
     """Return the scores of single views that a glance does not rule out.
@@ -198,12 +173,11 @@ def _kept(
     Those of a whole output stay; and if there is time and they are few, those of all parts and of
     their differences, because they may tell much together.
     """
-    learned = [(view, step) for view in views for step in _learned(view, fit)]
+    learned = [(view, step) for view in views for step in _learn_steps(view, fit)]
     worth = [_worth(view, step, combine) for view, step in learned]
-    best = {
-        int(i) for i in np.argsort(worth, kind="stable")[::-1][: _KEPT_QUICKLY if quick else _KEPT]
-    }
-    parts = not quick and sum(view.kind == PARTS for view in views) <= _SUMMED
+    most = TUNING.quick_scores_relearned if quick else TUNING.scores_relearned
+    best = set(np.argsort(worth, kind="stable")[::-1][:most].tolist())
+    parts = not quick and sum(view.kind == PARTS for view in views) <= TUNING.parts_summed
 
     def stays(view: View, step: Steps) -> bool:
         return view.kind in {WHOLE, *SIDES} or (
@@ -218,35 +192,59 @@ def _scores(views: Sequence[View], fit: _Part, combine: _Part, *, quick: bool) -
 
     Most views are looked at in few releases, and the best again in all.
     """
-    glance = _GLANCE // 4 if quick else _GLANCE
-    kept = _kept(views, fit.first(glance), combine.first(glance), quick=quick)
-    ranked, worth = _ranked(kept, fit.first(_SUMMED_ON), combine.first(_SUMMED_ON))
-    few, before, mixed = combine.first(_SUMMED_ON), 0, 0
-    for least in (_SURE,) if quick else (_SURE, *_CERTAIN):
-        telling = _one_each([pair for pair in ranked if worth[id(pair[1])] > least], id)
+    glance = TUNING.view_ranking_outputs // 4 if quick else TUNING.view_ranking_outputs
+    kept = _promising_scores(views, fit.first(glance), combine.first(glance), quick=quick)
+    few, before, mixed = combine.first(TUNING.summing_outputs), 0, 0
+    ranked, worth = _ranked(kept, fit.first(TUNING.summing_outputs), few)
+    for least in TUNING.summed_standard_errors[: 1 if quick else None]:
+        telling = _best_of_each([pair for pair in ranked if worth[id(pair[1])] > least], id)
         if len(telling) == before:
             continue
         before = len(telling)
         for kind in (PARTS, STEPS):
-            yield from _sums([pair for pair in telling if pair[0].kind == kind], few, quick=quick)
-        mix = _one_each(telling, lambda view: view.take)[:_MIXED]  # A number may be of two kinds.
+            yield from _sum_scores(
+                [pair for pair in telling if pair[0].kind == kind], few, quick=quick
+            )
+        # A number may be of two kinds.
+        mix = _best_of_each(telling, lambda view: view.take)[: TUNING.kinds_summed]
         if not quick and len(mix) != mixed:
             mixed = len(mix)
-            yield from _sums(mix, few, quick=False)
-    sides = [[pair for pair in ranked if pair[0].kind == kind][:_SIDES] for kind in SIDES]
+            yield from _sum_scores(mix, few, quick=False)
+    sides = [[pair for pair in ranked if pair[0].kind == kind] for kind in SIDES]
     if all(sides):
-        best_of = [_ranked(side, fit, combine)[0][0] for side in sides]
-        yield from _sums(best_of, combine, quick=quick)
-    best = ranked[: _ALONE // 2] + [pair for pair in ranked[_ALONE // 2 :] if pair[0].kind == WHOLE]
-    for view, step in _ranked(best, fit, combine)[0][:_ALONE]:
+        tried = (side[: TUNING.scores_per_side] for side in sides)
+        best_of = [_ranked(side, fit, combine)[0][0] for side in tried]
+        yield from _sum_scores(best_of, combine, quick=quick)
+    most = TUNING.single_scores
+    best = ranked[: most // 2] + [pair for pair in ranked[most // 2 :] if pair[0].kind == WHOLE]
+    for view, step in _ranked(best, fit, combine)[0][:most]:
         yield Score((view,), (step,), (1.0,))
 
 
-def _boosted(fit: _Part, combine: _Part, seed: int) -> Iterator[Score]:
-    """Learn trees, and the ratio of what they say."""
-    view = boosted_trees(fit.rows, fit.often0, fit.often1, seed)
+def _boost_trees(fit: _Part, combine: _Part, seed: int) -> Iterator[Score]:
+    """Learn gradient boosted trees, which see how parts depend on each other; then their ratio.
+
+    What the trees say is a view like others: its ratio is learned on other releases.
+    """
+    ensemble = import_extra("sklearn.ensemble", "learning")
+    model = ensemble.HistGradientBoostingClassifier(
+        max_iter=TUNING.boosting_trees,
+        max_leaf_nodes=TUNING.boosting_leaves,
+        learning_rate=TUNING.boosting_learning_rate,
+        min_samples_leaf=TUNING.boosting_leaf_outputs,
+        early_stopping=False,
+        random_state=seed,
+    )
+    often = np.append(fit.often0, fit.often1)
+    rows, side = np.concatenate([fit.rows, fit.rows]), np.repeat([1, 0], len(fit.rows))
+    model.fit(rows[often > 0], side[often > 0], sample_weight=often[often > 0])
+
+    def take(block: Block) -> Floats:
+        return np.asarray(model.decision_function(block.rows))
+
+    view = View("the likelihood ratio that boosted trees give", TREES, take)
     x = combine.taken(view)
-    (edges,) = edges_of(x, combine.often0 + combine.often1, _FINE)
+    (edges,) = edges_of(x, combine.often0 + combine.often1, _MONOTONE_SHARES)
     step = rising_steps(edges, combine.cells(view, edges), combine.often0, combine.often1)
     yield Score((view,), (step,), (1.0,))
 
@@ -263,15 +261,15 @@ def _ranked(
     return sorted(learned, key=lambda pair: -worth[id(pair[1])]), worth
 
 
-def _learned(view: View, fit: _Part) -> list[Steps]:
+def _learn_steps(view: View, fit: _Part) -> list[Steps]:
     x, often = fit.taken(view), fit.often0 + fit.often1
     if view.coded:
         edges = edges_of_codes(x, often)
         seen = edges, fit.cells(view, edges), fit.often0, fit.often1
         return [steps(*seen, together) for together in sorted({0, view.together})]
-    fine, coarse = edges_of(x, often, _FINE, _COARSE)
+    fine, coarse = edges_of(x, often, _MONOTONE_SHARES, _FREE_SHARES)
     rising = rising_steps(fine, fit.cells(view, fine), fit.often0, fit.often1)
-    if len(fine) <= _TWO:
+    if len(fine) <= TUNING.edges_of_two_numbers:
         return [rising]
     return [rising, steps(coarse, fit.cells(view, coarse), fit.often0, fit.often1)]
 
@@ -288,7 +286,7 @@ def _worth(view: View, step: Steps, part: _Part) -> float:
     return float((means[0] - means[1]) / error) if error > 0 else 0.0
 
 
-def _one_each(
+def _best_of_each(
     pairs: Sequence[tuple[View, Steps]], of: Callable[[View], Hashable]
 ) -> list[tuple[View, Steps]]:
     """Return the best score of what each view is of: naive Bayes counts nothing twice."""
@@ -298,7 +296,7 @@ def _one_each(
     return list(best.values())
 
 
-def _sums(pairs: list[tuple[View, Steps]], combine: _Part, *, quick: bool) -> Iterator[Score]:
+def _sum_scores(pairs: list[tuple[View, Steps]], combine: _Part, *, quick: bool) -> Iterator[Score]:
     if len(pairs) < 2:
         return
     views, parts = zip(*pairs, strict=True)

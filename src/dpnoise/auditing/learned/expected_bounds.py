@@ -14,30 +14,16 @@ from scipy import special
 
 from dpnoise.auditing.attacks.base import Event
 from dpnoise.auditing.attacks.claims import Judge
-from dpnoise.auditing.learned.boosting import TREES
-from dpnoise.auditing.learned.ranges import NAMED, borders_of, ranges
-from dpnoise.auditing.learned.scores import Steps, calibrated, sides
-from dpnoise.auditing.learned.views import SIDES, Block, View
+from dpnoise.auditing.learned.scores import Steps, calibrated, sides, tail_shares
+from dpnoise.auditing.learned.views import SIDES, Block, Text, View, no_text
+from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.parallel import cores, in_runs
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-_SIMPLER: Final = 0.01  # The part of its promise that each view of a score costs.
-_FREE: Final = 4  # How many times as much one costs whose cells were learned one by one.
-_TREES: Final = 20  # How many times as much trees cost.
-_KINDS: Final = 2  # How many times as much views of several kinds cost: they overlap.
-_CUTS: Final = 120  # Thresholds that are tried.
-_SORTED: Final = 50_000  # Scores that are sorted to find them.
-_RARE: Final = 0.02  # The share of releases below which an event is rare.
-_SEEN: Final = 4  # How often it must have been seen.
-_CLEAR: Final = 200  # How often an event must have been seen at both to be held against a curve.
-_TRUST: Final = 0.1  # The part of a smooth ratio by which it may be off, as a standard error,
-_GROUPS: Final = 16  # besides what is seen of that in so many groups of scores; of rarer ones more.
-_RARER: Final = 5  # Events of one score that are compared with its best, each rarer than the last,
-_LIKELIER: Final = 2  # or likelier, of a sum: there the best is one of many.
-_STEP: Final = 0.8  # How likely the rarer of two such events is, at most, beside the other.
-_BLOCK: Final = 1 << 14  # Rows that are looked at at a time: what a view takes of them stays near.
+TREES: Final = "trees"  # The kind of the view that boosted trees give.
+_NAMED: Final = 4  # Numbers, ranges or views that are named in an event's words.
 
 
 @dataclass(frozen=True)
@@ -58,16 +44,24 @@ def scored(scores: Sequence[Score], rows: Floats) -> Floats:
     """Return the scores of each row, a line for each score; what several look at is taken once."""
     totals = np.zeros((len(scores), len(rows)))
 
-    def work(first: int, last: int) -> None:
-        for start in range(first, last, _BLOCK):
-            place = slice(start, min(last, start + _BLOCK))
-            block = Block(rows[place])
-            for score, total in zip(scores, totals, strict=True):
-                for view, step, weight in zip(score.views, score.steps, score.weights, strict=True):
-                    step.add(block.of(view.take), weight, total[place])
+    def add(block: Block, place: slice) -> None:
+        for score, total in zip(scores, totals, strict=True):
+            for view, step, weight in zip(score.views, score.steps, score.weights, strict=True):
+                step.add(block.of(view.take), weight, total[place])
 
-    in_runs(work, len(rows), _BLOCK, cores())
+    _in_blocks(add, rows)
     return totals
+
+
+def _in_blocks(look: Callable[[Block, slice], None], rows: Floats) -> None:
+    """Look at all rows, block by block, on all cores."""
+
+    def work(first: int, last: int) -> None:
+        for start in range(first, last, TUNING.block_rows):
+            place = slice(start, min(last, start + TUNING.block_rows))
+            look(Block(rows[place]), place)
+
+    in_runs(work, len(rows), TUNING.block_rows, cores())
 
 
 @dataclass(frozen=True)
@@ -82,7 +76,6 @@ class Proposal:
     hits: tuple[float, float]  # How often it happened where it is meant to, and at the other.
     shares: tuple[float, float]  # How often it does as a smooth curve has it.
     off: float  # By how much the curve is off, as a standard error of its logarithms.
-    about: str
     cost: float  # The part of its promise that was taken off, because it is not simple.
     rare: bool = False
 
@@ -100,36 +93,56 @@ def thresholds(
     If some are asked for, those of rarer events as well, and of likelier ones: where there are many
     thresholds, that of a rare event may look best by chance.
     """
-    s, often0, often1 = seen
-    both, few = _cuts(s, often0 + often1)
+    values, often0, often1 = seen
+    cuts, few = _cuts(values, often0 + often1)
     n = int(often0.sum())
-    above, below = sides(both, s, often0, often1)
-    upper, lower, off = _smoothed(both, below[0], below[1], n, few=few)
+    above, below = sides(cuts, values, often0, often1)
+    upper, lower, off = _fit_curve(cuts, below[0], below[1], n, few=few)
+    cost = TUNING.complexity_cost * _complexity(score)
+    steps = (TUNING.rarer_events, 0 if few else TUNING.likelier_events) if some else (0, 0)
     found: list[Proposal] = []
-    cost = _SIMPLER * _complexity(score)
-    either = (False, above, upper), (True, below[::-1], lower[::-1])
-    steps = (_RARER, 0 if few else _LIKELIER) if some else (0, 0)
-    for swapped, (hits0, hits1), (smooth0, smooth1) in either:
-        usual = judge.promises(hits0, hits1, n)
-        usual = np.maximum(usual, _drawn(hits0, hits1, smooth0, smooth1, n, judge, off))
-        # An event of few releases is not seen often enough to be clear: it has a place of its own.
-        seldom, rare = (hits0 <= _RARE * n) & (hits0 >= _SEEN), np.full(len(hits0), -1.0)
-        rare[seldom] = replace(judge, chance=0.5).promises(hits0[seldom], hits1[seldom], n)
-        chosen = [(best, usual, False) for best in _ladder(usual, hits0, steps)]
-        if rare.max() > usual.max():
-            chosen.append((int(rare.argmax()), rare, True))
-        for best, promised, is_rare in chosen:
-            cut, kind = both[best], score.views[0].kind if len(score.views) == 1 else "sum"
-            event = Event(_words(score, cut, swapped=swapped), _holds(score, cut, swapped=swapped))
-            promise = float(promised[best]) - cost * abs(promised[best])
-            hits = float(hits0[best]), float(hits1[best])
-            smooth = float(smooth0[best]), float(smooth1[best])
+    for swapped, hits, shares in ((False, above, upper), (True, below[::-1], lower[::-1])):
+        for i, promised, rare in _best_cuts(hits, shares, n, judge, off, steps):
+            cut = cuts[i]
             found.append(
                 Proposal(
-                    score, event, cut, swapped, promise, hits, smooth, off, kind, cost, is_rare
+                    score,
+                    Event(_words(score, cut, swapped=swapped), _holds(score, cut, swapped=swapped)),
+                    cut,
+                    swapped,
+                    promised - cost * abs(promised),
+                    hits=(float(hits[0][i]), float(hits[1][i])),
+                    shares=(float(shares[0][i]), float(shares[1][i])),
+                    off=off,
+                    cost=cost,
+                    rare=rare,
                 )
             )
     return found
+
+
+def _best_cuts(
+    hits: Sequence[Floats],
+    shares: Sequence[Floats],
+    n: int,
+    judge: Judge,
+    off: float,
+    steps: tuple[int, int],
+) -> list[tuple[int, float, bool]]:
+    """Return the places of the best thresholds, what each promises, and whether it is rare."""
+    hits0, hits1 = hits
+    usual = np.maximum(
+        judge.promises(hits0, hits1, n), _shrink_to_curve(hits, shares, n, judge, off)
+    )
+    chosen = [(i, float(usual[i]), False) for i in _ladder(usual, hits0, steps)]
+    # An event of few releases is not seen often enough to be clear: it has a place of its own.
+    seldom = (hits0 <= TUNING.rare_share * n) & (hits0 >= TUNING.least_rare_hits)
+    rare = np.full(len(hits0), -1.0)
+    fixed = replace(judge, chance=TUNING.chance)
+    rare[seldom] = fixed.promises(hits0[seldom], hits1[seldom], n)
+    if rare.max() > usual.max():
+        chosen.append((int(rare.argmax()), float(rare.max()), True))
+    return chosen
 
 
 def each_once(found: Iterable[Proposal]) -> list[Proposal]:
@@ -147,9 +160,9 @@ def each_once(found: Iterable[Proposal]) -> list[Proposal]:
 def compared(found: Sequence[Proposal], hits: Floats, n: int, judge: Judge) -> Floats:
     """Return what events promise by how often each happened in n other releases of both."""
     hits0, hits1 = hits.T
-    shares0, shares1 = np.array([one.shares for one in found]).T
+    shares = np.array([one.shares for one in found]).T
     off = np.array([one.off for one in found])
-    drawn = _drawn(hits0, hits1, shares0, shares1, n, judge, off, hope=0.0)
+    drawn = _shrink_to_curve((hits0, hits1), (shares[0], shares[1]), n, judge, off, hope=0.0)
     # The better of two guesses would be that of chance, where one of many events is chosen.
     promised = np.where(drawn > -np.inf, drawn, judge.promises(hits0, hits1, n))
     result: Floats = promised - np.array([one.cost for one in found]) * np.abs(promised)
@@ -167,22 +180,21 @@ def _complexity(score: Score) -> int:
     """Return how many simple views a score costs as much as."""
     kinds = {view.kind for view in score.views}
     overlap = len(kinds) > 1 and kinds != set(SIDES)
-    each = (
-        _TREES if view.kind == TREES else _FREE if step.free else 1
-        for view, step in zip(score.views, score.steps, strict=True)
-    )
-    return (_KINDS if overlap else 1) * sum(each)
+    total = sum(TUNING.free_cost_factor if step.free else 1 for step in score.steps)
+    if TREES in kinds:
+        total = TUNING.trees_cost_factor
+    return (TUNING.overlap_cost_factor if overlap else 1) * total
 
 
 def _cuts(score: Floats, often: Floats) -> tuple[Floats, bool]:
     """Return thresholds to try: all where they are few, else closer ones for rarer events."""
-    some = slice(None, None, -(-len(score) // _SORTED))
+    some = slice(None, None, -(-len(score) // TUNING.threshold_sample))
     order = np.argsort(score[some])
     s, total = score[some][order], often[some][order].cumsum()
     cuts = s[np.append(True, s[1:] != s[:-1])]
-    if len(cuts) <= _CUTS:
+    if len(cuts) <= TUNING.thresholds:
         return cuts, True
-    shares = special.expit(np.linspace(-9, 9, _CUTS))
+    shares = tail_shares(TUNING.threshold_log_odds, TUNING.thresholds)
     return np.unique(s[np.searchsorted(total[:-1], shares * total[-1])]), False
 
 
@@ -198,7 +210,7 @@ def _ladder(promised: Floats, hits: Floats, steps: tuple[int, int]) -> list[int]
     for count, sign in zip(steps, (1, -1), strict=True):
         last = found[0]
         for _ in range(count):
-            left = places[sign * hits[places] < sign * _STEP**sign * hits[last]]
+            left = places[sign * hits[places] < sign * TUNING.event_step**sign * hits[last]]
             if not len(left):
                 break
             last = int(left[promised[left].argmax()])
@@ -206,7 +218,7 @@ def _ladder(promised: Floats, hits: Floats, steps: tuple[int, int]) -> list[int]
     return found
 
 
-def _smoothed(
+def _fit_curve(
     cuts: Floats, below0: Floats, below1: Floats, n: int, *, few: bool
 ) -> tuple[list[Floats], list[Floats], float]:
     """Return the shares of both data sets above and below cuts, as a logistic curve has them.
@@ -229,7 +241,8 @@ def _smoothed(
 def _misfit(c0: Floats, c1: Floats, share: Floats) -> float:
     """Return how far counts are from a curve, beyond what chance explains, in groups of cells."""
     below = (c0 + c1).cumsum()
-    starts = np.unique(np.searchsorted(below, below[-1] * np.arange(_GROUPS) / _GROUPS, "right"))
+    groups = TUNING.curve_groups
+    starts = np.unique(np.searchsorted(below, below[-1] * np.arange(groups) / groups, "right"))
     seen0, seen, expected = (np.add.reduceat(x, starts) for x in (c0, c0 + c1, (c0 + c1) * share))
     variance = np.maximum(expected * (1 - expected / seen), 1e-9)
     chi_squared = ((seen0 - expected) ** 2 / variance).mean()
@@ -238,11 +251,9 @@ def _misfit(c0: Floats, c1: Floats, share: Floats) -> float:
     return float(np.sqrt(excess * (1 / variance).mean()))
 
 
-def _drawn(
-    hits0: Floats,
-    hits1: Floats,
-    shares0: Floats,
-    shares1: Floats,
+def _shrink_to_curve(
+    hits: Sequence[Floats],
+    shares: Sequence[Floats],
     n: int,
     judge: Judge,
     off: Any,
@@ -255,11 +266,11 @@ def _drawn(
     what was seen, it is off by the difference, and taken to be larger by `hope` standard errors of
     that at most.
     """
-    seen = (hits0 >= _CLEAR) & (hits1 >= _CLEAR) & (shares0 > 0) & (shares1 > 0)
-    h0, h1, p0, p1 = (np.where(seen, x, 1.0) for x in (hits0, hits1, shares0, shares1))
+    seen = (np.minimum(*hits) >= TUNING.least_curve_hits) & (np.minimum(*shares) > 0)
+    h0, h1, p0, p1 = (np.where(seen, x, 1.0) for x in (*hits, *shares))
     counted, smooth = np.log(h0 / h1), np.log(p0 / p1)
     mass = (h0 + h1) / n
-    trust = _TRUST * np.maximum(1.0, np.sqrt(2 / (_GROUPS * mass)))
+    trust = TUNING.curve_error * np.maximum(1.0, np.sqrt(2 / (TUNING.curve_groups * mass)))
     by_counts, by_model = 1 / h0 + 1 / h1, (trust * smooth) ** 2 + off**2 + 1e-12
     weight = by_counts / (by_counts + by_model)
     ratio = np.minimum(
@@ -283,7 +294,7 @@ def _holds(score: Score, threshold: float, *, swapped: bool) -> Callable[[Any], 
     view, step = score.views[0], score.steps[0]
     value = score.weights[0] * step.ratios
     borders = borders_of(step.edges, value < threshold if swapped else value > threshold)
-    return _within(view, borders) if len(borders) <= NAMED else holds
+    return _within(view, borders) if len(borders) <= _NAMED else holds
 
 
 def _within(view: View, borders: Sequence[tuple[float, float]]) -> Callable[[Any], Flags]:
@@ -292,15 +303,13 @@ def _within(view: View, borders: Sequence[tuple[float, float]]) -> Callable[[Any
     def holds(rows: Any) -> Flags:
         flags = np.zeros(len(rows), dtype=np.bool_)
 
-        def work(first: int, last: int) -> None:
-            for start in range(first, last, _BLOCK):
-                place = slice(start, min(last, start + _BLOCK))
-                x = Block(rows[place]).of(view.take)
-                for low, high in borders:
-                    inside = ~(x < low)
-                    flags[place] |= inside if np.isnan(high) else inside & (x < high)
+        def mark(block: Block, place: slice) -> None:
+            x = block.of(view.take)
+            for low, high in borders:
+                inside = ~(x < low)
+                flags[place] |= inside if np.isnan(high) else inside & (x < high)
 
-        in_runs(work, len(rows), _BLOCK, cores())
+        _in_blocks(mark, rows)
         return flags
 
     return holds
@@ -310,8 +319,8 @@ def _words(score: Score, threshold: float, *, swapped: bool) -> str:
     """Say when a score is beyond its threshold."""
     if len(score.views) > 1:
         leading = sorted(zip(score.weights, score.views, strict=True), key=lambda p: -abs(p[0]))
-        names = ", ".join(view.words for _, view in leading[:NAMED])
-        more = f" and {len(leading) - NAMED} more" if len(leading) > NAMED else ""
+        names = ", ".join(view.words for _, view in leading[:_NAMED])
+        more = f" and {len(leading) - _NAMED} more" if len(leading) > _NAMED else ""
         side = "below" if swapped else "above"
         return f"a likelihood ratio of {names}{more} is {side} {np.exp(threshold):.4g}"
     view, step = score.views[0], score.steps[0]
@@ -319,3 +328,70 @@ def _words(score: Score, threshold: float, *, swapped: bool) -> str:
     if view.coded:
         return f"{view.words} is one of {int(inside.sum())}"
     return f"{view.words} is {ranges(step.edges, inside, view.text, gaps=view.gaps)}"
+
+
+def ranges(edges: Floats, inside: Flags, text: Text = no_text, *, gaps: bool = True) -> str:
+    """Say in words which cells between edges are meant.
+
+    A number that is a text's is called by that; `gaps` says that something may be missing.
+
+    Examples
+    --------
+    >>> ranges(np.array([1.0, np.nextafter(1.0, 2.0), 5.0, np.inf]),
+    ...        np.array([False, True, False, True, False]))
+    '1 or at least 5'
+    """
+    texts = _texts(edges, text)
+    said = [name for i, name in texts.items() if inside[i]]
+    edges, left = _numbers(edges, inside, sorted(texts))
+    left[-1] &= gaps
+    left[0] &= len(edges) > 1 or not texts  # Between texts there is nothing.
+    for low, high in borders_of(edges, left):
+        many = text(low) or text(high)
+        said.append("one of many texts" if many else _range(low, high))
+    if len(said) > _NAMED:
+        return f"one of {len(said)}, such as {said[0]}"
+    return " or ".join(dict.fromkeys(said)) or "never"
+
+
+def _numbers(edges: Floats, inside: Flags, texts: Sequence[int]) -> tuple[Floats, Flags]:
+    """Leave out the cells of texts: what is before one and what is after become one cell."""
+    left = inside.copy()
+    for i in texts:
+        left[i + 1] &= left[i - 1]
+    gone = [j for i in texts for j in (i - 1, i)]
+    return np.delete(edges, gone), np.delete(left, gone)
+
+
+def _texts(edges: Floats, text: Text) -> dict[int, str]:
+    """Return the cells that have one text alone, with it."""
+    alone = np.flatnonzero(edges[1:] == np.nextafter(edges[:-1], np.inf))
+    named = {int(i) + 1: text(float(edges[i])) for i in alone}
+    return {i: name for i, name in named.items() if name is not None}
+
+
+def borders_of(edges: Floats, inside: Flags) -> list[tuple[float, float]]:
+    """Return the ends of the ranges of cells that are meant: NaN is the end of the last cell."""
+    ends = np.concatenate([[-np.inf], edges, [np.nan]])
+    marks = np.flatnonzero(np.diff(np.concatenate([[False], inside, [False]]).astype(np.int8)))
+    return [(float(ends[start]), float(ends[end])) for start, end in marks.reshape(-1, 2)]
+
+
+def _range(low: float, high: float) -> str:
+    """Say what lies in [low, high); NaN is the end of all numbers, and of what is missing."""
+    if high == np.nextafter(low, np.inf):
+        return f"{low:.6g}"
+    if low == np.inf:
+        return "missing"
+    missing = " or missing" if np.isnan(high) else ""
+    above, below = _border(low, "at least", "above"), _border(high, "below", "at most")
+    if not high < np.inf:
+        return (f"anything{missing}" if missing else "there") if low == -np.inf else above + missing
+    return below if low == -np.inf else f"{above} and {below}"
+
+
+def _border(edge: float, words: str, beside: str) -> str:
+    """Name an edge, or the number that it lies just above of."""
+    before = float(np.nextafter(edge, -np.inf))
+    just = len(repr(before)) < len(repr(float(edge)))
+    return f"{beside} {before:.6g}" if just else f"{words} {edge:.6g}"

@@ -13,22 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from dpnoise.auditing.tuning import TUNING
 from dpnoise.kernels import compiled
 
 Floats = NDArray[np.float64]
 Cells = NDArray[np.uint16]
 Integers = NDArray[np.int64]
 
-_FEW: Final = 256  # Numbers that each have a cell of their own.
-_MOST: Final = 4096  # Cells for codes of patterns, the most frequent ones.
-_CAUTION: Final = 1.0  # Standard errors by which a ratio is drawn to nothing.
-_STEPS: Final = 6  # Of Newton's method, at most.
-_CLOSE: Final = 1e-3  # A step that is shorter is the last.
-_PLACES: Final = 4096  # Into which numbers are divided to find their cells,
-_OUTSIDE: Final = 0.05  # but for this part of the edges, at either end.
-_ROOM: Final = 4  # Times as many slots of a hash table as numbers.
+_PLACES: Final = TUNING.lookup_intervals  # A constant of the module, as Numba needs it.
 _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: Fibonacci hashing.
-_RIDGE: Final = 1e-3  # The weight of the penalty on weights, for each release.
 
 
 @dataclass(frozen=True)
@@ -69,9 +62,8 @@ def cells_of(edges: Floats, x: NDArray[Any]) -> Cells:
     """
     numbers = np.ascontiguousarray(x, dtype=np.float64)
     low, scale, starts, keys, known, shift = _index(edges.tobytes())
-    words, places = numbers.view(np.uint64), _places(numbers, low, scale)
-    cells = np.empty(len(numbers), dtype=np.uint16)
-    _find(numbers, words, places, edges, starts, keys, known, shift, cells)
+    places, cells = _places(numbers, low, scale), np.empty(len(numbers), dtype=np.uint16)
+    _find(numbers, places, edges, starts, keys, known, shift, cells)
     return cells
 
 
@@ -84,14 +76,14 @@ def _index(edges: bytes) -> tuple[float, float, Cells, Floats, Cells, np.uint64]
     the numbers that have cells of their own.
     """
     numbers = np.frombuffer(edges)
-    few = int(_OUTSIDE * len(numbers))
+    few = int(TUNING.lookup_tail * len(numbers))
     low, high = numbers[few], numbers[max(few, len(numbers) - 2 - few)]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         scale = np.divide(_PLACES, high - low)
     held = np.bincount(_places(numbers, low, scale), minlength=_PLACES + 2)
     starts = np.append(0, held.cumsum()).astype(np.uint16)
     alone = np.flatnonzero(np.nextafter(numbers[:-1], np.inf) == numbers[1:])
-    bits = (_ROOM * len(alone) + 1).bit_length()
+    bits = (TUNING.hash_slots * len(alone) + 1).bit_length()
     shift = np.uint64(64 - bits)
     slots = (numbers[alone].view(np.uint64) * _FACTOR) >> shift
     keys, known = np.full(1 << bits, np.nan), np.zeros(1 << bits, dtype=np.uint16)
@@ -119,7 +111,6 @@ def _place(numbers: Floats, low: float, scale: float, places: NDArray[np.int32])
 @compiled
 def _find(
     numbers: Floats,
-    words: NDArray[np.uint64],
     places: NDArray[np.int32],
     edges: Floats,
     starts: Cells,
@@ -128,6 +119,7 @@ def _find(
     shift: np.uint64,
     cells: Cells,
 ) -> None:
+    words = numbers.view(np.uint64)
     for i in range(numbers.size):
         number = numbers[i]
         first, last = np.intp(starts[places[i]]), np.intp(starts[places[i] + 1])
@@ -150,6 +142,11 @@ def _add(cells: Cells, ratios: Floats, weight: float, total: Floats) -> None:
         total[i] += weight * ratios[cells[i]]
 
 
+def tail_shares(log_odds: float, count: int) -> Floats:
+    """Return shares at equal steps of their log odds, closer together where few are beyond."""
+    return np.asarray(special.expit(np.linspace(-log_odds, log_odds, count)))
+
+
 def edges_of(x: Floats, often: Floats, *shares: Floats) -> list[Floats]:
     """Return edges that give each frequent number a cell, and divide the others by shares of them.
 
@@ -166,12 +163,13 @@ def edges_of(x: Floats, often: Floats, *shares: Floats) -> list[Floats]:
 
 
 def _some_edges(values: Floats, seen: Floats, shares: Floats) -> Floats:
-    if len(values) <= _FEW:
+    most = TUNING.numbers_with_cells
+    if len(values) <= most:
         return _edges(values)
     cells = len(shares) + 1
     frequent = seen > max(8.0, min(seen.sum() / (8 * cells), 8 * seen.mean()))
-    if frequent.sum() > _FEW:
-        frequent &= seen >= np.partition(seen, -_FEW)[-_FEW]
+    if frequent.sum() > most:
+        frequent &= seen >= np.partition(seen, -most)[-most]
     rest, below = values[~frequent], seen[~frequent].cumsum()
     enough = len(rest) > 0 and below[-1] > cells
     cuts = rest[np.searchsorted(below, shares * below[-1])] if enough else rest[:0]
@@ -181,7 +179,7 @@ def _some_edges(values: Floats, seen: Floats, shares: Floats) -> Floats:
 def edges_of_codes(x: Floats, often: Floats) -> Floats:
     """Return edges that give each of the most frequent codes a cell of its own."""
     values, seen = _seen(x, often)
-    frequent = np.argsort(-seen, kind="stable")[:_MOST]
+    frequent = np.argsort(-seen, kind="stable")[: TUNING.codes_with_cells]
     return _edges(np.sort(values[frequent]))
 
 
@@ -216,7 +214,7 @@ def steps(edges: Floats, cells: Cells, often0: Floats, often1: Floats, together:
             c0[group], c1[group] = _rising(c0[group], c1[group])
     ratio = np.log((c0 + 0.5) / (all0 + 1)) - np.log((c1 + 0.5) / (all1 + 1))
     error = np.sqrt(1 / (c0 + 1) + 1 / (c1 + 1))
-    shrunk = np.sign(ratio) * np.maximum(0.0, np.abs(ratio) - _CAUTION * error)
+    shrunk = np.sign(ratio) * np.maximum(0.0, np.abs(ratio) - TUNING.ratio_shrinkage * error)
     return Steps(edges, shrunk, free=True, together=together)
 
 
@@ -282,7 +280,11 @@ def _rising(c0: Floats, c1: Floats) -> tuple[Floats, Floats]:
 
 
 def _pooled(c0: Floats, c1: Floats) -> tuple[Floats, Floats]:
-    """Return for each cell the counts of the block of cells that it is pooled with."""
+    """Return for each cell the counts of the block of cells that it is pooled with.
+
+    This takes 2 to 6 microseconds for 16 to 500 cells, SciPy's isotonic_regression 39 to 58. That
+    one takes no cells without counts, and splits some ties, as it compares rounded means.
+    """
     pooled0, pooled1 = np.empty_like(c0), np.empty_like(c1)
     _pool(c0, c1, pooled0, pooled1, np.empty(len(c0), dtype=np.int64))
     return pooled0, pooled1
@@ -313,7 +315,7 @@ def calibrated(score: Floats, c0: Floats, c1: Floats) -> Floats:
     middle = score - score.mean()
     X = np.column_stack([middle, np.ones(len(score))])
     w = np.zeros(2)
-    for _ in range(_STEPS):
+    for _ in range(TUNING.newton_steps):
         p = special.expit(X @ w)
         slope = X.T @ (c0 - (c0 + c1) * p)
         curvature = (X.T * np.maximum((c0 + c1) * p * (1 - p), 1e-6)) @ X + 1e-9 * np.eye(2)
@@ -325,7 +327,7 @@ def weights(features: Floats, often0: Floats, often1: Floats) -> Floats:
     """Fit a logistic regression, with a small penalty, and return the weights of the features."""
     X = np.column_stack([features, np.ones(len(features))])
     w, ridge = np.zeros(X.shape[1]), np.zeros(0)
-    for _ in range(_STEPS):
+    for _ in range(TUNING.newton_steps):
         slope, half = np.zeros(len(w)), np.zeros((len(w), len(w)))
         _descend(X, often0, often1, w, slope, half)
         curvature = half + np.tril(half, -1).T
@@ -333,11 +335,11 @@ def weights(features: Floats, often0: Floats, often1: Floats) -> Floats:
             # Without weights, the curvature is a quarter of the sums of squares, and of X itself.
             squares, sums = 4 * curvature.diagonal(), 4 * curvature[-1]
             spread = np.maximum(0.0, squares - sums**2 / sums[-1])
-            ridge = _RIDGE * spread.mean() * np.eye(len(w))
+            ridge = TUNING.ridge * spread.mean() * np.eye(len(w))
         curvature += ridge + 1e-9 * np.eye(len(w))
         step = np.linalg.solve(curvature, slope - ridge @ w)
         w = w + step
-        if np.abs(step).max() < _CLOSE:
+        if np.abs(step).max() < TUNING.newton_tolerance:
             break
     return np.asarray(w[:-1])
 

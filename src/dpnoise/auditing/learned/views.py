@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from dpnoise.auditing.attacks.patterns import patterns
-from dpnoise.auditing.learned.scores import cells_of
+from dpnoise.auditing.learned.scores import cells_of, tail_shares
+from dpnoise.auditing.tuning import TUNING
 from dpnoise.kernels import compiled, inlined
 
 Floats = NDArray[np.float64]
@@ -31,14 +31,7 @@ WHOLE: Final = "the whole"
 CODES: Final = "codes"
 SIDES: Final = ("parts that are numbers", "parts that are not")  # They may be independent.
 
-_DISCRETE: Final = 24  # A part with at most so many different numbers is taken number by number.
-_FRACTIONS: Final = 256  # Different fractions that are worth a look.
-_WIDEST: Final = 64  # Parts that are looked at one by one.
-_SIZES: Final = 32  # Of the others, where a pattern is looked at with how large they are,
-_TAIL: Final = 6.0  # closer together where they are rare: at equal steps of log odds up to this.
 _LEAST: Final = float(np.finfo(np.float64).tiny)  # The least spread whose inverse is a number.
-_ORDERED: Final = 6  # Parts whose order is a code of its own.
-_LOOKED_INTO: Final = 8  # Parts whose bits are looked at.
 _BITS: Final = np.uint64((1 << 52) - 1)  # Of a code, which a float holds exactly.
 
 
@@ -62,44 +55,28 @@ class Block:
 
 @dataclass(frozen=True)
 class View:
-    """One number of an output.
+    """One number of an output."""
 
-    Parameters
-    ----------
-    words
-        What it is, as the subject of a sentence: "y[2]".
-    kind
-        Which views it is summed up with.
-    take
-        Rows -> numbers. Views of one number have one such function.
-    coded
-        Whether the numbers are names of patterns, so that their order means nothing;
-    together
-        but that of those which differ by less than this.
-    text
-        What a number stands for if it is a text's, else None.
-    gaps
-        Whether there are outputs that it is missing in.
-    """
-
-    words: str
-    kind: str
-    take: Take = field(repr=False)
-    coded: bool = False
-    together: int = 0
-    text: Text = field(default=no_text, repr=False)
-    gaps: bool = True
+    words: str  # What it is, as the subject of a sentence: "y[2]".
+    kind: str  # Which views it is summed up with.
+    take: Take = field(repr=False)  # Rows -> numbers. Views of one number have one such function.
+    coded: bool = False  # Whether the numbers are names of patterns, so that order means nothing.
+    together: int = 0  # Of such names, those that differ by less than this are ordered.
+    text: Text = field(default=no_text, repr=False)  # The text that a number stands for, or None.
+    gaps: bool = True  # Whether there are outputs that it is missing in.
 
 
 def views_of(sample: Floats, names: Sequence[str], text: Text = no_text) -> list[View]:
     """Return the views of rows like these; what is constant in the sample is left out."""
     parts = [j for j in range(sample.shape[1]) if _varies(sample[:, j])]
     numbers = [j for j in parts if j > 0]
-    found = [View(names[j], PARTS, _part(j), text=text if j else no_text) for j in parts[:_WIDEST]]
-    found += [view for j in numbers[:_LOOKED_INTO] for view in _inside(sample[:, j], j, names[j])]
+    most = TUNING.parts_viewed
+    found = [View(names[j], PARTS, _part(j), text=text if j else no_text) for j in parts[:most]]
+    for j in numbers[: TUNING.parts_with_bits]:
+        found += _inside(sample[:, j], j, names[j])
     continuous = [j for j in numbers if _special(sample[:, j]) is not None]
     if len(continuous) > 1:
-        found += _differences(continuous[:_WIDEST], names)
+        found += _differences(continuous[:most], names)
     if len(numbers) > 1:
         found += _summaries(sample, numbers)
         found += _patterns_of(sample, parts)
@@ -121,7 +98,7 @@ def _part(j: int) -> Take:
 def _inside(x: Floats, j: int, name: str) -> list[View]:
     """Return views of the bits of one part: its parity, its fraction, or its first and last bit."""
     known = x[np.isfinite(x)]
-    if len(np.unique(known)) <= _DISCRETE:
+    if len(np.unique(known)) <= TUNING.discrete_values:
         return []
     if (known == np.rint(known)).all():
         return [View(f"{name} modulo 2", CODES, lambda block: np.mod(block.rows[:, j], 2.0))]
@@ -129,7 +106,7 @@ def _inside(x: Floats, j: int, name: str) -> list[View]:
         View(f"the sign and the first and last bit of {name}", CODES,
              lambda block: patterns(block.rows[:, j]).astype(np.float64), coded=True)
     ]  # fmt: skip
-    if len(np.unique(np.mod(known, 1.0))) <= _FRACTIONS:
+    if len(np.unique(np.mod(known, 1.0))) <= TUNING.fraction_values:
         fraction = View(f"the fraction of {name}", CODES, lambda block: np.mod(block.rows[:, j], 1))
         found.append(fraction)
     return found
@@ -182,7 +159,7 @@ def _summaries(sample: Floats, numbers: list[int]) -> list[View]:
         View("the sum of the parts, each clipped", WHOLE, clipped),
         View("the sum of the parts", WHOLE, total),
     ]
-    if len(numbers) <= _ORDERED:
+    if len(numbers) <= TUNING.parts_ordered:
         views.append(View("the order of the parts", WHOLE, _order_of(numbers), coded=True))
     return views
 
@@ -238,12 +215,7 @@ def _patterns_of(sample: Floats, parts: list[int]) -> list[View]:
 
 
 def _joint_views(
-    sample: Floats,
-    parts: list[int],
-    numbers: list[int],
-    points: Floats,
-    words: str,
-    kind: str,
+    sample: Floats, parts: list[int], numbers: list[int], points: Floats, words: str, kind: str
 ) -> list[View]:
     """Return the pattern of some parts, and with it how large those are that are plain numbers."""
     plain = set(numbers)
@@ -269,17 +241,14 @@ def _joint_views(
     def total(block: Block) -> Floats:
         return _sum_of(block.rows, numbers, points, middle, spread, 1.0)
 
-    sizes = {
-        "how small the least of the others is": least,
-        "how large the others are": total,
-    }
-    for size_words, size_of in sizes.items():
-        found.append(_joint(sample, pattern, size_of, f"{words}, and {size_words}", kind))
+    smallest, largest = "how small the least of the others is", "how large the others are"
+    found.append(_joint(sample, pattern, least, f"{words}, and {smallest}", kind))
+    found.append(_joint(sample, pattern, total, f"{words}, and {largest}", kind))
     return found
 
 
 def _joint(sample: Floats, pattern: Take, size_of: Take, words: str, kind: str) -> View:
-    shares = special.expit(np.linspace(-_TAIL, _TAIL, _SIZES - 1))
+    shares = tail_shares(TUNING.size_class_log_odds, TUNING.size_classes - 1)
     cuts = np.unique(np.quantile(size_of(Block(sample)), shares, method="lower"))
 
     def joint(block: Block) -> Floats:
@@ -287,7 +256,7 @@ def _joint(sample: Floats, pattern: Take, size_of: Take, words: str, kind: str) 
         code = block.of(pattern).astype(np.uint64) * np.uint64(0xBF58476D1CE4E5B9)
         return (((code >> np.uint64(11)) + size) & _BITS).astype(np.float64)
 
-    return View(words, kind, joint, coded=True, together=_SIZES)
+    return View(words, kind, joint, coded=True, together=TUNING.size_classes)
 
 
 def row_codes(rows: NDArray[Any]) -> Floats:
@@ -427,4 +396,5 @@ def _add_plain(
 def _special(x: Floats) -> Floats | None:
     """Return the numbers of a part that stand for something: the frequent ones, or None for all."""
     values, counts = np.unique(x[~np.isnan(x)], return_counts=True)
-    return None if len(values) <= _DISCRETE else values[counts > len(x) / _DISCRETE]
+    few = TUNING.discrete_values
+    return None if len(values) <= few else values[counts > len(x) / few]

@@ -1,15 +1,18 @@
-"""Outputs of any kind as rows of numbers: the length of each, then its parts.
+"""Outputs of mechanisms (data, n) -> n outputs of any kind, as rows of numbers.
 
-A part that is a number stays what it is, up to the nearest float64. Anything else has a code, the
-same whenever it is seen. What is missing is NaN. When the encoder is closed, before the last count,
-all that was never seen has one code: a row is a function of its output alone, so that whatever is
-certified of rows is certified of outputs.
+A mechanism is called from Python or as a program. A row holds the length of an output, then its
+parts. A part that is a number stays what it is, up to the nearest float64. Anything else has a
+code, the same whenever it is seen. What is missing is NaN. When the encoder is closed, before the
+last count, all that was never seen has one code: a row is a function of its output alone, so that
+whatever is certified of rows is certified of outputs.
 """
 
+import json
 import numbers
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from copy import copy
+from copy import copy, deepcopy
 from decimal import Decimal
 from functools import partial
 from itertools import zip_longest
@@ -18,23 +21,182 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.auditing.targets.target import TargetError
-from dpnoise.core.errors import shown
+from dpnoise.auditing.calls import Pace, call_in_time
+from dpnoise.auditing.targets.target import TargetError, imported, piped
+from dpnoise.core import strict_json
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, is_real, reject, shown
 from dpnoise.core.parallel import cores, in_runs
 from dpnoise.core.safe_text import shortened
 
 Floats = NDArray[np.float64]
+Mechanism = Callable[[Any, int], Any]
 
+_CHUNK: Final = 1 << 24  # Bytes of rows that are drawn at a time.
+_FIRST_OUTPUTS: Final = 64  # Outputs for each data set that decide how many parts a row has.
+_LONGEST_DATA: Final = 60  # Characters of a data set as it is shown.
 _WIDEST: Final = 4096  # Parts of an output that are looked at.
 _LARGEST: Final = 1e300  # Infinities and what is beyond this count as this: it can be added up.
 _NUMBERS: Final = "biuf"  # Kinds of NumPy's types.
 _SMALL: Final = (np.bool_, np.int8, np.uint8)  # Types of outputs whose rows have 16 bits a part.
 _PLAIN: Final = {int, float, bool, np.float64, np.int64}
-_FIRST: Final = 0.3141592653589793  # The first code: no number that is likely to stand beside it.
+_FIRST_CODE: Final = 0.3141592653589793  # Unlike any number that is likely to stand next to it.
 _OBJECTS: Final = 256  # The most objects that may stand for themselves alone, as an abort may.
 _RUN: Final = 1 << 14  # Rows that are worth a thread.
-_LONGEST: Final = 40  # Characters of a text in an event's words.
+_LONGEST_TEXT: Final = 40  # Characters of a text in an event's words.
 _TAKEN: Final = "a number, a text, None, or tuples, lists and arrays of these"
+
+
+class Source:
+    """Draws rows of outputs from a mechanism, as many as are asked for, chunk by chunk.
+
+    A mechanism is a function (data, n) -> n outputs, "module:attribute", or a command as a list of
+    strings. A command reads one line of JSON, {"data": ..., "n": ...}, and writes n lines of JSON;
+    if it is asked one by one, it makes one output a process. `name` is for a mechanism that is
+    known by another name than its own. Rows can be drawn when `prepare` has made the encoder.
+    """
+
+    encoder: "Encoder"
+
+    def __init__(
+        self, mechanism: Any, time_limit: float, *, one_by_one: bool, name: str | None = None
+    ) -> None:
+        own_name, self._call = _resolved(mechanism, time_limit)
+        self.name = name or own_name
+        self._one_by_one = one_by_one
+        self._pace = Pace(time_limit)
+        self.drawn = 0
+
+    def prepare(self, data_sets: list[Any]) -> None:
+        """See some outputs for each data set, which decide what a row is."""
+        first = [self.outputs(data_sets[0], 1)]  # It says how many may be asked for at once.
+        for data in data_sets:
+            first += [self.outputs(data, m) for m in self._pace.parts(_FIRST_OUTPUTS)]
+        shown = f"{_FIRST_OUTPUTS} outputs of {self.name}"
+        self.encoder = call_in_time(lambda: Encoder(self.name, first), shown, self._pace.seconds)
+
+    def outputs(self, data: Any, n: int) -> Any:
+        """Return n outputs as the mechanism gives them."""
+        self.drawn += n
+        if self._one_by_one and n > 1:
+            return [single(self._outputs(data, 1)) for _ in range(n)]
+        return self._outputs(data, n)
+
+    def _outputs(self, data: Any, n: int) -> Any:
+        shown = f"{self.name}({described(data)}, {n})"
+
+        def called() -> Any:
+            outputs = self._call(_own(data), n)
+            sized = hasattr(outputs, "__len__") and getattr(outputs, "shape", (n,)) != ()
+            if not sized or isinstance(outputs, str | bytes | dict | set | frozenset):
+                raise TargetError(f"{shown} gave a {type(outputs).__name__}, not {n} outputs.")
+            if len(outputs) != n:
+                raise TargetError(f"{shown} gave {len(outputs)} outputs, not {n}.")
+            return outputs
+
+        return self._pace.call(called, shown, n)
+
+    def rows(self, data: Any, n: int) -> Floats:
+        """Return n outputs as rows."""
+        parts = [self._rows(self.outputs(data, m), m) for m in self._pace.parts(n, self.chunk)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _rows(self, outputs: Any, n: int) -> Floats:
+        """Look at outputs, which may be of the mechanism's own classes: with a time limit, too."""
+        shown = f"{n} outputs of {self.name}"
+        limit = self._pace.seconds
+        rows: Floats = call_in_time(lambda: self.encoder.rows(outputs, n), shown, limit)
+        return rows
+
+    @property
+    def chunk(self) -> int:
+        """How many outputs are asked for in one call."""
+        return max(1, _CHUNK // self.encoder.row_bytes)
+
+
+def _own(data: Any) -> Any:
+    """Return a copy of data that a mechanism could change: its next call must see the same."""
+    changes = isinstance(data, list | tuple | dict | set | np.ndarray) or hasattr(data, "iloc")
+    return deepcopy(data) if changes else data
+
+
+def _resolved(mechanism: Any, time_limit: float) -> tuple[str, Mechanism]:
+    if isinstance(mechanism, str):
+        return mechanism, imported(mechanism)
+    if isinstance(mechanism, list | tuple):
+        if not mechanism or not all(isinstance(word, str) for word in mechanism):
+            reject("target", mechanism, "to be a command: a list of strings, the program first")
+        command = list(mechanism)
+        return shlex.join(command), lambda data, n: _from_command(command, time_limit, data, n)
+    if not callable(mechanism):
+        reject("target", mechanism, "to be a function (data, n) -> n outputs, or a command")
+    return str(getattr(mechanism, "__qualname__", type(mechanism).__name__)), mechanism
+
+
+def _from_command(command: list[str], time_limit: float, data: Any, n: int) -> list[Any]:
+    """Run a command that reads one line of JSON and writes n."""
+    asked = _asked(data, n)
+    call = f"{shlex.join(command)}, asked for {n} outputs,"
+    lines = piped(command, time_limit, asked, call).splitlines()
+    try:
+        return [json.loads(line) for line in lines]
+    except ValueError:
+        raise TargetError(f"{call} wrote a line that is no JSON.") from None
+
+
+def _asked(data: Any, n: int) -> str:
+    """Return the line that asks a program for n outputs."""
+    try:
+        return strict_json.dumps({"data": _plain(data), "n": n}).replace("\n", "") + "\n"
+    except TypeError:
+        kind = type(data).__name__
+        raise ArgumentTypeError(
+            f"Expected data sets that JSON has, for a program; got {kind}."
+        ) from None
+
+
+def _plain(data: Any) -> Any:
+    """Return a data set as JSON has it; a frame is a list of its rows."""
+    if hasattr(data, "iloc") and hasattr(data, "columns"):
+        if not data.columns.is_unique:
+            raise ArgumentError("Expected a frame whose columns have different names, for JSON.")
+        return _plain(data.to_dict("records"))
+    for as_list in ("to_dicts", "to_pylist", "to_list", "tolist"):  # Polars, Arrow, pandas, NumPy.
+        if hasattr(data, as_list):
+            return getattr(data, as_list)()
+    if isinstance(data, dict):
+        return {key: _plain(part) for key, part in data.items()}
+    if isinstance(data, list | tuple):
+        return [_plain(part) for part in data]
+    return data
+
+
+def described(data: Any) -> str:
+    """Return a data set in a few words, as reports and errors show it: of rows, their number.
+
+    Examples
+    --------
+    >>> described(np.array([1.0, 2.0])), described(3), described(list(range(100)))
+    ('[1, 2]', '3', '[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, ...] (100)')
+    """
+    plain = data.tolist() if isinstance(data, np.ndarray) else data
+    if isinstance(plain, list | tuple) and not all(is_real(part) for part in plain):
+        return f"{type(data).__name__} of {len(plain)} row{'s' * (len(plain) != 1)}"
+    if isinstance(plain, list | tuple):
+        text = f"[{', '.join(map(_word, plain))}]"
+        if len(text) <= _LONGEST_DATA:
+            return text
+        cut = text[: _LONGEST_DATA - 12].rpartition(",")[0]
+        return f"{cut}, ...] ({len(plain)})"
+    if hasattr(plain, "shape"):
+        return f"{type(plain).__name__} of shape {tuple(plain.shape)}"
+    text = _word(plain)
+    return text if len(text) <= _LONGEST_DATA else f"{text[: _LONGEST_DATA - 3]}..."
+
+
+def _word(part: Any) -> str:
+    if isinstance(part, float):
+        return repr(part).removesuffix(".0")
+    return repr(part)
 
 
 class Encoder:
@@ -81,10 +243,10 @@ class Encoder:
 
     def text(self, code: float) -> str | None:
         """Return what has this code, or None if it is no code."""
-        k = round(code - _FIRST) if abs(code) < len(self._coded) else -1
-        if k < 0 or k + _FIRST != code:
+        k = round(code - _FIRST_CODE) if abs(code) < len(self._coded) else -1
+        if k < 0 or k + _FIRST_CODE != code:
             return None
-        return shortened(shown(self._coded[k]), _LONGEST)
+        return shortened(shown(self._coded[k]), _LONGEST_TEXT)
 
     def close(self) -> None:
         """Give what was never seen one code from now on."""
@@ -165,7 +327,7 @@ class Encoder:
             yield self._code(output)
 
     def _code(self, part: Any) -> float:
-        new = len(self._codes) + _FIRST
+        new = len(self._codes) + _FIRST_CODE
         kind = type(part).__name__
         try:
             code = self._codes.get(part, new)

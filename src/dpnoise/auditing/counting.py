@@ -1,0 +1,354 @@
+"""Counts events in fresh releases, and tests whether these are independent.
+
+The bound and its confidence
+----------------------------
+Events are proposed and chosen on releases that are then set aside. When the events are fixed, and
+with them how many releases they are counted in, fresh releases are drawn; if `tossed`, of one data
+set or the other as a fair coin says for each. Each event gives exact binomial limits (Clopper and
+Pearson 1934): two of its probabilities, and with the coin one of their ratio (see
+`bounds.tossed_epsilon`). The error is the whole count's, split over the events. By the union bound
+all limits hold together, whatever was chosen and how many others were looked at before, and with
+them every bound that is computed from them.
+
+Independence
+------------
+A release is turned into a bit, by a rule that is fixed before it is seen. Of independent releases
+the bits of two that stand k apart are independent, so that, given how many bits of each kind there
+are, how often both are set has a hypergeometric law (Fisher's exact test). Each test takes disjoint
+pairs; the stated error is split over all bits and distances. Exact repeats, noise used twice or
+with its sign turned, slow drifts and short periods all show in some bit at some distance. Noise
+that is drawn once a call, and what changes from one call to the next, show in how often a bit is
+set in one call and in another.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Final, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from dpnoise.auditing.attacks import bounds
+from dpnoise.auditing.attacks.base import Count, Event, happened
+from dpnoise.auditing.attacks.claims import Claim
+from dpnoise.auditing.report import Finding
+from dpnoise.auditing.targets.target import DependentError
+from dpnoise.auditing.tuning import TUNING
+
+Flags = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Words = NDArray[np.uint64]
+Draw = Callable[[Any, int], Any]
+Tally = tuple[Count, Count]  # At the two data sets of an event.
+
+ERROR: Final = 1e-9  # That one test refuses independent releases; an audit makes some dozens.
+_DISTANCES: Final = (*range(1, 9), 10, 16, 20, 32, 50, 64, 100, 128, 256, 500, 512, 1000, 1024)
+_MOST: Final = 200_000  # Releases that are looked at.
+_USUAL: Final = 3  # Standard deviations that are passed over.
+_BITS: Final = (63, 47, 61, 59, 57, 55, 53, 51)  # Of a hash; two releases differ in some of them.
+_REPEATS: Final = 8  # Releases whose next occurrence proposes a period.
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An event with the two data sets it tells apart; it is meant to happen at the first."""
+
+    attack: str
+    access: str
+    event: Event
+    data: tuple[Any, Any]
+    shown: tuple[Any, Any]  # The data, as a report has them.
+
+
+def count_events(
+    candidates: Sequence[Candidate],
+    draw: Draw,
+    trials: int,
+    chunk: int,
+    name: str,
+    *,
+    tossed: bool = False,
+    seed: int | None = None,
+) -> list[Tally]:
+    """Count events of one pair of data sets in fresh releases, at the two data sets of each.
+
+    All events are counted in the same releases of the pair, `trials` of each data set; or twice as
+    many of both together, if a coin is tossed for each; `seed` is the coin's.
+    """
+    first = candidates[0].data
+    heads = int(np.random.default_rng(seed).binomial(2 * trials, 0.5)) if tossed else trials
+    least = max(candidate.event.releases for candidate in candidates)
+    calls = _calls(heads, 2 * trials - heads, chunk, least)
+    counts = [_Counts(candidate.data[0] is not first[0]) for candidate in candidates]
+    drawn = draw_ahead(draw, [(first[side], m) for side, m in calls])
+    for (side, _), releases in zip(calls, drawn, strict=True):
+        for candidate, count in zip(candidates, counts, strict=True):
+            count.add(side, happened(candidate.event, releases, last=len(candidates) == 1))
+    for side in (0, 1):
+        for count in counts:
+            check_flags(name, np.concatenate(count.looked_at[side]))
+            check_calls(name, [(call.hits, call.trials) for call in count.calls[side]])
+    return [count.tally for count in counts]
+
+
+class _Counts:
+    """How often an event happened in each call for either data set, and its first trials."""
+
+    def __init__(self, swapped: bool) -> None:  # noqa: FBT001 - its only argument
+        self._swapped = swapped  # Whether the event's own first data set is the second here.
+        self.calls: tuple[list[Count], ...] = ([], [])
+        self.looked_at: tuple[list[Flags], ...] = ([], [])
+
+    def add(self, side: int, flags: Flags) -> None:
+        self.calls[side].append(Count(int(np.count_nonzero(flags)), len(flags)))
+        if sum(map(len, self.looked_at[side])) < TUNING.independence_trials:
+            self.looked_at[side].append(flags)
+
+    @property
+    def tally(self) -> Tally:
+        at0, at1 = (sum(calls, Count(0, 0)) for calls in self.calls)
+        return (at1, at0) if self._swapped else (at0, at1)
+
+
+def _calls(n0: int, n1: int, chunk: int, least: int) -> list[tuple[int, int]]:
+    """Return the calls for n0 releases of one data set and n1 of the other: (which, how many).
+
+    They come in the order of Thue and Morse: what changes with time, in whatever smooth way, is the
+    same for both. Each has about as many, at least `least`.
+
+    Examples
+    --------
+    >>> _calls(8, 9, 3, 1)[:6]
+    [(0, 1), (1, 2), (1, 1), (0, 1), (1, 1), (0, 1)]
+    """
+    few = max(1, min(TUNING.least_calls, n0 // least, n1 // least))
+    calls = max(few, -(-max(n0, n1) // chunk))
+    sizes = [[n // calls + (i < n % calls) for i in range(calls)] for n in (n0, n1)]
+    sides = [(i.bit_count() + turn) % 2 for i in range(calls) for turn in (0, 1)]
+    return [(side, sizes[side][i // 2]) for i, side in enumerate(sides)]
+
+
+def draw_ahead(draw: Draw, calls: Sequence[tuple[Any, int]]) -> Iterator[Any]:
+    """Draw releases, the next ones while the last are looked at."""
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(draw, *calls[0])
+        for call in calls[1:]:
+            drawn, coming = coming, pool.submit(draw, *call)
+            yield drawn.result()
+        yield coming.result()
+
+
+def certify(
+    candidate: Candidate,
+    tally: Tally,
+    claim: Claim,
+    error: float,
+    confidence: float,
+    *,
+    evidence: dict[str, list[int]] | None = None,
+    tossed: bool = False,
+) -> Finding:
+    """Return what counts of an event certify; `tossed` says that a coin divided the trials."""
+    (at0, at1), k = tally, candidate.event.releases
+    by_ratio = tossed and claim.is_ratio and k == 1
+    each = error * (1 - bounds.TOSSED if by_ratio else 1) / 2
+    low = bounds.lower_limit(at0.hits, at0.trials, each)
+    high = bounds.upper_limit(at1.hits, at1.trials, each)
+    certified = claim.certified(low, high, k)
+    epsilon = bounds.epsilon_of(low, high, delta=claim.delta, releases=k)
+    if by_ratio:
+        counts = at0.hits, at0.trials, at1.hits, at1.trials
+        certified = epsilon = bounds.tossed_epsilon(*counts, error=error)
+    return Finding(
+        attack=candidate.attack,
+        access=candidate.access,
+        event=candidate.event.words,
+        value0=candidate.shown[0],
+        value1=candidate.shown[1],
+        releases=k,
+        hits0=at0.hits,
+        trials0=at0.trials,
+        hits1=at1.hits,
+        trials1=at1.trials,
+        low=low,
+        high=high,
+        certified=certified,
+        epsilon_lower=epsilon,
+        confidence=confidence,
+        broken=certified > claim.value,
+        evidence=evidence or {},
+    )
+
+
+def ceiling(claim: Claim, trials: int, error: float, *, tossed: bool = False) -> float:
+    """Return what an event that always happens at one data set and never at the other certifies."""
+    if tossed:
+        return bounds.tossed_epsilon(trials, trials, 0, trials, error=error)
+    low = bounds.lower_limit(trials, trials, error / 2)
+    return claim.certified(low, bounds.upper_limit(0, trials, error / 2))
+
+
+def needed_trials(
+    claim: Claim, trials: int, error: float, promise: Callable[[int, float], float], most: int
+) -> int:
+    """Return how many trials the claim needs, if more than planned are needed and may help.
+
+    They are doubled until the best event promises more than the claim with some caution. If `most`
+    do not suffice for that, they are taken where a hopeful guess says that they may help. Else the
+    plan stays, unless no event at all could be above the claim with it. `promise` says what the
+    best event promises, given the trials and the caution.
+    """
+    enough = trials
+    while enough < most and promise(enough, 1.0) <= claim.value:
+        enough = min(most, 2 * enough)
+    if promise(enough, -1.0) <= claim.value:
+        enough = trials
+    while enough < most and ceiling(claim, enough, error) <= claim.value:
+        enough = min(most, 2 * enough)
+    return enough
+
+
+def most_trials(trials: int, seconds_each: float, seconds: float) -> int:
+    """Return the most trials of each data set that a raised budget may take."""
+    by_time = int(seconds / max(2 * seconds_each, 1e-9))
+    return max(trials, min(TUNING.budget_growth * trials, by_time))
+
+
+def check_independent(call: str, before: Floats, rows: Floats, error: float = ERROR) -> None:
+    """Raise unless the releases in `rows`, in their order, look independent of each other.
+
+    Rules are fixed on other releases of the same data, `before`. Independent releases are refused
+    with probability `error`, with a message that names the call.
+    """
+    distances = sorted({*_DISTANCES, *_periods(before)})
+    n = min(len(before), len(rows), _MOST)
+    code = _hash(rows[:_MOST])
+    bits = [rule(rows[:_MOST]) for rule in _rules(before)] + [_bit(code, i) for i in _BITS[:2]]
+    _check_distances(call, bits, distances, error / 3)
+    codes = _hash(before[:n]), code[:n]
+    hashed = [[_bit(part, i) for part in codes] for i in _BITS]
+    # What stands at the same place in two calls is one call's length apart.
+    _check_distances(call, map(np.concatenate, hashed[:2]), [n], error / 3)
+    for flags in hashed:
+        check_calls(call, [(int(part.sum()), n) for part in flags], error / (3 * len(hashed)))
+
+
+def check_flags(call: str, flags: Flags, error: float = ERROR) -> None:
+    """Raise unless the trials of one event look independent of each other."""
+    _check_distances(call, [flags[:_MOST]], _DISTANCES, error)
+
+
+def check_calls(call: str, calls: Sequence[tuple[int, int]], error: float = ERROR) -> None:
+    """Raise unless an event happened about as often in each call, of which are (hits, trials).
+
+    Of independent releases, how many of all hits fall on some calls has a hypergeometric law. Each
+    call is held against the others, and those up to each one against those after it. Noise that is
+    drawn once a call shows in the first, what changes slowly in the second.
+    """
+    *before, (hits, trials) = accumulate(calls, lambda a, b: (a[0] + b[0], a[1] + b[1]))
+    parts = [*calls, *before]
+    least = min(_both_sides(both, hits, part, trials) for both, part in parts)
+    if least * len(parts) < error:
+        _refuse(call, "those of one call are alike", least)
+
+
+def _refuse(call: str, how: str, p_value: float) -> NoReturn:
+    """Raise the error that says which releases depend on each other."""
+    chance = "less than 1e-300" if p_value == 0 else f"{p_value:.1g}"
+    raise DependentError(
+        f"{call} gave releases that depend on each other: {how}, which by chance has "
+        f"probability {chance}. An audit counts independent releases: draw new "
+        "noise for each, or have it ask for one release a call (one_by_one=True)."
+    )
+
+
+def _check_distances(
+    call: str, sequences: Iterable[Flags], distances: Sequence[int], error: float
+) -> None:
+    """Raise if flags depend on those some distance before, by the clearest such dependence."""
+    lags = [(flags, k) for flags in sequences for k in distances if 2 * k <= len(flags)]
+    tests = [(p_value(flags, k), k) for flags, k in lags]
+    least, distance = min(tests, default=(1.0, 0))
+    if tests and least * len(tests) < error:
+        _refuse(call, f"those {distance} apart are alike", least)
+
+
+def p_value(flags: Flags, distance: int) -> float:
+    """Return the two-sided p-value of Fisher's exact test, of pairs that share no release.
+
+    Examples
+    --------
+    >>> p_value(np.array([True, True, False, False]), 1)
+    1.0
+    >>> p_value(np.repeat(np.arange(20) % 2 == 0, 2), 1) < 1e-4
+    True
+    """
+    whole = len(flags) // (2 * distance) * (2 * distance)
+    first, second = flags[:whole].reshape(-1, 2, distance).swapaxes(0, 1).reshape(2, -1)
+    pairs = len(first)
+    set0, set1, both = (int(np.count_nonzero(x)) for x in (first, second, first & second))
+    return _both_sides(both, set0, set1, pairs)
+
+
+def _both_sides(both: int, set0: int, set1: int, pairs: int) -> float:
+    """Return the p-value of how many of `pairs` are in two parts of them, of these sizes."""
+    if set0 in {0, pairs} or set1 in {0, pairs}:
+        return 1.0
+    mean = set0 * set1 / pairs
+    deviation = math.sqrt(mean * (1 - set0 / pairs) * (1 - set1 / pairs) * pairs / (pairs - 1))
+    if abs(both - mean) < _USUAL * deviation:
+        return 1.0  # Not worth the exact law, which takes long.
+    law = stats.hypergeom(pairs, set0, set1)
+    return float(min(1.0, 2 * min(law.cdf(both), law.sf(both - 1))))
+
+
+def _rules(before: Floats) -> list[Callable[[Floats], Flags]]:
+    """Return the bits of a release that tell on which side of medians it is."""
+    column = _widest(before)
+    middle = _median(before[:, column])
+    away = _median(np.abs(before[:, column] - middle))
+
+    def above(rows: Floats) -> Flags:
+        return np.asarray(rows[:, column] > middle)
+
+    def far(rows: Floats) -> Flags:
+        return np.asarray(np.abs(rows[:, column] - middle) > away)
+
+    return [above, far]
+
+
+def _median(x: Floats) -> float:
+    known = x[~np.isnan(x)]
+    return float(np.median(known)) if len(known) else 0.0
+
+
+def _widest(rows: Floats) -> int:
+    """Return the column with the most different numbers."""
+    return int(np.argmax([len(np.unique(column)) for column in rows[:2000].T]))
+
+
+def _hash(rows: Floats) -> Words:
+    """Return a hash of each row; 0.0 and -0.0 are one number."""
+    code = np.full(len(rows), 0x243F6A8885A308D3, dtype=np.uint64)
+    for column in rows.T:
+        word = np.ascontiguousarray(column + 0.0).view(np.uint64)
+        code = (code ^ word) * np.uint64(0x9E3779B97F4A7C15)
+        code ^= code >> np.uint64(31)
+    return code * np.uint64(0xBF58476D1CE4E5B9)
+
+
+def _bit(code: Words, bit: int) -> Flags:
+    return np.asarray((code >> np.uint64(bit)) & np.uint64(1), dtype=np.bool_)
+
+
+def _periods(before: Floats) -> list[int]:
+    """Return how far away the first releases come again, as periods to look at."""
+    periods = []
+    for i in range(min(_REPEATS, len(before))):
+        again = np.flatnonzero((before[i + 1 :] == before[i]).all(axis=1))
+        periods += [int(again[0]) + 1] if again.size else []
+    return periods

@@ -1,0 +1,194 @@
+"""What an audit is asked for, checked once, and the command that runs it again."""
+
+import shlex
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import dpnoise.auditing.attacks
+from dpnoise.auditing.attacks.base import Attack, silent
+from dpnoise.auditing.attacks.claims import EPSILON, Claim, claim_of, gaussian_claim
+from dpnoise.auditing.neighbours import ROWS, WHOLE, given_pairs
+from dpnoise.auditing.processes import LOOKS
+from dpnoise.auditing.report import Finding
+from dpnoise.auditing.tuning import TUNING
+from dpnoise.auditing.wording import number
+from dpnoise.core.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    check_flag,
+    check_integer,
+    check_part,
+    check_positive,
+    reject,
+    unknown,
+)
+
+Progress = Callable[[float, str], object]
+Watch = Callable[[list[Finding]], object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditOptions:
+    """The options of `dpnoise.audit`, with their defaults; they are checked when they are made.
+
+    Parameters
+    ----------
+    epsilon, delta, mu, rho, curve
+        The claim: see `claim`.
+    sensitivity, scale
+        The sensitivity that is claimed, and the scale of added noise if it is known.
+    attacks, pairs
+        Of added noise: the attacks and the pairs of values to try. None for the default ones.
+    neighbours, data, size
+        Of a mechanism: pairs of data sets or the name of a relation, and what that one needs.
+    one_by_one
+        Whether to ask for one release a call.
+    boosting
+        Whether boosted trees learn events of a mechanism as well.
+    budget
+        How many releases to ask for, or None for as many as the claim and the time suggest.
+    confidence
+        The probability that no certified bound is too large.
+    time_limit
+        The most seconds that one call may take.
+    seed
+        Of the auditor's own coins.
+    progress, watch
+        What to call with the part that is done, and with new findings.
+
+    Examples
+    --------
+    >>> AuditOptions(epsilon=1.0, sensitivity=2).claim
+    Claim(kind='epsilon', value=1.0, delta=0.0)
+    """
+
+    epsilon: float | None = None
+    delta: float = 0.0
+    sensitivity: float = 1.0
+    mu: float | None = None
+    rho: float | None = None
+    curve: bool = False
+    neighbours: Any = None
+    data: Any = None
+    size: int = 10
+    attacks: Iterable[str | Attack] | None = None
+    pairs: Iterable[tuple[float, float]] | str | None = None
+    one_by_one: bool = False
+    boosting: bool = False
+    budget: int | None = None
+    confidence: float = 0.999
+    scale: float | None = None
+    time_limit: float = 60.0
+    seed: int | None = None
+    progress: Progress = silent
+    watch: Watch = silent
+
+    def __post_init__(self) -> None:
+        for flag in ("curve", "one_by_one", "boosting"):
+            check_flag(flag, getattr(self, flag))
+        _ = self.claim
+        object.__setattr__(self, "sensitivity", check_positive("sensitivity", self.sensitivity))
+        check_positive("time_limit", self.time_limit)
+        if self.budget is not None:
+            check_integer("budget", self.budget, least=TUNING.least_budget)
+        if self.scale is not None:
+            check_positive("scale", self.scale)
+        if self.seed is not None:
+            check_integer("seed", self.seed, least=0)
+        check_part("confidence", check_positive("confidence", self.confidence))
+        by_rows = isinstance(self.neighbours, str) and self.neighbours == ROWS
+        if self.data is not None and not by_rows:
+            raise ArgumentError("data is for neighbours='rows': the rows of which one is another.")
+        # Both may be iterators, which can be read once.
+        if self.attacks is not None:
+            object.__setattr__(self, "attacks", _checked_attacks(self.attacks))
+        if self.pairs is not None and not self.whole:
+            object.__setattr__(self, "pairs", given_pairs(self.pairs, self.sensitivity))
+
+    @cached_property
+    def claim(self) -> Claim:
+        """What the target is held against: one of epsilon, mu and rho, or a Gaussian's curve."""
+        claim = claim_of(self.epsilon, self.delta, mu=self.mu, rho=self.rho)
+        if not self.curve:
+            return claim
+        if claim.kind != EPSILON or not self.delta:
+            raise ArgumentError(
+                "curve is for Gaussian noise that claims epsilon at a delta above 0."
+            )
+        return gaussian_claim(claim.value, self.delta)
+
+    @property
+    def whole(self) -> bool:
+        """Whether only multiples of the sensitivity are tried."""
+        return isinstance(self.pairs, str) and self.pairs == WHOLE
+
+    @property
+    def value_pairs(self) -> list[tuple[float, float]]:
+        """The pairs of values that were given; none for the default ones."""
+        return [] if self.pairs is None or isinstance(self.pairs, str) else [*self.pairs]
+
+    def attacks_on(self, noise: str) -> list[Attack]:
+        """Return the attacks that were asked for, or all that apply to such noise."""
+        if self.attacks is not None:
+            return _checked_attacks(self.attacks)
+        known = dpnoise.auditing.attacks.ATTACKS.values()
+        return [attack() for attack in known if attack.in_audit and attack.noise in {None, noise}]
+
+    def command(self, target: Any, name: str) -> str:
+        """Return what runs the audit again: in a shell, or in Python where a shell cannot."""
+        names = (
+            "epsilon", "mu", "rho", "delta", "curve", "sensitivity", "scale", "pairs", "attacks",
+            "one_by_one", "boosting", "budget", "confidence", "seed",
+        )  # fmt: skip
+        values = {key: getattr(self, key) for key in names}
+        if self.attacks is not None:
+            values["attacks"] = [attack.name for attack in _checked_attacks(self.attacks)]
+        given = {key: x for key, x in values.items() if x or (key == "seed" and x is not None)}
+        in_shell = isinstance(target, str | list | tuple)
+        if in_shell and isinstance(self.neighbours, str | None):
+            return _shell_command(target, name, self.neighbours, given)
+        arguments = [f"{key}={value!r}" for key, value in given.items()]
+        if self.neighbours is not None:
+            shown = repr(self.neighbours) if isinstance(self.neighbours, str) else "[...]"
+            arguments.append(f"neighbours={shown}")
+        return f"dpnoise.audit({', '.join((name, *arguments))})"
+
+
+def _shell_command(target: Any, name: str, neighbours: str | None, given: dict[str, Any]) -> str:
+    words = ["dpnoise", "audit", *([name] if isinstance(target, str) else ["--command", name])]
+    for attack in given.pop("attacks", []):
+        words += ["--attack", attack]
+    whole = given.get("pairs") == WHOLE
+    for pair in given.pop("pairs", []) if not whole else []:
+        words += ["--pair", ",".join(map(number, pair))]
+    if neighbours is not None:
+        words += ["--neighbours", neighbours]
+    for key, value in given.items():
+        option = "--whole" if key == "pairs" else f"--{key.replace('_', '-')}"
+        shown = number(value) if isinstance(value, float) else str(value)
+        words += [option] if value is True or key == "pairs" else [option, shown]
+    return shlex.join(words)
+
+
+def _checked_attacks(given: Iterable[str | Attack]) -> list[Attack]:
+    """Return attacks that are given by name or as they are, or say what is wrong with one."""
+    attacks = [_attack(attack) for attack in ([given] if isinstance(given, str) else given)]
+    if not attacks:
+        raise ArgumentError("Expected attacks to have at least one attack.")
+    return attacks
+
+
+def _attack(asked: str | Attack) -> Attack:
+    known = dpnoise.auditing.attacks.ATTACKS
+    if isinstance(asked, str) and asked in LOOKS:
+        reject("attacks", asked, "to be an attack; every audit looks at this by itself")
+    if isinstance(asked, str) and asked not in known:
+        raise unknown("attack", asked, known)
+    attack = known[asked]() if isinstance(asked, str) else asked
+    if not isinstance(attack, Attack):
+        raise ArgumentTypeError(f"Expected attacks={attack!r} to be names or attacks.")
+    if not attack.in_audit:
+        reject("attacks", attack.name, "to be one whose events are independent: run it alone")
+    return attack
