@@ -12,7 +12,7 @@ from support import alarms
 from dpnoise import statistics
 from dpnoise.core.errors import ArgumentError
 from dpnoise.release import selection
-from dpnoise.statistics import ranks as quantiles
+from dpnoise.statistics import selections as quantiles
 from dpnoise.statistics.composition import Loss
 from dpnoise.statistics.selections import Quantiles
 from dpnoise.testing import fixed_generator

@@ -12,11 +12,12 @@ from dpnoise.cli.files import file_name
 from dpnoise.core import strict_json
 from dpnoise.core.errors import ArgumentError, BudgetError, import_extra
 from dpnoise.core.safe_text import shortened, shown
-from dpnoise.statistics.amounts import Amount, number_of, written_down, written_up
-from dpnoise.statistics.contribution_bounds import ADD_REMOVE, NEIGHBOURS
+from dpnoise.statistics.bounds import ADD_REMOVE, NEIGHBOURS
+from dpnoise.statistics.digits import number_of, written_down, written_up
 from dpnoise.statistics.ledger import (
     EPSILON,
     RHO,
+    Amount,
     Entry,
     Ledger,
     create_ledger,

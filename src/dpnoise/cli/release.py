@@ -22,8 +22,7 @@ from dpnoise.statistics.digits import rounded, rounded_interval
 from dpnoise.statistics.engines import Files
 from dpnoise.statistics.engines import files as engine_files
 from dpnoise.statistics.engines.description import listed
-from dpnoise.statistics.ledger import open_ledger
-from dpnoise.statistics.ledger_charge import Payment
+from dpnoise.statistics.ledger import Payment, open_ledger
 from dpnoise.statistics.publishing import Table
 from dpnoise.statistics.queries import Query, Release
 from dpnoise.statistics.requests import Discovery, Question, Request

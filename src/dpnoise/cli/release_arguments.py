@@ -8,14 +8,13 @@ from typing import Any, Final
 
 from dpnoise.cli.files import file_name
 from dpnoise.core.errors import ArgumentError
-from dpnoise.statistics.contribution_bounds import ADD_REMOVE, NEIGHBOURS
-from dpnoise.statistics.engines.checking import OWN, WITHOUT_ID
+from dpnoise.statistics.bounds import ADD_REMOVE, NEIGHBOURS
+from dpnoise.statistics.budget_split import LAPLACE, MECHANISMS
+from dpnoise.statistics.engines.checking import MISSING, OWN, WITHOUT_ID
 from dpnoise.statistics.engines.description import ENCODINGS, FORMATS, PARTITION_TYPES, Files
 from dpnoise.statistics.engines.files import check_there
-from dpnoise.statistics.functions import MISSING
-from dpnoise.statistics.groups import DISCOVER, groups_in_file
-from dpnoise.statistics.loading import load_request
-from dpnoise.statistics.request_cost import LAPLACE, MECHANISMS
+from dpnoise.statistics.loading import groups_in_file, load_request
+from dpnoise.statistics.questions import DISCOVER
 from dpnoise.statistics.requests import Request, simple_request
 
 _QUOTED: Final = re.compile(r'\s*"((?:[^"]|"")*)"\s*')

@@ -63,7 +63,7 @@ def threshold(mechanism: Counting, max_groups: int, delta: float) -> int:
     def suffices(least: int) -> bool:
         return certainly_at_most(lambda bits: _chance(mechanism, least, max_groups, bits), limit)
 
-    step = 1 << getattr(mechanism, "_integer_shift", 0)  # Releases are its multiples.
+    step = _step(mechanism)
     found = step * _smallest_integer(lambda steps: suffices(steps * step), _LARGEST // step)
     lower = mechanism.lower
     return found if lower is None or lower < found else int(lower // step + 1) * step
@@ -107,8 +107,12 @@ def _(mechanism: GaussianMechanism, least: int, bits: int) -> Ball:
 
 def _away(mechanism: LaplaceMechanism | GaussianMechanism, least: int) -> Fraction:
     """Return from which noise on 1 is rounded to `least` or more: half a step below it."""
-    step = max(Fraction(1), Fraction(mechanism.grid))
-    return least - step / 2 - 1
+    return least - Fraction(_step(mechanism), 2) - 1
+
+
+def _step(mechanism: Counting) -> int:
+    """Return the integer, a power of two, whose multiples are released: discrete noise has 1."""
+    return max(1, int(getattr(mechanism, "grid", 1)))
 
 
 def _smallest_integer(suffices: Callable[[int], bool], most: int) -> int:

@@ -3,14 +3,14 @@
 import builtins
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 
 import numpy as np
 
 from dpnoise.core.errors import ArgumentError, check_choice, forgetful
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics.bounds import Bounds
-from dpnoise.statistics.columns import chunks_of
+from dpnoise.statistics.engines.checking import MISSING
 from dpnoise.statistics.plan import Plan, Sums
 from dpnoise.statistics.plan import Sum as SumAnswer
 from dpnoise.statistics.queries import (
@@ -25,10 +25,17 @@ from dpnoise.statistics.queries import (
     Variance,
     check_confidence,
 )
-from dpnoise.statistics.tallying import Chunk, tally_chunks
+from dpnoise.statistics.tallying import Chunk, chunks_of, tally_chunks
 
-MISSING: Final = ("error", "drop")  # What to do about rows without a value.
 _COLUMN: Final = "values"
+
+
+class Options(TypedDict, total=False):
+    """What every statistic takes too: `missing="error"`, `confidence=0.95` and `rng=None`."""
+
+    missing: str  # What to do about rows without a value: "error", or "drop" to leave them out.
+    confidence: float  # That of the margins and intervals.
+    rng: Generator | None  # Where noise comes from; by default a new Generator.
 
 
 @forgetful
@@ -73,7 +80,12 @@ def _without_gaps(values: Any, missing: str) -> Iterator[Any]:
 
 
 def _release(
-    values: Any, query: Query, missing: str, confidence: float, rng: Generator | None
+    values: Any,
+    query: Query,
+    *,
+    missing: str = "error",
+    confidence: float = 0.95,
+    rng: Generator | None = None,
 ) -> Release:
     """Ask the values, and release what they answer."""
     check_choice("missing", missing, MISSING)
@@ -92,9 +104,7 @@ def count(
     *,
     epsilon: float,
     clamp: bool = True,
-    missing: str = "error",
-    confidence: float = 0.95,
-    rng: Generator | None = None,
+    **options: Unpack[Options],
 ) -> Release:
     """Release the number of values. One below 0 is published as 0, unless `clamp` is False.
 
@@ -103,7 +113,7 @@ def count(
     >>> count([3.5, 2.0, 7.25], epsilon=1.0).scale
     1.0
     """
-    return _release(values, Count(_COLUMN, epsilon, clamp=clamp), missing, confidence, rng)
+    return _release(values, Count(_COLUMN, epsilon, clamp=clamp), **options)
 
 
 @forgetful
@@ -114,9 +124,7 @@ def sum(  # noqa: A001 - it is what people ask for, under `dpnoise.statistics`
     upper: float,
     epsilon: float,
     grid: float | None = None,
-    missing: str = "error",
-    confidence: float = 0.95,
-    rng: Generator | None = None,
+    **options: Unpack[Options],
 ) -> Release:
     """Release the sum of the values, each clamped to the bounds.
 
@@ -125,8 +133,7 @@ def sum(  # noqa: A001 - it is what people ask for, under `dpnoise.statistics`
     >>> sum([3.5, 2.0, 7.25], lower=0, upper=10, epsilon=0.5).scale
     20.0
     """
-    query = Sum(_COLUMN, lower, upper, epsilon, grid)
-    return _release(values, query, missing, confidence, rng)
+    return _release(values, Sum(_COLUMN, lower, upper, epsilon, grid), **options)
 
 
 @forgetful
@@ -137,9 +144,7 @@ def mean(
     upper: float,
     epsilon: float,
     grid: float | None = None,
-    missing: str = "error",
-    confidence: float = 0.95,
-    rng: Generator | None = None,
+    **options: Unpack[Options],
 ) -> Release:
     """Release the mean of the clamped values.
 
@@ -149,8 +154,7 @@ def mean(
     >>> 1970 < released.value < 1990 and released.error < 1
     True
     """
-    query = Mean(_COLUMN, lower, upper, epsilon, grid)
-    return _release(values, query, missing, confidence, rng)
+    return _release(values, Mean(_COLUMN, lower, upper, epsilon, grid), **options)
 
 
 @forgetful
@@ -161,9 +165,7 @@ def variance(
     upper: float,
     epsilon: float,
     grid: float | None = None,
-    missing: str = "error",
-    confidence: float = 0.95,
-    rng: Generator | None = None,
+    **options: Unpack[Options],
 ) -> Release:
     """Release the variance of the clamped values: over their number, not one less.
 
@@ -173,8 +175,7 @@ def variance(
     >>> 80 < released.value < 120
     True
     """
-    query = Variance(_COLUMN, lower, upper, epsilon, grid)
-    return _release(values, query, missing, confidence, rng)
+    return _release(values, Variance(_COLUMN, lower, upper, epsilon, grid), **options)
 
 
 @forgetful
@@ -185,9 +186,7 @@ def std(
     upper: float,
     epsilon: float,
     grid: float | None = None,
-    missing: str = "error",
-    confidence: float = 0.95,
-    rng: Generator | None = None,
+    **options: Unpack[Options],
 ) -> Release:
     """Release the standard deviation of the clamped values: the root of `variance`.
 
@@ -197,8 +196,7 @@ def std(
     >>> 9 < released.value < 11
     True
     """
-    query = Deviation(_COLUMN, lower, upper, epsilon, grid)
-    return _release(values, query, missing, confidence, rng)
+    return _release(values, Deviation(_COLUMN, lower, upper, epsilon, grid), **options)
 
 
 @forgetful
@@ -208,9 +206,7 @@ def histogram(
     edges: Sequence[float],
     epsilon: float,
     clamp: bool = True,
-    missing: str = "error",
-    confidence: float = 0.95,
-    rng: Generator | None = None,
+    **options: Unpack[Options],
 ) -> Release:
     """Release how many values lie between each two edges; values outside are left out.
 
@@ -222,8 +218,7 @@ def histogram(
     >>> released.labels
     ('0 to 5', '5 to 10')
     """
-    query = Histogram(_COLUMN, edges, epsilon, clamp=clamp)
-    return _release(values, query, missing, confidence, rng)
+    return _release(values, Histogram(_COLUMN, edges, epsilon, clamp=clamp), **options)
 
 
 @forgetful
@@ -236,9 +231,7 @@ def quantile(
     epsilon: float,
     grid: float | None = None,
     interval: bool = True,
-    missing: str = "error",
-    confidence: float = 0.95,
-    rng: Generator | None = None,
+    **options: Unpack[Options],
 ) -> Release:
     """Release the q-quantile of the clamped values, among the multiples of the grid.
 
@@ -252,7 +245,7 @@ def quantile(
     True
     """
     query = Quantiles(_COLUMN, [q], lower, upper, epsilon, grid, interval=interval)
-    return _release(values, query, missing, confidence, rng)
+    return _release(values, query, **options)
 
 
 @forgetful
@@ -264,9 +257,7 @@ def median(
     epsilon: float,
     grid: float | None = None,
     interval: bool = True,
-    missing: str = "error",
-    confidence: float = 0.95,
-    rng: Generator | None = None,
+    **options: Unpack[Options],
 ) -> Release:
     """Release the median of the clamped values: the 0.5-quantile.
 
@@ -276,7 +267,7 @@ def median(
     38.0
     """
     query = Quantiles(_COLUMN, [0.5], lower, upper, epsilon, grid, interval=interval)
-    return _release(values, query, missing, confidence, rng)
+    return _release(values, query, **options)
 
 
 @forgetful
@@ -289,9 +280,7 @@ def quantiles(
     epsilon: float,
     grid: float | None = None,
     interval: bool = True,
-    missing: str = "error",
-    confidence: float = 0.95,
-    rng: Generator | None = None,
+    **options: Unpack[Options],
 ) -> Release:
     """Release several quantiles of the clamped values together: in order, they never cross.
 
@@ -305,4 +294,4 @@ def quantiles(
     True
     """
     query = Quantiles(_COLUMN, q, lower, upper, epsilon, grid, interval=interval)
-    return _release(values, query, missing, confidence, rng)
+    return _release(values, query, **options)

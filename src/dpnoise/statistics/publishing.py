@@ -15,8 +15,7 @@ from typing import Any, Final
 from dpnoise.core.errors import ArgumentError, forgetful, import_extra
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics import engines, report
-from dpnoise.statistics.ledger import Ledger
-from dpnoise.statistics.ledger_charge import Payment
+from dpnoise.statistics.ledger import Ledger, Payment
 from dpnoise.statistics.queries import Query, Release
 from dpnoise.statistics.requests import Discovery, Question, Request, Way, written
 
@@ -78,7 +77,7 @@ class Table:
         return [row for one in self.published for row in _rows(one, self._by())]
 
     def _by(self) -> list[str]:
-        return list(dict.fromkeys(name for one in self.request.publish for name in one.by))
+        return self.request.grouped
 
     def to_arrow(self) -> Any:
         """Return the numbers as an Arrow table."""

@@ -3,13 +3,17 @@
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property, partial
+from itertools import product
 from math import prod
+from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 from dpnoise.core.errors import ArgumentError, check_choice, check_integer, reject
 from dpnoise.release.calibration import quotient_down
+from dpnoise.statistics.bounds import ADD_REMOVE, NEIGHBOURS, REPLACE, Move, Reach
+from dpnoise.statistics.budget_split import Budget, Item, Prices, priced
 from dpnoise.statistics.composition import Cost, Loss
-from dpnoise.statistics.contribution_bounds import ADD_REMOVE, NEIGHBOURS, REPLACE, Move, Reach
 from dpnoise.statistics.discovery_threshold import threshold
 from dpnoise.statistics.engines.checking import (
     MISSING,
@@ -18,11 +22,9 @@ from dpnoise.statistics.engines.checking import (
     check_persons,
     check_plan,
 )
-from dpnoise.statistics.groups import check_groups
 from dpnoise.statistics.plan import Cells, Edges, Grouping, Own, Plan, Unit
 from dpnoise.statistics.queries import Query, check_confidence
-from dpnoise.statistics.questions import QUERIES, Question
-from dpnoise.statistics.request_cost import Budget, Item, Prices, priced
+from dpnoise.statistics.questions import QUERIES, Question, check_groups
 from dpnoise.statistics.results import Priced, WholeNoise
 
 __all__ = [
@@ -157,18 +159,17 @@ class Request:
         self._check_groups()
         self._check_person()
         self._check_text_columns()
-        object.__setattr__(self, "_prices", self._priced())
+        self.cost()  # Raises if the budget contradicts itself.
         unknown = dict.fromkeys(self.discovered, ("",))  # One group stands for them.
         self.check_plans({**self.groups, **unknown})
 
     def _check_groups(self) -> None:
-        for question in self.publish:
-            for column in question.by:
-                if column not in self.groups:
-                    raise ArgumentError(
-                        f"Expected the groups of {column!r} to be declared: "
-                        f'groups={{"{column}": ["cork", "dublin"]}}.'
-                    )
+        for column in self.grouped:
+            if column not in self.groups:
+                raise ArgumentError(
+                    f"Expected the groups of {column!r} to be declared: "
+                    f'groups={{"{column}": ["cork", "dublin"]}}.'
+                )
         for column in self.discovered:
             if column in self.columns():
                 raise ArgumentError(
@@ -207,8 +208,7 @@ class Request:
         if not all(isinstance(column, str) for column in columns):
             reject("person", columns, "to be a name or a list of names")
         object.__setattr__(self, "person", tuple(columns))
-        grouped = [column for question in self.publish for column in question.by]
-        check_persons(tuple(columns), grouped, self.columns())
+        check_persons(tuple(columns), self.grouped, self.columns())
         self._check_max_rows()
         self._check_max_groups()
 
@@ -227,9 +227,8 @@ class Request:
                 )
 
     def _check_max_groups(self) -> None:
-        grouped = any(question.by for question in self.publish)
         if self.max_groups is None:
-            if grouped:
+            if self.grouped:
                 raise ArgumentError(
                     "Expected max_groups, in how many groups one person counts: max_groups=2."
                 )
@@ -245,8 +244,12 @@ class Request:
     @property
     def discovered(self) -> tuple[str, ...]:
         """The columns whose groups are discovered."""
-        used = {column for question in self.publish for column in question.by}
-        return tuple(name for name in self.groups if name in used and self._is_open(name))
+        return tuple(name for name in self.groups if name in self.grouped and self._is_open(name))
+
+    @property
+    def grouped(self) -> list[str]:
+        """The columns that questions group by, each once."""
+        return list(dict.fromkeys(column for question in self.publish for column in question.by))
 
     def _is_open(self, column: str) -> bool:
         return isinstance(self.groups[column], str)
@@ -259,19 +262,18 @@ class Request:
 
     def _reach(self, question: Question, groups: Groups) -> Reach:
         """Return how far one person reaches into the statistics of a question."""
-        there, replace = self._there(question, groups), self.neighbours == REPLACE
-        most = self.max_groups or 1
+        there, most = self._there(question, groups), self.max_groups or 1
         if there is None:
             there = 2 * most
         rows = 1 if question.per_person is not None else self.max_rows or 1
-        return Reach(max(1, min(most, there)), rows, replace, there)
+        return Reach(max(1, min(most, there)), rows, self.neighbours == REPLACE, there)
 
     def _open_reach(self) -> Reach:
         """Return how far one person reaches into the numbers of persons of unknown groups."""
         most = self.max_groups or 1
         return Reach(most, 1, self.neighbours == REPLACE, 2 * most)
 
-    def _made(self, question: Question, statistic: str, loss: Loss, groups: Groups) -> Query:
+    def _query(self, question: Question, statistic: str, groups: Groups, loss: Loss) -> Query:
         reach = self._reach(question, groups)
         options = {"clamp": self.clamp, "intervals": self.intervals}
         return question.query(statistic, loss, reach=reach, **options)
@@ -279,30 +281,23 @@ class Request:
     def _statistics(self) -> list[tuple[Question, str]]:
         return [(one, name) for one in self.publish for name in one.statistics]
 
-    def _priced(self) -> Prices:
+    @cached_property
+    def prices(self) -> Prices:
+        """What each part costs."""
         reach = self._open_reach()
         items = [
-            Item(lambda loss: _Counting(_count_noise(loss, reach)), None) for _ in self.discovered
+            Item(lambda loss: SimpleNamespace(noise=_count_noise(loss, reach)), None)
+            for _ in self.discovered
         ]
         for one, name in self._statistics():
-            made = _Making(self, one, name)
             selections = self._reach(one, self.groups).groups if one.is_selected(name) else None
-            items.append(Item(made, selections, one.weight, one.error))
+            make = partial(self._query, one, name, self.groups)
+            items.append(Item(make, selections, one.weight, one.error))
         budget = Budget(
-            self.epsilon,
-            self.delta,
-            self.rho,
-            self.mechanism,
-            self.confidence,
+            *(self.epsilon, self.delta, self.rho, self.mechanism, self.confidence),
             discovers=bool(self.discovered),
         )
         return priced(items, budget)
-
-    @property
-    def prices(self) -> Prices:
-        """What each part costs."""
-        found: Prices = self.__dict__["_prices"]
-        return found
 
     def cost(self) -> Cost:
         """Return what all of it costs."""
@@ -315,14 +310,12 @@ class Request:
         group of every one of them.
         """
         reach = self._open_reach()
+        unit = self._unit(reach.groups, 1, None)
         found: list[Discovery] = []
-        if not self.discovered:
-            return found
-        aside = quotient_down(self.prices.aside, len(self.discovered))
         for column, loss in zip(self.discovered, self.prices.losses, strict=False):
             noise = _count_noise(loss, reach)
+            aside = quotient_down(self.prices.aside, len(self.discovered))
             least = threshold(noise.mechanism, reach.groups, aside)
-            unit = self._unit(reach.groups, 1, None)
             found.append(Discovery(column, unit, noise, least, (loss,)))
         return found
 
@@ -331,7 +324,7 @@ class Request:
         groups = self.groups if groups is None else groups
         losses = self.prices.losses[len(self.discovered) :]
         return [
-            (one, self._made(one, name, loss, groups))
+            (one, self._query(one, name, groups, loss))
             for (one, name), loss in zip(self._statistics(), losses, strict=True)
         ]
 
@@ -365,12 +358,8 @@ class Request:
         """
         asks = dict.fromkeys(query.ask for _, query in self.prepare())
         asked = {getattr(ask, "column", None): ask for ask in asks}
-        used = [column for question in self.publish for column in question.by]
-        by = tuple(
-            Grouping(name, self.groups[name])
-            for name in dict.fromkeys(used)
-            if not self._is_open(name)
-        )
+        declared = (name for name in self.grouped if not self._is_open(name))
+        by = tuple(Grouping(name, self.groups[name]) for name in declared)
         return (Plan(tuple(asked.values()), by, self.missing),)
 
     def _unit(self, max_groups: int, max_rows: int, own: Own | None) -> Unit | None:
@@ -382,10 +371,7 @@ class Request:
     def keys(self, question: Question, groups: Groups | None = None) -> list[tuple[Any, ...]]:
         """Return the groups of a question, in order: those of all rows are one, of no keys."""
         groups = self.groups if groups is None else groups
-        keys: list[tuple[Any, ...]] = [()]
-        for column in question.by:
-            keys = [(*before, key) for before in keys for key in groups[column]]
-        return keys
+        return list(product(*(groups[column] for column in question.by)))
 
     def columns(self) -> list[str]:
         """Return the columns of numbers, each once."""
@@ -407,7 +393,7 @@ class Request:
             return "one row"
         groups = _several(self.max_groups or 1, "group")
         rows = "" if self.max_rows is None else f" and {_several(self.max_rows, 'row')} in each"
-        if not any(question.by for question in self.publish):
+        if not self.grouped:
             groups, rows = "", "" if self.max_rows is None else _several(self.max_rows, "row")
         bounds = f", at most {groups}{rows}" if groups or rows else ""
         return f"one person ({', '.join(self.person)}){bounds}"
@@ -423,16 +409,12 @@ class Request:
     def cost_in_words(self) -> str:
         """What all of it costs."""
         cost = self.cost().floats()
-        told = [
-            f"{name} {amount:g}"
-            for name, amount in (
-                ("epsilon", self.epsilon or cost["epsilon"]),
-                ("rho", self.rho),
-                ("delta", cost["delta"]),
-            )
-            if amount
-        ]
-        return ", ".join(told)
+        amounts = {
+            "epsilon": self.epsilon or cost["epsilon"],
+            "rho": self.rho,
+            "delta": cost["delta"],
+        }
+        return ", ".join(f"{name} {amount:g}" for name, amount in amounts.items() if amount)
 
     def check_plans(self, groups: Groups) -> None:
         """Raise if engines cannot answer exactly, or if there are more counts than fit."""
@@ -458,25 +440,6 @@ class Request:
         return True
 
 
-@dataclass(frozen=True)
-class _Making:
-    """Makes the query of one statistic for a loss."""
-
-    request: Request
-    question: Question
-    statistic: str
-
-    def __call__(self, loss: Loss) -> Query:
-        return self.request._made(self.question, self.statistic, loss, self.request.groups)  # noqa: SLF001 - of this file
-
-
-@dataclass(frozen=True)
-class _Counting:
-    """A number of persons, as it is priced."""
-
-    noise: WholeNoise
-
-
 def _count_noise(loss: Loss, reach: Reach) -> WholeNoise:
     """Return the noise on numbers of persons: who takes another's place in a group changes none."""
     return WholeNoise.of(loss, reach, Move.of_number(1, 0), counts=True)
@@ -496,16 +459,14 @@ def simple_request(
     statistics: Sequence[str],
     epsilon: float | None,
     *,
-    lower: float | None = None,
-    upper: float | None = None,
-    grid: float | None = None,
-    edges: Sequence[float] | None = None,
-    per_person: str | None = None,
     groups: Groups | None = None,
     **options: Any,
 ) -> Request:
-    """Return the request for some statistics of one column, by the groups that are given."""
-    cells = None if edges is None else tuple(edges)
-    by = tuple(groups or ())
-    question = Question(tuple(statistics), column, lower, upper, grid, cells, by, per_person)
+    """Return the request for some statistics of one column, by the groups that are given.
+
+    Options are other fields of the `Question` and of the `Request`.
+    """
+    names = ("lower", "upper", "grid", "edges", "per_person")
+    about = {name: options.pop(name) for name in names if name in options}
+    question = Question(statistics, column, by=tuple(groups or ()), **about)
     return Request(epsilon, (question,), groups or {}, **options)
