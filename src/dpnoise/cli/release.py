@@ -13,7 +13,6 @@ from typing import Any, Final, NoReturn
 from dpnoise.cli import terminal
 from dpnoise.cli.bars import Bar, bars_of, draw_bars
 from dpnoise.cli.files import check_plot, check_targets, written
-from dpnoise.cli.progress import progress_bar
 from dpnoise.cli.release_arguments import add_arguments, asked_for, names_a_column
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.core.safe_text import shown
@@ -229,7 +228,7 @@ def _progress(paths: list[Path]) -> Iterator[Callable[[float], object]]:
     if sum(path.stat().st_size for path in paths if path.is_file()) < _LARGE:
         yield lambda _: None
         return
-    with progress_bar(f"reading {paths[0].name}") as show:
+    with terminal.progress_bar(f"reading {paths[0].name}") as show:
         yield show
 
 

@@ -1,4 +1,4 @@
-"""The terminal, or what stands in its place: what is printed arrives, whatever the names hold.
+"""The terminal: options that are typed there, and text that arrives, whatever the names hold.
 
 Everything that comes from data or users goes through `dpnoise.core.safe_text.shown` first.
 """
@@ -7,10 +7,10 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import zip_longest
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dpnoise.core.errors import import_extra
 from dpnoise.core.safe_text import shortened, shown
@@ -18,6 +18,37 @@ from dpnoise.core.safe_text import shortened, shown
 _GAP: Final = 2  # Between two columns of a table.
 _LONGEST_COMPLAINT: Final = 1500  # Characters.
 _LEAST_FOLDED: Final = 12  # The least width to which entries are folded.
+
+
+class Option(NamedTuple):
+    """An option of a command.
+
+    Its kind is None for text, bool for a flag, a number that is its default, a tuple of choices, a
+    function that reads it, or a mapping of what else `add_argument` takes.
+    """
+
+    name: str
+    kind: Any = None
+    help: str | None = None
+
+    @property
+    def dest(self) -> str:
+        """The name that its value is parsed into."""
+        return self.name.removeprefix("--").replace("-", "_")
+
+
+def add_options(command: Any, options: Iterable[Option]) -> None:
+    """Add options to a parser."""
+    for name, kind, told in options:
+        if kind is bool:
+            keywords: Any = {"action": "store_true"}
+        elif isinstance(kind, int | float):
+            keywords = {"type": type(kind), "default": kind}
+        elif isinstance(kind, tuple):
+            keywords = {"choices": kind}
+        else:
+            keywords = kind if isinstance(kind, dict) else {"type": kind}
+        command.add_argument(name, help=told, **keywords)
 
 
 def console(**options: Any) -> Any:
@@ -131,3 +162,22 @@ def flush_or_drop() -> None:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, sys.stdout.fileno())
             os.close(nowhere)
+
+
+def bar_on(console: Any, **options: Any) -> Any:
+    """Return a progress bar that shows its title as it is."""
+    rich = import_extra("rich.progress", "cli")
+    title = rich.TextColumn("{task.description}", markup=False)
+    columns = (title, rich.BarColumn(), rich.TaskProgressColumn(), rich.TimeRemainingColumn())
+    return rich.Progress(*columns, console=console, **options)
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[Callable[[float], object]]:
+    """Give a function that shows the part that is done; elsewhere than on a terminal, nothing."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    with bar_on(console(stderr=True), transient=True) as bar:
+        task = bar.add_task(shown(title), total=1.0)
+        yield lambda part: bar.update(task, completed=part)
