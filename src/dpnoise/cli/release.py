@@ -62,11 +62,7 @@ def _release(asked: argparse.Namespace) -> None:
 
 
 def _publish(
-    request: Request,
-    source: Files | None,
-    paths: list[Path],
-    room: int,
-    asked: argparse.Namespace,
+    request: Request, source: Files | None, paths: list[Path], room: int, asked: argparse.Namespace
 ) -> None:
     """Publish, write all that was asked for, and show it."""
     table: Table | None = None

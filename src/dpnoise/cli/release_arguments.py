@@ -161,9 +161,7 @@ _QUESTION: Final = (
         "declared groups, one on each line of a file; beside --group-by, groups of both",
     ),
     Option(
-        "--missing",
-        MISSING,
-        "what to do about rows without a value: empty, NA, NaN, null (error)",
+        "--missing", MISSING, "what to do about rows without a value: empty, NA, NaN, null (error)"
     ),
     Option("--confidence", float, "of the margins (0.95)"),
     Option("--no-clamp", bool, "publish counts below 0 as they are"),
@@ -192,9 +190,7 @@ _PROTECTION: Final = (
     Option("--delta", float, "beside epsilon: of Gaussian noise, and to discover groups (0)"),
     Option("--rho", float, "the budget in zCDP, in place of --epsilon"),
     Option(
-        "--mechanism",
-        MECHANISMS,
-        "the noise; best is whichever has the smaller margins (laplace)",
+        "--mechanism", MECHANISMS, "the noise; best is whichever has the smaller margins (laplace)"
     ),
 )
 _RESULTS: Final = (

@@ -310,7 +310,14 @@ def _priced(items: Sequence[Item], budget: Budget, kind: str) -> Prices:
             "mechanism and delta."
         )
     by_error = items[0].error is not None
-    losses = _wanted(items, kinds, budget) if by_error else _divided(items, kinds, budget, own)
+    if by_error:
+        losses = tuple(
+            _loss_for_error(item, kind, item.error, budget.confidence)
+            for item, kind in zip(items, kinds, strict=True)
+            if item.error is not None
+        )
+    else:
+        losses = _divided(items, kinds, budget, own)
     flat = [
         loss for item, loss in zip(items, losses, strict=True) for _ in range(item.selections or 1)
     ]
@@ -361,17 +368,14 @@ def _divided(
     return tuple(shared[first] for first in firsts)
 
 
-def _wanted(items: Sequence[Item], kinds: Sequence[str], budget: Budget) -> tuple[Loss, ...]:
-    """Return the smallest loss at which each item has the error that is wanted of it."""
+def _loss_for_error(item: Item, kind: str, error: float, confidence: float) -> Loss:
+    """Return the smallest loss of a kind at which an item has the error that is wanted of it."""
 
-    def smallest_loss(item: Item, kind: str) -> Loss:
-        def error_at(amount: float) -> float:
-            error: float = item.make(Loss(kind, amount)).error(budget.confidence)
-            return error
+    def error_at(amount: float) -> float:
+        at: float = item.make(Loss(kind, amount)).error(confidence)
+        return at
 
-        return Loss(kind, smallest_amount(error_at, item.error or 0.0))
-
-    return tuple(smallest_loss(item, kind) for item, kind in zip(items, kinds, strict=True))
+    return Loss(kind, smallest_amount(error_at, error))
 
 
 def _check_within(cost: Cost, budget: Budget) -> None:

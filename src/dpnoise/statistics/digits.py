@@ -5,14 +5,7 @@ Numbers are written with the digits that are known. Margins and losses are never
 
 import math
 import re
-from decimal import (
-    ROUND_CEILING,
-    ROUND_FLOOR,
-    Context,
-    Decimal,
-    InvalidOperation,
-    localcontext,
-)
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, InvalidOperation, localcontext
 from fractions import Fraction
 from typing import Final
 

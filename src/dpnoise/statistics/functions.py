@@ -1,7 +1,6 @@
 """Statistics of one column in memory: an array, a list, a Series, an Arrow column, or chunks."""
 
-import builtins
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any, Final, TypedDict, Unpack
 
@@ -11,8 +10,7 @@ from dpnoise.core.errors import ArgumentError, check_choice, forgetful
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics.bounds import Bounds
 from dpnoise.statistics.engines.checking import MISSING
-from dpnoise.statistics.plan import Plan, Sums
-from dpnoise.statistics.plan import Sum as SumAnswer
+from dpnoise.statistics.plan import Plan, Rows, Sums
 from dpnoise.statistics.queries import (
     Count,
     Deviation,
@@ -25,7 +23,7 @@ from dpnoise.statistics.queries import (
     Variance,
     check_confidence,
 )
-from dpnoise.statistics.tallying import Chunk, chunks_of, tally_chunks
+from dpnoise.statistics.tallying import chunks_of, tally_chunks
 
 _COLUMN: Final = "values"
 
@@ -51,22 +49,12 @@ def exact_sum(values: Any, lower: float, upper: float, grid: float | None = None
     1.75
     """
     bounds = Bounds.of_sum(lower, upper, grid)
-    plan = Plan((Sums(_COLUMN, bounds.grid, bounds.least, bounds.most),))
-    rows: list[int] = []
-    tally = tally_chunks(_as_chunks(chunks_of(values), rows.append), plan)
-    (answer,) = tally.answers
-    assert isinstance(answer, SumAnswer)  # noqa: S101 - for the type checker
-    missing = builtins.sum(rows) - int(answer.count.item())
+    plan = Plan((Sums(_COLUMN, bounds.grid, bounds.least, bounds.most), Rows()))
+    answers: tuple[Any, ...] = tally_chunks(chunks_of(values), plan).answers
+    sums, rows = answers
+    missing = int(rows.item()) - int(sums.count.item())
     clamped_zero = min(max(0, bounds.least), bounds.most)
-    return (int(answer.total.item()) + missing * clamped_zero) * Fraction(bounds.grid)
-
-
-def _as_chunks(
-    chunks: Iterator[Any], count: Callable[[int], object] = lambda _: None
-) -> Iterator[Chunk]:
-    for chunk in chunks:
-        count(chunk.size)
-        yield Chunk(chunk.size, {_COLUMN: chunk})
+    return (int(sums.total.item()) + missing * clamped_zero) * Fraction(bounds.grid)
 
 
 def _without_gaps(values: Any, missing: str) -> Iterator[Any]:
@@ -92,19 +80,14 @@ def _release(
     confidence = check_confidence(confidence)
     rng = check_generator(rng)
     plan = Plan((query.ask,), missing=missing)
-    tally = tally_chunks(_as_chunks(_without_gaps(values, missing)), plan)
-    answer: Any = tally.answers[0]
+    answer: Any = tally_chunks(_without_gaps(values, missing), plan).answers[0]
     (release,) = query.release(answer, confidence, rng)
     return release
 
 
 @forgetful
 def count(
-    values: Any,
-    *,
-    epsilon: float,
-    clamp: bool = True,
-    **options: Unpack[Options],
+    values: Any, *, epsilon: float, clamp: bool = True, **options: Unpack[Options]
 ) -> Release:
     """Release the number of values. One below 0 is published as 0, unless `clamp` is False.
 

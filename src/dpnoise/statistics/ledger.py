@@ -31,13 +31,7 @@ from dpnoise.release.discrete import DiscreteLaplaceMechanism
 from dpnoise.statistics import chain
 from dpnoise.statistics.bounds import ADD_REMOVE, NEIGHBOURS
 from dpnoise.statistics.composition import Cost
-from dpnoise.statistics.digits import (
-    Number,
-    amount_in_ledger,
-    number_of,
-    written_down,
-    written_up,
-)
+from dpnoise.statistics.digits import Number, amount_in_ledger, number_of, written_down, written_up
 from dpnoise.statistics.requests import Request
 
 EPSILON: Final = "epsilon"

@@ -162,13 +162,9 @@ def _title(group_column: str) -> str:
 
 def _rows(one: Published, by: Sequence[str]) -> Iterator[dict[str, Any]]:
     release = one.release
-    many = isinstance(release.value, list)
-    values = release.value if many else [release.value]
-    labels = release.labels if many else (release.query,)
-    intervals = release.interval if many else [release.interval]
     keys = dict(zip(one.by, one.group, strict=True))
-    for i, (value, label) in enumerate(zip(values, labels, strict=True)):
-        low, high = (intervals[i] if intervals else None) or (None, None)
+    for label, value, interval in release.numbers():
+        low, high = interval or (None, None)
         statistic = f"{release.query}, {label}" if release.query == "histogram" else label
         yield {
             **{_title(name): keys.get(name) for name in by},
@@ -278,11 +274,7 @@ def _opened(source: object, request: Request) -> object:
 
 
 def _discovered(
-    source: object,
-    request: Request,
-    payment: Payment,
-    rng: Generator,
-    passes: Sequence[Progress],
+    source: object, request: Request, payment: Payment, rng: Generator, passes: Sequence[Progress]
 ) -> dict[str, tuple[Any, ...]]:
     """Find the groups that are not declared: those whose noisy number of persons is large enough.
 

@@ -27,15 +27,7 @@ from dpnoise.statistics.queries import Query, check_confidence
 from dpnoise.statistics.questions import QUERIES, Question, check_groups
 from dpnoise.statistics.results import Priced, WholeNoise
 
-__all__ = [
-    "QUERIES",
-    "Discovery",
-    "Question",
-    "Request",
-    "Way",
-    "simple_request",
-    "written",
-]
+__all__ = ["QUERIES", "Discovery", "Question", "Request", "Way", "simple_request", "written"]
 
 _MOST_CELLS: Final = 2**26  # Cells times groups: 512 MiB of counts.
 _MOST_ROWS: Final = 2**31 - 1  # Of one person in a group.
@@ -156,90 +148,12 @@ class Request:
         delimiter = self.delimiter
         if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0':
             reject("delimiter", delimiter, "to be one ASCII character, no quote or newline")
-        self._check_groups()
-        self._check_person()
-        self._check_text_columns()
+        _check_groups(self)
+        _check_person(self)
+        _check_text_columns(self)
         self.cost()  # Raises if the budget contradicts itself.
         unknown = dict.fromkeys(self.discovered, ("",))  # One group stands for them.
         self.check_plans({**self.groups, **unknown})
-
-    def _check_groups(self) -> None:
-        for column in self.grouped:
-            if column not in self.groups:
-                raise ArgumentError(
-                    f"Expected the groups of {column!r} to be declared: "
-                    f'groups={{"{column}": ["cork", "dublin"]}}.'
-                )
-        for column in self.discovered:
-            if column in self.columns():
-                raise ArgumentError(
-                    f"The groups of {column!r} cannot be discovered where its values are published "
-                    "too. Declare them, or publish another column."
-                )
-        if self.discovered and any(question.error is not None for question in self.publish):
-            raise ArgumentError(
-                "Expected declared groups where an error is wanted: what discovering costs is a "
-                "part of the budget. Give weights instead."
-            )
-
-    def _check_text_columns(self) -> None:
-        columns = self.text_columns
-        if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
-            reject("text_columns", columns, "to be a list of names")
-        object.__setattr__(self, "text_columns", tuple(columns))
-        for name in columns:
-            if name not in {*(self.person or ()), *self.discovered}:
-                raise ArgumentError(
-                    f"Nothing uses text_columns={name!r}: it must be a column of person, or one "
-                    "whose groups are discovered."
-                )
-
-    def _check_person(self) -> None:
-        if self.person is None:
-            for name in ("max_groups", "max_rows"):
-                if getattr(self, name) is not None:
-                    raise ArgumentError(f'Expected person beside {name}: person="patient_id".')
-            if self.without_id != "error" or any(one.per_person for one in self.publish):
-                raise ArgumentError(
-                    'Expected person, the column that says whose a row is: person="patient_id".'
-                )
-            return
-        columns = (self.person,) if isinstance(self.person, str) else self.person
-        if not all(isinstance(column, str) for column in columns):
-            reject("person", columns, "to be a name or a list of names")
-        object.__setattr__(self, "person", tuple(columns))
-        check_persons(tuple(columns), self.grouped, self.columns())
-        self._check_max_rows()
-        self._check_max_groups()
-
-    def _check_max_rows(self) -> None:
-        by_row = any(one.per_person is None for one in self.publish)
-        if self.max_rows is None and by_row:
-            raise ArgumentError(
-                "Expected max_rows, how many rows of one person count in a group: max_rows=3."
-            )
-        if self.max_rows is not None:
-            check_integer("max_rows", self.max_rows, least=1, most=_MOST_ROWS)
-            if not by_row:
-                raise ArgumentError(
-                    "Nothing uses max_rows: all questions take a person's own sum or mean, which "
-                    "is of all their rows."
-                )
-
-    def _check_max_groups(self) -> None:
-        if self.max_groups is None:
-            if self.grouped:
-                raise ArgumentError(
-                    "Expected max_groups, in how many groups one person counts: max_groups=2."
-                )
-            return
-        most = check_integer("max_groups", self.max_groups, least=1, most=_MOST_GROUPS)
-        numbers = [self._there(question, self.groups) for question in self.publish]
-        if most > max(_MOST_GROUPS if number is None else number for number in numbers):
-            there = max(number or 1 for number in numbers)
-            raise ArgumentError(
-                f"Expected max_groups={most} to be at most {there}, as many groups as there are."
-            )
 
     @property
     def discovered(self) -> tuple[str, ...]:
@@ -254,24 +168,17 @@ class Request:
     def _is_open(self, column: str) -> bool:
         return isinstance(self.groups[column], str)
 
-    def _there(self, question: Question, groups: Groups) -> int | None:
-        """Return how many groups a question has, or None if that is not known yet."""
-        if any(isinstance(groups[column], str) for column in question.by):
-            return None
-        return prod(len(groups[column]) for column in question.by)
-
     def _reach(self, question: Question, groups: Groups) -> Reach:
         """Return how far one person reaches into the statistics of a question."""
-        there, most = self._there(question, groups), self.max_groups or 1
+        rows = 1 if question.per_person is not None else self.max_rows or 1
+        return self._reach_of(_number_of_groups(question, groups), rows)
+
+    def _reach_of(self, there: int | None, rows: int) -> Reach:
+        """Return how far one person reaches into so many groups, or into unknown ones."""
+        most = self.max_groups or 1
         if there is None:
             there = 2 * most
-        rows = 1 if question.per_person is not None else self.max_rows or 1
         return Reach(max(1, min(most, there)), rows, self.neighbours == REPLACE, there)
-
-    def _open_reach(self) -> Reach:
-        """Return how far one person reaches into the numbers of persons of unknown groups."""
-        most = self.max_groups or 1
-        return Reach(most, 1, self.neighbours == REPLACE, 2 * most)
 
     def _query(self, question: Question, statistic: str, groups: Groups, loss: Loss) -> Query:
         reach = self._reach(question, groups)
@@ -284,7 +191,7 @@ class Request:
     @cached_property
     def prices(self) -> Prices:
         """What each part costs."""
-        reach = self._open_reach()
+        reach = self._reach_of(None, 1)
         items = [
             Item(lambda loss: SimpleNamespace(noise=_count_noise(loss, reach)), None)
             for _ in self.discovered
@@ -309,7 +216,7 @@ class Request:
         Each column has its own part of the delta that is set aside: one person may be alone in a
         group of every one of them.
         """
-        reach = self._open_reach()
+        reach = self._reach_of(None, 1)
         unit = self._unit(reach.groups, 1, None)
         found: list[Discovery] = []
         for column, loss in zip(self.discovered, self.prices.losses, strict=False):
@@ -337,13 +244,14 @@ class Request:
             way = Way(question.by, question.own)
             asks.setdefault(way, {})[query.ask] = None
             reaches[way] = self._reach(question, groups)
+        by = {
+            name: Grouping(name, tuple(groups[name]), discovered=self._is_open(name))
+            for name in self.grouped
+        }
         return {
             way: Plan(
                 tuple(asked),
-                tuple(
-                    Grouping(name, tuple(groups[name]), discovered=self._is_open(name))
-                    for name in way.by
-                ),
+                tuple(by[name] for name in way.by),
                 self.missing,
                 self._unit(reaches[way].groups, reaches[way].rows, way.own),
             )
@@ -422,7 +330,7 @@ class Request:
         for question, query in self.prepare(groups):
             ask = query.ask
             here = cells_of(ask) if isinstance(ask, Cells | Edges) else 1
-            cells += here * (self._there(question, groups) or 0)
+            cells += here * (_number_of_groups(question, groups) or 0)
         if cells > _MOST_CELLS:
             raise ArgumentError(
                 f"Expected at most 2^26 cells in all groups, got {cells:,}. Ask for fewer groups, "
@@ -438,6 +346,96 @@ class Request:
         except ArgumentError:
             return False
         return True
+
+
+def _check_groups(request: Request) -> None:
+    for column in request.grouped:
+        if column not in request.groups:
+            raise ArgumentError(
+                f"Expected the groups of {column!r} to be declared: "
+                f'groups={{"{column}": ["cork", "dublin"]}}.'
+            )
+    for column in request.discovered:
+        if column in request.columns():
+            raise ArgumentError(
+                f"The groups of {column!r} cannot be discovered where its values are published "
+                "too. Declare them, or publish another column."
+            )
+    if request.discovered and any(question.error is not None for question in request.publish):
+        raise ArgumentError(
+            "Expected declared groups where an error is wanted: what discovering costs is a "
+            "part of the budget. Give weights instead."
+        )
+
+
+def _check_text_columns(request: Request) -> None:
+    columns = request.text_columns
+    if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
+        reject("text_columns", columns, "to be a list of names")
+    object.__setattr__(request, "text_columns", tuple(columns))
+    for name in columns:
+        if name not in {*(request.person or ()), *request.discovered}:
+            raise ArgumentError(
+                f"Nothing uses text_columns={name!r}: it must be a column of person, or one "
+                "whose groups are discovered."
+            )
+
+
+def _check_person(request: Request) -> None:
+    if request.person is None:
+        for name in ("max_groups", "max_rows"):
+            if getattr(request, name) is not None:
+                raise ArgumentError(f'Expected person beside {name}: person="patient_id".')
+        if request.without_id != "error" or any(one.per_person for one in request.publish):
+            raise ArgumentError(
+                'Expected person, the column that says whose a row is: person="patient_id".'
+            )
+        return
+    columns = (request.person,) if isinstance(request.person, str) else request.person
+    if not all(isinstance(column, str) for column in columns):
+        reject("person", columns, "to be a name or a list of names")
+    object.__setattr__(request, "person", tuple(columns))
+    check_persons(tuple(columns), request.grouped, request.columns())
+    _check_max_rows(request)
+    _check_max_groups(request)
+
+
+def _check_max_rows(request: Request) -> None:
+    by_row = any(one.per_person is None for one in request.publish)
+    if request.max_rows is None and by_row:
+        raise ArgumentError(
+            "Expected max_rows, how many rows of one person count in a group: max_rows=3."
+        )
+    if request.max_rows is not None:
+        check_integer("max_rows", request.max_rows, least=1, most=_MOST_ROWS)
+        if not by_row:
+            raise ArgumentError(
+                "Nothing uses max_rows: all questions take a person's own sum or mean, which "
+                "is of all their rows."
+            )
+
+
+def _check_max_groups(request: Request) -> None:
+    if request.max_groups is None:
+        if request.grouped:
+            raise ArgumentError(
+                "Expected max_groups, in how many groups one person counts: max_groups=2."
+            )
+        return
+    most = check_integer("max_groups", request.max_groups, least=1, most=_MOST_GROUPS)
+    numbers = [_number_of_groups(question, request.groups) for question in request.publish]
+    if most > max(_MOST_GROUPS if number is None else number for number in numbers):
+        there = max(number or 1 for number in numbers)
+        raise ArgumentError(
+            f"Expected max_groups={most} to be at most {there}, as many groups as there are."
+        )
+
+
+def _number_of_groups(question: Question, groups: Groups) -> int | None:
+    """Return how many groups a question has, or None if that is not known yet."""
+    if any(isinstance(groups[column], str) for column in question.by):
+        return None
+    return prod(len(groups[column]) for column in question.by)
 
 
 def _count_noise(loss: Loss, reach: Reach) -> WholeNoise:

@@ -1,7 +1,7 @@
 """A published number and its margins, and the exact noise on integers that it comes from."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final
@@ -69,6 +69,14 @@ class Release:
     mechanism: str = ""
     grid: float | None = None
     rho: float | None = None
+
+    def numbers(self) -> Iterator[tuple[str, Any, Any]]:
+        """Yield the label, the value and the interval of each number."""
+        if not isinstance(self.value, list):
+            yield self.query, self.value, self.interval
+            return
+        intervals = self.interval or [None] * len(self.value)
+        yield from zip(self.labels, self.value, intervals, strict=True)
 
 
 class Priced:

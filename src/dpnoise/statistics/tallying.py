@@ -5,8 +5,7 @@ long as no rows could overflow it.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -26,17 +25,12 @@ _SURE: Final = 2**62  # Sums below it fit into int64.
 _LOW: Final = 2**26
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """At most 2^20 rows: columns of numbers, where NaN is missing."""
+def tally_chunks(chunks: Iterable[Floats], plan: Plan) -> Tally:
+    """Return the tally of a plan about one column, without groups, in one pass.
 
-    rows: int
-    columns: Mapping[str, Floats]
-
-
-def tally_chunks(chunks: Iterable[Chunk], plan: Plan) -> Tally:
-    """Return the tally of a plan without groups, in one pass."""
-    parts = [_MADE[type(ask)](ask) for ask in plan.asks]
+    A chunk is at most 2^20 rows of the column, where NaN is missing.
+    """
+    parts = [_PARTS[type(ask)](ask) for ask in plan.asks]
     for chunk in chunks:
         for part in parts:
             part.add(chunk)
@@ -49,16 +43,11 @@ class _Sums:
         self._rows, self._largest = 0, max(abs(ask.least), abs(ask.most), 1)
         self._count, self._total, self._low, self._high = 0, 0, 0, 0
 
-    def add(self, chunk: Chunk) -> None:
+    def add(self, values: Floats) -> None:
         ask = self._ask
-        arguments = (
-            chunk.columns[ask.column],
-            1.0 / ask.grid,
-            float(ask.least),
-            float(ask.most),
-        )
+        arguments = (values, 1.0 / ask.grid, float(ask.least), float(ask.most))
         count, total = kernel_named("sums.sum_all")(*arguments)
-        self._rows, self._count = self._rows + chunk.rows, self._count + int(count)
+        self._rows, self._count = self._rows + values.size, self._count + int(count)
         self._total += int(total)
         if ask.squares:
             low, high = kernel_named("sums.sum_squares")(*arguments)
@@ -80,10 +69,10 @@ class _Cells:
         self._ask = ask
         self._counts = np.zeros(ask.most - ask.least + 1, dtype=np.int64)
 
-    def add(self, chunk: Chunk) -> None:
+    def add(self, values: Floats) -> None:
         ask = self._ask
         arguments = (1.0 / ask.grid, float(ask.least), float(ask.most), self._counts)
-        kernel_named("sums.count_cells")(chunk.columns[ask.column], *arguments)
+        kernel_named("sums.count_cells")(values, *arguments)
 
     def answer(self) -> Integers:
         return self._counts
@@ -91,11 +80,11 @@ class _Cells:
 
 class _Edges:
     def __init__(self, ask: Edges) -> None:
-        self._column, self._edges = ask.column, np.array(ask.edges)
+        self._edges = np.array(ask.edges)
         self._counts = np.zeros(self._edges.size - 1, dtype=np.int64)
 
-    def add(self, chunk: Chunk) -> None:
-        values, cells = chunk.columns[self._column], self._counts.size
+    def add(self, values: Floats) -> None:
+        cells = self._counts.size
         places = np.searchsorted(self._edges, values, side="right") - 1
         places[values == self._edges[-1]] = cells - 1
         inside = (places >= 0) & (places < cells) & ~np.isnan(values)
@@ -109,14 +98,14 @@ class _Rows:
     def __init__(self, _: Rows) -> None:
         self._rows = 0
 
-    def add(self, chunk: Chunk) -> None:
-        self._rows += chunk.rows
+    def add(self, values: Floats) -> None:
+        self._rows += values.size
 
     def answer(self) -> Integers:
         return np.array(self._rows)
 
 
-_MADE: Final[dict[type[Ask], Any]] = {Sums: _Sums, Cells: _Cells, Edges: _Edges, Rows: _Rows}
+_PARTS: Final[dict[type[Ask], Any]] = {Sums: _Sums, Cells: _Cells, Edges: _Edges, Rows: _Rows}
 
 
 # A column of numbers, whatever holds it -----------------------------------------------------------
