@@ -20,7 +20,12 @@ from types import FrameType
 from typing import Any, Final, NoReturn
 
 import dpnoise
-from dpnoise.cli import attack, audit, budget, noise, release, terminal
+from dpnoise.cli import terminal
+from dpnoise.cli.attack import ATTACK
+from dpnoise.cli.audit import AUDIT
+from dpnoise.cli.budget import BUDGET
+from dpnoise.cli.noise import COST, LEAKAGE, SAMPLE
+from dpnoise.cli.release import RELEASE
 from dpnoise.core.errors import DpnoiseError
 
 _ERROR, _BUG, _INTERRUPTED, _UNREAD = 2, 70, 130, 141
@@ -165,11 +170,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="dpnoise", description=dpnoise.__doc__)
     parser.add_argument("--version", action="version", version=dpnoise.__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    release.add(commands)
-    budget.add(commands)
-    noise.add_sample(commands)
-    noise.add_cost(commands)
-    attack.add(commands)
-    audit.add(commands)
-    noise.add_leakage(commands)
+    for command in (RELEASE, BUDGET, SAMPLE, COST, ATTACK, AUDIT, LEAKAGE):
+        command.add_to(commands)
     return parser

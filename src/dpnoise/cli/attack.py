@@ -7,40 +7,10 @@ from typing import Any, Final
 
 from dpnoise.auditing import targets
 from dpnoise.auditing.wording import at_least, used_as_if
-from dpnoise.cli.terminal import Option, add_options, progress_bar
+from dpnoise.cli.terminal import Command, Option, progress_bar
 from dpnoise.core import strict_json
 from dpnoise.core.errors import check_part, reject, unknown
 from dpnoise.core.safe_text import shown
-
-_OPTIONS: Final = (
-    Option("--list", bool, "what each attack needs and breaks"),
-    Option(
-        "--target",
-        None,
-        "a library's noise, see --list, or module:attribute; by default one that it breaks",
-    ),
-    Option("--epsilon", 1.0, "what the target is used as if it had (1)"),
-    Option("--delta", 1e-6, "of Gaussian noise (1e-6)"),
-    Option("--sensitivity", 1.0, "of the value (1)"),
-    Option("--value0", 0.0, "one value (0)"),
-    Option("--value1", 1.0, "the other (1)"),
-    Option("--size", int, "releases of each value"),
-    Option("--confidence", 0.999, "of the limits (0.999)"),
-    Option("--json", bool, "print JSON"),
-)
-
-
-def add(commands: Any) -> None:
-    """Add the command to the parser."""
-    command = commands.add_parser(
-        "attack",
-        help="run an attack against real software",
-        description="Run one attack against one target. It chooses its event on some releases and "
-        "is measured on others; then the same with both values equal, where it must fail.",
-    )
-    command.add_argument("name", nargs="?", metavar="NAME", help="one of --list")
-    add_options(command, _OPTIONS)
-    command.set_defaults(run=_attack)
 
 
 def _attack(asked: argparse.Namespace) -> None:
@@ -147,3 +117,29 @@ def _counted(count: Any) -> str:
 
 def _interval(limits: tuple[float, float]) -> str:
     return f"{limits[0]:.2%} to {limits[1]:.2%}"
+
+
+ATTACK: Final = Command(
+    "attack",
+    "run an attack against real software",
+    _attack,
+    (
+        Option("name", {"nargs": "?", "metavar": "NAME"}, "one of --list"),
+        Option("--list", bool, "what each attack needs and breaks"),
+        Option(
+            "--target",
+            None,
+            "a library's noise, see --list, or module:attribute; by default one that it breaks",
+        ),
+        Option("--epsilon", 1.0, "what the target is used as if it had (1)"),
+        Option("--delta", 1e-6, "of Gaussian noise (1e-6)"),
+        Option("--sensitivity", 1.0, "of the value (1)"),
+        Option("--value0", 0.0, "one value (0)"),
+        Option("--value1", 1.0, "the other (1)"),
+        Option("--size", int, "releases of each value"),
+        Option("--confidence", 0.999, "of the limits (0.999)"),
+        Option("--json", bool, "print JSON"),
+    ),
+    description="Run one attack against one target. It chooses its event on some releases and is "
+    "measured on others; then the same with both values equal, where it must fail.",
+)

@@ -13,7 +13,7 @@ from dpnoise.auditing import targets
 from dpnoise.auditing.wording import at_least, curve_words, used_as_if
 from dpnoise.cli import terminal
 from dpnoise.cli.files import check_targets, file_name, written
-from dpnoise.cli.terminal import Option, add_options
+from dpnoise.cli.terminal import Command, Option
 from dpnoise.core.errors import ArgumentError, MissingExtraError, import_extra
 from dpnoise.core.safe_text import shortened, shown
 
@@ -75,20 +75,6 @@ _PASSED_ON: Final = (
     *("mu", "rho", "curve", "neighbours", "size", "one_by_one", "boosting", "budget"),
     *("confidence", "scale", "time_limit", "seed"),
 )
-
-
-def add(commands: Any) -> None:
-    """Add the command to the parser."""
-    command = commands.add_parser(
-        "audit",
-        help="certify a lower bound on an implementation's true epsilon",
-        description="Run every attack of dpnoise and certify a lower bound on a target's epsilon. "
-        "Exit status: 0 not broken, 1 broken, 2 wrong usage, a target that fails, or no attack "
-        "that could be run, 3 a claim that so few releases cannot refute. What is seen of forks, "
-        "restarts and time is marked with ! and does not change it.",
-    )
-    add_options(command, _OPTIONS)
-    command.set_defaults(run=_audit)
 
 
 def _audit(asked: argparse.Namespace) -> int:
@@ -287,3 +273,15 @@ def _compare(reports: list[Any], not_audited: dict[str, str], console: Any) -> N
         )
     for name, why in not_audited.items():
         console.print(shown(f"{name:29}not audited: {why}"), style="dim")
+
+
+AUDIT: Final = Command(
+    "audit",
+    "certify a lower bound on an implementation's true epsilon",
+    _audit,
+    _OPTIONS,
+    description="Run every attack of dpnoise and certify a lower bound on a target's epsilon. Exit "
+    "status: 0 not broken, 1 broken, 2 wrong usage, a target that fails, or no attack that could "
+    "be run, 3 a claim that so few releases cannot refute. What is seen of forks, restarts and "
+    "time is marked with ! and does not change it.",
+)

@@ -4,48 +4,19 @@ import argparse
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 import dpnoise
 from dpnoise.auditing.leakage import report
 from dpnoise.cli.files import check_plot, check_targets, file_name, written
-from dpnoise.cli.terminal import Option, add_options, progress_bar
+from dpnoise.cli.terminal import Command, Option, progress_bar
 from dpnoise.core import strict_json
 from dpnoise.core.errors import ArgumentError, check_integer, check_positive, import_extra
 from dpnoise.core.safe_text import shown
 
 _MOST: Final = 2**40  # Numbers in a file: more than fit into any memory.
-_SAMPLE_OPTIONS: Final = (
-    Option("--scale", 1.0, "the scale of the noise (1)"),
-    Option("--size", 10, "how many (10)"),
-    Option("--dtype", {"choices": ["float64", "float32", "float16"], "default": "float64"}, None),
-    Option("--variates", int, "uniforms for each variate"),
-    Option("--form", None, "the formula: see docs/samplers.md"),
-    Option("--output", file_name, ".npy, .parquet or .csv; else it is printed"),
-    Option("--force", bool, "replace a file that exists"),
-)
-_COST_OPTIONS: Final = (
-    Option("--precision", 53, "bits of each uniform (53)"),
-    Option("--variates", 4, "uniforms for each variate (4)"),
-    Option("--form", None, "the formula: see docs/samplers.md"),
-)
-_LEAKAGE_OPTIONS: Final = (
-    Option("--epsilon", 1.0, "where to read delta (1)"),
-    Option("--json", bool, "print JSON"),
-    Option("--plot", file_name, "draw delta against n and p: out.png"),
-)
-
-
-def add_sample(commands: Any) -> None:
-    """Add the command to the parser."""
-    command = commands.add_parser("sample", help="draw noise into a file")
-    command.add_argument(
-        "distribution", choices=["laplace", "normal", "exponential", "gumbel", "cauchy"]
-    )
-    add_options(command, _SAMPLE_OPTIONS)
-    command.set_defaults(run=_sample)
 
 
 def _sample(asked: argparse.Namespace) -> None:
@@ -79,27 +50,8 @@ def _write_parquet(target: Path, noise: np.ndarray) -> None:
     import_extra("pyarrow.parquet", "files").write_table(pa.table({"noise": noise}), target)
 
 
-def add_cost(commands: Any) -> None:
-    """Add the command to the parser."""
-    command = commands.add_parser("cost", help="what inverting one variate costs")
-    add_options(command, _COST_OPTIONS)
-    command.set_defaults(run=_cost)
-
-
 def _cost(asked: argparse.Namespace) -> None:
     print(dpnoise.inversion_cost(asked.precision, asked.variates, asked.form))  # noqa: T201
-
-
-def add_leakage(commands: Any) -> None:
-    """Add the command to the parser."""
-    command = commands.add_parser(
-        "leakage",
-        help="what noise added in floats leaks, exactly, in small formats",
-        description="Enumerate all uniforms of the samplers in small formats and print delta at "
-        "epsilon of the sum with 0 against the sum with 1, and beside it the exact release.",
-    )
-    add_options(command, _LEAKAGE_OPTIONS)
-    command.set_defaults(run=_leakage)
 
 
 def _leakage(asked: argparse.Namespace) -> None:
@@ -123,3 +75,42 @@ def _leakage(asked: argparse.Namespace) -> None:
     print(report.text(leaks, releases, asked.epsilon))  # noqa: T201 - likewise
     if asked.plot is not None:
         print(f"Written to {shown(asked.plot)}.")  # noqa: T201 - likewise
+
+
+SAMPLE: Final = Command(
+    "sample",
+    "draw noise into a file",
+    _sample,
+    (
+        Option("distribution", ("laplace", "normal", "exponential", "gumbel", "cauchy")),
+        Option("--scale", 1.0, "the scale of the noise (1)"),
+        Option("--size", 10, "how many (10)"),
+        Option("--dtype", {"choices": ["float64", "float32", "float16"], "default": "float64"}),
+        Option("--variates", int, "uniforms for each variate"),
+        Option("--form", None, "the formula: see docs/samplers.md"),
+        Option("--output", file_name, ".npy, .parquet or .csv; else it is printed"),
+        Option("--force", bool, "replace a file that exists"),
+    ),
+)
+COST: Final = Command(
+    "cost",
+    "what inverting one variate costs",
+    _cost,
+    (
+        Option("--precision", 53, "bits of each uniform (53)"),
+        Option("--variates", 4, "uniforms for each variate (4)"),
+        Option("--form", None, "the formula: see docs/samplers.md"),
+    ),
+)
+LEAKAGE: Final = Command(
+    "leakage",
+    "what noise added in floats leaks, exactly, in small formats",
+    _leakage,
+    (
+        Option("--epsilon", 1.0, "where to read delta (1)"),
+        Option("--json", bool, "print JSON"),
+        Option("--plot", file_name, "draw delta against n and p: out.png"),
+    ),
+    description="Enumerate all uniforms of the samplers in small formats and print delta at "
+    "epsilon of the sum with 0 against the sum with 1, and beside it the exact release.",
+)

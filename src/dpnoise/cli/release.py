@@ -8,12 +8,13 @@ from contextlib import ExitStack, contextmanager, redirect_stdout
 from importlib import resources
 from io import BytesIO, StringIO
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Final
 
 from dpnoise.cli import terminal
 from dpnoise.cli.bars import Bar, bars_of, draw_bars
 from dpnoise.cli.files import check_plot, check_targets, written
-from dpnoise.cli.release_arguments import add_arguments, asked_for, names_a_column
+from dpnoise.cli.release_arguments import OPTIONS, asked_for, names_a_column
+from dpnoise.cli.terminal import Command
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.core.safe_text import shown
 from dpnoise.statistics import publishing, report
@@ -23,18 +24,14 @@ from dpnoise.statistics.engines import files as engine_files
 from dpnoise.statistics.engines.description import listed
 from dpnoise.statistics.ledger import Payment, open_ledger
 from dpnoise.statistics.publishing import Table
-from dpnoise.statistics.queries import Query, Release
+from dpnoise.statistics.queries import Query
 from dpnoise.statistics.requests import Discovery, Question, Request
+from dpnoise.statistics.results import Release
 
 _LARGE: Final = 50 * 2**20  # From this size on, reading a file shows its progress.
 _BAR: Final = 30
 _SHORTEST_BAR: Final = 5
 _MOST_ON_A_PAGE: Final = 20_000  # A browser is slow with more.
-
-
-def add(commands: Any) -> None:
-    """Add the command to the parser."""
-    add_arguments(commands).set_defaults(run=_release)
 
 
 def _release(asked: argparse.Namespace) -> None:
@@ -45,7 +42,10 @@ def _release(asked: argparse.Namespace) -> None:
         return
     paths = [] if source is None else engine_files.check_there(source)
     if source is not None and not names_a_column(asked):
-        _say_columns(source)
+        raise ArgumentError(
+            f"Say which column of {listed(source.names)} to use: --column NAME. "
+            f"{engine_files.described_columns(source)}"
+        )
     # What could fail after the noise is drawn is done before: epsilon is spent only once.
     targets = (asked.output, asked.record, asked.plot, asked.html)
     for path in paths:
@@ -87,13 +87,6 @@ def _publish(
         # What was paid for is shown, even if a file could not be written after all.
         if table is not None:
             _show(table, as_json=asked.json)
-
-
-def _say_columns(source: Files) -> NoReturn:
-    columns = engine_files.described_columns(source)
-    raise ArgumentError(
-        f"Say which column of {listed(source.names)} to use: --column NAME. {columns}"
-    )
 
 
 def _rehearse(request: Request, asked: argparse.Namespace) -> int:
@@ -288,3 +281,14 @@ def _spent(release: Release) -> str:
     """Say what a query cost: `mean 0.5 (sum 0.25, count 0.25)`."""
     inner = ", ".join(f"{name} {part:.4g}" for name, part in release.parts.items())
     return f"{release.query} {_amount(release)}" + (f" ({inner})" if inner else "")
+
+
+RELEASE: Final = Command(
+    "release",
+    "publish private statistics of files: CSV, Parquet, JSON lines, SQLite",
+    _release,
+    OPTIONS,
+    description="Publish private statistics of a column, or all that a request in TOML asks for. "
+    "Neighbouring data sets differ by one row, or with --person by one person. Without FILE, a "
+    "small data set that comes with dpnoise is used.",
+)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dpnoise.cli.files import file_name
-from dpnoise.cli.terminal import Option, add_options
+from dpnoise.cli.terminal import Option
 from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.bounds import NEIGHBOURS
 from dpnoise.statistics.budget_split import MECHANISMS
@@ -205,17 +205,7 @@ _RESULTS: Final = (
 )
 
 
-def add_arguments(commands: Any) -> argparse.ArgumentParser:
-    """Add the command and its arguments to the parser, and return it."""
-    command: argparse.ArgumentParser = commands.add_parser(
-        "release",
-        help="publish private statistics of files: CSV, Parquet, JSON lines, SQLite",
-        description="Publish private statistics of a column, or all that a request in TOML asks "
-        "for. Neighbouring data sets differ by one row, or with --person by one person. Without "
-        "FILE, a small data set that comes with dpnoise is used.",
-    )
-    add_options(command, (*_FILES, *_FORMAT, _CHECK, *_QUESTION, *_PROTECTION, *_RESULTS))
-    return command
+OPTIONS: Final = (*_FILES, *_FORMAT, _CHECK, *_QUESTION, *_PROTECTION, *_RESULTS)
 
 
 def _request_file(asked: argparse.Namespace) -> Path | None:

@@ -3,12 +3,14 @@
 Everything that comes from data or users goes through `dpnoise.core.safe_text.shown` first.
 """
 
+import argparse
 import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
@@ -36,19 +38,45 @@ class Option(NamedTuple):
         """The name that its value is parsed into."""
         return self.name.removeprefix("--").replace("-", "_")
 
-
-def add_options(command: Any, options: Iterable[Option]) -> None:
-    """Add options to a parser."""
-    for name, kind, told in options:
-        if kind is bool:
+    def add_to(self, parser: argparse._ActionsContainer) -> None:
+        """Add it to a parser, or to a group of options."""
+        if self.kind is bool:
             keywords: Any = {"action": "store_true"}
-        elif isinstance(kind, int | float):
-            keywords = {"type": type(kind), "default": kind}
-        elif isinstance(kind, tuple):
-            keywords = {"choices": kind}
+        elif isinstance(self.kind, int | float):
+            keywords = {"type": type(self.kind), "default": self.kind}
+        elif isinstance(self.kind, tuple):
+            keywords = {"choices": self.kind}
         else:
-            keywords = kind if isinstance(kind, dict) else {"type": kind}
-        command.add_argument(name, help=told, **keywords)
+            keywords = self.kind if isinstance(self.kind, dict) else {"type": self.kind}
+        parser.add_argument(self.name, help=self.help, **keywords)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command and its options, or its actions. Of `one_of` exactly one must be given."""
+
+    name: str
+    help: str
+    run: Callable[[argparse.Namespace], int | None] | None = None
+    options: Sequence[Option] = ()
+    one_of: Sequence[Option] = ()
+    description: str | None = None
+    actions: Sequence["Command"] = ()
+
+    def add_to(self, commands: Any) -> None:
+        """Add it to the commands of a parser."""
+        parser = commands.add_parser(self.name, help=self.help, description=self.description)
+        group = parser.add_mutually_exclusive_group(required=True) if self.one_of else parser
+        for option in self.one_of:
+            option.add_to(group)
+        for option in self.options:
+            option.add_to(parser)
+        if self.run is not None:
+            parser.set_defaults(run=self.run)
+        if self.actions:
+            actions = parser.add_subparsers(required=True, metavar="ACTION")
+            for action in self.actions:
+                action.add_to(actions)
 
 
 def console(**options: Any) -> Any:

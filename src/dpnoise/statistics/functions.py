@@ -16,13 +16,13 @@ from dpnoise.statistics.queries import (
     Deviation,
     Histogram,
     Mean,
-    Quantiles,
     Query,
-    Release,
     Sum,
     Variance,
     check_confidence,
 )
+from dpnoise.statistics.results import Release
+from dpnoise.statistics.selections import Quantiles
 from dpnoise.statistics.tallying import chunks_of, tally_chunks
 
 _COLUMN: Final = "values"

@@ -89,15 +89,9 @@ class Terms:
     @classmethod
     def told(cls, line: Any) -> Self:
         """Return what the first line of a ledger says."""
-        return cls(
-            name=line["name"],
-            unit=line["unit"],
-            person=None if line["person"] is None else tuple(line["person"]),
-            neighbours=line["neighbours"],
-            metric=line["metric"],
-            total=Amount.told(line["total"]),
-            date=line["date"],
-        )
+        person = None if line["person"] is None else tuple(line["person"])
+        plain = {name: line[name] for name in ("name", "unit", "neighbours", "metric", "date")}
+        return cls(person=person, total=Amount.told(line["total"]), **plain)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ from dpnoise.core.errors import ArgumentError, forgetful, import_extra
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics import engines, report
 from dpnoise.statistics.ledger import Ledger, Payment
-from dpnoise.statistics.queries import Query, Release
+from dpnoise.statistics.queries import Query
 from dpnoise.statistics.requests import Discovery, Question, Request, Way, written
+from dpnoise.statistics.results import Release
 
 Progress = Callable[[float], object]
 

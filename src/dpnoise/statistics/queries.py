@@ -36,19 +36,6 @@ from dpnoise.statistics.results import (
 )
 from dpnoise.statistics.selections import Quantiles
 
-__all__ = [
-    "Count",
-    "Deviation",
-    "Histogram",
-    "Mean",
-    "Quantiles",
-    "Query",
-    "Release",
-    "Sum",
-    "Variance",
-    "check_confidence",
-]
-
 _SURE_BITS: Final = 32  # Of what one row moves a sum of squares: with 2^30 rows it fits in 62 bits.
 _CURVATURE: Final = 3.25  # Of the variance in its three sums: half of a bound on its Hessian.
 

@@ -10,27 +10,12 @@ from dpnoise.statistics.bounds import ONE_ROW, Bounds, Reach
 from dpnoise.statistics.composition import Loss
 from dpnoise.statistics.engines.checking import OWN
 from dpnoise.statistics.plan import Own
-from dpnoise.statistics.queries import (
-    Count,
-    Deviation,
-    Histogram,
-    Mean,
-    Quantiles,
-    Query,
-    Sum,
-    Variance,
-)
+from dpnoise.statistics.queries import Count, Deviation, Histogram, Mean, Query, Sum, Variance
+from dpnoise.statistics.selections import Quantiles
 
 QUERIES: Final = (
-    "count",
-    "sum",
-    "mean",
-    "variance",
-    "std",
-    "median",
-    "quantile:Q",
-    "quantiles:Q,Q",
-    "histogram",
+    *("count", "sum", "mean", "variance", "std", "median"),
+    *("quantile:Q", "quantiles:Q,Q", "histogram"),
 )
 _BOUNDED: Final[dict[str, type[Sum | Mean | Variance]]] = {
     "sum": Sum,
