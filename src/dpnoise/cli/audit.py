@@ -69,7 +69,6 @@ _OPTIONS: Final = (
     Option("--json", {"type": file_name, "metavar": "FILE"}, "write the report as JSON"),
 )
 
-
 # Options that `dpnoise.audit` has by the same names.
 _PASSED_ON: Final = (
     *("mu", "rho", "curve", "neighbours", "size", "one_by_one", "boosting", "budget"),

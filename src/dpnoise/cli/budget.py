@@ -208,16 +208,17 @@ def _described(ledger: Ledger, found: Entry | None) -> dict[str, Any]:
 
 def _action(name: str, run: Any, told: str, *options: Option, total: str = "") -> Command:
     """Return an action on a ledger; `total` says what its epsilon or rho is, if it takes one."""
-    one_of, delta = (), ()
+    one_of: tuple[Option, ...] = ()
     if total:
         one_of = (
             Option("--epsilon", {"metavar": "E"}, f"{total}, in epsilon"),
             Option("--rho", {"metavar": "R"}, f"{total}, in rho (zCDP)"),
         )
-        delta = (Option("--delta", {"default": "0", "metavar": "D"}, "and of delta beside it (0)"),)
+        delta = Option("--delta", {"default": "0", "metavar": "D"}, "and of delta beside it (0)")
+        options = (delta, *options)
     file = Option("file", {"type": file_name, "metavar": "FILE"}, "the ledger")
     description = f"{told[0].upper()}{told[1:]}."
-    return Command(name, told, run, (file, *delta, *options), one_of, description)
+    return Command(name, told, run, (file, *options), one_of, description)
 
 
 _CREATE: Final = _action(

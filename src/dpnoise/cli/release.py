@@ -76,7 +76,7 @@ def _publish(
             with written(asked.output, replace=asked.force) as output:
                 table = publishing.publish(read, request, progress=progress, ledger=asked.ledger)
                 if output is not None:
-                    _write(table, output, asked.output.suffix)
+                    output.write_bytes(_content(table, asked.output.suffix))
             if record is not None:
                 record.write_text(_report(table), encoding="utf-8")
             if page is not None:
@@ -97,7 +97,7 @@ def _rehearse(request: Request, asked: argparse.Namespace) -> int:
     zeros = publishing.rehearsal(request)
     _report(zeros)
     if asked.output is not None:
-        _write(zeros, BytesIO(), asked.output.suffix)
+        _content(zeros, asked.output.suffix)
     if asked.plot is not None:
         draw_bars(zeros, BytesIO(), asked.plot.suffix)
     room = _rehearse_page(zeros, asked)
@@ -120,17 +120,14 @@ def _rehearse_page(zeros: Table, asked: argparse.Namespace) -> int:
     return 2 * len(report.render(zeros.record(), asked.title).encode("utf-8"))
 
 
-def _write(table: Table, target: Path | BytesIO, suffix: str) -> None:
-    """Write the table as CSV or Parquet, or the record as JSON."""
+def _content(table: Table, suffix: str) -> bytes:
+    """Return the table as CSV or Parquet, or the record as JSON."""
     if suffix.lower() in {".parquet", ".pq"}:
-        import_extra("pyarrow.parquet", "files").write_table(table.to_arrow(), target)
-        return
+        file = BytesIO()
+        import_extra("pyarrow.parquet", "files").write_table(table.to_arrow(), file)
+        return file.getvalue()
     text = _as_csv(table) if suffix.lower() == ".csv" else _report(table)
-    content = text.encode("utf-8")
-    if isinstance(target, BytesIO):
-        target.write(content)
-    else:
-        target.write_bytes(content)
+    return text.encode("utf-8")
 
 
 def _as_csv(table: Table) -> str:

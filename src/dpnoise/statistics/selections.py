@@ -226,11 +226,6 @@ class Smeared:
         units = _UNIT * (self._up_to[cells] - counts) + (2 * parts + 1) * counts
         return np.where(cuts < 0, 0, np.where(cuts >= self._last, _UNIT * self._up_to[-1], units))
 
-    def rows_between(self, first: int, last: int) -> np.int64:
-        """Return what lies between two cuts, in units."""
-        low, high = self.below(np.array([first, last]))
-        return np.int64(high - low)
-
     def cut(self, first: int, last: int, q: float, epsilon: float, rng: Generator | None) -> int:
         """Select a cut between two others that has a part q of what lies between them below it.
 
@@ -239,8 +234,9 @@ class Smeared:
         parting = epsilon / _PARTING
         cell = self.cell(first, last, q, difference_down(epsilon, parting), rng)
         start, stop = max(first, cell * PARTS), min(last, cell * PARTS + PARTS - 1)
-        below = self.below(np.arange(start, stop + 1)) - self.below(np.array([first]))[0]
-        ranks = Ranks(below, below, self.rows_between(first, last))
+        low, high = self.below(np.array([first, last]))
+        below = self.below(np.arange(start, stop + 1)) - low
+        ranks = Ranks(below, below, np.int64(high - low))
         return start + _selected(ranks, q, parting, rng, _UNIT)
 
     def cell(self, first: int, last: int, q: float, epsilon: float, rng: Generator | None) -> int:
