@@ -3,10 +3,10 @@
 import argparse
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import dpnoise
 from dpnoise.auditing import targets
@@ -16,6 +16,15 @@ from dpnoise.cli.files import check_targets, file_name, written
 from dpnoise.cli.terminal import Command, Option
 from dpnoise.core.errors import ArgumentError, MissingExtraError, import_extra
 from dpnoise.core.safe_text import shortened, shown
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from dpnoise.auditing import Finding, Report
+
+Progress = Callable[[float, str], object]
+Watch = Callable[[list["Finding"]], object]
 
 BROKEN, FAILED, TOO_FEW = 1, 2, 3  # Exit statuses, for CI.
 _LONGEST = 24  # Characters of a data set in a table.
@@ -118,14 +127,14 @@ def _words(command: str) -> list[str]:
         raise ArgumentError(f"Expected --command {command!r} to be a command: {error}.") from None
 
 
-def _one(target: Any, asked: argparse.Namespace, console: Any) -> Any:
+def _one(target: str | list[str], asked: argparse.Namespace, console: "Console") -> "Report":
     name = target if isinstance(target, str) else shlex.join(target)
     claimed = next(claim for claim in (asked.epsilon, asked.mu, asked.rho) if claim is not None)
-    so_far: list[Any] = []
+    so_far: list[Finding] = []
     try:
         with _live(name, claimed, console) as (progress, watch):
 
-            def keep(findings: list[Any]) -> None:
+            def keep(findings: "list[Finding]") -> None:
                 so_far[:] = findings
                 if watch is not None:
                     watch(findings)
@@ -146,12 +155,14 @@ def _one(target: Any, asked: argparse.Namespace, console: Any) -> Any:
         raise
 
 
-def _all(asked: argparse.Namespace, console: Any) -> tuple[list[Any], dict[str, str], bool]:
+def _all(
+    asked: argparse.Namespace, console: "Console"
+) -> "tuple[list[Report], dict[str, str], bool]":
     """Audit all targets that are installed, Gaussian ones at a delta.
 
     Return the reports, why each of the other targets has none, and whether one failed.
     """
-    reports: list[Any] = []
+    reports: list[Report] = []
     not_audited: dict[str, str] = {}
     failed = False
     for name in targets.names():
@@ -174,7 +185,7 @@ def _all(asked: argparse.Namespace, console: Any) -> tuple[list[Any], dict[str, 
 
 
 def _write(
-    reports: list[Any],
+    reports: "list[Report]",
     not_audited: dict[str, str],
     html: Path | None,
     output: Path | None,
@@ -194,7 +205,9 @@ def _write(
 
 
 @contextmanager
-def _live(name: str, claimed: float, console: Any) -> Iterator[tuple[Any, Any]]:
+def _live(
+    name: str, claimed: float, console: "Console"
+) -> Iterator[tuple[Progress | None, Watch | None]]:
     """Show on a terminal how far the audit has come, and what it has found so far."""
     if not sys.stdout.isatty():
         yield None, None
@@ -207,13 +220,13 @@ def _live(name: str, claimed: float, console: Any) -> Iterator[tuple[Any, Any]]:
         def progress(part: float, doing: str) -> None:
             bar.update(task, completed=part, description=shown(f"{name}: {doing}"))
 
-        def watch(findings: list[Any]) -> None:
+        def watch(findings: "list[Finding]") -> None:
             live.update(group(bar, _table(findings, claimed, console.width)))
 
         yield progress, watch
 
 
-def _show(report: Any, console: Any) -> None:
+def _show(report: "Report", console: "Console") -> None:
     used = used_as_if(report.kind, report.claimed, report.delta)
     target = shown(f"{report.target} {report.version}".rstrip())
     console.print(terminal.prose(f"{target}, {used}"))
@@ -238,7 +251,9 @@ def _show(report: Any, console: Any) -> None:
     console.print(f"\n{terminal.prose(measured)}\nAgain: {shown(report.command)}")
 
 
-def _table(findings: list[Any], claimed: float, room: int, kind: str = "certified") -> Any:
+def _table(
+    findings: "list[Finding]", claimed: float, room: int, kind: str = "certified"
+) -> "Table":
     titles = ("attack", f"{kind} >=", "seen at", "and at", "the event, of a release y")
     rows = [
         (
@@ -258,7 +273,7 @@ def _value(value: float | str) -> str:
     return shortened(value, _LONGEST) if isinstance(value, str) else f"{value:g}"
 
 
-def _compare(reports: list[Any], not_audited: dict[str, str], console: Any) -> None:
+def _compare(reports: "list[Report]", not_audited: dict[str, str], console: "Console") -> None:
     """Print one line for each target; wide ones fold nowhere, so that they can be copied."""
     numbers = f"{'as if':>6}{'certified':>10}{'at most':>8}"
     console.print(f"\n{'target':29}{'version':11}{numbers}  by")

@@ -12,10 +12,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dpnoise.core.errors import import_extra
 from dpnoise.core.safe_text import shortened, shown
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.table import Table
 
 _GAP: Final = 2  # Between two columns of a table.
 _LONGEST_COMPLAINT: Final = 1500  # Characters.
@@ -79,11 +84,11 @@ class Command:
                 action.add_to(actions)
 
 
-def console(**options: Any) -> Any:
+def console(**options: Any) -> "Console":
     """Return rich's console for text that is shown as it is: no markup, no emoji codes."""
     rich_console = import_extra("rich.console", "cli")
-    made = rich_console.Console(markup=False, emoji=False, highlight=False, **options)
-    made.on_broken_pipe = _raise_again
+    made: Console = rich_console.Console(markup=False, emoji=False, highlight=False, **options)
+    made.on_broken_pipe = _raise_again  # type: ignore[method-assign]
     return made
 
 
@@ -99,7 +104,7 @@ def table(
     *,
     folded: int,
     styles: Sequence[str | None] = (),
-) -> Any:
+) -> "Table":
     """Return rich's table of these rows, each with its style, for a terminal of `room` columns.
 
     The entries of one column are folded where there is no room. All others are numbers or short,
@@ -109,7 +114,7 @@ def table(
     widths = _widths(titles, rows)
     others = sum(widths) - widths[folded] + _GAP * len(widths)
     widths[folded] = min(widths[folded], max(_LEAST_FOLDED, room - others))
-    made = import_extra("rich.table", "cli").Table(box=None, padding=(0, _GAP, 0, 0))
+    made: Table = import_extra("rich.table", "cli").Table(box=None, padding=(0, _GAP, 0, 0))
     for title, width in zip(titles, widths, strict=True):
         made.add_column(title, width=width, overflow="fold")
     for row, style in zip_longest(rows, styles):
@@ -128,9 +133,9 @@ def _widths(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
     return [max(map(cell_len, column)) for column in zip(titles, *rows, strict=True)]
 
 
-def print_table(console: Any, made: Any) -> None:
+def print_table(console: "Console", made: "Table") -> None:
     """Print a table in full; the lines of one that has no room run over the terminal's edge."""
-    console.width = max(console.width, sum(column.width + _GAP for column in made.columns))
+    console.width = max(console.width, sum((column.width or 0) + _GAP for column in made.columns))
     console.print(made, soft_wrap=False)
 
 
@@ -192,12 +197,13 @@ def flush_or_drop() -> None:
             os.close(nowhere)
 
 
-def bar_on(console: Any, **options: Any) -> Any:
+def bar_on(console: "Console", **options: Any) -> "Progress":
     """Return a progress bar that shows its title as it is."""
     rich = import_extra("rich.progress", "cli")
     title = rich.TextColumn("{task.description}", markup=False)
     columns = (title, rich.BarColumn(), rich.TaskProgressColumn(), rich.TimeRemainingColumn())
-    return rich.Progress(*columns, console=console, **options)
+    bar: Progress = rich.Progress(*columns, console=console, **options)
+    return bar
 
 
 @contextmanager

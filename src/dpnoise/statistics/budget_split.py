@@ -56,7 +56,7 @@ def split(total: float, weights: Sequence[float]) -> tuple[float, ...]:
     return parts
 
 
-def share(
+def share(  # Most of its lines are documentation.
     kinds: Sequence[str],
     weights: Sequence[float] | None = None,
     *,

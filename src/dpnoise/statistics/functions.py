@@ -23,7 +23,7 @@ from dpnoise.statistics.queries import (
 )
 from dpnoise.statistics.results import Release
 from dpnoise.statistics.selections import Quantiles
-from dpnoise.statistics.tallying import chunks_of, tally_chunks
+from dpnoise.statistics.tallying import Column, chunks_of, tally_chunks
 
 _COLUMN: Final = "values"
 
@@ -37,7 +37,7 @@ class Options(TypedDict, total=False):
 
 
 @forgetful
-def exact_sum(values: Any, lower: float, upper: float, grid: float | None = None) -> Fraction:
+def exact_sum(values: Column, lower: float, upper: float, grid: float | None = None) -> Fraction:
     """Return the exact sum of the values, each clamped to the bounds and rounded to the grid.
 
     Adding or removing one value moves it by at most max(|lower|, |upper|), in every order. A NaN
@@ -57,7 +57,7 @@ def exact_sum(values: Any, lower: float, upper: float, grid: float | None = None
     return (int(sums.total.item()) + missing * clamped_zero) * Fraction(bounds.grid)
 
 
-def _without_gaps(values: Any, missing: str) -> Iterator[Any]:
+def _without_gaps(values: Column, missing: str) -> Iterator[Any]:
     """Yield the values of a column; a NaN is a missing one."""
     for chunk in chunks_of(values):
         if missing == "error" and np.isnan(chunk).any():
@@ -68,7 +68,7 @@ def _without_gaps(values: Any, missing: str) -> Iterator[Any]:
 
 
 def _release(
-    values: Any,
+    values: Column,
     query: Query,
     *,
     missing: str = "error",
@@ -87,7 +87,7 @@ def _release(
 
 @forgetful
 def count(
-    values: Any, *, epsilon: float, clamp: bool = True, **options: Unpack[Options]
+    values: Column, *, epsilon: float, clamp: bool = True, **options: Unpack[Options]
 ) -> Release:
     """Release the number of values. One below 0 is published as 0, unless `clamp` is False.
 
@@ -101,7 +101,7 @@ def count(
 
 @forgetful
 def sum(  # noqa: A001 - it is what people ask for, under `dpnoise.statistics`
-    values: Any,
+    values: Column,
     *,
     lower: float,
     upper: float,
@@ -121,7 +121,7 @@ def sum(  # noqa: A001 - it is what people ask for, under `dpnoise.statistics`
 
 @forgetful
 def mean(
-    values: Any,
+    values: Column,
     *,
     lower: float,
     upper: float,
@@ -142,7 +142,7 @@ def mean(
 
 @forgetful
 def variance(
-    values: Any,
+    values: Column,
     *,
     lower: float,
     upper: float,
@@ -163,7 +163,7 @@ def variance(
 
 @forgetful
 def std(
-    values: Any,
+    values: Column,
     *,
     lower: float,
     upper: float,
@@ -184,7 +184,7 @@ def std(
 
 @forgetful
 def histogram(
-    values: Any,
+    values: Column,
     *,
     edges: Sequence[float],
     epsilon: float,
@@ -206,7 +206,7 @@ def histogram(
 
 @forgetful
 def quantile(
-    values: Any,
+    values: Column,
     q: float,
     *,
     lower: float,
@@ -233,7 +233,7 @@ def quantile(
 
 @forgetful
 def median(
-    values: Any,
+    values: Column,
     *,
     lower: float,
     upper: float,
@@ -255,7 +255,7 @@ def median(
 
 @forgetful
 def quantiles(
-    values: Any,
+    values: Column,
     q: Sequence[float],
     *,
     lower: float,

@@ -354,7 +354,7 @@ class Payment:
                 self._ledger.keep_record(self._receipt, record)
 
 
-def create_ledger(
+def create_ledger(  # Most of its lines are documentation.
     path: str | PathLike[str],
     *,
     name: str,

@@ -18,6 +18,7 @@ from dpnoise.statistics.plan import Ask, Cells, Edges, Plan, Rows, Sum, Sums, Ta
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Column = Any  # An array, a list, a Series, an Arrow column, or an iterator over chunks of these.
 
 _TURN: Final = 2**20  # Rows at a time: 2^20 of 2^40 grids add up to less than 2^62.
 _WIDEST: Final = 8  # Bytes of a number.
@@ -111,7 +112,7 @@ _PARTS: Final[dict[type[Ask], Any]] = {Sums: _Sums, Cells: _Cells, Edges: _Edges
 # A column of numbers, whatever holds it -----------------------------------------------------------
 
 
-def chunks_of(values: Any) -> Iterator[Floats]:
+def chunks_of(values: Column) -> Iterator[Floats]:
     """Yield the numbers of a column as float64 arrays of at most 2^20; NaN is a missing value."""
     if isinstance(values, Iterator):
         for part in values:
@@ -134,7 +135,7 @@ def chunks_of(values: Any) -> Iterator[Floats]:
         yield widened(plain(array[start : start + _TURN]))
 
 
-def _column(values: Any) -> NDArray[Any]:
+def _column(values: Column) -> NDArray[Any]:
     """Return a column as an array. What its kind calls null, NA or masked becomes NaN."""
     if isinstance(values, np.ma.MaskedArray):
         return np.where(np.ma.getmaskarray(values), np.nan, values.data)
