@@ -1344,6 +1344,14 @@ def test_the_weight_of_a_selection_is_divided_among_its_groups() -> None:
     assert Fraction(selected.amount) ** 2 / 2 <= Fraction(1, 16)
 
 
+def test_the_error_of_a_selection_is_paid_for_in_epsilon_beside_gaussian_noise() -> None:
+    """Its loss is pure, whatever noise other statistics have."""
+    items = [Item(make_count, None, error=5.0), Item(make_count, 2, error=5.0)]
+    count, selected = priced(items, Budget(None, 1e-6, mechanism="gaussian")).losses
+    assert (count.kind, selected.kind) == (GAUSSIAN, PURE)
+    assert make_count(selected).error(0.95) == 5
+
+
 def test_a_limit_on_the_losses_that_are_composed_is_reached_but_not_exceeded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

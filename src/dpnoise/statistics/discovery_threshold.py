@@ -18,17 +18,12 @@ from typing import Any, Final
 
 from flint import arb
 
-from dpnoise.core.errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    check_integer,
-    check_part,
-    check_positive,
-)
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, check_integer
 from dpnoise.core.reference import Ball, ball_of
 from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
 from dpnoise.release.calibration import certainly_at_most
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
+from dpnoise.statistics.composition import check_delta
 
 Counting = DiscreteLaplaceMechanism | LaplaceMechanism | GaussianMechanism
 
@@ -58,7 +53,7 @@ def threshold(mechanism: Counting, max_groups: int, delta: float) -> int:
     23
     """
     max_groups = check_integer("max_groups", max_groups, least=1)
-    limit = ball_of(check_part("delta", check_positive("delta", delta)))
+    limit = ball_of(check_delta(delta))
 
     def suffices(least: int) -> bool:
         return certainly_at_most(lambda bits: _chance(mechanism, least, max_groups, bits), limit)
