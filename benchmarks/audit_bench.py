@@ -22,7 +22,7 @@ from benchmarks.audit_mechanisms import ROWS, Row
 from dpnoise.auditing.attacks.bounds import tossed_epsilon
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.auditing.wording import at_least
-from dpnoise.cli.progress import progress_bar
+from dpnoise.cli.terminal import progress_bar
 from dpnoise.core.machine import described
 from dpnoise.core.parallel import cores
 

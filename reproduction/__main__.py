@@ -8,7 +8,7 @@ from pathlib import Path
 import reproduction
 from dpnoise.cli import terminal
 from dpnoise.cli.files import file_name
-from dpnoise.cli.progress import progress_bar
+from dpnoise.cli.terminal import progress_bar
 from dpnoise.core.errors import ArgumentError, DpnoiseError, import_extra
 from dpnoise.core.safe_text import shown
 from reproduction.page import counted

@@ -1,6 +1,6 @@
 """Plant errors in the lines that decide the privacy of a release, and see whether a test fails.
 
-    python tools/mutants.py [--module statistics/reach] [--list] [--sample N] [--quick] [--recheck]
+    python tools/mutants.py [--module statistics/bounds] [--list] [--sample N] [--quick] [--recheck]
 
 A mutant is the package with one small error: `>` for `>=`, a constant that is off by one, `min` for
 `max`, a factor that is missing, a rounding up that is a rounding to nearest. The program finds them
@@ -306,7 +306,7 @@ def parse_arguments() -> argparse.Namespace:
     """Return the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument(
-        "--module", action="append", metavar="NAME", help="such as statistics/reach"
+        "--module", action="append", metavar="NAME", help="such as statistics/bounds"
     )
     parser.add_argument(
         "--match", metavar="TEXT", help="only mutants with this in function or change"

@@ -10,8 +10,9 @@ import polars as pl
 from benchmarks.contenders import DECILES, Column, Floats, Visits
 from dpnoise.statistics import Question, Request, publish
 from dpnoise.statistics.plan import Plan
-from dpnoise.statistics.queries import Count, Histogram, Mean, Quantiles, Query, Sum
-from dpnoise.statistics.tallying import Chunk, tally_chunks
+from dpnoise.statistics.queries import Count, Histogram, Mean, Query, Sum
+from dpnoise.statistics.selections import Quantiles
+from dpnoise.statistics.tallying import tally_chunks
 
 PACKAGES: Final = ("numpy",)
 
@@ -19,7 +20,7 @@ PACKAGES: Final = ("numpy",)
 def released(query: Query, column: Column, rounds: int) -> Floats:
     """Release one tally many times: that of as many groups that are all alike."""
     clamped = column.clamped
-    tally = tally_chunks([Chunk(clamped.size, {"x": clamped})], Plan((query.ask,)))
+    tally = tally_chunks([clamped], Plan((query.ask,)))
     answer: Any = tally.answers[0]
     if isinstance(answer, np.ndarray):
         repeated: Any = np.broadcast_to(answer, (rounds, *answer.shape))

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpnoise import cli
-from dpnoise.statistics import publishing, queries
+from dpnoise.statistics import publishing, queries, selections
 from dpnoise.statistics.requests import simple_request
 
 BOUNDS = ["--lower", "0", "--upper", "100", "--column", "x"]
@@ -181,7 +181,7 @@ def test_what_is_wrong_is_said_before_any_noise_is_drawn(
     def alarm(*_: object) -> None:
         pytest.fail("noise was drawn")
 
-    for query in (queries.Count, queries.Sum, queries.Mean, queries.Quantiles):
+    for query in (queries.Count, queries.Sum, queries.Mean, selections.Quantiles):
         monkeypatch.setattr(query, "release", alarm)
     text = write(tmp_path / "text.csv", "x\n1\n2\nsecret\n4\n")
     missing = write(tmp_path / "missing.csv", "x,y\n1,1\n,2\n3,3\n")

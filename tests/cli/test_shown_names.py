@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dpnoise import cli, statistics
 from dpnoise.auditing import additive_noise
 from dpnoise.auditing.targets import adapters
-from dpnoise.cli import bars, progress, release, terminal
+from dpnoise.cli import bars, release, terminal
 from dpnoise.core import html
 from dpnoise.core.safe_text import shown
 from dpnoise.statistics import publishing
@@ -141,7 +141,7 @@ def test_a_progress_bar_shows_its_title_as_it_is(monkeypatch: pytest.MonkeyPatch
     screen = Terminal()
     monkeypatch.setenv("TERM", "xterm")  # On a dumb terminal there is no bar.
     monkeypatch.setattr(sys, "stderr", screen)
-    with progress.progress_bar("reading [/x][kg]:heart:\x07") as show:
+    with terminal.progress_bar("reading [/x][kg]:heart:\x07") as show:
         show(0.5)
     assert "reading [/x][kg]:heart:\\x07" in screen.getvalue()
 

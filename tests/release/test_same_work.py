@@ -22,7 +22,7 @@ from dpnoise.core.entropy import AES, CHACHA20, Key, KeyStream, Source
 from dpnoise.kernels import second_stage
 from dpnoise.release import exact
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
-from dpnoise.statistics import ranks
+from dpnoise.statistics import selections
 from dpnoise.testing import fixed_generator
 
 pytestmark = pytest.mark.internals  # It counts the steps of CPython's bytecode.
@@ -402,11 +402,11 @@ def test_a_quantile_is_the_same_work_whatever_the_rows(places: list[float]) -> N
     every = [np.zeros(cells, np.int64), np.full(cells, 7), np.eye(1, cells, 38, dtype=np.int64)[0]]
     every[2] *= 10**6
     for counts in every:
-        ranks.select_places(counts, places, 1.0, fixed_generator(bytes(32)))
+        selections.select_places(counts, places, 1.0, fixed_generator(bytes(32)))
     seen = {
         tuple(
             instructions(
-                partial(ranks.select_places, counts, places, 1.0, fixed_generator(bytes(32)))
+                partial(selections.select_places, counts, places, 1.0, fixed_generator(bytes(32)))
             )
         )
         for counts in every

@@ -161,7 +161,7 @@ def test_errors_cover_with_their_confidence() -> None:
 def test_the_histogram_counts_each_row_once() -> None:
     values = np.array([0.0, 0.5, 1.0, 1.999, 2.0, 5.0, -1.0, 6.0, math.nan, math.inf])
     plan = Plan((Edges("x", (0.0, 1.0, 2.0, 5.0)),), missing="drop")
-    tally = tallying.tally_chunks([tallying.Chunk(values.size, {"x": values})], plan)
+    tally = tallying.tally_chunks([values], plan)
     assert np.asarray(tally.answers[0]).tolist() == [2, 2, 2]
 
 

@@ -18,10 +18,10 @@ from dpnoise.core.errors import ArgumentError, ArgumentTypeError, BudgetError
 from dpnoise.release.additive import GaussianMechanism
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
 from dpnoise.statistics import chain
-from dpnoise.statistics.amounts import Amount, number_of, written_down, written_up
 from dpnoise.statistics.budget_split import share
 from dpnoise.statistics.composition import GAUSSIAN, PURE, Cost, Loss, compose
-from dpnoise.statistics.ledger import Ledger, create_ledger, mend_ledger, open_ledger
+from dpnoise.statistics.digits import number_of, written_down, written_up
+from dpnoise.statistics.ledger import Amount, Ledger, create_ledger, mend_ledger, open_ledger
 
 
 def pure(epsilon: float) -> Cost:

@@ -12,7 +12,7 @@ from support import alarms
 from dpnoise import statistics
 from dpnoise.core.errors import ArgumentError
 from dpnoise.release import selection
-from dpnoise.statistics import ranks as quantiles
+from dpnoise.statistics import selections as quantiles
 from dpnoise.statistics.composition import Loss
 from dpnoise.statistics.selections import Quantiles
 from dpnoise.testing import fixed_generator
@@ -179,8 +179,9 @@ def test_one_row_moves_all_parts_of_several_quantiles_together_by_one_row() -> N
         cuts = np.sort(rng.integers(0, 6 * quantiles.PARTS, 3))
         moved = 0
         for first, last in zip([-1, *cuts], [*cuts, 6 * quantiles.PARTS], strict=True):
-            before, after = (quantiles.Smeared(c).rows_between(first, last) for c in (counts, more))
-            moved += abs(int(after) - int(before))
+            ends = np.array([first, last])
+            before, after = (np.diff(quantiles.Smeared(c).below(ends)) for c in (counts, more))
+            moved += abs(int(after[0]) - int(before[0]))
         assert moved == 2 * quantiles.PARTS  # The units of one row.
 
 

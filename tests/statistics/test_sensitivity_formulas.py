@@ -27,18 +27,14 @@ from dpnoise.statistics import (
     budget_split,
     composition,
     discovery_threshold,
-    moments,
     queries,
-    ranks,
-    request_cost,
     selections,
 )
-from dpnoise.statistics.bounds import Bounds
+from dpnoise.statistics.bounds import ONE_ROW, Bounds, Move, Reach, root_up
+from dpnoise.statistics.budget_split import Budget, Item, priced
 from dpnoise.statistics.composition import GAUSSIAN, PURE, Cost, Curve, Loss, compose, float_up
-from dpnoise.statistics.contribution_bounds import ONE_ROW, Move, Reach, root_up
 from dpnoise.statistics.engines.checking import check_plan
 from dpnoise.statistics.plan import Cells, Edges, Grouping, Own, Plan, Rows, Sums, Unit
-from dpnoise.statistics.request_cost import Budget, Item, priced
 from dpnoise.statistics.results import WholeNoise, as_loss
 from dpnoise.testing import fixed_generator
 
@@ -116,11 +112,11 @@ def test_roots_of_every_size_are_rounded_up_to_the_next_float(bits: int) -> None
 # Means and variances ------------------------------------------------------------------------------
 
 
-def definition(query: moments.Mean | moments.Variance, values: list[int]) -> list[int]:
+def definition(query: queries.Mean | queries.Variance, values: list[int]) -> list[int]:
     """Return the sums of a mean or a variance, value by value, with no rounding."""
     least, most = query.bounds.least, query.bounds.most
     pairs = [(value - least, most - value) for value in values]
-    if isinstance(query, moments.Variance):
+    if isinstance(query, queries.Variance):
         return [sum(b * b for _, b in pairs), sum(2 * a * b for a, b in pairs),
                 sum(a * a for a, _ in pairs)]  # fmt: skip
     return [sum(a for a, _ in pairs), sum(b for _, b in pairs)]
@@ -353,17 +349,17 @@ def test_a_quantile_has_at_most_65536_candidates_and_by_default_more_than_half()
 
 
 class SelectionRecorder:
-    """Records the epsilon of every selection that is asked of `ranks`, and selects the first."""
+    """Records the epsilon of every selection that is asked for, and selects the first."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.epsilons: list[Fraction] = []
         self.targets: list[Fraction] = []
         self.shifts: list[int] = []
         self.rows: list[int] = []
-        monkeypatch.setattr(ranks, "_selected", self._select)
+        monkeypatch.setattr(selections, "_selected", self._select)
 
     def _select(
-        self, cells: ranks.Ranks, q: float, epsilon: float, rng: None, row: int, shift: int = 0
+        self, cells: selections.Ranks, q: float, epsilon: float, rng: None, row: int, shift: int = 0
     ) -> int:
         assert rng is None
         self.targets.append(Fraction(q) * int(cells.rows))
@@ -380,7 +376,7 @@ EPSILONS = [0.1, 0.7, 1.0, 1.1, 1.9, 2.5]  # Of some of them a third, a fifth or
 def test_the_ends_of_a_cell_move_inward_to_its_middle_and_do_not_cross(inward: int) -> None:
     """A cell of 3 rows has the ranks 4 to 7, and at most 5 to 6: its middle is 5.5."""
     below, up_to = np.array([0, 4, 7]), np.array([4, 7, 9])
-    moved = ranks.Ranks(below, up_to, np.int64(9), inward)
+    moved = selections.Ranks(below, up_to, np.int64(9), inward)
     assert (moved.below[1], moved.up_to[1]) == (5, 6)
     assert (moved.up_to[0], moved.below[2]) == (4 - min(inward, 2), 8)
     assert (moved.below[0], moved.up_to[2]) == (-(2**61), 2**61)
@@ -388,7 +384,7 @@ def test_the_ends_of_a_cell_move_inward_to_its_middle_and_do_not_cross(inward: i
 
 def test_a_cut_has_below_it_its_part_of_the_rows_of_its_cell() -> None:
     """A row is 8192 units; the 4096 cuts of a cell have 1, 3, ..., 8191 units of each row below."""
-    smeared = ranks.Smeared(np.array([3, 0, 5]))
+    smeared = selections.Smeared(np.array([3, 0, 5]))
     for cut, units in (
         (-1, 0), (0, 3 * 1), (1, 3 * 3), (2, 3 * 5), (4095, 3 * 8191),
         (4096, 3 * 8192), (8191, 3 * 8192),
@@ -404,7 +400,7 @@ def test_a_cut_spends_at_most_its_epsilon_on_its_two_selections(
 ) -> None:
     """An eighth for where in its cell it goes, and the rest for the cell."""
     asked = SelectionRecorder(monkeypatch)
-    ranks.Smeared(np.array([3, 0, 5])).cut(-1, 3 * ranks.PARTS, 0.5, epsilon, None)
+    selections.Smeared(np.array([3, 0, 5])).cut(-1, 3 * selections.PARTS, 0.5, epsilon, None)
     cell, part = asked.epsilons
     assert part == Fraction(epsilon) / 8
     above = Fraction(math.nextafter(float(cell), math.inf))
@@ -422,18 +418,20 @@ def test_quantiles_of_one_row_spend_at_most_epsilon_on_all_levels(
     for number, levels, selected in ((1, 1, 1), (2, 2, 3), (3, 2, 4), (4, 3, 6), (7, 3, 10)):
         asked = SelectionRecorder(monkeypatch)
         places = [(i + 1) / (number + 1) for i in range(number)]
-        found = ranks.select_places(np.array([3, 0, 5]), places, epsilon, None)
+        found = selections.select_places(np.array([3, 0, 5]), places, epsilon, None)
         assert found == [0] * number
         assert len(asked.epsilons) == selected
-        assert asked.targets[0] == Fraction(places[number // 2]) * 8 * 2 * ranks.PARTS
+        assert asked.targets[0] == Fraction(places[number // 2]) * 8 * 2 * selections.PARTS
         part = max(asked.epsilons)
         above = Fraction(math.nextafter(float(part), math.inf))
         assert part * levels <= Fraction(epsilon) < above * levels
-        assert set(asked.rows) == {2 * ranks.PARTS}
-    assert [ranks.levels(number) for number in (1, 2, 3, 4, 7, 8)] == [1, 2, 2, 3, 3, 4]
+        assert set(asked.rows) == {2 * selections.PARTS}
+    assert [selections.levels(number) for number in (1, 2, 3, 4, 7, 8)] == [1, 2, 2, 3, 3, 4]
 
 
-def select_without_noise(cells: ranks.Ranks, target: ranks.Target, scale: float, rng: None) -> int:
+def select_without_noise(
+    cells: selections.Ranks, target: selections.Target, scale: float, rng: None
+) -> int:
     """Return the first cell with the best score."""
     assert scale > 0
     assert rng is None
@@ -456,9 +454,9 @@ def test_a_cut_through_a_cell_has_its_part_of_what_lies_between_two_others_below
     monkeypatch: pytest.MonkeyPatch, first: int, last: int, q: float, cut: int
 ) -> None:
     """The cell is the second of three, of 4096 cuts each, from 4096 to 8191."""
-    monkeypatch.setattr(ranks.Ranks, "select", select_without_noise)
-    monkeypatch.setattr(ranks.Smeared, "cell", lambda *_: 1)
-    smeared = ranks.Smeared(np.array([3, 4, 5]))
+    monkeypatch.setattr(selections.Ranks, "select", select_without_noise)
+    monkeypatch.setattr(selections.Smeared, "cell", lambda *_: 1)
+    smeared = selections.Smeared(np.array([3, 4, 5]))
     assert abs(smeared.cut(first, last, q, 1.0, None) - cut) <= (q == 0.375)
 
 
@@ -466,11 +464,11 @@ def test_several_quantiles_without_noise_are_those_of_the_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of three equal parts of the rows the middles are 1/6, 1/2 and 5/6."""
-    monkeypatch.setattr(ranks.Ranks, "select", select_without_noise)
+    monkeypatch.setattr(selections.Ranks, "select", select_without_noise)
     counts, places = np.array([10**6, 0, 0, 10**6, 0, 0, 10**6]), [1 / 6, 1 / 2, 5 / 6]
-    assert ranks.select_places(counts, places, 1.0, None) == [0, 3, 6]
-    assert ranks.select_places(counts, places[:2], 1.0, None) == [0, 3]
-    assert ranks.select_places(counts, places[2:], 1.0, None) == [6]
+    assert selections.select_places(counts, places, 1.0, None) == [0, 3, 6]
+    assert selections.select_places(counts, places[:2], 1.0, None) == [0, 3]
+    assert selections.select_places(counts, places[2:], 1.0, None) == [6]
 
 
 def test_the_ends_of_an_interval_are_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -478,8 +476,8 @@ def test_the_ends_of_an_interval_are_in_order(monkeypatch: pytest.MonkeyPatch) -
 
     Cell i has the ranks i to i + 1, so the first with the rank 18 is 17.
     """
-    monkeypatch.setattr(ranks.Ranks, "select", select_without_noise)
-    assert ranks.select_ends(np.ones(100, np.int64), 0.5, 0.5, 0.9, None) == (17, 81)
+    monkeypatch.setattr(selections.Ranks, "select", select_without_noise)
+    assert selections.select_ends(np.ones(100, np.int64), 0.5, 0.5, 0.9, None) == (17, 81)
 
 
 def test_the_ends_of_an_interval_have_half_of_epsilon_each_and_targets_on_both_sides(
@@ -487,7 +485,7 @@ def test_the_ends_of_an_interval_have_half_of_epsilon_each_and_targets_on_both_s
 ) -> None:
     """Of 4 cells at scale 4 and confidence 0.9 it is 4 log(4 / 0.05) = 17.5 ranks, so 18 + 1."""
     asked = SelectionRecorder(monkeypatch)
-    ranks.select_ends(np.array([1, 1, 1, 1]), 0.5, 0.5, 0.9, None)
+    selections.select_ends(np.array([1, 1, 1, 1]), 0.5, 0.5, 0.9, None)
     assert asked.epsilons == [Fraction(1, 4)] * 2
     assert (asked.shifts, asked.rows) == ([-19, 19], [1, 1])
 
@@ -495,25 +493,25 @@ def test_the_ends_of_an_interval_have_half_of_epsilon_each_and_targets_on_both_s
 def test_the_scale_of_a_selected_rank_is_twice_the_larger_side_over_epsilon() -> None:
     """One row more moves q n by q and a rank by 0 or 1: a score by max(q, 1 - q)."""
     for q, side in ((0.5, 0.5), (0.25, 0.75), (0.75, 0.75), (1.0, 1.0)):
-        assert ranks.place_scale(q, 0.5) == 2 * side / 0.5
-        assert ranks.place_scale(q, 0.5, 3) == 3 * 2 * side / 0.5
+        assert selections.place_scale(q, 0.5) == 2 * side / 0.5
+        assert selections.place_scale(q, 0.5, 3) == 3 * 2 * side / 0.5
 
 
 def test_the_target_of_a_selection_is_its_part_of_the_rows_and_shifted_only_if_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of 4 rows 3/8 are 1.5. A row that counts 2 has the scale 2 * 2 * 5/8 over epsilon."""
-    asked: list[tuple[ranks.Target, float]] = []
+    asked: list[tuple[selections.Target, float]] = []
 
-    def select(_: ranks.Ranks, target: ranks.Target, scale: float, rng: None) -> int:
+    def select(_: selections.Ranks, target: selections.Target, scale: float, rng: None) -> int:
         assert rng is None
         asked.append((target, scale))
         return 0
 
-    monkeypatch.setattr(ranks.Ranks, "select", select)
-    cells = ranks.Ranks.of(np.array([1, 1, 1, 1]))
-    ranks._selected(cells, 0.375, 0.5, None, 2)
-    ranks._selected(cells, 0.375, 0.5, None, 2, -3)
+    monkeypatch.setattr(selections.Ranks, "select", select)
+    cells = selections.Ranks.of(np.array([1, 1, 1, 1]))
+    selections._selected(cells, 0.375, 0.5, None, 2)
+    selections._selected(cells, 0.375, 0.5, None, 2, -3)
     targets = [(int(target.whole), float(target.part)) for target, _ in asked]
     assert targets == [(1, 0.5), (-2, 0.5)]
     assert [scale for _, scale in asked] == [5.0, 5.0]
@@ -1346,10 +1344,18 @@ def test_the_weight_of_a_selection_is_divided_among_its_groups() -> None:
     assert Fraction(selected.amount) ** 2 / 2 <= Fraction(1, 16)
 
 
+def test_the_error_of_a_selection_is_paid_for_in_epsilon_beside_gaussian_noise() -> None:
+    """Its loss is pure, whatever noise other statistics have."""
+    items = [Item(make_count, None, error=5.0), Item(make_count, 2, error=5.0)]
+    count, selected = priced(items, Budget(None, 1e-6, mechanism="gaussian")).losses
+    assert (count.kind, selected.kind) == (GAUSSIAN, PURE)
+    assert make_count(selected).error(0.95) == 5
+
+
 def test_a_limit_on_the_losses_that_are_composed_is_reached_but_not_exceeded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(request_cost, "_MOST_PIECES", 5)
+    monkeypatch.setattr(budget_split, "_MOST_PIECES", 5)
     budget = Budget(None, rho=0.5, mechanism="gaussian")
     priced([COUNT, Item(make_count, 4)], budget)
     with pytest.raises(ArgumentError, match="too many losses to compose"):

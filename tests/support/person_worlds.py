@@ -13,13 +13,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dpnoise.statistics.engines import tally
-from dpnoise.statistics.moments import Mean, Variance
 from dpnoise.statistics.plan import Sum as SumAnswer
-from dpnoise.statistics.queries import Query, Sum
+from dpnoise.statistics.queries import Mean, Query, Sum, Variance
 from dpnoise.statistics.questions import QUERIES
-from dpnoise.statistics.ranks import Ranks, nearest_place, target_rank
 from dpnoise.statistics.requests import Question, Request
-from dpnoise.statistics.selections import Quantiles
+from dpnoise.statistics.selections import Quantiles, Ranks, nearest_place, target_rank
 
 GROUPS = ("a", "b", "c", "d", "e")
 STRANGERS = ("z", "", None)

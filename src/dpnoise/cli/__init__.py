@@ -10,13 +10,22 @@ renames: nothing half-written is left.
 import argparse
 import os
 import re
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any, Final, NoReturn
 
 import dpnoise
-from dpnoise.cli import attack, audit, budget, leakage, release, sample, signals, terminal
+from dpnoise.cli import terminal
+from dpnoise.cli.attack import ATTACK
+from dpnoise.cli.audit import AUDIT
+from dpnoise.cli.budget import BUDGET
+from dpnoise.cli.noise import COST, LEAKAGE, SAMPLE
+from dpnoise.cli.release import RELEASE
 from dpnoise.core.errors import DpnoiseError
 
 _ERROR, _BUG, _INTERRUPTED, _UNREAD = 2, 70, 130, 141
@@ -30,6 +39,8 @@ _OPTIONS: Final = {
     'groups={"city": ["cork", "dublin"]}': "--group-by city=cork,dublin",
     "claimed: delta=1e-6": "claimed: --delta 1e-6",
 }
+# Signals that ask a process to end, where a system has them. SIGKILL asks nobody.
+_ENDING: Final = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 # Where errors name an argument with its value: "Expected lower=5.0 < upper=0.0."
 _ARGUMENT: Final = re.compile(r"(^Expected|<|between|and|with|,) (\w+)=")
 
@@ -39,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     if sys.stdout is None or sys.stdout.closed:
         terminal.complain("The standard output is closed. Give it a file: > /dev/null.")
         return _ERROR
-    with terminal.legible(), signals.raised() as ended:
+    with terminal.legible(), _raise_signals() as ended:
         asked = _parser().parse_args(arguments)
         given = sys.argv[1:] if arguments is None else arguments
         typed = {argument.partition("=")[0] for argument in given}
@@ -72,7 +83,7 @@ def _status_of(error: BaseException, typed: Collection[str]) -> int:
         case KeyboardInterrupt():
             terminal.complain("interrupted")
             status = _INTERRUPTED
-        case signals.EndedError():
+        case _EndedError():
             terminal.complain(f"ended by {error.name}")
             status = error.status
         case SystemExit():
@@ -106,6 +117,44 @@ def _report_bug(error: BaseException) -> None:
     )
 
 
+class _EndedError(SystemExit):
+    """A signal asked the command to end; the status for it is that of a shell."""
+
+    def __init__(self, number: int) -> None:
+        self.name = signal.Signals(number).name
+        self.status = 128 + number
+        super().__init__(self.status)
+
+
+@contextmanager
+def _raise_signals() -> Iterator[list[_EndedError]]:
+    """Raise _EndedError where the process would have ended, so that everything is cleaned up.
+
+    What was raised is also in the list that this gives, because a library that it passes through
+    may make another error of it. Signals that are ignored or handled already stay so; only the main
+    thread handles signals.
+    """
+    ended: list[_EndedError] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield ended
+        return
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        # A second one must not disturb the cleaning up.
+        signal.signal(number, signal.SIG_IGN)
+        ended.append(_EndedError(number))
+        raise ended[0]
+
+    ours = [number for number in _ENDING if signal.getsignal(number) == signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, end)
+    try:
+        yield ended
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
+
+
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, like all others, and to which -1e5 is a number."""
 
@@ -121,11 +170,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="dpnoise", description=dpnoise.__doc__)
     parser.add_argument("--version", action="version", version=dpnoise.__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    release.add(commands)
-    budget.add(commands)
-    sample.add_sample(commands)
-    sample.add_cost(commands)
-    attack.add(commands)
-    audit.add(commands)
-    leakage.add(commands)
+    for command in (RELEASE, BUDGET, SAMPLE, COST, ATTACK, AUDIT, LEAKAGE):
+        command.add_to(commands)
     return parser

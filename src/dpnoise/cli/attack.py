@@ -3,41 +3,14 @@
 import argparse
 import math
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from dpnoise.auditing import targets
 from dpnoise.auditing.wording import at_least, used_as_if
-from dpnoise.cli.progress import progress_bar
+from dpnoise.cli.terminal import Command, Option, progress_bar
 from dpnoise.core import strict_json
 from dpnoise.core.errors import check_part, reject, unknown
 from dpnoise.core.safe_text import shown
-
-
-def add(commands: Any) -> None:
-    """Add the command to the parser."""
-    command = commands.add_parser(
-        "attack",
-        help="run an attack against real software",
-        description="Run one attack against one target. It chooses its event on some releases and "
-        "is measured on others; then the same with both values equal, where it must fail.",
-    )
-    command.add_argument("name", nargs="?", metavar="NAME", help="one of --list")
-    command.add_argument("--list", action="store_true", help="what each attack needs and breaks")
-    command.add_argument(
-        "--target",
-        help="a library's noise, see --list, or module:attribute; by default one that it breaks",
-    )
-    command.add_argument(
-        "--epsilon", type=float, default=1.0, help="what the target is used as if it had (1)"
-    )
-    command.add_argument("--delta", type=float, default=1e-6, help="of Gaussian noise (1e-6)")
-    command.add_argument("--sensitivity", type=float, default=1.0, help="of the value (1)")
-    command.add_argument("--value0", type=float, default=0.0, help="one value (0)")
-    command.add_argument("--value1", type=float, default=1.0, help="the other (1)")
-    command.add_argument("--size", type=int, help="releases of each value")
-    command.add_argument("--confidence", type=float, default=0.999, help="of the limits (0.999)")
-    command.add_argument("--json", action="store_true", help="print JSON")
-    command.set_defaults(run=_attack)
 
 
 def _attack(asked: argparse.Namespace) -> None:
@@ -144,3 +117,29 @@ def _counted(count: Any) -> str:
 
 def _interval(limits: tuple[float, float]) -> str:
     return f"{limits[0]:.2%} to {limits[1]:.2%}"
+
+
+ATTACK: Final = Command(
+    "attack",
+    "run an attack against real software",
+    _attack,
+    (
+        Option("name", {"nargs": "?", "metavar": "NAME"}, "one of --list"),
+        Option("--list", bool, "what each attack needs and breaks"),
+        Option(
+            "--target",
+            None,
+            "a library's noise, see --list, or module:attribute; by default one that it breaks",
+        ),
+        Option("--epsilon", 1.0, "what the target is used as if it had (1)"),
+        Option("--delta", 1e-6, "of Gaussian noise (1e-6)"),
+        Option("--sensitivity", 1.0, "of the value (1)"),
+        Option("--value0", 0.0, "one value (0)"),
+        Option("--value1", 1.0, "the other (1)"),
+        Option("--size", int, "releases of each value"),
+        Option("--confidence", 0.999, "of the limits (0.999)"),
+        Option("--json", bool, "print JSON"),
+    ),
+    description="Run one attack against one target. It chooses its event on some releases and is "
+    "measured on others; then the same with both values equal, where it must fail.",
+)

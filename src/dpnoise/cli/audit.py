@@ -3,81 +3,86 @@
 import argparse
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Final
 
 import dpnoise
 from dpnoise.auditing import targets
 from dpnoise.auditing.wording import at_least, curve_words, used_as_if
 from dpnoise.cli import terminal
 from dpnoise.cli.files import check_targets, file_name, written
-from dpnoise.cli.progress import bar_on
+from dpnoise.cli.terminal import Command, Option
 from dpnoise.core.errors import ArgumentError, MissingExtraError, import_extra
 from dpnoise.core.safe_text import shortened, shown
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from dpnoise.auditing import Finding, Report
+
+Progress = Callable[[float, str], object]
+Watch = Callable[[list["Finding"]], object]
 
 BROKEN, FAILED, TOO_FEW = 1, 2, 3  # Exit statuses, for CI.
 _LONGEST = 24  # Characters of a data set in a table.
 
 
-def add(commands: Any) -> None:
-    """Add the command to the parser."""
-    command = commands.add_parser(
-        "audit",
-        help="certify a lower bound on an implementation's true epsilon",
-        description="Run every attack of dpnoise and certify a lower bound on a target's epsilon. "
-        "Exit status: 0 not broken, 1 broken, 2 wrong usage, a target that fails, or no attack "
-        "that could be run, 3 a claim that so few releases cannot refute. What is seen of forks, "
-        "restarts and time is marked with ! and does not change it.",
-    )
-    command.add_argument(
+def _pair(text: str) -> tuple[float, float]:
+    """Read two values with a comma between them."""
+    value0, _, value1 = text.partition(",")
+    return float(value0), float(value1)
+
+
+_OPTIONS: Final = (
+    Option(
         "target",
-        nargs="?",
-        metavar="TARGET",
-        help="a name (see dpnoise attack --list), or module:attribute, a function "
+        {"nargs": "?", "metavar": "TARGET"},
+        "a name (see dpnoise attack --list), or module:attribute, a function "
         "(value, n) -> array of n releases",
-    )
-    command.add_argument(
+    ),
+    Option(
         "--command",
-        metavar="COMMAND",
-        help="audit a program instead: it reads one value a line and writes one release a line; "
+        {"metavar": "COMMAND"},
+        "audit a program instead: it reads one value a line and writes one release a line; "
         "with --neighbours, one line of JSON with data and n, and writes n lines",
-    )
-    command.add_argument("--all", action="store_true", help="audit every installed library")
-    command.add_argument("--epsilon", type=float, help="what is claimed (with --all: 1)")
-    command.add_argument("--delta", type=float, default=0.0, help="what is claimed (0)")
-    command.add_argument("--mu", type=float, help="what is claimed in the place of epsilon")
-    command.add_argument("--rho", type=float, help="what is claimed in the place of epsilon")
-    command.add_argument(
-        "--curve", action="store_true", help="hold Gaussian noise against its whole curve"
-    )
-    command.add_argument(
+    ),
+    Option("--all", bool, "audit every installed library"),
+    Option("--epsilon", float, "what is claimed (with --all: 1)"),
+    Option("--delta", 0.0, "what is claimed (0)"),
+    Option("--mu", float, "what is claimed in the place of epsilon"),
+    Option("--rho", float, "what is claimed in the place of epsilon"),
+    Option("--curve", bool, "hold Gaussian noise against its whole curve"),
+    Option(
         "--neighbours",
-        choices=["vector", "rows"],
-        help="audit a mechanism (data, n) -> n outputs of any kind on such data sets",
-    )
-    command.add_argument("--size", type=int, default=10, help="answers of a vector (10)")
-    command.add_argument(
-        "--pair", action="append", type=_pair, metavar="A,B", help="two values; repeatable"
-    )
-    command.add_argument(
-        "--whole", action="store_true", help="try multiples of the sensitivity alone, as of counts"
-    )
-    command.add_argument("--one-by-one", action="store_true", help="ask for one release a call")
-    command.add_argument("--boosting", action="store_true", help="learn boosted trees, too")
-    command.add_argument("--sensitivity", type=float, default=1.0, help="of the value (1)")
-    command.add_argument("--scale", type=float, help="of the noise, if it is another")
-    command.add_argument("--attack", action="append", metavar="NAME", help="only this; repeatable")
-    command.add_argument(
-        "--budget", type=int, help="releases in all (480,000 or more, as the claim needs)"
-    )
-    command.add_argument("--confidence", type=float, default=0.999, help="of the bound (0.999)")
-    command.add_argument("--time-limit", type=float, default=60.0, help="seconds for a call (60)")
-    command.add_argument("--seed", type=int, help="of the auditor's own coins, not of the target")
-    command.add_argument("--html", type=file_name, metavar="FILE", help="write a page to show")
-    command.add_argument("--json", type=file_name, metavar="FILE", help="write the report as JSON")
-    command.set_defaults(run=_audit)
+        ("vector", "rows"),
+        "audit a mechanism (data, n) -> n outputs of any kind on such data sets",
+    ),
+    Option("--size", 10, "answers of a vector (10)"),
+    Option(
+        "--pair", {"action": "append", "type": _pair, "metavar": "A,B"}, "two values; repeatable"
+    ),
+    Option("--whole", bool, "try multiples of the sensitivity alone, as of counts"),
+    Option("--one-by-one", bool, "ask for one release a call"),
+    Option("--boosting", bool, "learn boosted trees, too"),
+    Option("--sensitivity", 1.0, "of the value (1)"),
+    Option("--scale", float, "of the noise, if it is another"),
+    Option("--attack", {"action": "append", "metavar": "NAME"}, "only this; repeatable"),
+    Option("--budget", int, "releases in all (480,000 or more, as the claim needs)"),
+    Option("--confidence", 0.999, "of the bound (0.999)"),
+    Option("--time-limit", 60.0, "seconds for a call (60)"),
+    Option("--seed", int, "of the auditor's own coins, not of the target"),
+    Option("--html", {"type": file_name, "metavar": "FILE"}, "write a page to show"),
+    Option("--json", {"type": file_name, "metavar": "FILE"}, "write the report as JSON"),
+)
+
+# Options that `dpnoise.audit` has by the same names.
+_PASSED_ON: Final = (
+    *("mu", "rho", "curve", "neighbours", "size", "one_by_one", "boosting", "budget"),
+    *("confidence", "scale", "time_limit", "seed"),
+)
 
 
 def _audit(asked: argparse.Namespace) -> int:
@@ -114,12 +119,6 @@ def _audit(asked: argparse.Namespace) -> int:
     return 0 if all(report.refutable for report in reports) else TOO_FEW
 
 
-def _pair(text: str) -> tuple[float, float]:
-    """Read two values with a comma between them."""
-    value0, _, value1 = text.partition(",")
-    return float(value0), float(value1)
-
-
 def _words(command: str) -> list[str]:
     """Take a command apart as a shell does."""
     try:
@@ -128,39 +127,26 @@ def _words(command: str) -> list[str]:
         raise ArgumentError(f"Expected --command {command!r} to be a command: {error}.") from None
 
 
-def _one(target: Any, asked: argparse.Namespace, console: Any) -> Any:
+def _one(target: str | list[str], asked: argparse.Namespace, console: "Console") -> "Report":
     name = target if isinstance(target, str) else shlex.join(target)
     claimed = next(claim for claim in (asked.epsilon, asked.mu, asked.rho) if claim is not None)
-    so_far: list[Any] = []
+    so_far: list[Finding] = []
     try:
         with _live(name, claimed, console) as (progress, watch):
 
-            def keep(findings: list[Any]) -> None:
+            def keep(findings: "list[Finding]") -> None:
                 so_far[:] = findings
                 if watch is not None:
                     watch(findings)
 
             return dpnoise.audit(
                 target,
-                asked.epsilon,
-                asked.delta,
-                asked.sensitivity,
-                mu=asked.mu,
-                rho=asked.rho,
-                curve=asked.curve,
-                neighbours=asked.neighbours,
-                size=asked.size,
+                *(asked.epsilon, asked.delta, asked.sensitivity),
                 attacks=asked.attack,
                 pairs="whole" if asked.whole else asked.pair,
-                one_by_one=asked.one_by_one,
-                boosting=asked.boosting,
-                budget=asked.budget,
-                confidence=asked.confidence,
-                scale=asked.scale,
-                time_limit=asked.time_limit,
-                seed=asked.seed,
                 progress=progress,
                 watch=keep,
+                **{name: getattr(asked, name) for name in _PASSED_ON},
             )
     except targets.TargetError as error:
         if so_far and not isinstance(error, targets.DependentError):
@@ -169,12 +155,14 @@ def _one(target: Any, asked: argparse.Namespace, console: Any) -> Any:
         raise
 
 
-def _all(asked: argparse.Namespace, console: Any) -> tuple[list[Any], dict[str, str], bool]:
+def _all(
+    asked: argparse.Namespace, console: "Console"
+) -> "tuple[list[Report], dict[str, str], bool]":
     """Audit all targets that are installed, Gaussian ones at a delta.
 
     Return the reports, why each of the other targets has none, and whether one failed.
     """
-    reports: list[Any] = []
+    reports: list[Report] = []
     not_audited: dict[str, str] = {}
     failed = False
     for name in targets.names():
@@ -197,7 +185,7 @@ def _all(asked: argparse.Namespace, console: Any) -> tuple[list[Any], dict[str, 
 
 
 def _write(
-    reports: list[Any],
+    reports: "list[Report]",
     not_audited: dict[str, str],
     html: Path | None,
     output: Path | None,
@@ -217,12 +205,14 @@ def _write(
 
 
 @contextmanager
-def _live(name: str, claimed: float, console: Any) -> Iterator[tuple[Any, Any]]:
+def _live(
+    name: str, claimed: float, console: "Console"
+) -> Iterator[tuple[Progress | None, Watch | None]]:
     """Show on a terminal how far the audit has come, and what it has found so far."""
     if not sys.stdout.isatty():
         yield None, None
         return
-    bar = bar_on(console)
+    bar = terminal.bar_on(console)
     group = import_extra("rich.console", "cli").Group
     task = bar.add_task(shown(name), total=1.0)
     with import_extra("rich.live", "cli").Live(bar, console=console, transient=True) as live:
@@ -230,13 +220,13 @@ def _live(name: str, claimed: float, console: Any) -> Iterator[tuple[Any, Any]]:
         def progress(part: float, doing: str) -> None:
             bar.update(task, completed=part, description=shown(f"{name}: {doing}"))
 
-        def watch(findings: list[Any]) -> None:
+        def watch(findings: "list[Finding]") -> None:
             live.update(group(bar, _table(findings, claimed, console.width)))
 
         yield progress, watch
 
 
-def _show(report: Any, console: Any) -> None:
+def _show(report: "Report", console: "Console") -> None:
     used = used_as_if(report.kind, report.claimed, report.delta)
     target = shown(f"{report.target} {report.version}".rstrip())
     console.print(terminal.prose(f"{target}, {used}"))
@@ -261,7 +251,9 @@ def _show(report: Any, console: Any) -> None:
     console.print(f"\n{terminal.prose(measured)}\nAgain: {shown(report.command)}")
 
 
-def _table(findings: list[Any], claimed: float, room: int, kind: str = "certified") -> Any:
+def _table(
+    findings: "list[Finding]", claimed: float, room: int, kind: str = "certified"
+) -> "Table":
     titles = ("attack", f"{kind} >=", "seen at", "and at", "the event, of a release y")
     rows = [
         (
@@ -281,7 +273,7 @@ def _value(value: float | str) -> str:
     return shortened(value, _LONGEST) if isinstance(value, str) else f"{value:g}"
 
 
-def _compare(reports: list[Any], not_audited: dict[str, str], console: Any) -> None:
+def _compare(reports: "list[Report]", not_audited: dict[str, str], console: "Console") -> None:
     """Print one line for each target; wide ones fold nowhere, so that they can be copied."""
     numbers = f"{'as if':>6}{'certified':>10}{'at most':>8}"
     console.print(f"\n{'target':29}{'version':11}{numbers}  by")
@@ -295,3 +287,15 @@ def _compare(reports: list[Any], not_audited: dict[str, str], console: Any) -> N
         )
     for name, why in not_audited.items():
         console.print(shown(f"{name:29}not audited: {why}"), style="dim")
+
+
+AUDIT: Final = Command(
+    "audit",
+    "certify a lower bound on an implementation's true epsilon",
+    _audit,
+    _OPTIONS,
+    description="Run every attack of dpnoise and certify a lower bound on a target's epsilon. Exit "
+    "status: 0 not broken, 1 broken, 2 wrong usage, a target that fails, or no attack that could "
+    "be run, 3 a claim that so few releases cannot refute. What is seen of forks, restarts and "
+    "time is marked with ! and does not change it.",
+)

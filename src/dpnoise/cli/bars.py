@@ -39,15 +39,10 @@ def _bars(one: Published, *, several: bool) -> Iterator[Bar]:
     release, column = one.release, one.column
     query = f"{column}, {release.query}" if several and column is not None else release.query
     groups = ", ".join(map(str, one.group))
-    if not isinstance(release.value, list):
-        label = f"{groups}, {query}" if groups else query
-        margins = (release.error, release.joint_error, release.interval)
-        yield Bar(query, label, release.value, *margins)
-        return
-    before = ", ".join(filter(None, [groups, column if several else None]))
-    for i, (label, value) in enumerate(zip(release.labels, release.value, strict=True)):
-        interval = release.interval[i] if release.interval else None
-        shown_label = f"{before}, {label}" if before else label
+    for label, value, interval in release.numbers():
+        is_alone = not isinstance(release.value, list)
+        words = [groups, query] if is_alone else [groups, column if several else None, label]
+        shown_label = ", ".join(filter(None, words))
         yield Bar(query, shown_label, value, release.error, release.joint_error, interval)
 
 

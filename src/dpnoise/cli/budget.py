@@ -9,14 +9,16 @@ from typing import Any, Final
 
 from dpnoise.cli import terminal
 from dpnoise.cli.files import file_name
+from dpnoise.cli.terminal import Command, Option
 from dpnoise.core import strict_json
 from dpnoise.core.errors import ArgumentError, BudgetError, import_extra
 from dpnoise.core.safe_text import shortened, shown
-from dpnoise.statistics.amounts import Amount, number_of, written_down, written_up
-from dpnoise.statistics.contribution_bounds import ADD_REMOVE, NEIGHBOURS
+from dpnoise.statistics.bounds import ADD_REMOVE, NEIGHBOURS
+from dpnoise.statistics.digits import number_of, written_down, written_up
 from dpnoise.statistics.ledger import (
     EPSILON,
     RHO,
+    Amount,
     Entry,
     Ledger,
     create_ledger,
@@ -33,78 +35,9 @@ _WARNING: Final = Fraction(4, 5)  # From this part on the bar changes its colour
 _WAYS: Final = {"add-remove": "added or removed", "replace": "replaced by another"}
 
 
-def add(commands: Any) -> None:
-    """Add the command to the parser."""
-    command = commands.add_parser(
-        "budget",
-        help="what may be spent on a data set, and what was",
-        description="A ledger of all releases about some persons: how much may be spent in all, "
-        "and what was spent on what. dpnoise release --ledger FILE pays from it before it draws "
-        "noise.",
-    )
-    actions = command.add_subparsers(required=True, metavar="ACTION")
-    _add_create(actions)
-    _add_show(actions)
-    _add_spend(actions)
-    _add_mend(actions)
-
-
-def _action(actions: Any, name: str, run: Any, told: str) -> Any:
-    action = actions.add_parser(name, help=told, description=f"{told[0].upper()}{told[1:]}.")
-    action.add_argument("file", type=file_name, metavar="FILE", help="the ledger")
-    action.set_defaults(run=run)
-    return action
-
-
-def _add_amounts(action: Any, what: str) -> None:
-    metric = action.add_mutually_exclusive_group(required=True)
-    metric.add_argument("--epsilon", metavar="E", help=f"{what}, in epsilon")
-    metric.add_argument("--rho", metavar="R", help=f"{what}, in rho (zCDP)")
-    action.add_argument("--delta", default="0", metavar="D", help="and of delta beside it (0)")
-
-
-# Making one ---------------------------------------------------------------------------------------
-
-
-def _add_create(actions: Any) -> None:
-    action = _action(actions, "create", _create, "make a ledger in a new file")
-    _add_amounts(action, "the total that may ever be spent")
-    action.add_argument("--name", required=True, help="what the data set is called")
-    action.add_argument("--unit", help='what is protected, in words: "one household"')
-    action.add_argument(
-        "--person",
-        action="append",
-        metavar="COLUMN",
-        default=[],
-        help="a column that identifies a person; repeat it for several. Requests that protect "
-        "something else are then refused",
-    )
-    action.add_argument(
-        "--neighbours", choices=NEIGHBOURS, default=ADD_REMOVE, help=f"({ADD_REMOVE})"
-    )
-
-
 def _create(asked: argparse.Namespace) -> None:
-    ledger = create_ledger(
-        asked.file,
-        name=asked.name,
-        unit=asked.unit,
-        person=asked.person,
-        neighbours=asked.neighbours,
-        epsilon=asked.epsilon,
-        rho=asked.rho,
-        delta=asked.delta,
-    )
-    _show_ledger(ledger)
-
-
-# Spending -----------------------------------------------------------------------------------------
-
-
-def _add_spend(actions: Any) -> None:
-    action = _action(actions, "spend", _spend, "count a release that was made elsewhere")
-    _add_amounts(action, "what it costs")
-    action.add_argument("--note", required=True, help="what was released, in words")
+    names = ("name", "unit", "person", "neighbours", "epsilon", "rho", "delta")
+    _show_ledger(create_ledger(asked.file, **{name: getattr(asked, name) for name in names}))
 
 
 def _spend(asked: argparse.Namespace) -> None:
@@ -120,10 +53,6 @@ def _spend(asked: argparse.Namespace) -> None:
     console.print(f"Left: {receipt.left}. {open_ledger(asked.file).worth()}")
 
 
-def _add_mend(actions: Any) -> None:
-    _action(actions, "mend", _mend, "take away a last line that a crash cut short")
-
-
 def _mend(asked: argparse.Namespace) -> None:
     size = mend_ledger(asked.file)
     console = terminal.console(soft_wrap=True)
@@ -134,21 +63,6 @@ def _mend(asked: argparse.Namespace) -> None:
         f"Took away {size} bytes of a line that was cut short. If a crash did so, no noise was "
         "drawn for it. If something else cut the file, compare it with the records that were "
         "published: dpnoise budget show --record."
-    )
-
-
-# Showing ------------------------------------------------------------------------------------------
-
-
-def _add_show(actions: Any) -> None:
-    action = _action(actions, "show", _show, "show what was spent, and what is left")
-    action.add_argument("--json", action="store_true", help="print JSON")
-    action.add_argument(
-        "--record",
-        type=file_name,
-        metavar="FILE",
-        help="find the entry that paid for a published record, or say that the ledger was rolled "
-        "back or the record changed",
     )
 
 
@@ -290,3 +204,62 @@ def _described(ledger: Ledger, found: Entry | None) -> dict[str, Any]:
             for entry in ledger.entries
         ],
     }
+
+
+def _action(name: str, run: Any, told: str, *options: Option, total: str = "") -> Command:
+    """Return an action on a ledger; `total` says what its epsilon or rho is, if it takes one."""
+    one_of: tuple[Option, ...] = ()
+    if total:
+        one_of = (
+            Option("--epsilon", {"metavar": "E"}, f"{total}, in epsilon"),
+            Option("--rho", {"metavar": "R"}, f"{total}, in rho (zCDP)"),
+        )
+        delta = Option("--delta", {"default": "0", "metavar": "D"}, "and of delta beside it (0)")
+        options = (delta, *options)
+    file = Option("file", {"type": file_name, "metavar": "FILE"}, "the ledger")
+    description = f"{told[0].upper()}{told[1:]}."
+    return Command(name, told, run, (file, *options), one_of, description)
+
+
+_CREATE: Final = _action(
+    "create",
+    _create,
+    "make a ledger in a new file",
+    Option("--name", {"required": True}, "what the data set is called"),
+    Option("--unit", None, 'what is protected, in words: "one household"'),
+    Option(
+        "--person",
+        {"action": "append", "metavar": "COLUMN", "default": []},
+        "a column that identifies a person; repeat it for several. Requests that protect something "
+        "else are then refused",
+    ),
+    Option("--neighbours", {"choices": NEIGHBOURS, "default": ADD_REMOVE}, f"({ADD_REMOVE})"),
+    total="the total that may ever be spent",
+)
+_SHOW: Final = _action(
+    "show",
+    _show,
+    "show what was spent, and what is left",
+    Option("--json", bool, "print JSON"),
+    Option(
+        "--record",
+        {"type": file_name, "metavar": "FILE"},
+        "find the entry that paid for a published record, or say that the ledger was rolled back "
+        "or the record changed",
+    ),
+)
+_SPEND: Final = _action(
+    "spend",
+    _spend,
+    "count a release that was made elsewhere",
+    Option("--note", {"required": True}, "what was released, in words"),
+    total="what it costs",
+)
+_MEND: Final = _action("mend", _mend, "take away a last line that a crash cut short")
+BUDGET: Final = Command(
+    "budget",
+    "what may be spent on a data set, and what was",
+    description="A ledger of all releases about some persons: how much may be spent in all, and "
+    "what was spent on what. dpnoise release --ledger FILE pays from it before it draws noise.",
+    actions=(_CREATE, _SHOW, _SPEND, _MEND),
+)

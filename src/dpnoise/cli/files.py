@@ -36,10 +36,7 @@ def file_name(text: str) -> Path:
 
 
 def check_targets(
-    *targets: Path | None,
-    source: Path | None = None,
-    ledger: Path | None = None,
-    replace: bool,
+    *targets: Path | None, source: Path | None = None, ledger: Path | None = None, replace: bool
 ) -> None:
     """Raise if files to be written have no folder, are the data or the ledger, or each other.
 

@@ -8,13 +8,13 @@ from contextlib import ExitStack, contextmanager, redirect_stdout
 from importlib import resources
 from io import BytesIO, StringIO
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Final
 
 from dpnoise.cli import terminal
 from dpnoise.cli.bars import Bar, bars_of, draw_bars
 from dpnoise.cli.files import check_plot, check_targets, written
-from dpnoise.cli.progress import progress_bar
-from dpnoise.cli.release_arguments import add_arguments, asked_for, names_a_column
+from dpnoise.cli.release_arguments import OPTIONS, asked_for, names_a_column
+from dpnoise.cli.terminal import Command
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.core.safe_text import shown
 from dpnoise.statistics import publishing, report
@@ -22,21 +22,16 @@ from dpnoise.statistics.digits import rounded, rounded_interval
 from dpnoise.statistics.engines import Files
 from dpnoise.statistics.engines import files as engine_files
 from dpnoise.statistics.engines.description import listed
-from dpnoise.statistics.ledger import open_ledger
-from dpnoise.statistics.ledger_charge import Payment
+from dpnoise.statistics.ledger import Payment, open_ledger
 from dpnoise.statistics.publishing import Table
-from dpnoise.statistics.queries import Query, Release
+from dpnoise.statistics.queries import Query
 from dpnoise.statistics.requests import Discovery, Question, Request
+from dpnoise.statistics.results import Release
 
 _LARGE: Final = 50 * 2**20  # From this size on, reading a file shows its progress.
 _BAR: Final = 30
 _SHORTEST_BAR: Final = 5
 _MOST_ON_A_PAGE: Final = 20_000  # A browser is slow with more.
-
-
-def add(commands: Any) -> None:
-    """Add the command to the parser."""
-    add_arguments(commands).set_defaults(run=_release)
 
 
 def _release(asked: argparse.Namespace) -> None:
@@ -47,7 +42,10 @@ def _release(asked: argparse.Namespace) -> None:
         return
     paths = [] if source is None else engine_files.check_there(source)
     if source is not None and not names_a_column(asked):
-        _say_columns(source)
+        raise ArgumentError(
+            f"Say which column of {listed(source.names)} to use: --column NAME. "
+            f"{engine_files.described_columns(source)}"
+        )
     # What could fail after the noise is drawn is done before: epsilon is spent only once.
     targets = (asked.output, asked.record, asked.plot, asked.html)
     for path in paths:
@@ -64,11 +62,7 @@ def _release(asked: argparse.Namespace) -> None:
 
 
 def _publish(
-    request: Request,
-    source: Files | None,
-    paths: list[Path],
-    room: int,
-    asked: argparse.Namespace,
+    request: Request, source: Files | None, paths: list[Path], room: int, asked: argparse.Namespace
 ) -> None:
     """Publish, write all that was asked for, and show it."""
     table: Table | None = None
@@ -82,7 +76,7 @@ def _publish(
             with written(asked.output, replace=asked.force) as output:
                 table = publishing.publish(read, request, progress=progress, ledger=asked.ledger)
                 if output is not None:
-                    _write(table, output, asked.output.suffix)
+                    output.write_bytes(_content(table, asked.output.suffix))
             if record is not None:
                 record.write_text(_report(table), encoding="utf-8")
             if page is not None:
@@ -95,13 +89,6 @@ def _publish(
             _show(table, as_json=asked.json)
 
 
-def _say_columns(source: Files) -> NoReturn:
-    columns = engine_files.described_columns(source)
-    raise ArgumentError(
-        f"Say which column of {listed(source.names)} to use: --column NAME. {columns}"
-    )
-
-
 def _rehearse(request: Request, asked: argparse.Namespace) -> int:
     """Make with zeros for numbers all that will be made of the release, and throw it away.
 
@@ -110,7 +97,7 @@ def _rehearse(request: Request, asked: argparse.Namespace) -> int:
     zeros = publishing.rehearsal(request)
     _report(zeros)
     if asked.output is not None:
-        _write(zeros, BytesIO(), asked.output.suffix)
+        _content(zeros, asked.output.suffix)
     if asked.plot is not None:
         draw_bars(zeros, BytesIO(), asked.plot.suffix)
     room = _rehearse_page(zeros, asked)
@@ -133,17 +120,14 @@ def _rehearse_page(zeros: Table, asked: argparse.Namespace) -> int:
     return 2 * len(report.render(zeros.record(), asked.title).encode("utf-8"))
 
 
-def _write(table: Table, target: Path | BytesIO, suffix: str) -> None:
-    """Write the table as CSV or Parquet, or the record as JSON."""
+def _content(table: Table, suffix: str) -> bytes:
+    """Return the table as CSV or Parquet, or the record as JSON."""
     if suffix.lower() in {".parquet", ".pq"}:
-        import_extra("pyarrow.parquet", "files").write_table(table.to_arrow(), target)
-        return
+        file = BytesIO()
+        import_extra("pyarrow.parquet", "files").write_table(table.to_arrow(), file)
+        return file.getvalue()
     text = _as_csv(table) if suffix.lower() == ".csv" else _report(table)
-    content = text.encode("utf-8")
-    if isinstance(target, BytesIO):
-        target.write(content)
-    else:
-        target.write_bytes(content)
+    return text.encode("utf-8")
 
 
 def _as_csv(table: Table) -> str:
@@ -230,7 +214,7 @@ def _progress(paths: list[Path]) -> Iterator[Callable[[float], object]]:
     if sum(path.stat().st_size for path in paths if path.is_file()) < _LARGE:
         yield lambda _: None
         return
-    with progress_bar(f"reading {paths[0].name}") as show:
+    with terminal.progress_bar(f"reading {paths[0].name}") as show:
         yield show
 
 
@@ -294,3 +278,14 @@ def _spent(release: Release) -> str:
     """Say what a query cost: `mean 0.5 (sum 0.25, count 0.25)`."""
     inner = ", ".join(f"{name} {part:.4g}" for name, part in release.parts.items())
     return f"{release.query} {_amount(release)}" + (f" ({inner})" if inner else "")
+
+
+RELEASE: Final = Command(
+    "release",
+    "publish private statistics of files: CSV, Parquet, JSON lines, SQLite",
+    _release,
+    OPTIONS,
+    description="Publish private statistics of a column, or all that a request in TOML asks for. "
+    "Neighbouring data sets differ by one row, or with --person by one person. Without FILE, a "
+    "small data set that comes with dpnoise is used.",
+)

@@ -1,30 +1,94 @@
-"""The terminal, or what stands in its place: what is printed arrives, whatever the names hold.
+"""The terminal: options that are typed there, and text that arrives, whatever the names hold.
 
 Everything that comes from data or users goes through `dpnoise.core.safe_text.shown` first.
 """
 
+import argparse
 import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dpnoise.core.errors import import_extra
 from dpnoise.core.safe_text import shortened, shown
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.table import Table
 
 _GAP: Final = 2  # Between two columns of a table.
 _LONGEST_COMPLAINT: Final = 1500  # Characters.
 _LEAST_FOLDED: Final = 12  # The least width to which entries are folded.
 
 
-def console(**options: Any) -> Any:
+class Option(NamedTuple):
+    """An option of a command.
+
+    Its kind is None for text, bool for a flag, a number that is its default, a tuple of choices, a
+    function that reads it, or a mapping of what else `add_argument` takes.
+    """
+
+    name: str
+    kind: Any = None
+    help: str | None = None
+
+    @property
+    def dest(self) -> str:
+        """The name that its value is parsed into."""
+        return self.name.removeprefix("--").replace("-", "_")
+
+    def add_to(self, parser: argparse._ActionsContainer) -> None:
+        """Add it to a parser, or to a group of options."""
+        if self.kind is bool:
+            keywords: Any = {"action": "store_true"}
+        elif isinstance(self.kind, int | float):
+            keywords = {"type": type(self.kind), "default": self.kind}
+        elif isinstance(self.kind, tuple):
+            keywords = {"choices": self.kind}
+        else:
+            keywords = self.kind if isinstance(self.kind, dict) else {"type": self.kind}
+        parser.add_argument(self.name, help=self.help, **keywords)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command and its options, or its actions. Of `one_of` exactly one must be given."""
+
+    name: str
+    help: str
+    run: Callable[[argparse.Namespace], int | None] | None = None
+    options: Sequence[Option] = ()
+    one_of: Sequence[Option] = ()
+    description: str | None = None
+    actions: Sequence["Command"] = ()
+
+    def add_to(self, commands: Any) -> None:
+        """Add it to the commands of a parser."""
+        parser = commands.add_parser(self.name, help=self.help, description=self.description)
+        group = parser.add_mutually_exclusive_group(required=True) if self.one_of else parser
+        for option in self.one_of:
+            option.add_to(group)
+        for option in self.options:
+            option.add_to(parser)
+        if self.run is not None:
+            parser.set_defaults(run=self.run)
+        if self.actions:
+            actions = parser.add_subparsers(required=True, metavar="ACTION")
+            for action in self.actions:
+                action.add_to(actions)
+
+
+def console(**options: Any) -> "Console":
     """Return rich's console for text that is shown as it is: no markup, no emoji codes."""
     rich_console = import_extra("rich.console", "cli")
-    made = rich_console.Console(markup=False, emoji=False, highlight=False, **options)
-    made.on_broken_pipe = _raise_again
+    made: Console = rich_console.Console(markup=False, emoji=False, highlight=False, **options)
+    made.on_broken_pipe = _raise_again  # type: ignore[method-assign]
     return made
 
 
@@ -40,7 +104,7 @@ def table(
     *,
     folded: int,
     styles: Sequence[str | None] = (),
-) -> Any:
+) -> "Table":
     """Return rich's table of these rows, each with its style, for a terminal of `room` columns.
 
     The entries of one column are folded where there is no room. All others are numbers or short,
@@ -50,7 +114,7 @@ def table(
     widths = _widths(titles, rows)
     others = sum(widths) - widths[folded] + _GAP * len(widths)
     widths[folded] = min(widths[folded], max(_LEAST_FOLDED, room - others))
-    made = import_extra("rich.table", "cli").Table(box=None, padding=(0, _GAP, 0, 0))
+    made: Table = import_extra("rich.table", "cli").Table(box=None, padding=(0, _GAP, 0, 0))
     for title, width in zip(titles, widths, strict=True):
         made.add_column(title, width=width, overflow="fold")
     for row, style in zip_longest(rows, styles):
@@ -69,9 +133,9 @@ def _widths(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
     return [max(map(cell_len, column)) for column in zip(titles, *rows, strict=True)]
 
 
-def print_table(console: Any, made: Any) -> None:
+def print_table(console: "Console", made: "Table") -> None:
     """Print a table in full; the lines of one that has no room run over the terminal's edge."""
-    console.width = max(console.width, sum(column.width + _GAP for column in made.columns))
+    console.width = max(console.width, sum((column.width or 0) + _GAP for column in made.columns))
     console.print(made, soft_wrap=False)
 
 
@@ -131,3 +195,23 @@ def flush_or_drop() -> None:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, sys.stdout.fileno())
             os.close(nowhere)
+
+
+def bar_on(console: "Console", **options: Any) -> "Progress":
+    """Return a progress bar that shows its title as it is."""
+    rich = import_extra("rich.progress", "cli")
+    title = rich.TextColumn("{task.description}", markup=False)
+    columns = (title, rich.BarColumn(), rich.TaskProgressColumn(), rich.TimeRemainingColumn())
+    bar: Progress = rich.Progress(*columns, console=console, **options)
+    return bar
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[Callable[[float], object]]:
+    """Give a function that shows the part that is done; elsewhere than on a terminal, nothing."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    with bar_on(console(stderr=True), transient=True) as bar:
+        task = bar.add_task(shown(title), total=1.0)
+        yield lambda part: bar.update(task, completed=part)

@@ -1,13 +1,22 @@
-"""Declared bounds of a value, in whole grids: the grid comes from them, never from the data."""
+"""Declared bounds: of a value, in whole grids, and of what one person adds to a statistic.
+
+The grid and the sensitivities come from them, never from the data. A person is in at most k groups,
+and adds to each what at most m rows can: docs/persons.md has the proofs. Without persons a row is
+its own: k = m = 1.
+"""
 
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final
+from typing import Final, NamedTuple
 
 from dpnoise.core.errors import check_bound, check_power_of_two, reject
-from dpnoise.release.calibration import EXTREME
+from dpnoise.release.calibration import EXTREME, quotient_down
+from dpnoise.statistics.composition import float_up
 
+ADD_REMOVE: Final = "add-remove"
+REPLACE: Final = "replace"
+NEIGHBOURS: Final = (ADD_REMOVE, REPLACE)
 CELLS: Final = 2**16  # At most so many candidates of a quantile.
 _GRIDS_IN_A_SUM: Final = 2.0**32  # The default grid of a sum is about the larger bound over this.
 _GRIDS_IN_A_SQUARE: Final = 2.0**26  # That of squares: 2^26 squared times 2^10 rows fit in 62 bits.
@@ -123,3 +132,97 @@ def _power(at_least: float, given: float | None) -> float:
         return check_power_of_two("grid", given)
     # What is so small that it underflows is refused later.
     return 2.0 ** math.ceil(math.log2(max(at_least, _SMALLEST)))
+
+
+# What one person adds ----------------------------------------------------------------------------
+
+
+class Move(NamedTuple):
+    """How far one person moves one group, as whole numbers.
+
+    `alone` if the person comes or goes, in L1 and so in L2. If another takes the person's place in
+    the same group, `swapped` in L1, and the root of `swapped_squared` in L2.
+    """
+
+    alone: int
+    swapped: int
+    swapped_squared: int
+
+    @classmethod
+    def of_number(cls, alone: int, swapped: int) -> "Move":
+        """Return the move of one number."""
+        return cls(alone, swapped, swapped * swapped)
+
+    @classmethod
+    def of_parts(cls, alone: int) -> "Move":
+        """Return the move of several numbers that no person lowers: what goes and what comes add.
+
+        Vectors a and b without negative numbers have |a - b|^2 <= |a|^2 + |b|^2.
+        """
+        return cls(alone, 2 * alone, 2 * alone * alone)
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How many groups one person is in at most, with how many rows, and who neighbours are.
+
+    Parameters
+    ----------
+    groups, rows
+        The bounds k and m.
+    replace
+        Whether neighbours have one person in another's place, not one more or less.
+    there
+        How many groups there are.
+
+    Examples
+    --------
+    >>> visits = Reach(groups=4, rows=3, there=20)
+    >>> visits.l1(Move.of_number(3, 3)), visits.l2(Move.of_number(3, 3))
+    (12.0, 6.0)
+    """
+
+    groups: int = 1
+    rows: int = 1
+    replace: bool = False
+    there: int = 1
+
+    def l1(self, move: Move) -> float:
+        """Return how far all groups move together: the sum of all distances, rounded up."""
+        if not self.replace:
+            return float_up(Fraction(self.groups * move.alone))
+        moved = (
+            both * move.swapped + 2 * (self.groups - both) * move.alone for both in self._in_both
+        )
+        return float_up(Fraction(max(moved)))
+
+    def l2(self, move: Move) -> float:
+        """Return how far all groups move together: the root of the sum of squares, rounded up."""
+        alone = move.alone * move.alone
+        if not self.replace:
+            return root_up(self.groups * alone)
+        moved = (
+            both * move.swapped_squared + 2 * (self.groups - both) * alone for both in self._in_both
+        )
+        return root_up(max(moved))
+
+    def part_of_selection(self, epsilon: float) -> float:
+        """Return epsilon for one row of one group, if one person may cost `epsilon` there.
+
+        A score moves by as much as all rows of a person, and twice that if another has as many.
+        """
+        return quotient_down(epsilon, self.rows * (2 if self.replace else 1))
+
+    @property
+    def _in_both(self) -> tuple[int, int]:
+        """The least and the most groups that a person and the one in their place may share."""
+        return max(0, 2 * self.groups - self.there), self.groups
+
+
+ONE_ROW: Final = Reach()
+
+
+def root_up(squared: int) -> float:
+    """Return the smallest float that is at least the root of a positive integer."""
+    scaled = 2 * max(0, 110 - squared.bit_length())
+    return float_up(Fraction(math.isqrt((squared << scaled) - 1) + 1, 2 ** (scaled // 2)))

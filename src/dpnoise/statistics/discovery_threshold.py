@@ -18,17 +18,12 @@ from typing import Any, Final
 
 from flint import arb
 
-from dpnoise.core.errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    check_integer,
-    check_part,
-    check_positive,
-)
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, check_integer
 from dpnoise.core.reference import Ball, ball_of
 from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
 from dpnoise.release.calibration import certainly_at_most
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
+from dpnoise.statistics.composition import check_delta
 
 Counting = DiscreteLaplaceMechanism | LaplaceMechanism | GaussianMechanism
 
@@ -58,12 +53,12 @@ def threshold(mechanism: Counting, max_groups: int, delta: float) -> int:
     23
     """
     max_groups = check_integer("max_groups", max_groups, least=1)
-    limit = ball_of(check_part("delta", check_positive("delta", delta)))
+    limit = ball_of(check_delta(delta))
 
     def suffices(least: int) -> bool:
         return certainly_at_most(lambda bits: _chance(mechanism, least, max_groups, bits), limit)
 
-    step = 1 << getattr(mechanism, "_integer_shift", 0)  # Releases are its multiples.
+    step = _step(mechanism)
     found = step * _smallest_integer(lambda steps: suffices(steps * step), _LARGEST // step)
     lower = mechanism.lower
     return found if lower is None or lower < found else int(lower // step + 1) * step
@@ -107,8 +102,12 @@ def _(mechanism: GaussianMechanism, least: int, bits: int) -> Ball:
 
 def _away(mechanism: LaplaceMechanism | GaussianMechanism, least: int) -> Fraction:
     """Return from which noise on 1 is rounded to `least` or more: half a step below it."""
-    step = max(Fraction(1), Fraction(mechanism.grid))
-    return least - step / 2 - 1
+    return least - Fraction(_step(mechanism), 2) - 1
+
+
+def _step(mechanism: Counting) -> int:
+    """Return the integer, a power of two, whose multiples are released: discrete noise has 1."""
+    return max(1, int(getattr(mechanism, "grid", 1)))
 
 
 def _smallest_integer(suffices: Callable[[int], bool], most: int) -> int:

@@ -1,38 +1,43 @@
 """Statistics of one column in memory: an array, a list, a Series, an Arrow column, or chunks."""
 
-import builtins
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 
 import numpy as np
 
 from dpnoise.core.errors import ArgumentError, check_choice, forgetful
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics.bounds import Bounds
-from dpnoise.statistics.columns import chunks_of
-from dpnoise.statistics.plan import Plan, Sums
-from dpnoise.statistics.plan import Sum as SumAnswer
+from dpnoise.statistics.engines.checking import MISSING
+from dpnoise.statistics.plan import Plan, Rows, Sums
 from dpnoise.statistics.queries import (
     Count,
     Deviation,
     Histogram,
     Mean,
-    Quantiles,
     Query,
-    Release,
     Sum,
     Variance,
     check_confidence,
 )
-from dpnoise.statistics.tallying import Chunk, tally_chunks
+from dpnoise.statistics.results import Release
+from dpnoise.statistics.selections import Quantiles
+from dpnoise.statistics.tallying import Column, chunks_of, tally_chunks
 
-MISSING: Final = ("error", "drop")  # What to do about rows without a value.
 _COLUMN: Final = "values"
 
 
+class Options(TypedDict, total=False):
+    """What every statistic takes too: `missing="error"`, `confidence=0.95` and `rng=None`."""
+
+    missing: str  # What to do about rows without a value: "error", or "drop" to leave them out.
+    confidence: float  # That of the margins and intervals.
+    rng: Generator | None  # Where noise comes from; by default a new Generator.
+
+
 @forgetful
-def exact_sum(values: Any, lower: float, upper: float, grid: float | None = None) -> Fraction:
+def exact_sum(values: Column, lower: float, upper: float, grid: float | None = None) -> Fraction:
     """Return the exact sum of the values, each clamped to the bounds and rounded to the grid.
 
     Adding or removing one value moves it by at most max(|lower|, |upper|), in every order. A NaN
@@ -44,25 +49,15 @@ def exact_sum(values: Any, lower: float, upper: float, grid: float | None = None
     1.75
     """
     bounds = Bounds.of_sum(lower, upper, grid)
-    plan = Plan((Sums(_COLUMN, bounds.grid, bounds.least, bounds.most),))
-    rows: list[int] = []
-    tally = tally_chunks(_as_chunks(chunks_of(values), rows.append), plan)
-    (answer,) = tally.answers
-    assert isinstance(answer, SumAnswer)  # noqa: S101 - for the type checker
-    missing = builtins.sum(rows) - int(answer.count.item())
+    plan = Plan((Sums(_COLUMN, bounds.grid, bounds.least, bounds.most), Rows()))
+    answers: tuple[Any, ...] = tally_chunks(chunks_of(values), plan).answers
+    sums, rows = answers
+    missing = int(rows.item()) - int(sums.count.item())
     clamped_zero = min(max(0, bounds.least), bounds.most)
-    return (int(answer.total.item()) + missing * clamped_zero) * Fraction(bounds.grid)
+    return (int(sums.total.item()) + missing * clamped_zero) * Fraction(bounds.grid)
 
 
-def _as_chunks(
-    chunks: Iterator[Any], count: Callable[[int], object] = lambda _: None
-) -> Iterator[Chunk]:
-    for chunk in chunks:
-        count(chunk.size)
-        yield Chunk(chunk.size, {_COLUMN: chunk})
-
-
-def _without_gaps(values: Any, missing: str) -> Iterator[Any]:
+def _without_gaps(values: Column, missing: str) -> Iterator[Any]:
     """Yield the values of a column; a NaN is a missing one."""
     for chunk in chunks_of(values):
         if missing == "error" and np.isnan(chunk).any():
@@ -73,28 +68,26 @@ def _without_gaps(values: Any, missing: str) -> Iterator[Any]:
 
 
 def _release(
-    values: Any, query: Query, missing: str, confidence: float, rng: Generator | None
+    values: Column,
+    query: Query,
+    *,
+    missing: str = "error",
+    confidence: float = 0.95,
+    rng: Generator | None = None,
 ) -> Release:
     """Ask the values, and release what they answer."""
     check_choice("missing", missing, MISSING)
     confidence = check_confidence(confidence)
     rng = check_generator(rng)
     plan = Plan((query.ask,), missing=missing)
-    tally = tally_chunks(_as_chunks(_without_gaps(values, missing)), plan)
-    answer: Any = tally.answers[0]
+    answer: Any = tally_chunks(_without_gaps(values, missing), plan).answers[0]
     (release,) = query.release(answer, confidence, rng)
     return release
 
 
 @forgetful
 def count(
-    values: Any,
-    *,
-    epsilon: float,
-    clamp: bool = True,
-    missing: str = "error",
-    confidence: float = 0.95,
-    rng: Generator | None = None,
+    values: Column, *, epsilon: float, clamp: bool = True, **options: Unpack[Options]
 ) -> Release:
     """Release the number of values. One below 0 is published as 0, unless `clamp` is False.
 
@@ -103,20 +96,18 @@ def count(
     >>> count([3.5, 2.0, 7.25], epsilon=1.0).scale
     1.0
     """
-    return _release(values, Count(_COLUMN, epsilon, clamp=clamp), missing, confidence, rng)
+    return _release(values, Count(_COLUMN, epsilon, clamp=clamp), **options)
 
 
 @forgetful
 def sum(  # noqa: A001 - it is what people ask for, under `dpnoise.statistics`
-    values: Any,
+    values: Column,
     *,
     lower: float,
     upper: float,
     epsilon: float,
     grid: float | None = None,
-    missing: str = "error",
-    confidence: float = 0.95,
-    rng: Generator | None = None,
+    **options: Unpack[Options],
 ) -> Release:
     """Release the sum of the values, each clamped to the bounds.
 
@@ -125,21 +116,18 @@ def sum(  # noqa: A001 - it is what people ask for, under `dpnoise.statistics`
     >>> sum([3.5, 2.0, 7.25], lower=0, upper=10, epsilon=0.5).scale
     20.0
     """
-    query = Sum(_COLUMN, lower, upper, epsilon, grid)
-    return _release(values, query, missing, confidence, rng)
+    return _release(values, Sum(_COLUMN, lower, upper, epsilon, grid), **options)
 
 
 @forgetful
 def mean(
-    values: Any,
+    values: Column,
     *,
     lower: float,
     upper: float,
     epsilon: float,
     grid: float | None = None,
-    missing: str = "error",
-    confidence: float = 0.95,
-    rng: Generator | None = None,
+    **options: Unpack[Options],
 ) -> Release:
     """Release the mean of the clamped values.
 
@@ -149,21 +137,18 @@ def mean(
     >>> 1970 < released.value < 1990 and released.error < 1
     True
     """
-    query = Mean(_COLUMN, lower, upper, epsilon, grid)
-    return _release(values, query, missing, confidence, rng)
+    return _release(values, Mean(_COLUMN, lower, upper, epsilon, grid), **options)
 
 
 @forgetful
 def variance(
-    values: Any,
+    values: Column,
     *,
     lower: float,
     upper: float,
     epsilon: float,
     grid: float | None = None,
-    missing: str = "error",
-    confidence: float = 0.95,
-    rng: Generator | None = None,
+    **options: Unpack[Options],
 ) -> Release:
     """Release the variance of the clamped values: over their number, not one less.
 
@@ -173,21 +158,18 @@ def variance(
     >>> 80 < released.value < 120
     True
     """
-    query = Variance(_COLUMN, lower, upper, epsilon, grid)
-    return _release(values, query, missing, confidence, rng)
+    return _release(values, Variance(_COLUMN, lower, upper, epsilon, grid), **options)
 
 
 @forgetful
 def std(
-    values: Any,
+    values: Column,
     *,
     lower: float,
     upper: float,
     epsilon: float,
     grid: float | None = None,
-    missing: str = "error",
-    confidence: float = 0.95,
-    rng: Generator | None = None,
+    **options: Unpack[Options],
 ) -> Release:
     """Release the standard deviation of the clamped values: the root of `variance`.
 
@@ -197,20 +179,17 @@ def std(
     >>> 9 < released.value < 11
     True
     """
-    query = Deviation(_COLUMN, lower, upper, epsilon, grid)
-    return _release(values, query, missing, confidence, rng)
+    return _release(values, Deviation(_COLUMN, lower, upper, epsilon, grid), **options)
 
 
 @forgetful
 def histogram(
-    values: Any,
+    values: Column,
     *,
     edges: Sequence[float],
     epsilon: float,
     clamp: bool = True,
-    missing: str = "error",
-    confidence: float = 0.95,
-    rng: Generator | None = None,
+    **options: Unpack[Options],
 ) -> Release:
     """Release how many values lie between each two edges; values outside are left out.
 
@@ -222,13 +201,12 @@ def histogram(
     >>> released.labels
     ('0 to 5', '5 to 10')
     """
-    query = Histogram(_COLUMN, edges, epsilon, clamp=clamp)
-    return _release(values, query, missing, confidence, rng)
+    return _release(values, Histogram(_COLUMN, edges, epsilon, clamp=clamp), **options)
 
 
 @forgetful
 def quantile(
-    values: Any,
+    values: Column,
     q: float,
     *,
     lower: float,
@@ -236,9 +214,7 @@ def quantile(
     epsilon: float,
     grid: float | None = None,
     interval: bool = True,
-    missing: str = "error",
-    confidence: float = 0.95,
-    rng: Generator | None = None,
+    **options: Unpack[Options],
 ) -> Release:
     """Release the q-quantile of the clamped values, among the multiples of the grid.
 
@@ -252,21 +228,19 @@ def quantile(
     True
     """
     query = Quantiles(_COLUMN, [q], lower, upper, epsilon, grid, interval=interval)
-    return _release(values, query, missing, confidence, rng)
+    return _release(values, query, **options)
 
 
 @forgetful
 def median(
-    values: Any,
+    values: Column,
     *,
     lower: float,
     upper: float,
     epsilon: float,
     grid: float | None = None,
     interval: bool = True,
-    missing: str = "error",
-    confidence: float = 0.95,
-    rng: Generator | None = None,
+    **options: Unpack[Options],
 ) -> Release:
     """Release the median of the clamped values: the 0.5-quantile.
 
@@ -276,12 +250,12 @@ def median(
     38.0
     """
     query = Quantiles(_COLUMN, [0.5], lower, upper, epsilon, grid, interval=interval)
-    return _release(values, query, missing, confidence, rng)
+    return _release(values, query, **options)
 
 
 @forgetful
 def quantiles(
-    values: Any,
+    values: Column,
     q: Sequence[float],
     *,
     lower: float,
@@ -289,9 +263,7 @@ def quantiles(
     epsilon: float,
     grid: float | None = None,
     interval: bool = True,
-    missing: str = "error",
-    confidence: float = 0.95,
-    rng: Generator | None = None,
+    **options: Unpack[Options],
 ) -> Release:
     """Release several quantiles of the clamped values together: in order, they never cross.
 
@@ -305,4 +277,4 @@ def quantiles(
     True
     """
     query = Quantiles(_COLUMN, q, lower, upper, epsilon, grid, interval=interval)
-    return _release(values, query, missing, confidence, rng)
+    return _release(values, query, **options)

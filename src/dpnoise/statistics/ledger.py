@@ -9,6 +9,7 @@ A release is paid for before any noise is drawn: a crash loses budget, never pri
 import datetime as dt
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
@@ -28,15 +29,49 @@ from dpnoise.release.additive import GaussianMechanism
 from dpnoise.release.calibration import quotient_down
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
 from dpnoise.statistics import chain
-from dpnoise.statistics.amounts import Amount, Number, number_of, written_down, written_up
+from dpnoise.statistics.bounds import ADD_REMOVE, NEIGHBOURS
 from dpnoise.statistics.composition import Cost
-from dpnoise.statistics.contribution_bounds import ADD_REMOVE, NEIGHBOURS
+from dpnoise.statistics.digits import Number, amount_in_ledger, number_of, written_down, written_up
+from dpnoise.statistics.requests import Request
 
 EPSILON: Final = "epsilon"
 RHO: Final = "rho"
 _FORMAT: Final = 1
 _DIGITS: Final = 6  # Of the numbers in words.
 _CONFIDENCE: Final = 0.95
+
+
+@dataclass(frozen=True)
+class Amount:
+    """So much epsilon or rho, and so much delta, exactly."""
+
+    main: Fraction
+    delta: Fraction = Fraction(0)
+
+    def __post_init__(self) -> None:
+        for name in ("main", "delta"):
+            value = getattr(self, name)
+            if not isinstance(value, Fraction) or value < 0:
+                reject(name, value, "to be a Fraction >= 0")
+
+    def __add__(self, other: "Amount") -> "Amount":
+        return Amount(self.main + other.main, self.delta + other.delta)
+
+    def __sub__(self, other: "Amount") -> "Amount":
+        return Amount(self.main - other.main, self.delta - other.delta)
+
+    def is_within(self, other: "Amount") -> bool:
+        """Tell whether neither number is above the other's."""
+        return self.main <= other.main and self.delta <= other.delta
+
+    @classmethod
+    def told(cls, line: Any) -> Self:
+        """Return what a line of a ledger says."""
+        return cls(amount_in_ledger(line["main"]), amount_in_ledger(line["delta"]))
+
+    def line(self) -> dict[str, str]:
+        """Return it as a line of a ledger says it, rounded up."""
+        return {"main": written_up(self.main), "delta": written_up(self.delta)}
 
 
 @dataclass(frozen=True)
@@ -54,15 +89,9 @@ class Terms:
     @classmethod
     def told(cls, line: Any) -> Self:
         """Return what the first line of a ledger says."""
-        return cls(
-            name=line["name"],
-            unit=line["unit"],
-            person=None if line["person"] is None else tuple(line["person"]),
-            neighbours=line["neighbours"],
-            metric=line["metric"],
-            total=Amount.told(line["total"]),
-            date=line["date"],
-        )
+        person = None if line["person"] is None else tuple(line["person"])
+        plain = {name: line[name] for name in ("name", "unit", "neighbours", "metric", "date")}
+        return cls(person=person, total=Amount.told(line["total"]), **plain)
 
 
 @dataclass(frozen=True)
@@ -286,7 +315,46 @@ class Ledger:
         return f"What is left buys one count {how} with probability {_CONFIDENCE:g}."
 
 
-def create_ledger(
+class Payment:
+    """What a request pays, from no ledger or from one that has enough: else it is an error."""
+
+    def __init__(self, ledger: Ledger | str | PathLike[str] | None, request: Request) -> None:
+        path = ledger.path if isinstance(ledger, Ledger) else ledger
+        self._ledger = None if path is None else open_ledger(path)
+        self._request = request
+        self._receipt: Receipt | None = None
+        self.left_after = ""
+        if self._ledger is not None:
+            amount = self._ledger.check(request.cost(), **self._protects)
+            self.left_after = self._ledger.left_in_words(amount)
+
+    @property
+    def _protects(self) -> dict[str, Any]:
+        return {"person": self._request.person or (), "neighbours": self._request.neighbours}
+
+    def make(self) -> None:
+        """Pay, if it was not done: when this returns, the disk has it."""
+        if self._ledger is not None and self._receipt is None:
+            request = self._request
+            self._receipt = self._ledger.spend(
+                request.cost(), request.described(), **self._protects
+            )
+
+    @property
+    def told(self) -> Mapping[str, Any] | None:
+        """What a record says of it: the ledger's name and head, its total and what is left."""
+        if self._receipt is None:
+            return None
+        return {name: getattr(self._receipt, name) for name in ("name", "total", "left", "head")}
+
+    def keep(self, record: Mapping[str, Any]) -> None:
+        """Note the record that was paid for. What cannot be noted is lost, and nothing else."""
+        if self._ledger is not None and self._receipt is not None:
+            with suppress(BudgetError, OSError):
+                self._ledger.keep_record(self._receipt, record)
+
+
+def create_ledger(  # Most of its lines are documentation.
     path: str | PathLike[str],
     *,
     name: str,

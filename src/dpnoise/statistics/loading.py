@@ -7,7 +7,6 @@ from typing import Any
 
 from dpnoise.core.errors import ArgumentError, DpnoiseError, shown, unknown
 from dpnoise.statistics.engines.description import Files, source_of
-from dpnoise.statistics.groups import groups_in_file
 from dpnoise.statistics.questions import Question
 from dpnoise.statistics.requests import Request
 
@@ -96,3 +95,17 @@ def _groups(told: Any, folder: Path) -> dict[str, Any]:
         else keys
         for column, keys in told.items()
     }
+
+
+def groups_in_file(path: Path) -> list[str]:
+    """Return the groups of a file that has one on each line; blank lines are passed over."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except FileNotFoundError:
+        raise ArgumentError(f"There is no file {path}.") from None
+    except UnicodeDecodeError:
+        raise ArgumentError(f"{path} cannot be read: it is no UTF-8 text.") from None
+    names = [line.strip() for line in lines if line.strip()]
+    if not names:
+        raise ArgumentError(f"{path} has no groups. Write one on each line.")
+    return names

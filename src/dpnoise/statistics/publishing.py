@@ -15,12 +15,15 @@ from typing import Any, Final
 from dpnoise.core.errors import ArgumentError, forgetful, import_extra
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics import engines, report
-from dpnoise.statistics.ledger import Ledger
-from dpnoise.statistics.ledger_charge import Payment
-from dpnoise.statistics.queries import Query, Release
-from dpnoise.statistics.requests import Discovery, Question, Request, Way, written
+from dpnoise.statistics.ledger import Ledger, Payment
+from dpnoise.statistics.queries import Query
+from dpnoise.statistics.requests import Discovery, Groups, Question, Request, Way, written
+from dpnoise.statistics.results import Release
 
 Progress = Callable[[float], object]
+
+Keys = tuple[Any, ...]  # Of groups: text, numbers, booleans or dates.
+Row = dict[str, Any]  # Plain data, for JSON or a table.
 
 _WHOLE_NUMBER: Final = re.compile(r"-?[0-9]{1,40}")
 
@@ -31,7 +34,7 @@ class Published:
 
     column: str | None
     by: tuple[str, ...]
-    group: tuple[Any, ...]
+    group: Keys
     release: Release
 
 
@@ -63,7 +66,7 @@ class Table:
     request: Request
     published: tuple[Published, ...]
     date: str
-    found: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    found: Mapping[str, Keys] = field(default_factory=dict)
     ledger: Mapping[str, Any] | None = None
 
     def __iter__(self) -> Iterator[Published]:
@@ -73,12 +76,12 @@ class Table:
         """Return the names of the columns of `rows`."""
         return [*map(_title, self._by()), *_TEXTS, *_NUMBERS]
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Row]:
         """Return one row for each number: its groups, what it is, the number and its margins."""
         return [row for one in self.published for row in _rows(one, self._by())]
 
     def _by(self) -> list[str]:
-        return list(dict.fromkeys(name for one in self.request.publish for name in one.by))
+        return self.request.grouped
 
     def to_arrow(self) -> Any:
         """Return the numbers as an Arrow table."""
@@ -100,7 +103,7 @@ class Table:
         """Return the numbers as a Polars DataFrame."""
         return import_extra("polars", "frames").from_arrow(self.to_arrow())
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Row:
         """Return what was done, for JSON: nothing of the data but the released numbers."""
         return {
             "format": 3,
@@ -142,7 +145,7 @@ def _group_array(pa: Any, keys: list[Any]) -> Any:
     return pa.array([None if key is None else str(key) for key in keys], pa.string())
 
 
-def _found(one: Discovery, found: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+def _found(one: Discovery, found: Mapping[str, Keys]) -> Row:
     return {
         "column": one.column,
         "threshold": one.threshold,
@@ -161,15 +164,11 @@ def _title(group_column: str) -> str:
     return f"{group_column} (group)" if group_column in {*_TEXTS, *_NUMBERS} else group_column
 
 
-def _rows(one: Published, by: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _rows(one: Published, by: Sequence[str]) -> Iterator[Row]:
     release = one.release
-    many = isinstance(release.value, list)
-    values = release.value if many else [release.value]
-    labels = release.labels if many else (release.query,)
-    intervals = release.interval if many else [release.interval]
     keys = dict(zip(one.by, one.group, strict=True))
-    for i, (value, label) in enumerate(zip(values, labels, strict=True)):
-        low, high = (intervals[i] if intervals else None) or (None, None)
+    for label, value, interval in release.numbers():
+        low, high = interval or (None, None)
         statistic = f"{release.query}, {label}" if release.query == "histogram" else label
         yield {
             **{_title(name): keys.get(name) for name in by},
@@ -186,14 +185,14 @@ def _rows(one: Published, by: Sequence[str]) -> Iterator[dict[str, Any]]:
         }
 
 
-def _described(one: Published) -> dict[str, Any]:
+def _described(one: Published) -> Row:
     keys = [written(key) for key in one.group]
     group: Any = None if not keys else keys[0] if len(keys) == 1 else keys
     return {"column": one.column, "by": list(one.by), "group": group, **asdict(one.release)}
 
 
 @forgetful
-def publish(
+def publish(  # Most of its lines are documentation.
     source: Any,
     request: Request,
     rng: Generator | None = None,
@@ -242,7 +241,7 @@ def publish(
     rng = check_generator(rng)
     payment = Payment(ledger, request)
     source = _opened(source, request)
-    found: dict[str, tuple[Any, ...]] = {}
+    found: dict[str, Keys] = {}
     if request.discovered:
         *first, progress = _passes(progress, len(request.discovered) + 2)
         found = _discovered(source, request, payment, rng, first)
@@ -279,12 +278,8 @@ def _opened(source: object, request: Request) -> object:
 
 
 def _discovered(
-    source: object,
-    request: Request,
-    payment: Payment,
-    rng: Generator,
-    passes: Sequence[Progress],
-) -> dict[str, tuple[Any, ...]]:
+    source: object, request: Request, payment: Payment, rng: Generator, passes: Sequence[Progress]
+) -> dict[str, Keys]:
     """Find the groups that are not declared: those whose noisy number of persons is large enough.
 
     What is wrong with the rest of the request is found before all is paid for and noise is drawn.
@@ -378,9 +373,9 @@ def rehearsal(request: Request) -> Table:
 
 def _table(
     request: Request,
-    groups: Mapping[str, Any],
+    groups: Groups,
     released: Callable[[Question, Query], list[Release]],
-    found: Mapping[str, tuple[Any, ...]] | None = None,
+    found: Mapping[str, Keys] | None = None,
 ) -> Table:
     """Put the releases of all questions together: all statistics of a group, then the next."""
     published: list[Published] = []

@@ -8,8 +8,9 @@ and rounded to the grid, which comes from the bounds, never from the data.
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +19,10 @@ from dpnoise.core.arrays import exact_floats
 from dpnoise.core.errors import ArgumentError, check_part, reject
 from dpnoise.noise.generator import Generator
 from dpnoise.release import exact
-from dpnoise.statistics.bounds import Bounds
+from dpnoise.release.calibration import EXTREME
+from dpnoise.statistics.bounds import ONE_ROW, Bounds, Move, Reach
 from dpnoise.statistics.composition import Loss
-from dpnoise.statistics.contribution_bounds import ONE_ROW, Move, Reach
-from dpnoise.statistics.moments import Deviation, Mean, Variance, check_scale, sums_of
+from dpnoise.statistics.digits import shown_up
 from dpnoise.statistics.plan import Edges, Rows, Sums
 from dpnoise.statistics.plan import Sum as SumAnswer
 from dpnoise.statistics.results import (
@@ -30,39 +31,40 @@ from dpnoise.statistics.results import (
     WholeNoise,
     as_loss,
     expected_words,
+    jointly,
     margins,
 )
 from dpnoise.statistics.selections import Quantiles
 
-__all__ = [
-    "Count",
-    "Deviation",
-    "Histogram",
-    "Mean",
-    "Quantiles",
-    "Query",
-    "Release",
-    "Sum",
-    "Variance",
-    "check_confidence",
-]
+_SURE_BITS: Final = 32  # Of what one row moves a sum of squares: with 2^30 rows it fits in 62 bits.
+_CURVATURE: Final = 3.25  # Of the variance in its three sums: half of a bound on its Hessian.
 
 
-class _Counts(Priced):
-    """What counts and histograms share: counts of rows, with discrete noise."""
+class _Noisy(Priced):
+    """What all statistics with noise on integers share."""
 
     name: str
     noise: WholeNoise
-    labels: tuple[str, ...] = ()
 
     @property
     def mechanism(self) -> Any:
         """What adds the noise."""
         return self.noise.mechanism
 
+
+class _Added(_Noisy):
+    """What counts and sums share: the noise is added to the number that is published."""
+
+    labels: tuple[str, ...] = ()
+
+    @property
     def _cells(self) -> int:
-        """Return how many counts a group has."""
-        return 1
+        """The number of counts in a group."""
+        return max(len(self.labels), 1)
+
+    @property
+    def _grid(self) -> float:
+        return 1.0
 
     def error(self, confidence: float) -> float:
         """Return the margin of each number by itself."""
@@ -70,25 +72,28 @@ class _Counts(Priced):
 
     def expected(self, confidence: float, groups: int) -> str:
         """Say how far off the numbers will be."""
-        number = groups * self._cells()
+        number = groups * self._cells
         return expected_words(margins(self.error, confidence, number), number)
 
+    def _value(self, released: Any) -> Any:
+        return released
+
     def _released(
-        self, exactly: NDArray[np.int64], confidence: float, rng: Generator | None
+        self, exactly: NDArray[Any], confidence: float, rng: Generator | None
     ) -> list[Release]:
-        """Publish the counts of each group: one row is in one of them, so all cost epsilon once."""
+        """Publish the numbers of each group: a row is in one of them, so all cost epsilon once."""
         error, joint = margins(self.error, confidence, exactly.size)
         return [
             Release(
-                self.name, value, self.epsilon, self.mechanism.scale, error, confidence,
-                joint_error=joint, labels=self.labels, mechanism=self.noise.words, grid=1.0,
-                rho=self.rho,
+                self.name, self._value(value), self.epsilon, self.mechanism.scale * self._grid,
+                error, confidence, joint_error=joint, labels=self.labels,
+                mechanism=self.noise.words, grid=self._grid, rho=self.rho,
             )
             for value in self.noise.release(exactly, rng).tolist()
         ]  # fmt: skip
 
 
-class Count(_Counts):
+class Count(_Added):
     """How many rows, or how many values of a column."""
 
     name = "count"
@@ -102,8 +107,7 @@ class Count(_Counts):
         reach: Reach = ONE_ROW,
     ) -> None:
         self.column, self.losses = column, (as_loss(epsilon),)
-        move = Move.of_number(reach.rows, reach.rows)
-        lower = 0 if clamp else None
+        move, lower = Move.of_number(reach.rows, reach.rows), 0 if clamp else None
         self.noise = WholeNoise.of(self.losses[0], reach, move, counts=True, lower=lower)
 
     @property
@@ -118,7 +122,7 @@ class Count(_Counts):
         return self._released(answer.reshape(-1), confidence, rng)
 
 
-class Histogram(_Counts):
+class Histogram(_Added):
     """How many values lie in each cell between declared edges; those outside are left out."""
 
     name = "histogram"
@@ -148,20 +152,17 @@ class Histogram(_Counts):
         """The number of values in each cell."""
         return Edges(self.column, self.edges)
 
-    def _cells(self) -> int:
-        return len(self.edges) - 1
-
     def release(
         self, answer: NDArray[np.int64], confidence: float, rng: Generator | None
     ) -> list[Release]:
         """Publish the counts of each group."""
-        return self._released(answer.reshape(-1, self._cells()), confidence, rng)
+        return self._released(answer.reshape(-1, self._cells), confidence, rng)
 
 
-class Sum(Priced):
-    """The sum of the clamped values."""
+class _Bounded(_Noisy):
+    """What statistics of clamped values share: declared bounds, and noise for what one row adds."""
 
-    name = "sum"
+    _squares = False  # Whether the sum of the squares is asked for, too.
 
     def __init__(
         self,
@@ -172,25 +173,42 @@ class Sum(Priced):
         grid: float | None = None,
         reach: Reach = ONE_ROW,
     ) -> None:
-        self.column, self.bounds = column, Bounds.of_sum(lower, upper, grid)
+        bounds_of = Bounds.of_squares if self._squares else Bounds.of_sum
+        self.column, self.bounds = column, bounds_of(lower, upper, grid)
         self.losses = (as_loss(epsilon),)
-        move = Move.of_number(reach.rows * self.bounds.largest, reach.rows * self.bounds.span)
+        move = self._move(reach.rows)
+        self.sensitivity = move.alone
         self.noise = WholeNoise.of(self.losses[0], reach, move)
-        check_scale(self.mechanism.scale * self.bounds.grid)
+        width = self.bounds.upper - self.bounds.lower
+        scale = self.mechanism.scale * (width**2 if self._squares else self.bounds.grid)
+        if scale > EXTREME:
+            reject("scale", scale, "to be at most 2^960. It is the larger bound over epsilon")
 
-    @property
-    def mechanism(self) -> Any:
-        """What adds the noise."""
-        return self.noise.mechanism
+    def _move(self, rows: int) -> Move:
+        """Return how far so many rows of one person move one group, in whole grids."""
+        raise NotImplementedError
 
     @property
     def ask(self) -> Sums:
-        """The sum in whole grids."""
-        return sums_of(self.column, self.bounds)
+        """The number of values and their sum in whole grids, with that of the squares if needed."""
+        bounds = self.bounds
+        return Sums(self.column, bounds.grid, bounds.least, bounds.most, self._squares)
 
-    def expected(self, confidence: float, groups: int) -> str:
-        """Say how far off the numbers will be."""
-        return expected_words(margins(self.error, confidence, groups), groups)
+
+class Sum(_Bounded, _Added):
+    """The sum of the clamped values."""
+
+    name = "sum"
+
+    def _move(self, rows: int) -> Move:
+        return Move.of_number(rows * self.bounds.largest, rows * self.bounds.span)
+
+    @property
+    def _grid(self) -> float:
+        return self.bounds.grid
+
+    def _value(self, released: int) -> float:
+        return exact.nearest_float(released, self.bounds.grid)
 
     def error(self, confidence: float) -> float:
         """Return the margin of each number by itself."""
@@ -198,17 +216,208 @@ class Sum(Priced):
 
     def release(self, answer: SumAnswer, confidence: float, rng: Generator | None) -> list[Release]:
         """Publish the sum of each group."""
-        mechanism, grid = self.mechanism, self.bounds.grid
-        exactly = answer.total.reshape(-1)
-        error, joint = margins(self.error, confidence, exactly.size)
+        return self._released(answer.total.reshape(-1), confidence, rng)
+
+
+# Means and variances: several sums at once, whose noise is paid for once --------------------------
+
+
+class _Moments(_Bounded):
+    """What mean and variance share: sums of parts that add up to one number for every row.
+
+    So one row moves all of them together by that number (in L1), and all are released with the
+    whole of epsilon: there is nothing to split.
+    """
+
+    _words: str  # Which sums the noise is on.
+    _at_once: int  # How many of the parts must be within their error for the margin to hold.
+
+    def parts_of(self, count: Any, total: Any, squares: Any) -> tuple[Any, ...]:
+        raise NotImplementedError
+
+    def from_parts(self, parts: Sequence[int]) -> float:
+        raise NotImplementedError
+
+    def margin(self, parts: Sequence[int], error: float) -> float:
+        raise NotImplementedError
+
+    def release(self, answer: SumAnswer, confidence: float, rng: Generator | None) -> list[Release]:
+        """Publish the statistic of each group."""
+        flat = (answer.count, answer.total, answer.squares)
+        sums = [None if part is None else part.reshape(-1) for part in flat]
+        exactly = np.stack(self.parts_of(*sums), axis=-1)
+        groups = len(exactly)
+        error, joint = (
+            self.noise.error(jointly(confidence, self._at_once * number)) for number in (1, groups)
+        )
+        words = f"{self.noise.words}, on {self._words}, scale {self.mechanism.scale:.17g} grids"
         return [
             Release(
-                self.name, exact.nearest_float(value, grid), self.epsilon,
-                mechanism.scale * grid, error, confidence,
-                joint_error=joint, mechanism=self.noise.words, grid=grid, rho=self.rho,
+                self.name, self.from_parts(row), self.epsilon, None, self.margin(row, error),
+                confidence, joint_error=None if groups == 1 else self.margin(row, joint),
+                mechanism=words, grid=self.bounds.grid, rho=self.rho,
             )
-            for value in self.noise.release(exactly, rng).tolist()
+            for row in self.noise.release(exactly, rng).tolist()
         ]  # fmt: skip
+
+    def expected(self, confidence: float, groups: int) -> str:
+        """Say how far off the numbers will be, for some numbers of rows in a group."""
+        del groups  # Each holds by itself.
+        error = self.noise.error(jointly(confidence, self._at_once))
+        margins = ", ".join(
+            f"{shown_up(self.margin(self._typical(rows), error))} of {rows:,} rows"
+            for rows in (100, 10_000, 1_000_000)
+        )
+        return f"within {margins}"
+
+    def _typical(self, rows: int) -> list[int]:
+        """Return the parts of values that are spread evenly, which stand for others."""
+        raise NotImplementedError
+
+
+class Mean(_Moments):
+    """The mean of the clamped values.
+
+    For a value q between l and u in whole grids, A is the sum of q - l and B that of u - q. One row
+    adds u - l to A + B, split between them as the row has it, so both have noise of scale
+    (u - l)/epsilon. The mean is (l B + u A)/(A + B).
+    """
+
+    name = "mean"
+    _at_once = 1
+    _words = "the sums of the distances to both bounds"
+
+    def _move(self, rows: int) -> Move:
+        return Move.of_parts(rows * self.bounds.width)
+
+    def _typical(self, rows: int) -> list[int]:
+        half = rows * self.bounds.width // 2
+        return [half, half]
+
+    def parts_of(self, count: Any, total: Any, squares: Any = None) -> tuple[Any, ...]:
+        """Return A and B."""
+        del squares
+        least, most = self.bounds.least, self.bounds.most
+        if isinstance(total, np.ndarray):
+            count = count.astype(total.dtype)  # In int64 its product with a bound could overflow.
+        return total - least * count, most * count - total
+
+    def from_parts(self, parts: Sequence[int]) -> float:
+        """Return the mean, halfway between the bounds where nothing is known."""
+        whole = sum(parts)
+        above = Fraction(min(max(parts[0], 0), whole), whole) if whole > 0 else Fraction(1, 2)
+        mean = self.bounds.least + above * (self.bounds.most - self.bounds.least)
+        return float(mean * Fraction(self.bounds.grid))
+
+    def margin(self, parts: Sequence[int], error: float) -> float:
+        """Return how far off the mean is, for `error` the bound on the noise of A alone.
+
+        With noise a and b it is off by (u - l)(a B - b A)/(A + B), over the noisy A + B: a weighted
+        mean of a and -b, which is seldom beyond `error` if a is (Proschan 1965, for symmetric
+        log-concave laws). Half a grid is for the rounding of the values.
+        """
+        width, rows = self.bounds.width, float(sum(parts))
+        off = min(error / rows, 1.0) if rows > 0 else 1.0
+        return (width * off + 0.5) * self.bounds.grid
+
+
+class Variance(_Moments):
+    """The variance of the clamped values, about their own mean, over the number of values.
+
+    With a = q - l and b = u - q the three sums are those of b^2, 2ab and a^2. One row adds
+    (a + b)^2 = (u - l)^2 to all together. The variance is (B0 B2 - B1^2/4)/(B0 + B1 + B2)^2 widths
+    squared. Squares of more than 32 bits are rounded down after they are added, all three sums,
+    which one person then moves by at most 3 more in a group.
+    """
+
+    name = "variance"
+    _at_once = 3
+    _words = "the sums of the squares and products of the distances to both bounds"
+
+    _squares = True
+
+    def _move(self, rows: int) -> Move:
+        whole = rows * self.bounds.width**2
+        return Move.of_parts((whole >> self._shift) + 1 + 3 if self._shift else whole)
+
+    @property
+    def _shift(self) -> int:
+        """By how many bits the sums are rounded down."""
+        return max(0, (self.bounds.width**2).bit_length() - _SURE_BITS)
+
+    def _typical(self, rows: int) -> list[int]:
+        return [rows * (self.bounds.width**2 >> self._shift) // 3] * 3
+
+    def parts_of(self, count: Any, total: Any, squares: Any) -> tuple[Any, ...]:
+        """Return the three sums, in units of 2^shift."""
+        least, most = self.bounds.least, self.bounds.most
+        count, total, squares = (_unlimited(sums) for sums in (count, total, squares))
+        below = most * most * count - 2 * most * total + squares
+        both = 2 * ((least + most) * total - least * most * count - squares)
+        above = squares - 2 * least * total + least * least * count
+        return tuple(_fixed(part >> self._shift) for part in (below, both, above))
+
+    def from_parts(self, parts: Sequence[int]) -> float:
+        """Return the variance: 0 where nothing is known."""
+        return self._in_units(self._variance(parts))
+
+    def margin(self, parts: Sequence[int], error: float) -> float:
+        """Return how far off the variance is if each sum is off by `error` at most.
+
+        By Taylor's theorem at most error * (|g0| + |g1| + |g2|) + 3.25 (3 error/T)^2, where g is
+        the gradient and T the least that the sum of all three can be: see docs/publishing.md.
+        """
+        return self._in_units(self._part_off(parts, error))
+
+    def _variance(self, parts: Sequence[int]) -> float:
+        b0, b1, b2 = (max(part, 0) for part in parts)
+        whole = b0 + b1 + b2 or 1
+        return min(max(float(Fraction(4 * b0 * b2 - b1 * b1, 4 * whole * whole)), 0.0), 0.25)
+
+    def _part_off(self, parts: Sequence[int], error: float) -> float:
+        b0, b1, b2 = (float(max(part, 0)) for part in parts)
+        whole = b0 + b1 + b2
+        least = whole - 3 * error
+        if least <= 0:
+            return 0.25
+        bent = 2 * (b0 * b2 - b1 * b1 / 4) / whole
+        slopes = (abs(b2 - bent), abs(b1 / 2 + bent), abs(b0 - bent))
+        steep = sum(slopes) / whole**2 * error
+        return min(steep + _CURVATURE * (3 * error / least) ** 2, 0.25)
+
+    def _in_units(self, part: float) -> float:
+        width = self.bounds.width * self.bounds.grid
+        return part * width * width
+
+
+class Deviation(Variance):
+    """The standard deviation: the root of the variance."""
+
+    name = "std"
+
+    def from_parts(self, parts: Sequence[int]) -> float:
+        """Return the root of the variance."""
+        return math.sqrt(super().from_parts(parts))
+
+    def margin(self, parts: Sequence[int], error: float) -> float:
+        """Return how far the root is off: most below, because the root is steepest there."""
+        root, off = self.from_parts(parts), super().margin(parts, error)
+        below = root - math.sqrt(max(root * root - off, 0.0))
+        return max(below, math.sqrt(root * root + off) - root)
+
+
+def _unlimited(sums: Any) -> Any:
+    return sums.astype(object) if isinstance(sums, np.ndarray) else int(sums)
+
+
+def _fixed(sums: Any) -> Any:
+    """Return integers in int64 where all fit: always, below 2^30 rows."""
+    if not isinstance(sums, np.ndarray):
+        return sums
+    try:
+        return sums.astype(np.int64)
+    except OverflowError:
+        return sums
 
 
 Query = Count | Sum | Mean | Variance | Histogram | Quantiles

@@ -1,36 +1,21 @@
-"""A question: some statistics of one column. It is public, and made before a row is read."""
+"""What a request asks: statistics of columns, and the groups that it declares. All is public."""
 
-from collections.abc import Sequence
+import datetime as dt
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from dpnoise.core.errors import ArgumentError, DpnoiseError, check_choice, check_positive, shown
-from dpnoise.statistics.bounds import Bounds
+from dpnoise.statistics.bounds import ONE_ROW, Bounds, Reach
 from dpnoise.statistics.composition import Loss
-from dpnoise.statistics.contribution_bounds import ONE_ROW, Reach
 from dpnoise.statistics.engines.checking import OWN
 from dpnoise.statistics.plan import Own
-from dpnoise.statistics.queries import (
-    Count,
-    Deviation,
-    Histogram,
-    Mean,
-    Quantiles,
-    Query,
-    Sum,
-    Variance,
-)
+from dpnoise.statistics.queries import Count, Deviation, Histogram, Mean, Query, Sum, Variance
+from dpnoise.statistics.selections import Quantiles
 
 QUERIES: Final = (
-    "count",
-    "sum",
-    "mean",
-    "variance",
-    "std",
-    "median",
-    "quantile:Q",
-    "quantiles:Q,Q",
-    "histogram",
+    *("count", "sum", "mean", "variance", "std", "median"),
+    *("quantile:Q", "quantiles:Q,Q", "histogram"),
 )
 _BOUNDED: Final[dict[str, type[Sum | Mean | Variance]]] = {
     "sum": Sum,
@@ -41,6 +26,10 @@ _BOUNDED: Final[dict[str, type[Sum | Mean | Variance]]] = {
 _SELECTED: Final = ("median", "quantile", "quantiles")
 _OF_KNOWN_ERROR: Final = ("count", "sum", "histogram")
 _MOST_WAYS: Final = 2
+
+DISCOVER: Final = "discover"  # In place of declared keys.
+_EXAMPLE: Final = 'groups={"city": ["cork", "dublin"]}'  # For errors.
+_KINDS: Final = (str, bool, int, float, dt.datetime, dt.date)
 
 
 @dataclass(frozen=True)
@@ -179,3 +168,47 @@ def _places(name: str, text: str) -> list[float]:
     if name == "quantile" and len(places) > 1:
         raise ArgumentError(f"To publish several quantiles together, say quantiles:{text}.")
     return places
+
+
+# Declared groups: engines match them with the data ------------------------------------------------
+
+
+def check_groups(groups: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the declared keys of each column: one or more, each once, of one kind.
+
+    The word "discover" stays as it is.
+    """
+    return {
+        column: keys if isinstance(keys, str) and keys == DISCOVER else _checked(column, keys)
+        for column, keys in groups.items()
+    }
+
+
+def _checked(column: str, keys: Sequence[Any]) -> tuple[Any, ...]:
+    if isinstance(keys, str) or not isinstance(keys, Sequence):
+        raise ArgumentError(f"Expected the groups of {column!r} to be a list: {_EXAMPLE}.")
+    if not keys or len({(type(key), key) for key in keys}) < len(keys):
+        raise ArgumentError(f"Expected a declared list of groups, each once: {_EXAMPLE}.")
+    for key in keys:
+        if not isinstance(key, _KINDS) or key != key or key == "" or _is_no_text(key):  # noqa: PLR0124
+            raise ArgumentError(
+                f"Expected every declared group to have a name, in UTF-8: {_EXAMPLE}."
+            )
+    if len({_kind(key) for key in keys}) > 1:
+        raise ArgumentError(
+            f"Expected the groups of {column!r} to be of one kind: all text, or all numbers."
+        )
+    return tuple(keys)
+
+
+def _is_no_text(key: Any) -> bool:
+    """Tell whether a name holds bytes that are no UTF-8: no row of a file can hold them."""
+    return isinstance(key, str) and key != key.encode("utf-8", "ignore").decode("utf-8")
+
+
+def _kind(key: Any) -> str:
+    if isinstance(key, bool):
+        return "boolean"
+    if isinstance(key, int | float):
+        return "number"
+    return "text" if isinstance(key, str) else "date"

@@ -3,13 +3,17 @@
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property, partial
+from itertools import product
 from math import prod
+from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 from dpnoise.core.errors import ArgumentError, check_choice, check_integer, reject
 from dpnoise.release.calibration import quotient_down
+from dpnoise.statistics.bounds import ADD_REMOVE, NEIGHBOURS, REPLACE, Move, Reach
+from dpnoise.statistics.budget_split import Budget, Item, Prices, priced
 from dpnoise.statistics.composition import Cost, Loss
-from dpnoise.statistics.contribution_bounds import ADD_REMOVE, NEIGHBOURS, REPLACE, Move, Reach
 from dpnoise.statistics.discovery_threshold import threshold
 from dpnoise.statistics.engines.checking import (
     MISSING,
@@ -18,22 +22,12 @@ from dpnoise.statistics.engines.checking import (
     check_persons,
     check_plan,
 )
-from dpnoise.statistics.groups import check_groups
 from dpnoise.statistics.plan import Cells, Edges, Grouping, Own, Plan, Unit
 from dpnoise.statistics.queries import Query, check_confidence
-from dpnoise.statistics.questions import QUERIES, Question
-from dpnoise.statistics.request_cost import Budget, Item, Prices, priced
+from dpnoise.statistics.questions import QUERIES, Question, check_groups
 from dpnoise.statistics.results import Priced, WholeNoise
 
-__all__ = [
-    "QUERIES",
-    "Discovery",
-    "Question",
-    "Request",
-    "Way",
-    "simple_request",
-    "written",
-]
+__all__ = ["QUERIES", "Discovery", "Question", "Request", "Way", "simple_request", "written"]
 
 _MOST_CELLS: Final = 2**26  # Cells times groups: 512 MiB of counts.
 _MOST_ROWS: Final = 2**31 - 1  # Of one person in a group.
@@ -154,124 +148,39 @@ class Request:
         delimiter = self.delimiter
         if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0':
             reject("delimiter", delimiter, "to be one ASCII character, no quote or newline")
-        self._check_groups()
-        self._check_person()
-        self._check_text_columns()
-        object.__setattr__(self, "_prices", self._priced())
+        _check_groups(self)
+        _check_person(self)
+        _check_text_columns(self)
+        self.cost()  # Raises if the budget contradicts itself.
         unknown = dict.fromkeys(self.discovered, ("",))  # One group stands for them.
         self.check_plans({**self.groups, **unknown})
-
-    def _check_groups(self) -> None:
-        for question in self.publish:
-            for column in question.by:
-                if column not in self.groups:
-                    raise ArgumentError(
-                        f"Expected the groups of {column!r} to be declared: "
-                        f'groups={{"{column}": ["cork", "dublin"]}}.'
-                    )
-        for column in self.discovered:
-            if column in self.columns():
-                raise ArgumentError(
-                    f"The groups of {column!r} cannot be discovered where its values are published "
-                    "too. Declare them, or publish another column."
-                )
-        if self.discovered and any(question.error is not None for question in self.publish):
-            raise ArgumentError(
-                "Expected declared groups where an error is wanted: what discovering costs is a "
-                "part of the budget. Give weights instead."
-            )
-
-    def _check_text_columns(self) -> None:
-        columns = self.text_columns
-        if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
-            reject("text_columns", columns, "to be a list of names")
-        object.__setattr__(self, "text_columns", tuple(columns))
-        for name in columns:
-            if name not in {*(self.person or ()), *self.discovered}:
-                raise ArgumentError(
-                    f"Nothing uses text_columns={name!r}: it must be a column of person, or one "
-                    "whose groups are discovered."
-                )
-
-    def _check_person(self) -> None:
-        if self.person is None:
-            for name in ("max_groups", "max_rows"):
-                if getattr(self, name) is not None:
-                    raise ArgumentError(f'Expected person beside {name}: person="patient_id".')
-            if self.without_id != "error" or any(one.per_person for one in self.publish):
-                raise ArgumentError(
-                    'Expected person, the column that says whose a row is: person="patient_id".'
-                )
-            return
-        columns = (self.person,) if isinstance(self.person, str) else self.person
-        if not all(isinstance(column, str) for column in columns):
-            reject("person", columns, "to be a name or a list of names")
-        object.__setattr__(self, "person", tuple(columns))
-        grouped = [column for question in self.publish for column in question.by]
-        check_persons(tuple(columns), grouped, self.columns())
-        self._check_max_rows()
-        self._check_max_groups()
-
-    def _check_max_rows(self) -> None:
-        by_row = any(one.per_person is None for one in self.publish)
-        if self.max_rows is None and by_row:
-            raise ArgumentError(
-                "Expected max_rows, how many rows of one person count in a group: max_rows=3."
-            )
-        if self.max_rows is not None:
-            check_integer("max_rows", self.max_rows, least=1, most=_MOST_ROWS)
-            if not by_row:
-                raise ArgumentError(
-                    "Nothing uses max_rows: all questions take a person's own sum or mean, which "
-                    "is of all their rows."
-                )
-
-    def _check_max_groups(self) -> None:
-        grouped = any(question.by for question in self.publish)
-        if self.max_groups is None:
-            if grouped:
-                raise ArgumentError(
-                    "Expected max_groups, in how many groups one person counts: max_groups=2."
-                )
-            return
-        most = check_integer("max_groups", self.max_groups, least=1, most=_MOST_GROUPS)
-        numbers = [self._there(question, self.groups) for question in self.publish]
-        if most > max(_MOST_GROUPS if number is None else number for number in numbers):
-            there = max(number or 1 for number in numbers)
-            raise ArgumentError(
-                f"Expected max_groups={most} to be at most {there}, as many groups as there are."
-            )
 
     @property
     def discovered(self) -> tuple[str, ...]:
         """The columns whose groups are discovered."""
-        used = {column for question in self.publish for column in question.by}
-        return tuple(name for name in self.groups if name in used and self._is_open(name))
+        return tuple(name for name in self.groups if name in self.grouped and self._is_open(name))
+
+    @property
+    def grouped(self) -> list[str]:
+        """The columns that questions group by, each once."""
+        return list(dict.fromkeys(column for question in self.publish for column in question.by))
 
     def _is_open(self, column: str) -> bool:
         return isinstance(self.groups[column], str)
 
-    def _there(self, question: Question, groups: Groups) -> int | None:
-        """Return how many groups a question has, or None if that is not known yet."""
-        if any(isinstance(groups[column], str) for column in question.by):
-            return None
-        return prod(len(groups[column]) for column in question.by)
-
     def _reach(self, question: Question, groups: Groups) -> Reach:
         """Return how far one person reaches into the statistics of a question."""
-        there, replace = self._there(question, groups), self.neighbours == REPLACE
+        rows = 1 if question.per_person is not None else self.max_rows or 1
+        return self._reach_of(_number_of_groups(question, groups), rows)
+
+    def _reach_of(self, there: int | None, rows: int) -> Reach:
+        """Return how far one person reaches into so many groups, or into unknown ones."""
         most = self.max_groups or 1
         if there is None:
             there = 2 * most
-        rows = 1 if question.per_person is not None else self.max_rows or 1
-        return Reach(max(1, min(most, there)), rows, replace, there)
+        return Reach(max(1, min(most, there)), rows, self.neighbours == REPLACE, there)
 
-    def _open_reach(self) -> Reach:
-        """Return how far one person reaches into the numbers of persons of unknown groups."""
-        most = self.max_groups or 1
-        return Reach(most, 1, self.neighbours == REPLACE, 2 * most)
-
-    def _made(self, question: Question, statistic: str, loss: Loss, groups: Groups) -> Query:
+    def _query(self, question: Question, statistic: str, groups: Groups, loss: Loss) -> Query:
         reach = self._reach(question, groups)
         options = {"clamp": self.clamp, "intervals": self.intervals}
         return question.query(statistic, loss, reach=reach, **options)
@@ -279,30 +188,23 @@ class Request:
     def _statistics(self) -> list[tuple[Question, str]]:
         return [(one, name) for one in self.publish for name in one.statistics]
 
-    def _priced(self) -> Prices:
-        reach = self._open_reach()
+    @cached_property
+    def prices(self) -> Prices:
+        """What each part costs."""
+        reach = self._reach_of(None, 1)
         items = [
-            Item(lambda loss: _Counting(_count_noise(loss, reach)), None) for _ in self.discovered
+            Item(lambda loss: SimpleNamespace(noise=_count_noise(loss, reach)), None)
+            for _ in self.discovered
         ]
         for one, name in self._statistics():
-            made = _Making(self, one, name)
             selections = self._reach(one, self.groups).groups if one.is_selected(name) else None
-            items.append(Item(made, selections, one.weight, one.error))
+            make = partial(self._query, one, name, self.groups)
+            items.append(Item(make, selections, one.weight, one.error))
         budget = Budget(
-            self.epsilon,
-            self.delta,
-            self.rho,
-            self.mechanism,
-            self.confidence,
+            *(self.epsilon, self.delta, self.rho, self.mechanism, self.confidence),
             discovers=bool(self.discovered),
         )
         return priced(items, budget)
-
-    @property
-    def prices(self) -> Prices:
-        """What each part costs."""
-        found: Prices = self.__dict__["_prices"]
-        return found
 
     def cost(self) -> Cost:
         """Return what all of it costs."""
@@ -314,15 +216,13 @@ class Request:
         Each column has its own part of the delta that is set aside: one person may be alone in a
         group of every one of them.
         """
-        reach = self._open_reach()
+        reach = self._reach_of(None, 1)
+        unit = self._unit(reach.groups, 1, None)
         found: list[Discovery] = []
-        if not self.discovered:
-            return found
-        aside = quotient_down(self.prices.aside, len(self.discovered))
         for column, loss in zip(self.discovered, self.prices.losses, strict=False):
             noise = _count_noise(loss, reach)
+            aside = quotient_down(self.prices.aside, len(self.discovered))
             least = threshold(noise.mechanism, reach.groups, aside)
-            unit = self._unit(reach.groups, 1, None)
             found.append(Discovery(column, unit, noise, least, (loss,)))
         return found
 
@@ -331,7 +231,7 @@ class Request:
         groups = self.groups if groups is None else groups
         losses = self.prices.losses[len(self.discovered) :]
         return [
-            (one, self._made(one, name, loss, groups))
+            (one, self._query(one, name, groups, loss))
             for (one, name), loss in zip(self._statistics(), losses, strict=True)
         ]
 
@@ -344,13 +244,14 @@ class Request:
             way = Way(question.by, question.own)
             asks.setdefault(way, {})[query.ask] = None
             reaches[way] = self._reach(question, groups)
+        by = {
+            name: Grouping(name, tuple(groups[name]), discovered=self._is_open(name))
+            for name in self.grouped
+        }
         return {
             way: Plan(
                 tuple(asked),
-                tuple(
-                    Grouping(name, tuple(groups[name]), discovered=self._is_open(name))
-                    for name in way.by
-                ),
+                tuple(by[name] for name in way.by),
                 self.missing,
                 self._unit(reaches[way].groups, reaches[way].rows, way.own),
             )
@@ -365,12 +266,8 @@ class Request:
         """
         asks = dict.fromkeys(query.ask for _, query in self.prepare())
         asked = {getattr(ask, "column", None): ask for ask in asks}
-        used = [column for question in self.publish for column in question.by]
-        by = tuple(
-            Grouping(name, self.groups[name])
-            for name in dict.fromkeys(used)
-            if not self._is_open(name)
-        )
+        declared = (name for name in self.grouped if not self._is_open(name))
+        by = tuple(Grouping(name, self.groups[name]) for name in declared)
         return (Plan(tuple(asked.values()), by, self.missing),)
 
     def _unit(self, max_groups: int, max_rows: int, own: Own | None) -> Unit | None:
@@ -382,10 +279,7 @@ class Request:
     def keys(self, question: Question, groups: Groups | None = None) -> list[tuple[Any, ...]]:
         """Return the groups of a question, in order: those of all rows are one, of no keys."""
         groups = self.groups if groups is None else groups
-        keys: list[tuple[Any, ...]] = [()]
-        for column in question.by:
-            keys = [(*before, key) for before in keys for key in groups[column]]
-        return keys
+        return list(product(*(groups[column] for column in question.by)))
 
     def columns(self) -> list[str]:
         """Return the columns of numbers, each once."""
@@ -407,7 +301,7 @@ class Request:
             return "one row"
         groups = _several(self.max_groups or 1, "group")
         rows = "" if self.max_rows is None else f" and {_several(self.max_rows, 'row')} in each"
-        if not any(question.by for question in self.publish):
+        if not self.grouped:
             groups, rows = "", "" if self.max_rows is None else _several(self.max_rows, "row")
         bounds = f", at most {groups}{rows}" if groups or rows else ""
         return f"one person ({', '.join(self.person)}){bounds}"
@@ -423,16 +317,12 @@ class Request:
     def cost_in_words(self) -> str:
         """What all of it costs."""
         cost = self.cost().floats()
-        told = [
-            f"{name} {amount:g}"
-            for name, amount in (
-                ("epsilon", self.epsilon or cost["epsilon"]),
-                ("rho", self.rho),
-                ("delta", cost["delta"]),
-            )
-            if amount
-        ]
-        return ", ".join(told)
+        amounts = {
+            "epsilon": self.epsilon or cost["epsilon"],
+            "rho": self.rho,
+            "delta": cost["delta"],
+        }
+        return ", ".join(f"{name} {amount:g}" for name, amount in amounts.items() if amount)
 
     def check_plans(self, groups: Groups) -> None:
         """Raise if engines cannot answer exactly, or if there are more counts than fit."""
@@ -440,7 +330,7 @@ class Request:
         for question, query in self.prepare(groups):
             ask = query.ask
             here = cells_of(ask) if isinstance(ask, Cells | Edges) else 1
-            cells += here * (self._there(question, groups) or 0)
+            cells += here * (_number_of_groups(question, groups) or 0)
         if cells > _MOST_CELLS:
             raise ArgumentError(
                 f"Expected at most 2^26 cells in all groups, got {cells:,}. Ask for fewer groups, "
@@ -458,23 +348,94 @@ class Request:
         return True
 
 
-@dataclass(frozen=True)
-class _Making:
-    """Makes the query of one statistic for a loss."""
+def _check_groups(request: Request) -> None:
+    for column in request.grouped:
+        if column not in request.groups:
+            raise ArgumentError(
+                f"Expected the groups of {column!r} to be declared: "
+                f'groups={{"{column}": ["cork", "dublin"]}}.'
+            )
+    for column in request.discovered:
+        if column in request.columns():
+            raise ArgumentError(
+                f"The groups of {column!r} cannot be discovered where its values are published "
+                "too. Declare them, or publish another column."
+            )
+    if request.discovered and any(question.error is not None for question in request.publish):
+        raise ArgumentError(
+            "Expected declared groups where an error is wanted: what discovering costs is a "
+            "part of the budget. Give weights instead."
+        )
 
-    request: Request
-    question: Question
-    statistic: str
 
-    def __call__(self, loss: Loss) -> Query:
-        return self.request._made(self.question, self.statistic, loss, self.request.groups)  # noqa: SLF001 - of this file
+def _check_text_columns(request: Request) -> None:
+    columns = request.text_columns
+    if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
+        reject("text_columns", columns, "to be a list of names")
+    object.__setattr__(request, "text_columns", tuple(columns))
+    for name in columns:
+        if name not in {*(request.person or ()), *request.discovered}:
+            raise ArgumentError(
+                f"Nothing uses text_columns={name!r}: it must be a column of person, or one "
+                "whose groups are discovered."
+            )
 
 
-@dataclass(frozen=True)
-class _Counting:
-    """A number of persons, as it is priced."""
+def _check_person(request: Request) -> None:
+    if request.person is None:
+        for name in ("max_groups", "max_rows"):
+            if getattr(request, name) is not None:
+                raise ArgumentError(f'Expected person beside {name}: person="patient_id".')
+        if request.without_id != "error" or any(one.per_person for one in request.publish):
+            raise ArgumentError(
+                'Expected person, the column that says whose a row is: person="patient_id".'
+            )
+        return
+    columns = (request.person,) if isinstance(request.person, str) else request.person
+    if not all(isinstance(column, str) for column in columns):
+        reject("person", columns, "to be a name or a list of names")
+    object.__setattr__(request, "person", tuple(columns))
+    check_persons(tuple(columns), request.grouped, request.columns())
+    _check_max_rows(request)
+    _check_max_groups(request)
 
-    noise: WholeNoise
+
+def _check_max_rows(request: Request) -> None:
+    by_row = any(one.per_person is None for one in request.publish)
+    if request.max_rows is None and by_row:
+        raise ArgumentError(
+            "Expected max_rows, how many rows of one person count in a group: max_rows=3."
+        )
+    if request.max_rows is not None:
+        check_integer("max_rows", request.max_rows, least=1, most=_MOST_ROWS)
+        if not by_row:
+            raise ArgumentError(
+                "Nothing uses max_rows: all questions take a person's own sum or mean, which "
+                "is of all their rows."
+            )
+
+
+def _check_max_groups(request: Request) -> None:
+    if request.max_groups is None:
+        if request.grouped:
+            raise ArgumentError(
+                "Expected max_groups, in how many groups one person counts: max_groups=2."
+            )
+        return
+    most = check_integer("max_groups", request.max_groups, least=1, most=_MOST_GROUPS)
+    numbers = [_number_of_groups(question, request.groups) for question in request.publish]
+    if most > max(_MOST_GROUPS if number is None else number for number in numbers):
+        there = max(number or 1 for number in numbers)
+        raise ArgumentError(
+            f"Expected max_groups={most} to be at most {there}, as many groups as there are."
+        )
+
+
+def _number_of_groups(question: Question, groups: Groups) -> int | None:
+    """Return how many groups a question has, or None if that is not known yet."""
+    if any(isinstance(groups[column], str) for column in question.by):
+        return None
+    return prod(len(groups[column]) for column in question.by)
 
 
 def _count_noise(loss: Loss, reach: Reach) -> WholeNoise:
@@ -496,16 +457,14 @@ def simple_request(
     statistics: Sequence[str],
     epsilon: float | None,
     *,
-    lower: float | None = None,
-    upper: float | None = None,
-    grid: float | None = None,
-    edges: Sequence[float] | None = None,
-    per_person: str | None = None,
     groups: Groups | None = None,
     **options: Any,
 ) -> Request:
-    """Return the request for some statistics of one column, by the groups that are given."""
-    cells = None if edges is None else tuple(edges)
-    by = tuple(groups or ())
-    question = Question(tuple(statistics), column, lower, upper, grid, cells, by, per_person)
+    """Return the request for some statistics of one column, by the groups that are given.
+
+    Options are other fields of the `Question` and of the `Request`.
+    """
+    names = ("lower", "upper", "grid", "edges", "per_person")
+    about = {name: options.pop(name) for name in names if name in options}
+    question = Question(statistics, column, by=tuple(groups or ()), **about)
     return Request(epsilon, (question,), groups or {}, **options)

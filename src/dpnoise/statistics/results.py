@@ -1,9 +1,8 @@
 """A published number and its margins, and the exact noise on integers that it comes from."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 from typing import Any, Final
 
@@ -14,14 +13,13 @@ from dpnoise.core.errors import check_positive
 from dpnoise.noise.generator import Generator
 from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
+from dpnoise.statistics.bounds import Move, Reach
 from dpnoise.statistics.composition import GAUSSIAN, PURE, Loss, float_up
-from dpnoise.statistics.contribution_bounds import Move, Reach
+from dpnoise.statistics.digits import shown_up
 
 LAPLACE_WORDS: Final = "Laplace noise, exact, rounded once"
 GAUSSIAN_WORDS: Final = "Gaussian noise, exact, rounded once"
 DISCRETE_WORDS: Final = "discrete Laplace noise, exact"
-_DECIMAL_DIGITS: Final = 800  # More than any float has.
-_PLAINLY: Final = (-6, 12)  # Powers of ten between which a margin is shown without an exponent.
 
 
 @dataclass(frozen=True)
@@ -71,6 +69,14 @@ class Release:
     mechanism: str = ""
     grid: float | None = None
     rho: float | None = None
+
+    def numbers(self) -> Iterator[tuple[str, Any, Any]]:
+        """Yield the label, the value and the interval of each number."""
+        if not isinstance(self.value, list):
+            yield self.query, self.value, self.interval
+            return
+        intervals = self.interval or [None] * len(self.value)
+        yield from zip(self.labels, self.value, intervals, strict=True)
 
 
 class Priced:
@@ -161,11 +167,3 @@ def expected_words(alone_and_joint: tuple[float, float | None], number: int) -> 
     alone, joint = alone_and_joint
     together = "" if joint is None else f"; all {number:,} within {shown_up(joint)}"
     return f"within {shown_up(alone)}{together}"
-
-
-def shown_up(margin: float) -> str:
-    """Show a margin with three digits, rounded up."""
-    exactly = Decimal(margin)
-    with localcontext(prec=_DECIMAL_DIGITS):
-        rounded = exactly.quantize(Decimal(1).scaleb(exactly.adjusted() - 2), ROUND_CEILING)
-    return f"{rounded:,f}" if _PLAINLY[0] < exactly.adjusted() < _PLAINLY[1] else f"{rounded:.2e}"

@@ -33,7 +33,7 @@ from support.person_worlds import (
 )
 
 from dpnoise.core.errors import ArgumentError
-from dpnoise.statistics.contribution_bounds import Move, Reach, root_up
+from dpnoise.statistics.bounds import Move, Reach, root_up
 from dpnoise.statistics.engines import Files, holders, persons, tally, tally_all
 from dpnoise.statistics.plan import Edges, Grouping, Own, Plan, Rows, Sums, Unit
 from dpnoise.statistics.queries import Count, Mean, Sum
