@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.auditing.attacks import mironov, pairs
-from dpnoise.auditing.attacks.feasibility import Feasibility
+from dpnoise.auditing.attacks.generic import Feasibility
 from dpnoise.auditing.attacks.searches import gaussian, gaussian_preimages
 from dpnoise.auditing.targets.adapters import paper_laplace
 from dpnoise.auditing.targets.target import Target, wrap
@@ -114,7 +114,7 @@ def pairs_until_known(rows: int, precision: int, scale: float) -> tuple[Integers
     first, second = np.ascontiguousarray(y[:, 0]), np.ascontiguousarray(y[:, 1])
     possible = np.empty((2, len(U)), dtype=np.bool_)
     for value in (0, 1):
-        pairs.box_muller_of(first, second, float(value), scale, precision, possible[value])
+        pairs.box_muller(first, second, float(value), scale, possible[value], precision)
     excluded = ~possible[1].reshape(rows, _MOST)
     needed = np.where(excluded.any(axis=1), excluded.argmax(axis=1) + 1, 0)
     return needed.astype(np.int64), int(np.count_nonzero(~possible[0]))
@@ -293,7 +293,7 @@ PIECES = (
         statement="Both outputs of a Box-Muller transform give back its uniforms, so that the same "
         "attack works on Gaussian noise.",
         check=check_gaussian,
-        code=(box_muller_releases, pairs.box_muller_of, pairs_until_known, check_gaussian),
+        code=(box_muller_releases, pairs.box_muller, pairs_until_known, check_gaussian),
     ),
     Piece(
         key="mitigations",

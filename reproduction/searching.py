@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpnoise.auditing.attacks import searches
-from dpnoise.auditing.attacks.exclusion import GaussianSearch
+from dpnoise.auditing.attacks.searches import GaussianSearch
 from dpnoise.auditing.targets.adapters import paper_gaussians
 from dpnoise.auditing.targets.target import Target
 from dpnoise.noise.distributions import Gaussian

@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 
 from dpnoise.auditing.attacks.base import OUTPUTS, Attack, Count, Event, count, never
-from dpnoise.auditing.attacks.claims import Claim, Judge
-from dpnoise.auditing.attacks.patterns import exponents
+from dpnoise.auditing.attacks.bounds import Claim, Judge
+from dpnoise.auditing.attacks.generic import exponents
 from dpnoise.auditing.calls import fresh
 from dpnoise.auditing.independence import check_independent
 from dpnoise.auditing.learned.events import proposals

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.auditing.attacks.base import OUTPUTS, Event
-from dpnoise.auditing.attacks.claims import Claim, Judge
+from dpnoise.auditing.attacks.bounds import Claim, Judge
 from dpnoise.auditing.independence import ERROR, check_independent
 from dpnoise.auditing.learned.events import are_alike, different, proposals, tuned
 from dpnoise.auditing.learned.expected_bounds import Proposal, Score, compared, leading, scored

@@ -22,7 +22,7 @@ import dpnoise.auditing.attacks
 from dpnoise.auditing import any_mechanism, targets
 from dpnoise.auditing.additive_noise import Plan, findings_of
 from dpnoise.auditing.attacks.base import Attack
-from dpnoise.auditing.attacks.claims import EPSILON, Claim, claim_of, gaussian_claim
+from dpnoise.auditing.attacks.bounds import EPSILON, Claim, claim_of, gaussian_claim
 from dpnoise.auditing.calls import affordable, limited
 from dpnoise.auditing.independence import ERROR
 from dpnoise.auditing.mechanisms import Source

@@ -166,7 +166,7 @@ def _read_all(pipe: int, timeout_s: float) -> bytes:
 def program_of(name: str, value: float = 0.0, n: int = 64) -> str:
     """Return a program that prints releases of a target: a name, or module:attribute."""
     made = f"targets.resolve({name!r}, 1.0, {0.0 if ':' in name else 1e-6}, 1.0)"
-    return f"from dpnoise import targets; print({made}({value!r}, {n}).tolist())"
+    return f"from dpnoise.auditing import targets; print({made}({value!r}, {n}).tolist())"
 
 
 def restarted(program: str, *, timeout_s: float = 300.0) -> Observation:

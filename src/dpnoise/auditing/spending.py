@@ -20,7 +20,7 @@ import numpy as np
 
 from dpnoise.auditing.attacks import bounds
 from dpnoise.auditing.attacks.base import Event, happened
-from dpnoise.auditing.attacks.claims import Claim
+from dpnoise.auditing.attacks.bounds import Claim
 from dpnoise.auditing.independence import check_calls, check_flags
 from dpnoise.auditing.report import Finding
 

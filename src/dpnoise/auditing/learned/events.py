@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpnoise.auditing.attacks.claims import Judge
+from dpnoise.auditing.attacks.bounds import Judge
 from dpnoise.auditing.learned.boosting import boosted_trees
 from dpnoise.auditing.learned.expected_bounds import Proposal, Score, each_once, thresholds
 from dpnoise.auditing.learned.scores import (

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpnoise.auditing.attacks.base import Event
-from dpnoise.auditing.attacks.claims import Judge
+from dpnoise.auditing.attacks.bounds import Judge
 from dpnoise.auditing.learned.boosting import TREES
 from dpnoise.auditing.learned.ranges import NAMED, borders_of, ranges
 from dpnoise.auditing.learned.scores import Steps, calibrated, sides

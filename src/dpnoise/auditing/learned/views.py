@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpnoise.auditing.attacks.patterns import patterns
+from dpnoise.auditing.attacks.generic import patterns
 from dpnoise.auditing.learned.scores import cells_of
 from dpnoise.kernels import compiled, inlined
 
