@@ -63,7 +63,7 @@ def eliminated(
         equation = np.zeros(basis.shape[1], np.uint64)
         for column in np.flatnonzero(row):
             twister._toggle(equation, int(column))
-        gain = twister._insert(equation[None], basis, filled)
+        gain = twister._insert(equation, basis, filled)
         if gain == twister._CONTRADICTION:
             break
     solution = twister._solve(basis)

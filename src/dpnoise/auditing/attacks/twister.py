@@ -53,7 +53,7 @@ _MIDDLE: Final = 397
 _WORD_BITS: Final = 32
 _BIT: Final = np.arange(_WORD_BITS)
 _STATE_BITS: Final = 19937
-_TAPS: Final = np.flatnonzero((0x9908B0DF >> _BIT) & 1)  # The coefficients of the recursion.
+_COEFFICIENTS: Final = 0x9908B0DF
 # Tempering as additions of one bit to another. The same ones in reverse undo it.
 _TEMPERING: Final = np.array(
     [(bit, bit + 11) for bit in range(21)]
@@ -87,9 +87,10 @@ class NoStateError(ArgumentError):
 # Linear forms over GF(2): 64 coefficients in each word, the constant last ------------------------
 
 
+@compiled
 def _toggle(form: Forms, column: int) -> None:
     """Add one unknown, or the constant, to a form."""
-    form[column >> 6] ^= np.uint64(1 << (column & 63))
+    form[column >> 6] ^= np.uint64(1) << np.uint64(column & 63)
 
 
 @compiled
@@ -99,29 +100,27 @@ def _has(form: Forms, column: int) -> bool:
 
 
 @compiled
-def _insert(equations: Forms, basis: Forms, filled: Flags) -> int:
-    """Reduce `equations` = 0 and add them to the basis; return by how much the rank grows.
+def _add(form: Forms, total: Forms, start: int) -> None:
+    """Add a form to another, from word `start` on. LLVM vectorises this loop by itself only."""
+    for w in range(start, total.size):
+        total[w] ^= form[w]
+
+
+@compiled
+def _insert(equation: Forms, basis: Forms, filled: Flags) -> int:
+    """Reduce `equation` = 0 and add it to the basis; return by how much the rank grows.
 
     Row c of the basis begins in column c, and is zero until it is filled. An equation 1 = 0 is a
     contradiction.
     """
-    gained = 0
-    for equation in equations:
-        column = 0
-        while column < filled.size:
-            if _has(equation, column):
-                if not filled[column]:
-                    break
-                for w in range(column >> 6, equation.size):
-                    equation[w] ^= basis[column, w]
-            column += 1
-        if column < filled.size:
-            basis[column] = equation
-            filled[column] = True
-            gained += 1
-        elif _has(equation, column):
-            return _CONTRADICTION
-    return gained
+    for column in range(filled.size):
+        if _has(equation, column):
+            if not filled[column]:
+                _add(equation, basis[column], column >> 6)
+                filled[column] = True
+                return 1
+            _add(basis[column], equation, column >> 6)
+    return _CONTRADICTION if _has(equation, filled.size) else 0
 
 
 def _solve(basis: Forms) -> Forms:
@@ -145,20 +144,50 @@ def _evaluate(forms: Forms, solution: Forms) -> Bits:
 @compiled
 def _add_bits(word: Forms, additions: Bits) -> None:
     """Add the forms of bits to those of others, one after the other."""
-    for target, source in additions:
-        for w in range(word.shape[1]):
-            word[target, w] ^= word[source, w]
+    for i in range(len(additions)):
+        _add(word[additions[i, 1]], word[additions[i, 0]], 0)
 
 
+@compiled
 def _twist(window: Forms, k: int) -> Forms:
     """Replace the forms of x[k] in the window by those of x[k+624], and return these."""
     old, after, middle = k % _WORDS, (k + 1) % _WORDS, (k + _MIDDLE) % _WORDS
-    y = np.concatenate([window[after, :-1], window[old, -1:]])
-    window[old] = window[middle]
-    window[old, :-1] ^= y[1:]
-    window[old, _TAPS] ^= y[0]
+    # With y the top bit of x[k] and the other bits of x[k+1], bit b is that of x[k+397], plus bit
+    # b+1 of y where there is one, plus bit 0 of y where the coefficients say so. Going upwards,
+    # the top bit of x[k] is read before it is replaced.
+    for bit in range(_WORD_BITS):
+        upper = old if bit == _WORD_BITS - 2 else after
+        for w in range(window.shape[2]):
+            total = window[middle, bit, w]
+            if bit < _WORD_BITS - 1:
+                total ^= window[upper, bit + 1, w]
+            if (_COEFFICIENTS >> bit) & 1:
+                total ^= window[after, 0, w]
+            window[old, bit, w] = total
     word: Forms = window[old]
     return word
+
+
+@compiled
+def _eliminate(outputs: Bits, known: Bits, window: Forms, basis: Forms, filled: Flags) -> int:
+    """Take equations from the outputs after the window; return their rank or a contradiction."""
+    rank = spare = 0
+    for k in range(_WORDS, outputs.size):
+        word = _twist(window, k - _WORDS).copy()
+        _add_bits(word, _TEMPERING)
+        for bit in range(_WORD_BITS):
+            if (known[k] >> bit) & 1:
+                equation = word[bit].copy()
+                if (outputs[k] >> bit) & 1:
+                    _toggle(equation, filled.size)
+                gain = _insert(equation, basis, filled)
+                if gain == _CONTRADICTION:
+                    return _CONTRADICTION
+                rank += gain
+                spare += 1 - gain
+        if rank == filled.size and spare >= _SPARE:
+            break
+    return rank
 
 
 def _words(uniforms: Bits) -> Bits:
@@ -187,27 +216,6 @@ def _first_window(outputs: Bits, known: Bits) -> tuple[Forms, int]:
         _add_bits(word, _TEMPERING[::-1])
     window[0, -1, 0] = 1
     return window, unknowns
-
-
-def _eliminate(outputs: Bits, known: Bits, window: Forms, unknowns: int) -> Forms:
-    """Take equations from the outputs after the window, until they leave one solution."""
-    basis = np.zeros((unknowns, window.shape[2]), np.uint64)
-    filled, spare = np.zeros(unknowns, np.bool_), 0
-    for k in range(_WORDS, len(outputs)):
-        word = _twist(window, k - _WORDS).copy()
-        _add_bits(word, _TEMPERING)
-        seen = (known[k] >> _BIT) & 1 == 1
-        for bit in np.flatnonzero(outputs[k] >> _BIT & 1):
-            _toggle(word[bit], unknowns)
-        gained = _insert(word[seen], basis, filled)
-        if gained == _CONTRADICTION:
-            raise NoStateError
-        spare += int(seen.sum()) - gained
-        if spare >= _SPARE and filled.all():
-            break
-    if not filled.all():
-        raise TooFewReleasesError
-    return basis
 
 
 def recover_state(uniforms: Bits, masks: Bits) -> NDArray[np.uint32]:
@@ -242,7 +250,13 @@ def recover_state(uniforms: Bits, masks: Bits) -> NDArray[np.uint32]:
     if len(outputs) < _WORDS or int(np.bitwise_count(known).sum()) < _STATE_BITS:
         raise TooFewReleasesError
     window, unknowns = _first_window(outputs[:_WORDS], known[:_WORDS])
-    solution = _solve(_eliminate(outputs, known, window.copy(), unknowns))
+    basis, filled = np.zeros((unknowns, window.shape[2]), np.uint64), np.zeros(unknowns, np.bool_)
+    rank = _eliminate(outputs, known, window.copy(), basis, filled)
+    if rank == _CONTRADICTION:
+        raise NoStateError
+    if rank < unknowns:
+        raise TooFewReleasesError
+    solution = _solve(basis)
     return (_evaluate(window, solution) << _BIT).sum(axis=1).astype(np.uint32)
 
 
