@@ -308,21 +308,32 @@ class Attack(ABC):
             Called with numbers from 0 to 1 while the attack works.
         """
         n = check_integer("n", self.default_size if n is None else n, least=1)
-        event, at0, at1 = self._measured(target, value0, value1, n, progress)
-        both = self._measured(target, value0, value0, n, silent)[1:] if placebo else None
-        names = self.name, target.name
-        counted = event.words, event.releases, at0, at1, both
         error = 1 - confidence
-        return Outcome(
-            *names, value0, value1, *counted, error, self.independent, applies=event.applies
-        )
+        outcome = self._measured(target, value0, value1, n, error, progress)
+        if not placebo:
+            return outcome
+        same = self._measured(target, value0, value0, n, error, silent)
+        return replace(outcome, placebo=(same.at0, same.at1))
 
     def _measured(
-        self, target: Target, value0: float, value1: float, n: int, progress: Progress
-    ) -> tuple[Event, Count, Count]:
+        self, target: Target, value0: float, value1: float, n: int, error: float, progress: Progress
+    ) -> Outcome:
         event = self.event(target, value0, value1, n, progress)
         at0, at1 = (count(event, target(value, n)) for value in (value0, value1))
-        return event, at0, at1
+        return Outcome(
+            attack=self.name,
+            target=target.name,
+            value0=value0,
+            value1=value1,
+            event=event.words,
+            releases=event.releases,
+            at0=at0,
+            at1=at1,
+            placebo=None,
+            error=error,
+            independent=self.independent,
+            applies=event.applies,
+        )
 
 
 def happened(event: Event, releases: Any, *, last: bool = False) -> Flags:

@@ -135,7 +135,7 @@ def _solve(basis: Forms) -> Forms:
 
 def _evaluate(forms: Forms, solution: Forms) -> Bits:
     """Return the value of each form, 0 or 1."""
-    return np.bitwise_count(forms & solution).sum(axis=-1, dtype=np.int64) & 1
+    return np.asarray(np.bitwise_count(forms & solution).sum(axis=-1, dtype=np.int64) & 1)
 
 
 # The twister, on forms of the bits of its words --------------------------------------------------
@@ -257,7 +257,7 @@ def recover_state(uniforms: Bits, masks: Bits) -> NDArray[np.uint32]:
     if rank < unknowns:
         raise TooFewReleasesError
     solution = _solve(basis)
-    return (_evaluate(window, solution) << _BIT).sum(axis=1).astype(np.uint32)
+    return np.asarray((_evaluate(window, solution) << _BIT).sum(axis=1), np.uint32)
 
 
 # From a release to the bits of its uniform -------------------------------------------------------
@@ -320,6 +320,7 @@ def invert_laplace(
 
     Examples
     --------
+    >>> import math
     >>> uniforms, masks = invert_laplace(np.array([math.log(0.75)]), 0.0, 1.0)
     >>> uniforms[0] / 2**53, int(masks[0]) == 2**53 - 1
     (np.float64(0.375), True)
@@ -327,10 +328,9 @@ def invert_laplace(
     check_choice("formula", formula, FORMULAS)
     scale = check_positive("scale", scale)
     y = np.ascontiguousarray(releases, dtype=np.float64)
-    below = np.nextafter(y, -np.inf)
-    uniforms, masks = np.empty(y.size, np.int64), np.empty(y.size, np.int64)
+    uniforms, masks = np.empty((2, y.size), np.int64)
     number = FORMULAS.index(formula)
-    wrong = _invert(y, below, float(value), scale, number, uniforms, masks)
+    wrong = _invert(y, np.nextafter(y, -np.inf), float(value), scale, number, uniforms, masks)
     if wrong >= 0:
         rule = f"to be {value!r} plus noise of scale {scale!r} by the formula {formula!r}"
         reject(f"releases[{wrong}]", float(y[wrong]), rule)
