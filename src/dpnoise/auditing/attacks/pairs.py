@@ -162,11 +162,15 @@ def _slack(q: float, s: float, n: float, half: float) -> float:
 
 
 @compiled
-def _window(n1: float, n2: float, slack: float, unit: float) -> tuple[float, float, float, float]:
+def _window(
+    q1: float, q2: float, c: float, s: float, unit: float, half: float
+) -> tuple[float, float, float, float]:
     """Return V = 1 - U1 and U2 in units, and how far around them to look for the pair's own."""
+    n1, n2 = (q1 - c) / s, (q2 - c) / s
     r2 = n1 * n1 + n2 * n2
     if r2 == 0.0:
         return 0.0, 0.0, _MOST, _MOST
+    slack = max(_slack(q1, s, n1, half), _slack(q2, s, n2, half))
     V, turn = math.exp(-r2 / 2.0), math.atan2(n2, n1) / (2.0 * math.pi) % 1.0
     rows = V * (math.sqrt(2.0 * r2) * slack + 4.0 * r2 * unit) / unit + 2.0
     columns = slack / (2.0 * math.pi * math.sqrt(r2)) / unit + 2.0
@@ -176,9 +180,7 @@ def _window(n1: float, n2: float, slack: float, unit: float) -> tuple[float, flo
 @compiled
 def _box_muller(q1: float, q2: float, c: float, s: float, unit: float) -> bool:
     """Tell whether a pair of uniforms, multiples of `unit`, gives both releases of the value c."""
-    n1, n2 = (q1 - c) / s, (q2 - c) / s
-    slack = max(_slack(q1, s, n1, 2.0**-53), _slack(q2, s, n2, 2.0**-53))
-    V, turn, rows, columns = _window(n1, n2, slack, unit)
+    V, turn, rows, columns = _window(q1, q2, c, s, unit, 2.0**-53)
     if rows * columns > _MOST:
         return True
     for i in range(-int(rows), int(rows) + 1):
@@ -203,18 +205,16 @@ def _box_muller_32(
     vectorised: bool,  # noqa: FBT001 - kernels take no keywords
 ) -> bool:
     """Tell the same of torch's float32, whose uniforms have 24 bits."""
-    n1, n2 = (float(q1) - float(c)) / float(s), (float(q2) - float(c)) / float(s)
-    wider = float(s)
-    slack = max(_slack(float(q1), wider, n1, 2.0**-24), _slack(float(q2), wider, n2, 2.0**-24))
-    V, turn, rows, columns = _window(n1, n2, slack, 2.0**-24)
+    unit = 2.0**-24
+    V, turn, rows, columns = _window(float(q1), float(q2), float(c), float(s), unit, unit)
     if rows * columns > _MOST:
         return True
     for i in range(-int(rows), int(rows) + 1):
-        V1 = (V + i) * 2.0**-24
+        V1 = (V + i) * unit
         if not 0.0 < V1 <= 1.0:
             continue
         for j in range(-int(columns), int(columns) + 1):
-            U2 = np.float32((turn + j) * 2.0**-24 % 1.0)
+            U2 = np.float32((turn + j) * unit % 1.0)
             z1, z2 = gaussians_32(np.float32(V1), U2, vectorised)
             if c + s * z1 == q1 and c + s * z2 == q2:
                 return True

@@ -44,7 +44,7 @@ class Privacy:
 
 
 @dataclass(frozen=True)
-class Claim:
+class Calibration:
     """What an adapter is asked for: privacy, by its kind of noise."""
 
     privacy: Privacy
@@ -63,7 +63,7 @@ class Claim:
         return parameters if self.noise == LAPLACE else {**parameters, "delta": privacy.delta}
 
 
-Maker = Callable[[Claim], Made]
+Maker = Callable[[Calibration], Made]
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ class Adapter:
 def _added(prepare: Callable[[float], Draw]) -> Maker:
     """Add noise of the claimed scale to the value in floating point, as most code does."""
 
-    def make(claim: Claim) -> Made:
-        scale = claim.scale
+    def make(calibration: Calibration) -> Made:
+        scale = calibration.scale
         draw = prepare(scale)
         return scale, lambda value, n: np.asarray(value + draw(n))
 
@@ -109,8 +109,8 @@ def _scaled(standard: Draw) -> Maker:
 def _paper_laplace(rng: Callable[[], random.Random]) -> Maker:
     """Make a generator for each target, and use equation (2) on its uniforms."""
 
-    def make(claim: Claim) -> Made:
-        return _scaled(_repeated(partial(paper_laplace, rng().random)))(claim)
+    def make(calibration: Calibration) -> Made:
+        return _scaled(_repeated(partial(paper_laplace, rng().random)))(calibration)
 
     return make
 
@@ -195,9 +195,9 @@ def _jax(name: str, scale: float) -> Draw:
     return draw
 
 
-def _jax_privacy(claim: Claim) -> Made:
+def _jax_privacy(calibration: Calibration) -> Made:
     """Add the noise of DP-SGD to a sum of gradients, under the key of 31 bits it has by default."""
-    scale = claim.scale
+    scale = calibration.scale
     jax = import_extra("jax", "peers")
     noise = import_extra("jax_privacy.noise_addition", "peers")
     privatizer = noise.gaussian_privatizer(stddev=scale)
@@ -215,10 +215,10 @@ def _jax_privacy(claim: Claim) -> Made:
 
 
 def _diffprivlib(name: str, **options: float) -> Maker:
-    def make(claim: Claim) -> Made:
-        scale = claim.scale if claim.noise == LAPLACE else None
+    def make(calibration: Calibration) -> Made:
+        scale = calibration.scale if calibration.noise == LAPLACE else None
         mechanisms = import_extra("diffprivlib.mechanisms", "peers")
-        mechanism = getattr(mechanisms, name)(**claim.parameters, **options)
+        mechanism = getattr(mechanisms, name)(**calibration.parameters, **options)
         # Gaussian mechanisms have a calibration of their own.
         own_scale = mechanism._scale if scale is None else scale  # noqa: SLF001
         return own_scale, _one_by_one(mechanism.randomise)
@@ -226,17 +226,20 @@ def _diffprivlib(name: str, **options: float) -> Maker:
     return make
 
 
-def _diffprivlib_discrete(claim: Claim) -> Made:
+def _diffprivlib_discrete(calibration: Calibration) -> Made:
     """Release integers, with a sampler that rejects."""
-    parameters = {**claim.parameters, "sensitivity": math.ceil(claim.privacy.sensitivity)}
+    parameters = {
+        **calibration.parameters,
+        "sensitivity": math.ceil(calibration.privacy.sensitivity),
+    }
     mechanism = import_extra("diffprivlib.mechanisms", "peers").GaussianDiscrete(**parameters)
     scale = mechanism._scale  # noqa: SLF001 - its own calibration
     return scale, _one_by_one(lambda value: mechanism.randomise(round(value)))
 
 
-def _opendp(make: str, metric: str, claim: Claim) -> Made:
+def _opendp(make: str, metric: str, calibration: Calibration) -> Made:
     """Release vectors on the grid 2^-40, many times faster than one number after the other."""
-    scale = claim.scale
+    scale = calibration.scale
     opendp = import_extra("opendp.prelude", "peers")
     opendp.enable_features("contrib")
 
@@ -248,10 +251,10 @@ def _opendp(make: str, metric: str, claim: Claim) -> Made:
     return scale, release
 
 
-def _pydp(name: str, claim: Claim) -> Made:
-    scale = claim.scale
+def _pydp(name: str, calibration: Calibration) -> Made:
+    scale = calibration.scale
     mechanisms = import_extra("pydp.algorithms.numerical_mechanisms", "peers")
-    mechanism = getattr(mechanisms, name)(**claim.parameters)
+    mechanism = getattr(mechanisms, name)(**calibration.parameters)
     return scale, _one_by_one(lambda value: mechanism.add_noise(float(value)))
 
 
@@ -260,8 +263,8 @@ def _dpnoise_added(method: str) -> Maker:
     return _added(lambda scale: partial(getattr(Generator(), method), scale))
 
 
-def _dpnoise(kind: Callable[..., Any], claim: Claim) -> Made:
-    scale, mechanism = claim.scale, kind(**claim.parameters)
+def _dpnoise(kind: Callable[..., Any], calibration: Calibration) -> Made:
+    scale, mechanism = calibration.scale, kind(**calibration.parameters)
     return scale, lambda value, n: mechanism.release(np.full(n, float(value)))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.auditing.targets.adapters import ADAPTERS, Claim, Privacy, ReleaseFunction
+from dpnoise.auditing.targets.adapters import ADAPTERS, Calibration, Privacy, ReleaseFunction
 from dpnoise.auditing.targets.mechanisms import MECHANISMS
 from dpnoise.core import machine
 from dpnoise.core.errors import ArgumentError, DpnoiseError, reject, unknown
@@ -118,7 +118,7 @@ def named(name: str, **claims: float) -> Target:
     if name not in ADAPTERS:
         raise unknown("target", name, names())
     adapter = ADAPTERS[name]
-    scale, release = adapter.make(Claim(Privacy(**claims), adapter.noise))
+    scale, release = adapter.make(Calibration(Privacy(**claims), adapter.noise))
     return Target(name, adapter.noise, scale, release, adapter.package)
 
 
