@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Flags, Progress, excluded, silent
+from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Flags, Progress, silent
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.errors import check_choice, check_integer
 from dpnoise.core.parallel import cores
@@ -359,15 +359,27 @@ def _event(
     value1: float,
     progress: Progress,
 ) -> Event:
-    """Return the event that value0 is possible and value1 is not, searched on all cores."""
+    """Return the event that value0 is possible and value1 is not, searched on all cores.
 
-    def search(y: Releases, value: float) -> Flags:
-        decisions = np.empty(len(y), dtype=np.bool_)
-        with ThreadPoolExecutor(cores()) as pool:
-            searched = pool.map(lambda release: possible(release, value), y.tolist())
-            for i, decision in enumerate(searched):
-                decisions[i] = decision
-                progress((i + 1) / len(y))
-        return decisions
+    value1 is asked about first: of its own releases, a search soon finds the uniforms.
+    """
 
-    return excluded(words, search, value0, value1)
+    def decide(y: float) -> bool:
+        return not possible(y, value1) and possible(y, value0)
+
+    def holds(y: Releases) -> Flags:
+        return _on_all_cores(decide, y, progress)
+
+    def explains(y: Releases, value: float) -> Flags:
+        return _on_all_cores(lambda release: possible(release, value), y, silent)
+
+    return Event(words, holds, explains=explains)
+
+
+def _on_all_cores(decide: Callable[[float], bool], y: Releases, progress: Progress) -> Flags:
+    decisions = np.empty(len(y), dtype=np.bool_)
+    with ThreadPoolExecutor(cores()) as pool:
+        for i, decision in enumerate(pool.map(decide, y.tolist())):
+            decisions[i] = decision
+            progress((i + 1) / len(y))
+    return decisions
