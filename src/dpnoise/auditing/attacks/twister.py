@@ -123,12 +123,18 @@ def _insert(equation: Forms, basis: Forms, filled: Flags) -> int:
     return _CONTRADICTION if _has(equation, filled.size) else 0
 
 
+@compiled
 def _solve(basis: Forms) -> Forms:
     """Return the solution of a full basis, from the last unknown to the first, the constant 1."""
     solution = np.zeros(basis.shape[1], np.uint64)
     _toggle(solution, len(basis))
     for column in range(len(basis) - 1, -1, -1):
-        if _evaluate(basis[column], solution):
+        parity = np.uint64(0)
+        for w in range(column >> 6, solution.size):
+            parity ^= basis[column, w] & solution[w]
+        for shift in (32, 16, 8, 4, 2, 1):
+            parity ^= parity >> np.uint64(shift)
+        if parity & np.uint64(1):
             _toggle(solution, column)
     return solution
 
