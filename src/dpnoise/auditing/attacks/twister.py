@@ -312,10 +312,8 @@ def invert_laplace(
 
     Parameters
     ----------
-    releases
-        What was released, as float64, in order.
-    value, scale
-        What is known: the value behind all of the releases, and the scale of the noise.
+    releases, value, scale
+        What was released, as float64, in order; the value behind all of it, and the noise's scale.
     formula
         "numpy" for `RandomState.laplace` and SciPy, "paper" for equation (2) of the paper.
 
