@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpnoise.auditing.attacks.feasibility import Feasibility, possible
-from dpnoise.auditing.attacks.patterns import Precision
+from dpnoise.auditing.attacks.generic import Feasibility, Precision, possible
 from dpnoise.auditing.targets.target import Target, named, wrap
 from dpnoise.core.errors import MissingExtraError, import_extra
 from dpnoise.core.machine import described

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpnoise.auditing.attacks.feasibility import Feasibility
-from dpnoise.auditing.attacks.patterns import BitPatterns, Precision
+from dpnoise.auditing.attacks.generic import BitPatterns, Feasibility, Precision
 from dpnoise.auditing.targets.target import Target, named
 from dpnoise.core.errors import MissingExtraError, import_extra
 from dpnoise.noise.distributions import Gaussian, Laplace

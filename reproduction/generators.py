@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dpnoise.auditing.attacks.mt19937 import UNIFORM_BITS, NoStateError, recover_state
+from dpnoise.auditing.attacks.twister import UNIFORM_BITS, NoStateError, recover_state
 from dpnoise.auditing.processes import PHASE, phased
 from dpnoise.auditing.targets.target import named
 from dpnoise.core.machine import described

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.auditing.attacks import mironov, pairs
-from dpnoise.auditing.attacks.feasibility import Feasibility
+from dpnoise.auditing.attacks.generic import Feasibility
 from dpnoise.auditing.attacks.searches import gaussian, gaussian_preimages
 from dpnoise.auditing.targets.adapters import paper_laplace
 from dpnoise.auditing.targets.target import Target, wrap
@@ -114,7 +114,7 @@ def pairs_until_known(rows: int, precision: int, scale: float) -> tuple[Integers
     first, second = np.ascontiguousarray(y[:, 0]), np.ascontiguousarray(y[:, 1])
     possible = np.empty((2, len(U)), dtype=np.bool_)
     for value in (0, 1):
-        pairs.box_muller_of(first, second, float(value), scale, precision, possible[value])
+        pairs.box_muller(first, second, float(value), scale, possible[value], precision)
     excluded = ~possible[1].reshape(rows, _MOST)
     needed = np.where(excluded.any(axis=1), excluded.argmax(axis=1) + 1, 0)
     return needed.astype(np.int64), int(np.count_nonzero(~possible[0]))
@@ -192,10 +192,10 @@ def check_mitigations(effort: Effort) -> Judgement:
 # Section 5.1: discard the first ------------------------------------------------------------------
 
 
-@compiled
-def second_member(U1: float, U2: float) -> float:
-    """Return N2 of equation (3b), which `random.gauss` keeps for the next call."""
-    return math.sqrt(-2.0 * math.log(1.0 - U1)) * math.sin(2.0 * math.pi * U2)
+def both_of_pair(U1: float, U2: float) -> tuple[float, float]:
+    """Return N1 and N2 of equation (3). `random.gauss` keeps N2 for the next call."""
+    radius, angle = math.sqrt(-2.0 * math.log(1.0 - U1)), 2.0 * math.pi * U2
+    return radius * math.cos(angle), radius * math.sin(angle)
 
 
 def check_discard(effort: Effort) -> Judgement:
@@ -206,8 +206,8 @@ def check_discard(effort: Effort) -> Judgement:
     guesses = []
     for (U1, U2), (U3, U4) in U.tolist():
         search = gaussian_preimages(gaussian(U1, U2), p)
-        predicted = {second_member(*found) for found in search.preimages}
-        cached += second_member(U1, U2) in predicted
+        predicted = {both_of_pair(*found)[1] for found in search.preimages}
+        cached += both_of_pair(U1, U2)[1] in predicted
         fresh += gaussian(U3, U4) in predicted
         guesses.append(len(predicted))
     known = (cached / n, float(np.median(guesses)))
@@ -225,12 +225,6 @@ def check_discard(effort: Effort) -> Judgement:
 
 
 # Section 5.2: two members of one pair in one Laplace variate -------------------------------------
-
-
-def both_of_pair(U1: float, U2: float) -> tuple[float, float]:
-    """Return N1 and N2 of equation (3)."""
-    radius, angle = math.sqrt(-2.0 * math.log(1.0 - U1)), 2.0 * math.pi * U2
-    return radius * math.cos(angle), radius * math.sin(angle)
 
 
 def ambiguous(combined: Callable[[float, float], object], precision: int, digits: int) -> float:
@@ -293,7 +287,7 @@ PIECES = (
         statement="Both outputs of a Box-Muller transform give back its uniforms, so that the same "
         "attack works on Gaussian noise.",
         check=check_gaussian,
-        code=(box_muller_releases, pairs.box_muller_of, pairs_until_known, check_gaussian),
+        code=(box_muller_releases, pairs.box_muller, pairs_until_known, check_gaussian),
     ),
     Piece(
         key="mitigations",
@@ -311,7 +305,7 @@ PIECES = (
         statement="The first value of Box-Muller should be discarded before a sum is drawn: it may "
         "share uniforms with an earlier draw that was attacked.",
         check=check_discard,
-        code=(second_member, gaussian_preimages, check_discard),
+        code=(both_of_pair, gaussian_preimages, check_discard),
     ),
     Piece(
         key="two-samples",

@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpnoise.auditing.attacks import searches
-from dpnoise.auditing.attacks.exclusion import GaussianSearch
 from dpnoise.auditing.targets.adapters import paper_gaussians
 from dpnoise.auditing.targets.target import Target
 from dpnoise.noise.distributions import Gaussian
@@ -87,7 +86,7 @@ def check_search(effort: Effort) -> Judgement:
     rows, n = [], effort.pick(200, 60)
     precisions = effort.pick([8, 12, 16, 18], [10, 12])
     for i, p in enumerate(precisions):
-        attacked = GaussianSearch(precision=p)(_gaussian_target(p), n=n, placebo=False)
+        attacked = searches.GaussianSearch(precision=p)(_gaussian_target(p), n=n, placebo=False)
         preimages = inversion_cost(p, 2, distribution=Gaussian(), dtype="float64").preimages
         rows.append((p, 2 ** (p - 2) + 1, attacked.at0.rate, attacked.at1.rate, preimages))
         effort.progress((i + 1) / len(precisions))

@@ -20,8 +20,8 @@ from dpnoise import Generator, inversion_cost
 from dpnoise.auditing import targets
 from dpnoise.auditing.attacks import ATTACKS, searches
 from dpnoise.auditing.attacks.base import MISFIT
-from dpnoise.auditing.attacks.exclusion import MeetInTheMiddle
 from dpnoise.auditing.attacks.mironov import reconstruct
+from dpnoise.auditing.attacks.searches import MeetInTheMiddle
 from dpnoise.auditing.processes import LOOKS
 from dpnoise.auditing.targets import adapters
 from dpnoise.auditing.wording import at_least

@@ -20,7 +20,7 @@ from support.alarms import FALSE_ALARM, check_probability
 import dpnoise
 from dpnoise import cli
 from dpnoise.auditing import additive_noise, calls
-from dpnoise.auditing.attacks.claims import Claim, Judge, gaussian_claim
+from dpnoise.auditing.attacks.bounds import Claim, Judge, gaussian_claim
 from dpnoise.auditing.counting import check_calls, check_independent, p_value
 from dpnoise.auditing.neighbours import search
 from dpnoise.auditing.report import Report

@@ -22,7 +22,7 @@ import dpnoise
 from dpnoise.auditing import any_mechanism
 from dpnoise.auditing.attacks import bounds
 from dpnoise.auditing.attacks.base import Event
-from dpnoise.auditing.attacks.claims import Claim, Judge
+from dpnoise.auditing.attacks.bounds import Claim, Judge
 from dpnoise.auditing.learned.expected_bounds import Proposal, Score, ranges
 from dpnoise.auditing.neighbours import neighbours_of
 from dpnoise.auditing.outputs import Encoder, Source

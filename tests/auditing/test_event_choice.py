@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dpnoise.auditing import any_mechanism
 from dpnoise.auditing.any_mechanism import Sizes
 from dpnoise.auditing.attacks.base import Event
-from dpnoise.auditing.attacks.claims import Claim, Judge
+from dpnoise.auditing.attacks.bounds import Claim, Judge
 from dpnoise.auditing.learned.events import proposals
 from dpnoise.auditing.learned.expected_bounds import Proposal, scored
 from dpnoise.auditing.learned.scores import cells_of

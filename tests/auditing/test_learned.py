@@ -12,7 +12,7 @@ from scipy import optimize, special
 from support.alarms import FALSE_ALARM
 
 import dpnoise
-from dpnoise.auditing.attacks.claims import Claim, Judge
+from dpnoise.auditing.attacks.bounds import Claim, Judge
 from dpnoise.auditing.learned.events import proposals, tuned
 from dpnoise.auditing.learned.expected_bounds import _ladder
 from dpnoise.auditing.learned.scores import (

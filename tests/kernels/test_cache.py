@@ -18,7 +18,7 @@ from typing import Any
 import numba
 import pytest
 
-from dpnoise.auditing.attacks import single_precision
+from dpnoise.auditing.attacks import pairs
 from dpnoise.kernels import cache, certified, compiled, elementary
 
 SOURCE = Path(__file__).parents[2] / "src" / "dpnoise"
@@ -421,7 +421,7 @@ def test_a_kernel_is_stamped_by_the_kernels_and_any_other_function_by_the_packag
         """Not a function of the package."""
 
     of_a_kernel: Any = certified.exponential
-    of_an_attack: Any = single_precision.log_32
+    of_an_attack: Any = pairs.log_32
     assert cache._sources_of(of_a_kernel.py_func) == SOURCE / "kernels"
     assert cache._sources_of(of_an_attack.py_func) == SOURCE
     assert cache._sources_of(elsewhere) is None

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from support.alarms import FALSE_ALARM, LONG, SAMPLES, check_probability
 
-from dpnoise.auditing.attacks import tables, threefry
+from dpnoise.auditing.attacks import mironov, threefry
 from dpnoise.auditing.targets import Target, named
 
 jax = pytest.importorskip("jax")
@@ -85,7 +85,7 @@ def test_every_normal_of_jax_has_its_mantissa_between_the_bounds(
     value: float, scale: float
 ) -> None:
     """All 2^23 of them, so the search cannot miss a key."""
-    releases = np.float32(value) + np.float32(scale) * tables.outputs("jax.normal")
+    releases = np.float32(value) + np.float32(scale) * mironov.outputs("jax.normal")
     lows, highs = threefry.mantissas(releases, value, scale)
     assert (lows <= np.arange(2**23)).all()
     assert (np.arange(2**23) <= highs).all()
@@ -149,24 +149,24 @@ def test_a_key_of_64_bits_is_not_found() -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "value"), [(1.0, 0.0), (0.1, 1.0), (0.01, -3.3)])
-@pytest.mark.parametrize("sampler", tables.SAMPLERS)
+@pytest.mark.parametrize("sampler", mironov.SAMPLERS)
 def test_the_true_value_is_never_excluded(sampler: str, epsilon: float, value: float) -> None:
     """A million releases at three scales are in the tables of their value: no event happens."""
     target = named(sampler, epsilon=epsilon)
     releases = target(value, SAMPLES // 3)
-    event = tables.Tabulated(sampler).find(target, value + 1, value, 1)
+    event = mironov.Tabulated(sampler).find(target, value + 1, value, 1)
     assert not event.holds(releases).any()
     assert event.explains is not None
     assert event.explains(releases, value).all()
 
 
-@pytest.mark.parametrize("sampler", tables.SAMPLERS)
+@pytest.mark.parametrize("sampler", mironov.SAMPLERS)
 def test_the_wrong_value_is_excluded_as_often_as_counting_says(sampler: str) -> None:
     """All uniforms are equally likely, so the table itself has the probability of the event."""
     target = named(sampler, epsilon=1.0)
-    attack = tables.Tabulated(sampler)
+    attack = mironov.Tabulated(sampler)
     outcome = attack(target, n=50_000, confidence=1 - FALSE_ALARM)
-    possible = np.float32(target.scale) * tables.outputs(sampler)
+    possible = np.float32(target.scale) * mironov.outputs(sampler)
     expected = float(np.mean(attack.find(target, 0.0, 1.0, 1).holds(possible)))
     assert expected > 0.75
     check_probability(stats.binomtest(outcome.at0.hits, outcome.at0.trials, expected).pvalue)
@@ -178,18 +178,18 @@ def test_the_wrong_value_is_excluded_as_often_as_counting_says(sampler: str) -> 
 def test_a_release_is_in_the_table_exactly_if_some_uniform_gives_it() -> None:
     """The slow twin tries all uniforms, for releases of the right value and of a wrong one."""
     target = named("jax.normal", epsilon=1.0)
-    noise = np.float32(target.scale) * tables.outputs("jax.normal")
+    noise = np.float32(target.scale) * mironov.outputs("jax.normal")
     releases = np.concatenate([target(0.0, 50), target(1.0, 50)])
-    fast = tables._among(releases, np.sort(noise) + np.float32(1))
+    fast = mironov._among(releases, np.sort(noise) + np.float32(1))
     slow = [(np.float32(1) + noise == release).any() for release in releases]
     assert fast.tolist() == slow
 
 
 def test_the_table_says_nothing_of_noise_in_float64() -> None:
-    outcome = tables.Tabulated()(named("numpy.normal"), n=10_000)
+    outcome = mironov.Tabulated()(named("numpy.normal"), n=10_000)
     assert outcome.at0.hits == outcome.at1.hits == 0
 
 
 def test_an_unknown_sampler_is_named() -> None:
     with pytest.raises(ValueError, match=r"Expected sampler='jax\.cauchy' to be one of"):
-        tables.Tabulated("jax.cauchy")
+        mironov.Tabulated("jax.cauchy")

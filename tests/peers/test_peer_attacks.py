@@ -28,7 +28,7 @@ from dpnoise.auditing.attacks import (
     Precision,
     Tabulated,
 )
-from dpnoise.auditing.attacks.single_precision import gaussians_32
+from dpnoise.auditing.attacks.pairs import gaussians_32
 from dpnoise.auditing.targets import named, names
 from dpnoise.core.errors import import_extra
 

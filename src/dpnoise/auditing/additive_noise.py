@@ -21,8 +21,8 @@ import numpy as np
 
 from dpnoise.auditing import targets
 from dpnoise.auditing.attacks.base import OUTPUTS, Attack, Count, Event, count, never
-from dpnoise.auditing.attacks.claims import Claim, Judge
-from dpnoise.auditing.attacks.patterns import exponents
+from dpnoise.auditing.attacks.bounds import Claim, Judge
+from dpnoise.auditing.attacks.generic import exponents
 from dpnoise.auditing.calls import affordable_budget, draw_fresh, with_time_limit
 from dpnoise.auditing.counting import (
     ERROR,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.auditing.attacks.base import OUTPUTS, Event
-from dpnoise.auditing.attacks.claims import Judge
+from dpnoise.auditing.attacks.bounds import Judge
 from dpnoise.auditing.calls import affordable_budget
 from dpnoise.auditing.counting import (
     ERROR,

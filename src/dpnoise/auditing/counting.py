@@ -34,7 +34,7 @@ from scipy import stats
 
 from dpnoise.auditing.attacks import bounds
 from dpnoise.auditing.attacks.base import Count, Event, happened
-from dpnoise.auditing.attacks.claims import Claim
+from dpnoise.auditing.attacks.bounds import Claim
 from dpnoise.auditing.report import Finding
 from dpnoise.auditing.targets.target import DependentError
 from dpnoise.auditing.tuning import TUNING

@@ -8,7 +8,7 @@ from typing import Any
 
 import dpnoise.auditing.attacks
 from dpnoise.auditing.attacks.base import Attack, silent
-from dpnoise.auditing.attacks.claims import EPSILON, Claim, claim_of, gaussian_claim
+from dpnoise.auditing.attacks.bounds import EPSILON, Claim, claim_of, gaussian_claim
 from dpnoise.auditing.neighbours import ROWS, WHOLE, given_pairs
 from dpnoise.auditing.processes import LOOKS
 from dpnoise.auditing.report import Finding

@@ -30,6 +30,7 @@ from dpnoise.core.errors import DpnoiseError, check_integer
 from dpnoise.core.safe_text import percent_beside
 
 Clock = Callable[[], int]
+Times = NDArray[np.int64]
 
 # The p-value below which `timed` and `phased` say that they found something.
 FALSE_ALARM: Final = 1e-6
@@ -89,10 +90,8 @@ def forked(
     ----------
     target, value
         What is attacked, and the value that it releases.
-    children
-        How many processes to fork, one after the other, all from the same parent.
-    n
-        How many releases each child draws.
+    children, n
+        How many processes to fork from the same parent, and how many releases each draws.
     timeout_s
         After this long a child is killed: a lock held by another thread of the parent stays locked
         in it for ever.
@@ -115,19 +114,14 @@ def forked(
 def _compare_children(drawn: list[bytes], n: int) -> Observation:
     """Say how many of some children have drawn the same n releases, or began with the same."""
     releases = [np.frombuffer(child, dtype=np.uint8).reshape(n, -1) for child in drawn]
-    shared = [_common_start(a, b) for a, b in combinations(releases, 2)]
+    # How many releases two children have in common before the first that differs.
+    shared = [int((a == b).all(axis=1).cumprod().sum()) for a, b in combinations(releases, 2)]
     equal = sum(start >= min(n, _SAME_START) for start in shared)
     who = "No two of" if not equal else "All" if equal == len(shared) else "Some of"
-    began = max(shared) if equal and max(shared) < n else n
+    began = max(shared) if equal else n
     did = "drew" if began == n else "began with"
     words = f"{who} {len(drawn)} children {did} the same {began} releases."
     return Observation("forked", equal > 0, words, {"pairs": len(shared), "equal": equal})
-
-
-def _common_start(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> int:
-    """Return how many releases two children have in common before the first that differs."""
-    differ = (a != b).any(axis=1)
-    return int(differ.argmax()) if differ.any() else len(a)
 
 
 def _in_child(work: Callable[[], bytes], timeout_s: float) -> bytes:
@@ -288,39 +282,36 @@ def phased(
     target, value, n, clock
         As for `timed`.
     """
-    return _compare_phases(*_rounds(target, value, check_integer("n", n, least=1000), clock))
-
-
-def _compare_phases(
-    times: NDArray[np.int64], control: NDArray[np.int64], odd: NDArray[np.bool_]
-) -> Observation:
-    """Say whether odd releases take another time than even ones, and those of the control not."""
-    odd_slower, p_value = _slower(times, odd)
-    thirds = zip(np.array_split(times, _REPEATS), np.array_split(odd, _REPEATS), strict=True)
-    repeats = [_slower(some, which)[0] for some, which in thirds]
-    least = min(repeats) if odd_slower > 0.5 else 1 - max(repeats)
-    control_slower, _ = _slower(control, odd)
-    told = max(control_slower, 1 - control_slower)
-    measured = {
-        "odd_median_ns": float(np.median(times[odd])),
-        "even_median_ns": float(np.median(times[~odd])),
-        "odd_slower": odd_slower,
-        "p_value": p_value,
-        "least": least,
-        "control": told,
-    }
-    found = p_value < FALSE_ALARM and least > PHASE >= told
+    measured = _compared(*_rounds(target, value, check_integer("n", n, least=1000), clock))
+    least, control = measured["least"], measured["control"]
+    found = measured["p_value"] < FALSE_ALARM and least > PHASE >= control
     words = (
         f"Every other release {'is' if found else 'was not seen to be'} slower: the time tells the "
         f"two kinds apart in {percent_beside(least, PHASE)} of the cases in the worst of "
-        f"{_REPEATS} repeats, and those of a control in {percent_beside(told, PHASE)}."
+        f"{_REPEATS} repeats, and those of a control in {percent_beside(control, PHASE)}."
     )
     return Observation("phased", found, words, measured)
 
 
+def _compared(times: Times, control: Times, odd: NDArray[np.bool_]) -> dict[str, float]:
+    """Compare the times of odd and even releases, in all rounds and in each repeat."""
+    odd_slower, p_value = _slower(times, odd)
+    parts = zip(np.array_split(times, _REPEATS), np.array_split(odd, _REPEATS), strict=True)
+    repeats = [_slower(*part)[0] for part in parts]
+    control_slower, _ = _slower(control, odd)
+    return {
+        "odd_median_ns": float(np.median(times[odd])),
+        "even_median_ns": float(np.median(times[~odd])),
+        "odd_slower": odd_slower,
+        "p_value": p_value,
+        "least": min(repeats) if odd_slower > 0.5 else 1 - max(repeats),
+        "control": max(control_slower, 1 - control_slower),
+    }
+
+
 def _rounds(
     target: Target, value: float, n: int, clock: Clock
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+) -> tuple[Times, Times, NDArray[np.bool_]]:
     """Time n releases of a target and of the control; tell which are the target's odd ones."""
     release, control = target.release, named("numpy.laplace").release
     times = np.empty((n, 3), dtype=np.int64)
@@ -337,7 +328,7 @@ def _rounds(
     return times[:, 2], times[:, 1], odd
 
 
-def _slower(times: NDArray[np.int64], odd: NDArray[np.bool_]) -> tuple[float, float]:
+def _slower(times: Times, odd: NDArray[np.bool_]) -> tuple[float, float]:
     """Return how often an odd one of two is the slower, and the p-value of their being alike."""
     from scipy import stats  # noqa: PLC0415 - SciPy takes long to import
 
@@ -345,9 +336,7 @@ def _slower(times: NDArray[np.int64], odd: NDArray[np.bool_]) -> tuple[float, fl
     return float(test.statistic) / int(odd.sum() * (~odd).sum()), float(test.pvalue)
 
 
-def _times(
-    target: Target, value: float, n: int, clock: Clock
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _times(target: Target, value: float, n: int, clock: Clock) -> tuple[Times, NDArray[np.float64]]:
     """Time n releases, one by one, without the checks of a target's call.
 
     The first hundred warm up. Nothing is kept but numbers: the memory for a growing list of arrays

@@ -19,7 +19,7 @@ from dpnoise.auditing.attacks.base import (
     never,
     promise,
 )
-from dpnoise.auditing.attacks.claims import Claim, Judge
+from dpnoise.auditing.attacks.bounds import Claim, Judge
 from dpnoise.auditing.targets import Releases, Target, named, wrap
 
 Flags = NDArray[np.bool_]

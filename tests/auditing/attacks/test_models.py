@@ -10,7 +10,7 @@ from support.verdicts import elsewhere
 
 import dpnoise
 from dpnoise.auditing import additive_noise
-from dpnoise.auditing.attacks import ATTACKS, Attack, base, single_precision, twister
+from dpnoise.auditing.attacks import ATTACKS, Attack, base, pairs, twister
 from dpnoise.auditing.attacks.base import MISFIT, SOURCE, Event, never, silent
 from dpnoise.auditing.targets import named, wrap
 from dpnoise.cli import main
@@ -82,14 +82,14 @@ def test_the_search_excludes_no_value_whose_noise_is_zero_up_to_rounding() -> No
 def test_a_fused_operation_of_torch_is_rounded_once(sign: float, tiny: float) -> None:
     """The product lies half way between two float32, and the summand decides."""
     factor = np.float32(1 + 2.0**-12)
-    fused = single_precision._fma(np.float32(sign) * factor, factor, np.float32(sign * tiny))
+    fused = pairs._fma(np.float32(sign) * factor, factor, np.float32(sign * tiny))
     assert fused == sign * (1 + 2.0**-11 + (2.0**-23 if tiny > 0 else 0.0))
 
 
 def test_a_fused_operation_is_the_nearest_to_the_exact_result() -> None:
     rng = np.random.default_rng()
     for a, b, c in rng.normal(size=(500, 3)).astype(np.float32):
-        fused = np.float32(single_precision._fma(a, b, c))
+        fused = np.float32(pairs._fma(a, b, c))
         exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
         near = [np.nextafter(fused, np.float32(side)) for side in (-np.inf, np.inf)]
         error = abs(Fraction(float(fused)) - exact)

@@ -15,6 +15,7 @@ from scipy import stats
 from support.alarms import check_probability
 
 from dpnoise import inversion_cost
+from dpnoise.auditing.attacks.pairs import log_32, sincos_32
 from dpnoise.auditing.attacks.searches import (
     Search,
     exhaustive,
@@ -25,7 +26,6 @@ from dpnoise.auditing.attacks.searches import (
     summand,
     summands,
 )
-from dpnoise.auditing.attacks.single_precision import log_32, sincos_32
 
 Floats = NDArray[np.float64]
 Pair = tuple[float, float]

@@ -13,14 +13,16 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpnoise.auditing.attacks import mt19937
-from dpnoise.auditing.attacks.mt19937 import NoStateError, TooFewReleasesError, recover_state
+from dpnoise.auditing.attacks import twister
+from dpnoise.auditing.attacks.mironov import laplace_release
 from dpnoise.auditing.attacks.twister import (
     MersenneTwister,
-    _release,
+    NoStateError,
+    TooFewReleasesError,
     clone_numpy,
     invert_laplace,
     predict_noise,
+    recover_state,
 )
 from dpnoise.auditing.targets import Target
 from dpnoise.core.errors import ArgumentError
@@ -54,18 +56,18 @@ def eliminated(
 ) -> tuple[int, NDArray[np.bool_], NDArray[np.int64]]:
     """Put A x = b through the kernels; return the last gain, the pivots and a solution."""
     unknowns = A.shape[1]
-    basis = np.zeros((unknowns, (unknowns >> 6) + 1), np.int64)
+    basis = np.zeros((unknowns, (unknowns >> 6) + 1), np.uint64)
     filled = np.zeros(unknowns, np.bool_)
     gain = 0
     for row in np.column_stack([A, b]):
-        equation = np.zeros(basis.shape[1], np.int64)
+        equation = np.zeros(basis.shape[1], np.uint64)
         for column in np.flatnonzero(row):
-            mt19937._toggle(equation, int(column))
-        gain = mt19937._insert(equation, basis, filled)
-        if gain == mt19937._CONTRADICTION:
+            twister._toggle(equation, int(column))
+        gain = twister._insert(equation, basis, filled)
+        if gain == twister._CONTRADICTION:
             break
-    solution = mt19937._solve(basis, unknowns)
-    found = [mt19937._has(solution, column) for column in range(unknowns)]
+    solution = twister._solve(basis)
+    found = [twister._has(solution, column) for column in range(unknowns)]
     return gain, filled, np.array(found)
 
 
@@ -77,7 +79,7 @@ def test_elimination_agrees_with_trying_all_assignments() -> None:
         solutions = x[((x @ A.T - b) % 2 == 0).all(axis=1)]
         gain, filled, found = eliminated(A, b)
         if len(solutions) == 0:
-            assert gain == mt19937._CONTRADICTION
+            assert gain == twister._CONTRADICTION
         else:
             assert len(solutions) == 2 ** int((~filled).sum())
             assert found.tolist() in solutions.tolist()
@@ -94,8 +96,18 @@ def test_elimination_finds_a_planted_solution_of_several_words() -> None:
 
 
 def test_tempering_is_undone() -> None:
+    """On the forms of a word's bits, of 1000 words."""
     x = np.random.default_rng().integers(0, 2**32, 1000)
-    assert (mt19937._untemper(mt19937._temper(x)) == x).all()
+    forms = ((x >> np.arange(32)[:, None]) & 1).astype(np.uint64)
+    tempered = forms.copy()
+    twister._add_bits(tempered, twister._TEMPERING)
+    y = x ^ (x >> 11)
+    y = y ^ ((y << 7) & 0x9D2C5680)
+    y = y ^ ((y << 15) & 0xEFC60000)
+    y = y ^ (y >> 18)
+    assert (tempered == (y >> np.arange(32)[:, None]) & 1).all()
+    twister._add_bits(tempered, twister._TEMPERING[::-1])
+    assert (tempered == forms).all()
 
 
 # The inversion -----------------------------------------------------------------------------------
@@ -122,7 +134,7 @@ def test_a_release_never_falls_from_one_uniform_to_the_next(formula: int) -> Non
     # Small uniforms, large ones and those around the median have their own regimes.
     near = np.concatenate([k, k >> 20, 2**52 + (k >> 30), ALL - (k >> 25), ALL - (k >> 49)])
     for start in near[(near > 0) & (near < ALL - 4)].tolist():
-        z = [_release(start + step, 0.0, 1.0, formula) for step in range(5)]
+        z = [laplace_release((start + step) * 2.0**-53, 0.0, 1.0, formula) for step in range(5)]
         assert z == sorted(z)
 
 

@@ -3,15 +3,12 @@
 from typing import Final
 
 from dpnoise.auditing.attacks.base import Attack
-from dpnoise.auditing.attacks.exclusion import GaussianSearch, MeetInTheMiddle
-from dpnoise.auditing.attacks.feasibility import Feasibility
-from dpnoise.auditing.attacks.mironov import Mironov
+from dpnoise.auditing.attacks.generic import BitPatterns, Feasibility, Precision, Threshold
+from dpnoise.auditing.attacks.mironov import Mironov, Tabulated
 from dpnoise.auditing.attacks.pairs import BoxMullerPair
-from dpnoise.auditing.attacks.patterns import BitPatterns, Precision
+from dpnoise.auditing.attacks.searches import GaussianSearch, MeetInTheMiddle
 from dpnoise.auditing.attacks.sensitivity import Sensitivity
-from dpnoise.auditing.attacks.tables import Tabulated
 from dpnoise.auditing.attacks.threefry import KeySearch
-from dpnoise.auditing.attacks.thresholds import Threshold
 from dpnoise.auditing.attacks.twister import MersenneTwister
 from dpnoise.auditing.attacks.ziggurat import Ziggurat
 

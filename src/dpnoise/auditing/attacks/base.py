@@ -16,10 +16,9 @@ from typing import Any, ClassVar, Final, final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from dpnoise.auditing.attacks import bounds
-from dpnoise.auditing.attacks.claims import Judge
+from dpnoise.auditing.attacks.bounds import Judge
 from dpnoise.auditing.targets.target import Releases, Target, named
 from dpnoise.core.errors import ArgumentError, check_integer
 
@@ -34,9 +33,8 @@ SOURCE: Final = "source"
 
 MISFIT: Final = "this model does not fit the library on this machine"
 
-# Events that differ in what they know of the sampler are told apart by a few releases.
-_ENOUGH_TO_CHOOSE: Final = 2_000
-_ENOUGH_TO_CHECK: Final = 2_000
+# Releases that tell apart events that differ in what they know of the sampler, and that check one.
+_ENOUGH: Final = 2_000
 _ERROR: Final = 1e-4  # Of the limits by which events are compared.
 
 
@@ -75,26 +73,39 @@ class Event:
     fits: bool = True
 
 
-def excluded(words: str, possible: Explains, value0: float, value1: float) -> Event:
+def excluded(
+    words: str,
+    possible: Explains,
+    value0: float,
+    value1: float,
+    *,
+    grouped: Callable[[Releases], Releases] = np.asarray,
+    releases: int = 1,
+) -> Event:
     """Return the event that value0 is possible and value1 is not.
 
-    `possible` tells of each release whether it can come from a value. It is slow, so value1 is
-    asked about only where value0 is possible.
+    `possible` tells of each release, or of each row that `grouped` makes of so many releases,
+    whether it can come from a value. It is slow, so value1 is asked about only where value0 is
+    possible.
     """
 
+    def explains(y: Releases, value: float) -> Flags:
+        return possible(grouped(y), value)
+
     def holds(y: Releases) -> Flags:
-        result = possible(y, value0)
-        result[result] = ~possible(y[result], value1)
+        groups = grouped(y)
+        result = possible(groups, value0)
+        result[result] = ~possible(groups[result], value1)
         return result
 
-    return Event(words, holds, explains=possible)
+    return Event(words, holds, releases, explains=explains)
 
 
 def best(events: Sequence[Event], target: Target, value0: float, value1: float, n: int) -> Event:
     """Return the event whose model fits best and whose rates differ most, on at most n releases."""
     if len(events) == 1:
         return events[0]
-    at0, at1 = (target(value, min(n, _ENOUGH_TO_CHOOSE)) for value in (value0, value1))
+    at0, at1 = (target(value, min(n, _ENOUGH)) for value in (value0, value1))
 
     def worth(event: Event) -> tuple[int, float]:
         wrong = _unexplained(event, at0, value0) + _unexplained(event, at1, value1)
@@ -118,20 +129,14 @@ def promise(
     is judged once.
     """
     pairs, place = np.unique(hits0 * (n + 1) + hits1, return_inverse=True)
-    promised = _promised(pairs // (n + 1), pairs % (n + 1), n, judge)
+    seen0, seen1 = pairs // (n + 1), pairs % (n + 1)
+    if judge is not None:
+        promised = judge.promises(seen0, seen1, n)
+    else:
+        low, high = bounds.lower_limits(seen0, n, _ERROR), bounds.upper_limits(seen1, n, _ERROR)
+        promised = low / high
     result: NDArray[np.float64] = promised[place.reshape(hits0.shape)]
     return result
-
-
-def _promised(
-    hits0: NDArray[np.int64], hits1: NDArray[np.int64], n: int, judge: Judge | None
-) -> NDArray[np.float64]:
-    if judge is not None:
-        return judge.promises(hits0, hits1, n)
-    low = stats.beta.ppf(_ERROR, hits0, n - hits0 + 1)
-    high = stats.beta.isf(_ERROR, hits1 + 1, n - hits1)
-    ratio: NDArray[np.float64] = np.nan_to_num(low, nan=0.0) / np.nan_to_num(high, nan=1.0)
-    return ratio
 
 
 def never(words: str) -> Event:
@@ -265,7 +270,7 @@ class Attack(ABC):
             return event
         if event.explains is None:
             raise ArgumentError(f"{self.name} knows a library's source: give its event `explains`.")
-        size = min(n, _ENOUGH_TO_CHECK)
+        size = min(n, _ENOUGH)
         for value in (value0, value1):
             wrong = _unexplained(event, target(value, size), value)
             if wrong:
@@ -291,10 +296,8 @@ class Attack(ABC):
         ----------
         target
             What is attacked.
-        value0
-            The value at which the event is meant to happen.
-        value1
-            Another, at most the sensitivity away.
+        value0, value1
+            The value at which the event is meant to happen; another, at most the sensitivity away.
         n
             How many releases of each value the attack may see, and how many it is measured on.
         confidence
@@ -305,29 +308,32 @@ class Attack(ABC):
             Called with numbers from 0 to 1 while the attack works.
         """
         n = check_integer("n", self.default_size if n is None else n, least=1)
-        event, at0, at1 = self._measured(target, value0, value1, n, progress)
-        both = self._measured(target, value0, value0, n, silent)[1:] if placebo else None
+        error = 1 - confidence
+        outcome = self._measured(target, value0, value1, n, error, progress)
+        if not placebo:
+            return outcome
+        same = self._measured(target, value0, value0, n, error, silent)
+        return replace(outcome, placebo=(same.at0, same.at1))
+
+    def _measured(
+        self, target: Target, value0: float, value1: float, n: int, error: float, progress: Progress
+    ) -> Outcome:
+        event = self.event(target, value0, value1, n, progress)
+        at0, at1 = (count(event, target(value, n)) for value in (value0, value1))
         return Outcome(
             attack=self.name,
             target=target.name,
             value0=value0,
             value1=value1,
             event=event.words,
-            applies=event.applies,
             releases=event.releases,
             at0=at0,
             at1=at1,
-            placebo=both,
+            placebo=None,
+            error=error,
             independent=self.independent,
-            error=1 - confidence,
+            applies=event.applies,
         )
-
-    def _measured(
-        self, target: Target, value0: float, value1: float, n: int, progress: Progress
-    ) -> tuple[Event, Count, Count]:
-        event = self.event(target, value0, value1, n, progress)
-        at0, at1 = (count(event, target(value, n)) for value in (value0, value1))
-        return event, at0, at1
 
 
 def happened(event: Event, releases: Any, *, last: bool = False) -> Flags:

@@ -1,20 +1,42 @@
-"""What counts of an event prove: exact binomial limits, and the epsilon that they certify.
+"""What counts of an event prove: exact binomial limits, and how much of a claim they refute.
 
 Pure statistics. Every limit holds for any sample size and any probability (Clopper and Pearson
 1934): it is wrong with at most the stated error, never "approximately".
+
+An event happens with probability P0 at one data set and P1 at its neighbour. All claims bound how
+far the two may be apart, so that a lower limit of P0 and an upper limit of P1 give a lower bound on
+the parameter of the claim. One pair of limits is held against every point of a claim at no further
+error: the limits are wrong with the stated probability, whatever is concluded from them.
 """
 
 import math
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
-from scipy import stats
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special, stats
 
-from dpnoise.core.errors import check_integer, check_part
+from dpnoise.auditing.tuning import TUNING
+from dpnoise.core.errors import ArgumentError, check_integer, check_part, check_positive
+from dpnoise.release.calibration import gaussian_scale
 
-# SciPy's quantiles are accurate to about 1e-12; moving a limit outward by this much keeps it exact.
-_MARGIN: Final = 1e-9
+Floats = NDArray[np.float64]
+Counts = NDArray[Any]
+
+EPSILON: Final = "epsilon"
+MU: Final = "mu"
+RHO: Final = "rho"
+
+# Orders of Rényi divergence: each of them alone is a valid bound on rho, the largest is taken.
+_ORDERS: Final = 1 + np.geomspace(*TUNING.renyi_orders)
+# SciPy's quantiles are accurate to about 1e-12. Moving a limit outward by this much keeps it exact,
+# and so it does with a bound, moved toward the target's benefit.
 
 TOSSED: Final = 0.9  # The part of the error that is for the ratio, where a coin is tossed.
+
+
+# Limits ----------------------------------------------------------------------------------------
 
 
 def lower_limit(hits: int, trials: int, error: float) -> float:
@@ -30,7 +52,7 @@ def lower_limit(hits: int, trials: int, error: float) -> float:
     _check(hits, trials, error)
     if hits == 0:
         return 0.0
-    return float(stats.beta.ppf(error, hits, trials - hits + 1)) * (1 - _MARGIN)
+    return float(stats.beta.ppf(error, hits, trials - hits + 1)) * (1 - TUNING.rounding_margin)
 
 
 def upper_limit(hits: int, trials: int, error: float) -> float:
@@ -46,7 +68,9 @@ def upper_limit(hits: int, trials: int, error: float) -> float:
     _check(hits, trials, error)
     if hits == trials:
         return 1.0
-    return min(1.0, float(stats.beta.isf(error, hits + 1, trials - hits)) * (1 + _MARGIN))
+    return min(
+        1.0, float(stats.beta.isf(error, hits + 1, trials - hits)) * (1 + TUNING.rounding_margin)
+    )
 
 
 def advantage(
@@ -140,3 +164,204 @@ def _check(hits: int, trials: int, error: float) -> None:
     check_integer("trials", trials, least=1)
     check_integer("hits", hits, least=0, most=trials)
     check_part("error", error)
+
+
+# Claims ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of privacy, of which an audit certifies a lower bound.
+
+    Parameters
+    ----------
+    kind
+        "epsilon" with a delta, "mu" of Gaussian differential privacy, or "rho" of zero-concentrated
+        differential privacy.
+    value
+        What is claimed.
+    delta
+        Of a claim of epsilon. For the others it is where their curve is read as an epsilon.
+
+    Examples
+    --------
+    >>> claims = Claim("epsilon", 1.0), Claim("epsilon", 1.0, 0.3), Claim("mu", 1.0)
+    >>> [round(claim.bound(0.5, 0.25), 6) for claim in claims]
+    [0.693147, 0.0, 0.67449]
+    """
+
+    kind: str
+    value: float
+    delta: float = 0.0
+
+    def bounds(self, low: Any, high: Any, releases: int = 1) -> Floats:
+        """Return the least parameter with which P0 >= low and P1 <= high, for each pair of them."""
+        p0, p1 = np.broadcast_arrays(*(np.asarray(p, dtype=np.float64) for p in (low, high)))
+        apart = (p0 > p1) & (p1 > 0)
+        result = np.zeros(p0.shape)
+        result[apart] = _FORMULAS[self.kind](p0[apart], p1[apart], self.delta, releases)
+        return np.maximum(0.0, result * (1 - TUNING.rounding_margin))
+
+    def bound(self, low: float, high: float, releases: int = 1) -> float:
+        """Return the least parameter with which P0 >= low and P1 <= high."""
+        return float(self.bounds(low, high, releases))
+
+    def certified(self, low: float, high: float, releases: int = 1) -> float:
+        """Return the bound, computed as `certified_epsilon` does where that is asked for."""
+        if self.kind == EPSILON:
+            return epsilon_of(low, high, delta=self.delta, releases=releases)
+        return self.bound(low, high, releases)
+
+    @property
+    def is_ratio(self) -> bool:
+        """Whether it bounds the ratio of two probabilities, and nothing else."""
+        return self.kind == EPSILON and self.delta == 0
+
+    @property
+    def words(self) -> str:
+        """The claim, as a report says it."""
+        if self.kind == EPSILON:
+            at = f", delta {self.delta:g}" if self.delta else ""
+            return f"epsilon {self.value:g}{at}"
+        notion = "Gaussian" if self.kind == MU else "zero-concentrated"
+        return f"{self.kind} {self.value:g} ({notion} differential privacy)"
+
+
+def _epsilon(p0: Floats, p1: Floats, delta: float, k: int) -> Floats:
+    """P0 <= exp(k epsilon) P1 + k delta, by composition."""
+    left = p0 - k * delta
+    ratio = np.where(left > 0, left, p1) / p1
+    result: Floats = np.log(ratio) / k
+    return result
+
+
+def _mu(p0: Floats, p1: Floats, _delta: float, k: int) -> Floats:
+    """P0 <= Phi(Phi^-1(P1) + sqrt(k) mu): the whole curve of a Gaussian (Dong and others 2019)."""
+    result: Floats = (special.ndtri(p0) - special.ndtri(p1)) / math.sqrt(k)
+    return result
+
+
+def _rho(p0: Floats, p1: Floats, _delta: float, k: int) -> Floats:
+    """D_a(P0 || P1) <= a k rho for each order a > 1 (Bun and Steinke 2016), of the event alone."""
+    a = _ORDERS[:, None]
+    with np.errstate(divide="ignore"):
+        happens = a * np.log(p0) + (1 - a) * np.log(p1)
+        does_not = a * np.log1p(-p0) + (1 - a) * np.log1p(-p1)
+    divergence = np.logaddexp(happens, does_not) / (a - 1)
+    result: Floats = (divergence / a).max(axis=0) / k
+    return result
+
+
+_FORMULAS: Final = {EPSILON: _epsilon, MU: _mu, RHO: _rho}
+
+
+def claim_of(
+    epsilon: float | None,
+    delta: float = 0.0,
+    *,
+    mu: float | None = None,
+    rho: float | None = None,
+) -> Claim:
+    """Return the one claim that was given.
+
+    Examples
+    --------
+    >>> claim_of(1.0), claim_of(None, mu=0.5)
+    (Claim(kind='epsilon', value=1.0, delta=0.0), Claim(kind='mu', value=0.5, delta=0.0))
+    """
+    given = {EPSILON: epsilon, MU: mu, RHO: rho}
+    claimed = {kind: value for kind, value in given.items() if value is not None}
+    if len(claimed) != 1:
+        raise ArgumentError("Give one claim: epsilon=1.0 (with its delta), mu=1.0 or rho=0.5.")
+    if delta != 0:
+        delta = check_part("delta", check_positive("delta", delta))
+    ((kind, value),) = claimed.items()
+    return Claim(kind, check_positive(kind, value), delta)
+
+
+def gaussian_claim(epsilon: float, delta: float) -> Claim:
+    """Return the curve that Gaussian noise calibrated to one point of it claims as a whole.
+
+    Examples
+    --------
+    >>> round(gaussian_claim(1.0, 1e-5).value, 3)
+    0.268
+    """
+    return Claim(MU, (1 + TUNING.rounding_margin) / gaussian_scale(epsilon, delta, 1.0), delta)
+
+
+@dataclass(frozen=True)
+class Judge:
+    """How an event will be judged, so that the best one can be chosen before that.
+
+    Parameters
+    ----------
+    claim
+        What it is held against.
+    trials, error
+        In how many trials of each data set it will be counted, and the error of the bound.
+    chance
+        Trials attributed to chance: the more events there are to choose from, the more.
+    caution
+        Standard errors by which the estimate is discounted.
+    """
+
+    claim: Claim
+    trials: int
+    error: float
+    chance: float = TUNING.chance
+    caution: float = TUNING.caution
+
+    def promises(self, hits0: Counts, hits1: Counts, n: int, releases: int = 1) -> Floats:
+        """Return what each event would certify if its probabilities were about what n showed.
+
+        Of events that promise nothing, those that would with less caution are less below zero, and
+        then those whose counts are clearer.
+        """
+        p0 = np.maximum(0.0, hits0 - self.chance) / n
+        p1 = np.minimum(1.0, (hits1 + self.chance) / n)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            # Of what was never seen, `chance` is a guess that is high enough.
+            spread1 = np.where(hits1 > 0, (1 - p1) / (n * p1), 0.0)
+            spread = np.sqrt((1 - p0) / (n * p0) + spread1)
+        return self.expects(p0, p1, spread, releases)
+
+    def expects(self, p0: Floats, p1: Floats, spread: Floats, releases: int = 1) -> Floats:
+        """Return what events of these probabilities would certify.
+
+        `spread` is how uncertain the logarithm of each ratio is, as a standard error.
+        """
+        off = np.exp(self.caution * np.where(np.isfinite(spread), spread, 0.0) / 2)
+        trials = max(1, self.trials // releases)
+        seen0, seen1 = np.minimum(1.0, p0 / off) * trials, np.minimum(1.0, p1 * off) * trials
+        low = lower_limits(seen0, trials, self.error / 2)
+        high = upper_limits(seen1, trials, self.error / 2)
+        bound = self.claim.bounds(low, high, releases)
+        if self.claim.is_ratio and releases == 1:
+            share = upper_limits(seen1, np.maximum(seen0 + seen1, 1e-3), TOSSED * self.error)
+            bound = np.maximum(bound, _log_odds(1 - share))
+        left = np.maximum(p0 - releases * self.claim.delta, 1e-300)
+        ratio = np.log(left) - np.log(np.maximum(p1, 1e-300))
+        clear = np.clip(ratio / np.maximum(spread, 1e-9), -30.0, 30.0)
+        if self.caution <= 1:
+            return np.where(bound > 0, bound, -np.exp(-clear))
+        bolder = replace(self, caution=1.0).expects(p0, p1, spread, releases)
+        lower = np.where(bolder > 0, -np.exp(-np.maximum(bolder, 0.0)), bolder - 1)
+        return np.where(bound > 0, bound, lower)
+
+
+def _log_odds(share: Floats) -> Floats:
+    result: Floats = special.logit(np.clip(share, 1e-12, 1 - 1e-12))
+    return result
+
+
+def lower_limits(hits: Counts, trials: Any, error: float) -> Floats:
+    """Return Clopper and Pearson's lower limit for each count, to choose by: it is not checked."""
+    inside = special.betaincinv(np.maximum(hits, 1e-3), trials - hits + 1.0, error)
+    return np.where(hits > 0, inside, 0.0)
+
+
+def upper_limits(hits: Counts, trials: Any, error: float) -> Floats:
+    """Return Clopper and Pearson's upper limit for each count, to choose by."""
+    inside = special.betaincinv(hits + 1.0, np.maximum(trials - hits, 1e-3), 1 - error)
+    return np.where(hits < trials, inside, 1.0)

@@ -1,19 +1,27 @@
-"""Mironov's inversion of Laplace noise by inverse CDF: Algorithm 1 of the paper.
+"""Mironov's attack of 2012: a value is excluded if no uniform leads from it to the release.
 
-A candidate c is excluded by a release q if no uniform U, a multiple of 2^-p, has
-fl(c + fl(s z)) = q with z the sampler's output for U. The true value is never excluded. Two ways to
-write the sampler are in use:
+`Mironov` inverts Laplace noise by inverse CDF in float64, Algorithm 1 of the paper. A candidate c
+is excluded by a release q if no uniform U, a multiple of 2^-p, has fl(c + fl(s z)) = q with z the
+sampler's output for U. The true value is never excluded. Two ways to write the sampler are in use:
 
     the paper's equation (2)      z = (-1)^round(U) log(1 - 2|U - 1/2|)
     NumPy, and SciPy through it   z = log(U + U) for U < 1/2, else -log(2 - U - U)
 
 They differ in a rounding: 2 - U loses U's last bit, which moves about half of the positive z.
+
+`Tabulated` needs no inverse: a float32 sampler that uses one uniform has 2^23 or 2^24 outputs in
+all. Running it over every uniform takes a second or two, adding a candidate to the table gives
+every release that the candidate can have, and a release that is not among them excludes it. The
+model is the library called step by step, each operation rounded to float32: fl(c + fl(s z)).
+Compiled into one kernel (jax.jit), the same formula is rounded elsewhere, and has another table.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,18 +34,37 @@ from dpnoise.auditing.attacks.base import (
     Progress,
     best,
     excluded,
+    never,
     silent,
 )
 from dpnoise.auditing.targets.target import Releases, Target
-from dpnoise.core.errors import ArgumentError, check_choice, check_integer
+from dpnoise.core.errors import ArgumentError, check_choice, check_integer, import_extra
 from dpnoise.kernels import compiled
 
 Floats = NDArray[np.float64]
+Outputs = NDArray[np.float32]
 
 # With this many uniforms in question one of them fits, or may as well: it is not searched for.
 _MOST: Final = 2.0**7
-_FORMULAS: Final = ("numpy", "paper")
-_NUMPY: Final = 0
+FORMULAS: Final = ("numpy", "paper")
+NUMPY: Final = FORMULAS.index("numpy")
+
+SAMPLERS: Final = ("jax.normal", "jax.laplace", "torch.laplace")
+
+
+# Laplace noise in float64 ------------------------------------------------------------------------
+
+
+@compiled
+def laplace_release(U: float, value: float, scale: float, formula: int) -> float:
+    """Return the release of a value that a uniform leads to, to the last bit.
+
+    Product and sum are rounded one after the other, as they are unless a build fuses them.
+    """
+    if U < 0.5:
+        return value + scale * math.log(U + U)
+    V = 2.0 - U - U if formula == NUMPY else 1.0 - 2.0 * (U - 0.5)
+    return value - scale * math.log(V)
 
 
 @compiled
@@ -55,25 +82,14 @@ def _feasible(q: float, c: float, s: float, precision: int, formula: int) -> boo
         return True
     U = max(unit, math.floor((middle - width) / unit) * unit)
     while U <= min(0.5, middle + width):  # noqa: SIM300 - U is the variable
-        mirrored = 1.0 - U
-        t = (2.0 - mirrored) - mirrored if formula == _NUMPY else U + U
-        if c + s * math.log(U + U) == q or c - s * math.log(t) == q:
+        if laplace_release(U, c, s, formula) == q or laplace_release(1.0 - U, c, s, formula) == q:
             return True
         U += unit
     return False
 
 
 @compiled
-def feasible(
-    releases: Floats, value: float, scale: float, precision: int, formula: int, out: Flags
-) -> None:
-    """Tell of each release whether some uniform gives it from this value."""
-    for i in range(releases.size):
-        out[i] = _feasible(releases[i], value, scale, precision, formula)
-
-
-@compiled
-def _filter(
+def exclude(
     releases: Floats,
     candidates: Floats,
     scale: float,
@@ -112,23 +128,22 @@ class Mironov(Attack):
 
     def __post_init__(self) -> None:
         check_integer("precision", self.precision, least=2, most=53)
-        check_choice("formula", self.formula, (None, *_FORMULAS))
+        check_choice("formula", self.formula, (None, *FORMULAS))
 
     def find(
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
         """Return the event that value0 is possible and value1 is not, for the best formula."""
-        formulas = _FORMULAS if self.formula is None else (self.formula,)
+        formulas = FORMULAS if self.formula is None else (self.formula,)
         events = [self._event(target.scale, value0, value1, formula) for formula in formulas]
         return best(events, target, value0, value1, n)
 
     def _event(self, scale: float, value0: float, value1: float, formula: str) -> Event:
         def possible(y: Releases, value: float) -> Flags:
-            out = np.empty(len(y), dtype=np.bool_)
-            releases = np.asarray(y, dtype=np.float64)
-            number = _FORMULAS.index(formula)
-            feasible(releases, float(value), scale, self.precision, number, out)
-            return out
+            out = np.ones((len(y), 1), dtype=np.bool_)
+            releases, candidates = np.asarray(y, dtype=np.float64), np.array([float(value)])
+            exclude(releases, candidates, scale, self.precision, FORMULAS.index(formula), out)
+            return out[:, 0]
 
         words = f"no uniform of {self.precision} bits leads from {value1:g} to y ({formula})"
         return excluded(words, possible, value0, value1)
@@ -153,6 +168,7 @@ class Reconstruction:
     needed: NDArray[np.int64]
 
 
+# It is longer than others because it is Algorithm 1 of the paper in one piece.
 def reconstruct(
     query: Callable[[], Floats],
     candidates: Sequence[float],
@@ -184,28 +200,150 @@ def reconstruct(
     >>> found.values.tolist()
     [23.0, 42.0, 8.0]
     """
-    check_choice("formula", formula, _FORMULAS)
+    check_choice("formula", formula, FORMULAS)
     check_integer("precision", precision, least=2, most=53)
     check_integer("most_queries", most_queries, least=1)
     choices = np.array(sorted(set(candidates)), dtype=np.float64)
     if not len(choices):
         raise ArgumentError("Expected candidates to have at least one value.")
-    possible, needed = None, None
+    releases = np.asarray(query(), dtype=np.float64)
+    possible = np.ones((len(releases), len(choices)), dtype=np.bool_)
+    needed = np.zeros(len(releases), dtype=np.int64)
     for queries in range(1, most_queries + 1):
-        releases = np.asarray(query(), dtype=np.float64)
-        if possible is None or needed is None:
-            possible = np.ones((len(releases), len(choices)), dtype=np.bool_)
-            needed = np.zeros(len(releases), dtype=np.int64)
-        _filter(releases, choices, float(scale), precision, _FORMULAS.index(formula), possible)
+        exclude(releases, choices, float(scale), precision, FORMULAS.index(formula), possible)
         left = possible.sum(axis=1)
         if not left.all():
             raise ArgumentError("A release fits no candidate: the noise is another, or the values.")
         needed[(left == 1) & (needed == 0)] = queries
         progress(float(np.mean(left == 1)))
-        if (left == 1).all():
+        if (left == 1).all() or queries == most_queries:
             break
-    assert possible is not None  # noqa: S101 - there was a query
-    assert needed is not None  # noqa: S101 - likewise
-    alone = possible.sum(axis=1) == 1
-    values = np.where(alone, choices[possible.argmax(axis=1)], np.nan)
+        releases = np.asarray(query(), dtype=np.float64)
+    values = np.where(left == 1, choices[possible.argmax(axis=1)], np.nan)
     return Reconstruction(values, queries, needed)
+
+
+# Float32 noise of one uniform --------------------------------------------------------------------
+
+
+@lru_cache(maxsize=3)
+def outputs(sampler: str) -> Outputs:
+    """Return every output of a sampler at scale 1, in the order of its uniforms."""
+    check_choice("sampler", sampler, SAMPLERS)
+    library, function = sampler.split(".")
+    table = _jax_outputs(function, 2**23) if library == "jax" else _torch_laplace_outputs()
+    table.flags.writeable = False
+    return table
+
+
+@lru_cache(maxsize=3)
+def _other_outputs(sampler: str) -> Outputs:
+    """Return the outputs that a sampler has beside these in arrays of some other sizes.
+
+    XLA compiles a sampler for each size, and rounds otherwise in a large array of odd size: seen on
+    aarch64, where one Laplace variate of 200 is another one then.
+    """
+    library, function = sampler.split(".")
+    if library != "jax":
+        return np.empty(0, np.float32)
+    usual, odd = outputs(sampler), _jax_outputs(function, 2**23 + 1)[: 2**23]
+    return np.asarray(odd[odd != usual])
+
+
+def _jax_outputs(function: str, size: int) -> Outputs:
+    """Run a sampler of jax.random on all 2^23 mantissas, and from the first on again.
+
+    JAX makes a float32 uniform of the top 23 of 32 bits. A generator whose element i is i 2^9,
+    given to JAX in the place of its own, makes the library itself write the table.
+    """
+    jax = import_extra("jax", "peers")
+    extend = import_extra("jax.extend.random", "peers")
+    numpy = jax.numpy
+
+    def bits(_key: Any, _width: int, shape: tuple[int, ...]) -> Any:
+        return numpy.arange(shape[0], dtype=numpy.uint32) << 9
+
+    def no_key(*_: Any) -> Any:
+        return numpy.zeros(1, numpy.uint32)
+
+    counting = extend.define_prng_impl(
+        key_shape=(1,), seed=no_key, split=no_key, random_bits=bits, fold_in=no_key, tag="count"
+    )
+    key = jax.random.key(0, impl=counting)
+    return np.asarray(getattr(jax.random, function)(key, (size,), np.float32))
+
+
+def _torch_laplace_outputs() -> Outputs:
+    """Run the formula of torch.distributions.Laplace on all 2^24 uniforms, in PyTorch.
+
+    PyTorch draws x = k 2^-24, then u = x (2 - eps) + (eps - 1), rounded once; float64 holds that
+    exactly before the rounding.
+    """
+    torch = import_extra("torch", "peers")
+    eps = torch.finfo(torch.float32).eps
+    x = np.arange(2**24) * 2.0**-24
+    u = torch.from_numpy((x * (2.0 - eps) + (eps - 1.0)).astype(np.float32))
+    return np.asarray((-u.sign() * torch.log1p(-u.abs())).numpy())
+
+
+@dataclass(frozen=True)
+class Tabulated(Attack):
+    """Excludes a value when no uniform at all gives the release from it.
+
+    Parameters
+    ----------
+    sampler
+        "jax.normal", "jax.laplace" or "torch.laplace"; by default the one that excludes most, of
+        those whose library is installed.
+    """
+
+    name = "table"
+    access = SOURCE
+    breaks = "float32 noise of one uniform: JAX normal and Laplace, PyTorch Laplace"
+    source = "Mironov 2012, with a table of all outputs"
+    default_target = "jax.normal"
+
+    sampler: str | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("sampler", self.sampler, (None, *SAMPLERS))
+
+    def find(
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
+    ) -> Event:
+        """Return the event that value0 is possible and value1 is not, for the best sampler."""
+        dtype = target(value0, n).dtype
+        if dtype != np.float32:
+            return never(f"no table holds all outputs in {dtype}")
+        events = []
+        for done, sampler in enumerate(self._samplers()):
+            progress(done / len(SAMPLERS))
+            events.append(_table_event(sampler, target.scale, value0, value1))
+        return best(events, target, value0, value1, n)
+
+    def _samplers(self) -> list[str]:
+        if self.sampler is not None:
+            return [self.sampler]
+        installed = [name for name in SAMPLERS if find_spec(name.split(".")[0])]
+        if not installed:
+            import_extra("jax", "peers")
+        return installed
+
+
+def _table_event(sampler: str, scale: float, value0: float, value1: float) -> Event:
+    variates = np.concatenate([outputs(sampler), _other_outputs(sampler)])
+    noise = np.sort(np.float32(scale) * variates)
+    # Rounding is monotonic, so what is sorted stays sorted.
+    releases = {value: np.float32(value) + noise for value in (value0, value1)}
+
+    def possible(y: Releases, value: float) -> Flags:
+        return _among(y, releases[value])
+
+    words = f"{sampler} has a uniform that leads from {value0:g} to y, none from {value1:g}"
+    return excluded(words, possible, value0, value1)
+
+
+def _among(y: Releases, table: Outputs) -> Flags:
+    """Tell which numbers a sorted table has."""
+    at = np.minimum(np.searchsorted(table, y), table.size - 1)
+    return np.asarray(table[at] == y)

@@ -2,18 +2,9 @@
 
 Noise for a sum is scaled to how far one row can move the *real* sum. A float sum rounds at each
 addition, and one row can decide how. Casacuberta, Shoemate, Vadhan and Wagaman (2022) found this in
-most libraries. The data sets here are found, or built, for a given way of adding:
-
-changed
-    One row changes by upper - lower, and the sum by a whole step between floats, which is larger
-    where the bounds are large and close to each other. For every way of adding in floats, the
-    correctly rounded `math.fsum` included.
-reordered
-    The same rows in another order: the real sum does not move at all.
-removed
-    One row is removed, which moves the partial sums across a power of two, where all rows that
-    follow are rounded otherwise. With k digits, n rows move the sum by about n^2 / 2^k times the
-    bound: float32 needs some thousands of rows for it, float64 a hundred million.
+most libraries. `changed` finds data sets for a given way of adding in floats, the correctly rounded
+`math.fsum` included: one row changes by upper - lower, and the sum by a whole step between floats,
+which is larger where the bounds are large and close to each other.
 
 `dpnoise.statistics.exact_sum` is the defence: whole numbers of a grid add without rounding, so one
 row moves it by no more than the real sum, in every order.
@@ -48,7 +39,7 @@ class Neighbours:
     Parameters
     ----------
     relation
-        How they differ: "changed", "reordered" or "removed".
+        How they differ, in a word: "changed".
     data
         The two data sets.
     lower, upper
@@ -80,11 +71,6 @@ class Neighbours:
 
 def _fraction(number: Any) -> Fraction:
     return number if isinstance(number, Fraction) else Fraction(float(number))
-
-
-def left_to_right(data: Data) -> Any:
-    """Add the rows one after the other, in their own format."""
-    return np.add.accumulate(data)[-1]
 
 
 def changed(
@@ -120,37 +106,6 @@ def changed(
     return Neighbours("changed", (fewer, more), *bounds, float(upper - lower), 1.0)
 
 
-def reordered(
-    total: Sum, lower: int = _LOWER, upper: int = _LOWER + 1, rows: int = _ROWS
-) -> Neighbours:
-    """Find two orders of the same rows whose sums differ.
-
-    Some rows are `upper`, all others `lower`; the former come first, last or evenly spread. Of all
-    numbers 3 * 2^k of such rows, the one with the largest difference is taken.
-
-    Examples
-    --------
-    >>> neighbours = reordered(left_to_right, rows=2**16)
-    >>> neighbours.gap(left_to_right) > 1000 * neighbours.sensitivity
-    True
-    """
-    bounds = _checked(lower, upper)
-    check_integer("rows", rows, least=4)
-
-    def extremes(t: int) -> tuple[Fraction, Data, Data]:
-        first = np.arange(t)
-        orders = [
-            _rows_at(at, rows, *bounds) for at in (first, rows - 1 - first, first * rows // t)
-        ]
-        sums = [_fraction(total(order)) for order in orders]
-        least, most = min(sums), max(sums)
-        return most - least, orders[sums.index(least)], orders[sums.index(most)]
-
-    numbers = (3 * 2**k for k in range((rows // 3).bit_length()))
-    _, data0, data1 = max(map(extremes, numbers), key=lambda found: found[0])
-    return Neighbours("reordered", (data0, data1), *bounds, float(upper - lower), 1.0)
-
-
 def _checked(lower: int, upper: int) -> tuple[float, float]:
     """Return the bounds, which are integers for which `exact_sum` takes a grid of 1."""
     least = check_integer("lower", lower, least=-_MOST, most=_MOST)
@@ -162,26 +117,6 @@ def _rows_at(places: NDArray[np.intp], rows: int, lower: float, upper: float) ->
     data = np.full(rows, lower)
     data[places] = upper
     return data
-
-
-def removed(pairs: int = 2**18) -> Neighbours:
-    """Build float32 data sets that differ by one row, for addition from left to right.
-
-    4096 rows of 4096 make 2^24, from where on floats are 2 apart; without one of them the sum
-    stays below, where they are 1 apart. Then come pairs of rows 1.25 and -0.75. From 2^24 on each
-    pair is rounded to +2 and -0, below to +1 and -1.
-
-    Examples
-    --------
-    >>> neighbours = removed()
-    >>> neighbours.sensitivity, neighbours.gap(left_to_right), neighbours.gap(neighbours.real_sum)
-    (4096.0, 528384.0, 4096.0)
-    """
-    count = check_integer("pairs", pairs, least=1, most=2**23)
-    large = np.full(4096, 4096.0, dtype=np.float32)
-    small = np.tile(np.array([1.25, -0.75], dtype=np.float32), count)
-    data = np.concatenate([large, small])
-    return Neighbours("removed", (data, data[1:]), -4096.0, 4096.0, 4096.0, 0.25)
 
 
 def sum_target(

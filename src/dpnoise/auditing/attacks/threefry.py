@@ -195,29 +195,24 @@ def recover(
 
     Parameters
     ----------
-    releases
+    releases, value, scale
         The first numbers of value + scale * jax.random.normal(key, shape). Two of them leave one
         seed, unless the value is so large beside the scale that its addition rounds noise away.
-    value, scale
-        Their true value, and the standard deviation of the noise.
     path
         The splits that lead from the seed's key to the key of the draw: (1, 0) stands for
         split(split(key)[1])[0].
-    seeds
-        Where to look.
-    progress
-        Called with numbers from 0 to 1.
+    seeds, progress
+        Where to look; called with numbers from 0 to 1.
     """
     if not len(releases):
         reject("releases", releases, "to have at least one number")
     lows, highs = mantissas(releases, value, scale)
-    children = np.array(path, dtype=np.uint32)
 
     def work(first: int) -> list[int]:
         x0, x1 = np.empty((2, _BLOCK), dtype=np.uint32)
         found = np.empty(_MOST_FOUND, dtype=np.uint32)
         last = min(first + _CHUNK, seeds.stop)
-        count = _search(first, last, children, lows, highs, x0, x1, found)
+        count = _search(first, last, np.array(path, np.uint32), lows, highs, x0, x1, found)
         return [int(seed) for seed in found[:count]]
 
     starts = range(seeds.start, seeds.stop, _CHUNK)

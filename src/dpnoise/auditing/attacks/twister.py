@@ -3,10 +3,22 @@
 Laplace noise by the inverse distribution function takes one uniform U = k 2^-53. Whoever knows the
 value behind a release sees k, or its leading bits. Drawn from `random.Random` or
 `numpy.random.RandomState`, 624 releases of the value 0 give the whole state, and some more do where
-the value hides low bits: see mt19937.py.
+the value hides low bits.
+
+Each bit of MT19937's outputs is a sum, over GF(2), of the 19937 bits of its state. The words x[0],
+x[1], ... behind the outputs obey one recursion at every place,
+
+    x[k+624] = x[k+397] ^ A(top bit of x[k], other bits of x[k+1]),
+
+so x[0] may be the first word that was seen, wherever the generator stood in its own block of 624:
+no phase has to be guessed. A uniform U = k 2^-53 is made of the upper 27 bits of one 32-bit output
+and the upper 26 of the next. The unknowns are those bits of the first 624 outputs that were not
+seen, 11 in 64 at best. What was seen enters as a constant, which keeps the elimination small.
+
+Counting bits, 377 uniforms would do. But the recursion joins few words at a time, so many of the
+bits follow from earlier ones: it takes 624 uniforms with all 53 bits known.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,46 +35,238 @@ from dpnoise.auditing.attacks.base import (
     never,
     silent,
 )
-from dpnoise.auditing.attacks.mt19937 import (
-    UNIFORM_BITS,
-    WORDS,
-    Bits,
-    NoStateError,
-    TooFewReleasesError,
-    recover_state,
-)
+from dpnoise.auditing.attacks.mironov import FORMULAS, laplace_release
 from dpnoise.auditing.targets.adapters import paper_laplace
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.errors import ArgumentError, check_choice, check_positive, reject
 from dpnoise.kernels import compiled
 
+Bits = NDArray[np.int64]
+Forms = NDArray[np.uint64]
 Floats = NDArray[np.float64]
 
-# Both take log(2U) below U = 1/2. From there on NumPy takes -log(2 - U - U), whose first difference
-# is rounded; the paper's equation (2), like most textbooks, takes -log(1 - 2|U - 1/2|), exactly.
-FORMULAS: Final = ("numpy", "paper")
-_NUMPY: Final = FORMULAS.index("numpy")
-
+UNIFORM_BITS: Final = 53
 _ALL: Final = 2**UNIFORM_BITS - 1
+_LOWER_WORD: Final = 26
+_WORDS: Final = 624
+_MIDDLE: Final = 397
+_WORD_BITS: Final = 32
+_BIT: Final = np.arange(_WORD_BITS)
+_STATE_BITS: Final = 19937
+_COEFFICIENTS: Final = 0x9908B0DF
+# Tempering as additions of one bit to another. The same ones in reverse undo it.
+_TEMPERING: Final = np.array(
+    [(bit, bit + 11) for bit in range(21)]
+    + [(bit, bit - 7) for bit in range(31, 6, -1) if (0x9D2C5680 >> bit) & 1]
+    + [(bit, bit - 15) for bit in range(31, 14, -1) if (0xEFC60000 >> bit) & 1]
+    + [(bit, bit + 18) for bit in range(14)]
+)
+# This many equations beyond the solution agree by chance with probability 2^-128.
+_SPARE: Final = 128
+_CONTRADICTION: Final = -1
+
 # Enough where the value hides few low bits of k; else `find` asks for more.
 _FIRST_RELEASES: Final = 640
 _KNOWN_NOISE: Final = 1_000
 
 
-# From a release to the bits of its uniform -------------------------------------------------------
+class TooFewReleasesError(ArgumentError):
+    """What was released leaves some bits of the state open."""
+
+    def __init__(self) -> None:
+        super().__init__("Too few releases to solve for the state: give more of them.")
+
+
+class NoStateError(ArgumentError):
+    """What was released cannot come from this generator."""
+
+    def __init__(self) -> None:
+        super().__init__("No Mersenne Twister state explains the releases.")
+
+
+# Linear forms over GF(2): 64 coefficients in each word, the constant last ------------------------
 
 
 @compiled
-def _release(k: int, value: float, scale: float, formula: int) -> float:
-    """Return the release of `value` that U = k 2^-53 leads to, to the last bit.
+def _toggle(form: Forms, column: int) -> None:
+    """Add one unknown, or the constant, to a form."""
+    form[column >> 6] ^= np.uint64(1) << np.uint64(column & 63)
 
-    Product and sum are rounded one after the other, as they are unless a build fuses them.
+
+@compiled
+def _has(form: Forms, column: int) -> bool:
+    """Tell the coefficient of an unknown, or the constant."""
+    return bool((form[column >> 6] >> np.uint64(column & 63)) & np.uint64(1))
+
+
+@compiled
+def _add(form: Forms, total: Forms, start: int) -> None:
+    """Add a form to another, from word `start` on. LLVM vectorises this loop by itself only."""
+    for w in range(start, total.size):
+        total[w] ^= form[w]
+
+
+@compiled
+def _insert(equation: Forms, basis: Forms, filled: Flags) -> int:
+    """Reduce `equation` = 0 and add it to the basis; return by how much the rank grows.
+
+    Row c of the basis begins in column c, and is zero until it is filled. An equation 1 = 0 is a
+    contradiction.
     """
-    U = k * 2.0**-53
-    if U < 0.5:
-        return value + scale * math.log(U + U)
-    V = 2.0 - U - U if formula == _NUMPY else 1.0 - 2.0 * (U - 0.5)
-    return value - scale * math.log(V)
+    for column in range(filled.size):
+        if _has(equation, column):
+            if not filled[column]:
+                _add(equation, basis[column], column >> 6)
+                filled[column] = True
+                return 1
+            _add(basis[column], equation, column >> 6)
+    return _CONTRADICTION if _has(equation, filled.size) else 0
+
+
+@compiled
+def _solve(basis: Forms) -> Forms:
+    """Return the solution of a full basis, from the last unknown to the first, the constant 1."""
+    solution = np.zeros(basis.shape[1], np.uint64)
+    _toggle(solution, len(basis))
+    for column in range(len(basis) - 1, -1, -1):
+        parity = np.uint64(0)
+        for w in range(column >> 6, solution.size):
+            parity ^= basis[column, w] & solution[w]
+        for shift in (32, 16, 8, 4, 2, 1):
+            parity ^= parity >> np.uint64(shift)
+        if parity & np.uint64(1):
+            _toggle(solution, column)
+    return solution
+
+
+def _evaluate(forms: Forms, solution: Forms) -> Bits:
+    """Return the value of each form, 0 or 1."""
+    return np.asarray(np.bitwise_count(forms & solution).sum(axis=-1, dtype=np.int64) & 1)
+
+
+# The twister, on forms of the bits of its words --------------------------------------------------
+
+
+@compiled
+def _add_bits(word: Forms, additions: Bits) -> None:
+    """Add the forms of bits to those of others, one after the other."""
+    for i in range(len(additions)):
+        _add(word[additions[i, 1]], word[additions[i, 0]], 0)
+
+
+@compiled
+def _twist(window: Forms, k: int) -> Forms:
+    """Replace the forms of x[k] in the window by those of x[k+624], and return these."""
+    old, after, middle = k % _WORDS, (k + 1) % _WORDS, (k + _MIDDLE) % _WORDS
+    # With y the top bit of x[k] and the other bits of x[k+1], bit b is that of x[k+397], plus bit
+    # b+1 of y where there is one, plus bit 0 of y where the coefficients say so. Going upwards,
+    # the top bit of x[k] is read before it is replaced.
+    for bit in range(_WORD_BITS):
+        upper = old if bit == _WORD_BITS - 2 else after
+        for w in range(window.shape[2]):
+            total = window[middle, bit, w]
+            if bit < _WORD_BITS - 1:
+                total ^= window[upper, bit + 1, w]
+            if (_COEFFICIENTS >> bit) & 1:
+                total ^= window[after, 0, w]
+            window[old, bit, w] = total
+    word: Forms = window[old]
+    return word
+
+
+@compiled
+def _eliminate(outputs: Bits, known: Bits, window: Forms, basis: Forms, filled: Flags) -> int:
+    """Take equations from the outputs after the window; return their rank or a contradiction."""
+    rank = spare = 0
+    for k in range(_WORDS, outputs.size):
+        word = _twist(window, k - _WORDS).copy()
+        _add_bits(word, _TEMPERING)
+        for bit in range(_WORD_BITS):
+            if (known[k] >> bit) & 1:
+                equation = word[bit].copy()
+                if (outputs[k] >> bit) & 1:
+                    _toggle(equation, filled.size)
+                gain = _insert(equation, basis, filled)
+                if gain == _CONTRADICTION:
+                    return _CONTRADICTION
+                rank += gain
+                spare += 1 - gain
+        if rank == filled.size and spare >= _SPARE:
+            break
+    return rank
+
+
+def _words(uniforms: Bits) -> Bits:
+    """Return the two 32-bit outputs behind each uniform, zeros where they do not show."""
+    upper = (uniforms >> _LOWER_WORD) << (_WORD_BITS - UNIFORM_BITS + _LOWER_WORD)
+    lower = (uniforms << (_WORD_BITS - _LOWER_WORD)) & (2**_WORD_BITS - 1)
+    return np.stack([upper, lower], axis=1).ravel()
+
+
+def _first_window(outputs: Bits, known: Bits) -> tuple[Forms, int]:
+    """Return the forms of x[0..623], and the number of unknowns.
+
+    Word 0 enters the recursion with its top bit alone. That bit is the unknown in column 0, and
+    what was seen of output 0 is not used. The unknown bits of the others have columns from 1 on.
+    """
+    unknown = (known[:, None] >> _BIT) & 1 == 0
+    unknown[0] = False
+    unknowns = int(unknown.sum()) + 1
+    columns = np.where(unknown, np.cumsum(unknown).reshape(unknown.shape), unknowns)
+    present = unknown | ((outputs[:, None] >> _BIT) & 1 == 1)
+    present[0] = False
+    at = columns[present]
+    window = np.zeros((_WORDS, _WORD_BITS, (unknowns >> 6) + 1), np.uint64)
+    window[*np.nonzero(present), at >> 6] = np.uint64(1) << (at & 63).astype(np.uint64)
+    for word in window:
+        _add_bits(word, _TEMPERING[::-1])
+    window[0, -1, 0] = 1
+    return window, unknowns
+
+
+def recover_state(uniforms: Bits, masks: Bits) -> NDArray[np.uint32]:
+    """Return the 624 state words behind the first 312 of consecutive uniforms.
+
+    They are a whole state: a generator that is given them with position 624 continues with uniform
+    312. Of the first word only the top bit matters; its other bits are returned as 0.
+
+    Parameters
+    ----------
+    uniforms, masks
+        The bits k of each U = k 2^-53, and ones where they are known. It takes 624 uniforms, and
+        more of them if many of their bits are unknown: else there is a TooFewReleasesError. If no
+        state explains them, there is a NoStateError.
+
+    Examples
+    --------
+    >>> victim = np.random.RandomState()
+    >>> uniforms = (victim.random_sample(700) * 2.0**53).astype(np.int64)
+    >>> state = recover_state(uniforms, np.full(700, 2**53 - 1))
+    >>> clone = np.random.RandomState()
+    >>> clone.set_state(("MT19937", state, 624))
+    >>> bool((clone.random_sample(388) == uniforms[312:] / 2.0**53).all())
+    True
+    >>> clone.random_sample() == victim.random_sample()
+    True
+    """
+    if np.shape(uniforms) != np.shape(masks):
+        reject("masks.shape", np.shape(masks), f"to be that of uniforms, {np.shape(uniforms)}")
+    known = _words(np.asarray(masks, np.int64))
+    outputs = _words(np.asarray(uniforms, np.int64)) & known
+    if len(outputs) < _WORDS or int(np.bitwise_count(known).sum()) < _STATE_BITS:
+        raise TooFewReleasesError
+    window, unknowns = _first_window(outputs[:_WORDS], known[:_WORDS])
+    basis, filled = np.zeros((unknowns, window.shape[2]), np.uint64), np.zeros(unknowns, np.bool_)
+    rank = _eliminate(outputs, known, window.copy(), basis, filled)
+    if rank == _CONTRADICTION:
+        raise NoStateError
+    if rank < unknowns:
+        raise TooFewReleasesError
+    solution = _solve(basis)
+    return np.asarray((_evaluate(window, solution) << _BIT).sum(axis=1), np.uint32)
+
+
+# From a release to the bits of its uniform -------------------------------------------------------
 
 
 @compiled
@@ -71,7 +275,7 @@ def _first_above(y: float, value: float, scale: float, formula: int) -> int:
     low, high = 1, _ALL + 1
     while low < high:
         k = (low + high) // 2
-        if _release(k, value, scale, formula) > y:
+        if laplace_release(k * 2.0**-53, value, scale, formula) > y:
             high = k
         else:
             low = k + 1
@@ -108,10 +312,8 @@ def invert_laplace(
 
     Parameters
     ----------
-    releases
-        What was released, as float64, in order.
-    value, scale
-        What is known: the value behind all of the releases, and the scale of the noise.
+    releases, value, scale
+        What was released, as float64, in order; the value behind all of it, and the noise's scale.
     formula
         "numpy" for `RandomState.laplace` and SciPy, "paper" for equation (2) of the paper.
 
@@ -122,6 +324,7 @@ def invert_laplace(
 
     Examples
     --------
+    >>> import math
     >>> uniforms, masks = invert_laplace(np.array([math.log(0.75)]), 0.0, 1.0)
     >>> uniforms[0] / 2**53, int(masks[0]) == 2**53 - 1
     (np.float64(0.375), True)
@@ -129,10 +332,9 @@ def invert_laplace(
     check_choice("formula", formula, FORMULAS)
     scale = check_positive("scale", scale)
     y = np.ascontiguousarray(releases, dtype=np.float64)
-    below = np.nextafter(y, -np.inf)
-    uniforms, masks = np.empty(y.size, np.int64), np.empty(y.size, np.int64)
+    uniforms, masks = np.empty((2, y.size), np.int64)
     number = FORMULAS.index(formula)
-    wrong = _invert(y, below, float(value), scale, number, uniforms, masks)
+    wrong = _invert(y, np.nextafter(y, -np.inf), float(value), scale, number, uniforms, masks)
     if wrong >= 0:
         rule = f"to be {value!r} plus noise of scale {scale!r} by the formula {formula!r}"
         reject(f"releases[{wrong}]", float(y[wrong]), rule)
@@ -166,8 +368,8 @@ def clone_numpy(
     """
     state = recover_state(*invert_laplace(releases, value, scale, formula))
     clone = np.random.RandomState()
-    clone.set_state(("MT19937", state, WORDS, 0, 0.0))
-    later = np.asarray(releases)[WORDS // 2 :]
+    clone.set_state(("MT19937", state, _WORDS, 0, 0.0))
+    later = np.asarray(releases)[_WORDS // 2 :]
     if (later != value + predict_noise(clone, len(later), scale, formula)).any():
         raise NoStateError
     return clone
@@ -191,7 +393,7 @@ def _noise(uniforms: Bits, scale: float, formula: int) -> Floats:
     """Return the noise of each uniform."""
     noise = np.empty(uniforms.size)
     for i in range(noise.size):
-        noise[i] = _release(uniforms[i], 0.0, scale, formula)
+        noise[i] = laplace_release(uniforms[i] * 2.0**-53, 0.0, scale, formula)
     return noise
 
 

@@ -1,7 +1,17 @@
 """What noise added in floats leaks, exactly, in small formats; and the exact release beside it."""
 
-from dpnoise.auditing.leakage.curves import ReleaseBounds, delta, release_bounds, released
-from dpnoise.auditing.leakage.laws import FLOAT16, FLOAT32, Format, Law, machine, own, perfect
+from dpnoise.auditing.leakage.laws import (
+    FLOAT16,
+    FLOAT32,
+    Format,
+    Law,
+    delta,
+    machine,
+    own,
+    perfect,
+    released,
+)
+from dpnoise.auditing.leakage.report import ReleaseBounds, release_bounds
 
 __all__ = [
     "FLOAT16",

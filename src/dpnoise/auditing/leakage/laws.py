@@ -1,7 +1,9 @@
-"""The law of a sampler in a small format, from all its uniforms: no sampling, no error.
+"""Exact leakage at reduced precision: the law of a sampler in a small format, and its delta.
 
-A probability here is a number of inputs over 2^(n*p). With n*p <= 53 each of them, and each sum of
-them, is exactly a float64.
+A law is taken from all uniforms of a sampler: no sampling, no error. A probability here is a number
+of inputs over 2^(n*p). With n*p <= 53 each of them, and each sum of them, is exactly a float64.
+From the law follow the probabilities of every output of fl(x + s*z) at x and at x', and from them
+the curve delta(epsilon): docs/leakage.md tells it with figures.
 """
 
 import math
@@ -30,6 +32,7 @@ _LARGEST_HISTOGRAM: Final = 2**20
 _CHUNK: Final = 2**17
 _ROWS: Final = 64
 _TWO_PAIRS: Final = 4
+_MOST_EPSILON: Final = 700.0  # Beyond, e^epsilon is no float64.
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,42 @@ def merged(values: Floats, probabilities: Floats) -> Law:
     ordered = values[order] + 0.0  # Adding 0.0 turns -0.0 into 0.0.
     first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
     return Law(ordered[first], np.add.reduceat(probabilities[order], first))
+
+
+def released(law: Law, value: float, fmt: Format, scale: float = 1.0) -> Law:
+    """Return the law of fl(value + fl(scale * z)), where z has the given law.
+
+    Examples
+    --------
+    >>> released(Law(np.array([0.001]), np.array([1.0])), 1.0, FLOAT16).values.tolist()
+    [1.0009765625]
+    """
+    for name, number in (("value", value), ("scale", scale)):
+        if float(fmt.round(number)) != number:
+            reject(name, number, f"to be a value of {fmt.name}")
+    return merged(fmt.round(value + fmt.round(scale * law.values)), law.probabilities)
+
+
+def delta(epsilon: float, law0: Law, law1: Law) -> float:
+    """Return the smallest delta with P0(S) <= e^epsilon P1(S) + delta for every set S of outputs.
+
+    It is the sum of max(0, P0 - e^epsilon P1) over the outputs. The other direction, with the laws
+    exchanged, is another number; a private mechanism keeps both small.
+
+    Examples
+    --------
+    >>> noise = machine("inverse", variates=1, precision=11, fmt=FLOAT16)
+    >>> x, y = (released(noise, value, FLOAT16) for value in (0.0, 1.0))
+    >>> round(delta(1.0, x, y), 3)
+    0.805
+    """
+    if not 0 <= epsilon <= _MOST_EPSILON:
+        reject("epsilon", epsilon, f"to be between 0 and {_MOST_EPSILON:g}")
+    values = np.union1d(law0.values, law1.values)
+    difference = np.zeros(len(values))
+    difference[np.searchsorted(values, law0.values)] = law0.probabilities
+    difference[np.searchsorted(values, law1.values)] -= math.exp(epsilon) * law1.probabilities
+    return float(np.maximum(difference, 0).sum())
 
 
 def _inverse(U: Floats, fl: Rounding) -> Floats:

@@ -1,6 +1,6 @@
 """What the samplers and the exact release leak, side by side: a table and a plot.
 
-Everything is at scale 1, x = 0 against x' = 1, computed by `laws` and `curves`.
+Everything in them is at scale 1, x = 0 against x' = 1.
 """
 
 import math
@@ -10,11 +10,124 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from dpnoise.auditing.leakage import laws
-from dpnoise.auditing.leakage.curves import ReleaseBounds, delta, release_bounds, released
-from dpnoise.auditing.leakage.laws import BFLOAT16, FLOAT16, FLOAT32, Format, Law
-from dpnoise.core.errors import import_extra
-from dpnoise.noise.distributions import Gaussian, Laplace
+from dpnoise.auditing.leakage.laws import BFLOAT16, FLOAT16, FLOAT32, Format, Law, delta, released
+from dpnoise.core import errors
+from dpnoise.core.parallel import Words, kernel_named
+from dpnoise.noise.distributions import Distribution, Gaussian, Laplace
+from dpnoise.release import exact
+
+_FINEST: Final = 2.0**-10  # Grids, in scales: on finer ones short words decide nothing.
+_FAR: Final = 60.0  # Scales: what lies beyond has a probability below 10^-26.
+
+
+# The exact release -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ReleaseBounds:
+    """Where delta of the exact release lies, by what words of a few bits decide.
+
+    Parameters
+    ----------
+    form, bits, grid
+        The kernel, the bits of each word, and the grid.
+    low, high
+        delta(epsilon) lies between these.
+    ideal
+        delta(epsilon) of the ideal mechanism, rounded to the grid.
+    undecided
+        The probability that this many bits do not decide the output at value0.
+    """
+
+    form: str
+    bits: int
+    grid: float
+    low: float
+    high: float
+    ideal: float
+    undecided: float
+
+
+# In pairs a number has the law of gaussian_2, two of its uniforms seen from another side.
+_FORMS: Final = {name: form for name, form in exact.ADDITIVE.items() if form.width == 1}
+
+
+def release_bounds(
+    form: str,
+    bits: int,
+    epsilon: float = 1.0,
+    *,
+    value0: float = 0.0,
+    value1: float = 1.0,
+    scale: float = 1.0,
+    grid: float = 1.0,
+) -> ReleaseBounds:
+    """Bound delta(epsilon) of the exact release by running its kernel on all short words.
+
+    What the kernel decides from the first bits of each uniform holds whatever bits follow. So the
+    probability of output k at x is D_x(k) + e_x(k), where D_x(k) is the share of the words that
+    decide for k, and the unknown e_x(k) >= 0 add up to u_x, the share that decide nothing. With
+    S the sum over k of max(0, D_0(k) - e^epsilon D_1(k)), it follows that
+
+        S - e^epsilon u_1 <= delta(epsilon) <= S + u_0.
+
+    Examples
+    --------
+    >>> bounds = release_bounds("laplace_1", bits=16)
+    >>> bounds.low <= bounds.ideal <= bounds.high < 0.0012
+    True
+    """
+    exact_form = _checked_form(form, bits, scale, grid)
+    values = value0, value1
+    (decided0, undecided0), (decided1, undecided1) = (
+        _decided(exact_form, bits, value, scale, grid) for value in values
+    )
+    far = math.ceil((abs(value0) + abs(value1) + _FAR * scale) / grid)
+    ideal0, ideal1 = (_ideal_law(exact_form.distribution, x, scale, grid, far) for x in values)
+    decided, ideal = delta(epsilon, decided0, decided1), delta(epsilon, ideal0, ideal1)
+    low = max(0.0, decided - math.exp(epsilon) * undecided1)
+    return ReleaseBounds(form, bits, grid, low, min(1.0, decided + undecided0), ideal, undecided0)
+
+
+def _checked_form(form: str, bits: int, scale: float, grid: float) -> exact.ExactForm:
+    errors.check_choice("form", form, _FORMS)
+    exact_form = _FORMS[form]
+    errors.check_integer("bits", bits, least=2, most=laws.MOST_BITS // exact_form.variates)
+    errors.check_positive("scale", scale)
+    errors.check_power_of_two("grid", grid)
+    if grid < _FINEST * scale:
+        errors.reject("grid", grid, ">= scale / 1024: on a finer one short words decide nothing")
+    return exact_form
+
+
+def _ideal_law(
+    distribution: Distribution, value: float, scale: float, grid: float, far: int
+) -> Law:
+    """Return the law of the ideal mechanism, rounded to the grid; `far` cells out, all are one."""
+    points = grid * np.arange(-far, far + 1, dtype=np.float64)
+    return Law(points, laws.cells(distribution, (points[:-1] + grid / 2 - value) / scale))
+
+
+def _decided(
+    form: exact.ExactForm, bits: int, value: float, scale: float, grid: float
+) -> tuple[Law, float]:
+    """Return the shares of the words that decide for each output, and of those that do not."""
+    n, kernel = form.variates, kernel_named(form.kernel)
+
+    def draw(words: Words, out: laws.Floats) -> None:
+        if kernel(words, bits, np.full(out.size, value), scale, grid, out):
+            out[np.isnan(out)] = math.inf
+
+    law = laws.enumerated(draw, n, bits, 2 ** (n * bits))
+    known = law.values < math.inf
+    undecided = float(law.probabilities[~known].sum())
+    return Law(law.values[known], law.probabilities[known]), undecided
+
+
+# The samplers and the exact release, side by side ------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -173,9 +286,9 @@ _STYLES: Final = {
 
 def plot(leaks: list[Leak], releases: list[ReleaseBounds], epsilon: float, target: Path) -> None:
     """Draw delta against n and p, the exact release beside it, to a .png, .pdf or .svg file."""
-    matplotlib = import_extra("matplotlib", "plots")
+    matplotlib = errors.import_extra("matplotlib", "plots")
     matplotlib.use("Agg")
-    pyplot = import_extra("matplotlib.pyplot", "plots")
+    pyplot = errors.import_extra("matplotlib.pyplot", "plots")
     figure, axes = pyplot.subplots(2, 2, figsize=(9, 8.6), layout="constrained", sharey=True)
     every, gaussian, once, release = axes.flat
     _draw_curves(every, leaks, EVERY, "Laplace", "float16", "-")

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.auditing.attacks.claims import Judge
+from dpnoise.auditing.attacks.bounds import Judge
 from dpnoise.auditing.learned.expected_bounds import TREES, Proposal, Score, each_once, thresholds
 from dpnoise.auditing.learned.scores import (
     Cells,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpnoise.auditing.attacks.base import Event
-from dpnoise.auditing.attacks.claims import Judge
+from dpnoise.auditing.attacks.bounds import Judge
 from dpnoise.auditing.learned.scores import Steps, calibrated, sides, tail_shares
 from dpnoise.auditing.learned.views import SIDES, Block, Text, View, no_text
 from dpnoise.auditing.tuning import TUNING

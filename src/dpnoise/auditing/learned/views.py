@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.auditing.attacks.patterns import patterns
+from dpnoise.auditing.attacks.generic import patterns
 from dpnoise.auditing.learned.scores import cells_of, tail_shares
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.kernels import compiled, inlined

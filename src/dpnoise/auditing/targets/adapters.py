@@ -21,7 +21,11 @@ from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
 from dpnoise.release.calibration import check_scale, gaussian_scale, laplace_scale
 
 ReleaseFunction = Callable[[float, int], Any]
+Draw = Callable[[int], Any]
 Made = tuple[float, ReleaseFunction]  # The scale of its noise, and how it releases.
+
+LAPLACE: Final = "laplace"
+GAUSSIAN: Final = "gaussian"
 
 
 @dataclass(frozen=True)
@@ -34,13 +38,13 @@ class Privacy:
 
     def scale(self, noise: str) -> float:
         """Return the scale of Laplace noise, or the standard deviation of Gaussian noise."""
-        if noise == "laplace":
+        if noise == LAPLACE:
             return check_scale(laplace_scale(self.epsilon, self.sensitivity))
         return check_scale(gaussian_scale(self.epsilon, self.delta, self.sensitivity))
 
 
 @dataclass(frozen=True)
-class Claim:
+class Calibration:
     """What an adapter is asked for: privacy, by its kind of noise."""
 
     privacy: Privacy
@@ -51,8 +55,15 @@ class Claim:
         """The scale of the noise that the privacy asks for."""
         return self.privacy.scale(self.noise)
 
+    @property
+    def parameters(self) -> dict[str, float]:
+        """The parameters of a mechanism with this noise, as most libraries name them."""
+        privacy = self.privacy
+        parameters = {"epsilon": privacy.epsilon, "sensitivity": privacy.sensitivity}
+        return parameters if self.noise == LAPLACE else {**parameters, "delta": privacy.delta}
 
-Maker = Callable[[Claim], Made]
+
+Maker = Callable[[Calibration], Made]
 
 
 @dataclass(frozen=True)
@@ -61,61 +72,47 @@ class Adapter:
 
     make: Maker
     noise: str
-    package: str | None
+    package: str | None = None
 
 
-ADAPTERS: Final[dict[str, Adapter]] = {}
+def _added(prepare: Callable[[float], Draw]) -> Maker:
+    """Add noise of the claimed scale to the value in floating point, as most code does."""
 
+    def make(calibration: Calibration) -> Made:
+        scale = calibration.scale
+        draw = prepare(scale)
+        return scale, lambda value, n: np.asarray(value + draw(n))
 
-def _adapter(name: str, noise: str, package: str | None = None) -> Callable[[Maker], Maker]:
-    def register(make: Maker) -> Maker:
-        ADAPTERS[name] = Adapter(make, noise, package)
-        return make
-
-    return register
-
-
-def _added(draw: Callable[[int], Any]) -> ReleaseFunction:
-    """Add noise to the value in floating point, as most code does."""
-    return lambda value, n: value + draw(n)
+    return make
 
 
 def _one_by_one(release: Callable[[float], float]) -> ReleaseFunction:
     return lambda value, n: np.array([release(value) for _ in range(n)])
 
 
-def _drawn(draw: Callable[[], float], n: int) -> NDArray[np.float64]:
-    return np.fromiter((draw() for _ in range(n)), np.float64, n)
+# The standard library and the paper's formulas ---------------------------------------------------
 
 
-@_adapter("random.gauss", "gaussian")
-def _random_gauss(claim: Claim) -> Made:
-    scale = claim.scale
-    rng = random.Random()  # noqa: S311 - it is the target
-    return scale, _added(partial(_drawn, partial(rng.gauss, 0.0, scale)))
+def _repeated(draw: Callable[[], float]) -> Draw:
+    return lambda n: np.fromiter((draw() for _ in range(n)), np.float64, n)
 
 
-@_adapter("random.normalvariate", "gaussian")
-def _random_normalvariate(claim: Claim) -> Made:
-    scale = claim.scale
-    rng = random.Random()  # noqa: S311 - it is the target
-    return scale, _added(partial(_drawn, partial(rng.normalvariate, 0.0, scale)))
+def _random(method: str) -> Maker:
+    rng = random.Random
+    return _added(lambda scale: _repeated(partial(getattr(rng(), method), 0.0, scale)))
 
 
-@_adapter("random.laplace", "laplace")
-def _random_laplace(claim: Claim) -> Made:
-    """Use the paper's equation (2) on random(): the standard library has no Laplace noise."""
-    scale = claim.scale
-    rng = random.Random()  # noqa: S311 - it is the target
-    return scale, _added(lambda n: scale * _drawn(partial(paper_laplace, rng.random), n))
+def _scaled(standard: Draw) -> Maker:
+    return _added(lambda scale: lambda n: scale * standard(n))
 
 
-@_adapter("paper.laplace", "laplace")
-def _paper_laplace(claim: Claim) -> Made:
-    """Use the paper's equation (2) on uniforms of the operating system."""
-    scale = claim.scale
-    rng = random.SystemRandom()
-    return scale, _added(lambda n: scale * _drawn(partial(paper_laplace, rng.random), n))
+def _paper_laplace(rng: Callable[[], random.Random]) -> Maker:
+    """Make a generator for each target, and use equation (2) on its uniforms."""
+
+    def make(calibration: Calibration) -> Made:
+        return _scaled(_repeated(partial(paper_laplace, rng().random)))(calibration)
+
+    return make
 
 
 def paper_laplace(random: Callable[[], float]) -> float:
@@ -124,20 +121,6 @@ def paper_laplace(random: Callable[[], float]) -> float:
         pass
     logarithm = math.log(1.0 - 2.0 * abs(U - 0.5))
     return logarithm if U < 0.5 else -logarithm  # noqa: PLR2004 - the median
-
-
-@_adapter("paper.gaussian.12bits", "gaussian")
-def _paper_gaussian(claim: Claim) -> Made:
-    """Keep one member of each Box-Muller pair, from uniforms of 12 bits."""
-    scale = claim.scale
-    return scale, _added(lambda n: scale * paper_gaussians(n, precision=12))
-
-
-@_adapter("paper.theorem.8bits", "laplace")
-def _paper_theorem(claim: Claim) -> Made:
-    """Use Theorem 5.1 on uniforms of 8 bits."""
-    scale = claim.scale
-    return scale, _added(lambda n: scale * paper_theorem(n, precision=8))
 
 
 def paper_gaussians(n: int, precision: int) -> NDArray[np.float64]:
@@ -164,127 +147,57 @@ def _uniforms(shape: tuple[int, ...], precision: int) -> list[Any]:
     return uniforms
 
 
-@_adapter("numpy.laplace", "laplace", "numpy")
-def _numpy_laplace(claim: Claim) -> Made:
-    scale = claim.scale
-    rng = np.random.default_rng()
-    return scale, _added(lambda n: rng.laplace(scale=scale, size=n))
+# Arrays ------------------------------------------------------------------------------------------
 
 
-@_adapter("numpy.normal", "gaussian", "numpy")
-def _numpy_normal(claim: Claim) -> Made:
-    scale = claim.scale
-    rng = np.random.default_rng()
-    return scale, _added(lambda n: rng.normal(scale=scale, size=n))
+def _numpy(rng: Callable[[], Any], method: str) -> Maker:
+    return _added(lambda scale: partial(getattr(rng(), method), 0.0, scale))
 
 
-@_adapter("numpy.RandomState.laplace", "laplace", "numpy")
-def _legacy_laplace(claim: Claim) -> Made:
-    scale = claim.scale
-    rng = np.random.RandomState()
-    return scale, _added(lambda n: rng.laplace(scale=scale, size=n))
-
-
-@_adapter("numpy.RandomState.normal", "gaussian", "numpy")
-def _legacy_normal(claim: Claim) -> Made:
-    scale = claim.scale
-    rng = np.random.RandomState()
-    return scale, _added(lambda n: rng.normal(scale=scale, size=n))
-
-
-def _scipy_stats() -> Any:
+def _scipy(name: str, scale: float) -> Draw:
     from scipy import stats  # noqa: PLC0415 - SciPy takes long to import
 
-    return stats
+    draw: Draw = getattr(stats, name)(scale=scale).rvs
+    return draw
 
 
-@_adapter("scipy.laplace", "laplace", "scipy")
-def _scipy_laplace(claim: Claim) -> Made:
-    scale = claim.scale
-    laplace = _scipy_stats().laplace(scale=scale)
-    return scale, _added(lambda n: laplace.rvs(size=n))
+def _torch_laplace(scale: float) -> Draw:
+    laplace = import_extra("torch", "peers").distributions.Laplace(0.0, scale)
+    return lambda n: laplace.sample((n,))
 
 
-@_adapter("scipy.norm", "gaussian", "scipy")
-def _scipy_norm(claim: Claim) -> Made:
-    scale = claim.scale
-    norm = _scipy_stats().norm(scale=scale)
-    return scale, _added(lambda n: norm.rvs(size=n))
-
-
-@_adapter("torch.laplace", "laplace", "torch")
-def _torch_laplace(claim: Claim) -> Made:
-    scale = claim.scale
+def _torch_normal(scale: float, dtype: str | None = None) -> Draw:
     torch = import_extra("torch", "peers")
-    laplace = torch.distributions.Laplace(0.0, scale)
-    return scale, lambda value, n: (value + laplace.sample((n,))).numpy()
+    options = {} if dtype is None else {"dtype": getattr(torch, dtype)}
+    return lambda n: torch.normal(0.0, scale, (n,), **options)
 
 
-@_adapter("torch.normal", "gaussian", "torch")
-def _torch_normal(claim: Claim) -> Made:
-    scale = claim.scale
-    torch = import_extra("torch", "peers")
-    return scale, lambda value, n: (value + torch.normal(0.0, scale, (n,))).numpy()
+def _opacus(scale: float, *, secure: bool) -> Draw:
+    """Draw the noise of DP-SGD; secure_mode is off by default.
 
-
-@_adapter("torch.normal.float64", "gaussian", "torch")
-def _torch_normal_double(claim: Claim) -> Made:
-    scale = claim.scale
-    torch = import_extra("torch", "peers")
-    double = torch.float64
-    return scale, lambda value, n: (value + torch.normal(0.0, scale, (n,), dtype=double)).numpy()
-
-
-@_adapter("opacus", "gaussian", "opacus")
-def _opacus(claim: Claim) -> Made:
-    """Draw the noise of DP-SGD, with secure_mode off, as it is by default."""
-    return claim.scale, _opacus_noise(claim.scale, secure=False)
-
-
-@_adapter("opacus.secure_mode", "gaussian", "opacus")
-def _opacus_secure(claim: Claim) -> Made:
-    """Draw by Opacus's own formula for secure_mode: 2n = 4 Gaussians, summed and halved.
-
-    Switching the mode on asks for torchcsprng, which has no build for current PyTorch; the formula
-    runs without it, on PyTorch's own generator.
+    Its formula for secure_mode sums 2n = 4 Gaussians and halves them. Switching the mode on asks
+    for torchcsprng, which has no build for current PyTorch. The formula runs without it, on
+    PyTorch's own generator.
     """
-    return claim.scale, _opacus_noise(claim.scale, secure=True)
-
-
-def _opacus_noise(scale: float, *, secure: bool) -> ReleaseFunction:
     torch = import_extra("torch", "peers")
     noise = import_extra("opacus.optimizers.optimizer", "peers")._generate_noise  # noqa: SLF001
-    return lambda value, n: (value + noise(scale, torch.zeros(n), None, secure)).numpy()
+    return lambda n: noise(scale, torch.zeros(n), None, secure)
 
 
-def _fresh_jax_key() -> Any:
-    """Return a key of 64 bits from the operating system: all that JAX's generator takes."""
+def _jax(name: str, scale: float) -> Draw:
+    """Draw under keys of 64 bits from the operating system: all that JAX's generator takes."""
     jax = import_extra("jax", "peers")
-    return jax.random.wrap_key_data(np.frombuffer(secrets.token_bytes(8), np.uint32))
+
+    def draw(n: int) -> Any:
+        key = jax.random.wrap_key_data(np.frombuffer(secrets.token_bytes(8), np.uint32))
+        return scale * getattr(jax.random, name)(key, (n,))
+
+    return draw
 
 
-@_adapter("jax.laplace", "laplace", "jax")
-def _jax_laplace(claim: Claim) -> Made:
-    scale = claim.scale
-    jax = import_extra("jax", "peers")
-    return scale, lambda value, n: np.asarray(
-        value + scale * jax.random.laplace(_fresh_jax_key(), (n,))
-    )
-
-
-@_adapter("jax.normal", "gaussian", "jax")
-def _jax_normal(claim: Claim) -> Made:
-    scale = claim.scale
-    jax = import_extra("jax", "peers")
-    return scale, lambda value, n: np.asarray(
-        value + scale * jax.random.normal(_fresh_jax_key(), (n,))
-    )
-
-
-@_adapter("jax_privacy", "gaussian", "jax-privacy")
-def _jax_privacy(claim: Claim) -> Made:
+def _jax_privacy(calibration: Calibration) -> Made:
     """Add the noise of DP-SGD to a sum of gradients, under the key of 31 bits it has by default."""
-    scale = claim.scale
+    scale = calibration.scale
     jax = import_extra("jax", "peers")
     noise = import_extra("jax_privacy.noise_addition", "peers")
     privatizer = noise.gaussian_privatizer(stddev=scale)
@@ -298,110 +211,105 @@ def _jax_privacy(claim: Claim) -> Made:
     return scale, release
 
 
-@_adapter("diffprivlib.Laplace", "laplace", "diffprivlib")
-def _diffprivlib_laplace(claim: Claim) -> Made:
-    privacy, scale = claim.privacy, claim.scale
-    mechanisms = import_extra("diffprivlib.mechanisms", "peers")
-    mechanism = mechanisms.Laplace(epsilon=privacy.epsilon, sensitivity=privacy.sensitivity)
-    return scale, _one_by_one(mechanism.randomise)
+# Mechanisms --------------------------------------------------------------------------------------
 
 
-@_adapter("diffprivlib.Snapping", "laplace", "diffprivlib")
-def _diffprivlib_snapping(claim: Claim) -> Made:
-    privacy, scale = claim.privacy, claim.scale
-    mechanism = import_extra("diffprivlib.mechanisms", "peers").Snapping(
-        epsilon=privacy.epsilon, sensitivity=privacy.sensitivity, lower=-1e3, upper=1e3
-    )
-    return scale, _one_by_one(mechanism.randomise)
+def _diffprivlib(name: str, **options: float) -> Maker:
+    def make(calibration: Calibration) -> Made:
+        scale = calibration.scale if calibration.noise == LAPLACE else None
+        mechanisms = import_extra("diffprivlib.mechanisms", "peers")
+        mechanism = getattr(mechanisms, name)(**calibration.parameters, **options)
+        # Gaussian mechanisms have a calibration of their own.
+        own_scale = mechanism._scale if scale is None else scale  # noqa: SLF001
+        return own_scale, _one_by_one(mechanism.randomise)
+
+    return make
 
 
-@_adapter("diffprivlib.GaussianAnalytic", "gaussian", "diffprivlib")
-def _diffprivlib_gaussian(claim: Claim) -> Made:
-    privacy = claim.privacy
-    mechanism = import_extra("diffprivlib.mechanisms", "peers").GaussianAnalytic(
-        epsilon=privacy.epsilon, delta=privacy.delta, sensitivity=privacy.sensitivity
-    )
-    scale = mechanism._scale  # noqa: SLF001 - its own calibration
-    return scale, _one_by_one(mechanism.randomise)
-
-
-@_adapter("diffprivlib.GaussianDiscrete", "gaussian", "diffprivlib")
-def _diffprivlib_discrete(claim: Claim) -> Made:
+def _diffprivlib_discrete(calibration: Calibration) -> Made:
     """Release integers, with a sampler that rejects."""
-    privacy = claim.privacy
-    mechanism = import_extra("diffprivlib.mechanisms", "peers").GaussianDiscrete(
-        epsilon=privacy.epsilon, delta=privacy.delta, sensitivity=math.ceil(privacy.sensitivity)
-    )
+    parameters = {
+        **calibration.parameters,
+        "sensitivity": math.ceil(calibration.privacy.sensitivity),
+    }
+    mechanism = import_extra("diffprivlib.mechanisms", "peers").GaussianDiscrete(**parameters)
     scale = mechanism._scale  # noqa: SLF001 - its own calibration
     return scale, _one_by_one(lambda value: mechanism.randomise(round(value)))
 
 
-@_adapter("opendp.laplace", "laplace", "opendp")
-def _opendp_laplace(claim: Claim) -> Made:
-    scale = claim.scale
-    return scale, _opendp("make_laplace", "l1_distance", scale, k=-40)
-
-
-@_adapter("opendp.gaussian", "gaussian", "opendp")
-def _opendp_gaussian(claim: Claim) -> Made:
-    scale = claim.scale
-    return scale, _opendp("make_gaussian", "l2_distance", scale, k=-40)
-
-
-def _opendp(make: str, metric: str, scale: float, k: int) -> ReleaseFunction:
-    """Release vectors on the grid 2^k, many times faster than one number after the other."""
+def _opendp(make: str, metric: str, calibration: Calibration) -> Made:
+    """Release vectors on the grid 2^-40, many times faster than one number after the other."""
+    scale = calibration.scale
     opendp = import_extra("opendp.prelude", "peers")
     opendp.enable_features("contrib")
 
     def release(value: float, n: int) -> Any:
         domain = opendp.vector_domain(opendp.atom_domain(T=float, nan=False), size=n)
-        mechanism = getattr(opendp.m, make)(domain, getattr(opendp, metric)(T=float), scale, k=k)
+        mechanism = getattr(opendp.m, make)(domain, getattr(opendp, metric)(T=float), scale, k=-40)
         return mechanism([float(value)] * n)
 
-    return release
+    return scale, release
 
 
-@_adapter("pydp.laplace", "laplace", "python-dp")
-def _pydp_laplace(claim: Claim) -> Made:
-    privacy, scale = claim.privacy, claim.scale
+def _pydp(name: str, calibration: Calibration) -> Made:
+    scale = calibration.scale
     mechanisms = import_extra("pydp.algorithms.numerical_mechanisms", "peers")
-    mechanism = mechanisms.LaplaceMechanism(privacy.epsilon, privacy.sensitivity)
+    mechanism = getattr(mechanisms, name)(**calibration.parameters)
     return scale, _one_by_one(lambda value: mechanism.add_noise(float(value)))
 
 
-@_adapter("pydp.gaussian", "gaussian", "python-dp")
-def _pydp_gaussian(claim: Claim) -> Made:
-    privacy, scale = claim.privacy, claim.scale
-    mechanisms = import_extra("pydp.algorithms.numerical_mechanisms", "peers")
-    mechanism = mechanisms.GaussianMechanism(privacy.epsilon, privacy.delta, privacy.sensitivity)
-    return scale, _one_by_one(lambda value: mechanism.add_noise(float(value)))
+def _dpnoise_added(method: str) -> Maker:
+    """Add our noise by hand in floating point: what docs/limitations.md warns of."""
+    return _added(lambda scale: partial(getattr(Generator(), method), scale))
 
 
-@_adapter("dpnoise.laplace", "laplace", "dpnoise")
-def _dpnoise_laplace(claim: Claim) -> Made:
-    """Our noise, added by hand in floating point: what docs/limitations.md warns of."""
-    scale = claim.scale
-    return scale, _added(lambda n: Generator().laplace(scale, n))
-
-
-@_adapter("dpnoise.normal", "gaussian", "dpnoise")
-def _dpnoise_normal(claim: Claim) -> Made:
-    """Our noise, added by hand in floating point: what docs/limitations.md warns of."""
-    scale = claim.scale
-    return scale, _added(lambda n: Generator().normal(scale, n))
-
-
-@_adapter("dpnoise.release", "laplace", "dpnoise")
-def _dpnoise_release(claim: Claim) -> Made:
-    privacy, scale = claim.privacy, claim.scale
-    mechanism = LaplaceMechanism(privacy.epsilon, privacy.sensitivity)
+def _dpnoise(kind: Callable[..., Any], calibration: Calibration) -> Made:
+    scale, mechanism = calibration.scale, kind(**calibration.parameters)
     return scale, lambda value, n: mechanism.release(np.full(n, float(value)))
 
 
-@_adapter("dpnoise.release.gaussian", "gaussian", "dpnoise")
-def _dpnoise_release_gaussian(claim: Claim) -> Made:
-    privacy, scale = claim.privacy, claim.scale
-    mechanism = GaussianMechanism(
-        epsilon=privacy.epsilon, delta=privacy.delta, sensitivity=privacy.sensitivity
-    )
-    return scale, lambda value, n: mechanism.release(np.full(n, float(value)))
+ADAPTERS: Final[dict[str, Adapter]] = {
+    "random.gauss": Adapter(_random("gauss"), GAUSSIAN),
+    "random.normalvariate": Adapter(_random("normalvariate"), GAUSSIAN),
+    # The standard library has no Laplace noise of its own.
+    "random.laplace": Adapter(_paper_laplace(random.Random), LAPLACE),
+    "paper.laplace": Adapter(_paper_laplace(random.SystemRandom), LAPLACE),
+    "paper.gaussian.12bits": Adapter(_scaled(partial(paper_gaussians, precision=12)), GAUSSIAN),
+    "paper.theorem.8bits": Adapter(_scaled(partial(paper_theorem, precision=8)), LAPLACE),
+    "numpy.laplace": Adapter(_numpy(np.random.default_rng, "laplace"), LAPLACE, "numpy"),
+    "numpy.normal": Adapter(_numpy(np.random.default_rng, "normal"), GAUSSIAN, "numpy"),
+    "numpy.RandomState.laplace": Adapter(
+        _numpy(np.random.RandomState, "laplace"), LAPLACE, "numpy"
+    ),
+    "numpy.RandomState.normal": Adapter(_numpy(np.random.RandomState, "normal"), GAUSSIAN, "numpy"),
+    "scipy.laplace": Adapter(_added(partial(_scipy, "laplace")), LAPLACE, "scipy"),
+    "scipy.norm": Adapter(_added(partial(_scipy, "norm")), GAUSSIAN, "scipy"),
+    "torch.laplace": Adapter(_added(_torch_laplace), LAPLACE, "torch"),
+    "torch.normal": Adapter(_added(_torch_normal), GAUSSIAN, "torch"),
+    "torch.normal.float64": Adapter(
+        _added(partial(_torch_normal, dtype="float64")), GAUSSIAN, "torch"
+    ),
+    "opacus": Adapter(_added(partial(_opacus, secure=False)), GAUSSIAN, "opacus"),
+    "opacus.secure_mode": Adapter(_added(partial(_opacus, secure=True)), GAUSSIAN, "opacus"),
+    "jax.laplace": Adapter(_added(partial(_jax, "laplace")), LAPLACE, "jax"),
+    "jax.normal": Adapter(_added(partial(_jax, "normal")), GAUSSIAN, "jax"),
+    "jax_privacy": Adapter(_jax_privacy, GAUSSIAN, "jax-privacy"),
+    "diffprivlib.Laplace": Adapter(_diffprivlib("Laplace"), LAPLACE, "diffprivlib"),
+    "diffprivlib.Snapping": Adapter(
+        _diffprivlib("Snapping", lower=-1e3, upper=1e3), LAPLACE, "diffprivlib"
+    ),
+    "diffprivlib.GaussianAnalytic": Adapter(
+        _diffprivlib("GaussianAnalytic"), GAUSSIAN, "diffprivlib"
+    ),
+    "diffprivlib.GaussianDiscrete": Adapter(_diffprivlib_discrete, GAUSSIAN, "diffprivlib"),
+    "opendp.laplace": Adapter(partial(_opendp, "make_laplace", "l1_distance"), LAPLACE, "opendp"),
+    "opendp.gaussian": Adapter(
+        partial(_opendp, "make_gaussian", "l2_distance"), GAUSSIAN, "opendp"
+    ),
+    "pydp.laplace": Adapter(partial(_pydp, "LaplaceMechanism"), LAPLACE, "python-dp"),
+    "pydp.gaussian": Adapter(partial(_pydp, "GaussianMechanism"), GAUSSIAN, "python-dp"),
+    "dpnoise.laplace": Adapter(_dpnoise_added("laplace"), LAPLACE, "dpnoise"),
+    "dpnoise.normal": Adapter(_dpnoise_added("normal"), GAUSSIAN, "dpnoise"),
+    "dpnoise.release": Adapter(partial(_dpnoise, LaplaceMechanism), LAPLACE, "dpnoise"),
+    "dpnoise.release.gaussian": Adapter(partial(_dpnoise, GaussianMechanism), GAUSSIAN, "dpnoise"),
+}

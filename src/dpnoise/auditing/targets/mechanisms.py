@@ -152,18 +152,18 @@ def _opendp_category(epsilon: float, _delta: float) -> Outputs:
 # diffprivlib -------------------------------------------------------------------------------------
 
 
-def _diffprivlib_tool(name: str, **options: Any) -> Outputs:
+def _diffprivlib_tool(name: str, options: dict[str, Any], epsilon: float, _delta: float) -> Outputs:
     """Call a tool, each time with an accountant of its own: one for all grows with every call."""
     diffprivlib = import_extra("diffprivlib", "peers")
     tool = getattr(diffprivlib.tools, name)
 
     def release(rows: list[float]) -> Any:
-        return tool(rows, accountant=diffprivlib.BudgetAccountant(), **options)
+        return tool(rows, epsilon=epsilon, accountant=diffprivlib.BudgetAccountant(), **options)
 
     return _each(release)
 
 
-def _diffprivlib_selection(name: str, epsilon: float) -> Outputs:
+def _diffprivlib_selection(name: str, epsilon: float, _delta: float) -> Outputs:
     choose = getattr(import_extra("diffprivlib.mechanisms", "peers"), name)
 
     def outputs(scores: list[int], n: int) -> list[Any]:
@@ -173,14 +173,10 @@ def _diffprivlib_selection(name: str, epsilon: float) -> Outputs:
     return outputs
 
 
-@_mechanism("diffprivlib.Exponential", SCORES, "diffprivlib")
-def _diffprivlib_exponential(epsilon: float, _delta: float) -> Outputs:
-    return _diffprivlib_selection("Exponential", epsilon)
-
-
-@_mechanism("diffprivlib.PermuteAndFlip", SCORES, "diffprivlib")
-def _diffprivlib_flip(epsilon: float, _delta: float) -> Outputs:
-    return _diffprivlib_selection("PermuteAndFlip", epsilon)
+for _name in ("Exponential", "PermuteAndFlip"):
+    _mechanism(f"diffprivlib.{_name}", SCORES, "diffprivlib")(
+        partial(_diffprivlib_selection, _name)
+    )
 
 
 @_mechanism("diffprivlib.Binary", ANSWERS, "diffprivlib")
@@ -191,19 +187,15 @@ def _diffprivlib_binary(epsilon: float, _delta: float) -> Outputs:
 
 
 @_mechanism("diffprivlib.histogram", ROWS, "diffprivlib")
-def _diffprivlib_histogram(epsilon: float, _delta: float) -> Outputs:
-    counts = _diffprivlib_tool("histogram", epsilon=epsilon, bins=_EDGES, range=(0, 5))
+def _diffprivlib_histogram(epsilon: float, delta: float) -> Outputs:
+    counts = _diffprivlib_tool("histogram", {"bins": _EDGES, "range": (0, 5)}, epsilon, delta)
     return lambda rows, n: [cells for cells, _ in counts(rows, n)]
 
 
-@_mechanism("diffprivlib.median", REPLACED, "diffprivlib")
-def _diffprivlib_median(epsilon: float, _delta: float) -> Outputs:
-    return _diffprivlib_tool("median", epsilon=epsilon, bounds=(_LOWER, _UPPER))
-
-
-@_mechanism("diffprivlib.quantile", REPLACED, "diffprivlib")
-def _diffprivlib_quantile(epsilon: float, _delta: float) -> Outputs:
-    return _diffprivlib_tool("quantile", quant=0.25, epsilon=epsilon, bounds=(_LOWER, _UPPER))
+for _name, _options in (("median", {}), ("quantile", {"quant": 0.25})):
+    _mechanism(f"diffprivlib.{_name}", REPLACED, "diffprivlib")(
+        partial(_diffprivlib_tool, _name, {**_options, "bounds": (_LOWER, _UPPER)})
+    )
 
 
 # PyDP --------------------------------------------------------------------------------------------
@@ -249,28 +241,24 @@ def _smartnoise(query: str, epsilon: float, delta: float) -> Outputs:
     return outputs
 
 
-@_mechanism("smartnoise.count", TEXTS, "smartnoise-sql", has_delta=True)
-def _smartnoise_count(epsilon: float, delta: float) -> Outputs:
-    return _smartnoise("SELECT COUNT(*) AS c FROM t.t", epsilon, delta)
-
-
-@_mechanism("smartnoise.group_by", TEXTS, "smartnoise-sql", has_delta=True)
-def _smartnoise_groups(epsilon: float, delta: float) -> Outputs:
-    """Count the groups that are found."""
-    return _smartnoise("SELECT city, COUNT(*) AS c FROM t.t GROUP BY city", epsilon, delta)
+for _name, _query in (
+    ("count", "SELECT COUNT(*) AS c FROM t.t"),
+    ("group_by", "SELECT city, COUNT(*) AS c FROM t.t GROUP BY city"),  # Of groups that are found.
+):
+    _mechanism(f"smartnoise.{_name}", TEXTS, "smartnoise-sql", has_delta=True)(
+        partial(_smartnoise, _query)
+    )
 
 
 # Our own -----------------------------------------------------------------------------------------
 
 
-@_mechanism("dpnoise.NoisyMax", SCORES, "dpnoise")
-def _noisy_max(epsilon: float, _delta: float) -> Outputs:
-    return _each(NoisyMax(epsilon, sensitivity=1.0).select)
+def _selection(kind: Callable[..., Any], epsilon: float, _delta: float) -> Outputs:
+    return _each(kind(epsilon, sensitivity=1.0).select)
 
 
-@_mechanism("dpnoise.ExponentialMechanism", SCORES, "dpnoise")
-def _exponential(epsilon: float, _delta: float) -> Outputs:
-    return _each(ExponentialMechanism(epsilon, sensitivity=1.0).select)
+for _kind in (NoisyMax, ExponentialMechanism):
+    _mechanism(f"dpnoise.{_kind.__name__}", SCORES, "dpnoise")(partial(_selection, _kind))
 
 
 _BOUNDED: Final[dict[str, Any]] = {"lower": _LOWER, "upper": _UPPER}

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.auditing.targets.adapters import ADAPTERS, Claim, Privacy, ReleaseFunction
+from dpnoise.auditing.targets.adapters import ADAPTERS, Calibration, Privacy, ReleaseFunction
 from dpnoise.auditing.targets.mechanisms import MECHANISMS
 from dpnoise.core import machine
 from dpnoise.core.errors import ArgumentError, DpnoiseError, reject, unknown
@@ -118,7 +118,7 @@ def named(name: str, **claims: float) -> Target:
     if name not in ADAPTERS:
         raise unknown("target", name, names())
     adapter = ADAPTERS[name]
-    scale, release = adapter.make(Claim(Privacy(**claims), adapter.noise))
+    scale, release = adapter.make(Calibration(Privacy(**claims), adapter.noise))
     return Target(name, adapter.noise, scale, release, adapter.package)
 
 
@@ -150,20 +150,24 @@ def resolve(
     if isinstance(target, Target):
         _check_delta(target.name, target.noise, delta)
         return target if scale is None else replace(target, scale=scale)
-    if isinstance(target, str):
-        name, release = target, imported(target)
-    elif isinstance(target, list | tuple):
-        if not target or not all(isinstance(word, str) for word in target):
-            reject("target", target, "to be a command: a list of strings, the program first")
-        name, release = shlex.join(target), partial(_from_command, list(target), time_limit)
-    elif callable(target):
-        name, release = getattr(target, "__qualname__", type(target).__name__), target
-    else:
-        reject("target", target, "to be a name, a function (value, n) -> array, or a command")
+    name, release = _release_of(target, time_limit)
     noise = "gaussian" if delta else "laplace"
     if scale is None:
         scale = Privacy(epsilon, delta or 1e-6, sensitivity).scale(noise)
     return Target(name, noise, scale, release)
+
+
+def _release_of(target: Any, time_limit: float | None) -> tuple[str, ReleaseFunction]:
+    """Return what releases values, and its name, of a path, a command or a function."""
+    if isinstance(target, str):
+        return target, imported(target)
+    if isinstance(target, list | tuple):
+        if not target or not all(isinstance(word, str) for word in target):
+            reject("target", target, "to be a command: a list of strings, the program first")
+        return shlex.join(target), partial(_from_command, list(target), time_limit)
+    if not callable(target):
+        reject("target", target, "to be a name, a function (value, n) -> array, or a command")
+    return getattr(target, "__qualname__", type(target).__name__), target
 
 
 def one_by_one(target: Target) -> Target:

@@ -1,0 +1,259 @@
+"""Attacks that know no sampler: by the size of a release, by its bits, and by the addition.
+
+The sum of a value c and noise w keeps no bit below the last one of w, and w near -c is as coarse
+as c. So where y = c + w is small, it is a multiple of ulp(c)/2 or so; noise around zero has no such
+restraint. `Precision` and `BitPatterns` learn from releases where the difference lies.
+
+`Feasibility` knows the scale of the noise too. Whatever draws z, most code then computes
+fl(c + fl(s z)). Given the release q, the candidate c and the scale s, the floats w with
+fl(c + w) = q are a short run of neighbours, and of those only some are fl(s z) for any float z. If
+none is, c is excluded, for every sampler there is. This is the strongest generic attack at small
+epsilon: n uniforms for each variate do nothing against it.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpnoise.auditing.attacks.base import (
+    OUTPUTS,
+    SCALE,
+    Attack,
+    Event,
+    Flags,
+    Progress,
+    excluded,
+    never,
+    promise,
+    silent,
+)
+from dpnoise.auditing.attacks.bounds import Judge
+from dpnoise.auditing.targets.adapters import Privacy
+from dpnoise.auditing.targets.target import Releases, Target
+from dpnoise.kernels import compiled
+
+Integers = NDArray[np.int64]
+Real = np.floating[Any]
+
+_CUTS: Final = 255  # Thresholds that are tried, at equal steps of probability.
+# The exponents that are told apart; those beyond, and zero's, count as the nearest of them.
+_LEAST: Final = -200
+_MOST: Final = 56
+_SPAN: Final = _MOST - _LEAST
+
+
+# The size -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Threshold(Attack):
+    """Finds the threshold that one value's releases pass more often than the other's.
+
+    It is the plainest attack, and finds noise that is simply too small.
+    """
+
+    name = "threshold"
+    access = OUTPUTS
+    breaks = "noise that is too small, or has too light a tail, for its claim"
+    source = "the definition of differential privacy"
+    default_target = "half the noise"
+
+    judge: Judge | None = None  # How an audit will count what it finds.
+
+    def target(self, **claims: float) -> Target:
+        """Return Laplace noise of half the scale that is claimed."""
+        scale = Privacy(**claims).scale("laplace")
+        rng = np.random.default_rng()
+        return Target(
+            self.default_target,
+            "laplace",
+            scale,
+            lambda value, n: value + rng.laplace(scale=scale / 2, size=n),
+        )
+
+    def find(
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
+    ) -> Event:
+        """Return the event beyond the threshold, on the side, that promises most."""
+        y0, y1 = (np.sort(target(value, n)) for value in (value0, value1))
+        cuts = np.quantile(np.concatenate([y0, y1]), np.arange(1, _CUTS + 1) / (_CUTS + 1))
+        below0, below1 = (np.searchsorted(y, cuts) for y in (y0, y1))
+        above0, above1 = (n - np.searchsorted(y, cuts, side="right") for y in (y0, y1))
+        hits0, hits1 = np.concatenate([below0, above0]), np.concatenate([below1, above1])
+        side, best = divmod(int(promise(hits0, hits1, n, self.judge).argmax()), _CUTS)
+        t = cuts[best]
+
+        def holds(y: Releases) -> Flags:
+            return np.asarray(y > t if side else y < t)
+
+        return Event(f"y {'>' if side else '<'} {t:.6g}", holds)
+
+
+# The bits -----------------------------------------------------------------------------------------
+
+
+def exponents(y: Releases) -> tuple[Integers, Integers]:
+    """Return the exponents of the first and of the last set bit of each number.
+
+    Examples
+    --------
+    >>> exponents(np.array([1.0, 0.75, -12.0, 0.0]))
+    (array([   0,   -1,    3, -200]), array([   0,   -2,    2, -200]))
+    """
+    numbers = np.ascontiguousarray(y, dtype=np.float64)
+    first, last = np.empty((2, len(numbers)), dtype=np.int64)
+    _find_exponents(numbers.view(np.int64), first, last)
+    return first, last
+
+
+@compiled
+def _find_exponents(words: Integers, first: Integers, last: Integers) -> None:
+    bit = np.empty(1)
+    word = bit.view(np.int64)
+    for i in range(words.size):
+        exponent, significand = words[i] >> 52 & 2047, words[i] & ((1 << 52) - 1)
+        # Zero has no exponent, nor has what is too small for a normal number, nor NaN.
+        none = exponent == 0 or (exponent == 2047 and significand != 0)
+        whole = significand | 1 << 52
+        bit[0] = whole & -whole
+        low = exponent - 1075 + (word[0] >> 52) - 1023
+        first[i] = _LEAST if none else min(max(exponent - 1023, _LEAST), _MOST - 1)
+        last[i] = _LEAST if none else min(max(low, _LEAST), _MOST - 1)
+
+
+@dataclass(frozen=True)
+class Precision(Attack):
+    """Finds a size below which one value's releases have finer bits than the other's."""
+
+    name = "precision"
+    access = OUTPUTS
+    breaks = "noise added in floats: NumPy, diffprivlib, torch, JAX, Opacus"
+    source = "Haney, Desfontaines, Hartman, Shrestha and Hay 2022"
+    default_target = "numpy.laplace"
+
+    judge: Judge | None = None  # How an audit will count what it finds.
+
+    def find(
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
+    ) -> Event:
+        """Return "|y| < 2^t and y is no multiple of 2^g", for the t and g that promise most."""
+        hits0, hits1 = (_smaller_and_finer(target(value, n)) for value in (value0, value1))
+        worth = np.flatnonzero(hits0 > hits1)
+        if not worth.size:
+            return never("no size of y has finer bits at one value")
+        best = worth[promise(hits0.flat[worth], hits1.flat[worth], n, self.judge).argmax()]
+        t, g = (int(i) + _LEAST for i in np.unravel_index(best, hits0.shape))
+
+        def holds(y: Releases) -> Flags:
+            first, last = exponents(y)
+            return np.asarray((first < t) & (last < g) & (y != 0))
+
+        return Event(f"|y| < 2^{t} and y is no multiple of 2^{g}", holds)
+
+
+def _smaller_and_finer(y: Releases) -> Integers:
+    """Count, for all t and g, the releases with |y| < 2^t that are no multiples of 2^g."""
+    first, last = exponents(y[y != 0])
+    counts = np.bincount((first - _LEAST) * _SPAN + (last - _LEAST), minlength=_SPAN**2)
+    below = counts.reshape(_SPAN, _SPAN).cumsum(axis=0).cumsum(axis=1)
+    return np.pad(below, ((1, 0), (1, 0)))[:-1, :-1].astype(np.int64)
+
+
+@dataclass(frozen=True)
+class BitPatterns(Attack):
+    """Finds the signs, exponents and trailing zeros that occur at one value more than the other."""
+
+    name = "bits"
+    access = OUTPUTS
+    breaks = "noise added in floats; also rare patterns that no rule was written for"
+    source = "this library; in the spirit of Bichsel and others 2021 (DP-Sniper)"
+    default_target = "numpy.laplace"
+
+    judge: Judge | None = None  # How an audit will count what it finds.
+
+    def find(
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
+    ) -> Event:
+        """Return the event of the patterns, in the order of their ratios, that promise most."""
+        y0, y1 = (patterns(target(value, n)) for value in (value0, value1))
+        cells, index = np.unique(np.concatenate([y0, y1]), return_inverse=True)
+        hits0, hits1 = (np.bincount(half, minlength=len(cells)) for half in (index[:n], index[n:]))
+        order = np.argsort(-(hits0 + 0.5) / (hits1 + 0.5), kind="stable")
+        best = promise(hits0[order].cumsum(), hits1[order].cumsum(), n, self.judge).argmax()
+        chosen = np.sort(cells[order[: best + 1]])
+
+        def holds(y: Releases) -> Flags:
+            return np.isin(patterns(y), chosen)
+
+        return Event(f"y has one of {len(chosen)} patterns of sign, exponent, last bit", holds)
+
+
+def patterns(y: Releases) -> Integers:
+    """Give each pattern (sign, exponent of the first bit, exponent of the last bit) a number."""
+    first, last = exponents(y)
+    return ((y < 0) * _SPAN + (first - _LEAST)) * _SPAN + (last - _LEAST)
+
+
+# The addition -------------------------------------------------------------------------------------
+
+
+@compiled
+def _is_product(w: Real, s: Real) -> bool:
+    """Tell whether w = fl(s z) for some float z. It would be the quotient or next to it."""
+    z = w / s
+    further, nearer = np.nextafter(z, z + z), np.nextafter(z, z - z)
+    return bool(s * z == w or s * further == w or s * nearer == w)
+
+
+@compiled
+def _feasible(q: Real, c: Real, s: Real) -> bool:
+    """Tell whether fl(c + fl(s z)) = q for some float z.
+
+    The floats w with fl(c + w) = q are neighbours, one of them at most a step from fl(q - c). Of
+    three neighbours at least one is a product, so seven around fl(q - c) decide.
+    """
+    infinity = s / (s - s)  # In the format of s: float32 stays float32.
+    w = q - c
+    for _ in range(3):
+        w = np.nextafter(w, -infinity)
+    for _ in range(7):
+        if c + w == q and _is_product(w, s):
+            return True
+        w = np.nextafter(w, infinity)
+    return False
+
+
+@compiled
+def feasible(releases: NDArray[Real], value: Real, scale: Real, out: Flags) -> None:
+    """Tell of each release whether any noise gives it from this value."""
+    for i in range(releases.size):
+        out[i] = _feasible(releases[i], value, scale)
+
+
+def possible(releases: NDArray[Any], value: float, scale: float) -> Flags:
+    """Tell of each release whether any noise of this scale gives it, in the releases' format."""
+    format_ = np.float64 if releases.dtype == np.float64 else np.float32
+    out = np.empty(len(releases), dtype=np.bool_)
+    feasible(releases.astype(format_), format_(value), format_(scale), out)
+    return out
+
+
+@dataclass(frozen=True)
+class Feasibility(Attack):
+    """Excludes a value when no noise of the known scale could have led from it to the release."""
+
+    name = "feasibility"
+    access = SCALE
+    breaks = "every sum of value and scaled noise in floats, whatever the sampler"
+    source = "this library's docs; generalises Mironov 2012 and Haney and others 2022"
+    default_target = "diffprivlib.Laplace"
+
+    def find(
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
+    ) -> Event:
+        """Return the event that value0 is possible and value1 is not."""
+        words = f"no float z has {value1:g} + {target.scale:g} z = y, rounded twice"
+        return excluded(words, partial(possible, scale=target.scale), value0, value1)
