@@ -43,9 +43,7 @@ def _quiet() -> Iterator[None]:
 
 BETWEEN: dict[str, Callable[..., Any]] = {
     "laplace_1": noise_128bit.laplace_1,
-    "laplace_4": noise_128bit.laplace_4,
     "gaussian_2": noise_128bit.gaussian_2,
-    "gaussian_4": noise_128bit.gaussian_4,
     "gaussian_pairs": noise_128bit.gaussian_pair,
 }
 

@@ -129,10 +129,6 @@ def _release_on_device(task: Task, tensor: Any, rng: _OnProcessor) -> Any:
         raise ArgumentTypeError(
             f"Expected floats on a CUDA device, got {tensor.dtype}: release tensor.cpu()."
         )
-    if task.form not in (exact.LAPLACE_1, exact.GAUSSIAN_PAIRS):
-        raise ArgumentError(
-            f"Expected the leanest form on a CUDA device, got {task.form.name}: leave variates out."
-        )
     kernels = _device_kernels()
     bounds = _bounds(task, tensor.dtype)
     flat = tensor.contiguous().reshape(-1)

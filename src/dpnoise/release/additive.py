@@ -20,8 +20,6 @@ from dpnoise.core.errors import (
     ArgumentError,
     ArgumentTypeError,
     check_bound,
-    check_choice,
-    check_integer,
     check_part,
     check_power_of_two,
     forgetful,
@@ -56,21 +54,12 @@ class _Additive(Mechanism):
     grid: float
     lower: float | None
     upper: float | None
-    variates: int | None
-    # By the number of uniforms: the form for one number, and the one for arrays.
-    _forms: ClassVar[dict[int | None, tuple[ExactForm, ExactForm]]]
+    _form: ClassVar[ExactForm]  # For arrays.
+    _form_for_one: ClassVar[ExactForm]
 
     @property
     def _noise(self) -> Laplace | Gaussian:
         raise NotImplementedError
-
-    @property
-    def _form(self) -> ExactForm:
-        return self._forms[self.variates][1]
-
-    @property
-    def _form_for_one(self) -> ExactForm:
-        return self._forms[self.variates][0]
 
     def _fix(
         self,
@@ -79,12 +68,8 @@ class _Additive(Mechanism):
         grid: float | None,
         lower: float | None,
         upper: float | None,
-        variates: int | None,
     ) -> None:
         """Check what both have, and hold it with the arguments that the scale follows from."""
-        if variates is not None:
-            variates = check_integer("variates", variates, least=1)
-        check_choice("variates", variates, self._forms)
         calibration.check_scale(scale)
         asked = None if grid is None else check_power_of_two("grid", grid)
         grid = _default_grid(scale) if asked is None else asked
@@ -93,7 +78,7 @@ class _Additive(Mechanism):
         lower, upper = check_bound("lower", lower), check_bound("upper", upper)
         if lower is not None and upper is not None and lower >= upper:
             reject("lower", lower, f"< upper={upper}")
-        options = {"grid": asked, "lower": lower, "upper": upper, "variates": variates}
+        options = {"grid": asked, "lower": lower, "upper": upper}
         self._hold({**calibrated, **options}, scale=scale, grid=grid)
 
     @property
@@ -281,8 +266,6 @@ class LaplaceMechanism(_Additive):
         the smallest that is at least scale * 2^-20.
     lower, upper
         Where to clamp the output.
-    variates
-        4 or 1 uniforms for each number; None is 1. In release it has no effect on privacy.
 
     Attributes
     ----------
@@ -290,7 +273,7 @@ class LaplaceMechanism(_Additive):
         The smallest float that is at least sensitivity / epsilon.
     grid
         The grid in use, also where it is the default one.
-    epsilon, sensitivity, lower, upper, variates
+    epsilon, sensitivity, lower, upper
         As they were asked for.
 
     Examples
@@ -307,11 +290,8 @@ class LaplaceMechanism(_Additive):
     """
 
     epsilon: float
-    _forms: ClassVar = {
-        None: (exact.LAPLACE_1, exact.LAPLACE_1),
-        1: (exact.LAPLACE_1, exact.LAPLACE_1),
-        4: (exact.LAPLACE_4, exact.LAPLACE_4),
-    }
+    _form = exact.LAPLACE_1
+    _form_for_one = exact.LAPLACE_1
 
     @_refusing_a_scale
     def __init__(
@@ -322,11 +302,10 @@ class LaplaceMechanism(_Additive):
         grid: float | None = None,
         lower: float | None = None,
         upper: float | None = None,
-        variates: int | None = None,
     ) -> None:
         asked = positive(epsilon=epsilon, sensitivity=sensitivity)
         scale = calibration.laplace_scale(**asked)
-        self._fix(asked, scale, grid, lower, upper, variates)
+        self._fix(asked, scale, grid, lower, upper)
 
     @property
     def _noise(self) -> Laplace:
@@ -380,9 +359,6 @@ class GaussianMechanism(_Additive):
         distance (L2).
     grid, lower, upper
         As in LaplaceMechanism.
-    variates
-        4 or 2 uniforms for each number; None is the leanest: 2 for two numbers of an array. In
-        release it has no effect on privacy.
 
     Attributes
     ----------
@@ -392,7 +368,7 @@ class GaussianMechanism(_Additive):
         The grid in use, also where it is the default one.
     epsilon, delta, rho
         The privacy loss that was asked for; None where it was asked for in another way.
-    sensitivity, lower, upper, variates
+    sensitivity, lower, upper
         As they were asked for.
 
     Examples
@@ -407,11 +383,8 @@ class GaussianMechanism(_Additive):
     epsilon: float | None = None
     delta: float | None = None
     rho: float | None = None
-    _forms: ClassVar = {
-        None: (exact.GAUSSIAN_2, exact.GAUSSIAN_PAIRS),
-        2: (exact.GAUSSIAN_2, exact.GAUSSIAN_2),
-        4: (exact.GAUSSIAN_4, exact.GAUSSIAN_4),
-    }
+    _form = exact.GAUSSIAN_PAIRS
+    _form_for_one = exact.GAUSSIAN_2
 
     @_naming_the_other_ways
     def __init__(
@@ -423,11 +396,10 @@ class GaussianMechanism(_Additive):
         grid: float | None = None,
         lower: float | None = None,
         upper: float | None = None,
-        variates: int | None = None,
     ) -> None:
         asked = positive(epsilon=epsilon, delta=delta, sensitivity=sensitivity)
         scale = calibration.gaussian_scale(**asked)
-        self._fix(asked, scale, grid, lower, upper, variates)
+        self._fix(asked, scale, grid, lower, upper)
 
     @classmethod
     def for_rho(
@@ -438,7 +410,6 @@ class GaussianMechanism(_Additive):
         grid: float | None = None,
         lower: float | None = None,
         upper: float | None = None,
-        variates: int | None = None,
     ) -> Self:
         """Return the one with this loss in zero-concentrated differential privacy (rho-zCDP).
 
@@ -455,7 +426,7 @@ class GaussianMechanism(_Additive):
         self = cls.__new__(cls)
         asked = positive(rho=rho, sensitivity=sensitivity)
         scale = calibration.gaussian_scale_for_rho(**asked)
-        self._fix(asked, scale, grid, lower, upper, variates)
+        self._fix(asked, scale, grid, lower, upper)
         return self
 
     @classmethod
@@ -467,7 +438,6 @@ class GaussianMechanism(_Additive):
         grid: float | None = None,
         lower: float | None = None,
         upper: float | None = None,
-        variates: int | None = None,
     ) -> Self:
         """Return the one whose noise has this standard deviation, whatever loss that is.
 
@@ -478,7 +448,7 @@ class GaussianMechanism(_Additive):
         """
         self = cls.__new__(cls)
         asked = positive(scale=scale, sensitivity=sensitivity)
-        self._fix(asked, asked["scale"], grid, lower, upper, variates)
+        self._fix(asked, asked["scale"], grid, lower, upper)
         return self
 
     @property

@@ -91,18 +91,14 @@ class ExactForm:
 
 
 LAPLACE_1: Final = ExactForm("laplace_1", 1, (reference.laplace_1,), Laplace())
-LAPLACE_4: Final = ExactForm("laplace_4", 4, (reference.laplace_4,), Laplace())
 GAUSSIAN_2: Final = ExactForm("gaussian_2", 2, (reference.gaussian_2,), Gaussian())
-GAUSSIAN_4: Final = ExactForm("gaussian_4", 4, (reference.gaussian_4,), Gaussian())
 GAUSSIAN_PAIRS: Final = ExactForm(
     "gaussian_pairs", 2, (reference.gaussian_cosine, reference.gaussian_sine), Gaussian()
 )
 EXPONENTIAL: Final = ExactForm("exponential", 1, (reference.exponential,), Exponential())
 GUMBEL: Final = ExactForm("gumbel", 1, (reference.gumbel,), Gumbel())
 
-ADDITIVE: Final = {
-    form.name: form for form in (LAPLACE_1, LAPLACE_4, GAUSSIAN_2, GAUSSIAN_4, GAUSSIAN_PAIRS)
-}
+ADDITIVE: Final = {form.name: form for form in (LAPLACE_1, GAUSSIAN_2, GAUSSIAN_PAIRS)}
 FORMS: Final = ADDITIVE | {form.name: form for form in (EXPONENTIAL, GUMBEL)}
 
 

@@ -67,7 +67,6 @@ _CASES: Final[tuple[tuple[str, str, int, Format, tuple[int, ...]], ...]] = (
 )
 _RELEASES: Final = (
     ("laplace_1", (8, 12, 16, 20)),
-    ("laplace_4", (4, 5, 6)),
     ("gaussian_2", (6, 8, 10, 12)),
 )
 
