@@ -18,14 +18,13 @@ from scipy import stats
 from support.alarms import check_probability
 
 from dpnoise.core.entropy import WORD, system_bytes
-from dpnoise.core.parallel import kernel_named
 from dpnoise.kernels.certified import ROUND, ROUND_V
 from dpnoise.release import selection
 from dpnoise.release.exact import (
     ADDITIVE,
     EXPONENTIAL,
-    FORMS,
     GUMBEL,
+    SELECTION,
     open_after_first_stage,
     slots_for,
 )
@@ -253,7 +252,7 @@ def left_open(form: str, ratio: float, values: NDArray[np.float64]) -> int:
     """Return how many numbers the first stage leaves open; of a pair, only the first counts."""
     exact, out = ADDITIVE[form], np.empty(values.size)
     words = np.frombuffer(system_bytes(8 * exact.variates * values.size), dtype=WORD)
-    kernel_named(exact.kernel)(words, 64, values, ratio, 1.0, out)
+    exact.first_stage()(words, 64, values, ratio, 1.0, out)
     return int(np.isnan(out[:: exact.width]).sum())
 
 
@@ -291,6 +290,6 @@ def test_the_judge_selects_no_more_often_than_the_bound_says(form: str, candidat
     found = 0
     for _ in range(calls):
         words = np.frombuffer(system_bytes(8 * candidates), dtype=WORD)
-        leaders = selection._possible_leaders(FORMS[form], words, scores, 1.0)
+        leaders = selection._possible_leaders(SELECTION[form], words, scores, 1.0)
         found += len(leaders) > 1
     check_probability(stats.binom.sf(found - 1, calls, several_leaders(candidates, size)))

@@ -17,11 +17,11 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
-from support.tally_reference import assert_same
-from support.tally_reference import tally as judged
 
 from dpnoise.statistics.engines.frames import tally
 from dpnoise.statistics.plan import Ask, Cells, Edges, Grouping, Plan, Rows, Sums
+from support.tally_reference import assert_same
+from support.tally_reference import tally as judged
 
 
 def pandas_frame(table: pa.Table) -> pd.DataFrame:

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from support.alarms import FALSE_ALARM
 
 from dpnoise.auditing.attacks import Attack
 from dpnoise.auditing.attacks.base import OUTPUTS, Event, Outcome, Progress, silent
 from dpnoise.auditing.targets import Target, left_out, named
+from support.alarms import FALSE_ALARM
 
 DELTA = 1e-6  # Of all Gaussian targets.
 

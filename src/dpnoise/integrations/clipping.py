@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from dpnoise.core.errors import ArgumentError, check_positive, import_extra, reject
-from dpnoise.core.parallel import imported
+from dpnoise.core.kernel_table import import_whole
 
 torch = import_extra("torch", "torch")
 
@@ -123,7 +123,13 @@ def check_samples(samples: int, processes: int = 1) -> None:
 
 def _kernels() -> Any:
     import_extra("triton", "torch")
-    return imported("dpnoise.integrations.device_clipping")
+    return import_whole(_import_kernels)
+
+
+def _import_kernels() -> Any:
+    from dpnoise.integrations import device_clipping  # noqa: PLC0415 - it imports Triton
+
+    return device_clipping
 
 
 def _flat(gradients: Any) -> Any:

@@ -5,8 +5,8 @@ generators: what cannot be done securely is an error.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
@@ -22,10 +22,10 @@ from dpnoise.core.errors import (
     import_extra,
     reject,
 )
-from dpnoise.core.parallel import imported, kernel_named
+from dpnoise.core.kernel_table import formats, import_whole
 from dpnoise.noise.generator import Generator as _OnProcessor
 from dpnoise.release import exact
-from dpnoise.release.exact import ExactForm
+from dpnoise.release.containers import Bounds, TensorTask
 
 torch = import_extra("torch", "torch")
 
@@ -42,8 +42,6 @@ _INTEGERS: Final = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uin
 _PLAIN: Final = (torch.Tensor, torch.nn.Parameter)
 _BFLOAT16: Final = (8, -126)  # Digits and least exponent: NumPy has no such format.
 _FORMS: Final = {"normal": (2, 4, 8), "laplace": (2, 4), "exponential": (4,)}
-
-Bounds = tuple[float, float] | None
 
 
 class Mechanism(Protocol):
@@ -78,18 +76,7 @@ def release(mechanism: Mechanism, tensor: Any, rng: _OnProcessor | None = None) 
     return mechanism.release(tensor, rng)
 
 
-@dataclass(frozen=True)
-class Task:
-    """What a mechanism asks for: a form, a scale, a grid, and the bounds of a format."""
-
-    form: ExactForm
-    scale: float
-    grid: float
-    bounds: Callable[[np.dtype[Any]], Bounds]
-    release_array: Callable[[np.ndarray[Any, Any], _OnProcessor], np.ndarray[Any, Any]]
-
-
-def release_tensor(task: Task, tensor: Any, rng: _OnProcessor) -> Any:
+def release_tensor(task: TensorTask, tensor: Any, rng: _OnProcessor) -> Any:
     """Release a tensor of any kind that can be; `mechanism.release` calls this."""
     _check_tensor("value", tensor)
     if tensor.dtype not in (*_FLOATS, *_INTEGERS):
@@ -101,7 +88,7 @@ def release_tensor(task: Task, tensor: Any, rng: _OnProcessor) -> Any:
         return _release_on_device(task, plain, rng)
     if tensor.dtype == torch.bfloat16:
         return _release_bfloat16(task, plain, rng)
-    return torch.from_numpy(np.asarray(task.release_array(plain.numpy(), rng)))
+    return torch.from_numpy(np.asarray(task.release_array(plain.numpy())))
 
 
 def _check_tensor(name: str, tensor: Any) -> None:
@@ -121,10 +108,16 @@ def _check_tensor(name: str, tensor: Any) -> None:
 
 def _device_kernels() -> Any:
     import_extra("triton", "torch")
-    return imported("dpnoise.integrations.device")
+    return import_whole(_import_device)
 
 
-def _release_on_device(task: Task, tensor: Any, rng: _OnProcessor) -> Any:
+def _import_device() -> ModuleType:
+    from dpnoise.integrations import device  # noqa: PLC0415 - it imports Triton
+
+    return device
+
+
+def _release_on_device(task: TensorTask, tensor: Any, rng: _OnProcessor) -> Any:
     if tensor.dtype not in _FLOATS:
         raise ArgumentTypeError(
             f"Expected floats on a CUDA device, got {tensor.dtype}: release tensor.cpu()."
@@ -138,12 +131,12 @@ def _release_on_device(task: Task, tensor: Any, rng: _OnProcessor) -> Any:
     return out.reshape(tensor.shape)
 
 
-def _bounds(task: Task, dtype: Any) -> Bounds:
+def _bounds(task: TensorTask, dtype: Any) -> Bounds:
     """Return the least and the largest number of a format that a release may be, if not all."""
     return _bfloat16_bounds(task) if dtype == torch.bfloat16 else task.bounds(_NUMPY[dtype])
 
 
-def _bfloat16_bounds(task: Task) -> tuple[float, float]:
+def _bfloat16_bounds(task: TensorTask) -> tuple[float, float]:
     single = task.bounds(np.dtype(np.float32)) or (-math.inf, math.inf)
     least, most = -_bfloat16_at_most(-single[0]), _bfloat16_at_most(single[1])
     if least > most:
@@ -161,18 +154,18 @@ def _bfloat16_at_most(bound: float) -> float:
     return float(np.uint32(cut << 16).view(np.float32))
 
 
-def _release_bfloat16(task: Task, tensor: Any, rng: _OnProcessor) -> Any:
+def _release_bfloat16(task: TensorTask, tensor: Any, rng: _OnProcessor) -> Any:
     """Release a tensor of a format that NumPy has not."""
     bounds = _bfloat16_bounds(task)
     patterns = tensor.contiguous().reshape(-1).view(torch.int16).numpy().view(np.uint16)
     values = np.empty(patterns.size)
-    kernel_named("formats.widen")(patterns, *_BFLOAT16, values)
+    formats.widen(patterns, *_BFLOAT16, values)
     exact.check_finite(values, rng.threads)
     key, threads = rng.source.key(), rng.threads
     out = exact.release_floats(task.form, values, task.scale, task.grid, key, threads)
     np.clip(out, *bounds, out=out)
     narrow = np.empty(out.size, dtype=np.uint16)
-    kernel_named("formats.narrow")(out, *_BFLOAT16, narrow)
+    formats.narrow(out, *_BFLOAT16, narrow)
     return torch.from_numpy(narrow.view(np.int16)).view(torch.bfloat16).reshape(tensor.shape)
 
 

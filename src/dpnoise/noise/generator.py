@@ -20,7 +20,8 @@ from dpnoise.core.errors import (
     reject,
     shown,
 )
-from dpnoise.core.parallel import Words, Worker, expand, kernel_for_one, kernel_named
+from dpnoise.core.kernel_table import kernel_for_one
+from dpnoise.core.parallel import Words, Worker, expand
 from dpnoise.noise import forms
 from dpnoise.noise.distributions import ChiSquared, Distribution, Gamma
 from dpnoise.noise.forms import Form
@@ -395,8 +396,8 @@ def _plan(
             "are all in memory at once."
         )
     return _Plan(
-        kernel=kernel_named(chosen.kernel),
-        one=kernel_for_one(chosen.one, "i") if one and chosen.one and n == _FOUR else None,
+        kernel=chosen.kernel(),
+        one=kernel_for_one(chosen.one(), "i") if one and chosen.one and n == _FOUR else None,
         variates=n,
         precision=p,
         parameters=chosen.parameters,

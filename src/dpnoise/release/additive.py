@@ -27,12 +27,12 @@ from dpnoise.core.errors import (
     is_integer,
     reject,
 )
-from dpnoise.core.parallel import imported
+from dpnoise.core.kernel_table import import_whole
 from dpnoise.noise.distributions import Gaussian, Laplace
 from dpnoise.noise.generator import Generator, check_generator
-from dpnoise.release import calibration, exact
-from dpnoise.release.containers import is_tensor, release_like
-from dpnoise.release.exact import ExactForm
+from dpnoise.release import calibration, containers, exact
+from dpnoise.release.containers import TensorTask, is_tensor, release_like
+from dpnoise.release.exact import AdditiveForm
 from dpnoise.release.mechanism import Mechanism, positive
 
 _FINEST: Final = 2.0**-50  # The finest grid, in scales: below it no cell is ever certain at once.
@@ -54,8 +54,8 @@ class _Additive(Mechanism):
     grid: float
     lower: float | None
     upper: float | None
-    _form: ClassVar[ExactForm]  # For arrays.
-    _form_for_one: ClassVar[ExactForm]
+    _form: ClassVar[AdditiveForm]  # For arrays.
+    _form_for_one: ClassVar[AdditiveForm]
 
     @property
     def _noise(self) -> Laplace | Gaussian:
@@ -141,11 +141,13 @@ class _Additive(Mechanism):
         return release_like(value, lambda array: self._release_array(array, rng))
 
     def _release_tensor(self, value: Any, rng: Generator) -> Any:
-        """Release a PyTorch tensor. Its module comes when it is needed: it imports PyTorch."""
-        tensors = imported("dpnoise.integrations.torch")
-        release = lambda array, rng: self._release_array(numbers_of(array), rng)  # noqa: E731
-        task = tensors.Task(self._form, self.scale, self.grid, self._float_bounds, release)
-        return tensors.release_tensor(task, value, rng)
+        """Release a PyTorch tensor. What does so comes when it is needed: it imports PyTorch."""
+
+        def release_array(array: NDArray[Any]) -> NDArray[Any]:
+            return self._release_array(numbers_of(array), rng)
+
+        task = TensorTask(self._form, self.scale, self.grid, self._float_bounds, release_array)
+        return import_whole(containers.import_tensor_release)(task, value, rng)
 
     def _release_narrow(self, value: NDArray[Any], rng: Generator) -> Any:
         """Release one float32 or float16, given as an array without dimensions."""

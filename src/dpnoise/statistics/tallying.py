@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.core.parallel import kernel_named
+from dpnoise.core.kernel_table import sums
 from dpnoise.statistics.plan import Ask, Cells, Edges, Plan, Rows, Sum, Sums, Tally
 
 Floats = NDArray[np.float64]
@@ -52,11 +52,11 @@ class _Sums:
             float(ask.least),
             float(ask.most),
         )
-        count, total = kernel_named("sums.sum_all")(*arguments)
+        count, total = sums.sum_all(*arguments)
         self._rows, self._count = self._rows + chunk.rows, self._count + int(count)
         self._total += int(total)
         if ask.squares:
-            low, high = kernel_named("sums.sum_squares")(*arguments)
+            low, high = sums.sum_squares(*arguments)
             self._low, self._high = self._low + int(low), self._high + int(high)
 
     def answer(self) -> Sum:
@@ -78,7 +78,7 @@ class _Cells:
     def add(self, chunk: Chunk) -> None:
         ask = self._ask
         arguments = (1.0 / ask.grid, float(ask.least), float(ask.most), self._counts)
-        kernel_named("sums.count_cells")(chunk.columns[ask.column], *arguments)
+        sums.count_cells(chunk.columns[ask.column], *arguments)
 
     def answer(self) -> Integers:
         return self._counts

@@ -27,7 +27,7 @@ from dpnoise.core.errors import (
     check_power_of_two,
     reject,
 )
-from dpnoise.core.parallel import Words, kernel_named
+from dpnoise.core.parallel import Words
 from dpnoise.noise.distributions import Distribution
 from dpnoise.release import exact
 
@@ -159,10 +159,10 @@ def _ideal(distribution: Distribution, value: float, scale: float, grid: float, 
 
 
 def _decided(
-    form: exact.ExactForm, bits: int, value: float, scale: float, grid: float
+    form: exact.AdditiveForm, bits: int, value: float, scale: float, grid: float
 ) -> tuple[Law, float]:
     """Return the shares of the words that decide for each output, and of those that do not."""
-    n, kernel = form.variates, kernel_named(form.kernel)
+    n, kernel = form.variates, form.first_stage()
 
     def draw(words: Words, out: Floats) -> None:
         if kernel(words, bits, np.full(out.size, value), scale, grid, out):
