@@ -803,15 +803,13 @@ def test_default_grids_are_the_smallest_powers_of_two_from_2_to_the_minus_20_sca
         assert GaussianMechanism.for_scale(scale, sensitivity=1.0).grid == 2.0**power
 
 
-def test_additive_noise_has_a_scale_a_grid_bounds_and_uniforms_that_are_possible() -> None:
+def test_additive_noise_has_a_scale_a_grid_and_bounds_that_are_possible() -> None:
     for options, words in (
         ({"grid": 0.3}, "power of two"),
         ({"lower": 1.0, "upper": 1.0}, "upper"),
         ({"lower": 2.0, "upper": 1.0}, "upper"),
         ({"lower": math.nan}, "lower"),
         ({"upper": math.inf}, "upper"),
-        ({"variates": 3}, "variates"),
-        ({"variates": 0}, "variates"),
     ):
         with pytest.raises(ArgumentError, match=words):
             LaplaceMechanism(1.0, 1.0, **options)

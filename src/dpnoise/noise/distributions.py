@@ -79,10 +79,7 @@ class Uniform(Distribution):
     """
 
     scale: float = 1.0
-
-    @property
-    def forms(self) -> tuple[Form, ...]:
-        return forms.UNIFORM
+    forms = forms.UNIFORM
 
     @property
     def mean(self) -> float:
@@ -116,14 +113,8 @@ class Gaussian(Distribution):
     """
 
     scale: float = 1.0
-
-    @property
-    def forms(self) -> tuple[Form, ...]:
-        return forms.GAUSSIAN
-
-    @property
-    def mean(self) -> float:
-        return 0.0
+    forms = forms.GAUSSIAN
+    mean = 0.0
 
     @property
     def variance(self) -> float:
@@ -163,14 +154,8 @@ class Laplace(Distribution):
     """
 
     scale: float = 1.0
-
-    @property
-    def forms(self) -> tuple[Form, ...]:
-        return forms.LAPLACE
-
-    @property
-    def mean(self) -> float:
-        return 0.0
+    forms = forms.LAPLACE
+    mean = 0.0
 
     @property
     def variance(self) -> float:
@@ -204,6 +189,7 @@ class LaplaceShare(Distribution):
 
     scale: float
     parties: int
+    mean = 0.0
 
     def __post_init__(self) -> None:
         parties = check_integer("parties", self.parties, least=1)
@@ -213,10 +199,6 @@ class LaplaceShare(Distribution):
     @property
     def forms(self) -> tuple[Form, ...]:
         return forms.laplace_share(self.parties)
-
-    @property
-    def mean(self) -> float:
-        return 0.0
 
     @property
     def variance(self) -> float:
@@ -378,10 +360,7 @@ class Gumbel(Distribution):
     """
 
     scale: float = 1.0
-
-    @property
-    def forms(self) -> tuple[Form, ...]:
-        return forms.GUMBEL
+    forms = forms.GUMBEL
 
     @property
     def mean(self) -> float:
@@ -416,18 +395,9 @@ class Cauchy(Distribution):
     """
 
     scale: float = 1.0
-
-    @property
-    def forms(self) -> tuple[Form, ...]:
-        return forms.CAUCHY
-
-    @property
-    def mean(self) -> float:
-        return math.nan
-
-    @property
-    def variance(self) -> float:
-        return math.nan
+    forms = forms.CAUCHY
+    mean = math.nan
+    variance = math.nan
 
     def pdf(self, x: ArrayLike) -> Any:
         return 1 / (math.pi * self.scale * (1 + (_points(x) / self.scale) ** 2))
