@@ -8,7 +8,7 @@ the secret is an argument.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, KeysView
 from functools import wraps
 from typing import Any, ClassVar, Concatenate, Final, ParamSpec, Self, TypeVar
 
@@ -44,6 +44,7 @@ Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 _Given = ParamSpec("_Given")
 _Made = TypeVar("_Made")
+_Init = Callable[Concatenate[_Made, _Given], None]
 
 
 class _Additive(Mechanism):
@@ -80,6 +81,14 @@ class _Additive(Mechanism):
             reject("lower", lower, f"< upper={upper}")
         options = {"grid": asked, "lower": lower, "upper": upper}
         self._hold({**calibrated, **options}, scale=scale, grid=grid)
+
+    def dp_event(self) -> Any:
+        """Return the event for dp_accounting (extra `accounting`)."""
+        dp_accounting = import_extra("dp_accounting", "accounting")
+        multiplier = calibration.quotient_down(self.scale, self.sensitivity)
+        if isinstance(self._noise, Laplace):
+            return dp_accounting.LaplaceDpEvent(multiplier)
+        return dp_accounting.GaussianDpEvent(multiplier)
 
     @property
     def variance(self) -> float:
@@ -233,21 +242,29 @@ class _Additive(Mechanism):
         return least, most
 
 
-def _refusing_a_scale(
-    init: Callable[Concatenate[_Made, _Given], None],
-) -> Callable[Concatenate[_Made, _Given], None]:
+def _after(
+    check: Callable[[KeysView[str]], None],
+) -> Callable[[_Init[_Made, _Given]], _Init[_Made, _Given]]:
+    """Let the names of the arguments be checked before Python does, with a better message."""
+
+    def decorate(init: _Init[_Made, _Given]) -> _Init[_Made, _Given]:
+        @wraps(init)
+        def checked(self: _Made, /, *given: _Given.args, **named: _Given.kwargs) -> None:
+            check(named.keys())
+            init(self, *given, **named)
+
+        return checked
+
+    return decorate
+
+
+def _refuse_a_scale(names: KeysView[str]) -> None:
     """Say how a Laplace mechanism is asked for, where by its scale."""
-
-    @wraps(init)
-    def by_epsilon(self: _Made, /, *given: _Given.args, **named: _Given.kwargs) -> None:
-        if "scale" in named:
-            raise ArgumentTypeError(
-                "Expected epsilon and sensitivity, and no scale: it is sensitivity / epsilon, so "
-                "give epsilon = sensitivity / scale."
-            )
-        init(self, *given, **named)
-
-    return by_epsilon
+    if "scale" in names:
+        raise ArgumentTypeError(
+            "Expected epsilon and sensitivity, and no scale: it is sensitivity / epsilon, so "
+            "give epsilon = sensitivity / scale."
+        )
 
 
 class LaplaceMechanism(_Additive):
@@ -295,7 +312,7 @@ class LaplaceMechanism(_Additive):
     _form = exact.LAPLACE_1
     _form_for_one = exact.LAPLACE_1
 
-    @_refusing_a_scale
+    @_after(_refuse_a_scale)
     def __init__(
         self,
         epsilon: float,
@@ -313,36 +330,22 @@ class LaplaceMechanism(_Additive):
     def _noise(self) -> Laplace:
         return Laplace(self.scale)
 
-    def dp_event(self) -> Any:
-        """Return the event for dp_accounting (extra `accounting`)."""
-        dp_accounting = import_extra("dp_accounting", "accounting")
-        multiplier = calibration.quotient_down(self.scale, self.sensitivity)
-        return dp_accounting.LaplaceDpEvent(multiplier)
 
-
-def _naming_the_other_ways(
-    init: Callable[Concatenate[_Made, _Given], None],
-) -> Callable[Concatenate[_Made, _Given], None]:
+def _name_the_other_ways(names: KeysView[str]) -> None:
     """Say how else a Gaussian mechanism is asked for, where not by epsilon and delta."""
-
-    @wraps(init)
-    def by_epsilon_and_delta(self: _Made, /, *given: _Given.args, **named: _Given.kwargs) -> None:
-        others = sorted(named.keys() & {"rho", "scale"})
-        if others and {"epsilon", "delta"} <= named.keys():
-            raise ArgumentTypeError(
-                f"Expected no {' and no '.join(others)} beside epsilon and delta, which fix the "
-                f"noise. To ask by {others[0]}, use GaussianMechanism.for_{others[0]}."
-            )
-        if others or not {"epsilon", "delta"} <= named.keys():
-            raise ArgumentTypeError(
-                "Expected both epsilon and delta, by name. There are also "
-                "GaussianMechanism.for_rho(rho, sensitivity=...) and "
-                "GaussianMechanism.for_scale(scale, sensitivity=...), and without a delta "
-                "LaplaceMechanism."
-            )
-        init(self, *given, **named)
-
-    return by_epsilon_and_delta
+    others = sorted(names & {"rho", "scale"})
+    if others and {"epsilon", "delta"} <= names:
+        raise ArgumentTypeError(
+            f"Expected no {' and no '.join(others)} beside epsilon and delta, which fix the "
+            f"noise. To ask by {others[0]}, use GaussianMechanism.for_{others[0]}."
+        )
+    if others or not {"epsilon", "delta"} <= names:
+        raise ArgumentTypeError(
+            "Expected both epsilon and delta, by name. There are also "
+            "GaussianMechanism.for_rho(rho, sensitivity=...) and "
+            "GaussianMechanism.for_scale(scale, sensitivity=...), and without a delta "
+            "LaplaceMechanism."
+        )
 
 
 class GaussianMechanism(_Additive):
@@ -388,7 +391,7 @@ class GaussianMechanism(_Additive):
     _form = exact.GAUSSIAN_PAIRS
     _form_for_one = exact.GAUSSIAN_2
 
-    @_naming_the_other_ways
+    @_after(_name_the_other_ways)
     def __init__(
         self,
         *,
@@ -464,12 +467,6 @@ class GaussianMechanism(_Additive):
     @property
     def _noise(self) -> Gaussian:
         return Gaussian(self.scale)
-
-    def dp_event(self) -> Any:
-        """Return the event for dp_accounting (extra `accounting`)."""
-        dp_accounting = import_extra("dp_accounting", "accounting")
-        multiplier = calibration.quotient_down(self.scale, self.sensitivity)
-        return dp_accounting.GaussianDpEvent(multiplier)
 
 
 def _default_grid(scale: float) -> float:
