@@ -23,8 +23,8 @@ from marks import write_between_marks
 
 import dpnoise
 from benchmarks.timing_attack import certified, taken
+from dpnoise.core.kernel_table import kernel_for_one, second_stage
 from dpnoise.core.machine import described
-from dpnoise.core.parallel import kernel_for_one
 from dpnoise.statistics.plan import Sum as SumAnswer
 from dpnoise.statistics.queries import Count, Sum
 
@@ -74,7 +74,7 @@ class Pair:
 
 def laplace(epsilon: float, sensitivity: float = 1.0, **options: float) -> Call:
     """Return a release with Laplace noise, on one thread."""
-    mechanism = dpnoise.LaplaceMechanism(epsilon, sensitivity, **options)  # type: ignore[arg-type]
+    mechanism = dpnoise.LaplaceMechanism(epsilon, sensitivity, **options)
     return lambda value: mechanism.release(value, one_thread)
 
 
@@ -173,7 +173,7 @@ def conversions() -> Iterator[Pair]:
     Ours is first, with its noise. At the end is what shows of the place of an integer, in a release
     and in functions that only ask for its type: CPython keeps those up to 256 for good.
     """
-    kernel = kernel_for_one("second_stage.laplace_1_integer", "pif")
+    kernel = kernel_for_one(second_stage.laplace_1_integer, "pif")
     ways: dict[str, Call] = {
         "ours": lambda value: kernel(os.urandom(16), value, 0, 1e9),
         "int.to_bytes": lambda value: value.to_bytes(8, "little", signed=True),

@@ -65,11 +65,8 @@ def arrays(rounds: int) -> dict[str, Timing]:
             for name, mechanism, given in (
                 ("dpnoise Laplace", laplace, values),
                 ("dpnoise Laplace, integers", laplace, whole),
-                ("dpnoise Laplace n=4", laplace.replace(variates=4), values),
                 ("dpnoise Gaussian", gaussian, values),
                 ("dpnoise Gaussian, integers", gaussian, whole),
-                ("dpnoise Gaussian n=2", gaussian.replace(variates=2), values),
-                ("dpnoise Gaussian n=4", gaussian.replace(variates=4), values),
             )
         },
         "OpenDP vector Laplace": (partial(_opendp(FEW), few), FEW),

@@ -3,6 +3,7 @@
 from importlib import import_module as _import_module
 from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
 from dpnoise.auditing import audit
 from dpnoise.core.errors import (
@@ -29,6 +30,7 @@ from dpnoise.noise.distributions import (
 )
 from dpnoise.noise.generator import Generator
 from dpnoise.noise.inversion import InversionCost, inversion_cost, variates_for
+from dpnoise.release import containers as _containers
 from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
 from dpnoise.release.selection import ExponentialMechanism, NoisyMax
 
@@ -72,6 +74,15 @@ __all__ = [
 
 # Loaded when they are asked for: they bring SciPy, Numba or a generator with a fixed key.
 _LAZY = {"auditing", "statistics", "testing"}
+
+
+def _import_tensor_release() -> _Any:
+    from dpnoise.integrations.torch import release_tensor  # noqa: PLC0415 - it imports PyTorch
+
+    return release_tensor
+
+
+_containers.import_tensor_release = _import_tensor_release
 
 
 def __getattr__(name: str) -> _ModuleType:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import dpnoise
-from dpnoise.core import entropy, parallel
+from dpnoise.core import entropy, kernel_table
 from dpnoise.noise import generator
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
 from dpnoise.release.selection import noisy_argmax
@@ -118,8 +118,8 @@ def test_a_child_forked_during_another_thread_s_first_margin_computes_it() -> No
 IMPORTED = """
 import sys
 import dpnoise
-from dpnoise.core.parallel import kernel_named
-kernel_named("variates.uniforms")
+from dpnoise.core.kernel_table import variates
+variates.uniforms
 before = set(sys.modules)
 dpnoise.Generator().random(size=10)
 print(*(set(sys.modules) - before))
@@ -160,9 +160,9 @@ def test_a_fork_waits_while_a_first_call_asks_for_the_processor_s_instructions(
     waits: list[bool] = []
 
     def fork_would_wait() -> bool:
-        free = parallel._importing.acquire(blocking=False)
+        free = kernel_table._importing.acquire(blocking=False)
         if free:
-            parallel._importing.release()
+            kernel_table._importing.release()
         return not free
 
     def asked(*_: str) -> bool:
@@ -171,9 +171,11 @@ def test_a_fork_waits_while_a_first_call_asks_for_the_processor_s_instructions(
         return False
 
     monkeypatch.setattr(entropy, "has_instructions", asked)
-    caches = (entropy.gcm_is_wider, parallel._use_once, parallel._kernel, parallel.kernel_named)
-    for cached in (*caches, generator._plan):
+    for cached in (entropy.gcm_is_wider, kernel_table.load_kernels, generator._plan):
         cached.cache_clear()
+    for module in (kernel_table.first_stage, kernel_table.second_stage, kernel_table.variates):
+        for name in [name for name in vars(module) if not name.startswith("_")]:
+            delattr(module, name)
     try:
         LONG_CALLS[call]()
     finally:
@@ -217,8 +219,8 @@ def test_a_child_forked_during_another_thread_s_bulk_calls_draws_and_ends() -> N
 OWN_COMPILATION = """
 import os
 import dpnoise
-from dpnoise.core.parallel import kernel_named
-kernel_named("variates.uniforms")
+from dpnoise.core.kernel_table import variates
+variates.uniforms
 from numba.core.compiler_lock import global_compiler_lock
 with global_compiler_lock:
     child = os.fork()

@@ -144,7 +144,7 @@ def test_a_storm_of_signals_leaves_zeros_the_old_or_the_new_numbers() -> None:
 @pytest.mark.parametrize(
     ("function", "what_must_be_done", "done_by"),
     [
-        (signals.shielded, "_acquire", "CALL"),
+        (signals.run_uninterrupted, "_acquire", "CALL"),
         (dpnoise.Generator._fill, "out", "STORE_SUBSCR"),
     ],
 )

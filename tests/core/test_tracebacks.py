@@ -15,9 +15,9 @@ import pytest
 
 import dpnoise
 from dpnoise import statistics
-from dpnoise.core import entropy, reference
+from dpnoise.core import entropy, kernel_table, reference
 from dpnoise.release import additive, discrete, exact, selection
-from dpnoise.statistics import functions, publishing, tallying
+from dpnoise.statistics import functions, publishing
 from dpnoise.testing import fixed_generator
 
 KEY = bytes(range(100, 132))
@@ -102,8 +102,10 @@ def test_a_failure_inside_shows_no_secret(
     elif place == "the judge":
         monkeypatch.setattr(reference, "grid_point", trip)
     else:
-        for module in (exact, selection, tallying):
-            monkeypatch.setattr(module, "kernel_named", trip)
+        for name in ("not_finite", "laplace_1", "gaussian_pairs", "exponential", "gumbel"):
+            monkeypatch.setattr(kernel_table.first_stage, name, trip)
+        for name in ("sum_all", "sum_squares", "count_cells"):
+            monkeypatch.setattr(kernel_table.sums, name, trip)
     try:
         CALLS[call]()
     except Tripped as error:

@@ -20,6 +20,7 @@ import pytest
 
 from dpnoise.auditing.attacks import pairs
 from dpnoise.kernels import cache, certified, compiled, elementary
+from dpnoise.kernels.numba_internals import describe
 
 SOURCE = Path(__file__).parents[2] / "src" / "dpnoise"
 STAMP = cache.stamp(SOURCE / "kernels")
@@ -30,10 +31,10 @@ SOMEBODY_ELSE = 54321
 # Kernels of variates.py and rounding.py, which call elementary.py and certified.py.
 TWO_KERNELS = """
 import numpy as np
-from dpnoise.core.parallel import kernel_named
+from dpnoise.core.kernel_table import first_stage, variates
 words, (uniform, noise, errors) = np.zeros(1, np.uint64), np.ones((3, 1))
-kernel_named("variates.uniforms")(words, 1, 53, 1.0, uniform, uniform)
-kernel_named("first_stage.exponential")(words, 64, noise, errors)
+variates.uniforms(words, 1, 53, 1.0, uniform, uniform)
+first_stage.exponential(words, 64, noise, errors)
 print(uniform[0], noise[0])
 """
 NO_HOME = """
@@ -41,8 +42,8 @@ import os, pwd
 def unknown(uid):
     raise KeyError(uid)
 pwd.getpwuid = unknown
-from dpnoise.core.parallel import kernel_named
-print(kernel_named("elementary.power_of_two")(3))
+from dpnoise.kernels import elementary
+print(elementary.power_of_two(3))
 """
 
 
@@ -390,14 +391,14 @@ def test_a_file_is_for_one_function_signature_processor_and_setting(
     )
     here = Processor("aarch64", "neoverse-n1", "+neon")
     files = [
-        sinpi._file((numba.float64,), here),
-        log._file((numba.float64,), here),
-        sinpi._file((numba.float32,), here),
-        sinpi._file((numba.float64,), Processor("aarch64", "neoverse-n1", "+neon,+sve")),
-        sinpi._file((numba.float64,), Processor("aarch64", "cortex-a72", "+neon")),
+        sinpi._file(describe((numba.float64,), here)),
+        log._file(describe((numba.float64,), here)),
+        sinpi._file(describe((numba.float32,), here)),
+        sinpi._file(describe((numba.float64,), Processor("aarch64", "neoverse-n1", "+neon,+sve"))),
+        sinpi._file(describe((numba.float64,), Processor("aarch64", "cortex-a72", "+neon"))),
     ]
     monkeypatch.setattr(numba.config, "BOUNDSCHECK", 1)
-    files.append(sinpi._file((numba.float64,), here))
+    files.append(sinpi._file(describe((numba.float64,), here)))
     assert len(set(files)) == len(files)
 
 

@@ -31,10 +31,8 @@ VALUES = {"floats": FLOATS, "integers": INTEGERS}
 # Kernels, and the form and the number of results in each round of their loop.
 KERNELS = {
     "laplace_1": (certified.laplace_1, 1),
-    "laplace_4": (certified.laplace_4, 1),
     "gaussian_2": (certified.gaussian_2, 1),
     "gaussian_pairs": (certified.gaussian_pair, 2),
-    "gaussian_4": (certified.gaussian_4, 1),
 }
 FORMS = {f"{name} of {values}": form for name, form in KERNELS.items() for values in VALUES}
 FUSED_IN_LLVM = re.compile(r"call [^@\n]*@llvm\.fma\.(\w+)\(")

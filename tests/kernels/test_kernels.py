@@ -9,7 +9,8 @@ import pytest
 from numpy.typing import NDArray
 from support import naive
 
-from dpnoise.kernels import elementary, pieces, variates
+from dpnoise.kernels import elementary, variates
+from dpnoise.noise import forms
 
 
 def extreme_words() -> list[int]:
@@ -93,12 +94,12 @@ FORMS: list[tuple[str, Kernel, tuple[float, ...], int, Callable[[int], naive.For
     ("squares 8", variates.laplace_squares, (), 8, lambda _: naive.laplace_squares),
     ("products 4", variates.laplace_products, (), 4, lambda _: naive.laplace_products),
     ("products 16", variates.laplace_products, (), 16, lambda _: naive.laplace_products),
-    ("gammas 6", pieces.gamma_differences, (1.0,), 6, lambda _: naive.laplace_gammas),
+    ("gammas 6", forms.gamma_differences, (1.0,), 6, lambda _: naive.laplace_gammas),
     ("half gammas 1x2", variates.half_gammas, (1,), 2, lambda _: naive.half_gammas(1)),
     ("half gammas 2x2", variates.half_gammas, (2,), 4, lambda _: naive.half_gammas(2)),
     ("half gammas 5x2", variates.half_gammas, (5,), 10, lambda _: naive.half_gammas(5)),
     ("half gammas 3x4", variates.half_gammas, (3,), 12, lambda _: naive.half_gammas(3)),
-    ("gamma pieces", pieces.gamma_pieces, (0.3,), 4, lambda _: naive.gamma_pieces(0.3)),
+    ("gamma pieces", forms.gamma_pieces, (0.3,), 4, lambda _: naive.gamma_pieces(0.3)),
     ("gumbel 4", variates.gumbel, (), 4, naive.gumbel),
     ("gumbel 8", variates.gumbel, (), 8, naive.gumbel),
     ("cauchy 1", variates.cauchy, (), 1, lambda _: naive.cauchy),

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from support.registers import known, subnormals_flushed
 from test_fixed import ALL, around, number, random_number, wide
 
-from dpnoise.core import parallel, reference
+from dpnoise.core import kernel_table, reference
 from dpnoise.core.entropy import Key
 from dpnoise.kernels import compiled, first_stage, noise_128bit, second_stage
 from dpnoise.kernels.noise_128bit import Noise
 from dpnoise.release import calibration, exact
-from dpnoise.release.exact import ADDITIVE, ExactForm
+from dpnoise.release.exact import ADDITIVE, AdditiveForm
 
 UNIT = Fraction(1, ALL)
 NOISE_UNIT = Fraction(1, 2**120)
@@ -43,9 +43,7 @@ def _quiet() -> Iterator[None]:
 
 BETWEEN: dict[str, Callable[..., Any]] = {
     "laplace_1": noise_128bit.laplace_1,
-    "laplace_4": noise_128bit.laplace_4,
     "gaussian_2": noise_128bit.gaussian_2,
-    "gaussian_4": noise_128bit.gaussian_4,
     "gaussian_pairs": noise_128bit.gaussian_pair,
 }
 
@@ -529,7 +527,7 @@ def test_what_is_not_certain_stays_open(width: int) -> None:
 # All three stages against the judge. -------------------------------------------------------------
 
 
-def judged(form: ExactForm, key: Key, i: int, value: Any, scale: float, grid: float) -> int:
+def judged(form: AdditiveForm, key: Key, i: int, value: Any, scale: float, grid: float) -> int:
     """Let the judge alone compute one cell, from the key."""
     n, place = form.variates, i // form.width
     words = np.empty(n, dtype=np.uint64)
@@ -560,7 +558,9 @@ FINE = [1.3 * 2.0**43, 2.0**50]
 @pytest.mark.usefixtures("_slots")
 @pytest.mark.parametrize("ratio", FINE)
 @pytest.mark.parametrize("form", ADDITIVE.values(), ids=ADDITIVE)
-def test_floats_are_the_judge_s_however_many_slots_there_are(form: ExactForm, ratio: float) -> None:
+def test_floats_are_the_judge_s_however_many_slots_there_are(
+    form: AdditiveForm, ratio: float
+) -> None:
     """Of odd sizes and in chunks, on two threads."""
     grid = 2.0**-45
     for count in (1, 2, 5, 99):
@@ -576,7 +576,7 @@ def test_floats_are_the_judge_s_however_many_slots_there_are(form: ExactForm, ra
 @pytest.mark.parametrize("ratio", FINE)
 @pytest.mark.parametrize("form", ADDITIVE.values(), ids=ADDITIVE)
 def test_integers_are_the_judge_s_however_many_slots_there_are(
-    form: ExactForm, ratio: float
+    form: AdditiveForm, ratio: float
 ) -> None:
     """At the ends of int64, too, which the noise leads out of."""
     for shift, count in ((0, 1), (0, 2), (0, 99), (7, 99), (62, 9)):
@@ -592,15 +592,11 @@ def test_integers_are_the_judge_s_however_many_slots_there_are(
 
 @pytest.mark.parametrize("form", ADDITIVE.values(), ids=ADDITIVE)
 def test_what_both_stages_leave_open_the_judge_decides(
-    form: ExactForm, monkeypatch: pytest.MonkeyPatch
+    form: AdditiveForm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here the first stage decides nothing (see below), and the second one is taken away."""
-
-    def without_the_second(name: str) -> Callable[..., Any]:
-        kernel = parallel.kernel_named(name)
-        return (lambda *given: given[-1].size) if name.startswith("second_stage.settle") else kernel
-
-    monkeypatch.setattr(exact, "kernel_named", without_the_second)
+    for name in ("settle_floats", "settle_cells"):
+        monkeypatch.setattr(kernel_table.second_stage, name, lambda *given: given[-1].size)
     key, ratio = Key(os.urandom(32)), FINE[1]
     values = np.array(INTEGERS, dtype=np.int64)
     integers = exact.release_integers(form, values, 7, ratio * 2.0**7, key, 1).tolist()
@@ -612,11 +608,11 @@ def test_what_both_stages_leave_open_the_judge_decides(
 
 
 @pytest.mark.parametrize("form", ADDITIVE.values(), ids=ADDITIVE)
-def test_on_the_finest_grid_the_first_stage_leaves_all_open(form: ExactForm) -> None:
+def test_on_the_finest_grid_the_first_stage_leaves_all_open(form: AdditiveForm) -> None:
     """What the two tests above rest on: one slot is too few there, whatever the words are."""
     words = np.frombuffer(rng.bytes(8 * form.variates * 99), dtype=np.uint64)
     out = np.empty(99)
-    parallel.kernel_named(form.kernel)(words, 64, np.zeros(99), 1.0, 1.0 / FINE[1], out)
+    form.first_stage()(words, 64, np.zeros(99), 1.0, 1.0 / FINE[1], out)
     assert np.all(np.isnan(out))
 
 

@@ -372,3 +372,9 @@ def test_memory_beyond_the_output_is_constant() -> None:
     finally:
         tracemalloc.stop()
     assert peak < 8 * 2**20
+
+
+def test_an_argument_that_is_not_known_is_named() -> None:
+    misspelt: dict[str, Any] = {"precison": 24}
+    with pytest.raises(TypeError, match=r"no argument 'precison': give scale, size, dtype, out"):
+        rng.laplace(size=3, **misspelt)

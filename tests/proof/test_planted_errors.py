@@ -45,7 +45,7 @@ PLANTED = {
     ),
     "ROUND halved": Planted("certified.py", "ROUND = 2.0**-48", "ROUND = 2.0**-49", "half_pair"),
     "a quarter of ROUND_V": Planted(
-        "certified.py", "ROUND_V = 2.0**-51", "ROUND_V = 2.0**-53", "log_pair"
+        "certified.py", "ROUND_V = 2.0**-51", "ROUND_V = 2.0**-53", "exponential"
     ),
     "the bits not seen left out": Planted(
         "certified.py", _ERROR, "    error = fma(ROUND, E, ROUND_V)\n", "laplace_1"
@@ -65,7 +65,6 @@ PLANTED = {
     "too little for the root of 2": Planted(
         "certified.py", "1.5 * error", "1.40625 * error", "gaussian_2"
     ),
-    "one of two errors": Planted("certified.py", "error1 + error2", "error1", "gaussian_4"),
     "a quarter of Gumbel's part": Planted(
         "certified.py", "* reciprocal_bound(E)\n", "* (0.25 * reciprocal_bound(E))\n", "gumbel"
     ),
@@ -92,10 +91,10 @@ PLANTED = {
         "lower_end",
     ),
     "the wrong word": Planted(
-        "certified.py", "log_V * cosine(u, bits)", "log_V * cosine(v, bits)", "log_pair"
+        "certified.py", "root * cosine(u, bits)", "root * cosine(v, bits)", "half_pair"
     ),
     "one word for two": Planted(
-        "certified.py", "log_pair(v2, u2, bits)", "log_pair(v2, u1, bits)", "laplace_4"
+        "certified.py", "half_pair(v, u, bits)\n", "half_pair(v, v, bits)\n", "gaussian_2"
     ),
     "one member twice": Planted(
         "certified.py", "R * sinpi(turned)),", "R * sinpi(left)),", "gaussian_pair"

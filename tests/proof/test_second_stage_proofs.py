@@ -111,7 +111,7 @@ PLANTED = {
     ),
     "the zeros without a bound": (
         "second_forms.minus_log_v",
-        ("noise_128bit", "if zeros < _67 else", "if zeros < _128 else"),
+        ("noise_128bit", "if zeros < _67 else", "if zeros < np.uint64(128) else"),
     ),
     "the error of the root": (
         "second_forms.root_of_minus_log_v",
@@ -152,18 +152,6 @@ PLANTED = {
             "half_sine(up((u[0] & LOW_62_BITS, u[1]), _2))",
             "half_sine(up((u[0] & LOW_62_BITS, u[1]), _1))",
         ),
-    ),
-    "the error of laplace_4": (
-        "second_forms.laplace_4",
-        ("noise_128bit", "error1 + error2 + _128", "error1 + error2 + _32"),
-    ),
-    "the second error of laplace_4": (
-        "second_forms.laplace_4",
-        ("noise_128bit", "error1 + error2 + _128", "error1 + _128"),
-    ),
-    "the error of gaussian_4": (
-        "second_forms.gaussian_4",
-        ("noise_128bit", "error1 + error2 + _32", "error1 + error2 + _9"),
     ),
     "the units of the decision": (
         "second_decision.ratio_times_noise",

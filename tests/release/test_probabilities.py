@@ -18,14 +18,13 @@ from scipy import stats
 from support.alarms import check_probability
 
 from dpnoise.core.entropy import WORD, system_bytes
-from dpnoise.core.parallel import kernel_named
 from dpnoise.kernels.certified import ROUND, ROUND_V
 from dpnoise.release import selection
 from dpnoise.release.exact import (
     ADDITIVE,
     EXPONENTIAL,
-    FORMS,
     GUMBEL,
+    SELECTION,
     open_after_first_stage,
     slots_for,
 )
@@ -75,24 +74,6 @@ def from_slices(stage: Stage, slices: tuple[Slice, ...], r: arb) -> arb:
         return arb(min(part.mass.upper(), (part.density * borders * 2 * reach).upper()))
 
     return total(near(part) for part in slices)
-
-
-def from_two_pairs(stage: Stage, mean: arb, at_mode: arb, r: arb) -> arb:
-    """Return it for the sum of two pairs, each with this mean of its error.
-
-    An interval of length l at the mode of the other pair's density has a mass of l * at_mode.
-    """
-    reach = stage.reach * (2 * mean * r + stage.added)
-    return 2 * (1 + at_mode / r) * 2 * reach
-
-
-def mode_of_gaussian() -> arb:
-    return 1 / ROOT_OF_PI
-
-
-def mode_of_logarithm(reach: arb) -> arb:
-    """Return it for the density K0(|t|)/pi and intervals of half their length at least `reach`."""
-    return (1 + (2 / reach).log()) / arb.pi()
 
 
 def slice_of_root(least: arb, most: arb, error: arb) -> Slice:
@@ -152,21 +133,6 @@ def first_gaussian_2(r: arb) -> arb:
     return from_slices(FIRST_STAGE, first_gaussian_slices(), r) + rest
 
 
-def first_laplace_4(r: arb) -> arb:
-    mean = NEAR * ROUND + ROUND_V + UNSEEN * (4 * NEAR + RECIPROCAL * 64 * LOG_2)
-    mode = mode_of_logarithm(arb(2 * FIRST_STAGE.reach * ROUND_V))
-    return from_two_pairs(FIRST_STAGE, mean, mode, r) + 2 * 2.0**-64
-
-
-def first_gaussian_4(r: arb) -> arb:
-    """Take the mean of the root, sqrt(pi)/2, and that of 1/root, sqrt(pi)."""
-    by_rounding = ROUND * ROOT_OF_PI / 2 + ROUND_V * 1.125 * ROOT_OF_PI
-    by_bits = UNSEEN * (2 * ROOT_OF_PI + RECIPROCAL * 2 * (64 * LOG_2).sqrt())
-    mean = NEAR * (by_rounding + by_bits)
-    rest = 2 * (4.0**-OCTAVES + 2.0**-64)
-    return from_two_pairs(FIRST_STAGE, mean, mode_of_gaussian(), r) + rest
-
-
 # The second stage, whose errors are counts of units of 2^-120.
 
 UNIT = arb(2.0**-120)
@@ -216,35 +182,16 @@ def second_gaussian_2(r: arb) -> arb:
     return from_slices(SECOND_STAGE, second_gaussian_slices(), r) + rest
 
 
-def second_laplace_4(r: arb) -> arb:
-    errors = [error_of_log(zeros, 0) + 64 for zeros in range(NO_BOUND_FROM)]
-    mean = total(arb(2.0 ** -(zeros + 1)) * error for zeros, error in enumerate(errors))
-    mode = mode_of_logarithm(2 * SECOND_STAGE.reach * min(errors) * UNIT)
-    return from_two_pairs(SECOND_STAGE, mean * UNIT, mode, r) + 2 * 2.0**-NO_BOUND_FROM
-
-
-def second_gaussian_4(r: arb) -> arb:
-    masses = (part.mass for part in second_gaussian_slices())
-    errors = (error_of_root(least, zeros) + 16 for least, _, zeros in second_roots())
-    mean = total(mass * error for mass, error in zip(masses, errors, strict=True)) * UNIT
-    rest = 2 * (2.0**-NO_BOUND_FROM + 4.0**-REFINED_OCTAVES)
-    return from_two_pairs(SECOND_STAGE, mean, mode_of_gaussian(), r) + rest
-
-
 Bound = Callable[[arb], arb]
 FIRST: dict[str, Bound] = {
     "laplace_1": first_laplace_1,
-    "laplace_4": first_laplace_4,
     "gaussian_2": first_gaussian_2,
     "gaussian_pairs": first_gaussian_2,
-    "gaussian_4": first_gaussian_4,
 }
 SECOND: dict[str, Bound] = {
     "laplace_1": second_laplace_1,
-    "laplace_4": second_laplace_4,
     "gaussian_2": second_gaussian_2,
     "gaussian_pairs": second_gaussian_2,
-    "gaussian_4": second_gaussian_4,
 }
 
 
@@ -275,17 +222,9 @@ def test_the_judge_is_reached_less_than_once_in_2_to_the_64(form: str) -> None:
 
 
 def test_no_cell_of_these_grids_is_beyond_the_exact_floats() -> None:
-    """The largest Z with a bound is that of `laplace_4`: twice the largest -log V."""
-    largest = 2 * NO_BOUND_FROM * LOG_2
+    """The largest Z with a bound is that of `laplace_1`: the largest -log V."""
+    largest = NO_BOUND_FROM * LOG_2
     assert largest * 2.0**44 + 2 < 2.0**53
-
-
-def test_the_density_of_a_logarithm_times_a_cosine_is_below_what_is_integrated() -> None:
-    """K0(t) <= log(2/t) for t <= 1, whose integral from 0 to h is h (1 + log(2/h))."""
-    for k in range(1, 200):
-        for i in range(16):
-            t = arb((16.5 + i) * 2.0 ** (-k - 4), 0.5 * 2.0 ** (-k - 4))
-            assert t.bessel_k(0) < (2 / t).log()
 
 
 @pytest.mark.parametrize("places", [1, 1000, 2**13, 2**16])
@@ -313,7 +252,7 @@ def left_open(form: str, ratio: float, values: NDArray[np.float64]) -> int:
     """Return how many numbers the first stage leaves open; of a pair, only the first counts."""
     exact, out = ADDITIVE[form], np.empty(values.size)
     words = np.frombuffer(system_bytes(8 * exact.variates * values.size), dtype=WORD)
-    kernel_named(exact.kernel)(words, 64, values, ratio, 1.0, out)
+    exact.first_stage()(words, 64, values, ratio, 1.0, out)
     return int(np.isnan(out[:: exact.width]).sum())
 
 
@@ -351,6 +290,6 @@ def test_the_judge_selects_no_more_often_than_the_bound_says(form: str, candidat
     found = 0
     for _ in range(calls):
         words = np.frombuffer(system_bytes(8 * candidates), dtype=WORD)
-        leaders = selection._possible_leaders(FORMS[form], words, scores, 1.0)
+        leaders = selection._possible_leaders(SELECTION[form], words, scores, 1.0)
         found += len(leaders) > 1
     check_probability(stats.binom.sf(found - 1, calls, several_leaders(candidates, size)))

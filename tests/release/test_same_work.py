@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import dpnoise
-from dpnoise.core import parallel, reference
+from dpnoise.core import kernel_table, reference
 from dpnoise.core.entropy import AES, CHACHA20, Key, KeyStream, Source
 from dpnoise.kernels import second_stage
 from dpnoise.release import exact
@@ -30,16 +30,24 @@ pytestmark = pytest.mark.internals  # It counts the steps of CPython's bytecode.
 PACKAGE = str(Path(dpnoise.__file__).parent)
 MECHANISMS = {
     "laplace": dpnoise.LaplaceMechanism(1.0, 1.0),
-    "laplace 4": dpnoise.LaplaceMechanism(1.0, 3.0, variates=4),
     "gaussian": dpnoise.GaussianMechanism.for_scale(1.7, sensitivity=1.0),
-    "gaussian 2": dpnoise.GaussianMechanism.for_scale(1.7, sensitivity=1.0, variates=2),
-    "gaussian 4": dpnoise.GaussianMechanism.for_scale(1.7, sensitivity=1.0, variates=4),
     "clamped": dpnoise.LaplaceMechanism(1.0, 1.0, lower=-4, upper=5),
     "loud": dpnoise.LaplaceMechanism(1.0, 2.0**60),
     "coarse": dpnoise.LaplaceMechanism(1.0, 1.0, grid=8.0),
     "coarsest": dpnoise.GaussianMechanism.for_scale(1.0, sensitivity=1.0, grid=2.0**20),
     "finest": dpnoise.LaplaceMechanism(1.0, 1.0, grid=2.0**-24),
 }
+# The kernels that releases of arrays run.
+KERNELS: list[tuple[Any, tuple[str, ...]]] = [
+    (kernel_table.first_stage, ("not_finite", "laplace_1", "gaussian_pairs")),
+    (
+        kernel_table.second_stage,
+        (
+            *("open_places", "laplace_1", "gaussian_pairs", "settle_floats", "settle_cells"),
+            *("add_whole_grids", "to_integers"),
+        ),
+    ),
+]
 for_mechanisms = pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=MECHANISMS)
 SIZE = 20_001  # Several chunks, and odd.
 
@@ -97,33 +105,33 @@ class Ledger:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.entries: list[Any] = []
-        parallel.kernel_named(
-            "first_stage.not_finite"
-        )  # The first kernel of a process draws a word.
+        kernel_table.load_kernels()  # The first kernel of a process draws a word.
         fill = KeyStream.fill
         second_words = Key.second_words
-
-        def named(name: str) -> Callable[..., Any]:
-            return self._noted(name, parallel.kernel_named(name))
-
-        def for_one(name: str, kinds: str) -> Callable[..., Any]:
-            return self._noted(name, parallel.kernel_for_one(name, kinds))
 
         def filled(stream: KeyStream, words: Any) -> None:
             self.entries.append(("words", words.size))
             fill(stream, words)
 
         def further(key: Key, variates: int) -> Callable[..., Any]:
-            return self._noted("second words", second_words(key, variates))
+            return self.noted("second words", second_words(key, variates))
 
-        monkeypatch.setattr(exact, "kernel_named", named)
-        monkeypatch.setattr(exact, "kernel_for_one", for_one)
+        for module, names in KERNELS:
+            for name in names:
+                kernel = self.noted(name, getattr(module, name))
+                monkeypatch.setattr(module, name, kernel)
+        for form in (exact.LAPLACE_1, exact.GAUSSIAN_2):
+            for name in ("release_float", "release_integer", "release_raised"):
+                kernel = self.noted(f"one: {form.name}", getattr(form, name))
+                monkeypatch.setitem(vars(form), name, kernel)
         monkeypatch.setattr(KeyStream, "fill", filled)
         monkeypatch.setattr(Key, "second_words", further)
-        judge = self._noted("the judge", reference.grid_point)
+        judge = self.noted("the judge", reference.grid_point)
         monkeypatch.setattr(reference, "grid_point", judge)
 
-    def _noted(self, name: str, function: Any) -> Callable[..., Any]:
+    def noted(self, name: str, function: Any) -> Callable[..., Any]:
+        """Return a function that writes its name down."""
+
         def noted(*arguments: Any) -> Any:
             sizes = [getattr(argument, "shape", None) for argument in arguments]
             self.entries.append((name, sizes))
@@ -217,7 +225,7 @@ def check_single_numbers(
     ledger = Ledger(monkeypatch)
     for value in values:
         (entry,) = ledger.of(lambda value=value: mechanism.release(value, rng=rng))  # type: ignore[misc]
-        assert entry[0].startswith("second_stage.")
+        assert entry[0].startswith("one: ")
 
 
 class LoudSource(Source):
@@ -249,7 +257,7 @@ def test_noise_that_leads_out_of_64_bits_takes_the_same_stages(
     for mechanism in (MECHANISMS["loud"], dpnoise.LaplaceMechanism(1.0, 2.0**81)):
         entries = ledger.of(lambda m=mechanism: m.release(value, rng=LoudGenerator()))  # type: ignore[misc]
         times = 1 if abs(value) < 2**63 else 2
-        assert [name for name, _ in entries] == ["second_stage.laplace_1_integer"] * times
+        assert [name for name, _ in entries] == ["one: laplace_1"] * times
 
 
 @for_mechanisms
@@ -278,31 +286,18 @@ def test_the_kernel_alone_sees_one_of_pythons_integers(monkeypatch: pytest.Monke
     """It is given the very object, and its digits: a number made of it would show them in time."""
     given: list[Any] = []
 
-    def for_one(name: str, kinds: str) -> Callable[..., Any]:
-        kernel = parallel.kernel_for_one(name, kinds)
+    kernel = exact.LAPLACE_1.release_integer
 
-        def noted(*arguments: Any) -> Any:
-            given.append((kinds, arguments[1]))
-            return kernel(*arguments)
+    def noted(*arguments: Any) -> Any:
+        given.append(arguments[1])
+        return kernel(*arguments)
 
-        return noted
-
-    monkeypatch.setattr(exact, "kernel_for_one", for_one)
+    monkeypatch.setitem(vars(exact.LAPLACE_1), "release_integer", noted)
     for value in [int(str(value)) for value in INTEGERS]:
         MECHANISMS["laplace"].release(value)
-        ((kinds, seen),) = given
-        assert kinds[0] == "p"
+        (seen,) = given
         assert seen is value
         given.clear()
-
-
-def patched(
-    kernel_named: Callable[[str], Any], name: str, instead: Callable[..., Any]
-) -> Callable[[str], Any]:
-    def named(asked: str) -> Any:
-        return instead if asked == name else kernel_named(asked)
-
-    return named
 
 
 @pytest.mark.parametrize("cipher", [AES, CHACHA20])
@@ -313,7 +308,7 @@ def test_what_is_open_does_not_change_the_work_or_the_result(
     """After the first stage NaNs are planted, until so much of each chunk's slots is needed."""
     rng = np.random.default_rng()
     values, secret = rng.standard_normal(SIZE), os.urandom(32)
-    first, width = parallel.kernel_named(mechanism._form.kernel), mechanism._form.width
+    first, width = mechanism._form.first_stage(), mechanism._form.width
     slots: list[int] = []
 
     def release(part: float = 0.0) -> Any:
@@ -328,11 +323,13 @@ def test_what_is_open_does_not_change_the_work_or_the_result(
             places = rng.permutation(np.flatnonzero(~is_open))[: max(more, 0)]
             out[np.minimum(places * width + rng.integers(width), out.size - 1)] = np.nan
 
-        named = patched(parallel.kernel_named, mechanism._form.kernel, with_nans)
         with monkeypatch.context() as patch:
-            patch.setattr(parallel, "kernel_named", named)
+            if ledger is not None:
+                planted = ledger.noted(mechanism._form.name, with_nans)
+                patch.setattr(kernel_table.first_stage, mechanism._form.name, planted)
             return mechanism.release(values, fixed_generator(secret, cipher=cipher, threads=1))
 
+    ledger: Ledger | None = None
     expected = release()
     ledger = Ledger(monkeypatch)
     usual = ledger.of(release)
@@ -356,11 +353,7 @@ def test_the_slots_are_all_for_numbers_of_the_chunk(monkeypatch: pytest.MonkeyPa
         seen.append((slots.copy(), rest[-1].size, width))
         settle(noise, slots, width, *rest)
 
-    monkeypatch.setattr(
-        exact,
-        "kernel_named",
-        patched(parallel.kernel_named, "second_stage.settle_floats", noted),
-    )
+    monkeypatch.setattr(kernel_table.second_stage, "settle_floats", noted)
     for mechanism in MECHANISMS.values():
         mechanism.release(rng.standard_normal(SIZE), rng=random_key())
     assert len(seen) > len(MECHANISMS)
@@ -390,8 +383,7 @@ def test_more_work_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     def all_open(*arguments: Any) -> None:
         arguments[-1][:] = np.nan
 
-    named = patched(parallel.kernel_named, "first_stage.laplace_1", all_open)
-    monkeypatch.setattr(parallel, "kernel_named", named)
+    monkeypatch.setattr(kernel_table.first_stage, "laplace_1", ledger.noted("laplace_1", all_open))
     assert ledger.of(lambda: mechanism.release(values, rng=random_key())) != usual
 
 

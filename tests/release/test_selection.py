@@ -17,7 +17,7 @@ import dpnoise
 from dpnoise.core import reference
 from dpnoise.core.entropy import Key
 from dpnoise.release import exact, selection
-from dpnoise.release.exact import FORMS
+from dpnoise.release.exact import SELECTION
 from dpnoise.testing import fixed_generator
 
 MECHANISMS: list[tuple[Any, str]] = [
@@ -34,7 +34,7 @@ def judged(form: str, secret: bytes, scores: list[Any], scale: float) -> int:
     for i, score in enumerate(scores):
         rows = exact.rows_from_key(Key(secret), i, words[i : i + 1])
         ten = [next(rows) for _ in range(10)]
-        *_, noise = reference.enclosures(FORMS[form].formula, ten)
+        *_, noise = reference.enclosures(SELECTION[form].formula, ten)
         with ctx.workprec(2000):
             totals.append(reference.ball_of(score) + reference.ball_of(scale) * noise)
     with ctx.workprec(2000):
@@ -75,7 +75,7 @@ def test_what_the_floats_cannot_tell_apart_is_refined(mechanism: Any, form: str)
     assert len(chosen) > 1
     words = np.array([5, 6], dtype=np.uint64)
     far = np.array([1e30, 1e30])
-    assert selection._possible_leaders(FORMS[form], words, far, 1.0) == [0, 1]
+    assert selection._possible_leaders(SELECTION[form], words, far, 1.0) == [0, 1]
 
 
 def test_sums_beyond_the_largest_float_are_compared_exactly() -> None:
@@ -226,5 +226,5 @@ def test_no_candidate_is_ruled_out_where_its_noise_has_no_bound() -> None:
     words = np.array([2**64 - 1, 0], dtype=np.uint64)
     for scores, scale in (([0.0, 1.0], 2.0**-960), ([0.0, 1e300], 1.0)):
         for form in ("exponential", "gumbel"):
-            leaders = selection._possible_leaders(FORMS[form], words, np.array(scores), scale)
+            leaders = selection._possible_leaders(SELECTION[form], words, np.array(scores), scale)
             assert 0 in leaders

@@ -18,9 +18,7 @@ DIGITS = 192  # Of each uniform: its word and two further ones.
 UNSURE = Fraction(1, 2**110)  # More than the digits not seen can move Z.
 UNIFORMS = {
     "laplace_1": 1,
-    "laplace_4": 4,
     "gaussian_2": 2,
-    "gaussian_4": 4,
     "gaussian_pairs": 2,  # For two numbers.
     "exponential": 1,
     "gumbel": 1,
@@ -141,13 +139,8 @@ def noise(form: str, key: Key, element: int) -> Fraction:
         if form == "laplace_1":
             sign, rest = divmod(u[0], 2 ** (DIGITS - 1))
             z = (2 * sign - 1) * minus_log(rest, DIGITS - 1)
-        elif form == "laplace_4":
-            z = -minus_log(u[0]) * cosine(u[1]) - minus_log(u[2]) * cosine(u[3])
         elif form == "gaussian_2":
             z = mpmath.sqrt(2 * minus_log(u[0])) * cosine(u[1])
-        elif form == "gaussian_4":
-            z = mpmath.sqrt(minus_log(u[0])) * cosine(u[1])
-            z += mpmath.sqrt(minus_log(u[2])) * cosine(u[3])
         elif form == "gaussian_pairs":
             z = paired(u[0], u[1], element % 2)
         else:

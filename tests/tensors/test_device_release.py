@@ -10,11 +10,10 @@ import torch
 from dpnoise.core import reference
 from dpnoise.core.entropy import AES, CHACHA20, WORD, Key
 from dpnoise.core.errors import ArgumentError
-from dpnoise.core.parallel import kernel_named
 from dpnoise.integrations import device as kernels
 from dpnoise.integrations.torch import tensor_of
 from dpnoise.release import exact
-from dpnoise.release.exact import GAUSSIAN_PAIRS, LAPLACE_1, ExactForm
+from dpnoise.release.exact import GAUSSIAN_PAIRS, LAPLACE_1, AdditiveForm
 
 FORMS = [LAPLACE_1, GAUSSIAN_PAIRS]
 KINDS = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
@@ -26,7 +25,7 @@ def bounds_of(kind: torch.dtype) -> tuple[float, float] | None:
 
 
 def on_the_processor(
-    form: ExactForm, values: torch.Tensor, scale: float, grid: float, key: Key
+    form: AdditiveForm, values: torch.Tensor, scale: float, grid: float, key: Key
 ) -> torch.Tensor:
     wide = values.double().numpy()
     out = exact.release_floats(form, wide, scale, grid, key, None)
@@ -54,7 +53,7 @@ def values_for(count: int, kind: torch.dtype) -> torch.Tensor:
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
 def test_a_device_releases_what_the_processor_does(
-    form: ExactForm, kind: torch.dtype, device: torch.device, count: int
+    form: AdditiveForm, kind: torch.dtype, device: torch.device, count: int
 ) -> None:
     """The second grid is so fine that thousands are open after the first stage."""
     key = Key(os.urandom(32), CHACHA20)
@@ -65,7 +64,7 @@ def test_a_device_releases_what_the_processor_does(
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
-def test_a_device_releases_what_the_judge_does(form: ExactForm, device: torch.device) -> None:
+def test_a_device_releases_what_the_judge_does(form: AdditiveForm, device: torch.device) -> None:
     key = Key(os.urandom(32), CHACHA20)
     values = values_for(61, torch.float64)
     scale, grid = 3.0, 2.0**-12
@@ -82,7 +81,7 @@ def test_a_device_releases_what_the_judge_does(form: ExactForm, device: torch.de
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
 def test_the_finest_grid_leaves_everything_to_the_host(
-    form: ExactForm, device: torch.device
+    form: AdditiveForm, device: torch.device
 ) -> None:
     key = Key(os.urandom(32), CHACHA20)
     values = values_for(83, torch.float64)
@@ -161,7 +160,7 @@ def test_a_key_for_another_cipher_is_refused(device: torch.device) -> None:
 @pytest.mark.cuda
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
 def test_the_first_stage_leaves_open_what_the_processor_s_does(
-    form: ExactForm, device: torch.device, count: int
+    form: AdditiveForm, device: torch.device, count: int
 ) -> None:
     """The same operations in the same order: not only the results, the open ones agree too."""
     key = Key(os.urandom(32), CHACHA20)
@@ -174,7 +173,7 @@ def test_the_first_stage_leaves_open_what_the_processor_s_does(
     release._first_stage(parameters, counter, listed)
     words = np.empty(-(-count // form.width) * form.variates, dtype=WORD)
     key.stream().fill(words)
-    kernel = kernel_named(form.kernel)
+    kernel = form.first_stage()
     kernel(words, 64, values.numpy(), scale, grid, out.numpy())
     assert 10 < int(out.isnan().sum()) < count / 2
     assert torch.equal(out.isnan(), there.cpu().isnan())

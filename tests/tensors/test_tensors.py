@@ -117,8 +117,6 @@ def test_a_tensor_elsewhere_and_a_subclass_are_refused() -> None:
 def test_what_a_device_cannot_do_is_refused_there() -> None:
     with pytest.raises(ArgumentTypeError, match="on a CUDA device, got"):
         GAUSSIAN.release(torch.zeros(3, dtype=torch.int64, device="cuda"))
-    with pytest.raises(ArgumentError, match="leave variates out"):
-        GAUSSIAN.replace(variates=4).release(torch.zeros(3, device="cuda"))
     with pytest.raises(ArgumentError, match="ChaCha20"):
         GAUSSIAN.release(torch.zeros(3, device="cuda"), fixed_generator(bytes(32)))
 

@@ -40,7 +40,7 @@ from proof.terms import (
 from proof.translation import Translation, UntranslatableError, Value, gappa
 
 CUT, KEPT = Fraction(8), Fraction(4)
-PAIR_CUT, PAIR_KEPT = Fraction(16), Fraction(6)  # For half of a sum.
+PAIR_CUT, PAIR_KEPT = Fraction(16), Fraction(6)  # For `half_pair`.
 FLUSHED = Fraction(1, 2**62)
 # An error of this much decides nothing, on any grid.
 NO_BOUND = 2.0**959
@@ -106,46 +106,25 @@ _GOAL = "G_above >= 0 /\\ G_below >= 0"
 _LEFT = ("G_above", "G_below")
 
 
-def _log_case(
-    kernel: Any,
-    ends: tuple[Fraction, Fraction],
-    unit: Fraction,
-    cut: Fraction,
-    kept: Fraction,
-    *,
-    cosine: bool,
-) -> Case:
-    """Z = log V, or log V times a cosine; y is z with the sign of log V."""
+def _log_case(kernel: Any, ends: tuple[Fraction, Fraction], unit: Fraction) -> Case:
+    """Z = log V; y is z with the sign of log V."""
     translation = Translation(LEMMAS)
-    z, error = translation.call(kernel, *("v", "u")[: 1 + cosine], BITS)
+    z, error = translation.call(kernel, "v", BITS)
     V = _Uniform(translation, unit, ends)
-    if cosine:
-        (angle,) = translation.asked["sinpi"]
-        c, low, C = f"c_{angle}", f"low_{angle}", f"C_{angle}"
-        y, rounds = z, f"{gappa(-(_ROUND + 4 * unit))} * {V.log} + {gappa(_ROUND_V)}"
-        off = (
-            f"({y} - {V.log} * {c}) + ({V.log} - ln_V) * {c}"
-            f" + ln_V * (({c} - {low}) - ({C} - {low}))"
-        )
-        # sin(pi y) moves by less than 4 unit where y does by unit.
-        V.hypotheses.append(f"{C} - {low} in [0, {gappa(4 * unit)}]")
-    else:
-        # z is E = -log V, or -E, which has the sign of log V.
-        E = z if kernel is certified.exponential else _negated(translation, z)
-        y = f"(-{z})" if kernel is certified.exponential else z
-        C = "1"
-        rounds = f"{gappa(_ROUND)} * {E} + {gappa(_ROUND_V)}"
-        off = f"({y} - {V.log}) + ({V.log} - ln_V)"
-        V.hints.append(f"{y} - {V.log} -> -({E} - (0 - {V.log}))")
-    definitions = [*V.definitions, ("Z", f"log_V * {C}"), ("X", translation.unrounded(error))]
-    hints = list(V.hints)
+    # z is E = -log V, or -E, which has the sign of log V.
+    E = z if kernel is certified.exponential else _negated(translation, z)
+    y = f"(-{z})" if kernel is certified.exponential else z
+    rounds = f"{gappa(_ROUND)} * {E} + {gappa(_ROUND_V)}"
+    off = f"({y} - {V.log}) + ({V.log} - ln_V)"
+    definitions = [*V.definitions, ("Z", "log_V * 1"), ("X", translation.unrounded(error))]
+    hints = [*V.hints, f"{y} - {V.log} -> -({E} - (0 - {V.log}))"]
     for s, minus in SIGNS.items():
-        left = left_of_contract(s, cut, kept, error, f"(-{y})", f"{y} - Z")
+        left = left_of_contract(s, CUT, KEPT, error, f"(-{y})", f"{y} - Z")
         definitions.append((f"G_{_ABOVE[s]}", left))
         hints.append(
-            f"G_{_ABOVE[s]} -> (1 - {u(cut)}) * ({error} - X) + (1 - {u(cut)}) * ({rounds})"
-            f" + {u(kept)} * {y} - {gappa(FLUSHED)} {minus} ({off})"
-            f" + w * ((1 - {u(cut)}) * ({V.seen}) {s} {C} * (theta / w)) {not_zero(V.not_zero)}"
+            f"G_{_ABOVE[s]} -> (1 - {u(CUT)}) * ({error} - X) + (1 - {u(CUT)}) * ({rounds})"
+            f" + {u(KEPT)} * {y} - {gappa(FLUSHED)} {minus} ({off})"
+            f" + w * ((1 - {u(CUT)}) * ({V.seen}) {s} 1 * (theta / w)) {not_zero(V.not_zero)}"
         )
     return case(
         _name(ends),
@@ -237,11 +216,11 @@ def _root_case(
     )
 
 
-# Sums, and sqrt(2) times a half. -----------------------------------------------------------------
+# sqrt(2) times a half. ---------------------------------------------------------------------------
 
 
 def _half(translation: Translation, word: str, *_: Value) -> Value:
-    """Answer a call of `log_pair` or `half_pair` by what its contract leaves of it."""
+    """Answer a call of `half_pair` by what its contract leaves of it."""
     z, error = f"z_{word}", f"error_{word}"
     for s in SIGNS:
         left = left_of_contract(s, PAIR_CUT, PAIR_KEPT, error, f"size_{word}", f"{z} - Z_{word}")
@@ -252,49 +231,7 @@ def _half(translation: Translation, word: str, *_: Value) -> Value:
     return z, error
 
 
-_HALVES = {"log_pair": _half, "half_pair": _half}
-
-
-def _sum_case(kernel: Any, sign: str) -> Case:
-    """S is the sum of both halves, of this sign, and A that of their sizes."""
-    translation = Translation(_HALVES)
-    z, error = translation.call(kernel, "v", "u", "y", "x", BITS)
-    definitions = [
-        ("S", "z_v + z_y"),
-        ("A", "size_v + size_y"),
-        ("B", "error_v + error_y"),
-        ("Z", "Z_v + Z_y"),
-    ]
-    ends = {"0": "[0, 0]", "+": "[1b-1000, 2048]", "-": "[-2048, -1b-1000]"}[sign]
-    hypotheses = ["A in [0, 2048]", f"S in {ends}"]
-    if sign != "0":
-        hypotheses += ["A >= 1b-1000", "S / A in [-1, 1]"]
-    size = f"({'-' if sign == '-' else ''}{z})"
-    hints = []
-    for s, minus in SIGNS.items():
-        off = f"(({z} - S) / S)"
-        rounds = (
-            f"{u(PAIR_KEPT)} * A - {u(KEPT)} * {z} {minus} ({z} - S)"
-            if sign == "0"
-            else f"A * ({u(PAIR_KEPT)} + (S / A)"
-            f" * ({'' if sign == '-' else '-'}{u(KEPT)} * (1 + {off}) {minus} {off}))"
-        )
-        left = left_of_contract(s, CUT, KEPT, error, size, f"{z} - Z")
-        definitions.append((f"G_{_ABOVE[s]}", left))
-        hints.append(
-            f"G_{_ABOVE[s]} -> left_{_ABOVE[s]}_v + left_{_ABOVE[s]}_y + {gappa(FLUSHED)}"
-            f" + B * ((1 - {u(CUT)}) * (1 + ({error} - B) / B) - (1 - {u(PAIR_CUT)})) + {rounds}"
-            f" {not_zero(['B'] + ['A', 'S'] * (sign != '0'))}"
-        )
-    return case(
-        f"sum {sign}",
-        translation,
-        _GOAL,
-        asks=_LEFT,
-        definitions=definitions,
-        hypotheses=hypotheses,
-        hints=hints,
-    )
+_HALVES = {"half_pair": _half}
 
 
 def _times_root_2_case(sign: str) -> Case:
@@ -453,7 +390,6 @@ _ROOTS = (
     certified.half_pair,
     certified.gaussian_2,
     certified.gaussian_pair,
-    certified.gaussian_4,
     certified.gumbel,
 )
 
@@ -480,11 +416,9 @@ def _unbounded(kernel: Any, uniforms: int) -> Callable[[], None]:
 
 # What each form reads of its words, and the angles of its sines: one lemma cannot see that a call
 # was about another word.
-_COSINE = "rnd(rnd(ones_u_low_63) * 1b-64)"
 _READS = {
     "exponential": ["ones_after(v, 64)"],
     "laplace_1": ["ones_after(v, 64)", "with_sign_of(v, laplace_1_E)"],
-    "log_pair": ["ones_after(v, 64)", "ones_after(u, 64)", "with_sign_of(u, c_cosine_argument)"],
     "half_pair": ["ones_after(v, 64)", "ones_after(u, 64)", "with_sign_of(u, c_cosine_argument)"],
     "gaussian_pair": [
         "ones_after(v, 64)",
@@ -494,27 +428,24 @@ _READS = {
         "with_sign_of(u, gaussian_pair_argument_2)",
         "with_sign_of(u_moved_1, gaussian_pair_argument_3)",
     ],
-    "laplace_4": ["log_pair(v, u, 64)", "log_pair(y, x, 64)"],
     "gaussian_2": ["half_pair(v, u, 64)"],
-    "gaussian_4": ["half_pair(v, u, 64)", "half_pair(y, x, 64)"],
     "gumbel": ["ones_after(v, 64)"],
 }
 _ANGLES = {
-    "log_pair": [_COSINE],
-    "half_pair": [_COSINE],
+    "half_pair": ["rnd(rnd(ones_u_low_63) * 1b-64)"],
     # The cosine's, 1/2 (1 - T), and the sine's, T/2.
     "gaussian_pair": ["rnd(rnd(ones_u_low_62) * 1b-63)", "rnd(rnd(u_low_62) * 1b-63)"],
 }
-_OF_WORDS = ("ones_after", "unsigned", "with_sign_of", "log_pair", "half_pair")
+_OF_WORDS = ("ones_after", "unsigned", "with_sign_of", "half_pair")
 
 
 def _reading(name: str) -> Callable[[], None]:
     def the_right_words_are_read() -> None:
         """Check which words, angles and signs a form takes, in their order."""
         kernel = getattr(certified, name)
-        halves = _HALVES if name in ("laplace_4", "gaussian_2", "gaussian_4") else {}
+        halves = _HALVES if name == "gaussian_2" else {}
         translation = Translation({**LEMMAS, **halves}, {_PART: True})
-        words = ("v", "u", "y", "x")[: len(inspect.signature(kernel).parameters) - 1]
+        words = ("v", "u")[: len(inspect.signature(kernel).parameters) - 1]
         *values, _ = translation.call(kernel, *words, BITS)
         read = [call for call in translation.calls if call.partition("(")[0] in _OF_WORDS]
         assert read == _READS[name], f"{name} reads {read}"
@@ -551,26 +482,12 @@ def _of_root(outcomes: Sequence[Outcome]) -> str:
 
 
 def _exponential() -> list[Case]:
-    slices = _slices(_WIDE, Fraction(0))
-    return [
-        _log_case(certified.exponential, ends, UNIT, CUT, KEPT, cosine=False) for ends in slices
-    ]
+    return [_log_case(certified.exponential, ends, UNIT) for ends in _slices(_WIDE, Fraction(0))]
 
 
 def _laplace_1() -> list[Case]:
     """Return the proof with 63 bits."""
-    slices = _slices(_WIDE, Fraction(0))
-    return [
-        _log_case(certified.laplace_1, ends, 2 * UNIT, CUT, KEPT, cosine=False) for ends in slices
-    ]
-
-
-def _log_pair() -> list[Case]:
-    slices = _slices(_NARROW, Fraction(0))
-    return [
-        _log_case(certified.log_pair, ends, UNIT, PAIR_CUT, PAIR_KEPT, cosine=True)
-        for ends in slices
-    ]
+    return [_log_case(certified.laplace_1, ends, 2 * UNIT) for ends in _slices(_WIDE, Fraction(0))]
 
 
 def _half_pair() -> list[Case]:
@@ -590,17 +507,11 @@ def _gaussian_pair() -> list[Case]:
     ]
 
 
-def _sum(kernel: Any) -> Callable[[], list[Case]]:
-    return lambda: [_sum_case(kernel, sign) for sign in ("+", "-", "0")]
-
-
 def statements() -> list[Statement]:
     """Return the statements of this file."""
     return [
         _statement("exponential", "-log V", _exponential, spare),
         _statement("laplace_1", "log V", _laplace_1, spare),
-        _statement("log_pair", "log V cos(pi U)", _log_pair, spare),
-        _statement("laplace_4", "a sum of two log_pair", _sum(certified.laplace_4), _from_halves),
         _statement("half_pair", "sqrt(-log V) cos(pi U) = R cos", _half_pair, _of_root),
         _statement(
             "gaussian_2",
@@ -609,9 +520,6 @@ def statements() -> list[Statement]:
             _from_halves,
         ),
         _statement("gaussian_pair", "sqrt(-2 log V) cos and sin", _gaussian_pair, _of_root),
-        _statement(
-            "gaussian_4", "a sum of two half_pair", _sum(certified.gaussian_4), _from_halves
-        ),
         _statement(
             "gumbel", "-log(-log V)", lambda: list(map(_gumbel_case, _gumbel_slices())), spare
         ),

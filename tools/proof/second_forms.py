@@ -4,9 +4,8 @@ What `proof.second_functions` proves is a hypothesis here: a lemma returns any n
 bound. Units are 2^-120.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count, product
-from typing import Any
 
 import numpy as np
 from flint import arb, ctx
@@ -142,10 +141,6 @@ def _no_bound_on_root(k: int, *, bounded: bool) -> tuple[FixedPoint, int]:
     return t, int(error)
 
 
-_TOTAL = "plus(negated_if(mask_of(sign_a), a), negated_if(mask_of(sign_b), b))"
-_SIZE = "negated_if(mask_of(total[0]), total)"
-
-
 class _Form:
     """The words of a form, and the lemmas that answer for what it is made of.
 
@@ -157,21 +152,10 @@ class _Form:
         How many of the first bits of an angle (or of Laplace's only uniform) are signs.
     unbounded
         Which of the logarithms (or roots), in their order, have no bound.
-    negative
-        Whether the sum of two terms is below 0, where there is a sum.
     """
 
-    def __init__(
-        self,
-        name: str,
-        known: int,
-        *,
-        unbounded: Sequence[int] = (),
-        negative: bool | None = None,
-    ) -> None:
+    def __init__(self, name: str, known: int, *, unbounded: Sequence[int] = ()) -> None:
         self.t = FixedPoint(
-            choices={} if negative is None else {"mask_of(total[0])": negative},
-            wraps={_TOTAL: 1, _SIZE: 1} if negative else {},
             lemmas={
                 "_minus_log_v": self.logarithm,
                 "_root_of_minus_log_v": self.root,
@@ -334,84 +318,12 @@ def _gaussian(form: _Form, noise: Value, member: int) -> Case:
     return form.case(magnitude, "(factor * true0)", off, 16, sides)
 
 
-def laplace_4() -> Statement:
-    """Return what is proved of two logarithms, which are negative, and two cosines."""
-    says = "the error of Laplace noise from 4 uniforms, without those of -log V"
-    return in_units(
-        "second laplace_4", says, 128, list(_two_terms(noise_128bit.laplace_4, 128, -1))
-    )
-
-
-def gaussian_4() -> Statement:
-    """Return what is proved of two roots and two cosines."""
-    says = "the error of Gaussian noise from 4 uniforms, without those of the roots"
-    return in_units("second gaussian_4", says, 32, list(_two_terms(noise_128bit.gaussian_4, 32, 1)))
-
-
-def _two_terms(function: Any, used: int, first: int) -> Iterator[Case]:
-    """Yield all cases of a sum of two radii times cosines; `first` is the sign of a first bit 0."""
-    for signs in product((0, 1), repeat=2):
-        factors = [first * (1 - 2 * sign) for sign in signs]
-        yield _two_bounded(function, used, factors, signs, negative=False)
-        if factors != [1, 1]:  # That sum needs no hypothesis not to be negative.
-            yield _two_bounded(function, used, factors, signs, negative=True)
-        for unbounded in ((0,), (1,), (0, 1)):
-            form, (_, _, error) = _sum_of_two(function, signs, unbounded=unbounded, negative=False)
-            yield form.no_bound(error)
-
-
-def _sum_of_two(
-    function: Any, signs: Sequence[int], *, unbounded: Sequence[int] = (), negative: bool
-) -> tuple[_Form, Value]:
-    """Return a form of four uniforms and its noise."""
-    name = f"first bits {signs}, sum {'< 0' if negative else '>= 0'}"
-    form = _Form(name, 1, unbounded=unbounded, negative=negative)
-    uniforms = []
-    for k, sign in enumerate(signs, 1):
-        uniforms += [form.of_v(f"v{k}_"), form.of_angle(f"u{k}_", sign)]
-    return form, form.t.call(function, *uniforms)
-
-
-def _two_bounded(
-    function: Any, used: int, factors: Sequence[int], signs: Sequence[int], *, negative: bool
-) -> Case:
-    """Return the case of two terms of given signs whose sum is below 0, or not."""
-    form, (made, sign, error) = _sum_of_two(function, signs, negative=negative)
-    t = form.t
-    terms = [f"{function.__name__}_{which}" for which in ("first", "second")]
-    signed = " + ".join(
-        term if factor > 0 else f"(0 - {term})" for term, factor in zip(terms, factors, strict=True)
-    )
-    if factors != [1, 1]:
-        t.assume(f"{signed} in {f'[{-(2**129)}, -1]' if negative else f'[0, {2**129}]'}")
-    first_bit = f"[{2**63}, {2**64 - 1}]" if negative else f"[0, {2**63 - 1}]"
-    t.prove(f"{t.itself(sign, 64)} in {first_bit}")
-    magnitude, off = t.itself(made), t.itself(error, 64)
-    sides: dict[str, list[str]] = {side: [] for side in _BOTH_SIDES}
-    for k, (term, factor) in enumerate(zip(terms, factors, strict=True)):
-        t.define(f"exact{k}", f"(radius{k} * real{k} * 1b-128) * 1b1")
-        part = f"real{k} * 1b-127 * ((radius{k} - true{k}) / error{k})"
-        for side, way in (("above", factor), ("below", -factor)):
-            sides[side].append(
-                f"({way}) * ({term} - exact{k}) + error{k} * (({way}) * ({part}) - 1)"
-            )
-    if negative:
-        form.hints.append(f"sum_total -> {signed} + 1b128")
-    true = " + ".join(
-        f"({factor}) * real{k} * 1b-127 * true{k}" for k, factor in enumerate(factors)
-    )
-    noise = f"(0 - {magnitude})" if negative else magnitude
-    return form.case(noise, f"({true})", off, used, [" + ".join(side) for side in sides.values()])
-
-
 def statements() -> list[Statement]:
     """Return the statements, each from what comes before it."""
     return [
         minus_log_v(),
         root_of_minus_log_v(),
         laplace_1(),
-        laplace_4(),
         gaussian_2(),
         gaussian_pair(),
-        gaussian_4(),
     ]

@@ -15,7 +15,6 @@ from proof.translation import Translation, gappa
 _FORMS = (
     (certified.exponential, 1, UNIT),
     (certified.laplace_1, 1, 2 * UNIT),
-    (certified.log_pair, 2, UNIT),
     (certified.half_pair, 2, UNIT),
     (certified.gaussian_2, 2, UNIT),
     (certified.gaussian_pair, 2, UNIT),

@@ -18,7 +18,7 @@ from dpnoise.core.errors import (
     check_positive,
     is_integer,
 )
-from dpnoise.core.parallel import kernel_named
+from dpnoise.core.kernel_table import formats
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -157,7 +157,7 @@ def widened(array: Array) -> Floats:
         return np.asarray(array, dtype=np.float64)
     digits, emin, unsigned = _NARROW[array.dtype]
     out = np.empty(array.size)
-    kernel_named("formats.widen")(array.reshape(-1).view(unsigned), digits, emin, out)
+    formats.widen(array.reshape(-1).view(unsigned), digits, emin, out)
     return out.reshape(array.shape)
 
 
@@ -170,7 +170,7 @@ def narrowed(values: Floats, dtype: np.dtype[Any]) -> Array:
         return values
     digits, emin, unsigned = _NARROW[dtype]
     patterns = np.empty(values.size, dtype=unsigned)
-    kernel_named("formats.narrow")(values.reshape(-1), digits, emin, patterns)
+    formats.narrow(values.reshape(-1), digits, emin, patterns)
     return patterns.view(dtype).reshape(values.shape)
 
 

@@ -1,22 +1,17 @@
 """Runs kernels over a key's stream, chunk by chunk, on several threads, in constant memory."""
 
 import os
-import sys
-import threading
 from _thread import LockType, allocate_lock, start_new_thread
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from functools import lru_cache, wraps
-from importlib import import_module
 from itertools import pairwise
-from types import ModuleType
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.core.entropy import WORD, Key, gcm_is_wider
-from dpnoise.core.signals import shielded
+from dpnoise.core.entropy import WORD, Key
+from dpnoise.core.kernel_table import load_kernels
+from dpnoise.core.signals import run_uninterrupted
 
 # 512 KiB of words: large enough for a cipher to run at full speed, small enough for a core's cache.
 CHUNK_WORDS: Final = 2**16
@@ -28,15 +23,9 @@ _WORDS_WORTH_A_THREAD: Final = 2**19
 # Runs for each thread, where these take them in turn.
 _TURNS: Final = 8
 
-# Held while kernels are imported, and by a fork: see `_wait_for_kernels`.
-_importing: Final = threading.RLock()
-_forking: Final = threading.local()
-
 Words = NDArray[np.uint64]
 Worker = Callable[[Words, int, int], None]
 _Run = tuple[int, int]  # From an element to another one, which is not part of it.
-_Reader = Callable[[Words], _Run]
-_Result = TypeVar("_Result")
 _Job = TypeVar("_Job")
 
 
@@ -47,139 +36,32 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-@lru_cache(maxsize=64)
-def imported(module: str) -> ModuleType:
-    """Import a module that takes long when it is needed first, whole, whatever happens meanwhile.
-
-    A fork waits for it, and an interrupt is raised when it is done: a library that is half imported
-    fails for as long as the process lives.
-    """
-    with _importing:
-        return shielded(lambda: _used_once(import_module(module)))
-
-
-def _used_once(module: ModuleType) -> ModuleType:
-    """Do what SciPy's functions leave to their first use: some versions import there."""
-    if module.__name__ == "scipy.special":
-        half = np.full(1, 0.5)
-        for first_use in (module.ndtr, module.ndtri, module.gammaln):
-            first_use(half)
-        for first_use in (module.gammainc, module.gammaincinv, module.kv, module.xlogy):
-            first_use(half, half)
-    return module
-
-
-@lru_cache(maxsize=64)
-def kernel_named(name: str) -> Callable[..., Any]:
-    """Import a kernel when the first call needs it, because Numba takes long to import."""
-    kernel = _kernel(name)
-    return _compiled_whole(kernel) if hasattr(kernel, "overloads") else _quiet(kernel)
-
-
-@lru_cache(maxsize=64)
-def _kernel(name: str) -> Callable[..., Any]:
-    module, function = name.split(".")
-    with _importing:
-        _use_once()
-        kernel: Callable[..., Any] = getattr(imported(f"dpnoise.kernels.{module}"), function)
-    return kernel
-
-
-def _compiled_whole(kernel: Any) -> Callable[..., Any]:
-    """Let each first call of a kernel for some types, which compiles or loads it, be done.
-
-    However it is interrupted: an exception in the middle of it can leave Numba or LLVM unusable for
-    as long as the process lives.
-    """
-    compile_for = kernel._compile_for_args  # noqa: SLF001 - Numba calls it by this name
-
-    def whole(*arguments: Any, **named: Any) -> Any:
-        return _compiling(lambda: compile_for(*arguments, **named))
-
-    kernel._compile_for_args = whole  # noqa: SLF001
-    return cast("Callable[..., Any]", kernel)
-
-
-def _compiling(function: Callable[[], _Result]) -> _Result:
-    """Call a function that compiles where no signal interrupts it.
-
-    A thread that holds the compiler's lock already, as one that compiles something of its own may,
-    would wait for another that needs it: there it is called at once.
-    """
-    lock = imported("numba.core.compiler_lock").global_compiler_lock
-    return function() if lock.is_locked() else shielded(function)
-
-
-def _quiet(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a kernel that is not compiled follow IEEE 754 as compiled ones do: without a warning."""
-
-    @wraps(kernel)
-    def quietly(*arguments: Any) -> Any:
-        with np.errstate(all="ignore"):
-            return kernel(*arguments)
-
-    return quietly
-
-
-@lru_cache(maxsize=1)
-def _use_once() -> None:
-    """Do what Numba and the cipher leave to their first use, while a fork would wait for it."""
-    shielded(imported("dpnoise.kernels").finish_importing)
-    Key.fresh().stream().fill(np.empty(1, dtype=WORD))
-    shielded(gcm_is_wider)
-
-
-@lru_cache(maxsize=64)
-def kernel_for_one(name: str, kinds: str) -> Callable[..., Any]:
-    """Import a kernel for one number, ready to be called at once.
-
-    It takes bytes, and then arguments of these kinds: i for int64, u for uint64, f for float64, p
-    for one of Python's integers, whose digits are read as they are.
-    """
-    kernel = _kernel(name)
-    make = imported("dpnoise.kernels.scalar").without_dispatch
-    one: Callable[..., Any] = _compiling(lambda: make(kernel, kinds))
-    if hasattr(kernel, "overloads"):
-        return one
-    quiet = _quiet(one)
-    return lambda *arguments: np.asarray(quiet(*arguments)).item()
-
-
-def _wait_for_kernels() -> None:
-    """Let a fork wait until no other thread imports or compiles a kernel.
-
-    A child has none of the parent's other threads. A lock that one of them holds, Python's for a
-    module that is being imported or Numba's for its compiler, stays locked in the child for ever.
-    """
-    _forking.held = held = ExitStack()
-    held.enter_context(_importing)
-    if numba := sys.modules.get("numba.core.compiler_lock"):
-        held.enter_context(numba.global_compiler_lock)
-
-
-def _go_on() -> None:
-    """Release in parent and child what the fork has waited for."""
-    held: ExitStack | None = vars(_forking).pop("held", None)
-    if held:
-        held.close()
-
-
-if hasattr(os, "register_at_fork"):
-    # The last to register is the first to be called before a fork. These two take locks there that
-    # an import may need: they must have registered, so that we wait before they take them.
-    import_module("logging")
-    import_module("concurrent.futures.thread")
-    os.register_at_fork(before=_wait_for_kernels, after_in_parent=_go_on, after_in_child=_go_on)
-
-
 def first_words(key: Key, count: int) -> Words:
     """Return the first words of a key's stream, read-only, in one piece."""
-    with _importing:
-        _use_once()
+    load_kernels()
     words = np.empty(count, dtype=WORD)
     key.stream().fill(words)
     words.flags.writeable = False
     return words
+
+
+class _Reader:
+    """Reads the words of a run of elements chunk by chunk, for one thread at a time."""
+
+    def __init__(self, key: Key, variates: int, run: _Run, longest: int) -> None:
+        first, self._last = run
+        self._variates, self._longest = variates, longest
+        self._stream, self._turn = key.stream(first * variates), allocate_lock()
+        self._starts = iter(range(first, self._last, longest))
+
+    def read(self, words: Words) -> _Run:
+        """Fill the words of the next chunk, and return its elements; none are left if none are."""
+        with self._turn:
+            start = next(self._starts, self._last)
+            stop = min(start + self._longest, self._last)
+            if start < stop:
+                self._stream.fill(words[: (stop - start) * self._variates])
+        return start, stop
 
 
 def expand(
@@ -197,43 +79,27 @@ def expand(
     """
     short = max(_SHORTEST_CHUNK, count * variates // _CHUNKS_IN_A_SHORT_CALL)
     longest = max(1, min(count, min(chunk_words, short) // variates))
-
-    def reader(first: int, last: int) -> _Reader:
-        """Return what fills the words of a run's next chunk, one thread at a time."""
-        stream, turn = key.stream(first * variates), allocate_lock()
-        starts = iter(range(first, last, longest))
-
-        def read(words: Words) -> _Run:
-            with turn:
-                start = next(starts, last)
-                stop = min(start + longest, last)
-                if start < stop:
-                    stream.fill(words[: (stop - start) * variates])
-            return start, stop
-
-        return read
-
     stopped: list[bool] = []
 
-    def work(read: _Reader) -> None:
+    def work(reader: _Reader) -> None:
         worker = prepare(longest)
         words = np.empty(longest * variates, dtype=WORD)
         readable = words.view()
         readable.flags.writeable = False
-        start, stop = read(words)
+        start, stop = reader.read(words)
         while start < stop and not stopped:
             worker(readable[: (stop - start) * variates], start, stop)
-            start, stop = read(words)
+            start, stop = reader.read(words)
 
     if threads is None:
         threads = min(cores(), count * variates // _WORDS_WORTH_A_THREAD)
     runs = _runs(count, longest, threads)
     if len(runs) > 1 and key.is_wide(longest * variates):
         # The stream from word 0 is twice as quick as others: two threads read it in turn.
-        both = reader(runs[0][0], runs[1][1])
-        readers = [both, both, *(reader(*run) for run in runs[2:])]
+        both = _Reader(key, variates, (runs[0][0], runs[1][1]), longest)
+        readers = [both, both, *(_Reader(key, variates, run, longest) for run in runs[2:])]
     else:
-        readers = [reader(*run) for run in runs]
+        readers = [_Reader(key, variates, run, longest) for run in runs]
     _side_by_side(work, readers, stopped)
 
 
@@ -275,7 +141,7 @@ def _side_by_side(work: Callable[[_Job], None], jobs: Sequence[_Job], stopped: l
     if len(jobs) == 1:
         work(jobs[0])
     else:
-        shielded(lambda: _in_threads(work, jobs, stopped), stopped)
+        run_uninterrupted(lambda: _in_threads(work, jobs, stopped), stopped)
 
 
 def _in_threads(work: Callable[[_Job], None], jobs: Sequence[_Job], stopped: list[bool]) -> None:

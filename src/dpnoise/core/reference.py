@@ -125,21 +125,9 @@ def laplace_1(u: Sequence[Digits]) -> Ball | arb:
     return -u[0].sign * minus_log_v(u[0].rest)
 
 
-def laplace_4(u: Sequence[Digits]) -> Ball | arb:
-    """Theorem 5.1: log V1 cos(pi U1) + log V2 cos(pi U2)."""
-    v1, u1, v2, u2 = u
-    return -minus_log_v(v1) * cosine(u1) - minus_log_v(v2) * cosine(u2)
-
-
 def gaussian_2(u: Sequence[Digits]) -> Ball | arb:
     """sqrt(2) sqrt(-log V) cos(pi U), the two roots taken as one."""
     return (2 * minus_log_v(u[0])).nonnegative_part().sqrt() * cosine(u[1])
-
-
-def gaussian_4(u: Sequence[Digits]) -> Ball | arb:
-    """sqrt(-log V1) cos(pi U1) + sqrt(-log V2) cos(pi U2)."""
-    v1, u1, v2, u2 = u
-    return minus_log_v(v1).sqrt() * cosine(u1) + minus_log_v(v2).sqrt() * cosine(u2)
 
 
 def gaussian_cosine(u: Sequence[Digits]) -> Ball | arb:

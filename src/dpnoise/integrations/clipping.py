@@ -27,7 +27,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 from dpnoise.core.errors import ArgumentError, check_positive, import_extra, reject
-from dpnoise.core.parallel import imported
+from dpnoise.core.kernel_table import import_whole
 
 if TYPE_CHECKING:
     import torch
@@ -137,7 +137,13 @@ def places_by_device(tensors: Iterable[torch.Tensor]) -> Iterable[list[int]]:
 
 def _kernels() -> ModuleType:
     import_extra("triton", "torch")
-    return imported("dpnoise.integrations.triton_clipping")
+    return import_whole(_import_kernels)
+
+
+def _import_kernels() -> ModuleType:
+    from dpnoise.integrations import triton_clipping  # noqa: PLC0415 - it imports Triton
+
+    return triton_clipping
 
 
 def _flat(gradients: torch.Tensor) -> torch.Tensor:

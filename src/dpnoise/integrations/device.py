@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from dpnoise.core.entropy import CHACHA20, Key
 from dpnoise.core.errors import ArgumentError
-from dpnoise.core.parallel import kernel_named
+from dpnoise.core.kernel_table import second_stage
 from dpnoise.integrations import triton_noise, triton_release, triton_stream
-from dpnoise.integrations.torch import DIGITS, Bounds, tensor_of
+from dpnoise.integrations.torch import DIGITS, tensor_of
 from dpnoise.integrations.triton_stream import INTERPRETED
-from dpnoise.release.exact import ExactForm, judge_at, slots_for
+from dpnoise.release.containers import Bounds
+from dpnoise.release.exact import AdditiveForm, judge_at, slots_for
 
 Integers = NDArray[np.int64]
 
@@ -74,7 +75,7 @@ def parameters_for(
 
 
 def release_floats(
-    form: ExactForm, values: torch.Tensor, scale: float, grid: float, bounds: Bounds, key: Key
+    form: AdditiveForm, values: torch.Tensor, scale: float, grid: float, bounds: Bounds, key: Key
 ) -> torch.Tensor:
     """Return the released values of a flat, contiguous tensor, in its format and on its device."""
     out = torch.empty_like(values)
@@ -91,7 +92,7 @@ def release_floats(
 class _Release:
     """One call. It holds the key and the values, and lives no longer."""
 
-    form: ExactForm
+    form: AdditiveForm
     values: torch.Tensor
     scale: float
     grid: float
@@ -214,11 +215,8 @@ class _Release:
         slots = np.arange(len(rows))
         noise = np.empty((inputs.size, 4), dtype=np.uint64)
         flat_words = words.view(np.uint64).reshape(-1)
-        kernel_named(f"second_stage.{self.form.name}")(
-            flat_words, further.view(np.uint64), slots, noise
-        )
-        settle = kernel_named("second_stage.settle_floats")
-        if settle(noise, slots, width, inputs, self.scale, self.grid, out):
+        self.form.second_stage()(flat_words, further.view(np.uint64), slots, noise)
+        if second_stage.settle_floats(noise, slots, width, inputs, self.scale, self.grid, out):
             for i in np.flatnonzero(np.isnan(out)).tolist():
                 slot = i // width
                 out[i] = judge_at(

@@ -5,7 +5,6 @@ generators: what cannot be done securely is an error.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -25,11 +24,12 @@ from dpnoise.core.errors import (
     import_extra,
     reject,
 )
-from dpnoise.core.parallel import imported, kernel_named
+from dpnoise.core.kernel_table import formats, import_whole
 from dpnoise.noise.generator import Generator as _OnProcessor
 from dpnoise.noise.generator import Size
 from dpnoise.release import exact
 from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
+from dpnoise.release.containers import TensorTask
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +40,6 @@ __all__ = ["Generator", "release"]
 
 Array = NDArray[Any]
 NumpyType = np.dtype[Any]
-Bounds = tuple[float, float] | None
 
 DIGITS: Final = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
 _NUMPY_TYPES: Final[dict[torch.dtype, NumpyType]] = {
@@ -82,18 +81,7 @@ def release(
     return mechanism.release(tensor, rng)
 
 
-@dataclass(frozen=True)
-class Task:
-    """What a mechanism asks for: a form, a scale, a grid, and the bounds of a format."""
-
-    form: exact.ExactForm
-    scale: float
-    grid: float
-    bounds: Callable[[NumpyType], Bounds]
-    release_array: Callable[[Array, _OnProcessor], Array]
-
-
-def release_tensor(task: Task, tensor: torch.Tensor, rng: _OnProcessor) -> torch.Tensor:
+def release_tensor(task: TensorTask, tensor: torch.Tensor, rng: _OnProcessor) -> torch.Tensor:
     """Release a tensor of any kind that can be; `mechanism.release` calls this."""
     _check_tensor("value", tensor)
     if tensor.dtype not in (*DIGITS, *_INTEGERS):
@@ -105,7 +93,7 @@ def release_tensor(task: Task, tensor: torch.Tensor, rng: _OnProcessor) -> torch
         return _release_on_device(task, plain, rng)
     if tensor.dtype == torch.bfloat16:
         return _release_bfloat16(task, plain, rng)
-    return torch.from_numpy(np.asarray(task.release_array(plain.numpy(), rng)))
+    return torch.from_numpy(np.asarray(task.release_array(plain.numpy())))
 
 
 def _check_tensor(name: str, tensor: torch.Tensor) -> None:
@@ -125,17 +113,19 @@ def _check_tensor(name: str, tensor: torch.Tensor) -> None:
 
 def _device_kernels() -> ModuleType:
     import_extra("triton", "torch")
-    return imported("dpnoise.integrations.device")
+    return import_whole(_import_device)
 
 
-def _release_on_device(task: Task, tensor: torch.Tensor, rng: _OnProcessor) -> torch.Tensor:
+def _import_device() -> ModuleType:
+    from dpnoise.integrations import device  # noqa: PLC0415 - it imports Triton
+
+    return device
+
+
+def _release_on_device(task: TensorTask, tensor: torch.Tensor, rng: _OnProcessor) -> torch.Tensor:
     if tensor.dtype not in DIGITS:
         raise ArgumentTypeError(
             f"Expected floats on a CUDA device, got {tensor.dtype}: release tensor.cpu()."
-        )
-    if task.form not in (exact.LAPLACE_1, exact.GAUSSIAN_PAIRS):
-        raise ArgumentError(
-            f"Expected the leanest form on a CUDA device, got {task.form.name}: leave variates out."
         )
     kernels = _device_kernels()
     is_bfloat16 = tensor.dtype == torch.bfloat16
@@ -147,7 +137,7 @@ def _release_on_device(task: Task, tensor: torch.Tensor, rng: _OnProcessor) -> t
     return out.reshape(tensor.shape)
 
 
-def _bfloat16_bounds(task: Task) -> tuple[float, float]:
+def _bfloat16_bounds(task: TensorTask) -> tuple[float, float]:
     single = task.bounds(np.dtype(np.float32)) or (-math.inf, math.inf)
     least, most = -_bfloat16_at_most(-single[0]), _bfloat16_at_most(single[1])
     if least > most:
@@ -165,12 +155,12 @@ def _bfloat16_at_most(bound: float) -> float:
     return float(np.uint32(cut << 16).view(np.float32))
 
 
-def _release_bfloat16(task: Task, tensor: torch.Tensor, rng: _OnProcessor) -> torch.Tensor:
+def _release_bfloat16(task: TensorTask, tensor: torch.Tensor, rng: _OnProcessor) -> torch.Tensor:
     """Release a tensor of a format that NumPy has not."""
     bounds = _bfloat16_bounds(task)
     patterns = tensor.contiguous().reshape(-1).view(torch.int16).numpy().view(np.uint16)
     values = np.empty(patterns.size)
-    kernel_named("formats.widen")(patterns, *_BFLOAT16, values)
+    formats.widen(patterns, *_BFLOAT16, values)
     exact.check_finite(values, rng.threads)
     key, threads = rng.source.key(), rng.threads
     out = exact.release_floats(task.form, values, task.scale, task.grid, key, threads)
@@ -183,7 +173,7 @@ def tensor_of(values: NDArray[np.float64], dtype: torch.dtype) -> torch.Tensor:
     if dtype != torch.bfloat16:
         return torch.from_numpy(narrowed(values, _NUMPY_TYPES[dtype]))
     patterns = np.empty(values.size, dtype=np.uint16)
-    kernel_named("formats.narrow")(values, *_BFLOAT16, patterns)
+    formats.narrow(values, *_BFLOAT16, patterns)
     return torch.from_numpy(patterns.view(np.int16)).view(torch.bfloat16)
 
 

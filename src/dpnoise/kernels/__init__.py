@@ -7,14 +7,13 @@ vectorised: the fused operations are those that the formulas ask for by name.
 
 from collections.abc import Callable
 from functools import lru_cache
-from importlib import import_module
 from typing import TypeVar, cast
 
 import numba
 import numpy as np
-from numba.core.dispatcher import Dispatcher
 from numpy.typing import NDArray
 
+from dpnoise.kernels import numba_internals
 from dpnoise.kernels.cache import KernelCache
 
 Truth = bool | np.bool_
@@ -45,9 +44,8 @@ def _compiled(function: _Function, inline: str) -> _Function:
         nogil=True, error_model="numpy", forceinline=True, no_cfunc_wrapper=True, inline=inline
     )
     kernel = jit(function)
-    if isinstance(kernel, Dispatcher):  # Not where the compiler is off (NUMBA_DISABLE_JIT=1).
-        # Numba's setter knows its own cache only.
-        kernel._cache = KernelCache(function)  # type: ignore[attr-defined] # noqa: SLF001
+    if numba_internals.is_kernel(kernel):
+        numba_internals.set_cache(kernel, KernelCache(function))
     return cast("_Function", kernel)
 
 
@@ -62,6 +60,5 @@ def finish_importing() -> None:
 
     Some of them are for compiling: this kernel may lie on the disk, where the next one does not.
     """
-    for module in ("numba.core.boxing", "numba.core.runtime.context"):
-        import_module(module)
+    numba_internals.import_the_rest()
     _first(np.empty(0), 0, 0.0)

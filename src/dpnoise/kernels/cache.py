@@ -14,7 +14,6 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -22,16 +21,12 @@ from typing import Any, Final
 import llvmlite
 import numba
 import numpy as np
-from numba.core import config
-from numba.core.caching import NullCache
-from numba.core.compiler import CompileResult
-from numba.core.serialize import dumps
+
+from dpnoise.kernels.numba_internals import CodeCache
 
 _KERNELS: Final = Path(__file__).parent
 _PACKAGE: Final = _KERNELS.parent
 _VERSIONS: Final = (sys.version, numba.__version__, llvmlite.__version__, np.__version__)
-# What changes the machine code beside Numba's description of the processor.
-_SETTINGS: Final = ("BOUNDSCHECK", "DEBUGINFO_DEFAULT", "LOOP_VECTORIZE", "OPT", "SLP_VECTORIZE")
 _PRIVATE: Final = 0o700
 _OTHERS: Final = 0o077
 _OTHERS_WRITE: Final = 0o022
@@ -42,7 +37,7 @@ _NO_LINKS: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _KEPT: Final = 16  # Stamps whose machine code is kept: a user may have several environments.
 
 
-class KernelCache(NullCache):  # type: ignore[misc] # Numba publishes no types
+class KernelCache(CodeCache):
     """The machine code of one function of this package, in one file for each signature."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -51,28 +46,20 @@ class KernelCache(NullCache):  # type: ignore[misc] # Numba publishes no types
         self._sources = _sources_of(function)
         self._stamp = _stamp_at_import(self._sources)
 
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return what is kept for a signature, or None."""
-        target_context.refresh()
-        try:
-            kept, code = pickle.loads(_read(self._file(sig, target_context.codegen())))  # noqa: S301 - written by this user
-            return CompileResult._rebuild(target_context, *code) if kept == sig else None  # noqa: SLF001 - as Numba's own cache does
-        except Exception:  # noqa: BLE001 - however it is damaged, the kernel can be compiled
-            return None
+    def read(self, described: str) -> tuple[Any, Any]:
+        """Return what is kept for a signature; raise if it is missing, foreign or damaged."""
+        kept: tuple[Any, Any] = pickle.loads(_read(self._file(described)))  # noqa: S301 - written by this user
+        return kept
 
-    def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep a compiled function, if that can be done."""
-        with suppress(Exception):
-            # What runs is what was imported; the files may since be those of another version.
-            if data.library.has_dynamic_globals or stamp(self._sources) != self._stamp:
-                return
-            _write(self._file(sig, data.codegen), dumps((sig, data._reduce())))  # noqa: SLF001 - as above
+    def write(self, described: str, data: bytes) -> None:
+        """Keep it, unless the sources are no longer those of what runs."""
+        if stamp(self._sources) == self._stamp:
+            _write(self._file(described), data)
 
-    def _file(self, sig: Any, codegen: Any) -> Path:
+    def _file(self, described: str) -> Path:
         """Return the file for a signature on this processor; raise OSError if none is safe."""
-        settings = [getattr(config, name, None) for name in _SETTINGS]
-        described = repr((self._function, sig, codegen.magic_tuple(), settings))
-        return safe_folder(self._stamp) / hashlib.sha256(described.encode()).hexdigest()[:32]
+        name = hashlib.sha256(repr((self._function, described)).encode()).hexdigest()[:32]
+        return safe_folder(self._stamp) / name
 
 
 def _sources_of(function: Callable[..., Any]) -> Path | None:

@@ -86,24 +86,6 @@ def laplace_1(word: Word, bits: int) -> tuple[float, float]:
 
 
 @compiled
-def log_pair(v: Word, u: Word, bits: int) -> tuple[float, float]:
-    """Half of Theorem 5.1: log V cos(pi U)."""
-    V = lower_end(v, bits)
-    log_V = log(V)
-    unit = power_of_two(-bits)
-    error = fma(unit, reciprocal_bound(V), fma(-(ROUND + 4.0 * unit), log_V, ROUND_V))
-    return log_V * cosine(u, bits), error
-
-
-@compiled
-def laplace_4(v1: Word, u1: Word, v2: Word, u2: Word, bits: int) -> tuple[float, float]:
-    """Theorem 5.1: log V1 cos(pi U1) + log V2 cos(pi U2)."""
-    z1, error1 = log_pair(v1, u1, bits)
-    z2, error2 = log_pair(v2, u2, bits)
-    return z1 + z2, error1 + error2
-
-
-@compiled
 def half_pair(v: Word, u: Word, bits: int) -> tuple[float, float]:
     """sqrt(-log V) cos(pi U); the root moves by no more than |a - b| / sqrt(b)."""
     V = lower_end(v, bits)
@@ -139,14 +121,6 @@ def gaussian_pair(v: Word, u: Word, bits: int) -> tuple[float, float, float]:
         with_sign_of(second_sign, R * sinpi(turned)),
         fma(ROUND + 8.0 * unit, R, unseen),
     )
-
-
-@compiled
-def gaussian_4(v1: Word, u1: Word, v2: Word, u2: Word, bits: int) -> tuple[float, float]:
-    """sqrt(-log V1) cos(pi U1) + sqrt(-log V2) cos(pi U2)."""
-    z1, error1 = half_pair(v1, u1, bits)
-    z2, error2 = half_pair(v2, u2, bits)
-    return z1 + z2, error1 + error2
 
 
 @compiled

@@ -110,21 +110,6 @@ def laplace_1(
 
 
 @compiled
-def laplace_4(
-    words: Words, bits: int, values: Values, scale: float, grid: float, out: Floats
-) -> int:
-    """Release values with Laplace noise from four uniforms each."""
-    in_widest_vectors()
-    undecided = 0
-    for i in range(out.size):
-        v1, u1, v2, u2 = words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]
-        z, error = certified.laplace_4(v1, u1, v2, u2, bits)
-        out[i], certain = certain_point(above_grids(values[i], grid), z, error, scale, grid)
-        undecided += not certain
-    return undecided
-
-
-@compiled
 def gaussian_2(
     words: Words, bits: int, values: Values, scale: float, grid: float, out: Floats
 ) -> int:
@@ -156,21 +141,6 @@ def gaussian_pairs(
         last = out.size - 1
         z1, _, error = certified.gaussian_pair(words[last], words[last + 1], bits)
         out[last], certain = certain_point(above_grids(values[last], grid), z1, error, scale, grid)
-        undecided += not certain
-    return undecided
-
-
-@compiled
-def gaussian_4(
-    words: Words, bits: int, values: Values, scale: float, grid: float, out: Floats
-) -> int:
-    """Release values with Gaussian noise from four uniforms each."""
-    in_widest_vectors()
-    undecided = 0
-    for i in range(out.size):
-        v1, u1, v2, u2 = words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]
-        z, error = certified.gaussian_4(v1, u1, v2, u2, bits)
-        out[i], certain = certain_point(above_grids(values[i], grid), z, error, scale, grid)
         undecided += not certain
     return undecided
 

@@ -17,8 +17,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.core import config
+from numba import config, types
 from numba.extending import intrinsic
 
 from dpnoise.kernels import Truth, compiled, inlined

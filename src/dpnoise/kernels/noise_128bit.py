@@ -16,10 +16,7 @@ from dpnoise.kernels.fixed import (
     SQRT_HALF,
     Wide,
     half_sine,
-    mask_of,
     minus_log,
-    negated_if,
-    plus,
     root,
     times,
     up,
@@ -28,7 +25,7 @@ from dpnoise.kernels.fixed import (
 Noise = tuple[Wide, np.uint64, np.uint64]
 
 _0, _1, _2, _3, _6, _7, _9, _16 = (np.uint64(k) for k in (0, 1, 2, 3, 6, 7, 9, 16))
-_32, _50, _63, _67, _128 = (np.uint64(k) for k in (32, 50, 63, 67, 128))
+_50, _63, _67 = (np.uint64(k) for k in (50, 63, 67))
 NO_BOUND = np.uint64(2**62)  # An error with which nothing is decided.
 
 
@@ -59,28 +56,10 @@ def _half_cosine(u: Wide) -> Wide:
 
 
 @inlined
-def _sum(a: Wide, sign_a: np.uint64, b: Wide, sign_b: np.uint64) -> tuple[Wide, np.uint64]:
-    """Return the sum of two numbers as magnitude and sign."""
-    total = plus(negated_if(mask_of(sign_a), a), negated_if(mask_of(sign_b), b))
-    return negated_if(mask_of(total[0]), total), total[0]
-
-
-@inlined
 def laplace_1(u: Wide) -> Noise:
     """Equation (2): the first bit is the sign of log V, -log V of the others the magnitude."""
     magnitude, error = _minus_log_v(up((~u[0] & LOW_63_BITS, ~u[1]), _1), _1)
     return magnitude, ~u[0], error
-
-
-@inlined
-def laplace_4(v1: Wide, u1: Wide, v2: Wide, u2: Wide) -> Noise:
-    """Theorem 5.1: log V1 cos(pi U1) + log V2 cos(pi U2), both logarithms negative."""
-    log1, error1 = _minus_log_v((~v1[0], ~v1[1]), _0)
-    log2, error2 = _minus_log_v((~v2[0], ~v2[1]), _0)
-    first = up(times(log1, _half_cosine(u1)), _1)
-    second = up(times(log2, _half_cosine(u2)), _1)
-    total, sign = _sum(first, ~u1[0], second, ~u2[0])
-    return total, sign, error1 + error2 + _128
 
 
 @inlined
@@ -101,14 +80,3 @@ def gaussian_pair(v: Wide, u: Wide) -> tuple[Noise, Noise]:
     sine = half_sine(up((u[0] & LOW_62_BITS, u[1]), _2))
     first, second = up(times(radius, cosine), _2), up(times(radius, sine), _2)
     return (first, u[0], error), (second, u[0] << _1, error)
-
-
-@inlined
-def gaussian_4(v1: Wide, u1: Wide, v2: Wide, u2: Wide) -> Noise:
-    """sqrt(-log V1) cos(pi U1) + sqrt(-log V2) cos(pi U2)."""
-    root1, error1 = _root_of_minus_log_v((~v1[0], ~v1[1]))
-    root2, error2 = _root_of_minus_log_v((~v2[0], ~v2[1]))
-    first = up(times(root1, _half_cosine(u1)), _1)
-    second = up(times(root2, _half_cosine(u2)), _1)
-    total, sign = _sum(first, u1[0], second, u2[0])
-    return total, sign, error1 + error2 + _32

@@ -14,9 +14,9 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core.dispatcher import Dispatcher
 from numba.extending import NativeValue, intrinsic, models, overload, register_model, unbox
 
+from dpnoise.kernels import numba_internals
 from dpnoise.kernels.fixed import mask_of
 
 _RAISE: Final = 2**63
@@ -62,12 +62,9 @@ def without_dispatch(function: Callable[..., Any], kinds: str) -> Callable[..., 
     """Return the machine code for bytes, then numbers of these kinds, without Numba's dispatch."""
     if "p" in kinds and not READABLE:
         return _raising(without_dispatch(function, kinds.replace("p", "u")))
-    if not isinstance(function, Dispatcher):
+    if not numba_internals.is_kernel(function):
         return function  # The compiler is off.
-    signature = (_BYTES, *(_KINDS[kind] for kind in kinds))
-    function.compile(signature)
-    overload: Callable[..., Any] = function.get_overload(signature)
-    return overload
+    return numba_internals.machine_code(function, (_BYTES, *(_KINDS[kind] for kind in kinds)))
 
 
 @register_model(PythonInteger)

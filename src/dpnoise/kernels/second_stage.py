@@ -160,25 +160,9 @@ def laplace_1_of(raw: bytes) -> Noise:
 
 
 @inlined
-def laplace_4_of(raw: bytes) -> Noise:
-    """Return the noise of one number."""
-    return noise_128bit.laplace_4(
-        wide_of(raw, 0, 4), wide_of(raw, 1, 4), wide_of(raw, 2, 4), wide_of(raw, 3, 4)
-    )
-
-
-@inlined
 def gaussian_2_of(raw: bytes) -> Noise:
     """Return the noise of one number."""
     return noise_128bit.gaussian_2(wide_of(raw, 0, 2), wide_of(raw, 1, 2))
-
-
-@inlined
-def gaussian_4_of(raw: bytes) -> Noise:
-    """Return the noise of one number."""
-    return noise_128bit.gaussian_4(
-        wide_of(raw, 0, 4), wide_of(raw, 1, 4), wide_of(raw, 2, 4), wide_of(raw, 3, 4)
-    )
 
 
 @compiled
@@ -188,21 +172,9 @@ def laplace_1_float(raw: bytes, value: float, scale: float, grid: float) -> floa
 
 
 @compiled
-def laplace_4_float(raw: bytes, value: float, scale: float, grid: float) -> float:
-    """Release one float with Laplace noise from four uniforms."""
-    return release_float(value, laplace_4_of(raw), scale, grid)
-
-
-@compiled
 def gaussian_2_float(raw: bytes, value: float, scale: float, grid: float) -> float:
     """Release one float with Gaussian noise from two uniforms."""
     return release_float(value, gaussian_2_of(raw), scale, grid)
-
-
-@compiled
-def gaussian_4_float(raw: bytes, value: float, scale: float, grid: float) -> float:
-    """Release one float with Gaussian noise from four uniforms."""
-    return release_float(value, gaussian_4_of(raw), scale, grid)
 
 
 # An integer comes as Python's, or raised by 2^63: as Python's it would show its number of digits.
@@ -215,21 +187,9 @@ def laplace_1_integer(raw: bytes, raised: np.uint64, shift: int, ratio: float) -
 
 
 @compiled
-def laplace_4_integer(raw: bytes, raised: np.uint64, shift: int, ratio: float) -> np.int64:
-    """Release one integer with Laplace noise from four uniforms."""
-    return release_raised(raised_word(raised), shift, laplace_4_of(raw), ratio)
-
-
-@compiled
 def gaussian_2_integer(raw: bytes, raised: np.uint64, shift: int, ratio: float) -> np.int64:
     """Release one integer with Gaussian noise from two uniforms."""
     return release_raised(raised_word(raised), shift, gaussian_2_of(raw), ratio)
-
-
-@compiled
-def gaussian_4_integer(raw: bytes, raised: np.uint64, shift: int, ratio: float) -> np.int64:
-    """Release one integer with Gaussian noise from four uniforms."""
-    return release_raised(raised_word(raised), shift, gaussian_4_of(raw), ratio)
 
 
 # Several numbers of a chunk. `slots` are places of elements, or of pairs; `further` holds the words
@@ -304,15 +264,6 @@ def laplace_1(words: Words, further: Words, slots: Integers, noise: Words) -> No
 
 
 @compiled
-def laplace_4(words: Words, further: Words, slots: Integers, noise: Words) -> None:
-    """Laplace noise from four uniforms each."""
-    for j in range(further.shape[0]):
-        v1, u1 = _wide(words, further, slots, j, 0), _wide(words, further, slots, j, 1)
-        v2, u2 = _wide(words, further, slots, j, 2), _wide(words, further, slots, j, 3)
-        _keep(noise, j, noise_128bit.laplace_4(v1, u1, v2, u2))
-
-
-@compiled
 def gaussian_2(words: Words, further: Words, slots: Integers, noise: Words) -> None:
     """Gaussian noise from two uniforms each."""
     for j in range(further.shape[0]):
@@ -328,15 +279,6 @@ def gaussian_pairs(words: Words, further: Words, slots: Integers, noise: Words) 
         first, second = noise_128bit.gaussian_pair(v, u)
         _keep(noise, 2 * j, first)
         _keep(noise, 2 * j + 1, second)
-
-
-@compiled
-def gaussian_4(words: Words, further: Words, slots: Integers, noise: Words) -> None:
-    """Gaussian noise from four uniforms each."""
-    for j in range(further.shape[0]):
-        v1, u1 = _wide(words, further, slots, j, 0), _wide(words, further, slots, j, 1)
-        v2, u2 = _wide(words, further, slots, j, 2), _wide(words, further, slots, j, 3)
-        _keep(noise, j, noise_128bit.gaussian_4(v1, u1, v2, u2))
 
 
 @inlined

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpnoise.core.errors import ArgumentError, check_integer, check_positive
-from dpnoise.core.parallel import imported
+from dpnoise.core.kernel_table import scipy_special
 from dpnoise.noise import forms
 from dpnoise.noise.forms import Form
 
@@ -79,10 +79,7 @@ class Uniform(Distribution):
     """
 
     scale: float = 1.0
-
-    @property
-    def forms(self) -> tuple[Form, ...]:
-        return forms.UNIFORM
+    forms = forms.UNIFORM
 
     @property
     def mean(self) -> float:
@@ -116,14 +113,8 @@ class Gaussian(Distribution):
     """
 
     scale: float = 1.0
-
-    @property
-    def forms(self) -> tuple[Form, ...]:
-        return forms.GAUSSIAN
-
-    @property
-    def mean(self) -> float:
-        return 0.0
+    forms = forms.GAUSSIAN
+    mean = 0.0
 
     @property
     def variance(self) -> float:
@@ -134,12 +125,10 @@ class Gaussian(Distribution):
         return np.exp(-0.5 * (_points(x) / sigma) ** 2) / (sigma * math.sqrt(2 * math.pi))
 
     def cdf(self, x: ArrayLike) -> Any:
-        special = imported("scipy.special")
-        return special.ndtr(_points(x) / self.scale)
+        return scipy_special().ndtr(_points(x) / self.scale)
 
     def ppf(self, q: ArrayLike) -> Any:
-        special = imported("scipy.special")
-        return self.scale * special.ndtri(_probabilities(q))
+        return self.scale * scipy_special().ndtri(_probabilities(q))
 
     def share(self, parties: int) -> "Gaussian":
         """Return one party's part: the sum of `parties` independent shares is this distribution."""
@@ -165,14 +154,8 @@ class Laplace(Distribution):
     """
 
     scale: float = 1.0
-
-    @property
-    def forms(self) -> tuple[Form, ...]:
-        return forms.LAPLACE
-
-    @property
-    def mean(self) -> float:
-        return 0.0
+    forms = forms.LAPLACE
+    mean = 0.0
 
     @property
     def variance(self) -> float:
@@ -206,6 +189,7 @@ class LaplaceShare(Distribution):
 
     scale: float
     parties: int
+    mean = 0.0
 
     def __post_init__(self) -> None:
         parties = check_integer("parties", self.parties, least=1)
@@ -217,26 +201,21 @@ class LaplaceShare(Distribution):
         return forms.laplace_share(self.parties)
 
     @property
-    def mean(self) -> float:
-        return 0.0
-
-    @property
     def variance(self) -> float:
         return 2 * self.scale**2 / self.parties
 
     def pdf(self, x: ArrayLike) -> Any:
         """Return z^c K_c(z) / (b sqrt(pi) Gamma(a) 2^c), z = |x|/b, a = 1/parties, c = a - 1/2."""
-        special = imported("scipy.special")
         a = 1 / self.parties
         z = np.abs(_points(x)) / self.scale
         norm = self.scale * math.sqrt(math.pi) * math.gamma(a) * 2 ** (a - 0.5)
         with np.errstate(divide="ignore"):
-            return z ** (a - 0.5) * special.kv(a - 0.5, z) / norm
+            return z ** (a - 0.5) * scipy_special().kv(a - 0.5, z) / norm
 
 
 def _gamma_pdf(shape: float, z: Array) -> Array:
     """Return x^(k-1) exp(-x) / Gamma(k), through logarithms so that it does not overflow."""
-    special = imported("scipy.special")
+    special = scipy_special()
     inside = np.where(z >= 0, z, 0.0)
     logarithm = special.xlogy(shape - 1, inside) - inside - special.gammaln(shape)
     density: Array = np.where(z >= 0, np.exp(logarithm), 0.0)
@@ -277,12 +256,10 @@ class Gamma(Distribution):
         return _gamma_pdf(self.shape, _points(x) / self.scale) / self.scale
 
     def cdf(self, x: ArrayLike) -> Any:
-        special = imported("scipy.special")
-        return special.gammainc(self.shape, np.maximum(_points(x) / self.scale, 0.0))
+        return scipy_special().gammainc(self.shape, np.maximum(_points(x) / self.scale, 0.0))
 
     def ppf(self, q: ArrayLike) -> Any:
-        special = imported("scipy.special")
-        return self.scale * special.gammaincinv(self.shape, _probabilities(q))
+        return self.scale * scipy_special().gammaincinv(self.shape, _probabilities(q))
 
     def share(self, parties: int) -> "Gamma":
         """Return one party's part: the sum of `parties` independent shares is this distribution."""
@@ -383,10 +360,7 @@ class Gumbel(Distribution):
     """
 
     scale: float = 1.0
-
-    @property
-    def forms(self) -> tuple[Form, ...]:
-        return forms.GUMBEL
+    forms = forms.GUMBEL
 
     @property
     def mean(self) -> float:
@@ -421,18 +395,9 @@ class Cauchy(Distribution):
     """
 
     scale: float = 1.0
-
-    @property
-    def forms(self) -> tuple[Form, ...]:
-        return forms.CAUCHY
-
-    @property
-    def mean(self) -> float:
-        return math.nan
-
-    @property
-    def variance(self) -> float:
-        return math.nan
+    forms = forms.CAUCHY
+    mean = math.nan
+    variance = math.nan
 
     def pdf(self, x: ArrayLike) -> Any:
         return 1 / (math.pi * self.scale * (1 + (_points(x) / self.scale) ** 2))

@@ -1,6 +1,6 @@
 """The forms: each way of drawing a distribution from n uniforms, and the n it takes.
 
-A form only describes. The kernels draw it, a Generator chooses it, `inversion` costs it.
+A form only describes. Its kernel draws it, a Generator chooses it, `inversion` costs it.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,10 +8,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpnoise.core.errors import check_choice, check_integer, reject
+from dpnoise.core.kernel_table import scipy_special, variates
 
 # A gamma of more half gammas is drawn in pieces, because each half costs at least two uniforms.
 _MOST_HALVES: Final = 64
+# Below this shape a piece is 0 as a float, whatever the uniform: SciPy gives NaN for some of them.
+_LEAST_SHAPE: Final = 2.0**-1000
+
+Words = NDArray[np.uint64]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +34,8 @@ class Form:
     formula
         The formula, for people.
     kernel
-        The kernel that draws it: module and function under `dpnoise.kernels`.
+        Returns the kernel that draws it; called when it is needed, because Numba takes long to
+        import.
     summands
         How many independent summands of equal size n uniforms make. A meet-in-the-middle search
         splits the form there.
@@ -38,7 +48,7 @@ class Form:
     parameters
         What the kernel takes besides the words.
     one
-        The kernel that draws a single element, for a form of four uniforms that has one.
+        Returns the kernel that draws a single element, for a form of four uniforms that has one.
     signed_cosine
         True if one uniform's cosine gives a summand its sign, so that the sign of what remains to
         be explained tells one bit of that uniform.
@@ -46,13 +56,13 @@ class Form:
 
     name: str
     formula: str
-    kernel: str
+    kernel: Callable[[], Callable[..., None]]
     summands: Callable[[int], int]
     counts: tuple[int, ...] = ()
     step: int | None = None
     by_name_only: bool = False
     parameters: tuple[float, ...] = ()
-    one: str | None = None
+    one: Callable[[], Callable[[bytes, int], float]] | None = None
     signed_cosine: bool = False
 
     def supports(self, variates: int) -> bool:
@@ -102,14 +112,60 @@ def choose(
     return open_forms[-1], max(open_forms[-1].counts)
 
 
-UNIFORM: Final = (Form("inverse", "U", "variates.uniforms", lambda _: 1, counts=(1,)),)
+# Forms whose pieces come from an inverse CDF that SciPy has and a closed formula has not. The time
+# of `gammaincinv` depends on its argument, which docs/limitations.md says.
+
+
+def _gammas(words: Words, precision: int, shape: float, scratch: Floats) -> Floats:
+    """Return one Gamma(shape) for each word, by the inverse of its CDF, in `scratch`."""
+    variates.uniforms(words, 1, precision, 1.0, scratch, scratch)
+    pieces = scratch[: words.size]
+    scipy_special().gammaincinv(max(shape, _LEAST_SHAPE), pieces, out=pieces)
+    return pieces
+
+
+@np.errstate(all="ignore")
+def gamma_pieces(
+    words: Words,
+    variates: int,
+    precision: int,
+    shape: float,
+    scale: float,
+    scratch: Floats,
+    out: Floats,
+) -> None:
+    """Gamma(shape) as the sum of n pieces Gamma(shape/n), one uniform each."""
+    pieces = _gammas(words, precision, shape / variates, scratch).reshape(-1, variates)
+    np.multiply(scale, pieces.sum(axis=1), out=out[: len(pieces)])
+
+
+@np.errstate(all="ignore")
+def gamma_differences(
+    words: Words,
+    variates: int,
+    precision: int,
+    shape: float,
+    scale: float,
+    scratch: Floats,
+    out: Floats,
+) -> None:
+    """Proposition 4.1: the sum of n/2 differences X - Y, all Gamma(shape/(n/2)), one uniform each.
+
+    Of shape 1 it is the Laplace distribution; of shape 1/k, one of k shares of it.
+    """
+    pairs = variates // 2
+    pieces = _gammas(words, precision, shape / pairs, scratch).reshape(-1, pairs, 2)
+    np.multiply(scale, (pieces[..., 0] - pieces[..., 1]).sum(axis=1), out=out[: len(pieces)])
+
+
+UNIFORM: Final = (Form("inverse", "U", lambda: variates.uniforms, lambda _: 1, counts=(1,)),)
 
 GAUSSIAN: Final = (
     Form(
         name="pairs",
         formula="2/sqrt(n) * sum of n/2 sqrt(-log V) cos(pi U)",
-        kernel="variates.gaussian",
-        one="variates.gaussian_of",
+        kernel=lambda: variates.gaussian,
+        one=lambda: variates.gaussian_of,
         summands=lambda n: n // 2,
         step=2,
         signed_cosine=True,
@@ -120,15 +176,15 @@ LAPLACE: Final = (
     Form(
         name="exponentials",
         formula="E1 - E2",
-        kernel="variates.laplace_exponentials",
+        kernel=lambda: variates.laplace_exponentials,
         summands=lambda _: 2,
         counts=(2,),
     ),
     Form(
         name="theorem",
         formula="log V1 cos(pi U1) + log V2 cos(pi U2)",
-        kernel="variates.laplace_theorem",
-        one="variates.laplace_of",
+        kernel=lambda: variates.laplace_theorem,
+        one=lambda: variates.laplace_of,
         summands=lambda _: 2,
         counts=(4,),
         signed_cosine=True,
@@ -136,7 +192,7 @@ LAPLACE: Final = (
     Form(
         name="products",
         formula="N1 N2 - N3 N4",
-        kernel="variates.laplace_products",
+        kernel=lambda: variates.laplace_products,
         summands=lambda _: 2,
         counts=(4,),
         step=8,
@@ -145,7 +201,7 @@ LAPLACE: Final = (
     Form(
         name="squares",
         formula="(N1^2 - N2^2 + N3^2 - N4^2)/2",
-        kernel="variates.laplace_squares",
+        kernel=lambda: variates.laplace_squares,
         # Four uniforms make two Box-Muller pairs; more make four Gaussians of their own.
         summands=lambda n: min(n // 2, 4),
         counts=(4,),
@@ -155,7 +211,7 @@ LAPLACE: Final = (
     Form(
         name="gammas",
         formula="sum of n/2 differences of Gamma(2/n), each by inverse CDF",
-        kernel="pieces.gamma_differences",
+        kernel=lambda: gamma_differences,
         summands=lambda n: n,
         step=2,
         by_name_only=True,
@@ -164,7 +220,7 @@ LAPLACE: Final = (
     Form(
         name="inverse",
         formula="inverse CDF of one uniform, insecure as floating noise",
-        kernel="variates.laplace_inverse",
+        kernel=lambda: variates.laplace_inverse,
         summands=lambda _: 1,
         counts=(1,),
         by_name_only=True,
@@ -175,7 +231,7 @@ GUMBEL: Final = (
     Form(
         name="squares",
         formula="-log(N1^2/2 + N2^2/2)",
-        kernel="variates.gumbel",
+        kernel=lambda: variates.gumbel,
         summands=lambda _: 2,
         step=4,
     ),
@@ -185,14 +241,14 @@ CAUCHY: Final = (
     Form(
         name="tangents",
         formula="mean of n tan(pi U)",
-        kernel="variates.cauchy",
+        kernel=lambda: variates.cauchy,
         summands=lambda n: n,
         step=2,
     ),
     Form(
         name="inverse",
         formula="tan(pi U) of one uniform, insecure as floating noise",
-        kernel="variates.cauchy",
+        kernel=lambda: variates.cauchy,
         summands=lambda _: 1,
         counts=(1,),
         by_name_only=True,
@@ -206,7 +262,7 @@ def gamma(shape: float) -> tuple[Form, ...]:
     pieces = Form(
         name="pieces",
         formula=f"sum of n Gamma({shape:g}/n), each by inverse CDF",
-        kernel="pieces.gamma_pieces",
+        kernel=lambda: gamma_pieces,
         summands=lambda n: n,
         step=2,
         parameters=(shape,),
@@ -217,7 +273,7 @@ def gamma(shape: float) -> tuple[Form, ...]:
     squares = Form(
         name="squares",
         formula=f"sum of {halves} N^2/2",
-        kernel="variates.half_gammas",
+        kernel=lambda: variates.half_gammas,
         summands=lambda _: halves,
         step=2 * halves,
         parameters=(halves,),
@@ -232,7 +288,7 @@ def laplace_share(parties: int) -> tuple[Form, ...]:
         Form(
             name="gammas",
             formula=f"sum of n/2 differences of Gamma({2 / parties:g}/n), each by inverse CDF",
-            kernel="pieces.gamma_differences",
+            kernel=lambda: gamma_differences,
             summands=lambda n: n,
             step=2,
             parameters=(1.0 / parties,),

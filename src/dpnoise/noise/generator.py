@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, InitVar, dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Final, NamedTuple, NoReturn
+from typing import Any, ClassVar, Final, NamedTuple, NoReturn, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -20,7 +20,8 @@ from dpnoise.core.errors import (
     reject,
     shown,
 )
-from dpnoise.core.parallel import Words, Worker, expand, kernel_for_one, kernel_named
+from dpnoise.core.kernel_table import kernel_for_one
+from dpnoise.core.parallel import Words, Worker, expand
 from dpnoise.noise import forms
 from dpnoise.noise.distributions import ChiSquared, Distribution, Gamma
 from dpnoise.noise.forms import Form
@@ -35,6 +36,26 @@ _INFINITY: Final = math.inf
 _LARGEST_SIZE: Final = 2**63 - 1
 # All uniforms of a number are in memory at once, 16 bytes for each: 256 MiB for this many.
 _MOST_VARIATES: Final = 2**24
+
+
+class DrawOptions(TypedDict, total=False):
+    """The arguments that all methods of a Generator share, apart from `scale` and `size`."""
+
+    dtype: DType
+    out: NDArray[Any] | None
+    variates: int | None
+    form: str | None
+    precision: int | None
+
+
+_OPTIONS: Final = frozenset(DrawOptions.__annotations__)
+
+
+def _reject_unknown(options: DrawOptions) -> NoReturn:
+    names = ", ".join(DrawOptions.__annotations__)
+    raise ArgumentTypeError(
+        f"There is no argument {min(options.keys() - _OPTIONS)!r}: give scale, size, {names}."
+    )
 
 
 class _NoSeed:
@@ -112,9 +133,6 @@ class Generator:
         """Return generators for other threads or processes: independent, as every call is."""
         return [self] * check_integer("n_children", n_children, least=0)
 
-    # The methods that draw spell out the arguments that they share. People see them in editors and
-    # in help(), and mypy checks calls against them; *args and **kwargs would hide them.
-
     def random(
         self,
         size: Size = None,
@@ -124,18 +142,11 @@ class Generator:
         precision: int | None = None,
     ) -> Any:
         """Draw uniforms: multiples of 2^-precision on [0, 1)."""
-        return self._draw(forms.UNIFORM, 1.0, size, dtype, out, None, None, precision)
+        options: DrawOptions = {"dtype": dtype, "out": out, "precision": precision}
+        return self._draw(forms.UNIFORM, 1.0, size, options)
 
     def laplace(
-        self,
-        scale: ArrayLike = 1.0,
-        size: Size = None,
-        *,
-        dtype: DType = None,
-        out: NDArray[Any] | None = None,
-        variates: int | None = None,
-        form: str | None = None,
-        precision: int | None = None,
+        self, scale: ArrayLike = 1.0, size: Size = None, **options: Unpack[DrawOptions]
     ) -> Any:
         """Draw Laplace noise with mean 0 and scale b: variance 2 b^2.
 
@@ -148,106 +159,51 @@ class Generator:
         >>> isinstance(dpnoise.Generator().laplace(scale=2.0), float)
         True
         """
-        return self._draw(forms.LAPLACE, scale, size, dtype, out, variates, form, precision)
+        return self._draw(forms.LAPLACE, scale, size, options)
 
     def normal(
-        self,
-        scale: ArrayLike = 1.0,
-        size: Size = None,
-        *,
-        dtype: DType = None,
-        out: NDArray[Any] | None = None,
-        variates: int | None = None,
-        form: str | None = None,
-        precision: int | None = None,
+        self, scale: ArrayLike = 1.0, size: Size = None, **options: Unpack[DrawOptions]
     ) -> Any:
         """Draw Gaussian noise with mean 0 and standard deviation `scale`, from n/2 half pairs."""
-        return self._draw(forms.GAUSSIAN, scale, size, dtype, out, variates, form, precision)
+        return self._draw(forms.GAUSSIAN, scale, size, options)
 
     def exponential(
-        self,
-        scale: ArrayLike = 1.0,
-        size: Size = None,
-        *,
-        dtype: DType = None,
-        out: NDArray[Any] | None = None,
-        variates: int | None = None,
-        form: str | None = None,
-        precision: int | None = None,
+        self, scale: ArrayLike = 1.0, size: Size = None, **options: Unpack[DrawOptions]
     ) -> Any:
         """Draw exponential variates with mean `scale`, each from two half gammas."""
-        return self._draw(forms.gamma(1.0), scale, size, dtype, out, variates, form, precision)
+        return self._draw(forms.gamma(1.0), scale, size, options)
 
     def gamma(
         self,
         shape: float,
         scale: ArrayLike = 1.0,
         size: Size = None,
-        *,
-        dtype: DType = None,
-        out: NDArray[Any] | None = None,
-        variates: int | None = None,
-        form: str | None = None,
-        precision: int | None = None,
+        **options: Unpack[DrawOptions],
     ) -> Any:
         """Draw gamma variates: half gammas where 2 * shape is whole, pieces Gamma(shape/n) else.
 
         `shape` is one number, because it decides the form.
         """
-        return self._draw(Gamma(shape).forms, scale, size, dtype, out, variates, form, precision)
+        return self._draw(Gamma(shape).forms, scale, size, options)
 
-    def chisquare(
-        self,
-        df: float,
-        size: Size = None,
-        *,
-        dtype: DType = None,
-        out: NDArray[Any] | None = None,
-        variates: int | None = None,
-        form: str | None = None,
-        precision: int | None = None,
-    ) -> Any:
+    def chisquare(self, df: float, size: Size = None, **options: Unpack[DrawOptions]) -> Any:
         """Draw chi-squared variates with `df` degrees of freedom: 2 Gamma(df/2)."""
-        return self._draw(ChiSquared(df).forms, 2.0, size, dtype, out, variates, form, precision)
+        return self._draw(ChiSquared(df).forms, 2.0, size, options)
 
     def gumbel(
-        self,
-        scale: ArrayLike = 1.0,
-        size: Size = None,
-        *,
-        dtype: DType = None,
-        out: NDArray[Any] | None = None,
-        variates: int | None = None,
-        form: str | None = None,
-        precision: int | None = None,
+        self, scale: ArrayLike = 1.0, size: Size = None, **options: Unpack[DrawOptions]
     ) -> Any:
         """Draw Gumbel variates with mode 0: minus the logarithm of exponential ones."""
-        return self._draw(forms.GUMBEL, scale, size, dtype, out, variates, form, precision)
+        return self._draw(forms.GUMBEL, scale, size, options)
 
     def cauchy(
-        self,
-        scale: ArrayLike = 1.0,
-        size: Size = None,
-        *,
-        dtype: DType = None,
-        out: NDArray[Any] | None = None,
-        variates: int | None = None,
-        form: str | None = None,
-        precision: int | None = None,
+        self, scale: ArrayLike = 1.0, size: Size = None, **options: Unpack[DrawOptions]
     ) -> Any:
         """Draw Cauchy variates with median 0: means of n tangents."""
-        return self._draw(forms.CAUCHY, scale, size, dtype, out, variates, form, precision)
+        return self._draw(forms.CAUCHY, scale, size, options)
 
     def sample(
-        self,
-        distribution: Distribution,
-        size: Size = None,
-        *,
-        dtype: DType = None,
-        out: NDArray[Any] | None = None,
-        variates: int | None = None,
-        form: str | None = None,
-        precision: int | None = None,
+        self, distribution: Distribution, size: Size = None, **options: Unpack[DrawOptions]
     ) -> Any:
         """Draw from a distribution object, for example a party's share.
 
@@ -262,9 +218,7 @@ class Generator:
             raise ArgumentTypeError(
                 f"Expected distribution={shown(distribution)} to be a Distribution."
             )
-        return self._draw(
-            distribution.forms, distribution.scale, size, dtype, out, variates, form, precision
-        )
+        return self._draw(distribution.forms, distribution.scale, size, options)
 
     @forgetful
     def _draw(
@@ -272,13 +226,14 @@ class Generator:
         available: tuple[Form, ...],
         scale: ArrayLike | float,
         size: Size,
-        dtype: Any,
-        out: NDArray[Any] | None,
-        variates: int | None,
-        form: str | None,
-        precision: int | None,
+        options: DrawOptions,
     ) -> Any:
         """Check everything, then draw: a check that fails leaves `out` as it was."""
+        if not options.keys() <= _OPTIONS:
+            _reject_unknown(options)
+        dtype, out = options.get("dtype"), options.get("out")
+        variates, form = options.get("variates"), options.get("form")
+        precision = options.get("precision")
         if out is not None:
             dtype = _dtype_of(out, dtype)
         # Checked here, because to the cache of plans 4.0 and 4 are one key.
@@ -395,8 +350,8 @@ def _plan(
             "are all in memory at once."
         )
     return _Plan(
-        kernel=kernel_named(chosen.kernel),
-        one=kernel_for_one(chosen.one, "i") if one and chosen.one and n == _FOUR else None,
+        kernel=chosen.kernel(),
+        one=kernel_for_one(chosen.one(), "i") if one and chosen.one and n == _FOUR else None,
         variates=n,
         precision=p,
         parameters=chosen.parameters,

@@ -8,7 +8,7 @@ the secret is an argument.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, KeysView
 from functools import wraps
 from typing import Any, ClassVar, Concatenate, Final, ParamSpec, Self, TypeVar
 
@@ -20,8 +20,6 @@ from dpnoise.core.errors import (
     ArgumentError,
     ArgumentTypeError,
     check_bound,
-    check_choice,
-    check_integer,
     check_part,
     check_power_of_two,
     forgetful,
@@ -29,12 +27,12 @@ from dpnoise.core.errors import (
     is_integer,
     reject,
 )
-from dpnoise.core.parallel import imported
+from dpnoise.core.kernel_table import import_whole
 from dpnoise.noise.distributions import Gaussian, Laplace
 from dpnoise.noise.generator import Generator, check_generator
-from dpnoise.release import calibration, exact
-from dpnoise.release.containers import is_tensor, release_like
-from dpnoise.release.exact import ExactForm
+from dpnoise.release import calibration, containers, exact
+from dpnoise.release.containers import TensorTask, is_tensor, release_like
+from dpnoise.release.exact import AdditiveForm
 from dpnoise.release.mechanism import Mechanism, positive
 
 _FINEST: Final = 2.0**-50  # The finest grid, in scales: below it no cell is ever certain at once.
@@ -46,6 +44,7 @@ Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 _Given = ParamSpec("_Given")
 _Made = TypeVar("_Made")
+_Init = Callable[Concatenate[_Made, _Given], None]
 
 
 class _Additive(Mechanism):
@@ -56,21 +55,12 @@ class _Additive(Mechanism):
     grid: float
     lower: float | None
     upper: float | None
-    variates: int | None
-    # By the number of uniforms: the form for one number, and the one for arrays.
-    _forms: ClassVar[dict[int | None, tuple[ExactForm, ExactForm]]]
+    _form: ClassVar[AdditiveForm]  # For arrays.
+    _form_for_one: ClassVar[AdditiveForm]
 
     @property
     def _noise(self) -> Laplace | Gaussian:
         raise NotImplementedError
-
-    @property
-    def _form(self) -> ExactForm:
-        return self._forms[self.variates][1]
-
-    @property
-    def _form_for_one(self) -> ExactForm:
-        return self._forms[self.variates][0]
 
     def _fix(
         self,
@@ -79,12 +69,8 @@ class _Additive(Mechanism):
         grid: float | None,
         lower: float | None,
         upper: float | None,
-        variates: int | None,
     ) -> None:
         """Check what both have, and hold it with the arguments that the scale follows from."""
-        if variates is not None:
-            variates = check_integer("variates", variates, least=1)
-        check_choice("variates", variates, self._forms)
         calibration.check_scale(scale)
         asked = None if grid is None else check_power_of_two("grid", grid)
         grid = _default_grid(scale) if asked is None else asked
@@ -93,8 +79,16 @@ class _Additive(Mechanism):
         lower, upper = check_bound("lower", lower), check_bound("upper", upper)
         if lower is not None and upper is not None and lower >= upper:
             reject("lower", lower, f"< upper={upper}")
-        options = {"grid": asked, "lower": lower, "upper": upper, "variates": variates}
+        options = {"grid": asked, "lower": lower, "upper": upper}
         self._hold({**calibrated, **options}, scale=scale, grid=grid)
+
+    def dp_event(self) -> Any:
+        """Return the event for dp_accounting (extra `accounting`)."""
+        dp_accounting = import_extra("dp_accounting", "accounting")
+        multiplier = calibration.quotient_down(self.scale, self.sensitivity)
+        if isinstance(self._noise, Laplace):
+            return dp_accounting.LaplaceDpEvent(multiplier)
+        return dp_accounting.GaussianDpEvent(multiplier)
 
     @property
     def variance(self) -> float:
@@ -156,11 +150,13 @@ class _Additive(Mechanism):
         return release_like(value, lambda array: self._release_array(array, rng))
 
     def _release_tensor(self, value: Any, rng: Generator) -> Any:
-        """Release a PyTorch tensor. Its module comes when it is needed: it imports PyTorch."""
-        tensors = imported("dpnoise.integrations.torch")
-        release = lambda array, rng: self._release_array(numbers_of(array), rng)  # noqa: E731
-        task = tensors.Task(self._form, self.scale, self.grid, self._float_bounds, release)
-        return tensors.release_tensor(task, value, rng)
+        """Release a PyTorch tensor. What does so comes when it is needed: it imports PyTorch."""
+
+        def release_array(array: NDArray[Any]) -> NDArray[Any]:
+            return self._release_array(numbers_of(array), rng)
+
+        task = TensorTask(self._form, self.scale, self.grid, self._float_bounds, release_array)
+        return import_whole(containers.import_tensor_release)(task, value, rng)
 
     def _release_narrow(self, value: NDArray[Any], rng: Generator) -> Any:
         """Release one float32 or float16, given as an array without dimensions."""
@@ -246,21 +242,29 @@ class _Additive(Mechanism):
         return least, most
 
 
-def _refusing_a_scale(
-    init: Callable[Concatenate[_Made, _Given], None],
-) -> Callable[Concatenate[_Made, _Given], None]:
+def _after(
+    check: Callable[[KeysView[str]], None],
+) -> Callable[[_Init[_Made, _Given]], _Init[_Made, _Given]]:
+    """Let the names of the arguments be checked before Python does, with a better message."""
+
+    def decorate(init: _Init[_Made, _Given]) -> _Init[_Made, _Given]:
+        @wraps(init)
+        def checked(self: _Made, /, *given: _Given.args, **named: _Given.kwargs) -> None:
+            check(named.keys())
+            init(self, *given, **named)
+
+        return checked
+
+    return decorate
+
+
+def _refuse_a_scale(names: KeysView[str]) -> None:
     """Say how a Laplace mechanism is asked for, where by its scale."""
-
-    @wraps(init)
-    def by_epsilon(self: _Made, /, *given: _Given.args, **named: _Given.kwargs) -> None:
-        if "scale" in named:
-            raise ArgumentTypeError(
-                "Expected epsilon and sensitivity, and no scale: it is sensitivity / epsilon, so "
-                "give epsilon = sensitivity / scale."
-            )
-        init(self, *given, **named)
-
-    return by_epsilon
+    if "scale" in names:
+        raise ArgumentTypeError(
+            "Expected epsilon and sensitivity, and no scale: it is sensitivity / epsilon, so "
+            "give epsilon = sensitivity / scale."
+        )
 
 
 class LaplaceMechanism(_Additive):
@@ -281,8 +285,6 @@ class LaplaceMechanism(_Additive):
         the smallest that is at least scale * 2^-20.
     lower, upper
         Where to clamp the output.
-    variates
-        4 or 1 uniforms for each number; None is 1. In release it has no effect on privacy.
 
     Attributes
     ----------
@@ -290,7 +292,7 @@ class LaplaceMechanism(_Additive):
         The smallest float that is at least sensitivity / epsilon.
     grid
         The grid in use, also where it is the default one.
-    epsilon, sensitivity, lower, upper, variates
+    epsilon, sensitivity, lower, upper
         As they were asked for.
 
     Examples
@@ -307,13 +309,10 @@ class LaplaceMechanism(_Additive):
     """
 
     epsilon: float
-    _forms: ClassVar = {
-        None: (exact.LAPLACE_1, exact.LAPLACE_1),
-        1: (exact.LAPLACE_1, exact.LAPLACE_1),
-        4: (exact.LAPLACE_4, exact.LAPLACE_4),
-    }
+    _form = exact.LAPLACE_1
+    _form_for_one = exact.LAPLACE_1
 
-    @_refusing_a_scale
+    @_after(_refuse_a_scale)
     def __init__(
         self,
         epsilon: float,
@@ -322,46 +321,31 @@ class LaplaceMechanism(_Additive):
         grid: float | None = None,
         lower: float | None = None,
         upper: float | None = None,
-        variates: int | None = None,
     ) -> None:
         asked = positive(epsilon=epsilon, sensitivity=sensitivity)
         scale = calibration.laplace_scale(**asked)
-        self._fix(asked, scale, grid, lower, upper, variates)
+        self._fix(asked, scale, grid, lower, upper)
 
     @property
     def _noise(self) -> Laplace:
         return Laplace(self.scale)
 
-    def dp_event(self) -> Any:
-        """Return the event for dp_accounting (extra `accounting`)."""
-        dp_accounting = import_extra("dp_accounting", "accounting")
-        multiplier = calibration.quotient_down(self.scale, self.sensitivity)
-        return dp_accounting.LaplaceDpEvent(multiplier)
 
-
-def _naming_the_other_ways(
-    init: Callable[Concatenate[_Made, _Given], None],
-) -> Callable[Concatenate[_Made, _Given], None]:
+def _name_the_other_ways(names: KeysView[str]) -> None:
     """Say how else a Gaussian mechanism is asked for, where not by epsilon and delta."""
-
-    @wraps(init)
-    def by_epsilon_and_delta(self: _Made, /, *given: _Given.args, **named: _Given.kwargs) -> None:
-        others = sorted(named.keys() & {"rho", "scale"})
-        if others and {"epsilon", "delta"} <= named.keys():
-            raise ArgumentTypeError(
-                f"Expected no {' and no '.join(others)} beside epsilon and delta, which fix the "
-                f"noise. To ask by {others[0]}, use GaussianMechanism.for_{others[0]}."
-            )
-        if others or not {"epsilon", "delta"} <= named.keys():
-            raise ArgumentTypeError(
-                "Expected both epsilon and delta, by name. There are also "
-                "GaussianMechanism.for_rho(rho, sensitivity=...) and "
-                "GaussianMechanism.for_scale(scale, sensitivity=...), and without a delta "
-                "LaplaceMechanism."
-            )
-        init(self, *given, **named)
-
-    return by_epsilon_and_delta
+    others = sorted(names & {"rho", "scale"})
+    if others and {"epsilon", "delta"} <= names:
+        raise ArgumentTypeError(
+            f"Expected no {' and no '.join(others)} beside epsilon and delta, which fix the "
+            f"noise. To ask by {others[0]}, use GaussianMechanism.for_{others[0]}."
+        )
+    if others or not {"epsilon", "delta"} <= names:
+        raise ArgumentTypeError(
+            "Expected both epsilon and delta, by name. There are also "
+            "GaussianMechanism.for_rho(rho, sensitivity=...) and "
+            "GaussianMechanism.for_scale(scale, sensitivity=...), and without a delta "
+            "LaplaceMechanism."
+        )
 
 
 class GaussianMechanism(_Additive):
@@ -380,9 +364,6 @@ class GaussianMechanism(_Additive):
         distance (L2).
     grid, lower, upper
         As in LaplaceMechanism.
-    variates
-        4 or 2 uniforms for each number; None is the leanest: 2 for two numbers of an array. In
-        release it has no effect on privacy.
 
     Attributes
     ----------
@@ -392,7 +373,7 @@ class GaussianMechanism(_Additive):
         The grid in use, also where it is the default one.
     epsilon, delta, rho
         The privacy loss that was asked for; None where it was asked for in another way.
-    sensitivity, lower, upper, variates
+    sensitivity, lower, upper
         As they were asked for.
 
     Examples
@@ -407,13 +388,10 @@ class GaussianMechanism(_Additive):
     epsilon: float | None = None
     delta: float | None = None
     rho: float | None = None
-    _forms: ClassVar = {
-        None: (exact.GAUSSIAN_2, exact.GAUSSIAN_PAIRS),
-        2: (exact.GAUSSIAN_2, exact.GAUSSIAN_2),
-        4: (exact.GAUSSIAN_4, exact.GAUSSIAN_4),
-    }
+    _form = exact.GAUSSIAN_PAIRS
+    _form_for_one = exact.GAUSSIAN_2
 
-    @_naming_the_other_ways
+    @_after(_name_the_other_ways)
     def __init__(
         self,
         *,
@@ -423,11 +401,10 @@ class GaussianMechanism(_Additive):
         grid: float | None = None,
         lower: float | None = None,
         upper: float | None = None,
-        variates: int | None = None,
     ) -> None:
         asked = positive(epsilon=epsilon, delta=delta, sensitivity=sensitivity)
         scale = calibration.gaussian_scale(**asked)
-        self._fix(asked, scale, grid, lower, upper, variates)
+        self._fix(asked, scale, grid, lower, upper)
 
     @classmethod
     def for_rho(
@@ -438,7 +415,6 @@ class GaussianMechanism(_Additive):
         grid: float | None = None,
         lower: float | None = None,
         upper: float | None = None,
-        variates: int | None = None,
     ) -> Self:
         """Return the one with this loss in zero-concentrated differential privacy (rho-zCDP).
 
@@ -455,7 +431,7 @@ class GaussianMechanism(_Additive):
         self = cls.__new__(cls)
         asked = positive(rho=rho, sensitivity=sensitivity)
         scale = calibration.gaussian_scale_for_rho(**asked)
-        self._fix(asked, scale, grid, lower, upper, variates)
+        self._fix(asked, scale, grid, lower, upper)
         return self
 
     @classmethod
@@ -467,7 +443,6 @@ class GaussianMechanism(_Additive):
         grid: float | None = None,
         lower: float | None = None,
         upper: float | None = None,
-        variates: int | None = None,
     ) -> Self:
         """Return the one whose noise has this standard deviation, whatever loss that is.
 
@@ -478,7 +453,7 @@ class GaussianMechanism(_Additive):
         """
         self = cls.__new__(cls)
         asked = positive(scale=scale, sensitivity=sensitivity)
-        self._fix(asked, asked["scale"], grid, lower, upper, variates)
+        self._fix(asked, asked["scale"], grid, lower, upper)
         return self
 
     @property
@@ -492,12 +467,6 @@ class GaussianMechanism(_Additive):
     @property
     def _noise(self) -> Gaussian:
         return Gaussian(self.scale)
-
-    def dp_event(self) -> Any:
-        """Return the event for dp_accounting (extra `accounting`)."""
-        dp_accounting = import_extra("dp_accounting", "accounting")
-        multiplier = calibration.quotient_down(self.scale, self.sensitivity)
-        return dp_accounting.GaussianDpEvent(multiplier)
 
 
 def _default_grid(scale: float) -> float:

@@ -9,14 +9,32 @@ The index of a pandas Series is handed on, with a warning unless it merely count
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from dpnoise.core.arrays import Array, numbers_in, numbers_of
 from dpnoise.core.errors import ArgumentTypeError
+from dpnoise.noise.generator import Generator
+from dpnoise.release.exact import AdditiveForm
 
 _INT64: Final = np.iinfo(np.int64)
+
+Bounds = tuple[float, float] | None
+
+
+class TensorTask(NamedTuple):
+    """What a mechanism asks for a tensor: how it is released, and the bounds of a format."""
+
+    form: AdditiveForm
+    scale: float
+    grid: float
+    bounds: Callable[[np.dtype[Any]], Bounds]
+    release_array: Callable[[Array], Array]
+
+
+# Imports what releases a tensor. `dpnoise` sets it: `dpnoise.integrations` is a higher layer.
+import_tensor_release: Callable[[], Callable[[TensorTask, Any, Generator], Any]]
 
 
 def release_like(value: Any, release: Callable[[Array], Array]) -> Any:

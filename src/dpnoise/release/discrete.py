@@ -23,7 +23,7 @@ from dpnoise.core.errors import (
     check_part,
     forgetful,
 )
-from dpnoise.core.parallel import first_words, kernel_named
+from dpnoise.core.parallel import first_words
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import calibration, exact
 from dpnoise.release.mechanism import Mechanism, positive
@@ -121,7 +121,7 @@ class DiscreteLaplaceMechanism(Mechanism):
         words = first_words(key, size)
         noise, errors = np.empty(size), np.empty(size)
         form = exact.EXPONENTIAL
-        kernel_named(form.kernel)(words, reference.WORD_BITS, noise, errors)
+        form.kernel()(words, reference.WORD_BITS, noise, errors)
         with np.errstate(all="ignore"):
             low, high = (
                 np.floor(self.scale * (noise + sign * (errors + _ROUND * noise)))

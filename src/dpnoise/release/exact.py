@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from itertools import count
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,16 +22,8 @@ from dpnoise.core import reference
 from dpnoise.core.arrays import check_rounding_mode
 from dpnoise.core.entropy import WORD, Key, Source
 from dpnoise.core.errors import ArgumentError
-from dpnoise.core.parallel import (
-    Words,
-    Worker,
-    cores,
-    expand,
-    first_words,
-    in_runs,
-    kernel_for_one,
-    kernel_named,
-)
+from dpnoise.core.kernel_table import first_stage, kernel_for_one, second_stage
+from dpnoise.core.parallel import Words, Worker, cores, expand, first_words, in_runs
 from dpnoise.noise.distributions import Distribution, Exponential, Gaussian, Gumbel, Laplace
 
 Floats = NDArray[np.float64]
@@ -52,6 +44,12 @@ _OPEN: Final = int(_INT64.min)
 _SIGN: Final = np.uint64(2**63)
 
 
+# A kernel of the first stage: words, bits, values, scale, grid and the results.
+FirstStage = Callable[[Words, int, Floats | Integers, float, float, Floats], int]
+# One of the second stage: words, further words, places and their noise.
+SecondStage = Callable[[Words, Words, Integers, Words], None]
+
+
 @dataclass(frozen=True, eq=False)
 class ExactForm:
     """One way of making Z of n uniforms that is known exactly, or several Z of the same n.
@@ -59,8 +57,7 @@ class ExactForm:
     Parameters
     ----------
     name
-        Its name, for people; that of its kernels in `first_stage` and `second_stage` too. The
-        ones for a single number have `_float` and `_integer` at their ends.
+        Its name, for people.
     variates
         n.
     formulas
@@ -84,36 +81,92 @@ class ExactForm:
         """How many numbers n uniforms make."""
         return len(self.formulas)
 
-    @property
-    def kernel(self) -> str:
-        """The first stage: module and function under `dpnoise.kernels`."""
-        return f"first_stage.{self.name}"
+
+@dataclass(frozen=True, eq=False)
+class SelectionForm(ExactForm):
+    """A form whose noise is compared and not rounded. `kernel` returns what draws it, with errors.
+
+    Functions return the kernels of a form, because `import dpnoise` must not import them.
+    """
+
+    kernel: Callable[[], Callable[[Words, int, Floats, Floats], None]]
 
 
-LAPLACE_1: Final = ExactForm("laplace_1", 1, (reference.laplace_1,), Laplace())
-LAPLACE_4: Final = ExactForm("laplace_4", 4, (reference.laplace_4,), Laplace())
-GAUSSIAN_2: Final = ExactForm("gaussian_2", 2, (reference.gaussian_2,), Gaussian())
-GAUSSIAN_4: Final = ExactForm("gaussian_4", 4, (reference.gaussian_4,), Gaussian())
-GAUSSIAN_PAIRS: Final = ExactForm(
-    "gaussian_pairs", 2, (reference.gaussian_cosine, reference.gaussian_sine), Gaussian()
+def _no_kernels() -> NoReturn:
+    raise NotImplementedError("This form makes several numbers at once.")
+
+
+@dataclass(frozen=True, eq=False)
+class AdditiveForm(ExactForm):
+    """A form whose noise is added; `one_number` returns the kernels of a float and an integer."""
+
+    first_stage: Callable[[], FirstStage]
+    second_stage: Callable[[], SecondStage]
+    one_number: Callable[[], tuple[Callable[..., float], Callable[..., np.int64]]] = _no_kernels
+
+    # Attributes from their first use on, because each step counts in the time of one number.
+
+    @cached_property
+    def release_float(self) -> Callable[[bytes, float, float, float], float]:
+        """Releases a float, from bytes, value, scale and grid."""
+        return kernel_for_one(self.one_number()[0], "fff")
+
+    @cached_property
+    def release_integer(self) -> Callable[[bytes, int, int, float], int]:
+        """Releases one of Python's integers, from bytes, value, shift and ratio."""
+        return kernel_for_one(self.one_number()[1], "pif")
+
+    @cached_property
+    def release_raised(self) -> Callable[[bytes, int, int, float], int]:
+        """Does the same with an integer that is raised by 2^63."""
+        return kernel_for_one(self.one_number()[1], "uif")
+
+
+LAPLACE_1: Final = AdditiveForm(
+    "laplace_1",
+    1,
+    (reference.laplace_1,),
+    Laplace(),
+    lambda: first_stage.laplace_1,
+    lambda: second_stage.laplace_1,
+    lambda: (second_stage.laplace_1_float, second_stage.laplace_1_integer),
 )
-EXPONENTIAL: Final = ExactForm("exponential", 1, (reference.exponential,), Exponential())
-GUMBEL: Final = ExactForm("gumbel", 1, (reference.gumbel,), Gumbel())
+GAUSSIAN_2: Final = AdditiveForm(
+    "gaussian_2",
+    2,
+    (reference.gaussian_2,),
+    Gaussian(),
+    lambda: first_stage.gaussian_2,
+    lambda: second_stage.gaussian_2,
+    lambda: (second_stage.gaussian_2_float, second_stage.gaussian_2_integer),
+)
+GAUSSIAN_PAIRS: Final = AdditiveForm(
+    "gaussian_pairs",
+    2,
+    (reference.gaussian_cosine, reference.gaussian_sine),
+    Gaussian(),
+    lambda: first_stage.gaussian_pairs,
+    lambda: second_stage.gaussian_pairs,
+)
+EXPONENTIAL: Final = SelectionForm(
+    "exponential", 1, (reference.exponential,), Exponential(), lambda: first_stage.exponential
+)
+GUMBEL: Final = SelectionForm(
+    "gumbel", 1, (reference.gumbel,), Gumbel(), lambda: first_stage.gumbel
+)
 
-ADDITIVE: Final = {
-    form.name: form for form in (LAPLACE_1, LAPLACE_4, GAUSSIAN_2, GAUSSIAN_4, GAUSSIAN_PAIRS)
-}
-FORMS: Final = ADDITIVE | {form.name: form for form in (EXPONENTIAL, GUMBEL)}
+ADDITIVE: Final = {form.name: form for form in (LAPLACE_1, GAUSSIAN_2, GAUSSIAN_PAIRS)}
+SELECTION: Final = {form.name: form for form in (EXPONENTIAL, GUMBEL)}
+FORMS: Final[dict[str, ExactForm]] = {**ADDITIVE, **SELECTION}
 
 
 def check_finite(values: Floats, threads: int | None = 1) -> None:
     """Raise before any noise is drawn if a value is NaN or infinite, without showing a value."""
     flat = _read_only(values.reshape(-1))
-    kernel = kernel_named("first_stage.not_finite")
     found: list[int] = []
 
     def look(first: int, last: int) -> None:
-        found.append(kernel(flat[first:last]))
+        found.append(first_stage.not_finite(flat[first:last]))
 
     in_runs(look, flat.size, _WORTH_A_THREAD, cores() if threads is None else threads)
     if sum(found):
@@ -152,11 +205,12 @@ def slots_for(places: int, chunks: int, ratio: float, width: int) -> int:
 class _SecondStage:
     """The second stage of one thread: the same work for every chunk of the same size."""
 
-    def __init__(self, form: ExactForm, key: Key, longest: int, chunks: int, ratio: float) -> None:
+    def __init__(
+        self, form: AdditiveForm, key: Key, longest: int, chunks: int, ratio: float
+    ) -> None:
         self._form, self._key, self._chunks, self._ratio = form, key, chunks, ratio
         self._read = key.second_words(form.variates)
-        self._find = kernel_named("second_stage.open_places")
-        self._draw = kernel_named(f"second_stage.{form.name}")
+        self._draw = form.second_stage()
         self._places = np.empty(longest + 1, dtype=np.int64)
         self._blocks = np.empty(longest + 1, dtype=np.int64)
         self._first = np.arange(slots_for(longest, chunks, ratio, form.width))
@@ -166,7 +220,7 @@ class _SecondStage:
         width = self._form.width
         wanted = slots_for(-(-out.size // width), self._chunks, self._ratio, width)
         self._places[:wanted] = self._first[:wanted]
-        found = self._find(out, width, wanted, self._blocks, self._places)
+        found = second_stage.open_places(out, width, wanted, self._blocks, self._places)
         slots = self._places[: max(wanted, found)]
         noise = np.empty((slots.size * width, 4), dtype=np.uint64)
         self._draw(words, self._read(slots + start), slots, noise)
@@ -184,11 +238,11 @@ class _SecondStage:
 
 
 def release_floats(
-    form: ExactForm, values: Floats, scale: float, grid: float, key: Key, threads: int | None
+    form: AdditiveForm, values: Floats, scale: float, grid: float, key: Key, threads: int | None
 ) -> Floats:
     """Return the released values: the nearest floats to the grid points."""
     values = _read_only(values)
-    first, settle = kernel_named(form.kernel), kernel_named("second_stage.settle_floats")
+    first, settle = form.first_stage(), second_stage.settle_floats
     out = np.empty(values.shape)
     places = -(-values.size // form.width)
 
@@ -213,12 +267,11 @@ def release_floats(
 
 
 def release_cells(
-    form: ExactForm, values: Integers, shift: int, scale: float, key: Key, threads: int | None
+    form: AdditiveForm, values: Integers, shift: int, scale: float, key: Key, threads: int | None
 ) -> Integers:
     """Return the released values in whole grids of 2^shift, shift <= 62, which saturate."""
     values = _read_only(values)
-    first, settle = kernel_named(form.kernel), kernel_named("second_stage.settle_cells")
-    add = kernel_named("second_stage.add_whole_grids")
+    first, settle = form.first_stage(), second_stage.settle_cells
     out = np.empty(values.shape, dtype=np.int64)
     grid, ratio = float(1 << shift), math.ldexp(scale, -shift)
     places = -(-values.size // form.width)
@@ -235,7 +288,7 @@ def release_cells(
             noise, slots = second.noise(words, start, points)
             left = settle(noise, slots, form.width, inside, shift, ratio, points)
             judges = second.left_open(words, start, points) if left else []
-            add(inside, shift, results)
+            second_stage.add_whole_grids(inside, shift, results)
             for i, judge in judges:
                 point = judge(int(inside[i]), scale, grid)
                 results[i] = min(max(point, _INT64.min), _INT64.max)
@@ -248,7 +301,7 @@ def release_cells(
 
 
 def release_integers(
-    form: ExactForm, values: Integers, shift: int, scale: float, key: Key, threads: int | None
+    form: AdditiveForm, values: Integers, shift: int, scale: float, key: Key, threads: int | None
 ) -> Integers:
     """Return the released values on a grid of 2^shift, which saturate."""
     if shift > _MOST_SHIFT:
@@ -257,12 +310,12 @@ def release_integers(
         return np.array(saturated, dtype=np.int64).reshape(values.shape)
     out = release_cells(form, values, shift, scale, key, threads)
     if shift:
-        kernel_named("second_stage.to_integers")(shift, out)
+        second_stage.to_integers(shift, out)
     return out
 
 
 def release_integers_of_any_size(
-    form: ExactForm, values: list[int], shift: int, scale: float, key: Key, threads: int | None
+    form: AdditiveForm, values: list[int], shift: int, scale: float, key: Key, threads: int | None
 ) -> list[int]:
     """Return the released values on a grid of 2^shift, as integers without a limit."""
     if shift > _MOST_SHIFT:
@@ -292,13 +345,11 @@ def judge_integers(
 
 
 def release_float(
-    form: ExactForm, value: float, scale: float, grid: float, source: Source
+    form: AdditiveForm, value: float, scale: float, grid: float, source: Source
 ) -> float:
     """Return one released float."""
     raw = source.two_words_each(form.variates)
-    result: float = kernel_for_one(f"second_stage.{form.name}_float", "fff")(
-        raw, value, scale, grid
-    )
+    result = form.release_float(raw, value, scale, grid)
     if math.isnan(result):
         rows = rows_from_bytes(raw, source)
         result = nearest_float(reference.grid_point(form.formula, rows, value, scale, grid), grid)
@@ -318,7 +369,7 @@ def _raised(value: np.integer[Any]) -> int:
 
 
 def release_integer(
-    form: ExactForm, value: int | np.integer[Any], shift: int, scale: float, source: Source
+    form: AdditiveForm, value: int | np.integer[Any], shift: int, scale: float, source: Source
 ) -> int:
     """Return one released integer, on a grid of 2^shift.
 
@@ -326,14 +377,16 @@ def release_integer(
     """
     raw = source.two_words_each(form.variates)
     if shift <= _MOST_SHIFT:
-        name, ratio = f"second_stage.{form.name}_integer", math.ldexp(scale, -shift)
-        kinds, given = ("uif", _raised(value)) if isinstance(value, np.integer) else ("pif", value)
-        cell: int = kernel_for_one(name, kinds)(raw, given, shift, ratio)
+        ratio = math.ldexp(scale, -shift)
+        if isinstance(value, np.integer):
+            cell = form.release_raised(raw, _raised(value), shift, ratio)
+        else:
+            cell = form.release_integer(raw, value, shift, ratio)
         if cell != _OPEN:
             return cell << shift
         # What is beyond 62 bits is a whole number of grids, and waits outside.
         beyond = int(value) >> _MOST_SHIFT << _MOST_SHIFT
-        cell = kernel_for_one(name, "pif")(raw, int(value) - beyond, shift, ratio)
+        cell = form.release_integer(raw, int(value) - beyond, shift, ratio)
         if cell != _OPEN:
             return (cell << shift) + beyond
     rows = rows_from_bytes(raw, source)

@@ -18,10 +18,10 @@ from dpnoise.core.errors import (
     forgetful,
     shown,
 )
-from dpnoise.core.parallel import first_words, kernel_named
+from dpnoise.core.parallel import first_words
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import calibration, exact
-from dpnoise.release.exact import ExactForm
+from dpnoise.release.exact import SelectionForm
 from dpnoise.release.mechanism import Mechanism, positive
 
 _NO_BOUND: Final = 2.0**900
@@ -36,7 +36,7 @@ class _Selection(Mechanism):
     sensitivity: float
     monotonic: bool
     scale: float
-    _form: ClassVar[ExactForm]
+    _form: ClassVar[SelectionForm]
 
     def __init__(self, epsilon: float, sensitivity: float, *, monotonic: bool = False) -> None:
         loss = positive(epsilon=epsilon, sensitivity=sensitivity)
@@ -114,7 +114,7 @@ class ExponentialMechanism(_Selection):
 
 
 def _select(
-    form: ExactForm,
+    form: SelectionForm,
     scores: ArrayLike,
     scale: float,
     candidates: Sequence[Any] | None,
@@ -149,7 +149,7 @@ def noisy_argmax(
 
 
 def _argmax(
-    form: ExactForm,
+    form: SelectionForm,
     approximately: NDArray[np.float64],
     exactly: Callable[[int], float | Fraction],
     scale: float,
@@ -184,14 +184,14 @@ def _checked(scores: Any) -> tuple[list[int | float], NDArray[np.float64]]:
 
 
 def _possible_leaders(
-    form: ExactForm,
+    form: SelectionForm,
     words: NDArray[np.uint64],
     scores: NDArray[np.float64],
     scale: float,
 ) -> list[int]:
     """Return the candidates that could lead, by the certified errors of their noise."""
     noise, errors = np.empty(len(scores)), np.empty(len(scores))
-    kernel_named(form.kernel)(words, reference.WORD_BITS, noise, errors)
+    form.kernel()(words, reference.WORD_BITS, noise, errors)
     with np.errstate(all="ignore"):
         totals = scores + scale * noise
         size = np.abs(scores) + scale * np.abs(noise)
@@ -206,7 +206,7 @@ def _possible_leaders(
 
 
 def _refine(
-    form: ExactForm,
+    form: SelectionForm,
     key: Key,
     words: NDArray[np.uint64],
     leaders: list[int],

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpnoise.core.arrays import number, plain, widened
 from dpnoise.core.errors import ArgumentTypeError
-from dpnoise.core.parallel import kernel_named
+from dpnoise.core.kernel_table import sums
 from dpnoise.statistics.plan import Ask, Cells, Edges, Plan, Rows, Sum, Sums, Tally
 
 Floats = NDArray[np.float64]
@@ -47,11 +47,11 @@ class _Sums:
     def add(self, values: Floats) -> None:
         ask = self._ask
         arguments = (values, 1.0 / ask.grid, float(ask.least), float(ask.most))
-        count, total = kernel_named("sums.sum_all")(*arguments)
+        count, total = sums.sum_all(*arguments)
         self._rows, self._count = self._rows + values.size, self._count + int(count)
         self._total += int(total)
         if ask.squares:
-            low, high = kernel_named("sums.sum_squares")(*arguments)
+            low, high = sums.sum_squares(*arguments)
             self._low, self._high = self._low + int(low), self._high + int(high)
 
     def answer(self) -> Sum:
@@ -73,7 +73,7 @@ class _Cells:
     def add(self, values: Floats) -> None:
         ask = self._ask
         arguments = (1.0 / ask.grid, float(ask.least), float(ask.most), self._counts)
-        kernel_named("sums.count_cells")(values, *arguments)
+        sums.count_cells(values, *arguments)
 
     def answer(self) -> Integers:
         return self._counts

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.core.errors import check_choice, check_integer, reject
-from dpnoise.core.parallel import Words, cores, in_runs, kernel_named
+from dpnoise.core.kernel_table import formats
+from dpnoise.core.parallel import Words, cores, in_runs
 from dpnoise.noise import forms
 from dpnoise.noise.distributions import Distribution
 
@@ -70,7 +71,7 @@ class Format:
         rounded correctly, because 53 >= 2 * digits + 2 (Figueroa 1995).
         """
         rounded = np.array(x, dtype=np.float64)
-        kernel_named("formats.round_all")(rounded.reshape(-1), self.digits, self.emin)
+        formats.round_all(rounded.reshape(-1), self.digits, self.emin)
         return rounded
 
     @property
@@ -234,7 +235,7 @@ def own(form: str, variates: int, precision: int, fmt: Format) -> Law:
     halves = variates == _TWO_PAIRS and form in {"theorem", "pairs"}
     most = _MOST_COUNTED if halves and fmt.is_small else MOST_BITS
     n, p = _checked(form, variates, precision, fmt, most)
-    kernel, parameters = kernel_named(_FORMS[form].kernel), _FORMS[form].parameters
+    kernel, parameters = _FORMS[form].kernel(), _FORMS[form].parameters
 
     def draw(words: Words, out: Floats) -> None:
         kernel(words, n, p, *parameters, 1.0, np.empty(words.size), out)
@@ -305,7 +306,7 @@ def _counted(a: Law, b: Law, fmt: Format) -> Law:
 
     If both are one law, a pair and its mirror image have the same sum, and are counted as one.
     """
-    kernel, sizes = kernel_named("formats.add_laws"), fmt.sizes()
+    kernel, sizes = formats.add_laws, fmt.sizes()
     histograms: list[Floats] = []
 
     def work(first: int, last: int) -> None:
@@ -334,7 +335,7 @@ def _counted(a: Law, b: Law, fmt: Format) -> Law:
 
 def enumerated(draw: Draw, n: int, bits: int, count: int) -> Law:
     """Return the law of a kernel's output over the first `count` of all n words of `bits` bits."""
-    fill = kernel_named("formats.all_words")
+    fill = formats.all_words
     found: list[tuple[Floats, NDArray[np.int64]]] = []
 
     def work(first: int, last: int) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from dpnoise.auditing.leakage import laws
 from dpnoise.auditing.leakage.laws import BFLOAT16, FLOAT16, FLOAT32, Format, Law, delta, released
 from dpnoise.core import errors
-from dpnoise.core.parallel import Words, kernel_named
+from dpnoise.core.parallel import Words
 from dpnoise.noise.distributions import Distribution, Gaussian, Laplace
 from dpnoise.release import exact
 
@@ -92,7 +92,7 @@ def release_bounds(
     return ReleaseBounds(form, bits, grid, low, min(1.0, decided + undecided0), ideal, undecided0)
 
 
-def _checked_form(form: str, bits: int, scale: float, grid: float) -> exact.ExactForm:
+def _checked_form(form: str, bits: int, scale: float, grid: float) -> exact.AdditiveForm:
     errors.check_choice("form", form, _FORMS)
     exact_form = _FORMS[form]
     errors.check_integer("bits", bits, least=2, most=laws.MOST_BITS // exact_form.variates)
@@ -112,10 +112,10 @@ def _ideal_law(
 
 
 def _decided(
-    form: exact.ExactForm, bits: int, value: float, scale: float, grid: float
+    form: exact.AdditiveForm, bits: int, value: float, scale: float, grid: float
 ) -> tuple[Law, float]:
     """Return the shares of the words that decide for each output, and of those that do not."""
-    n, kernel = form.variates, kernel_named(form.kernel)
+    n, kernel = form.variates, form.first_stage()
 
     def draw(words: Words, out: laws.Floats) -> None:
         if kernel(words, bits, np.full(out.size, value), scale, grid, out):
@@ -180,7 +180,6 @@ _CASES: Final[tuple[tuple[str, str, int, Format, tuple[int, ...]], ...]] = (
 )
 _RELEASES: Final = (
     ("laplace_1", (8, 12, 16, 20)),
-    ("laplace_4", (4, 5, 6)),
     ("gaussian_2", (6, 8, 10, 12)),
 )
 

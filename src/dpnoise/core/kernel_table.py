@@ -1,0 +1,181 @@
+"""The kernels that the other packages call, imported whole when one of them is first needed.
+
+`import dpnoise` must not import Numba, which takes long. So a module of `dpnoise.kernels` is
+reached through its name here: `second_stage.settle_floats(...)` imports all of them on its first
+use, and is a plain attribute from then on. To mypy and to other tools the names are plain imports.
+
+What takes long to import, or to compile, is never interrupted: an exception of a signal's handler
+in the middle of it would leave a library unusable for as long as the process lives. A fork waits
+for it too, because a lock that another thread holds stays locked in the child.
+"""
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import lru_cache, wraps
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import numpy as np
+
+from dpnoise.core.entropy import WORD, Key, gcm_is_wider
+from dpnoise.core.signals import run_uninterrupted
+
+__all__ = [
+    "first_stage",
+    "formats",
+    "import_whole",
+    "kernel_for_one",
+    "load_kernels",
+    "scipy_special",
+    "second_stage",
+    "sums",
+    "variates",
+]
+
+# Held while a library is imported, and by a fork: see `_wait_for_imports`.
+_importing: Final = threading.RLock()
+_forking: Final = threading.local()
+_Result = TypeVar("_Result")
+
+
+def import_whole(load: Callable[[], _Result]) -> _Result:
+    """Call a function that imports: a fork waits for it, and no signal interrupts it."""
+    with _importing:
+        return run_uninterrupted(load)
+
+
+@lru_cache(maxsize=1)
+def scipy_special() -> ModuleType:
+    """Return scipy.special, which takes long to import."""
+    return import_whole(_import_special)
+
+
+def _import_special() -> ModuleType:
+    from scipy import special  # noqa: PLC0415 - `import dpnoise` must not import it
+
+    # Some versions import more when a function is first used.
+    half = np.full(1, 0.5)
+    for of_one in (special.ndtr, special.ndtri, special.gammaln):
+        of_one(half)
+    for of_two in (special.gammainc, special.gammaincinv, special.kv, special.xlogy):
+        of_two(half, half)
+    return special
+
+
+@lru_cache(maxsize=1)
+def load_kernels() -> ModuleType:
+    """Import all kernels, and do what Numba and the cipher leave to their first use."""
+    with _importing:
+        kernels = import_whole(_import_kernels)
+        Key.fresh().stream().fill(np.empty(1, dtype=WORD))
+        run_uninterrupted(gcm_is_wider)
+    return kernels
+
+
+def _import_kernels() -> ModuleType:
+    from dpnoise import kernels  # noqa: PLC0415 - as above
+    from dpnoise.kernels import (  # noqa: F401, PLC0415
+        first_stage,
+        formats,
+        scalar,
+        second_stage,
+        sums,
+        variates,
+    )
+
+    kernels.finish_importing()
+    return kernels
+
+
+class _KernelModule:
+    """A module of `dpnoise.kernels` whose functions are made ready when they are first used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        kernel = _ready(getattr(getattr(load_kernels(), self._name), name))
+        setattr(self, name, kernel)
+        return kernel
+
+
+if TYPE_CHECKING:
+    from dpnoise.kernels import first_stage, formats, second_stage, sums, variates
+else:
+    first_stage = _KernelModule("first_stage")
+    formats = _KernelModule("formats")
+    second_stage = _KernelModule("second_stage")
+    sums = _KernelModule("sums")
+    variates = _KernelModule("variates")
+
+
+def _ready(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a kernel be compiled whole, and one that is not compiled follow IEEE 754 as others do."""
+    internals = load_kernels().numba_internals
+    if internals.is_kernel(kernel):
+        internals.compile_by(kernel, _compile)
+        return kernel
+
+    @wraps(kernel)
+    def without_warnings(*arguments: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return kernel(*arguments)
+
+    return without_warnings
+
+
+def _compile(function: Callable[[], _Result]) -> _Result:
+    """Call a function that compiles where no signal interrupts it.
+
+    A thread that holds the compiler's lock already, as one that compiles something of its own may,
+    would wait for another that needs it: there it is called at once.
+    """
+    if load_kernels().numba_internals.is_compiling():
+        return function()
+    return run_uninterrupted(function)
+
+
+@lru_cache(maxsize=64)
+def kernel_for_one(kernel: Callable[..., Any], kinds: str) -> Callable[..., Any]:
+    """Return a kernel for one number as machine code that is called without Numba's dispatch.
+
+    It takes bytes, and then arguments of these kinds: i for int64, u for uint64, f for float64, p
+    for one of Python's integers, whose digits are read as they are.
+    """
+    kernels = load_kernels()
+    code: Callable[..., Any] = _compile(lambda: kernels.scalar.without_dispatch(kernel, kinds))
+    if kernels.numba_internals.is_kernel(kernel):
+        return code
+    return lambda *arguments: np.asarray(code(*arguments)).item()
+
+
+def _wait_for_imports() -> None:
+    """Let a fork wait until no other thread imports or compiles a kernel.
+
+    A child has none of the parent's other threads. A lock that one of them holds, Python's for a
+    module that is being imported or Numba's for its compiler, stays locked in the child for ever.
+    """
+    _forking.held = held = ExitStack()
+    held.enter_context(_importing)
+    # Whoever has imported Numba: it may be somebody else who compiles.
+    if numba := sys.modules.get("numba.core.compiler_lock"):
+        held.enter_context(numba.global_compiler_lock)
+
+
+def _go_on() -> None:
+    """Release in parent and child what the fork has waited for."""
+    held: ExitStack | None = vars(_forking).pop("held", None)
+    if held:
+        held.close()
+
+
+if hasattr(os, "register_at_fork"):
+    # The last to register is the first to be called before a fork. These two take locks there that
+    # an import may need: they must have registered, so that we wait before they take them.
+    import concurrent.futures.thread  # noqa: F401
+    import logging  # noqa: F401
+
+    os.register_at_fork(before=_wait_for_imports, after_in_parent=_go_on, after_in_child=_go_on)
