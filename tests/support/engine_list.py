@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from support.tally_reference import assert_same
 from support.tally_reference import tally as judged
 
-from dpnoise.statistics.engines.frames import tally
+from dpnoise.statistics.engines import tally
 from dpnoise.statistics.plan import Ask, Cells, Edges, Grouping, Plan, Rows, Sums
 
 

@@ -350,7 +350,7 @@ def test_a_pipe_is_read_once_and_whole() -> None:
     csv.writer(note, lineterminator="\n").writerows([[2, "a\n1,b"], [3, "c"]] * 5_000)
     code = """
 import sys
-from dpnoise.errors import DpnoiseError
+from dpnoise.core.errors import DpnoiseError
 from dpnoise.statistics.engines import Files, tally_all
 from dpnoise.statistics.plan import Grouping, Plan, Rows, Sums
 x = Plan((Sums("x", 1.0, 0, 9), Rows()))

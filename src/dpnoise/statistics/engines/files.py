@@ -9,10 +9,11 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from dpnoise.core.errors import ArgumentError, import_extra
-from dpnoise.statistics.engines import discovery, texts, together
+from dpnoise.statistics.engines import discovery, frames, texts
+from dpnoise.statistics.engines.arithmetic import is_present
 from dpnoise.statistics.engines.checking import check_persons
 from dpnoise.statistics.engines.description import (
     STANDARD_INPUT,
@@ -23,7 +24,7 @@ from dpnoise.statistics.engines.description import (
 )
 from dpnoise.statistics.engines.discovery import Holders
 from dpnoise.statistics.engines.partitions import partition_values
-from dpnoise.statistics.engines.row_errors import located
+from dpnoise.statistics.engines.runners import DUCKDB
 from dpnoise.statistics.engines.sources import (
     IN_ROWS,
     INEXACT_NUMBER,
@@ -33,8 +34,13 @@ from dpnoise.statistics.engines.sources import (
     UnreadableError,
     open_source,
 )
-from dpnoise.statistics.engines.tables import MistakeError, asked_columns
+from dpnoise.statistics.engines.frames import MistakeError, asked_columns
 from dpnoise.statistics.plan import Grouping, Plan, Tally, Unit
+
+if TYPE_CHECKING:
+    import narwhals as nw
+else:
+    nw = import_extra("narwhals", "engines")
 
 # Nothing of the data is written to a disk, nothing is fetched from a network, and how far a query
 # is can be asked.
@@ -82,7 +88,7 @@ def holders(
     def counted(source: Source) -> Holders:
         ids = () if unit is None else unit.columns
         held = source.columns([], {}, ids, [column])
-        return discovery.counted(held.relation, column, unit, is_file=True)
+        return discovery.counted(held.relation, column, unit, file=held.file)
 
     return _asked(files, counted, progress, again=True)
 
@@ -117,7 +123,7 @@ def _asked_once(
             try:
                 found = ask(replace(source, kept=kept))
             except MistakeError as error:
-                raise located(error, source) from None
+                raise _located(error, source) from None
             if fault := source.fault():
                 raise ArgumentError(fault)
             return found
@@ -133,7 +139,7 @@ def _answers(source: Source, plans: Sequence[Plan]) -> list[Tally]:
         check_persons([name], list(groups), numeric)
     held = source.columns(numeric, groups, ids)
     fitting = [_fitting(plan, held, numeric) for plan in plans]
-    return together.answered_all(held.relation, fitting, held.file)
+    return frames.answer_all(held.relation, fitting, held.file)
 
 
 def _fitting(plan: Plan, held: Columns, numeric: Sequence[str]) -> Plan:
@@ -145,6 +151,38 @@ def _fitting(plan: Plan, held: Columns, numeric: Sequence[str]) -> Plan:
         for one in plan.by
     )
     return replace(plan, by=tuple(by))
+
+
+def _located(error: MistakeError, source: Source) -> MistakeError:
+    """Return the error with the first row that it is about, if rows can be read again."""
+    for path in source.paths if source.in_order else ():
+        row = _first_wrong_row(error, source, path)
+        if row is not None:
+            of_file = f" of {path}" if len(source.paths) > 1 else ""
+            header = " (the header not counted)" if source.has_header else ""
+            place = f"Row {row}{of_file} of column {error.column!r}{header}"
+            return MistakeError(error.plan, error.column, is_missing=error.is_missing, place=place)
+    return error
+
+
+def _first_wrong_row(error: MistakeError, source: Source, path: str) -> int | None:
+    """Return the number of the first row of a file that is in a declared group and wrong."""
+    groups = {grouping.column: grouping.keys for grouping in error.plan.by}
+    held = source.columns(asked_columns(error.plan), groups, numbered=path)
+    frame = frames.wrapped(held.relation)
+    schema = frame.collect_schema()
+    if error.is_missing:
+        wrong = ~is_present(nw.col(error.column), schema[error.column])
+    else:
+        wrong = nw.col(held.file.parse_errors[error.column]) == 1
+    by = {f"key{place}": grouping for place, grouping in enumerate(error.plan.by)}
+    keys = {key: frames.as_key(one.column, schema[one.column]) for key, one in by.items()}
+    rows = frame.select(row=nw.col(str(held.row)), wrong=wrong, **keys)
+    for key, grouping in by.items():
+        matches = frames.matches_of(grouping, schema[grouping.column], held.file)
+        rows = DUCKDB.keep_declared_groups(rows, key, list(matches))
+    first = rows.filter(nw.col("wrong")).select(nw.col("row").min()).lazy().collect().item()
+    return None if first is None else int(first)
 
 
 def columns(files: Files) -> list[str]:
