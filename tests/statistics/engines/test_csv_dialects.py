@@ -18,8 +18,7 @@ from support import alarms
 
 from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.engines import Files, tally
-from dpnoise.statistics.engines.compression import check_complete
-from dpnoise.statistics.engines.pumping import Pump
+from dpnoise.statistics.engines.csv_files import PipeWriter, check_complete
 from dpnoise.statistics.plan import Grouping, Plan, Rows, Sums
 
 PLAN = Plan((Rows(), Sums("x", 1.0, -1_000, 1_000)), missing="drop")
@@ -206,7 +205,7 @@ def test_whatever_ends_a_stream_early_is_a_fault() -> None:
         raise RuntimeError
 
     with ExitStack() as stack:
-        pump = Pump(b"", rows(), b"", stack)
+        pump = PipeWriter(b"", rows(), b"", stack)
         with Path(pump.path).open("rb") as reader:
             assert reader.read() == b"1,2\n"
         assert pump.fault == "could not be read to its end"

@@ -21,6 +21,7 @@ from dpnoise.statistics.engines import arithmetic, frames, keys, persons
 from dpnoise.statistics.engines.arithmetic import FLOATS
 from dpnoise.statistics.engines.checking import check_unit
 from dpnoise.statistics.engines.persons import LOST, IdFlag, Names
+from dpnoise.statistics.engines.runners import wrapped
 from dpnoise.statistics.plan import Grouping, Unit
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def holders(frame: Any, column: str, unit: Unit | None, text: Collection[str]) -
     """Return the groups of a column with how many persons each has."""
     with frames.complaints():
         held = counted(frame, column, unit, is_text=column in text)
-    in_duckdb = frames.wrapped(frame).implementation.is_duckdb()
+    in_duckdb = wrapped(frame).implementation.is_duckdb()
     if column not in text and any(keys.is_ambiguous(k, in_duckdb=in_duckdb) for k in held.keys):
         raise keys.ambiguous_error(column)
     return held
@@ -63,11 +64,11 @@ def counted(
     """Return the same, with errors as they are; `is_text` says that the column must be text."""
     if unit is not None:
         check_unit(unit, grouped=[column], asked=[])
-    wrapped = frames.wrapped(frame)
-    if wrapped.implementation.is_dask():
+    known = wrapped(frame)
+    if known.implementation.is_dask():
         raise ArgumentError(frames.NO_PERSONS_IN_DASK)
     columns = () if unit is None else unit.columns
-    data = frames.prepared(wrapped, [column, *columns], file)
+    data = frames.prepared(known, [column, *columns], file)
     dtype = frames.check_key(column, data.schema[column])
     if is_text:
         keys.check_text(column, is_text=frames.is_text(dtype))
@@ -83,7 +84,7 @@ def counted(
     rows = _counts(persons.rows_of(_with_key(selected, dtype)), unit, names)
     label = f"{_label(dtype, rows.dialect.text)} AS {_KEY}"
     rows = rows.project([label, "persons", LOST, *names.flags])
-    result = nw.from_native(rows.relation).collect()
+    result = wrapped(rows.relation).lazy().collect()
     _check(result, column, unit, flags)
     together: dict[str, int] = {}
     for key, number in zip(result[_KEY].to_list(), result["persons"].to_list(), strict=True):
@@ -111,7 +112,7 @@ def _label(dtype: "DType", text: str) -> str:
     return f"CAST({_KEY} AS {text})"
 
 
-def _counts(rows: persons.AnyRows, unit: Unit | None, names: Names) -> persons.AnyRows:
+def _counts(rows: persons.InDuckDB, unit: Unit | None, names: Names) -> persons.InDuckDB:
     """Count the persons of each group, and separately the rows whose id is missing or refused."""
     errors = [LOST, *names.flags]
     none = _count_and_flags(dict.fromkeys(errors, "0"))

@@ -17,12 +17,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dpnoise.core.errors import ArgumentError, ArgumentTypeError, DpnoiseError, import_extra
+from dpnoise.core.errors import ArgumentError, DpnoiseError, import_extra
 from dpnoise.core.safe_text import shortened
 from dpnoise.statistics.engines import arithmetic, keys, persons
 from dpnoise.statistics.engines.arithmetic import ROWS, AskColumns, Expressions, Grouped, Integers
 from dpnoise.statistics.engines.checking import check_plan
-from dpnoise.statistics.engines.runners import DUCKDB, Part, Runner, Table, Tables, runner_of
+from dpnoise.statistics.engines.runners import (
+    DUCKDB,
+    Part,
+    Runner,
+    Table,
+    Tables,
+    runner_of,
+    wrapped,
+)
 from dpnoise.statistics.plan import Ask, Grouping, Plan, Rows, Sum, Tally, Unit
 
 if TYPE_CHECKING:
@@ -49,7 +57,6 @@ NO_PERSONS_IN_DASK: Final = (
     "A partition of Dask does not know of a person's rows in others. Take frame.compute(), or "
     "write it to Parquet and take Files."
 )
-_FRAMES: Final = "a pandas, Polars, Arrow, DuckDB, PySpark or Dask frame"
 
 
 class MistakeError(ArgumentError):
@@ -114,15 +121,6 @@ def prepared(frame: "Frame", wanted: Iterable[str], file: FileColumns | None) ->
             there = shortened(", ".join(map(str, data.schema)), _LONGEST_LIST)
             raise ArgumentError(f"There is no column {name!r}. There are: {there}.")
     return data
-
-
-def wrapped(frame: Any) -> "Frame":
-    """Return a frame as narwhals has it, or say what is taken for one."""
-    try:
-        known: Frame = nw.from_native(frame)
-    except TypeError:
-        raise ArgumentTypeError(f"Expected {_FRAMES}, got {type(frame).__name__}.") from None
-    return known
 
 
 @contextmanager
@@ -206,7 +204,7 @@ def _answer(known: "Frame", plans: Sequence[Plan], file: FileColumns | None) -> 
         frame = _bounded(frame, plans[0], unit, query)
     for step in (made.wholes, {**made.summed, **made.codes}):
         frame = frame.with_columns(**step) if step else frame
-    results = runner_of(frame).run(frame, made, [query.part(plan) for plan in plans])
+    results = runner_of(frame).run(frame, [query.part(plan) for plan in plans])
     return [query.tally(plan, tables) for plan, tables in zip(plans, results, strict=True)]
 
 
@@ -232,9 +230,7 @@ def _bounded(frame: "Frame", plan: Plan, unit: Unit, query: "_Query") -> "Frame"
     flags += [flag.name for flag in query.flags]
     names = persons.Names(query.ids, list(query.keys.values()), values, flags, query.own)
     groups = prod(len(grouping.keys) for grouping in plan.by)
-    rows = persons.rows_of(frame)
-    counted: Frame = nw.from_native(persons.bounded(rows, unit, names, groups).relation)
-    return counted
+    return wrapped(persons.bounded(persons.rows_of(frame), unit, names, groups).relation)
 
 
 def _first_spelling(name: str, places: Mapping[Any, int]) -> "nw.Expr":
@@ -332,7 +328,8 @@ class _Query:
             summed += [persons.LOST, *(flag.name for flag in self.flags)]
         summed += [name for columns in asked for name in columns.summed]
         codes = [columns.code for columns in asked if columns.code is not None]
-        return Part([self.keys[one] for one in plan.by], _once(codes), _once(summed))
+        wide = {name: name in self.made.wide for name in summed}
+        return Part([self.keys[one] for one in plan.by], _once(codes), wide)
 
     def tally(self, plan: Plan, tables: Tables) -> Tally:
         """Return the answers to a plan from the results of the query."""

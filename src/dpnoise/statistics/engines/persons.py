@@ -22,7 +22,7 @@ DuckDB and Spark do it in SQL, on names that `frames` has given; other frames go
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.statistics.engines import arithmetic, keys
@@ -30,7 +30,6 @@ from dpnoise.statistics.engines.arithmetic import FLOATS, WIDEST
 from dpnoise.statistics.plan import Own, Sums, Unit
 
 if TYPE_CHECKING:
-    import duckdb
     import narwhals as nw
     from narwhals.dtypes import DType
 
@@ -133,106 +132,85 @@ class _Dialect:
     wide: str  # An integer whose sum has 128 bits.
     divided: str  # The quotient of integers, rounded to zero.
     text: str  # The type of text.
-    same: str  # Whether two values are equal, or both null.
 
 
 @dataclass(frozen=True)
 class InDuckDB:
     """Rows in DuckDB."""
 
-    relation: "duckdb.DuckDBPyRelation"
-    dialect = _Dialect(
-        "hash(hash(hash({}), hash({})))",
-        "CAST({} AS BIGINT)",
-        "//",
-        "VARCHAR",
-        "{} IS NOT DISTINCT FROM {}",
-    )
+    relation: Any
+    dialect = _Dialect("hash(hash(hash({}), hash({})))", "CAST({} AS BIGINT)", "//", "VARCHAR")
 
     def selection_keys(self, name: str) -> list[str]:
         """Return the SQL of the number and of the text that enter a hash of a column."""
         types = dict(zip(self.relation.columns, map(str, self.relation.types), strict=True))
         return _duckdb_keys(name, types[name].lower())
 
-    def project(self, columns: Sequence[str]) -> "InDuckDB":
+    def project(self, columns: Sequence[str]) -> Self:
         """Return these columns, which are SQL."""
-        return InDuckDB(self.relation.project(", ".join(columns)))
+        return type(self)(self.relation.project(", ".join(columns)))
 
-    def where(self, condition: str) -> "InDuckDB":
+    def where(self, condition: str) -> Self:
         """Return the rows that meet a condition."""
-        return InDuckDB(self.relation.filter(condition))
+        return type(self)(self.relation.filter(condition))
 
-    def grouped(self, by: Sequence[str], sums: Sequence[str] = ()) -> "InDuckDB":
+    def grouped(self, by: Sequence[str], sums: Sequence[str] = ()) -> Self:
         """Return one row for each group, with sums."""
-        return InDuckDB(self.relation.aggregate(", ".join([*by, *sums]), ", ".join(by)))
+        return type(self)(self.relation.aggregate(", ".join([*by, *sums]), ", ".join(by)))
 
-    def first(self, number: int, by: Sequence[str], mixed: str, kept: Sequence[str]) -> "InDuckDB":
+    def first(self, number: int, by: Sequence[str], mixed: str, kept: Sequence[str]) -> Self:
         """Return so many rows of each group: the first by a hash, then by what is kept of them."""
         if number > _LONGEST_HEAP:
-            return self.project([*by, *kept, _place(by, mixed, kept)]).where(f"place <= {number}")
+            return self._first_by_sorting(number, by, mixed, kept)
         # Of all ways the quickest: it neither sorts nor holds more rows than it keeps.
         fields = ", ".join([f"mixed := {mixed}", *(f"{name} := {name}" for name in kept)])
         least = f"unnest(min(struct_pack({fields}), {number})) AS one"
         heads = self.grouped(by, [least])
         return heads.project([*by, *(f"one.{name} AS {name}" for name in kept)])
 
-    def found_in(self, other: "InDuckDB", names: Sequence[str]) -> "InDuckDB":
+    def _first_by_sorting(
+        self, number: int, by: Sequence[str], mixed: str, kept: Sequence[str]
+    ) -> Self:
+        order = ", ".join([mixed, *kept])
+        place = f"row_number() OVER (PARTITION BY {', '.join(by)} ORDER BY {order}) AS place"
+        return self.project([*by, *kept, place]).where(f"place <= {number}").project([*by, *kept])
+
+    def found_in(self, other: Self, names: Sequence[str]) -> Self:
         """Return the rows that the other has too; null is like null."""
+        same = " AND ".join(f"mine.{name} IS NOT DISTINCT FROM theirs.{name}" for name in names)
         mine, theirs = self.relation.set_alias("mine"), other.relation.set_alias("theirs")
-        return InDuckDB(mine.join(theirs, _are_same(self.dialect, names), how="semi"))
+        return type(self)(mine.join(theirs, same, how="semi"))
 
-    def and_also(self, other: "InDuckDB") -> "InDuckDB":
+    def and_also(self, other: Self) -> Self:
         """Return the rows of both, which have the same columns in the same order."""
-        return InDuckDB(self.relation.union(other.relation))
+        return type(self)(self.relation.union(other.relation))
 
 
-@dataclass(frozen=True)
-class _InSpark:
-    """Rows in Spark, which has the methods of `InDuckDB`."""
+class _InSpark(InDuckDB):
+    """Rows in Spark: what it calls differently."""
 
-    relation: Any
-    dialect = _Dialect(
-        "xxhash64({}, {})", "CAST({} AS DECIMAL(20, 0))", "div", "STRING", "{} <=> {}"
-    )
+    dialect = _Dialect("xxhash64({}, {})", "CAST({} AS DECIMAL(20, 0))", "div", "STRING")
 
     def selection_keys(self, name: str) -> list[str]:
         return _spark_keys(name, dict(self.relation.dtypes)[name])
 
-    def project(self, columns: Sequence[str]) -> "_InSpark":
-        return _InSpark(self.relation.selectExpr(*columns))
+    def project(self, columns: Sequence[str]) -> Self:
+        return type(self)(self.relation.selectExpr(*columns))
 
-    def where(self, condition: str) -> "_InSpark":
-        return _InSpark(self.relation.where(condition))
-
-    def grouped(self, by: Sequence[str], sums: Sequence[str] = ()) -> "_InSpark":
-        functions = import_module("pyspark.sql.functions")
+    def grouped(self, by: Sequence[str], sums: Sequence[str] = ()) -> Self:
         if not sums:
-            return _InSpark(self.relation.select(*by).distinct())
-        return _InSpark(self.relation.groupBy(*by).agg(*map(functions.expr, sums)))
+            return type(self)(self.relation.select(*by).distinct())
+        functions = import_module("pyspark.sql.functions")
+        return type(self)(self.relation.groupBy(*by).agg(*map(functions.expr, sums)))
 
-    def first(self, number: int, by: Sequence[str], mixed: str, kept: Sequence[str]) -> "_InSpark":
-        placed = self.project([*by, *kept, _place(by, mixed, kept)])
-        return placed.where(f"place <= {number}").project([*by, *kept])
+    def first(self, number: int, by: Sequence[str], mixed: str, kept: Sequence[str]) -> Self:
+        return self._first_by_sorting(number, by, mixed, kept)
 
-    def found_in(self, other: "_InSpark", names: Sequence[str]) -> "_InSpark":
+    def found_in(self, other: Self, names: Sequence[str]) -> Self:
+        same = " AND ".join(f"mine.{name} <=> theirs.{name}" for name in names)
         mine, theirs = self.relation.alias("mine"), other.relation.alias("theirs")
-        same = import_module("pyspark.sql.functions").expr(_are_same(self.dialect, names))
-        return _InSpark(mine.join(theirs, same, "left_semi"))
-
-    def and_also(self, other: "_InSpark") -> "_InSpark":
-        return _InSpark(self.relation.union(other.relation))
-
-
-AnyRows = TypeVar("AnyRows", InDuckDB, _InSpark)
-
-
-def _place(by: Sequence[str], mixed: str, kept: Sequence[str]) -> str:
-    order = ", ".join([mixed, *kept])
-    return f"row_number() OVER (PARTITION BY {', '.join(by)} ORDER BY {order}) AS place"
-
-
-def _are_same(dialect: _Dialect, names: Sequence[str]) -> str:
-    return " AND ".join(dialect.same.format(f"mine.{name}", f"theirs.{name}") for name in names)
+        expression = import_module("pyspark.sql.functions").expr(same)
+        return type(self)(mine.join(theirs, expression, "left_semi"))
 
 
 def _duckdb_keys(name: str, kind: str) -> list[str]:
@@ -266,7 +244,7 @@ def _keys_of_text(name: str, number: str) -> list[str]:
     return [number, f"CASE WHEN ({number}) IS NULL THEN lower({name}) END"]
 
 
-def rows_of(frame: "Frame") -> InDuckDB | _InSpark:
+def rows_of(frame: "Frame") -> InDuckDB:
     """Return the rows of a frame where they can be bounded."""
     engine = frame.implementation
     if engine.is_pyspark():
@@ -274,7 +252,7 @@ def rows_of(frame: "Frame") -> InDuckDB | _InSpark:
     if engine.is_duckdb():
         return InDuckDB(frame.to_native())
     connection = import_extra("duckdb", "engines").connect()
-    options = {"engine": "streaming"} if engine.is_polars() else {}
+    options: dict[str, Any] = {"engine": "streaming"} if engine.is_polars() else {}
     return InDuckDB(connection.from_arrow(frame.lazy().collect(**options).to_arrow()))
 
 
@@ -302,7 +280,7 @@ class Names:
     own: OwnColumns | None = None
 
 
-def bounded(rows: AnyRows, unit: Unit, names: Names, groups: int) -> AnyRows:
+def bounded(rows: InDuckDB, unit: Unit, names: Names, groups: int) -> InDuckDB:
     """Return the rows that count, and in the column "lost" which of them have no id.
 
     A row without an id counts as it is where each is a person of its own. Else all of them stay
@@ -315,7 +293,7 @@ def bounded(rows: AnyRows, unit: Unit, names: Names, groups: int) -> AnyRows:
     return _bounded(rows.where(f"{LOST} = 0"), unit, names, groups).and_also(alone)
 
 
-def _alone(rows: AnyRows, names: Names) -> AnyRows:
+def _alone(rows: InDuckDB, names: Names) -> InDuckDB:
     """Return rows that are a person each, as those of others are returned."""
     if names.own is None:
         return rows.project([*names.keys, *names.values, *names.flags, LOST])
@@ -325,7 +303,7 @@ def _alone(rows: AnyRows, names: Names) -> AnyRows:
     return _owns(totals, names.own, names)
 
 
-def marked(rows: AnyRows, names: Names) -> AnyRows:
+def marked(rows: InDuckDB, names: Names) -> InDuckDB:
     """Return the rows with a column that tells which of them have no id."""
     lost = " OR ".join(f"{name} IS NULL" for name in names.ids)
     own = [] if names.own is None else [names.own.whole]
@@ -333,7 +311,7 @@ def marked(rows: AnyRows, names: Names) -> AnyRows:
     return rows.project([*columns, f"CAST({lost} AS INT) AS {LOST}"])
 
 
-def _bounded(rows: AnyRows, unit: Unit, names: Names, groups: int) -> AnyRows:
+def _bounded(rows: InDuckDB, unit: Unit, names: Names, groups: int) -> InDuckDB:
     person = [*names.ids, *names.keys]
     if groups > unit.max_groups:
         rows = rows.found_in(chosen_groups(rows, unit.max_groups, names), person)
@@ -348,7 +326,7 @@ def _bounded(rows: AnyRows, unit: Unit, names: Names, groups: int) -> AnyRows:
     return rows.first(unit.max_rows, person, mixed, kept).project([*names.keys, *kept])
 
 
-def chosen_groups(rows: AnyRows, max_groups: int, names: Names) -> AnyRows:
+def chosen_groups(rows: InDuckDB, max_groups: int, names: Names) -> InDuckDB:
     """Return the ids and keys of the groups that count, at most so many of each id."""
     pairs = rows.grouped([*names.ids, *names.keys])
     # Where hashes are equal, keys are compared as text: the order of numbers is another one.
@@ -360,13 +338,13 @@ def chosen_groups(rows: AnyRows, max_groups: int, names: Names) -> AnyRows:
     return chosen.project([*names.ids, *names.keys])
 
 
-def _hash(rows: InDuckDB | _InSpark, ids: Sequence[str], others: Sequence[str], tag: int) -> str:
+def _hash(rows: InDuckDB, ids: Sequence[str], others: Sequence[str], tag: int) -> str:
     """Return the SQL of a hash of a person's ids and of others; each tag gives another hash."""
     person = ", ".join(part for name in ids for part in rows.selection_keys(name))
     return rows.dialect.mixed.format(person, ", ".join([*others, str(tag)]))
 
 
-def _owns(totals: AnyRows, columns: OwnColumns, names: Names) -> AnyRows:
+def _owns(totals: InDuckDB, columns: OwnColumns, names: Names) -> InDuckDB:
     """Return one row for each person and group: in place of the value their own sum or mean."""
     own = columns.own
     if own.kind == "sum":

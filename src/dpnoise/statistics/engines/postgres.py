@@ -14,8 +14,7 @@ from typing import Any, Final
 
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.core.safe_text import shortened, shown
-from dpnoise.statistics.engines.streams import Stream
-from dpnoise.statistics.engines.texts import literal, quoted
+from dpnoise.statistics.engines.sources import Database, Opening, Stream, literal, one_table, quoted
 
 _AS_THEY_ARE: Final = {"smallint", "integer", "bigint", "real", "double precision", "boolean"}
 _LONGEST: Final = 500  # Characters of the names of tables, or of the server's words, in an error.
@@ -189,3 +188,14 @@ def _rows(connection: Any, query: str) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(query)
         return list(cursor.fetchall())
+
+
+class Postgres(Database):
+    """The table of a database on a server, whose rows come in any order."""
+
+    is_repeatable = False
+
+    def __init__(self, opening: Opening) -> None:
+        table = Table(*one_table(opening), opening.stack)
+        super().__init__(opening, table)
+        self.stop = table.stop  # type: ignore[method-assign]

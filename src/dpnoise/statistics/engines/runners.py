@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.core.errors import ArgumentError, import_extra
-from dpnoise.statistics.engines.arithmetic import ROWS, EngineTraits, Expressions
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, import_extra
+from dpnoise.statistics.engines.arithmetic import ROWS, EngineTraits
 
 if TYPE_CHECKING:
     import duckdb
@@ -25,7 +25,17 @@ else:
     nw = import_extra("narwhals", "engines")
 
 _TEXTS: Final = {"string", "empty"}  # Names that pandas gives to objects that are text, or missing.
+_FRAMES: Final = "a pandas, Polars, Arrow, DuckDB, PySpark or Dask frame"
 _SKIPPED: Final = "skipped_"  # How the flags of columns that a row is not grouped by begin.
+
+
+def wrapped(frame: Any) -> "Frame":
+    """Return a frame as narwhals has it, or say what is taken for one."""
+    try:
+        known: Frame = nw.from_native(frame)
+    except TypeError:
+        raise ArgumentTypeError(f"Expected {_FRAMES}, got {type(frame).__name__}.") from None
+    return known
 
 
 @dataclass(frozen=True)
@@ -34,7 +44,7 @@ class Part:
 
     keys: list[str]
     codes: list[str]
-    summed: list[str]
+    summed: dict[str, bool]  # Whether a sum may be larger than 64 bits.
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,7 @@ class Runner:
     traits = EngineTraits()
     answers_in_one_scan = False  # Whether it answers several plans so.
 
-    def prepare(self, frame: "Frame", wanted: Sequence[str]) -> tuple["Frame", dict[str, str]]:
+    def prepare(self, frame: "Frame", wanted: Sequence[str]) -> tuple["Frame", dict[str, str]]:  # noqa: ARG002 - others need it
         """Return a frame that computes as it should, and what its columns are called in it."""
         return frame, {name: name for name in frame.collect_schema()}
 
@@ -75,7 +85,7 @@ class Runner:
         is_declared = nw.col(key).is_in(_with_negative_zero(values))
         return frame.with_columns(**{key: nw.when(is_declared).then(nw.col(key))})
 
-    def run(self, frame: "Frame", made: Expressions, parts: Sequence[Part]) -> list[Tables]:
+    def run(self, frame: "Frame", parts: Sequence[Part]) -> list[Tables]:
         """Add up what each plan wants."""
         lazy = []
         for part in parts:
@@ -103,7 +113,7 @@ def _with_keys(frame: "Frame", part: Part) -> "Frame":
 
 def _grouped(frame: "Frame", part: Part, code: str | None) -> "Frame":
     by = part.keys if code is None else [*part.keys, code]
-    summed = part.summed if code is None else []
+    summed = part.summed if code is None else {}
     sums = [nw.len().alias(ROWS), *(nw.col(name).sum().alias(name) for name in summed)]
     return frame.group_by(by).agg(*sums) if by else frame.select(*sums)
 
@@ -130,11 +140,13 @@ class _GroupingSets:
     sets: list[list[str]]
     names: list[str]  # All columns that are in a set.
     flagged: list[str]  # Those that are not in all sets, so that a flag says if they are.
+    summed: dict[str, bool]
 
     def tables(self, result: "nw.DataFrame[Any]", part: Part) -> Tables:
         """Take from a result what is about one plan. Sums are in the counts of its first cells."""
         tables: Tables = {}
-        for code, one in zip(part.codes or [None], _sets(part), strict=True):
+        codes: list[str | None] = [*part.codes] or [None]
+        for code, one in zip(codes, _sets(part), strict=True):
             conditions = [nw.col(_SKIPPED + name) == int(name not in one) for name in self.flagged]
             conditions += [~nw.col(key).is_null() for key in part.keys]
             about = result.filter(*conditions) if conditions else result
@@ -149,7 +161,12 @@ def _sets(part: Part) -> list[list[str]]:
 def _grouping_sets(parts: Sequence[Part]) -> _GroupingSets:
     sets = list({frozenset(one): one for part in parts for one in _sets(part)}.values())
     names = list(dict.fromkeys(name for one in sets for name in one))
-    return _GroupingSets(sets, names, [n for n in names if any(n not in one for one in sets)])
+    flagged = [name for name in names if any(name not in one for one in sets)]
+    return _GroupingSets(sets, names, flagged, _all_summed(parts))
+
+
+def _all_summed(parts: Sequence[Part]) -> dict[str, bool]:
+    return {name: is_wide for part in parts for name, is_wide in part.summed.items()}
 
 
 class _DuckDB(Runner):
@@ -176,36 +193,34 @@ class _DuckDB(Runner):
             f"{name} COLLATE POSIX AS {name}" if kind == "VARCHAR" else name
             for name, kind in columns
         )
-        return nw.from_native(relation.project(", ".join(plain)))
+        return wrapped(relation.project(", ".join(plain)))
 
     def keep_declared_groups(self, frame: "Frame", key: str, values: list[Any]) -> "Frame":
-        return nw.from_native(frame.to_native().filter(self._is_declared(key, values)))
+        return wrapped(frame.to_native().filter(self._is_declared(key, values)))
 
     def mask_other_groups(self, frame: "Frame", key: str, values: list[Any]) -> "Frame":
         duckdb = import_module("duckdb")
         declared = self._is_declared(key, values)
         masked = duckdb.CaseExpression(declared, duckdb.ColumnExpression(key)).alias(key)
         others = duckdb.StarExpression(exclude=[key])
-        return nw.from_native(frame.to_native().select(others, masked))
+        return wrapped(frame.to_native().select(others, masked))
 
     @staticmethod
-    def _is_declared(key: str, values: list[Any]) -> "duckdb.Expression":
+    def _is_declared(key: str, values: list[Any]) -> Any:
         """Return an IN, which DuckDB hashes: narwhals would search a list for every row."""
         duckdb = import_module("duckdb")
-        constants = map(duckdb.ConstantExpression, values)
-        declared: duckdb.Expression = duckdb.ColumnExpression(key).isin(*constants)
-        return declared
+        return duckdb.ColumnExpression(key).isin(*map(duckdb.ConstantExpression, values))
 
-    def run(self, frame: "Frame", made: Expressions, parts: Sequence[Part]) -> list[Tables]:
+    def run(self, frame: "Frame", parts: Sequence[Part]) -> list[Tables]:
         grouping = _grouping_sets(parts)
         columns = [*grouping.names, f"count(*) AS {ROWS}"]
         columns += [f"grouping({name}) AS {_SKIPPED}{name}" for name in grouping.flagged]
-        for name in made.summed:  # They have 128 bits, for which Arrow has decimals alone.
-            kind = "DECIMAL(38, 0)" if name in made.wide else "BIGINT"
+        for name, is_wide in grouping.summed.items():  # Arrow has decimals alone of 128 bits.
+            kind = "DECIMAL(38, 0)" if is_wide else "BIGINT"
             columns.append(f"CAST(sum({name}) AS {kind}) AS {name}")
         sets = ", ".join(f"({', '.join(one)})" for one in grouping.sets)
         result = frame.to_native().aggregate(", ".join(columns), f"GROUPING SETS ({sets})")
-        collected = nw.from_native(result).collect()  # Once: each time would be another scan.
+        collected = wrapped(result).lazy().collect()  # Once: each time would be another scan.
         return [grouping.tables(collected, part) for part in parts]
 
 
@@ -220,7 +235,7 @@ class _Spark(Runner):
         names = dict(zip(native.columns, safe, strict=True))
         if len(names) < len(safe):
             raise ArgumentError("Every column must have another name. Rename some.")
-        return nw.from_native(native.toDF(*safe)), names
+        return wrapped(native.toDF(*safe)), names
 
     def without_collation(self, frame: "Frame") -> "Frame":
         texts = [name for name, dtype in frame.collect_schema().items() if dtype == nw.String]
@@ -228,26 +243,26 @@ class _Spark(Runner):
 
     def keep_declared_groups(self, frame: "Frame", key: str, values: list[Any]) -> "Frame":
         native = frame.to_native()
-        return nw.from_native(native.where(native[key].isin(*_spark_literals(values))))
+        return wrapped(native.where(native[key].isin(*_spark_literals(values))))
 
     def mask_other_groups(self, frame: "Frame", key: str, values: list[Any]) -> "Frame":
         native, when = frame.to_native(), import_module("pyspark.sql.functions").when
         masked = when(native[key].isin(*_spark_literals(values)), native[key])
-        return nw.from_native(native.withColumn(key, masked))
+        return wrapped(native.withColumn(key, masked))
 
-    def run(self, frame: "Frame", made: Expressions, parts: Sequence[Part]) -> list[Tables]:
+    def run(self, frame: "Frame", parts: Sequence[Part]) -> list[Tables]:
         functions = import_module("pyspark.sql.functions")
         column = functions.col  # By name: those of a frame are ambiguous where it was joined.
         grouping, native = _grouping_sets(parts), frame.to_native()
         added = [functions.count("*").alias(ROWS)]
-        added += [functions.sum(column(name)).alias(name) for name in made.summed]
+        added += [functions.sum(column(name)).alias(name) for name in grouping.summed]
         added += [
             functions.grouping(column(name)).alias(_SKIPPED + name) for name in grouping.flagged
         ]
         names = [column(name) for name in grouping.names]
         sets = [[column(name) for name in one] for one in grouping.sets]
         grouped = native.groupingSets(sets, *names) if len(sets) > 1 else native.groupBy(*names)
-        collected = nw.from_native(grouped.agg(*added)).collect()
+        collected = wrapped(grouped.agg(*added)).lazy().collect()
         return [grouping.tables(collected, part) for part in parts]
 
 
@@ -267,9 +282,10 @@ class _Polars(Runner):
     traits = EngineTraits(adds_in_128_bits=True, casts_integers=True, counts_comparisons=True)
     answers_in_one_scan = True
 
-    def run(self, frame: "Frame", made: Expressions, parts: Sequence[Part]) -> list[Tables]:
-        wide = [nw.col(name).cast(nw.Int128) for name in sorted(made.wide)]
-        return super().run(frame.lazy().with_columns(wide), made, parts)
+    def run(self, frame: "Frame", parts: Sequence[Part]) -> list[Tables]:
+        wide = [name for name, is_wide in _all_summed(parts).items() if is_wide]
+        widened = frame.lazy().with_columns(nw.col(name).cast(nw.Int128) for name in wide)
+        return super().run(widened, parts)
 
     def _collected(self, frames: Sequence["Frame"]) -> Iterable["nw.DataFrame[Any]"]:
         """Let Polars stream, and share the steps that all results begin with."""
@@ -286,14 +302,14 @@ class _Arrow(Runner):
             if column.name in wanted and types.is_dictionary(column.type):
                 plain = table.column(place).cast(column.type.value_type)
                 table = table.set_column(place, column.name, plain)
-        return super().prepare(nw.from_native(table), wanted)
+        return super().prepare(wrapped(table), wanted)
 
     def keep_declared_groups(self, frame: "Frame", key: str, values: list[Any]) -> "Frame":
         """Keep them by Arrow's own function: narwhals would take uint64 for int64."""
         arrow, compute = import_module("pyarrow"), import_module("pyarrow.compute")
         table = frame.to_native()
         declared = arrow.array(_with_negative_zero(values), table[key].type)
-        return nw.from_native(table.filter(compute.is_in(table[key], value_set=declared)))
+        return wrapped(table.filter(compute.is_in(table[key], value_set=declared)))
 
 
 class _Pandas(Runner):
@@ -311,7 +327,7 @@ class _Pandas(Runner):
                 plain = _plain_column(name, column)
                 if plain is not column:
                     native[name] = plain
-        return super().prepare(nw.from_native(native), wanted)
+        return super().prepare(wrapped(native), wanted)
 
 
 def _plain_column(name: str, column: Any) -> Any:

@@ -18,8 +18,7 @@ from urllib.parse import quote
 
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.core.safe_text import shortened, shown
-from dpnoise.statistics.engines.streams import Stream
-from dpnoise.statistics.engines.texts import quoted
+from dpnoise.statistics.engines.sources import Database, Opening, Stream, one_table, quoted
 
 _ROWS: Final = 2**14
 _LONGEST_LIST: Final = 500  # Characters of the names of tables in an error.
@@ -265,3 +264,8 @@ def _what_is_wrong(error: sqlite3.Error) -> str:
     if _UNKNOWN_COLLATION in str(error):
         return "it has a collation that another program defines. Copy the table without it"
     return "it is no database of SQLite, or damaged"
+
+
+def open_sqlite(opening: Opening) -> Database:
+    """Open the table of a database."""
+    return Database(opening, Table(*one_table(opening)))
