@@ -156,13 +156,22 @@ class Expressions:
 class Grouped:
     """A result of a query: sums by group, or by group and cell."""
 
+    table: "nw.DataFrame[Any]"
     places: Integers  # The group of each row, as its place in an array of `shape` made flat.
     shape: tuple[int, ...]
-    columns: Mapping[str, NDArray[Any]]
+
+    def integers(self, name: str) -> NDArray[Any]:
+        """Return sums as an array, of Python's integers if they may be larger than 64 bits."""
+        column = self.table[name]
+        is_narrow = column.dtype.is_integer() and column.dtype != nw.Int128
+        if is_narrow and len(column) > 1:
+            return column.to_numpy().astype(np.int64)
+        entries = [int(entry or 0) for entry in column.to_list()]  # The sum of no rows is null.
+        return np.array(entries, dtype=np.int64 if is_narrow else object)
 
     def by_group(self, name: str) -> NDArray[Any]:
         """Return a column added up in an array of all groups."""
-        column = self.columns[name]
+        column = self.integers(name)
         added = np.zeros(self.shape, dtype=column.dtype)
         np.add.at(added.reshape(-1), self.places, column)
         return added
@@ -212,8 +221,8 @@ class CellColumns:
         """Return how many values are in each cell; a last cell, which has those outside, goes."""
         result, cells = results[self.code], cells_of(self.ask) + 1
         counts = np.zeros((*result.shape, cells), dtype=np.int64)
-        places = result.places * cells + result.columns[self.code]
-        np.add.at(counts.reshape(-1), places, result.columns[ROWS])
+        places = result.places * cells + result.integers(self.code)
+        np.add.at(counts.reshape(-1), places, result.integers(ROWS))
         counts[..., _cell_of_zero(self.ask)] -= missing
         return np.ascontiguousarray(counts[..., :-1])
 

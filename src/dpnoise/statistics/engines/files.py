@@ -19,7 +19,7 @@ from dpnoise.statistics.engines.csv_files import Csv, check_complete, is_zstd
 from dpnoise.statistics.engines.description import STANDARD_INPUT, Files, expanded, listed, state_of
 from dpnoise.statistics.engines.discovery import Holders
 from dpnoise.statistics.engines.frames import MistakeError, asked_columns
-from dpnoise.statistics.engines.postgres import Postgres
+from dpnoise.statistics.engines.postgres import open_postgres
 from dpnoise.statistics.engines.runners import DUCKDB, wrapped
 from dpnoise.statistics.engines.sources import (
     IN_ROWS,
@@ -70,7 +70,7 @@ _SOURCES: Final[dict[str, Callable[[Opening], Source]]] = {
     "json": JsonLines,
     "parquet": Parquet,
     "sqlite": open_sqlite,
-    "postgres": Postgres,
+    "postgres": open_postgres,
 }
 
 Progress = Callable[[float], object]

@@ -26,7 +26,6 @@ from dpnoise.statistics.engines.runners import (
     DUCKDB,
     Part,
     Runner,
-    Table,
     Tables,
     runner_of,
     wrapped,
@@ -79,18 +78,10 @@ class MistakeError(ArgumentError):
 
 @dataclass(frozen=True)
 class FileColumns:
-    """What is known about the columns of a frame that was made of a file.
+    """What is known about the columns of a frame that was made of a file."""
 
-    Parameters
-    ----------
-    parse_errors
-        Maps each column of parsed text to the column that flags its parse errors.
-    parsed
-        The columns of groups that are numbers parsed from text: no reader has rounded them.
-    """
-
-    parse_errors: Mapping[str, str] = field(default_factory=dict)
-    parsed: Collection[str] = ()
+    parse_errors: Mapping[str, str]  # By column of text, the column that flags its parse errors.
+    parsed: Collection[str]  # The columns of groups that we parsed from text: none is rounded.
 
 
 @dataclass(frozen=True)
@@ -348,28 +339,28 @@ class _Query:
                 found.append(self.asks[ask].answer(results, count, np.asarray(rows - count)))
         return Tally(tuple(found))
 
-    def _grouped(self, plan: Plan, table: Table) -> Grouped:
+    def _grouped(self, plan: Plan, table: "nw.DataFrame[Any]") -> Grouped:
         """Return a result with the group of each row."""
-        places = np.zeros(len(table.columns[ROWS]), dtype=np.int64)
-        for grouping, entries in zip(plan.by, table.keys, strict=True):
+        places = np.zeros(len(table), dtype=np.int64)
+        for grouping in plan.by:
             place_of = self.matches[grouping]
-            own = [place_of[entry] for entry in entries]
+            own = [place_of[entry] for entry in table[self.keys[grouping]].to_list()]
             places = places * len(grouping.keys) + np.array(own, dtype=np.int64)
-        return Grouped(places, tuple(len(grouping.keys) for grouping in plan.by), table.columns)
+        return Grouped(table, places, tuple(len(grouping.keys) for grouping in plan.by))
 
     def _check_values(self, plan: Plan, result: Grouped) -> None:
         """Raise if a row has no id, text that is no number or, unless dropped, no value."""
-        columns = result.columns
         if plan.unit is not None:
-            check_ids(plan.unit, is_lost=bool(columns[persons.LOST].any()))
+            check_ids(plan.unit, is_lost=bool(result.integers(persons.LOST).any()))
             for flag in self.flags:
-                if columns[flag.name].any():
+                if result.integers(flag.name).any():
                     raise flag.error(flag.column)
+        rows = result.integers(ROWS).sum()
         for name in asked_columns(plan):
             value = self.values[name]
-            if value.is_wrong is not None and columns[value.is_wrong].any():
+            if value.is_wrong is not None and result.integers(value.is_wrong).any():
                 raise MistakeError(plan, name, is_missing=False)
-            if plan.missing == "error" and columns[value.count].sum() < columns[ROWS].sum():
+            if plan.missing == "error" and result.integers(value.count).sum() < rows:
                 raise MistakeError(plan, name, is_missing=True)
 
 

@@ -19,6 +19,7 @@ and the values themselves decide.
 DuckDB and Spark do it in SQL, on names that `frames` has given; other frames go to DuckDB first.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -41,7 +42,12 @@ LOST: Final = "lost"  # The column that tells which rows have no id.
 _MIDNIGHT: Final = "' 00:00:00$'"  # A regular expression, as SQL has it.
 _LAST_DIGIT: Final = 57  # The code of 9: no text that begins after it reads as a number.
 _ROUNDED_TWICE: Final = ("decimal", "hugeint", "uhugeint")  # Where they are cast to floats.
-_WORDS: Final = ("bool", "date", "timestamp")  # How the names of types without numbers begin.
+_WORDS: Final = (
+    "bool",
+    "date",
+    "timestamp",
+    "uuid",
+)  # How the names of types without numbers begin.
 _LONGEST_HEAP: Final = 1_000  # Of rows that DuckDB keeps of a person; for more it sorts.
 _FARTHEST: Final = 2**51  # Of a row in a person's own sum, in whole grids: still exact.
 _TEXTS: Final = (nw.String, nw.Categorical, nw.Enum)
@@ -132,6 +138,8 @@ class _Dialect:
     wide: str  # An integer whose sum has 128 bits.
     divided: str  # The quotient of integers, rounded to zero.
     text: str  # The type of text.
+    zoned: str  # A pattern of the types of times with a zone.
+    utc: str  # Such a time in UTC, without a zone.
 
 
 @dataclass(frozen=True)
@@ -139,12 +147,33 @@ class InDuckDB:
     """Rows in DuckDB."""
 
     relation: Any
-    dialect = _Dialect("hash(hash(hash({}), hash({})))", "CAST({} AS BIGINT)", "//", "VARCHAR")
+    dialect = _Dialect(
+        mixed="hash(hash(hash({}), hash({})))",
+        wide="CAST({} AS BIGINT)",
+        divided="//",
+        text="VARCHAR",
+        zoned="timestamp with.*|timestamptz.*",
+        utc="make_timestamp(epoch_us(CAST({} AS TIMESTAMPTZ)))",
+    )
+
+    def type_of(self, name: str) -> str:
+        """Return the type of a column, as SQL writes it."""
+        return str(self.relation.types[self.relation.columns.index(name)])
 
     def selection_keys(self, name: str) -> list[str]:
         """Return the SQL of the number and of the text that enter a hash of a column."""
-        types = dict(zip(self.relation.columns, map(str, self.relation.types), strict=True))
-        return _duckdb_keys(name, types[name].lower())
+        text, kind = self.dialect.text, self.type_of(name).lower()
+        held = f"CAST({name} AS {text})" if kind.startswith(_ROUNDED_TWICE) else name
+        number = f"TRY_CAST({held} AS DOUBLE) + CAST(0 AS DOUBLE)"  # -0.0 becomes 0.0.
+        if kind.startswith(text.lower()):  # A failed cast takes long.
+            number = f"CASE WHEN ascii({name}) <= {_LAST_DIGIT} THEN {number} END"
+            return [number, f"CASE WHEN ({number}) IS NULL THEN lower({name}) END"]
+        if not kind.startswith(_WORDS):
+            return [number, f"CAST(NULL AS {text})"]
+        if re.fullmatch(self.dialect.zoned, kind):
+            name = self.dialect.utc.format(name)
+        day = f"regexp_replace(CAST({name} AS {text}), {_MIDNIGHT}, '')"
+        return ["CAST(NULL AS DOUBLE)", day]
 
     def project(self, columns: Sequence[str]) -> Self:
         """Return these columns, which are SQL."""
@@ -189,10 +218,17 @@ class InDuckDB:
 class _InSpark(InDuckDB):
     """Rows in Spark: what it calls differently."""
 
-    dialect = _Dialect("xxhash64({}, {})", "CAST({} AS DECIMAL(20, 0))", "div", "STRING")
+    dialect = _Dialect(
+        mixed="xxhash64({}, {})",
+        wide="CAST({} AS DECIMAL(20, 0))",
+        divided="div",
+        text="STRING",
+        zoned="timestamp",
+        utc="to_utc_timestamp({}, current_timezone())",
+    )
 
-    def selection_keys(self, name: str) -> list[str]:
-        return _spark_keys(name, dict(self.relation.dtypes)[name])
+    def type_of(self, name: str) -> str:
+        return str(dict(self.relation.dtypes)[name])
 
     def project(self, columns: Sequence[str]) -> Self:
         return type(self)(self.relation.selectExpr(*columns))
@@ -211,37 +247,6 @@ class _InSpark(InDuckDB):
         mine, theirs = self.relation.alias("mine"), other.relation.alias("theirs")
         expression = import_module("pyspark.sql.functions").expr(same)
         return type(self)(mine.join(theirs, expression, "left_semi"))
-
-
-def _duckdb_keys(name: str, kind: str) -> list[str]:
-    held = f"CAST({name} AS VARCHAR)" if kind.startswith(_ROUNDED_TWICE) else name
-    number = f"TRY_CAST({held} AS DOUBLE) + 0.0"  # -0.0 becomes 0.0.
-    if kind.startswith("varchar"):
-        return _keys_of_text(name, number)
-    if not kind.startswith(_WORDS) and kind != "uuid":
-        return [number, "NULL"]
-    if kind.startswith(("timestamp with", "timestamptz")):
-        name = f"make_timestamp(epoch_us(CAST({name} AS TIMESTAMPTZ)))"
-    return ["NULL", f"regexp_replace(CAST({name} AS VARCHAR), {_MIDNIGHT}, '')"]
-
-
-def _spark_keys(name: str, kind: str) -> list[str]:
-    held = f"CAST({name} AS STRING)" if kind.startswith(_ROUNDED_TWICE) else name
-    number = f"TRY_CAST({held} AS DOUBLE) + 0.0D"
-    if kind.startswith("string"):
-        return _keys_of_text(name, number)
-    if not kind.startswith(_WORDS):
-        return [number, "CAST(NULL AS STRING)"]
-    if kind == "timestamp":
-        name = f"to_utc_timestamp({name}, current_timezone())"
-    text = f"regexp_replace(CAST({name} AS STRING), {_MIDNIGHT}, '')"
-    return ["CAST(NULL AS DOUBLE)", text]
-
-
-def _keys_of_text(name: str, number: str) -> list[str]:
-    """Return the number that a text reads as, or else the text; a failed cast takes long."""
-    number = f"CASE WHEN ascii({name}) <= {_LAST_DIGIT} THEN {number} END"
-    return [number, f"CASE WHEN ({number}) IS NULL THEN lower({name}) END"]
 
 
 def rows_of(frame: "Frame") -> InDuckDB:
@@ -333,8 +338,8 @@ def chosen_groups(rows: InDuckDB, max_groups: int, names: Names) -> InDuckDB:
     spelled = [f"CAST({key} AS {rows.dialect.text}) AS spelled_{key}" for key in names.keys]
     pairs = pairs.project([*names.ids, *names.keys, *spelled])
     kept = [*(f"spelled_{key}" for key in names.keys), *names.keys]
-    hashed = [part for key in names.keys for part in rows.selection_keys(key)]
-    chosen = pairs.first(max_groups, names.ids, _hash(rows, names.ids, hashed, tag=1), kept)
+    keys = [part for key in names.keys for part in rows.selection_keys(key)]
+    chosen = pairs.first(max_groups, names.ids, _hash(rows, names.ids, keys, tag=1), kept)
     return chosen.project([*names.ids, *names.keys])
 
 

@@ -10,9 +10,6 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, import_extra
 from dpnoise.statistics.engines.arithmetic import ROWS, EngineTraits
 
@@ -47,15 +44,8 @@ class Part:
     summed: dict[str, bool]  # Whether a sum may be larger than 64 bits.
 
 
-@dataclass(frozen=True)
-class Table:
-    """One result of a query: the keys of its rows, and its integers by column."""
-
-    keys: list[list[Any]]
-    columns: dict[str, NDArray[Any]]
-
-
-Tables = dict[str | None, Table]  # The sums under None, the counts of cells under their code.
+# The sums of a plan under None, the counts of its cells under their code.
+Tables = dict[str | None, "nw.DataFrame[Any]"]
 
 
 class Runner:
@@ -92,10 +82,7 @@ class Runner:
             kept = _with_keys(frame, part) if len(parts) > 1 else frame
             lazy += [_grouped(kept, part, code) for code in (None, *part.codes)]
         results = iter(self._collected(lazy))
-        return [
-            {code: _table(next(results), part, code) for code in (None, *part.codes)}
-            for part in parts
-        ]
+        return [{code: next(results) for code in (None, *part.codes)} for part in parts]
 
     def _collected(self, frames: Sequence["Frame"]) -> Iterable["nw.DataFrame[Any]"]:
         return [one.collect() if isinstance(one, nw.LazyFrame) else one for one in frames]
@@ -118,21 +105,6 @@ def _grouped(frame: "Frame", part: Part, code: str | None) -> "Frame":
     return frame.group_by(by).agg(*sums) if by else frame.select(*sums)
 
 
-def _table(result: "nw.DataFrame[Any]", part: Part, code: str | None) -> Table:
-    names = [ROWS, *part.summed, *([] if code is None else [code])]
-    integers = {name: _integers(result[name]) for name in names if name in result.columns}
-    return Table([result[key].to_list() for key in part.keys], integers)
-
-
-def _integers(column: "nw.Series[Any]") -> NDArray[Any]:
-    """Return sums as an array, of Python's integers if they may be larger than 64 bits."""
-    is_narrow = column.dtype.is_integer() and column.dtype != nw.Int128
-    if is_narrow and len(column) > 1:
-        return column.to_numpy().astype(np.int64)
-    entries = column.to_list()  # The sum of no rows is null.
-    return np.array([int(entry or 0) for entry in entries], dtype=np.int64 if is_narrow else object)
-
-
 @dataclass(frozen=True)
 class _GroupingSets:
     """What engines with GROUPING SETS group by, in one scan: each set once, or it counts twice."""
@@ -149,8 +121,7 @@ class _GroupingSets:
         for code, one in zip(codes, _sets(part), strict=True):
             conditions = [nw.col(_SKIPPED + name) == int(name not in one) for name in self.flagged]
             conditions += [~nw.col(key).is_null() for key in part.keys]
-            about = result.filter(*conditions) if conditions else result
-            tables[code] = _table(about, part, code)
+            tables[code] = result.filter(*conditions) if conditions else result
         return {None: next(iter(tables.values())), **tables}
 
 

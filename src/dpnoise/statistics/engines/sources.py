@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal, InvalidOperation, localcontext
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
 
 from dpnoise.core.errors import ArgumentError, is_real
@@ -403,17 +403,6 @@ def _parquet_schema(connection: "duckdb.DuckDBPyConnection", path: str) -> list[
     return list(zip(names, map(str, kinds), strict=True))
 
 
-class _DatabaseTable(Protocol):
-    """A table of a database, whose rows come as Arrow, by columns called c0, c1 and so on."""
-
-    fault: str | None
-
-    @property
-    def names(self) -> list[str]: ...
-    def declare_ids(self, ids: Sequence[str], discovered: Sequence[str]) -> None: ...
-    def stream(self, wanted: Sequence[str]) -> "Stream": ...
-
-
 @dataclass(frozen=True)
 class Stream:
     """Batches of rows as a table of Arrow, to be read as often as needed."""
@@ -424,13 +413,39 @@ class Stream:
         return self.reader().__arrow_c_stream__(schema)
 
 
-class Database(Source):
-    """A table of a database."""
+class DatabaseTable:
+    """A table or view of a database. What goes wrong while it streams is kept in `fault`."""
 
-    def __init__(self, opening: Opening, held: _DatabaseTable) -> None:
+    names: list[str]
+    fault: str | None = None
+    ids: frozenset[str] = frozenset()
+    discovered: frozenset[str] = frozenset()
+
+    def check_comparable(self, name: str) -> None:
+        """Raise if the database may call entries of a column equal that are written differently."""
+        raise NotImplementedError
+
+    def declare_ids(self, ids: Sequence[str], discovered: Sequence[str]) -> None:
+        """Set the columns of ids and of groups to discover; raise if that is unsafe."""
+        for name in [*ids, *discovered]:
+            self.check_comparable(name)
+        self.ids, self.discovered = frozenset(ids), frozenset(discovered)
+
+    def stream(self, wanted: Sequence[str]) -> Stream:
+        """Return some columns, which are called by their places: c0, c1 and so on."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """End what the database is asked for."""
+
+
+class Database(Source):
+    """A table of a database, whose rows come as Arrow."""
+
+    def __init__(self, opening: Opening, held: DatabaseTable, *, is_repeatable: bool) -> None:
         super().__init__(opening, held.names)
-        self._held = held
-        self.declare_ids = held.declare_ids  # type: ignore[method-assign]
+        self.is_repeatable, self._held = is_repeatable, held
+        self.declare_ids, self.stop = held.declare_ids, held.stop  # type: ignore[method-assign]
 
     def table(self, wanted: list[str], _: list[str]) -> str:
         """Return the rows."""
