@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 from support import alarms
 
@@ -231,6 +232,13 @@ def test_a_file_compressed_by_zstd_is_read_whole_or_not_at_all(name: str, tmp_pa
         assert "is not complete" in refused(Files(path))
     path.write_bytes(content + b"more")
     assert "is not complete" in refused(Files(path))
+
+
+def test_a_file_compressed_by_zstd_may_have_line_breaks_in_quotes(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv.zst"
+    with pa.CompressedOutputStream(str(path), "zstd") as opened:
+        opened.write(b'"a\nb",x\n' + b'"c\nd",2\n' * 1_000)
+    assert tallied(Files(path)) == (1_000, 2_000)
 
 
 def test_every_part_of_a_frame_of_zstd_is_walked_through(tmp_path: Path) -> None:
