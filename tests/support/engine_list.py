@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 
-from dpnoise.statistics.engines.frames import tally
+from dpnoise.statistics.engines import tally
 from dpnoise.statistics.plan import Ask, Cells, Edges, Grouping, Plan, Rows, Sums
 from support.tally_reference import assert_same
 from support.tally_reference import tally as judged

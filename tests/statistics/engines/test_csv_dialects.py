@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 from support import alarms
 
 from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.engines import Files, tally
-from dpnoise.statistics.engines.compression import check_complete
-from dpnoise.statistics.engines.pumping import Pump
+from dpnoise.statistics.engines.csv_files import PipeWriter, check_complete
 from dpnoise.statistics.plan import Grouping, Plan, Rows, Sums
 
 PLAN = Plan((Rows(), Sums("x", 1.0, -1_000, 1_000)), missing="drop")
@@ -206,7 +206,7 @@ def test_whatever_ends_a_stream_early_is_a_fault() -> None:
         raise RuntimeError
 
     with ExitStack() as stack:
-        pump = Pump(b"", rows(), b"", stack)
+        pump = PipeWriter(b"", rows(), b"", stack)
         with Path(pump.path).open("rb") as reader:
             assert reader.read() == b"1,2\n"
         assert pump.fault == "could not be read to its end"
@@ -232,6 +232,13 @@ def test_a_file_compressed_by_zstd_is_read_whole_or_not_at_all(name: str, tmp_pa
         assert "is not complete" in refused(Files(path))
     path.write_bytes(content + b"more")
     assert "is not complete" in refused(Files(path))
+
+
+def test_a_file_compressed_by_zstd_may_have_line_breaks_in_quotes(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv.zst"
+    with pa.CompressedOutputStream(str(path), "zstd") as opened:
+        opened.write(b'"a\nb",x\n' + b'"c\nd",2\n' * 1_000)
+    assert tallied(Files(path)) == (1_000, 2_000)
 
 
 def test_every_part_of_a_frame_of_zstd_is_walked_through(tmp_path: Path) -> None:

@@ -262,14 +262,14 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = made(tmp_path, "p.csv", CSV)
-    answered = frames.answered
+    answer_all = frames.answer_all
 
     def meanwhile(*arguments: Any) -> Any:
         with path.open("a") as opened:
             opened.write("9,cork\n")
-        return answered(*arguments)
+        return answer_all(*arguments)
 
-    monkeypatch.setattr("dpnoise.statistics.engines.together.answered", meanwhile)
+    monkeypatch.setattr("dpnoise.statistics.engines.frames.answer_all", meanwhile)
     with pytest.raises(ArgumentError, match="changed while it was read"):
         tally(Files(path), ONLY_X)
 

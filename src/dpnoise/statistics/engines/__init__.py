@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from dpnoise.core.errors import forgetful
-from dpnoise.statistics.engines import discovery, files, together
+from dpnoise.statistics.engines import discovery, files, frames
 from dpnoise.statistics.engines.description import Files
 from dpnoise.statistics.engines.discovery import Holders
 from dpnoise.statistics.plan import Plan, Tally, Unit
@@ -65,7 +65,7 @@ def tally_all(
         return []
     if isinstance(source, Files):
         return files.tally_all(source, plans, progress)
-    return together.tally_all(source, plans)
+    return frames.tally_all(source, plans)
 
 
 @forgetful

@@ -11,7 +11,7 @@ from dpnoise.core.errors import (
     check_power_of_two,
     reject,
 )
-from dpnoise.statistics.plan import Cells, Edges, Grouping, Own, Plan, Rows, Sums, Unit
+from dpnoise.statistics.plan import Cells, Edges, Own, Plan, Rows, Sums, Unit
 
 MISSING: Final = ("error", "drop")
 WITHOUT_ID: Final = ("error", "own")
@@ -35,7 +35,8 @@ def check_plan(plan: Plan) -> None:
         elif not isinstance(ask, Rows):
             _check_bounds(ask)
     for grouping in plan.by:
-        _check_grouping(grouping)
+        if not grouping.keys:
+            raise ArgumentError(f"Expected one group or more of column {grouping.column!r}.")
     columns = [grouping.column for grouping in plan.by]
     if not all([*columns, *(ask.column for ask in plan.asks if not isinstance(ask, Rows))]):
         raise ArgumentError("Every column must have a name, got ''. Name it in the data first.")
@@ -98,11 +99,6 @@ def _check_edges(ask: Edges) -> None:
         raise ArgumentError("Expected edges to be two or more increasing numbers.")
     if cells_of(ask) > _MOST_EDGES:
         raise ArgumentError(f"Expected at most {_MOST_EDGES:,} cells between edges. Take fewer.")
-
-
-def _check_grouping(grouping: Grouping) -> None:
-    if not grouping.keys:
-        raise ArgumentError(f"Expected one group or more of column {grouping.column!r}.")
 
 
 def _check_size(plan: Plan) -> None:

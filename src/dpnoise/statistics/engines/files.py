@@ -9,32 +9,36 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from dpnoise.core.errors import ArgumentError, import_extra
-from dpnoise.statistics.engines import discovery, texts, together
+from dpnoise.statistics.engines import discovery, frames
+from dpnoise.statistics.engines.arithmetic import is_present
 from dpnoise.statistics.engines.checking import check_persons
-from dpnoise.statistics.engines.description import (
-    STANDARD_INPUT,
-    Files,
-    expanded,
-    listed,
-    state_of,
-)
+from dpnoise.statistics.engines.csv_files import Csv, check_complete, is_zstd
+from dpnoise.statistics.engines.description import STANDARD_INPUT, Files, expanded, listed, state_of
 from dpnoise.statistics.engines.discovery import Holders
-from dpnoise.statistics.engines.partitions import partition_values
-from dpnoise.statistics.engines.row_errors import located
+from dpnoise.statistics.engines.frames import MistakeError, asked_columns
+from dpnoise.statistics.engines.postgres import open_postgres
+from dpnoise.statistics.engines.runners import DUCKDB, wrapped
 from dpnoise.statistics.engines.sources import (
     IN_ROWS,
     INEXACT_NUMBER,
-    Columns,
+    JsonLines,
     Opening,
+    Parquet,
     Source,
     UnreadableError,
-    open_source,
+    keys_of,
+    partition_values,
 )
-from dpnoise.statistics.engines.tables import MistakeError, asked_columns
+from dpnoise.statistics.engines.sqlite import open_sqlite
 from dpnoise.statistics.plan import Grouping, Plan, Tally, Unit
+
+if TYPE_CHECKING:
+    import narwhals as nw
+else:
+    nw = import_extra("narwhals", "engines")
 
 # Nothing of the data is written to a disk, nothing is fetched from a network, and how far a query
 # is can be asked.
@@ -61,6 +65,14 @@ _COMPLAINTS: Final = {
     "invalid state": "has line ends of several kinds, or quotes that are not those declared",
 }
 
+_SOURCES: Final[dict[str, Callable[[Opening], Source]]] = {
+    "csv": Csv,
+    "json": JsonLines,
+    "parquet": Parquet,
+    "sqlite": open_sqlite,
+    "postgres": open_postgres,
+}
+
 Progress = Callable[[float], object]
 _T = TypeVar("_T")
 
@@ -82,7 +94,7 @@ def holders(
     def counted(source: Source) -> Holders:
         ids = () if unit is None else unit.columns
         held = source.columns([], {}, ids, [column])
-        return discovery.counted(held.relation, column, unit, is_file=True)
+        return discovery.counted(held.relation, column, unit, file=held.file)
 
     return _asked(files, counted, progress, again=True)
 
@@ -96,33 +108,24 @@ def _asked(
     """
     piped = files.is_standard_input
     try:
-        return _asked_once(files, ask, progress, patient=False, kept=again and piped)
+        with _opened(files, kept=again and piped) as source:
+            return _watched(lambda: _checked(ask, source), source, progress)
     except UnreadableError:
         if kind_of(files) != "csv" or piped:
             raise
-    return _asked_once(files, ask, progress, patient=True, kept=again)
+    with _opened(files, in_order=True, kept=again) as source:
+        return _watched(lambda: _checked(ask, source), source, progress)
 
 
-def _asked_once(
-    files: Files,
-    ask: Callable[[Source], _T],
-    progress: Progress | None,
-    *,
-    patient: bool,
-    kept: bool,
-) -> _T:
-    with _opened(files, patient=patient) as source:
-
-        def work() -> _T:
-            try:
-                found = ask(replace(source, kept=kept))
-            except MistakeError as error:
-                raise located(error, source) from None
-            if fault := source.fault():
-                raise ArgumentError(fault)
-            return found
-
-        return _watched(work, source, progress)
+def _checked(ask: Callable[[Source], _T], source: Source) -> _T:
+    """Return what is asked of a source, or raise what is wrong with its rows."""
+    try:
+        found = ask(source)
+    except MistakeError as error:
+        raise _located(error, source) from None
+    if fault := source.fault():
+        raise ArgumentError(fault)
+    return found
 
 
 def _answers(source: Source, plans: Sequence[Plan]) -> list[Tally]:
@@ -132,19 +135,47 @@ def _answers(source: Source, plans: Sequence[Plan]) -> list[Tally]:
     for name in ids:
         check_persons([name], list(groups), numeric)
     held = source.columns(numeric, groups, ids)
-    fitting = [_fitting(plan, held, numeric) for plan in plans]
-    return together.answered_all(held.relation, fitting, held.file)
+
+    def written(one: Grouping) -> Grouping:
+        """Return a grouping whose keys are written as the column that they are compared with."""
+        if one.column in numeric:
+            return one
+        return Grouping(one.column, keys_of(one.column, held.kinds[one.column], one.keys))
+
+    fitting = [replace(plan, by=tuple(map(written, plan.by))) for plan in plans]
+    return frames.answer_all(held.relation, fitting, held.file)
 
 
-def _fitting(plan: Plan, held: Columns, numeric: Sequence[str]) -> Plan:
-    """Return a plan whose keys are written as the columns that they are compared with."""
-    by = (
-        one
-        if one.column in numeric
-        else Grouping(one.column, texts.keys_of(one.column, held.kinds[one.column], one.keys))
-        for one in plan.by
-    )
-    return replace(plan, by=tuple(by))
+def _located(error: MistakeError, source: Source) -> MistakeError:
+    """Return the error with the first row that it is about, if rows can be read again."""
+    for path in source.paths if source.is_repeatable else ():
+        row = _first_wrong_row(error, source, path)
+        if row is not None:
+            of_file = f" of {path}" if len(source.paths) > 1 else ""
+            header = " (the header not counted)" if source.has_header else ""
+            place = f"Row {row}{of_file} of column {error.column!r}{header}"
+            return MistakeError(error.plan, error.column, is_missing=error.is_missing, place=place)
+    return error
+
+
+def _first_wrong_row(error: MistakeError, source: Source, path: str) -> int | None:
+    """Return the number of the first row of a file that is in a declared group and wrong."""
+    groups = {grouping.column: grouping.keys for grouping in error.plan.by}
+    held = source.columns(asked_columns(error.plan), groups, numbered=path)
+    frame = wrapped(held.relation)
+    schema = frame.collect_schema()
+    if error.is_missing:
+        wrong = ~is_present(nw.col(error.column), schema[error.column])
+    else:
+        wrong = nw.col(held.file.parse_errors[error.column]) == 1
+    by = {f"key{place}": grouping for place, grouping in enumerate(error.plan.by)}
+    keys = {key: frames.as_key(one.column, schema[one.column]) for key, one in by.items()}
+    rows = frame.select(row=nw.col(str(held.row)), wrong=wrong, **keys)
+    for key, grouping in by.items():
+        matches = frames.matches_of(grouping, schema[grouping.column], held.file)
+        rows = DUCKDB.keep_declared_groups(rows, key, list(matches))
+    first = rows.filter(nw.col("wrong")).select(nw.col("row").min()).lazy().collect().item()
+    return None if first is None else int(first)
 
 
 def columns(files: Files) -> list[str]:
@@ -208,7 +239,7 @@ def _start(duckdb: Any) -> None:
 
 
 @contextmanager
-def _opened(files: Files, *, patient: bool = False) -> Iterator[Source]:
+def _opened(files: Files, *, in_order: bool = False, kept: bool = False) -> Iterator[Source]:
     """Open files for reading, and see to it that they stay the same until all is read."""
     duckdb = import_extra("duckdb", "engines")
     kind = kind_of(files)
@@ -221,10 +252,13 @@ def _opened(files: Files, *, patient: bool = False) -> Iterator[Source]:
         try:
             for setting in _SETTINGS:
                 connection.execute(setting)
+            for path in filter(is_zstd, places):
+                check_complete(path)
             values = partition_values(files.hive, paths) if files.hive else []
             partitions = dict(zip(places, values, strict=False))
-            opening = Opening(connection, files, places, shown, stack, patient, partitions)
-            yield open_source(kind, opening)
+            yield _SOURCES[kind](
+                Opening(connection, files, places, shown, stack, in_order, kept, partitions)
+            )
             if before and [state_of(path) for path in paths] != before:
                 raise ArgumentError(f"{shown} changed while it was read. Read it again.")
         except duckdb.OutOfMemoryException:

@@ -1,31 +1,46 @@
-"""A plan, answered by the engine that holds a frame: one query, whose result is exact integers.
+"""Plans, answered by the engine that holds a frame: one query, whose result is exact integers.
 
 Rows of no declared group are left out before anything else is asked of them. The rest become
 integers by `arithmetic`, and are added up for each group and cell. Only the sums leave the engine.
+
+Several plans are one query where the engine can: what two of them ask is computed once, and in each
+row the keys that no plan declares are null.
 """
 
-import datetime as dt
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from importlib import import_module
 from math import prod
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dpnoise.core.errors import ArgumentError, ArgumentTypeError, DpnoiseError, import_extra
+from dpnoise.core.errors import ArgumentError, DpnoiseError, import_extra
 from dpnoise.core.safe_text import shortened
 from dpnoise.statistics.engines import arithmetic, keys, persons
+from dpnoise.statistics.engines.arithmetic import ROWS, AskColumns, Expressions, Grouped, Integers
 from dpnoise.statistics.engines.checking import check_plan
-from dpnoise.statistics.engines.prepared import prepare
-from dpnoise.statistics.engines.tables import Table, added, answers, asked_columns, wanted_columns
-from dpnoise.statistics.plan import Cells, Edges, Grouping, Plan, Rows, Sums, Tally, Unit
+from dpnoise.statistics.engines.runners import (
+    DUCKDB,
+    Part,
+    Runner,
+    Tables,
+    runner_of,
+    wrapped,
+)
+from dpnoise.statistics.plan import Ask, Grouping, Plan, Rows, Sum, Tally, Unit
 
-nw = import_extra("narwhals", "engines")
+if TYPE_CHECKING:
+    import narwhals as nw
+    from narwhals.dtypes import DType
 
-_KINDS: Final = {
+    from dpnoise.statistics.engines.runners import Frame
+else:
+    nw = import_extra("narwhals", "engines")
+
+_KINDS: Final[dict[type["DType"], str]] = {
     nw.String: keys.TEXT,
     nw.Categorical: keys.TEXT,
     nw.Enum: keys.TEXT,
@@ -35,49 +50,73 @@ _KINDS: Final = {
     nw.Date: keys.DATE,
     nw.Datetime: keys.TIME,
 }
-HABITS: Final = {
-    "polars": arithmetic.Habits(
-        adds_in_128_bits=True, casts_integers=True, counts_comparisons=True
-    ),
-    "duckdb": arithmetic.Habits(
-        adds_in_128_bits=True, casts_integers=True, divides_decimals=True, clips=False
-    ),
-    "pyspark": arithmetic.Habits(casts_integers=True, divides_decimals=True, clips=False),
-}
-_FEW_EDGES: Final = 33  # With more, a search is quicker than comparing with each.
+_MOST_ROWS: Final = 2**37  # With more, a sum of halves could wrap around.
 _LONGEST_LIST: Final = 500  # Characters of the names of columns in an error.
 NO_PERSONS_IN_DASK: Final = (
     "A partition of Dask does not know of a person's rows in others. Take frame.compute(), or "
     "write it to Parquet and take Files."
 )
-_FRAMES: Final = "a pandas, Polars, Arrow, DuckDB, PySpark or Dask frame"
 
 
-@dataclass
-class Query:
-    """The columns that a query makes in three steps, and what it adds up of them.
+class MistakeError(ArgumentError):
+    """A column has text that is no number, or no value where there must be one."""
 
-    Each step may use the names of those before: engines compute a name once.
-    """
+    def __init__(
+        self, plan: Plan, column: str, *, is_missing: bool, place: str | None = None
+    ) -> None:
+        self.plan, self.column, self.is_missing = plan, column, is_missing
+        subject = f"Column {column!r}" if place is None else place
+        if is_missing:
+            found = "has rows without a value" if place is None else "has no value"
+            super().__init__(f'{subject} {found}. To leave out such rows, say missing="drop".')
+        else:
+            super().__init__(
+                f"{subject} holds text that is no number. Correct it, or empty it and say "
+                'missing="drop".'
+            )
 
-    chosen: dict[str, Any] = field(default_factory=dict)  # Keys, values, and if there is one.
-    wholes: dict[str, Any] = field(default_factory=dict)  # Values in whole grids.
-    summed: dict[str, Any] = field(default_factory=dict)  # What is added up.
-    codes: dict[str, Any] = field(default_factory=dict)  # What is counted by value.
+
+@dataclass(frozen=True)
+class FileColumns:
+    """What is known about the columns of a frame that was made of a file."""
+
+    parse_errors: Mapping[str, str]  # By column of text, the column that flags its parse errors.
+    parsed: Collection[str]  # The columns of groups that we parsed from text: none is rounded.
 
 
-def tally(frame: Any, plan: Plan) -> Tally:
-    """Answer a plan from a frame of any engine that narwhals knows.
+@dataclass(frozen=True)
+class Data:
+    """A frame as its engine computes with it, and what is known about its columns."""
 
-    What an engine complains of may quote the data, so nothing but the kind of its error is shown.
-    """
-    with complaints():
-        return answered(frame, plan)
+    frame: "Frame"
+    runner: Runner
+    names: Mapping[str, str]  # What columns are called in the frame.
+    schema: Mapping[str, "DType"]
+    file: FileColumns | None  # None if it was not made of a file.
+
+    @property
+    def ambiguous_text(self) -> str | None:
+        """A pattern of text that must be declared; None if all types are declared."""
+        in_duckdb = self.frame.implementation.is_duckdb()
+        return keys.ambiguous_text(in_duckdb=in_duckdb) if self.file is None else None
+
+
+def prepared(frame: "Frame", wanted: Iterable[str], file: FileColumns | None) -> Data:
+    """Return a frame of which some columns are read; raise if one is not there."""
+    columns, runner = list(dict.fromkeys(wanted)), runner_of(frame)
+    frame, names = runner.prepare(frame, columns)
+    types = frame.collect_schema()
+    data = Data(frame, runner, names, {name: types[inside] for name, inside in names.items()}, file)
+    for name in columns:
+        if name not in data.schema:
+            there = shortened(", ".join(map(str, data.schema)), _LONGEST_LIST)
+            raise ArgumentError(f"There is no column {name!r}. There are: {there}.")
+    return data
 
 
 @contextmanager
 def complaints() -> Iterator[None]:
-    """Say that an engine failed, and show nothing of what it says."""
+    """Say that an engine failed, and show nothing of what it says: it may quote the data."""
     try:
         yield
     except (DpnoiseError, MemoryError):
@@ -89,78 +128,103 @@ def complaints() -> Iterator[None]:
         ) from None
 
 
-@dataclass(frozen=True)
-class FileColumns:
-    """What is known about the columns of a frame that was made of a file.
+def tally_all(frame: Any, plans: Sequence[Plan]) -> list[Tally]:
+    """Answer plans from a frame of any engine that narwhals knows."""
+    with complaints():
+        return answer_all(frame, plans)
 
-    Parameters
-    ----------
-    parse_errors
-        Maps each column of parsed text to the column that flags its parse errors.
-    parsed
-        The columns of groups that are numbers parsed from text: no reader has rounded them.
+
+def answer_all(frame: Any, plans: Sequence[Plan], file: FileColumns | None = None) -> list[Tally]:
+    """Answer plans from a frame; `file` says that it was made of a file.
+
+    Rows of persons are bounded for each plan by itself.
     """
-
-    parse_errors: Mapping[str, str] = field(default_factory=dict)
-    parsed: Collection[str] = ()
-
-
-def answered(frame: Any, plan: Plan, file: FileColumns | None = None) -> Tally:
-    """Answer a plan from a frame; `file` says that it was made of a file."""
-    check_plan(plan)
+    for plan in plans:
+        check_plan(plan)
     known = wrapped(frame)
     if known.implementation.is_dask():
-        return _by_partition(known.to_native(), plan)
-    frame, names = prepare(known, wanted_columns(plan))
-    types = dict(frame.collect_schema())
-    schema = {name: types[inside] for name, inside in names.items()}
-    check_columns(schema, plan)
-    matches = [matches_of(grouping, schema[grouping.column], file) for grouping in plan.by]
-    own = HABITS.get(frame.implementation.value, arithmetic.Habits())
-    habits = replace(
-        HABITS.get(_engine_after(frame, plan), arithmetic.Habits()),
-        casts_integers=own.casts_integers,
-        divides_decimals=own.divides_decimals,
-    )
-    in_duckdb = frame.implementation.is_duckdb()
-    query = query_of(plan, schema, names, file, habits, in_duckdb=in_duckdb)
-    by = [f"key{place}" for place in range(len(plan.by))]
-    declared = {key: list(places) for key, places in zip(by, matches, strict=True)}
-    if query.chosen:
-        frame = letter_by_letter(frame.select(**query.chosen))
-    late = in_duckdb and plan.unit is None  # It filters first anyway.
-    frame = frame if late else only(frame, declared)
-    if plan.unit is not None:
-        frame = _bounded(frame, plan, plan.unit, query, dict(zip(by, matches, strict=True)))
-    for step in (query.wholes, {**query.summed, **query.codes}):
+        return _answer_by_partition(known.to_native(), plans)
+    if runner_of(known).answers_in_one_scan and all(plan.unit is None for plan in plans):
+        return _answer(known, plans, file)
+    return [tally for plan in plans for tally in _answer(known, [plan], file)]
+
+
+def _answer_by_partition(frame: Any, plans: Sequence[Plan]) -> list[Tally]:
+    """Answer plans for each of Dask's partitions, where it lies, and add the answers."""
+    if any(plan.unit is not None for plan in plans):
+        raise ArgumentError(NO_PERSONS_IN_DASK)
+    dask = import_module("dask")
+    parts = [dask.delayed(answer_all)(part, plans) for part in frame.to_delayed()]
+    return [reduce(_added, tallies) for tallies in zip(*dask.compute(*parts), strict=True)]
+
+
+def _added(one: Tally, other: Tally) -> Tally:
+    """Return the tally of two sets of rows together."""
+    pairs = zip(one.answers, other.answers, strict=True)
+    return Tally(tuple(_added_answer(mine, theirs) for mine, theirs in pairs))
+
+
+def _added_answer(one: Sum | Integers, other: Sum | Integers) -> Sum | Integers:
+    if isinstance(one, Sum) and isinstance(other, Sum):
+        squares = None
+        if one.squares is not None and other.squares is not None:
+            squares = np.asarray(one.squares + other.squares)
+        return Sum(
+            np.asarray(one.count + other.count), np.asarray(one.total + other.total), squares
+        )
+    return np.asarray(one + other)  # type: ignore[operator]  # Both are counts.
+
+
+def _answer(known: "Frame", plans: Sequence[Plan], file: FileColumns | None) -> list[Tally]:
+    """Answer plans in one query; a plan about persons is answered by itself."""
+    data = prepared(known, (name for plan in plans for name in wanted_columns(plan)), file)
+    for name in dict.fromkeys(name for plan in plans for name in asked_columns(plan)):
+        arithmetic.check_numbers(name, data.schema[name])
+    unit = plans[0].unit
+    query = _Query(data, _traits(data, unit))
+    for plan in plans:
+        query.add(plan)
+    made, frame = query.made, data.frame
+    if made.chosen:
+        frame = data.runner.without_collation(frame.select(**made.chosen))
+    runner = data.runner
+    limit = runner.keep_declared_groups if len(plans) == 1 else runner.mask_other_groups
+    for grouping, key in query.keys.items():
+        frame = limit(frame, key, list(query.matches[grouping]))
+    if unit is not None:
+        frame = _bounded(frame, plans[0], unit, query)
+    for step in (made.wholes, {**made.summed, **made.codes}):
         frame = frame.with_columns(**step) if step else frame
-    frame = only(frame, declared) if late else frame
-    return answers(plan, _run(frame, by, list(query.codes), list(query.summed)), matches)
+    results = runner_of(frame).run(frame, [query.part(plan) for plan in plans])
+    return [query.tally(plan, tables) for plan, tables in zip(plans, results, strict=True)]
 
 
-def _engine_after(frame: Any, plan: Plan) -> str:
-    """Return the engine that adds up: rows of persons go to DuckDB, unless they are in Spark."""
-    engine: str = frame.implementation.value
-    return engine if plan.unit is None or frame.implementation.is_pyspark() else "duckdb"
+def _traits(data: Data, unit: Unit | None) -> arithmetic.EngineTraits:
+    """Return what the engine that adds up does well, with how the one that has the rows casts.
+
+    Rows of persons go to DuckDB, unless they are in Spark.
+    """
+    own = data.runner.traits
+    if unit is None or data.frame.implementation.is_pyspark():
+        return own
+    return replace(
+        DUCKDB.traits, casts_integers=own.casts_integers, divides_decimals=own.divides_decimals
+    )
 
 
-def _bounded(
-    frame: Any, plan: Plan, unit: Unit, query: Query, matches: Mapping[str, dict[Any, int]]
-) -> Any:
+def _bounded(frame: "Frame", plan: Plan, unit: Unit, query: "_Query") -> "Frame":
     """Keep of each person what counts; a group is one, however many spellings it has."""
-    for name, places in matches.items():
-        frame = frame.with_columns(**{name: _first_spelling(name, places)})
-    chosen = list(query.chosen)
-    flags = [name for name in chosen if name.startswith(("wrong", *persons.ID_FLAGS))]
-    ids = [name for name in chosen if name.startswith("person")]
-    values = [name for name in chosen if name not in {*flags, *ids, *matches}]
-    names = persons.Names(ids, list(matches), values, flags)
+    for grouping, key in query.keys.items():
+        frame = frame.with_columns(**{key: _first_spelling(key, query.matches[grouping])})
+    values = [name for one in query.values.values() for name in (one.there, one.value)]
+    flags = [one.is_wrong for one in query.values.values() if one.is_wrong is not None]
+    flags += [flag.name for flag in query.flags]
+    names = persons.Names(query.ids, list(query.keys.values()), values, flags, query.own)
     groups = prod(len(grouping.keys) for grouping in plan.by)
-    rows = persons.bounded(persons.rows_of(frame), unit, names, groups)
-    return nw.from_native(rows.relation)
+    return wrapped(persons.bounded(persons.rows_of(frame), unit, names, groups).relation)
 
 
-def _first_spelling(name: str, places: Mapping[Any, int]) -> Any:
+def _first_spelling(name: str, places: Mapping[Any, int]) -> "nw.Expr":
     """Return a key as the first of its spellings has it."""
     first: dict[int, Any] = {}
     key = nw.col(name)
@@ -170,41 +234,161 @@ def _first_spelling(name: str, places: Mapping[Any, int]) -> Any:
     return key
 
 
-def _by_partition(frame: Any, plan: Plan) -> Tally:
-    """Answer a plan for each of Dask's partitions, where it lies, and add the answers."""
-    if plan.unit is not None:
-        raise ArgumentError(NO_PERSONS_IN_DASK)
-    dask = import_module("dask")
-    parts = [dask.delayed(answered)(part, plan) for part in frame.to_delayed()]
-    tallies: tuple[Tally, ...] = dask.compute(*parts)
-    return reduce(added, tallies)
+@dataclass(frozen=True)
+class _ValueColumns:
+    """The columns that are made of one column of numbers."""
+
+    value: str
+    there: str
+    count: str
+    is_wrong: str | None  # Flags parse errors, 0 or 1.
 
 
-def wrapped(frame: Any) -> Any:
-    """Return a frame as narwhals has it, or say what is taken for one."""
-    try:
-        return nw.from_native(frame)
-    except TypeError:
-        raise ArgumentTypeError(f"Expected {_FRAMES}, got {type(frame).__name__}.") from None
+@dataclass
+class _Query:
+    """What plans need of each row, each once, and under which names it is computed."""
+
+    data: Data
+    traits: arithmetic.EngineTraits
+    made: Expressions = field(default_factory=Expressions)
+    keys: dict[Grouping, str] = field(default_factory=dict)
+    matches: dict[Grouping, dict[Any, int]] = field(default_factory=dict)
+    values: dict[str, _ValueColumns] = field(default_factory=dict)
+    asks: dict[Ask, AskColumns] = field(default_factory=dict)
+    ids: list[str] = field(default_factory=list)
+    flags: list[persons.IdFlag] = field(default_factory=list)
+    own: persons.OwnColumns | None = None
+
+    def add(self, plan: Plan) -> None:
+        """Add what a plan needs."""
+        data, made = self.data, self.made
+        for grouping in plan.by:
+            if grouping not in self.keys:
+                self.keys[grouping] = key = f"key{len(self.keys)}"
+                name, dtype = grouping.column, data.schema[grouping.column]
+                self.matches[grouping] = matches_of(grouping, dtype, data.file)
+                made.chosen[key] = as_key(data.names[name], dtype)
+        for name in asked_columns(plan):
+            if name not in self.values:
+                self.values[name] = self._add_value(name)
+        for ask in plan.asks:
+            if not isinstance(ask, Rows) and ask not in self.asks:
+                value = nw.col(self.values[ask.column].value)
+                name = f"ask{len(self.asks)}_"
+                self.asks[ask] = arithmetic.add_ask(made, name, ask, value, self.traits)
+        if plan.unit is not None:
+            self._add_persons(plan.unit)
+
+    def _add_value(self, name: str) -> _ValueColumns:
+        number, column = len(self.values), nw.col(self.data.names[name])
+        dtype, made = self.data.schema[name], self.made
+        parse_errors = {} if self.data.file is None else self.data.file.parse_errors
+        is_wrong = f"wrong{number}" if name in parse_errors else None
+        columns = _ValueColumns(f"value{number}", f"there{number}", f"count{number}", is_wrong)
+        made.chosen[columns.there] = arithmetic.is_present(column, dtype)
+        made.chosen[columns.value] = arithmetic.filled(column, dtype, self.traits)
+        made.summed[columns.count] = nw.col(columns.there).cast(nw.Int64)
+        if is_wrong is not None:
+            made.chosen[is_wrong] = nw.col(parse_errors[name])
+            made.summed[is_wrong] = nw.col(is_wrong).cast(nw.Int64)
+        return columns
+
+    def _add_persons(self, unit: Unit) -> None:
+        """Add who the person of a row is, and what the row adds to the person's own value."""
+        data, made = self.data, self.made
+        self.flags = persons.id_flags(unit, data.schema, data.names, data.ambiguous_text)
+        for flag in self.flags:
+            made.chosen[flag.name] = flag.is_wrong
+        for place, name in enumerate(unit.columns):
+            self.ids.append(f"person{place}")
+            made.chosen[self.ids[-1]] = persons.as_id(name, data.names[name], data.schema[name])
+        for summed in (persons.LOST, *(flag.name for flag in self.flags)):
+            made.summed[summed] = nw.col(summed).cast(nw.Int64)
+        if unit.own is not None and self.values:
+            (columns,) = self.values.values()
+            self.own = persons.OwnColumns(unit.own, columns.value, columns.there, "own")
+            value, there = made.chosen[columns.value], made.chosen[columns.there]
+            made.chosen[self.own.whole] = persons.own_whole(value, there, unit.own, self.traits)
+
+    def part(self, plan: Plan) -> Part:
+        """Return what a plan adds up."""
+        asked = [self.asks[ask] for ask in plan.asks if not isinstance(ask, Rows)]
+        summed = [self.values[name].count for name in asked_columns(plan)]
+        summed += [wrong for name in asked_columns(plan) if (wrong := self.values[name].is_wrong)]
+        if plan.unit is not None:
+            summed += [persons.LOST, *(flag.name for flag in self.flags)]
+        summed += [name for columns in asked for name in columns.summed]
+        codes = [columns.code for columns in asked if columns.code is not None]
+        wide = {name: name in self.made.wide for name in summed}
+        return Part([self.keys[one] for one in plan.by], _once(codes), wide)
+
+    def tally(self, plan: Plan, tables: Tables) -> Tally:
+        """Return the answers to a plan from the results of the query."""
+        results = {code: self._grouped(plan, table) for code, table in tables.items()}
+        first = results[None]
+        rows = first.by_group(ROWS)
+        if rows.sum() >= _MOST_ROWS:
+            raise ArgumentError("Expected fewer than 2^37 rows. Take them in parts.")
+        self._check_values(plan, first)
+        found: list[Sum | Integers] = []
+        for ask in plan.asks:
+            if isinstance(ask, Rows):
+                found.append(rows)
+            else:
+                count = first.by_group(self.values[ask.column].count)
+                found.append(self.asks[ask].answer(results, count, np.asarray(rows - count)))
+        return Tally(tuple(found))
+
+    def _grouped(self, plan: Plan, table: "nw.DataFrame[Any]") -> Grouped:
+        """Return a result with the group of each row."""
+        places = np.zeros(len(table), dtype=np.int64)
+        for grouping in plan.by:
+            place_of = self.matches[grouping]
+            own = [place_of[entry] for entry in table[self.keys[grouping]].to_list()]
+            places = places * len(grouping.keys) + np.array(own, dtype=np.int64)
+        return Grouped(table, places, tuple(len(grouping.keys) for grouping in plan.by))
+
+    def _check_values(self, plan: Plan, result: Grouped) -> None:
+        """Raise if a row has no id, text that is no number or, unless dropped, no value."""
+        if plan.unit is not None:
+            check_ids(plan.unit, is_lost=bool(result.integers(persons.LOST).any()))
+            for flag in self.flags:
+                if result.integers(flag.name).any():
+                    raise flag.error(flag.column)
+        rows = result.integers(ROWS).sum()
+        for name in asked_columns(plan):
+            value = self.values[name]
+            if value.is_wrong is not None and result.integers(value.is_wrong).any():
+                raise MistakeError(plan, name, is_missing=False)
+            if plan.missing == "error" and result.integers(value.count).sum() < rows:
+                raise MistakeError(plan, name, is_missing=True)
 
 
-def check_columns(schema: Mapping[str, Any], plan: Plan) -> None:
-    """Raise unless all columns of a plan are there, and hold numbers where these are asked for."""
-    check_there(wanted_columns(plan), schema)
-    for ask in plan.asks:
-        if not isinstance(ask, Rows):
-            arithmetic.check_numbers(ask.column, schema[ask.column])
+def _once(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(names))
 
 
-def check_there(columns: Iterable[str], schema: Mapping[str, Any]) -> None:
-    """Raise if a column is not there."""
-    for name in columns:
-        if name not in schema:
-            there = shortened(", ".join(map(str, schema)), _LONGEST_LIST)
-            raise ArgumentError(f"There is no column {name!r}. There are: {there}.")
+def check_ids(unit: Unit, *, is_lost: bool) -> None:
+    """Raise if rows have no id, and none of them may be a person of its own."""
+    if is_lost and unit.without_id == "error":
+        raise ArgumentError(
+            f"Some rows do not say whose they are: {' or '.join(unit.columns)} is missing. Leave "
+            'them out, or take each for a person of its own: without_id="own".'
+        )
 
 
-def matches_of(grouping: Grouping, dtype: Any, file: FileColumns | None) -> dict[Any, int]:
+def asked_columns(plan: Plan) -> list[str]:
+    """Return the columns whose values are asked for, each once."""
+    return _once(ask.column for ask in plan.asks if not isinstance(ask, Rows))
+
+
+def wanted_columns(plan: Plan) -> list[str]:
+    """Return the columns that a plan reads, each once: values, groups, and who a person is."""
+    grouped = [grouping.column for grouping in plan.by]
+    return _once([*asked_columns(plan), *grouped, *(plan.unit.columns if plan.unit else ())])
+
+
+def matches_of(grouping: Grouping, dtype: "DType", file: FileColumns | None) -> dict[Any, int]:
     """Return each value of a column of this type that belongs to a declared key, and its place."""
     limits = arithmetic.limits(check_key(grouping.column, dtype))
     is_parsed = file is not None and grouping.column in file.parsed
@@ -217,9 +401,9 @@ def matches_of(grouping: Grouping, dtype: Any, file: FileColumns | None) -> dict
     )
 
 
-def check_key(column: str, dtype: Any) -> Any:
+def check_key(column: str, dtype: "DType") -> "DType":
     """Return the type of a column that can be grouped by."""
-    zoned = dtype == nw.Datetime and dtype.time_zone is not None
+    zoned = isinstance(dtype, nw.Datetime) and dtype.time_zone is not None
     if zoned or (arithmetic.limits(dtype) is None and dtype.base_type() not in _KINDS):
         raise ArgumentError(
             f"Column {column!r} holds {arithmetic.kind_of(dtype)}, which is not grouped "
@@ -229,261 +413,13 @@ def check_key(column: str, dtype: Any) -> Any:
     return dtype
 
 
-def is_text(dtype: Any) -> bool:
+def is_text(dtype: "DType") -> bool:
     """Tell whether keys of this type are text."""
     return _KINDS.get(dtype.base_type()) == keys.TEXT
 
 
-def as_key(name: str, dtype: Any) -> Any:
+def as_key(name: str, dtype: "DType") -> "nw.Expr":
     """Return a group column as it is compared: text as text, floats of 64 bits."""
     if dtype in {nw.Categorical, nw.Enum}:
         return nw.col(name).cast(nw.String)
     return nw.col(name).cast(nw.Float64) if dtype == nw.Float32 else nw.col(name)
-
-
-def letter_by_letter(frame: Any) -> Any:
-    """Return a frame whose texts are compared as they are: in DuckDB and Spark by no collation.
-
-    Else one row could decide how a group of several spellings is written, and who two persons are.
-    """
-    if frame.implementation.is_pyspark():
-        texts = [name for name, dtype in frame.collect_schema().items() if dtype == nw.String]
-        return frame.with_columns(nw.col(*texts).cast(nw.String)) if texts else frame
-    if not frame.implementation.is_duckdb():
-        return frame
-    relation = frame.to_native()
-    columns = zip(relation.columns, map(str, relation.types), strict=True)
-    plainly = (
-        f"{name} COLLATE POSIX AS {name}" if kind == "VARCHAR" else name for name, kind in columns
-    )
-    return nw.from_native(relation.project(", ".join(plainly)))
-
-
-def only(frame: Any, declared: Mapping[str, list[Any]]) -> Any:
-    """Keep the rows whose keys are declared."""
-    for name, values in declared.items():
-        if 0.0 in values and isinstance(values[0], float):
-            values.append(-0.0)  # Arrow compares their bits.
-        if frame.implementation.is_duckdb():
-            # As an IN of its own, which it hashes: narwhals would search a list for every row.
-            duckdb = import_extra("duckdb", "engines")
-            constants = map(duckdb.ConstantExpression, values)
-            kept = frame.to_native().filter(duckdb.ColumnExpression(name).isin(*constants))
-            frame = nw.from_native(kept)
-        elif frame.implementation.is_pyspark():
-            native = frame.to_native()
-            frame = nw.from_native(native.where(native[name].isin(*spark_literals(values))))
-        elif frame.implementation.is_pyarrow():  # narwhals would take uint64 for int64.
-            frame = nw.from_native(_arrow_rows_in(frame.to_native(), name, values))
-        else:
-            frame = frame.filter(nw.col(name).is_in(values))
-    return frame
-
-
-def _arrow_rows_in(table: Any, name: str, values: list[Any]) -> Any:
-    """Return the rows of an Arrow table whose key is one of some values."""
-    arrow, column = import_module("pyarrow"), table[name]
-    compute = import_module("pyarrow.compute")
-    return table.filter(compute.is_in(column, value_set=arrow.array(values, column.type)))
-
-
-def spark_literals(values: list[Any]) -> list[Any]:
-    """Return keys as Spark has them; dates from text, because it cannot take those before 1000."""
-    lit = import_module("pyspark.sql.functions").lit
-    return [_spark_literal(value, lit) for value in values]
-
-
-def _spark_literal(value: Any, lit: Callable[[Any], Any]) -> Any:
-    if isinstance(value, dt.datetime):
-        return lit(value.isoformat(sep=" ")).cast("timestamp_ntz")
-    return lit(value.isoformat()).cast("date") if isinstance(value, dt.date) else lit(value)
-
-
-def query_of(
-    plan: Plan,
-    schema: Mapping[str, Any],
-    names: Mapping[str, str],
-    file: FileColumns | None,
-    habits: arithmetic.Habits,
-    *,
-    in_duckdb: bool = False,
-) -> Query:
-    """Write down what a plan needs of each row."""
-    query = Query()
-    parse_errors = {} if file is None else file.parse_errors
-    for place, grouping in enumerate(plan.by):
-        name = grouping.column
-        query.chosen[f"key{place}"] = as_key(names[name], schema[name])
-    for number, name in enumerate(asked_columns(plan)):
-        column = nw.col(names[name])
-        query.chosen[f"there{number}"] = arithmetic.present(column, schema[name])
-        query.chosen[f"value{number}"] = arithmetic.filled(column, schema[name], habits)
-        query.summed[f"count{number}"] = nw.col(f"there{number}").cast(nw.Int64)
-        if name in parse_errors:
-            query.chosen[f"wrong{number}"] = nw.col(parse_errors[name])
-            query.summed[f"wrong{number}"] = nw.col(f"wrong{number}").cast(nw.Int64)
-    for place, ask in enumerate(plan.asks):
-        if not isinstance(ask, Rows):
-            _add(query, place, asked_columns(plan).index(ask.column), ask, habits)
-    if plan.unit is not None:
-        ambiguous = None if file is not None else keys.ambiguous_text(in_duckdb=in_duckdb)
-        flags = persons.id_flags(plan.unit, schema, names, ambiguous)
-        query.summed |= {flag: nw.col(flag).cast(nw.Int64) for flag in flags}
-        query.chosen |= flags
-        _add_persons(query, plan.unit, schema, names, habits)
-    return query
-
-
-def _add_persons(
-    query: Query,
-    unit: Unit,
-    schema: Mapping[str, Any],
-    names: Mapping[str, str],
-    habits: arithmetic.Habits,
-) -> None:
-    """Write down who the person of a row is, and what the row adds to the person's own value."""
-    for place, name in enumerate(unit.columns):
-        query.chosen[f"person{place}"] = persons.as_id(name, names[name], schema[name])
-    query.summed[persons.LOST] = nw.col(persons.LOST).cast(nw.Int64)
-    if unit.own is not None and "value0" in query.chosen:
-        value, there = query.chosen["value0"], query.chosen["there0"]
-        query.chosen[persons.OWN_WHOLE] = persons.own_whole(value, there, unit.own, habits)
-
-
-def _add(
-    query: Query,
-    place: int,
-    number: int,
-    ask: Sums | Cells | Edges,
-    habits: arithmetic.Habits,
-) -> None:
-    """Write down what one ask needs."""
-    value = nw.col(f"value{number}")
-    if isinstance(ask, Edges):
-        if habits.counts_comparisons and len(ask.edges) <= _FEW_EDGES:
-            above = arithmetic.comparisons(value, ask)
-            query.summed |= {f"above{place}edge{edge}": each for edge, each in enumerate(above)}
-        else:
-            query.codes[f"cell{place}"] = arithmetic.cell_between(value, ask)
-        return
-    whole = nw.col(f"whole{place}")
-    twice = arithmetic.doubled(value, ask)
-    query.wholes[f"whole{place}"] = arithmetic.clamped(twice, ask, habits)
-    if isinstance(ask, Cells):
-        query.codes[f"cell{place}"] = arithmetic.cell(whole, ask)
-        return
-    parts = {"sum": whole, "square": whole * whole} if ask.squares else {"sum": whole}
-    for name, part in parts.items():
-        for half, summand in arithmetic.summands(part, habits).items():
-            query.summed[f"{name}{place}{half}"] = summand
-
-
-def _run(frame: Any, by: list[str], codes: list[str], summed: list[str]) -> list[Table]:
-    """Add up by the keys and each of the codes, in one pass where the engine can."""
-    run: Callable[..., list[Table]] = _RUNS.get(frame.implementation.value, _one_by_one)
-    return run(frame, by, codes, summed)
-
-
-def _one_by_one(frame: Any, by: list[str], codes: list[str], summed: list[str]) -> list[Table]:
-    """Add up, then count by each code in turn: best where the rows are in memory."""
-    return [table_of(_collected(part), code) for code, part in results_of(frame, by, codes, summed)]
-
-
-def results_of(
-    frame: Any, by: list[str], codes: list[str], summed: list[str]
-) -> Iterator[tuple[str | None, Any]]:
-    """Yield the results, sums first, and what each is about."""
-    yield None, _added(frame, by, summed)
-    for code in codes:
-        yield code, _added(frame, [*by, code], [])
-
-
-def _added(frame: Any, by: list[str], summed: list[str]) -> Any:
-    sums = [nw.len().alias("rows"), *(nw.col(name).sum().alias(name) for name in summed)]
-    return frame.group_by(by).agg(*sums) if by else frame.select(*sums)
-
-
-def _collected(frame: Any) -> Any:
-    return frame.collect() if isinstance(frame, nw.LazyFrame) else frame
-
-
-def table_of(frame: Any, code: str | None) -> Table:
-    """Return a result, and the code that it is about."""
-    columns = {name: frame[name] for name in frame.columns}
-    return Table(
-        code,
-        {
-            name: column.to_list() if name.startswith("key") else _integers(column)
-            for name, column in columns.items()
-        },
-    )
-
-
-def _integers(column: Any) -> Any:
-    """Return sums as an array, of Python's integers if they may be larger than 64 bits."""
-    if column.dtype.is_integer() and column.dtype != nw.Int128 and len(column) > 1:
-        return column.to_numpy().astype(np.int64)
-    entries = column.to_list()  # The sum of no rows is null.
-    kind = np.int64 if column.dtype.is_integer() and column.dtype != nw.Int128 else object
-    return np.array([int(entry or 0) for entry in entries], dtype=kind)
-
-
-def is_wide(name: str) -> bool:
-    """Tell whether a sum may be larger than 64 bits; the others are counts."""
-    return name.startswith(("sum", "square"))
-
-
-def _in_duckdb(frame: Any, by: list[str], codes: list[str], summed: list[str]) -> list[Table]:
-    """Add up by all codes in one scan: a row of the result has the code that it is about."""
-    columns = ", ".join([*by, *codes, "count(*) AS rows", *duckdb_sums(summed)])
-    sets = ", ".join(f"({', '.join([*by, code])})" for code in codes)
-    grouped = f"GROUPING SETS ({sets})" if codes else ", ".join(by)
-    result = _collected(nw.from_native(frame.to_native().aggregate(columns, grouped)))
-    return _apart(result, codes)
-
-
-def duckdb_sums(summed: list[str]) -> list[str]:
-    """Return sums as SQL. They have 128 bits, for which Arrow has decimals alone."""
-    kinds = {name: "DECIMAL(38, 0)" if is_wide(name) else "BIGINT" for name in summed}
-    return [f"CAST(sum({name}) AS {kind}) AS {name}" for name, kind in kinds.items()]
-
-
-def _in_spark(frame: Any, by: list[str], codes: list[str], summed: list[str]) -> list[Table]:
-    """Add up by all codes in one scan, as in DuckDB."""
-    if not codes:
-        return _one_by_one(frame, by, codes, summed)
-    functions = import_module("pyspark.sql.functions")
-    column = functions.col  # By name: those of a frame are ambiguous where it was joined.
-    sets = [[column(name) for name in [*by, code]] for code in codes]
-    added = [functions.count("*").alias("rows")]
-    added += [functions.sum(column(name)).alias(name) for name in summed]
-    grouped = frame.to_native().groupingSets(sets, *(column(name) for name in [*by, *codes]))
-    result = grouped.agg(*added)
-    return _apart(_collected(nw.from_native(result)), codes)
-
-
-def _apart(result: Any, codes: list[str]) -> list[Table]:
-    """Take a result of grouping sets apart: a code is null where it was not grouped by."""
-    if not codes:
-        return [table_of(result, None)]
-    return [
-        table_of(result.filter(~nw.col(code).is_null()).drop([c for c in codes if c != code]), code)
-        for code in codes
-    ]
-
-
-def _in_polars(frame: Any, by: list[str], codes: list[str], summed: list[str]) -> list[Table]:
-    """Let Polars stream, and share the steps that all results begin with."""
-    wide = filter(is_wide, summed)
-    frame = frame.lazy().with_columns(nw.col(name).cast(nw.Int128) for name in wide)
-    about, parts = zip(*results_of(frame, by, codes, summed), strict=True)
-    polars = nw.get_native_namespace(frame)
-    results = polars.collect_all([part.to_native() for part in parts], engine="streaming")
-    return [table_of(nw.from_native(one), code) for code, one in zip(about, results, strict=True)]
-
-
-_RUNS: Final[dict[str, Callable[..., list[Table]]]] = {
-    "duckdb": _in_duckdb,
-    "pyspark": _in_spark,
-    "polars": _in_polars,
-}

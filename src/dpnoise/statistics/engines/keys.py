@@ -10,7 +10,8 @@ as people write it: in a column of text the number 5 is the text 5, in a column 
 import math
 import numbers
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from datetime import date, datetime
 from typing import Any, Final
 
@@ -51,18 +52,10 @@ def matches(
     same_kind: bool = False,
     whole_below: int | None = None,
 ) -> dict[Any, int]:
-    """Return each value of the column that belongs to a declared key, with the key's place.
+    """Return each value of a column that belongs to a declared key, with the key's place.
 
-    Parameters
-    ----------
-    grouping, kind
-        The declared keys, and what the column holds.
-    limits
-        The smallest and largest integer of a column of integers.
-    same_kind
-        Whether to refuse keys of another kind than the column.
-    whole_below
-        If given, refuse keys of a column of floats that are not whole or not below this magnitude.
+    `limits` are those of a column of integers. `same_kind` refuses keys of another kind than the
+    column. `whole_below` refuses keys of a column of floats that are not whole or not below it.
     """
     places: dict[Any, int] = {}
     for place, key in enumerate(grouping.keys):
@@ -71,9 +64,10 @@ def matches(
                 f"Column {grouping.column!r} holds {kind}, and the group {shown(key)} is not of "
                 "that kind. Declare groups of the column's kind, or convert the column first."
             )
-        values = list(_values(key, kind, limits))
-        if whole_below is not None and kind in {FLOAT, SINGLE}:
-            check_whole(grouping.column, values, whole_below)
+        values = _values(key, kind, limits)
+        below = whole_below if kind in {FLOAT, SINGLE} else None
+        if below and not all(value.is_integer() and abs(value) < below for value in values):
+            raise inexact_error(grouping.column)
         if not values:
             raise ArgumentError(
                 f"Column {grouping.column!r} holds {kind}, so no row could be in the group "
@@ -137,12 +131,6 @@ def _is_of_kind(key: Any, kind: str) -> bool:
     return isinstance(key, _KEY_TYPES[kind])
 
 
-def check_whole(column: str, values: Iterable[float], limit: int) -> None:
-    """Raise unless all values of a column of floats are whole numbers below a limit."""
-    if not all(float(value).is_integer() and abs(value) < limit for value in values):
-        raise inexact_error(column)
-
-
 def inexact_error(column: str) -> ArgumentError:
     """Return the error about ids and groups that a column of floats may have rounded."""
     return ArgumentError(
@@ -152,18 +140,14 @@ def inexact_error(column: str) -> ArgumentError:
     )
 
 
-def _values(key: Any, kind: str, limits: tuple[int, int] | None) -> Iterator[Any]:
-    """Yield the values of a column of this kind that are written as the key."""
+def _values(key: Any, kind: str, limits: tuple[int, int] | None) -> list[Any]:
+    """Return the values of a column of this kind that are written as the key."""
     if kind == TEXT:
-        yield from _spellings(key)
-    elif kind == INTEGER:
-        yield from _integers(key, limits)
-    elif kind in {FLOAT, SINGLE}:
-        yield from _floats(key, single=kind == SINGLE)
-    elif kind == BOOLEAN:
-        yield from _booleans(key)
-    else:
-        yield from _dates(key) if kind == DATE else _times(key)
+        return list(_spellings(key))
+    if kind == BOOLEAN:
+        is_word = isinstance(key, bool | np.bool_ | str) and str(key).lower() in _WORDS
+        return [_WORDS[str(key).lower()]] if is_word else []
+    return _times(key, kind) if kind in {DATE, TIME} else _numbers(key, kind, limits)
 
 
 def _spellings(key: Any) -> Iterator[str]:
@@ -200,53 +184,34 @@ def _number(key: Any) -> int | float | None:
     return None
 
 
-def _integers(key: Any, limits: tuple[int, int] | None) -> Iterator[int]:
+def _numbers(key: Any, kind: str, limits: tuple[int, int] | None) -> list[int] | list[float]:
+    """Return the number of a column of integers or floats that a key is, if there is one."""
     number = _number(key)
-    if number is None or not math.isfinite(number) or number != int(number):
-        return
-    least, most = limits or (-(2**63), 2**63 - 1)
-    if least <= number <= most:
-        yield int(number)
-
-
-def _floats(key: Any, *, single: bool) -> Iterator[float]:
-    number = _number(key)
-    if number is None or math.isnan(number):
-        return
+    if number is None:
+        return []
+    if kind == INTEGER:
+        least, most = limits or (-(2**63), 2**63 - 1)
+        is_whole = isinstance(number, int) or number.is_integer()
+        return [int(number)] if is_whole and least <= number <= most else []
     try:
         nearest = float(number)
     except OverflowError:
-        return
-    if single:
+        return []
+    if kind == SINGLE:
         with np.errstate(over="ignore"):
             nearest = float(np.float32(nearest))
-    yield nearest
+    return [] if math.isnan(nearest) else [nearest]
 
 
-def _booleans(key: Any) -> Iterator[bool]:
-    if isinstance(key, bool | np.bool_):
-        yield bool(key)
-    elif isinstance(key, str) and key.lower() in _WORDS:
-        yield _WORDS[key.lower()]
-
-
-def _dates(key: Any) -> Iterator[date]:
-    if isinstance(key, date) and not isinstance(key, datetime):
-        yield key
-    elif isinstance(key, str):
-        try:
-            yield date.fromisoformat(key)
-        except ValueError:
-            return
-
-
-def _times(key: Any) -> Iterator[datetime]:
+def _times(key: Any, kind: str) -> list[Any]:
+    """Return the date or the time without a zone that a key is, if there is one."""
     if isinstance(key, str):
-        try:
-            key = datetime.fromisoformat(key)
-        except ValueError:
-            return
-    if isinstance(key, datetime) and key.tzinfo is None:
-        yield key
-    elif isinstance(key, date) and not isinstance(key, datetime):
-        yield datetime(key.year, key.month, key.day)  # noqa: DTZ001 - the column has no zone
+        with suppress(ValueError):
+            key = (date if kind == DATE else datetime).fromisoformat(key)
+    if not isinstance(key, date):
+        return []
+    if kind == DATE:
+        return [] if isinstance(key, datetime) else [key]
+    if isinstance(key, datetime):
+        return [key] if key.tzinfo is None else []
+    return [datetime(key.year, key.month, key.day)]  # noqa: DTZ001 - the column has no zone

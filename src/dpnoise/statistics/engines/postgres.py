@@ -14,8 +14,15 @@ from typing import Any, Final
 
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.core.safe_text import shortened, shown
-from dpnoise.statistics.engines.streams import Stream
-from dpnoise.statistics.engines.texts import literal, quoted
+from dpnoise.statistics.engines.sources import (
+    Database,
+    DatabaseTable,
+    Opening,
+    Stream,
+    literal,
+    one_table,
+    quoted,
+)
 
 _AS_THEY_ARE: Final = {"smallint", "integer", "bigint", "real", "double precision", "boolean"}
 _LONGEST: Final = 500  # Characters of the names of tables, or of the server's words, in an error.
@@ -78,7 +85,6 @@ class _Column:
     loose_collation: str | None
 
     def check_comparable(self) -> None:
-        """Raise unless equal values of the column can be written in one way."""
         name = quoted(self.name)
         if not self.is_built_in or self.base_name not in _IDS:
             instead = _CASTS.get(self.base_name, _AS_TEXT).format(name)
@@ -95,17 +101,15 @@ class _Column:
         )
 
 
-class Table:
-    """A table or view of a database. What goes wrong while it streams is kept in `fault`."""
+class Table(DatabaseTable):
+    """A table or view of PostgreSQL."""
 
     def __init__(self, address: str, table: str, stack: ExitStack) -> None:
         if re.search(r"://[^/@]*:[^/@]*@|password\s*=", address):
             raise ArgumentError(
                 "Expected an address without a password. Put it in ~/.pgpass or PGPASSWORD."
             )
-        self.fault: str | None = None
         self._address, self._open = address, list[Any]()
-        self._ids, self._discovered = frozenset[str](), frozenset[str]()
         schema, _, name = table.rpartition(".")
         self._table = f"{quoted(schema)}.{quoted(name)}" if schema else quoted(name)
         driver = import_extra("adbc_driver_postgresql.dbapi", "postgres")
@@ -114,6 +118,7 @@ class Table:
             self._snapshot = _rows(self._keeper, "SELECT pg_export_snapshot()")[0][0]
             columns = _rows(self._keeper, _COLUMNS.format(literal(self._table)))
             self._columns = {row[0]: _Column(*row) for row in columns}
+            self.names = list(self._columns)
             if not self._columns:
                 there = shortened(
                     ", ".join(name for (name,) in _rows(self._keeper, _TABLES)), _LONGEST
@@ -124,16 +129,9 @@ class Table:
             words = shortened(shown(" ".join(str(error).split())), _LONGEST)
             raise ArgumentError(f"{address} cannot be read: {words}") from None
 
-    @property
-    def names(self) -> list[str]:
-        """The names of the columns."""
-        return list(self._columns)
-
-    def declare_ids(self, ids: Sequence[str], discovered: Sequence[str]) -> None:
-        """Read these columns as ids, and those as groups to discover; raise if that is unsafe."""
-        for name in [*ids, *discovered]:
-            self._columns[name].check_comparable()
-        self._ids, self._discovered = frozenset(ids), frozenset(discovered)
+    def check_comparable(self, name: str) -> None:
+        """Raise unless equal values of a column can be written in one way."""
+        self._columns[name].check_comparable()
 
     def stream(self, wanted: Sequence[str]) -> Stream:
         """Return some columns, which are called by their places, to be read as often as needed."""
@@ -152,9 +150,9 @@ class Table:
     def _part(self, name: str) -> str:
         """Return a column as SQL of PostgreSQL."""
         column, sql = self._columns[name], quoted(name)
-        if name in self._ids:
+        if name in self.ids:
             return _IDS[column.base_name].format(sql)
-        if name in self._discovered and column.base_name == "numeric":  # NaN is not a group.
+        if name in self.discovered and column.base_name == "numeric":  # NaN is not a group.
             return f"CAST(NULLIF({sql}, 'NaN') AS text)"
         if column.declared in _AS_THEY_ARE:
             return sql
@@ -189,3 +187,9 @@ def _rows(connection: Any, query: str) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(query)
         return list(cursor.fetchall())
+
+
+def open_postgres(opening: Opening) -> Database:
+    """Open the table of a database on a server, whose rows come in any order."""
+    table = Table(*one_table(opening), opening.stack)
+    return Database(opening, table, is_repeatable=False)

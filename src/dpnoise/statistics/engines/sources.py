@@ -1,67 +1,199 @@
 """What DuckDB selects from: a source for each format, with every column declared.
 
-Of CSV and JSON every entry is text, and becomes a number only where one is asked for. Names, paths
-and texts that a request or a file brings are quoted in `texts`.
+Of CSV and JSON every entry is text, and becomes a number only where one is asked for. What is read
+depends on the text alone: DuckDB's cast rounds to the nearest float, and what it takes for a number
+but people do not is a mistake. Names, paths and texts that a request or a file brings are quoted by
+`literal` and `quoted`.
 """
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal, InvalidOperation, localcontext
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote_to_bytes
 
-from dpnoise.core.errors import ArgumentError
+from dpnoise.core.errors import ArgumentError, is_real
+from dpnoise.core.errors import shown as shown_value
 from dpnoise.core.safe_text import shortened, shown
-from dpnoise.statistics.engines import postgres, sqlite, texts
-from dpnoise.statistics.engines.compression import check_complete, is_zstd
 from dpnoise.statistics.engines.description import STANDARD_INPUT, Files
 from dpnoise.statistics.engines.frames import FileColumns
-from dpnoise.statistics.engines.headers import Content, Header, open_content, read_header
-from dpnoise.statistics.engines.pumping import COMMENT, Pump, first_lines, last_line
-from dpnoise.statistics.engines.texts import literal, quoted
 
-_LONGEST_LINE: Final = 2**24
+if TYPE_CHECKING:
+    import duckdb
+
 _LONGEST_LIST: Final = 500  # Characters of the names of columns in an error.
 # Files have the columns that are in them, whatever their folders are called.
-IN_ROWS: Final = "declared by hive and in a row:"  # How an error of DuckDB says that.
-_AS_THEY_ARE: Final = "hive_partitioning=false"
-# The error that DuckDB raises about an id in JSON.
+AS_THEY_ARE: Final = "hive_partitioning=false"
+# Errors that DuckDB raises about JSON: a column that hive declares too, and an id.
+IN_ROWS: Final = "declared by hive and in a row:"
 INEXACT_NUMBER: Final = "an id or a group that is not exact"
+# What stands for a missing number in text, besides nothing at all and NaN.
+_MISSING_WORDS: Final = (
+    *("#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN", "N/A", "NA", "NULL"),
+    *("n/a", "null"),
+)
+_LONGEST_DECIMAL: Final = 38  # Digits, of DuckDB's.
+_NULL_FOLDER: Final = b"__HIVE_DEFAULT_PARTITION__"
+_SQL_TYPES: Final = {"text": "VARCHAR", "integer": "BIGINT", "date": "DATE"}
+_DESCRIBED_TYPES: Final = {
+    "text": "text",
+    "integer": "an integer of 64 bits",
+    "date": "a date such as 2024-02-29",
+}
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
+_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_LARGEST: Final = 2**63  # Integers have 64 bits.
 
 
 class UnreadableError(ArgumentError):
     """DuckDB cannot read a file as it tried to."""
 
 
+def literal(text: str) -> str:
+    """Return a text as SQL has it."""
+    doubled = text.replace("'", "''")
+    return f"'{doubled}'"
+
+
+def quoted(name: str) -> str:
+    """Return a name as SQL has it."""
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
+
+
+def as_paths(paths: Sequence[str]) -> str:
+    """Return paths as a list of SQL, in which no letter makes them a pattern."""
+    plain = (re.sub(r"([*?\[])", r"[\1]", path) for path in paths)
+    return f"[{', '.join(map(literal, plain))}]"
+
+
+def _number(text: str, decimal: str) -> str:
+    """Return the number that a text, an expression of SQL, reads as, if it is not wrong."""
+    if decimal == ",":  # A point is then not a sign of numbers.
+        text = f"CASE WHEN contains({text}, '.') THEN '.' ELSE replace({text}, ',', '.') END"
+    return f"TRY_CAST({text} AS DOUBLE)"
+
+
+def _is_wrong(text: str, decimal: str) -> str:
+    """Tell, by 0 or 1, where text is neither a number nor stands for a missing one."""
+    words = ", ".join(map(literal, _MISSING_WORDS))
+    return (
+        f"CASE WHEN {text} IS NULL THEN 0 WHEN {_is_odd(text)} THEN 1 "
+        f"WHEN {_number(text, decimal)} IS NOT NULL THEN 0 "
+        # Of few rows: an IN would be a join of all.
+        f"WHEN list_contains(['', {words}], trim({text})) THEN 0 ELSE 1 END"
+    )
+
+
+def _is_odd(text: str) -> str:
+    """Tell where DuckDB reads a number that people would not: 1_000 and +-5."""
+    return f"(contains({text}, '_') OR contains({text}, '+-'))"
+
+
+def _is_parsed(kind: str, keys: Sequence[Any]) -> bool:
+    """Tell whether a column of groups, of DuckDB's type `kind`, is read as numbers."""
+    return kind == "VARCHAR" and all(is_real(key) for key in keys)
+
+
+def _group(text: str, kind: str, keys: Sequence[Any], decimal: str) -> str:
+    """Return a column, of DuckDB's type `kind`, as its declared keys are compared with it."""
+    if _is_parsed(kind, keys):
+        return f"CASE WHEN NOT {_is_odd(text)} THEN {_number(text, decimal)} END"
+    if kind.startswith("DECIMAL"):
+        return f"CAST({text} AS VARCHAR)"
+    # Bytes that are no text are in no declared group.
+    return f"TRY(decode({text}))" if kind == "BLOB" else text
+
+
+def keys_of(column: str, kind: str, keys: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return declared keys as a column of this type is compared: decimals with all places."""
+    if not kind.startswith("DECIMAL"):
+        return keys
+    scale = int(kind.rstrip(")").rpartition(",")[2])
+    return tuple(_as_decimal(column, key, scale) for key in keys)
+
+
+def _as_decimal(column: str, key: Any, scale: int) -> str:
+    with localcontext(prec=3 * _LONGEST_DECIMAL), suppress(InvalidOperation):
+        exact = Decimal(str(key))
+        if exact.is_finite() and abs(exact.adjusted()) < _LONGEST_DECIMAL:
+            units = exact.scaleb(scale)
+            if units == int(units):
+                # Without a sign in front of 0, and with all decimals: 1.5 is 1.50.
+                return f"{Decimal(int(units)).scaleb(-scale):f}"
+    raise ArgumentError(
+        f"Column {column!r} holds decimals with {scale} places, so no row could be in the group "
+        f"{shown_value(key)}. Declare groups as the column holds them."
+    )
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What is to be opened, and what is closed when all is read."""
+
+    connection: "duckdb.DuckDBPyConnection"
+    files: Files
+    paths: list[str]
+    shown: str  # What an error calls it.
+    stack: ExitStack
+    in_order: bool  # Whether to read CSV in order, because reading in parallel failed.
+    kept: bool  # Whether to hold rows in memory, because they can be read only once.
+    partitions: Mapping[str, tuple[str, ...]]  # By path, the values that hive declares, as SQL.
+
+
 @dataclass(frozen=True)
 class Columns:
     """Columns of a source: text as numbers where they are asked for, groups as keys match them."""
 
-    relation: Any
+    relation: "duckdb.DuckDBPyRelation"
     file: FileColumns
     kinds: dict[str, str]  # DuckDB's types, before.
     row: str | None = None  # The column that numbers rows, where that is asked for.
 
 
-@dataclass(frozen=True)
 class Source:
-    """An open source: its connection, what to select from, and the names of its columns."""
+    """An open source: what to select from, and the names of its columns."""
 
-    connection: Any
-    shown: str  # What an error calls it.
-    names: list[str] | None  # None if only the rows know.
-    table: Callable[[list[str], list[str]], str]  # Of which columns, and of which of the paths.
-    inside: Callable[[str], str]  # What the table calls a column, as SQL.
-    paths: list[str]
-    in_order: bool = True  # Whether the rows can be read again, in the same order.
-    has_header: bool = False  # If so, names are whatever the first line of a file holds.
-    decimal: str = "."
-    fault: Callable[[], str | None] = lambda: None  # What went wrong outside of DuckDB.
-    kept: bool = False  # Whether rows are held in memory, because they can be read only once.
-    stop: Callable[[], None] = lambda: None  # End what it waits for.
-    # Says which columns are ids and which are groups to discover, before `table` is called. Raises
-    # if the source may call two entries of one equal that are written differently.
-    declare_ids: Callable[[Sequence[str], Sequence[str]], None] = lambda _ids, _discovered: None
+    is_repeatable = True  # Whether the rows can be read again, in the same order.
+    has_header = False  # If so, names are whatever the first line of a file holds.
+
+    def __init__(self, opening: Opening, names: list[str] | None) -> None:
+        self.opening, self.paths, self.connection = opening, opening.paths, opening.connection
+        self._hive = list(opening.files.hive)
+        known = {name.casefold() for name in names or ()}
+        for name in self._hive:
+            if name.casefold() in known:
+                raise ArgumentError(
+                    f"{opening.shown} has a column {name!r}, which hive declares as one of "
+                    "folders. Leave it out of hive."
+                )
+        # None if only the rows know the names.
+        self.names = None if names is None else [*names, *self._hive]
+
+    def table(self, wanted: list[str], paths: list[str]) -> str:
+        """Return the SQL of a table of some columns, from some of the paths.
+
+        Columns are called c0, c1 and so on by their places in `names`, because DuckDB may rename
+        them; where no names are known they have their own.
+        """
+        raise NotImplementedError
+
+    def declare_ids(self, ids: Sequence[str], discovered: Sequence[str]) -> None:
+        """Say which columns are ids and which are groups to discover, before `table` is called.
+
+        Raises if the source may call two entries of one equal that are written differently.
+        """
+
+    def fault(self) -> str | None:
+        """Return what went wrong outside of DuckDB."""
+        return None
+
+    def stop(self) -> None:
+        """End what it waits for."""
 
     def columns(
         self,
@@ -78,32 +210,66 @@ class Source:
         wanted = list(dict.fromkeys([*numeric, *groups, *ids, *others]))
         self._check(wanted)
         self.declare_ids(ids, others)
-        table = self.table(wanted, self.paths if numbered is None else [numbered])
-        chosen = [f"{self.inside(name)} AS {quoted(name)}" for name in wanted]
+        decimal = self.opening.files.decimal
         free = _free_names([*(self.names or []), *wanted], 1 + len(numeric))
         row = None if numbered is None else free.pop()
-        rows = [] if row is None else [f"row_number() OVER () AS {quoted(row)}"]
-        raw = self.connection.sql(f"SELECT {', '.join([*chosen, *rows]) or '1'} FROM {table}")
+        raw = self._raw(wanted, numbered, row)
         kinds = dict(zip(raw.columns, map(str, raw.types), strict=True))
-        wrong = [name for name in numeric if kinds[name] == "VARCHAR"]
+        parse_errors = dict(zip((n for n in numeric if kinds[n] == "VARCHAR"), free, strict=False))
         parts = {name: quoted(name) for name in raw.columns}
         for name in groups.keys() - set(numeric):
-            parts[name] = texts.group(quoted(name), kinds[name], groups[name], self.decimal)
-        # A column of nulls alone has a type of its own.
-        parts |= {
-            name: f"CAST({quoted(name)} AS DOUBLE)" for name in numeric if kinds[name] == '"NULL"'
-        }
-        parts |= {name: texts.number(quoted(name), self.decimal) for name in wrong}
-        told = dict(zip(wrong, free, strict=False))
-        parts |= {told[name]: texts.is_wrong(quoted(name), self.decimal) for name in wrong}
-        made = ", ".join(f"{part} AS {quoted(name)}" for name, part in parts.items())
-        relation = raw.project(made)
-        if self.kept:
+            parts[name] = _group(quoted(name), kinds[name], groups[name], decimal)
+        for name in numeric:
+            if kinds[name] == '"NULL"':  # A column of nulls alone has a type of its own.
+                parts[name] = f"CAST({quoted(name)} AS DOUBLE)"
+        for name, flag in parse_errors.items():
+            parts[name] = _number(quoted(name), decimal)
+            parts[flag] = _is_wrong(quoted(name), decimal)
+        relation = raw.project(", ".join(f"{sql} AS {quoted(name)}" for name, sql in parts.items()))
+        if self.opening.kept:
             relation = self.connection.from_arrow(relation.to_arrow_table())
-        parsed = {
-            name for name in groups if name in told or texts.is_parsed(kinds[name], groups[name])
-        }
-        return Columns(relation, FileColumns(told, parsed), kinds, row)
+        parsed = {n for n in groups if n in parse_errors or _is_parsed(kinds[n], groups[n])}
+        return Columns(relation, FileColumns(parse_errors, parsed), kinds, row)
+
+    def _raw(
+        self, wanted: list[str], numbered: str | None, row: str | None
+    ) -> "duckdb.DuckDBPyRelation":
+        """Return columns as they are read, and if asked for one that numbers the rows."""
+        names = self.names
+        chosen = [
+            f"{quoted(name) if names is None else f'c{names.index(name)}'} AS {quoted(name)}"
+            for name in wanted
+        ]
+        rows = [] if row is None else [f"row_number() OVER () AS {quoted(row)}"]
+        table = self._partitioned_table(wanted, self.paths if numbered is None else [numbered])
+        return self.connection.sql(f"SELECT {', '.join([*chosen, *rows]) or '1'} FROM {table}")
+
+    def _partitioned_table(self, wanted: list[str], paths: list[str]) -> str:
+        """Return a table with one more column for each that hive declares."""
+        if not self._hive:
+            return self.table(wanted, paths)
+        by_values: dict[tuple[str, ...], list[str]] = {}
+        for path in paths:
+            by_values.setdefault(self.opening.partitions[path], []).append(path)
+        parts = (
+            f"SELECT {self._with_partitions(wanted, values)} FROM {self.table(wanted, same)}"
+            for values, same in by_values.items()
+        )
+        return f"({' UNION ALL '.join(parts)})"
+
+    def _with_partitions(self, wanted: list[str], values: tuple[str, ...]) -> str:
+        if self.names is not None:
+            first = len(self.names) - len(values)
+            made = [f"{value} AS c{first + place}" for place, value in enumerate(values)]
+            return f"*, {', '.join(made)}"
+        # Whether a row of JSON has such a column is known when it is read.
+        made = [
+            f"CASE WHEN {quoted(name)} IS NULL THEN {values[place]} "
+            f"ELSE error({literal(f'{IN_ROWS} {place}')}) END AS {quoted(name)}"
+            for place, name in enumerate(self._hive)
+            if name in wanted
+        ]
+        return f"* REPLACE ({', '.join(made)})" if made else "*"
 
     def _check(self, wanted: list[str]) -> None:
         """Raise unless each column is there once, also to DuckDB, which knows no capitals."""
@@ -114,15 +280,15 @@ class Source:
                 raise ArgumentError(
                     f"Columns {other!r} and {name!r} differ by capitals alone. Rename one."
                 )
-            if self.names is not None and self.names.count(name) != 1:
-                raise self._none_or_several(name, self.names)
-
-    def _none_or_several(self, name: str, names: list[str]) -> ArgumentError:
-        if name in names:
-            return ArgumentError(
-                f"{self.shown} has more than one column {name!r}. Rename all but one."
-            )
-        return ArgumentError(f"{self.shown} has no column {name!r}. {self.described_columns}")
+            times = 1 if self.names is None else self.names.count(name)
+            if times > 1:
+                raise ArgumentError(
+                    f"{self.opening.shown} has more than one column {name!r}. Rename all but one."
+                )
+            if times == 0:
+                raise ArgumentError(
+                    f"{self.opening.shown} has no column {name!r}. {self.described_columns}"
+                )
 
     @property
     def described_columns(self) -> str:
@@ -135,12 +301,7 @@ class Source:
                 f"Its first line has {entries}. Is that line a header? If it is separated by "
                 'another sign, say so, as in delimiter=";".'
             )
-        return f"It has: {_listed(self.names)}."
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Return the names of columns as an error lists them."""
-    return shortened(", ".join(map(shown, names)), _LONGEST_LIST)
+        return f"It has: {shortened(', '.join(map(shown, self.names)), _LONGEST_LIST)}."
 
 
 def _free_names(taken: Iterable[str], number: int) -> list[str]:
@@ -150,235 +311,86 @@ def _free_names(taken: Iterable[str], number: int) -> list[str]:
     return [name for name in candidates if name not in known][:number]
 
 
-def _as_paths(paths: Sequence[str]) -> str:
-    """Return paths as a list of SQL, in which no letter makes them a pattern."""
-    plain = (re.sub(r"([*?\[])", r"[\1]", path) for path in paths)
-    return f"[{', '.join(map(literal, plain))}]"
-
-
-def _place(names: list[str]) -> Callable[[str], str]:
-    """Return a function that calls a column by its place: DuckDB may have renamed it."""
-    return lambda name: f"c{names.index(name)}"
-
-
-@dataclass(frozen=True)
-class Opening:
-    """What is to be opened, and what is closed when all is read."""
-
-    connection: Any
-    files: Files
-    paths: list[str]
-    shown: str
-    stack: ExitStack
-    patient: bool  # Whether to read CSV in order, because reading in parallel failed.
-    partitions: Mapping[str, tuple[str, ...]]  # By path, the values that hive declares, as SQL.
-
-
-class _Csv:
-    """CSV, read in parallel, which notices if quoted line breaks mislead it, or through pipes."""
+class JsonLines(Source):
+    """JSON, one object a line: each row names its columns."""
 
     def __init__(self, opening: Opening) -> None:
-        self._opening, files = opening, opening.files
-        self._is_piped = opening.patient or opening.paths == [STANDARD_INPUT]
-        self._contents: dict[str, Content] = {}
-        self._headers: dict[str, Header] = {}
-        for path in opening.paths:
-            with ExitStack() as only_header:  # There may be more files than can be open at once.
-                self._headers[path] = self._opened(path, only_header)
-        self.names = self._headers[opening.paths[0]].names
-        for path, header in self._headers.items():
-            if header.names != self.names:
-                raise ArgumentError(
-                    f"{path} has other columns than {opening.paths[0]}. Read it apart."
-                )
-        types = ", ".join(f"c{place}: 'VARCHAR'" for place in range(len(self.names)))
-        quote = literal(files.quote)
-        self._options = (
-            f"auto_detect=false, columns={{{types}}}, strict_mode=true, {_AS_THEY_ARE}, "
-            f"null_padding=false, allow_quoted_nulls=false, delim={literal(files.delimiter)}, "
-            f"quote={quote}, escape={quote}"
-        )
-        if self._is_piped:
-            in_order = f", parallel=false, max_line_size={_LONGEST_LINE}, comment='{COMMENT}'"
-            self._options += in_order
-        self._pumps: list[Pump] = []
+        if STANDARD_INPUT in opening.paths:  # DuckDB would find no row in a pipe.
+            raise ArgumentError("JSON lines are not read from a pipe. Write them to a file first.")
+        super().__init__(opening, None)
+        self._exact = set[str]()  # The columns whose numbers must not have been rounded.
 
-    def _opened(self, path: str, stack: ExitStack) -> Header:
-        """Open a file, up to the end of its header."""
-        opening = self._opening
-        content = open_content(opening.connection, opening.files, path, stack)
-        self._contents[path] = content
-        return read_header(content, opening.files, opening.shown)
+    def declare_ids(self, ids: Sequence[str], discovered: Sequence[str]) -> None:
+        """Refuse numbers of ids and of discovered groups that may have been rounded."""
+        self._exact.update(ids, discovered)
 
-    def table(self, _: list[str], chosen: list[str]) -> str:
-        parts = [self._piped(path) for path in chosen] if self._is_piped else self._direct(chosen)
-        # In a file of one column an empty line is no row; an entry that is missing has quotes.
-        kept = " WHERE c0 IS NOT NULL" if len(self.names) == 1 else ""
-        return f"({' UNION ALL '.join(f'SELECT * FROM {part}{kept}' for part in parts)})"
-
-    def _direct(self, chosen: list[str]) -> list[str]:
-        """Return what reads files in parallel, if DuckDB finds the headers that we have found."""
-        encoding = self._opening.files.encoding
-        by_skipped: dict[int, list[str]] = {}
-        for path in chosen:
-            header = self._headers[path]
-            by_skipped.setdefault(header.blank_lines, []).append(path)
-            as_row = self._read_csv([path], header.blank_lines, encoding, header=False)
-            if not header.is_one_line or not self._is_header(as_row):
-                raise UnreadableError(f"{self._opening.shown} cannot be read in parallel.")
-        return [
-            self._read_csv(paths, skipped, encoding, header=True)
-            for skipped, paths in by_skipped.items()
-        ]
-
-    def _is_header(self, table: str) -> bool:
-        """Tell whether DuckDB takes the names of the columns for the first row of a file."""
-        rows = self._opening.connection.sql(f"SELECT * FROM {table} LIMIT 1").fetchall()
-        return [[entry or "" for entry in row] for row in rows] == [self.names]
-
-    def _read_csv(self, paths: list[str], skipped: int, encoding: str, *, header: bool) -> str:
-        return (
-            f"read_csv({_as_paths(paths)}, skip={skipped}, header={str(header).lower()}, "
-            f"encoding={literal(encoding)}, {self._options})"
-        )
-
-    def _piped(self, path: str) -> str:
-        """Return what reads a file through a pipe that has the rows and no header."""
-        files, stack = self._opening.files, self._opening.stack
-        if is_zstd(path):
-            raise ArgumentError(
-                f"{path} is compressed by zstd, and cannot be read in order, as it must be where "
-                "quotes hold line breaks. Decompress it first."
-            )
-        if path != STANDARD_INPUT:  # A file may be read again.
-            self._headers[path] = self._opened(path, stack)
-        header, content = self._headers[path], self._contents[path]
-        before = first_lines(header.line_end, header.lines)
-        after = last_line(header.line_end, files.quote)
-        pump = Pump(before, content.rest(), after, stack)
-        self._pumps.append(pump)
-        return self._read_csv([pump.path], header.lines, content.encoding, header=False)
-
-    def fault(self) -> str | None:
-        found = (pump.fault for pump in self._pumps if pump.fault is not None)
-        return next((f"{self._opening.shown} {what}." for what in found), None)
-
-    def stop(self) -> None:
-        for pump in self._pumps:
-            pump.stop()
-
-
-def _csv(opening: Opening) -> Source:
-    held = _Csv(opening)
-    return Source(
-        opening.connection,
-        opening.shown,
-        held.names,
-        held.table,
-        _place(held.names),
-        opening.paths,
-        in_order=opening.paths != [STANDARD_INPUT],
-        has_header=True,
-        decimal=opening.files.decimal,
-        fault=held.fault,
-        stop=held.stop,
-    )
-
-
-def _json(opening: Opening) -> Source:
-    if STANDARD_INPUT in opening.paths:  # DuckDB would find no row in a pipe.
-        raise ArgumentError("JSON lines are not read from a pipe. Write them to a file first.")
-
-    exact: set[str] = set()  # The columns whose numbers must not have been rounded.
-
-    def declare_ids(ids: Sequence[str], discovered: Sequence[str]) -> None:
-        exact.update(ids, discovered)
-
-    def table(wanted: list[str], chosen: list[str]) -> str:
+    def table(self, wanted: list[str], paths: list[str]) -> str:
+        """Return the rows, with every entry as text."""
         types = ", ".join(f"{literal(name)}: 'JSON'" for name in wanted or ["nothing"])
-        options = f"columns={{{types}}}, auto_detect=false, records=true, {_AS_THEY_ARE}"
-        columns = (
-            f"{_json_text(quoted(name), exact=name in exact)} AS {quoted(name)}" for name in wanted
-        )
-        rows = f"read_ndjson({_as_paths(chosen)}, {options})"
+        options = f"columns={{{types}}}, auto_detect=false, records=true, {AS_THEY_ARE}"
+        columns = (f"{self._text(name)} AS {quoted(name)}" for name in wanted)
+        rows = f"read_ndjson({as_paths(paths)}, {options})"
         return f"(SELECT {', '.join(columns) or '1'} FROM {rows})"
 
-    return Source(
-        opening.connection,
-        opening.shown,
-        None,
-        table,
-        quoted,
-        opening.paths,
-        decimal=opening.files.decimal,
-        declare_ids=declare_ids,
-    )
+    def _text(self, name: str) -> str:
+        """Return the SQL of the text of a value: 7.0 and 7 are one number, and have one text.
+
+        An id must not be a number that a program may have rounded when it wrote it, a list or an
+        object.
+        """
+        value = quoted(name)
+        number, text = f"TRY_CAST({value} AS DOUBLE)", f"{value}->>'$'"
+        is_whole = f"{number} = floor({number}) AND abs({number}) < {2**53}"
+        other = f"error({literal(INEXACT_NUMBER)})" if name in self._exact else text
+        return (
+            f"CASE WHEN json_type({value}) = 'DOUBLE' AND {is_whole} "
+            f"THEN CAST(CAST({number} AS BIGINT) AS VARCHAR) "
+            f"WHEN json_type({value}) IN ('DOUBLE', 'ARRAY', 'OBJECT') THEN {other} ELSE {text} END"
+        )
 
 
-def _json_text(name: str, *, exact: bool) -> str:
-    """Return the SQL of the text of a JSON value: 7.0 and 7 are one number, and have one text.
+class Parquet(Source):
+    """Parquet files, which declare their columns."""
 
-    `exact` refuses numbers that a program may have rounded when it wrote them, lists and objects.
-    """
-    number, text = f"TRY_CAST({name} AS DOUBLE)", f"{name}->>'$'"
-    is_whole = f"{number} = floor({number}) AND abs({number}) < {2**53}"
-    other = f"error({literal(INEXACT_NUMBER)})" if exact else text
-    return (
-        f"CASE WHEN json_type({name}) = 'DOUBLE' AND {is_whole} "
-        f"THEN CAST(CAST({number} AS BIGINT) AS VARCHAR) "
-        f"WHEN json_type({name}) IN ('DOUBLE', 'ARRAY', 'OBJECT') THEN {other} ELSE {text} END"
-    )
+    def __init__(self, opening: Opening) -> None:
+        paths = opening.paths
+        if STANDARD_INPUT in paths:
+            raise ArgumentError("Parquet is not read from a pipe. Write it to a file first.")
+        schemas = [_parquet_schema(opening.connection, path) for path in paths]
+        for schema, path in zip(schemas, paths, strict=True):
+            if schema != schemas[0]:
+                raise ArgumentError(f"{path} has other columns than {paths[0]}. Read it apart.")
+        super().__init__(opening, [name for name, _ in schemas[0]])
+        self._called = ", ".join(f"c{place}" for place in range(len(schemas[0])))
 
+    def declare_ids(self, ids: Sequence[str], discovered: Sequence[str]) -> None:
+        """Refuse ids whose numbers DuckDB reads as floats, which may be too short for them."""
+        for path in self.paths if ids or discovered else ():
+            rounded = self.connection.sql(
+                f"SELECT name FROM parquet_schema({as_paths([path])}) WHERE precision > 38 "
+                "OR logical_type LIKE 'Float16%'"
+            ).fetchall()
+            for name in [*ids, *discovered]:
+                if (name,) in rounded:
+                    raise ArgumentError(
+                        f"Column {name!r} of {self.opening.shown} holds decimals of more than 38 "
+                        "digits, or floats of 16 bits, which would be rounded. Write it as text or "
+                        "integers."
+                    )
 
-def _parquet(opening: Opening) -> Source:
-    files, paths = opening.files, opening.paths
-    if STANDARD_INPUT in paths:
-        raise ArgumentError("Parquet is not read from a pipe. Write it to a file first.")
-    schemas = [_parquet_schema(opening.connection, path) for path in paths]
-    for schema, path in zip(schemas, paths, strict=True):
-        if schema != schemas[0]:
-            raise ArgumentError(f"{path} has other columns than {paths[0]}. Read it apart.")
-    names = [name for name, _ in schemas[0]]
-    rounded = [name for path in paths for name in _rounded_columns(opening.connection, path)]
-
-    def declare_ids(ids: Sequence[str], discovered: Sequence[str]) -> None:
-        for name in [*ids, *discovered]:
-            if name in rounded:
-                raise ArgumentError(
-                    f"Column {name!r} of {opening.shown} holds decimals of more than 38 digits, or "
-                    "floats of 16 bits, which would be rounded. Write it as text or integers."
-                )
-
-    called = ", ".join(f"c{place}" for place in range(len(names)))
-    return Source(
-        opening.connection,
-        opening.shown,
-        names,
-        lambda _, chosen: f"{_read_parquet(chosen)} AS t({called})",
-        _place(names),
-        paths,
-        decimal=files.decimal,
-        declare_ids=declare_ids,
-    )
-
-
-def _rounded_columns(connection: Any, path: str) -> list[str]:
-    """Return the columns whose numbers DuckDB reads as floats, which may be too short for them."""
-    rows = connection.sql(
-        f"SELECT name FROM parquet_schema({_as_paths([path])}) WHERE precision > 38 "
-        "OR logical_type LIKE 'Float16%'"
-    ).fetchall()
-    return [name for (name,) in rows]
+    def table(self, _: list[str], paths: list[str]) -> str:
+        """Return the rows of files."""
+        return f"{_read_parquet(paths)} AS t({self._called})"
 
 
 def _read_parquet(paths: Sequence[str]) -> str:
-    return f"read_parquet({_as_paths(paths)}, {_AS_THEY_ARE})"
+    return f"read_parquet({as_paths(paths)}, {AS_THEY_ARE})"
 
 
-def _parquet_schema(connection: Any, path: str) -> list[tuple[str, str]]:
+def _parquet_schema(connection: "duckdb.DuckDBPyConnection", path: str) -> list[tuple[str, str]]:
     """Return types, and names as they are: DuckDB changes those that are the same to it."""
     leaves = connection.sql(
-        f"SELECT name, coalesce(num_children, 0) FROM parquet_schema({_as_paths([path])})"
+        f"SELECT name, coalesce(num_children, 0) FROM parquet_schema({as_paths([path])})"
     ).fetchall()
     names, at = [], 1
     for _ in range(leaves[0][1]):
@@ -387,103 +399,121 @@ def _parquet_schema(connection: Any, path: str) -> list[tuple[str, str]]:
         while inner:
             inner += leaves[at][1] - 1
             at += 1
-    kinds = _described(connection, _read_parquet([path]))
-    return list(zip(names, (kind for _, kind in kinds), strict=True))
+    kinds = connection.sql(f"SELECT * FROM {_read_parquet([path])}").types
+    return list(zip(names, map(str, kinds), strict=True))
 
 
-def _described(connection: Any, table: str) -> list[tuple[str, str]]:
-    return [row[:2] for row in connection.sql(f"DESCRIBE SELECT * FROM {table}").fetchall()]
+@dataclass(frozen=True)
+class Stream:
+    """Batches of rows as a table of Arrow, to be read as often as needed."""
+
+    reader: Callable[[], Any]
+
+    def __arrow_c_stream__(self, schema: object = None) -> object:
+        return self.reader().__arrow_c_stream__(schema)
 
 
-def _one_table(files: Files, paths: list[str]) -> str:
-    if len(paths) > 1 or files.table is None:
-        raise ArgumentError('Expected one database, and its table: table="people".')
-    return files.table
+class DatabaseTable:
+    """A table or view of a database. What goes wrong while it streams is kept in `fault`."""
+
+    names: list[str]
+    fault: str | None = None
+    ids: frozenset[str] = frozenset()
+    discovered: frozenset[str] = frozenset()
+
+    def check_comparable(self, name: str) -> None:
+        """Raise if the database may call entries of a column equal that are written differently."""
+        raise NotImplementedError
+
+    def declare_ids(self, ids: Sequence[str], discovered: Sequence[str]) -> None:
+        """Set the columns of ids and of groups to discover; raise if that is unsafe."""
+        for name in [*ids, *discovered]:
+            self.check_comparable(name)
+        self.ids, self.discovered = frozenset(ids), frozenset(discovered)
+
+    def stream(self, wanted: Sequence[str]) -> Stream:
+        """Return some columns, which are called by their places: c0, c1 and so on."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """End what the database is asked for."""
 
 
-def _sqlite(opening: Opening) -> Source:
-    held = sqlite.Table(opening.paths[0], _one_table(opening.files, opening.paths))
-    return _streamed(opening, held)
+class Database(Source):
+    """A table of a database, whose rows come as Arrow."""
 
+    def __init__(self, opening: Opening, held: DatabaseTable, *, is_repeatable: bool) -> None:
+        super().__init__(opening, held.names)
+        self.is_repeatable, self._held = is_repeatable, held
+        self.declare_ids, self.stop = held.declare_ids, held.stop  # type: ignore[method-assign]
 
-def _postgres(opening: Opening) -> Source:
-    table = _one_table(opening.files, opening.paths)
-    held = postgres.Table(opening.paths[0], table, opening.stack)
-    return replace(_streamed(opening, held), in_order=False, stop=held.stop)
-
-
-def _streamed(opening: Opening, held: sqlite.Table | postgres.Table) -> Source:
-    """Return a table of a database, which comes as Arrow."""
-
-    def table(wanted: list[str], _: list[str]) -> str:
-        opening.connection.register("streamed", held.stream(wanted))
+    def table(self, wanted: list[str], _: list[str]) -> str:
+        """Return the rows."""
+        self.connection.register("streamed", self._held.stream(wanted))
         return "streamed"
 
-    return Source(
-        opening.connection,
-        opening.shown,
-        held.names,
-        table,
-        _place(held.names),
-        opening.paths,
-        decimal=opening.files.decimal,
-        fault=lambda: held.fault,
-        declare_ids=held.declare_ids,
-    )
+    def fault(self) -> str | None:
+        """Return what ended a stream early."""
+        return self._held.fault
 
 
-def open_source(kind: str, opening: Opening) -> Source:
-    """Return an open source, with the partition columns that are declared."""
-    for path in filter(is_zstd, opening.paths):
-        check_complete(path)
-    source = _SOURCES[kind](opening)
-    return _partitioned(source, opening) if opening.files.hive else source
+def one_table(opening: Opening) -> tuple[str, str]:
+    """Return the one database that is opened, and its table."""
+    if len(opening.paths) > 1 or opening.files.table is None:
+        raise ArgumentError('Expected one database, and its table: table="people".')
+    return opening.paths[0], opening.files.table
 
 
-def _partitioned(source: Source, opening: Opening) -> Source:
-    """Return a source with one more column for each that hive declares."""
-    hive, names = list(opening.files.hive), source.names
-    known = {} if names is None else {name.casefold(): name for name in names}
-    for name in hive:
-        if name.casefold() in known:
-            raise ArgumentError(
-                f"{opening.shown} has a column {name!r}, which hive declares as one of folders. "
-                "Leave it out of hive."
-            )
+def partition_values(hive: Mapping[str, str], paths: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the values of the columns that folders declare, for each path, as SQL.
 
-    def columns(wanted: list[str], values: tuple[str, ...]) -> str:
-        if names is not None:
-            first = len(names)
-            made = (f"{value} AS c{first + place}" for place, value in enumerate(values))
-            return f"*, {', '.join(made)}"
-        # Whether a row of JSON has such a column is known when it is read.
-        asked = [(place, quoted(name)) for place, name in enumerate(hive) if name in wanted]
-        made = (
-            f"CASE WHEN {name} IS NULL THEN {values[place]} "
-            f"ELSE error({literal(f'{IN_ROWS} {place}')}) END AS {name}"
-            for place, name in asked
+    Hive, Spark and others leave such columns out of files and write folders such as `year=2024`.
+    Their types are declared: guessed, they would depend on which folders there are. No error shows
+    a path, because the names of its folders are data.
+    """
+    values = []
+    for place, path in enumerate(paths, start=1):
+        parts = (folder.partition("=") for folder in PurePath(path).parent.parts)
+        folders = [
+            (_decoded(name), _decoded(value)) for name, sign, value in parts if sign and name
+        ]
+        of_file = f"file {place:,} of {len(paths):,}"
+        values.append(tuple(_partition(name, hive[name], folders, of_file) for name in hive))
+    return values
+
+
+def _decoded(text: str) -> bytes:
+    """Return what percent signs stand for, as Hive writes it."""
+    return unquote_to_bytes(text.encode("utf-8", "surrogateescape"))
+
+
+def _partition(name: str, kind: str, folders: list[tuple[bytes, bytes]], of_file: str) -> str:
+    """Return the value of a column as SQL."""
+    found = {value for folder, value in folders if folder == name.encode("utf-8", "replace")}
+    if len(found) != 1:
+        number = "no" if not found else "more than one"
+        raise ArgumentError(
+            f"The path of {of_file} has {number} folder {name + '=...'!r}, and hive declares that "
+            "column. Give the files with that folder in their path, or leave it out of hive."
         )
-        return f"* REPLACE ({', '.join(made)})" if asked else "*"
-
-    def table(wanted: list[str], chosen: list[str]) -> str:
-        by_values: dict[tuple[str, ...], list[str]] = {}
-        for path in chosen:
-            by_values.setdefault(opening.partitions[path], []).append(path)
-        parts = (
-            f"SELECT {columns(wanted, values)} FROM {source.table(wanted, paths)}"
-            for values, paths in by_values.items()
+    value = found.pop()
+    constant = "NULL" if value == _NULL_FOLDER else _constant(value, kind)
+    if constant is None:
+        raise ArgumentError(
+            f"The folder {name + '=...'!r} of {of_file} does not name {_DESCRIBED_TYPES[kind]}, as "
+            "hive declares. Rename it, or declare text."
         )
-        return f"({' UNION ALL '.join(parts)})"
-
-    if names is None:
-        return replace(source, table=table)
-    return replace(source, names=[*names, *hive], table=table, inside=_place([*names, *hive]))
+    return f"CAST({constant} AS {_SQL_TYPES[kind]})"
 
 
-_SOURCES: Final[dict[str, Callable[[Opening], Source]]] = {
-    "csv": _csv,
-    "json": _json,
-    "parquet": _parquet,
-    "sqlite": _sqlite,
-    "postgres": _postgres,
-}
+def _constant(value: bytes, kind: str) -> str | None:
+    """Return a value as a constant of SQL; None if it is not of its type."""
+    with suppress(ValueError):  # That of text that is not UTF-8 is one too.
+        text = value.decode()
+        if kind == "integer" and _INTEGER.fullmatch(text) and -_LARGEST <= int(text) < _LARGEST:
+            return literal(str(int(text)))
+        if kind == "date" and _DATE.fullmatch(text):
+            return literal(date.fromisoformat(text).isoformat())
+        if kind == "text" and "\0" not in text:
+            return literal(text)
+    return None

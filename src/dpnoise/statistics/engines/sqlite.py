@@ -18,8 +18,14 @@ from urllib.parse import quote
 
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.core.safe_text import shortened, shown
-from dpnoise.statistics.engines.streams import Stream
-from dpnoise.statistics.engines.texts import quoted
+from dpnoise.statistics.engines.sources import (
+    Database,
+    DatabaseTable,
+    Opening,
+    Stream,
+    one_table,
+    quoted,
+)
 
 _ROWS: Final = 2**14
 _LONGEST_LIST: Final = 500  # Characters of the names of tables in an error.
@@ -66,13 +72,11 @@ _ID_TYPES: Final[tuple[type, ...]] = (str, int, bytes)
 _DISCOVERED_TYPES: Final[tuple[type, ...]] = (str, int)
 
 
-class Table:
-    """A table or view of a database. What goes wrong while it streams is kept in `fault`."""
+class Table(DatabaseTable):
+    """A table or view of SQLite."""
 
     def __init__(self, path: str, table: str) -> None:
-        self.fault: str | None = None
         self._path, self._table = path, table
-        self._ids, self._discovered = frozenset[str](), frozenset[str]()
         try:
             with closing(self._opened()) as database:
                 found = database.execute("SELECT name, type FROM pragma_table_info(?)", (table,))
@@ -81,24 +85,15 @@ class Table:
                 tables = [name for (name,) in database.execute(listing)]
         except sqlite3.Error as error:
             raise self._unreadable(error) from None
-        if not self._kinds:
+        self.names = list(self._kinds)
+        if not self.names:
             there = shortened(", ".join(tables), _LONGEST_LIST)
             raise ArgumentError(f"{path} has no table {table!r}. It has: {there}.")
 
-    @property
-    def names(self) -> list[str]:
-        """The names of the columns."""
-        return list(self._kinds)
-
-    def declare_ids(self, ids: Sequence[str], discovered: Sequence[str]) -> None:
-        """Set the columns of ids and of groups to discover; raise if one is compared loosely."""
-        for name in [*ids, *discovered]:
-            if self._kinds[name] == "text":
-                self._check_collation(name)
-        self._ids, self._discovered = frozenset(ids), frozenset(discovered)
-
-    def _check_collation(self, name: str) -> None:
+    def check_comparable(self, name: str) -> None:
         """Raise if SQLite calls texts of a column equal whose bytes differ."""
+        if self._kinds[name] != "text":
+            return
         for collation, (text, equal_text, instead) in _LOOSE_COLLATIONS.items():
             try:
                 are_equal = self._are_equal(name, text, equal_text)
@@ -123,19 +118,18 @@ class Table:
 
     def stream(self, wanted: Sequence[str]) -> Stream:
         """Return some columns, which are called by their places, to be read as often as needed."""
-        comparable = dict.fromkeys(self._discovered, _DISCOVERED_TYPES)
-        comparable |= dict.fromkeys(self._ids, _ID_TYPES)
-        kinds = {name: self._kinds[name] for name in wanted}
-        return Stream(
-            lambda: self._reader([_Column(*one, comparable.get(one[0])) for one in kinds.items()])
-        )
-
-    def _reader(self, columns: "Sequence[_Column]") -> Any:
         pa = import_extra("pyarrow", "files")
+        comparable = dict.fromkeys(self.discovered, _DISCOVERED_TYPES)
+        comparable |= dict.fromkeys(self.ids, _ID_TYPES)
         types = {"integer": pa.int64(), "real": pa.float64(), "text": pa.string()}
-        kinds = {f"c{self.names.index(column.name)}": types[column.kind] for column in columns}
+        kinds = {f"c{self.names.index(name)}": types[self._kinds[name]] for name in wanted}
         schema = pa.schema(kinds or {"nothing": pa.int64()})
-        return pa.RecordBatchReader.from_batches(schema, self._batches(columns, schema))
+
+        def reader() -> Any:
+            columns = [_Column(one, self._kinds[one], comparable.get(one)) for one in wanted]
+            return pa.RecordBatchReader.from_batches(schema, self._batches(columns, schema))
+
+        return Stream(reader)
 
     def _batches(self, columns: "Sequence[_Column]", schema: Any) -> Iterator[Any]:
         """Yield the rows. An error would reach DuckDB, which shows it: so it ends the stream."""
@@ -265,3 +259,8 @@ def _what_is_wrong(error: sqlite3.Error) -> str:
     if _UNKNOWN_COLLATION in str(error):
         return "it has a collation that another program defines. Copy the table without it"
     return "it is no database of SQLite, or damaged"
+
+
+def open_sqlite(opening: Opening) -> Database:
+    """Open the table of a database."""
+    return Database(opening, Table(*one_table(opening)), is_repeatable=True)

@@ -1,0 +1,315 @@
+"""CSV: headers, dialects, compressed files and pipes.
+
+The header is the first line that is not empty. DuckDB reads rows in parallel, and notices if quoted
+line breaks mislead it. Then, and from the standard input, they come through a pipe, in order.
+
+Reading in order, DuckDB drops a last row whose quote is not closed, without a word. So a line is
+added to the end: after a complete row it is a comment, inside of quotes it is an error. DuckDB also
+takes the first line break of a file for the end of all its lines, even inside quotes. So the lines
+before the first row are written as empty ones, with the line end that rows have.
+"""
+
+import csv
+import io
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+from dpnoise.core.errors import ArgumentError, import_extra
+from dpnoise.statistics.engines.description import STANDARD_INPUT, Files
+from dpnoise.statistics.engines.sources import (
+    AS_THEY_ARE,
+    Opening,
+    Source,
+    UnreadableError,
+    as_paths,
+    literal,
+)
+
+_LONGEST_HEADER: Final = 2**24  # Characters, the empty lines before it included.
+_LONGEST_LINE: Final = 2**24
+_CHUNK: Final = 2**20
+_COMMENT: Final = "\x01"
+_COMPRESSIONS: Final = {".gz": "gzip", ".zst": "zstd"}
+_DECODERS: Final = {"utf-8": "utf-8-sig"}  # A byte order mark is not a part of the first name.
+
+
+@dataclass(frozen=True)
+class _Header:
+    """The names of the columns, and where the rows begin."""
+
+    names: list[str]
+    blank_lines: int  # The empty lines before it.
+    lines: int  # All lines before the first row.
+    line_end: str
+
+
+def _open_text(files: Files, path: str, stack: ExitStack) -> io.TextIOWrapper:
+    """Open a CSV file as text, decompressed, with its line ends as they are."""
+    opened: Any
+    if path == STANDARD_INPUT:
+        # Without Python's buffer, whose lock a waiting thread would keep.
+        opened = io.FileIO(sys.stdin.fileno(), closefd=False)
+    else:
+        compression = _COMPRESSIONS.get(Path(path).suffix.lower())
+        arrow = import_extra("pyarrow", "files")
+        opened = stack.enter_context(arrow.input_stream(path, compression))
+    return io.TextIOWrapper(opened, _DECODERS.get(files.encoding, files.encoding), newline="")
+
+
+def _read_header(text: io.TextIOWrapper, files: Files, shown: str) -> _Header:
+    """Read the lines up to the end of the header."""
+    lines: list[str] = []
+    options: dict[str, Any] = (
+        {"quotechar": files.quote} if files.quote else {"quoting": csv.QUOTE_NONE}
+    )
+    try:
+        rows = csv.reader(_lines(text, lines), delimiter=files.delimiter, strict=True, **options)
+        names = next(filter(None, rows), None)
+    except csv.Error:
+        raise ArgumentError(
+            f"The header of {shown} has a quote that is not closed, a name of more than 131,072 "
+            "characters, or more than 16 MiB. Rename that column."
+        ) from None
+    except UnicodeError:
+        mark = ", with a byte order mark" if files.encoding == "utf-16" else ""
+        raise ArgumentError(
+            f"{shown} cannot be read: its header is no {files.encoding} text{mark}. Write it as "
+            "UTF-8, or declare its encoding."
+        ) from None
+    except OSError:
+        raise ArgumentError(
+            f"{shown} cannot be read: it is damaged, or not what the request says."
+        ) from None
+    if names is None:
+        raise ArgumentError(f"{shown} is empty: it has no header.")
+    blank_lines = next(place for place, line in enumerate(lines) if line.strip("\r\n"))
+    ends = [line[len(line.rstrip("\r\n")) :] for line in (*lines[:blank_lines], lines[-1])]
+    if len(set(ends) - {""}) > 1:  # Which one ends rows would be a guess.
+        raise ArgumentError(
+            f"{shown} has line ends of several kinds. Remove its first, empty lines."
+        )
+    return _Header(names, blank_lines, len(lines), ends[-1] or "\n")
+
+
+def _lines(text: io.TextIOWrapper, lines: list[str]) -> Iterator[str]:
+    """Yield lines, and add them to `lines`."""
+    left = _LONGEST_HEADER
+    while line := text.readline(left):
+        left -= len(line)
+        if left <= 0:
+            raise csv.Error
+        if "\0" in line:
+            raise UnicodeError
+        lines.append(line)
+        yield line
+
+
+class PipeWriter:
+    """A thread that writes rows into a pipe. `fault` says what went wrong there."""
+
+    def __init__(
+        self, before: bytes, rows: Iterator[bytes], after: bytes, stack: ExitStack
+    ) -> None:
+        self.fault: str | None = None
+        self._before, self._rows, self._after = before, rows, after
+        reader, self._writer = os.pipe()
+        self._is_open, self._closing = True, threading.Lock()
+        self.path = f"/dev/fd/{reader}"
+        stack.callback(os.close, reader)  # What waits for a reader ends then.
+        stack.callback(self.stop)
+        threading.Thread(target=self._write_all, daemon=True).start()
+
+    def stop(self) -> None:
+        """End the pipe, also if the stream has more, or waits for more: that goes nowhere."""
+        with self._closing:
+            if self._is_open:
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, self._writer)
+                os.close(nowhere)
+
+    def _write_all(self) -> None:
+        try:
+            with suppress(BrokenPipeError):
+                self._write(self._before)
+                for chunk in self._rows:
+                    if _COMMENT.encode() in chunk:
+                        self.fault = "holds the control character 1, which is no text"
+                        break
+                    self._write(chunk)
+                self._write(self._after)
+        except UnicodeError:
+            self.fault = "is not text in the declared encoding"
+        except Exception:  # noqa: BLE001 - rows would be missing, whatever ends the stream early
+            self.fault = "could not be read to its end"
+        finally:
+            with self._closing:
+                self._is_open = False
+                os.close(self._writer)
+
+    def _write(self, chunk: bytes) -> None:
+        left = memoryview(chunk)
+        while left:
+            left = left[os.write(self._writer, left) :]
+
+
+class Csv(Source):
+    """CSV files, or the standard input."""
+
+    has_header = True
+
+    def __init__(self, opening: Opening) -> None:
+        files, paths = opening.files, opening.paths
+        self.is_repeatable = paths != [STANDARD_INPUT]
+        self._is_piped = opening.in_order or not self.is_repeatable
+        self._writers: list[PipeWriter] = []
+        self._texts: dict[str, io.TextIOWrapper] = {}
+        self._headers: dict[str, _Header] = {}
+        for path in paths:
+            with ExitStack() as only_header:  # There may be more files than can be open at once.
+                self._open(opening, path, only_header)
+        own_names = self._headers[paths[0]].names
+        for path, header in self._headers.items():
+            if header.names != own_names:
+                raise ArgumentError(f"{path} has other columns than {paths[0]}. Read it apart.")
+        super().__init__(opening, own_names)
+        self._own_names = own_names
+        types = ", ".join(f"c{place}: 'VARCHAR'" for place in range(len(own_names)))
+        quote = literal(files.quote)
+        self._options = (
+            f"auto_detect=false, columns={{{types}}}, strict_mode=true, {AS_THEY_ARE}, "
+            f"null_padding=false, allow_quoted_nulls=false, delim={literal(files.delimiter)}, "
+            f"quote={quote}, escape={quote}"
+        )
+        if self._is_piped:
+            in_order = f", parallel=false, max_line_size={_LONGEST_LINE}, comment='{_COMMENT}'"
+            self._options += in_order
+
+    def _open(self, opening: Opening, path: str, stack: ExitStack) -> None:
+        """Open a file, up to the end of its header."""
+        self._texts[path] = _open_text(opening.files, path, stack)
+        self._headers[path] = _read_header(self._texts[path], opening.files, opening.shown)
+
+    def table(self, _: list[str], paths: list[str]) -> str:
+        """Return the rows, with every entry as text."""
+        parts = [self._piped(path) for path in paths] if self._is_piped else self._direct(paths)
+        # In a file of one column an empty line is no row; an entry that is missing has quotes.
+        kept = " WHERE c0 IS NOT NULL" if len(self._own_names) == 1 else ""
+        return f"({' UNION ALL '.join(f'SELECT * FROM {part}{kept}' for part in parts)})"
+
+    def _direct(self, paths: list[str]) -> list[str]:
+        """Return what reads files in parallel, if DuckDB finds the headers that we have found."""
+        encoding = self.opening.files.encoding
+        by_skipped: dict[int, list[str]] = {}
+        for path in paths:
+            header = self._headers[path]
+            by_skipped.setdefault(header.blank_lines, []).append(path)
+            as_row = self._read_csv([path], header.blank_lines, encoding, header=False)
+            is_one_line = header.lines == header.blank_lines + 1  # No name has a line break.
+            if not is_one_line or not self._is_header(as_row):
+                raise UnreadableError(f"{self.opening.shown} cannot be read in parallel.")
+        return [
+            self._read_csv(same, skipped, encoding, header=True)
+            for skipped, same in by_skipped.items()
+        ]
+
+    def _is_header(self, table: str) -> bool:
+        """Tell whether DuckDB takes the names of the columns for the first row of a file."""
+        rows = self.connection.sql(f"SELECT * FROM {table} LIMIT 1").fetchall()
+        return [[entry or "" for entry in row] for row in rows] == [self._own_names]
+
+    def _read_csv(self, paths: list[str], skipped: int, encoding: str, *, header: bool) -> str:
+        return (
+            f"read_csv({as_paths(paths)}, skip={skipped}, header={str(header).lower()}, "
+            f"encoding={literal(encoding)}, {self._options})"
+        )
+
+    def _piped(self, path: str) -> str:
+        """Return what reads a file through a pipe that has the rows and no header."""
+        if path != STANDARD_INPUT:  # A file may be read again.
+            self._open(self.opening, path, self.opening.stack)
+        text, header, files = self._texts[path], self._headers[path], self.opening.files
+        encoding = "utf-8" if files.encoding == "utf-16" else files.encoding
+        rows = (chunk.encode(encoding) for chunk in iter(lambda: text.read(_CHUNK), ""))
+        end = header.line_end
+        after = f"{end}{_COMMENT}{files.quote}x{end}".encode()
+        writer = PipeWriter(end.encode() * header.lines, rows, after, self.opening.stack)
+        self._writers.append(writer)
+        return self._read_csv([writer.path], header.lines, encoding, header=False)
+
+    def fault(self) -> str | None:
+        """Return what went wrong in a pipe."""
+        faults = (writer.fault for writer in self._writers if writer.fault is not None)
+        return next((f"{self.opening.shown} {what}." for what in faults), None)
+
+    def stop(self) -> None:
+        """End all pipes."""
+        for writer in self._writers:
+            writer.stop()
+
+
+# Whether a file compressed by zstd is complete: DuckDB reads what there is without an error. Frames
+# and blocks have their sizes in front (RFC 8878, section 3.1), so that nothing is decompressed.
+
+_FRAME: Final = 0xFD2FB528
+_SKIPPABLE_FRAME: Final = 0x184D2A5  # Without its last four bits, which are free.
+_ID_SIZES: Final = (0, 1, 2, 4)
+_CONTENT_SIZES: Final = (0, 2, 4, 8)
+_RUN: Final = 1  # The type of a block that repeats one byte.
+
+
+def is_zstd(path: str) -> bool:
+    """Tell whether a file is compressed by zstd, as its name says."""
+    return Path(path).suffix.lower() == ".zst"
+
+
+def check_complete(path: str) -> None:
+    """Raise if a file compressed by zstd ends in the middle, or holds something else."""
+    with Path(path).open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        try:
+            while file.tell() != size:
+                _skip_frame(file)
+        except EOFError:
+            raise ArgumentError(
+                f"{path} is damaged: its data compressed by zstd is not complete. Write it again."
+            ) from None
+
+
+def _skip_frame(file: IO[bytes]) -> None:
+    magic = _number(file, 4)
+    if magic >> 4 == _SKIPPABLE_FRAME:
+        file.seek(_number(file, 4), os.SEEK_CUR)
+        return
+    if magic != _FRAME:
+        raise EOFError
+    descriptor = _number(file, 1)
+    is_single_segment = descriptor >> 5 & 1
+    content_size = _CONTENT_SIZES[descriptor >> 6] or is_single_segment
+    window = 1 - is_single_segment
+    file.seek(window + _ID_SIZES[descriptor & 3] + content_size, os.SEEK_CUR)
+    while not _skip_block(file):
+        pass
+    has_checksum = descriptor >> 2 & 1
+    file.seek(4 * has_checksum, os.SEEK_CUR)
+
+
+def _skip_block(file: IO[bytes]) -> bool:
+    """Skip a block; return whether it is the last one of its frame."""
+    block = _number(file, 3)
+    size = 1 if block >> 1 & 3 == _RUN else block >> 3
+    file.seek(size, os.SEEK_CUR)
+    return bool(block & 1)
+
+
+def _number(file: IO[bytes], size: int) -> int:
+    """Read an integer of `size` bytes."""
+    held = file.read(size)
+    if len(held) < size:
+        raise EOFError
+    return int.from_bytes(held, "little")
