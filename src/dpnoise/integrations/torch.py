@@ -38,7 +38,6 @@ else:
 
 __all__ = ["Generator", "release"]
 
-Array = NDArray[Any]
 NumpyType = np.dtype[Any]
 
 DIGITS: Final = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
