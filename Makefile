@@ -43,7 +43,7 @@ help:
 	@echo "make docs-serve    the same at http://localhost:8000, rebuilt as you write, until you stop it; needs Python, make; takes 10 seconds to begin"
 	@echo "make pictures      the pictures of the docs; needs Python, make; takes half a minute"
 	@echo "make screenshots   the pictures of pages; needs Chromium; takes half a minute"
-	@echo "make lint          ruff, mypy (strict) and the layers of imports; needs Python, make; takes a minute"
+	@echo "make lint          ruff, mypy (strict), the layers of imports, unused code; needs Python, make; takes a minute"
 	@echo "make format        ruff lays out the code, and mends what it can; needs Python, make; takes a second"
 	@echo "make setup         only the .venv, with everything that 'make test' needs; needs Python, make; takes 2 minutes, by the network"
 	@echo "make clean         remove the .venv and all that is generated; needs make; takes 10 seconds"
@@ -111,6 +111,7 @@ lint: $(VENV)/installed-test $(VENV)/installed-lint
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/vulture
 
 format: $(VENV)/installed-lint
 	$(BIN)/ruff format .

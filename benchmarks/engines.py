@@ -27,8 +27,6 @@ from dpnoise.statistics.plan import Edges, Grouping, Plan, Rows, Sums
 ROOT: Final = Path(__file__).parent.parent
 PAGE: Final = ROOT / "docs" / "performance.md"
 RESULTS: Final = ROOT / "benchmarks" / "results" / "engines"  # One file for each architecture.
-MOST_TIME: Final = 2.0  # Of an exact answer, over the plain query.
-MOST_TIME_OF_GROUPS: Final = 3.0  # Of 2,000 groups, over one.
 GROUPS: Final = 2_000
 
 INCOME: Final = Sums("income", 2.0**-14, 0, 200_000 * 2**14)

@@ -35,7 +35,6 @@ ROWS_A_PERSON: Final = 100
 GROUPS: Final = 100
 MAX_GROUPS: Final = 2
 MAX_ROWS: Final = 3
-MOST_TIME: Final = 1.5  # Of bounding and releasing, over the same bounding by hand.
 CLAMPED: Final = "least(greatest(x, 0), 100)"
 PLAIN: Final = f"SELECT city, count(*), sum({CLAMPED}) FROM visits GROUP BY city"  # noqa: S608
 
