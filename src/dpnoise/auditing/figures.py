@@ -6,12 +6,12 @@ The templates draw them. Colours are the style sheet's; each is also said in wor
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from dpnoise.auditing.wording import at_least
 from dpnoise.core.safe_text import shortened
 
-Drawing = dict[str, Any]
+Drawing = dict[str, object]
 
 _LINE: Final = 38  # Characters, at least, in the 340 pixels of a phone.
 _WIDEST: Final = 60  # Columns.

@@ -70,8 +70,8 @@ class AuditOptions:
     mu: float | None = None
     rho: float | None = None
     curve: bool = False
-    neighbours: Any = None
-    data: Any = None
+    neighbours: object = None
+    data: object = None
     size: int = 10
     attacks: Iterable[str | Attack] | None = None
     pairs: Iterable[tuple[float, float]] | str | None = None
@@ -136,7 +136,7 @@ class AuditOptions:
         known = dpnoise.auditing.attacks.ATTACKS.values()
         return [attack() for attack in known if attack.in_audit and attack.noise in {None, noise}]
 
-    def command(self, target: Any, name: str) -> str:
+    def command(self, target: object, name: str) -> str:
         """Return what runs the audit again: in a shell, or in Python where a shell cannot."""
         names = (
             "epsilon", "mu", "rho", "delta", "curve", "sensitivity", "scale", "pairs", "attacks",
@@ -156,7 +156,7 @@ class AuditOptions:
         return f"dpnoise.audit({', '.join((name, *arguments))})"
 
 
-def _shell_command(target: Any, name: str, neighbours: str | None, given: dict[str, Any]) -> str:
+def _shell_command(target: object, name: str, neighbours: str | None, given: dict[str, Any]) -> str:
     words = ["dpnoise", "audit", *([name] if isinstance(target, str) else ["--command", name])]
     for attack in given.pop("attacks", []):
         words += ["--attack", attack]

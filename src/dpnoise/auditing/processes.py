@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -351,7 +351,7 @@ def _times(target: Target, value: float, n: int, clock: Clock) -> tuple[Times, N
         start = clock()
         result = release(value, 1)
         times[i] = clock() - start
-        releases[i] = result[0]
+        releases[i] = np.asarray(result)[0]
     return times, releases
 
 
@@ -402,7 +402,7 @@ LOOKS: Final = {
 
 
 def observations(
-    asked: Any, target: Target, limited: Target, time_limit: float
+    asked: object, target: Target, limited: Target, time_limit: float
 ) -> list[Observation]:
     """Look at what certifies nothing: a generator's state, forks, restarts and time.
 

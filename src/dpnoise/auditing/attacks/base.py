@@ -12,7 +12,7 @@ known. What is certified does not rest on this: it is counted, whatever the mode
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, final
+from typing import ClassVar, Final, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -336,7 +336,7 @@ class Attack(ABC):
         )
 
 
-def happened(event: Event, releases: Any, *, last: bool = False) -> Flags:
+def happened(event: Event, releases: Releases, *, last: bool = False) -> Flags:
     """Tell of each trial whether an event happened; what is left after the last is not used.
 
     `last` says that no other event will see the releases.
@@ -351,7 +351,7 @@ def happened(event: Event, releases: Any, *, last: bool = False) -> Flags:
     return flags
 
 
-def count(event: Event, releases: Any) -> Count:
+def count(event: Event, releases: Releases) -> Count:
     """Count an event in releases; what is left over after the last whole group is not used."""
     flags = happened(event, releases)
     return Count(int(np.count_nonzero(flags)), len(flags))

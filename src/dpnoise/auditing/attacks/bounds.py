@@ -11,10 +11,10 @@ error: the limits are wrong with the stated probability, whatever is concluded f
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
 from dpnoise.auditing.tuning import TUNING
@@ -22,7 +22,7 @@ from dpnoise.core.errors import ArgumentError, check_integer, check_part, check_
 from dpnoise.release.calibration import gaussian_scale
 
 Floats = NDArray[np.float64]
-Counts = NDArray[Any]
+Counts = NDArray[np.integer | np.floating]
 
 EPSILON: Final = "epsilon"
 MU: Final = "mu"
@@ -194,7 +194,7 @@ class Claim:
     value: float
     delta: float = 0.0
 
-    def bounds(self, low: Any, high: Any, releases: int = 1) -> Floats:
+    def bounds(self, low: ArrayLike, high: ArrayLike, releases: int = 1) -> Floats:
         """Return the least parameter with which P0 >= low and P1 <= high, for each pair of them."""
         p0, p1 = np.broadcast_arrays(*(np.asarray(p, dtype=np.float64) for p in (low, high)))
         apart = (p0 > p1) & (p1 > 0)
@@ -355,13 +355,13 @@ def _log_odds(share: Floats) -> Floats:
     return result
 
 
-def lower_limits(hits: Counts, trials: Any, error: float) -> Floats:
+def lower_limits(hits: Counts, trials: int | Floats, error: float) -> Floats:
     """Return Clopper and Pearson's lower limit for each count, to choose by: it is not checked."""
     inside = special.betaincinv(np.maximum(hits, 1e-3), trials - hits + 1.0, error)
     return np.where(hits > 0, inside, 0.0)
 
 
-def upper_limits(hits: Counts, trials: Any, error: float) -> Floats:
+def upper_limits(hits: Counts, trials: int | Floats, error: float) -> Floats:
     """Return Clopper and Pearson's upper limit for each count, to choose by."""
     inside = special.betaincinv(hits + 1.0, np.maximum(trials - hits, 1e-3), 1 - error)
     return np.where(hits < trials, inside, 1.0)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -260,10 +260,10 @@ def _jax_outputs(function: str, size: int) -> Outputs:
     extend = import_extra("jax.extend.random", "peers")
     numpy = jax.numpy
 
-    def bits(_key: Any, _width: int, shape: tuple[int, ...]) -> Any:
+    def bits(_key: object, _width: int, shape: tuple[int, ...]) -> object:
         return numpy.arange(shape[0], dtype=numpy.uint32) << 9
 
-    def no_key(*_: Any) -> Any:
+    def no_key(*_: object) -> object:
         return numpy.zeros(1, numpy.uint32)
 
     counting = extend.define_prng_impl(

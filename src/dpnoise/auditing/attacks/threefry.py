@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, Final
+from types import ModuleType
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -325,7 +326,7 @@ def _replay(seed: int, path: tuple[int, ...], scale: float) -> _Replay:
     return removed
 
 
-def _descendant(jax: Any, key: Any, path: tuple[int, ...]) -> Any:
+def _descendant(jax: ModuleType, key: object, path: tuple[int, ...]) -> object:
     """Split a key along a path of children."""
     for child in path:
         key = jax.random.split(key, child + 1)[child]

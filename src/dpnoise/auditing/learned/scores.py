@@ -7,7 +7,7 @@ are independent (naive Bayes); elsewhere the weights are those of a logistic reg
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,9 @@ class Steps:
     free: bool = False
     together: int = 0
 
-    def add(self, x: NDArray[Any], weight: float, total: Floats) -> None:
+    def add(
+        self, x: NDArray[np.floating] | NDArray[np.int16], weight: float, total: Floats
+    ) -> None:
         """Add the weighted ratio of each number to its total; a NaN has that of the last cell."""
         if x.dtype == np.int16:
             _add(np.ascontiguousarray(x).view(np.uint16), self._of_integers, weight, total)
@@ -52,7 +54,7 @@ class Steps:
         return result
 
 
-def cells_of(edges: Floats, x: NDArray[Any]) -> Cells:
+def cells_of(edges: Floats, x: NDArray[np.floating] | NDArray[np.int16]) -> Cells:
     """Return the cell of each number: how many edges it is not below; a NaN is in the last one.
 
     Examples

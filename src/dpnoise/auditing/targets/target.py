@@ -10,17 +10,16 @@ from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from operator import attrgetter
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dpnoise.auditing.targets.adapters import ADAPTERS, Calibration, Privacy, ReleaseFunction
 from dpnoise.auditing.targets.mechanisms import MECHANISMS
 from dpnoise.core import machine
 from dpnoise.core.errors import ArgumentError, DpnoiseError, reject, unknown
 
-Releases = NDArray[np.floating[Any]]
+Releases = NDArray[np.floating]
 
 
 class TargetError(DpnoiseError, RuntimeError):
@@ -123,7 +122,7 @@ def named(name: str, **claims: float) -> Target:
 
 
 def resolve(
-    target: Any,
+    target: object,
     epsilon: float,
     delta: float,
     sensitivity: float,
@@ -157,7 +156,7 @@ def resolve(
     return Target(name, noise, scale, release)
 
 
-def _release_of(target: Any, time_limit: float | None) -> tuple[str, ReleaseFunction]:
+def _release_of(target: object, time_limit: float | None) -> tuple[str, ReleaseFunction]:
     """Return what releases values, and its name, of a path, a command or a function."""
     if isinstance(target, str):
         return target, imported(target)
@@ -173,7 +172,7 @@ def _release_of(target: Any, time_limit: float | None) -> tuple[str, ReleaseFunc
 def one_by_one(target: Target) -> Target:
     """Return a target that is asked for one release a call, where calls depend on no other."""
 
-    def release(value: float, n: int) -> Any:
+    def release(value: float, n: int) -> ArrayLike:
         return np.concatenate([np.atleast_1d(target.release(value, 1)) for _ in range(n)])
 
     return replace(target, release=release)
@@ -211,7 +210,9 @@ def imported(path: str) -> ReleaseFunction:
     return release
 
 
-def _from_command(command: list[str], time_limit: float | None, value: float, n: int) -> Any:
+def _from_command(
+    command: list[str], time_limit: float | None, value: float, n: int
+) -> list[float]:
     """Run a command that reads n values and writes n releases, one on each line."""
     call = f"{shlex.join(command)}, given {value!r} {n} times,"
     releases = [
