@@ -18,10 +18,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpnoise.auditing import targets
-from dpnoise.auditing.attacks.base import OUTPUTS, Attack, Count, Event, Flags, count, never
+from dpnoise.auditing.attacks.base import OUTPUTS, Attack, Count, Event, count, never
 from dpnoise.auditing.attacks.bounds import Claim, Judge
 from dpnoise.auditing.attacks.generic import exponents
 from dpnoise.auditing.calls import affordable_budget, draw_fresh, with_time_limit
@@ -43,6 +42,7 @@ from dpnoise.auditing.processes import observations
 from dpnoise.auditing.report import Finding, Report, versions
 from dpnoise.auditing.targets.target import Releases, Target, TargetError
 from dpnoise.auditing.tuning import TUNING
+from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import ArgumentError, DpnoiseError
 
 Pair = tuple[float, float]
@@ -300,7 +300,7 @@ def _try_pair(
     return result
 
 
-def _rows(releases: Releases) -> NDArray[np.float64]:
+def _rows(releases: Releases) -> Floats:
     return releases.astype(np.float64).reshape(-1, 1)
 
 

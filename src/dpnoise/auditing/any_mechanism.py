@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpnoise.auditing.attacks.base import OUTPUTS, Event
 from dpnoise.auditing.attacks.bounds import Judge
@@ -38,10 +37,10 @@ from dpnoise.auditing.targets import MECHANISMS
 from dpnoise.auditing.targets.mechanisms import Data, Pair
 from dpnoise.auditing.targets.target import installed
 from dpnoise.auditing.tuning import TUNING
+from dpnoise.core.arrays import Floats
 from dpnoise.core.errors import ArgumentError
 from dpnoise.core.parallel import cores
 
-Floats = NDArray[np.float64]
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 

@@ -70,12 +70,7 @@ class Pace:
 
     A target that takes so long for each release is asked for a part of them at a time, so that it
     is not taken for one that hangs. What a call takes by itself, however much it is asked for,
-    shows in a shorter and a longer one.
-
-    Parameters
-    ----------
-    seconds
-        The most that a call may take; a quarter of it is aimed at.
+    shows in a shorter and a longer one. A call may take `seconds`, and a quarter is aimed at.
     """
 
     def __init__(self, seconds: float) -> None:

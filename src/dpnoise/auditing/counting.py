@@ -39,9 +39,8 @@ from dpnoise.auditing.report import Finding
 from dpnoise.auditing.targets.mechanisms import Data, Pair
 from dpnoise.auditing.targets.target import DependentError, Releases
 from dpnoise.auditing.tuning import TUNING
+from dpnoise.core.arrays import Flags, Floats
 
-Flags = NDArray[np.bool_]
-Floats = NDArray[np.float64]
 Words = NDArray[np.uint64]
 Drawn = TypeVar("Drawn")
 Tally = tuple[Count, Count]  # At the two data sets of an event.

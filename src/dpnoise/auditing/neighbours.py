@@ -10,14 +10,13 @@ from fractions import Fraction
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 from dpnoise.auditing.targets.mechanisms import Data, Pair
 from dpnoise.auditing.targets.target import Target, TargetError
+from dpnoise.core.arrays import Floats
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, check_integer, is_real, reject
 
-Floats = NDArray[np.float64]
 ValuePair = tuple[float, float]
 
 VECTOR: Final = "vector"

@@ -25,11 +25,11 @@ from dpnoise.auditing.calls import Pace, call_in_time
 from dpnoise.auditing.targets.mechanisms import Data
 from dpnoise.auditing.targets.target import TargetError, imported, piped
 from dpnoise.core import strict_json
+from dpnoise.core.arrays import Floats
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, is_real, reject, shown
 from dpnoise.core.parallel import cores, in_runs
 from dpnoise.core.safe_text import shortened
 
-Floats = NDArray[np.float64]
 Outputs = Data  # What a mechanism gives: told by its attributes.
 Mechanism = Callable[..., Outputs]  # (data, n) -> n outputs
 
@@ -200,14 +200,10 @@ def _word(part: object) -> str:
 
 
 class Encoder:
-    """Makes rows of outputs; it is made with what a mechanism gives first, for all data sets.
+    """Makes rows of outputs.
 
-    Parameters
-    ----------
-    name
-        Of the mechanism, for errors.
-    first
-        Some outputs for each data set: they decide how many parts a row has.
+    `name` is the mechanism's, for errors. `first` are some outputs for each data set, which decide
+    how many parts a row has.
 
     Examples
     --------

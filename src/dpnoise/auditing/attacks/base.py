@@ -15,15 +15,14 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpnoise.auditing.attacks import bounds
 from dpnoise.auditing.attacks.bounds import Judge
 from dpnoise.auditing.targets.target import Releases, Target, named
+from dpnoise.core.arrays import Flags, Floats, Integers
 from dpnoise.core.errors import ArgumentError, check_integer
 
 Progress = Callable[[float], object]
-Flags = NDArray[np.bool_]
 Explains = Callable[[Releases, float], Flags]
 
 # What an attack is given, from the weakest to the strongest.
@@ -119,9 +118,7 @@ def _unexplained(event: Event, releases: Releases, value: float) -> int:
     return 0 if event.explains is None else int((~event.explains(releases.copy(), value)).sum())
 
 
-def promise(
-    hits0: NDArray[np.int64], hits1: NDArray[np.int64], n: int, judge: Judge | None = None
-) -> NDArray[np.float64]:
+def promise(hits0: Integers, hits1: Integers, n: int, judge: Judge | None = None) -> Floats:
     """Return what each event would be worth if these were its counts.
 
     That is what it would certify in an audit, or without one the ratio of its limits. For choosing
@@ -135,7 +132,7 @@ def promise(
     else:
         low, high = bounds.lower_limits(seen0, n, _ERROR), bounds.upper_limits(seen1, n, _ERROR)
         promised = low / high
-    result: NDArray[np.float64] = promised[place.reshape(hits0.shape)]
+    result: Floats = promised[place.reshape(hits0.shape)]
     return result
 
 

@@ -18,10 +18,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
 from dpnoise.auditing.tuning import TUNING
+from dpnoise.core.arrays import Floats
 from dpnoise.core.errors import ArgumentError, check_integer, check_part, check_positive
 from dpnoise.release.calibration import gaussian_scale
 
-Floats = NDArray[np.float64]
 Counts = NDArray[np.integer | np.floating]
 
 EPSILON: Final = "epsilon"
@@ -173,16 +173,6 @@ def _check(hits: int, trials: int, error: float) -> None:
 class Claim:
     """A claim of privacy, of which an audit certifies a lower bound.
 
-    Parameters
-    ----------
-    kind
-        "epsilon" with a delta, "mu" of Gaussian differential privacy, or "rho" of zero-concentrated
-        differential privacy.
-    value
-        What is claimed.
-    delta
-        Of a claim of epsilon. For the others it is where their curve is read as an epsilon.
-
     Examples
     --------
     >>> claims = Claim("epsilon", 1.0), Claim("epsilon", 1.0, 0.3), Claim("mu", 1.0)
@@ -190,9 +180,9 @@ class Claim:
     [0.693147, 0.0, 0.67449]
     """
 
-    kind: str
+    kind: str  # "epsilon", "mu" (Gaussian privacy) or "rho" (zero-concentrated privacy).
     value: float
-    delta: float = 0.0
+    delta: float = 0.0  # Beside epsilon; of the others, where their curve is read as an epsilon.
 
     def bounds(self, low: ArrayLike, high: ArrayLike, releases: int = 1) -> Floats:
         """Return the least parameter with which P0 >= low and P1 <= high, for each pair of them."""
@@ -292,25 +282,13 @@ def gaussian_claim(epsilon: float, delta: float) -> Claim:
 
 @dataclass(frozen=True)
 class Judge:
-    """How an event will be judged, so that the best one can be chosen before that.
+    """How an event will be judged, so that the best one can be chosen before that."""
 
-    Parameters
-    ----------
-    claim
-        What it is held against.
-    trials, error
-        In how many trials of each data set it will be counted, and the error of the bound.
-    chance
-        Trials attributed to chance: the more events there are to choose from, the more.
-    caution
-        Standard errors by which the estimate is discounted.
-    """
-
-    claim: Claim
-    trials: int
-    error: float
-    chance: float = TUNING.chance
-    caution: float = TUNING.caution
+    claim: Claim  # What it is held against.
+    trials: int  # Of each data set, in which it will be counted.
+    error: float  # Of the bound.
+    chance: float = TUNING.chance  # Trials attributed to chance: of many events, more.
+    caution: float = TUNING.caution  # Standard errors by which the estimate is discounted.
 
     def promises(self, hits0: Counts, hits1: Counts, n: int, releases: int = 1) -> Floats:
         """Return what each event would certify if its probabilities were about what n showed.

@@ -23,7 +23,6 @@ from dpnoise.auditing.attacks.base import (
     SCALE,
     Attack,
     Event,
-    Flags,
     Progress,
     excluded,
     never,
@@ -33,9 +32,9 @@ from dpnoise.auditing.attacks.base import (
 from dpnoise.auditing.attacks.bounds import Judge
 from dpnoise.auditing.targets.adapters import Privacy
 from dpnoise.auditing.targets.target import Releases, Target
+from dpnoise.core.arrays import Flags, Integers
 from dpnoise.kernels import compiled
 
-Integers = NDArray[np.int64]
 Real = np.floating
 
 _CUTS: Final = 255  # Thresholds that are tried, at equal steps of probability.

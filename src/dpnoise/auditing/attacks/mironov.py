@@ -30,7 +30,6 @@ from dpnoise.auditing.attacks.base import (
     SOURCE,
     Attack,
     Event,
-    Flags,
     Progress,
     best,
     excluded,
@@ -38,10 +37,10 @@ from dpnoise.auditing.attacks.base import (
     silent,
 )
 from dpnoise.auditing.targets.target import Releases, Target
+from dpnoise.core.arrays import Flags, Floats, Integers
 from dpnoise.core.errors import ArgumentError, check_choice, check_integer, import_extra
 from dpnoise.kernels import compiled
 
-Floats = NDArray[np.float64]
 Outputs = NDArray[np.float32]
 
 # With this many uniforms in question one of them fits, or may as well: it is not searched for.
@@ -165,7 +164,7 @@ class Reconstruction:
 
     values: Floats
     queries: int
-    needed: NDArray[np.int64]
+    needed: Integers
 
 
 # It is longer than others because it is Algorithm 1 of the paper in one piece.

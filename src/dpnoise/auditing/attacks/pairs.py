@@ -32,7 +32,6 @@ from dpnoise.auditing.attacks.base import (
     SOURCE,
     Attack,
     Event,
-    Flags,
     Progress,
     best,
     excluded,
@@ -40,10 +39,9 @@ from dpnoise.auditing.attacks.base import (
     silent,
 )
 from dpnoise.auditing.targets.target import Releases, Target
+from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import check_choice
 from dpnoise.kernels import compiled
-
-Floats = NDArray[np.float64]
 
 # With this many pairs of uniforms in question one of them fits, or may as well: no search is made.
 _MOST: Final = 2.0**11

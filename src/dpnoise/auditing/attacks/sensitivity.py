@@ -18,8 +18,9 @@ from typing import Final, SupportsFloat
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpnoise.auditing.attacks.base import OUTPUTS, Attack, Event, Flags, Progress, never, silent
+from dpnoise.auditing.attacks.base import OUTPUTS, Attack, Event, Progress, never, silent
 from dpnoise.auditing.targets.target import Releases, Target
+from dpnoise.core.arrays import Flags
 from dpnoise.core.errors import check_integer
 
 Data = NDArray[np.float64]
@@ -34,28 +35,14 @@ _ROWS: Final = 2**20
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Two data sets that a private sum must not tell apart.
+    """Two data sets that a private sum must not tell apart."""
 
-    Parameters
-    ----------
-    relation
-        How they differ, in a word: "changed".
-    data
-        The two data sets.
-    lower, upper
-        Bounds of all rows.
-    sensitivity
-        How far one row, changed or removed, moves the real sum of any data within the bounds.
-    grid
-        A power of two of which all rows are multiples.
-    """
-
-    relation: str
+    relation: str  # How they differ, in a word: "changed".
     data: tuple[Data, Data] = field(repr=False)
     lower: float
     upper: float
-    sensitivity: float
-    grid: float
+    sensitivity: float  # How far one row moves the real sum of any data within the bounds.
+    grid: float  # A power of two of which all rows are multiples.
 
     def real_sum(self, data: Data) -> Fraction:
         """Return the real sum, by `exact_sum`."""

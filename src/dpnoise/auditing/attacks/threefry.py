@@ -21,17 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpnoise.auditing.attacks.base import (
-    SOURCE,
-    Attack,
-    Event,
-    Flags,
-    Progress,
-    misfit,
-    never,
-    silent,
-)
+from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, misfit, never, silent
 from dpnoise.auditing.targets.target import Releases, Target
+from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import check_integer, import_extra, reject
 from dpnoise.core.parallel import cores
 from dpnoise.kernels import compiled
@@ -154,7 +146,7 @@ def _fits(seed: int, path: Words, lows: Words, highs: Words) -> bool:
     return True
 
 
-def _margin(releases: Releases, value: float) -> NDArray[np.float64]:
+def _margin(releases: Releases, value: float) -> Floats:
     """Bound what float32 loses in value + scale * normal, at 8 units in the last place.
 
     Rounding the value, the scale, their product and the sum loses 2 units; under jit, XLA reorders
@@ -173,7 +165,7 @@ def mantissas(releases: Releases, value: float, scale: float) -> tuple[Words, Wo
     margin = _margin(releases, value)
     noise = releases.astype(np.float64) - value
 
-    def steps(w: NDArray[np.float64]) -> NDArray[np.float64]:
+    def steps(w: Floats) -> Floats:
         u = special.erf(w / (scale * math.sqrt(2.0)))
         return np.asarray((u + 1.0 - 2.0**-24) * 2.0 ** (_MANTISSA - 1))
 

@@ -25,25 +25,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.auditing.attacks.base import (
-    SOURCE,
-    Attack,
-    Event,
-    Flags,
-    Progress,
-    misfit,
-    never,
-    silent,
-)
+from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, misfit, never, silent
 from dpnoise.auditing.attacks.mironov import FORMULAS, laplace_release
 from dpnoise.auditing.targets.adapters import paper_laplace
 from dpnoise.auditing.targets.target import Releases, Target
+from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import ArgumentError, check_choice, check_positive, reject
 from dpnoise.kernels import compiled
 
 Bits = NDArray[np.int64]
 Forms = NDArray[np.uint64]
-Floats = NDArray[np.float64]
 
 UNIFORM_BITS: Final = 53
 _ALL: Final = 2**UNIFORM_BITS - 1

@@ -15,6 +15,7 @@ import numpy as np
 from dpnoise.auditing.leakage import laws
 from dpnoise.auditing.leakage.laws import BFLOAT16, FLOAT16, FLOAT32, Format, Law, delta, released
 from dpnoise.core import errors
+from dpnoise.core.arrays import Floats
 from dpnoise.core.parallel import Words
 from dpnoise.noise.distributions import Distribution, Gaussian, Laplace
 from dpnoise.release import exact
@@ -120,7 +121,7 @@ def _decided(
     """Return the shares of the words that decide for each output, and of those that do not."""
     n, kernel = form.variates, form.first_stage()
 
-    def draw(words: Words, out: laws.Floats) -> None:
+    def draw(words: Words, out: Floats) -> None:
         if kernel(words, bits, np.full(out.size, value), scale, grid, out):
             out[np.isnan(out)] = math.inf
 
@@ -135,29 +136,17 @@ def _decided(
 
 @dataclass(frozen=True)
 class Leak:
-    """What fl(x + z) leaks at scale 1, x = 0 against 1.
+    """What fl(x + z) leaks at scale 1, x = 0 against 1."""
 
-    Parameters
-    ----------
-    arithmetic
-        "every operation rounded", "rounded once" (dpnoise's own) or "perfect noise".
-    noise, form, variates, precision, format
-        The sampler: n uniforms of p bits. Perfect noise has neither n nor p.
-    delta, reverse
-        delta(epsilon) of 0 against 1, and of 1 against 0.
-    ideal
-        That of the mechanism in real arithmetic, the same both ways.
-    """
-
-    arithmetic: str
+    arithmetic: str  # EVERY, ONCE (dpnoise's own) or PERFECT.
     noise: str
     form: str
-    variates: int | None
+    variates: int | None  # n uniforms of p bits, of which perfect noise has none.
     precision: int | None
     format: str
-    delta: float
-    reverse: float
-    ideal: float
+    delta: float  # delta(epsilon) of 0 against 1.
+    reverse: float  # The same of 1 against 0.
+    ideal: float  # That of the mechanism in real arithmetic, the same both ways.
 
 
 EVERY: Final = "every operation rounded"
@@ -190,12 +179,7 @@ _RELEASES: Final = (
 def table(epsilon: float = 1.0, progress: Callable[[float], object] | None = None) -> list[Leak]:
     """Return what each sampler leaks, for several n, p and formats; it takes some ten seconds.
 
-    Parameters
-    ----------
-    epsilon
-        Where the curves are read.
-    progress
-        Is told the part that is done, from 0 to 1.
+    The curves are read at `epsilon`; `progress` is told the part that is done, from 0 to 1.
     """
     rows = []
     for i, (arithmetic, form, n, fmt, precisions) in enumerate(_CASES):

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
 from dpnoise.auditing.attacks.base import Event
@@ -17,10 +16,8 @@ from dpnoise.auditing.attacks.bounds import Judge
 from dpnoise.auditing.learned.scores import Steps, calibrated, sides, tail_shares
 from dpnoise.auditing.learned.views import SIDES, Block, Rows, Text, View, no_text
 from dpnoise.auditing.tuning import TUNING
+from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.parallel import cores, in_runs
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 TREES: Final = "trees"  # The kind of the view that boosted trees give.
 _NAMED: Final = 4  # Numbers, ranges or views that are named in an event's words.

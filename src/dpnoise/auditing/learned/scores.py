@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpnoise.auditing.tuning import TUNING
+from dpnoise.core.arrays import Floats, Integers
 from dpnoise.kernels import compiled
 
-Floats = NDArray[np.float64]
 Cells = NDArray[np.uint16]
-Integers = NDArray[np.int64]
 
 _PLACES: Final = TUNING.lookup_intervals  # A constant of the module, as Numba needs it.
 _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: Fibonacci hashing.

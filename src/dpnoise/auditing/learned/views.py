@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from dpnoise.auditing.attacks.generic import patterns
 from dpnoise.auditing.learned.scores import cells_of, tail_shares
 from dpnoise.auditing.tuning import TUNING
+from dpnoise.core.arrays import Floats, Integers
 from dpnoise.kernels import compiled, inlined
 
-Floats = NDArray[np.float64]
 Rows = NDArray[np.floating]  # In float64; of small integers, in int16.
-Integers = NDArray[np.int64]
 Marks = NDArray[np.int32]
 Take = Callable[["Block"], Rows]
 Text = Callable[[float], str | None]

@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpnoise.core.arrays import Floats
 from dpnoise.core.errors import import_extra
 from dpnoise.noise.generator import Generator
 from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
@@ -123,7 +124,7 @@ def paper_laplace(random: Callable[[], float]) -> float:
     return logarithm if U < 0.5 else -logarithm  # noqa: PLR2004 - the median
 
 
-def paper_gaussians(n: int, precision: int) -> NDArray[np.float64]:
+def paper_gaussians(n: int, precision: int) -> Floats:
     """Draw n Gaussians by equation (3), from uniforms of the operating system."""
     U1, U2 = _uniforms((2, n), precision).tolist()
     pairs = zip(U1, U2, strict=True)
@@ -131,17 +132,17 @@ def paper_gaussians(n: int, precision: int) -> NDArray[np.float64]:
     return np.fromiter(draw, np.float64, n)
 
 
-def paper_theorem(n: int, precision: int) -> NDArray[np.float64]:
+def paper_theorem(n: int, precision: int) -> Floats:
     """Draw n Laplace variates by Theorem 5.1, from uniforms of the operating system."""
     rows = _uniforms((n, 2, 2), precision).tolist()
     summands = [[math.log(1 - U) * math.cos(math.pi * W) for U, W in row] for row in rows]
     return np.array([a + b for a, b in summands])
 
 
-def _uniforms(shape: tuple[int, ...], precision: int) -> NDArray[np.float64]:
+def _uniforms(shape: tuple[int, ...], precision: int) -> Floats:
     """Return multiples of 2^-precision. Python's functions of them are the C library's."""
     words = np.frombuffer(secrets.token_bytes(8 * math.prod(shape)), np.uint64)
-    uniforms: NDArray[np.float64] = np.ldexp(words >> np.uint64(64 - precision), -precision)
+    uniforms: Floats = np.ldexp(words >> np.uint64(64 - precision), -precision)
     return uniforms.reshape(shape)
 
 
