@@ -143,26 +143,11 @@ def audit(
     from dpnoise.auditing.targets import MECHANISMS
 
     options = AuditOptions(
-        epsilon=epsilon,
-        delta=delta,
-        sensitivity=sensitivity,
-        mu=mu,
-        rho=rho,
-        curve=curve,
-        neighbours=neighbours,
-        data=data,
-        size=size,
-        attacks=attacks,
-        pairs=pairs,
-        one_by_one=one_by_one,
-        boosting=boosting,
-        budget=budget,
-        confidence=confidence,
-        scale=scale,
-        time_limit=time_limit,
-        seed=seed,
-        progress=progress or silent,
-        watch=watch or silent,
-    )
+        epsilon=epsilon, delta=delta, sensitivity=sensitivity, mu=mu, rho=rho, curve=curve,
+        neighbours=neighbours, data=data, size=size, attacks=attacks, pairs=pairs,
+        one_by_one=one_by_one, boosting=boosting, budget=budget, confidence=confidence,
+        scale=scale, time_limit=time_limit, seed=seed,
+        progress=progress or silent, watch=watch or silent,
+    )  # fmt: skip
     is_mechanism = neighbours is not None or (isinstance(target, str) and target in MECHANISMS)
     return (audit_mechanism if is_mechanism else audit_added_noise)(target, options)

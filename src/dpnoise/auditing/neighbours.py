@@ -79,20 +79,15 @@ def _pair(pair: object) -> Pair:
 def vectors(size: int, sensitivity: float = 1.0) -> list[tuple[Floats, Floats]]:
     """Return the pairs of Ding and others (2018): every answer moves by the sensitivity at most."""
     ones, half = np.ones(size), size // 2
-    up, down = np.full(size, 2.0), np.zeros(size)
     first, others = np.arange(size) == 0, np.arange(size) < half
-    moved = {
-        "one below": np.where(first, 0.0, 1.0),
-        "one above": np.where(first, 2.0, 1.0),
-        "one above, the rest below": np.where(first, 2.0, 0.0),
-        "one below, the rest above": np.where(first, 0.0, 2.0),
-        "half and half": np.where(others, 2.0, 0.0),
-        "all above": up,
-        "all below": down,
-    }
-    pairs = [(ones, vector) for vector in moved.values()]
+    # One moves, one moves against the rest, one half moves against the other, all move.
+    moved = [
+        *(np.where(first, a, b) for a, b in ((0.0, 1.0), (2.0, 1.0), (2.0, 0.0), (0.0, 2.0))),
+        *(np.where(others, 2.0, 0.0), np.full(size, 2.0), np.zeros(size)),
+    ]
     crossed = (np.where(others, 1.0, 0.0), np.where(others, 0.0, 1.0))
-    return _drop_repeats([(a * sensitivity, b * sensitivity) for a, b in [*pairs, crossed]])
+    pairs = [*((ones, vector) for vector in moved), crossed]
+    return _drop_repeats([(a * sensitivity, b * sensitivity) for a, b in pairs])
 
 
 def rows(data: Data = None) -> list[Pair]:

@@ -10,7 +10,7 @@ whatever is certified of rows is certified of outputs.
 import json
 import numbers
 import shlex
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from copy import copy, deepcopy
 from decimal import Decimal
@@ -23,15 +23,14 @@ from numpy.typing import NDArray
 
 from dpnoise.auditing.calls import Pace, call_in_time
 from dpnoise.auditing.targets.mechanisms import Data
-from dpnoise.auditing.targets.target import TargetError, imported, piped
+from dpnoise.auditing.targets.target import TargetError, function_of, piped
 from dpnoise.core import strict_json
 from dpnoise.core.arrays import Floats
-from dpnoise.core.errors import ArgumentError, ArgumentTypeError, is_real, reject, shown
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, is_real, shown
 from dpnoise.core.parallel import cores, in_runs
 from dpnoise.core.safe_text import shortened
 
 Outputs = Data  # What a mechanism gives: told by its attributes.
-Mechanism = Callable[..., Outputs]  # (data, n) -> n outputs
 
 _CHUNK: Final = 1 << 24  # Bytes of rows that are drawn at a time.
 _FIRST_OUTPUTS: Final = 64  # Outputs for each data set that decide how many parts a row has.
@@ -62,7 +61,9 @@ class Source:
     def __init__(
         self, mechanism: object, time_limit: float, *, one_by_one: bool, name: str | None = None
     ) -> None:
-        own_name, self._call = _resolved(mechanism, time_limit)
+        by_command = partial(_from_command, time_limit)
+        expected = "a function (data, n) -> n outputs"
+        own_name, self._call = function_of(mechanism, by_command, expected)
         self.name = name or own_name
         self._one_by_one = one_by_one
         self._pace = Pace(time_limit)
@@ -119,20 +120,7 @@ def _own(data: object) -> object:
     return deepcopy(data) if changes else data
 
 
-def _resolved(mechanism: object, time_limit: float) -> tuple[str, Mechanism]:
-    if isinstance(mechanism, str):
-        return mechanism, imported(mechanism)
-    if isinstance(mechanism, list | tuple):
-        if not mechanism or not all(isinstance(word, str) for word in mechanism):
-            reject("target", mechanism, "to be a command: a list of strings, the program first")
-        command = list(mechanism)
-        return shlex.join(command), lambda data, n: _from_command(command, time_limit, data, n)
-    if not callable(mechanism):
-        reject("target", mechanism, "to be a function (data, n) -> n outputs, or a command")
-    return str(getattr(mechanism, "__qualname__", type(mechanism).__name__)), mechanism
-
-
-def _from_command(command: list[str], time_limit: float, data: object, n: int) -> list[object]:
+def _from_command(time_limit: float, command: list[str], data: object, n: int) -> list[object]:
     """Run a command that reads one line of JSON and writes n."""
     asked = _asked(data, n)
     call = f"{shlex.join(command)}, asked for {n} outputs,"

@@ -132,8 +132,7 @@ def promise(hits0: Integers, hits1: Integers, n: int, judge: Judge | None = None
     else:
         low, high = bounds.lower_limits(seen0, n, _ERROR), bounds.upper_limits(seen1, n, _ERROR)
         promised = low / high
-    result: Floats = promised[place.reshape(hits0.shape)]
-    return result
+    return np.asarray(promised[place.reshape(hits0.shape)])
 
 
 def never(words: str) -> Event:
@@ -213,14 +212,9 @@ class Outcome:
         """Return an epsilon that the target cannot be below, at this delta."""
         if not self.independent:
             return 0.0
+        counts = self.at0.hits, self.at0.trials, self.at1.hits, self.at1.trials
         return bounds.certified_epsilon(
-            self.at0.hits,
-            self.at0.trials,
-            self.at1.hits,
-            self.at1.trials,
-            error=self.error,
-            delta=delta,
-            releases=self.releases,
+            *counts, error=self.error, delta=delta, releases=self.releases
         )
 
 

@@ -221,14 +221,12 @@ def _epsilon(p0: Floats, p1: Floats, delta: float, k: int) -> Floats:
     """P0 <= exp(k epsilon) P1 + k delta, by composition."""
     left = p0 - k * delta
     ratio = np.where(left > 0, left, p1) / p1
-    result: Floats = np.log(ratio) / k
-    return result
+    return np.asarray(np.log(ratio) / k)
 
 
 def _mu(p0: Floats, p1: Floats, _delta: float, k: int) -> Floats:
     """P0 <= Phi(Phi^-1(P1) + sqrt(k) mu): the whole curve of a Gaussian (Dong and others 2019)."""
-    result: Floats = (special.ndtri(p0) - special.ndtri(p1)) / math.sqrt(k)
-    return result
+    return np.asarray((special.ndtri(p0) - special.ndtri(p1)) / math.sqrt(k))
 
 
 def _rho(p0: Floats, p1: Floats, _delta: float, k: int) -> Floats:
@@ -238,8 +236,7 @@ def _rho(p0: Floats, p1: Floats, _delta: float, k: int) -> Floats:
         happens = a * np.log(p0) + (1 - a) * np.log(p1)
         does_not = a * np.log1p(-p0) + (1 - a) * np.log1p(-p1)
     divergence = np.logaddexp(happens, does_not) / (a - 1)
-    result: Floats = (divergence / a).max(axis=0) / k
-    return result
+    return np.asarray((divergence / a).max(axis=0) / k)
 
 
 _FORMULAS: Final = {EPSILON: _epsilon, MU: _mu, RHO: _rho}
@@ -329,8 +326,7 @@ class Judge:
 
 
 def _log_odds(share: Floats) -> Floats:
-    result: Floats = special.logit(np.clip(share, 1e-12, 1 - 1e-12))
-    return result
+    return np.asarray(special.logit(np.clip(share, 1e-12, 1 - 1e-12)))
 
 
 def lower_limits(hits: Counts, trials: int | Floats, error: float) -> Floats:

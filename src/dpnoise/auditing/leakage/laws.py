@@ -277,8 +277,7 @@ def cells(distribution: Distribution, borders: Floats) -> Floats:
     ends = np.concatenate([[-math.inf], borders, [math.inf]])
     below = np.diff(distribution.cdf(ends))
     above = -np.diff(distribution.cdf(-ends))
-    result: Floats = np.where(ends[:-1] < 0, below, above)
-    return result
+    return np.asarray(np.where(ends[:-1] < 0, below, above))
 
 
 def _checked(

@@ -33,8 +33,7 @@ class Score:
 
     def __call__(self, rows: Rows) -> Floats:
         """Return the score of each row."""
-        total: Floats = scored([self], rows)[0]
-        return total
+        return np.asarray(scored([self], rows)[0])
 
 
 def scored(scores: Sequence[Score], rows: Rows) -> Floats:
@@ -162,8 +161,7 @@ def compared(found: Sequence[Proposal], hits: Floats, n: int, judge: Judge) -> F
     drawn = _shrink_to_curve((hits0, hits1), (shares[0], shares[1]), n, judge, off, hope=0.0)
     # The better of two guesses would be that of chance, where one of many events is chosen.
     promised = np.where(drawn > -np.inf, drawn, judge.promises(hits0, hits1, n))
-    result: Floats = promised - np.array([one.cost for one in found]) * np.abs(promised)
-    return result
+    return np.asarray(promised - np.array([one.cost for one in found]) * np.abs(promised))
 
 
 def leading(found: Sequence[Proposal], n: int) -> list[Proposal]:

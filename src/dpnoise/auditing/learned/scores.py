@@ -49,8 +49,7 @@ class Steps:
     def _of_integers(self) -> Floats:
         """The ratios of all integers of 16 bits, those below zero at the end."""
         every = np.arange(1 << 16, dtype=np.uint16).view(np.int16)
-        result: Floats = self.ratios[cells_of(self.edges, every)]
-        return result
+        return np.asarray(self.ratios[cells_of(self.edges, every)])
 
 
 def cells_of(edges: Floats, x: NDArray[np.floating] | NDArray[np.int16]) -> Cells:
