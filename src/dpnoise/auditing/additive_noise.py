@@ -15,6 +15,7 @@ can be counted in it.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -390,14 +391,13 @@ def _learn_events(pair: Pair, seen: dict[float, Releases], judge: Judge) -> list
         (Event(one.event.words, _of_numbers(one.event)), pair[::-1] if one.swapped else pair)
         for one in leading(found, TUNING.attacks_choosing_again)
     ]
-    events += [(_let_through(values[0]), values) for values in (pair, pair[::-1])]
+    # Whatever the noise, a target may let the value itself through.
+    events += [
+        (Event(f"y is exactly {values[0]:g}", partial(np.equal, values[0])), values)
+        for values in (pair, pair[::-1])
+    ]
     unseen = Count(0, 1)
     return [_Tried(Likelihood(), event, values, unseen, unseen) for event, values in events]
-
-
-def _let_through(value: float) -> Event:
-    """Return the event that the value itself is released."""
-    return Event(f"y is exactly {value:g}", lambda y: np.asarray(y == value))
 
 
 def _of_numbers(event: Event) -> Callable[[Releases], Flags]:

@@ -314,7 +314,7 @@ class Judge:
         bound = self.claim.bounds(low, high, releases)
         if self.claim.is_ratio and releases == 1:
             share = upper_limits(seen1, np.maximum(seen0 + seen1, 1e-3), TOSSED * self.error)
-            bound = np.maximum(bound, _log_odds(1 - share))
+            bound = np.maximum(bound, special.logit(np.clip(1 - share, 1e-12, 1 - 1e-12)))
         left = np.maximum(p0 - releases * self.claim.delta, 1e-300)
         ratio = np.log(left) - np.log(np.maximum(p1, 1e-300))
         clear = np.clip(ratio / np.maximum(spread, 1e-9), -30.0, 30.0)
@@ -323,10 +323,6 @@ class Judge:
         bolder = replace(self, caution=1.0).expects(p0, p1, spread, releases)
         lower = np.where(bolder > 0, -np.exp(-np.maximum(bolder, 0.0)), bolder - 1)
         return np.where(bound > 0, bound, lower)
-
-
-def _log_odds(share: Floats) -> Floats:
-    return np.asarray(special.logit(np.clip(share, 1e-12, 1 - 1e-12)))
 
 
 def lower_limits(hits: Counts, trials: int | Floats, error: float) -> Floats:

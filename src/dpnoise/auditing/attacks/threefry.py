@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
-from types import ModuleType
 from typing import Final
 
 import numpy as np
@@ -306,7 +305,9 @@ def _replay(seed: int, path: tuple[int, ...], scale: float) -> _Replay:
         nonlocal key
         ahead = key
         for _ in range(_AHEAD):
-            draw = _descendant(jax, ahead, path)
+            draw = ahead
+            for child in path:
+                draw = jax.random.split(draw, child + 1)[child]
             noise = np.asarray(scale * jax.random.normal(draw, y.shape), dtype=np.float64)
             at = [np.asarray(np.abs(y - noise - v) <= _margin(y, v)) for v in values]
             if np.logical_or.reduce(at).all():
@@ -316,10 +317,3 @@ def _replay(seed: int, path: tuple[int, ...], scale: float) -> _Replay:
         return [np.zeros(len(y), dtype=np.bool_) for _ in values]
 
     return removed
-
-
-def _descendant(jax: ModuleType, key: object, path: tuple[int, ...]) -> object:
-    """Split a key along a path of children."""
-    for child in path:
-        key = jax.random.split(key, child + 1)[child]
-    return key

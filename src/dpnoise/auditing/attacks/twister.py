@@ -130,11 +130,6 @@ def _solve(basis: Forms) -> Forms:
     return solution
 
 
-def _evaluate(forms: Forms, solution: Forms) -> Bits:
-    """Return the value of each form, 0 or 1."""
-    return np.asarray(np.bitwise_count(forms & solution).sum(axis=-1, dtype=np.int64) & 1)
-
-
 # The twister, on forms of the bits of its words --------------------------------------------------
 
 
@@ -253,8 +248,8 @@ def recover_state(uniforms: Bits, masks: Bits) -> NDArray[np.uint32]:
         raise NoStateError
     if rank < unknowns:
         raise TooFewReleasesError
-    solution = _solve(basis)
-    return np.asarray((_evaluate(window, solution) << _BIT).sum(axis=1), np.uint32)
+    values = np.bitwise_count(window & _solve(basis)).sum(axis=-1, dtype=np.int64) & 1
+    return np.asarray((values << _BIT).sum(axis=1), np.uint32)
 
 
 # From a release to the bits of its uniform -------------------------------------------------------
