@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from dpnoise.auditing.figures import Bar, bar_chart
+from dpnoise.auditing.page import Bar, bar_chart
 from dpnoise.core import html
 from reproduction.piece import DIFFERS, VERDICTS, Cell, Result
 

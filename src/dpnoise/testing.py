@@ -21,7 +21,7 @@ __all__ = ["assert_private", "fixed_generator"]
 
 
 def assert_private(
-    mechanism: Any, epsilon: float | None = None, delta: float = 0.0, **options: Any
+    mechanism: object, epsilon: float | None = None, delta: float = 0.0, **options: Any
 ) -> "Report":
     """Audit a mechanism, and fail the test if more than it claims is certified.
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dpnoise.auditing import attacks, leakage, targets
+    from dpnoise.auditing.attacks.base import Attack
     from dpnoise.auditing.processes import Observation
     from dpnoise.auditing.report import BrokenError, Finding, Report
 
@@ -21,7 +22,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     # They bring SciPy, and `import dpnoise` must not.
     if name in {"attacks", "leakage", "targets"}:
         return import_module(f"dpnoise.auditing.{name}")
@@ -34,7 +35,7 @@ def __getattr__(name: str) -> Any:
 
 # The public keywords and their documentation take most of these lines.
 def audit(
-    target: Any,
+    target: object,
     epsilon: float | None = None,
     delta: float = 0.0,
     sensitivity: float = 1.0,
@@ -42,10 +43,10 @@ def audit(
     mu: float | None = None,
     rho: float | None = None,
     curve: bool = False,
-    neighbours: Any = None,
-    data: Any = None,
+    neighbours: object = None,
+    data: object = None,
     size: int = 10,
-    attacks: Iterable[Any] | None = None,
+    attacks: Iterable["str | Attack"] | None = None,
     pairs: Iterable[tuple[float, float]] | str | None = None,
     one_by_one: bool = False,
     boosting: bool = False,
@@ -142,26 +143,11 @@ def audit(
     from dpnoise.auditing.targets import MECHANISMS
 
     options = AuditOptions(
-        epsilon=epsilon,
-        delta=delta,
-        sensitivity=sensitivity,
-        mu=mu,
-        rho=rho,
-        curve=curve,
-        neighbours=neighbours,
-        data=data,
-        size=size,
-        attacks=attacks,
-        pairs=pairs,
-        one_by_one=one_by_one,
-        boosting=boosting,
-        budget=budget,
-        confidence=confidence,
-        scale=scale,
-        time_limit=time_limit,
-        seed=seed,
-        progress=progress or silent,
-        watch=watch or silent,
-    )
+        epsilon=epsilon, delta=delta, sensitivity=sensitivity, mu=mu, rho=rho, curve=curve,
+        neighbours=neighbours, data=data, size=size, attacks=attacks, pairs=pairs,
+        one_by_one=one_by_one, boosting=boosting, budget=budget, confidence=confidence,
+        scale=scale, time_limit=time_limit, seed=seed,
+        progress=progress or silent, watch=watch or silent,
+    )  # fmt: skip
     is_mechanism = neighbours is not None or (isinstance(target, str) and target in MECHANISMS)
     return (audit_mechanism if is_mechanism else audit_added_noise)(target, options)

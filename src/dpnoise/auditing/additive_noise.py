@@ -15,7 +15,8 @@ can be counted in it.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 import numpy as np
 
@@ -42,6 +43,7 @@ from dpnoise.auditing.processes import observations
 from dpnoise.auditing.report import Finding, Report, versions
 from dpnoise.auditing.targets.target import Releases, Target, TargetError
 from dpnoise.auditing.tuning import TUNING
+from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import ArgumentError, DpnoiseError
 
 Pair = tuple[float, float]
@@ -116,7 +118,7 @@ class _Tried:
         return Candidate(name, access, self.event, self.values, self.values)
 
 
-def audit_added_noise(target: Any, options: AuditOptions) -> Report:
+def audit_added_noise(target: object, options: AuditOptions) -> Report:
     """Audit noise that is added to a number: see dpnoise.audit."""
     if options.boosting:
         raise ArgumentError("boosting is for mechanisms of any kind: give neighbours.")
@@ -151,7 +153,7 @@ def audit_added_noise(target: Any, options: AuditOptions) -> Report:
     )
 
 
-def _resolve(target: Any, options: AuditOptions) -> Target:
+def _resolve(target: object, options: AuditOptions) -> Target:
     """Make a target of what was given, with the scale that attacks are told."""
     epsilon, scale = options.epsilon, options.scale
     if epsilon is None:
@@ -161,7 +163,7 @@ def _resolve(target: Any, options: AuditOptions) -> Target:
     )
 
 
-def _caller(target: Any, resolved: Target, options: AuditOptions) -> Target:
+def _caller(target: object, resolved: Target, options: AuditOptions) -> Target:
     """Give calls a time limit: a command has it already, and is ended by it."""
     by_command = isinstance(target, list | tuple)
     caller = resolved if by_command else with_time_limit(resolved, options.time_limit)
@@ -169,7 +171,7 @@ def _caller(target: Any, resolved: Target, options: AuditOptions) -> Target:
 
 
 def _pairs_and_budget(
-    target: Any, caller: Target, options: AuditOptions
+    target: object, caller: Target, options: AuditOptions
 ) -> tuple[list[Pair], int | None, int]:
     """Return the pairs to try, how many releases to ask for, and how many a search for pairs took.
 
@@ -299,7 +301,7 @@ def _try_pair(
     return result
 
 
-def _rows(releases: Releases) -> Any:
+def _rows(releases: Releases) -> Floats:
     return releases.astype(np.float64).reshape(-1, 1)
 
 
@@ -389,17 +391,16 @@ def _learn_events(pair: Pair, seen: dict[float, Releases], judge: Judge) -> list
         (Event(one.event.words, _of_numbers(one.event)), pair[::-1] if one.swapped else pair)
         for one in leading(found, TUNING.attacks_choosing_again)
     ]
-    events += [(_let_through(values[0]), values) for values in (pair, pair[::-1])]
+    # Whatever the noise, a target may let the value itself through.
+    events += [
+        (Event(f"y is exactly {values[0]:g}", partial(np.equal, values[0])), values)
+        for values in (pair, pair[::-1])
+    ]
     unseen = Count(0, 1)
     return [_Tried(Likelihood(), event, values, unseen, unseen) for event, values in events]
 
 
-def _let_through(value: float) -> Event:
-    """Return the event that the value itself is released."""
-    return Event(f"y is exactly {value:g}", lambda y: np.asarray(y == value))
-
-
-def _of_numbers(event: Event) -> Callable[[Releases], Any]:
+def _of_numbers(event: Event) -> Callable[[Releases], Flags]:
     """Return an event of rows as one of numbers."""
     return lambda y: event.holds(np.column_stack([np.ones(len(y)), y]))
 
@@ -411,7 +412,7 @@ class Likelihood(Attack):
     name = "likelihood"
     access = OUTPUTS
 
-    def find(self, *_: Any, **__: Any) -> Event:
+    def find(self, *_: object, **__: object) -> Event:
         """Find nothing: events are learned where the releases are."""
         return never("events are learned at the best pair alone")
 

@@ -9,10 +9,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpnoise.auditing.attacks.base import OUTPUTS, Event
 from dpnoise.auditing.attacks.bounds import Judge
@@ -35,13 +34,13 @@ from dpnoise.auditing.options import AuditOptions, Progress
 from dpnoise.auditing.outputs import Source, described
 from dpnoise.auditing.report import Finding, Report, versions
 from dpnoise.auditing.targets import MECHANISMS
+from dpnoise.auditing.targets.mechanisms import Data, Pair
 from dpnoise.auditing.targets.target import installed
 from dpnoise.auditing.tuning import TUNING
+from dpnoise.core.arrays import Floats
 from dpnoise.core.errors import ArgumentError
 from dpnoise.core.parallel import cores
 
-Floats = NDArray[np.float64]
-Pair = tuple[Any, Any]
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
@@ -97,7 +96,7 @@ class Sizes:
         )
 
 
-def audit_mechanism(target: Any, options: AuditOptions) -> Report:
+def audit_mechanism(target: object, options: AuditOptions) -> Report:
     """Audit a mechanism of any kind: see dpnoise.audit."""
     if options.attacks is not None or options.pairs is not None or options.scale is not None:
         raise ArgumentError("attacks, pairs and scale are for added noise: leave out neighbours.")
@@ -137,7 +136,7 @@ def audit_mechanism(target: Any, options: AuditOptions) -> Report:
     )
 
 
-def _resolve(target: Any, options: AuditOptions) -> tuple[Source, list[Pair], str | None]:
+def _resolve(target: object, options: AuditOptions) -> tuple[Source, list[Pair], str | None]:
     """Return what draws outputs, the pairs of data sets, and the package behind a named target."""
     named = MECHANISMS.get(target) if isinstance(target, str) else None
     if named is not None and options.neighbours is None:
@@ -426,7 +425,7 @@ def _tally_events(source: Source, found: Sequence[tuple[Proposal, Pair]], n: int
     return hits
 
 
-def _data_sets(learned: Sequence[tuple[Any, Pair]]) -> list[Any]:
+def _data_sets(learned: Sequence[tuple[object, Pair]]) -> list[Data]:
     return list({id(data): data for _, pair in learned for data in pair}.values())
 
 

@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import wraps
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpnoise.auditing.targets.target import DependentError, Releases, Target, TargetError
+
+_Result = TypeVar("_Result")
 
 _MANY: Final = 30.0  # Of exp(30) orders, independent releases do not repeat one by chance.
 _PATIENCE: Final = 120.0  # Seconds that an audit may take for its releases, if nobody says.
@@ -67,19 +70,14 @@ class Pace:
 
     A target that takes so long for each release is asked for a part of them at a time, so that it
     is not taken for one that hangs. What a call takes by itself, however much it is asked for,
-    shows in a shorter and a longer one.
-
-    Parameters
-    ----------
-    seconds
-        The most that a call may take; a quarter of it is aimed at.
+    shows in a shorter and a longer one. A call may take `seconds`, and a quarter is aimed at.
     """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._calls: dict[int, float] = {}
 
-    def call(self, call: Callable[[], Any], shown: str, n: int) -> Any:
+    def call(self, call: Callable[[], _Result], shown: str, n: int) -> _Result:
         """Make a call for n releases with the time limit, and note how long it took."""
         start = time.perf_counter()
         releases = call_in_time(call, shown, self.seconds)
@@ -125,13 +123,13 @@ def affordable_budget(ask: Callable[[int], object], least: int, default: int) ->
     return None if in_time >= default else max(least, int(in_time))
 
 
-def call_in_time(call: Callable[[], Any], shown: str, seconds: float) -> Any:
+def call_in_time(call: Callable[[], _Result], shown: str, seconds: float) -> _Result:
     """Make a call with a time limit, and give every exception its name.
 
     The call runs in a thread of its own, because nothing else can be left behind when it hangs. A
     child that it forks, and that comes back from it, ends here.
     """
-    result: list[Any] = []
+    result: list[_Result] = []
     failure: list[BaseException] = []
     ours = os.getpid()
 
@@ -169,10 +167,10 @@ def with_time_limit(target: Target, seconds: float) -> Target:
     """Give every call of a target a time limit, and every exception the name of the call."""
     pace = Pace(seconds)
 
-    def called(value: float, n: int) -> Any:
+    def called(value: float, n: int) -> ArrayLike:
         return pace.call(lambda: target.release(value, n), f"{target.name}({value!r}, {n})", n)
 
-    def release(value: float, n: int) -> Any:
+    def release(value: float, n: int) -> ArrayLike:
         parts = [called(value, m) for m in pace.parts(n)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,13 +36,13 @@ from dpnoise.auditing.attacks import bounds
 from dpnoise.auditing.attacks.base import Count, Event, happened
 from dpnoise.auditing.attacks.bounds import Claim
 from dpnoise.auditing.report import Finding
-from dpnoise.auditing.targets.target import DependentError
+from dpnoise.auditing.targets.mechanisms import Data, Pair
+from dpnoise.auditing.targets.target import DependentError, Releases
 from dpnoise.auditing.tuning import TUNING
+from dpnoise.core.arrays import Flags, Floats
 
-Flags = NDArray[np.bool_]
-Floats = NDArray[np.float64]
 Words = NDArray[np.uint64]
-Draw = Callable[[Any, int], Any]
+Drawn = TypeVar("Drawn")
 Tally = tuple[Count, Count]  # At the two data sets of an event.
 
 ERROR: Final = 1e-9  # That one test refuses independent releases; an audit makes some dozens.
@@ -60,13 +60,13 @@ class Candidate:
     attack: str
     access: str
     event: Event
-    data: tuple[Any, Any]
-    shown: tuple[Any, Any]  # The data, as a report has them.
+    data: Pair
+    shown: tuple[float | str, float | str]  # The data, as a report has them.
 
 
 def count_events(
     candidates: Sequence[Candidate],
-    draw: Draw,
+    draw: Callable[[Data, int], Releases],
     trials: int,
     chunk: int,
     name: str,
@@ -132,7 +132,9 @@ def _calls(n0: int, n1: int, chunk: int, least: int) -> list[tuple[int, int]]:
     return [(side, sizes[side][i // 2]) for i, side in enumerate(sides)]
 
 
-def draw_ahead(draw: Draw, calls: Sequence[tuple[Any, int]]) -> Iterator[Any]:
+def draw_ahead(
+    draw: Callable[[Data, int], Drawn], calls: Sequence[tuple[Data, int]]
+) -> Iterator[Drawn]:
     """Draw releases, the next ones while the last are looked at."""
     with ThreadPoolExecutor(1) as pool:
         coming = pool.submit(draw, *calls[0])
@@ -308,7 +310,8 @@ def _both_sides(both: int, set0: int, set1: int, pairs: int) -> float:
 
 def _rules(before: Floats) -> list[Callable[[Floats], Flags]]:
     """Return the bits of a release that tell on which side of medians it is."""
-    column = _widest(before)
+    # The column with the most different numbers tells most.
+    column = int(np.argmax([len(np.unique(column)) for column in before[:2000].T]))
     middle = _median(before[:, column])
     away = _median(np.abs(before[:, column] - middle))
 
@@ -324,11 +327,6 @@ def _rules(before: Floats) -> list[Callable[[Floats], Flags]]:
 def _median(x: Floats) -> float:
     known = x[~np.isnan(x)]
     return float(np.median(known)) if len(known) else 0.0
-
-
-def _widest(rows: Floats) -> int:
-    """Return the column with the most different numbers."""
-    return int(np.argmax([len(np.unique(column)) for column in rows[:2000].T]))
 
 
 def _hash(rows: Floats) -> Words:

@@ -5,17 +5,18 @@ Pairs of data sets are given one by one, or by the name of a relation.
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from scipy import stats
 
+from dpnoise.auditing.targets.mechanisms import Data, Pair
 from dpnoise.auditing.targets.target import Target, TargetError
+from dpnoise.core.arrays import Floats
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, check_integer, is_real, reject
 
-Pair = tuple[Any, Any]
 ValuePair = tuple[float, float]
 
 VECTOR: Final = "vector"
@@ -42,7 +43,7 @@ SEARCH: Final = _FEW * len(_SEARCHED)  # Releases that the search takes.
 WHOLE: Final = "whole"
 
 
-def neighbours_of(given: Any, size: int, sensitivity: float, data: Any) -> list[Pair]:
+def neighbours_of(given: object, size: int, sensitivity: float, data: Data) -> list[Pair]:
     """Return the pairs that were given, or those of a declared relation.
 
     "vector" has `size` answers to queries that each move by at most the sensitivity. "rows" has
@@ -69,32 +70,27 @@ def neighbours_of(given: Any, size: int, sensitivity: float, data: Any) -> list[
     return pairs
 
 
-def _pair(pair: Any) -> Pair:
+def _pair(pair: object) -> Pair:
     if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:  # noqa: PLR2004 - a pair
         raise ArgumentTypeError("Expected each of neighbours to be a pair of data sets: (a, b).")
     return pair[0], pair[1]
 
 
-def vectors(size: int, sensitivity: float = 1.0) -> list[Pair]:
+def vectors(size: int, sensitivity: float = 1.0) -> list[tuple[Floats, Floats]]:
     """Return the pairs of Ding and others (2018): every answer moves by the sensitivity at most."""
     ones, half = np.ones(size), size // 2
-    up, down = np.full(size, 2.0), np.zeros(size)
     first, others = np.arange(size) == 0, np.arange(size) < half
-    moved = {
-        "one below": np.where(first, 0.0, 1.0),
-        "one above": np.where(first, 2.0, 1.0),
-        "one above, the rest below": np.where(first, 2.0, 0.0),
-        "one below, the rest above": np.where(first, 0.0, 2.0),
-        "half and half": np.where(others, 2.0, 0.0),
-        "all above": up,
-        "all below": down,
-    }
-    pairs = [(ones, vector) for vector in moved.values()]
+    # One moves, one moves against the rest, one half moves against the other, all move.
+    moved = [
+        *(np.where(first, a, b) for a, b in ((0.0, 1.0), (2.0, 1.0), (2.0, 0.0), (0.0, 2.0))),
+        *(np.where(others, 2.0, 0.0), np.full(size, 2.0), np.zeros(size)),
+    ]
     crossed = (np.where(others, 1.0, 0.0), np.where(others, 0.0, 1.0))
-    return _drop_repeats([(a * sensitivity, b * sensitivity) for a, b in [*pairs, crossed]])
+    pairs = [*((ones, vector) for vector in moved), crossed]
+    return _drop_repeats([(a * sensitivity, b * sensitivity) for a, b in pairs])
 
 
-def rows(data: Any = None) -> list[Pair]:
+def rows(data: Data = None) -> list[Pair]:
     """Return data sets that differ in one row: removed, added once more, or replaced."""
     if data is None:
         bases = [list(base) for base in _ROWS]
@@ -112,7 +108,7 @@ def rows(data: Any = None) -> list[Pair]:
     return removed + again + (replaced if n > 1 else [])
 
 
-def _taker(data: Any) -> Any:
+def _taker(data: Data) -> Callable[[list[int]], Data]:
     """Return what takes rows of a data set by their places."""
     if hasattr(data, "iloc"):
         return lambda places: data.iloc[places]
@@ -127,18 +123,16 @@ def _taker(data: Any) -> Any:
     raise ArgumentTypeError("Expected data to be rows: a list, an array or a frame.")
 
 
-def _drop_repeats(pairs: list[Pair]) -> list[Pair]:
+def _drop_repeats(pairs: list[tuple[Floats, Floats]]) -> list[tuple[Floats, Floats]]:
     """Leave out pairs that are equal to an earlier one, as those of short vectors are."""
-    kept: dict[tuple[bytes, bytes], Pair] = {}
+    kept: dict[tuple[bytes, bytes], tuple[Floats, Floats]] = {}
     for a, b in pairs:
         if a.tobytes() != b.tobytes():
             kept.setdefault((a.tobytes(), b.tobytes()), (a, b))
     return list(kept.values())
 
 
-def pairs_of_values(
-    sensitivity: float, dtype: np.dtype[Any], *, whole: bool = False
-) -> list[ValuePair]:
+def pairs_of_values(sensitivity: float, dtype: np.dtype, *, whole: bool = False) -> list[ValuePair]:
     """Return the pairs, in numbers of the format that the target releases.
 
     A target may round its value to that format before it adds noise. These it need not round, so
@@ -162,16 +156,14 @@ def pairs_of_values(
     return [pair for pair in dict.fromkeys(found) if pair[0] != pair[1]]
 
 
-def _format(sensitivity: float, dtype: np.dtype[Any]) -> Any:
+def _format(sensitivity: float, dtype: np.dtype) -> type[np.floating]:
     """Return the format that the target releases, or float64 if it has no room for the pairs."""
     limits = np.finfo(dtype)
     fits = float(limits.smallest_normal) <= sensitivity <= float(limits.max) / _LARGEST
     return dtype.type if fits else np.float64
 
 
-def search(
-    target: Target, sensitivity: float, dtype: np.dtype[Any], *, whole: bool
-) -> list[ValuePair]:
+def search(target: Target, sensitivity: float, dtype: np.dtype, *, whole: bool) -> list[ValuePair]:
     """Return pairs around the value whose noise is least like that of others, if one stands out.
 
     It chooses pairs alone: what is certified there is counted in other releases.
@@ -180,7 +172,7 @@ def search(
     most = float(np.finfo(number).max) / 2
     units = [unit for unit in _SEARCHED if not whole or unit == round(unit)]
     values = [unit * sensitivity for unit in units if abs(unit) * sensitivity <= most]
-    noise: dict[float, Any] = {}
+    noise: dict[float, Floats] = {}
     started = time.perf_counter()
     try:
         for value in dict.fromkeys(float(number(value)) for value in values):
@@ -200,13 +192,13 @@ def search(
     return [pair for pair in found if pair[0] != pair[1]]
 
 
-def _p_value(noise: dict[float, Any], value: float) -> float:
+def _p_value(noise: dict[float, Floats], value: float) -> float:
     """Return the p-value of the noise at one value, beside that at all others (Kolmogorov)."""
     others = np.concatenate([drawn for other, drawn in noise.items() if other != value])
     return float(stats.ks_2samp(noise[value], others, method="asymp").pvalue)
 
 
-def given_pairs(given: Any, sensitivity: float) -> list[ValuePair]:
+def given_pairs(given: object, sensitivity: float) -> list[ValuePair]:
     """Return pairs of values that were given, or say what is wrong with one.
 
     Examples
@@ -222,7 +214,7 @@ def given_pairs(given: Any, sensitivity: float) -> list[ValuePair]:
     return found
 
 
-def _given(pair: Any, sensitivity: float) -> ValuePair:
+def _given(pair: object, sensitivity: float) -> ValuePair:
     if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(map(is_real, pair)):  # noqa: PLR2004 - a pair
         raise ArgumentTypeError("Expected each of pairs to be two numbers: (0.5, 1.5).")
     value0, value1 = float(pair[0]), float(pair[1])
@@ -235,7 +227,7 @@ def _given(pair: Any, sensitivity: float) -> ValuePair:
     return value0, value1
 
 
-def _closest(value0: Any, value1: Any, sensitivity: float) -> ValuePair:
+def _closest(value0: np.floating, value1: np.floating, sensitivity: float) -> ValuePair:
     """Move the larger value, of either sign, to the other until they differ by no more."""
     while Fraction(float(value1)) - Fraction(float(value0)) > Fraction(sensitivity):
         if abs(value0) > abs(value1):

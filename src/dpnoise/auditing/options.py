@@ -31,32 +31,7 @@ Watch = Callable[[list[Finding]], object]
 
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions:
-    """The options of `dpnoise.audit`, with their defaults; they are checked when they are made.
-
-    Parameters
-    ----------
-    epsilon, delta, mu, rho, curve
-        The claim: see `claim`.
-    sensitivity, scale
-        The sensitivity that is claimed, and the scale of added noise if it is known.
-    attacks, pairs
-        Of added noise: the attacks and the pairs of values to try. None for the default ones.
-    neighbours, data, size
-        Of a mechanism: pairs of data sets or the name of a relation, and what that one needs.
-    one_by_one
-        Whether to ask for one release a call.
-    boosting
-        Whether boosted trees learn events of a mechanism as well.
-    budget
-        How many releases to ask for, or None for as many as the claim and the time suggest.
-    confidence
-        The probability that no certified bound is too large.
-    time_limit
-        The most seconds that one call may take.
-    seed
-        Of the auditor's own coins.
-    progress, watch
-        What to call with the part that is done, and with new findings.
+    """The options of `dpnoise.audit`, which says what they mean; they are checked when made.
 
     Examples
     --------
@@ -70,8 +45,8 @@ class AuditOptions:
     mu: float | None = None
     rho: float | None = None
     curve: bool = False
-    neighbours: Any = None
-    data: Any = None
+    neighbours: object = None
+    data: object = None
     size: int = 10
     attacks: Iterable[str | Attack] | None = None
     pairs: Iterable[tuple[float, float]] | str | None = None
@@ -136,7 +111,7 @@ class AuditOptions:
         known = dpnoise.auditing.attacks.ATTACKS.values()
         return [attack() for attack in known if attack.in_audit and attack.noise in {None, noise}]
 
-    def command(self, target: Any, name: str) -> str:
+    def command(self, target: object, name: str) -> str:
         """Return what runs the audit again: in a shell, or in Python where a shell cannot."""
         names = (
             "epsilon", "mu", "rho", "delta", "curve", "sensitivity", "scale", "pairs", "attacks",
@@ -156,7 +131,7 @@ class AuditOptions:
         return f"dpnoise.audit({', '.join((name, *arguments))})"
 
 
-def _shell_command(target: Any, name: str, neighbours: str | None, given: dict[str, Any]) -> str:
+def _shell_command(target: object, name: str, neighbours: str | None, given: dict[str, Any]) -> str:
     words = ["dpnoise", "audit", *([name] if isinstance(target, str) else ["--command", name])]
     for attack in given.pop("attacks", []):
         words += ["--attack", attack]

@@ -10,26 +10,27 @@ whatever is certified of rows is certified of outputs.
 import json
 import numbers
 import shlex
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from copy import copy, deepcopy
 from decimal import Decimal
 from functools import partial
 from itertools import zip_longest
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.auditing.calls import Pace, call_in_time
-from dpnoise.auditing.targets.target import TargetError, imported, piped
+from dpnoise.auditing.targets.mechanisms import Data
+from dpnoise.auditing.targets.target import TargetError, function_of, piped
 from dpnoise.core import strict_json
-from dpnoise.core.errors import ArgumentError, ArgumentTypeError, is_real, reject, shown
+from dpnoise.core.arrays import Floats
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, is_real, shown
 from dpnoise.core.parallel import cores, in_runs
 from dpnoise.core.safe_text import shortened
 
-Floats = NDArray[np.float64]
-Mechanism = Callable[[Any, int], Any]
+Outputs = Data  # What a mechanism gives: told by its attributes.
 
 _CHUNK: Final = 1 << 24  # Bytes of rows that are drawn at a time.
 _FIRST_OUTPUTS: Final = 64  # Outputs for each data set that decide how many parts a row has.
@@ -58,15 +59,17 @@ class Source:
     encoder: "Encoder"
 
     def __init__(
-        self, mechanism: Any, time_limit: float, *, one_by_one: bool, name: str | None = None
+        self, mechanism: object, time_limit: float, *, one_by_one: bool, name: str | None = None
     ) -> None:
-        own_name, self._call = _resolved(mechanism, time_limit)
+        by_command = partial(_from_command, time_limit)
+        expected = "a function (data, n) -> n outputs"
+        own_name, self._call = function_of(mechanism, by_command, expected)
         self.name = name or own_name
         self._one_by_one = one_by_one
         self._pace = Pace(time_limit)
         self.drawn = 0
 
-    def prepare(self, data_sets: list[Any]) -> None:
+    def prepare(self, data_sets: list[object]) -> None:
         """See some outputs for each data set, which decide what a row is."""
         first = [self.outputs(data_sets[0], 1)]  # It says how many may be asked for at once.
         for data in data_sets:
@@ -74,17 +77,17 @@ class Source:
         shown = f"{_FIRST_OUTPUTS} outputs of {self.name}"
         self.encoder = call_in_time(lambda: Encoder(self.name, first), shown, self._pace.seconds)
 
-    def outputs(self, data: Any, n: int) -> Any:
+    def outputs(self, data: object, n: int) -> Outputs:
         """Return n outputs as the mechanism gives them."""
         self.drawn += n
         if self._one_by_one and n > 1:
             return [single(self._outputs(data, 1)) for _ in range(n)]
         return self._outputs(data, n)
 
-    def _outputs(self, data: Any, n: int) -> Any:
+    def _outputs(self, data: object, n: int) -> Outputs:
         shown = f"{self.name}({described(data)}, {n})"
 
-        def called() -> Any:
+        def called() -> Outputs:
             outputs = self._call(_own(data), n)
             sized = hasattr(outputs, "__len__") and getattr(outputs, "shape", (n,)) != ()
             if not sized or isinstance(outputs, str | bytes | dict | set | frozenset):
@@ -95,17 +98,15 @@ class Source:
 
         return self._pace.call(called, shown, n)
 
-    def rows(self, data: Any, n: int) -> Floats:
+    def rows(self, data: object, n: int) -> Floats:
         """Return n outputs as rows."""
         parts = [self._rows(self.outputs(data, m), m) for m in self._pace.parts(n, self.chunk)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def _rows(self, outputs: Any, n: int) -> Floats:
+    def _rows(self, outputs: Outputs, n: int) -> Floats:
         """Look at outputs, which may be of the mechanism's own classes: with a time limit, too."""
         shown = f"{n} outputs of {self.name}"
-        limit = self._pace.seconds
-        rows: Floats = call_in_time(lambda: self.encoder.rows(outputs, n), shown, limit)
-        return rows
+        return call_in_time(lambda: self.encoder.rows(outputs, n), shown, self._pace.seconds)
 
     @property
     def chunk(self) -> int:
@@ -113,26 +114,13 @@ class Source:
         return max(1, _CHUNK // self.encoder.row_bytes)
 
 
-def _own(data: Any) -> Any:
+def _own(data: object) -> object:
     """Return a copy of data that a mechanism could change: its next call must see the same."""
     changes = isinstance(data, list | tuple | dict | set | np.ndarray) or hasattr(data, "iloc")
     return deepcopy(data) if changes else data
 
 
-def _resolved(mechanism: Any, time_limit: float) -> tuple[str, Mechanism]:
-    if isinstance(mechanism, str):
-        return mechanism, imported(mechanism)
-    if isinstance(mechanism, list | tuple):
-        if not mechanism or not all(isinstance(word, str) for word in mechanism):
-            reject("target", mechanism, "to be a command: a list of strings, the program first")
-        command = list(mechanism)
-        return shlex.join(command), lambda data, n: _from_command(command, time_limit, data, n)
-    if not callable(mechanism):
-        reject("target", mechanism, "to be a function (data, n) -> n outputs, or a command")
-    return str(getattr(mechanism, "__qualname__", type(mechanism).__name__)), mechanism
-
-
-def _from_command(command: list[str], time_limit: float, data: Any, n: int) -> list[Any]:
+def _from_command(time_limit: float, command: list[str], data: object, n: int) -> list[object]:
     """Run a command that reads one line of JSON and writes n."""
     asked = _asked(data, n)
     call = f"{shlex.join(command)}, asked for {n} outputs,"
@@ -143,7 +131,7 @@ def _from_command(command: list[str], time_limit: float, data: Any, n: int) -> l
         raise TargetError(f"{call} wrote a line that is no JSON.") from None
 
 
-def _asked(data: Any, n: int) -> str:
+def _asked(data: object, n: int) -> str:
     """Return the line that asks a program for n outputs."""
     try:
         return strict_json.dumps({"data": _plain(data), "n": n}).replace("\n", "") + "\n"
@@ -154,7 +142,7 @@ def _asked(data: Any, n: int) -> str:
         ) from None
 
 
-def _plain(data: Any) -> Any:
+def _plain(data: Data) -> object:
     """Return a data set as JSON has it; a frame is a list of its rows."""
     if hasattr(data, "iloc") and hasattr(data, "columns"):
         if not data.columns.is_unique:
@@ -170,7 +158,7 @@ def _plain(data: Any) -> Any:
     return data
 
 
-def described(data: Any) -> str:
+def described(data: object) -> str:
     """Return a data set in a few words, as reports and errors show it: of rows, their number.
 
     Examples
@@ -193,21 +181,17 @@ def described(data: Any) -> str:
     return text if len(text) <= _LONGEST_DATA else f"{text[: _LONGEST_DATA - 3]}..."
 
 
-def _word(part: Any) -> str:
+def _word(part: object) -> str:
     if isinstance(part, float):
         return repr(part).removesuffix(".0")
     return repr(part)
 
 
 class Encoder:
-    """Makes rows of outputs; it is made with what a mechanism gives first, for all data sets.
+    """Makes rows of outputs.
 
-    Parameters
-    ----------
-    name
-        Of the mechanism, for errors.
-    first
-        Some outputs for each data set: they decide how many parts a row has.
+    `name` is the mechanism's, for errors. `first` are some outputs for each data set, which decide
+    how many parts a row has.
 
     Examples
     --------
@@ -218,7 +202,7 @@ class Encoder:
     (['its length', 'y[0]', 'y[1]'], "'no'")
     """
 
-    def __init__(self, name: str, first: Sequence[Any]) -> None:
+    def __init__(self, name: str, first: Sequence[Outputs]) -> None:
         self._name = name
         self._codes: dict[Hashable, float] = {}
         self._coded: list[Hashable] = []
@@ -252,7 +236,7 @@ class Encoder:
         """Give what was never seen one code from now on."""
         self._closed = True
 
-    def rows(self, outputs: Any, n: int) -> Floats:
+    def rows(self, outputs: Outputs, n: int) -> Floats:
         """Return a row for each of n outputs, or raise if these are not n."""
         array = _as_array(outputs)
         rows = self._from_list(_listed(outputs)) if array is None else self._from_array(array)
@@ -260,13 +244,13 @@ class Encoder:
             raise TargetError(f"{self._name} gave {len(rows)} outputs, not {n}.")
         return rows
 
-    def _width(self, outputs: Any) -> int:
+    def _width(self, outputs: Outputs) -> int:
         array = _as_array(outputs)
         if array is None:
             return max((len(self._flat(output)) for output in _listed(outputs)), default=0)
         return 1 if array.ndim == 1 else array.shape[1]
 
-    def _from_array(self, array: NDArray[Any]) -> Floats:
+    def _from_array(self, array: NDArray[np.generic]) -> Floats:
         parts = array.reshape(len(array), -1)
         width = parts.shape[1]
         if width not in self._widths:
@@ -290,7 +274,7 @@ class Encoder:
                 rows[:, 1 + j] = np.array([self._code(value) for value in values.tolist()])[places]
         return rows
 
-    def _from_list(self, outputs: list[Any]) -> Floats:
+    def _from_list(self, outputs: list[object]) -> Floats:
         flat = [self._flat(output) for output in outputs]
         rows = _empty(len(flat), 1 + self._parts)
         rows[:] = np.nan
@@ -300,7 +284,7 @@ class Encoder:
             rows[:, 1 + j] = column
         return np.clip(rows, -_LARGEST, _LARGEST, out=rows)
 
-    def _flat(self, output: Any) -> list[float]:
+    def _flat(self, output: object) -> list[float]:
         """Return the parts of an output one after the other; none if it is None, an abort."""
         if output is None:
             return []
@@ -308,7 +292,7 @@ class Encoder:
             return list(map(_float, output))
         return list(self._parts_of(output))
 
-    def _parts_of(self, output: Any) -> Iterator[float]:
+    def _parts_of(self, output: object) -> Iterator[float]:
         if isinstance(output, numbers.Real | Decimal):
             yield _float(output)
         elif isinstance(output, Mapping):
@@ -326,7 +310,7 @@ class Encoder:
         else:
             yield self._code(output)
 
-    def _code(self, part: Any) -> float:
+    def _code(self, part: Hashable) -> float:
         new = len(self._codes) + _FIRST_CODE
         kind = type(part).__name__
         try:
@@ -334,8 +318,7 @@ class Encoder:
         except TypeError:
             raise TargetError(f"{self._name} gave a {kind}: expected {_TAKEN}.") from None
         if code == new and not self._closed:
-            equality: Any = type(part).__eq__
-            self._alone += equality is object.__eq__
+            self._alone += type(part).__eq__ is object.__eq__
             if self._alone > _OBJECTS:
                 raise TargetError(
                     f"{self._name} gave many of {kind}, each unlike all others: expected {_TAKEN}."
@@ -345,34 +328,34 @@ class Encoder:
         return code
 
 
-def _clip(numbers: NDArray[Any], out: Floats, first: int, last: int) -> None:
+def _clip(numbers: NDArray[np.generic], out: Floats, first: int, last: int) -> None:
     """Copy some rows of numbers, none larger than the largest."""
     some = slice(first, last)
     np.clip(numbers[some], -_LARGEST, _LARGEST, out=out[some], dtype=np.float64)
 
 
-def _empty(n: int, width: int, dtype: type = np.float64) -> NDArray[Any]:
+def _empty(n: int, width: int, dtype: type = np.float64) -> Floats:
     """Return n rows whose columns lie together in memory: views take columns."""
     return np.empty((width, n), dtype=dtype).T
 
 
-def _float(number: Any) -> float:
+def _float(number: numbers.Real | Decimal) -> float:
     try:
         return float(number)
     except OverflowError:
-        return float("inf") if number > 0 else float("-inf")
+        return float("-inf") if number < 0 else float("inf")
 
 
-def single(outputs: Any) -> Any:
+def single(outputs: Outputs) -> object:
     """Return the only one of outputs; a copy, because a mechanism may write the next over it."""
     return copy(_listed(outputs)[0])
 
 
-def _listed(outputs: Any) -> list[Any]:
+def _listed(outputs: Outputs) -> list[object]:
     return list(outputs.to_numpy() if hasattr(outputs, "to_numpy") else outputs)
 
 
-def _as_array(outputs: Any) -> NDArray[Any] | None:
+def _as_array(outputs: Outputs) -> NDArray[np.generic] | None:
     """Return outputs as an array of numbers or texts if they are one, or become one unchanged."""
     if hasattr(outputs, "to_numpy"):  # A frame or a Series, which goes through its columns.
         outputs = outputs.to_numpy()

@@ -19,13 +19,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.auditing.calls import ExitCalledError, without_exit
 from dpnoise.auditing.targets.target import Target, named
+from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import DpnoiseError, check_integer
 from dpnoise.core.safe_text import percent_beside
 
@@ -293,7 +294,7 @@ def phased(
     return Observation("phased", found, words, measured)
 
 
-def _compared(times: Times, control: Times, odd: NDArray[np.bool_]) -> dict[str, float]:
+def _compared(times: Times, control: Times, odd: Flags) -> dict[str, float]:
     """Compare the times of odd and even releases, in all rounds and in each repeat."""
     odd_slower, p_value = _slower(times, odd)
     parts = zip(np.array_split(times, _REPEATS), np.array_split(odd, _REPEATS), strict=True)
@@ -309,9 +310,7 @@ def _compared(times: Times, control: Times, odd: NDArray[np.bool_]) -> dict[str,
     }
 
 
-def _rounds(
-    target: Target, value: float, n: int, clock: Clock
-) -> tuple[Times, Times, NDArray[np.bool_]]:
+def _rounds(target: Target, value: float, n: int, clock: Clock) -> tuple[Times, Times, Flags]:
     """Time n releases of a target and of the control; tell which are the target's odd ones."""
     release, control = target.release, named("numpy.laplace").release
     times = np.empty((n, 3), dtype=np.int64)
@@ -328,7 +327,7 @@ def _rounds(
     return times[:, 2], times[:, 1], odd
 
 
-def _slower(times: Times, odd: NDArray[np.bool_]) -> tuple[float, float]:
+def _slower(times: Times, odd: Flags) -> tuple[float, float]:
     """Return how often an odd one of two is the slower, and the p-value of their being alike."""
     from scipy import stats  # noqa: PLC0415 - SciPy takes long to import
 
@@ -336,7 +335,7 @@ def _slower(times: Times, odd: NDArray[np.bool_]) -> tuple[float, float]:
     return float(test.statistic) / int(odd.sum() * (~odd).sum()), float(test.pvalue)
 
 
-def _times(target: Target, value: float, n: int, clock: Clock) -> tuple[Times, NDArray[np.float64]]:
+def _times(target: Target, value: float, n: int, clock: Clock) -> tuple[Times, Floats]:
     """Time n releases, one by one, without the checks of a target's call.
 
     The first hundred warm up. Nothing is kept but numbers: the memory for a growing list of arrays
@@ -351,7 +350,7 @@ def _times(target: Target, value: float, n: int, clock: Clock) -> tuple[Times, N
         start = clock()
         result = release(value, 1)
         times[i] = clock() - start
-        releases[i] = result[0]
+        releases[i] = np.asarray(result)[0]
     return times, releases
 
 
@@ -402,7 +401,7 @@ LOOKS: Final = {
 
 
 def observations(
-    asked: Any, target: Target, limited: Target, time_limit: float
+    asked: object, target: Target, limited: Target, time_limit: float
 ) -> list[Observation]:
     """Look at what certifies nothing: a generator's state, forks, restarts and time.
 

@@ -229,7 +229,7 @@ class Report:
         Path(path).write_text(strict_json.dumps(self.to_dict()) + "\n", encoding="utf-8")
 
     @classmethod
-    def from_dict(cls, data: Any) -> Self:
+    def from_dict(cls, data: object) -> Self:
         """Return the report that `to_dict` took apart."""
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise ArgumentError(f"Expected a report of format {FORMAT}.")

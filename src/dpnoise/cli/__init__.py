@@ -167,7 +167,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="dpnoise", description=dpnoise.__doc__)
+    parser: argparse.ArgumentParser = _Parser(prog="dpnoise", description=dpnoise.__doc__)
     parser.add_argument("--version", action="version", version=dpnoise.__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in (RELEASE, BUDGET, SAMPLE, COST, ATTACK, AUDIT, LEAKAGE):

@@ -3,7 +3,7 @@
 import argparse
 import math
 from dataclasses import asdict
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from dpnoise.auditing import targets
 from dpnoise.auditing.wording import at_least, used_as_if
@@ -11,6 +11,10 @@ from dpnoise.cli.terminal import Command, Option, progress_bar
 from dpnoise.core import strict_json
 from dpnoise.core.errors import check_part, reject, unknown
 from dpnoise.core.safe_text import shown
+
+if TYPE_CHECKING:
+    from dpnoise.auditing.attacks.base import Attack, Count, Outcome
+    from dpnoise.auditing.processes import Look
 
 
 def _attack(asked: argparse.Namespace) -> None:
@@ -62,7 +66,7 @@ def _target(name: str, claims: dict[str, float]) -> targets.Target:
     return targets.named(name, **claims)
 
 
-def _look(look: Any, name: str | None, claims: dict[str, float], *, as_json: bool) -> None:
+def _look(look: "Look", name: str | None, claims: dict[str, float], *, as_json: bool) -> None:
     target = _target(look.default_target if name is None else name, claims)
     observation = look.look(target)
     if as_json:
@@ -73,7 +77,7 @@ def _look(look: Any, name: str | None, claims: dict[str, float], *, as_json: boo
     print(shown(f"  {observation.words}"))  # noqa: T201
 
 
-def _list(attacks: dict[str, Any], looks: dict[str, Any]) -> None:
+def _list(attacks: "dict[str, type[Attack]]", looks: "dict[str, Look]") -> None:
     described = [
         *((a.name, a.access, a.breaks, a.source) for a in attacks.values()),
         *((k.name, "to run its process", k.breaks, k.source) for k in looks.values()),
@@ -85,7 +89,7 @@ def _list(attacks: dict[str, Any], looks: dict[str, Any]) -> None:
     print("\nMechanisms, for audits alone:", ", ".join(targets.MECHANISMS))  # noqa: T201
 
 
-def _show(outcome: Any, target: targets.Target, epsilon: float, delta: float) -> None:
+def _show(outcome: "Outcome", target: targets.Target, epsilon: float, delta: float) -> None:
     certified = outcome.epsilon_lower(delta)
     version = f" {target.version}" if target.version else ""
     lines = [
@@ -100,7 +104,7 @@ def _show(outcome: Any, target: targets.Target, epsilon: float, delta: float) ->
     print("\n".join(map(shown, lines)))  # noqa: T201 - this is the command line
 
 
-def _verdict(outcome: Any, certified: float, epsilon: float) -> str:
+def _verdict(outcome: "Outcome", certified: float, epsilon: float) -> str:
     if not outcome.independent:
         predicted = outcome.at0.hits == outcome.at0.trials and not outcome.at1.hits
         found = "RECOVERED, all further noise removed" if predicted else "not recovered"
@@ -111,12 +115,12 @@ def _verdict(outcome: Any, certified: float, epsilon: float) -> str:
     return f"certified  epsilon >= {at_least(certified, epsilon)}: {broken}"
 
 
-def _counted(count: Any) -> str:
+def _counted(count: "Count") -> str:
     return f"{count.hits:,} of {count.trials:,}, {count.rate:.2%}"
 
 
-def _interval(limits: tuple[float, float]) -> str:
-    return f"{limits[0]:.2%} to {limits[1]:.2%}"
+def _interval(limits: tuple[float, float] | None) -> str:
+    return "not measured" if limits is None else f"{limits[0]:.2%} to {limits[1]:.2%}"
 
 
 ATTACK: Final = Command(

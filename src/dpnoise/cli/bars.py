@@ -5,12 +5,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.core.safe_text import shortened, shown
 from dpnoise.statistics.publishing import Published, Table
 from dpnoise.statistics.requests import Request
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _DPI: Final = 150
 _TALLEST: Final = 400.0  # Inches; a picture has less than 2^16 dots.
@@ -76,7 +80,7 @@ def draw_bars(table: Table, target: Path | BytesIO, suffix: str = "") -> None:
             pyplot.close(figure)
 
 
-def _draw_panel(axis: Any, query: str, panel: list[Bar], request: Request) -> None:
+def _draw_panel(axis: "Axes", query: str, panel: list[Bar], request: Request) -> None:
     spans = [_span(bar) for bar in panel]
     errors = [span for span in spans if span is not None]
     drawn = axis.barh(
@@ -92,7 +96,7 @@ def _draw_panel(axis: Any, query: str, panel: list[Bar], request: Request) -> No
     rim = import_extra("matplotlib.patheffects", "plots").withStroke(
         linewidth=3, foreground="white"
     )
-    for lines in drawn.errorbar.get_children() if errors else ():
+    for lines in () if drawn.errorbar is None else drawn.errorbar.get_children():
         lines.set_path_effects([rim])
     axis.invert_yaxis()
     axis.spines[["top", "right"]].set_visible(False)
@@ -111,7 +115,7 @@ def _span(bar: Bar) -> tuple[float, float] | None:
 
 
 @contextmanager
-def _pyplot() -> Iterator[Any]:
+def _pyplot() -> Iterator[ModuleType]:
     """Give pyplot for files, with text drawn as it is: no formulas, no LaTeX, no warnings."""
     matplotlib = import_extra("matplotlib", "plots")
     matplotlib.use("Agg")

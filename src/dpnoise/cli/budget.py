@@ -5,11 +5,11 @@ import json
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from dpnoise.cli import terminal
 from dpnoise.cli.files import file_name
-from dpnoise.cli.terminal import Command, Option
+from dpnoise.cli.terminal import Command, Option, Run
 from dpnoise.core import strict_json
 from dpnoise.core.errors import ArgumentError, BudgetError, import_extra
 from dpnoise.core.safe_text import shortened, shown
@@ -25,6 +25,9 @@ from dpnoise.statistics.ledger import (
     mend_ledger,
     open_ledger,
 )
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _BAR: Final = 30
 _DIGITS: Final = 6
@@ -78,7 +81,7 @@ def _show(asked: argparse.Namespace) -> None:
         console.print(f"{shown(asked.record)} was paid for by entry {found.number}.")
 
 
-def _record(path: Path) -> dict[str, Any]:
+def _record(path: Path) -> dict[str, object]:
     """Read a published record."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
@@ -110,7 +113,7 @@ def _show_ledger(ledger: Ledger) -> None:
         console.print("Its last line was cut short: dpnoise budget mend takes it away.")
 
 
-def _meters(ledger: Ledger, room: int) -> Iterator[Any]:
+def _meters(ledger: Ledger, room: int) -> Iterator["Text"]:
     """Draw how much of epsilon or rho is spent, and of delta if there is one."""
     total, spent, left = ledger.terms.total, ledger.spent, ledger.left
     yield _meter(ledger.terms.metric, (total.main, spent.main, left.main), room)
@@ -118,7 +121,7 @@ def _meters(ledger: Ledger, room: int) -> Iterator[Any]:
         yield _meter("delta", (total.delta, spent.delta, left.delta), room)
 
 
-def _meter(name: str, amounts: tuple[Fraction, Fraction, Fraction], room: int) -> Any:
+def _meter(name: str, amounts: tuple[Fraction, Fraction, Fraction], room: int) -> "Text":
     """Draw a name, a bar of what is spent and the numbers; the bar has the room that is left."""
     total, spent, left = amounts
     numbers = f"{written_up(spent, _DIGITS)} of {written_up(total, _DIGITS)} spent, "
@@ -127,7 +130,7 @@ def _meter(name: str, amounts: tuple[Fraction, Fraction, Fraction], room: int) -
     filled = min(-(-length * spent // total), length)  # Rounded up: what is spent is seen.
     colour = "red" if not left else "yellow" if spent / total >= _WARNING else "cyan"
     full, empty = ("█", "░") if terminal.can_show("█░") else ("#", "-")
-    line = import_extra("rich.text", "cli").Text(f"{name:<{len(EPSILON)}}  ")
+    line: Text = import_extra("rich.text", "cli").Text(f"{name:<{len(EPSILON)}}  ")
     line.append(full * filled, style=colour)
     line.append(empty * (length - filled) + " " * _GAP, style="dim")
     line.append(numbers)
@@ -159,7 +162,7 @@ def _about(entry: Entry) -> str:
     return shortened("; ".join(filter(None, [entry.note, *questions])), _LONGEST_NAME)
 
 
-def _question(one: Mapping[str, Any]) -> str:
+def _question(one: Mapping[str, object]) -> str:
     names = one.get("statistics")
     words = ", ".join(map(str, names)) if isinstance(names, list) else "a release"
     column = "" if one.get("column") is None else f" of {one['column']}"
@@ -168,7 +171,7 @@ def _question(one: Mapping[str, Any]) -> str:
     return words + column + groups
 
 
-def _described(ledger: Ledger, found: Entry | None) -> dict[str, Any]:
+def _described(ledger: Ledger, found: Entry | None) -> dict[str, object]:
     """Return a ledger as plain data: numbers as decimal text, because floats would round them."""
     terms = ledger.terms
 
@@ -206,7 +209,7 @@ def _described(ledger: Ledger, found: Entry | None) -> dict[str, Any]:
     }
 
 
-def _action(name: str, run: Any, told: str, *options: Option, total: str = "") -> Command:
+def _action(name: str, run: Run, told: str, *options: Option, total: str = "") -> Command:
     """Return an action on a ledger; `total` says what its epsilon or rho is, if it takes one."""
     one_of: tuple[Option, ...] = ()
     if total:

@@ -2,7 +2,9 @@
 
 import argparse
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +23,12 @@ _MOST: Final = 2**40  # Numbers in a file: more than fit into any memory.
 
 def _sample(asked: argparse.Namespace) -> None:
     check_integer("size", asked.size, least=0, most=_MOST)
-    writers = {".npy": _write_npy, ".csv": _write_csv, ".parquet": _write_parquet}
+    write_csv = partial(np.savetxt, fmt="%.17g", header="noise", comments="")
+    writers: dict[str, Callable[[Path, np.ndarray], object]] = {
+        ".npy": np.save,
+        ".csv": write_csv,
+        ".parquet": _write_parquet,
+    }
     if asked.output is not None and asked.output.suffix not in writers:
         raise ArgumentError(f"Expected --output {asked.output} to end in {', '.join(writers)}.")
     check_targets(asked.output, replace=asked.force)
@@ -34,15 +41,6 @@ def _sample(asked: argparse.Namespace) -> None:
             np.savetxt(sys.stdout, noise, fmt="%.17g")
         else:
             writers[asked.output.suffix](target, noise)
-
-
-def _write_npy(target: Path, noise: np.ndarray) -> None:
-    with target.open("wb") as file:
-        np.save(file, noise)
-
-
-def _write_csv(target: Path, noise: np.ndarray) -> None:
-    np.savetxt(target, noise, fmt="%.17g", header="noise", comments="")
 
 
 def _write_parquet(target: Path, noise: np.ndarray) -> None:

@@ -26,7 +26,11 @@ class _Once(argparse.Action):
     """An option that may be given once, because a second would silently replace the first."""
 
     def __call__(
-        self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option: Any = None
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option: str | None = None,
     ) -> None:
         if getattr(namespace, self.dest) is not None:
             parser.error(f"{option} may be given once")

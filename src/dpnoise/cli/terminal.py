@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -27,6 +27,11 @@ _LONGEST_COMPLAINT: Final = 1500  # Characters.
 _LEAST_FOLDED: Final = 12  # The least width to which entries are folded.
 
 
+Run = Callable[[argparse.Namespace], int | None]
+# What `add_argument` takes: text, flags, choices, functions that read a text.
+Kind = type | float | tuple[str, ...] | Callable[[str], object] | Mapping[str, object] | None
+
+
 class Option(NamedTuple):
     """An option of a command.
 
@@ -35,7 +40,7 @@ class Option(NamedTuple):
     """
 
     name: str
-    kind: Any = None
+    kind: Kind = None
     help: str | None = None
 
     @property
@@ -62,13 +67,13 @@ class Command:
 
     name: str
     help: str
-    run: Callable[[argparse.Namespace], int | None] | None = None
+    run: Run | None = None
     options: Sequence[Option] = ()
     one_of: Sequence[Option] = ()
     description: str | None = None
     actions: Sequence["Command"] = ()
 
-    def add_to(self, commands: Any) -> None:
+    def add_to(self, commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         """Add it to the commands of a parser."""
         parser = commands.add_parser(self.name, help=self.help, description=self.description)
         group = parser.add_mutually_exclusive_group(required=True) if self.one_of else parser
@@ -84,7 +89,7 @@ class Command:
                 action.add_to(actions)
 
 
-def console(**options: Any) -> "Console":
+def console(**options: object) -> "Console":
     """Return rich's console for text that is shown as it is: no markup, no emoji codes."""
     rich_console = import_extra("rich.console", "cli")
     made: Console = rich_console.Console(markup=False, emoji=False, highlight=False, **options)
@@ -197,7 +202,7 @@ def flush_or_drop() -> None:
             os.close(nowhere)
 
 
-def bar_on(console: "Console", **options: Any) -> "Progress":
+def bar_on(console: "Console", **options: bool) -> "Progress":
     """Return a progress bar that shows its title as it is."""
     rich = import_extra("rich.progress", "cli")
     title = rich.TextColumn("{task.description}", markup=False)

@@ -22,6 +22,8 @@ from dpnoise.core.kernel_table import formats
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 Shape = tuple[int, ...]
 
 # The digits and the least exponent of each narrow format, and the integers that hold its bits.

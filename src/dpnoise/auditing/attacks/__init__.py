@@ -31,21 +31,8 @@ __all__ = [
 ]
 
 # By name, the paper's own first.
-ATTACKS: Final[dict[str, type[Attack]]] = {
-    attack.name: attack
-    for attack in (
-        Mironov,
-        BoxMullerPair,
-        GaussianSearch,
-        MeetInTheMiddle,
-        Precision,
-        Feasibility,
-        BitPatterns,
-        Threshold,
-        Tabulated,
-        KeySearch,
-        MersenneTwister,
-        Ziggurat,
-        Sensitivity,
-    )
-}
+_ALL: Final[tuple[type[Attack], ...]] = (
+    Mironov, BoxMullerPair, GaussianSearch, MeetInTheMiddle, Precision, Feasibility, BitPatterns,
+    Threshold, Tabulated, KeySearch, MersenneTwister, Ziggurat, Sensitivity,
+)  # fmt: skip
+ATTACKS: Final = {attack.name: attack for attack in _ALL}

@@ -12,18 +12,17 @@ known. What is certified does not rest on this: it is counted, whatever the mode
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, final
+from typing import ClassVar, Final, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpnoise.auditing.attacks import bounds
 from dpnoise.auditing.attacks.bounds import Judge
 from dpnoise.auditing.targets.target import Releases, Target, named
+from dpnoise.core.arrays import Flags, Floats, Integers
 from dpnoise.core.errors import ArgumentError, check_integer
 
 Progress = Callable[[float], object]
-Flags = NDArray[np.bool_]
 Explains = Callable[[Releases, float], Flags]
 
 # What an attack is given, from the weakest to the strongest.
@@ -119,9 +118,7 @@ def _unexplained(event: Event, releases: Releases, value: float) -> int:
     return 0 if event.explains is None else int((~event.explains(releases.copy(), value)).sum())
 
 
-def promise(
-    hits0: NDArray[np.int64], hits1: NDArray[np.int64], n: int, judge: Judge | None = None
-) -> NDArray[np.float64]:
+def promise(hits0: Integers, hits1: Integers, n: int, judge: Judge | None = None) -> Floats:
     """Return what each event would be worth if these were its counts.
 
     That is what it would certify in an audit, or without one the ratio of its limits. For choosing
@@ -135,8 +132,7 @@ def promise(
     else:
         low, high = bounds.lower_limits(seen0, n, _ERROR), bounds.upper_limits(seen1, n, _ERROR)
         promised = low / high
-    result: NDArray[np.float64] = promised[place.reshape(hits0.shape)]
-    return result
+    return np.asarray(promised[place.reshape(hits0.shape)])
 
 
 def never(words: str) -> Event:
@@ -216,14 +212,9 @@ class Outcome:
         """Return an epsilon that the target cannot be below, at this delta."""
         if not self.independent:
             return 0.0
+        counts = self.at0.hits, self.at0.trials, self.at1.hits, self.at1.trials
         return bounds.certified_epsilon(
-            self.at0.hits,
-            self.at0.trials,
-            self.at1.hits,
-            self.at1.trials,
-            error=self.error,
-            delta=delta,
-            releases=self.releases,
+            *counts, error=self.error, delta=delta, releases=self.releases
         )
 
 
@@ -336,7 +327,7 @@ class Attack(ABC):
         )
 
 
-def happened(event: Event, releases: Any, *, last: bool = False) -> Flags:
+def happened(event: Event, releases: Releases, *, last: bool = False) -> Flags:
     """Tell of each trial whether an event happened; what is left after the last is not used.
 
     `last` says that no other event will see the releases.
@@ -351,7 +342,7 @@ def happened(event: Event, releases: Any, *, last: bool = False) -> Flags:
     return flags
 
 
-def count(event: Event, releases: Any) -> Count:
+def count(event: Event, releases: Releases) -> Count:
     """Count an event in releases; what is left over after the last whole group is not used."""
     flags = happened(event, releases)
     return Count(int(np.count_nonzero(flags)), len(flags))

@@ -11,18 +11,18 @@ error: the limits are wrong with the stated probability, whatever is concluded f
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
 from dpnoise.auditing.tuning import TUNING
+from dpnoise.core.arrays import Floats
 from dpnoise.core.errors import ArgumentError, check_integer, check_part, check_positive
 from dpnoise.release.calibration import gaussian_scale
 
-Floats = NDArray[np.float64]
-Counts = NDArray[Any]
+Counts = NDArray[np.integer | np.floating]
 
 EPSILON: Final = "epsilon"
 MU: Final = "mu"
@@ -173,16 +173,6 @@ def _check(hits: int, trials: int, error: float) -> None:
 class Claim:
     """A claim of privacy, of which an audit certifies a lower bound.
 
-    Parameters
-    ----------
-    kind
-        "epsilon" with a delta, "mu" of Gaussian differential privacy, or "rho" of zero-concentrated
-        differential privacy.
-    value
-        What is claimed.
-    delta
-        Of a claim of epsilon. For the others it is where their curve is read as an epsilon.
-
     Examples
     --------
     >>> claims = Claim("epsilon", 1.0), Claim("epsilon", 1.0, 0.3), Claim("mu", 1.0)
@@ -190,11 +180,11 @@ class Claim:
     [0.693147, 0.0, 0.67449]
     """
 
-    kind: str
+    kind: str  # "epsilon", "mu" (Gaussian privacy) or "rho" (zero-concentrated privacy).
     value: float
-    delta: float = 0.0
+    delta: float = 0.0  # Beside epsilon; of the others, where their curve is read as an epsilon.
 
-    def bounds(self, low: Any, high: Any, releases: int = 1) -> Floats:
+    def bounds(self, low: ArrayLike, high: ArrayLike, releases: int = 1) -> Floats:
         """Return the least parameter with which P0 >= low and P1 <= high, for each pair of them."""
         p0, p1 = np.broadcast_arrays(*(np.asarray(p, dtype=np.float64) for p in (low, high)))
         apart = (p0 > p1) & (p1 > 0)
@@ -231,14 +221,12 @@ def _epsilon(p0: Floats, p1: Floats, delta: float, k: int) -> Floats:
     """P0 <= exp(k epsilon) P1 + k delta, by composition."""
     left = p0 - k * delta
     ratio = np.where(left > 0, left, p1) / p1
-    result: Floats = np.log(ratio) / k
-    return result
+    return np.asarray(np.log(ratio) / k)
 
 
 def _mu(p0: Floats, p1: Floats, _delta: float, k: int) -> Floats:
     """P0 <= Phi(Phi^-1(P1) + sqrt(k) mu): the whole curve of a Gaussian (Dong and others 2019)."""
-    result: Floats = (special.ndtri(p0) - special.ndtri(p1)) / math.sqrt(k)
-    return result
+    return np.asarray((special.ndtri(p0) - special.ndtri(p1)) / math.sqrt(k))
 
 
 def _rho(p0: Floats, p1: Floats, _delta: float, k: int) -> Floats:
@@ -248,8 +236,7 @@ def _rho(p0: Floats, p1: Floats, _delta: float, k: int) -> Floats:
         happens = a * np.log(p0) + (1 - a) * np.log(p1)
         does_not = a * np.log1p(-p0) + (1 - a) * np.log1p(-p1)
     divergence = np.logaddexp(happens, does_not) / (a - 1)
-    result: Floats = (divergence / a).max(axis=0) / k
-    return result
+    return np.asarray((divergence / a).max(axis=0) / k)
 
 
 _FORMULAS: Final = {EPSILON: _epsilon, MU: _mu, RHO: _rho}
@@ -292,25 +279,13 @@ def gaussian_claim(epsilon: float, delta: float) -> Claim:
 
 @dataclass(frozen=True)
 class Judge:
-    """How an event will be judged, so that the best one can be chosen before that.
+    """How an event will be judged, so that the best one can be chosen before that."""
 
-    Parameters
-    ----------
-    claim
-        What it is held against.
-    trials, error
-        In how many trials of each data set it will be counted, and the error of the bound.
-    chance
-        Trials attributed to chance: the more events there are to choose from, the more.
-    caution
-        Standard errors by which the estimate is discounted.
-    """
-
-    claim: Claim
-    trials: int
-    error: float
-    chance: float = TUNING.chance
-    caution: float = TUNING.caution
+    claim: Claim  # What it is held against.
+    trials: int  # Of each data set, in which it will be counted.
+    error: float  # Of the bound.
+    chance: float = TUNING.chance  # Trials attributed to chance: of many events, more.
+    caution: float = TUNING.caution  # Standard errors by which the estimate is discounted.
 
     def promises(self, hits0: Counts, hits1: Counts, n: int, releases: int = 1) -> Floats:
         """Return what each event would certify if its probabilities were about what n showed.
@@ -339,7 +314,7 @@ class Judge:
         bound = self.claim.bounds(low, high, releases)
         if self.claim.is_ratio and releases == 1:
             share = upper_limits(seen1, np.maximum(seen0 + seen1, 1e-3), TOSSED * self.error)
-            bound = np.maximum(bound, _log_odds(1 - share))
+            bound = np.maximum(bound, special.logit(np.clip(1 - share, 1e-12, 1 - 1e-12)))
         left = np.maximum(p0 - releases * self.claim.delta, 1e-300)
         ratio = np.log(left) - np.log(np.maximum(p1, 1e-300))
         clear = np.clip(ratio / np.maximum(spread, 1e-9), -30.0, 30.0)
@@ -350,18 +325,13 @@ class Judge:
         return np.where(bound > 0, bound, lower)
 
 
-def _log_odds(share: Floats) -> Floats:
-    result: Floats = special.logit(np.clip(share, 1e-12, 1 - 1e-12))
-    return result
-
-
-def lower_limits(hits: Counts, trials: Any, error: float) -> Floats:
+def lower_limits(hits: Counts, trials: int | Floats, error: float) -> Floats:
     """Return Clopper and Pearson's lower limit for each count, to choose by: it is not checked."""
     inside = special.betaincinv(np.maximum(hits, 1e-3), trials - hits + 1.0, error)
     return np.where(hits > 0, inside, 0.0)
 
 
-def upper_limits(hits: Counts, trials: Any, error: float) -> Floats:
+def upper_limits(hits: Counts, trials: int | Floats, error: float) -> Floats:
     """Return Clopper and Pearson's upper limit for each count, to choose by."""
     inside = special.betaincinv(hits + 1.0, np.maximum(trials - hits, 1e-3), 1 - error)
     return np.where(hits < trials, inside, 1.0)

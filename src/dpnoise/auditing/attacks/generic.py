@@ -13,7 +13,7 @@ epsilon: n uniforms for each variate do nothing against it.
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,6 @@ from dpnoise.auditing.attacks.base import (
     SCALE,
     Attack,
     Event,
-    Flags,
     Progress,
     excluded,
     never,
@@ -33,10 +32,10 @@ from dpnoise.auditing.attacks.base import (
 from dpnoise.auditing.attacks.bounds import Judge
 from dpnoise.auditing.targets.adapters import Privacy
 from dpnoise.auditing.targets.target import Releases, Target
+from dpnoise.core.arrays import Flags, Integers
 from dpnoise.kernels import compiled
 
-Integers = NDArray[np.int64]
-Real = np.floating[Any]
+Real = np.floating
 
 _CUTS: Final = 255  # Thresholds that are tried, at equal steps of probability.
 # The exponents that are told apart; those beyond, and zero's, count as the nearest of them.
@@ -233,7 +232,7 @@ def feasible(releases: NDArray[Real], value: Real, scale: Real, out: Flags) -> N
         out[i] = _feasible(releases[i], value, scale)
 
 
-def possible(releases: NDArray[Any], value: float, scale: float) -> Flags:
+def possible(releases: Releases, value: float, scale: float) -> Flags:
     """Tell of each release whether any noise of this scale gives it, in the releases' format."""
     format_ = np.float64 if releases.dtype == np.float64 else np.float32
     out = np.empty(len(releases), dtype=np.bool_)

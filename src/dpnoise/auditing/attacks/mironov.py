@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,6 @@ from dpnoise.auditing.attacks.base import (
     SOURCE,
     Attack,
     Event,
-    Flags,
     Progress,
     best,
     excluded,
@@ -38,10 +37,10 @@ from dpnoise.auditing.attacks.base import (
     silent,
 )
 from dpnoise.auditing.targets.target import Releases, Target
+from dpnoise.core.arrays import Flags, Floats, Integers
 from dpnoise.core.errors import ArgumentError, check_choice, check_integer, import_extra
 from dpnoise.kernels import compiled
 
-Floats = NDArray[np.float64]
 Outputs = NDArray[np.float32]
 
 # With this many uniforms in question one of them fits, or may as well: it is not searched for.
@@ -165,7 +164,7 @@ class Reconstruction:
 
     values: Floats
     queries: int
-    needed: NDArray[np.int64]
+    needed: Integers
 
 
 # It is longer than others because it is Algorithm 1 of the paper in one piece.
@@ -260,10 +259,10 @@ def _jax_outputs(function: str, size: int) -> Outputs:
     extend = import_extra("jax.extend.random", "peers")
     numpy = jax.numpy
 
-    def bits(_key: Any, _width: int, shape: tuple[int, ...]) -> Any:
+    def bits(_key: object, _width: int, shape: tuple[int, ...]) -> object:
         return numpy.arange(shape[0], dtype=numpy.uint32) << 9
 
-    def no_key(*_: Any) -> Any:
+    def no_key(*_: object) -> object:
         return numpy.zeros(1, numpy.uint32)
 
     counting = extend.define_prng_impl(

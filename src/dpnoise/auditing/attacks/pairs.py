@@ -32,7 +32,6 @@ from dpnoise.auditing.attacks.base import (
     SOURCE,
     Attack,
     Event,
-    Flags,
     Progress,
     best,
     excluded,
@@ -40,10 +39,9 @@ from dpnoise.auditing.attacks.base import (
     silent,
 )
 from dpnoise.auditing.targets.target import Releases, Target
+from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import check_choice
 from dpnoise.kernels import compiled
-
-Floats = NDArray[np.float64]
 
 # With this many pairs of uniforms in question one of them fits, or may as well: no search is made.
 _MOST: Final = 2.0**11
@@ -54,25 +52,12 @@ _SQRT_HALF = _f(math.sqrt(0.5))
 _LN2_HIGH, _LN2_LOW = _f(0.693359375), _f(-2.12194440e-4)
 _FOUR_OVER_PI = _f(4.0 / math.pi)
 # pi/4 in three parts, so that multiples of it are subtracted exactly enough.
-_QUARTER_1, _QUARTER_2, _QUARTER_3 = (
-    _f(-0.78515625),
-    _f(-2.4187564849853515625e-4),
-    _f(-3.77489497744594108e-8),
-)
-_LOG = tuple(
-    _f(c)
-    for c in (
-        7.0376836292e-2,
-        -1.1514610310e-1,
-        1.1676998740e-1,
-        -1.2420140846e-1,
-        1.4249322787e-1,
-        -1.6668057665e-1,
-        2.0000714765e-1,
-        -2.4999993993e-1,
-        3.3333331174e-1,
-    )
-)
+_QUARTERS = (-0.78515625, -2.4187564849853515625e-4, -3.77489497744594108e-8)
+_QUARTER_1, _QUARTER_2, _QUARTER_3 = map(_f, _QUARTERS)
+_LOG = tuple(map(_f, (
+    7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
+    -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
+)))  # fmt: skip
 _SIN = (_f(-1.9515295891e-4), _f(8.3321608736e-3), _f(-1.6666654611e-1))
 _COS = (_f(2.443315711809948e-5), _f(-1.388731625493765e-3), _f(4.166664568298827e-2))
 

@@ -20,15 +20,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Flags, Progress, silent
+from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, silent
 from dpnoise.auditing.targets.target import Releases, Target
+from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import check_choice, check_integer
 from dpnoise.core.parallel import cores
 from dpnoise.kernels import compiled
-
-Floats = NDArray[np.float64]
 
 _MOST_FOUND: Final = 4096
 _ZERO: Final = 2.0**-49  # Above cos(3 pi/2), as it is rounded, times the largest radius at 24 bits.

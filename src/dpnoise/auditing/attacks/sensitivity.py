@@ -13,17 +13,18 @@ row moves it by no more than the real sum, in every order.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Final
+from typing import Final, SupportsFloat
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from dpnoise.auditing.attacks.base import OUTPUTS, Attack, Event, Flags, Progress, never, silent
+from dpnoise.auditing.attacks.base import OUTPUTS, Attack, Event, Progress, never, silent
 from dpnoise.auditing.targets.target import Releases, Target
+from dpnoise.core.arrays import Flags
 from dpnoise.core.errors import check_integer
 
-Data = NDArray[Any]
-Sum = Callable[[Data], Any]
+Data = NDArray[np.float64]
+Sum = Callable[[Data], SupportsFloat]
 
 # Bounds that are large and close to each other: times in milliseconds since 1970 that all fall into
 # one known millisecond, or any quantity that is known to one part in a million million.
@@ -34,28 +35,14 @@ _ROWS: Final = 2**20
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Two data sets that a private sum must not tell apart.
+    """Two data sets that a private sum must not tell apart."""
 
-    Parameters
-    ----------
-    relation
-        How they differ, in a word: "changed".
-    data
-        The two data sets.
-    lower, upper
-        Bounds of all rows.
-    sensitivity
-        How far one row, changed or removed, moves the real sum of any data within the bounds.
-    grid
-        A power of two of which all rows are multiples.
-    """
-
-    relation: str
+    relation: str  # How they differ, in a word: "changed".
     data: tuple[Data, Data] = field(repr=False)
     lower: float
     upper: float
-    sensitivity: float
-    grid: float
+    sensitivity: float  # How far one row moves the real sum of any data within the bounds.
+    grid: float  # A power of two of which all rows are multiples.
 
     def real_sum(self, data: Data) -> Fraction:
         """Return the real sum, by `exact_sum`."""
@@ -69,7 +56,7 @@ class Neighbours:
         return float(abs(first - second))
 
 
-def _fraction(number: Any) -> Fraction:
+def _fraction(number: SupportsFloat) -> Fraction:
     return number if isinstance(number, Fraction) else Fraction(float(number))
 
 
@@ -121,7 +108,7 @@ def _rows_at(places: NDArray[np.intp], rows: int, lower: float, upper: float) ->
 
 def sum_target(
     neighbours: Neighbours,
-    release: Callable[[Data, int], Any],
+    release: Callable[[Data, int], ArrayLike],
     *,
     epsilon: float = 1.0,
     name: str = "sum",
@@ -143,8 +130,8 @@ def sum_target(
     """
     origin = round(float(neighbours.real_sum(neighbours.data[0])))
 
-    def released(value: float, n: int) -> Any:
-        sums = np.asarray(release(neighbours.data[int(value)], n))
+    def released(value: float, n: int) -> ArrayLike:
+        sums: Releases = np.asarray(release(neighbours.data[int(value)], n))
         return sums - sums.dtype.type(origin)
 
     return Target(name, "laplace", neighbours.sensitivity / epsilon, released)

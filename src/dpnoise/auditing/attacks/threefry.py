@@ -14,23 +14,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpnoise.auditing.attacks.base import (
-    SOURCE,
-    Attack,
-    Event,
-    Flags,
-    Progress,
-    misfit,
-    never,
-    silent,
-)
+from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, misfit, never, silent
 from dpnoise.auditing.targets.target import Releases, Target
+from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import check_integer, import_extra, reject
 from dpnoise.core.parallel import cores
 from dpnoise.kernels import compiled
@@ -153,7 +145,7 @@ def _fits(seed: int, path: Words, lows: Words, highs: Words) -> bool:
     return True
 
 
-def _margin(releases: Releases, value: float) -> NDArray[np.float64]:
+def _margin(releases: Releases, value: float) -> Floats:
     """Bound what float32 loses in value + scale * normal, at 8 units in the last place.
 
     Rounding the value, the scale, their product and the sum loses 2 units; under jit, XLA reorders
@@ -172,7 +164,7 @@ def mantissas(releases: Releases, value: float, scale: float) -> tuple[Words, Wo
     margin = _margin(releases, value)
     noise = releases.astype(np.float64) - value
 
-    def steps(w: NDArray[np.float64]) -> NDArray[np.float64]:
+    def steps(w: Floats) -> Floats:
         u = special.erf(w / (scale * math.sqrt(2.0)))
         return np.asarray((u + 1.0 - 2.0**-24) * 2.0 ** (_MANTISSA - 1))
 
@@ -313,7 +305,9 @@ def _replay(seed: int, path: tuple[int, ...], scale: float) -> _Replay:
         nonlocal key
         ahead = key
         for _ in range(_AHEAD):
-            draw = _descendant(jax, ahead, path)
+            draw = ahead
+            for child in path:
+                draw = jax.random.split(draw, child + 1)[child]
             noise = np.asarray(scale * jax.random.normal(draw, y.shape), dtype=np.float64)
             at = [np.asarray(np.abs(y - noise - v) <= _margin(y, v)) for v in values]
             if np.logical_or.reduce(at).all():
@@ -323,10 +317,3 @@ def _replay(seed: int, path: tuple[int, ...], scale: float) -> _Replay:
         return [np.zeros(len(y), dtype=np.bool_) for _ in values]
 
     return removed
-
-
-def _descendant(jax: Any, key: Any, path: tuple[int, ...]) -> Any:
-    """Split a key along a path of children."""
-    for child in path:
-        key = jax.random.split(key, child + 1)[child]
-    return key

@@ -25,25 +25,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.auditing.attacks.base import (
-    SOURCE,
-    Attack,
-    Event,
-    Flags,
-    Progress,
-    misfit,
-    never,
-    silent,
-)
+from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, misfit, never, silent
 from dpnoise.auditing.attacks.mironov import FORMULAS, laplace_release
 from dpnoise.auditing.targets.adapters import paper_laplace
 from dpnoise.auditing.targets.target import Releases, Target
+from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import ArgumentError, check_choice, check_positive, reject
 from dpnoise.kernels import compiled
 
 Bits = NDArray[np.int64]
 Forms = NDArray[np.uint64]
-Floats = NDArray[np.float64]
 
 UNIFORM_BITS: Final = 53
 _ALL: Final = 2**UNIFORM_BITS - 1
@@ -137,11 +128,6 @@ def _solve(basis: Forms) -> Forms:
         if parity & np.uint64(1):
             _toggle(solution, column)
     return solution
-
-
-def _evaluate(forms: Forms, solution: Forms) -> Bits:
-    """Return the value of each form, 0 or 1."""
-    return np.asarray(np.bitwise_count(forms & solution).sum(axis=-1, dtype=np.int64) & 1)
 
 
 # The twister, on forms of the bits of its words --------------------------------------------------
@@ -262,8 +248,8 @@ def recover_state(uniforms: Bits, masks: Bits) -> NDArray[np.uint32]:
         raise NoStateError
     if rank < unknowns:
         raise TooFewReleasesError
-    solution = _solve(basis)
-    return np.asarray((_evaluate(window, solution) << _BIT).sum(axis=1), np.uint32)
+    values = np.bitwise_count(window & _solve(basis)).sum(axis=-1, dtype=np.int64) & 1
+    return np.asarray((values << _BIT).sum(axis=1), np.uint32)
 
 
 # From a release to the bits of its uniform -------------------------------------------------------

@@ -30,48 +30,25 @@ from functools import lru_cache, partial
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpnoise.auditing.attacks.base import (
-    SOURCE,
-    Attack,
-    Event,
-    Flags,
-    Progress,
-    best,
-    excluded,
-    silent,
-)
+from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, best, excluded, silent
 from dpnoise.auditing.targets.target import Releases, Target
+from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import check_choice
 from dpnoise.core.parallel import cores, in_runs
 from dpnoise.kernels import compiled
-
-Floats = NDArray[np.float64]
 
 _RUN: Final = 2**10  # Releases that one thread takes at a time; each costs some microseconds.
 
 
 @dataclass(frozen=True)
 class Layers:
-    """The layers of a ziggurat, whose variates are fl(k * weights[i]).
+    """The layers of a ziggurat, whose variates are fl(k * weights[i])."""
 
-    Parameters
-    ----------
-    weights
-        One constant for each layer, the lowest first.
-    edge
-        Where the tail begins.
-    digits
-        The size of k is at most 2^digits.
-    tied
-        Whether i is k modulo the number of layers.
-    """
-
-    weights: Floats
-    edge: float
-    digits: int
-    tied: bool = False
+    weights: Floats  # One constant for each layer, the lowest first.
+    edge: float  # Where the tail begins.
+    digits: int  # The size of k is at most 2^digits.
+    tied: bool = False  # Whether i is k modulo the number of layers.
 
 
 @lru_cache(maxsize=1)

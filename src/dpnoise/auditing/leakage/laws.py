@@ -12,15 +12,14 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpnoise.core.arrays import Floats, Integers
 from dpnoise.core.errors import check_choice, check_integer, reject
 from dpnoise.core.kernel_table import formats
 from dpnoise.core.parallel import Words, cores, in_runs
 from dpnoise.noise import forms
 from dpnoise.noise.distributions import Distribution
 
-Floats = NDArray[np.float64]
 Rounding = Callable[[Floats | float], Floats]
 Draw = Callable[[Words, Floats], None]  # Fills the second from the first.
 
@@ -278,8 +277,7 @@ def cells(distribution: Distribution, borders: Floats) -> Floats:
     ends = np.concatenate([[-math.inf], borders, [math.inf]])
     below = np.diff(distribution.cdf(ends))
     above = -np.diff(distribution.cdf(-ends))
-    result: Floats = np.where(ends[:-1] < 0, below, above)
-    return result
+    return np.asarray(np.where(ends[:-1] < 0, below, above))
 
 
 def _checked(
@@ -336,7 +334,7 @@ def _counted(a: Law, b: Law, fmt: Format) -> Law:
 def enumerated(draw: Draw, n: int, bits: int, count: int) -> Law:
     """Return the law of a kernel's output over the first `count` of all n words of `bits` bits."""
     fill = formats.all_words
-    found: list[tuple[Floats, NDArray[np.int64]]] = []
+    found: list[tuple[Floats, Integers]] = []
 
     def work(first: int, last: int) -> None:
         for start in range(first, last, _CHUNK):

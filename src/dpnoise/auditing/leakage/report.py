@@ -8,16 +8,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from dpnoise.auditing.leakage import laws
 from dpnoise.auditing.leakage.laws import BFLOAT16, FLOAT16, FLOAT32, Format, Law, delta, released
 from dpnoise.core import errors
+from dpnoise.core.arrays import Floats
 from dpnoise.core.parallel import Words
 from dpnoise.noise.distributions import Distribution, Gaussian, Laplace
 from dpnoise.release import exact
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _FINEST: Final = 2.0**-10  # Grids, in scales: on finer ones short words decide nothing.
 _FAR: Final = 60.0  # Scales: what lies beyond has a probability below 10^-26.
@@ -117,7 +121,7 @@ def _decided(
     """Return the shares of the words that decide for each output, and of those that do not."""
     n, kernel = form.variates, form.first_stage()
 
-    def draw(words: Words, out: laws.Floats) -> None:
+    def draw(words: Words, out: Floats) -> None:
         if kernel(words, bits, np.full(out.size, value), scale, grid, out):
             out[np.isnan(out)] = math.inf
 
@@ -132,29 +136,17 @@ def _decided(
 
 @dataclass(frozen=True)
 class Leak:
-    """What fl(x + z) leaks at scale 1, x = 0 against 1.
+    """What fl(x + z) leaks at scale 1, x = 0 against 1."""
 
-    Parameters
-    ----------
-    arithmetic
-        "every operation rounded", "rounded once" (dpnoise's own) or "perfect noise".
-    noise, form, variates, precision, format
-        The sampler: n uniforms of p bits. Perfect noise has neither n nor p.
-    delta, reverse
-        delta(epsilon) of 0 against 1, and of 1 against 0.
-    ideal
-        That of the mechanism in real arithmetic, the same both ways.
-    """
-
-    arithmetic: str
+    arithmetic: str  # EVERY, ONCE (dpnoise's own) or PERFECT.
     noise: str
     form: str
-    variates: int | None
+    variates: int | None  # n uniforms of p bits, of which perfect noise has none.
     precision: int | None
     format: str
-    delta: float
-    reverse: float
-    ideal: float
+    delta: float  # delta(epsilon) of 0 against 1.
+    reverse: float  # The same of 1 against 0.
+    ideal: float  # That of the mechanism in real arithmetic, the same both ways.
 
 
 EVERY: Final = "every operation rounded"
@@ -187,12 +179,7 @@ _RELEASES: Final = (
 def table(epsilon: float = 1.0, progress: Callable[[float], object] | None = None) -> list[Leak]:
     """Return what each sampler leaks, for several n, p and formats; it takes some ten seconds.
 
-    Parameters
-    ----------
-    epsilon
-        Where the curves are read.
-    progress
-        Is told the part that is done, from 0 to 1.
+    The curves are read at `epsilon`; `progress` is told the part that is done, from 0 to 1.
     """
     rows = []
     for i, (arithmetic, form, n, fmt, precisions) in enumerate(_CASES):
@@ -276,10 +263,10 @@ def _entry(row: Leak) -> str:
 
 # Colours that people with any colour vision tell apart (Okabe and Ito), and markers besides.
 _STYLES: Final = {
-    1: {"color": "#D55E00", "marker": "o"},
-    2: {"color": "#E69F00", "marker": "s"},
-    4: {"color": "#0072B2", "marker": "^"},
-    8: {"color": "#009E73", "marker": "D"},
+    1: ("#D55E00", "o"),
+    2: ("#E69F00", "s"),
+    4: ("#0072B2", "^"),
+    8: ("#009E73", "D"),
 }
 
 
@@ -311,14 +298,15 @@ def plot(leaks: list[Leak], releases: list[ReleaseBounds], epsilon: float, targe
 
 
 def _draw_curves(
-    axis: Any, leaks: list[Leak], arithmetic: str, noise: str, fmt: str, line: str
+    axis: "Axes", leaks: list[Leak], arithmetic: str, noise: str, fmt: str, line: str
 ) -> None:
     """Draw delta against p, one line for each n, and the two levels that need no n and no p."""
     rows = [row for row in leaks if (row.noise, row.format) == (noise, fmt)]
     drawn = [row for row in rows if row.arithmetic == arithmetic]
     for n in sorted({row.variates for row in drawn if row.variates is not None}):
         points = [(row.precision, row.delta) for row in drawn if row.variates == n]
-        axis.plot(*zip(*points, strict=True), line, label=f"n = {n}, {fmt}", **_STYLES[n])
+        label, (color, marker) = f"n = {n}, {fmt}", _STYLES[n]
+        axis.plot(*zip(*points, strict=True), line, label=label, color=color, marker=marker)
     for row in rows:
         if row.arithmetic == PERFECT:
             ink = axis.xaxis.label.get_color()
@@ -327,7 +315,7 @@ def _draw_curves(
     axis.set_xlabel("p, bits of a uniform")
 
 
-def _draw_releases(axis: Any, releases: list[ReleaseBounds]) -> None:
+def _draw_releases(axis: "Axes", releases: list[ReleaseBounds]) -> None:
     """Shade where delta of each release can lie, by the bits of its words, and draw the ideal."""
     ink = axis.xaxis.label.get_color()
     for form in dict.fromkeys(row.form for row in releases):
@@ -337,7 +325,7 @@ def _draw_releases(axis: Any, releases: list[ReleaseBounds]) -> None:
             [row.bits for row in rows],
             [row.low for row in rows],
             [row.high for row in rows],
-            color=_STYLES[int(n)]["color"],
+            color=_STYLES[int(n)][0],
             alpha=0.3,
             linewidth=0,
             label=f"{noise.capitalize()}, n = {n}: left open",

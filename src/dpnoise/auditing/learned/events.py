@@ -10,7 +10,6 @@ from itertools import chain, pairwise
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpnoise.auditing.attacks.bounds import Judge
 from dpnoise.auditing.learned.expected_bounds import TREES, Proposal, Score, each_once, thresholds
@@ -42,9 +41,8 @@ from dpnoise.auditing.learned.views import (
     views_of,
 )
 from dpnoise.auditing.tuning import TUNING
+from dpnoise.core.arrays import Floats
 from dpnoise.core.errors import import_extra
-
-Floats = NDArray[np.float64]
 
 # Shares at which the cells of monotone ratios end, and those of free ones.
 _MONOTONE_SHARES: Final = tail_shares(TUNING.monotone_log_odds, TUNING.monotone_cells - 1)

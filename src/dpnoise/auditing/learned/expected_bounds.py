@@ -6,21 +6,18 @@ below. What is chosen here is a proposal: an audit counts it in fresh releases.
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
 from dpnoise.auditing.attacks.base import Event
 from dpnoise.auditing.attacks.bounds import Judge
 from dpnoise.auditing.learned.scores import Steps, calibrated, sides, tail_shares
-from dpnoise.auditing.learned.views import SIDES, Block, Text, View, no_text
+from dpnoise.auditing.learned.views import SIDES, Block, Rows, Text, View, no_text
 from dpnoise.auditing.tuning import TUNING
+from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.parallel import cores, in_runs
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 TREES: Final = "trees"  # The kind of the view that boosted trees give.
 _NAMED: Final = 4  # Numbers, ranges or views that are named in an event's words.
@@ -34,13 +31,12 @@ class Score:
     steps: tuple[Steps, ...]
     weights: tuple[float, ...]
 
-    def __call__(self, rows: Floats) -> Floats:
+    def __call__(self, rows: Rows) -> Floats:
         """Return the score of each row."""
-        total: Floats = scored([self], rows)[0]
-        return total
+        return np.asarray(scored([self], rows)[0])
 
 
-def scored(scores: Sequence[Score], rows: Floats) -> Floats:
+def scored(scores: Sequence[Score], rows: Rows) -> Floats:
     """Return the scores of each row, a line for each score; what several look at is taken once."""
     totals = np.zeros((len(scores), len(rows)))
 
@@ -53,7 +49,7 @@ def scored(scores: Sequence[Score], rows: Floats) -> Floats:
     return totals
 
 
-def _in_blocks(look: Callable[[Block, slice], None], rows: Floats) -> None:
+def _in_blocks(look: Callable[[Block, slice], None], rows: Rows) -> None:
     """Look at all rows, block by block, on all cores."""
 
     def work(first: int, last: int) -> None:
@@ -165,8 +161,7 @@ def compared(found: Sequence[Proposal], hits: Floats, n: int, judge: Judge) -> F
     drawn = _shrink_to_curve((hits0, hits1), (shares[0], shares[1]), n, judge, off, hope=0.0)
     # The better of two guesses would be that of chance, where one of many events is chosen.
     promised = np.where(drawn > -np.inf, drawn, judge.promises(hits0, hits1, n))
-    result: Floats = promised - np.array([one.cost for one in found]) * np.abs(promised)
-    return result
+    return np.asarray(promised - np.array([one.cost for one in found]) * np.abs(promised))
 
 
 def leading(found: Sequence[Proposal], n: int) -> list[Proposal]:
@@ -256,7 +251,7 @@ def _shrink_to_curve(
     shares: Sequence[Floats],
     n: int,
     judge: Judge,
-    off: Any,
+    off: float | Floats,
     *,
     hope: float = 0.5,
 ) -> Floats:
@@ -284,8 +279,8 @@ def _shrink_to_curve(
     return np.where(seen, promised, -np.inf)
 
 
-def _holds(score: Score, threshold: float, *, swapped: bool) -> Callable[[Any], Flags]:
-    def holds(rows: Any) -> Flags:
+def _holds(score: Score, threshold: float, *, swapped: bool) -> Callable[[Rows], Flags]:
+    def holds(rows: Rows) -> Flags:
         value = score(rows)
         return np.asarray(value < threshold if swapped else value > threshold)
 
@@ -297,10 +292,10 @@ def _holds(score: Score, threshold: float, *, swapped: bool) -> Callable[[Any], 
     return _within(view, borders) if len(borders) <= _NAMED else holds
 
 
-def _within(view: View, borders: Sequence[tuple[float, float]]) -> Callable[[Any], Flags]:
+def _within(view: View, borders: Sequence[tuple[float, float]]) -> Callable[[Rows], Flags]:
     """Return the event that what a view takes is in one of some ranges [low, high)."""
 
-    def holds(rows: Any) -> Flags:
+    def holds(rows: Rows) -> Flags:
         flags = np.zeros(len(rows), dtype=np.bool_)
 
         def mark(block: Block, place: slice) -> None:

@@ -7,18 +7,17 @@ are independent (naive Bayes); elsewhere the weights are those of a logistic reg
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
 from dpnoise.auditing.tuning import TUNING
+from dpnoise.core.arrays import Floats, Integers
 from dpnoise.kernels import compiled
 
-Floats = NDArray[np.float64]
 Cells = NDArray[np.uint16]
-Integers = NDArray[np.int64]
 
 _PLACES: Final = TUNING.lookup_intervals  # A constant of the module, as Numba needs it.
 _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: Fibonacci hashing.
@@ -37,7 +36,9 @@ class Steps:
     free: bool = False
     together: int = 0
 
-    def add(self, x: NDArray[Any], weight: float, total: Floats) -> None:
+    def add(
+        self, x: NDArray[np.floating] | NDArray[np.int16], weight: float, total: Floats
+    ) -> None:
         """Add the weighted ratio of each number to its total; a NaN has that of the last cell."""
         if x.dtype == np.int16:
             _add(np.ascontiguousarray(x).view(np.uint16), self._of_integers, weight, total)
@@ -48,11 +49,10 @@ class Steps:
     def _of_integers(self) -> Floats:
         """The ratios of all integers of 16 bits, those below zero at the end."""
         every = np.arange(1 << 16, dtype=np.uint16).view(np.int16)
-        result: Floats = self.ratios[cells_of(self.edges, every)]
-        return result
+        return np.asarray(self.ratios[cells_of(self.edges, every)])
 
 
-def cells_of(edges: Floats, x: NDArray[Any]) -> Cells:
+def cells_of(edges: Floats, x: NDArray[np.floating] | NDArray[np.int16]) -> Cells:
     """Return the cell of each number: how many edges it is not below; a NaN is in the last one.
 
     Examples

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import combinations, pairwise
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from dpnoise.auditing.attacks.generic import patterns
 from dpnoise.auditing.learned.scores import cells_of, tail_shares
 from dpnoise.auditing.tuning import TUNING
+from dpnoise.core.arrays import Floats, Integers
 from dpnoise.kernels import compiled, inlined
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+Rows = NDArray[np.floating]  # In float64; of small integers, in int16.
 Marks = NDArray[np.int32]
-Take = Callable[["Block"], NDArray[Any]]
+Take = Callable[["Block"], Rows]
 Text = Callable[[float], str | None]
 
 # Kinds of views: those of one kind are summed up in one score.
@@ -42,11 +42,11 @@ def no_text(_code: float) -> None:
 class Block:
     """Some rows, and what was taken of them: what several views look at is taken once."""
 
-    def __init__(self, rows: NDArray[Any]) -> None:
+    def __init__(self, rows: Rows) -> None:
         self.rows = rows
-        self._taken: dict[Take, NDArray[Any]] = {}
+        self._taken: dict[Take, Rows] = {}
 
-    def of(self, take: Take) -> NDArray[Any]:
+    def of(self, take: Take) -> Rows:
         """Return what is taken of these rows."""
         if take not in self._taken:
             self._taken[take] = take(self)
@@ -85,7 +85,7 @@ def views_of(sample: Floats, names: Sequence[str], text: Text = no_text) -> list
     return [replace(view, gaps=bool(np.isnan(x).any())) for view, x in taken if _varies(x)]
 
 
-def _varies(x: Floats) -> bool:
+def _varies(x: Rows) -> bool:
     known = x[~np.isnan(x)]
     return 0 < len(known) < len(x) or (len(known) > 0 and bool((known != known[0]).any()))
 
@@ -247,7 +247,9 @@ def _joint_views(
     return found
 
 
-def _joint(sample: Floats, pattern: Take, size_of: Take, words: str, kind: str) -> View:
+def _joint(
+    sample: Floats, pattern: Take, size_of: Callable[[Block], Floats], words: str, kind: str
+) -> View:
     shares = tail_shares(TUNING.size_class_log_odds, TUNING.size_classes - 1)
     cuts = np.unique(np.quantile(size_of(Block(sample)), shares, method="lower"))
 
@@ -259,12 +261,12 @@ def _joint(sample: Floats, pattern: Take, size_of: Take, words: str, kind: str) 
     return View(words, kind, joint, coded=True, together=TUNING.size_classes)
 
 
-def row_codes(rows: NDArray[Any]) -> Floats:
+def row_codes(rows: Rows) -> Floats:
     """Return a code of each row."""
     return _codes(len(rows), (_column(rows, j) for j in range(rows.shape[1])))
 
 
-def _codes(n: int, columns: Iterable[NDArray[Any]]) -> Floats:
+def _codes(n: int, columns: Iterable[Rows | Marks]) -> Floats:
     """Return codes of the n rows that columns make."""
     code = np.zeros(n, dtype=np.uint64)
     for column in columns:
@@ -303,13 +305,13 @@ def _fold(codes: NDArray[np.uint64], table: Integers, first: Integers, same: Int
     return found
 
 
-def _column(rows: NDArray[Any], j: int) -> NDArray[Any]:
+def _column(rows: Rows, j: int) -> Rows:
     """Return a part of all rows: kernels are quickest on what lies together in memory."""
     return np.ascontiguousarray(rows[:, j])
 
 
 def _sum_of(
-    rows: NDArray[Any],
+    rows: Rows,
     parts: Sequence[int],
     points: Floats,
     middle: Iterable[float],
@@ -326,13 +328,13 @@ def _sum_of(
 
 
 @inlined
-def _mixed(code: Any, word: Any) -> Any:
+def _mixed(code: np.uint64, word: np.uint64) -> np.uint64:
     mixed = (code ^ word) * np.uint64(0x9E3779B97F4A7C15)
     return mixed ^ (mixed >> np.uint64(29))
 
 
 @compiled
-def _mix(column: Floats, code: NDArray[np.uint64]) -> None:
+def _mix(column: Rows | Marks, code: NDArray[np.uint64]) -> None:
     number = np.empty(1)
     word = number.view(np.uint64)
     for i in range(column.size):
@@ -341,7 +343,7 @@ def _mix(column: Floats, code: NDArray[np.uint64]) -> None:
         code[i] = _mixed(code[i], word[0])
 
 
-def _marked(column: NDArray[Any], points: Floats) -> Marks:
+def _marked(column: Rows, points: Floats) -> Marks:
     """Return the place of each number among special ones, from 1 on; 0 if it is none, -1 for NaN.
 
     Examples
@@ -355,7 +357,7 @@ def _marked(column: NDArray[Any], points: Floats) -> Marks:
 
 
 @compiled
-def _mark(column: Floats, points: Floats, marks: Marks) -> None:
+def _mark(column: Rows, points: Floats, marks: Marks) -> None:
     # One special number after the other: LLVM vectorises loops over a column.
     for i in range(column.size):
         marks[i] = -np.int32(column[i] != column[i])  # Only a NaN.
@@ -366,7 +368,7 @@ def _mark(column: Floats, points: Floats, marks: Marks) -> None:
 
 
 @compiled
-def _keep_larger(column: Floats, sign: float, place: float, most: Floats, found: Floats) -> None:
+def _keep_larger(column: Rows, sign: float, place: float, most: Floats, found: Floats) -> None:
     """Keep the larger of the largest so far and a part, or the smaller, and the place of it."""
     for i in range(column.size):
         x = sign * np.float64(column[i])
@@ -376,7 +378,7 @@ def _keep_larger(column: Floats, sign: float, place: float, most: Floats, found:
 
 
 @compiled
-def _find_least(column: Floats, marks: Marks, out: Floats) -> None:
+def _find_least(column: Rows, marks: Marks, out: Floats) -> None:
     """Find the least of the numbers that are not special."""
     for i in range(column.size):
         plain = np.float64(column[i]) if marks[i] == 0 else np.inf
@@ -385,7 +387,7 @@ def _find_least(column: Floats, marks: Marks, out: Floats) -> None:
 
 @compiled
 def _add_plain(
-    column: Floats, marks: Marks, middle: float, scale: float, limit: float, out: Floats
+    column: Rows, marks: Marks, middle: float, scale: float, limit: float, out: Floats
 ) -> None:
     """Add the distance from the middle, clipped, of numbers that are not special."""
     for i in range(column.size):

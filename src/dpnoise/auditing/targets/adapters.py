@@ -10,18 +10,19 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from dpnoise.core.arrays import Floats
 from dpnoise.core.errors import import_extra
 from dpnoise.noise.generator import Generator
 from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
 from dpnoise.release.calibration import check_scale, gaussian_scale, laplace_scale
 
-ReleaseFunction = Callable[[float, int], Any]
-Draw = Callable[[int], Any]
+ReleaseFunction = Callable[[float, int], ArrayLike]
+Draw = Callable[[int], NDArray[np.floating]]
 Made = tuple[float, ReleaseFunction]  # The scale of its noise, and how it releases.
 
 LAPLACE: Final = "laplace"
@@ -123,34 +124,32 @@ def paper_laplace(random: Callable[[], float]) -> float:
     return logarithm if U < 0.5 else -logarithm  # noqa: PLR2004 - the median
 
 
-def paper_gaussians(n: int, precision: int) -> NDArray[np.float64]:
+def paper_gaussians(n: int, precision: int) -> Floats:
     """Draw n Gaussians by equation (3), from uniforms of the operating system."""
-    U1, U2 = _uniforms((2, n), precision)
+    U1, U2 = _uniforms((2, n), precision).tolist()
     pairs = zip(U1, U2, strict=True)
     draw = (math.sqrt(-2 * math.log(1 - a)) * math.cos(2 * math.pi * b) for a, b in pairs)
     return np.fromiter(draw, np.float64, n)
 
 
-def paper_theorem(n: int, precision: int) -> NDArray[np.float64]:
+def paper_theorem(n: int, precision: int) -> Floats:
     """Draw n Laplace variates by Theorem 5.1, from uniforms of the operating system."""
-    rows = _uniforms((n, 2, 2), precision)
+    rows = _uniforms((n, 2, 2), precision).tolist()
     summands = [[math.log(1 - U) * math.cos(math.pi * W) for U, W in row] for row in rows]
     return np.array([a + b for a, b in summands])
 
 
-def _uniforms(shape: tuple[int, ...], precision: int) -> list[Any]:
-    """Return multiples of 2^-precision as Python's floats: its functions are the C library's."""
+def _uniforms(shape: tuple[int, ...], precision: int) -> Floats:
+    """Return multiples of 2^-precision. Python's functions of them are the C library's."""
     words = np.frombuffer(secrets.token_bytes(8 * math.prod(shape)), np.uint64)
-    uniforms: list[Any] = (
-        np.ldexp(words >> np.uint64(64 - precision), -precision).reshape(shape).tolist()
-    )
-    return uniforms
+    uniforms: Floats = np.ldexp(words >> np.uint64(64 - precision), -precision)
+    return uniforms.reshape(shape)
 
 
 # Arrays ------------------------------------------------------------------------------------------
 
 
-def _numpy(rng: Callable[[], Any], method: str) -> Maker:
+def _numpy(rng: Callable[[], object], method: str) -> Maker:
     return _added(lambda scale: partial(getattr(rng(), method), 0.0, scale))
 
 
@@ -188,11 +187,10 @@ def _jax(name: str, scale: float) -> Draw:
     """Draw under keys of 64 bits from the operating system: all that JAX's generator takes."""
     jax = import_extra("jax", "peers")
 
-    def draw(n: int) -> Any:
-        key = jax.random.wrap_key_data(np.frombuffer(secrets.token_bytes(8), np.uint32))
-        return scale * getattr(jax.random, name)(key, (n,))
+    def key() -> object:
+        return jax.random.wrap_key_data(np.frombuffer(secrets.token_bytes(8), np.uint32))
 
-    return draw
+    return lambda n: scale * getattr(jax.random, name)(key(), (n,))
 
 
 def _jax_privacy(calibration: Calibration) -> Made:
@@ -203,7 +201,7 @@ def _jax_privacy(calibration: Calibration) -> Made:
     privatizer = noise.gaussian_privatizer(stddev=scale)
     state = privatizer.init(jax.numpy.zeros(1))
 
-    def release(value: float, n: int) -> Any:
+    def release(value: float, n: int) -> ArrayLike:
         nonlocal state
         released, state = privatizer.update(jax.numpy.full(n, value, "float32"), state)
         return np.asarray(released)
@@ -243,10 +241,10 @@ def _opendp(make: str, metric: str, calibration: Calibration) -> Made:
     opendp = import_extra("opendp.prelude", "peers")
     opendp.enable_features("contrib")
 
-    def release(value: float, n: int) -> Any:
+    def release(value: float, n: int) -> ArrayLike:
         domain = opendp.vector_domain(opendp.atom_domain(T=float, nan=False), size=n)
         mechanism = getattr(opendp.m, make)(domain, getattr(opendp, metric)(T=float), scale, k=-40)
-        return mechanism([float(value)] * n)
+        return np.asarray(mechanism([float(value)] * n))
 
     return scale, release
 
@@ -263,7 +261,7 @@ def _dpnoise_added(method: str) -> Maker:
     return _added(lambda scale: partial(getattr(Generator(), method), scale))
 
 
-def _dpnoise(kind: Callable[..., Any], calibration: Calibration) -> Made:
+def _dpnoise(kind: type[LaplaceMechanism | GaussianMechanism], calibration: Calibration) -> Made:
     scale, mechanism = calibration.scale, kind(**calibration.parameters)
     return scale, lambda value, n: mechanism.release(np.full(n, float(value)))
 

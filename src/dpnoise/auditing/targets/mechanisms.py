@@ -6,16 +6,19 @@ scores that each move by at most 1. A library is imported only when its mechanis
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import ModuleType
 from typing import Any, Final
 
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.release.selection import ExponentialMechanism, NoisyMax
 
-Outputs = Callable[[Any, int], list[Any]]
-Pairs = tuple[tuple[Any, Any], ...]
+Data = Any  # A data set or an output, of whatever class a mechanism takes or gives.
+Outputs = Callable[[Data, int], list[Data]]
+Pair = tuple[Data, Data]
+Pairs = tuple[Pair, ...]
 Maker = Callable[[float, float], Outputs]
 
 # Scores of which each moves by 1 at most: one up and the others down, one down, one up.
@@ -86,7 +89,7 @@ def _mechanism(
     return register
 
 
-def _each(release: Callable[[Any], Any]) -> Outputs:
+def _each(release: Callable[[Data], Data]) -> Outputs:
     """Ask for one output after the other, as users do."""
     return lambda data, n: [release(data) for _ in range(n)]
 
@@ -94,13 +97,13 @@ def _each(release: Callable[[Any], Any]) -> Outputs:
 # OpenDP ------------------------------------------------------------------------------------------
 
 
-def _opendp() -> Any:
-    opendp = import_extra("opendp.prelude", "peers")
+def _opendp() -> ModuleType:
+    opendp: ModuleType = import_extra("opendp.prelude", "peers")
     opendp.enable_features("contrib")
     return opendp
 
 
-def _opendp_rows(opendp: Any, kind: type) -> Any:
+def _opendp_rows(opendp: ModuleType, kind: type) -> tuple[object, object]:
     atoms = opendp.atom_domain(T=kind, nan=False) if kind is float else opendp.atom_domain(T=kind)
     return opendp.vector_domain(atoms), opendp.symmetric_distance()
 
@@ -152,12 +155,14 @@ def _opendp_category(epsilon: float, _delta: float) -> Outputs:
 # diffprivlib -------------------------------------------------------------------------------------
 
 
-def _diffprivlib_tool(name: str, options: dict[str, Any], epsilon: float, _delta: float) -> Outputs:
+def _diffprivlib_tool(
+    name: str, options: Mapping[str, object], epsilon: float, _delta: float
+) -> Outputs:
     """Call a tool, each time with an accountant of its own: one for all grows with every call."""
     diffprivlib = import_extra("diffprivlib", "peers")
     tool = getattr(diffprivlib.tools, name)
 
-    def release(rows: list[float]) -> Any:
+    def release(rows: list[float]) -> object:
         return tool(rows, epsilon=epsilon, accountant=diffprivlib.BudgetAccountant(), **options)
 
     return _each(release)
@@ -166,7 +171,7 @@ def _diffprivlib_tool(name: str, options: dict[str, Any], epsilon: float, _delta
 def _diffprivlib_selection(name: str, epsilon: float, _delta: float) -> Outputs:
     choose = getattr(import_extra("diffprivlib.mechanisms", "peers"), name)
 
-    def outputs(scores: list[int], n: int) -> list[Any]:
+    def outputs(scores: list[int], n: int) -> list[object]:
         mechanism = choose(epsilon=epsilon, sensitivity=1, utility=scores)
         return [mechanism.randomise() for _ in range(n)]
 
@@ -206,7 +211,7 @@ def _pydp_percentile(epsilon: float, _delta: float) -> Outputs:
     algorithms = import_extra("pydp.algorithms.laplacian", "peers")
     options = {"lower_bound": _LOWER, "upper_bound": _UPPER, "dtype": "float"}
 
-    def release(rows: list[float]) -> Any:
+    def release(rows: list[float]) -> object:
         median = algorithms.Percentile(epsilon=epsilon, percentile=0.5, **options)
         return median.quick_result(rows)
 
@@ -230,7 +235,7 @@ def _smartnoise(query: str, epsilon: float, delta: float) -> Outputs:
     columns = {"city": {"type": "string"}, "x": {"type": "float", "lower": 0.0, "upper": 4.0}}
     metadata = {"": {"t": {"t": {"row_privacy": True, "rows": 10, **columns}}}}
 
-    def outputs(rows: list[str], n: int) -> list[Any]:
+    def outputs(rows: list[str], n: int) -> list[object]:
         frame = pandas.DataFrame({"city": rows, "x": [1.0] * len(rows)})
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -253,7 +258,9 @@ for _name, _query in (
 # Our own -----------------------------------------------------------------------------------------
 
 
-def _selection(kind: Callable[..., Any], epsilon: float, _delta: float) -> Outputs:
+def _selection(
+    kind: type[NoisyMax | ExponentialMechanism], epsilon: float, _delta: float
+) -> Outputs:
     return _each(kind(epsilon, sensitivity=1.0).select)
 
 
@@ -261,8 +268,8 @@ for _kind in (NoisyMax, ExponentialMechanism):
     _mechanism(f"dpnoise.{_kind.__name__}", SCORES, "dpnoise")(partial(_selection, _kind))
 
 
-_BOUNDED: Final[dict[str, Any]] = {"lower": _LOWER, "upper": _UPPER}
-_SELECTED: Final[dict[str, Any]] = {**_BOUNDED, "grid": 1.0}
+_BOUNDED: Final[dict[str, object]] = {"lower": _LOWER, "upper": _UPPER}
+_SELECTED: Final[dict[str, object]] = {**_BOUNDED, "grid": 1.0}
 STATISTICS: Final[dict[str, dict[str, Any]]] = {
     "count": {},
     "sum": _BOUNDED,
@@ -276,21 +283,21 @@ STATISTICS: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-def _statistic(name: str, options: dict[str, Any], epsilon: float, _delta: float) -> Outputs:
+def _statistic(name: str, options: Mapping[str, object], epsilon: float, _delta: float) -> Outputs:
     """Release a statistic of the rows: its numbers, and the interval where there is one."""
     from dpnoise import statistics  # noqa: PLC0415 - it takes long to import
 
     statistic = getattr(statistics, name)
 
-    def release(rows: list[float]) -> Any:
+    def release(rows: list[float]) -> object:
         released = statistic(rows, epsilon=epsilon, **options)
         return released.value, released.interval or 0
 
     return _each(release)
 
 
-for _name, _options in STATISTICS.items():
-    _mechanism(f"dpnoise.statistics.{_name}", ROWS, "dpnoise")(partial(_statistic, _name, _options))
+for _name, _chosen in STATISTICS.items():
+    _mechanism(f"dpnoise.statistics.{_name}", ROWS, "dpnoise")(partial(_statistic, _name, _chosen))
 
 
 @_mechanism("dpnoise.statistics.publish", ((0, 1), (27, 28)), "dpnoise", has_delta=True)
@@ -302,7 +309,7 @@ def _published(epsilon: float, delta: float) -> Outputs:
     counts = statistics.Question(["count"], by=("group",))
     request = statistics.Request(epsilon, [counts], {"group": "discover"}, delta=delta)
 
-    def outputs(rows: int, n: int) -> list[Any]:
+    def outputs(rows: int, n: int) -> list[object]:
         groups = [str(i) for i in range(n)]
         frame = polars.DataFrame({"group": polars.Series(groups * rows, dtype=polars.String)})
         found = {one.group[0]: one.release.value for one in statistics.publish(frame, request)}

@@ -5,22 +5,22 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from operator import attrgetter
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dpnoise.auditing.targets.adapters import ADAPTERS, Calibration, Privacy, ReleaseFunction
-from dpnoise.auditing.targets.mechanisms import MECHANISMS
+from dpnoise.auditing.targets.mechanisms import MECHANISMS, Data
 from dpnoise.core import machine
 from dpnoise.core.errors import ArgumentError, DpnoiseError, reject, unknown
 
-Releases = NDArray[np.floating[Any]]
+Releases = NDArray[np.floating]
 
 
 class TargetError(DpnoiseError, RuntimeError):
@@ -123,7 +123,7 @@ def named(name: str, **claims: float) -> Target:
 
 
 def resolve(
-    target: Any,
+    target: object,
     epsilon: float,
     delta: float,
     sensitivity: float,
@@ -150,30 +150,36 @@ def resolve(
     if isinstance(target, Target):
         _check_delta(target.name, target.noise, delta)
         return target if scale is None else replace(target, scale=scale)
-    name, release = _release_of(target, time_limit)
+    by_command = partial(_from_command, time_limit)
+    name, release = function_of(target, by_command, "a name, a function (value, n) -> array")
     noise = "gaussian" if delta else "laplace"
     if scale is None:
         scale = Privacy(epsilon, delta or 1e-6, sensitivity).scale(noise)
     return Target(name, noise, scale, release)
 
 
-def _release_of(target: Any, time_limit: float | None) -> tuple[str, ReleaseFunction]:
-    """Return what releases values, and its name, of a path, a command or a function."""
+def function_of(
+    target: object, from_command: Callable[..., Data], expected: str
+) -> tuple[str, Callable[..., Data]]:
+    """Return what a path, a command or a function stands for, and its name.
+
+    `from_command` takes a command, and then what the function takes.
+    """
     if isinstance(target, str):
         return target, imported(target)
     if isinstance(target, list | tuple):
         if not target or not all(isinstance(word, str) for word in target):
             reject("target", target, "to be a command: a list of strings, the program first")
-        return shlex.join(target), partial(_from_command, list(target), time_limit)
+        return shlex.join(target), partial(from_command, list(target))
     if not callable(target):
-        reject("target", target, "to be a name, a function (value, n) -> array, or a command")
-    return getattr(target, "__qualname__", type(target).__name__), target
+        reject("target", target, f"to be {expected}, or a command")
+    return str(getattr(target, "__qualname__", type(target).__name__)), target
 
 
 def one_by_one(target: Target) -> Target:
     """Return a target that is asked for one release a call, where calls depend on no other."""
 
-    def release(value: float, n: int) -> Any:
+    def release(value: float, n: int) -> ArrayLike:
         return np.concatenate([np.atleast_1d(target.release(value, 1)) for _ in range(n)])
 
     return replace(target, release=release)
@@ -211,7 +217,9 @@ def imported(path: str) -> ReleaseFunction:
     return release
 
 
-def _from_command(command: list[str], time_limit: float | None, value: float, n: int) -> Any:
+def _from_command(
+    time_limit: float | None, command: list[str], value: float, n: int
+) -> list[float]:
     """Run a command that reads n values and writes n releases, one on each line."""
     call = f"{shlex.join(command)}, given {value!r} {n} times,"
     releases = [
