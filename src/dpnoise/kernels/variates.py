@@ -13,9 +13,8 @@ Equation, theorem and remark numbers are those of Holohan and Braghin 2021.
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpnoise.kernels import compiled
+from dpnoise.kernels import Floats, Words, compiled
 from dpnoise.kernels.elementary import (
     Word,
     complement,
@@ -29,9 +28,6 @@ from dpnoise.kernels.elementary import (
     with_sign_of,
     word_of,
 )
-
-Words = NDArray[np.uint64]
-Floats = NDArray[np.float64]
 
 
 @compiled

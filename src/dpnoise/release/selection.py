@@ -7,11 +7,11 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 from flint import arb
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dpnoise.core import reference
-from dpnoise.core.arrays import check_rounding_mode, number
-from dpnoise.core.entropy import Key
+from dpnoise.core.arrays import Floats, check_rounding_mode, number
+from dpnoise.core.entropy import Key, Words
 from dpnoise.core.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -135,7 +135,7 @@ def _select(
 
 
 def noisy_argmax(
-    scores: NDArray[np.float64],
+    scores: Floats,
     exactly: Callable[[int], int | Fraction],
     scale: float,
     rng: Generator | None,
@@ -150,7 +150,7 @@ def noisy_argmax(
 
 def _argmax(
     form: SelectionForm,
-    approximately: NDArray[np.float64],
+    approximately: Floats,
     exactly: Callable[[int], float | Fraction],
     scale: float,
     rng: Generator | None,
@@ -165,7 +165,7 @@ def _argmax(
     return leaders[0]
 
 
-def _checked(scores: Any) -> tuple[list[int | float], NDArray[np.float64]]:
+def _checked(scores: ArrayLike) -> tuple[list[int | float], Floats]:
     """Return the scores exactly and as the nearest floats, checked before any noise is drawn."""
     if isinstance(scores, np.ma.MaskedArray):
         raise ArgumentTypeError("Expected scores without a mask.")
@@ -185,8 +185,8 @@ def _checked(scores: Any) -> tuple[list[int | float], NDArray[np.float64]]:
 
 def _possible_leaders(
     form: SelectionForm,
-    words: NDArray[np.uint64],
-    scores: NDArray[np.float64],
+    words: Words,
+    scores: Floats,
     scale: float,
 ) -> list[int]:
     """Return the candidates that could lead, by the certified errors of their noise."""
@@ -208,7 +208,7 @@ def _possible_leaders(
 def _refine(
     form: SelectionForm,
     key: Key,
-    words: NDArray[np.uint64],
+    words: Words,
     leaders: list[int],
     score: Callable[[int], float | Fraction],
     scale: float,
