@@ -21,15 +21,7 @@ from functools import wraps
 from importlib import import_module
 from traceback import clear_frames
 from types import ModuleType
-from typing import (
-    Final,
-    NoReturn,
-    ParamSpec,
-    SupportsFloat,
-    SupportsInt,
-    TypeGuard,
-    TypeVar,
-)
+from typing import Final, NoReturn, ParamSpec, SupportsFloat, SupportsInt, TypeGuard, TypeVar
 
 import numpy as np
 

@@ -78,14 +78,7 @@ def load_kernels() -> ModuleType:
 
 def _import_kernels() -> ModuleType:
     from dpnoise import kernels  # noqa: PLC0415 - as above
-    from dpnoise.kernels import (  # noqa: F401, PLC0415
-        first_stage,
-        formats,
-        scalar,
-        second_stage,
-        sums,
-        variates,
-    )
+    from dpnoise.kernels import first_stage, formats, scalar, second_stage, sums, variates  # noqa: F401, PLC0415
 
     kernels.finish_importing()
     return kernels

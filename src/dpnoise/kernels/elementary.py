@@ -66,8 +66,8 @@ def fma(a: float, b: float, c: float) -> float:
 
 
 @overload(fma, inline="always")  # type: ignore[untyped-decorator]
-def _fma(a: types.Type, b: types.Type, c: types.Type) -> Callable[..., object]:
-    def fused(a: float, b: float, c: float) -> object:
+def _fma(a: Untyped, b: Untyped, c: Untyped) -> Untyped:
+    def fused(a: Untyped, b: Untyped, c: Untyped) -> Untyped:
         return _llvm_fma(a, b, c)
 
     return fused

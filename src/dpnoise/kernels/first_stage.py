@@ -22,14 +22,13 @@ A loop that does not count what it left undecided is no faster: LLVM then comput
 side by side.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 from numba import types
 from numba.extending import overload
 
 from dpnoise.kernels import Floats, Integers, Truth, Words, certified, compiled
 from dpnoise.kernels.elementary import fma, in_widest_vectors, nan_unless
+from dpnoise.kernels.numba_internals import Untyped
 
 Values = Floats | Integers
 
@@ -56,11 +55,11 @@ def above_grids(value: float | np.int64, grid: float) -> float:
 
 
 @overload(above_grids, inline="always")  # type: ignore[untyped-decorator]
-def _above_grids(value: types.Type, grid: types.Type) -> Callable[..., float]:
-    def of_float(value: float, grid: float) -> float:
+def _above_grids(value: Untyped, grid: Untyped) -> Untyped:
+    def of_float(value: Untyped, grid: Untyped) -> Untyped:
         return value
 
-    def of_integer(value: np.int64, grid: float) -> np.float64:
+    def of_integer(value: Untyped, grid: Untyped) -> Untyped:
         return np.float64(value & (np.int64(grid) - np.int64(1)))
 
     if isinstance(value, types.Float):

@@ -37,7 +37,9 @@ from numba.core.compiler_lock import global_compiler_lock  # noqa: E402
 from numba.core.dispatcher import Dispatcher  # noqa: E402
 from numba.core.serialize import dumps  # noqa: E402
 
-Untyped = Any  # An object of Numba or llvmlite, which publish no types.
+# An object of Numba or llvmlite, which publish no types. Parameters of an overload and of what it
+# returns have this one: Numba compares their annotations.
+Untyped = Any
 Kernel = Callable[..., Any]  # A compiled function: its types are known when it is called.
 Kept = tuple[object, tuple[object, ...]]  # A signature, and what Numba rebuilds its code from.
 

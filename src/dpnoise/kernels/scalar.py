@@ -6,7 +6,6 @@ loads and the same arithmetic read every integer of up to 63 bits.
 """
 
 import sys
-from collections.abc import Callable
 from functools import wraps
 from typing import Final
 
@@ -52,12 +51,7 @@ class PythonInteger(types.Type):  # type: ignore[misc] # Numba publishes no type
 
 PYTHON_INTEGER: Final = PythonInteger()
 _BYTES: Final = types.Bytes(types.uint8, 1, "C")
-_KINDS: Final = {
-    "i": types.int64,
-    "u": types.uint64,
-    "f": types.float64,
-    "p": PYTHON_INTEGER,
-}
+_KINDS: Final = {"i": types.int64, "u": types.uint64, "f": types.float64, "p": PYTHON_INTEGER}
 
 
 def without_dispatch(function: Kernel, kinds: str) -> Kernel:
@@ -96,13 +90,13 @@ def _digit(_context: object, integer: types.Type, i: types.Type) -> Intrinsic:
     return types.uint64(integer, i), read
 
 
-def raised_word(number: int | np.uint64) -> np.uint64:
+def raised_word(number: Untyped) -> np.uint64:
     """Return an integer raised by 2^63, or 0 for one of more than 63 bits; others come as that."""
     return np.uint64(number)
 
 
 @overload(raised_word, inline="always")  # type: ignore[untyped-decorator]
-def _raised_word(number: types.Type) -> Callable[..., object]:
+def _raised_word(number: Untyped) -> Untyped:
     return _read if isinstance(number, PythonInteger) else raised_word
 
 

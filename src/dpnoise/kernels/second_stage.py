@@ -10,17 +10,7 @@ import numpy as np
 
 from dpnoise.kernels import Floats, Integers, Truth, Words, compiled, inlined, noise_128bit
 from dpnoise.kernels.elementary import LOW_63_BITS, power_of_two, word_of
-from dpnoise.kernels.fixed import (
-    Wide,
-    down,
-    less,
-    mask_of,
-    negated_if,
-    plus,
-    product,
-    up,
-    where,
-)
+from dpnoise.kernels.fixed import Wide, down, less, mask_of, negated_if, plus, product, up, where
 from dpnoise.kernels.noise_128bit import Noise
 from dpnoise.kernels.scalar import raised_word
 

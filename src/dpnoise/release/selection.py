@@ -12,12 +12,7 @@ from numpy.typing import ArrayLike
 from dpnoise.core import reference
 from dpnoise.core.arrays import Floats, check_rounding_mode, number
 from dpnoise.core.entropy import Key, Words
-from dpnoise.core.errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    forgetful,
-    shown,
-)
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, forgetful, shown
 from dpnoise.core.parallel import first_words
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import calibration, exact
@@ -135,10 +130,7 @@ def _select(
 
 
 def noisy_argmax(
-    scores: Floats,
-    exactly: Callable[[int], int | Fraction],
-    scale: float,
-    rng: Generator | None,
+    scores: Floats, exactly: Callable[[int], int | Fraction], scale: float, rng: Generator | None
 ) -> int:
     """Select as `NoisyMax` does, by the nearest floats to the scores and, if asked, the scores.
 
@@ -183,12 +175,7 @@ def _checked(scores: ArrayLike) -> tuple[list[int | float], Floats]:
     return exactly, approximately
 
 
-def _possible_leaders(
-    form: SelectionForm,
-    words: Words,
-    scores: Floats,
-    scale: float,
-) -> list[int]:
+def _possible_leaders(form: SelectionForm, words: Words, scores: Floats, scale: float) -> list[int]:
     """Return the candidates that could lead, by the certified errors of their noise."""
     noise, errors = np.empty(len(scores)), np.empty(len(scores))
     form.kernel()(words, reference.WORD_BITS, noise, errors)

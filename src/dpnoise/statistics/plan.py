@@ -7,6 +7,7 @@ A value x counts in whole grids as q = floor(clamp(x)/grid + 1/2), clamped to le
 
 import datetime as dt
 from dataclasses import dataclass
+from typing import Any
 
 from dpnoise.core.arrays import Array, Integers
 
@@ -55,7 +56,7 @@ class Grouping:
     """A column and the declared keys by which rows are grouped; rows of other keys are left out."""
 
     column: str
-    keys: tuple[Key, ...]
+    keys: tuple[Any, ...]  # Each is a `Key`.
     discovered: bool = False  # Whether the keys are labels of discovered groups: always text.
 
 

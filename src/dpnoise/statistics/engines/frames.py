@@ -23,14 +23,7 @@ from dpnoise.core.safe_text import shortened
 from dpnoise.statistics.engines import arithmetic, keys, persons
 from dpnoise.statistics.engines.arithmetic import ROWS, AskColumns, Expressions, Grouped
 from dpnoise.statistics.engines.checking import check_plan
-from dpnoise.statistics.engines.runners import (
-    DUCKDB,
-    Part,
-    Runner,
-    Tables,
-    runner_of,
-    wrapped,
-)
+from dpnoise.statistics.engines.runners import DUCKDB, Part, Runner, Tables, runner_of, wrapped
 from dpnoise.statistics.plan import Ask, Grouping, Key, Plan, Rows, Sum, Tally, Unit
 
 if TYPE_CHECKING:

@@ -35,10 +35,7 @@ _UNKNOWN_COLLATION: Final = "no such collation"
 _PATIENCE: Final = 1.0  # Seconds, for another program to finish writing.
 # SQLite's collations besides BINARY. Each has two texts that only it calls equal, and SQL that
 # writes equal texts alike.
-_LOOSE_COLLATIONS: Final = {
-    "NOCASE": ("a", "A", "lower({})"),
-    "RTRIM": ("a", "a ", "rtrim({})"),
-}
+_LOOSE_COLLATIONS: Final = {"NOCASE": ("a", "A", "lower({})"), "RTRIM": ("a", "a ", "rtrim({})")}
 
 
 class _InvalidText(str):
