@@ -39,9 +39,6 @@ def uniforms(
         out[i] = scale * uniform(words[i], precision)
 
 
-# The Gaussian ------------------------------------------------------------------------------------
-
-
 @compiled
 def box_muller(v: Word, u: Word, precision: int) -> float:
     """Return sqrt(-log V) cos(pi U): one member of a Box-Muller pair, divided by sqrt(2)."""
@@ -95,9 +92,6 @@ def gaussian(
         normals(words, variates, precision, scratch)
         for i in range(words.size // variates):
             out[i] = scale * scratch[i]
-
-
-# The Laplace distribution ------------------------------------------------------------------------
 
 
 @compiled
@@ -212,9 +206,6 @@ def laplace_products(
             out[i] = scale * (N1 * N2 - N3 * N4)
 
 
-# The gamma family --------------------------------------------------------------------------------
-
-
 @compiled
 def half_gamma(v: Word, u: Word, precision: int) -> float:
     """Return -log V cos^2(pi U) = N^2 / 2, a Gamma(1/2)."""
@@ -266,9 +257,6 @@ def gumbel(
     least = power_of_two(-2 * precision)
     for i in range(words.size // variates):
         out[i] = -scale * log(max(out[i], least))
-
-
-# The Cauchy distribution -------------------------------------------------------------------------
 
 
 @compiled

@@ -17,7 +17,6 @@ import numpy as np
 from dpnoise.core.arrays import (
     Array,
     DType,
-    Integers,
     NumPyInteger,
     check_rounding_mode,
     narrowed,
@@ -187,16 +186,21 @@ class _Additive(Mechanism):
         if array.dtype.kind == "f":
             return self._release_floats(array, rng)
         least, most = self._integer_bounds()
+        form, scale, shift = self._form, self.scale, self._integer_shift
         if array.dtype in (np.dtype(object), np.dtype(np.uint64)):
-            released = self._release_integers_of_any_size([int(x) for x in array.flat], rng)
+            integers = [int(x) for x in array.flat]
+            released = exact.release_integers_of_any_size(
+                form, integers, shift, scale, rng.source.key(), rng.threads
+            )
             clamped = [_clamp(x, least, most) for x in released]
             return np.array(clamped, dtype=object).reshape(array.shape)
-        out = self._release_integers(array, rng)
+        flat = array.astype(np.int64, copy=False).reshape(-1)
+        out = exact.release_integers(form, flat, shift, scale, rng.source.key(), rng.threads)
         if least is not None or most is not None:
             low = _INT64.min if least is None else _clamp(least, _INT64.min, _INT64.max)
             high = _INT64.max if most is None else _clamp(most, _INT64.min, _INT64.max)
             np.clip(out, low, high, out=out)
-        return out
+        return out.reshape(array.shape)
 
     def _release_floats(self, array: Array, rng: Generator) -> Array:
         bounds = self._float_bounds(array.dtype)
@@ -207,17 +211,6 @@ class _Additive(Mechanism):
         if bounds is not None:
             np.clip(out, *bounds, out=out)
         return narrowed(out, array.dtype).reshape(array.shape)
-
-    def _release_integers(self, array: Array, rng: Generator) -> Integers:
-        flat = array.astype(np.int64, copy=False).reshape(-1)
-        form, scale, shift = self._form, self.scale, self._integer_shift
-        out = exact.release_integers(form, flat, shift, scale, rng.source.key(), rng.threads)
-        return out.reshape(array.shape)
-
-    def _release_integers_of_any_size(self, values: list[int], rng: Generator) -> list[int]:
-        form, scale, shift = self._form, self.scale, self._integer_shift
-        key, threads = rng.source.key(), rng.threads
-        return exact.release_integers_of_any_size(form, values, shift, scale, key, threads)
 
     @property
     def _integer_shift(self) -> int:

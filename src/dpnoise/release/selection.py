@@ -52,7 +52,10 @@ class _Selection(Mechanism):
 
         Scores are secrets; candidates are public.
         """
-        return _select(self._form, scores, self.scale, candidates, rng)
+        exactly, approximately = _checked(scores)
+        offered = range(len(exactly)) if candidates is None else _offered(candidates, len(exactly))
+        place = _argmax(self._form, approximately, exactly.__getitem__, self.scale, rng)
+        return offered[place]
 
 
 class NoisyMax(_Selection):
@@ -108,25 +111,17 @@ class ExponentialMechanism(_Selection):
     _form = exact.GUMBEL
 
 
-def _select(
-    form: SelectionForm,
-    scores: ArrayLike,
-    scale: float,
-    candidates: Sequence[Any] | None,
-    rng: Generator | None,
-) -> Any:
-    exactly, approximately = _checked(scores)
-    offered: Sequence[Any] = range(len(exactly))
-    if candidates is not None:
-        if isinstance(candidates, AbstractSet | Mapping) or not isinstance(candidates, Iterable):
-            kind = type(candidates).__name__
-            raise ArgumentTypeError(f"Expected candidates to be a list, in order, got a {kind}.")
-        offered = list(candidates)  # In order, where an index could mean a label.
-        if len(offered) != len(exactly):
-            raise ArgumentError(
-                f"Expected one candidate for each of the {len(exactly)} scores, got {len(offered)}."
-            )
-    return offered[_argmax(form, approximately, exactly.__getitem__, scale, rng)]
+def _offered(candidates: Iterable[object], number: int) -> list[object]:
+    """Return the candidates in order, where an index could mean a label."""
+    if isinstance(candidates, AbstractSet | Mapping) or not isinstance(candidates, Iterable):
+        kind = type(candidates).__name__
+        raise ArgumentTypeError(f"Expected candidates to be a list, in order, got a {kind}.")
+    offered = list(candidates)
+    if len(offered) != number:
+        raise ArgumentError(
+            f"Expected one candidate for each of the {number} scores, got {len(offered)}."
+        )
+    return offered
 
 
 def noisy_argmax(

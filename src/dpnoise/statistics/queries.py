@@ -213,9 +213,6 @@ class Sum(_Bounded, _Added):
         return self._released(answer.total.reshape(-1), confidence, rng)
 
 
-# Means and variances: several sums at once, whose noise is paid for once --------------------------
-
-
 class _Moments(_Bounded):
     """What mean and variance share: sums of parts that add up to one number for every row.
 

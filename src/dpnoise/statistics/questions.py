@@ -170,9 +170,6 @@ def _places(name: str, text: str) -> list[float]:
     return places
 
 
-# Declared groups: engines match them with the data ------------------------------------------------
-
-
 def check_groups(groups: Mapping[str, Sequence[Key]]) -> dict[str, Sequence[Key]]:
     """Return the declared keys of each column: one or more, each once, of one kind.
 

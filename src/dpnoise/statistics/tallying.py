@@ -106,9 +106,6 @@ class _Rows:
 _PARTS: Final[dict[type[Ask], Any]] = {Sums: _Sums, Cells: _Cells, Edges: _Edges, Rows: _Rows}
 
 
-# A column of numbers, whatever holds it -----------------------------------------------------------
-
-
 def chunks_of(values: Column) -> Iterator[Floats]:
     """Yield the numbers of a column as float64 arrays of at most 2^20; NaN is a missing value."""
     if isinstance(values, Iterator):
