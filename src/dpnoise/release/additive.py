@@ -112,7 +112,9 @@ class _Additive(Mechanism):
         return math.nextafter(quantile + self.grid / 2, math.inf)
 
     @forgetful
-    def release(self, value: Value, rng: Generator | None = None) -> Value:
+    def release(  # Most of its lines are documentation.
+        self, value: Value, rng: Generator | None = None
+    ) -> Value:
         """Return the value with noise, exactly as if in real arithmetic, rounded to the grid.
 
         Parameters
@@ -150,7 +152,9 @@ class _Additive(Mechanism):
             number = value if isinstance(value, np.integer) else int(value)
             return self._release_integer(number, rng)
         if isinstance(value, np.float32 | np.float16):
-            return self._release_narrow(plain(np.asarray(value)), rng)
+            scalar = plain(np.asarray(value))
+            released = self._release_float(float(widened(scalar)), rng, scalar.dtype)
+            return narrowed(np.array(released), scalar.dtype)[()]
         if is_tensor(value):
             return self._release_tensor(value, rng)
         return release_like(value, lambda array: self._release_array(array, rng))
@@ -163,11 +167,6 @@ class _Additive(Mechanism):
 
         task = TensorTask(self._form, self.scale, self.grid, self._float_bounds, release_array)
         return import_whole(containers.import_tensor_release)(task, value, rng)
-
-    def _release_narrow(self, value: Array, rng: Generator) -> Value:
-        """Release one float32 or float16, given as an array without dimensions."""
-        released = self._release_float(float(widened(value)), rng, value.dtype)
-        return narrowed(np.array(released), value.dtype)[()]
 
     def _release_float(self, value: float, rng: Generator, dtype: DType = _FLOAT64) -> float:
         if not math.isfinite(value):
