@@ -6,6 +6,7 @@ order, warn, or lose subnormals where the processor flushes them. Here is the on
 with all of these.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -20,14 +21,19 @@ from dpnoise.core.errors import (
 )
 from dpnoise.core.kernel_table import formats
 
-Array = NDArray[Any]
+Array = NDArray[Any]  # Of numbers of any kind.
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+DType = np.dtype[Any]
+NumPyInteger = np.integer[Any]
+AnyUnsigned = np.unsignedinteger[Any]
+# One number or an array of them, as the arguments say: a union would burden every caller.
+Numbers = Any
 Shape = tuple[int, ...]
 
 # The digits and the least exponent of each narrow format, and the integers that hold its bits.
-_NARROW: Final[dict[np.dtype[Any], tuple[int, int, type[np.unsignedinteger[Any]]]]] = {
+_NARROW: Final[dict[DType, tuple[int, int, type[AnyUnsigned]]]] = {
     np.dtype(np.float32): (24, -126, np.uint32),
     np.dtype(np.float16): (11, -14, np.uint16),
 }
@@ -84,7 +90,7 @@ def numbers_of(array: Array) -> Array:
     )
 
 
-def numbers_in(entries: list[Any] | tuple[Any, ...]) -> Array:
+def numbers_in(entries: Sequence[object]) -> Array:
     """Return a list of lists, tuples and arrays as one array: all integers, of any size, or floats.
 
     What becomes of an integer depends on the kinds in the list and never on its size: NumPy would
@@ -105,7 +111,7 @@ def _is_integral(kind: type) -> bool:
     return issubclass(kind, int | np.integer) and not issubclass(kind, bool | np.timedelta64)
 
 
-def _flat(entries: Any, depth: int = 0) -> tuple[Shape, list[Any]]:
+def _flat(entries: object, depth: int = 0) -> tuple[Shape, list[Any]]:
     """Return the shape of a nested list, and its numbers in order."""
     if depth > _DEEPEST:
         raise ArgumentTypeError(f"Expected a list of at most {_DEEPEST} dimensions.")
@@ -163,7 +169,7 @@ def widened(array: Array) -> Floats:
     return out.reshape(array.shape)
 
 
-def narrowed(values: Floats, dtype: np.dtype[Any]) -> Array:
+def narrowed(values: Floats, dtype: DType) -> Array:
     """Return finite float64 in the format of `dtype`, rounded once, never -0.0.
 
     The values lie within the range of the format. As above, the bits are made of integers.
@@ -176,7 +182,7 @@ def narrowed(values: Floats, dtype: np.dtype[Any]) -> Array:
     return patterns.view(dtype).reshape(values.shape)
 
 
-def exact_floats(value: Any) -> Floats:
+def exact_floats(value: object) -> Floats:
     """Return a list or an array of numbers as float64; raise on what float64 does not hold."""
     if isinstance(value, list | tuple):
         array = numbers_in(value)
@@ -188,7 +194,7 @@ def exact_floats(value: Any) -> Floats:
     return np.array(exactly, dtype=np.float64).reshape(array.shape)
 
 
-def check_positive_array(name: str, value: Any) -> Floats:
+def check_positive_array(name: str, value: object) -> Floats:
     """Return `value` as a float64 array whose entries are all finite and above zero, exactly."""
     if isinstance(value, list | tuple) or hasattr(value, "__array__"):
         array = exact_floats(value)

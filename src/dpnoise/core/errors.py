@@ -20,16 +20,8 @@ from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
 from traceback import clear_frames
-from typing import (
-    Any,
-    Final,
-    NoReturn,
-    ParamSpec,
-    SupportsFloat,
-    SupportsInt,
-    TypeGuard,
-    TypeVar,
-)
+from types import ModuleType
+from typing import Final, NoReturn, ParamSpec, SupportsFloat, SupportsInt, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -190,7 +182,7 @@ def check_choice(name: str, value: object, choices: Collection[object]) -> None:
         reject(name, value, "to be one of " + ", ".join(map(repr, choices)))
 
 
-def import_extra(module: str, extra: str) -> Any:
+def import_extra(module: str, extra: str) -> ModuleType:
     """Import an optional library, or say which lines install it, or that none can.
 
     One that is installed and fails to import is told from one that is missing: installing it again

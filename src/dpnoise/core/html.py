@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dpnoise.core.safe_text import shown
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 
-def render(template: str, **values: Any) -> str:
+def render(template: str, **values: object) -> str:
     """Return the page that a template makes of values: texts, numbers, functions, lists and dicts.
 
     A template is named by its package and by its file in the folder `templates` of that package,
@@ -54,7 +54,7 @@ def _read(name: str) -> str:
     return files(package).joinpath("templates", file).read_text(encoding="utf-8")
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Copy values without the types that Jinja would trust, such as a name that is a Markup."""
     if value is None or isinstance(value, int | float | FunctionType):
         return value

@@ -39,6 +39,7 @@ __all__ = [
 _importing: Final = threading.RLock()
 _forking: Final = threading.local()
 _Result = TypeVar("_Result")
+Kernel = Callable[..., Any]  # Numba knows the types when it is called.
 
 
 def import_whole(load: Callable[[], _Result]) -> _Result:
@@ -77,14 +78,7 @@ def load_kernels() -> ModuleType:
 
 def _import_kernels() -> ModuleType:
     from dpnoise import kernels  # noqa: PLC0415 - as above
-    from dpnoise.kernels import (  # noqa: F401, PLC0415
-        first_stage,
-        formats,
-        scalar,
-        second_stage,
-        sums,
-        variates,
-    )
+    from dpnoise.kernels import first_stage, formats, scalar, second_stage, sums, variates  # noqa: F401, PLC0415
 
     kernels.finish_importing()
     return kernels
@@ -96,7 +90,7 @@ class _KernelModule:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def __getattr__(self, name: str) -> Kernel:
         kernel = _ready(getattr(getattr(load_kernels(), self._name), name))
         setattr(self, name, kernel)
         return kernel
@@ -112,7 +106,7 @@ else:
     variates = _KernelModule("variates")
 
 
-def _ready(kernel: Callable[..., Any]) -> Callable[..., Any]:
+def _ready(kernel: Kernel) -> Kernel:
     """Let a kernel be compiled whole, and one that is not compiled follow IEEE 754 as others do."""
     internals = load_kernels().numba_internals
     if internals.is_kernel(kernel):
@@ -120,7 +114,7 @@ def _ready(kernel: Callable[..., Any]) -> Callable[..., Any]:
         return kernel
 
     @wraps(kernel)
-    def without_warnings(*arguments: Any) -> Any:
+    def without_warnings(*arguments: object) -> object:
         with np.errstate(all="ignore"):
             return kernel(*arguments)
 
@@ -139,14 +133,14 @@ def _compile(function: Callable[[], _Result]) -> _Result:
 
 
 @lru_cache(maxsize=64)
-def kernel_for_one(kernel: Callable[..., Any], kinds: str) -> Callable[..., Any]:
+def kernel_for_one(kernel: Kernel, kinds: str) -> Kernel:
     """Return a kernel for one number as machine code that is called without Numba's dispatch.
 
     It takes bytes, and then arguments of these kinds: i for int64, u for uint64, f for float64, p
     for one of Python's integers, whose digits are read as they are.
     """
     kernels = load_kernels()
-    code: Callable[..., Any] = _compile(lambda: kernels.scalar.without_dispatch(kernel, kinds))
+    code: Kernel = _compile(lambda: kernels.scalar.without_dispatch(kernel, kinds))
     if kernels.numba_internals.is_kernel(kernel):
         return code
     return lambda *arguments: np.asarray(code(*arguments)).item()

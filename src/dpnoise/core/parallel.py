@@ -7,9 +7,8 @@ from itertools import pairwise
 from typing import Final, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpnoise.core.entropy import WORD, Key
+from dpnoise.core.entropy import WORD, Key, Words
 from dpnoise.core.kernel_table import load_kernels
 from dpnoise.core.signals import run_uninterrupted
 
@@ -23,7 +22,6 @@ _WORDS_WORTH_A_THREAD: Final = 2**19
 # Runs for each thread, where these take them in turn.
 _TURNS: Final = 8
 
-Words = NDArray[np.uint64]
 Worker = Callable[[Words, int, int], None]
 _Run = tuple[int, int]  # From an element to another one, which is not part of it.
 _Job = TypeVar("_Job")

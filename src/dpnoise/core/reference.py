@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from struct import pack, unpack
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from flint import arb, arf, ctx
 
@@ -22,13 +22,13 @@ _GUARD_BITS = 64
 
 
 @lru_cache(maxsize=256)
-def _at(bits: int, operation: Callable[..., Any]) -> Callable[..., Any]:
+def _at(bits: int, operation: Callable[..., arb]) -> Callable[..., arb]:
     """Return an operation of flint that rounds to this many bits, whatever the user's precision is.
 
     flint's own wrapper sets the precision, computes and puts it back in one call of compiled code.
     Threads take turns between such calls, never within one, so none can see it changed.
     """
-    wrapped: Callable[..., Any] = ctx.workprec(bits)(operation)
+    wrapped: Callable[..., arb] = ctx.workprec(bits)(operation)
     return wrapped
 
 
@@ -39,8 +39,8 @@ def _unary(operation: Callable[[arb], arb]) -> Callable[["Ball"], "Ball"]:
     return method
 
 
-def _binary(operation: Callable[[arb, Any], arb]) -> Callable[["Ball", Any], "Ball"]:
-    def method(self: "Ball", other: Any) -> "Ball":
+def _binary(operation: Callable[[arb, arb], arb]) -> Callable[["Ball", "Ball | arb"], "Ball"]:
+    def method(self: "Ball", other: "Ball | arb") -> "Ball":
         operand = other.enclosure if isinstance(other, Ball) else other
         return Ball(_at(self.bits, operation)(self.enclosure, operand), self.bits)
 
@@ -69,7 +69,7 @@ class Ball:
     tan_pi, erfc = _unary(arb.tan_pi), _unary(arb.erfc)
     floor, nonnegative_part = _unary(arb.floor), _unary(arb.nonnegative_part)
 
-    def __rsub__(self, other: Any) -> "Ball":
+    def __rsub__(self, other: "Ball | arb") -> "Ball":
         difference: Ball = -self + other
         return difference
 

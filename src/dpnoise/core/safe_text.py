@@ -37,15 +37,13 @@ def beside(number: float, *limits: float, digits: int = 2) -> str:
     """
 
     def same_side(shown: float) -> bool:
-        return all((shown > limit) - (shown < limit) == _sign(number - limit) for limit in limits)
+        return all(
+            (shown > limit, shown < limit) == (number > limit, number < limit) for limit in limits
+        )
 
     while digits < sys.float_info.dig and not same_side(float(f"{number:.{digits}f}")):
         digits += 1
     return f"{number:.{digits}f}"
-
-
-def _sign(x: float) -> int:
-    return (x > 0) - (x < 0)
 
 
 def percent_beside(share: float, limit: float) -> str:

@@ -4,15 +4,18 @@ import ctypes
 import threading
 from _thread import allocate_lock, start_new_thread
 from collections.abc import Callable
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 _WAIT: Final = 1
 _LOOK_AGAIN: Final = 0.1  # Seconds: where no signal wakes a thread that waits, as on Windows.
 
 _Result = TypeVar("_Result")
+_CType = type[ctypes.c_void_p | ctypes.c_int]
 
 
-def _interpreter_function(name: str, result: Any, *arguments: Any) -> Any:
+def _interpreter_function(
+    name: str, result: _CType | None, *arguments: _CType
+) -> Callable[..., int | None]:
     """Return a function of Python's stable ABI that is called while other threads run."""
     address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
     return ctypes.CFUNCTYPE(result, *arguments)(address)
@@ -32,7 +35,7 @@ _spare: Final[list[int]] = []
 
 
 def _taken_lock() -> int:
-    lock: int | None = _allocate()
+    lock = _allocate()
     if lock is None:
         raise MemoryError
     _acquire(lock, _WAIT)

@@ -2,10 +2,13 @@
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
+Data = Mapping[str, Any]  # Plain data by name, for JSON.
 
-def dumps(data: Any) -> str:
+
+def dumps(data: object) -> str:
     """Return plain data as JSON, in which an infinity is the text "inf" or "-inf", and NaN "nan".
 
     Python's float(), NumPy and R read these words. null is not used for them, because it means that
@@ -23,7 +26,7 @@ def dumps(data: Any) -> str:
     return json.dumps(_finite(data), indent=2, allow_nan=False)
 
 
-def canonical(data: Any) -> str:
+def canonical(data: object) -> str:
     r"""Return plain data as the one line of ASCII that stands for it, to be hashed.
 
     Examples
@@ -34,7 +37,7 @@ def canonical(data: Any) -> str:
     return json.dumps(_finite(data), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def _finite(data: Any) -> Any:
+def _finite(data: object) -> object:
     if isinstance(data, dict):
         return {name: _finite(part) for name, part in data.items()}
     if isinstance(data, list | tuple):

@@ -17,6 +17,9 @@ from dpnoise.kernels import numba_internals
 from dpnoise.kernels.cache import KernelCache
 
 Truth = bool | np.bool_
+Words = NDArray[np.uint64]
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
@@ -50,7 +53,7 @@ def _compiled(function: _Function, inline: str) -> _Function:
 
 
 @compiled
-def _first(values: NDArray[np.float64], whole: int, real: float) -> int:
+def _first(values: Floats, whole: int, real: float) -> int:
     return values.size
 
 

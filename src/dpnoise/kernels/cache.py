@@ -13,16 +13,15 @@ import re
 import stat
 import sys
 import tempfile
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import llvmlite
 import numba
 import numpy as np
 
-from dpnoise.kernels.numba_internals import CodeCache
+from dpnoise.kernels.numba_internals import CodeCache, Kept, Kernel
 
 _KERNELS: Final = Path(__file__).parent
 _PACKAGE: Final = _KERNELS.parent
@@ -40,15 +39,15 @@ _KEPT: Final = 16  # Stamps whose machine code is kept: a user may have several 
 class KernelCache(CodeCache):
     """The machine code of one function of this package, in one file for each signature."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Kernel) -> None:
         code = function.__code__
         self._function = (function.__module__, function.__qualname__, code.co_firstlineno)
         self._sources = _sources_of(function)
         self._stamp = _stamp_at_import(self._sources)
 
-    def read(self, described: str) -> tuple[Any, Any]:
+    def read(self, described: str) -> Kept:
         """Return what is kept for a signature; raise if it is missing, foreign or damaged."""
-        kept: tuple[Any, Any] = pickle.loads(_read(self._file(described)))  # noqa: S301 - written by this user
+        kept: Kept = pickle.loads(_read(self._file(described)))  # noqa: S301 - written by this user
         return kept
 
     def write(self, described: str, data: bytes) -> None:
@@ -62,7 +61,7 @@ class KernelCache(CodeCache):
         return safe_folder(self._stamp) / name
 
 
-def _sources_of(function: Callable[..., Any]) -> Path | None:
+def _sources_of(function: Kernel) -> Path | None:
     """Return the folder whose sources decide a function's machine code; None if it is not ours.
 
     Kernels import nothing but kernels, which test_cache.py holds. Other compiled functions

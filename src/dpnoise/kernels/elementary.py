@@ -5,7 +5,7 @@ minimax fits made by tools/fit_polynomials.py; the names follow the comments the
 """
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 from llvmlite import ir
@@ -13,8 +13,11 @@ from numba import types
 from numba.extending import intrinsic, overload
 
 from dpnoise.kernels import Truth, compiled, inlined
+from dpnoise.kernels.numba_internals import Untyped
 
 Word = int | np.uint64
+# What an intrinsic of Numba returns: its signature, and the function that writes its code.
+Intrinsic = tuple[object, Callable[..., object]]
 
 # log(f) = s Q(s^2) with s = (f-1)/(f+1), for f in [sqrt(1/2), sqrt(2)].
 LOG_COEFFICIENTS = (
@@ -48,8 +51,10 @@ _SIGN_BIT = np.int64(-(2**63))
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _llvm_fma(_context: Any, a: Any, b: Any, c: Any) -> Any:
-    def codegen(_context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
+def _llvm_fma(_context: object, a: types.Type, b: types.Type, c: types.Type) -> Intrinsic:
+    def codegen(
+        _context: object, builder: ir.IRBuilder, _signature: object, arguments: list[ir.Value]
+    ) -> ir.Value:
         return builder.fma(*arguments)
 
     return types.float64(a, b, c), codegen
@@ -61,16 +66,18 @@ def fma(a: float, b: float, c: float) -> float:
 
 
 @overload(fma, inline="always")  # type: ignore[untyped-decorator]
-def _fma(a: Any, b: Any, c: Any) -> Any:
-    def fused(a: Any, b: Any, c: Any) -> Any:
+def _fma(a: Untyped, b: Untyped, c: Untyped) -> Untyped:
+    def fused(a: Untyped, b: Untyped, c: Untyped) -> Untyped:
         return _llvm_fma(a, b, c)
 
     return fused
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _prefer_512_bits(_context: Any) -> Any:
-    def codegen(context: Any, builder: ir.IRBuilder, _signature: Any, _arguments: Any) -> Any:
+def _prefer_512_bits(_context: object) -> Intrinsic:
+    def codegen(
+        context: Untyped, builder: ir.IRBuilder, _signature: object, _arguments: object
+    ) -> ir.Value:
         # llvmlite's own `add` takes only attributes that it knows, none of which has a value.
         set.add(builder.function.attributes, '"prefer-vector-width"="512"')
         return context.get_dummy_value()
@@ -86,7 +93,7 @@ def in_widest_vectors() -> None:
 
 
 @overload(in_widest_vectors, inline="always")  # type: ignore[untyped-decorator]
-def _in_widest_vectors() -> Any:
+def _in_widest_vectors() -> Callable[[], None]:
     def ask() -> None:
         _prefer_512_bits()
 

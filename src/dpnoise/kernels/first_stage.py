@@ -22,19 +22,15 @@ A loop that does not count what it left undecided is no faster: LLVM then comput
 side by side.
 """
 
-from typing import Any
-
 import numpy as np
 from numba import types
 from numba.extending import overload
-from numpy.typing import NDArray
 
-from dpnoise.kernels import Truth, certified, compiled
+from dpnoise.kernels import Floats, Integers, Truth, Words, certified, compiled
 from dpnoise.kernels.elementary import fma, in_widest_vectors, nan_unless
+from dpnoise.kernels.numba_internals import Untyped
 
-Words = NDArray[np.uint64]
-Floats = NDArray[np.float64]
-Values = NDArray[np.float64] | NDArray[np.int64]
+Values = Floats | Integers
 
 _LAST_ROUNDINGS = 2.0**-51
 _EXPONENT = np.int64(0x7FF << 52)
@@ -59,11 +55,11 @@ def above_grids(value: float | np.int64, grid: float) -> float:
 
 
 @overload(above_grids, inline="always")  # type: ignore[untyped-decorator]
-def _above_grids(value: Any, grid: Any) -> Any:
-    def of_float(value: Any, grid: Any) -> Any:
+def _above_grids(value: Untyped, grid: Untyped) -> Untyped:
+    def of_float(value: Untyped, grid: Untyped) -> Untyped:
         return value
 
-    def of_integer(value: Any, grid: Any) -> Any:
+    def of_integer(value: Untyped, grid: Untyped) -> Untyped:
         return np.float64(value & (np.int64(grid) - np.int64(1)))
 
     if isinstance(value, types.Float):

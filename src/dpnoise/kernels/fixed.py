@@ -13,7 +13,7 @@ docs/exact-release.md derives the bound of each function.
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import numpy as np
 from llvmlite import ir
@@ -43,7 +43,7 @@ def wide(number: int) -> Wide:
     return np.uint64(number >> 64 & 2**64 - 1), np.uint64(number & 2**64 - 1)
 
 
-def _joined(builder: ir.IRBuilder, argument: Any) -> Any:
+def _joined(builder: ir.IRBuilder, argument: ir.Value) -> ir.Value:
     """Return an argument of LLVM's, one word or two, as an integer of 128 bits."""
     if argument.type == _WORD:
         return builder.zext(argument, _TWO_WORDS)
@@ -51,7 +51,7 @@ def _joined(builder: ir.IRBuilder, argument: Any) -> Any:
     return builder.or_(builder.shl(high, _TWO_WORDS(64)), low)
 
 
-def _split(builder: ir.IRBuilder, number: Any, kind: str) -> Any:
+def _split(builder: ir.IRBuilder, number: ir.Value, kind: str) -> ir.Value:
     """Return an integer of 128 bits as what the function returns."""
     if kind == "truth":
         return number
@@ -64,7 +64,7 @@ def _split(builder: ir.IRBuilder, number: Any, kind: str) -> Any:
 
 
 def _compiled_as(
-    build: Callable[..., Any], arguments: tuple[str, ...], result: str
+    build: Callable[..., ir.Value], arguments: tuple[str, ...], result: str
 ) -> Callable[[_Function], _Function]:
     """Compile a function of one or two arguments to what `build` makes of them, joined.
 
@@ -73,7 +73,9 @@ def _compiled_as(
     """
     signature = _TYPES[result](*(_TYPES[argument] for argument in arguments))
 
-    def codegen(_context: Any, builder: ir.IRBuilder, _signature: Any, values: Any) -> Any:
+    def codegen(
+        _context: object, builder: ir.IRBuilder, _signature: object, values: list[ir.Value]
+    ) -> ir.Value:
         return _split(builder, build(builder, *(_joined(builder, v) for v in values)), result)
 
     def decorate(definition: _Function) -> _Function:
@@ -89,10 +91,10 @@ def _compiled_as(
     return decorate
 
 
-def _shifted(shift: Callable[..., Any]) -> Callable[[ir.IRBuilder, Any, Any], Any]:
+def _shifted(shift: Callable[..., ir.Value]) -> Callable[..., ir.Value]:
     """Return a shift that moves everything out from 128 places on, where LLVM's has no meaning."""
 
-    def build(builder: ir.IRBuilder, a: Any, places: Any) -> Any:
+    def build(builder: ir.IRBuilder, a: ir.Value, places: ir.Value) -> ir.Value:
         within = shift(builder, a, builder.and_(places, _TWO_WORDS(127)))
         inside = builder.icmp_unsigned("<", places, _TWO_WORDS(128))
         return builder.select(inside, within, _TWO_WORDS(0))
@@ -100,7 +102,7 @@ def _shifted(shift: Callable[..., Any]) -> Callable[[ir.IRBuilder, Any, Any], An
     return build
 
 
-def _high_half(builder: ir.IRBuilder, a: Any, b: Any) -> Any:
+def _high_half(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
     """Return the upper 128 bits of a product, from the four products of words."""
     low_word = _TWO_WORDS(2**64 - 1)
     (a1, a0), (b1, b0) = (

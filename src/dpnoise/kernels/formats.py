@@ -8,11 +8,9 @@ place of a value is read off the other bits.
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.kernels import compiled
+from dpnoise.kernels import Floats, Words, compiled
 from dpnoise.kernels.elementary import power_of_two
 
-Words = NDArray[np.uint64]
-Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 Patterns = NDArray[np.uint32] | NDArray[np.uint16]
 

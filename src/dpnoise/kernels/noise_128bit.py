@@ -12,15 +12,7 @@ import numpy as np
 from dpnoise.kernels import inlined
 from dpnoise.kernels.certified import LOW_62_BITS
 from dpnoise.kernels.elementary import LOW_63_BITS
-from dpnoise.kernels.fixed import (
-    SQRT_HALF,
-    Wide,
-    half_sine,
-    minus_log,
-    root,
-    times,
-    up,
-)
+from dpnoise.kernels.fixed import SQRT_HALF, Wide, half_sine, minus_log, root, times, up
 
 Noise = tuple[Wide, np.uint64, np.uint64]
 

@@ -37,6 +37,12 @@ from numba.core.compiler_lock import global_compiler_lock  # noqa: E402
 from numba.core.dispatcher import Dispatcher  # noqa: E402
 from numba.core.serialize import dumps  # noqa: E402
 
+# An object of Numba or llvmlite, which publish no types. Parameters of an overload and of what it
+# returns have this one: Numba compares their annotations.
+Untyped = Any
+Kernel = Callable[..., Any]  # A compiled function: its types are known when it is called.
+Kept = tuple[object, tuple[object, ...]]  # A signature, and what Numba rebuilds its code from.
+
 # What changes the machine code beside Numba's description of the processor.
 _SETTINGS: Final = ("BOUNDSCHECK", "DEBUGINFO_DEFAULT", "LOOP_VECTORIZE", "OPT", "SLP_VECTORIZE")
 
@@ -52,12 +58,12 @@ def is_compiling() -> bool:
     return locked
 
 
-def set_cache(kernel: Any, cache: NullCache) -> None:
+def set_cache(kernel: Untyped, cache: NullCache) -> None:
     """Let a kernel keep its machine code in a cache of ours; Numba's setter knows its own only."""
     kernel._cache = cache  # noqa: SLF001
 
 
-def compile_by(kernel: Any, run: Callable[[Callable[[], Any]], Any]) -> None:
+def compile_by(kernel: Untyped, run: Callable[[Callable[[], object]], object]) -> None:
     """Let `run` call what compiles or loads a kernel when it meets new types."""
     compile_for = kernel._compile_for_args  # noqa: SLF001
     kernel._compile_for_args = lambda *arguments, **named: run(  # noqa: SLF001
@@ -65,10 +71,10 @@ def compile_by(kernel: Any, run: Callable[[Callable[[], Any]], Any]) -> None:
     )
 
 
-def machine_code(kernel: Any, signature: tuple[Any, ...]) -> Callable[..., Any]:
+def machine_code(kernel: Untyped, signature: tuple[object, ...]) -> Kernel:
     """Return the machine code for one signature, which is called without Numba's dispatch."""
     kernel.compile(signature)
-    code: Callable[..., Any] = kernel.get_overload(signature)
+    code: Kernel = kernel.get_overload(signature)
     return code
 
 
@@ -81,7 +87,7 @@ def import_the_rest() -> None:
 class CodeCache(NullCache):  # type: ignore[misc] # Numba publishes no types
     """Keeps the machine code of one kernel where a subclass puts it."""
 
-    def read(self, described: str) -> tuple[Any, Any]:
+    def read(self, described: str) -> Kept:
         """Return what was written for a signature; raise if nothing was."""
         raise NotImplementedError
 
@@ -89,7 +95,7 @@ class CodeCache(NullCache):  # type: ignore[misc] # Numba publishes no types
         """Keep the pickle of what `read` returns."""
         raise NotImplementedError
 
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
+    def load_overload(self, sig: object, target_context: Untyped) -> CompileResult | None:
         """Return what is kept for a signature, or None."""
         target_context.refresh()
         try:
@@ -98,14 +104,14 @@ class CodeCache(NullCache):  # type: ignore[misc] # Numba publishes no types
         except Exception:  # noqa: BLE001 - however it is damaged, the kernel can be compiled
             return None
 
-    def save_overload(self, sig: Any, data: Any) -> None:
+    def save_overload(self, sig: object, data: CompileResult) -> None:
         """Keep a compiled function, if that can be done."""
         with suppress(Exception):
             if not data.library.has_dynamic_globals:
                 self.write(describe(sig, data.codegen), dumps((sig, data._reduce())))  # noqa: SLF001
 
 
-def describe(sig: Any, codegen: Any) -> str:
+def describe(sig: object, codegen: Untyped) -> str:
     """Describe a signature on this processor, under the settings that change machine code."""
     settings = [getattr(config, name, None) for name in _SETTINGS]
     return repr((sig, codegen.magic_tuple(), settings))

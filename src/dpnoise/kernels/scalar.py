@@ -6,9 +6,8 @@ loads and the same arithmetic read every integer of up to 63 bits.
 """
 
 import sys
-from collections.abc import Callable
 from functools import wraps
-from typing import Any, Final
+from typing import Final
 
 import numba
 import numpy as np
@@ -17,7 +16,9 @@ from numba import types
 from numba.extending import NativeValue, intrinsic, models, overload, register_model, unbox
 
 from dpnoise.kernels import numba_internals
+from dpnoise.kernels.elementary import Intrinsic
 from dpnoise.kernels.fixed import mask_of
+from dpnoise.kernels.numba_internals import Kernel, Untyped
 
 _RAISE: Final = 2**63
 _RAISE_FIRST: Final = 2**29
@@ -50,15 +51,10 @@ class PythonInteger(types.Type):  # type: ignore[misc] # Numba publishes no type
 
 PYTHON_INTEGER: Final = PythonInteger()
 _BYTES: Final = types.Bytes(types.uint8, 1, "C")
-_KINDS: Final = {
-    "i": types.int64,
-    "u": types.uint64,
-    "f": types.float64,
-    "p": PYTHON_INTEGER,
-}
+_KINDS: Final = {"i": types.int64, "u": types.uint64, "f": types.float64, "p": PYTHON_INTEGER}
 
 
-def without_dispatch(function: Callable[..., Any], kinds: str) -> Callable[..., Any]:
+def without_dispatch(function: Kernel, kinds: str) -> Kernel:
     """Return the machine code for bytes, then numbers of these kinds, without Numba's dispatch."""
     if "p" in kinds and not READABLE:
         return _raising(without_dispatch(function, kinds.replace("p", "u")))
@@ -69,20 +65,22 @@ def without_dispatch(function: Callable[..., Any], kinds: str) -> Callable[..., 
 
 @register_model(PythonInteger)
 class _Address(models.PrimitiveModel):  # type: ignore[misc]
-    def __init__(self, manager: Any, of: Any) -> None:
+    def __init__(self, manager: object, of: object) -> None:
         super().__init__(manager, of, ir.IntType(64))
 
 
 @unbox(PythonInteger)  # type: ignore[untyped-decorator]
-def _address(_type: Any, integer: Any, c: Any) -> Any:
+def _address(_type: object, integer: ir.Value, c: Untyped) -> NativeValue:
     return NativeValue(c.builder.ptrtoint(integer, ir.IntType(64)))
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _digit(_context: Any, integer: Any, i: Any) -> Any:
+def _digit(_context: object, integer: types.Type, i: types.Type) -> Intrinsic:
     """Return the 32 bits of digit i, an int64; -2 and -1 are the word before the digits."""
 
-    def read(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+    def read(
+        _context: object, builder: ir.IRBuilder, _signature: object, arguments: list[ir.Value]
+    ) -> ir.Value:
         word = arguments[0].type
         start = builder.add(arguments[0], word(_DIGITS))
         place = builder.add(start, builder.shl(arguments[1], word(2)))
@@ -92,17 +90,17 @@ def _digit(_context: Any, integer: Any, i: Any) -> Any:
     return types.uint64(integer, i), read
 
 
-def raised_word(number: Any) -> np.uint64:
+def raised_word(number: Untyped) -> np.uint64:
     """Return an integer raised by 2^63, or 0 for one of more than 63 bits; others come as that."""
     return np.uint64(number)
 
 
 @overload(raised_word, inline="always")  # type: ignore[untyped-decorator]
-def _raised_word(number: Any) -> Any:
+def _raised_word(number: Untyped) -> Untyped:
     return _read if isinstance(number, PythonInteger) else raised_word
 
 
-def _read(number: Any) -> Any:
+def _read(number: Untyped) -> Untyped:
     """Read one of Python's."""
     tag = _digit(number, np.int64(-2)) | (_digit(number, np.int64(-1)) << _32)
     if _SIGNED_COUNT:
@@ -121,7 +119,7 @@ def _read(number: Any) -> Any:
     return (((magnitude ^ sign) - sign) ^ _SIGN) & fits
 
 
-def _raising(kernel: Callable[..., Any]) -> Callable[..., Any]:
+def _raising(kernel: Kernel) -> Kernel:
     """Let a kernel that takes bytes and a raised integer take one of Python's, where none is read.
 
     All integers of up to 63 bits are made three digits long by one sum that depends on their own
@@ -129,7 +127,7 @@ def _raising(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @wraps(kernel)
-    def raised(raw: bytes, value: int, *rest: Any) -> Any:
+    def raised(raw: bytes, value: int, *rest: float) -> object:
         word = _RAISE_THEN + (_RAISE_FIRST + value)
         return kernel(raw, word if 0 < word < 2 * _RAISE else 0, *rest)
 

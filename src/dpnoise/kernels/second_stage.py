@@ -7,27 +7,12 @@ chunk as many numbers as could be open, `slots`, whether they are or not.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpnoise.kernels import Truth, compiled, inlined, noise_128bit
+from dpnoise.kernels import Floats, Integers, Truth, Words, compiled, inlined, noise_128bit
 from dpnoise.kernels.elementary import LOW_63_BITS, power_of_two, word_of
-from dpnoise.kernels.fixed import (
-    Wide,
-    down,
-    less,
-    mask_of,
-    negated_if,
-    plus,
-    product,
-    up,
-    where,
-)
+from dpnoise.kernels.fixed import Wide, down, less, mask_of, negated_if, plus, product, up, where
 from dpnoise.kernels.noise_128bit import Noise
 from dpnoise.kernels.scalar import raised_word
-
-Words = NDArray[np.uint64]
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 OPEN = np.int64(-(2**63))  # The least integer.
 _0, _1, _4, _6 = (np.uint64(k) for k in (0, 1, 4, 6))

@@ -4,11 +4,8 @@ A NaN is no value, and passed over.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpnoise.kernels import compiled
-
-Floats = NDArray[np.float64]
+from dpnoise.kernels import Floats, Integers, compiled
 
 # Adding 1.5 * 2^52 puts a whole number below 2^51 into the low bits of the sum.
 _SHIFT = 1.5 * 2.0**52
@@ -57,7 +54,7 @@ def sum_squares(
 
 @compiled
 def count_cells(
-    values: Floats, inverse_grid: float, least: float, most: float, counts: NDArray[np.int64]
+    values: Floats, inverse_grid: float, least: float, most: float, counts: Integers
 ) -> None:
     """Count each value in the cell of its whole number of grids; counts[0] is `least`'s."""
     first = np.int64(least)

@@ -13,9 +13,8 @@ Equation, theorem and remark numbers are those of Holohan and Braghin 2021.
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpnoise.kernels import compiled
+from dpnoise.kernels import Floats, Words, compiled
 from dpnoise.kernels.elementary import (
     Word,
     complement,
@@ -30,9 +29,6 @@ from dpnoise.kernels.elementary import (
     word_of,
 )
 
-Words = NDArray[np.uint64]
-Floats = NDArray[np.float64]
-
 
 @compiled
 def uniforms(
@@ -41,9 +37,6 @@ def uniforms(
     """U: multiples of 2^-precision on [0, 1) (Definition 3.1)."""
     for i in range(words.size):
         out[i] = scale * uniform(words[i], precision)
-
-
-# The Gaussian ------------------------------------------------------------------------------------
 
 
 @compiled
@@ -99,9 +92,6 @@ def gaussian(
         normals(words, variates, precision, scratch)
         for i in range(words.size // variates):
             out[i] = scale * scratch[i]
-
-
-# The Laplace distribution ------------------------------------------------------------------------
 
 
 @compiled
@@ -216,9 +206,6 @@ def laplace_products(
             out[i] = scale * (N1 * N2 - N3 * N4)
 
 
-# The gamma family --------------------------------------------------------------------------------
-
-
 @compiled
 def half_gamma(v: Word, u: Word, precision: int) -> float:
     """Return -log V cos^2(pi U) = N^2 / 2, a Gamma(1/2)."""
@@ -270,9 +257,6 @@ def gumbel(
     least = power_of_two(-2 * precision)
     for i in range(words.size // variates):
         out[i] = -scale * log(max(out[i], least))
-
-
-# The Cauchy distribution -------------------------------------------------------------------------
 
 
 @compiled

@@ -7,24 +7,22 @@ the paper). None has a location: adding a secret is a mechanism's job.
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from dpnoise.core.arrays import Floats, Numbers
 from dpnoise.core.errors import ArgumentError, check_integer, check_positive
 from dpnoise.core.kernel_table import scipy_special
 from dpnoise.noise import forms
-from dpnoise.noise.forms import Form
-
-Array = NDArray[np.float64]
+from dpnoise.noise.forms import Forms
 
 
-def _points(x: ArrayLike) -> Array:
+def _points(x: ArrayLike) -> Floats:
     return np.asarray(x, dtype=np.float64)
 
 
-def _probabilities(q: ArrayLike) -> Array:
+def _probabilities(q: ArrayLike) -> Floats:
     array = _points(q)
     if not np.all((array >= 0) & (array <= 1)):
         raise ArgumentError("Expected every q to be between 0 and 1.")
@@ -42,7 +40,7 @@ class Distribution(ABC):
 
     @property
     @abstractmethod
-    def forms(self) -> tuple[Form, ...]:
+    def forms(self) -> Forms:
         """The ways of drawing it, the preferred ones first, with the n they take."""
 
     @property
@@ -56,14 +54,14 @@ class Distribution(ABC):
         """The variance; NaN where there is none."""
 
     @abstractmethod
-    def pdf(self, x: ArrayLike) -> Any:
+    def pdf(self, x: ArrayLike) -> Numbers:
         """Return the density at x."""
 
-    def cdf(self, x: ArrayLike) -> Any:
+    def cdf(self, x: ArrayLike) -> Numbers:
         """Return the probability of a value at most x."""
         raise NotImplementedError(f"{type(self).__name__} has no closed distribution function.")
 
-    def ppf(self, q: ArrayLike) -> Any:
+    def ppf(self, q: ArrayLike) -> Numbers:
         """Return the q-quantile: the inverse of `cdf`."""
         raise NotImplementedError(f"{type(self).__name__} has no closed quantile function.")
 
@@ -89,14 +87,14 @@ class Uniform(Distribution):
     def variance(self) -> float:
         return self.scale**2 / 12
 
-    def pdf(self, x: ArrayLike) -> Any:
+    def pdf(self, x: ArrayLike) -> Numbers:
         x = _points(x)
         return np.where((x >= 0) & (x <= self.scale), 1 / self.scale, 0.0)
 
-    def cdf(self, x: ArrayLike) -> Any:
+    def cdf(self, x: ArrayLike) -> Numbers:
         return np.clip(_points(x) / self.scale, 0.0, 1.0)
 
-    def ppf(self, q: ArrayLike) -> Any:
+    def ppf(self, q: ArrayLike) -> Numbers:
         return self.scale * _probabilities(q)
 
 
@@ -120,14 +118,14 @@ class Gaussian(Distribution):
     def variance(self) -> float:
         return self.scale * self.scale
 
-    def pdf(self, x: ArrayLike) -> Any:
+    def pdf(self, x: ArrayLike) -> Numbers:
         sigma = self.scale
         return np.exp(-0.5 * (_points(x) / sigma) ** 2) / (sigma * math.sqrt(2 * math.pi))
 
-    def cdf(self, x: ArrayLike) -> Any:
+    def cdf(self, x: ArrayLike) -> Numbers:
         return scipy_special().ndtr(_points(x) / self.scale)
 
-    def ppf(self, q: ArrayLike) -> Any:
+    def ppf(self, q: ArrayLike) -> Numbers:
         return self.scale * scipy_special().ndtri(_probabilities(q))
 
     def share(self, parties: int) -> "Gaussian":
@@ -161,16 +159,16 @@ class Laplace(Distribution):
     def variance(self) -> float:
         return 2 * self.scale * self.scale
 
-    def pdf(self, x: ArrayLike) -> Any:
+    def pdf(self, x: ArrayLike) -> Numbers:
         b = self.scale
         return np.exp(-np.abs(_points(x)) / b) / (2 * b)
 
-    def cdf(self, x: ArrayLike) -> Any:
+    def cdf(self, x: ArrayLike) -> Numbers:
         z = _points(x) / self.scale
         tail = 0.5 * np.exp(-np.abs(z))
         return np.where(z <= 0, tail, 1 - tail)
 
-    def ppf(self, q: ArrayLike) -> Any:
+    def ppf(self, q: ArrayLike) -> Numbers:
         q = _probabilities(q)
         with np.errstate(divide="ignore"):
             return self.scale * np.where(q < 0.5, np.log(2 * q), -np.log(2 * (1 - q)))
@@ -197,14 +195,14 @@ class LaplaceShare(Distribution):
         object.__setattr__(self, "parties", parties)
 
     @property
-    def forms(self) -> tuple[Form, ...]:
+    def forms(self) -> Forms:
         return forms.laplace_share(self.parties)
 
     @property
     def variance(self) -> float:
         return 2 * self.scale**2 / self.parties
 
-    def pdf(self, x: ArrayLike) -> Any:
+    def pdf(self, x: ArrayLike) -> Numbers:
         """Return z^c K_c(z) / (b sqrt(pi) Gamma(a) 2^c), z = |x|/b, a = 1/parties, c = a - 1/2."""
         a = 1 / self.parties
         z = np.abs(_points(x)) / self.scale
@@ -213,12 +211,12 @@ class LaplaceShare(Distribution):
             return z ** (a - 0.5) * scipy_special().kv(a - 0.5, z) / norm
 
 
-def _gamma_pdf(shape: float, z: Array) -> Array:
+def _gamma_pdf(shape: float, z: Floats) -> Floats:
     """Return x^(k-1) exp(-x) / Gamma(k), through logarithms so that it does not overflow."""
     special = scipy_special()
     inside = np.where(z >= 0, z, 0.0)
     logarithm = special.xlogy(shape - 1, inside) - inside - special.gammaln(shape)
-    density: Array = np.where(z >= 0, np.exp(logarithm), 0.0)
+    density: Floats = np.where(z >= 0, np.exp(logarithm), 0.0)
     return density
 
 
@@ -241,7 +239,7 @@ class Gamma(Distribution):
     scale: float = 1.0
 
     @property
-    def forms(self) -> tuple[Form, ...]:
+    def forms(self) -> Forms:
         return forms.gamma(float(self.shape))
 
     @property
@@ -252,13 +250,13 @@ class Gamma(Distribution):
     def variance(self) -> float:
         return self.shape * self.scale**2
 
-    def pdf(self, x: ArrayLike) -> Any:
+    def pdf(self, x: ArrayLike) -> Numbers:
         return _gamma_pdf(self.shape, _points(x) / self.scale) / self.scale
 
-    def cdf(self, x: ArrayLike) -> Any:
+    def cdf(self, x: ArrayLike) -> Numbers:
         return scipy_special().gammainc(self.shape, np.maximum(_points(x) / self.scale, 0.0))
 
-    def ppf(self, q: ArrayLike) -> Any:
+    def ppf(self, q: ArrayLike) -> Numbers:
         return self.scale * scipy_special().gammaincinv(self.shape, _probabilities(q))
 
     def share(self, parties: int) -> "Gamma":
@@ -279,7 +277,7 @@ class Exponential(Distribution):
     scale: float = 1.0
 
     @property
-    def forms(self) -> tuple[Form, ...]:
+    def forms(self) -> Forms:
         return forms.gamma(1.0)
 
     @property
@@ -290,14 +288,14 @@ class Exponential(Distribution):
     def variance(self) -> float:
         return self.scale * self.scale
 
-    def pdf(self, x: ArrayLike) -> Any:
+    def pdf(self, x: ArrayLike) -> Numbers:
         z = _points(x) / self.scale
         return np.where(z >= 0, np.exp(-np.maximum(z, 0.0)), 0.0) / self.scale
 
-    def cdf(self, x: ArrayLike) -> Any:
+    def cdf(self, x: ArrayLike) -> Numbers:
         return -np.expm1(-np.maximum(_points(x) / self.scale, 0.0))
 
-    def ppf(self, q: ArrayLike) -> Any:
+    def ppf(self, q: ArrayLike) -> Numbers:
         with np.errstate(divide="ignore"):
             return -self.scale * np.log1p(-_probabilities(q))
 
@@ -324,7 +322,7 @@ class ChiSquared(Distribution):
         return 2.0
 
     @property
-    def forms(self) -> tuple[Form, ...]:
+    def forms(self) -> Forms:
         return forms.gamma(self.df / 2)
 
     @property
@@ -335,13 +333,13 @@ class ChiSquared(Distribution):
     def variance(self) -> float:
         return 2 * self.df
 
-    def pdf(self, x: ArrayLike) -> Any:
+    def pdf(self, x: ArrayLike) -> Numbers:
         return _gamma_pdf(self.df / 2, _points(x) / 2) / 2
 
-    def cdf(self, x: ArrayLike) -> Any:
+    def cdf(self, x: ArrayLike) -> Numbers:
         return Gamma(self.df / 2, 2.0).cdf(x)
 
-    def ppf(self, q: ArrayLike) -> Any:
+    def ppf(self, q: ArrayLike) -> Numbers:
         return Gamma(self.df / 2, 2.0).ppf(q)
 
     def share(self, parties: int) -> Gamma:
@@ -370,16 +368,16 @@ class Gumbel(Distribution):
     def variance(self) -> float:
         return (math.pi * self.scale) ** 2 / 6
 
-    def pdf(self, x: ArrayLike) -> Any:
+    def pdf(self, x: ArrayLike) -> Numbers:
         z = _points(x) / self.scale
         with np.errstate(over="ignore"):
             return np.exp(-z - np.exp(-z)) / self.scale
 
-    def cdf(self, x: ArrayLike) -> Any:
+    def cdf(self, x: ArrayLike) -> Numbers:
         with np.errstate(over="ignore"):
             return np.exp(-np.exp(-_points(x) / self.scale))
 
-    def ppf(self, q: ArrayLike) -> Any:
+    def ppf(self, q: ArrayLike) -> Numbers:
         with np.errstate(divide="ignore"):
             return -self.scale * np.log(-np.log(_probabilities(q)))
 
@@ -399,14 +397,14 @@ class Cauchy(Distribution):
     mean = math.nan
     variance = math.nan
 
-    def pdf(self, x: ArrayLike) -> Any:
+    def pdf(self, x: ArrayLike) -> Numbers:
         return 1 / (math.pi * self.scale * (1 + (_points(x) / self.scale) ** 2))
 
-    def cdf(self, x: ArrayLike) -> Any:
+    def cdf(self, x: ArrayLike) -> Numbers:
         # Of the two forms that are equal, this one keeps its accuracy in the lower tail.
         return np.arctan2(1.0, -_points(x) / self.scale) / math.pi
 
-    def ppf(self, q: ArrayLike) -> Any:
+    def ppf(self, q: ArrayLike) -> Numbers:
         q = _probabilities(q)
         # tan(pi (q - 1/2)) = -1 / tan(pi q): each where it is accurate.
         with np.errstate(divide="ignore"):

@@ -9,8 +9,9 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpnoise.core.arrays import Floats
+from dpnoise.core.entropy import Words
 from dpnoise.core.errors import check_choice, check_integer, reject
 from dpnoise.core.kernel_table import scipy_special, variates
 
@@ -18,9 +19,6 @@ from dpnoise.core.kernel_table import scipy_special, variates
 _MOST_HALVES: Final = 64
 # Below this shape a piece is 0 as a float, whatever the uniform: SciPy gives NaN for some of them.
 _LEAST_SHAPE: Final = 2.0**-1000
-
-Words = NDArray[np.uint64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +82,9 @@ class Form:
 
     def __repr__(self) -> str:
         return f"<{self.name!r}: {self.formula}; variates={self.supported}>"
+
+
+Forms = tuple[Form, ...]
 
 
 def choose(
@@ -257,7 +258,7 @@ CAUCHY: Final = (
 
 
 @lru_cache(maxsize=256)
-def gamma(shape: float) -> tuple[Form, ...]:
+def gamma(shape: float) -> Forms:
     """Return the forms of Gamma(shape): half gammas where 2*shape is whole, pieces always."""
     pieces = Form(
         name="pieces",
@@ -282,7 +283,7 @@ def gamma(shape: float) -> tuple[Form, ...]:
 
 
 @lru_cache(maxsize=256)
-def laplace_share(parties: int) -> tuple[Form, ...]:
+def laplace_share(parties: int) -> Forms:
     """Return the form of one of `parties` shares of a Laplace variate."""
     return (
         Form(

@@ -4,13 +4,22 @@ import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, InitVar, dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Final, NamedTuple, NoReturn, TypedDict, Unpack
+from typing import ClassVar, Final, NamedTuple, NoReturn, TypedDict, Unpack
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike
 
-from dpnoise.core.arrays import check_places, check_positive_array, check_rounding_mode
-from dpnoise.core.entropy import SYSTEM, WORD, Source
+from dpnoise.core.arrays import (
+    Array,
+    DType,
+    Floats,
+    Numbers,
+    Shape,
+    check_places,
+    check_positive_array,
+    check_rounding_mode,
+)
+from dpnoise.core.entropy import SYSTEM, WORD, Source, Words
 from dpnoise.core.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -21,14 +30,13 @@ from dpnoise.core.errors import (
     shown,
 )
 from dpnoise.core.kernel_table import kernel_for_one
-from dpnoise.core.parallel import Words, Worker, expand
+from dpnoise.core.parallel import Worker, expand
 from dpnoise.noise import forms
 from dpnoise.noise.distributions import ChiSquared, Distribution, Gamma
-from dpnoise.noise.forms import Form
+from dpnoise.noise.forms import Forms
 from dpnoise.noise.inversion import PRECISIONS, variates_for
 
 Size = int | tuple[int, ...] | None
-DType = DTypeLike | None
 
 _PRECISION: Final = {np.dtype(name): digits for name, digits in PRECISIONS.items()}
 _FOUR: Final = 4
@@ -41,8 +49,8 @@ _MOST_VARIATES: Final = 2**24
 class DrawOptions(TypedDict, total=False):
     """The arguments that all methods of a Generator share, apart from `scale` and `size`."""
 
-    dtype: DType
-    out: NDArray[Any] | None
+    dtype: DTypeLike | None
+    out: Array | None
     variates: int | None
     form: str | None
     precision: int | None
@@ -136,18 +144,18 @@ class Generator:
     def random(
         self,
         size: Size = None,
-        dtype: DType = None,
-        out: NDArray[Any] | None = None,
+        dtype: DTypeLike | None = None,
+        out: Array | None = None,
         *,
         precision: int | None = None,
-    ) -> Any:
+    ) -> Numbers:
         """Draw uniforms: multiples of 2^-precision on [0, 1)."""
         options: DrawOptions = {"dtype": dtype, "out": out, "precision": precision}
         return self._draw(forms.UNIFORM, 1.0, size, options)
 
     def laplace(
         self, scale: ArrayLike = 1.0, size: Size = None, **options: Unpack[DrawOptions]
-    ) -> Any:
+    ) -> Numbers:
         """Draw Laplace noise with mean 0 and scale b: variance 2 b^2.
 
         `variates` alone picks the form: 2 the difference of exponentials, 4 Theorem 5.1, 8 and its
@@ -163,13 +171,13 @@ class Generator:
 
     def normal(
         self, scale: ArrayLike = 1.0, size: Size = None, **options: Unpack[DrawOptions]
-    ) -> Any:
+    ) -> Numbers:
         """Draw Gaussian noise with mean 0 and standard deviation `scale`, from n/2 half pairs."""
         return self._draw(forms.GAUSSIAN, scale, size, options)
 
     def exponential(
         self, scale: ArrayLike = 1.0, size: Size = None, **options: Unpack[DrawOptions]
-    ) -> Any:
+    ) -> Numbers:
         """Draw exponential variates with mean `scale`, each from two half gammas."""
         return self._draw(forms.gamma(1.0), scale, size, options)
 
@@ -179,32 +187,32 @@ class Generator:
         scale: ArrayLike = 1.0,
         size: Size = None,
         **options: Unpack[DrawOptions],
-    ) -> Any:
+    ) -> Numbers:
         """Draw gamma variates: half gammas where 2 * shape is whole, pieces Gamma(shape/n) else.
 
         `shape` is one number, because it decides the form.
         """
         return self._draw(Gamma(shape).forms, scale, size, options)
 
-    def chisquare(self, df: float, size: Size = None, **options: Unpack[DrawOptions]) -> Any:
+    def chisquare(self, df: float, size: Size = None, **options: Unpack[DrawOptions]) -> Numbers:
         """Draw chi-squared variates with `df` degrees of freedom: 2 Gamma(df/2)."""
         return self._draw(ChiSquared(df).forms, 2.0, size, options)
 
     def gumbel(
         self, scale: ArrayLike = 1.0, size: Size = None, **options: Unpack[DrawOptions]
-    ) -> Any:
+    ) -> Numbers:
         """Draw Gumbel variates with mode 0: minus the logarithm of exponential ones."""
         return self._draw(forms.GUMBEL, scale, size, options)
 
     def cauchy(
         self, scale: ArrayLike = 1.0, size: Size = None, **options: Unpack[DrawOptions]
-    ) -> Any:
+    ) -> Numbers:
         """Draw Cauchy variates with median 0: means of n tangents."""
         return self._draw(forms.CAUCHY, scale, size, options)
 
     def sample(
         self, distribution: Distribution, size: Size = None, **options: Unpack[DrawOptions]
-    ) -> Any:
+    ) -> Numbers:
         """Draw from a distribution object, for example a party's share.
 
         Examples
@@ -222,12 +230,8 @@ class Generator:
 
     @forgetful
     def _draw(
-        self,
-        available: tuple[Form, ...],
-        scale: ArrayLike | float,
-        size: Size,
-        options: DrawOptions,
-    ) -> Any:
+        self, available: Forms, scale: ArrayLike | float, size: Size, options: DrawOptions
+    ) -> Numbers:
         """Check everything, then draw: a check that fails leaves `out` as it was."""
         if not options.keys() <= _OPTIONS:
             _reject_unknown(options)
@@ -263,9 +267,7 @@ class Generator:
             self._fill(plan, scale, scales, place)
         return place if out is None else out
 
-    def _fill(
-        self, plan: "_Plan", scale: float, scales: NDArray[np.float64] | None, out: NDArray[Any]
-    ) -> None:
+    def _fill(self, plan: "_Plan", scale: float, scales: Floats | None, out: Array) -> None:
         """Draw into an array; if that is interrupted, no noise is left in it."""
         if scales is not None and np.may_share_memory(scales, out):
             scales = scales.copy()
@@ -276,7 +278,7 @@ class Generator:
             out[...] = 0.0  # At once: CPython runs the handler of a second signal after it.
             raise
 
-    def _draw_one(self, plan: "_Plan", scale: float) -> Any:
+    def _draw_one(self, plan: "_Plan", scale: float) -> Numbers:
         """Draw one number."""
         kernel, one, n, p, parameters, _, narrow = plan
         if one is not None:
@@ -318,8 +320,8 @@ class _Plan(NamedTuple):
     variates: int
     precision: int
     parameters: tuple[float, ...]
-    dtype: np.dtype[Any]
-    narrow: Callable[[float], Any] | None
+    dtype: DType
+    narrow: Callable[[float], Numbers] | None
 
     @property
     def arguments(self) -> tuple[float, ...]:
@@ -328,10 +330,10 @@ class _Plan(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _plan(
-    available: tuple[Form, ...],
+    available: Forms,
     form: str | None,
     variates: int | None,
-    dtype: np.dtype[Any] | None,
+    dtype: DType | None,
     precision: int | None,
     security_bits: int,
     one: bool,  # noqa: FBT001 - a key of the cache, like the others
@@ -366,8 +368,8 @@ class _Draw:
 
     plan: _Plan
     scale: float
-    scales: NDArray[np.float64] | None
-    out: NDArray[Any]
+    scales: Floats | None
+    out: Array
 
     @property
     def direct(self) -> bool:
@@ -395,7 +397,7 @@ class _Draw:
         return chunk
 
 
-def _dtype_of(out: object, dtype: DType) -> np.dtype[Any]:
+def _dtype_of(out: object, dtype: DTypeLike | None) -> DType:
     """Return the dtype of `out`, checking that it can be filled and agrees with `dtype`."""
     if not isinstance(out, np.ndarray):
         raise ArgumentTypeError(f"Expected out to be a NumPy array, got {type(out).__name__}.")
@@ -405,7 +407,7 @@ def _dtype_of(out: object, dtype: DType) -> np.dtype[Any]:
     check_places(out)
     if not out.flags.writeable:
         raise ArgumentError("Expected out to be writeable, got a read-only array.")
-    kind: np.dtype[Any] = out.dtype
+    kind: DType = out.dtype
     _check_byte_order("out", kind)
     if kind not in _PRECISION:
         allowed = ", ".join(PRECISIONS)
@@ -416,7 +418,7 @@ def _dtype_of(out: object, dtype: DType) -> np.dtype[Any]:
     return kind
 
 
-def _format(dtype: DTypeLike) -> np.dtype[Any]:
+def _format(dtype: DTypeLike) -> DType:
     """Return one of the formats that we draw in."""
     try:
         kind = np.dtype(dtype)
@@ -430,7 +432,7 @@ def _format(dtype: DTypeLike) -> np.dtype[Any]:
     return kind
 
 
-def _check_byte_order(name: str, kind: np.dtype[Any]) -> None:
+def _check_byte_order(name: str, kind: DType) -> None:
     """Raise if a format that we draw in is asked for in the other byte order."""
     if not kind.isnative and kind.newbyteorder("=") in _PRECISION:
         raise ArgumentError(
@@ -439,7 +441,7 @@ def _check_byte_order(name: str, kind: np.dtype[Any]) -> None:
         )
 
 
-def _room(shape: tuple[int, ...], kind: np.dtype[Any], size: Size) -> NDArray[Any]:
+def _room(shape: Shape, kind: DType, size: Size) -> Array:
     """Return an array to fill; raise if none can have this shape."""
     try:
         return np.empty(shape, dtype=kind)
@@ -447,9 +449,7 @@ def _room(shape: tuple[int, ...], kind: np.dtype[Any], size: Size) -> NDArray[An
         reject("size", size, f"to be that of an array: {str(error).rstrip('.')}")
 
 
-def _output_shape(
-    size: Size, out: NDArray[Any] | None, scale_shape: tuple[int, ...]
-) -> tuple[int, ...]:
+def _output_shape(size: Size, out: Array | None, scale_shape: Shape) -> Shape:
     """Return the shape to draw, checking that `size`, `out` and `scale` agree."""
     asked = None if out is None else out.shape
     if size is not None:

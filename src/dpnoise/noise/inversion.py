@@ -98,7 +98,7 @@ def _power(exponent: float) -> str:
     return f"2^{exponent:.4g}"
 
 
-def inversion_cost(
+def inversion_cost(  # Most of its lines are documentation.
     precision: int = 53,
     variates: int = 4,
     form: str | None = None,

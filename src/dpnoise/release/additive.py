@@ -13,9 +13,17 @@ from functools import wraps
 from typing import Any, ClassVar, Concatenate, Final, ParamSpec, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpnoise.core.arrays import check_rounding_mode, narrowed, numbers_of, plain, widened
+from dpnoise.core.arrays import (
+    Array,
+    DType,
+    NumPyInteger,
+    check_rounding_mode,
+    narrowed,
+    numbers_of,
+    plain,
+    widened,
+)
 from dpnoise.core.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -31,7 +39,7 @@ from dpnoise.core.kernel_table import import_whole
 from dpnoise.noise.distributions import Gaussian, Laplace
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import calibration, containers, exact
-from dpnoise.release.containers import TensorTask, is_tensor, release_like
+from dpnoise.release.containers import TensorTask, Value, is_tensor, release_like
 from dpnoise.release.exact import AdditiveForm
 from dpnoise.release.mechanism import Mechanism, positive
 
@@ -40,8 +48,6 @@ _COARSEST: Final = 2.0**60  # The coarsest, in scales: beyond it all outputs are
 _INT64: Final = np.iinfo(np.int64)
 _FLOAT64: Final = np.dtype(np.float64)
 
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 _Given = ParamSpec("_Given")
 _Made = TypeVar("_Made")
 _Init = Callable[Concatenate[_Made, _Given], None]
@@ -106,7 +112,9 @@ class _Additive(Mechanism):
         return math.nextafter(quantile + self.grid / 2, math.inf)
 
     @forgetful
-    def release(self, value: Any, rng: Generator | None = None) -> Any:
+    def release(  # Most of its lines are documentation.
+        self, value: Value, rng: Generator | None = None
+    ) -> Value:
         """Return the value with noise, exactly as if in real arithmetic, rounded to the grid.
 
         Parameters
@@ -144,28 +152,23 @@ class _Additive(Mechanism):
             number = value if isinstance(value, np.integer) else int(value)
             return self._release_integer(number, rng)
         if isinstance(value, np.float32 | np.float16):
-            return self._release_narrow(plain(np.asarray(value)), rng)
+            scalar = plain(np.asarray(value))
+            released = self._release_float(float(widened(scalar)), rng, scalar.dtype)
+            return narrowed(np.array(released), scalar.dtype)[()]
         if is_tensor(value):
             return self._release_tensor(value, rng)
         return release_like(value, lambda array: self._release_array(array, rng))
 
-    def _release_tensor(self, value: Any, rng: Generator) -> Any:
+    def _release_tensor(self, value: Value, rng: Generator) -> Value:
         """Release a PyTorch tensor. What does so comes when it is needed: it imports PyTorch."""
 
-        def release_array(array: NDArray[Any]) -> NDArray[Any]:
+        def release_array(array: Array) -> Array:
             return self._release_array(numbers_of(array), rng)
 
         task = TensorTask(self._form, self.scale, self.grid, self._float_bounds, release_array)
         return import_whole(containers.import_tensor_release)(task, value, rng)
 
-    def _release_narrow(self, value: NDArray[Any], rng: Generator) -> Any:
-        """Release one float32 or float16, given as an array without dimensions."""
-        released = self._release_float(float(widened(value)), rng, value.dtype)
-        return narrowed(np.array(released), value.dtype)[()]
-
-    def _release_float(
-        self, value: float, rng: Generator, dtype: np.dtype[Any] = _FLOAT64
-    ) -> float:
+    def _release_float(self, value: float, rng: Generator, dtype: DType = _FLOAT64) -> float:
         if not math.isfinite(value):
             raise ArgumentError("Expected the value to be finite, got NaN or an infinity.")
         bounds = self._float_bounds(dtype)
@@ -173,27 +176,32 @@ class _Additive(Mechanism):
         result = exact.release_float(form, value, scale, grid, rng.source)
         return result if bounds is None else min(max(result, bounds[0]), bounds[1])
 
-    def _release_integer(self, value: int | np.integer[Any], rng: Generator) -> int:
+    def _release_integer(self, value: int | NumPyInteger, rng: Generator) -> int:
         least, most = self._integer_bounds()
         form, scale, shift = self._form_for_one, self.scale, self._integer_shift
         return _clamp(exact.release_integer(form, value, shift, scale, rng.source), least, most)
 
-    def _release_array(self, array: NDArray[Any], rng: Generator) -> NDArray[Any]:
+    def _release_array(self, array: Array, rng: Generator) -> Array:
         if array.dtype.kind == "f":
             return self._release_floats(array, rng)
         least, most = self._integer_bounds()
+        form, scale, shift = self._form, self.scale, self._integer_shift
         if array.dtype in (np.dtype(object), np.dtype(np.uint64)):
-            released = self._release_integers_of_any_size([int(x) for x in array.flat], rng)
+            integers = [int(x) for x in array.flat]
+            released = exact.release_integers_of_any_size(
+                form, integers, shift, scale, rng.source.key(), rng.threads
+            )
             clamped = [_clamp(x, least, most) for x in released]
             return np.array(clamped, dtype=object).reshape(array.shape)
-        out = self._release_integers(array, rng)
+        flat = array.astype(np.int64, copy=False).reshape(-1)
+        out = exact.release_integers(form, flat, shift, scale, rng.source.key(), rng.threads)
         if least is not None or most is not None:
             low = _INT64.min if least is None else _clamp(least, _INT64.min, _INT64.max)
             high = _INT64.max if most is None else _clamp(most, _INT64.min, _INT64.max)
             np.clip(out, low, high, out=out)
-        return out
+        return out.reshape(array.shape)
 
-    def _release_floats(self, array: NDArray[Any], rng: Generator) -> NDArray[Any]:
+    def _release_floats(self, array: Array, rng: Generator) -> Array:
         bounds = self._float_bounds(array.dtype)
         flat = widened(array).reshape(-1)
         exact.check_finite(flat, rng.threads)
@@ -203,23 +211,12 @@ class _Additive(Mechanism):
             np.clip(out, *bounds, out=out)
         return narrowed(out, array.dtype).reshape(array.shape)
 
-    def _release_integers(self, array: NDArray[Any], rng: Generator) -> Integers:
-        flat = array.astype(np.int64, copy=False).reshape(-1)
-        form, scale, shift = self._form, self.scale, self._integer_shift
-        out = exact.release_integers(form, flat, shift, scale, rng.source.key(), rng.threads)
-        return out.reshape(array.shape)
-
-    def _release_integers_of_any_size(self, values: list[int], rng: Generator) -> list[int]:
-        form, scale, shift = self._form, self.scale, self._integer_shift
-        key, threads = rng.source.key(), rng.threads
-        return exact.release_integers_of_any_size(form, values, shift, scale, key, threads)
-
     @property
     def _integer_shift(self) -> int:
         """The grid of integers, max(1, grid), is 2 to this power."""
         return max(0, math.frexp(self.grid)[1] - 1)
 
-    def _float_bounds(self, dtype: np.dtype[Any]) -> tuple[float, float] | None:
+    def _float_bounds(self, dtype: DType) -> tuple[float, float] | None:
         """Return the smallest and largest number of a format that a release may be, if not all.
 
         They are numbers of the format, so that rounding to it does not lead out of the bounds.
@@ -475,7 +472,7 @@ def _default_grid(scale: float) -> float:
     return math.ldexp(1.0, exponent - 20 - (significand == 0.5))  # noqa: PLR2004 - of a power of two
 
 
-def _at_most(bound: float, dtype: np.dtype[Any]) -> float:
+def _at_most(bound: float, dtype: DType) -> float:
     """Return the largest finite number of a format that is at most an int or a float."""
     largest = float(np.finfo(dtype).max)
     if bound < -largest:

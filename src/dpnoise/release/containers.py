@@ -13,13 +13,16 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from dpnoise.core.arrays import Array, numbers_in, numbers_of
+from dpnoise.core.arrays import Array, DType, numbers_in, numbers_of
 from dpnoise.core.errors import ArgumentTypeError
 from dpnoise.noise.generator import Generator
 from dpnoise.release.exact import AdditiveForm
 
 _INT64: Final = np.iinfo(np.int64)
 
+# What is released and comes out: a number, an array, a list, a tuple, a Series or a tensor. It is
+# the same kind, and libraries that need not be installed have types of their own.
+Value = Any
 Bounds = tuple[float, float] | None
 
 
@@ -29,15 +32,15 @@ class TensorTask(NamedTuple):
     form: AdditiveForm
     scale: float
     grid: float
-    bounds: Callable[[np.dtype[Any]], Bounds]
+    bounds: Callable[[DType], Bounds]
     release_array: Callable[[Array], Array]
 
 
 # Imports what releases a tensor. `dpnoise` sets it: `dpnoise.integrations` is a higher layer.
-import_tensor_release: Callable[[], Callable[[TensorTask, Any, Generator], Any]]
+import_tensor_release: Callable[[], Callable[[TensorTask, Value, Generator], Value]]
 
 
-def release_like(value: Any, release: Callable[[Array], Array]) -> Any:
+def release_like(value: Value, release: Callable[[Array], Array]) -> Value:
     """Release the numbers of an array, a list, a tuple or a Series, and return the same kind."""
     if isinstance(value, np.ndarray):
         return _saturated(release(numbers_of(value)))
@@ -64,7 +67,7 @@ def is_tensor(value: object) -> bool:
     )
 
 
-def _warn_of_index(series: Any) -> None:
+def _warn_of_index(series: Value) -> None:
     """Warn, before noise is drawn, that the keys of a Series are published with its numbers."""
     index = getattr(series, "index", None)
     if index is not None and type(index).__name__ != "RangeIndex":
@@ -76,7 +79,7 @@ def _warn_of_index(series: Any) -> None:
         )
 
 
-def _array_of_series(series: Any) -> Array:
+def _array_of_series(series: Value) -> Array:
     is_numeric = getattr(series.dtype, "is_numeric", lambda: True)
     if is_numeric():  # Of a struct's integers and floats Polars would make floats.
         with suppress(Exception):  # Each library has errors of its own.
@@ -94,7 +97,7 @@ def _saturated(released: Array) -> Array:
     return np.array(clamped, dtype=np.int64).reshape(released.shape)
 
 
-def _same_kind(value: list[Any] | tuple[Any, ...], released: list[Any]) -> Any:
+def _same_kind(value: list[Value] | tuple[Value, ...], released: list[Value]) -> Value:
     """Return a list for a list, and a tuple for a tuple; a named one keeps its names."""
     if isinstance(value, list):
         return released

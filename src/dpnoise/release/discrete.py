@@ -12,10 +12,9 @@ import math
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpnoise.core import reference
-from dpnoise.core.arrays import check_rounding_mode
+from dpnoise.core.arrays import Integers, check_rounding_mode
 from dpnoise.core.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -27,8 +26,6 @@ from dpnoise.core.parallel import first_words
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import calibration, exact
 from dpnoise.release.mechanism import Mechanism, positive
-
-Integers = NDArray[np.int64]
 
 # The largest scale that a mechanism can have. A half of the noise exceeds LARGEST_HALF only if its
 # exponential variate exceeds 2^62 / 2^55 = 128, which has a probability below exp(-128).

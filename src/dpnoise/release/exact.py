@@ -13,24 +13,21 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache, partial
 from itertools import count
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpnoise.core import reference
-from dpnoise.core.arrays import check_rounding_mode
-from dpnoise.core.entropy import WORD, Key, Source
+from dpnoise.core.arrays import Floats, Integers, NumPyInteger, check_rounding_mode
+from dpnoise.core.entropy import WORD, Key, Source, Words
 from dpnoise.core.errors import ArgumentError
 from dpnoise.core.kernel_table import first_stage, kernel_for_one, second_stage
-from dpnoise.core.parallel import Words, Worker, cores, expand, first_words, in_runs
+from dpnoise.core.parallel import Worker, cores, expand, first_words, in_runs
 from dpnoise.noise.distributions import Distribution, Exponential, Gaussian, Gumbel, Laplace
 
-Floats = NDArray[np.float64]
 Rows = Iterator[
     Sequence[int]
 ]  # The words of an element's uniforms: 64 digits of each, the next 64 ...
-Integers = NDArray[np.int64]
 _Values = TypeVar("_Values", Floats, Integers)
 Judge = Callable[[float, float, float], int]  # From value, scale and grid to a cell.
 
@@ -356,7 +353,7 @@ def release_float(
     return result
 
 
-def _raised(value: np.integer[Any]) -> int:
+def _raised(value: NumPyInteger) -> int:
     """Return value + 2^63, or 0 where that is no uint64, made in NumPy, where it has a fixed width.
 
     As Python's integers, all but those next to -2^63 then have three digits, of 30 bits.
@@ -369,7 +366,7 @@ def _raised(value: np.integer[Any]) -> int:
 
 
 def release_integer(
-    form: AdditiveForm, value: int | np.integer[Any], shift: int, scale: float, source: Source
+    form: AdditiveForm, value: int | NumPyInteger, shift: int, scale: float, source: Source
 ) -> int:
     """Return one released integer, on a grid of 2^shift.
 

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import FrozenInstanceError
-from typing import Any, NoReturn, Self
+from typing import NoReturn, Self
 
 from dpnoise.core.errors import ArgumentTypeError, check_positive
 
@@ -15,9 +15,9 @@ class Mechanism:
     follows from them, such as the scale or a default grid, is computed once.
     """
 
-    _asked: Mapping[str, Any]
+    _asked: Mapping[str, object]
 
-    def _hold(self, asked: Mapping[str, Any], **derived: Any) -> None:
+    def _hold(self, asked: Mapping[str, object], **derived: object) -> None:
         """Set all attributes, once: the arguments, and in place of a None what it stands for."""
         # One by one: after an update of its __dict__, Python reads the attributes more slowly.
         for name, value in {**asked, **derived, "_asked": asked}.items():
@@ -28,7 +28,7 @@ class Mechanism:
         """What takes these arguments: the class, or one of its class methods."""
         return type(self)
 
-    def replace(self, **changes: Any) -> Self:
+    def replace(self, **changes: object) -> Self:
         """Return what a new mechanism with these arguments would be.
 
         All others are as they were asked for: a grid that was given is kept, a default one is

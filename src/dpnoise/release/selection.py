@@ -7,17 +7,12 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 from flint import arb
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dpnoise.core import reference
-from dpnoise.core.arrays import check_rounding_mode, number
-from dpnoise.core.entropy import Key
-from dpnoise.core.errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    forgetful,
-    shown,
-)
+from dpnoise.core.arrays import Floats, check_rounding_mode, number
+from dpnoise.core.entropy import Key, Words
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, forgetful, shown
 from dpnoise.core.parallel import first_words
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import calibration, exact
@@ -57,7 +52,10 @@ class _Selection(Mechanism):
 
         Scores are secrets; candidates are public.
         """
-        return _select(self._form, scores, self.scale, candidates, rng)
+        exactly, approximately = _checked(scores)
+        offered = range(len(exactly)) if candidates is None else _offered(candidates, len(exactly))
+        place = _argmax(self._form, approximately, exactly.__getitem__, self.scale, rng)
+        return offered[place]
 
 
 class NoisyMax(_Selection):
@@ -113,32 +111,21 @@ class ExponentialMechanism(_Selection):
     _form = exact.GUMBEL
 
 
-def _select(
-    form: SelectionForm,
-    scores: ArrayLike,
-    scale: float,
-    candidates: Sequence[Any] | None,
-    rng: Generator | None,
-) -> Any:
-    exactly, approximately = _checked(scores)
-    offered: Sequence[Any] = range(len(exactly))
-    if candidates is not None:
-        if isinstance(candidates, AbstractSet | Mapping) or not isinstance(candidates, Iterable):
-            kind = type(candidates).__name__
-            raise ArgumentTypeError(f"Expected candidates to be a list, in order, got a {kind}.")
-        offered = list(candidates)  # In order, where an index could mean a label.
-        if len(offered) != len(exactly):
-            raise ArgumentError(
-                f"Expected one candidate for each of the {len(exactly)} scores, got {len(offered)}."
-            )
-    return offered[_argmax(form, approximately, exactly.__getitem__, scale, rng)]
+def _offered(candidates: Iterable[object], number: int) -> list[object]:
+    """Return the candidates in order, where an index could mean a label."""
+    if isinstance(candidates, AbstractSet | Mapping) or not isinstance(candidates, Iterable):
+        kind = type(candidates).__name__
+        raise ArgumentTypeError(f"Expected candidates to be a list, in order, got a {kind}.")
+    offered = list(candidates)
+    if len(offered) != number:
+        raise ArgumentError(
+            f"Expected one candidate for each of the {number} scores, got {len(offered)}."
+        )
+    return offered
 
 
 def noisy_argmax(
-    scores: NDArray[np.float64],
-    exactly: Callable[[int], int | Fraction],
-    scale: float,
-    rng: Generator | None,
+    scores: Floats, exactly: Callable[[int], int | Fraction], scale: float, rng: Generator | None
 ) -> int:
     """Select as `NoisyMax` does, by the nearest floats to the scores and, if asked, the scores.
 
@@ -150,7 +137,7 @@ def noisy_argmax(
 
 def _argmax(
     form: SelectionForm,
-    approximately: NDArray[np.float64],
+    approximately: Floats,
     exactly: Callable[[int], float | Fraction],
     scale: float,
     rng: Generator | None,
@@ -165,7 +152,7 @@ def _argmax(
     return leaders[0]
 
 
-def _checked(scores: Any) -> tuple[list[int | float], NDArray[np.float64]]:
+def _checked(scores: ArrayLike) -> tuple[list[int | float], Floats]:
     """Return the scores exactly and as the nearest floats, checked before any noise is drawn."""
     if isinstance(scores, np.ma.MaskedArray):
         raise ArgumentTypeError("Expected scores without a mask.")
@@ -183,12 +170,7 @@ def _checked(scores: Any) -> tuple[list[int | float], NDArray[np.float64]]:
     return exactly, approximately
 
 
-def _possible_leaders(
-    form: SelectionForm,
-    words: NDArray[np.uint64],
-    scores: NDArray[np.float64],
-    scale: float,
-) -> list[int]:
+def _possible_leaders(form: SelectionForm, words: Words, scores: Floats, scale: float) -> list[int]:
     """Return the candidates that could lead, by the certified errors of their noise."""
     noise, errors = np.empty(len(scores)), np.empty(len(scores))
     form.kernel()(words, reference.WORD_BITS, noise, errors)
@@ -208,7 +190,7 @@ def _possible_leaders(
 def _refine(
     form: SelectionForm,
     key: Key,
-    words: NDArray[np.uint64],
+    words: Words,
     leaders: list[int],
     score: Callable[[int], float | Fraction],
     scale: float,

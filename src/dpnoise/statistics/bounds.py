@@ -134,9 +134,6 @@ def _power(at_least: float, given: float | None) -> float:
     return 2.0 ** math.ceil(math.log2(max(at_least, _SMALLEST)))
 
 
-# What one person adds ----------------------------------------------------------------------------
-
-
 class Move(NamedTuple):
     """How far one person moves one group, as whole numbers.
 

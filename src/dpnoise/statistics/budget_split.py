@@ -148,9 +148,6 @@ def _shared_epsilon(kinds: Sequence[str], parts: Sequence[float], delta: float) 
     return grown(low)
 
 
-# What an error costs ------------------------------------------------------------------------------
-
-
 def smallest_amount(error_at: Callable[[float], float], error: float) -> float:
     """Return the smallest epsilon, or rho, at which an error is small enough.
 
@@ -212,9 +209,6 @@ _ADDITIVE: Final[dict[str, Callable[[float, float], _Additive]]] = {
     "discrete": DiscreteLaplaceMechanism,
     "gaussian": lambda rho, sensitivity: GaussianMechanism.for_rho(rho, sensitivity=sensitivity),
 }
-
-
-# What each part of a request costs --------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -98,9 +98,6 @@ def mend(path: Path, line: Line) -> int:
         return len(chain.torn)
 
 
-# The file -----------------------------------------------------------------------------------------
-
-
 @contextmanager
 def _complaints(path: Path, verb: str) -> Iterator[None]:
     """Say what the system says about a file in the words of a ledger."""

@@ -271,9 +271,6 @@ def gaussian_rho(epsilon: float, delta: float) -> float:
     return quotient_down(Fraction(1), 2 * scale * scale)
 
 
-# Numbers ------------------------------------------------------------------------------------------
-
-
 def float_up(number: Fraction) -> float:
     """Return the smallest float that is at least a number, which may be infinite."""
     try:

@@ -26,9 +26,6 @@ _WITHOUT_MARGIN: Final = 10  # Digits of a number whose error is not known.
 _OF_A_LOSS: Final = Context(prec=6, rounding=ROUND_CEILING)
 
 
-# Amounts of a budget ------------------------------------------------------------------------------
-
-
 def number_of(name: str, value: object, *, zero: bool = False) -> Fraction:
     """Return a number as it is written: 0.1 is a tenth, also if it is a float.
 
@@ -128,9 +125,6 @@ def never_less(loss: float) -> str:
     ('0.1', '0.123457', '1e-06', '3')
     """
     return f"{float(_OF_A_LOSS.create_decimal(repr(float(loss)))):.6g}"
-
-
-# Published numbers --------------------------------------------------------------------------------
 
 
 def rounded(value: float, error: float | None, sign: str = "±") -> tuple[str, str]:

@@ -14,7 +14,7 @@ arithmetic, and T is rounded up. Wilson and others (2020) have it for continuous
 from collections.abc import Callable
 from fractions import Fraction
 from functools import singledispatch
-from typing import Any, Final
+from typing import Final
 
 from flint import arb
 
@@ -71,7 +71,7 @@ def _chance(mechanism: Counting, least: int, max_groups: int, bits: int) -> arb:
 
 
 @singledispatch
-def _reaches(mechanism: Any, least: int, bits: int) -> Ball:
+def _reaches(mechanism: object, least: int, bits: int) -> Ball:
     """Enclose P(1 + noise >= least), for a multiple of the released integers' grid."""
     del least, bits
     raise ArgumentTypeError(f"Expected noise for counts, got a {type(mechanism).__name__}.")

@@ -6,6 +6,7 @@ from typing import Any, Final, TypedDict, Unpack
 
 import numpy as np
 
+from dpnoise.core.arrays import Floats
 from dpnoise.core.errors import ArgumentError, check_choice, forgetful
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics.bounds import Bounds
@@ -57,7 +58,7 @@ def exact_sum(values: Column, lower: float, upper: float, grid: float | None = N
     return (int(sums.total.item()) + missing * clamped_zero) * Fraction(bounds.grid)
 
 
-def _without_gaps(values: Column, missing: str) -> Iterator[Any]:
+def _without_gaps(values: Column, missing: str) -> Iterator[Floats]:
     """Yield the values of a column; a NaN is a missing one."""
     for chunk in chunks_of(values):
         if missing == "error" and np.isnan(chunk).any():

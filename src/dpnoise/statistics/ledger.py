@@ -25,6 +25,7 @@ from dpnoise.core.errors import (
     reject,
     shown,
 )
+from dpnoise.core.strict_json import Data
 from dpnoise.release.additive import GaussianMechanism
 from dpnoise.release.calibration import quotient_down
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
@@ -65,7 +66,7 @@ class Amount:
         return self.main <= other.main and self.delta <= other.delta
 
     @classmethod
-    def told(cls, line: Any) -> Self:
+    def told(cls, line: Data) -> Self:
         """Return what a line of a ledger says."""
         return cls(amount_in_ledger(line["main"]), amount_in_ledger(line["delta"]))
 
@@ -87,7 +88,7 @@ class Terms:
     date: str
 
     @classmethod
-    def told(cls, line: Any) -> Self:
+    def told(cls, line: Data) -> Self:
         """Return what the first line of a ledger says."""
         person = None if line["person"] is None else tuple(line["person"])
         plain = {name: line[name] for name in ("name", "unit", "neighbours", "metric", "date")}
@@ -106,8 +107,8 @@ class Entry:
     date: str
     spent: Amount
     note: str
-    request: Any
-    record: Any
+    request: Data | None
+    record: Any  # As its line says.
     head: str
 
 
@@ -200,7 +201,7 @@ class Ledger:
     def spend(
         self,
         cost: Cost | Amount,
-        request: Mapping[str, Any] | None = None,
+        request: Data | None = None,
         *,
         date: str | None = None,
         note: str = "",
@@ -230,13 +231,13 @@ class Ledger:
         terms, number = now.terms, 1 + (now.entries[-1].number if now.entries else 0)
         return Receipt(head, terms.name, number, now.words(terms.total), now.left_in_words(amount))
 
-    def keep_record(self, receipt: Receipt, record: Mapping[str, Any]) -> None:
+    def keep_record(self, receipt: Receipt, record: Data) -> None:
         """Note which record was published for a receipt, by its hash."""
         told = {"of": receipt.head, "sha256": chain.head_of(dict(record))}
         with chain.adding(self.path) as (_, add):
             add({"kind": "record", "date": _now(), "record": told})
 
-    def entry_of(self, record: Mapping[str, Any]) -> Entry:
+    def entry_of(self, record: Data) -> Entry:
         """Return the entry that paid for a published record, or say that there is none."""
         told = record.get("ledger")
         head = told.get("head") if isinstance(told, Mapping) else None
@@ -329,7 +330,7 @@ class Payment:
             self.left_after = self._ledger.left_in_words(amount)
 
     @property
-    def _protects(self) -> dict[str, Any]:
+    def _protects(self) -> Data:
         return {"person": self._request.person or (), "neighbours": self._request.neighbours}
 
     def make(self) -> None:
@@ -341,13 +342,13 @@ class Payment:
             )
 
     @property
-    def told(self) -> Mapping[str, Any] | None:
+    def told(self) -> Data | None:
         """What a record says of it: the ledger's name and head, its total and what is left."""
         if self._receipt is None:
             return None
         return {name: getattr(self._receipt, name) for name in ("name", "total", "left", "head")}
 
-    def keep(self, record: Mapping[str, Any]) -> None:
+    def keep(self, record: Data) -> None:
         """Note the record that was paid for. What cannot be noted is lost, and nothing else."""
         if self._ledger is not None and self._receipt is not None:
             with suppress(BudgetError, OSError):

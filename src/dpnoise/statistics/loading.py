@@ -86,7 +86,7 @@ def _made(kind: Any, told: dict[str, Any]) -> Any:
     return kind(**({"epsilon": None} | told if kind is Request else told))
 
 
-def _groups(told: Any, folder: Path) -> dict[str, Any]:
+def _groups(told: object, folder: Path) -> dict[str, Any]:
     if not isinstance(told, dict):
         raise ArgumentError('Expected a table of groups: [groups], city = ["cork", "dublin"].')
     return {

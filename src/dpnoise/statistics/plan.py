@@ -5,11 +5,13 @@ a tally: exact integers, the same on every engine. Noise is drawn from a tally, 
 A value x counts in whole grids as q = floor(clamp(x)/grid + 1/2), clamped to least..most.
 """
 
+import datetime as dt
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from dpnoise.core.arrays import Array, Integers
+
+Key = str | int | float | dt.date  # Of a group; a truth value is an int, and a time a date.
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Grouping:
     """A column and the declared keys by which rows are grouped; rows of other keys are left out."""
 
     column: str
-    keys: tuple[Any, ...]
+    keys: tuple[Any, ...]  # Each is a `Key`.
     discovered: bool = False  # Whether the keys are labels of discovered groups: always text.
 
 
@@ -103,9 +105,12 @@ class Plan:
 class Sum:
     """The answer to `Sums`, by group: arrays of int64, or of Python's integers (dtype object)."""
 
-    count: NDArray[np.int64]
-    total: NDArray[Any]
-    squares: NDArray[Any] | None = None
+    count: Integers
+    total: Array
+    squares: Array | None = None
+
+
+Answer = Sum | Integers
 
 
 @dataclass(frozen=True)
@@ -116,4 +121,4 @@ class Tally:
     `Edges` one more at the end, for the cells. Counts are int64.
     """
 
-    answers: tuple[Sum | NDArray[np.int64], ...]
+    answers: tuple[Answer, ...]

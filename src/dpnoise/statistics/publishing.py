@@ -10,12 +10,15 @@ from importlib.metadata import version
 from itertools import islice
 from os import PathLike
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 from dpnoise.core.errors import ArgumentError, forgetful, import_extra
+from dpnoise.core.strict_json import Data
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics import engines, report
 from dpnoise.statistics.ledger import Ledger, Payment
+from dpnoise.statistics.plan import Key
 from dpnoise.statistics.queries import Query
 from dpnoise.statistics.requests import Discovery, Groups, Question, Request, Way, written
 from dpnoise.statistics.results import Release
@@ -23,6 +26,7 @@ from dpnoise.statistics.results import Release
 Progress = Callable[[float], object]
 
 Keys = tuple[Any, ...]  # Of groups: text, numbers, booleans or dates.
+Frame = Any  # Of pyarrow, pandas or Polars, which need not be installed.
 Row = dict[str, Any]  # Plain data, for JSON or a table.
 
 _WHOLE_NUMBER: Final = re.compile(r"-?[0-9]{1,40}")
@@ -67,7 +71,7 @@ class Table:
     published: tuple[Published, ...]
     date: str
     found: Mapping[str, Keys] = field(default_factory=dict)
-    ledger: Mapping[str, Any] | None = None
+    ledger: Data | None = None
 
     def __iter__(self) -> Iterator[Published]:
         return iter(self.published)
@@ -83,7 +87,7 @@ class Table:
     def _by(self) -> list[str]:
         return self.request.grouped
 
-    def to_arrow(self) -> Any:
+    def to_arrow(self) -> Frame:
         """Return the numbers as an Arrow table."""
         pa = import_extra("pyarrow", "files")
         rows = self.rows()
@@ -95,11 +99,11 @@ class Table:
         }
         return pa.table(arrays)
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> Frame:
         """Return the numbers as a pandas DataFrame."""
         return import_extra("pandas", "frames").DataFrame(self.rows(), columns=self.titles())
 
-    def to_polars(self) -> Any:
+    def to_polars(self) -> Frame:
         """Return the numbers as a Polars DataFrame."""
         return import_extra("polars", "frames").from_arrow(self.to_arrow())
 
@@ -136,7 +140,7 @@ class Table:
         Path(path).write_text(report.render(self.record(), title), encoding="utf-8")
 
 
-def _group_array(pa: Any, keys: list[Any]) -> Any:
+def _group_array(pa: ModuleType, keys: list[Key | None]) -> Frame:
     """Return an Arrow array of the keys of groups: as text if Arrow has no type for all of them."""
     is_mixed = {dt.date, dt.datetime} <= {type(key) for key in keys}  # Arrow would cut off times.
     with suppress(pa.ArrowException, OverflowError):
@@ -187,13 +191,13 @@ def _rows(one: Published, by: Sequence[str]) -> Iterator[Row]:
 
 def _described(one: Published) -> Row:
     keys = [written(key) for key in one.group]
-    group: Any = None if not keys else keys[0] if len(keys) == 1 else keys
+    group = None if not keys else keys[0] if len(keys) == 1 else keys
     return {"column": one.column, "by": list(one.by), "group": group, **asdict(one.release)}
 
 
 @forgetful
 def publish(  # Most of its lines are documentation.
-    source: Any,
+    source: object,
     request: Request,
     rng: Generator | None = None,
     progress: Progress = lambda _: None,
@@ -322,16 +326,15 @@ def _passing(one: Discovery, held: engines.Holders, rng: Generator) -> list[str]
     return [key for _, key in sorted(passed, key=lambda pair: (-pair[0], _label_order(pair[1])))]
 
 
-def _fitting(request: Request, ranked: Mapping[str, list[str]]) -> dict[str, tuple[str, ...]]:
+def _fitting(request: Request, ranked: Mapping[str, list[str]]) -> dict[str, Keys]:
     """Return the groups of each column in order, without the smallest if all are too many.
 
     All is paid for by now, so that an error would waste it. The choice is one of noisy numbers.
     """
 
-    def first(number: int) -> dict[str, tuple[str, ...]]:
+    def first(number: int) -> dict[str, Keys]:
         return {
-            column: tuple(sorted(keys[:number], key=_label_order))
-            for column, keys in ranked.items()
+            column: (*sorted(keys[:number], key=_label_order),) for column, keys in ranked.items()
         }
 
     def is_too_many(number: int) -> bool:

@@ -13,9 +13,8 @@ from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpnoise.core.arrays import exact_floats
+from dpnoise.core.arrays import Array, Integers, exact_floats
 from dpnoise.core.errors import ArgumentError, check_part, reject
 from dpnoise.noise.generator import Generator
 from dpnoise.release import exact
@@ -37,6 +36,7 @@ from dpnoise.statistics.results import (
 from dpnoise.statistics.selections import Quantiles
 
 _SURE_BITS: Final = 32  # Of what one row moves a sum of squares: with 2^30 rows it fits in 62 bits.
+_Whole = Any  # An integer, or an array of them.
 _CURVATURE: Final = 3.25  # Of the variance in its three sums: half of a bound on its Hessian.
 
 
@@ -75,12 +75,10 @@ class _Added(_Noisy):
         number = groups * self._cells
         return expected_words(margins(self.error, confidence, number), number)
 
-    def _value(self, released: Any) -> Any:
+    def _value(self, released: int) -> float:
         return released
 
-    def _released(
-        self, exactly: NDArray[Any], confidence: float, rng: Generator | None
-    ) -> list[Release]:
+    def _released(self, exactly: Array, confidence: float, rng: Generator | None) -> list[Release]:
         """Publish the numbers of each group: a row is in one of them, so all cost epsilon once."""
         error, joint = margins(self.error, confidence, exactly.size)
         return [
@@ -115,9 +113,7 @@ class Count(_Added):
         """All rows, or all values."""
         return Rows() if self.column is None else Edges(self.column, (-math.inf, math.inf))
 
-    def release(
-        self, answer: NDArray[np.int64], confidence: float, rng: Generator | None
-    ) -> list[Release]:
+    def release(self, answer: Integers, confidence: float, rng: Generator | None) -> list[Release]:
         """Publish the number of each group."""
         return self._released(answer.reshape(-1), confidence, rng)
 
@@ -152,9 +148,7 @@ class Histogram(_Added):
         """The number of values in each cell."""
         return Edges(self.column, self.edges)
 
-    def release(
-        self, answer: NDArray[np.int64], confidence: float, rng: Generator | None
-    ) -> list[Release]:
+    def release(self, answer: Integers, confidence: float, rng: Generator | None) -> list[Release]:
         """Publish the counts of each group."""
         return self._released(answer.reshape(-1, self._cells), confidence, rng)
 
@@ -219,9 +213,6 @@ class Sum(_Bounded, _Added):
         return self._released(answer.total.reshape(-1), confidence, rng)
 
 
-# Means and variances: several sums at once, whose noise is paid for once --------------------------
-
-
 class _Moments(_Bounded):
     """What mean and variance share: sums of parts that add up to one number for every row.
 
@@ -232,7 +223,7 @@ class _Moments(_Bounded):
     _words: str  # Which sums the noise is on.
     _at_once: int  # How many of the parts must be within their error for the margin to hold.
 
-    def parts_of(self, count: Any, total: Any, squares: Any) -> tuple[Any, ...]:
+    def parts_of(self, count: _Whole, total: _Whole, squares: _Whole) -> tuple[_Whole, ...]:
         raise NotImplementedError
 
     def from_parts(self, parts: Sequence[int]) -> float:
@@ -294,7 +285,7 @@ class Mean(_Moments):
         half = rows * self.bounds.width // 2
         return [half, half]
 
-    def parts_of(self, count: Any, total: Any, squares: Any = None) -> tuple[Any, ...]:
+    def parts_of(self, count: _Whole, total: _Whole, squares: _Whole = None) -> tuple[_Whole, ...]:
         """Return A and B."""
         del squares
         least, most = self.bounds.least, self.bounds.most
@@ -348,7 +339,7 @@ class Variance(_Moments):
     def _typical(self, rows: int) -> list[int]:
         return [rows * (self.bounds.width**2 >> self._shift) // 3] * 3
 
-    def parts_of(self, count: Any, total: Any, squares: Any) -> tuple[Any, ...]:
+    def parts_of(self, count: _Whole, total: _Whole, squares: _Whole) -> tuple[_Whole, ...]:
         """Return the three sums, in units of 2^shift."""
         least, most = self.bounds.least, self.bounds.most
         count, total, squares = (_unlimited(sums) for sums in (count, total, squares))
@@ -406,11 +397,11 @@ class Deviation(Variance):
         return max(below, math.sqrt(root * root + off) - root)
 
 
-def _unlimited(sums: Any) -> Any:
+def _unlimited(sums: _Whole) -> _Whole:
     return sums.astype(object) if isinstance(sums, np.ndarray) else int(sums)
 
 
-def _fixed(sums: Any) -> Any:
+def _fixed(sums: _Whole) -> _Whole:
     """Return integers in int64 where all fit: always, below 2^30 rows."""
     if not isinstance(sums, np.ndarray):
         return sums

@@ -3,13 +3,13 @@
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from dpnoise.core.errors import ArgumentError, DpnoiseError, check_choice, check_positive, shown
 from dpnoise.statistics.bounds import ONE_ROW, Bounds, Reach
 from dpnoise.statistics.composition import Loss
 from dpnoise.statistics.engines.checking import OWN
-from dpnoise.statistics.plan import Own
+from dpnoise.statistics.plan import Key, Own
 from dpnoise.statistics.queries import Count, Deviation, Histogram, Mean, Query, Sum, Variance
 from dpnoise.statistics.selections import Quantiles
 
@@ -170,10 +170,7 @@ def _places(name: str, text: str) -> list[float]:
     return places
 
 
-# Declared groups: engines match them with the data ------------------------------------------------
-
-
-def check_groups(groups: Mapping[str, Any]) -> dict[str, Any]:
+def check_groups(groups: Mapping[str, Sequence[Key]]) -> dict[str, Sequence[Key]]:
     """Return the declared keys of each column: one or more, each once, of one kind.
 
     The word "discover" stays as it is.
@@ -184,7 +181,7 @@ def check_groups(groups: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _checked(column: str, keys: Sequence[Any]) -> tuple[Any, ...]:
+def _checked(column: str, keys: Sequence[Key]) -> tuple[Key, ...]:
     if isinstance(keys, str) or not isinstance(keys, Sequence):
         raise ArgumentError(f"Expected the groups of {column!r} to be a list: {_EXAMPLE}.")
     if not keys or len({(type(key), key) for key in keys}) < len(keys):
@@ -201,12 +198,12 @@ def _checked(column: str, keys: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(keys)
 
 
-def _is_no_text(key: Any) -> bool:
+def _is_no_text(key: Key) -> bool:
     """Tell whether a name holds bytes that are no UTF-8: no row of a file can hold them."""
     return isinstance(key, str) and key != key.encode("utf-8", "ignore").decode("utf-8")
 
 
-def _kind(key: Any) -> str:
+def _kind(key: Key) -> str:
     if isinstance(key, bool):
         return "boolean"
     if isinstance(key, int | float):

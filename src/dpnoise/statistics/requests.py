@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 from dpnoise.core.errors import ArgumentError, check_choice, check_integer, reject
+from dpnoise.core.strict_json import Data
 from dpnoise.release.calibration import quotient_down
 from dpnoise.statistics.bounds import ADD_REMOVE, NEIGHBOURS, REPLACE, Move, Reach
 from dpnoise.statistics.budget_split import Budget, Item, Prices, priced
@@ -22,7 +23,7 @@ from dpnoise.statistics.engines.checking import (
     check_persons,
     check_plan,
 )
-from dpnoise.statistics.plan import Cells, Edges, Grouping, Own, Plan, Unit
+from dpnoise.statistics.plan import Ask, Cells, Edges, Grouping, Key, Own, Plan, Unit
 from dpnoise.statistics.queries import Query, check_confidence
 from dpnoise.statistics.questions import QUERIES, Question, check_groups
 from dpnoise.statistics.results import Priced, WholeNoise
@@ -33,7 +34,7 @@ _MOST_CELLS: Final = 2**26  # Cells times groups: 512 MiB of counts.
 _MOST_ROWS: Final = 2**31 - 1  # Of one person in a group.
 _MOST_GROUPS: Final = 2**16  # Of one person.
 
-Groups = Mapping[str, Any]  # Of each column its keys, or the word "discover".
+Groups = Mapping[str, Sequence[Key]]  # Of each column its keys, or the word "discover".
 
 
 class Way(NamedTuple):
@@ -238,7 +239,7 @@ class Request:
     def plans(self, groups: Groups | None = None) -> dict[Way, Plan]:
         """Return one plan for each way of grouping; a thing that several ask for is asked once."""
         groups = self.groups if groups is None else groups
-        asks: dict[Way, dict[Any, None]] = {}
+        asks: dict[Way, dict[Ask, None]] = {}
         reaches: dict[Way, Reach] = {}
         for question, query in self.prepare(groups):
             way = Way(question.by, question.own)
@@ -267,7 +268,7 @@ class Request:
         asks = dict.fromkeys(query.ask for _, query in self.prepare())
         asked = {getattr(ask, "column", None): ask for ask in asks}
         declared = (name for name in self.grouped if not self._is_open(name))
-        by = tuple(Grouping(name, self.groups[name]) for name in declared)
+        by = tuple(Grouping(name, tuple(self.groups[name])) for name in declared)
         return (Plan(tuple(asked.values()), by, self.missing),)
 
     def _unit(self, max_groups: int, max_rows: int, own: Own | None) -> Unit | None:
@@ -276,7 +277,7 @@ class Request:
         text = tuple(name for name in self.person if name in self.text_columns)
         return Unit(tuple(self.person), max_groups, max_rows, self.without_id, own, text)
 
-    def keys(self, question: Question, groups: Groups | None = None) -> list[tuple[Any, ...]]:
+    def keys(self, question: Question, groups: Groups | None = None) -> list[tuple[Key, ...]]:
         """Return the groups of a question, in order: those of all rows are one, of no keys."""
         groups = self.groups if groups is None else groups
         return list(product(*(groups[column] for column in question.by)))
@@ -285,7 +286,7 @@ class Request:
         """Return the columns of numbers, each once."""
         return list(dict.fromkeys(one.column for one in self.publish if one.column is not None))
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> Data:
         """Return it as plain data, for JSON."""
         described = asdict(self)
         described["groups"] = {
@@ -447,7 +448,7 @@ def _several(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'s' if number > 1 else ''}"
 
 
-def written(key: Any) -> Any:
+def written(key: Key) -> Key:
     """Return a key as JSON has it: dates become text."""
     return key.isoformat() if isinstance(key, dt.date) else key
 

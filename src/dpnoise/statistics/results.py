@@ -7,8 +7,8 @@ from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpnoise.core.arrays import Array
 from dpnoise.core.errors import check_positive
 from dpnoise.noise.generator import Generator
 from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
@@ -20,6 +20,8 @@ from dpnoise.statistics.digits import shown_up
 LAPLACE_WORDS: Final = "Laplace noise, exact, rounded once"
 GAUSSIAN_WORDS: Final = "Gaussian noise, exact, rounded once"
 DISCRETE_WORDS: Final = "discrete Laplace noise, exact"
+
+AdditiveMechanism = LaplaceMechanism | GaussianMechanism | DiscreteLaplaceMechanism
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ def as_loss(epsilon: float | Loss) -> Loss:
 class WholeNoise:
     """Exact noise on integers, for what one person can move them by."""
 
-    mechanism: LaplaceMechanism | GaussianMechanism | DiscreteLaplaceMechanism
+    mechanism: AdditiveMechanism
     words: str
 
     @classmethod
@@ -135,14 +137,12 @@ class WholeNoise:
         """Return the same as an integer, because an integer is off by one."""
         return math.floor(self.error(confidence))
 
-    def release(self, exactly: NDArray[Any], rng: Generator | None) -> NDArray[Any]:
+    def release(self, exactly: Array, rng: Generator | None) -> Array:
         """Release integers in int64, or without a limit where they came so."""
         if exactly.dtype == object:
             flat = self.mechanism.release(exactly.reshape(-1).tolist(), rng)  # type: ignore[arg-type]
             return np.array(flat, dtype=object).reshape(exactly.shape)
-        released: NDArray[Any] = self.mechanism.release(
-            np.ascontiguousarray(exactly, np.int64), rng
-        )
+        released: Array = self.mechanism.release(np.ascontiguousarray(exactly, np.int64), rng)
         return released
 
 

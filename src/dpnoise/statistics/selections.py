@@ -140,9 +140,6 @@ class Quantiles(Priced):
         return exact.nearest_float(self.bounds.least + cell, self.bounds.grid)
 
 
-# How a cell is selected --------------------------------------------------------------------------
-
-
 class Target(NamedTuple):
     """A rank, not always whole: whole + part, exactly, with the part in [0, 1)."""
 

@@ -9,15 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpnoise.core.arrays import number, plain, widened
+from dpnoise.core.arrays import Array, Floats, Integers, number, plain, widened
 from dpnoise.core.errors import ArgumentTypeError
 from dpnoise.core.kernel_table import sums
 from dpnoise.statistics.plan import Ask, Cells, Edges, Plan, Rows, Sum, Sums, Tally
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Column = Any  # An array, a list, a Series, an Arrow column, or an iterator over chunks of these.
 
 _TURN: Final = 2**20  # Rows at a time: 2^20 of 2^40 grids add up to less than 2^62.
@@ -60,7 +57,7 @@ class _Sums:
             squares = self._held(self._high * _LOW + self._low, self._largest**2)
         return Sum(np.array(self._count), self._held(self._total, self._largest), squares)
 
-    def _held(self, total: int, largest: int) -> NDArray[Any]:
+    def _held(self, total: int, largest: int) -> Array:
         wide = self._rows * largest >= _SURE
         return np.array(total, dtype=object if wide else np.int64)
 
@@ -109,9 +106,6 @@ class _Rows:
 _PARTS: Final[dict[type[Ask], Any]] = {Sums: _Sums, Cells: _Cells, Edges: _Edges, Rows: _Rows}
 
 
-# A column of numbers, whatever holds it -----------------------------------------------------------
-
-
 def chunks_of(values: Column) -> Iterator[Floats]:
     """Yield the numbers of a column as float64 arrays of at most 2^20; NaN is a missing value."""
     if isinstance(values, Iterator):
@@ -135,7 +129,7 @@ def chunks_of(values: Column) -> Iterator[Floats]:
         yield widened(plain(array[start : start + _TURN]))
 
 
-def _column(values: Column) -> NDArray[Any]:
+def _column(values: Column) -> Array:
     """Return a column as an array. What its kind calls null, NA or masked becomes NaN."""
     if isinstance(values, np.ma.MaskedArray):
         return np.where(np.ma.getmaskarray(values), np.nan, values.data)
@@ -149,7 +143,7 @@ def _column(values: Column) -> NDArray[Any]:
     return _floats_of(array.tolist()) if array.dtype == object and array.ndim == 1 else array
 
 
-def _floats_of(entries: Sequence[Any]) -> Floats:
+def _floats_of(entries: Sequence[object]) -> Floats:
     """Return a list as floats: one beyond the largest is infinite, what is missing is NaN.
 
     Each row is converted by itself, so that no row decides what becomes of the others.
@@ -157,7 +151,7 @@ def _floats_of(entries: Sequence[Any]) -> Floats:
     return np.array([_float_of(entry) for entry in entries], dtype=np.float64)
 
 
-def _float_of(entry: Any) -> float:
+def _float_of(entry: object) -> float:
     if entry is None or entry is np.ma.masked or type(entry).__name__ == "NAType":
         return math.nan
     if isinstance(entry, bool | np.bool_):

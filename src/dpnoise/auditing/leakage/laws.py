@@ -14,9 +14,10 @@ from typing import Final
 import numpy as np
 
 from dpnoise.core.arrays import Floats, Integers
+from dpnoise.core.entropy import Words
 from dpnoise.core.errors import check_choice, check_integer, reject
 from dpnoise.core.kernel_table import formats
-from dpnoise.core.parallel import Words, cores, in_runs
+from dpnoise.core.parallel import cores, in_runs
 from dpnoise.noise import forms
 from dpnoise.noise.distributions import Distribution
 

@@ -16,7 +16,7 @@ from dpnoise.auditing.leakage import laws
 from dpnoise.auditing.leakage.laws import BFLOAT16, FLOAT16, FLOAT32, Format, Law, delta, released
 from dpnoise.core import errors
 from dpnoise.core.arrays import Floats
-from dpnoise.core.parallel import Words
+from dpnoise.core.entropy import Words
 from dpnoise.noise.distributions import Distribution, Gaussian, Laplace
 from dpnoise.release import exact
 

@@ -1,7 +1,6 @@
 """Plans answered where the data is, by the engine that holds it."""
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
 
 from dpnoise.core.errors import forgetful
 from dpnoise.statistics.engines import discovery, files, frames
@@ -13,7 +12,9 @@ __all__ = ["Files", "Holders", "holders", "tally", "tally_all"]
 
 
 @forgetful
-def tally(source: Any, plan: Plan, *, progress: Callable[[float], object] | None = None) -> Tally:
+def tally(
+    source: object, plan: Plan, *, progress: Callable[[float], object] | None = None
+) -> Tally:
     """Answer a plan: exact integers, the same ones whichever engine computes them.
 
     Parameters
@@ -39,7 +40,7 @@ def tally(source: Any, plan: Plan, *, progress: Callable[[float], object] | None
 
 @forgetful
 def tally_all(
-    source: Any, plans: Sequence[Plan], *, progress: Callable[[float], object] | None = None
+    source: object, plans: Sequence[Plan], *, progress: Callable[[float], object] | None = None
 ) -> list[Tally]:
     """Answer several plans, with other groups for one, in one scan of the data.
 
@@ -70,7 +71,7 @@ def tally_all(
 
 @forgetful
 def holders(
-    source: Any,
+    source: object,
     column: str,
     unit: Unit | None,
     *,

@@ -12,11 +12,11 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpnoise.core.arrays import Array, Integers
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.statistics.engines.checking import cells_of
 from dpnoise.statistics.plan import Cells, Edges, Sum, Sums
@@ -24,10 +24,11 @@ from dpnoise.statistics.plan import Cells, Edges, Sum, Sums
 if TYPE_CHECKING:
     import narwhals as nw
     from narwhals.dtypes import DType
+
+    from dpnoise.statistics.engines.runners import DataFrame
 else:
     nw = import_extra("narwhals", "engines")
 
-Integers = NDArray[np.int64]
 
 ROWS: Final = "rows"  # The column of a result that has the number of rows.
 _HALF: Final = 2**26  # Sums of q div 2^26 and of q mod 2^26 stay below 2^63 for 2^37 rows.
@@ -156,20 +157,21 @@ class Expressions:
 class Grouped:
     """A result of a query: sums by group, or by group and cell."""
 
-    table: "nw.DataFrame[Any]"
+    table: "DataFrame"
     places: Integers  # The group of each row, as its place in an array of `shape` made flat.
     shape: tuple[int, ...]
 
-    def integers(self, name: str) -> NDArray[Any]:
+    def integers(self, name: str) -> Array:
         """Return sums as an array, of Python's integers if they may be larger than 64 bits."""
         column = self.table[name]
         is_narrow = column.dtype.is_integer() and column.dtype != nw.Int128
         if is_narrow and len(column) > 1:
-            return column.to_numpy().astype(np.int64)
+            narrow: Integers = column.to_numpy().astype(np.int64)
+            return narrow
         entries = [int(entry or 0) for entry in column.to_list()]  # The sum of no rows is null.
         return np.array(entries, dtype=np.int64 if is_narrow else object)
 
-    def by_group(self, name: str) -> NDArray[Any]:
+    def by_group(self, name: str) -> Array:
         """Return a column added up in an array of all groups."""
         column = self.integers(name)
         added = np.zeros(self.shape, dtype=column.dtype)
@@ -198,7 +200,7 @@ class SumColumns:
         """Return the sum of the values that are there."""
         zero = min(max(0, self.ask.least), self.ask.most)
 
-        def total(weights: Mapping[str, int], of_missing: int) -> NDArray[Any]:
+        def total(weights: Mapping[str, int], of_missing: int) -> Array:
             found = missing.astype(object) * -of_missing
             for name, weight in weights.items():
                 found = found + results[None].by_group(name).astype(object) * weight

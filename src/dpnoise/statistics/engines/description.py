@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from dpnoise.core.errors import ArgumentError, check_choice, reject, shown, unknown
 
@@ -123,7 +123,7 @@ def _check_hive(hive: object) -> None:
         raise ArgumentError("hive must not have columns that differ by capitals only.")
 
 
-def source_of(told: Any, folder: Path) -> Files | Path | None:
+def source_of(told: object, folder: Path) -> Files | Path | None:
     """Return what a request in TOML is about: a file beside it, or a table `[source]`."""
     if told is None:
         return None

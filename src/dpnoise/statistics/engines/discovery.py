@@ -11,11 +11,11 @@ its date. A type may depend on one row, and labels are published.
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpnoise.core.arrays import Integers
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.statistics.engines import arithmetic, frames, keys, persons
 from dpnoise.statistics.engines.arithmetic import FLOATS
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import narwhals as nw
     from narwhals.dtypes import DType
 
-    from dpnoise.statistics.engines.runners import Frame
+    from dpnoise.statistics.engines.runners import DataFrame, Frame
 else:
     nw = import_extra("narwhals", "engines")
 
@@ -40,10 +40,10 @@ class Holders:
     """Labels of groups, and the number of persons in each."""
 
     keys: list[str]
-    persons: NDArray[np.int64]
+    persons: Integers
 
 
-def holders(frame: Any, column: str, unit: Unit | None, text: Collection[str]) -> Holders:
+def holders(frame: object, column: str, unit: Unit | None, text: Collection[str]) -> Holders:
     """Return the groups of a column with how many persons each has."""
     with frames.complaints():
         held = counted(frame, column, unit, is_text=column in text)
@@ -54,7 +54,7 @@ def holders(frame: Any, column: str, unit: Unit | None, text: Collection[str]) -
 
 
 def counted(
-    frame: Any,
+    frame: object,
     column: str,
     unit: Unit | None,
     *,
@@ -130,9 +130,7 @@ def _count_and_flags(flags: Mapping[str, str]) -> list[str]:
     return ["count(*) AS persons", *(f"max({value}) AS {name}" for name, value in flags.items())]
 
 
-def _check(
-    result: "nw.DataFrame[Any]", column: str, unit: Unit | None, flags: list[IdFlag]
-) -> None:
+def _check(result: "DataFrame", column: str, unit: Unit | None, flags: list[IdFlag]) -> None:
     """Raise if an id is missing or may be another, or if a key may have been rounded."""
     if unit is not None:
         frames.check_ids(unit, is_lost=any(result[LOST].to_list()))

@@ -9,7 +9,8 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from types import ModuleType
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.statistics.engines import discovery, frames
@@ -233,7 +234,7 @@ def _check_each_once(paths: Sequence[str]) -> None:
 
 
 @cache
-def _start(duckdb: Any) -> None:
+def _start(duckdb: ModuleType) -> None:
     """Start DuckDB once, so that no signal comes into the middle of importing it later."""
     duckdb.connect(":memory:").close()
 

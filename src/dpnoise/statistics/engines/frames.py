@@ -13,30 +13,25 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from importlib import import_module
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from dpnoise.core.arrays import Integers
 from dpnoise.core.errors import ArgumentError, DpnoiseError, import_extra
 from dpnoise.core.safe_text import shortened
 from dpnoise.statistics.engines import arithmetic, keys, persons
-from dpnoise.statistics.engines.arithmetic import ROWS, AskColumns, Expressions, Grouped, Integers
+from dpnoise.statistics.engines.arithmetic import ROWS, AskColumns, Expressions, Grouped
 from dpnoise.statistics.engines.checking import check_plan
-from dpnoise.statistics.engines.runners import (
-    DUCKDB,
-    Part,
-    Runner,
-    Tables,
-    runner_of,
-    wrapped,
-)
-from dpnoise.statistics.plan import Ask, Grouping, Plan, Rows, Sum, Tally, Unit
+from dpnoise.statistics.engines.runners import DUCKDB, Part, Runner, Tables, runner_of, wrapped
+from dpnoise.statistics.plan import Ask, Grouping, Key, Plan, Rows, Sum, Tally, Unit
 
 if TYPE_CHECKING:
+    import dask.dataframe
     import narwhals as nw
     from narwhals.dtypes import DType
 
-    from dpnoise.statistics.engines.runners import Frame
+    from dpnoise.statistics.engines.runners import DataFrame, Frame
 else:
     nw = import_extra("narwhals", "engines")
 
@@ -128,13 +123,15 @@ def complaints() -> Iterator[None]:
         ) from None
 
 
-def tally_all(frame: Any, plans: Sequence[Plan]) -> list[Tally]:
+def tally_all(frame: object, plans: Sequence[Plan]) -> list[Tally]:
     """Answer plans from a frame of any engine that narwhals knows."""
     with complaints():
         return answer_all(frame, plans)
 
 
-def answer_all(frame: Any, plans: Sequence[Plan], file: FileColumns | None = None) -> list[Tally]:
+def answer_all(
+    frame: object, plans: Sequence[Plan], file: FileColumns | None = None
+) -> list[Tally]:
     """Answer plans from a frame; `file` says that it was made of a file.
 
     Rows of persons are bounded for each plan by itself.
@@ -149,7 +146,7 @@ def answer_all(frame: Any, plans: Sequence[Plan], file: FileColumns | None = Non
     return [tally for plan in plans for tally in _answer(known, [plan], file)]
 
 
-def _answer_by_partition(frame: Any, plans: Sequence[Plan]) -> list[Tally]:
+def _answer_by_partition(frame: "dask.dataframe.DataFrame", plans: Sequence[Plan]) -> list[Tally]:
     """Answer plans for each of Dask's partitions, where it lies, and add the answers."""
     if any(plan.unit is not None for plan in plans):
         raise ArgumentError(NO_PERSONS_IN_DASK)
@@ -224,9 +221,9 @@ def _bounded(frame: "Frame", plan: Plan, unit: Unit, query: "_Query") -> "Frame"
     return wrapped(persons.bounded(persons.rows_of(frame), unit, names, groups).relation)
 
 
-def _first_spelling(name: str, places: Mapping[Any, int]) -> "nw.Expr":
+def _first_spelling(name: str, places: Mapping[Key, int]) -> "nw.Expr":
     """Return a key as the first of its spellings has it."""
-    first: dict[int, Any] = {}
+    first: dict[int, Key] = {}
     key = nw.col(name)
     for spelling, place in places.items():
         if first.setdefault(place, spelling) != spelling:
@@ -252,7 +249,7 @@ class _Query:
     traits: arithmetic.EngineTraits
     made: Expressions = field(default_factory=Expressions)
     keys: dict[Grouping, str] = field(default_factory=dict)
-    matches: dict[Grouping, dict[Any, int]] = field(default_factory=dict)
+    matches: dict[Grouping, dict[Key, int]] = field(default_factory=dict)
     values: dict[str, _ValueColumns] = field(default_factory=dict)
     asks: dict[Ask, AskColumns] = field(default_factory=dict)
     ids: list[str] = field(default_factory=list)
@@ -339,7 +336,7 @@ class _Query:
                 found.append(self.asks[ask].answer(results, count, np.asarray(rows - count)))
         return Tally(tuple(found))
 
-    def _grouped(self, plan: Plan, table: "nw.DataFrame[Any]") -> Grouped:
+    def _grouped(self, plan: Plan, table: "DataFrame") -> Grouped:
         """Return a result with the group of each row."""
         places = np.zeros(len(table), dtype=np.int64)
         for grouping in plan.by:
@@ -388,7 +385,7 @@ def wanted_columns(plan: Plan) -> list[str]:
     return _once([*asked_columns(plan), *grouped, *(plan.unit.columns if plan.unit else ())])
 
 
-def matches_of(grouping: Grouping, dtype: "DType", file: FileColumns | None) -> dict[Any, int]:
+def matches_of(grouping: Grouping, dtype: "DType", file: FileColumns | None) -> dict[Key, int]:
     """Return each value of a column of this type that belongs to a declared key, and its place."""
     limits = arithmetic.limits(check_key(grouping.column, dtype))
     is_parsed = file is not None and grouping.column in file.parsed

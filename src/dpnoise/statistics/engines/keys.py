@@ -13,12 +13,12 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import date, datetime
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from dpnoise.core.errors import ArgumentError, is_integer, is_real, shown
-from dpnoise.statistics.plan import Grouping
+from dpnoise.statistics.plan import Grouping, Key
 
 TEXT: Final = "text"
 INTEGER: Final = "integers"
@@ -51,13 +51,13 @@ def matches(
     *,
     same_kind: bool = False,
     whole_below: int | None = None,
-) -> dict[Any, int]:
+) -> dict[Key, int]:
     """Return each value of a column that belongs to a declared key, with the key's place.
 
     `limits` are those of a column of integers. `same_kind` refuses keys of another kind than the
     column. `whole_below` refuses keys of a column of floats that are not whole or not below it.
     """
-    places: dict[Any, int] = {}
+    places: dict[Key, int] = {}
     for place, key in enumerate(grouping.keys):
         if same_kind and not _is_of_kind(key, kind):
             raise ArgumentError(
@@ -66,7 +66,10 @@ def matches(
             )
         values = _values(key, kind, limits)
         below = whole_below if kind in {FLOAT, SINGLE} else None
-        if below and not all(value.is_integer() and abs(value) < below for value in values):
+        if below and not all(
+            isinstance(value, float) and value.is_integer() and abs(value) < below
+            for value in values
+        ):
             raise inexact_error(grouping.column)
         if not values:
             raise ArgumentError(
@@ -113,7 +116,7 @@ def ambiguous_error(column: str) -> ArgumentError:
     )
 
 
-def label_of(value: Any) -> str:
+def label_of(value: object) -> str:
     """Return the label of a group: text that does not depend on the type of its column."""
     if isinstance(value, bool | np.bool_):
         return str(bool(value)).lower()
@@ -125,7 +128,7 @@ def label_of(value: Any) -> str:
     return str(value)
 
 
-def _is_of_kind(key: Any, kind: str) -> bool:
+def _is_of_kind(key: object, kind: str) -> bool:
     if kind == BOOLEAN or isinstance(key, bool | np.bool_):
         return kind == BOOLEAN and isinstance(key, bool | np.bool_)
     return isinstance(key, _KEY_TYPES[kind])
@@ -140,7 +143,7 @@ def inexact_error(column: str) -> ArgumentError:
     )
 
 
-def _values(key: Any, kind: str, limits: tuple[int, int] | None) -> list[Any]:
+def _values(key: object, kind: str, limits: tuple[int, int] | None) -> list[Key]:
     """Return the values of a column of this kind that are written as the key."""
     if kind == TEXT:
         return list(_spellings(key))
@@ -150,7 +153,7 @@ def _values(key: Any, kind: str, limits: tuple[int, int] | None) -> list[Any]:
     return _times(key, kind) if kind in {DATE, TIME} else _numbers(key, kind, limits)
 
 
-def _spellings(key: Any) -> Iterator[str]:
+def _spellings(key: object) -> Iterator[str]:
     if isinstance(key, str):
         if key == key.encode("utf-8", "ignore").decode("utf-8"):  # Else no text can hold it.
             yield key
@@ -169,7 +172,7 @@ def _spellings(key: Any) -> Iterator[str]:
         yield key.isoformat()
 
 
-def _number(key: Any) -> int | float | None:
+def _number(key: object) -> int | float | None:
     """Return a key as a number: as it is, or as its text reads."""
     if is_integer(key):
         return int(key)
@@ -184,7 +187,7 @@ def _number(key: Any) -> int | float | None:
     return None
 
 
-def _numbers(key: Any, kind: str, limits: tuple[int, int] | None) -> list[int] | list[float]:
+def _numbers(key: object, kind: str, limits: tuple[int, int] | None) -> list[Key]:
     """Return the number of a column of integers or floats that a key is, if there is one."""
     number = _number(key)
     if number is None:
@@ -203,7 +206,7 @@ def _numbers(key: Any, kind: str, limits: tuple[int, int] | None) -> list[int] |
     return [] if math.isnan(nearest) else [nearest]
 
 
-def _times(key: Any, kind: str) -> list[Any]:
+def _times(key: object, kind: str) -> list[Key]:
     """Return the date or the time without a zone that a key is, if there is one."""
     if isinstance(key, str):
         with suppress(ValueError):

@@ -146,7 +146,7 @@ class _Dialect:
 class InDuckDB:
     """Rows in DuckDB."""
 
-    relation: Any
+    relation: Any  # A relation of DuckDB, or a frame of Spark.
     dialect = _Dialect(
         mixed="hash(hash(hash({}), hash({})))",
         wide="CAST({} AS BIGINT)",

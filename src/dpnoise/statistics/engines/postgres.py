@@ -15,6 +15,7 @@ from typing import Any, Final
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.core.safe_text import shortened, shown
 from dpnoise.statistics.engines.sources import (
+    ArrowObject,
     Database,
     DatabaseTable,
     Opening,
@@ -23,6 +24,8 @@ from dpnoise.statistics.engines.sources import (
     one_table,
     quoted,
 )
+
+Connection = Any  # Of ADBC's driver, which publishes no types.
 
 _AS_THEY_ARE: Final = {"smallint", "integer", "bigint", "real", "double precision", "boolean"}
 _LONGEST: Final = 500  # Characters of the names of tables, or of the server's words, in an error.
@@ -109,7 +112,7 @@ class Table(DatabaseTable):
             raise ArgumentError(
                 "Expected an address without a password. Put it in ~/.pgpass or PGPASSWORD."
             )
-        self._address, self._open = address, list[Any]()
+        self._address, self._open = address, list[Connection]()
         schema, _, name = table.rpartition(".")
         self._table = f"{quoted(schema)}.{quoted(name)}" if schema else quoted(name)
         driver = import_extra("adbc_driver_postgresql.dbapi", "postgres")
@@ -160,7 +163,7 @@ class Table(DatabaseTable):
             return f"CASE WHEN {sql} BETWEEN '0001-01-01' AND '9999-12-31' THEN {sql} END"
         return _AS_TEXT.format(sql)
 
-    def _batches(self, query: str) -> Iterator[Any]:
+    def _batches(self, query: str) -> Iterator[ArrowObject]:
         """Yield the rows. An error would reach DuckDB, which shows it: so it ends the stream."""
         driver = import_extra("adbc_driver_postgresql.dbapi", "postgres")
         arrow = import_extra("pyarrow", "files")
@@ -175,7 +178,7 @@ class Table(DatabaseTable):
             finally:
                 self._open.remove(connection)
 
-    def _connected(self) -> Any:
+    def _connected(self) -> Connection:
         driver = import_extra("adbc_driver_postgresql.dbapi", "postgres")
         connection = driver.connect(self._address)
         with connection.cursor() as cursor:
@@ -183,7 +186,7 @@ class Table(DatabaseTable):
         return connection
 
 
-def _rows(connection: Any, query: str) -> list[tuple[Any, ...]]:
+def _rows(connection: Connection, query: str) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(query)
         return list(cursor.fetchall())

@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, import_extra
 from dpnoise.statistics.engines.arithmetic import ROWS, EngineTraits
+from dpnoise.statistics.plan import Key
 
 if TYPE_CHECKING:
-    import duckdb
     import narwhals as nw
+    from duckdb import DuckDBPyRelation, Expression
+    from pandas import CategoricalDtype, Series
+    from pyspark.sql import Column
 
-    Frame = nw.DataFrame[Any] | nw.LazyFrame[Any]
+    DataFrame = nw.DataFrame[Any]
+    Frame = DataFrame | nw.LazyFrame[Any]
 else:
     nw = import_extra("narwhals", "engines")
 
@@ -26,7 +30,7 @@ _FRAMES: Final = "a pandas, Polars, Arrow, DuckDB, PySpark or Dask frame"
 _SKIPPED: Final = "skipped_"  # How the flags of columns that a row is not grouped by begin.
 
 
-def wrapped(frame: Any) -> "Frame":
+def wrapped(frame: object) -> "Frame":
     """Return a frame as narwhals has it, or say what is taken for one."""
     try:
         known: Frame = nw.from_native(frame)
@@ -45,7 +49,7 @@ class Part:
 
 
 # The sums of a plan under None, the counts of its cells under their code.
-Tables = dict[str | None, "nw.DataFrame[Any]"]
+Tables = dict[str | None, "DataFrame"]
 
 
 class Runner:
@@ -66,11 +70,11 @@ class Runner:
         """
         return frame
 
-    def keep_declared_groups(self, frame: "Frame", key: str, values: list[Any]) -> "Frame":
+    def keep_declared_groups(self, frame: "Frame", key: str, values: list[Key]) -> "Frame":
         """Keep the rows whose key is one of some values."""
         return frame.filter(nw.col(key).is_in(_with_negative_zero(values)))
 
-    def mask_other_groups(self, frame: "Frame", key: str, values: list[Any]) -> "Frame":
+    def mask_other_groups(self, frame: "Frame", key: str, values: list[Key]) -> "Frame":
         """Set a key to null where it is none of some values."""
         is_declared = nw.col(key).is_in(_with_negative_zero(values))
         return frame.with_columns(**{key: nw.when(is_declared).then(nw.col(key))})
@@ -84,11 +88,11 @@ class Runner:
         results = iter(self._collected(lazy))
         return [{code: next(results) for code in (None, *part.codes)} for part in parts]
 
-    def _collected(self, frames: Sequence["Frame"]) -> Iterable["nw.DataFrame[Any]"]:
+    def _collected(self, frames: Sequence["Frame"]) -> Iterable["DataFrame"]:
         return [one.collect() if isinstance(one, nw.LazyFrame) else one for one in frames]
 
 
-def _with_negative_zero(values: list[Any]) -> list[Any]:
+def _with_negative_zero(values: list[Key]) -> list[Key]:
     """Return floats with both zeros, of which Arrow compares the bits."""
     return [*values, -0.0] if 0.0 in values and isinstance(values[0], float) else values
 
@@ -114,7 +118,7 @@ class _GroupingSets:
     flagged: list[str]  # Those that are not in all sets, so that a flag says if they are.
     summed: dict[str, bool]
 
-    def tables(self, result: "nw.DataFrame[Any]", part: Part) -> Tables:
+    def tables(self, result: "DataFrame", part: Part) -> Tables:
         """Take from a result what is about one plan. Sums are in the counts of its first cells."""
         tables: Tables = {}
         codes: list[str | None] = [*part.codes] or [None]
@@ -158,7 +162,7 @@ class _DuckDB(Runner):
         return super().prepare(frame, wanted)
 
     def without_collation(self, frame: "Frame") -> "Frame":
-        relation: duckdb.DuckDBPyRelation = frame.to_native()
+        relation: DuckDBPyRelation = frame.to_native()
         columns = zip(relation.columns, map(str, relation.types), strict=True)
         plain = (
             f"{name} COLLATE POSIX AS {name}" if kind == "VARCHAR" else name
@@ -166,10 +170,10 @@ class _DuckDB(Runner):
         )
         return wrapped(relation.project(", ".join(plain)))
 
-    def keep_declared_groups(self, frame: "Frame", key: str, values: list[Any]) -> "Frame":
+    def keep_declared_groups(self, frame: "Frame", key: str, values: list[Key]) -> "Frame":
         return wrapped(frame.to_native().filter(self._is_declared(key, values)))
 
-    def mask_other_groups(self, frame: "Frame", key: str, values: list[Any]) -> "Frame":
+    def mask_other_groups(self, frame: "Frame", key: str, values: list[Key]) -> "Frame":
         duckdb = import_module("duckdb")
         declared = self._is_declared(key, values)
         masked = duckdb.CaseExpression(declared, duckdb.ColumnExpression(key)).alias(key)
@@ -177,10 +181,13 @@ class _DuckDB(Runner):
         return wrapped(frame.to_native().select(others, masked))
 
     @staticmethod
-    def _is_declared(key: str, values: list[Any]) -> Any:
+    def _is_declared(key: str, values: list[Key]) -> "Expression":
         """Return an IN, which DuckDB hashes: narwhals would search a list for every row."""
         duckdb = import_module("duckdb")
-        return duckdb.ColumnExpression(key).isin(*map(duckdb.ConstantExpression, values))
+        condition: Expression = duckdb.ColumnExpression(key).isin(
+            *map(duckdb.ConstantExpression, values)
+        )
+        return condition
 
     def run(self, frame: "Frame", parts: Sequence[Part]) -> list[Tables]:
         grouping = _grouping_sets(parts)
@@ -212,11 +219,11 @@ class _Spark(Runner):
         texts = [name for name, dtype in frame.collect_schema().items() if dtype == nw.String]
         return frame.with_columns(nw.col(*texts).cast(nw.String)) if texts else frame
 
-    def keep_declared_groups(self, frame: "Frame", key: str, values: list[Any]) -> "Frame":
+    def keep_declared_groups(self, frame: "Frame", key: str, values: list[Key]) -> "Frame":
         native = frame.to_native()
         return wrapped(native.where(native[key].isin(*_spark_literals(values))))
 
-    def mask_other_groups(self, frame: "Frame", key: str, values: list[Any]) -> "Frame":
+    def mask_other_groups(self, frame: "Frame", key: str, values: list[Key]) -> "Frame":
         native, when = frame.to_native(), import_module("pyspark.sql.functions").when
         masked = when(native[key].isin(*_spark_literals(values)), native[key])
         return wrapped(native.withColumn(key, masked))
@@ -237,11 +244,11 @@ class _Spark(Runner):
         return [grouping.tables(collected, part) for part in parts]
 
 
-def _spark_literals(values: list[Any]) -> list[Any]:
+def _spark_literals(values: list[Key]) -> list["Column"]:
     """Return keys as Spark has them; dates from text, because it cannot take those before 1000."""
     lit = import_module("pyspark.sql.functions").lit
 
-    def literal(value: Any) -> Any:
+    def literal(value: Key) -> "Column":
         if isinstance(value, dt.datetime):
             return lit(value.isoformat(sep=" ")).cast("timestamp_ntz")
         return lit(value.isoformat()).cast("date") if isinstance(value, dt.date) else lit(value)
@@ -258,7 +265,7 @@ class _Polars(Runner):
         widened = frame.lazy().with_columns(nw.col(name).cast(nw.Int128) for name in wide)
         return super().run(widened, parts)
 
-    def _collected(self, frames: Sequence["Frame"]) -> Iterable["nw.DataFrame[Any]"]:
+    def _collected(self, frames: Sequence["Frame"]) -> Iterable["DataFrame"]:
         """Let Polars stream, and share the steps that all results begin with."""
         polars = nw.get_native_namespace(frames[0])
         lazy = [frame.to_native() for frame in frames]
@@ -275,7 +282,7 @@ class _Arrow(Runner):
                 table = table.set_column(place, column.name, plain)
         return super().prepare(wrapped(table), wanted)
 
-    def keep_declared_groups(self, frame: "Frame", key: str, values: list[Any]) -> "Frame":
+    def keep_declared_groups(self, frame: "Frame", key: str, values: list[Key]) -> "Frame":
         """Keep them by Arrow's own function: narwhals would take uint64 for int64."""
         arrow, compute = import_module("pyarrow"), import_module("pyarrow.compute")
         table = frame.to_native()
@@ -301,7 +308,7 @@ class _Pandas(Runner):
         return super().prepare(wrapped(native), wanted)
 
 
-def _plain_column(name: str, column: Any) -> Any:
+def _plain_column(name: str, column: "Series") -> "Series":
     pandas, kind = import_module("pandas"), column.dtype
     if kind == "object":
         if pandas.api.types.infer_dtype(column, skipna=True) not in _TEXTS:
@@ -319,7 +326,7 @@ def _plain_column(name: str, column: Any) -> Any:
     return column
 
 
-def _type_of_categories(name: str, kind: Any) -> Any:
+def _type_of_categories(name: str, kind: "CategoricalDtype") -> object:
     """Return the type of a column for the values of categories of this type."""
     if kind == "object":
         raise ArgumentError(

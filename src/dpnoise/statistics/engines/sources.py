@@ -21,6 +21,7 @@ from dpnoise.core.errors import shown as shown_value
 from dpnoise.core.safe_text import shortened, shown
 from dpnoise.statistics.engines.description import STANDARD_INPUT, Files
 from dpnoise.statistics.engines.frames import FileColumns
+from dpnoise.statistics.plan import Key
 
 if TYPE_CHECKING:
     import duckdb
@@ -94,12 +95,12 @@ def _is_odd(text: str) -> str:
     return f"(contains({text}, '_') OR contains({text}, '+-'))"
 
 
-def _is_parsed(kind: str, keys: Sequence[Any]) -> bool:
+def _is_parsed(kind: str, keys: Sequence[Key]) -> bool:
     """Tell whether a column of groups, of DuckDB's type `kind`, is read as numbers."""
     return kind == "VARCHAR" and all(is_real(key) for key in keys)
 
 
-def _group(text: str, kind: str, keys: Sequence[Any], decimal: str) -> str:
+def _group(text: str, kind: str, keys: Sequence[Key], decimal: str) -> str:
     """Return a column, of DuckDB's type `kind`, as its declared keys are compared with it."""
     if _is_parsed(kind, keys):
         return f"CASE WHEN NOT {_is_odd(text)} THEN {_number(text, decimal)} END"
@@ -109,7 +110,7 @@ def _group(text: str, kind: str, keys: Sequence[Any], decimal: str) -> str:
     return f"TRY(decode({text}))" if kind == "BLOB" else text
 
 
-def keys_of(column: str, kind: str, keys: tuple[Any, ...]) -> tuple[Any, ...]:
+def keys_of(column: str, kind: str, keys: tuple[Key, ...]) -> tuple[Key, ...]:
     """Return declared keys as a column of this type is compared: decimals with all places."""
     if not kind.startswith("DECIMAL"):
         return keys
@@ -117,7 +118,7 @@ def keys_of(column: str, kind: str, keys: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(_as_decimal(column, key, scale) for key in keys)
 
 
-def _as_decimal(column: str, key: Any, scale: int) -> str:
+def _as_decimal(column: str, key: Key, scale: int) -> str:
     with localcontext(prec=3 * _LONGEST_DECIMAL), suppress(InvalidOperation):
         exact = Decimal(str(key))
         if exact.is_finite() and abs(exact.adjusted()) < _LONGEST_DECIMAL:
@@ -198,7 +199,7 @@ class Source:
     def columns(
         self,
         numeric: Sequence[str],
-        groups: Mapping[str, Sequence[Any]],
+        groups: Mapping[str, Sequence[Key]],
         ids: Sequence[str] = (),
         others: Sequence[str] = (),
         numbered: str | None = None,
@@ -403,11 +404,14 @@ def _parquet_schema(connection: "duckdb.DuckDBPyConnection", path: str) -> list[
     return list(zip(names, map(str, kinds), strict=True))
 
 
+ArrowObject = Any  # Of pyarrow, which publishes no types.
+
+
 @dataclass(frozen=True)
 class Stream:
     """Batches of rows as a table of Arrow, to be read as often as needed."""
 
-    reader: Callable[[], Any]
+    reader: Callable[[], ArrowObject]
 
     def __arrow_c_stream__(self, schema: object = None) -> object:
         return self.reader().__arrow_c_stream__(schema)

@@ -13,12 +13,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.core.safe_text import shortened, shown
 from dpnoise.statistics.engines.sources import (
+    ArrowObject,
     Database,
     DatabaseTable,
     Opening,
@@ -34,10 +35,7 @@ _UNKNOWN_COLLATION: Final = "no such collation"
 _PATIENCE: Final = 1.0  # Seconds, for another program to finish writing.
 # SQLite's collations besides BINARY. Each has two texts that only it calls equal, and SQL that
 # writes equal texts alike.
-_LOOSE_COLLATIONS: Final = {
-    "NOCASE": ("a", "A", "lower({})"),
-    "RTRIM": ("a", "a ", "rtrim({})"),
-}
+_LOOSE_COLLATIONS: Final = {"NOCASE": ("a", "A", "lower({})"), "RTRIM": ("a", "a ", "rtrim({})")}
 
 
 class _InvalidText(str):
@@ -125,13 +123,13 @@ class Table(DatabaseTable):
         kinds = {f"c{self.names.index(name)}": types[self._kinds[name]] for name in wanted}
         schema = pa.schema(kinds or {"nothing": pa.int64()})
 
-        def reader() -> Any:
+        def reader() -> ArrowObject:
             columns = [_Column(one, self._kinds[one], comparable.get(one)) for one in wanted]
             return pa.RecordBatchReader.from_batches(schema, self._batches(columns, schema))
 
         return Stream(reader)
 
-    def _batches(self, columns: "Sequence[_Column]", schema: Any) -> Iterator[Any]:
+    def _batches(self, columns: "Sequence[_Column]", schema: ArrowObject) -> Iterator[ArrowObject]:
         """Yield the rows. An error would reach DuckDB, which shows it: so it ends the stream."""
         pa = import_extra("pyarrow", "files")
         first = 1
@@ -141,7 +139,7 @@ class Table(DatabaseTable):
             with closing(self._opened()) as database:
                 rows = database.execute(f"SELECT {chosen} FROM {quoted(self._table)}")
                 while part := rows.fetchmany(_ROWS):
-                    arrays: list[Any] = []
+                    arrays: list[ArrowObject] = []
                     entries_of = zip(*part, strict=True)
                     for entries, field, column in zip(entries_of, schema, readers, strict=True):
                         bad = column.first_bad(entries)
@@ -179,7 +177,7 @@ class _Column:
         self._allowed = comparable if comparable and kind == "text" else _DECLARED[kind]
         self._types = {*self._allowed, NoneType}
 
-    def first_bad(self, entries: Sequence[Any]) -> int | None:
+    def first_bad(self, entries: Sequence[object]) -> int | None:
         """Return the place of the first entry of a type that may not be here, if there is one."""
         present = next((entry for entry in entries if entry is not None), None)
         if self._is_compared and present is not None:
@@ -188,7 +186,7 @@ class _Column:
             return None
         return next(place for place, entry in enumerate(entries) if type(entry) not in self._types)
 
-    def written(self, entries: Sequence[Any]) -> list[Any]:
+    def written(self, entries: Sequence[object]) -> list[object]:
         """Return entries as Arrow takes them."""
         if self.kind != "text":
             return list(entries)
@@ -198,7 +196,7 @@ class _Column:
             for entry in entries
         ]
 
-    def error(self, entry: Any, row: int) -> str:
+    def error(self, entry: object, row: int) -> str:
         """Say what is wrong with the type of an entry."""
         where = f"Row {row} of column {self.name!r}"
         if not self._is_compared:
@@ -245,7 +243,7 @@ def _decoded(held: bytes) -> str:
         return _InvalidText(held.decode("utf-8", "backslashreplace"))
 
 
-def _text(entry: Any) -> str | None:
+def _text(entry: object) -> str | None:
     """Return an entry as text; a float with all the digits that it takes to be the same again."""
     if isinstance(entry, bytes):
         return _decoded(entry)

@@ -6,18 +6,17 @@ It knows only the plain data of a record, so that a page says nothing that the r
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from dpnoise.core import html, strict_json
+from dpnoise.core.strict_json import Data
 from dpnoise.statistics.digits import rounded
 from dpnoise.statistics.report.numbers import Statistic, statistics_of
 from dpnoise.statistics.report.protection import Protection
 
 __all__ = ["record_text", "render", "request_toml"]
-
-Data = Mapping[str, Any]
 
 _MOST_NAMED: Final = 3  # Statistics that a title names.
 

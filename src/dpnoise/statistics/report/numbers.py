@@ -1,14 +1,13 @@
 """The published numbers: of each statistic a table, and bars whose lines are the margins."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
+from dpnoise.core.strict_json import Data
 from dpnoise.statistics.digits import rounded, rounded_interval
-
-Data = Mapping[str, Any]
 
 _NAMES: Final = {"std": "standard deviation"}
 _LONGEST: Final = 1e300  # Near the largest float, lengths overflow.
@@ -75,7 +74,7 @@ class Statistic:
     def _of(self) -> str:
         return "rows" if self.column is None else self.column
 
-    def view(self) -> dict[str, Any]:
+    def view(self) -> Data:
         """Return what the page shows: a number by itself, or a table with bars."""
         if len(self.numbers) == 1:
             (number,) = self.numbers
@@ -95,8 +94,8 @@ class Statistic:
 
 def statistics_of(releases: Iterable[Data]) -> list[Statistic]:
     """Put the groups of every statistic together; one that was asked for twice is two."""
-    found: dict[tuple[Any, ...], Statistic] = {}
-    seen: dict[tuple[Any, ...], int] = {}
+    found: dict[tuple[object, ...], Statistic] = {}
+    seen: dict[tuple[object, ...], int] = {}
     for release in releases:
         by = tuple(release["by"])
         keys = tuple(map(named, release["group"] if len(by) > 1 else [release["group"]] * len(by)))
@@ -152,7 +151,7 @@ class Scale:
         inside = min(max(_held(value), self.low), self.high)
         return (inside - self.low) / (self.high - self.low)
 
-    def bar(self, number: Number) -> dict[str, Any]:
+    def bar(self, number: Number) -> Data:
         """Place a number from zero, and its margin, capped where its end is in sight."""
         zero, here = self.place(0.0), self.place(number.value)
         low, high = number.ends()

@@ -1,10 +1,10 @@
 """What is protected and how strongly, with epsilon as odds. Every figure is rounded against us."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
-from typing import Any, Final
+from typing import Final
 
+from dpnoise.core.strict_json import Data
 from dpnoise.statistics.composition import epsilon_of_zcdp
 from dpnoise.statistics.digits import never_less
 
@@ -29,7 +29,7 @@ class Protection:
     rho: float | None
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> "Protection":
+    def of(cls, record: Data) -> "Protection":
         """Read it from a record; one without `privacy` spent its request's epsilon.
 
         A loss in rho has no epsilon until a delta is chosen, which is done here.
@@ -44,7 +44,7 @@ class Protection:
         replaced = request.get("neighbours") == "replace"
         return cls(record["privacy_unit"], replaced, epsilon, delta, rho)
 
-    def view(self) -> dict[str, Any]:
+    def view(self) -> Data:
         """Return what the page shows of it; `noun` is who or what is protected, in one word."""
         at_delta = f" and delta {never_less(self.delta)}" if self.delta else ""
         return {
@@ -72,7 +72,7 @@ def _once_in(delta: float) -> str | None:
     return f"{1 / delta:,.0f}" if delta > 1e-15 else f"{1 / delta:.2g}"  # noqa: PLR2004 - readable
 
 
-def _range(belief: int, epsilon: float) -> dict[str, Any]:
+def _range(belief: int, epsilon: float) -> Data:
     """Return what a belief, in percent, can become: in words, and as parts of 1 to draw it."""
     up = _exp(epsilon)
     return {
