@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
-from support.alarms import FALSE_ALARM
+from support.alarms import FALSE_ALARM, LONG
 
 from benchmarks.timing_attack import Event, Half, certified, chosen, taken
 from dpnoise.auditing.attacks.bounds import lower_limit, upper_limit
@@ -62,7 +62,7 @@ class Clockwork:
 
 
 @pytest.mark.parametrize("error", [0.1, 0.001])
-@pytest.mark.parametrize("trials", [25, 400])
+@pytest.mark.parametrize("trials", [25, 400 if LONG else 150])
 def test_values_of_equal_times_are_told_apart_more_seldom_than_the_error_says(
     trials: int, error: float
 ) -> None:
