@@ -128,7 +128,10 @@ def law(scores: list[float], scale: float) -> np.ndarray:
 def test_the_quantile_has_the_law_of_permute_and_flip(q: float) -> None:
     data = (2, 3, 3, 9, 12)
     cells = np.bincount(data, minlength=16)
-    draws = [quantiles.select_places(cells, [q], 1.0, None)[0] for _ in range(5_000 if alarms.LONG else 1_500)]
+    draws = [
+        quantiles.select_places(cells, [q], 1.0, None)[0]
+        for _ in range(5_000 if alarms.LONG else 1_500)
+    ]
     counts = np.bincount(draws, minlength=16)
     scale = 2 * max(q, 1 - q)
     scores = [float(score(data, cell, Fraction(q), 2 * scale, 16)) for cell in range(16)]
