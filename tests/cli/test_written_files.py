@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.choices import some
 
 import dpnoise
 from dpnoise import cli
@@ -110,18 +111,18 @@ def test_a_new_file_has_the_mode_that_the_umask_gives(
     assert only_the_data_and(target.name)
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o666])
 @each
 def test_a_file_that_is_replaced_hands_on_its_mode(
-    command: Command, option: str, ending: str, mode: int
+    command: Command, option: str, ending: str
 ) -> None:
-    target = Path(f"old{ending}")
-    target.touch()
-    target.chmod(mode)
-    assert command(option, target) in {0, 1}
-    assert stat.S_IMODE(target.stat().st_mode) == mode
-    assert target.stat().st_size
-    assert only_the_data_and(target.name)
+    for mode in some((0o600, 0o666), 1):
+        target = Path(f"old{ending}")
+        target.write_bytes(b"")
+        target.chmod(mode)
+        assert command(option, target) in {0, 1}
+        assert stat.S_IMODE(target.stat().st_mode) == mode
+        assert target.stat().st_size
+        assert only_the_data_and(target.name)
 
 
 @ROOT_ONLY
@@ -308,7 +309,7 @@ def test_a_device_stays_a_device(command: Command, option: str, ending: str) -> 
         pytest.skip("devices are not allowed here")
     before = device.stat()
     Path(f"link{ending}").symlink_to(device)
-    for name in (device, Path(f"link{ending}")):
+    for name in some((device, Path(f"link{ending}")), 1):
         assert command(option, name) in {0, 1}
         assert device.is_char_device()
         assert (device.stat().st_ino, device.stat().st_mode) == (before.st_ino, before.st_mode)

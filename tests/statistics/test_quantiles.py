@@ -53,10 +53,10 @@ def score(
 
 @pytest.mark.parametrize("inward", [0.0, 0.25, 0.5, 1.0, 10.0])
 def test_one_row_moves_a_score_by_at_most_max_q_1_q_and_no_less(inward: float) -> None:
-    """All data sets of up to five rows with four values, all rows, all candidates."""
+    """All data sets of up to three rows, or five, with four values, all rows, all candidates."""
     for q in (Fraction(0), Fraction(1, 4), Fraction(1, 2), Fraction(2, 3), Fraction(1)):
         largest = Fraction(0)
-        for size in range(6):
+        for size in range(6 if alarms.LONG else 4):
             for data in combinations_with_replacement(range(4), size):
                 for candidate in range(4):
                     before = score(data, candidate, q, inward, 4)
@@ -128,7 +128,10 @@ def law(scores: list[float], scale: float) -> np.ndarray:
 def test_the_quantile_has_the_law_of_permute_and_flip(q: float) -> None:
     data = (2, 3, 3, 9, 12)
     cells = np.bincount(data, minlength=16)
-    draws = [quantiles.select_places(cells, [q], 1.0, None)[0] for _ in range(5_000)]
+    draws = [
+        quantiles.select_places(cells, [q], 1.0, None)[0]
+        for _ in range(5_000 if alarms.LONG else 1_500)
+    ]
     counts = np.bincount(draws, minlength=16)
     scale = 2 * max(q, 1 - q)
     scores = [float(score(data, cell, Fraction(q), 2 * scale, 16)) for cell in range(16)]
@@ -151,7 +154,7 @@ def test_several_quantiles_never_cross() -> None:
     rng = np.random.default_rng()
     places = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
     for data in (rng.random(30), np.full(100, 0.5), np.zeros(0), rng.integers(0, 2, 50)):
-        for _ in range(10):
+        for _ in range(10 if alarms.LONG else 3):
             released = statistics.quantiles(data, places, lower=0, upper=1, epsilon=0.5)
             assert released.value == sorted(released.value)
             assert len(released.value) == 9
@@ -186,21 +189,22 @@ def test_one_row_moves_all_parts_of_several_quantiles_together_by_one_row() -> N
 
 
 def test_intervals_cover_with_their_confidence() -> None:
-    """1,000 releases of each: fewer than the confidence only as chance allows."""
+    """Fewer releases cover than the confidence says only as chance allows."""
     rng = np.random.default_rng()
+    releases = 1_000 if alarms.LONG else 300
     for data in (rng.normal(50, 10, 1000), np.repeat(np.arange(0.0, 100, 5), 40)):
         for q in (0.1, 0.5):
             low = np.quantile(data, q, method="inverted_cdf")
             high = np.quantile(data, q, method="higher")
             inside = 0
-            for _ in range(1000):
+            for _ in range(releases):
                 released = statistics.quantile(
                     data, q, lower=0, upper=100, epsilon=1.0, confidence=0.8, grid=0.125
                 )
                 least, most = released.interval
                 inside += least <= high + 0.0625 and low - 0.0625 <= most
                 assert least <= released.value <= most
-            alarms.check_probability(stats.binomtest(inside, 1000, 0.8, "less").pvalue)
+            alarms.check_probability(stats.binomtest(inside, releases, 0.8, "less").pvalue)
 
 
 def test_an_interval_takes_half_of_epsilon() -> None:

@@ -264,6 +264,14 @@ def declared_keys(kind: str, *, as_text: bool = False) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(make(n) for n in range(4)))
 
 
+class Prepared:
+    """The plans and the queries of a request, which take long to make."""
+
+    def __init__(self, request: Request) -> None:
+        self.plans = request.plans()
+        self.queries = request.prepare()
+
+
 @cache
 def requests(
     keys: tuple[Any, ...],
@@ -271,7 +279,7 @@ def requests(
     max_groups: int | None,
     max_rows: int | None,
     text_columns: tuple[str, ...] = (),
-) -> list[Request]:
+) -> list[Prepared]:
     """Return requests of all statistics, with Laplace and with Gaussian noise.
 
     Without max_groups nothing is grouped; without max_rows each person counts by one sum or mean.
@@ -288,7 +296,7 @@ def requests(
             text_columns=text_columns,
         )  # fmt: skip
         made += [laplace, replace(laplace, mechanism="gaussian", delta=1e-6)]
-    return made
+    return [Prepared(request) for request in made]
 
 
 def answer_by_world(source: Any, plan: Plan, worlds: int) -> Tally:
@@ -321,19 +329,19 @@ def check_worlds(query: Query, one: Any, other: Any) -> float:
 Answers = dict[Any, Tally]
 
 
-def answers_of(made: Sequence[Request], source: Any, worlds: int) -> Answers:
+def answers_of(made: Sequence[Prepared], source: Any, worlds: int) -> Answers:
     """Answer all plans of requests that ask the same."""
-    plans = {way: plan for request in made for way, plan in request.plans().items()}
+    plans = {way: plan for request in made for way, plan in request.plans.items()}
     return {way: answer_by_world(source, plan, worlds) for way, plan in plans.items()}
 
 
-def check_neighbours(made: Sequence[Request], one: Answers, other: Answers) -> float:
+def check_neighbours(made: Sequence[Prepared], one: Answers, other: Answers) -> float:
     """Check every statistic in every world; return the largest part of a sensitivity."""
     largest = 0.0
     for request in made:
-        for question, query in request.prepare():
+        for question, query in request.queries:
             way = Way(question.by, question.own)
-            place = request.plans()[way].asks.index(query.ask)
+            place = request.plans[way].asks.index(query.ask)
             both = (answers[way].answers[place] for answers in (one, other))
             largest = max(largest, check_worlds(query, *both))
     return largest
@@ -360,7 +368,7 @@ class Base:
     """Worlds of ordinary people, what is asked of them, and the answers."""
 
     stack: Stack
-    asked: list[Request]
+    asked: list[Prepared]
     replaced: bool
     answers: Answers
 
@@ -388,12 +396,18 @@ def check_hostile_persons(
     hostile: Sequence[str] = tuple(HOSTILE),
     cities: Sequence[str] = tuple(CITIES),
     bases: int = 3,
+    compared: int | None = None,
 ) -> int:
-    """Compare worlds with neighbours of every hostile kind; return how many kinds were refused."""
+    """Compare worlds with neighbours of hostile kinds; return how many kinds were refused.
+
+    Kinds come in any order, and all of them, or until so many were compared and not refused.
+    """
     rng = np.random.default_rng()
     made = [make_base(read_rows, worlds, cities, rng) for _ in range(bases)]
     refused = 0
-    for place, name in enumerate(hostile):
+    for place, name in enumerate(rng.permutation(hostile).tolist()):
+        if place - refused == compared:
+            break
         base = made[place % bases]
         rows = base.stack.neighbour(name, rng, replaced=base.replaced)
         try:

@@ -176,11 +176,12 @@ def _score_moves(mine: NDArray[np.int64], theirs: NDArray[np.int64], place: floa
 
 def check_neighbours(pair: Sequence[Request], frame: Any, neighbour: Any) -> None:
     """Check every statistic of requests that ask the same, against the declared sensitivity."""
-    for way, plan in pair[0].plans().items():
+    prepared = [(request.plans(), request.prepare()) for request in pair]
+    for way, plan in prepared[0][0].items():
         one, other = tally(frame, plan), tally(neighbour, plan)
-        for request in pair:
-            assert request.plans()[way] == plan
-            for question, query in request.prepare():
+        for plans, queries in prepared:
+            assert plans[way] == plan
+            for question, query in queries:
                 if (question.by, question.own) == way:
                     place = plan.asks.index(query.ask)
                     check_moved(query, one.answers[place], other.answers[place])

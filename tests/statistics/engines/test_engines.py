@@ -15,6 +15,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
+from support.alarms import LONG
 from support.engine_list import ENGINES, check_engine, check_every_hostile_value, duckdb_frame
 from support.tally_reference import assert_same
 from support.tally_reference import tally as reference_tally
@@ -26,7 +27,9 @@ from dpnoise.statistics.plan import Ask, Cells, Edges, Grouping, Plan, Rows, Sum
 
 @pytest.mark.parametrize("engine", ENGINES)
 @given(data=st.data())
-@settings(max_examples=40, phases=[Phase.explicit, Phase.generate])  # Tables shrink slowly.
+@settings(
+    max_examples=40 if LONG else 10, phases=[Phase.explicit, Phase.generate]
+)  # Tables shrink slowly.
 def test_every_engine_gives_the_exact_integers(engine: str, data: st.DataObject) -> None:
     check_engine(ENGINES[engine], data)
 

@@ -13,6 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.alarms import LONG
 from support.tally_reference import assert_same
 from support.tally_reference import tally as judged
 
@@ -295,9 +296,9 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         tally(Files([]), ONLY_X)
 
 
-def test_ten_thousand_columns_are_read_by_name(tmp_path: Path) -> None:
-    names = [f"c{place}" for place in range(9_999)] + ["x"]
-    path = made(tmp_path, "wide.csv", ",".join(names) + "\n" + ",".join(["1"] * 10_000) + "\n")
+def test_thousands_of_columns_are_read_by_name(tmp_path: Path) -> None:
+    names = [f"c{place}" for place in range(9_999 if LONG else 1_999)] + ["x"]
+    path = made(tmp_path, "wide.csv", ",".join(names) + "\n" + ",".join(["1"] * len(names)) + "\n")
     assert columns_of(Files(path)) == names
     assert int(tally(Files(path), ONLY_X).answers[0].total) == 2  # type: ignore[union-attr]
 

@@ -56,7 +56,7 @@ def test_every_statistic_is_tested() -> None:
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
 @given(data=st.data())
-@settings(max_examples=80 if LONG else 6, phases=[Phase.generate])  # Shrinking takes minutes.
+@settings(max_examples=80 if LONG else 4, phases=[Phase.generate])  # Shrinking takes minutes.
 def test_one_person_moves_no_statistic_beyond_its_sensitivity(
     neighbours: str, data: st.DataObject
 ) -> None:

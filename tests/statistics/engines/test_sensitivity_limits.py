@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,13 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from support.choices import some
 from support.engine_list import duckdb_frame
 from support.person_worlds import IDS, check_neighbours, requests, table
 
 from dpnoise.statistics.engines import holders, tally
 from dpnoise.statistics.plan import Grouping, Plan, Rows, Unit
+from dpnoise.statistics.requests import Request
 
 FRAMES: dict[str, Callable[[pa.Table], Any]] = {
     "DuckDB": duckdb_frame,
@@ -56,6 +59,13 @@ def test_a_person_in_as_many_groups_as_allowed_counts_in_all(engine: str, max_gr
         assert counts == [1] * max_groups + [0] * (len(cities) - max_groups)
 
 
+@cache
+def requests_of(neighbours: str, max_groups: int, cities: tuple[str, ...]) -> list[Request]:
+    """Return requests of all statistics, in these groups."""
+    made = requests(neighbours, max_groups, 3)
+    return [replace(request, groups={"city": cities}) for request in made]
+
+
 @pytest.mark.parametrize(
     ("engine", "neighbours", "max_groups"),
     [
@@ -72,14 +82,11 @@ def test_one_group_too_many_moves_no_statistic_beyond_its_sensitivity(
     Their neighbour is nobody, or somebody whose rows all have the other value.
     """
     cities, frame = CITIES[: max_groups + 1], FRAMES[engine]
-    for value, other_value in ((3.0, -2.0), (-2.0, 3.0)):
+    for value, other_value in some(((3.0, -2.0), (-2.0, 3.0)), 1):
         rows = [("p", city, value) for city in cities for _ in range(3)]
         others = [("p", city, other_value) for city in cities for _ in range(3)]
         neighbour = others if neighbours == "replace" else []
-        pair = [
-            replace(request, groups={"city": cities})
-            for request in requests(neighbours, max_groups, 3)
-        ]
+        pair = requests_of(neighbours, max_groups, cities)
         check_neighbours(pair, frame(table(rows, TEXT)), frame(table(neighbour, TEXT)))
 
 
@@ -99,7 +106,7 @@ def test_of_one_row_more_than_allowed_all_but_one_count(engine: str, max_rows: i
     Rows have different values, or all are equal: then their hashes are equal too.
     """
     for rows in (max_rows - 1, max_rows, max_rows + 1):
-        for step in (1.0, 0.0):
+        for step in some((1.0, 0.0), 1):
             people = [("p", "a", step * i) for i in range(rows)] + [("q", "a", 0.0)]
             frame = FRAMES[engine](table(people, TEXT))
             assert count_rows(frame, Unit(("who",), 1, max_rows), ()) == [min(rows, max_rows) + 1]
