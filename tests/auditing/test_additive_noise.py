@@ -2,8 +2,6 @@
 
 import math
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
-from support.alarms import FALSE_ALARM, LONG, check_rate
+from support.alarms import FALSE_ALARM, LONG, check_rate, some
 
 import dpnoise
 from dpnoise import cli
@@ -137,17 +135,17 @@ def moved_at(odd: float) -> Release:
     return lambda value, n: laplace(1.0)(value + 5 * (value == odd), n)
 
 
-@pytest.mark.parametrize("odd", [17.0, -5.0, 1e6, 0.625])
-def test_a_value_that_is_treated_otherwise_is_searched_for(odd: float) -> None:
+def test_a_value_that_is_treated_otherwise_is_searched_for() -> None:
     """One value is moved by 5, and none of the pairs that are always tried has it.
 
     Of 32 releases there, all but some differ from those elsewhere: a p-value of about 1e-20, which
     no other of 117 values has by chance.
     """
-    report = dpnoise.audit(moved_at(odd), 1.0, attacks=["threshold"], budget=200_000)
-    assert report.broken
-    assert {report.findings[0].value0, report.findings[0].value1} & {odd}
-    assert "search" in report.method
+    for odd in some([17.0, -5.0, 1e6, 0.625], 2):
+        report = dpnoise.audit(moved_at(odd), 1.0, attacks=["threshold"], budget=200_000)
+        assert report.broken, odd
+        assert {report.findings[0].value0, report.findings[0].value1} & {odd}
+        assert "search" in report.method
 
 
 def test_a_search_for_whole_values_leaves_out_fractions() -> None:
@@ -503,26 +501,6 @@ def test_the_p_value_is_fishers() -> None:
 
 
 # Targets that misbehave --------------------------------------------------------------------------
-
-
-def test_a_child_that_comes_back_from_a_target_ends_there(tmp_path: Any) -> None:
-    """A target that forks must not make two audits of one."""
-    code = f"""
-import os, sys
-import numpy as np
-import dpnoise
-from dpnoise.auditing import additive_noise
-additive_noise.observations = lambda *_: []
-rng = np.random.default_rng()
-def forking(value, n):
-    os.fork()
-    return value + rng.integers(-9, 9, n)
-dpnoise.audit(forking, 1.0, attacks=["threshold"], pairs=[(0, 1)], budget=1000)
-open({str(tmp_path / "done")!r}, "a").write("done\\n")
-"""
-    run = subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=False, timeout=600)
-    assert run.returncode == 0
-    assert (tmp_path / "done").read_text() == "done\n"
 
 
 def test_a_target_that_hangs_is_told_with_the_limit() -> None:

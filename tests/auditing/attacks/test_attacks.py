@@ -109,7 +109,7 @@ def test_the_true_value_is_never_excluded(
 ) -> None:
     target = named(name, epsilon=epsilon, delta=DELTA)
     event = attack.find(target, value + 1, value, n=4000)
-    assert not event.holds(target(value, 20_000)).any()
+    assert not event.holds(target(value, 20_000 if LONG else 5_000)).any()
 
 
 # Where they must fail ----------------------------------------------------------------------------
@@ -119,6 +119,7 @@ ALL_ATTACKS = {name: attack() for name, attack in ATTACKS.items()} | {
     "key-search": KeySearch(seeds=range(2**16 if LONG else 2**12))
 }
 SIZES = {"gaussian-search": 100, "middle": 50}
+USUAL_SIZE = 5000 if LONG else 2000
 
 
 @pytest.mark.parametrize(("value0", "value1"), [(0.0, 1.0), (0.7, -0.3)])
@@ -129,7 +130,7 @@ def test_exact_release_withstands_every_attack(
 ) -> None:
     """Also those made for another noise: what they find is an event like any other."""
     target = named(name, epsilon=1.0, delta=DELTA)
-    outcome = attacked(attack, target, value0, value1, SIZES.get(attack.name, 5000))
+    outcome = attacked(attack, target, value0, value1, SIZES.get(attack.name, USUAL_SIZE))
     check_withstands(outcome, target, 1.0)
 
 
