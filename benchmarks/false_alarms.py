@@ -82,12 +82,6 @@ TREES: Final[dict[str, Kind]] = {  # These need scikit-learn.
 }
 
 
-def count(rounds: int, confidence: float, budget: int) -> int:
-    """Return how many of `rounds` audits of each kind called it broken."""
-    kinds = KINDS.values()
-    return sum(alarmed(kind, confidence, budget) for _ in range(rounds) for kind in kinds)
-
-
 def alarmed(kind: Kind, confidence: float, budget: int) -> bool:
     """Tell whether an audit called this broken."""
     mechanism, options = kind

@@ -4,13 +4,14 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
-from support.alarms import FALSE_ALARM, check_probability
+from support.alarms import FALSE_ALARM, LONG, check_probability, check_rate, some
 
 import dpnoise
 from benchmarks import audit_bench, false_alarms
@@ -32,7 +33,9 @@ FOUND = [bug for bug in BUGS if bug.words not in {*SMALL, REFUSED}]
 
 @pytest.mark.parametrize("bug", FOUND, ids=lambda bug: bug.words)
 def test_every_bug_that_people_make_is_found(bug: Bug) -> None:
-    report = audited(bug, budget=120_000, confidence=CERTAIN)
+    is_plain = bug.true == math.inf and not bug.options  # Far above what it claims.
+    budget = 40_000 if is_plain and not LONG else 120_000
+    report = audited(bug, budget=budget, confidence=CERTAIN)
     assert report.broken
     assert report.epsilon_lower <= bug.true
 
@@ -46,20 +49,20 @@ RARE = {
 }
 
 
-@pytest.mark.parametrize("words", RARE)
-def test_a_rare_event_is_chosen_where_it_certifies_most(words: str) -> None:
+def test_a_rare_event_is_chosen_where_it_certifies_most() -> None:
     """An audit that misses one certifies half as much, or nothing of the one in a thousand.
 
     Of 100 audits of each bug none was below its bound, so that fewer than 1 in 20 are (confidence
     0.99). At least 2 of 8 have to reach it: if 1 in 20 failed, 7 of 8 would once in 10^8.
     """
-    (bug,) = (bug for bug in BUGS if bug.words == words)
-    reached = 0
-    for _ in range(8):
-        reached += audited(bug).epsilon_lower >= RARE[words]
-        if reached == 2:
-            break
-    assert reached == 2
+    for words in some(list(RARE), 2):
+        (bug,) = (bug for bug in BUGS if bug.words == words)
+        reached = 0
+        for _ in range(8):
+            reached += audited(bug).epsilon_lower >= RARE[words]
+            if reached == 2:
+                break
+        assert reached == 2, words
 
 
 def test_the_benchmark_shows_how_far_each_audit_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +126,11 @@ def test_the_docs_have_every_bug() -> None:
 @pytest.mark.parametrize("row", [row for row in ROWS if row.keeps], ids=lambda row: row.name)
 def test_a_mechanism_that_keeps_its_claim_is_not_called_broken(row: Row) -> None:
     report = dpnoise.audit(
-        row.mechanism, row.claim, neighbours=row.neighbours[:2], budget=20_000, confidence=CERTAIN
+        row.mechanism,
+        row.claim,
+        neighbours=row.neighbours[:2],
+        budget=20_000 if LONG else 8_000,
+        confidence=CERTAIN,
     )
     assert not report.broken
 
@@ -172,10 +179,13 @@ def test_murmur3_gives_its_published_values() -> None:
 
 
 def test_false_alarms_are_no_more_frequent_than_the_confidence_says() -> None:
-    """At confidence 0.7, at most 3 audits of 10 are wrong: counted in 40, exact binomial."""
-    audits = 5 * len(false_alarms.KINDS)
-    alarms = false_alarms.count(rounds=5, confidence=0.7, budget=4_000)
-    check_probability(float(stats.binom.sf(alarms - 1, audits, 0.3)))
+    """At confidence 0.7, at most 3 audits of 10 are wrong: counted in 50, exact binomial."""
+    kinds = cycle(false_alarms.KINDS.values())
+    check_rate(
+        lambda: false_alarms.alarmed(next(kinds), confidence=0.7, budget=4_000),
+        5 * len(false_alarms.KINDS),
+        0.3,
+    )
 
 
 # An assertion for tests --------------------------------------------------------------------------

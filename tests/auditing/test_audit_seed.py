@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.alarms import LONG
 
 import dpnoise
 from dpnoise import cli
@@ -20,7 +21,11 @@ def audited(seed: int | None, neighbours: Any, noise: int = 7, *, boosting: bool
     def target(value: int, n: int) -> Any:
         return value + rng.integers(-3, 4, n)
 
-    options: dict[str, Any] = {"neighbours": neighbours, "budget": 20_000, "seed": seed}
+    options: dict[str, Any] = {
+        "neighbours": neighbours,
+        "budget": 4_000 if boosting and not LONG else 20_000,
+    }
+    options |= {"seed": seed}
     options |= {"boosting": boosting}
     if neighbours is None:
         options |= {"attacks": ["bits", "threshold"], "pairs": [(0, 1), (1, 2)]}

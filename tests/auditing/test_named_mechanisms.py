@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.alarms import FALSE_ALARM
+from support.alarms import FALSE_ALARM, some
 
 import dpnoise
 from dpnoise import cli, statistics
@@ -25,13 +25,13 @@ def delta_of(name: str) -> float:
     return DELTA if MECHANISMS[name].has_delta else 0.0
 
 
-@pytest.mark.parametrize("name", OWN)
-def test_our_own_mechanism_is_not_broken_and_could_have_been(name: str) -> None:
+def test_our_own_mechanisms_are_not_broken_and_could_have_been() -> None:
     """A correct one is called broken in one of 10^8 of these audits at most."""
-    report = dpnoise.audit(name, 1.0, delta_of(name), budget=1_000, confidence=CERTAIN)
-    assert not report.broken
-    assert report.refutable
-    assert report.version == dpnoise.__version__
+    for name in some(OWN, 4):
+        report = dpnoise.audit(name, 1.0, delta_of(name), budget=1_000, confidence=CERTAIN)
+        assert not report.broken, name
+        assert report.refutable, name
+        assert report.version == dpnoise.__version__
 
 
 def test_every_statistic_has_its_audit() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.alarms import FALSE_ALARM
+from support.alarms import FALSE_ALARM, LONG
 
 import dpnoise
 from dpnoise import cli
@@ -158,21 +158,31 @@ def test_a_program_that_prints_something_else_is_told() -> None:
 
 
 def test_children_of_a_target_do_not_audit(tmp_path: Path) -> None:
-    """One that forks and comes back twice is audited once, also as a mechanism of any kind."""
+    """A target that forks and comes back twice does not make two audits of one.
+
+    Once it adds noise, and once it is a mechanism of any kind.
+    """
     code = f"""
 import os
 import numpy as np
 import dpnoise
+from dpnoise.auditing import additive_noise
+additive_noise.observations = lambda *_: []
 rng = np.random.default_rng()
+def adding(value, n):
+    os.fork()
+    return value + rng.integers(-9, 9, n)
 def forking(value, n):
     os.fork()
     return value + rng.integers(-1, 2, n)
-report = dpnoise.audit(forking, 1.0, neighbours=[(0, 1)], budget=4000)
+dpnoise.audit(adding, 1.0, attacks=["threshold"], pairs=[(0, 1)], budget=1000)
+open({str(tmp_path / "done")!r}, "a").write("done\\n")
+report = dpnoise.audit(forking, 1.0, neighbours=[(0, 1)], budget={4000 if LONG else 1000})
 open({str(tmp_path / "done")!r}, "a").write(f"{{report.broken}}\\n")
 """
-    run = subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=False, timeout=300)
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=False, timeout=600)
     assert run.returncode == 0
-    assert (tmp_path / "done").read_text() == "True\n"
+    assert (tmp_path / "done").read_text() == "done\nTrue\n"
 
 
 ONCE = """
@@ -183,11 +193,16 @@ echo "[$told]"
 """
 
 
+@pytest.mark.skipif(not LONG, reason="it starts a thousand processes")
 def test_a_program_that_gives_one_output_a_process_is_audited() -> None:
     """It tells its data, and refuses to give two outputs."""
     program = ["sh", "-c", ONCE]
     report = dpnoise.audit(program, 1.0, neighbours=[(0, 1)], one_by_one=True, budget=1_000)
     assert report.broken
+
+
+def test_a_program_that_refuses_to_give_two_outputs_is_told() -> None:
+    program = ["sh", "-c", ONCE]
     with pytest.raises(TargetError, match="asked for 64 outputs, gave status 1: once a process"):
         dpnoise.audit(program, 1.0, neighbours=[(0, 1)], budget=1_000)
 
@@ -301,6 +316,16 @@ def test_one_release_that_takes_longer_than_a_call_may_is_told() -> None:
 # The command -------------------------------------------------------------------------------------
 
 
+# The command without looks at forks, restarts and clocks, which start processes.
+WITHOUT_LOOKS = """
+import sys
+from dpnoise.auditing import additive_noise
+from dpnoise.cli import main
+additive_noise.observations = lambda *_: []
+sys.exit(main())
+"""
+
+
 def test_the_status_of_a_pipe_that_is_closed_is_not_that_of_a_broken_target() -> None:
     """As of `dpnoise audit ... | head -n 0`: 141, as a shell has it of a signal."""
     ours, theirs = os.pipe()
@@ -308,7 +333,7 @@ def test_the_status_of_a_pipe_that_is_closed_is_not_that_of_a_broken_target() ->
     asked = ["audit", "numpy.laplace", "--epsilon", "1", "--attack", "bits", "--budget", "1000"]
     with os.fdopen(theirs, "w") as closed:
         run = subprocess.run(
-            [sys.executable, "-m", "dpnoise.cli", *asked],
+            [sys.executable, "-c", WITHOUT_LOOKS, *asked],
             stdout=closed, stderr=subprocess.PIPE, check=False, text=True, timeout=300,
         )  # fmt: skip
     assert (run.returncode, run.stderr) == (141, "")

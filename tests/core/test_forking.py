@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.alarms import LONG
 
 import dpnoise
 from dpnoise.core import entropy, kernel_table
@@ -111,7 +112,7 @@ thread.join()
 
 def test_a_child_forked_during_another_thread_s_first_margin_computes_it() -> None:
     """It imports SciPy, for which a fork waits."""
-    for _ in range(3):
+    for _ in range(3 if LONG else 1):
         assert run(AT_THE_FIRST_MARGIN) == "0\n"
 
 
@@ -183,7 +184,8 @@ def test_a_fork_waits_while_a_first_call_asks_for_the_processor_s_instructions(
     assert waits == [True]
 
 
-IN_BULK_CALLS = """
+FORKS = 3 if LONG else 1
+IN_BULK_CALLS = f"""
 import os, threading, warnings
 import dpnoise
 
@@ -201,7 +203,7 @@ def draw_on():
 draw()
 thread = threading.Thread(target=draw_on)
 thread.start()
-for _ in range(3):
+for _ in range({FORKS}):
     child = os.fork()
     if child == 0:
         draw()
@@ -213,7 +215,7 @@ thread.join()
 
 
 def test_a_child_forked_during_another_thread_s_bulk_calls_draws_and_ends() -> None:
-    assert run(IN_BULK_CALLS).split() == ["7"] * 3
+    assert run(IN_BULK_CALLS).split() == ["7"] * FORKS
 
 
 OWN_COMPILATION = """

@@ -11,6 +11,7 @@ from support import alarms, naive
 import dpnoise
 from dpnoise.noise.distributions import Distribution
 
+SAMPLES = alarms.SAMPLES if alarms.LONG else 300_000
 rng = dpnoise.Generator()
 
 # Distribution, options, fourth central moment at scale 1 (None where there is none).
@@ -57,7 +58,7 @@ def is_inverted(distribution: Distribution, options: dict[str, Any]) -> bool:
 def test_sampler_has_its_distribution(
     distribution: Distribution, options: dict[str, Any], fourth: float | None
 ) -> None:
-    count = alarms.SAMPLES // (4 if is_inverted(distribution, options) else 1)
+    count = SAMPLES // (4 if is_inverted(distribution, options) else 1)
     sample = rng.sample(distribution, size=count, **options).astype(np.float64)
     alarms.check_independence(sample, distribution, lags=(1, 2, 8))
     sample.sort()  # What is below asks for no order.
@@ -70,7 +71,7 @@ def test_sampler_has_its_distribution(
 
 def test_calls_are_independent() -> None:
     """Pairs made of two calls, element by element."""
-    pairs = np.stack([rng.laplace(size=alarms.SAMPLES) for _ in range(2)], axis=1)
+    pairs = np.stack([rng.laplace(size=SAMPLES) for _ in range(2)], axis=1)
     alarms.check_independence(pairs.ravel(), dpnoise.Laplace())
 
 
@@ -81,7 +82,7 @@ def test_scalar_calls_have_the_distribution() -> None:
         (rng.exponential, dpnoise.Exponential()),
         (rng.random, dpnoise.Uniform()),
     ):
-        sample = np.array([draw() for _ in range(50_000)])
+        sample = np.array([draw() for _ in range(50_000 if alarms.LONG else 26_000)])
         alarms.check_distribution(sample, distribution)
         alarms.check_independence(sample, distribution)
 
@@ -101,7 +102,7 @@ WHOLES = [
 @pytest.mark.parametrize(("whole", "parties"), WHOLES, ids=[f"{w} / {k}" for w, k in WHOLES])
 def test_the_sum_of_shares_has_the_whole_distribution(whole: Any, parties: int) -> None:
     share = whole.share(parties)
-    count = alarms.SAMPLES // (20 if parties == 3 else 5)  # Thirds are slow: each is inverted.
+    count = SAMPLES // (20 if parties == 3 else 5)  # Thirds are slow: each is inverted.
     total = np.sort(sum(rng.sample(share, size=count) for _ in range(parties)))
     alarms.check_distribution(total, whole)
     alarms.check_cells(total, whole, cells=100)
@@ -109,7 +110,7 @@ def test_the_sum_of_shares_has_the_whole_distribution(whole: Any, parties: int) 
 
 def test_a_share_has_its_own_density() -> None:
     share = dpnoise.Laplace(2.0).share(2)
-    sample = rng.sample(share, size=alarms.SAMPLES // 5)
+    sample = rng.sample(share, size=SAMPLES // 5)
     borders = np.linspace(0.01, 6, 60)
     middles = (borders[1:] + borders[:-1]) / 2
     # Simpson's rule on cells so narrow that its error is far below the noise of the counts.
@@ -155,7 +156,7 @@ def test_reduced_precision_has_the_enumerated_distribution(
     )
     for dtype in ("float64", "float32", "float16"):
         sample = getattr(rng, method)(
-            size=200_000, variates=n, precision=p, dtype=dtype, **options
+            size=200_000 if alarms.LONG else 60_000, variates=n, precision=p, dtype=dtype, **options
         ).astype(np.float64)
         check_enumerated(np.sort(sample), *exact, dtype)
 

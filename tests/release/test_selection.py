@@ -20,6 +20,7 @@ from dpnoise.release import exact, selection
 from dpnoise.release.exact import SELECTION
 from dpnoise.testing import fixed_generator
 
+DRAWS = 20_000 if alarms.LONG else 5_000
 MECHANISMS: list[tuple[Any, str]] = [
     (dpnoise.NoisyMax, "exponential"),
     (dpnoise.ExponentialMechanism, "gumbel"),
@@ -48,7 +49,7 @@ def judged(form: str, secret: bytes, scores: list[Any], scale: float) -> int:
 @pytest.mark.parametrize(("mechanism", "form"), MECHANISMS)
 def test_the_selected_is_the_judge_s(mechanism: Any, form: str) -> None:
     rng = np.random.default_rng()
-    for _ in range(150):
+    for _ in range(150 if alarms.LONG else 50):
         epsilon = float(10 ** rng.uniform(-3, 2))
         mech = mechanism(epsilon, 1.0)
         count = int(rng.integers(1, 12))
@@ -93,7 +94,7 @@ def test_the_roundings_of_large_scores_are_covered(mechanism: Any, form: str) ->
     """Near 2^50 a float keeps two bits of the noise: what they leave open the judge decides."""
     rng = np.random.default_rng()
     mech = mechanism(1.0, 0.5)
-    for _ in range(150):
+    for _ in range(150 if alarms.LONG else 50):
         scores = (2.0**50 + np.rint(rng.standard_normal(6) * 4) / 4).tolist()
         secret = os.urandom(32)
         chosen = mech.select(scores, rng=fixed_generator(secret))
@@ -172,7 +173,7 @@ def permute_and_flip(scores: np.ndarray, epsilon: float) -> np.ndarray:
 def test_noisy_max_is_permute_and_flip() -> None:
     scores = np.array([0.0, 1.5, 2.0, -1.0])
     mech = dpnoise.NoisyMax(1.0, 1.0)
-    counts = np.bincount([mech.select(scores) for _ in range(20_000)], minlength=4)
+    counts = np.bincount([mech.select(scores) for _ in range(DRAWS)], minlength=4)
     alarms.check_counts(counts, permute_and_flip(scores, 1.0))
 
 
@@ -180,7 +181,7 @@ def test_the_exponential_mechanism_has_its_law() -> None:
     scores = np.array([0.0, 1.5, 2.0, -1.0])
     for monotonic, factor in ((False, 0.5), (True, 1.0)):
         mech = dpnoise.ExponentialMechanism(1.0, 1.0, monotonic=monotonic)
-        counts = np.bincount([mech.select(scores) for _ in range(20_000)], minlength=4)
+        counts = np.bincount([mech.select(scores) for _ in range(DRAWS)], minlength=4)
         weights = np.exp(factor * scores)
         alarms.check_counts(counts, weights / weights.sum())
 
@@ -214,7 +215,7 @@ def test_candidates_and_kinds_of_scores() -> None:
 @pytest.mark.parametrize(("mechanism", "form"), MECHANISMS)
 def test_scores_that_a_float_rounds_are_compared_exactly(mechanism: Any, form: str) -> None:
     """Above 2^53 neighbouring integers are one float: what that rounds is part of the margin."""
-    for k in range(400):
+    for k in range(400 if alarms.LONG else 100):
         secret = k.to_bytes(32, "little")
         scores = [2**53 + 1, 2**53, 2**53 + 2 + k % 2]
         chosen = mechanism(2.0, 1.0).select(scores, rng=fixed_generator(secret))

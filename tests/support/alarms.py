@@ -6,6 +6,9 @@ all of it together raises one in fewer than one run of 10,000. No seed is fixed,
 """
 
 import os
+import random
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +21,31 @@ LONG = os.environ.get("DPNOISE_TEST_LONG") == "1"
 SAMPLES = 10_000_000 if LONG else 1_000_000
 
 Sample = NDArray[np.floating]
+T = TypeVar("T")
+
+
+def some(items: Sequence[T], number: int) -> Sequence[T]:
+    """Return all of them in a long run, and in a short one so many, at random."""
+    return items if LONG else random.sample(items, number)
 
 
 def check_probability(p_value: float) -> None:
     """Raise the alarm if a correct sampler would do so with probability below FALSE_ALARM."""
     assert p_value > FALSE_ALARM, f"p-value {p_value:.3g}"
+
+
+def check_rate(happens: Callable[[], bool], times: int, rate: float) -> None:
+    """Raise the alarm if it happens more often in so many times than the rate explains (binomial).
+
+    A short run stops once no later call can raise the alarm: the answer is that of all of them.
+    """
+    assert rate**times <= FALSE_ALARM, "too few times for an alarm"
+    count = 0
+    for left in reversed(range(times)):
+        count += happens()
+        if not LONG and stats.binom.sf(count + left - 1, times, rate) > FALSE_ALARM:
+            return
+    check_probability(float(stats.binom.sf(count - 1, times, rate)))
 
 
 def check_limit(p_value: float) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.alarms import FALSE_ALARM
+from support.alarms import FALSE_ALARM, LONG
 from support.verdicts import DELTA, Break, attacked, check_break, check_placebo, check_withstands
 
 from dpnoise import Generator
@@ -47,7 +47,7 @@ SIGMA = gaussian_scale(1.0, DELTA, 1.0)
 # The rates are the published or first measured ones; those of today are higher.
 BREAKS = [
     *(
-        Break(Mironov(), target, epsilon, least=0.62)
+        Break(Mironov(), target, epsilon, least=0.62, n=20_000 if LONG else 4_000)
         for target in (
             "numpy.laplace",
             "numpy.RandomState.laplace",
@@ -58,7 +58,7 @@ BREAKS = [
         for epsilon in (1.0, 0.1, 1e-4)
     ),
     *(
-        Break(BoxMullerPair(), target, 1.0, least=0.94)
+        Break(BoxMullerPair(), target, 1.0, least=0.94, n=20_000 if LONG else 10_000)
         for target in ("random.gauss", "numpy.RandomState.normal", "scipy.norm")
     ),
     Break(Precision(), "numpy.laplace", 1.0, least=0.186),
@@ -71,8 +71,8 @@ BREAKS = [
     Break(BitPatterns(), "numpy.normal", 1.0, least=0.044, most=0.005),
     Break(Feasibility(), "numpy.laplace", 1.0, least=0.34),
     # Example 3.2 and section 6: where no other pair of uniforms fits, the wrong value never does.
-    Break(GaussianSearch(), "paper.gaussian.12bits", 1.0, least=0.9, n=300),
-    Break(MeetInTheMiddle(), "paper.theorem.8bits", 1.0, least=0.9, n=150),
+    Break(GaussianSearch(), "paper.gaussian.12bits", 1.0, least=0.9, n=300 if LONG else 100),
+    Break(MeetInTheMiddle(), "paper.theorem.8bits", 1.0, least=0.9, n=150 if LONG else 100),
 ]
 
 
@@ -109,16 +109,17 @@ def test_the_true_value_is_never_excluded(
 ) -> None:
     target = named(name, epsilon=epsilon, delta=DELTA)
     event = attack.find(target, value + 1, value, n=4000)
-    assert not event.holds(target(value, 20_000)).any()
+    assert not event.holds(target(value, 20_000 if LONG else 5_000)).any()
 
 
 # Where they must fail ----------------------------------------------------------------------------
 
 # The defaults, but few of the 2^31 keys.
 ALL_ATTACKS = {name: attack() for name, attack in ATTACKS.items()} | {
-    "key-search": KeySearch(seeds=range(2**16))
+    "key-search": KeySearch(seeds=range(2**16 if LONG else 2**12))
 }
 SIZES = {"gaussian-search": 100, "middle": 50}
+USUAL_SIZE = 5000 if LONG else 2000
 
 
 @pytest.mark.parametrize(("value0", "value1"), [(0.0, 1.0), (0.7, -0.3)])
@@ -129,7 +130,7 @@ def test_exact_release_withstands_every_attack(
 ) -> None:
     """Also those made for another noise: what they find is an event like any other."""
     target = named(name, epsilon=1.0, delta=DELTA)
-    outcome = attacked(attack, target, value0, value1, SIZES.get(attack.name, 5000))
+    outcome = attacked(attack, target, value0, value1, SIZES.get(attack.name, USUAL_SIZE))
     check_withstands(outcome, target, 1.0)
 
 
@@ -357,19 +358,19 @@ def check_no_more_than_the_addition(outcome: Outcome, target: Target, addition: 
     check_withstands(outcome, target, 1.0)
     _, most = outcome.advantage
     print(f"{outcome.attack} on {outcome.target}: {outcome.advantage}")
-    assert most < attacked(addition, target).advantage[0]
+    assert most < attacked(addition, target, n=outcome.at0.trials).advantage[0]
 
 
 def test_one_member_of_a_pair_gives_the_pair_attack_nothing() -> None:
     target = gaussian_target(lambda: box_muller_pair()[0])
-    outcome = attacked(BoxMullerPair(), target)
+    outcome = attacked(BoxMullerPair(), target, n=20_000 if LONG else 8_000)
     check_no_more_than_the_addition(outcome, target, Feasibility())
     assert outcome.advantage[1] < 0.05
 
 
 def test_the_sum_of_both_members_gives_the_pair_attack_nothing() -> None:
     target = gaussian_target(lambda: sum(box_muller_pair()) / math.sqrt(2))
-    outcome = attacked(BoxMullerPair(), target)
+    outcome = attacked(BoxMullerPair(), target, n=20_000 if LONG else 8_000)
     check_no_more_than_the_addition(outcome, target, Feasibility())
     assert outcome.advantage[1] < 0.05
 
@@ -422,7 +423,7 @@ def test_four_uniforms_of_few_bits_are_broken_by_meeting_in_the_middle(precision
     words[:, 0], words[:, 1] = np.repeat(k, k.size), np.tile(k, k.size)
     table = np.empty(len(words))
     laplace_theorem(words.ravel(), 4, precision, 1.0, np.empty(words.size), table)
-    outcome = attacked(MeetInTheMiddle(table=table), target, n=150)
+    outcome = attacked(MeetInTheMiddle(table=table), target, n=150 if LONG else 100)
     assert outcome.at0.rate >= 0.9
     assert outcome.at1.hits == 0
     assert outcome.epsilon_lower() > 1.0
