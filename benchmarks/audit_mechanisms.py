@@ -173,7 +173,7 @@ def noisy_max(answers: Floats, n: int, *, two_sided: bool, value: bool) -> NDArr
 
 
 @compiled
-def _fill_sparse(
+def _fill_sparse(  # noqa: PLR0913 - the parameters of the published algorithm
     rng: Generator,
     out: NDArray[Any],
     answers: Floats,

@@ -107,9 +107,7 @@ SQL_CHANGES: Final = (
 )
 
 
-def changes_of(  # noqa: C901 - one case for each kind of expression
-    node: ast.AST, parent: ast.AST, module: Module
-) -> Iterator[ast.expr]:
+def changes_of(node: ast.AST, parent: ast.AST, module: Module) -> Iterator[ast.expr]:
     """Yield what can stand in place of an expression: each is one error."""
     match node:
         case ast.Compare():

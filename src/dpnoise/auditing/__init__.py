@@ -34,7 +34,7 @@ def __getattr__(name: str) -> object:
 
 
 # The public keywords and their documentation take most of these lines.
-def audit(
+def audit(  # noqa: PLR0913 - the options of an audit, which `AuditOptions` holds behind it
     target: object,
     epsilon: float | None = None,
     delta: float = 0.0,
