@@ -54,7 +54,7 @@ def test_a_hostile_person_moves_no_world_beyond_its_sensitivity(
         partial(read, reader, tmp_path),
         WORLDS,
         cities=cities,
-        bases=3 if LONG else 2,
+        bases=3 if LONG else 1,
         compared=KINDS,
     )
     assert refused <= MOST_REFUSED * len(HOSTILE)
@@ -65,7 +65,7 @@ def test_a_hostile_person_moves_discovery_by_no_more_than_their_groups(
     reader: str, tmp_path: Path
 ) -> None:
     rng = np.random.default_rng()
-    stack = make_stack(WORLDS, "integers", "integers", rng)
+    stack = make_stack(WORLDS if LONG else 30, "integers", "integers", rng)
     base = count_persons(read(reader, tmp_path, stack.rows), 2)
     compared = refused = 0
     for hostile in rng.permutation(list(HOSTILE)).tolist():
