@@ -10,7 +10,7 @@ CORE := tests/kernels/test_kernels.py tests/kernels/test_certified.py tests/kern
 	tests/core/test_interrupts.py tests/core/test_precision.py $(patsubst %,tests/release/test_%.py,independent mechanisms values selection parameters) \
 	tests/statistics/test_functions.py tests/cli/test_cli.py
 
-.PHONY: help setup demo test test-long test-core test-oldest test-engines test-peers test-opendp test-torch test-browser proof proof-rocq mutants lint format bench errors bench-engines bench-persons bench-spark audit-bench audit-bugs audit-peers clock \
+.PHONY: help setup demo test test-long test-internals test-core test-oldest test-engines test-peers test-opendp test-torch test-browser proof proof-rocq mutants lint format bench errors bench-engines bench-persons bench-spark audit-bench audit-bugs audit-peers clock \
 	attacks audits paper pictures screenshots docs docs-serve clean
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo "make demo          see it work: publishes, attacks, races, audits; needs Python, make; takes a minute, after the install"
 	@echo "make test          the tests; needs Python, make; takes about 6 minutes on two cores"
 	@echo "make test-long     the tests with ten times the samples; needs Python, make; takes 10 minutes"
+	@echo "make test-internals  the tests that read what LLVM, CPython and Triton make of our code; CI runs them; needs Python, make; takes half a minute"
 	@echo "make test-core     the tests of noise, release and statistics that need no POSIX; needs Python, make; takes a minute"
 	@echo "make test-oldest   the core of the tests with the oldest dependencies allowed, in .venv-oldest; needs Python, make; takes 2 minutes"
 	@echo "make test-engines  plans on a Spark of several workers and on Dask, which it installs, and on PostgreSQL; needs Java 17, and PostgreSQL's server, else its tests are skipped; takes 3 minutes"
@@ -72,6 +73,9 @@ test: setup
 
 test-long: setup
 	DPNOISE_TEST_LONG=1 $(BIN)/python -m pytest $(ALL_CORES)
+
+test-internals: setup
+	$(BIN)/python -m pytest $(ALL_CORES) -m internals tests/kernels tests/release
 
 test-core: setup
 	$(BIN)/python -m pytest $(ALL_CORES) $(filter-out tests/core/% tests/kernels/test_cache.py tests/cli/%,$(CORE))
