@@ -214,3 +214,8 @@ def test_bad_arguments_are_named() -> None:
     for call, message in cases:
         with pytest.raises((ValueError, TypeError), match=message):
             call()
+
+
+def test_an_argument_that_does_not_exist_is_named() -> None:
+    with pytest.raises(TypeError, match=r"no argument 'confidense'\. Every statistic takes"):
+        statistics.mean([1.0], lower=0, upper=1, epsilon=1.0, confidense=0.9)  # type: ignore[call-arg]

@@ -7,7 +7,7 @@ from typing import Any, Final, TypedDict, Unpack
 import numpy as np
 
 from dpnoise.core.arrays import Floats
-from dpnoise.core.errors import ArgumentError, check_choice, forgetful
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, check_choice, forgetful
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics.bounds import Bounds
 from dpnoise.statistics.engines.checking import MISSING
@@ -68,18 +68,17 @@ def _without_gaps(values: Column, missing: str) -> Iterator[Floats]:
         yield chunk
 
 
-def _release(
-    values: Column,
-    query: Query,
-    *,
-    missing: str = "error",
-    confidence: float = 0.95,
-    rng: Generator | None = None,
-) -> Release:
+def _release(values: Column, query: Query, **options: Unpack[Options]) -> Release:
     """Ask the values, and release what they answer."""
+    if unknown := options.keys() - Options.__annotations__:
+        names = ", ".join(Options.__annotations__)
+        raise ArgumentTypeError(
+            f"There is no argument {min(unknown)!r}. Every statistic takes {names} besides its own."
+        )
+    missing = options.get("missing", "error")
     check_choice("missing", missing, MISSING)
-    confidence = check_confidence(confidence)
-    rng = check_generator(rng)
+    confidence = check_confidence(options.get("confidence", 0.95))
+    rng = check_generator(options.get("rng"))
     plan = Plan((query.ask,), missing=missing)
     answer: Any = tally_chunks(_without_gaps(values, missing), plan).answers[0]
     (release,) = query.release(answer, confidence, rng)
