@@ -130,7 +130,7 @@ def test_the_quantile_has_the_law_of_permute_and_flip(q: float) -> None:
     cells = np.bincount(data, minlength=16)
     draws = [
         quantiles.select_places(cells, [q], 1.0, None)[0]
-        for _ in range(5_000 if alarms.LONG else 1_500)
+        for _ in range(5_000 if alarms.LONG else 2_500)
     ]
     counts = np.bincount(draws, minlength=16)
     scale = 2 * max(q, 1 - q)
