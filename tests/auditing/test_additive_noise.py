@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
-from support.alarms import FALSE_ALARM, LONG, check_rate, some
+from support.alarms import FALSE_ALARM, LONG, check_rate
+from support.choices import some
 
 import dpnoise
 from dpnoise import cli

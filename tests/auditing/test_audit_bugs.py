@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
-from support.alarms import FALSE_ALARM, LONG, check_probability, check_rate, some
+from support.alarms import FALSE_ALARM, LONG, check_probability, check_rate
+from support.choices import some
 
 import dpnoise
 from benchmarks import audit_bench, false_alarms

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.alarms import FALSE_ALARM, some
+from support.alarms import FALSE_ALARM
+from support.choices import some
 
 import dpnoise
 from dpnoise import cli, statistics

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
-from support.alarms import check_probability, some
+from support.alarms import check_probability
+from support.choices import some
 
 import dpnoise
 from dpnoise.auditing.processes import (

@@ -17,7 +17,7 @@ from typing import Any
 
 import numba
 import pytest
-from support.alarms import some
+from support.choices import some
 
 from dpnoise.auditing.attacks import pairs
 from dpnoise.kernels import cache, certified, compiled, elementary

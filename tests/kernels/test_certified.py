@@ -19,6 +19,7 @@ from flint import arb, ctx
 from numpy.typing import NDArray
 from proof import bit_tricks, facts, terms
 from support import alarms
+from support.choices import some
 
 from dpnoise.core import reference
 from dpnoise.kernels import certified, elementary, first_stage
@@ -40,7 +41,7 @@ def test_a_planted_error_in_any_coefficient_is_found(name: str) -> None:
     coefficients, series, end = POLYNOMIALS[name]
     bound = float(facts.polynomial_error(name))
     size = abs(sum(c * float(end) ** k for k, c in enumerate(coefficients)))
-    for k in alarms.some(range(len(coefficients)), 3):
+    for k in some(range(len(coefficients)), 3):
         planted = [Fraction(c) for c in coefficients]
         planted[k] += Fraction(2 * bound * max(size, abs(coefficients[0])) / float(end) ** k)
         with ctx.workprec(300):

@@ -6,9 +6,7 @@ all of it together raises one in fewer than one run of 10,000. No seed is fixed,
 """
 
 import os
-import random
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +19,6 @@ LONG = os.environ.get("DPNOISE_TEST_LONG") == "1"
 SAMPLES = 10_000_000 if LONG else 1_000_000
 
 Sample = NDArray[np.floating]
-T = TypeVar("T")
-
-
-def some(items: Sequence[T], number: int) -> Sequence[T]:
-    """Return all of them in a long run, and in a short one so many, at random."""
-    return items if LONG else random.sample(items, number)
 
 
 def check_probability(p_value: float) -> None:
