@@ -336,7 +336,7 @@ def test_without_a_home_there_is_no_place(
     monkeypatch.chdir(tmp_path)
     if home is not None:
         monkeypatch.setenv("HOME", home)
-    with pytest.raises(OSError, match="There is no home"):
+    with pytest.raises(OSError, match="The home folder"):
         cache.safe_folder(STAMP)
     assert draw() == draw() == 0
     assert not list(tmp_path.iterdir())

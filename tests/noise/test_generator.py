@@ -333,14 +333,14 @@ def test_more_uniforms_than_fit_in_memory_are_refused_before_out_is_touched(
 ) -> None:
     draw, out = getattr(rng, method), np.arange(6.0)
     for arguments in ({}, {"size": 3}, {"size": 0}, {"out": out}, {"dtype": "float32"}):
-        with pytest.raises(ArgumentError, match=r"variates must ask for at most 2\^24"):
+        with pytest.raises(ArgumentError, match=r"variates must request at most 2\^24"):
             draw(variates=variates, **arguments)
     assert out.tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_security_bits_that_take_too_many_uniforms_are_refused() -> None:
     for bits in (53 * 2**24 + 54, 2**70):
-        with pytest.raises(ArgumentError, match=r"security_bits must ask for at most 2\^24"):
+        with pytest.raises(ArgumentError, match=r"security_bits must request at most 2\^24"):
             dpnoise.Generator(security_bits=bits).normal()
 
 

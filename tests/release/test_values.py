@@ -265,11 +265,11 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: anything.GaussianMechanism(scale=2.0, sensitivity=1.0), r"for_scale\(scale, sens"),
     (
         lambda: anything.GaussianMechanism(**LOSS, rho=0.5, sensitivity=1.0),
-        r"^Expected no rho beside epsilon and delta, .* GaussianMechanism\.for_rho\.$",
+        r"^Expected no rho in addition to epsilon and delta, .* GaussianMechanism\.for_rho\.$",
     ),
     (
         lambda: anything.GaussianMechanism(**LOSS, scale=2.0, sensitivity=1.0),
-        r"^Expected no scale beside epsilon and delta, .* GaussianMechanism\.for_scale\.$",
+        r"^Expected no scale in addition to epsilon and delta, .* GaussianMechanism\.for_scale\.$",
     ),
     (lambda: anything.LaplaceMechanism(scale=2.0), r"give epsilon = sensitivity / scale\.$"),
     (lambda: anything.LaplaceMechanism(1.0, 1.0, scale=2.0), "epsilon and sensitivity, and no sc"),

@@ -1,9 +1,8 @@
-"""What may reach a kernel: plain arrays of numbers that nothing rounded on the way.
+"""Checked conversion of user input to the plain arrays that kernels take, without rounding.
 
-A kernel trusts the shape, the strides and the memory of an array. A subclass may mean something
-else by them, a view may overlap itself, and NumPy's own conversions round integers, follow the byte
-order, warn, or lose subnormals where the processor flushes them. Here is the one place that deals
-with all of these.
+A kernel trusts the shape, the strides and the memory of an array. A subclass may redefine them and
+a view may overlap itself. NumPy's conversions may round integers, swap bytes, warn, or lose
+subnormals where the processor flushes them to zero. This module handles all of these cases.
 """
 
 from collections.abc import Sequence
@@ -28,19 +27,19 @@ Flags = NDArray[np.bool_]
 DType = np.dtype[Any]
 NumPyInteger = np.integer[Any]
 AnyUnsigned = np.unsignedinteger[Any]
-# One number or an array of them, as the arguments say: a union would burden every caller.
+# A number or an array, depending on the arguments: a union would burden every caller.
 Numbers = Any
 Shape = tuple[int, ...]
 
-# The digits and the least exponent of each narrow format, and the integers that hold its bits.
+# Significand bits, smallest normal exponent and unsigned integer type of each narrow format.
 _NARROW: Final[dict[DType, tuple[int, int, type[AnyUnsigned]]]] = {
     np.dtype(np.float32): (24, -126, np.uint32),
     np.dtype(np.float16): (11, -14, np.uint16),
 }
-_DEEPEST: Final = 32  # Dimensions of a list, with those of the arrays in it.
-_NO_GAPS: Final = 2**53  # Every integer up to this size is a float.
-_FLOATS: Final = (np.dtype(np.float64), *_NARROW)
-# Names rather than literals, so that Python adds them when it is asked and not when it compiles.
+_MAX_DIMENSIONS: Final = 32  # Of a nested list, including the arrays in it.
+_MAX_EXACT_INTEGER: Final = 2**53  # Every integer up to this magnitude is a float.
+_FLOAT_TYPES: Final = (np.dtype(np.float64), *_NARROW)
+# Named, because Python would add literals when it compiles and not in the caller's rounding mode.
 _ONE: Final = 1.0
 _UNIT: Final = 2.0**-53
 _THREE_UNITS: Final = 3 * _UNIT
@@ -60,7 +59,7 @@ def check_rounding_mode() -> None:
 
 
 def plain(array: Array) -> Array:
-    """Return the numbers of an array in native byte order, aligned and contiguous, no subclass."""
+    """Return an array as a base-class array in native byte order, aligned and contiguous."""
     if isinstance(array, np.ma.MaskedArray):
         raise ArgumentTypeError("Expected an array without a mask: give array.compressed().")
     array = np.asarray(array)
@@ -73,16 +72,16 @@ def plain(array: Array) -> Array:
 
 
 def numbers_of(array: Array) -> Array:
-    """Return a plain array of integers (object where they have no limit) or of floats.
+    """Return a plain array of integers (dtype object for unlimited ones) or of floats.
 
-    Raise on any other kind: a conversion that rounds, before the noise, would move a value by more
-    than its sensitivity.
+    Any other kind is an error: a conversion that rounds could move a value by more than its
+    sensitivity before the noise is added.
     """
     array = plain(array)
     if array.dtype == object:
         if all(is_integer(entry) for entry in array.flat):
             return array
-    elif array.dtype.kind in "iu" or array.dtype in _FLOATS:
+    elif array.dtype.kind in "iu" or array.dtype in _FLOAT_TYPES:
         return array
     raise ArgumentTypeError(
         f"Expected integers, or floats of at most 64 bits, got an array of {array.dtype}. "
@@ -91,14 +90,14 @@ def numbers_of(array: Array) -> Array:
 
 
 def numbers_in(entries: Sequence[object]) -> Array:
-    """Return a list of lists, tuples and arrays as one array: all integers, of any size, or floats.
+    """Return nested lists, tuples and arrays as one array of integers of any size, or of floats.
 
-    What becomes of an integer depends on the kinds in the list and never on its size: NumPy would
-    choose int64, uint64, float64 or object by the values.
+    The result's type depends on the types in the list, never on the values. NumPy would choose
+    int64, uint64, float64 or object by the values.
     """
     shape, leaves = _flat(entries)
-    if len(shape) > _DEEPEST:
-        raise ArgumentTypeError(f"Expected a list of at most {_DEEPEST} dimensions.")
+    if len(shape) > _MAX_DIMENSIONS:
+        raise ArgumentTypeError(f"Expected a list of at most {_MAX_DIMENSIONS} dimensions.")
     if leaves and all(map(_is_integral, set(map(type, leaves)))):
         integers = np.empty(len(leaves), dtype=object)
         integers[:] = [int(leaf) for leaf in leaves]
@@ -113,8 +112,8 @@ def _is_integral(kind: type) -> bool:
 
 def _flat(entries: object, depth: int = 0) -> tuple[Shape, list[Any]]:
     """Return the shape of a nested list, and its numbers in order."""
-    if depth > _DEEPEST:
-        raise ArgumentTypeError(f"Expected a list of at most {_DEEPEST} dimensions.")
+    if depth > _MAX_DIMENSIONS:
+        raise ArgumentTypeError(f"Expected a list of at most {_MAX_DIMENSIONS} dimensions.")
     if isinstance(entries, np.ndarray):
         entries = numbers_of(entries)
         leaves: list[Any] = entries.reshape(-1).tolist()
@@ -146,8 +145,8 @@ def number(entry: object) -> int | float:
 
 
 def _float_of(exactly: float) -> float:
-    """Return an int or a float as a float; raise on an int of a size at which floats have gaps."""
-    if isinstance(exactly, int) and abs(exactly) > _NO_GAPS:
+    """Return an int or a float as a float; raise on an int above 2^53, which could round."""
+    if isinstance(exactly, int) and abs(exactly) > _MAX_EXACT_INTEGER:
         raise ArgumentTypeError(
             "Expected integers that must become floats, as beside floats in a list, to be at most "
             "2^53 in size. Give all integers or all floats."
@@ -156,10 +155,10 @@ def _float_of(exactly: float) -> float:
 
 
 def widened(array: Array) -> Floats:
-    """Return a plain array of floats as float64, exactly, whatever the processor does.
+    """Return a plain array of floats as float64, exactly, in every mode of the processor.
 
-    float32 and float16 are read from their bits: a conversion loses their subnormals where those
-    are flushed to zero, and reports signalling NaNs.
+    float32 and float16 are decoded from their bits. A conversion would lose subnormals where the
+    processor flushes them to zero, and would report signalling NaNs.
     """
     if array.dtype not in _NARROW:
         return np.asarray(array, dtype=np.float64)
@@ -170,9 +169,9 @@ def widened(array: Array) -> Floats:
 
 
 def narrowed(values: Floats, dtype: DType) -> Array:
-    """Return finite float64 in the format of `dtype`, rounded once, never -0.0.
+    """Return finite float64 values rounded once to `dtype`, never -0.0.
 
-    The values lie within the range of the format. As above, the bits are made of integers.
+    The values lie within the range of the format. As in `widened`, integers encode the bits.
     """
     if dtype not in _NARROW:
         return values
@@ -206,7 +205,7 @@ def check_positive_array(name: str, value: object) -> Floats:
 
 
 def check_places(out: Array) -> None:
-    """Raise if two elements of `out` may lie in one place of memory: they would get one noise."""
+    """Raise if two elements of `out` may share memory: they would share their noise."""
     reach = out.itemsize
     for stride, size in sorted((abs(s), n) for s, n in zip(out.strides, out.shape, strict=True)):
         if out.size and size > 1:

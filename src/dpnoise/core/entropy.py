@@ -1,26 +1,24 @@
-"""Where every random bit comes from: the operating system, or a one-time key under a cipher.
+"""The source of all randomness: the operating system, or a one-time key expanded by a cipher.
 
-Nothing here outlives a call. A scalar draw takes its words straight from the operating system;
-a bulk draw takes a fresh 256-bit key from it and reads that key's stream. No generator state
-exists that a fork, a thread, a snapshot or a pickle could repeat. Both come through a Generator's
-`Source`, and there is one: the operating system's.
+A scalar draw takes its words directly from the operating system. A bulk draw takes a fresh 256-bit
+key from it and reads that key's stream. No generator state outlives a call, so a fork, a thread, a
+snapshot or a pickle has nothing to repeat. Both go through the `Source` of a Generator.
 
-There are two ciphers, and which one is part of a key: AES-256 in counter mode, for processors,
-which have instructions for it, and ChaCha20, for devices that have none and for tests that compare
-the two. Both are OpenSSL's.
+Each key belongs to one of two ciphers, both OpenSSL's. Processors have instructions for AES-256 in
+counter mode. ChaCha20 serves devices that lack them, and tests that compare both.
 
-The layout makes a result a pure function of the key and the parameters, whatever the chunks, the
-threads or the device. Words are 64 bits, little-endian. Of element i (from 0) made of n uniforms,
-uniform j (1..n) starts with word i*n + j-1 of the key stream. Should more bits of that uniform be
-needed, its further word r (0, 1, ...) is word r*n + j-1 of a stream that is element i's alone.
-(Two Gaussians that are made of one pair of uniforms count as one element here: the pair.)
+The layout makes a result a pure function of the key and the parameters: chunks, threads and device
+do not matter. Words are 64 bits, little-endian. For element i (from 0) made of n uniforms, uniform
+j (1..n) starts with word i*n + j-1 of the key stream. If that uniform needs more bits, its further
+word r (0, 1, ...) is word r*n + j-1 of a separate stream for element i. (Two Gaussians made of one
+pair of uniforms count as one element, the pair.)
 
 AES: block b of 16 bytes is the encryption of b, as a big-endian number; element i's further stream
 starts at 2^127 + i*2^64. From block 2^32 on, a block is encrypted under the key of its group
-k = b div 2^32: the two blocks 2^128 - 2k and 2^128 - 2k + 1 of the first key. What is under one key
-can be told from random bits with an advantage of at most q^2/2^129 for q blocks: 2^-65 for a group.
-Where OpenSSL's code for GCM is the wider one, it makes the blocks of a long read: GCM is the same
-counter mode from block 2 on (SP 800-38D), with a sum over what it gave, which nobody asks for.
+k = b div 2^32: the two blocks 2^128 - 2k and 2^128 - 2k + 1 of the first key. An adversary who sees
+q blocks under one key distinguishes them from random bits with advantage at most q^2/2^129, which
+is 2^-65 for a group. Where OpenSSL's GCM code uses wider vectors, it computes long reads: GCM is
+the same counter mode from block 2 on (SP 800-38D), plus a tag that we do not request.
 
 ChaCha20: block b of 64 bytes has counter b mod 2^32 and nonce b div 2^32, in the layout of RFC 8439
 (32-bit counter, 96-bit nonce, a little-endian number); element i's further stream starts at nonce
@@ -49,21 +47,21 @@ _ZEROS: Final = memoryview(bytes(2**18))  # A stream cipher's encryption of zero
 # GCM has a nonce of 96 bits, and the blocks 0 and 1 of its 32-bit counter are not for the text.
 _GCM_BLOCKS: Final = 2**32
 _GCM_START: Final = 2
-# Bytes of a first read from which on GCM saves more than it costs to open a second cipher.
+# Bytes of a first read above which GCM saves more than opening a second cipher costs.
 _LONG_READ: Final = 60_000
-# OpenSSL has code for GCM in registers of 512 bits from 3.1 on, for counter mode from 4.1 on.
+# OpenSSL uses 512-bit registers for GCM from 3.1 on, and for counter mode from 4.1 on.
 _WIDE_GCM_ALONE: Final = range(0x30100000, 0x40100000)
 _FURTHER: Final = np.uint64(2**63)
 _FURTHER_COUNTER: Final = 2**127
 _FURTHER_NONCE: Final = 2**95
 
-# After this many blocks a stream goes on under the next key (AES) or nonce (ChaCha20).
+# After this many blocks a stream continues under the next key (AES) or nonce (ChaCha20).
 blocks_in_a_group = 2**32
 
 system_bytes: Final = os.urandom
 
 Words = NDArray[np.uint64]
-Opened = tuple[CipherContext, int]  # A cipher, and how many blocks of a stream it makes.
+Opened = tuple[CipherContext, int]  # A cipher, and the number of blocks it covers.
 
 
 class Key:
@@ -89,11 +87,11 @@ class Key:
         return KeyStream(self._open, _BLOCK_BYTES[self.cipher], word)
 
     def is_wide(self, words: int) -> bool:
-        """Tell whether the stream from word 0 is made by GCM, if so many words are read first."""
+        """Return whether a first read of `words` words from word 0 uses GCM."""
         return self.cipher == AES and 8 * words >= _LONG_READ and gcm_is_wider()
 
     def for_device(self) -> Words:
-        """Return the key as words, for a device that runs the cipher itself. It is the secret."""
+        """Return the secret key as words, for a device that runs the cipher."""
         return np.frombuffer(self._secret, dtype=WORD)
 
     def further_words(self, element: int, count: int, row: int = 0) -> Words:
@@ -103,16 +101,16 @@ class Key:
         return out
 
     def second_words(self, variates: int) -> Callable[[NDArray[np.int64]], Words]:
-        """Return a function for one thread: from elements to the second word of each uniform.
+        """Return a function, for one thread, from elements to the second word of each uniform.
 
-        It gives what `further_words` does, one row for each element, in one go where it can.
+        It returns the rows of `further_words` for all elements, with one cipher call for AES.
         """
         if self.cipher == CHACHA20:
             return lambda elements: np.array(
                 [self.further_words(int(i), variates) for i in elements], dtype=WORD
             ).reshape(-1, variates)
         blocks = -(-variates // 2)
-        # The encryption of counters, one by one, is counter mode.
+        # ECB of a list of counters is counter mode.
         cipher = Cipher(algorithms.AES(self._secret), modes.ECB()).encryptor()  # noqa: S305
         counters = np.empty((0, blocks, 2), dtype=_COUNTER)
 
@@ -128,7 +126,7 @@ class Key:
         return read
 
     def _open(self, block: int, size: int) -> "Opened":
-        """Return the cipher at a block of the key's stream, for a read of so many bytes."""
+        """Return the cipher at a block of the key's stream, for a read of `size` bytes."""
         group, within = divmod(block, blocks_in_a_group)
         left = blocks_in_a_group - within
         if self.cipher == CHACHA20:
@@ -142,7 +140,7 @@ class Key:
         return _gcm(secret, nonce), min(left, _GCM_BLOCKS - counter)
 
     def _secret_of(self, group: int) -> bytes:
-        """Return the key under which a group of AES's blocks is encrypted."""
+        """Return the AES key of a group of blocks."""
         if group == 0:
             return self._secret
         return _aes(self._secret, 2**128 - 2 * group).update(bytes(KEY_BYTES))
@@ -181,7 +179,7 @@ def _aes(secret: bytes, counter: int) -> CipherContext:
 
 
 def _gcm(secret: bytes, nonce: int) -> CipherContext:
-    """Return AES in counter mode from block 2 of a nonce on, by the code for GCM."""
+    """Return AES in counter mode from block 2 of a nonce on, computed by OpenSSL's GCM code."""
     return Cipher(algorithms.AES(secret), modes.GCM(nonce.to_bytes(12, "big"))).encryptor()
 
 
@@ -192,12 +190,11 @@ def _chacha20(secret: bytes, counter: int, nonce: int) -> CipherContext:
 
 @cache
 def check_cipher(cipher: str) -> None:
-    """Raise if the library's stream is not the cipher's on this machine; once for a process.
+    """Raise CipherError if OpenSSL computes a wrong stream here. Runs once for each process.
 
-    OpenSSL has several codes for a cipher and takes one by the processor. One of them was wrong for
-    some numbers of blocks (openssl/openssl#32873), which only shows where it is taken. So the first
-    block is held against the published one, and 1, 2, ..., 33 blocks that are read in one go
-    against the same blocks one by one.
+    OpenSSL chooses among several implementations by the processor. One of them was wrong for some
+    numbers of blocks (openssl/openssl#32873). So the first block is compared with the published
+    one, and reads of 1, 2, ..., 33 blocks with the same blocks read one by one.
     """
     size, start, published = _BLOCK_BYTES[cipher], *_PUBLISHED[cipher]
     blocks = _one_by_one(start(), size)
@@ -207,11 +204,11 @@ def check_cipher(cipher: str) -> None:
 
 @cache
 def gcm_is_wider() -> bool:
-    """Tell whether OpenSSL encrypts four blocks at once for GCM, but one for counter mode.
+    """Return whether OpenSSL encrypts four blocks at once for GCM, but one for counter mode.
 
-    So it does on x86-64 with instructions for AES on 512 bits, from 3.1 up to 4.0. Raise if what
-    GCM gives there is not counter mode: runs of blocks, as above, and a long one, and then both
-    again with half blocks, for which it has code of its own.
+    This holds on x86-64 with 512-bit AES instructions, from OpenSSL 3.1 up to 4.0. Raise
+    CipherError if GCM differs from counter mode on the reads above, on a long read, or on the same
+    reads of half blocks, which take a separate code path.
     """
     if not has_instructions("avx512f", "avx512dq", "avx512bw", "avx512vl", "vaes", "vpclmulqdq"):
         return False
@@ -240,12 +237,12 @@ def _one_by_one(cipher: CipherContext, size: int) -> bytes:
 
 def _refuse(cipher: str) -> NoReturn:
     raise CipherError(
-        f"The stream of {cipher} is wrong on this machine, so nothing is drawn. OpenSSL makes "
-        "it, which comes with the package cryptography: take another version of that."
+        f"OpenSSL computes a wrong {cipher} stream on this machine, so nothing was drawn. Install "
+        "another version of the package cryptography, which contains OpenSSL."
     )
 
 
-# What a published block is made of, and the block: FIPS 197, appendix C.3; RFC 8439, 2.3.2.
+# The cipher's input and the published block: FIPS 197, appendix C.3; RFC 8439, 2.3.2.
 _PUBLISHED: Final[dict[str, tuple[Callable[[], CipherContext], str]]] = {
     AES: (
         lambda: _aes(bytes(range(32)), 0x00112233445566778899AABBCCDDEEFF),
@@ -262,7 +259,7 @@ _PUBLISHED: Final[dict[str, tuple[Callable[[], CipherContext], str]]] = {
 
 
 class KeyStream:
-    """Reads the words of one stream in order. It belongs to one call, and one thread at a time."""
+    """Reads the words of one stream in order, for one call and one thread at a time."""
 
     __slots__ = ("_block", "_block_bytes", "_cipher", "_left", "_offset", "_open")
 
@@ -271,7 +268,7 @@ class KeyStream:
     def __init__(self, open_at: Callable[[int, int], Opened], block_bytes: int, word: int) -> None:
         self._open = open_at
         self._block_bytes = block_bytes
-        # Where the next cipher starts, and how many bytes the one at hand still makes.
+        # The next cipher's first block and offset, and the bytes left in the current cipher.
         self._block, self._offset = divmod(8 * word, block_bytes)
         self._left = 0
 
@@ -295,7 +292,7 @@ class KeyStream:
             target = target[size:]
 
     def _go_on(self, size: int) -> None:
-        """Take the cipher that makes the next bytes, of which so many are wanted now."""
+        """Switch to the cipher of the next bytes, for a read of `size` bytes."""
         self._cipher, blocks = self._open(self._block, size)
         if self._offset:
             self._cipher.update(bytes(self._offset))
@@ -304,14 +301,14 @@ class KeyStream:
 
 
 class Source:
-    """Where a Generator takes its keys and its bytes from: the operating system. It has no state.
+    """The stateless source of a Generator's keys and bytes: the operating system.
 
-    `dpnoise.testing` alone has another one.
+    Only `dpnoise.testing` has another one.
     """
 
     __slots__ = ()
 
-    # A scalar draw takes the bytes of its words here; no call stands between, because each counts.
+    # An alias without a call in between: each call counts in the time of a scalar draw.
     random_bytes = staticmethod(system_bytes)
 
     def key(self, cipher: str = AES) -> Key:
@@ -323,7 +320,7 @@ class Source:
         return system_bytes(16 * variates)
 
     def further_words(self, count: int, row: int) -> list[int]:  # noqa: ARG002 - all are fresh
-        """Return the next word of each of the last scalar draw's uniforms, as a key does."""
+        """Return the next word of each uniform of the last scalar draw."""
         words: list[int] = np.frombuffer(self.random_bytes(8 * count), dtype=WORD).tolist()
         return words
 

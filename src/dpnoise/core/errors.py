@@ -3,7 +3,7 @@
     DpnoiseError
     ├── ArgumentError        also a ValueError: right kind, wrong value
     ├── ArgumentTypeError    also a TypeError: wrong kind
-    ├── BudgetError          also a RuntimeError: a ledger has too little left, or is no true one
+    ├── BudgetError          also a RuntimeError: a ledger is exhausted, or cannot be trusted
     ├── CipherError          also a RuntimeError: OpenSSL's cipher is wrong on this machine
     ├── MissingExtraError    also an ImportError: an optional library is missing, or broken
     ├── RoundingModeError    also a RuntimeError: the processor does not round to nearest
@@ -27,8 +27,8 @@ import numpy as np
 
 from dpnoise.core.machine import left_out, package_of
 
-_NO_NUMBERS: Final = (bool, np.timedelta64)  # To Python and NumPy they are integers.
-_LONGEST: Final = 200  # Of an argument in an error.
+_NOT_NUMBERS: Final = (bool, np.timedelta64)  # Python and NumPy count them as integers.
+_MAX_SHOWN: Final = 200  # Characters of an argument that an error shows.
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
@@ -47,19 +47,19 @@ class ArgumentTypeError(DpnoiseError, TypeError):
 
 
 class BudgetError(DpnoiseError, RuntimeError):
-    """A ledger does not have what a release costs, or cannot be read, trusted or written."""
+    """A ledger has less left than a release costs, or cannot be read, trusted or written."""
 
 
 class CipherError(DpnoiseError, RuntimeError):
-    """The cipher's stream, which every bulk draw is made of, is wrong on this machine."""
+    """OpenSSL computes a wrong key stream on this machine."""
 
 
 class MissingExtraError(DpnoiseError, ImportError):
-    """An optional library is missing or fails to import: the message says which, and what helps."""
+    """An optional library is missing or fails to import; the message says how to install it."""
 
 
 class RoundingModeError(DpnoiseError, RuntimeError):
-    """The processor does not round to nearest, which every error bound rests on."""
+    """The processor does not round to nearest, which every error bound assumes."""
 
 
 class SecretError(DpnoiseError, TypeError):
@@ -67,12 +67,12 @@ class SecretError(DpnoiseError, TypeError):
 
 
 def shown(value: object) -> str:
-    """Return an argument as an error shows it: its repr, cut where it is long or fails."""
+    """Return the repr of an argument for an error message, shortened to 200 characters."""
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001 - Python refuses to write integers of many digits, for one
+    except Exception:  # noqa: BLE001 - for example, Python refuses to print very long integers
         text = f"<{type(value).__name__}>"
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
 
 
 def reject(name: str, value: object, rule: str) -> NoReturn:
@@ -81,13 +81,13 @@ def reject(name: str, value: object, rule: str) -> NoReturn:
 
 
 def is_integer(value: object) -> TypeGuard[SupportsInt]:
-    """Tell whether something is an integer, Python's or NumPy's: no bool, and no span of time."""
-    return isinstance(value, int | np.integer) and not isinstance(value, _NO_NUMBERS)
+    """Return whether a value is a Python or NumPy integer, but not a bool or a timedelta64."""
+    return isinstance(value, int | np.integer) and not isinstance(value, _NOT_NUMBERS)
 
 
 def is_real(value: object) -> TypeGuard[SupportsFloat]:
-    """Tell whether something is a number: no bool, no span of time, no array."""
-    return isinstance(value, numbers.Real) and not isinstance(value, _NO_NUMBERS)
+    """Return whether a value is a real number, but not a bool, a timedelta64 or an array."""
+    return isinstance(value, numbers.Real) and not isinstance(value, _NOT_NUMBERS)
 
 
 def check_integer(name: str, value: object, *, least: int, most: int | None = None) -> int:
@@ -103,7 +103,7 @@ def check_integer(name: str, value: object, *, least: int, most: int | None = No
 
 
 def _nearest_float(name: str, value: object) -> float:
-    """Return the nearest float to a number: an infinity if it is beyond them all."""
+    """Return the nearest float to a number, or infinity above the largest float."""
     if not is_real(value):
         raise ArgumentTypeError(f"Expected {name}={shown(value)} to be a number.")
     try:
@@ -113,7 +113,7 @@ def _nearest_float(name: str, value: object) -> float:
 
 
 def check_flag(name: str, value: object) -> bool:
-    """Return `value` if it is True or False: a text such as "no" would count as True."""
+    """Return `value` as a bool; anything else is an error, because "no" would count as True."""
     if not isinstance(value, bool | np.bool_):
         raise ArgumentTypeError(f"Expected {name}={shown(value)} to be True or False.")
     return bool(value)
@@ -129,7 +129,7 @@ def check_positive(name: str, value: object) -> float:
     if result <= 0:
         reject(name, result, "> 0")
     if result != value:
-        # Rounding it here could put a guarantee on the wrong side.
+        # Rounding epsilon up, for example, would weaken the guarantee.
         reject(name, value, f"to be exactly a float; the nearest is {result!r}")
     return result
 
@@ -162,7 +162,7 @@ def check_bound(name: str, value: object) -> int | float | None:
 
 
 def check_part(name: str, value: object, *, ends: bool = False) -> float:
-    """Return `value` as a float between 0 and 1; the two ends only if asked for."""
+    """Return `value` as a float between 0 and 1, without 0 and 1 unless `ends` is True."""
     part = _nearest_float(name, value)
     if not (0 < part < 1 or (ends and part in {0.0, 1.0})):
         reject(name, value, "to be between 0 and 1")
@@ -170,23 +170,23 @@ def check_part(name: str, value: object, *, ends: bool = False) -> float:
 
 
 def unknown(what: str, name: str, known: Collection[str]) -> ArgumentError:
-    """Return the error for a name that is none of those known, with the nearest ones."""
+    """Return the error for an unknown name, with the most similar known ones."""
     near = get_close_matches(name, known, n=3)
     hint = f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(known)}."
     return ArgumentError(f"There is no {what} {name!r}. {hint}")
 
 
 def check_choice(name: str, value: object, choices: Collection[object]) -> None:
-    """Raise unless `value` is one of `choices`, and list them."""
+    """Raise an error that lists the choices unless `value` is one of them."""
     if not isinstance(value, str | int | None) or value not in choices:
         reject(name, value, "to be one of " + ", ".join(map(repr, choices)))
 
 
 def import_extra(module: str, extra: str) -> ModuleType:
-    """Import an optional library, or say which lines install it, or that none can.
+    """Import an optional library, or raise an error that says how to install it.
 
-    One that is installed and fails to import is told from one that is missing: installing it again
-    would not help against what it says.
+    A library that is installed but fails to import gets a different message, because installing it
+    again would not help.
     """
     try:
         return import_module(module)
@@ -201,26 +201,26 @@ def import_extra(module: str, extra: str) -> ModuleType:
             ) from None
         missing = f"This needs {module}, which is not installed: {install}"
         raise MissingExtraError(left_out(package) or missing) from None
-    except (ValueError, RuntimeError) as error:  # Of a setting of its own, such as MPLBACKEND.
+    except (ValueError, RuntimeError) as error:  # Caused by its settings, such as MPLBACKEND.
         raise ArgumentError(f"{module} cannot be imported: {shown(str(error))}") from None
 
 
 def _is_absent(module: str, error: ImportError) -> bool:
-    """Tell whether the library itself is not there, and not something that it imports."""
+    """Return whether the library itself is missing, rather than one of its dependencies."""
     first = module.partition(".")[0]
     return isinstance(error, ModuleNotFoundError) and error.name == first
 
 
 def forgetful(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
-    """Keep secrets out of tracebacks that show locals, whatever the function raises.
+    """Decorate a function so that tracebacks of its exceptions show no local variables.
 
-    Debuggers, error trackers and rich print the locals of every frame that an exception came
-    through. Those of the frames below this one hold keys, words and values, ours and those of the
-    libraries that we call, so they are cleared; the lines stay.
+    Debuggers, error trackers and rich print the locals of every frame of a traceback. The frames
+    below this one, ours and those of libraries, hold keys, words and values. So their locals are
+    cleared; file names and lines stay.
     """
 
     @wraps(function)
-    def remembering_nothing(*arguments: _Parameters.args, **options: _Parameters.kwargs) -> _Result:
+    def wrapper(*arguments: _Parameters.args, **options: _Parameters.kwargs) -> _Result:
         before = None
         try:
             before = sys.exception()
@@ -230,15 +230,15 @@ def forgetful(function: Callable[_Parameters, _Result]) -> Callable[_Parameters,
             _clear_frames(error, before)
             raise
 
-    return remembering_nothing
+    return wrapper
 
 
 def _clear_frames(error: BaseException | None, before: BaseException | None) -> None:
-    """Clear the finished frames of an exception, and of those before it that began in the call."""
+    """Clear the locals of an exception and of its causes, back to the exception `before`."""
     seen = {id(before)}
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        clear_frames(error.__traceback__)  # One that still runs stays as it is.
-        if error.__suppress_context__:  # A library's error may quote the data: nobody shows it.
+        clear_frames(error.__traceback__)  # Frames that still run keep their locals.
+        if error.__suppress_context__:  # A library's error may quote the data.
             error.__context__ = None
         error = error.__cause__ or error.__context__

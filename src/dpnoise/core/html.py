@@ -1,7 +1,7 @@
-"""HTML pages from Jinja templates, in which every value is text: escaped and visible.
+"""Render HTML pages from Jinja templates; every value is escaped, and every character visible.
 
-Names come from data, from users, from the target of an audit. Only templates hold markup. A value
-cannot become an element or an attribute, whatever it contains and whatever its type is.
+Values come from data, users and audited code. Only templates hold markup: a value cannot become an
+element or an attribute, whatever its content or type.
 """
 
 import re
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 def render(template: str, **values: object) -> str:
-    """Return the page that a template makes of values: texts, numbers, functions, lists and dicts.
+    """Return a rendered template. Values are texts, numbers, functions, lists and dicts.
 
-    A template is named by its package and by its file in the folder `templates` of that package,
-    as in "dpnoise.core/base.html".
+    A template's name is its package and its file in that package's folder `templates`, for
+    example "dpnoise.core/base.html".
     """
     return environment().get_template(template).render(_plain(values))
 
 
 @cache
 def environment() -> "Environment":
-    """Return Jinja's environment; it is made by the first page, because Jinja is slow to import."""
+    """Return the Jinja environment, created on first use because Jinja is slow to import."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined  # noqa: PLC0415
 
     made = Environment(
@@ -44,7 +44,7 @@ def environment() -> "Environment":
         powers=raise_exponents,
         dotted=break_at_dots,
         grouped="{:,}".format,
-        share="{:.2%}".format,  # Of the width of a picture.
+        share="{:.2%}".format,  # A fraction of a picture's width.
     )
     return made
 
@@ -55,7 +55,7 @@ def _read(name: str) -> str:
 
 
 def _plain(value: object) -> object:
-    """Copy values without the types that Jinja would trust, such as a name that is a Markup."""
+    """Copy values as plain types, so that no Markup escapes the escaping."""
     if value is None or isinstance(value, int | float | FunctionType):
         return value
     if isinstance(value, Mapping):
@@ -66,24 +66,24 @@ def _plain(value: object) -> object:
 
 
 def _visible(value: object) -> object:
-    """Make every character visible but the ends of lines. Jinja escapes the text afterwards."""
+    """Make every character visible except line ends. Jinja escapes the text afterwards."""
     from markupsafe import Markup  # noqa: PLC0415
 
-    if isinstance(value, Markup):  # Made by a template: values have no such type.
+    if isinstance(value, Markup):  # From a template: `_plain` leaves no Markup in values.
         return value
     text = str(value)
     return text if text.isprintable() else "\n".join(map(shown, text.split("\n")))
 
 
 def _replaced(pattern: str, markup: str, text: str) -> "Markup":
-    """Escape text, and put markup in place of a pattern."""
+    """Escape text, then replace a pattern by markup."""
     from markupsafe import Markup, escape  # noqa: PLC0415
 
     return Markup(re.sub(pattern, markup, str(escape(_visible(text)))))  # noqa: S704 - escaped
 
 
 def raise_exponents(text: str) -> "Markup":
-    """Escape text, and raise its exponents: numbers, and e.
+    """Escape text, and show exponents (numbers and e) as superscripts.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def raise_exponents(text: str) -> "Markup":
 
 
 def break_at_dots(name: str) -> "Markup":
-    """Escape a name, and let a line end after its dots.
+    """Escape a name, and allow line breaks after its dots.
 
     Examples
     --------

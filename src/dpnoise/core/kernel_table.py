@@ -1,12 +1,12 @@
-"""The kernels that the other packages call, imported whole when one of them is first needed.
+"""Lazy access to the kernels for the other packages.
 
-`import dpnoise` must not import Numba, which takes long. So a module of `dpnoise.kernels` is
-reached through its name here: `second_stage.settle_floats(...)` imports all of them on its first
-use, and is a plain attribute from then on. To mypy and to other tools the names are plain imports.
+`import dpnoise` must not import Numba, which is slow. So other packages reach the modules of
+`dpnoise.kernels` through this one: the first use of `second_stage.settle_floats` imports all
+kernels, and later uses are plain attribute look-ups. Type checkers see ordinary imports.
 
-What takes long to import, or to compile, is never interrupted: an exception of a signal's handler
-in the middle of it would leave a library unusable for as long as the process lives. A fork waits
-for it too, because a lock that another thread holds stays locked in the child.
+No signal interrupts an import or a compilation: an exception of a signal handler would leave the
+library unusable until the process ends. A fork waits for both, because a lock that another thread
+holds stays locked in the child.
 """
 
 import os
@@ -43,21 +43,21 @@ Kernel = Callable[..., Any]  # Numba knows the types when it is called.
 
 
 def import_whole(load: Callable[[], _Result]) -> _Result:
-    """Call a function that imports: a fork waits for it, and no signal interrupts it."""
+    """Call a function that imports modules; no signal interrupts it, and a fork waits for it."""
     with _importing:
         return run_uninterrupted(load)
 
 
 @lru_cache(maxsize=1)
 def scipy_special() -> ModuleType:
-    """Return scipy.special, which takes long to import."""
+    """Return scipy.special, imported on first use because it is slow to import."""
     return import_whole(_import_special)
 
 
 def _import_special() -> ModuleType:
     from scipy import special  # noqa: PLC0415 - `import dpnoise` must not import it
 
-    # Some versions import more when a function is first used.
+    # Some versions import more on the first call of a function.
     half = np.full(1, 0.5)
     for of_one in (special.ndtr, special.ndtri, special.gammaln):
         of_one(half)
@@ -68,7 +68,7 @@ def _import_special() -> ModuleType:
 
 @lru_cache(maxsize=1)
 def load_kernels() -> ModuleType:
-    """Import all kernels, and do what Numba and the cipher leave to their first use."""
+    """Import all kernels, and trigger the one-time work of Numba and of the cipher."""
     with _importing:
         kernels = import_whole(_import_kernels)
         Key.fresh().stream().fill(np.empty(1, dtype=WORD))
@@ -85,7 +85,7 @@ def _import_kernels() -> ModuleType:
 
 
 class _KernelModule:
-    """A module of `dpnoise.kernels` whose functions are made ready when they are first used."""
+    """A module of `dpnoise.kernels` whose functions are prepared on first use."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -107,7 +107,7 @@ else:
 
 
 def _ready(kernel: Kernel) -> Kernel:
-    """Let a kernel be compiled whole, and one that is not compiled follow IEEE 754 as others do."""
+    """Protect the compilation of a kernel from signals; silence NumPy where Numba is disabled."""
     internals = load_kernels().numba_internals
     if internals.is_kernel(kernel):
         internals.compile_by(kernel, _compile)
@@ -122,10 +122,10 @@ def _ready(kernel: Kernel) -> Kernel:
 
 
 def _compile(function: Callable[[], _Result]) -> _Result:
-    """Call a function that compiles where no signal interrupts it.
+    """Call a function that compiles, without interruption by signals.
 
-    A thread that holds the compiler's lock already, as one that compiles something of its own may,
-    would wait for another that needs it: there it is called at once.
+    A thread that already holds Numba's compiler lock calls it directly: another thread would wait
+    for that lock forever.
     """
     if load_kernels().numba_internals.is_compiling():
         return function()
@@ -154,7 +154,7 @@ def _wait_for_imports() -> None:
     """
     _forking.held = held = ExitStack()
     held.enter_context(_importing)
-    # Whoever has imported Numba: it may be somebody else who compiles.
+    # Other code in this process may have imported Numba and be compiling.
     if numba := sys.modules.get("numba.core.compiler_lock"):
         held.enter_context(numba.global_compiler_lock)
 

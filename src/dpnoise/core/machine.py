@@ -1,7 +1,7 @@
-"""The machine at hand: how a table names it, what it can do, which libraries have no build for it.
+"""Facts about this machine: its name in tables, its instructions, libraries without a build for it.
 
-pyproject.toml declares a library only where pip finds a build of it, under the same conditions as
-here; a test holds the two together. What is left out is then known before anybody asks pip for it.
+pyproject.toml has the same conditions as environment markers; a test compares the two. So an error
+can say that a library has no build for this machine, instead of suggesting to install it.
 """
 
 import platform
@@ -10,20 +10,20 @@ from importlib.util import find_spec
 from typing import Final
 
 _SYSTEMS: Final = {"linux": "Linux", "darwin": "all of macOS", "win32": "Windows"}
-# Of packages that are called otherwise.
+# Import names of packages with another name on PyPI.
 _MODULES: Final = {
     "python-dp": "pydp",
     "jax-privacy": "jax_privacy",
     "smartnoise-sql": "snsql",
     "scikit-learn": "sklearn",
 }
-# On macOS python-dp has builds from version 15 on, which no environment marker can ask for.
+# On macOS python-dp has builds for version 15 and later, which environment markers cannot express.
 _ONLY_ON_LINUX_X86: Final = {"python-dp"}
 _NOT_ON_INTEL_MACS: Final = {"torch", "opacus", "jax", "jax-privacy"}
 
 
 def has_build(package: str, system: str, processor: str) -> bool:
-    """Tell whether pip finds a package for a `sys.platform` and a `platform.machine()`.
+    """Return whether pip finds a package for a `sys.platform` and a `platform.machine()`.
 
     Examples
     --------
@@ -36,7 +36,7 @@ def has_build(package: str, system: str, processor: str) -> bool:
 
 
 def left_out(package: str) -> str | None:
-    """Say why a package is left out on this machine, or return None if it is not."""
+    """Return why a package is left out on this machine, or None if it is not."""
     installed = find_spec(_MODULES.get(package, package)) is not None
     if installed or has_build(package, sys.platform, platform.machine()):
         return None
@@ -57,7 +57,7 @@ def package_of(module: str) -> str:
 
 
 def described() -> str:
-    """Name the machine as tables do: "aarch64 (neoverse-n1)", its processor as LLVM knows it."""
+    """Return the machine's name for tables, such as "aarch64 (neoverse-n1)", as LLVM calls it."""
     from llvmlite import binding
 
     processor = binding.get_host_cpu_name()
@@ -65,7 +65,7 @@ def described() -> str:
 
 
 def has_instructions(*names: str) -> bool:
-    """Tell whether a processor of x86-64 has all these instructions, by their names in LLVM."""
+    """Return whether this is an x86-64 processor with all these features, by their LLVM names."""
     if platform.machine().lower() not in ("x86_64", "amd64"):
         return False
     from llvmlite import binding

@@ -1,4 +1,4 @@
-"""Runs kernels over a key's stream, chunk by chunk, on several threads, in constant memory."""
+"""Run kernels over a key stream in chunks, on several threads, in constant memory."""
 
 import os
 from _thread import LockType, allocate_lock, start_new_thread
@@ -12,18 +12,18 @@ from dpnoise.core.entropy import WORD, Key, Words
 from dpnoise.core.kernel_table import load_kernels
 from dpnoise.core.signals import run_uninterrupted
 
-# 512 KiB of words: large enough for a cipher to run at full speed, small enough for a core's cache.
+# 512 KiB of words: enough for a cipher to run at full speed, and within a core's cache.
 CHUNK_WORDS: Final = 2**16
-# A short call takes shorter chunks, because fresh memory costs more than a few more turns.
+# A short call uses shorter chunks, because fresh memory costs more than a few more iterations.
 _SHORTEST_CHUNK: Final = 2**13
 _CHUNKS_IN_A_SHORT_CALL: Final = 8
-# Below this many words a second thread costs more than it brings.
+# Below this many words a second thread costs more time than it saves.
 _WORDS_WORTH_A_THREAD: Final = 2**19
-# Runs for each thread, where these take them in turn.
-_TURNS: Final = 8
+# Runs for each thread in `in_runs`, so that a delayed thread leaves work to the others.
+_RUNS_PER_THREAD: Final = 8
 
 Worker = Callable[[Words, int, int], None]
-_Run = tuple[int, int]  # From an element to another one, which is not part of it.
+_Run = tuple[int, int]  # A half-open range of elements.
 _Job = TypeVar("_Job")
 
 
@@ -35,7 +35,7 @@ def cores() -> int:
 
 
 def first_words(key: Key, count: int) -> Words:
-    """Return the first words of a key's stream, read-only, in one piece."""
+    """Return the first words of a key's stream as a read-only array."""
     load_kernels()
     words = np.empty(count, dtype=WORD)
     key.stream().fill(words)
@@ -44,17 +44,17 @@ def first_words(key: Key, count: int) -> Words:
 
 
 class _Reader:
-    """Reads the words of a run of elements chunk by chunk, for one thread at a time."""
+    """Reads the words of a run of elements in chunks, for one thread at a time."""
 
     def __init__(self, key: Key, variates: int, run: _Run, longest: int) -> None:
         first, self._last = run
         self._variates, self._longest = variates, longest
-        self._stream, self._turn = key.stream(first * variates), allocate_lock()
+        self._stream, self._lock = key.stream(first * variates), allocate_lock()
         self._starts = iter(range(first, self._last, longest))
 
     def read(self, words: Words) -> _Run:
-        """Fill the words of the next chunk, and return its elements; none are left if none are."""
-        with self._turn:
+        """Read the words of the next chunk; return its elements, an empty run at the end."""
+        with self._lock:
             start = next(self._starts, self._last)
             stop = min(start + self._longest, self._last)
             if start < stop:
@@ -70,10 +70,10 @@ def expand(
     threads: int | None,
     chunk_words: int = CHUNK_WORDS,
 ) -> None:
-    """Hand the words of `count` elements, `variates` for each, to a worker, chunk by chunk.
+    """Call workers with the words of `count` elements, `variates` for each, in chunks.
 
-    `prepare(longest)` is called once for each thread and returns the worker, which is then called
-    with the read-only words of the elements from start to stop.
+    `prepare(longest)` is called once in each thread and returns its worker. The worker is called
+    with the read-only words of the elements from start to stop, at most `longest` of them.
     """
     short = max(_SHORTEST_CHUNK, count * variates // _CHUNKS_IN_A_SHORT_CALL)
     longest = max(1, min(count, min(chunk_words, short) // variates))
@@ -93,31 +93,31 @@ def expand(
         threads = min(cores(), count * variates // _WORDS_WORTH_A_THREAD)
     runs = _runs(count, longest, threads)
     if len(runs) > 1 and key.is_wide(longest * variates):
-        # The stream from word 0 is twice as quick as others: two threads read it in turn.
+        # The stream from word 0 is twice as fast as others, so two threads share it.
         both = _Reader(key, variates, (runs[0][0], runs[1][1]), longest)
         readers = [both, both, *(_Reader(key, variates, run, longest) for run in runs[2:])]
     else:
         readers = [_Reader(key, variates, run, longest) for run in runs]
-    _side_by_side(work, readers, stopped)
+    _run_concurrently(work, readers, stopped)
 
 
 def in_runs(work: Callable[[int, int], None], count: int, longest: int, threads: int) -> None:
-    """Call work(first, last) on runs of whole chunks, which threads take in turn; wait for all.
+    """Call work(first, last) on runs of whole chunks, in several threads, and wait for all.
 
-    A thread that is held up takes fewer. When this returns or raises, none works any more.
+    A delayed thread takes fewer runs. No thread is at work when this returns or raises.
     """
-    runs = _runs(count, longest, _TURNS * threads if threads > 1 else 1)
-    left, turn, stopped = iter(runs), allocate_lock(), list[bool]()
+    runs = _runs(count, longest, _RUNS_PER_THREAD * threads if threads > 1 else 1)
+    remaining, lock, stopped = iter(runs), allocate_lock(), list[bool]()
 
     def next_run() -> _Run | None:
-        with turn:
-            return next(left, None)
+        with lock:
+            return next(remaining, None)
 
-    def take(_: int) -> None:
+    def take_runs(_: int) -> None:
         while not stopped and (run := next_run()):
             work(*run)
 
-    _side_by_side(take, range(min(threads, len(runs))), stopped)
+    _run_concurrently(take_runs, range(min(threads, len(runs))), stopped)
 
 
 def _runs(count: int, longest: int, threads: int) -> list[_Run]:
@@ -129,12 +129,13 @@ def _runs(count: int, longest: int, threads: int) -> list[_Run]:
     return list(pairwise(min(count, longest * (chunks * t // threads)) for t in range(threads + 1)))
 
 
-def _side_by_side(work: Callable[[_Job], None], jobs: Sequence[_Job], stopped: list[bool]) -> None:
-    """Do each job in a thread of its own, but the first one here; raise what one raised first.
+def _run_concurrently(
+    work: Callable[[_Job], None], jobs: Sequence[_Job], stopped: list[bool]
+) -> None:
+    """Do the first job here and each other job in a new thread; raise the first exception.
 
-    `stopped` is no longer empty as soon as one has failed or the wait was interrupted, so that the
-    others need not go on. Threads made for the call, rather than a pool that is kept, cannot be
-    lost in a fork.
+    A failure or an interrupt appends to `stopped`, which the other jobs may check to end early.
+    New threads for each call, instead of a pool, cannot be lost in a fork.
     """
     if len(jobs) == 1:
         work(jobs[0])
@@ -144,7 +145,7 @@ def _side_by_side(work: Callable[[_Job], None], jobs: Sequence[_Job], stopped: l
 
 def _in_threads(work: Callable[[_Job], None], jobs: Sequence[_Job], stopped: list[bool]) -> None:
     failures: list[BaseException] = []
-    others: list[LockType] = []
+    unfinished: list[LockType] = []
 
     def attempt(job: _Job) -> None:
         try:
@@ -153,7 +154,7 @@ def _in_threads(work: Callable[[_Job], None], jobs: Sequence[_Job], stopped: lis
             failures.append(error)
             stopped.append(True)
 
-    def attempt_elsewhere(job: _Job, done: LockType) -> None:
+    def attempt_in_thread(job: _Job, done: LockType) -> None:
         attempt(job)
         done.release()
 
@@ -161,13 +162,13 @@ def _in_threads(work: Callable[[_Job], None], jobs: Sequence[_Job], stopped: lis
         done = allocate_lock()
         done.acquire()
         try:
-            start_new_thread(attempt_elsewhere, (job, done))
-        except RuntimeError:  # There are no more threads, as when the interpreter ends.
+            start_new_thread(attempt_in_thread, (job, done))
+        except RuntimeError:  # No thread can start, for example while the interpreter exits.
             attempt(job)
         else:
-            others.append(done)
+            unfinished.append(done)
     attempt(jobs[0])
-    for done in others:
+    for done in unfinished:
         done.acquire()
     if failures:
         raise failures[0]

@@ -1,11 +1,11 @@
-"""The judge: the same definitions in ball arithmetic, slow and exact.
+"""The reference implementation: every noise formula in ball arithmetic, slow and exact.
 
-A formula here takes the digits of its uniforms and returns a ball that encloses Z. With more digits
-and more precision the ball shrinks, until what is asked of Z has one answer. Nothing here knows the
-kernels; every backend must give what this module gives, to the last bit.
+A formula takes the binary digits of its uniforms and returns a ball that encloses Z. More digits
+and more precision shrink the ball until only one grid point remains. This module does not use the
+kernels; every backend must equal it to the last bit.
 
-flint has one precision for the whole process, and it is the user's. So every operation here names
-its own: see `Ball`.
+flint's precision is one setting of the whole process and belongs to the user. So every operation
+here sets its precision and restores it: see `Ball`.
 """
 
 import operator
@@ -23,10 +23,10 @@ _GUARD_BITS = 64
 
 @lru_cache(maxsize=256)
 def _at(bits: int, operation: Callable[..., arb]) -> Callable[..., arb]:
-    """Return an operation of flint that rounds to this many bits, whatever the user's precision is.
+    """Return a flint operation that rounds to `bits` bits, independent of the user's precision.
 
-    flint's own wrapper sets the precision, computes and puts it back in one call of compiled code.
-    Threads take turns between such calls, never within one, so none can see it changed.
+    flint's wrapper sets the precision, computes and restores it in one call of compiled code.
+    Threads switch between such calls, never within one, so no other thread sees the change.
     """
     wrapped: Callable[..., arb] = ctx.workprec(bits)(operation)
     return wrapped
@@ -48,9 +48,9 @@ def _binary(operation: Callable[[arb, arb], arb]) -> Callable[["Ball", "Ball | a
 
 
 class Ball:
-    """A real number enclosed by Arb, and the precision of what is computed from it.
+    """A real number enclosed by Arb, with the precision of operations on it.
 
-    It is rounded up to whole words, so that there are few, and each is prepared once.
+    The precision is rounded up to whole words, so that few precisions occur and `_at` caches them.
     """
 
     __slots__ = ("bits", "enclosure")
@@ -76,14 +76,14 @@ class Ball:
 
 @lru_cache(maxsize=256)
 def _half_a_digit(length: int) -> arb:
-    """Return half of the last of so many binary digits."""
+    """Return half a unit of binary digit number `length` after the point."""
     return arb((1, -length - 1))
 
 
 class Digits(NamedTuple):
     """The first binary digits of a uniform: value <= U * 2^length <= value + 1.
 
-    What is computed from them is so with `bits` bits, or at flint's precision if that is None.
+    `bits` is the precision of operations on them; None means flint's current precision.
     """
 
     value: int
@@ -158,7 +158,7 @@ def gumbel(u: Sequence[Digits]) -> Ball | arb:
 
 
 def dyadic(number: float | Fraction) -> Fraction:
-    """Return a number as a fraction; a float from its bits, also where subnormals are flushed."""
+    """Return a number as a fraction; floats are decoded from their bits, subnormals included."""
     if not isinstance(number, float):
         return number if isinstance(number, Fraction) else Fraction(number)
     (bits,) = unpack("<q", pack("<d", number))
@@ -172,7 +172,7 @@ def dyadic(number: float | Fraction) -> Fraction:
 
 
 def ball_of(number: float | Fraction) -> arb:
-    """Return a number whose denominator is a power of two as a ball of radius zero."""
+    """Return a dyadic number as a ball of radius zero."""
     fraction = dyadic(number)
     power = fraction.denominator.bit_length() - 1
     if fraction.denominator != 1 << power:
@@ -186,7 +186,7 @@ _HALF: Final = ball_of(0.5)
 def enclosures(
     formula: Formula, words: Iterable[Sequence[int]], extra_bits: int = 0
 ) -> Iterator[arb]:
-    """Yield balls around Z, each from 64 more digits of every uniform than the one before."""
+    """Yield ever smaller balls around Z, each from 64 more digits of every uniform."""
     digits: list[Digits] = []
     for row in words:
         digits = digits or [Digits(0, 0)] * len(row)
@@ -210,7 +210,7 @@ def grid_point(
     Parameters
     ----------
     formula
-        What Z is.
+        The formula of Z.
     words
         Rows of words, one word for each uniform: first their first 64 digits, then the next 64.
     value, scale, grid

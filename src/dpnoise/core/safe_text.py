@@ -1,13 +1,13 @@
-"""Text from data and users, made safe to show to people, and numbers beside their limits."""
+"""Text from data and users made safe to print, and numbers printed next to a limit."""
 
 import sys
 
 
 def shown(text: object) -> str:
-    r"""Return a text in which every character is visible, on one line.
+    r"""Return a text on one line with every unprintable character escaped.
 
-    What could steer a terminal or deceive a reader is shown as its escape: control characters, ends
-    of lines, marks that turn the direction of writing, bytes of a file's name that are no text.
+    Control characters, line ends, marks that reverse the writing direction and undecodable bytes
+    of file names could control a terminal or deceive a reader.
 
     Examples
     --------
@@ -23,12 +23,12 @@ def shown(text: object) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Cut a text that has no room, and show that it was cut."""
+    """Shorten a text to `most` characters, with an ellipsis at the end."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def beside(number: float, *limits: float, digits: int = 2) -> str:
-    """Show a number with as many digits as tell on which side of each limit it is.
+    """Format a number with enough digits to show on which side of each limit it is.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def beside(number: float, *limits: float, digits: int = 2) -> str:
 
 
 def percent_beside(share: float, limit: float) -> str:
-    """Show a share as a percentage that is on the same side of a limit.
+    """Format a share as a percentage on the same side of a limit.
 
     Examples
     --------

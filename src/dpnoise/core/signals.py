@@ -1,4 +1,4 @@
-"""Calls a function to its end, however many signals come meanwhile."""
+"""Run a function to completion, even if signals arrive meanwhile."""
 
 import ctypes
 import threading
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 _WAIT: Final = 1
-_LOOK_AGAIN: Final = 0.1  # Seconds: where no signal wakes a thread that waits, as on Windows.
+_POLL_SECONDS: Final = 0.1  # On Windows no signal wakes a waiting thread, so it polls.
 
 _Result = TypeVar("_Result")
 _CType = type[ctypes.c_void_p | ctypes.c_int]
@@ -16,21 +16,21 @@ _CType = type[ctypes.c_void_p | ctypes.c_int]
 def _interpreter_function(
     name: str, result: _CType | None, *arguments: _CType
 ) -> Callable[..., int | None]:
-    """Return a function of Python's stable ABI that is called while other threads run."""
+    """Return a function of Python's stable ABI that releases the GIL while it runs."""
     address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
     return ctypes.CFUNCTYPE(result, *arguments)(address)
 
 
-# The interpreter's own locks. Python's wait for a lock ends as soon as a signal's handler raises;
-# this one ends with the lock only.
+# The interpreter's internal locks. Python stops waiting for its own locks when a signal handler
+# raises; the wait for these ends only when the lock is released.
 _allocate: Final = _interpreter_function("PyThread_allocate_lock", ctypes.c_void_p)
 _acquire: Final = _interpreter_function(
     "PyThread_acquire_lock", ctypes.c_int, ctypes.c_void_p, ctypes.c_int
 )
 _release: Final = _interpreter_function("PyThread_release_lock", None, ctypes.c_void_p)
 
-# Locks to be used again, all taken. None is freed, as the thread that released it may still hold on
-# to its memory; a few bytes are lost where a signal comes before one is laid back.
+# Acquired locks for reuse. None is freed, because the thread that released it may still use its
+# memory. A signal at the wrong moment loses a few bytes.
 _spare: Final[list[int]] = []
 
 
@@ -43,7 +43,7 @@ def _taken_lock() -> int:
 
 
 class _Job(Generic[_Result]):
-    """A function that another thread calls, and what the two threads tell each other."""
+    """A function that another thread calls, and the state that both threads share."""
 
     def __init__(self, function: Callable[[], _Result]) -> None:
         self.function = function
@@ -58,7 +58,7 @@ class _Job(Generic[_Result]):
 
     def run(self) -> None:
         while not self.asked and not self.cancelled:
-            self.bell.acquire(timeout=_LOOK_AGAIN)
+            self.bell.acquire(timeout=_POLL_SECONDS)
         try:
             if not self.cancelled:
                 self.results.append(self.function())
@@ -71,12 +71,11 @@ class _Job(Generic[_Result]):
 def run_uninterrupted(
     function: Callable[[], _Result], stopped: list[bool] | None = None
 ) -> _Result:
-    """Call a function where no signal interrupts it, and wait for it, however often interrupted.
+    """Call a function in another thread, where no signal interrupts it, and wait for it.
 
-    Python runs the handlers of signals in the main thread. An exception of theirs can leave a lock
-    taken or a module half imported, so the function gets a thread of its own. What interrupted the
-    wait is raised when the function has ended; it may look at `stopped`, which is then no longer
-    empty, to end early.
+    Python runs signal handlers in the main thread. An exception there could leave a lock acquired
+    or a module half imported. An exception that interrupts the wait is raised after the function
+    has ended. It also appends to `stopped`, which the function may check to end early.
     """
     if threading.get_ident() != threading.main_thread().ident:
         return function()
@@ -87,19 +86,19 @@ def run_uninterrupted(
         job.asked.append(True)
         job.bell.release()
         while not (job.results or job.failures):
-            job.done.acquire(timeout=_LOOK_AGAIN)
+            job.done.acquire(timeout=_POLL_SECONDS)
     except BaseException as error:
-        # CPython runs handlers after a call, at the head of a function and where a loop turns. Up
-        # to the end of the wait there is none of these, so no second signal can leave it out.
+        # CPython runs handlers after a call, at the start of a function and at the end of a loop
+        # body. None of these occurs before the wait ends, so a second signal cannot skip the wait.
         if job.asked:
             stopped += [True]
             _acquire(job.ended, _WAIT)
             _spare.append(job.ended)
             raise
-        job.cancelled += [True]  # A thread that was started all the same does nothing.
+        job.cancelled += [True]  # If the thread did start, it does nothing.
         if not isinstance(error, RuntimeError):
             raise
-        return function()  # There are no more threads, as when the interpreter ends.
+        return function()  # No thread can start, for example while the interpreter exits.
     _acquire(job.ended, _WAIT)
     _spare.append(job.ended)
     if job.failures:

@@ -1,4 +1,4 @@
-"""JSON that every reader can read: JSON itself has no infinities and no NaN."""
+"""Standard JSON, which has neither infinities nor NaN."""
 
 import json
 import math
@@ -9,10 +9,9 @@ Data = Mapping[str, Any]  # Plain data by name, for JSON.
 
 
 def dumps(data: object) -> str:
-    """Return plain data as JSON, in which an infinity is the text "inf" or "-inf", and NaN "nan".
+    """Return plain data as JSON, with infinities as the texts "inf" and "-inf", and NaN as "nan".
 
-    Python's float(), NumPy and R read these words. null is not used for them, because it means that
-    something is not known, or was not asked for.
+    Python's float(), NumPy and R read these texts. null means unknown or not requested.
 
     Examples
     --------
@@ -27,7 +26,7 @@ def dumps(data: object) -> str:
 
 
 def canonical(data: object) -> str:
-    r"""Return plain data as the one line of ASCII that stands for it, to be hashed.
+    r"""Return plain data as one line of ASCII in a canonical form, for hashing.
 
     Examples
     --------

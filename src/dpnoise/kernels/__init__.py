@@ -1,8 +1,8 @@
 """Compiled arithmetic: words in, numbers out. No entropy, no policy, no allocation.
 
-Every kernel compiles once and is kept on disk (`dpnoise.kernels.cache`). Numba allows no fused
-multiply-add of its own accord here (no fast-math), so a result does not depend on how a loop was
-vectorised: the fused operations are those that the formulas ask for by name.
+Every kernel compiles once and is kept on disk (`dpnoise.kernels.cache`). Without fast-math Numba
+fuses no multiply-add, so a result does not depend on how LLVM vectorises a loop. Formulas call
+`fma` where they want it.
 """
 
 from collections.abc import Callable
@@ -25,19 +25,18 @@ _Function = TypeVar("_Function", bound=Callable[..., object])
 
 
 def compiled(function: _Function) -> _Function:
-    """Compile a function for the CPU: cached, without the interpreter's lock, NumPy's division.
+    """Compile a function for the CPU, cached, without the GIL, with NumPy's division by zero.
 
-    Calls between kernels are always inlined: LLVM vectorises no loop with a call in it. Nobody
-    calls them from C, so Numba need not compile an entry for that.
+    Calls between kernels are always inlined, because LLVM does not vectorise a loop with a call.
+    No C code calls them, so Numba compiles no C wrapper.
     """
     return _compiled(function, "never")
 
 
 def inlined(function: _Function) -> _Function:
-    """Compile a small function as a part of each kernel that calls it, and not by itself.
+    """Compile a small function only as a part of each kernel that calls it.
 
-    Machine code is the same. Every function that Numba compiles by itself costs the first call, and
-    one around a large function optimises that anew.
+    The machine code is the same, and the first call is faster: Numba compiles fewer functions.
     """
     return _compiled(function, "always")
 
@@ -59,9 +58,9 @@ def _first(values: Floats, whole: int, real: float) -> int:
 
 @lru_cache(maxsize=1)
 def finish_importing() -> None:
-    """Call a kernel, because Numba leaves some two hundred imports to the first call.
+    """Import the modules that Numba imports only on the first call of a kernel, about 200.
 
-    Some of them are for compiling: this kernel may lie on the disk, where the next one does not.
+    Loading this kernel from the disk does not import those that compile, so they are listed.
     """
     numba_internals.import_the_rest()
     _first(np.empty(0), 0, 0.0)

@@ -1,9 +1,9 @@
-"""Where compiled kernels are kept between processes: a folder that nobody else can write to.
+"""The disk cache of compiled kernels, in a folder that no other user can write to.
 
-What is kept is unpickled and run, so it is read only from a folder of this user, whose parents no
-other user can change either. Numba's own cache is not used: it looks at the file of a kernel, not
-at the files that it calls, and it takes whatever folder it finds. What is missing, foreign or
-damaged here is as good as absent: the kernel is compiled, and nothing is said.
+Cached code is unpickled and run. So it is read only from a folder of this user, and other users
+must not be able to change its parents. Numba's cache is not used: it checks the kernel's file, but
+not the files of functions that the kernel calls, and it accepts any folder. A missing, foreign or
+damaged entry is ignored, and the kernel is compiled.
 """
 
 import hashlib
@@ -27,17 +27,17 @@ _KERNELS: Final = Path(__file__).parent
 _PACKAGE: Final = _KERNELS.parent
 _VERSIONS: Final = (sys.version, numba.__version__, llvmlite.__version__, np.__version__)
 _PRIVATE: Final = 0o700
-_OTHERS: Final = 0o077
+_OTHERS: Final = 0o077  # Any access by group and others.
 _OTHERS_WRITE: Final = 0o022
 _DIGEST_SIZE: Final = hashlib.sha256().digest_size
 _STAMP: Final = re.compile("[0-9a-f]{32}")
 # A link in the folder is not followed.
 _NO_LINKS: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-_KEPT: Final = 16  # Stamps whose machine code is kept: a user may have several environments.
+_MAX_STAMPS: Final = 16  # Versions whose machine code is kept, for users of several environments.
 
 
 class KernelCache(CodeCache):
-    """The machine code of one function of this package, in one file for each signature."""
+    """The machine code of one function of this package, a file for each signature."""
 
     def __init__(self, function: Kernel) -> None:
         code = function.__code__
@@ -46,26 +46,26 @@ class KernelCache(CodeCache):
         self._stamp = _stamp_at_import(self._sources)
 
     def read(self, described: str) -> Kept:
-        """Return what is kept for a signature; raise if it is missing, foreign or damaged."""
+        """Return the entry of a signature; raise if it is missing, foreign or damaged."""
         kept: Kept = pickle.loads(_read(self._file(described)))  # noqa: S301 - written by this user
         return kept
 
     def write(self, described: str, data: bytes) -> None:
-        """Keep it, unless the sources are no longer those of what runs."""
+        """Write the entry of a signature, unless the sources changed since the import."""
         if stamp(self._sources) == self._stamp:
             _write(self._file(described), data)
 
     def _file(self, described: str) -> Path:
-        """Return the file for a signature on this processor; raise OSError if none is safe."""
+        """Return the file of a signature on this processor; raise OSError if no folder is safe."""
         name = hashlib.sha256(repr((self._function, described)).encode()).hexdigest()[:32]
         return safe_folder(self._stamp) / name
 
 
 def _sources_of(function: Kernel) -> Path | None:
-    """Return the folder whose sources decide a function's machine code; None if it is not ours.
+    """Return the folder whose sources determine a function's machine code, or None if not ours.
 
-    Kernels import nothing but kernels, which test_cache.py holds. Other compiled functions
-    may use whatever the package has.
+    Kernels import only kernels, as test_cache.py checks. Other compiled functions may use anything
+    in the package.
     """
     parents = Path(function.__code__.co_filename).parents
     if function.__closure__:
@@ -74,9 +74,9 @@ def _sources_of(function: Kernel) -> Path | None:
 
 
 def stamp(sources: Path | None) -> str:
-    """Return a name for the content of all sources and for the versions of what compiles them.
+    """Return a hash of all sources and of the versions of the compilers.
 
-    It is empty where there are no sources to read, as in a zipped or frozen program.
+    It is empty where the sources cannot be read, for example in a zipped or frozen program.
     """
     if sources is None:
         return ""
@@ -94,28 +94,28 @@ _stamp_at_import = lru_cache(maxsize=None)(stamp)
 
 
 def safe_folder(stamp: str) -> Path:
-    """Return the folder for the machine code of one stamp, made if need be.
+    """Return the folder for the machine code of a stamp; create it if it does not exist.
 
     Raises
     ------
     OSError
-        Where there is none that only this user can write to; it says why.
+        If another user could write to it; the message says why.
     """
     base = _base()
     if not stamp or not base.is_absolute():
-        raise FileNotFoundError("There is no home, no absolute path, or no source to stamp.")
+        raise FileNotFoundError("The home folder, an absolute path or the sources are missing.")
     folder = Path(os.path.realpath(base)) / "dpnoise"
     for parent in reversed(folder.parents):
         _check_parent(parent)
-    for own in (folder, folder / stamp):
-        _check_own(own)
+    for private in (folder, folder / stamp):
+        _check_private(private)
     return folder / stamp
 
 
 def _base() -> Path:
-    """Return the folder that the user or the system has set aside for caches.
+    """Return the user's cache folder.
 
-    DPNOISE_CACHE_DIR comes first; an empty one turns the cache off, as every relative path does.
+    DPNOISE_CACHE_DIR comes first; an empty or relative path turns the cache off.
     """
     asked = os.environ.get("DPNOISE_CACHE_DIR")
     if asked is not None:
@@ -124,7 +124,7 @@ def _base() -> Path:
         return Path(os.environ.get("LOCALAPPDATA", ""))
     home = Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() raises where there is none
     if home == home.parent:
-        return Path()  # "/" is what a service without a home is given.
+        return Path()  # Services without a home folder have "/".
     if sys.platform == "darwin":
         return home / "Library" / "Caches"
     caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
@@ -132,44 +132,44 @@ def _base() -> Path:
 
 
 def _check_parent(folder: Path) -> None:
-    """Make a folder if need be; raise if others can put something else in a child's place."""
-    status = _made(folder).lstat()
-    sticky = status.st_mode & stat.S_ISVTX  # As in /tmp: a child is its owner's to rename.
+    """Create a folder if it is missing; raise if other users could replace a child of it."""
+    status = _create(folder).lstat()
+    sticky = status.st_mode & stat.S_ISVTX  # As in /tmp: only the owner can rename a child.
     if _has_owners() and (
         status.st_uid not in {0, os.geteuid()} or (status.st_mode & _OTHERS_WRITE and not sticky)
     ):
         raise PermissionError(f"{folder} can be changed by another user.")
 
 
-def _check_own(folder: Path) -> None:
-    """Make a folder for this user alone if need be; raise if it is anything else."""
-    status = _made(folder).lstat()
+def _check_private(folder: Path) -> None:
+    """Create a folder with mode 0700 if it is missing; raise if others can open it."""
+    status = _create(folder).lstat()
     if not stat.S_ISDIR(status.st_mode) or not _is_ours(status):
-        raise PermissionError(f"{folder} is no folder of this user alone, mode 0700.")
+        raise PermissionError(f"{folder} must be a folder of this user with mode 0700.")
 
 
-def _made(folder: Path) -> Path:
+def _create(folder: Path) -> Path:
     if not folder.exists():
         folder.mkdir(mode=_PRIVATE, exist_ok=True)
     return folder
 
 
 def _is_ours(status: os.stat_result) -> bool:
-    """Return whether a file or folder belongs to this user, and nobody else may open it."""
+    """Return whether only this user owns and may open a file or folder."""
     return not _has_owners() or (status.st_uid == os.geteuid() and not status.st_mode & _OTHERS)
 
 
 def _has_owners() -> bool:
-    """Return False on Windows, where a user's profile is private by its access list."""
+    """Return False on Windows, where access lists protect a user's profile."""
     return hasattr(os, "geteuid")
 
 
 def _read(file: Path) -> bytes:
-    """Return what `_write` wrote, whole; raise if it is not ours or damaged."""
+    """Return the data that `_write` wrote; raise if the file is foreign or damaged."""
     descriptor = os.open(file, os.O_RDONLY | _NO_LINKS)
     with os.fdopen(descriptor, "rb") as stream:
         if not _is_ours(os.fstat(descriptor)):
-            raise PermissionError(f"{file} is no file of this user alone.")
+            raise PermissionError(f"{file} must belong to this user and be closed to others.")
         digest, data = stream.read(_DIGEST_SIZE), stream.read()
     if hashlib.sha256(data).digest() != digest:
         raise ValueError(f"{file} is damaged.")
@@ -177,22 +177,22 @@ def _read(file: Path) -> bytes:
 
 
 def _write(file: Path, data: bytes) -> None:
-    """Write a file beside its place and rename it: a reader sees all of it or nothing."""
-    descriptor, beside = tempfile.mkstemp(dir=file.parent)
+    """Write a temporary file and rename it, so that a reader sees all of it or nothing."""
+    descriptor, temporary = tempfile.mkstemp(dir=file.parent)
     try:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(hashlib.sha256(data).digest() + data)
-        Path(beside).replace(file)
+        Path(temporary).replace(file)
     except BaseException:
-        Path(beside).unlink()
+        Path(temporary).unlink()
         raise
-    _forget_the_oldest(file.parent.parent)
+    _remove_oldest(file.parent.parent)
 
 
-def _forget_the_oldest(folder: Path) -> None:
-    """Remove the machine code of all stamps but the latest; who still uses one compiles again."""
-    stamps = [own for own in folder.iterdir() if _STAMP.fullmatch(own.name)]
-    for own in sorted(stamps, key=lambda own: own.lstat().st_mtime)[:-_KEPT]:
-        for file in own.iterdir():
+def _remove_oldest(folder: Path) -> None:
+    """Remove the machine code of all but the latest stamps; a process that uses it recompiles."""
+    stamps = [path for path in folder.iterdir() if _STAMP.fullmatch(path.name)]
+    for path in sorted(stamps, key=lambda path: path.lstat().st_mtime)[:-_MAX_STAMPS]:
+        for file in path.iterdir():
             file.unlink()
-        own.rmdir()
+        path.rmdir()

@@ -1,17 +1,17 @@
 """Variates with a certified bound on their error, for exact release: words in, (z, error) out.
 
-Each function returns z and a bound on |z - Z|, where Z is the real number that the formula gives
-for infinite strings of bits. The words hold the first `bits` bits of each string: 64, or fewer in
-the tests that enumerate all words. The bound covers the bits not yet seen, the polynomials and
-every rounding in these functions and in the operations of `rounding.certain_point`.
+Each function returns z and a bound on |z - Z|, where Z is the value of the formula for infinite
+strings of bits. The words hold the first `bits` bits of each string: 64, or fewer in the tests that
+enumerate all words. The bound covers the unseen bits, the polynomials and every rounding in these
+functions and in `first_stage.certain_point`.
 
-docs/exact-release.md tells each bound line by line, and `make proof` proves it; the letters:
+docs/exact-release.md derives each bound line by line, and `make proof` proves it. The letters:
 
-    u = 2^-53 the unit roundoff, unit = 2^-bits the width of what is not seen of a uniform,
-    ROUND = 32u, more than all roundings together, relative to -log V or its root,
-    UNSEEN(V) = unit/V, how far log V can be from its value at the lower end of V.
+    u = 2^-53 is the unit roundoff, unit = 2^-bits the width of a uniform's unseen part,
+    ROUND = 32u exceeds the sum of all roundings, relative to -log V or its root,
+    UNSEEN(V) = unit/V bounds the distance of log V from its value at the lower end of V.
 
-There is no branch: what looks like one is a selection between two computed numbers.
+No function branches on a number: conditional expressions select between two computed numbers.
 """
 
 import math
@@ -31,8 +31,8 @@ from dpnoise.kernels.elementary import (
 )
 
 ROUND = 2.0**-48
-# The rounding of V to a float moves log V by at most u, and where V is near 1 the roundings that
-# are not relative to log V add less than another 2u.
+# Rounding V to a float changes log V by at most u. Near V = 1 the roundings that are not relative
+# to log V add less than 2u.
 ROUND_V = 2.0**-51
 SQRT_2 = math.sqrt(2.0)
 _RECIPROCAL = 2046 << 52
@@ -51,19 +51,19 @@ def reciprocal_bound(x: float) -> float:
 
 @inlined
 def ones_after(word: Word, bits: int) -> np.uint64:
-    """Return the complement of U's word at the upper end of U: all bits not seen taken as ones."""
+    """Return the complement of U's word with all unseen bits of U taken as ones."""
     return (_ALL_BITS << np.uint64(64 - bits)) & ~unsigned(word)
 
 
 @inlined
 def lower_end(word: Word, bits: int) -> float:
-    """Return V = 1 - U at its lower end, rounded to a float. It may be 0."""
+    """Return the lower end of V = 1 - U, rounded to a float. It may be 0."""
     return np.float64(ones_after(word, bits)) * power_of_two(-64)
 
 
 @compiled
 def cosine(word: Word, bits: int) -> float:
-    """Return the cosine of Remark 1 at the lower end of its magnitude: within 6u and 4 unit."""
+    """Return Remark 1's cosine at the lower end of its magnitude, within 6u + 4 unit."""
     left = np.int64(ones_after(word, bits) & LOW_63_BITS)
     return with_sign_of(word, sinpi(np.float64(left) * power_of_two(-64)))
 
@@ -91,7 +91,7 @@ def half_pair(v: Word, u: Word, bits: int) -> tuple[float, float]:
     V = lower_end(v, bits)
     root = math.sqrt(0.0 - log(V))
     unit = power_of_two(-bits)
-    # At V = 0 the second reciprocal is 2^1023: nothing is decided there, at any scale.
+    # At V = 0 the second reciprocal is 2^1023, so no grid point is certain at any scale.
     unseen = fma(ROUND_V, reciprocal_bound(root), unit * reciprocal_bound(V * root))
     return root * cosine(u, bits), fma(ROUND + 4.0 * unit, root, unseen)
 
@@ -125,7 +125,7 @@ def gaussian_pair(v: Word, u: Word, bits: int) -> tuple[float, float, float]:
 
 @compiled
 def gumbel(word: Word, bits: int) -> tuple[float, float]:
-    """-log E with E = -log V; where E is off by a part d of itself, -log E is by d/(1-d)."""
+    """-log E with E = -log V; a relative error d of E changes -log E by at most d/(1-d)."""
     V = lower_end(word, bits)
     E = 0.0 - log(V)
     z = 0.0 - log(E)

@@ -1,7 +1,7 @@
-"""log, sin(pi x) and the exact conversions from words, without a branch or a table.
+"""log, sin(pi x) and exact conversions from words, without branches and table look-ups.
 
-A branch or a table look-up would take a time that depends on the noise. The polynomials are
-minimax fits made by tools/fit_polynomials.py; the names follow the comments there.
+The time of a branch or a look-up would depend on the noise. tools/fit_polynomials.py fits the
+minimax polynomials and explains their names.
 """
 
 import math
@@ -16,7 +16,7 @@ from dpnoise.kernels import Truth, compiled, inlined
 from dpnoise.kernels.numba_internals import Untyped
 
 Word = int | np.uint64
-# What an intrinsic of Numba returns: its signature, and the function that writes its code.
+# The result of a Numba intrinsic: its signature, and the function that generates its code.
 Intrinsic = tuple[object, Callable[..., object]]
 
 # log(f) = s Q(s^2) with s = (f-1)/(f+1), for f in [sqrt(1/2), sqrt(2)].
@@ -78,7 +78,7 @@ def _prefer_512_bits(_context: object) -> Intrinsic:
     def codegen(
         context: Untyped, builder: ir.IRBuilder, _signature: object, _arguments: object
     ) -> ir.Value:
-        # llvmlite's own `add` takes only attributes that it knows, none of which has a value.
+        # llvmlite's `add` accepts only attributes without a value.
         set.add(builder.function.attributes, '"prefer-vector-width"="512"')
         return context.get_dummy_value()
 
@@ -86,9 +86,9 @@ def _prefer_512_bits(_context: object) -> Intrinsic:
 
 
 def in_widest_vectors() -> None:
-    """Ask for the widest vectors of the processor in the loops of the kernel that calls this.
+    """Request the processor's widest vectors for the loops of the calling kernel.
 
-    Of its own accord LLVM takes half of AVX-512. Where vectors are narrower, nothing changes.
+    By default LLVM uses half the width of AVX-512. Nothing changes on other processors.
     """
 
 
@@ -140,10 +140,10 @@ def power_of_two(exponent: int) -> float:
 
 @compiled
 def word_of(raw: bytes, i: int) -> np.uint64:
-    """Return the i-th word of some bytes, which are little-endian.
+    """Return the i-th word of little-endian bytes.
 
-    Scalar calls read their words here. As Python's integers they would differ in length, and
-    making one that starts with zeros takes less time: the clock would tell of the noise.
+    Scalar calls read their words with this function. Python integers would differ in length, and
+    the shorter ones take less time to create, so the time would reveal the noise.
     """
     word = np.uint64(0)
     for j in range(8):
@@ -153,7 +153,7 @@ def word_of(raw: bytes, i: int) -> np.uint64:
 
 @inlined
 def unsigned(word: Word) -> np.uint64:
-    """Return a word, also one given as a signed number, as 64 unsigned bits."""
+    """Return a word, which may be given as a signed number, as 64 unsigned bits."""
     return np.int64(word).view(np.uint64)
 
 
@@ -194,9 +194,9 @@ def with_sign_of(word: Word, magnitude: float) -> float:
 
 @inlined
 def nan_unless(x: float, certain: Truth) -> float:
-    """Return x if it is certain, or else a NaN, which all ones are.
+    """Return x if it is certain, else NaN, whose bits are all ones.
 
-    Written as a choice, LLVM makes a branch of it where it knows x as dear, as on x86-64.
+    From a conditional expression LLVM makes a branch where x is expensive, as on x86-64.
     """
     bits = np.float64(x).view(np.int64)
     return np.int64(bits | (np.int64(certain) - np.int64(1))).view(np.float64)

@@ -4,22 +4,18 @@ Each kernel computes, for its form of Z,
 
     Y = grid * floor((value + scale * Z) / grid + 1/2)
 
-exactly as in real arithmetic, or writes NaN, and returns how many numbers (or pairs) it left
-undecided: `second_stage` is next. The decision is the same code for all forms: `certain_point`.
-Values are floats or integers; of an integer Y lacks the whole grids below it, which are added
-later, in integers.
+exactly as in real arithmetic, or writes NaN for `second_stage`, and returns the number of undecided
+values (or pairs). `certain_point` decides for all forms. Values are floats or integers. For an
+integer, Y is relative to the grid point below it, which is added later in integer arithmetic.
 
-The loops around it look alike, one for each form, and stay so. The ways to write them once are
-slower, or cost every process:
+Each form has its own loop, although the loops look alike. The alternatives are slower:
 
-- A function that makes the loop of a form makes a closure, and no closure is kept on disk
-  (`dpnoise.kernels.cache`): every process would compile it again.
-- One loop that is told the form by an integer computes all forms, or branches at every number.
-- Two loops, of which the first fills arrays with noise and errors and the second decides, write and
-  read both once more.
+- A function that creates the loop of a form is a closure. Closures are not kept on disk
+  (`dpnoise.kernels.cache`), so every process would compile them again.
+- A single loop with the form as an argument computes all forms, or branches at every number.
+- Separate loops for noise and decision write and read the noise and its errors once more.
 
-A loop that does not count what it left undecided is no faster: LLVM then computes fewer numbers
-side by side.
+Not counting the undecided values is not faster: LLVM then computes fewer numbers in parallel.
 """
 
 import numpy as np
@@ -38,7 +34,7 @@ _EXPONENT = np.int64(0x7FF << 52)
 
 @compiled
 def not_finite(values: Floats) -> int:
-    """Return how many of the values are NaN or infinite."""
+    """Return the number of values that are NaN or infinite."""
     count = 0
     for i in range(values.size):
         bits = np.float64(values[i]).view(np.int64)
@@ -47,9 +43,9 @@ def not_finite(values: Floats) -> int:
 
 
 def above_grids(value: float | np.int64, grid: float) -> float:
-    """Return a float as it is, and how far an integer is above a whole number of grids.
+    """Return a float unchanged, and an integer modulo the grid, rounded to a float.
 
-    For an integer the grid is from 1 to 2^62; what has more than 53 bits rounds.
+    For an integer the grid is from 1 to 2^62.
     """
     return value if isinstance(value, float) else float(value & (np.int64(grid) - np.int64(1)))
 
@@ -73,12 +69,12 @@ def certain_point(
 ) -> tuple[float, Truth]:
     """Return the grid point of value + scale * Z, or NaN, and whether it is certain.
 
-    It is if all Z within `error` of z give the same point.
+    It is certain if all Z within `error` of z give the same point.
 
-    grid is a power of two, so value/grid is exact, as are its whole and its fractional part and
-    cell * grid. A float of 2^53 grids or more is a whole number of them. Only the last sum rounds,
-    which converts the exact result to a float. It cannot overflow: a scale is at most 2^960, and so
-    beside a value of 2^1023 or more the noise is below half the distance of two floats.
+    grid is a power of two, so value/grid is exact, as are its whole and fractional parts and
+    cell * grid. A float of 2^53 grids or more is a whole number of grids. Only the last sum rounds;
+    it converts the exact result to a float. It cannot overflow: a scale is at most 2^960, so next
+    to a value of 2^1023 or more the noise is below half the spacing of the floats.
     """
     inside = value if abs(value) < 2.0**53 * grid else 0.0
     quotient = inside * (1.0 / grid)
@@ -123,7 +119,7 @@ def gaussian_2(
 def gaussian_pairs(
     words: Words, bits: int, values: Values, scale: float, grid: float, out: Floats
 ) -> int:
-    """Release values with Gaussian noise, two from two uniforms; a last one has its own."""
+    """Release pairs of values with Gaussian noise, two uniforms for a pair or for a last value."""
     in_widest_vectors()
     undecided = 0
     for i in range(out.size // 2):
@@ -133,7 +129,7 @@ def gaussian_pairs(
         second, certain2 = certain_point(given2, z2, error, scale, grid)
         out[2 * i], out[2 * i + 1] = first, second
         undecided += not (certain1 & certain2)
-    if out.size % 2:  # Written as a loop, it slows the one above down.
+    if out.size % 2:  # As a loop, this would slow down the one above.
         last = out.size - 1
         z1, _, error = certified.gaussian_pair(words[last], words[last + 1], bits)
         out[last], certain = certain_point(above_grids(values[last], grid), z1, error, scale, grid)
@@ -141,7 +137,7 @@ def gaussian_pairs(
     return undecided
 
 
-# For selection the noise itself is needed, with its error.
+# Selection mechanisms need the noise and its error.
 
 
 @compiled

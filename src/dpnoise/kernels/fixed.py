@@ -1,11 +1,10 @@
-"""Fixed point with 128 bits, for the second stage of exact release: integers, and nothing else.
+"""128-bit fixed-point arithmetic in integers, for the second stage of exact release.
 
-A number is two words, (high, low). It stands for (2^64 high + low) units, and a unit is 2^-128 for
-fractions of 1 and 2^-120 for magnitudes below 256. Every operation here is exact or rounds down by
-less than one unit of its result, so an error is a count of units, and counts add. Neither the
-rounding mode nor the flushing of subnormals touches it, and no instruction here takes a time that
-depends on its operands: no division, no root, no branch on a number, and no look-up by one (the
-coefficients are taken in their order).
+A number is two words, (high, low), and means (2^64 high + low) units. A unit is 2^-128 for
+fractions of 1 and 2^-120 for magnitudes below 256. Every operation is exact or rounds down by less
+than one unit, so errors are counts of units, and they add up. The rounding mode and the flushing of
+subnormals have no effect. No instruction takes a time that depends on its operands: there is no
+division, no square root, no branch on a number and no table look-up by a number.
 
 docs/exact-release.md derives the bound of each function.
 """
@@ -30,7 +29,7 @@ _0, _1, _2, _3, _7, _63 = (np.uint64(k) for k in (0, 1, 2, 3, 7, 63))
 _WORD, _TWO_WORDS = ir.IntType(64), ir.IntType(128)
 _TYPES = {"word": types.uint64, "wide": types.UniTuple(types.uint64, 2), "truth": types.boolean}
 
-# The operations. Each is defined in Python's integers, and compiled to LLVM's of 128 bits.
+# The operations. Each is defined with Python integers, and compiled to 128-bit LLVM integers.
 
 
 def whole(a: Wide) -> int:
@@ -44,7 +43,7 @@ def wide(number: int) -> Wide:
 
 
 def _joined(builder: ir.IRBuilder, argument: ir.Value) -> ir.Value:
-    """Return an argument of LLVM's, one word or two, as an integer of 128 bits."""
+    """Return an LLVM argument of one or two words as a 128-bit integer."""
     if argument.type == _WORD:
         return builder.zext(argument, _TWO_WORDS)
     high, low = (builder.zext(builder.extract_value(argument, k), _TWO_WORDS) for k in (0, 1))
@@ -52,7 +51,7 @@ def _joined(builder: ir.IRBuilder, argument: ir.Value) -> ir.Value:
 
 
 def _split(builder: ir.IRBuilder, number: ir.Value, kind: str) -> ir.Value:
-    """Return an integer of 128 bits as what the function returns."""
+    """Return a 128-bit integer as a result of the given kind."""
     if kind == "truth":
         return number
     low = builder.trunc(number, _WORD)
@@ -66,10 +65,10 @@ def _split(builder: ir.IRBuilder, number: ir.Value, kind: str) -> ir.Value:
 def _compiled_as(
     build: Callable[..., ir.Value], arguments: tuple[str, ...], result: str
 ) -> Callable[[_Function], _Function]:
-    """Compile a function of one or two arguments to what `build` makes of them, joined.
+    """Compile a function of one or two arguments to the LLVM code that `build` generates.
 
-    It can then be called by kernels alone; where the compiler is off, it is what Python defines.
-    (Numba compiles these in half the time that it takes for functions of words.)
+    Only kernels can call the result. If Numba's compiler is disabled, the Python definition runs.
+    (Numba compiles these in half the time of functions of words.)
     """
     signature = _TYPES[result](*(_TYPES[argument] for argument in arguments))
 
@@ -92,7 +91,7 @@ def _compiled_as(
 
 
 def _shifted(shift: Callable[..., ir.Value]) -> Callable[..., ir.Value]:
-    """Return a shift that moves everything out from 128 places on, where LLVM's has no meaning."""
+    """Return a shift that gives 0 from 128 places on, where LLVM's shift is undefined."""
 
     def build(builder: ir.IRBuilder, a: ir.Value, places: ir.Value) -> ir.Value:
         within = shift(builder, a, builder.and_(places, _TWO_WORDS(127)))
@@ -162,7 +161,7 @@ def less(a: Wide, b: Wide) -> Truth:
 
 @_compiled_as(lambda builder, a: builder.ctlz(a, ir.IntType(1)(0)), ("wide",), "word")
 def zeros_before(a: Wide) -> np.uint64:
-    """Return the number of zeros before the first one: 128 for 0."""
+    """Return the number of leading zero bits; 128 for 0."""
     return np.uint64(128 - whole(a).bit_length())
 
 
@@ -184,12 +183,12 @@ def negated_if(mask: np.uint64, a: Wide) -> Wide:
     return minus((a[0] ^ mask, a[1] ^ mask), (mask, mask))
 
 
-# Literals of the two constants are held against ball arithmetic by tests/kernels/test_fixed.py.
+# tests/kernels/test_fixed.py compares both literals with ball arithmetic.
 _HALF_PI = Fraction(0x1921FB54442D18469898CC51701B839A252049C1114CF98E8, 2**192)
 _HALF_LOG_2 = wide(0x58B90BFBE8E7BCD5E4F1D9CC01F97C)  # Rounded up; its unit is 2^-120.
 SQRT_HALF = wide(math.isqrt(2**255))
 _HALF_SQRT_HALF = wide(math.isqrt(2**253))
-# atanh(s) = s + s t (1/3 + t/5 + ...) with t = s^2 <= 0.0295: what follows is below a unit.
+# atanh(s) = s + s t (1/3 + t/5 + ...) with t = s^2 <= 0.0295: the omitted terms are below a unit.
 _ATANH_TERMS = 24
 _ATANH = tuple(wide(2**128 // (2 * k + 3)) for k in range(_ATANH_TERMS))
 # sin(pi t/2)/2 = t (c0 - t^2 (c1 - t^2 (c2 - ...))), ck = (pi/2)^(2k+1) / (2 (2k+1)!).
@@ -198,7 +197,7 @@ _SINE = tuple(
     wide(int(2**127 * _HALF_PI ** (2 * k + 1) / math.factorial(2 * k + 1)))
     for k in range(_SINE_TERMS)
 )
-# Straight lines to start from: 1/(2x) within 1/64 of itself, 1/(4 sqrt x) within 1/11.
+# Linear first approximations: of 1/(2x) within 1/64, and of 1/(4 sqrt x) within 1/11, relatively.
 _RECIPROCAL_AT_0, _RECIPROCAL_SLOPE = wide(int(0.39308733 * 2**128)), wide(int(0.956064 * 2**128))
 _ROOT_AT_0, _ROOT_SLOPE = wide(int(0.53319319 * 2**128)), wide(int(0.30468182 * 2**128))
 _THREE_SIXTEENTHS = wide(3 * 2**124)
@@ -208,9 +207,9 @@ _THREE_SIXTEENTHS = wide(3 * 2**124)
 def half_reciprocal(x: Wide) -> Wide:
     """Return 1/(2x) for a fraction x between 0.6035 and 0.8536, within 4 units.
 
-    Newton's g <- 2g(1 - xg) squares what 2xg is off 1 by: from 2^-6, five times.
+    Newton's g <- 2g(1 - xg) squares the error |2xg - 1|: five times, starting from 2^-6.
     """
-    g = minus(_RECIPROCAL_AT_0, times(_RECIPROCAL_SLOPE, x))  # Its 1 is gone modulo 1.
+    g = minus(_RECIPROCAL_AT_0, times(_RECIPROCAL_SLOPE, x))  # Modulo 1.
     for _ in range(5):
         g = up(times(g, minus((_0, _0), times(x, g))), _1)
     return g
@@ -220,7 +219,7 @@ def half_reciprocal(x: Wide) -> Wide:
 def minus_log(v: Wide) -> tuple[Wide, np.uint64]:
     """Return -log V of a fraction V > 0 as a magnitude, and the number e of its leading zeros.
 
-    It is off by less than 2e + 5 units, and never negative. V = f 2^-e with f in [1/2, 1), and
+    Its error is below 2e + 5 units, and it is never negative. V = f 2^-e with f in [1/2, 1), and
     log f = 2 atanh((f - c)/(f + c)) + log c with c = sqrt(1/2).
     """
     e = zeros_before(v)
@@ -236,7 +235,7 @@ def minus_log(v: Wide) -> tuple[Wide, np.uint64]:
     twice_atanh = down(plus(s, times(s, times(t, rest))), _7)
     halves = e + e + _1
     logs = plus(product(_HALF_LOG_2[1], halves), (_HALF_LOG_2[0] * halves, _0))
-    # One unit more, for what is subtracted may be a unit too large.
+    # One unit more, because the subtrahend may be too large by a unit.
     return minus(plus(logs, (_0, _1)), negated_if(below, twice_atanh)), e
 
 

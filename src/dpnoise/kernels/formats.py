@@ -1,8 +1,8 @@
-"""Small floating-point formats: rounding to one, the law of a rounded sum, and all short words.
+"""Small floating-point formats: rounding, the distribution of a rounded sum, all short words.
 
-A format has `digits` binary digits and normal numbers from 2^emin to below 2^(2-emin), as IEEE 754
-has it. Its values are float64 whose last bits are zero, so in a histogram over all of them the
-place of a value is read off the other bits.
+A format has `digits` binary digits and normal numbers from 2^emin to below 2^(2-emin), as in
+IEEE 754. Its values are float64 whose last bits are zero, so the other bits are the index of a
+value in a histogram over all of them.
 """
 
 import numpy as np
@@ -17,10 +17,10 @@ Patterns = NDArray[np.uint32] | NDArray[np.uint16]
 
 @compiled
 def nearest(x: float, digits: int, emin: int) -> float:
-    """Return the value nearest to x, ties to even, in the format without an upper end.
+    """Return the value nearest to x, ties to even, in the format without an upper limit.
 
-    The spacing of the format at x, times 1.5 * 2^52, is so large a float64 that adding it rounds
-    x at that spacing, to nearest and ties to even; taking it off again is exact.
+    Adding the spacing of the format at x times 1.5 * 2^52 rounds x to that spacing, to nearest and
+    ties to even. Subtracting it again is exact.
     """
     exponent = ((np.float64(x).view(np.int64) >> np.int64(52)) & np.int64(0x7FF)) - np.int64(1023)
     exponent = min(max(exponent, np.int64(emin)), np.int64(2 - emin))
@@ -30,7 +30,7 @@ def nearest(x: float, digits: int, emin: int) -> float:
 
 @compiled
 def round_all(values: Floats, digits: int, emin: int) -> None:
-    """Round each of the values, in place; from 2^(2-emin) on they become infinite."""
+    """Round all values in place; from 2^(2-emin) on they become infinite."""
     infinity = power_of_two(2 - emin)
     for i in range(values.size):
         rounded = nearest(values[i], digits, emin)
@@ -39,10 +39,10 @@ def round_all(values: Floats, digits: int, emin: int) -> None:
 
 @compiled
 def widen(patterns: Patterns, digits: int, emin: int, out: Floats) -> None:
-    """Read the bits of a format's values as float64, exactly.
+    """Decode the bits of a format's values to float64, exactly.
 
-    A value is a whole number of the format's spacing, which is a normal float64: nothing here is
-    subnormal, so nothing is lost where the processor flushes subnormals to zero.
+    A value is a whole number times the format's spacing, which is a normal float64. No operand is
+    subnormal, so the result is right where the processor flushes subnormals to zero.
     """
     fraction_bits = np.int64(digits - 1)
     top = np.int64(3 - 2 * emin)  # The exponent of NaN and the infinities.
@@ -59,9 +59,9 @@ def widen(patterns: Patterns, digits: int, emin: int, out: Floats) -> None:
 
 @compiled
 def narrow(values: Floats, digits: int, emin: int, patterns: Patterns) -> None:
-    """Write the bits of the values nearest in a format, ties to even; they lie in its range.
+    """Round values within a format's range to nearest, ties to even, and write their bits.
 
-    Zero is always +0.0. As in `widen`, no subnormal takes part.
+    Zero is always +0.0. As in `widen`, no operand is subnormal.
     """
     below = power_of_two(emin)
     per_spacing = power_of_two(digits - 1 - emin)
@@ -70,7 +70,7 @@ def narrow(values: Floats, digits: int, emin: int, patterns: Patterns) -> None:
         size = abs(rounded)
         bits = np.float64(size).view(np.int64) >> np.int64(53 - digits)
         normal = bits - (np.int64(1022 + emin) << np.int64(digits - 1))
-        # Selected before it is converted: a large number of spacings is no int64.
+        # Selected before the conversion: a large number of spacings exceeds int64.
         subnormal = np.int64((size if size < below else 0.0) * per_spacing)
         pattern = subnormal if size < below else normal
         negative = np.int64(rounded < 0.0) << np.int64(digits - 1)
@@ -88,10 +88,10 @@ def add_laws(
     places: Indices,
     out: Floats,
 ) -> None:
-    """Add the law of the rounded sum of two independent variables to a histogram.
+    """Add the distribution of the rounded sum of two independent variables to a histogram.
 
-    The histogram has two halves, of values >= 0 and of values < 0. In each, 0 comes first, then the
-    sizes in order, then infinity. `places` is as long as b: LLVM vectorises the loop that fills it.
+    The histogram has two halves, for values >= 0 and for values < 0. Each starts with 0, continues
+    with the magnitudes in order and ends with infinity. `places` is scratch space as long as b.
     """
     half = out.size // 2
     before = (np.int64(1024 + emin - digits) << np.int64(digits - 1)) - np.int64(1)
@@ -107,9 +107,9 @@ def add_laws(
 
 @compiled
 def all_words(first: int, variates: int, bits: int, words: Words) -> None:
-    """Fill with the words of the elements from `first` on, in a count of all words of `bits` bits.
+    """Enumerate all elements made of words of `bits` bits: fill with those from `first` on.
 
-    Element k has the digits of k in base 2^bits as the top bits of its words.
+    The top bits of element k's words are the digits of k in base 2^bits.
     """
     for i in range(words.size):
         k = first + i // variates

@@ -2,9 +2,9 @@
 
 The forms of `certified`, for the second stage of exact release. Each takes its uniforms as pairs of
 words and returns its noise as (magnitude, sign, error): a magnitude of `fixed`, a word whose first
-bit is the sign, 0 for plus, and a bound in units of 2^-120 on the error, which covers the bits not
-seen. docs/exact-release.md derives the bounds. There is no branch: what looks like one is a
-selection between two computed numbers.
+bit is the sign, 0 for plus, and an error bound in units of 2^-120 that covers the unseen bits.
+docs/exact-release.md derives the bounds. No function branches on a number: conditional expressions
+select between two computed numbers.
 """
 
 import numpy as np
@@ -18,14 +18,14 @@ Noise = tuple[Wide, np.uint64, np.uint64]
 
 _0, _1, _2, _3, _6, _7, _9, _16 = (np.uint64(k) for k in (0, 1, 2, 3, 6, 7, 9, 16))
 _50, _63, _67 = (np.uint64(k) for k in (50, 63, 67))
-NO_BOUND = np.uint64(2**62)  # An error with which nothing is decided.
+NO_BOUND = np.uint64(2**62)  # An error with which no grid point is certain.
 
 
 @inlined
 def _minus_log_v(complement: Wide, unseen: np.uint64) -> tuple[Wide, np.uint64]:
     """Return -log V at the lower end of V, and its error.
 
-    V may be larger by 2^unseen units, which moves log V by up to 2^unseen 2^-128 / V.
+    V may be larger by 2^unseen units, which changes log V by up to 2^unseen 2^-128 / V.
     """
     magnitude, zeros = minus_log(complement)
     moved = _1 << ((max(zeros, _7) - _7 + unseen) & _63)
@@ -34,7 +34,7 @@ def _minus_log_v(complement: Wide, unseen: np.uint64) -> tuple[Wide, np.uint64]:
 
 @inlined
 def _root_of_minus_log_v(complement: Wide) -> tuple[Wide, np.uint64]:
-    """Return sqrt(-log V) and its error: the root moves by no more than |a - b| / sqrt(b)."""
+    """Return sqrt(-log V) and its error: two roots differ by at most |a - b| / sqrt(b)."""
     square, error = _minus_log_v(complement, _0)
     magnitude, k = root(square)
     bounded = (error < NO_BOUND) & (k < _50)

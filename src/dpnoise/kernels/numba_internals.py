@@ -1,7 +1,7 @@
-"""Every use of Numba beyond its documented interface, and the versions that it was tested with.
+"""Every use of Numba's internals, and the versions that it was tested with.
 
-Nothing else in dpnoise names a private attribute of Numba or a class of `numba.core`, but for the
-compiler's lock, which `dpnoise.core.kernel_table` finds in other people's Numba too.
+No other module uses a private attribute of Numba or a class of `numba.core`, with one exception:
+`dpnoise.core.kernel_table` takes the compiler lock if other code has imported Numba.
 """
 
 from collections.abc import Callable
@@ -37,34 +37,34 @@ from numba.core.compiler_lock import global_compiler_lock  # noqa: E402
 from numba.core.dispatcher import Dispatcher  # noqa: E402
 from numba.core.serialize import dumps  # noqa: E402
 
-# An object of Numba or llvmlite, which publish no types. Parameters of an overload and of what it
-# returns have this one: Numba compares their annotations.
+# An object of Numba or llvmlite, which publish no types. An overload and the function that it
+# returns need the same annotations, because Numba compares them.
 Untyped = Any
-Kernel = Callable[..., Any]  # A compiled function: its types are known when it is called.
-Kept = tuple[object, tuple[object, ...]]  # A signature, and what Numba rebuilds its code from.
+Kernel = Callable[..., Any]  # A compiled function, whose types are known when it is called.
+Kept = tuple[object, tuple[object, ...]]  # A signature, and the data that Numba rebuilds code from.
 
-# What changes the machine code beside Numba's description of the processor.
+# Settings that change the machine code, in addition to Numba's description of the processor.
 _SETTINGS: Final = ("BOUNDSCHECK", "DEBUGINFO_DEFAULT", "LOOP_VECTORIZE", "OPT", "SLP_VECTORIZE")
 
 
 def is_kernel(function: object) -> bool:
-    """Tell whether Numba compiles a function; it does not where NUMBA_DISABLE_JIT is 1."""
+    """Return whether Numba compiles a function; it does not if NUMBA_DISABLE_JIT is 1."""
     return isinstance(function, Dispatcher)
 
 
 def is_compiling() -> bool:
-    """Tell whether this thread holds the compiler's lock."""
+    """Return whether this thread holds Numba's compiler lock."""
     locked: bool = global_compiler_lock.is_locked()
     return locked
 
 
 def set_cache(kernel: Untyped, cache: NullCache) -> None:
-    """Let a kernel keep its machine code in a cache of ours; Numba's setter knows its own only."""
+    """Set the cache of a kernel; Numba's public setter accepts only its own cache."""
     kernel._cache = cache  # noqa: SLF001
 
 
 def compile_by(kernel: Untyped, run: Callable[[Callable[[], object]], object]) -> None:
-    """Let `run` call what compiles or loads a kernel when it meets new types."""
+    """Make a kernel call `run` with the function that compiles or loads it for new types."""
     compile_for = kernel._compile_for_args  # noqa: SLF001
     kernel._compile_for_args = lambda *arguments, **named: run(  # noqa: SLF001
         lambda: compile_for(*arguments, **named)
@@ -72,46 +72,46 @@ def compile_by(kernel: Untyped, run: Callable[[Callable[[], object]], object]) -
 
 
 def machine_code(kernel: Untyped, signature: tuple[object, ...]) -> Kernel:
-    """Return the machine code for one signature, which is called without Numba's dispatch."""
+    """Return the machine code for a signature, to be called without Numba's dispatch."""
     kernel.compile(signature)
     code: Kernel = kernel.get_overload(signature)
     return code
 
 
 def import_the_rest() -> None:
-    """Import what Numba leaves to the first kernel that is compiled, and not loaded."""
+    """Import the modules that Numba imports only when it compiles a kernel."""
     for module in ("numba.core.boxing", "numba.core.runtime.context"):
         import_module(module)
 
 
 class CodeCache(NullCache):  # type: ignore[misc] # Numba publishes no types
-    """Keeps the machine code of one kernel where a subclass puts it."""
+    """The base of a cache for the machine code of one kernel."""
 
     def read(self, described: str) -> Kept:
-        """Return what was written for a signature; raise if nothing was."""
+        """Return the entry of a signature; raise if there is none."""
         raise NotImplementedError
 
     def write(self, described: str, data: bytes) -> None:
-        """Keep the pickle of what `read` returns."""
+        """Write the pickled entry of a signature."""
         raise NotImplementedError
 
     def load_overload(self, sig: object, target_context: Untyped) -> CompileResult | None:
-        """Return what is kept for a signature, or None."""
+        """Return the compiled function for a signature, or None."""
         target_context.refresh()
         try:
             kept, code = self.read(describe(sig, target_context.codegen()))
             return CompileResult._rebuild(target_context, *code) if kept == sig else None  # noqa: SLF001
-        except Exception:  # noqa: BLE001 - however it is damaged, the kernel can be compiled
+        except Exception:  # noqa: BLE001 - after any damage the kernel can be compiled again
             return None
 
     def save_overload(self, sig: object, data: CompileResult) -> None:
-        """Keep a compiled function, if that can be done."""
+        """Write a compiled function to the cache, if possible."""
         with suppress(Exception):
             if not data.library.has_dynamic_globals:
                 self.write(describe(sig, data.codegen), dumps((sig, data._reduce())))  # noqa: SLF001
 
 
 def describe(sig: object, codegen: Untyped) -> str:
-    """Describe a signature on this processor, under the settings that change machine code."""
+    """Return a description of a signature, this processor and the settings of the compiler."""
     settings = [getattr(config, name, None) for name in _SETTINGS]
     return repr((sig, codegen.magic_tuple(), settings))

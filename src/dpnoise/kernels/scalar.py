@@ -1,8 +1,8 @@
-"""Kernels for one number, and what they are given; one of Python's integers at a fixed width.
+"""Call kernels for one number without dispatch, and read a Python integer in constant time.
 
-CPython keeps an integer as a sign, a number of digits and digits of 30 bits. Whatever it does with
-one branches on these. A kernel that takes `PYTHON_INTEGER` is given the object itself: the same
-loads and the same arithmetic read every integer of up to 63 bits.
+CPython stores an integer as a sign, a number of digits and digits of 30 bits, and branches on them
+in every operation. A kernel that takes `PYTHON_INTEGER` gets the object's address: the same loads
+and the same arithmetic read every integer of up to 63 bits.
 """
 
 import sys
@@ -27,9 +27,9 @@ _0, _1, _2, _3, _7 = (np.uint64(k) for k in (0, 1, 2, 3, 7))
 _30, _32, _60 = (np.uint64(k) for k in (30, 32, 60))
 _SIGN = np.uint64(2**63)
 
-# The digits are at the end of an integer. The word before them says how many there are: until
-# Python 3.11 below zero for a negative number, since then in its upper 61 bits, with the sign in
-# the second bit from below.
+# The digits are at the end of an integer. The word before them holds their number: until Python
+# 3.11 negated for a negative integer, since then in the upper 61 bits, with the sign in the second
+# lowest bit.
 _DIGITS: Final = int.__basicsize__
 _SIGNED_COUNT: Final = sys.version_info < (3, 12)
 READABLE: Final = (
@@ -43,7 +43,7 @@ READABLE: Final = (
 
 
 class PythonInteger(types.Type):  # type: ignore[misc] # Numba publishes no types
-    """The address of one of Python's integers. Whoever passes it makes sure that it is one."""
+    """The address of a Python integer; the caller guarantees the type."""
 
     def __init__(self) -> None:
         super().__init__("python_integer")
@@ -55,11 +55,11 @@ _KINDS: Final = {"i": types.int64, "u": types.uint64, "f": types.float64, "p": P
 
 
 def without_dispatch(function: Kernel, kinds: str) -> Kernel:
-    """Return the machine code for bytes, then numbers of these kinds, without Numba's dispatch."""
+    """Return a function's machine code for bytes, then numbers of these kinds, without dispatch."""
     if "p" in kinds and not READABLE:
         return _raising(without_dispatch(function, kinds.replace("p", "u")))
     if not numba_internals.is_kernel(function):
-        return function  # The compiler is off.
+        return function  # Numba's compiler is disabled.
     return numba_internals.machine_code(function, (_BYTES, *(_KINDS[kind] for kind in kinds)))
 
 
@@ -91,7 +91,7 @@ def _digit(_context: object, integer: types.Type, i: types.Type) -> Intrinsic:
 
 
 def raised_word(number: Untyped) -> np.uint64:
-    """Return an integer raised by 2^63, or 0 for one of more than 63 bits; others come as that."""
+    """Return a Python integer plus 2^63, or 0 if it has more than 63 bits; return words as is."""
     return np.uint64(number)
 
 
@@ -101,7 +101,7 @@ def _raised_word(number: Untyped) -> Untyped:
 
 
 def _read(number: Untyped) -> Untyped:
-    """Read one of Python's."""
+    """Read a Python integer."""
     tag = _digit(number, np.int64(-2)) | (_digit(number, np.int64(-1)) << _32)
     if _SIGNED_COUNT:
         sign = mask_of(tag)
@@ -109,7 +109,7 @@ def _read(number: Untyped) -> Untyped:
     else:
         sign = _0 - ((tag >> _1) & _1)
         count = tag >> _3
-    # A digit that is not there is the first one, masked.
+    # Instead of a missing digit, the first one is read and masked.
     one, two, three = mask_of(_0 - count), mask_of(_1 - count), mask_of(_2 - count)
     first = _digit(number, np.int64(0)) & one
     second = _digit(number, np.int64(_1 & two)) & two
@@ -120,10 +120,10 @@ def _read(number: Untyped) -> Untyped:
 
 
 def _raising(kernel: Kernel) -> Kernel:
-    """Let a kernel that takes bytes and a raised integer take one of Python's, where none is read.
+    """Let a kernel for raised integers take a Python integer, where the kernel cannot read one.
 
-    All integers of up to 63 bits are made three digits long by one sum that depends on their own
-    digits: of two numbers of one digit, CPython makes it without a branch on zero or the sign.
+    The first sum depends on the integer's own digits: CPython adds two numbers of one digit without
+    branching on zero or the sign. After the second all integers of up to 63 bits have three digits.
     """
 
     @wraps(kernel)

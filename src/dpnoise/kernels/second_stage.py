@@ -1,9 +1,9 @@
-"""The second stage of exact release: what `rounding` left open is decided in fixed point.
+"""The second stage of exact release: decide in fixed point what `first_stage` left open.
 
-`rounding` decides almost every cell from 64 bits of each uniform. Here 128 decide all but one in
-2^64 or fewer, and the judge is left with those. The work is the same whatever the uniforms and the
-value are, so that no clock tells what was open: a single number always takes this stage, and of a
-chunk as many numbers as could be open, `slots`, whether they are or not.
+`first_stage` decides almost every grid point from 64 bits of each uniform. This stage uses 128 bits
+and leaves fewer than one number in 2^64 to the reference implementation. Its work does not depend
+on the uniforms or the values, so timing does not reveal which numbers were open. A single number
+always takes this stage. A chunk sends a fixed number of places, `slots`, whether open or not.
 """
 
 import numpy as np
@@ -22,10 +22,10 @@ _SIGN = np.uint64(2**63)
 _LARGEST_INTEGER, _LAST, _MOST_SHIFT = np.int64(2**63 - 1), np.int64(63), np.int64(62)
 _INFINITY = np.int64(2047 << 52)
 _EXACT = np.int64(2**53)  # A cell of at most this size is a float.
-_BLOCK = 16  # Numbers that are looked through for NaNs together.
+_BLOCK = 16  # Numbers that are searched for NaNs together.
 
 
-# The decision. A number of grids is a whole number and a fraction in units of 2^-128.
+# The decision. A number of grids is a whole number plus a fraction in units of 2^-128.
 
 
 @compiled
@@ -41,11 +41,11 @@ def nearest_cell(fraction: Wide, noise: Noise, ratio: float) -> tuple[np.int64, 
     places = _1073 - exponent
     lower = product(magnitude[1], m)
     upper = plus(product(magnitude[0], m), (_0, lower[0]))
-    # upper * 2^64 + the low word of `lower`, moved down, as a whole number and a fraction.
+    # upper * 2^64 + the low word of `lower`, shifted right, as a whole number and a fraction.
     whole = down(upper, places + _64)[1]
     part = up(down(upper, max(places, _64) - _64), _64 - min(places, _64))
     part = plus(part, down((_0, lower[1]), places))
-    # What is cut off, and rounding the bound itself, are less than 4 units.
+    # The truncated bits and the rounding of the bound amount to less than 4 units.
     bound = plus(down(product(error, m), places), (_0, _4))
     mask = mask_of(sign)
     part = negated_if(mask, part)
@@ -60,9 +60,10 @@ def nearest_cell(fraction: Wide, noise: Noise, ratio: float) -> tuple[np.int64, 
 
 @compiled
 def split_float(value: float, grid: float) -> tuple[float, np.int64, Wide]:
-    """Return value = base + (whole + fraction) * grid: base is the value, or 0 if whole is not.
+    """Return base, whole and fraction with value = base + (whole + fraction) * grid.
 
-    The bits are read as integers, so that a subnormal value counts where those are flushed.
+    base is the value where that is a whole number of grids beyond 2^53, else 0. The bits are read
+    as integers, so subnormals count even where the processor flushes them to zero.
     """
     bits = np.float64(value).view(np.uint64)
     exponent = (bits >> _52) & _2047
@@ -89,7 +90,7 @@ def release_float(value: float, noise: Noise, scale: float, grid: float) -> floa
     """Return the nearest float to the grid point of value + scale * Z, or NaN if it is open."""
     base, whole, fraction = split_float(value, grid)
     cell, certain = nearest_cell(fraction, noise, scale * (1.0 / grid))
-    # Each sum below is exact but the last one, which converts the exact result to a float.
+    # All sums below are exact, except the last one, which converts the exact result to a float.
     certain = certain & (abs(cell) <= _EXACT)
     result = base + np.float64(whole + cell) * grid + 0.0  # Adding 0.0 turns -0.0 into 0.0.
     return result if certain else np.nan
@@ -105,9 +106,9 @@ def split_integer(value: np.int64, shift: int) -> tuple[np.int64, Wide]:
 
 @inlined
 def release_integer(value: np.int64, shift: int, noise: Noise, ratio: float) -> np.int64:
-    """Return value + scale * Z in whole grids of 2^shift, or OPEN if they are not certain.
+    """Return value + scale * Z in whole grids of 2^shift, or OPEN if it is not certain.
 
-    With a value of at most 2^62 the sum is an int64: noise is below 2^8 * 2^50 grids.
+    For a value of at most 2^62 the sum is an int64: noise is below 2^8 * 2^50 grids.
     """
     whole, fraction = split_integer(value, shift)
     cell, certain = nearest_cell(fraction, noise, ratio)
@@ -116,9 +117,9 @@ def release_integer(value: np.int64, shift: int, noise: Noise, ratio: float) -> 
 
 @inlined
 def release_raised(raised: np.uint64, shift: int, noise: Noise, ratio: float) -> np.int64:
-    """Return the same for a value that is raised by 2^63, or OPEN if it is 0 or the sum no int64.
+    """Return the same for value + 2^63, or OPEN if `raised` is 0 or the sum exceeds int64.
 
-    What the value has beyond 62 bits is a whole number of grids, and waits outside.
+    The bits above the 62nd are a whole number of grids and are added at the end.
     """
     value = np.uint64(raised ^ _SIGN).view(np.int64)
     beyond = value >> _MOST_SHIFT << _MOST_SHIFT
@@ -129,7 +130,7 @@ def release_raised(raised: np.uint64, shift: int, noise: Noise, ratio: float) ->
     return OPEN if (raised == _0) | (cell == OPEN) | wrapped else total
 
 
-# One number: the words come as bytes, two for each uniform, first those with their first 64 bits.
+# One number: the words come as bytes, the first word of each uniform, then the second of each.
 
 
 @inlined
@@ -162,7 +163,7 @@ def gaussian_2_float(raw: bytes, value: float, scale: float, grid: float) -> flo
     return release_float(value, gaussian_2_of(raw), scale, grid)
 
 
-# An integer comes as Python's, or raised by 2^63: as Python's it would show its number of digits.
+# An integer comes as a Python object whose digits the kernel reads, or with 2^63 added.
 
 
 @compiled
@@ -177,17 +178,17 @@ def gaussian_2_integer(raw: bytes, raised: np.uint64, shift: int, ratio: float) 
     return release_raised(raised_word(raised), shift, gaussian_2_of(raw), ratio)
 
 
-# Several numbers of a chunk. `slots` are places of elements, or of pairs; `further` holds the words
-# of each slot that follow those in the chunk. A row of `noise` is magnitude, sign and error.
+# Several numbers of a chunk. `slots` are the indices of elements, or of pairs; `further` holds the
+# second words of each slot's uniforms. A row of `noise` is magnitude, sign and error.
 
 
 @compiled
 def open_places(out: Floats, width: int, least: int, blocks: Integers, slots: Integers) -> int:
-    """Write the places that have a NaN to `slots`, in order, and return how many there are.
+    """Write the places with a NaN to `slots`, in order, and return their number.
 
-    A place is one number or two, `width`; a last one may lack its second. `slots` has room for one
-    more than there are places, and `blocks` for one more than there are blocks. At least `least`
-    blocks are looked at closely, with a NaN or without: more have one only if more places have.
+    A place is `width` numbers, one or two; the last place may lack its second. `slots` and `blocks`
+    are longer by one than the number of places and of blocks. At least `least` blocks are searched,
+    with a NaN or without, so the work is constant unless more than `least` places are open.
     """
     whole_blocks = out.size // _BLOCK
     found = np.int64(0)
@@ -210,7 +211,7 @@ def open_places(out: Floats, width: int, least: int, blocks: Integers, slots: In
     return int(count)
 
 
-# These are 1 or 0, made of bits: LLVM may turn what a comparison gives into a branch.
+# These compute 1 or 0 from bits, because LLVM may turn a comparison into a branch.
 
 
 @inlined
@@ -230,8 +231,8 @@ def _is_open(out: Floats, place: int, width: int) -> np.int64:
 
 
 @inlined
-def _keep(noise: Words, j: int, made: Noise) -> None:
-    magnitude, noise[j, 2], noise[j, 3] = made
+def _store(noise: Words, j: int, row: Noise) -> None:
+    magnitude, noise[j, 2], noise[j, 3] = row
     noise[j, 0], noise[j, 1] = magnitude
 
 
@@ -245,7 +246,7 @@ def _wide(words: Words, further: Words, slots: Integers, j: int, k: int) -> Wide
 def laplace_1(words: Words, further: Words, slots: Integers, noise: Words) -> None:
     """Laplace noise from one uniform each."""
     for j in range(further.shape[0]):
-        _keep(noise, j, noise_128bit.laplace_1(_wide(words, further, slots, j, 0)))
+        _store(noise, j, noise_128bit.laplace_1(_wide(words, further, slots, j, 0)))
 
 
 @compiled
@@ -253,7 +254,7 @@ def gaussian_2(words: Words, further: Words, slots: Integers, noise: Words) -> N
     """Gaussian noise from two uniforms each."""
     for j in range(further.shape[0]):
         v, u = _wide(words, further, slots, j, 0), _wide(words, further, slots, j, 1)
-        _keep(noise, j, noise_128bit.gaussian_2(v, u))
+        _store(noise, j, noise_128bit.gaussian_2(v, u))
 
 
 @compiled
@@ -262,13 +263,13 @@ def gaussian_pairs(words: Words, further: Words, slots: Integers, noise: Words) 
     for j in range(further.shape[0]):
         v, u = _wide(words, further, slots, j, 0), _wide(words, further, slots, j, 1)
         first, second = noise_128bit.gaussian_pair(v, u)
-        _keep(noise, 2 * j, first)
-        _keep(noise, 2 * j + 1, second)
+        _store(noise, 2 * j, first)
+        _store(noise, 2 * j + 1, second)
 
 
 @inlined
 def _element(slots: Integers, width: int, j: int) -> int:
-    """Return the element that row j of the noise is for."""
+    """Return the index of the element that row j of the noise belongs to."""
     return int(slots[j // width]) * width + j % width
 
 
@@ -287,16 +288,16 @@ def settle_floats(
     grid: float,
     out: Floats,
 ) -> int:
-    """Release the numbers of the slots where the first stage left a NaN, and keep the others.
+    """Release the numbers of the slots where the first stage left a NaN.
 
-    Return whether one is left for the judge: a number that is 0 if none is.
+    Return the number of those that are still open, for the reference implementation.
     """
     left = 0
     for j in range(noise.shape[0]):
         element = _element(slots, width, j)
         i = min(element, out.size - 1)
         released = release_float(values[i], _noise(noise, j), scale, grid)
-        # Of an odd number, the last pair has no second member: its noise is nobody's.
+        # The last pair of an odd number of values has no second member.
         is_open = (out[i] != out[i]) & (element == i)
         out[i] = released if is_open else out[i]
         left += out[i] != out[i]
@@ -313,7 +314,7 @@ def settle_cells(
     ratio: float,
     out: Floats,
 ) -> int:
-    """Do the same for integers, of which `out` has the grid points above the whole grids below."""
+    """Do the same for integers; `out` holds results relative to the grid point below each value."""
     left, grid = 0, power_of_two(shift)
     for j in range(noise.shape[0]):
         element = _element(slots, width, j)
@@ -327,15 +328,15 @@ def settle_cells(
     return left
 
 
-# Integers: the first stage takes their fractions of a grid, and gives back cells.
+# Integers: the first stage releases their remainders modulo the grid.
 
 
 @compiled
 def add_whole_grids(values: Integers, shift: int, out: Integers) -> None:
-    """Add the whole grids of 2^shift below each value to what `out` has above them, as floats.
+    """Add the whole grids of 2^shift below each value to the released remainders in `out`.
 
-    The sums are numbers of grids, which saturate. They take the place of the floats: another array
-    would be one more than the cache of a core holds of a chunk.
+    `out` holds floats before and saturated numbers of grids after: one more array of a chunk would
+    not fit into a core's cache.
     """
     per_grid = power_of_two(-shift)
     for i in range(values.size):
@@ -349,7 +350,7 @@ def add_whole_grids(values: Integers, shift: int, out: Integers) -> None:
 
 @compiled
 def to_integers(shift: int, out: Integers) -> None:
-    """Turn whole numbers of grids into integers, which saturate."""
+    """Convert numbers of grids to integers that saturate."""
     highest = _LARGEST_INTEGER >> np.int64(shift)
     for i in range(out.size):
         result = out[i] << np.int64(shift)

@@ -1,6 +1,6 @@
-"""Exact sums and counts: every value becomes a whole number of grids before it is added.
+"""Exact sums and counts: every value is rounded to a whole number of grids, then added.
 
-A NaN is no value, and passed over.
+NaN means missing and is skipped.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ _LOW = 2**_LOW_BITS - 1
 
 @compiled
 def cell(value: float, inverse_grid: float, least: float, most: float) -> np.int64:
-    """Return the value in whole grids: clamped, then floor(q + 1/2), as every engine has it."""
+    """Return a value in whole grids, clamped, then floor(q + 1/2), as every engine computes it."""
     clamped = min(max(value * inverse_grid, least), most)
     return np.float64(np.floor(clamped + 0.5) + _SHIFT).view(np.int64) - _SHIFT_BITS
 
@@ -25,16 +25,16 @@ def cell(value: float, inverse_grid: float, least: float, most: float) -> np.int
 def sum_all(
     values: Floats, inverse_grid: float, least: float, most: float
 ) -> tuple[np.int64, np.int64]:
-    """Return how many values there are, and the sum of their whole grids.
+    """Return the number of values, and their sum in whole grids.
 
-    The caller sees to it that size * max(|least|, |most|) is below 2^62.
+    The caller ensures that size * max(|least|, |most|) is below 2^62.
     """
     count, total = np.int64(0), np.int64(0)
     for i in range(values.size):
-        there = values[i] == values[i]  # NaN alone differs.
-        whole = cell(values[i] if there else 0.0, inverse_grid, least, most)
-        count += np.int64(1) if there else np.int64(0)
-        total += whole if there else np.int64(0)
+        present = values[i] == values[i]  # Only NaN differs from itself.
+        whole = cell(values[i] if present else 0.0, inverse_grid, least, most)
+        count += np.int64(1) if present else np.int64(0)
+        total += whole if present else np.int64(0)
     return count, total
 
 
@@ -42,10 +42,10 @@ def sum_all(
 def sum_squares(
     values: Floats, inverse_grid: float, least: float, most: float
 ) -> tuple[np.int64, np.int64]:
-    """Return the sum of squares of whole grids, below 2^53 each: of their low 26 bits, the rest."""
+    """Return sums over squares of whole grids below 2^53: of their low 26 bits, and of the rest."""
     low, high = np.int64(0), np.int64(0)
     for i in range(values.size):
-        if values[i] == values[i]:  # NaN alone differs.
+        if values[i] == values[i]:  # Only NaN differs from itself.
             whole = cell(values[i], inverse_grid, least, most)
             low += (whole * whole) & _LOW
             high += (whole * whole) >> _LOW_BITS
@@ -56,8 +56,8 @@ def sum_squares(
 def count_cells(
     values: Floats, inverse_grid: float, least: float, most: float, counts: Integers
 ) -> None:
-    """Count each value in the cell of its whole number of grids; counts[0] is `least`'s."""
+    """Count the values by their whole number of grids; counts[0] is for `least`."""
     first = np.int64(least)
     for i in range(values.size):
-        if values[i] == values[i]:  # NaN alone differs.
+        if values[i] == values[i]:  # Only NaN differs from itself.
             counts[cell(values[i], inverse_grid, least, most) - first] += 1

@@ -1,12 +1,11 @@
 """The paper's formulas: words in, variates out, one compiled kernel for each form.
 
-Each kernel takes the words of its elements, n = `variates` for each, uses the top `precision`
-bits of every word, multiplies by `scale` and fills `out`. `scratch` is as long as `words`; it
-holds what a form needs between two loops. For a single element it may be `out` itself. The
-functions named ..._of draw one element from bytes: a scalar call of the default forms then needs no
-array.
+Each kernel takes the words of its elements, n = `variates` for each, uses the top `precision` bits
+of every word, multiplies by `scale` and fills `out`. `scratch` is as long as `words` and holds
+intermediate values; for a single element it may be `out`. The functions named ..._of draw one
+element from bytes, so that a scalar call of the default forms needs no array.
 
-V = 1 - U. Within an element the uniforms are taken in order: V1, U1, V2, U2, ...
+V = 1 - U. The uniforms of an element are, in order, V1, U1, V2, U2, ...
 Equation, theorem and remark numbers are those of Holohan and Braghin 2021.
 """
 
@@ -51,7 +50,7 @@ def normals(words: Words, variates: int, precision: int, out: Floats) -> None:
 
     N = 2/sqrt(n) * sum over n/2 pairs of sqrt(-log V) cos(pi U)      (equation 7 and section 5.1)
     """
-    # Two pairs a turn: LLVM then loads the words in whole vectors.
+    # Two pairs in each iteration, so that LLVM loads the words in whole vectors.
     for i in range(words.size // 4):
         out[2 * i] = box_muller(words[4 * i], words[4 * i + 1], precision)
         out[2 * i + 1] = box_muller(words[4 * i + 2], words[4 * i + 3], precision)
@@ -162,8 +161,8 @@ def laplace_squares(
 ) -> None:
     """Equation (9): (N1^2 - N2^2 + N3^2 - N4^2) / 2.
 
-    From four uniforms, N1, N2 and N3, N4 are the two members of one pair each, as in the paper;
-    from 4k, each N has k uniforms of its own.
+    With four uniforms, N1, N2 and N3, N4 are the members of one pair each, as in the paper. With
+    4k, each N has k separate uniforms.
     """
     count = words.size // variates
     if variates > 4:
@@ -250,8 +249,8 @@ def gumbel(
 ) -> None:
     """-log E, with E the sum of two half gammas.
 
-    E can be 0, with probability 4^-precision (both V are 1). That event takes the quantile of its
-    probability, E = 4^-precision.
+    E is 0 with probability 4^-precision (both V are 1). It is then replaced by the quantile of
+    that probability, 4^-precision.
     """
     half_gammas(words, variates, precision, 2, 1.0, scratch, out)
     least = power_of_two(-2 * precision)
@@ -261,7 +260,7 @@ def gumbel(
 
 @compiled
 def tanpi(word: Word, precision: int) -> float:
-    """Return tan(pi U), drawn like the cosine: first bit the sign, the rest the magnitude."""
+    """Return tan(pi U), drawn like the cosine: first bit for the sign, others for magnitude."""
     tangent = sinpi(half_turn(word, precision)) / sinpi(half_turn_left(word, precision))
     return with_sign_of(word, tangent)
 
@@ -270,7 +269,7 @@ def tanpi(word: Word, precision: int) -> float:
 def cauchy(
     words: Words, variates: int, precision: int, scale: float, scratch: Floats, out: Floats
 ) -> None:
-    """Fill with means of n tangents; the Cauchy distribution is stable, so the mean is one too."""
+    """Fill with means of n tangents: the Cauchy distribution is stable, so they are Cauchy too."""
     for i in range(words.size):
         scratch[i] = tanpi(words[i], precision)
     for i in range(words.size // variates):

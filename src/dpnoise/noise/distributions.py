@@ -1,7 +1,7 @@
-"""The distributions, frozen: density, distribution function, quantiles, moments, forms, shares.
+"""The distributions: density, distribution function, quantiles, moments, forms and shares.
 
-They hold public parameters only and describe the ideal, real-valued distribution (Appendix A of
-the paper). None has a location: adding a secret is a mechanism's job.
+They are frozen, hold only public parameters and describe the ideal, real-valued distribution
+(Appendix A of the paper). None has a location: mechanisms add noise to a value.
 """
 
 import math
@@ -30,7 +30,7 @@ def _probabilities(q: ArrayLike) -> Floats:
 
 
 class Distribution(ABC):
-    """What all distributions offer. Their parameters are positive numbers."""
+    """The interface of all distributions. Their parameters are positive numbers."""
 
     scale: float
 
@@ -41,17 +41,17 @@ class Distribution(ABC):
     @property
     @abstractmethod
     def forms(self) -> Forms:
-        """The ways of drawing it, the preferred ones first, with the n they take."""
+        """The ways to draw it with their supported n, the preferred ones first."""
 
     @property
     @abstractmethod
     def mean(self) -> float:
-        """The mean; NaN where there is none."""
+        """The mean; NaN if it does not exist."""
 
     @property
     @abstractmethod
     def variance(self) -> float:
-        """The variance; NaN where there is none."""
+        """The variance; NaN if it does not exist."""
 
     @abstractmethod
     def pdf(self, x: ArrayLike) -> Numbers:
@@ -212,7 +212,7 @@ class LaplaceShare(Distribution):
 
 
 def _gamma_pdf(shape: float, z: Floats) -> Floats:
-    """Return x^(k-1) exp(-x) / Gamma(k), through logarithms so that it does not overflow."""
+    """Return x^(k-1) exp(-x) / Gamma(k), computed by logarithms to avoid overflow."""
     special = scipy_special()
     inside = np.where(z >= 0, z, 0.0)
     logarithm = special.xlogy(shape - 1, inside) - inside - special.gammaln(shape)
@@ -401,12 +401,12 @@ class Cauchy(Distribution):
         return 1 / (math.pi * self.scale * (1 + (_points(x) / self.scale) ** 2))
 
     def cdf(self, x: ArrayLike) -> Numbers:
-        # Of the two forms that are equal, this one keeps its accuracy in the lower tail.
+        # This form of the arctangent is accurate in the lower tail.
         return np.arctan2(1.0, -_points(x) / self.scale) / math.pi
 
     def ppf(self, q: ArrayLike) -> Numbers:
         q = _probabilities(q)
-        # tan(pi (q - 1/2)) = -1 / tan(pi q): each where it is accurate.
+        # tan(pi (q - 1/2)) = -1 / tan(pi q): use each where it is accurate.
         with np.errstate(divide="ignore"):
             tails = -np.sign(0.5 - q) / np.tan(math.pi * np.minimum(q, 1 - q))
         middle = np.tan(math.pi * (q - 0.5))

@@ -1,6 +1,6 @@
-"""The forms: each way of drawing a distribution from n uniforms, and the n it takes.
+"""The forms: every way to draw a distribution from n uniforms, with the supported n.
 
-A form only describes. Its kernel draws it, a Generator chooses it, `inversion` costs it.
+A form is a description. A Generator chooses one, its kernel draws, `inversion` computes its cost.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,9 +15,9 @@ from dpnoise.core.entropy import Words
 from dpnoise.core.errors import check_choice, check_integer, reject
 from dpnoise.core.kernel_table import scipy_special, variates
 
-# A gamma of more half gammas is drawn in pieces, because each half costs at least two uniforms.
+# Above this, a gamma variate is drawn in pieces, because each half needs at least two uniforms.
 _MOST_HALVES: Final = 64
-# Below this shape a piece is 0 as a float, whatever the uniform: SciPy gives NaN for some of them.
+# Below this shape every piece rounds to 0, but SciPy returns NaN for some uniforms.
 _LEAST_SHAPE: Final = 2.0**-1000
 
 
@@ -28,28 +28,27 @@ class Form:
     Parameters
     ----------
     name
-        What `form=` takes.
+        The value of the argument `form`.
     formula
-        The formula, for people.
+        The formula, for display.
     kernel
-        Returns the kernel that draws it; called when it is needed, because Numba takes long to
-        import.
+        Returns the kernel that draws it. A function, because Numba is slow to import.
     summands
-        How many independent summands of equal size n uniforms make. A meet-in-the-middle search
+        Returns the number of independent summands of equal size. A meet-in-the-middle search
         splits the form there.
     counts
         Supported n.
     step
         If given, all multiples of it are supported too.
     by_name_only
-        True if `variates=` alone never picks this form.
+        True if only the argument `form` selects it.
     parameters
-        What the kernel takes besides the words.
+        Further arguments of the kernel.
     one
-        Returns the kernel that draws a single element, for a form of four uniforms that has one.
+        Returns the kernel that draws a single element from four uniforms, if there is one.
     signed_cosine
-        True if one uniform's cosine gives a summand its sign, so that the sign of what remains to
-        be explained tells one bit of that uniform.
+        True if one uniform's cosine gives a summand its sign. In a search, the sign of the
+        remainder then reveals one bit of that uniform.
     """
 
     name: str
@@ -64,11 +63,11 @@ class Form:
     signed_cosine: bool = False
 
     def supports(self, variates: int) -> bool:
-        """Tell whether the form can be drawn from this number of uniforms."""
+        """Return whether the form can be drawn from this number of uniforms."""
         return self.at_least(variates) == variates
 
     def at_least(self, variates: int) -> int | None:
-        """Return the smallest supported n that is not smaller, or None."""
+        """Return the smallest supported n that is at least `variates`, or None."""
         candidates = [n for n in self.counts if n >= variates]
         if self.step is not None:
             candidates.append(-(-variates // self.step) * self.step)
@@ -76,7 +75,7 @@ class Form:
 
     @property
     def supported(self) -> str:
-        """The supported n, for people: `4, 8, 16, 24, ...`."""
+        """The supported n, for display: `4, 8, 16, 24, ...`."""
         multiples = [] if self.step is None else [self.step, 2 * self.step, 3 * self.step, "..."]
         return ", ".join(str(n) for n in [*self.counts, *multiples])
 
@@ -90,10 +89,10 @@ Forms = tuple[Form, ...]
 def choose(
     forms: Sequence[Form], name: str | None, variates: int | None, at_least: int
 ) -> tuple[Form, int]:
-    """Choose the form and the number of uniforms from what was asked for.
+    """Return the form and the number of uniforms for the given arguments.
 
-    Without `name`, the first form that supports `variates` is taken. Without `variates`, n is the
-    smallest supported number not below `at_least`, or else the largest that the named form has.
+    Without `name`, the first form that supports `variates` is chosen. Without `variates`, n is the
+    smallest supported number that is at least `at_least`, or else the form's largest.
     """
     if name is not None:
         check_choice("form", name, [form.name for form in forms])
@@ -113,8 +112,8 @@ def choose(
     return open_forms[-1], max(open_forms[-1].counts)
 
 
-# Forms whose pieces come from an inverse CDF that SciPy has and a closed formula has not. The time
-# of `gammaincinv` depends on its argument, which docs/limitations.md says.
+# Forms whose pieces come from SciPy's inverse CDF, for lack of a closed formula. The time of
+# `gammaincinv` depends on its argument: see docs/limitations.md.
 
 
 def _gammas(words: Words, precision: int, shape: float, scratch: Floats) -> Floats:
@@ -203,7 +202,7 @@ LAPLACE: Final = (
         name="squares",
         formula="(N1^2 - N2^2 + N3^2 - N4^2)/2",
         kernel=lambda: variates.laplace_squares,
-        # Four uniforms make two Box-Muller pairs; more make four Gaussians of their own.
+        # Four uniforms make two Box-Muller pairs; more make four separate Gaussians.
         summands=lambda n: min(n // 2, 4),
         counts=(4,),
         step=8,

@@ -1,4 +1,4 @@
-"""Generator: secure noise with NumPy's habits and no state."""
+"""Generator: secure noise with an interface similar to NumPy's, without seed or state."""
 
 import math
 from collections.abc import Callable
@@ -67,12 +67,12 @@ def _reject_unknown(options: DrawOptions) -> NoReturn:
 
 
 class _NoSeed:
-    """The seed of a Generator: whoever calls it is told that there is none."""
+    """The attribute `seed` of a Generator; calling it raises an error that explains."""
 
     def __call__(self, *_: object) -> NoReturn:
         raise ArgumentTypeError(
-            "A dpnoise.Generator takes no seed: noise that can be drawn again protects nobody. "
-            "For repeatable tests, and for tests alone, use dpnoise.testing.fixed_generator."
+            "A dpnoise.Generator takes no seed: repeatable noise protects nobody. "
+            "For repeatable tests, and only for tests, use dpnoise.testing.fixed_generator."
         )
 
 
@@ -83,13 +83,13 @@ _NO_SEED: Final = _NoSeed()
 class Generator:
     """Draws noise for differential privacy, each variate from n uniforms of a secure generator.
 
-    There is no seed and no state: every bulk call draws a fresh 256-bit key from the operating
-    system and expands it with AES-256; every scalar call takes its bits from the operating
-    system. Nothing can repeat after a fork, in threads or after a restore, and a Generator can be
-    shared, copied and pickled freely.
+    It has neither seed nor state. Every bulk call draws a fresh 256-bit key from the operating
+    system and expands it with AES-256; every scalar call takes its bits from the operating system.
+    Nothing repeats after a fork, in threads or after a restore, so a Generator can be shared,
+    copied and pickled freely.
 
-    Noise that is added to a secret in floating point can reveal it, however good the noise: see
-    docs/limitations.md.
+    A secret plus noise in floating point can reveal the secret, even with perfect noise: see
+    docs/limitations.md. To publish a number, use a mechanism such as `dpnoise.LaplaceMechanism`.
 
     All drawing methods share these arguments: `size` (an int, a tuple, or None for one number),
     `dtype` ("float64", "float32" or "float16", in this machine's byte order), `out` (an array of
@@ -110,8 +110,7 @@ class Generator:
     Attributes
     ----------
     source
-        Where every bit comes from: the operating system. It cannot be chosen; only
-        `dpnoise.testing` has another, for tests alone.
+        The source of all bits: the operating system. Only `dpnoise.testing` has another one.
 
     Examples
     --------
@@ -158,8 +157,8 @@ class Generator:
     ) -> Numbers:
         """Draw Laplace noise with mean 0 and scale b: variance 2 b^2.
 
-        `variates` alone picks the form: 2 the difference of exponentials, 4 Theorem 5.1, 8 and its
-        multiples the products of Gaussians. The insecure n = 1 is drawn only as form="inverse".
+        `variates` selects the form: 2 the difference of exponentials, 4 Theorem 5.1, 8 and its
+        multiples the products of Gaussians. The insecure n = 1 needs form="inverse".
 
         Examples
         --------
@@ -240,12 +239,12 @@ class Generator:
         precision = options.get("precision")
         if out is not None:
             dtype = _dtype_of(out, dtype)
-        # Checked here, because to the cache of plans 4.0 and 4 are one key.
+        # Checked before the plan is looked up: to its cache 4.0 and 4 are one key.
         if variates is not None:
             variates = check_integer("variates", variates, least=1)
         if precision is not None:
             precision = check_integer("precision", precision, least=1)
-        # And these, because not everything can be a key.
+        # Checked too, because a cache key must be hashable.
         if form is not None:
             check_choice("form", form, [named.name for named in available])
         if dtype is not None:
@@ -260,22 +259,22 @@ class Generator:
         check_rounding_mode()
         if one and scales is None:
             return self._draw_one(plan, scale)
-        place = None if out is None else np.asarray(out)  # A subclass may say anything of itself.
-        shape = _output_shape(size, place, () if scales is None else scales.shape)
-        place = _room(shape, plan.dtype, size) if place is None else place
-        if place.size:
-            self._fill(plan, scale, scales, place)
-        return place if out is None else out
+        target = None if out is None else np.asarray(out)  # A subclass may misreport its shape.
+        shape = _output_shape(size, target, () if scales is None else scales.shape)
+        target = _allocate(shape, plan.dtype, size) if target is None else target
+        if target.size:
+            self._fill(plan, scale, scales, target)
+        return target if out is None else out
 
     def _fill(self, plan: "_Plan", scale: float, scales: Floats | None, out: Array) -> None:
-        """Draw into an array; if that is interrupted, no noise is left in it."""
+        """Draw into an array; on an exception, overwrite it with zeros."""
         if scales is not None and np.may_share_memory(scales, out):
             scales = scales.copy()
         try:
             draw = _Draw(plan, scale, scales, out)
             expand(self.source.key(), plan.variates, out.size, draw, self.threads)
         except BaseException:
-            out[...] = 0.0  # At once: CPython runs the handler of a second signal after it.
+            out[...] = 0.0  # One statement: CPython runs another signal handler after it.
             raise
 
     def _draw_one(self, plan: "_Plan", scale: float) -> Numbers:
@@ -290,11 +289,11 @@ class Generator:
             value = work.item(0)
         if narrow is None:
             return value
-        with np.errstate(all="ignore"):  # Beyond the format's range it is infinite, as in arrays.
+        with np.errstate(all="ignore"):  # Overflow gives infinity, as in arrays.
             return narrow(value)
 
 
-Generator.seed = _NO_SEED  # type: ignore[attr-defined] # Else None, the default of the argument.
+Generator.seed = _NO_SEED  # type: ignore[attr-defined] # Otherwise None, the argument's default.
 
 
 _SYSTEM: Final = Generator()
@@ -306,14 +305,14 @@ def check_generator(rng: Generator | None) -> Generator:
         return _SYSTEM
     if not isinstance(rng, Generator):
         raise ArgumentTypeError(
-            f"Expected rng to be a dpnoise.Generator, got {type(rng).__name__}: another generator "
-            "can be predicted or repeated."
+            f"Expected rng to be a dpnoise.Generator, got {type(rng).__name__}, which can be "
+            "predicted or repeated."
         )
     return rng
 
 
 class _Plan(NamedTuple):
-    """What a call's arguments decide: the kernels and what they take besides the words."""
+    """The kernels that a call's arguments select, and their arguments besides the words."""
 
     kernel: Callable[..., None]
     one: Callable[..., float] | None
@@ -338,7 +337,7 @@ def _plan(
     security_bits: int,
     one: bool,  # noqa: FBT001 - a key of the cache, like the others
 ) -> _Plan:
-    """Decide on the form, n, p and the kernels; the one for single numbers is compiled for them."""
+    """Choose the form, n, p and the kernels; `one` asks for the kernel for a single number."""
     kind = np.dtype(np.float64) if dtype is None else dtype
     most = _PRECISION[kind]
     p = most if precision is None else precision
@@ -348,8 +347,8 @@ def _plan(
     if n > _MOST_VARIATES:
         name, given = ("variates", n) if variates is not None else ("security_bits", security_bits)
         raise ArgumentError(
-            f"{name} must ask for at most 2^24 uniforms for each number, got {shown(given)}: they "
-            "are all in memory at once."
+            f"{name} must request at most 2^24 uniforms for each number, which are all in memory "
+            f"at once, got {shown(given)}."
         )
     return _Plan(
         kernel=chosen.kernel(),
@@ -364,7 +363,7 @@ def _plan(
 
 @dataclass(frozen=True)
 class _Draw:
-    """Draws into `out`, chunk by chunk: `expand` calls it once for each thread."""
+    """Prepares the workers that draw into `out`; `expand` calls it once in each thread."""
 
     plan: _Plan
     scale: float
@@ -373,7 +372,7 @@ class _Draw:
 
     @property
     def direct(self) -> bool:
-        """True if the kernel can write its float64 straight into `out`."""
+        """True if the kernel can write directly into `out`."""
         flags = self.out.flags
         return bool(flags.c_contiguous and flags.aligned and self.out.dtype == np.float64)
 
@@ -386,7 +385,7 @@ class _Draw:
 
         def chunk(words: Words, start: int, stop: int) -> None:
             z = flat[start:stop] if buffer is None else buffer[: stop - start]
-            # Threads have NumPy's settings, not their caller's; overflow is worth no warning.
+            # New threads do not inherit NumPy's error settings; overflow needs no warning.
             with np.errstate(all="ignore"):
                 kernel(words, *arguments, scratch, z)
                 if scales is not None:
@@ -398,7 +397,7 @@ class _Draw:
 
 
 def _dtype_of(out: object, dtype: DTypeLike | None) -> DType:
-    """Return the dtype of `out`, checking that it can be filled and agrees with `dtype`."""
+    """Return the dtype of `out`; raise if `out` cannot be filled or contradicts `dtype`."""
     if not isinstance(out, np.ndarray):
         raise ArgumentTypeError(f"Expected out to be a NumPy array, got {type(out).__name__}.")
     if isinstance(out, np.ma.MaskedArray):
@@ -419,7 +418,7 @@ def _dtype_of(out: object, dtype: DTypeLike | None) -> DType:
 
 
 def _format(dtype: DTypeLike) -> DType:
-    """Return one of the formats that we draw in."""
+    """Return a dtype as one of the supported formats."""
     try:
         kind = np.dtype(dtype)
     except (TypeError, ValueError):
@@ -433,7 +432,7 @@ def _format(dtype: DTypeLike) -> DType:
 
 
 def _check_byte_order(name: str, kind: DType) -> None:
-    """Raise if a format that we draw in is asked for in the other byte order."""
+    """Raise if a supported format is requested in the other byte order."""
     if not kind.isnative and kind.newbyteorder("=") in _PRECISION:
         raise ArgumentError(
             f"{name} must have the byte order of this machine, got {str(kind)!r}. Draw in "
@@ -441,8 +440,8 @@ def _check_byte_order(name: str, kind: DType) -> None:
         )
 
 
-def _room(shape: Shape, kind: DType, size: Size) -> Array:
-    """Return an array to fill; raise if none can have this shape."""
+def _allocate(shape: Shape, kind: DType, size: Size) -> Array:
+    """Return a new array; raise if no array can have this shape."""
     try:
         return np.empty(shape, dtype=kind)
     except ValueError as error:
@@ -450,7 +449,7 @@ def _room(shape: Shape, kind: DType, size: Size) -> Array:
 
 
 def _output_shape(size: Size, out: Array | None, scale_shape: Shape) -> Shape:
-    """Return the shape to draw, checking that `size`, `out` and `scale` agree."""
+    """Return the shape to draw; raise if `size`, `out` and `scale` disagree."""
     asked = None if out is None else out.shape
     if size is not None:
         entries = size if isinstance(size, tuple) else (size,)

@@ -1,8 +1,8 @@
-"""What inverting a variate costs, and which n to use.
+"""The cost of inverting a variate, and the number of uniforms n to use.
 
-All of it concerns *floating noise* and one question: from the output z of a sampler, what does it
-take to learn about the uniforms behind it? None of it is a security level of a release. What the
-addition of a secret reveals (docs/limitations.md), no n can hide; exact release has no need of n.
+This concerns only *floating-point noise*: how much work is it to find the uniforms behind the
+output z of a sampler? The cost is not a security level of a release. No n can hide what adding a
+secret in floating point reveals (docs/limitations.md). Exact release does not need n.
 """
 
 import math
@@ -38,16 +38,16 @@ def variates_for(security_bits: int = 128, precision: int = 53) -> int:
 
 @dataclass(frozen=True)
 class InversionCost:
-    """What it takes to invert one variate, every figure as a power of two.
+    """The cost of inverting one variate; every figure is the exponent of a power of two.
 
     Parameters
     ----------
     paper
-        (n-1) * p: what the paper calls the number of checks.
+        (n-1) * p, the paper's number of checks.
     exhaustive
-        Checks that exclude a candidate by trying all its preimages.
+        Checks to exclude a candidate by trying all its preimages.
     meet_in_the_middle, memory
-        Steps, and table entries, of the same by meeting in the middle.
+        Steps and table entries to exclude a candidate by meeting in the middle.
     preimages
         The expected number of preimages of a typical output.
     find_one
@@ -85,14 +85,14 @@ class InversionCost:
                 f"                                   {halves}, meeting in the middle",
                 f"  preimages of a typical output    {_power(self.preimages)}: {excluded}",
                 f"  finding one preimage             {_power(self.find_one)} checks",
-                "These count the work of inverting the sampler. They are no measure of what a sum",
-                "of secret and noise reveals: for that, see docs/limitations.md.",
+                "These count the work of inverting the sampler. They do not measure what a sum of",
+                "secret and noise reveals: see docs/limitations.md.",
             ]
         )
 
 
 def _power(exponent: float) -> str:
-    """Show 2^exponent: in digits where they are few."""
+    """Format 2^exponent, in digits if it is below a million."""
     if 0 <= exponent < math.log2(1e6):
         return f"{round(2**exponent):,}"
     return f"2^{exponent:.4g}"
@@ -106,14 +106,14 @@ def inversion_cost(  # Most of its lines are documentation.
     distribution: Distribution | None = None,
     dtype: str | None = None,
 ) -> InversionCost:
-    """Count what it takes to invert one variate drawn from n uniforms of p bits.
+    """Return the cost of inverting one variate drawn from n uniforms of p bits.
 
     The figures, and where they come from
     -------------------------------------
     - The paper's figure: fix all uniforms but one, solve for that one and check. 2^(p(n-1)) checks.
-    - Excluding a candidate, one by one: the same search. Where the last uniform to be fixed feeds a
-      cosine, its sign bit is known from the sign of what remains, which halves the count:
-      2^(p(n-1) - 1). For n = 1 there is nothing to fix: one check.
+    - Excluding a candidate, one by one: the same search. If the last fixed uniform enters a cosine,
+      the sign of the remainder gives its sign bit, which halves the count: 2^(p(n-1) - 1). For
+      n = 1 one check suffices.
     - Excluding a candidate, meeting in the middle: the form is a sum of s independent summands of
       n/s uniforms each. Tabulate all values of the smaller half of them, sorted, and look up z
       minus each value of the larger half: 2^(p * ceil(s/2) * n/s) look-ups in
@@ -135,7 +135,7 @@ def inversion_cost(  # Most of its lines are documentation.
     variates
         n, the number of uniforms.
     form
-        A form of the distribution; by default the one that `variates` alone picks.
+        A form of the distribution; by default the one that `variates` selects.
     distribution
         By default the standard Laplace distribution.
     dtype
@@ -153,8 +153,8 @@ def inversion_cost(  # Most of its lines are documentation.
                                        2^96 steps and 2^96 entries, meeting in the middle
       preimages of a typical output    2^166: no candidate is ever excluded, at any cost
       finding one preimage             4 checks
-    These count the work of inverting the sampler. They are no measure of what a sum
-    of secret and noise reveals: for that, see docs/limitations.md.
+    These count the work of inverting the sampler. They do not measure what a sum of
+    secret and noise reveals: see docs/limitations.md.
     """
     p = check_integer("precision", precision, least=1, most=53)
     distribution = Laplace() if distribution is None else distribution

@@ -1,10 +1,9 @@
-"""Mechanisms that add noise: the ideal real-number mechanism, rounded once onto a grid.
+"""Mechanisms that add noise: the ideal real-valued mechanism, rounded once to a grid.
 
     Y = grid * floor((value + scale * Z) / grid + 1/2)        in real arithmetic
 
-Y is a function of the ideal mechanism's output value + scale * Z alone. So the textbook guarantee
-holds for it with no floating-point caveat. A mechanism is a frozen value, and all of it is public;
-the secret is an argument.
+Y is a function of only the ideal mechanism's output value + scale * Z. So the textbook guarantee
+holds without a floating-point caveat. A mechanism is frozen and public; the secret is an argument.
 """
 
 import math
@@ -43,18 +42,18 @@ from dpnoise.release.containers import TensorTask, Value, is_tensor, release_lik
 from dpnoise.release.exact import AdditiveForm
 from dpnoise.release.mechanism import Mechanism, positive
 
-_FINEST: Final = 2.0**-50  # The finest grid, in scales: below it no cell is ever certain at once.
-_COARSEST: Final = 2.0**60  # The coarsest, in scales: beyond it all outputs are one.
+_FINEST: Final = 2.0**-50  # Finest grid, in scales: the first stage decides nothing on finer ones.
+_COARSEST: Final = 2.0**60  # Coarsest grid, in scales: on coarser ones all outputs are equal.
 _INT64: Final = np.iinfo(np.int64)
 _FLOAT64: Final = np.dtype(np.float64)
 
-_Given = ParamSpec("_Given")
-_Made = TypeVar("_Made")
-_Init = Callable[Concatenate[_Made, _Given], None]
+_Arguments = ParamSpec("_Arguments")
+_Self = TypeVar("_Self")
+_Init = Callable[Concatenate[_Self, _Arguments], None]
 
 
 class _Additive(Mechanism):
-    """What the two mechanisms share: everything but the calibration."""
+    """The common base of both mechanisms: everything except the calibration."""
 
     scale: float
     sensitivity: float
@@ -76,7 +75,7 @@ class _Additive(Mechanism):
         lower: float | None,
         upper: float | None,
     ) -> None:
-        """Check what both have, and hold it with the arguments that the scale follows from."""
+        """Check the options that both mechanisms share, and set all attributes."""
         calibration.check_scale(scale)
         asked = None if grid is None else check_power_of_two("grid", grid)
         grid = _default_grid(scale) if asked is None else asked
@@ -98,16 +97,16 @@ class _Additive(Mechanism):
 
     @property
     def variance(self) -> float:
-        """The variance of a float's release: the noise's, and grid^2/12 of the rounding."""
+        """The variance of a released float: that of the noise plus grid^2/12 for the rounding."""
         return self._noise.variance + self.grid * self.grid / 12
 
     def error(self, confidence: float = 0.95) -> float:
         """Return h such that a release is within h of its value with this probability.
 
-        It includes the rounding onto the grid. For integers on a grid below 1, add 1/2.
+        h includes the rounding to the grid. For integers on a grid below 1, add 1/2.
         """
         confidence = check_part("confidence", confidence)
-        # By symmetry the upper quantile; near 1 the lower one has all its digits.
+        # The upper quantile by symmetry: the lower one keeps its digits for confidences near 1.
         quantile = -float(self._noise.ppf((1 - confidence) / 2))
         return math.nextafter(quantile + self.grid / 2, math.inf)
 
@@ -115,15 +114,15 @@ class _Additive(Mechanism):
     def release(  # Most of its lines are documentation.
         self, value: Value, rng: Generator | None = None
     ) -> Value:
-        """Return the value with noise, exactly as if in real arithmetic, rounded to the grid.
+        """Return the value plus noise, exactly as in real arithmetic, rounded once to the grid.
 
         Parameters
         ----------
         value
             The secret: a float, an int of any size, an array (float or integer), a list, a tuple, a
-            pandas or polars Series, a PyTorch tensor. Every number gets noise of its own;
-            `sensitivity` is that of all of them together. Errors about it are for the eyes of
-            whoever holds the data.
+            pandas or polars Series, or a PyTorch tensor. Every number gets independent noise;
+            `sensitivity` is that of all of them together. Error messages may reveal the value:
+            show them only to people who may see the data.
         rng
             A Generator; by default one on all cores.
 
@@ -131,15 +130,14 @@ class _Additive(Mechanism):
         -------
         The same kind
             Floats for floats, multiples of `grid`; integers for integers, multiples of
-            max(1, grid). Arrays of floats keep their width. Arrays and Series of any integers are
-            released as int64. Arrays are in this machine's byte order, whatever they were given in.
-            NumPy's float scalars keep their type; its integer scalars become Python ints. Python
-            ints have no limit, in a list or alone. Other results saturate at the largest number of
-            their type.
+            max(1, grid). Arrays of floats keep their dtype. Arrays and Series of integers are
+            released as int64. Arrays have this machine's byte order. NumPy's float scalars keep
+            their type; its integer scalars become Python ints. Python ints have no limit, also in a
+            list. Other results saturate at the largest number of their type.
         """
         rng = check_generator(rng)
         check_rounding_mode()
-        if type(value) is int:  # First: what is done with it may show in the time.
+        if type(value) is int:  # First: operations on an int may reveal it by their time.
             return self._release_integer(value, rng)
         if isinstance(value, float):
             released = self._release_float(float(value), rng)
@@ -160,7 +158,7 @@ class _Additive(Mechanism):
         return release_like(value, lambda array: self._release_array(array, rng))
 
     def _release_tensor(self, value: Value, rng: Generator) -> Value:
-        """Release a PyTorch tensor. What does so comes when it is needed: it imports PyTorch."""
+        """Release a PyTorch tensor. The import is late, because it imports PyTorch."""
 
         def release_array(array: Array) -> Array:
             return self._release_array(numbers_of(array), rng)
@@ -217,14 +215,14 @@ class _Additive(Mechanism):
         return max(0, math.frexp(self.grid)[1] - 1)
 
     def _float_bounds(self, dtype: DType) -> tuple[float, float] | None:
-        """Return the smallest and largest number of a format that a release may be, if not all.
+        """Return the smallest and largest release in a format, or None if there is no bound.
 
-        They are numbers of the format, so that rounding to it does not lead out of the bounds.
+        Both are numbers of the format, so rounding to it stays within the bounds.
         """
         if self.lower is None and self.upper is None and dtype == _FLOAT64:
             return None
         largest = float(np.finfo(dtype).max)
-        # Added to 0.0 or subtracted from it, because -0.0 is no release.
+        # Adding to 0.0, or subtracting from it, turns -0.0 into 0.0.
         least = -largest if self.lower is None else 0.0 - _at_most(-self.lower, dtype)
         most = largest if self.upper is None else 0.0 + _at_most(self.upper, dtype)
         if least > most:
@@ -239,24 +237,24 @@ class _Additive(Mechanism):
         return least, most
 
 
-def _after(
+def _check_names(
     check: Callable[[KeysView[str]], None],
-) -> Callable[[_Init[_Made, _Given]], _Init[_Made, _Given]]:
-    """Let the names of the arguments be checked before Python does, with a better message."""
+) -> Callable[[_Init[_Self, _Arguments]], _Init[_Self, _Arguments]]:
+    """Check the names of the keyword arguments first, for a better message than Python's."""
 
-    def decorate(init: _Init[_Made, _Given]) -> _Init[_Made, _Given]:
+    def decorate(init: _Init[_Self, _Arguments]) -> _Init[_Self, _Arguments]:
         @wraps(init)
-        def checked(self: _Made, /, *given: _Given.args, **named: _Given.kwargs) -> None:
+        def wrapper(self: _Self, /, *args: _Arguments.args, **named: _Arguments.kwargs) -> None:
             check(named.keys())
-            init(self, *given, **named)
+            init(self, *args, **named)
 
-        return checked
+        return wrapper
 
     return decorate
 
 
-def _refuse_a_scale(names: KeysView[str]) -> None:
-    """Say how a Laplace mechanism is asked for, where by its scale."""
+def _reject_scale(names: KeysView[str]) -> None:
+    """Explain how to get a Laplace mechanism of a given scale."""
     if "scale" in names:
         raise ArgumentTypeError(
             "Expected epsilon and sensitivity, and no scale: it is sensitivity / epsilon, so "
@@ -267,30 +265,30 @@ def _refuse_a_scale(names: KeysView[str]) -> None:
 class LaplaceMechanism(_Additive):
     """The Laplace mechanism: epsilon-differential privacy, exactly.
 
-    It is a frozen value. Two mechanisms are equal if they were asked for in the same way with equal
-    arguments, and what is printed makes an equal one.
+    A mechanism is frozen. Two mechanisms are equal if they were made in the same way with equal
+    arguments, and evaluating the repr makes an equal one.
 
     Parameters
     ----------
     epsilon
-        The privacy loss.
+        The privacy loss of a release. Smaller is more private; 0.1 to 10 are common.
     sensitivity
-        How far the value can move between neighbouring data sets; for an array, the sum of how far
-        its numbers can move (L1).
+        The largest change of the value when one person's data is added, removed or replaced. For
+        an array, the sum of the changes of its numbers (L1).
     grid
-        A power of two. Outputs are its multiples, for integers those of max(1, grid). By default
-        the smallest that is at least scale * 2^-20.
+        A power of two. Released floats are multiples of it, released integers multiples of
+        max(1, grid). By default the smallest power of two that is at least scale * 2^-20.
     lower, upper
-        Where to clamp the output.
+        Clamp the released number to this range. None does not clamp.
 
     Attributes
     ----------
     scale
-        The smallest float that is at least sensitivity / epsilon.
+        The scale of the noise: the smallest float that is at least sensitivity / epsilon.
     grid
-        The grid in use, also where it is the default one.
+        The grid in use.
     epsilon, sensitivity, lower, upper
-        As they were asked for.
+        The arguments.
 
     Examples
     --------
@@ -309,7 +307,7 @@ class LaplaceMechanism(_Additive):
     _form = exact.LAPLACE_1
     _form_for_one = exact.LAPLACE_1
 
-    @_after(_refuse_a_scale)
+    @_check_names(_reject_scale)
     def __init__(
         self,
         epsilon: float,
@@ -328,13 +326,13 @@ class LaplaceMechanism(_Additive):
         return Laplace(self.scale)
 
 
-def _name_the_other_ways(names: KeysView[str]) -> None:
-    """Say how else a Gaussian mechanism is asked for, where not by epsilon and delta."""
+def _require_epsilon_and_delta(names: KeysView[str]) -> None:
+    """Explain the other constructors if epsilon or delta is missing."""
     others = sorted(names & {"rho", "scale"})
     if others and {"epsilon", "delta"} <= names:
         raise ArgumentTypeError(
-            f"Expected no {' and no '.join(others)} beside epsilon and delta, which fix the "
-            f"noise. To ask by {others[0]}, use GaussianMechanism.for_{others[0]}."
+            f"Expected no {' and no '.join(others)} in addition to epsilon and delta, which "
+            f"determine the noise. To give {others[0]}, use GaussianMechanism.for_{others[0]}."
         )
     if others or not {"epsilon", "delta"} <= names:
         raise ArgumentTypeError(
@@ -348,17 +346,18 @@ def _name_the_other_ways(names: KeysView[str]) -> None:
 class GaussianMechanism(_Additive):
     """The Gaussian mechanism, exactly: (epsilon, delta)-differential privacy, or rho-zCDP.
 
-    Give epsilon and delta, or make it with `for_rho` or `for_scale`. It is a frozen value, as
-    LaplaceMechanism is; `replace` takes the arguments that it was asked for with.
+    Give epsilon and delta, or use `for_rho` or `for_scale`. It is frozen, as LaplaceMechanism is;
+    `replace` takes the arguments that it was made with.
 
     Parameters
     ----------
     epsilon, delta
-        The privacy loss. The scale is the smallest that suffices, by the analytic calibration of
-        Balle and Wang (2018), certified in ball arithmetic.
+        The privacy loss, and the probability with which it may be exceeded; delta should be far
+        below 1 divided by the number of people. The scale is the smallest that suffices, by the
+        analytic calibration of Balle and Wang (2018), certified in ball arithmetic.
     sensitivity
-        How far the value can move between neighbouring data sets; for an array, the Euclidean
-        distance (L2).
+        The largest change of the value when one person's data is added, removed or replaced. For
+        an array, the Euclidean distance (L2).
     grid, lower, upper
         As in LaplaceMechanism.
 
@@ -367,11 +366,11 @@ class GaussianMechanism(_Additive):
     scale
         The standard deviation of the noise.
     grid
-        The grid in use, also where it is the default one.
+        The grid in use.
     epsilon, delta, rho
-        The privacy loss that was asked for; None where it was asked for in another way.
+        The privacy loss; None for those that are not arguments.
     sensitivity, lower, upper
-        As they were asked for.
+        The arguments.
 
     Examples
     --------
@@ -388,7 +387,7 @@ class GaussianMechanism(_Additive):
     _form = exact.GAUSSIAN_PAIRS
     _form_for_one = exact.GAUSSIAN_2
 
-    @_after(_name_the_other_ways)
+    @_check_names(_require_epsilon_and_delta)
     def __init__(
         self,
         *,
@@ -413,7 +412,7 @@ class GaussianMechanism(_Additive):
         lower: float | None = None,
         upper: float | None = None,
     ) -> Self:
-        """Return the one with this loss in zero-concentrated differential privacy (rho-zCDP).
+        """Return a mechanism with loss rho in zero-concentrated differential privacy (rho-zCDP).
 
         The scale is the smallest float that is at least sensitivity / sqrt(2 rho).
 
@@ -441,7 +440,7 @@ class GaussianMechanism(_Additive):
         lower: float | None = None,
         upper: float | None = None,
     ) -> Self:
-        """Return the one whose noise has this standard deviation, whatever loss that is.
+        """Return a mechanism whose noise has this standard deviation.
 
         Examples
         --------

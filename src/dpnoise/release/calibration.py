@@ -1,4 +1,4 @@
-"""From epsilon, delta and sensitivity to a scale, never on the wrong side of rounding."""
+"""Compute the scale from epsilon, delta and sensitivity, rounded to the private side."""
 
 import math
 import sys
@@ -15,7 +15,7 @@ from dpnoise.core.reference import Ball, ball_of
 
 _MOST_BITS = 2**14
 _OUT_OF_REACH: Final = "Expected a privacy loss that some finite scale can reach."
-EXTREME: Final = 2.0**960  # Scales lie between this and its inverse: nothing overflows.
+EXTREME: Final = 2.0**960  # Scales lie between 1/EXTREME and EXTREME, so nothing overflows.
 
 
 def laplace_scale(epsilon: float, sensitivity: float) -> float:
@@ -41,7 +41,7 @@ def selection_scale(epsilon: float, sensitivity: float, *, monotonic: bool) -> f
 
 
 def check_scale(scale: float) -> float:
-    """Return a scale that is neither so large nor so small that arithmetic with it overflows."""
+    """Return a scale after checking that arithmetic with it cannot overflow."""
     if not 1 / EXTREME <= scale <= EXTREME:
         reject("scale", scale, "to be between 2^-960 and 2^960")
     return scale
@@ -80,7 +80,7 @@ def gaussian_scale(epsilon: float, delta: float, sensitivity: float) -> float:
 
 @lru_cache(maxsize=256)
 def _gaussian_scale(epsilon: float, delta: float, sensitivity: float) -> float:
-    """Solve it once for each: the search takes as long as the release of many numbers."""
+    """Solve by bisection; cached, because it takes as long as releasing many numbers."""
     target = ball_of(delta)
     return smallest_float(
         lambda scale: certainly_at_most(
@@ -105,7 +105,7 @@ def phi(x: Ball) -> Ball:
 
 
 def certainly_at_most(ball: Callable[[int], arb], limit: arb) -> bool:
-    """Tell whether a number is at most the limit; where no precision can tell, it is not."""
+    """Return whether a number is at most the limit; False if no precision can decide."""
     bits = 128
     while bits <= _MOST_BITS:
         number = ball(bits)
@@ -140,10 +140,10 @@ def difference_down(whole: float, part: float) -> float:
 
 
 def _quotient(numerator: float | Fraction, denominator: float | Fraction) -> tuple[Fraction, float]:
-    """Return numerator / denominator and the nearest float, an infinity if it is beyond them all.
+    """Return numerator / denominator and the nearest float, infinity above the largest float.
 
-    Python rounds the quotient of two integers to nearest, so the floats on both sides of the
-    quotient are this one and the next.
+    Python rounds the quotient of two integers to nearest, so the quotient lies between this float
+    and one of its neighbours.
     """
     quotient = Fraction(numerator) / Fraction(denominator)
     try:
@@ -153,9 +153,9 @@ def _quotient(numerator: float | Fraction, denominator: float | Fraction) -> tup
 
 
 def smallest_float(suffices: Callable[[float], bool], most: float = sys.float_info.max) -> float:
-    """Return the smallest positive float that suffices, all larger ones up to `most` sufficing too.
+    """Return the smallest positive float that suffices, if all larger ones up to `most` do too.
 
-    Positive floats are ordered as their bits are, so the search halves the bits.
+    Positive floats are ordered like their bit patterns, so the search bisects the patterns.
     """
     low, high = 0, int(np.float64(most).view(np.int64))
     if not suffices(_float_of(high)):

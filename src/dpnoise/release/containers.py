@@ -1,9 +1,9 @@
-"""Kinds of values: what comes in as an array, a list or a Series goes out as the same kind.
+"""Release arrays, lists, tuples and Series as the same kind of container.
 
-Which kind decides what becomes of integers, never their size. In a list they have no limit, as
-Python's have none. Arrays and Series of any type of integers give int64 and saturate: whether a
-library chose int64, uint64 or object depends on the values, so that must make no difference.
-The index of a pandas Series is handed on, with a warning unless it merely counts the rows.
+The result's type depends on the container, never on the values. Integers in a list have no limit,
+as in Python. Arrays and Series of any integer type give int64 and saturate: whether a library chose
+int64, uint64 or object depends on the values, so it must not matter. The index of a pandas Series
+is kept, with a warning unless it is a plain row number.
 """
 
 import warnings
@@ -20,14 +20,14 @@ from dpnoise.release.exact import AdditiveForm
 
 _INT64: Final = np.iinfo(np.int64)
 
-# What is released and comes out: a number, an array, a list, a tuple, a Series or a tensor. It is
-# the same kind, and libraries that need not be installed have types of their own.
+# A number, an array, a list, a tuple, a Series or a tensor, both as argument and as result. Some of
+# these types belong to optional libraries.
 Value = Any
 Bounds = tuple[float, float] | None
 
 
 class TensorTask(NamedTuple):
-    """What a mechanism asks for a tensor: how it is released, and the bounds of a format."""
+    """How to release a tensor: form, scale, grid, bounds by format, and the way for arrays."""
 
     form: AdditiveForm
     scale: float
@@ -36,7 +36,8 @@ class TensorTask(NamedTuple):
     release_array: Callable[[Array], Array]
 
 
-# Imports what releases a tensor. `dpnoise` sets it: `dpnoise.integrations` is a higher layer.
+# Imports the function that releases a tensor. `dpnoise/__init__.py` sets it, because
+# `dpnoise.integrations` is a higher layer.
 import_tensor_release: Callable[[], Callable[[TensorTask, Value, Generator], Value]]
 
 
@@ -60,7 +61,7 @@ def release_like(value: Value, release: Callable[[Array], Array]) -> Value:
 
 
 def is_tensor(value: object) -> bool:
-    """Tell whether something is a PyTorch tensor, without importing PyTorch."""
+    """Return whether a value is a PyTorch tensor, without importing PyTorch."""
     return any(
         kind.__name__ == "Tensor" and kind.__module__.split(".")[0] == "torch"
         for kind in type(value).__mro__
@@ -68,29 +69,29 @@ def is_tensor(value: object) -> bool:
 
 
 def _warn_of_index(series: Value) -> None:
-    """Warn, before noise is drawn, that the keys of a Series are published with its numbers."""
+    """Warn, before noise is drawn, that the index of a Series is published with its numbers."""
     index = getattr(series, "index", None)
     if index is not None and type(index).__name__ != "RangeIndex":
         warnings.warn(
-            "The index of a Series is published as it is. If its keys come from the data, as those "
-            "of a groupby do, they tell which groups there are: reindex it by a declared list, and "
-            "release its to_numpy().",
+            "The index of a Series is published unchanged. If its keys come from the data, as "
+            "after a groupby, they reveal which groups exist. Reindex it by a declared list "
+            "and release its to_numpy().",
             stacklevel=6,
         )
 
 
 def _array_of_series(series: Value) -> Array:
     is_numeric = getattr(series.dtype, "is_numeric", lambda: True)
-    if is_numeric():  # Of a struct's integers and floats Polars would make floats.
-        with suppress(Exception):  # Each library has errors of its own.
+    if is_numeric():  # Polars would convert a struct's integers and floats to floats.
+        with suppress(Exception):  # Each library raises other exceptions.
             return np.asarray(series.to_numpy())
-    # The name alone: the type of an Enum has its categories, which may be data.
+    # Only the name: the type of an Enum contains its categories, which may be data.
     kind = type(series.dtype).__name__
     raise ArgumentTypeError(f"Expected a Series of integers or floats, got one of {kind}.")
 
 
 def _saturated(released: Array) -> Array:
-    """Return integers without a limit as int64."""
+    """Return unlimited integers as int64, saturating."""
     if released.dtype != object:
         return released
     clamped = [min(max(x, _INT64.min), _INT64.max) for x in released.flat]

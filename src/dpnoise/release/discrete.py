@@ -1,11 +1,11 @@
 """Discrete Laplace noise for integers: P(X = k) is proportional to exp(-|k|/scale).
 
-For integers of sensitivity 1 and epsilon 1, its error is a ninth below that of rounded Laplace
-noise. X is floor(scale E1) - floor(scale E2), with E1 and E2 independent and exponential. Each half
-is computed exactly and held in 62 bits. The noise is drawn before it is added to a value.
+For sensitivity 1 and epsilon 1, its error is a ninth below that of rounded Laplace noise. X is
+floor(scale E1) - floor(scale E2), with E1 and E2 independent and exponential. Each half is computed
+exactly and clamped to 62 bits. The noise is drawn before it is added to a value.
 
-docs/exact-release.md has the law, the words of the key stream that make each half, and the bound on
-what holding the halves in 62 bits can change.
+docs/exact-release.md derives the distribution, the words of the key stream for each half, and the
+bound on the effect of clamping the halves.
 """
 
 import math
@@ -30,7 +30,7 @@ from dpnoise.release.mechanism import Mechanism, positive
 # The largest scale that a mechanism can have. A half of the noise exceeds LARGEST_HALF only if its
 # exponential variate exceeds 2^62 / 2^55 = 128, which has a probability below exp(-128).
 LARGEST_SCALE: Final = 2.0**55
-# Halves are held at this, so that their difference is an int64.
+# Halves are clamped to this, so that their difference is an int64.
 LARGEST_HALF: Final = 2**62
 _INT64: Final = np.iinfo(np.int64)
 _ROUND: Final = 2.0**-50  # More than the roundings of a product and a difference.
@@ -39,17 +39,17 @@ _ROUND: Final = 2.0**-50  # More than the roundings of a product and a differenc
 class DiscreteLaplaceMechanism(Mechanism):
     """The discrete Laplace mechanism for integers: epsilon-differential privacy.
 
-    The noise of one number differs from the ideal law by at most 2 exp(-2^62/scale) in total
-    variation, because each half of it is held at 2^62. This is below 2^-183 for every scale that is
-    allowed, and 2 exp(-2^30) at a scale of 2^32. Strictly, N released numbers are (epsilon, delta)-
+    The noise of one number differs from the ideal distribution by at most 2 exp(-2^62/scale) in
+    total variation, because each half is clamped to 2^62. This is below 2^-183 for every allowed
+    scale, and 2 exp(-2^30) at a scale of 2^32. Strictly, N released numbers are (epsilon, delta)-
     differentially private with delta = (1 + e^epsilon) N 2^-183: see docs/exact-release.md.
 
     Parameters
     ----------
     epsilon
-        The privacy loss. It must be at least sensitivity / 2^55.
+        The privacy loss, at least sensitivity / 2^55. Smaller is more private.
     sensitivity
-        How far the integers can move together between neighbouring data sets (L1).
+        The largest total change of the integers when one person's data changes (L1).
     lower
         The smallest result; smaller ones are clamped to it. None does not clamp.
 
@@ -89,7 +89,7 @@ class DiscreteLaplaceMechanism(Mechanism):
     def error(self, confidence: float = 0.95) -> int:
         """Return the smallest k with |X| <= k with this probability: P(|X| > k) = 2 a^(k+1)/(1+a).
 
-        Here a is exp(-1/scale). The logarithms are rounded up by more than their own roundings.
+        Here a is exp(-1/scale). The result is increased by more than the rounding errors.
         """
         left = 1 - check_part("confidence", confidence)
         scales = math.log(2 / left) - math.log1p(math.exp(-1 / self.scale))
@@ -133,7 +133,7 @@ class DiscreteLaplaceMechanism(Mechanism):
 
 
 def _add_saturating(values: Integers, noise: Integers) -> Integers:
-    """Return values + noise, held at the ends of int64 where the sum is beyond them."""
+    """Return values + noise, saturating at the ends of int64."""
     least = _INT64.min - np.minimum(noise, 0)
     most = _INT64.max - np.maximum(noise, 0)
     return np.clip(values, least, most) + noise

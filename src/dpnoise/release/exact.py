@@ -1,10 +1,10 @@
-"""Exact release in three stages: floats, fixed point, and the judge.
+"""Exact release in three stages: floats, fixed point, and the reference implementation.
 
-Whatever the stage, a cell is floor((value + scale * Z) / grid + 1/2) as in real arithmetic, for Z
-made of infinite strings of bits. The first stage decides almost all numbers of an array; the second
-takes as many of each chunk as could be open, whether they are or not, and every single number. So
-the work of these two tells nothing. The judge is left with fewer than one number in 2^64, on the
-grids for which docs/exact-release.md shows it.
+Every stage computes the cell floor((value + scale * Z) / grid + 1/2) as in real arithmetic, for Z
+made of infinite strings of bits. The first stage decides almost all numbers of an array. The second
+takes a fixed number of each chunk, open or not, and every single number, so the work of these two
+reveals nothing. Fewer than one number in 2^64 is left to the reference implementation, on the grids
+for which docs/exact-release.md shows it.
 """
 
 import math
@@ -32,35 +32,35 @@ _Values = TypeVar("_Values", Floats, Integers)
 Judge = Callable[[float, float, float], int]  # From value, scale and grid to a cell.
 
 _BITS: Final = reference.WORD_BITS
-_CHUNK_WORDS: Final = 2**17  # Longer than of noise: the second stage costs something for each.
-_WORTH_A_THREAD: Final = 2**20  # Values that are worth a thread when they are only read.
+_CHUNK_WORDS: Final = 2**17  # Longer than for noise: the second stage has a cost for each chunk.
+_WORTH_A_THREAD: Final = 2**20  # Values for which a thread pays off if they are only read.
 _LARGEST: Final = float(np.finfo(np.float64).max)
 _INT64: Final = np.iinfo(np.int64)
-_MOST_SHIFT: Final = 62  # Of a grid for integers: the kernels know no coarser ones.
+_MOST_SHIFT: Final = 62  # The kernels release integers on grids of at most 2^62.
 _OPEN: Final = int(_INT64.min)
 _SIGN: Final = np.uint64(2**63)
 
 
-# A kernel of the first stage: words, bits, values, scale, grid and the results.
+# A kernel of the first stage takes words, bits, values, scale, grid and the array of results.
 FirstStage = Callable[[Words, int, Floats | Integers, float, float, Floats], int]
-# One of the second stage: words, further words, places and their noise.
+# A kernel of the second stage takes words, further words, slots and the array of noise.
 SecondStage = Callable[[Words, Words, Integers, Words], None]
 
 
 @dataclass(frozen=True, eq=False)
 class ExactForm:
-    """One way of making Z of n uniforms that is known exactly, or several Z of the same n.
+    """A way to make one Z, or several, of n uniforms, with a formula in the reference.
 
     Parameters
     ----------
     name
-        Its name, for people.
+        Its name, for display.
     variates
         n.
     formulas
-        What each Z is, for the judge.
+        The reference formula of each Z.
     distribution
-        What Z is distributed as.
+        The distribution of each Z.
     """
 
     name: str
@@ -70,20 +70,20 @@ class ExactForm:
 
     @property
     def formula(self) -> reference.Formula:
-        """What the first Z is."""
+        """The formula of the first Z."""
         return self.formulas[0]
 
     @property
     def width(self) -> int:
-        """How many numbers n uniforms make."""
+        """The number of Z that n uniforms make."""
         return len(self.formulas)
 
 
 @dataclass(frozen=True, eq=False)
 class SelectionForm(ExactForm):
-    """A form whose noise is compared and not rounded. `kernel` returns what draws it, with errors.
+    """A form for selection. `kernel` returns the kernel that computes noise and error bounds.
 
-    Functions return the kernels of a form, because `import dpnoise` must not import them.
+    It is a function, because `import dpnoise` must not import the kernels.
     """
 
     kernel: Callable[[], Callable[[Words, int, Floats, Floats], None]]
@@ -95,27 +95,27 @@ def _no_kernels() -> NoReturn:
 
 @dataclass(frozen=True, eq=False)
 class AdditiveForm(ExactForm):
-    """A form whose noise is added; `one_number` returns the kernels of a float and an integer."""
+    """A form for noise that is added; `one_number` returns the kernels for a float and an int."""
 
     first_stage: Callable[[], FirstStage]
     second_stage: Callable[[], SecondStage]
     one_number: Callable[[], tuple[Callable[..., float], Callable[..., np.int64]]] = _no_kernels
 
-    # Attributes from their first use on, because each step counts in the time of one number.
+    # Cached, because each step counts in the time of a single number.
 
     @cached_property
     def release_float(self) -> Callable[[bytes, float, float, float], float]:
-        """Releases a float, from bytes, value, scale and grid."""
+        """Release a float, from bytes, value, scale and grid."""
         return kernel_for_one(self.one_number()[0], "fff")
 
     @cached_property
     def release_integer(self) -> Callable[[bytes, int, int, float], int]:
-        """Releases one of Python's integers, from bytes, value, shift and ratio."""
+        """Release a Python integer, from bytes, value, shift and ratio."""
         return kernel_for_one(self.one_number()[1], "pif")
 
     @cached_property
     def release_raised(self) -> Callable[[bytes, int, int, float], int]:
-        """Does the same with an integer that is raised by 2^63."""
+        """Release an integer given as value + 2^63."""
         return kernel_for_one(self.one_number()[1], "uif")
 
 
@@ -158,27 +158,27 @@ FORMS: Final[dict[str, ExactForm]] = {**ADDITIVE, **SELECTION}
 
 
 def check_finite(values: Floats, threads: int | None = 1) -> None:
-    """Raise before any noise is drawn if a value is NaN or infinite, without showing a value."""
+    """Raise if a value is NaN or infinite, before any noise is drawn, without showing a value."""
     flat = _read_only(values.reshape(-1))
-    found: list[int] = []
+    counts: list[int] = []
 
-    def look(first: int, last: int) -> None:
-        found.append(first_stage.not_finite(flat[first:last]))
+    def count_in(first: int, last: int) -> None:
+        counts.append(first_stage.not_finite(flat[first:last]))
 
-    in_runs(look, flat.size, _WORTH_A_THREAD, cores() if threads is None else threads)
-    if sum(found):
-        raise ArgumentError(f"Expected every value to be finite, got {sum(found)} NaN or infinite.")
+    in_runs(count_in, flat.size, _WORTH_A_THREAD, cores() if threads is None else threads)
+    if bad := sum(counts):
+        raise ArgumentError(f"Expected every value to be finite, got {bad} NaN or infinite.")
 
 
 def _read_only(values: _Values) -> _Values:
-    """Return a view for kernels, which are then compiled once for arrays of both kinds."""
+    """Return a read-only view, so that kernels compile for one kind of array only."""
     view = values.view()
     view.flags.writeable = False
     return view
 
 
 def open_after_first_stage(ratio: float) -> float:
-    """Return a bound on the probability that the first stage leaves a number open, if below 1.
+    """Return an upper bound on the probability that the first stage leaves a number open.
 
     ratio = scale/grid. docs/exact-release.md derives it, for all forms and all values.
     """
@@ -187,10 +187,10 @@ def open_after_first_stage(ratio: float) -> float:
 
 @lru_cache(maxsize=64)
 def slots_for(places: int, chunks: int, ratio: float, width: int) -> int:
-    """Return how many places of a chunk take the second stage, open or not.
+    """Return the number of places of a chunk that take the second stage, open or not.
 
-    In a call of this many chunks, more are open with a probability below 2^-64: of N places, each
-    open with probability p, S or more are with probability at most (e N p/S)^S.
+    The probability that more are open, in any chunk of a call, is below 2^-64: among N places, each
+    open with probability p, S or more are open with probability at most (e N p/S)^S.
     """
     mean = math.e * places * width * open_after_first_stage(ratio)
     slots = min(places, max(1, math.ceil(mean)))
@@ -213,18 +213,18 @@ class _SecondStage:
         self._first = np.arange(slots_for(longest, chunks, ratio, form.width))
 
     def noise(self, words: Words, start: int, out: Floats) -> tuple[Words, Integers]:
-        """Return noise for places of which `out` has a NaN, and for others, and the places."""
+        """Return second-stage noise for every NaN in `out`, padded to a fixed count, with slots."""
         width = self._form.width
-        wanted = slots_for(-(-out.size // width), self._chunks, self._ratio, width)
-        self._places[:wanted] = self._first[:wanted]
-        found = second_stage.open_places(out, width, wanted, self._blocks, self._places)
-        slots = self._places[: max(wanted, found)]
+        padded = slots_for(-(-out.size // width), self._chunks, self._ratio, width)
+        self._places[:padded] = self._first[:padded]
+        open_count = second_stage.open_places(out, width, padded, self._blocks, self._places)
+        slots = self._places[: max(padded, open_count)]
         noise = np.empty((slots.size * width, 4), dtype=np.uint64)
         self._draw(words, self._read(slots + start), slots, noise)
         return noise, slots
 
     def left_open(self, words: Words, start: int, out: Floats) -> list[tuple[int, Judge]]:
-        """Return the numbers that `out` still has as NaN, and a judge of each."""
+        """Return the index of each NaN in `out`, with the reference implementation for it."""
         n, width = self._form.variates, self._form.width
         judges: list[tuple[int, Judge]] = []
         for i in np.flatnonzero(np.isnan(out)).tolist():
@@ -329,7 +329,7 @@ def release_integers_of_any_size(
 def judge_integers(
     form: ExactForm, values: list[int], shift: int, scale: float, key: Key
 ) -> list[int]:
-    """Return the same, all by the judge: on grids beyond those that the kernels know."""
+    """Release all integers by the reference: on grids coarser than those of the kernels."""
     n, width = form.variates, form.width
     words = first_words(key, -(-len(values) // width) * n)
     released = []
@@ -354,9 +354,9 @@ def release_float(
 
 
 def _raised(value: NumPyInteger) -> int:
-    """Return value + 2^63, or 0 where that is no uint64, made in NumPy, where it has a fixed width.
+    """Return value + 2^63, or 0 if that exceeds uint64, computed in NumPy at a fixed width.
 
-    As Python's integers, all but those next to -2^63 then have three digits, of 30 bits.
+    As Python integers, all results except those near 0 have three digits of 30 bits.
     """
     signed = value.dtype != np.uint64
     if signed or value < _SIGN:
@@ -370,7 +370,7 @@ def release_integer(
 ) -> int:
     """Return one released integer, on a grid of 2^shift.
 
-    One of Python's own, of up to 63 bits, is seen by the kernel alone, unless the result has more.
+    Only the kernel reads a Python integer of up to 63 bits, unless the result has more bits.
     """
     raw = source.two_words_each(form.variates)
     if shift <= _MOST_SHIFT:
@@ -381,7 +381,7 @@ def release_integer(
             cell = form.release_integer(raw, value, shift, ratio)
         if cell != _OPEN:
             return cell << shift
-        # What is beyond 62 bits is a whole number of grids, and waits outside.
+        # The bits above the 62nd are a whole number of grids and are added at the end.
         beyond = int(value) >> _MOST_SHIFT << _MOST_SHIFT
         cell = form.release_integer(raw, int(value) - beyond, shift, ratio)
         if cell != _OPEN:
@@ -398,7 +398,7 @@ def judge_at(
     first: Words,
     problem: tuple[float, float, float],
 ) -> float:
-    """Return what the judge releases for one number: value, scale and grid are the problem."""
+    """Return the reference's release of one number; `problem` is value, scale and grid."""
     rows = rows_from_key(key, place, first)
     value, scale, grid = problem
     cell = reference.grid_point(form.formulas[member], rows, value, scale, grid)
@@ -415,14 +415,14 @@ def nearest_float(cell: int, grid: float) -> float:
 
 
 def rows_from_key(key: Key, element: int, first: Words) -> Rows:
-    """Yield the words of one element of a bulk call, in the layout of `dpnoise.core.entropy`."""
+    """Yield the words of an element of a bulk call, in the layout of `dpnoise.core.entropy`."""
     yield first.tolist()
     for row in count():
         yield key.further_words(element, first.size, row).tolist()
 
 
 def rows_from_bytes(raw: bytes, source: Source) -> Rows:
-    """Yield the words of a scalar call, of which two for each uniform are drawn already."""
+    """Yield the words of a scalar call; `raw` holds the first two of each uniform."""
     words = np.frombuffer(raw, dtype=WORD)
     variates = words.size // 2
     yield from words.reshape(2, variates).tolist()

@@ -1,4 +1,4 @@
-"""What every mechanism is: a frozen value that remembers its arguments."""
+"""The base class of mechanisms: frozen objects that remember their arguments."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -9,30 +9,30 @@ from dpnoise.core.errors import ArgumentTypeError, check_positive
 
 
 class Mechanism:
-    """A frozen value: two are equal if they were asked for in one way, with equal arguments.
+    """A frozen object; two are equal if they were made in the same way with equal arguments.
 
-    The arguments are checked, and a None that stands for a default is remembered as None. What
-    follows from them, such as the scale or a default grid, is computed once.
+    Arguments are stored as given, a None for a default as None. Values derived from them, such as
+    the scale or a default grid, are computed once.
     """
 
     _asked: Mapping[str, object]
 
     def _hold(self, asked: Mapping[str, object], **derived: object) -> None:
-        """Set all attributes, once: the arguments, and in place of a None what it stands for."""
-        # One by one: after an update of its __dict__, Python reads the attributes more slowly.
+        """Set all attributes: the arguments, then the derived values, which replace a None."""
+        # One by one: after an update of __dict__, Python reads attributes more slowly.
         for name, value in {**asked, **derived, "_asked": asked}.items():
             object.__setattr__(self, name, value)
 
     @property
     def _maker(self) -> Callable[..., Self]:
-        """What takes these arguments: the class, or one of its class methods."""
+        """The constructor that takes these arguments: the class or one of its class methods."""
         return type(self)
 
     def replace(self, **changes: object) -> Self:
-        """Return what a new mechanism with these arguments would be.
+        """Return a new mechanism with some arguments replaced.
 
-        All others are as they were asked for: a grid that was given is kept, a default one is
-        chosen anew. From Python 3.13 on `copy.replace` does the same.
+        The other arguments are the same: a given grid is kept, a default grid is chosen again.
+        From Python 3.13 on `copy.replace` does the same.
         """
         strangers = sorted(changes.keys() - self._asked.keys())
         if strangers:
@@ -48,7 +48,7 @@ class Mechanism:
         maker = self._maker
         parameters = inspect.signature(maker).parameters
         shown = [
-            # `for_rho` says already which number comes first.
+            # The name `for_rho` already says which number comes first.
             repr(value) if maker.__name__ == f"for_{name}" else f"{name}={value!r}"
             for name, value in self._asked.items()
             if value != parameters[name].default
@@ -74,5 +74,5 @@ class Mechanism:
 
 
 def positive(**arguments: object) -> dict[str, float]:
-    """Return arguments by their names, each checked to be a finite float above zero."""
+    """Return the arguments by name, after checking that each is a finite float above zero."""
     return {name: check_positive(name, value) for name, value in arguments.items()}

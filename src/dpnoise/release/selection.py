@@ -1,4 +1,4 @@
-"""Mechanisms that select: the exact argmax of scores with noise, as in real arithmetic."""
+"""Mechanisms that select: the argmax of noisy scores, exactly as in real arithmetic."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -19,13 +19,13 @@ from dpnoise.release import calibration, exact
 from dpnoise.release.exact import SelectionForm
 from dpnoise.release.mechanism import Mechanism, positive
 
-_NO_BOUND: Final = 2.0**900
-_ROUND: Final = 2.0**-49  # More than the roundings of a noisy score, relative to its parts.
-_EXPONENT_BITS: Final = 2200  # This many bits hold the sum of any two floats.
+_NO_BOUND: Final = 2.0**900  # A larger error of a kernel means infinity.
+_ROUND: Final = 2.0**-49  # Exceeds the rounding errors of a noisy score, relative to its parts.
+_EXPONENT_BITS: Final = 2200  # Enough bits for the exact sum of any two floats.
 
 
 class _Selection(Mechanism):
-    """What the two mechanisms share: everything but the law of their noise."""
+    """The common base of both mechanisms: everything except the distribution of the noise."""
 
     epsilon: float
     sensitivity: float
@@ -50,7 +50,7 @@ class _Selection(Mechanism):
     ) -> Any:
         """Return the index of the largest noisy score, or the candidate that has it.
 
-        Scores are secrets; candidates are public.
+        Scores are secret; candidates are public.
         """
         exactly, approximately = _checked(scores)
         offered = range(len(exactly)) if candidates is None else _offered(candidates, len(exactly))
@@ -68,19 +68,19 @@ class NoisyMax(_Selection):
     Parameters
     ----------
     epsilon
-        The privacy loss.
+        The privacy loss of a selection. Smaller is more private; 0.1 to 10 are common.
     sensitivity
-        How far any score can move between neighbouring data sets.
+        The largest change of any score when one person's data changes.
     monotonic
-        True if all scores move in the same direction (counts do, when a row is added). Half the
+        True if all scores change in the same direction, as counts do when a row is added. Half the
         noise then suffices.
 
     Attributes
     ----------
     scale
-        That of the noise.
+        The scale of the noise.
     epsilon, sensitivity, monotonic
-        As they were asked for.
+        The arguments.
 
     Examples
     --------
@@ -112,7 +112,7 @@ class ExponentialMechanism(_Selection):
 
 
 def _offered(candidates: Iterable[object], number: int) -> list[object]:
-    """Return the candidates in order, where an index could mean a label."""
+    """Return the candidates as a list; raise if they have no order or a wrong number."""
     if isinstance(candidates, AbstractSet | Mapping) or not isinstance(candidates, Iterable):
         kind = type(candidates).__name__
         raise ArgumentTypeError(f"Expected candidates to be a list, in order, got a {kind}.")
@@ -127,10 +127,10 @@ def _offered(candidates: Iterable[object], number: int) -> list[object]:
 def noisy_argmax(
     scores: Floats, exactly: Callable[[int], int | Fraction], scale: float, rng: Generator | None
 ) -> int:
-    """Select as `NoisyMax` does, by the nearest floats to the scores and, if asked, the scores.
+    """Select as `NoisyMax` does, by the nearest floats to the scores and, if needed, the scores.
 
-    Exact scores are asked for where the floats leave a choice, which is hardly ever: the work
-    depends on the number of candidates.
+    `exactly` is called only where the floats leave a choice, which is rare. The work depends on
+    the number of candidates.
     """
     return _argmax(exact.EXPONENTIAL, scores, exactly, scale, rng)
 
@@ -153,7 +153,7 @@ def _argmax(
 
 
 def _checked(scores: ArrayLike) -> tuple[list[int | float], Floats]:
-    """Return the scores exactly and as the nearest floats, checked before any noise is drawn."""
+    """Check the scores before any noise is drawn; return them exactly and as nearest floats."""
     if isinstance(scores, np.ma.MaskedArray):
         raise ArgumentTypeError("Expected scores without a mask.")
     if not isinstance(scores, list | tuple):
@@ -171,17 +171,17 @@ def _checked(scores: ArrayLike) -> tuple[list[int | float], Floats]:
 
 
 def _possible_leaders(form: SelectionForm, words: Words, scores: Floats, scale: float) -> list[int]:
-    """Return the candidates that could lead, by the certified errors of their noise."""
+    """Return the candidates that could have the largest noisy score, given the error bounds."""
     noise, errors = np.empty(len(scores)), np.empty(len(scores))
     form.kernel()(words, reference.WORD_BITS, noise, errors)
     with np.errstate(all="ignore"):
         totals = scores + scale * noise
         size = np.abs(scores) + scale * np.abs(noise)
-        # At V = 0 noise has no bound, and the kernel's error stands for infinity.
+        # At V = 0 the noise is unbounded, and the kernel's error means infinity.
         errors[errors > _NO_BOUND] = np.inf
         radius = scale * errors + _ROUND * size
         low, high = totals - radius, totals + radius
-    # Where scale * noise overflows there is a NaN, of which nothing is certain.
+    # Where scale * noise overflows, NaN keeps the candidate.
     best = np.fmax.reduce(low, initial=-np.inf)
     leaders: list[int] = np.flatnonzero(~(high < best)).tolist()
     return leaders
@@ -195,7 +195,7 @@ def _refine(
     score: Callable[[int], float | Fraction],
     scale: float,
 ) -> list[int]:
-    """Let the judge compare the possible leaders, with more and more digits, until one is left."""
+    """Compare the possible leaders in the reference, with ever more digits, until one is left."""
     balls = {
         i: reference.enclosures(form.formula, exact.rows_from_key(key, i, words[i : i + 1]))
         for i in leaders

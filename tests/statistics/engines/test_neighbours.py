@@ -32,9 +32,9 @@ from support.neighbours import (
 
 from dpnoise.core.errors import ArgumentError
 
-WORLDS = 3_000 if LONG else 90
+WORLDS = 3_000 if LONG else 200
 # Of hostile cells, for each reader; a refused kind is none of them.
-KINDS = len(HOSTILE) if LONG else 9
+KINDS = len(HOSTILE) if LONG else 4
 PAIRS = 1_000_000 if LONG else 10_000
 # Of all kinds of hostile cells: some give a column a type that keys or values cannot have.
 MOST_REFUSED = 0.5
