@@ -95,7 +95,7 @@ def numbers_in(entries: Sequence[object]) -> Array:
     The result's type depends on the types in the list, never on the values. NumPy would choose
     int64, uint64, float64 or object by the values.
     """
-    shape, leaves = _flat(entries)
+    shape, leaves = _flatten(entries)
     if len(shape) > _MAX_DIMENSIONS:
         raise ArgumentTypeError(f"Expected a list of at most {_MAX_DIMENSIONS} dimensions.")
     if leaves and all(map(_is_integral, set(map(type, leaves)))):
@@ -110,7 +110,7 @@ def _is_integral(kind: type) -> bool:
     return issubclass(kind, int | np.integer) and not issubclass(kind, bool | np.timedelta64)
 
 
-def _flat(entries: object, depth: int = 0) -> tuple[Shape, list[Any]]:
+def _flatten(entries: object, depth: int = 0) -> tuple[Shape, list[Any]]:
     """Return the shape of a nested list, and its numbers in order."""
     if depth > _MAX_DIMENSIONS:
         raise ArgumentTypeError(f"Expected a list of at most {_MAX_DIMENSIONS} dimensions.")
@@ -124,7 +124,7 @@ def _flat(entries: object, depth: int = 0) -> tuple[Shape, list[Any]]:
         return (), [entries]
     if not any(issubclass(kind, list | tuple | np.ndarray) for kind in set(map(type, entries))):
         return (len(entries),), list(entries)
-    rows = [_flat(entry, depth + 1) for entry in entries]
+    rows = [_flatten(entry, depth + 1) for entry in entries]
     if len({shape for shape, _ in rows}) > 1:
         raise ArgumentTypeError("Expected a list whose rows have one length.")
     return (len(rows), *rows[0][0]), [leaf for _, leaves in rows for leaf in leaves]

@@ -75,7 +75,7 @@ def _visible(value: object) -> object:
     return text if text.isprintable() else "\n".join(map(shown, text.split("\n")))
 
 
-def _replaced(pattern: str, markup: str, text: str) -> "Markup":
+def _escape_and_replace(pattern: str, markup: str, text: str) -> "Markup":
     """Escape text, then replace a pattern by markup."""
     from markupsafe import Markup, escape  # noqa: PLC0415
 
@@ -90,7 +90,7 @@ def raise_exponents(text: str) -> "Markup":
     >>> print(raise_exponents("y < 2^-53"))
     y &lt; 2<sup>-53</sup>
     """
-    return _replaced(r"\^(-?[0-9]+|e\b)", r"<sup>\1</sup>", text)
+    return _escape_and_replace(r"\^(-?[0-9]+|e\b)", r"<sup>\1</sup>", text)
 
 
 def break_at_dots(name: str) -> "Markup":
@@ -101,4 +101,4 @@ def break_at_dots(name: str) -> "Markup":
     >>> print(break_at_dots("numpy.laplace"))
     numpy.<wbr/>laplace
     """
-    return _replaced(r"\.", ".<wbr/>", name)
+    return _escape_and_replace(r"\.", ".<wbr/>", name)

@@ -42,7 +42,7 @@ def wide(number: int) -> Wide:
     return np.uint64(number >> 64 & 2**64 - 1), np.uint64(number & 2**64 - 1)
 
 
-def _joined(builder: ir.IRBuilder, argument: ir.Value) -> ir.Value:
+def _join_words(builder: ir.IRBuilder, argument: ir.Value) -> ir.Value:
     """Return an LLVM argument of one or two words as a 128-bit integer."""
     if argument.type == _WORD:
         return builder.zext(argument, _TWO_WORDS)
@@ -62,7 +62,7 @@ def _split(builder: ir.IRBuilder, number: ir.Value, kind: str) -> ir.Value:
     return builder.insert_value(pair, high, 0)
 
 
-def _compiled_as(
+def _compile_as(
     build: Callable[..., ir.Value], arguments: tuple[str, ...], result: str
 ) -> Callable[[_Function], _Function]:
     """Compile a function of one or two arguments to the LLVM code that `build` generates.
@@ -75,7 +75,7 @@ def _compiled_as(
     def codegen(
         _context: object, builder: ir.IRBuilder, _signature: object, values: list[ir.Value]
     ) -> ir.Value:
-        return _split(builder, build(builder, *(_joined(builder, v) for v in values)), result)
+        return _split(builder, build(builder, *(_join_words(builder, v) for v in values)), result)
 
     def decorate(definition: _Function) -> _Function:
         if config.DISABLE_JIT:
@@ -90,7 +90,7 @@ def _compiled_as(
     return decorate
 
 
-def _shifted(shift: Callable[..., ir.Value]) -> Callable[..., ir.Value]:
+def _shift_or_zero(shift: Callable[..., ir.Value]) -> Callable[..., ir.Value]:
     """Return a shift that gives 0 from 128 places on, where LLVM's shift is undefined."""
 
     def build(builder: ir.IRBuilder, a: ir.Value, places: ir.Value) -> ir.Value:
@@ -117,49 +117,49 @@ def _high_half(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
     return high
 
 
-@_compiled_as(ir.IRBuilder.add, ("wide", "wide"), "wide")
+@_compile_as(ir.IRBuilder.add, ("wide", "wide"), "wide")
 def plus(a: Wide, b: Wide) -> Wide:
     """Return a + b modulo 2^128 units."""
     return wide(whole(a) + whole(b))
 
 
-@_compiled_as(ir.IRBuilder.sub, ("wide", "wide"), "wide")
+@_compile_as(ir.IRBuilder.sub, ("wide", "wide"), "wide")
 def minus(a: Wide, b: Wide) -> Wide:
     """Return a - b modulo 2^128 units."""
     return wide(whole(a) - whole(b))
 
 
-@_compiled_as(_high_half, ("wide", "wide"), "wide")
+@_compile_as(_high_half, ("wide", "wide"), "wide")
 def times(a: Wide, b: Wide) -> Wide:
     """Return a fraction times a fraction, or times a magnitude, rounded down."""
     return wide(whole(a) * whole(b) >> 128)
 
 
-@_compiled_as(ir.IRBuilder.mul, ("word", "word"), "wide")
+@_compile_as(ir.IRBuilder.mul, ("word", "word"), "wide")
 def product(a: np.uint64, b: np.uint64) -> Wide:
     """Return the product of two words, exactly."""
     return wide(int(a) * int(b))
 
 
-@_compiled_as(_shifted(ir.IRBuilder.shl), ("wide", "word"), "wide")
+@_compile_as(_shift_or_zero(ir.IRBuilder.shl), ("wide", "word"), "wide")
 def up(a: Wide, b: np.uint64) -> Wide:
     """Return a * 2^b modulo 2^128 units."""
     return wide(whole(a) << min(int(b), 128))
 
 
-@_compiled_as(_shifted(ir.IRBuilder.lshr), ("wide", "word"), "wide")
+@_compile_as(_shift_or_zero(ir.IRBuilder.lshr), ("wide", "word"), "wide")
 def down(a: Wide, b: np.uint64) -> Wide:
     """Return a / 2^b rounded down."""
     return wide(whole(a) >> int(b))
 
 
-@_compiled_as(lambda builder, a, b: builder.icmp_unsigned("<", a, b), ("wide", "wide"), "truth")
+@_compile_as(lambda builder, a, b: builder.icmp_unsigned("<", a, b), ("wide", "wide"), "truth")
 def less(a: Wide, b: Wide) -> Truth:
     """Return whether a < b."""
     return whole(a) < whole(b)
 
 
-@_compiled_as(lambda builder, a: builder.ctlz(a, ir.IntType(1)(0)), ("wide",), "word")
+@_compile_as(lambda builder, a: builder.ctlz(a, ir.IntType(1)(0)), ("wide",), "word")
 def zeros_before(a: Wide) -> np.uint64:
     """Return the number of leading zero bits; 128 for 0."""
     return np.uint64(128 - whole(a).bit_length())

@@ -57,7 +57,7 @@ _KINDS: Final = {"i": types.int64, "u": types.uint64, "f": types.float64, "p": P
 def without_dispatch(function: Kernel, kinds: str) -> Kernel:
     """Return a function's machine code for bytes, then numbers of these kinds, without dispatch."""
     if "p" in kinds and not READABLE:
-        return _raising(without_dispatch(function, kinds.replace("p", "u")))
+        return _accept_python_integers(without_dispatch(function, kinds.replace("p", "u")))
     if not numba_internals.is_kernel(function):
         return function  # Numba's compiler is disabled.
     return numba_internals.machine_code(function, (_BYTES, *(_KINDS[kind] for kind in kinds)))
@@ -119,7 +119,7 @@ def _read(number: Untyped) -> Untyped:
     return (((magnitude ^ sign) - sign) ^ _SIGN) & fits
 
 
-def _raising(kernel: Kernel) -> Kernel:
+def _accept_python_integers(kernel: Kernel) -> Kernel:
     """Let a kernel for raised integers take a Python integer, where the kernel cannot read one.
 
     The first sum depends on the integer's own digits: CPython adds two numbers of one digit without
@@ -127,8 +127,8 @@ def _raising(kernel: Kernel) -> Kernel:
     """
 
     @wraps(kernel)
-    def raised(raw: bytes, value: int, *rest: float) -> object:
+    def wrapper(raw: bytes, value: int, *rest: float) -> object:
         word = _RAISE_THEN + (_RAISE_FIRST + value)
         return kernel(raw, word if 0 < word < 2 * _RAISE else 0, *rest)
 
-    return raised
+    return wrapper

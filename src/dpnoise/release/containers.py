@@ -44,13 +44,13 @@ import_tensor_release: Callable[[], Callable[[TensorTask, Value, Generator], Val
 def release_like(value: Value, release: Callable[[Array], Array]) -> Value:
     """Release the numbers of an array, a list, a tuple or a Series, and return the same kind."""
     if isinstance(value, np.ndarray):
-        return _saturated(release(numbers_of(value)))
+        return _saturate(release(numbers_of(value)))
     if isinstance(value, list | tuple):
-        return _same_kind(value, release(numbers_in(value)).tolist())
+        return _rebuild_container(value, release(numbers_in(value)).tolist())
     library = type(value).__module__.split(".")[0]
     if library in {"pandas", "polars"} and type(value).__name__ == "Series":
         _warn_of_index(value)
-        released = _saturated(release(numbers_of(_array_of_series(value))))
+        released = _saturate(release(numbers_of(_array_of_series(value))))
         if library == "polars":
             return type(value)(value.name, released)
         return type(value)(released, index=value.index, name=value.name)
@@ -90,7 +90,7 @@ def _array_of_series(series: Value) -> Array:
     raise ArgumentTypeError(f"Expected a Series of integers or floats, got one of {kind}.")
 
 
-def _saturated(released: Array) -> Array:
+def _saturate(released: Array) -> Array:
     """Return unlimited integers as int64, saturating."""
     if released.dtype != object:
         return released
@@ -98,7 +98,7 @@ def _saturated(released: Array) -> Array:
     return np.array(clamped, dtype=np.int64).reshape(released.shape)
 
 
-def _same_kind(value: list[Value] | tuple[Value, ...], released: list[Value]) -> Value:
+def _rebuild_container(value: list[Value] | tuple[Value, ...], released: list[Value]) -> Value:
     """Return a list for a list, and a tuple for a tuple; a named one keeps its names."""
     if isinstance(value, list):
         return released

@@ -159,7 +159,7 @@ FORMS: Final[dict[str, ExactForm]] = {**ADDITIVE, **SELECTION}
 
 def check_finite(values: Floats, threads: int | None = 1) -> None:
     """Raise if a value is NaN or infinite, before any noise is drawn, without showing a value."""
-    flat = _read_only(values.reshape(-1))
+    flat = _read_only_view(values.reshape(-1))
     counts: list[int] = []
 
     def count_in(first: int, last: int) -> None:
@@ -170,7 +170,7 @@ def check_finite(values: Floats, threads: int | None = 1) -> None:
         raise ArgumentError(f"Expected every value to be finite, got {bad} NaN or infinite.")
 
 
-def _read_only(values: _Values) -> _Values:
+def _read_only_view(values: _Values) -> _Values:
     """Return a read-only view, so that kernels compile for one kind of array only."""
     view = values.view()
     view.flags.writeable = False
@@ -238,7 +238,7 @@ def release_floats(
     form: AdditiveForm, values: Floats, scale: float, grid: float, key: Key, threads: int | None
 ) -> Floats:
     """Return the released values: the nearest floats to the grid points."""
-    values = _read_only(values)
+    values = _read_only_view(values)
     first, settle = form.first_stage(), second_stage.settle_floats
     out = np.empty(values.shape)
     places = -(-values.size // form.width)
@@ -267,7 +267,7 @@ def release_cells(
     form: AdditiveForm, values: Integers, shift: int, scale: float, key: Key, threads: int | None
 ) -> Integers:
     """Return the released values in whole grids of 2^shift, shift <= 62, which saturate."""
-    values = _read_only(values)
+    values = _read_only_view(values)
     first, settle = form.first_stage(), second_stage.settle_cells
     out = np.empty(values.shape, dtype=np.int64)
     grid, ratio = float(1 << shift), math.ldexp(scale, -shift)
@@ -353,7 +353,7 @@ def release_float(
     return result
 
 
-def _raised(value: NumPyInteger) -> int:
+def _add_2_to_63(value: NumPyInteger) -> int:
     """Return value + 2^63, or 0 if that exceeds uint64, computed in NumPy at a fixed width.
 
     As Python integers, all results except those near 0 have three digits of 30 bits.
@@ -376,7 +376,7 @@ def release_integer(
     if shift <= _MOST_SHIFT:
         ratio = math.ldexp(scale, -shift)
         if isinstance(value, np.integer):
-            cell = form.release_raised(raw, _raised(value), shift, ratio)
+            cell = form.release_raised(raw, _add_2_to_63(value), shift, ratio)
         else:
             cell = form.release_integer(raw, value, shift, ratio)
         if cell != _OPEN:

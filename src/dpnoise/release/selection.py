@@ -52,8 +52,12 @@ class _Selection(Mechanism):
 
         Scores are secret; candidates are public.
         """
-        exactly, approximately = _checked(scores)
-        offered = range(len(exactly)) if candidates is None else _offered(candidates, len(exactly))
+        exactly, approximately = _check_scores(scores)
+        offered = (
+            range(len(exactly))
+            if candidates is None
+            else _check_candidates(candidates, len(exactly))
+        )
         place = _argmax(self._form, approximately, exactly.__getitem__, self.scale, rng)
         return offered[place]
 
@@ -111,7 +115,7 @@ class ExponentialMechanism(_Selection):
     _form = exact.GUMBEL
 
 
-def _offered(candidates: Iterable[object], number: int) -> list[object]:
+def _check_candidates(candidates: Iterable[object], number: int) -> list[object]:
     """Return the candidates as a list; raise if they have no order or a wrong number."""
     if isinstance(candidates, AbstractSet | Mapping) or not isinstance(candidates, Iterable):
         kind = type(candidates).__name__
@@ -152,7 +156,7 @@ def _argmax(
     return leaders[0]
 
 
-def _checked(scores: ArrayLike) -> tuple[list[int | float], Floats]:
+def _check_scores(scores: ArrayLike) -> tuple[list[int | float], Floats]:
     """Check the scores before any noise is drawn; return them exactly and as nearest floats."""
     if isinstance(scores, np.ma.MaskedArray):
         raise ArgumentTypeError("Expected scores without a mask.")
