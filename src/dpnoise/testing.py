@@ -78,7 +78,7 @@ def fixed_generator(key: bytes, *, cipher: str = AES, **options: Any) -> Generat
     <fixed dpnoise generator (AES-256-CTR): for tests alone, its noise protects nobody>
     """
     if not isinstance(key, bytes):
-        raise ArgumentTypeError(f"Expected key to be 32 bytes, got {type(key).__name__}.")
+        raise ArgumentTypeError(f"key must be 32 bytes, got {type(key).__name__}.")
     return _FixedGenerator(key, cipher, **options)
 
 

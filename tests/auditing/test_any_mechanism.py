@@ -316,10 +316,10 @@ def test_rows_of_a_frame_are_added_removed_and_replaced() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"neighbours": "graph"}, "Expected neighbours='graph' to be 'vector', 'rows', or a list"),
+        ({"neighbours": "graph"}, "neighbours must be 'vector', 'rows', or a list"),
         ({"neighbours": []}, "Expected neighbours to have at least one pair of data sets"),
         ({"neighbours": "rows", "data": []}, "Expected data to have at least one row to remove"),
-        ({"neighbours": "vector", "size": 0}, "Expected size=0 >= 1"),
+        ({"neighbours": "vector", "size": 0}, "size must be at least 1, got 0"),
         ({"attacks": ["bits"]}, "attacks, pairs and scale are for added noise"),
         ({"mu": 1.0}, "Give one claim: epsilon=1.0"),
         ({"data": [1]}, "data is for neighbours='rows'"),
@@ -340,7 +340,7 @@ def test_a_wrong_argument_is_named_before_the_mechanism_is_called(
 @pytest.mark.parametrize("name", ["boosting", "one_by_one", "curve"])
 @pytest.mark.parametrize("given", ["yes", "no", 1, None])
 def test_a_flag_is_true_or_false(name: str, given: Any) -> None:
-    with pytest.raises(ArgumentTypeError, match=f"Expected {name}=.* to be True or False"):
+    with pytest.raises(ArgumentTypeError, match=f"{name} must .* to be True or False"):
         audited(flipped, **{name: given})
 
 

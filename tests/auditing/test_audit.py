@@ -430,20 +430,20 @@ def test_looks_at_the_clock_are_left_out_where_they_would_take_long(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"epsilon": 0.0}, "Expected epsilon=0.0 > 0"),
-        ({"delta": 1.0}, "Expected delta=1.0 to be between 0 and 1"),
-        ({"delta": -0.1}, "Expected delta=-0.1 > 0"),
-        ({"sensitivity": math.nan}, "Expected sensitivity=nan to be finite"),
-        ({"sensitivity": -1.0}, "Expected sensitivity=-1.0 > 0"),
-        ({"confidence": 1.0}, "Expected confidence=1.0 to be between 0 and 1"),
-        ({"confidence": 0.0}, "Expected confidence=0.0 > 0"),
-        ({"budget": 999}, "Expected budget=999 >= 1000"),
-        ({"time_limit": 0.0}, "Expected time_limit=0.0 > 0"),
-        ({"scale": math.inf}, "Expected scale=inf to be finite"),
+        ({"epsilon": 0.0}, "epsilon must be greater than 0, got 0.0"),
+        ({"delta": 1.0}, "delta must be between 0 and 1"),
+        ({"delta": -0.1}, "delta must be greater than 0, got -0.1"),
+        ({"sensitivity": math.nan}, "sensitivity must be finite"),
+        ({"sensitivity": -1.0}, "sensitivity must be greater than 0, got -1.0"),
+        ({"confidence": 1.0}, "confidence must be between 0 and 1"),
+        ({"confidence": 0.0}, "confidence must be greater than 0, got 0.0"),
+        ({"budget": 999}, "budget must be at least 1000, got 999"),
+        ({"time_limit": 0.0}, "time_limit must be greater than 0, got 0.0"),
+        ({"scale": math.inf}, "scale must be finite"),
         ({"attacks": ["nothing"]}, "There is no attack 'nothing'. Known: mironov"),
         ({"attacks": "nothing"}, "There is no attack 'nothing'"),
         ({"attacks": []}, "Expected attacks to have at least one attack"),
-        ({"attacks": ["twister"]}, "Expected attacks='twister' to be one whose events are indep"),
+        ({"attacks": ["twister"]}, "attacks must be one whose events are indep"),
     ],
 )
 def test_a_wrong_argument_is_named_before_the_target_is_called(
@@ -459,7 +459,7 @@ def test_a_wrong_argument_is_named_before_the_target_is_called(
 
 @pytest.mark.parametrize("options", [{"attacks": [3]}, {"budget": 1e6}, {"epsilon": "1"}])
 def test_an_argument_of_the_wrong_kind_is_named(options: dict[str, Any]) -> None:
-    with pytest.raises(ArgumentTypeError, match=f"Expected {next(iter(options))}="):
+    with pytest.raises(ArgumentTypeError, match=f"{next(iter(options))} must "):
         audited(**options)
 
 

@@ -78,5 +78,5 @@ def test_a_seed_is_shown_in_what_runs_it_again(capsys: pytest.CaptureFixture[str
 
 
 def test_a_seed_that_is_none_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="Expected seed=-1 >= 0"):
+    with pytest.raises(ArgumentError, match="seed must be at least 0, got -1"):
         audited(-1, [(0, 1)])

@@ -388,22 +388,34 @@ def test_bad_arguments_are_named(
 ) -> None:
     law = Law(np.zeros(1), np.ones(1))
     cases: list[tuple[Callable[[], object], str]] = [
-        (lambda: laws.machine("inverse", 1, 12, FLOAT16), "Expected precision=12 <= 11"),
-        (lambda: laws.machine("pairs", 8, 7, FLOAT16), "Expected precision=7 <= 6 for 8 uniforms"),
-        (lambda: laws.machine("pairs", 2, 13, FLOAT32), "Expected precision=13 <= 12 for 2"),
-        (lambda: laws.machine("products", 4, 4, FLOAT16), "Expected form='products' to be one of"),
-        (lambda: laws.own("theorem", 4, 9, FLOAT16), "Expected precision=9 <= 8 for 4 uniforms"),
-        (lambda: laws.own("theorem", 4, 7, FLOAT32), "Expected precision=7 <= 6 for 4 uniforms"),
-        (lambda: laws.own("theorem", 3, 4, FLOAT32), "Expected variates=3 to be a supported"),
+        (lambda: laws.machine("inverse", 1, 12, FLOAT16), "precision must be at most 11, got 12"),
+        (
+            lambda: laws.machine("pairs", 8, 7, FLOAT16),
+            "precision must be at most 6, got 7 for 8 uniforms",
+        ),
+        (
+            lambda: laws.machine("pairs", 2, 13, FLOAT32),
+            "precision must be at most 12, got 13 for 2",
+        ),
+        (lambda: laws.machine("products", 4, 4, FLOAT16), "form must be one of"),
+        (
+            lambda: laws.own("theorem", 4, 9, FLOAT16),
+            "precision must be at most 8, got 9 for 4 uniforms",
+        ),
+        (
+            lambda: laws.own("theorem", 4, 7, FLOAT32),
+            "precision must be at most 6, got 7 for 4 uniforms",
+        ),
+        (lambda: laws.own("theorem", 3, 4, FLOAT32), "variates must be a supported"),
         (lambda: laws.perfect(dpnoise.Laplace(), FLOAT32), "with fewer numbers"),
-        (lambda: Format("wide", 53, -1022), "Expected digits=53 <= 24"),
-        (lambda: Format("low", 4, -1), "Expected emin=-1 <= -4"),
-        (lambda: released(law, 0.1, FLOAT16), "Expected value=0.1 to be a value of float16"),
-        (lambda: delta(-1.0, law, law), "Expected epsilon=-1.0 to be between 0 and 700"),
-        (lambda: release_bounds("gaussian_2", 13), "Expected bits=13 <= 12"),
+        (lambda: Format("wide", 53, -1022), "digits must be at most 24, got 53"),
+        (lambda: Format("low", 4, -1), "emin must be at most -4, got -1"),
+        (lambda: released(law, 0.1, FLOAT16), "value must be a value of float16"),
+        (lambda: delta(-1.0, law, law), "epsilon must be between 0 and 700"),
+        (lambda: release_bounds("gaussian_2", 13), "bits must be at most 12, got 13"),
         (lambda: release_bounds("laplace_1", 8, grid=0.3), "to be a power of two"),
         (lambda: release_bounds("laplace_1", 8, grid=2.0**-11), "decide nothing"),
-        (lambda: release_bounds("cauchy_1", 8), "Expected form='cauchy_1' to be one of"),
+        (lambda: release_bounds("cauchy_1", 8), "form must be one of"),
     ]
     for call, message in cases:
         with pytest.raises(ArgumentError, match=message):

@@ -332,7 +332,7 @@ def test_no_share_is_shown_on_the_other_side_of_its_threshold(share: float) -> N
 
 def test_bad_arguments_are_named() -> None:
     target = named("numpy.laplace")
-    with pytest.raises(ValueError, match="Expected children=1 >= 2"):
+    with pytest.raises(ValueError, match="children must be at least 2, got 1"):
         forked(target, children=1)
-    with pytest.raises(ValueError, match="Expected n=10 >= 1000"):
+    with pytest.raises(ValueError, match="n must be at least 1000, got 10"):
         timed(target, n=10)

@@ -163,8 +163,8 @@ def test_sample_prints_and_cost_explains(capsys: pytest.CaptureFixture[str]) -> 
 def test_errors_of_other_commands_name_options_too(capsys: pytest.CaptureFixture[str]) -> None:
     status, _, err = run(capsys, "cost", "--variates", "3")
     assert status == 2
-    assert "Expected --variates 3 to be" in err
-    assert "Expected --size -1 >= 0" in run(capsys, "sample", "laplace", "--size=-1")[2]
+    assert "--variates must be" in err
+    assert "--size must be at least 0, got -1" in run(capsys, "sample", "laplace", "--size=-1")[2]
 
 
 def write(path: Path, text: str) -> Path:
@@ -202,7 +202,7 @@ def test_what_is_wrong_is_said_before_any_noise_is_drawn(
             [table, "--column", "x", "--query", "mean"],
             "on a value: --lower and --upper.",
         ),
-        ([table, *BOUNDS, "--query", "mode"], "Expected --query 'mode' to be one of"),
+        ([table, *BOUNDS, "--query", "mode"], "--query must be one of"),
         ([table, *BOUNDS, "--query", "quantile:x"], "quantile:0.9"),
         ([table, *BOUNDS, "--query", "quantile"], "quantile:0.9"),
         ([table, "--query", "count"], "t.csv to use: --column NAME. Its first line has 2 entries."),
@@ -221,10 +221,10 @@ def test_what_is_wrong_is_said_before_any_noise_is_drawn(
         ([table, *mean, "--plot", tmp_path / "p.xyz"], "to end in .png, .pdf, .svg"),
         ([table, *mean, "--plot", tmp_path / "no" / "p.png"], "There is no folder"),
         ([table, *BOUNDS, "--query", "histogram"], "needs its edges: --edges 0,10000,20000."),
-        ([table, *mean, "--epsilon", "0"], "Expected --epsilon 0.0 > 0"),
+        ([table, *mean, "--epsilon", "0"], "--epsilon must be greater than 0, got 0.0"),
         ([table, *mean, "--lower", "200"], "Expected --lower 200.0 < --upper 100.0"),
-        ([table, *mean, "--grid", "0.3"], "Expected --grid 0.3 to be a power of two"),
-        ([table, *BOUNDS, "--epsilon=1e-300"], "Expected scale="),  # No option is called so.
+        ([table, *mean, "--grid", "0.3"], "--grid must be a power of two"),
+        ([table, *BOUNDS, "--epsilon=1e-300"], "scale must "),  # No option is called so.
         ([tmp_path / "Expected epsilon=1", *mean, "--epsilon", "1"], "/Expected epsilon=1."),
         ([table, *mean, "--confidence", "2"], "to be between 0 and 1"),
         ([table, *mean, "--group-by", "town=a"], "has no column 'town'"),

@@ -434,7 +434,7 @@ def test_a_bound_that_is_no_number_is_refused_when_it_is_given(name: str, bound:
         ),
     ]
     for make in makers:
-        with pytest.raises((ValueError, TypeError), match=f"Expected {name}="):
+        with pytest.raises((ValueError, TypeError), match=f"{name} must "):
             make(**{name: bound})
 
 

@@ -218,14 +218,18 @@ def test_a_fixed_generator_repeats_and_says_so() -> None:
 
 
 BAD: list[tuple[Callable[..., Any], type[Exception], str]] = [
-    (lambda **k: rng.laplace(-1.0, **k), ValueError, r"Expected scale=-1\.0 > 0\."),
-    (lambda **k: rng.laplace(0, **k), ValueError, r"Expected scale=0\.0 > 0\."),
-    (lambda **k: rng.normal(float("nan"), **k), ValueError, "Expected scale=nan to be finite"),
-    (lambda **k: rng.normal(float("inf"), **k), ValueError, "Expected scale=inf to be finite"),
-    (lambda **k: rng.normal([1.0, -2.0], **k), ValueError, r"Expected scale=-2\.0 > 0"),
-    (lambda **k: rng.normal("wide", **k), TypeError, "Expected scale='wide' to be a number"),
-    (lambda **k: rng.gamma(0.0, **k), ValueError, r"Expected shape=0\.0 > 0"),
-    (lambda **k: rng.chisquare(-3, **k), ValueError, r"Expected df=-3\.0 > 0"),
+    (lambda **k: rng.laplace(-1.0, **k), ValueError, r"scale must be greater than 0, got -1\.0\."),
+    (lambda **k: rng.laplace(0, **k), ValueError, r"scale must be greater than 0, got 0\.0\."),
+    (lambda **k: rng.normal(float("nan"), **k), ValueError, "scale must be finite"),
+    (lambda **k: rng.normal(float("inf"), **k), ValueError, "scale must be finite"),
+    (
+        lambda **k: rng.normal([1.0, -2.0], **k),
+        ValueError,
+        r"scale must be greater than 0, got -2\.0",
+    ),
+    (lambda **k: rng.normal("wide", **k), TypeError, "scale must be a number"),
+    (lambda **k: rng.gamma(0.0, **k), ValueError, r"shape must be greater than 0, got 0\.0"),
+    (lambda **k: rng.chisquare(-3, **k), ValueError, r"df must be greater than 0, got -3\.0"),
     (
         lambda **k: rng.laplace(variates=3, **k),
         ValueError,
@@ -236,7 +240,7 @@ BAD: list[tuple[Callable[..., Any], type[Exception], str]] = [
     (
         lambda **k: (rng.normal(variates=4), rng.normal(variates=4.0, **k)),
         TypeError,
-        r"Expected variates=4\.0 to be an int",
+        r"variates must be an int",
     ),
     (
         lambda **k: rng.laplace(variates=4, form="exponentials", **k),
@@ -246,15 +250,15 @@ BAD: list[tuple[Callable[..., Any], type[Exception], str]] = [
     (
         lambda **k: rng.laplace(form="ziggurat", **k),
         ValueError,
-        "Expected form='ziggurat' to be one of 'exponentials', 'theorem'",
+        "form must be one of 'exponentials', 'theorem'",
     ),
     (
         lambda **k: rng.laplace(form=[1], **k),
         ValueError,
-        r"Expected form=\[1\] to be one of 'exponentials', 'theorem'",
+        r"form must be one of 'exponentials', 'theorem'",
     ),
     (lambda **k: rng.random(precision=54, **k), ValueError, "precision=54 <= 53, the digits"),
-    (lambda **k: rng.random(precision=0, **k), ValueError, "Expected precision=0 >= 1"),
+    (lambda **k: rng.random(precision=0, **k), ValueError, "precision must be at least 1, got 0"),
     (lambda **k: rng.sample("laplace", **k), TypeError, "to be a Distribution"),
 ]
 
@@ -275,21 +279,21 @@ def test_bad_sizes_dtypes_and_outs_are_named() -> None:
     read_only = np.zeros(3)
     read_only.flags.writeable = False
     cases: list[tuple[dict[str, Any], type[Exception], str]] = [
-        ({"size": -1}, ValueError, "Expected size=-1 >= 0"),
-        ({"size": (2, -3)}, ValueError, "Expected size=-3 >= 0"),
-        ({"size": 2.5}, TypeError, r"Expected size=2\.5 to be an integer"),
-        ({"dtype": "int64"}, ValueError, "Expected dtype='int64' to be one of float16, float32"),
-        ({"dtype": ">i8"}, ValueError, "Expected dtype='>i8' to be one of float16, float32"),
-        ({"dtype": "foo"}, ValueError, "Expected dtype='foo' to be one of float16, float32"),
-        ({"dtype": [1], "size": 3}, ValueError, r"Expected dtype=\[1\] to be one of float16"),
-        ({"dtype": "foo", "out": np.zeros(3)}, ValueError, "Expected dtype='foo' to be one of"),
-        ({"size": 2**62}, ValueError, "Expected size=4611686018427387904 to be that of an array: "),
+        ({"size": -1}, ValueError, "size must be at least 0, got -1"),
+        ({"size": (2, -3)}, ValueError, "size must be at least 0, got -3"),
+        ({"size": 2.5}, TypeError, r"size must be an integer"),
+        ({"dtype": "int64"}, ValueError, "dtype must be one of float16, float32"),
+        ({"dtype": ">i8"}, ValueError, "dtype must be one of float16, float32"),
+        ({"dtype": "foo"}, ValueError, "dtype must be one of float16, float32"),
+        ({"dtype": [1], "size": 3}, ValueError, r"dtype must be one of float16"),
+        ({"dtype": "foo", "out": np.zeros(3)}, ValueError, "dtype must be one of"),
+        ({"size": 2**62}, ValueError, "size must be that of an array: "),
         ({"size": (2**40, 2**40)}, ValueError, "to be that of an array: "),
         ({"size": (1,) * 100}, ValueError, "to be that of an array: "),
         ({"dtype": "float32", "precision": 25}, ValueError, "precision=25 <= 24, the digits of"),
         ({"dtype": "float16", "precision": 12}, ValueError, "precision=12 <= 11, the digits of"),
         ({"out": [0.0, 0.0]}, TypeError, "Expected out to be a NumPy array, got list"),
-        ({"out": np.zeros(3, int)}, TypeError, r"Expected out\.dtype='int64' to be one of"),
+        ({"out": np.zeros(3, int)}, TypeError, r"out\.dtype must be one of"),
         ({"out": np.zeros(3), "dtype": "float32"}, TypeError, "dtype='float32' to be that of out"),
         ({"out": read_only}, ValueError, "Expected out to be writeable"),
         ({"out": np.zeros(3), "size": 4}, ValueError, r"size=4 to be the shape of out, \(3,\)"),
@@ -301,7 +305,7 @@ def test_bad_sizes_dtypes_and_outs_are_named() -> None:
             rng.laplace(**arguments)
         assert isinstance(e.value, DpnoiseError)
     for bad in ({"threads": 0}, {"threads": 1.5}, {"security_bits": 0}):
-        with pytest.raises((ValueError, TypeError), match=f"Expected {next(iter(bad))}="):
+        with pytest.raises((ValueError, TypeError), match=f"{next(iter(bad))} must "):
             dpnoise.Generator(**bad)
 
 

@@ -199,18 +199,26 @@ def test_events_compose_with_dp_accounting() -> None:
 # Bad input. -------------------------------------------------------------------------------------
 
 BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
-    (lambda: dpnoise.LaplaceMechanism(0.0, 1.0), ValueError, r"Expected epsilon=0\.0 > 0"),
-    (lambda: dpnoise.LaplaceMechanism(-1, 1.0), ValueError, r"Expected epsilon=-1\.0 > 0"),
-    (lambda: dpnoise.LaplaceMechanism(math.nan, 1.0), ValueError, "Expected epsilon=nan to be fin"),
-    (lambda: dpnoise.LaplaceMechanism(1.0, math.inf), ValueError, "Expected sensitivity=inf to be"),
+    (
+        lambda: dpnoise.LaplaceMechanism(0.0, 1.0),
+        ValueError,
+        r"epsilon must be greater than 0, got 0\.0",
+    ),
+    (
+        lambda: dpnoise.LaplaceMechanism(-1, 1.0),
+        ValueError,
+        r"epsilon must be greater than 0, got -1\.0",
+    ),
+    (lambda: dpnoise.LaplaceMechanism(math.nan, 1.0), ValueError, "epsilon must be fin"),
+    (lambda: dpnoise.LaplaceMechanism(1.0, math.inf), ValueError, "sensitivity must be"),
     (
         lambda: dpnoise.LaplaceMechanism(cast("Any", "1"), 1.0),
         TypeError,
-        "Expected epsilon='1' to be a number",
+        "epsilon must be a number",
     ),
     (lambda: dpnoise.LaplaceMechanism(1, 2**53 + 1), ValueError, "to be exactly a float"),
     (lambda: dpnoise.LaplaceMechanism(1, Fraction(1, 3)), ValueError, "to be exactly a float"),  # type: ignore[arg-type]
-    (lambda: dpnoise.LaplaceMechanism(1, 10**400), ValueError, "Expected sensitivity=inf to be"),
+    (lambda: dpnoise.LaplaceMechanism(1, 10**400), ValueError, "sensitivity must be"),
     (lambda: dpnoise.NoisyMax(1.0, 8e307), ValueError, r"between 2\^-960 and 2\^960"),
     (lambda: dpnoise.NoisyMax(1.0, 5e-324), ValueError, r"between 2\^-960 and 2\^960"),
     (lambda: dpnoise.LaplaceMechanism(1e-300, 1e300), ValueError, "some finite scale can reach"),
@@ -219,22 +227,30 @@ BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
         ValueError,
         r"grid=0\.3 to be a power of tw",
     ),
-    (lambda: dpnoise.LaplaceMechanism(1, 1, grid=-2.0), ValueError, r"Expected grid=-2\.0 > 0"),
+    (
+        lambda: dpnoise.LaplaceMechanism(1, 1, grid=-2.0),
+        ValueError,
+        r"grid must be greater than 0, got -2\.0",
+    ),
     (lambda: dpnoise.LaplaceMechanism(1, 1, grid=2.0**61), ValueError, r"between 2\^-50 and 2\^60"),
     (lambda: dpnoise.LaplaceMechanism(1, 1, lower=5, upper=2), ValueError, "lower=5 < upper=2"),
     (lambda: dpnoise.LaplaceMechanism(1, 1, lower=math.nan), ValueError, "lower=nan to be finite"),
     (
         lambda: dpnoise.GaussianMechanism(epsilon=1.0, delta=0.0, sensitivity=1.0),
         ValueError,
-        r"Expected delta=0\.0 > 0",
+        r"delta must be greater than 0, got 0\.0",
     ),
     (
         lambda: dpnoise.GaussianMechanism(epsilon=1.0, delta=1.0, sensitivity=1.0),
         ValueError,
-        r"Expected delta=1\.0 to be between 0 and 1",
+        r"delta must be between 0 and 1",
     ),
-    (lambda: laplace.error(1.5), ValueError, r"Expected confidence=1\.5 to be between 0 and 1"),
-    (lambda: dpnoise.NoisyMax(1.0, -1.0), ValueError, r"Expected sensitivity=-1\.0 > 0"),
+    (lambda: laplace.error(1.5), ValueError, r"confidence must be between 0 and 1"),
+    (
+        lambda: dpnoise.NoisyMax(1.0, -1.0),
+        ValueError,
+        r"sensitivity must be greater than 0, got -1\.0",
+    ),
     (lambda: dpnoise.NoisyMax(1.0, 1.0).select([]), ValueError, "one or more numbers"),
     (lambda: dpnoise.NoisyMax(1.0, 1.0).select([[1.0]]), ValueError, "one or more numbers"),
     (

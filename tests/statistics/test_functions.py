@@ -196,7 +196,10 @@ def test_bad_arguments_are_named() -> None:
             lambda: statistics.sum(data, lower=0, upper=math.inf, epsilon=1),
             "upper=inf to be finite",
         ),
-        (lambda: statistics.sum(data, lower=0, upper=1, epsilon=0), r"Expected epsilon=0\.0 > 0"),
+        (
+            lambda: statistics.sum(data, lower=0, upper=1, epsilon=0),
+            r"epsilon must be greater than 0, got 0\.0",
+        ),
         (lambda: statistics.mean(data, lower=0, upper=1, epsilon=-1), "Expected epsilon=-1"),
         (lambda: statistics.exact_sum(data, 0, 1, grid=0.3), r"grid=0\.3 to be a power of two"),
         (lambda: statistics.exact_sum(data, 3, 5, grid=64.0), "to have a multiple between"),
@@ -204,7 +207,7 @@ def test_bad_arguments_are_named() -> None:
         (lambda: statistics.quantile(data, 2, lower=0, upper=1, epsilon=1), "Expected q=2"),
         (
             lambda: statistics.quantile(data, 10**400, lower=0, upper=1, epsilon=1),
-            "Expected q=1000.* to be between 0 and 1",
+            "q must be between 0 and 1",
         ),
         (lambda: statistics.histogram(data, edges=[1], epsilon=1), "two or more increasing"),
         (lambda: statistics.count(["a"], epsilon=1), "Expected a column of numbers"),

@@ -297,7 +297,7 @@ def test_both_margins_are_shown_and_named(signed: Path, capsys: pytest.CaptureFi
     ("before", "after", "words"),
     [
         ("epsilon = 2.0", "", "Expected epsilon in every request"),
-        ("epsilon = 2.0", "epsilon = -1", "Expected epsilon=-1.0 > 0"),
+        ("epsilon = 2.0", "epsilon = -1", "epsilon must be greater than 0, got -1.0"),
         ("confidence = 0.9", "confidense = 0.9", "Did you mean confidence?"),
         ('["mean", "median"]', '["mode"]', "to be one of 'count'"),
         ('["mean", "median"]', '"mean"', "to be a list of names"),
@@ -377,7 +377,7 @@ def test_a_request_describes_its_source(capsys: pytest.CaptureFixture[str]) -> N
         ("[source]\npaths = [1]", "to be text, and paths a list"),
         ('[source]\npath = "a"\nquote = 1', "to be text, and paths a list"),
         ('[source]\npath = "a"\nquotes = "x"', "Did you mean quote?"),
-        ('[source]\npath = "a"\nencoding = "rot13"', "Expected encoding='rot13' to be one of"),
+        ('[source]\npath = "a"\nencoding = "rot13"', "encoding must be one of"),
         ('delimiter = ";"\n[source]\npath = "a"', "Write the delimiter where the rest"),
         ('[source]\npath = "postgresql://me:word@host/db"\ntable = "t"', "without a password"),
         ('[source]\npath = "none-*.csv"', "There is no file none-*.csv"),

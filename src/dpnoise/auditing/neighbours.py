@@ -61,7 +61,7 @@ def neighbours_of(given: object, size: int, sensitivity: float, data: Data) -> l
             return vectors(check_integer("size", size, least=1), sensitivity)
         if given == ROWS:
             return rows(data)
-        reject("neighbours", given, "to be 'vector', 'rows', or a list of pairs of data sets")
+        reject("neighbours", given, "be 'vector', 'rows', or a list of pairs of data sets")
     if not isinstance(given, Iterable):
         raise ArgumentTypeError("Expected neighbours to be 'vector', 'rows', or a list of pairs.")
     pairs = [_pair(pair) for pair in given]
@@ -219,11 +219,11 @@ def _given(pair: object, sensitivity: float) -> ValuePair:
         raise ArgumentTypeError("Expected each of pairs to be two numbers: (0.5, 1.5).")
     value0, value1 = float(pair[0]), float(pair[1])
     if not (math.isfinite(value0) and math.isfinite(value1)):
-        reject("pairs", pair, "to be finite")
+        reject("pairs", pair, "be finite")
     if value0 == value1:
-        reject("pairs", pair, "to be two different values")
+        reject("pairs", pair, "be two different values")
     if abs(Fraction(value1) - Fraction(value0)) > Fraction(sensitivity):
-        reject("pairs", pair, f"to differ by the sensitivity, {sensitivity:g}, at most")
+        reject("pairs", pair, f"differ by the sensitivity, {sensitivity:g}, at most")
     return value0, value1
 
 

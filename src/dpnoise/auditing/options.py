@@ -158,12 +158,12 @@ def _checked_attacks(given: Iterable[str | Attack]) -> list[Attack]:
 def _attack(asked: str | Attack) -> Attack:
     known = dpnoise.auditing.attacks.ATTACKS
     if isinstance(asked, str) and asked in LOOKS:
-        reject("attacks", asked, "to be an attack; every audit looks at this by itself")
+        reject("attacks", asked, "be an attack; every audit looks at this by itself")
     if isinstance(asked, str) and asked not in known:
         raise unknown("attack", asked, known)
     attack = known[asked]() if isinstance(asked, str) else asked
     if not isinstance(attack, Attack):
         raise ArgumentTypeError(f"Expected attacks={attack!r} to be names or attacks.")
     if not attack.in_audit:
-        reject("attacks", attack.name, "to be one whose events are independent: run it alone")
+        reject("attacks", attack.name, "be one whose events are independent: run it alone")
     return attack

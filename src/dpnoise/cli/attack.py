@@ -55,7 +55,7 @@ def _attack(asked: argparse.Namespace) -> None:
 def _check_numbers(asked: argparse.Namespace) -> None:
     for name in ("value0", "value1"):
         if not math.isfinite(getattr(asked, name)):
-            reject(name, getattr(asked, name), "to be finite")
+            reject(name, getattr(asked, name), "be finite")
     check_part("confidence", asked.confidence)
 
 

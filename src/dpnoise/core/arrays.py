@@ -37,6 +37,7 @@ _NARROW: Final[dict[DType, tuple[int, int, type[AnyUnsigned]]]] = {
     np.dtype(np.float16): (11, -14, np.uint16),
 }
 _MAX_DIMENSIONS: Final = 32  # Of a nested list, including the arrays in it.
+_TOO_DEEP: Final = f"A list must have at most {_MAX_DIMENSIONS} dimensions."
 _MAX_EXACT_INTEGER: Final = 2**53  # Every integer up to this magnitude is a float.
 _FLOAT_TYPES: Final = (np.dtype(np.float64), *_NARROW)
 # Named, because Python would add literals when it compiles and not in the caller's rounding mode.
@@ -61,12 +62,10 @@ def check_rounding_mode() -> None:
 def plain(array: Array) -> Array:
     """Return an array as a base-class array in native byte order, aligned and contiguous."""
     if isinstance(array, np.ma.MaskedArray):
-        raise ArgumentTypeError("Expected an array without a mask: give array.compressed().")
+        raise ArgumentTypeError("Masked arrays are not supported: give array.compressed().")
     array = np.asarray(array)
     if array.dtype.kind not in "iufbO":
-        raise ArgumentTypeError(
-            f"Expected integers, or floats of at most 64 bits, got an array of {array.dtype}."
-        )
+        raise ArgumentTypeError(_wrong_kind(f"an array of {array.dtype}"))
     native = array.astype(array.dtype.newbyteorder("="), copy=False)
     return np.require(native, requirements=["C_CONTIGUOUS", "ALIGNED"])
 
@@ -83,9 +82,13 @@ def numbers_of(array: Array) -> Array:
             return array
     elif array.dtype.kind in "iu" or array.dtype in _FLOAT_TYPES:
         return array
-    raise ArgumentTypeError(
-        f"Expected integers, or floats of at most 64 bits, got an array of {array.dtype}. "
-        "Convert it first, and see to the sensitivity of what you convert."
+    raise ArgumentTypeError(_wrong_kind(f"an array of {array.dtype}"))
+
+
+def _wrong_kind(kind: str) -> str:
+    return (
+        f"Values must be integers, or floats of at most 64 bits, got {kind}. Convert them first; "
+        "the sensitivity must hold for the converted values."
     )
 
 
@@ -97,7 +100,7 @@ def numbers_in(entries: Sequence[object]) -> Array:
     """
     shape, leaves = _flatten(entries)
     if len(shape) > _MAX_DIMENSIONS:
-        raise ArgumentTypeError(f"Expected a list of at most {_MAX_DIMENSIONS} dimensions.")
+        raise ArgumentTypeError(_TOO_DEEP)
     if leaves and all(map(_is_integral, set(map(type, leaves)))):
         integers = np.empty(len(leaves), dtype=object)
         integers[:] = [int(leaf) for leaf in leaves]
@@ -113,7 +116,7 @@ def _is_integral(kind: type) -> bool:
 def _flatten(entries: object, depth: int = 0) -> tuple[Shape, list[Any]]:
     """Return the shape of a nested list, and its numbers in order."""
     if depth > _MAX_DIMENSIONS:
-        raise ArgumentTypeError(f"Expected a list of at most {_MAX_DIMENSIONS} dimensions.")
+        raise ArgumentTypeError(_TOO_DEEP)
     if isinstance(entries, np.ndarray):
         entries = numbers_of(entries)
         leaves: list[Any] = entries.reshape(-1).tolist()
@@ -126,7 +129,7 @@ def _flatten(entries: object, depth: int = 0) -> tuple[Shape, list[Any]]:
         return (len(entries),), list(entries)
     rows = [_flatten(entry, depth + 1) for entry in entries]
     if len({shape for shape, _ in rows}) > 1:
-        raise ArgumentTypeError("Expected a list whose rows have one length.")
+        raise ArgumentTypeError("The rows of a nested list must have the same length.")
     return (len(rows), *rows[0][0]), [leaf for _, leaves in rows for leaf in leaves]
 
 
@@ -138,18 +141,15 @@ def number(entry: object) -> int | float:
         return float(entry)
     if isinstance(entry, np.float32 | np.float16):
         return float(widened(np.asarray(entry)))
-    raise ArgumentTypeError(
-        f"Expected integers, or floats of at most 64 bits, got a {type(entry).__name__}. "
-        "Convert it first, and see to the sensitivity of what you convert."
-    )
+    raise ArgumentTypeError(_wrong_kind(f"a {type(entry).__name__}"))
 
 
 def _float_of(exactly: float) -> float:
     """Return an int or a float as a float; raise on an int above 2^53, which could round."""
     if isinstance(exactly, int) and abs(exactly) > _MAX_EXACT_INTEGER:
         raise ArgumentTypeError(
-            "Expected integers that must become floats, as beside floats in a list, to be at most "
-            "2^53 in size. Give all integers or all floats."
+            "Integers in a list with floats become floats, so their magnitude must be at most "
+            "2^53. Give only integers or only floats."
         )
     return float(exactly)
 
@@ -210,5 +210,5 @@ def check_places(out: Array) -> None:
     for stride, size in sorted((abs(s), n) for s, n in zip(out.strides, out.shape, strict=True)):
         if out.size and size > 1:
             if stride < reach:
-                raise ArgumentError("Expected out to have no two elements in one place of memory.")
+                raise ArgumentError("out must not have two elements that share memory.")
             reach += stride * (size - 1)

@@ -71,7 +71,7 @@ class Key:
 
     def __init__(self, secret: bytes, cipher: str = AES) -> None:
         if len(secret) != KEY_BYTES:
-            raise ArgumentError(f"Expected a key of {KEY_BYTES} bytes, got {len(secret)}.")
+            raise ArgumentError(f"A key must have {KEY_BYTES} bytes, got {len(secret)}.")
         check_choice("cipher", cipher, _BLOCK_BYTES)
         self._secret = secret
         self.cipher = cipher

@@ -9,7 +9,7 @@
     ├── RoundingModeError    also a RuntimeError: the processor does not round to nearest
     └── SecretError          also a TypeError: an attempt to copy or store a key
 
-Every message names the argument, the value given and the rule: ``Expected scale=-1.0 > 0.``
+Messages name the argument, the rule and the value: ``scale must be greater than 0, got -1.0.``
 """
 
 import math
@@ -21,7 +21,16 @@ from functools import wraps
 from importlib import import_module
 from traceback import clear_frames
 from types import ModuleType
-from typing import Final, NoReturn, ParamSpec, SupportsFloat, SupportsInt, TypeGuard, TypeVar
+from typing import (
+    Final,
+    NamedTuple,
+    NoReturn,
+    ParamSpec,
+    SupportsFloat,
+    SupportsInt,
+    TypeGuard,
+    TypeVar,
+)
 
 import numpy as np
 
@@ -38,11 +47,32 @@ class DpnoiseError(Exception):
     """The base of every exception that dpnoise raises on purpose."""
 
 
-class ArgumentError(DpnoiseError, ValueError):
+class Violation(NamedTuple):
+    """The rule that an argument broke, for messages that name the argument in another way."""
+
+    argument: str
+    rule: str
+    value: str
+    advice: str = ""
+
+    def __str__(self) -> str:
+        advice = f": {self.advice}" if self.advice else ""
+        return f"{self.argument} must {self.rule}, got {self.value}{advice}."
+
+
+class _BrokenRuleError(DpnoiseError):
+    """The base of errors about one argument, which say in `violation` what is wrong."""
+
+    def __init__(self, problem: object) -> None:
+        super().__init__(str(problem))
+        self.violation = problem if isinstance(problem, Violation) else None
+
+
+class ArgumentError(_BrokenRuleError, ValueError):
     """An argument of the right kind has a value outside its rule."""
 
 
-class ArgumentTypeError(DpnoiseError, TypeError):
+class ArgumentTypeError(_BrokenRuleError, TypeError):
     """An argument is of the wrong kind."""
 
 
@@ -76,8 +106,14 @@ def shown(value: object) -> str:
 
 
 def reject(name: str, value: object, rule: str) -> NoReturn:
-    """Raise the ArgumentError that says which argument broke which rule."""
-    raise ArgumentError(f"Expected {name}={shown(value)} {rule}.")
+    """Raise the ArgumentError for a rule such as "be finite", or "be finite: give a limit"."""
+    rule, _, advice = rule.partition(": ")
+    raise ArgumentError(Violation(name, rule, shown(value), advice))
+
+
+def reject_type(name: str, value: object, rule: str) -> NoReturn:
+    """Raise the ArgumentTypeError for a rule such as "be a number"."""
+    raise ArgumentTypeError(Violation(name, rule, shown(value)))
 
 
 def is_integer(value: object) -> TypeGuard[SupportsInt]:
@@ -93,19 +129,19 @@ def is_real(value: object) -> TypeGuard[SupportsFloat]:
 def check_integer(name: str, value: object, *, least: int, most: int | None = None) -> int:
     """Return `value` as an int between `least` and `most`."""
     if not is_integer(value):
-        raise ArgumentTypeError(f"Expected {name}={shown(value)} to be an integer.")
+        reject_type(name, value, "be an integer")
     result = int(value)
     if result < least:
-        reject(name, result, f">= {least}")
+        reject(name, result, f"be at least {least}")
     if most is not None and result > most:
-        reject(name, result, f"<= {most}")
+        reject(name, result, f"be at most {most}")
     return result
 
 
 def _nearest_float(name: str, value: object) -> float:
     """Return the nearest float to a number, or infinity above the largest float."""
     if not is_real(value):
-        raise ArgumentTypeError(f"Expected {name}={shown(value)} to be a number.")
+        reject_type(name, value, "be a number")
     try:
         return float(value)
     except OverflowError:
@@ -115,7 +151,7 @@ def _nearest_float(name: str, value: object) -> float:
 def check_flag(name: str, value: object) -> bool:
     """Return `value` as a bool; anything else is an error, because "no" would count as True."""
     if not isinstance(value, bool | np.bool_):
-        raise ArgumentTypeError(f"Expected {name}={shown(value)} to be True or False.")
+        reject_type(name, value, "be True or False")
     return bool(value)
 
 
@@ -125,12 +161,12 @@ def check_positive(name: str, value: object) -> float:
         return value
     result = _nearest_float(name, value)
     if not math.isfinite(result):
-        reject(name, result, "to be finite")
+        reject(name, result, "be finite")
     if result <= 0:
-        reject(name, result, "> 0")
+        reject(name, result, "be greater than 0")
     if result != value:
         # Rounding epsilon up, for example, would weaken the guarantee.
-        reject(name, value, f"to be exactly a float; the nearest is {result!r}")
+        reject(name, value, f"be exactly a float: the nearest is {result!r}")
     return result
 
 
@@ -138,7 +174,7 @@ def check_power_of_two(name: str, value: object) -> float:
     """Return `value` as a float that is a power of two."""
     result = check_positive(name, value)
     if math.frexp(result)[0] != 0.5:  # noqa: PLR2004 - the significand of a power of two
-        reject(name, result, "to be a power of two")
+        reject(name, result, "be a power of two")
     return result
 
 
@@ -151,13 +187,13 @@ def check_bound(name: str, value: object) -> int | float | None:
     elif isinstance(value, float | np.float32 | np.float16):
         bound = float(value)
     else:
-        raise ArgumentTypeError(f"Expected {name}={shown(value)} to be an int or a float, or None.")
+        reject_type(name, value, "be an int, a float or None")
     try:
         finite = math.isfinite(bound)
     except OverflowError:
         finite = False
     if not finite:
-        reject(name, value, "to be finite, or None")
+        reject(name, value, "be finite, or None")
     return bound
 
 
@@ -165,7 +201,7 @@ def check_part(name: str, value: object, *, ends: bool = False) -> float:
     """Return `value` as a float between 0 and 1, without 0 and 1 unless `ends` is True."""
     part = _nearest_float(name, value)
     if not (0 < part < 1 or (ends and part in {0.0, 1.0})):
-        reject(name, value, "to be between 0 and 1")
+        reject(name, value, "be between 0 and 1")
     return part
 
 
@@ -179,7 +215,7 @@ def unknown(what: str, name: str, known: Collection[str]) -> ArgumentError:
 def check_choice(name: str, value: object, choices: Collection[object]) -> None:
     """Raise an error that lists the choices unless `value` is one of them."""
     if not isinstance(value, str | int | None) or value not in choices:
-        reject(name, value, "to be one of " + ", ".join(map(repr, choices)))
+        reject(name, value, "be one of " + ", ".join(map(repr, choices)))
 
 
 def import_extra(module: str, extra: str) -> ModuleType:

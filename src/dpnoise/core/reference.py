@@ -164,7 +164,7 @@ def dyadic(number: float | Fraction) -> Fraction:
     (bits,) = unpack("<q", pack("<d", number))
     exponent, mantissa = (bits >> 52) & 0x7FF, bits & (2**52 - 1)
     if exponent == 0x7FF:  # noqa: PLR2004 - the exponent of NaN and the infinities
-        raise ValueError("Expected a finite number.")
+        raise ValueError("The number must be finite.")
     whole = mantissa + 2**52 if exponent else mantissa
     power = max(exponent, 1) - 1075
     size = Fraction(whole << power) if power > 0 else Fraction(whole, 1 << -power)
@@ -176,7 +176,7 @@ def ball_of(number: float | Fraction) -> arb:
     fraction = dyadic(number)
     power = fraction.denominator.bit_length() - 1
     if fraction.denominator != 1 << power:
-        raise ValueError("Expected a denominator that is a power of two.")
+        raise ValueError("The denominator must be a power of two.")
     return arb(arf((fraction.numerator, -power)))
 
 

@@ -61,7 +61,7 @@ def check_bound(bound: float) -> float:
     """Return a clipping bound as a float."""
     size = check_positive("max_grad_norm", float(bound))
     if not _LEAST_BOUND <= size <= 1 / _LEAST_BOUND:
-        reject("max_grad_norm", size, "to be between 2^-100 and 2^100")
+        reject("max_grad_norm", size, "be between 2^-100 and 2^100")
     return size
 
 

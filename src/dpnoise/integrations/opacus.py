@@ -418,7 +418,7 @@ class SecurePrivacyEngine(EngineSteps):
             raise ArgumentTypeError("Expected no noise_generator: noise has no seed here.")
         multiplier = options.get("noise_multiplier")
         if multiplier is not None and not 0 < multiplier < math.inf:
-            reject("noise_multiplier", multiplier, "> 0 and finite")
+            reject("noise_multiplier", multiplier, "be greater than 0 and finite")
         given = options.get("max_grad_norm")
         for bound in given if isinstance(given, list) else [] if given is None else [given]:
             clipping.check_bound(bound)
@@ -457,7 +457,7 @@ class SecurePrivacyEngineAdaptiveClipping(SecurePrivacyEngine):
     ) -> None:
         least = clipping.check_bound(min_clipbound)
         if least > clipping.check_bound(max_clipbound):
-            reject("min_clipbound", min_clipbound, f"to be at most max_clipbound={max_clipbound}")
+            reject("min_clipbound", min_clipbound, f"be at most max_clipbound={max_clipbound}")
         size = optimizer.expected_batch_size * optimizer.processes
         if size <= 10 * optimizer.noise_multiplier:
             raise ArgumentError(

@@ -140,7 +140,7 @@ def _bfloat16_bounds(task: TensorTask) -> tuple[float, float]:
     single = task.bounds(np.dtype(np.float32)) or (-math.inf, math.inf)
     least, most = -_bfloat16_at_most(-single[0]), _bfloat16_at_most(single[1])
     if least > most:
-        reject("lower", single[0], f"to leave a bfloat16 up to upper={single[1]}")
+        reject("lower", single[0], f"leave a bfloat16 up to upper={single[1]}")
     return 0.0 + least, 0.0 + most
 
 
@@ -211,10 +211,10 @@ class Generator:
             reject("device", self.device, 'to be "cpu" or a CUDA device')
         if device.type == "cuda":
             if not torch.cuda.is_available():
-                reject("device", self.device, "to be there: PyTorch sees no CUDA device")
+                reject("device", self.device, "be there: PyTorch sees no CUDA device")
             index = torch.cuda.current_device() if device.index is None else device.index
             if index >= torch.cuda.device_count():
-                reject("device", self.device, f"to be one of {torch.cuda.device_count()}")
+                reject("device", self.device, f"be one of {torch.cuda.device_count()}")
             device = torch.device("cuda", index)
             _device_kernels()
         object.__setattr__(self, "device", device)
@@ -280,7 +280,7 @@ class Generator:
         variates = check_integer("variates", variates, least=1)
         check_choice("variates", variates, _FORMS[name])
         if dtype is not None and dtype not in DIGITS:
-            reject("dtype", dtype, "to be one of " + ", ".join(map(str, DIGITS)))
+            reject("dtype", dtype, "be one of " + ", ".join(map(str, DIGITS)))
         filled = self._empty(size, dtype) if out is None else self._check_out(out, size, dtype)
         if filled.numel():
             draw = _draw_on_device if self.device.type == "cuda" else _draw_on_processor
@@ -303,7 +303,7 @@ class Generator:
         if not out.is_contiguous() or out.is_neg():
             raise ArgumentError("Expected out to be contiguous: give out.contiguous().")
         if size is not None and tuple(out.shape) != (size if isinstance(size, tuple) else (size,)):
-            reject("size", size, f"to be the shape of out, {tuple(out.shape)}")
+            reject("size", size, f"be the shape of out, {tuple(out.shape)}")
         return out
 
 

@@ -25,7 +25,7 @@ def _points(x: ArrayLike) -> Floats:
 def _probabilities(q: ArrayLike) -> Floats:
     array = _points(q)
     if not np.all((array >= 0) & (array <= 1)):
-        raise ArgumentError("Expected every q to be between 0 and 1.")
+        raise ArgumentError("Every q must be between 0 and 1.")
     return array
 
 

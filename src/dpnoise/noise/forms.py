@@ -104,7 +104,7 @@ def choose(
                 return form, variates
         offered = open_forms if name else forms
         rule = "; ".join(f"{form.supported} with form={form.name!r}" for form in offered)
-        reject("variates", variates, f"to be a supported number: {rule}")
+        reject("variates", variates, f"be a supported number: {rule}")
     for form in open_forms:
         n = form.at_least(at_least)
         if n is not None:

@@ -27,6 +27,7 @@ from dpnoise.core.errors import (
     check_integer,
     forgetful,
     reject,
+    reject_type,
     shown,
 )
 from dpnoise.core.kernel_table import kernel_for_one
@@ -222,9 +223,7 @@ class Generator:
         (1000,)
         """
         if not isinstance(distribution, Distribution):
-            raise ArgumentTypeError(
-                f"Expected distribution={shown(distribution)} to be a Distribution."
-            )
+            reject_type("distribution", distribution, "be a Distribution")
         return self._draw(distribution.forms, distribution.scale, size, options)
 
     @forgetful
@@ -305,8 +304,8 @@ def check_generator(rng: Generator | None) -> Generator:
         return _SYSTEM
     if not isinstance(rng, Generator):
         raise ArgumentTypeError(
-            f"Expected rng to be a dpnoise.Generator, got {type(rng).__name__}, which can be "
-            "predicted or repeated."
+            f"rng must be a dpnoise.Generator, got {type(rng).__name__}, which can be predicted or "
+            "repeated."
         )
     return rng
 
@@ -342,7 +341,7 @@ def _plan(
     most = _PRECISION[kind]
     p = most if precision is None else precision
     if p > most:
-        reject("precision", p, f"<= {most}, the digits of a {kind}")
+        reject("precision", p, f"be at most {most}, the digits of a {kind}")
     chosen, n = forms.choose(available, form, variates, variates_for(security_bits, p))
     if n > _MOST_VARIATES:
         name, given = ("variates", n) if variates is not None else ("security_bits", security_bits)
@@ -399,21 +398,21 @@ class _Draw:
 def _dtype_of(out: object, dtype: DTypeLike | None) -> DType:
     """Return the dtype of `out`; raise if `out` cannot be filled or contradicts `dtype`."""
     if not isinstance(out, np.ndarray):
-        raise ArgumentTypeError(f"Expected out to be a NumPy array, got {type(out).__name__}.")
+        raise ArgumentTypeError(f"out must be a NumPy array, got {type(out).__name__}.")
     if isinstance(out, np.ma.MaskedArray):
-        raise ArgumentTypeError("Expected out to be an array without a mask: give out.data.")
+        raise ArgumentTypeError("out must not be a masked array: give out.data.")
     out = np.asarray(out)
     check_places(out)
     if not out.flags.writeable:
-        raise ArgumentError("Expected out to be writeable, got a read-only array.")
+        raise ArgumentError("out must be writeable, got a read-only array.")
     kind: DType = out.dtype
     _check_byte_order("out", kind)
     if kind not in _PRECISION:
         allowed = ", ".join(PRECISIONS)
-        raise ArgumentTypeError(f"Expected out.dtype={str(kind)!r} to be one of {allowed}.")
+        reject_type("out.dtype", str(kind), f"be one of {allowed}")
     if dtype is not None and _format(dtype) != kind:
         given = str(np.dtype(dtype))
-        raise ArgumentTypeError(f"Expected dtype={given!r} to be that of out, {str(kind)!r}.")
+        reject_type("dtype", given, f"be that of out, {str(kind)!r}")
     return kind
 
 
@@ -427,7 +426,7 @@ def _format(dtype: DTypeLike) -> DType:
         _check_byte_order("dtype", kind)
     if kind not in _PRECISION:
         given = dtype if kind is None else str(kind)
-        reject("dtype", given, "to be one of " + ", ".join(PRECISIONS))
+        reject("dtype", given, "be one of " + ", ".join(PRECISIONS))
     return kind
 
 
@@ -445,7 +444,7 @@ def _allocate(shape: Shape, kind: DType, size: Size) -> Array:
     try:
         return np.empty(shape, dtype=kind)
     except ValueError as error:
-        reject("size", size, f"to be that of an array: {str(error).rstrip('.')}")
+        reject("size", size, f"be that of an array: {str(error).rstrip('.')}")
 
 
 def _output_shape(size: Size, out: Array | None, scale_shape: Shape) -> Shape:
@@ -457,7 +456,7 @@ def _output_shape(size: Size, out: Array | None, scale_shape: Shape) -> Shape:
             check_integer("size", entry, least=0, most=_LARGEST_SIZE) for entry in entries
         )
         if out is not None and out.shape != asked:
-            reject("size", size, f"to be the shape of out, {out.shape}")
+            reject("size", size, f"be the shape of out, {out.shape}")
     if asked is None or not scale_shape:
         return scale_shape if asked is None else asked
     try:
@@ -465,4 +464,4 @@ def _output_shape(size: Size, out: Array | None, scale_shape: Shape) -> Shape:
             return asked
     except ValueError:
         pass
-    raise ArgumentError(f"Expected scale of shape {scale_shape} to broadcast to {asked}.")
+    raise ArgumentError(f"scale must broadcast to the shape {asked}, got shape {scale_shape}.")

@@ -80,10 +80,10 @@ class _Additive(Mechanism):
         asked = None if grid is None else check_power_of_two("grid", grid)
         grid = _default_grid(scale) if asked is None else asked
         if not (_FINEST * scale <= grid <= _COARSEST * scale and grid <= calibration.EXTREME):
-            reject("grid", grid, f"to be between 2^-50 and 2^60 times the scale, {scale}")
+            reject("grid", grid, f"be between 2^-50 and 2^60 times the scale, {scale}")
         lower, upper = check_bound("lower", lower), check_bound("upper", upper)
         if lower is not None and upper is not None and lower >= upper:
-            reject("lower", lower, f"< upper={upper}")
+            reject("lower", lower, f"be below upper={upper}")
         options = {"grid": asked, "lower": lower, "upper": upper}
         self._hold({**calibrated, **options}, scale=scale, grid=grid)
 
@@ -143,9 +143,7 @@ class _Additive(Mechanism):
             released = self._release_float(float(value), rng)
             return np.float64(released) if isinstance(value, np.float64) else released
         if isinstance(value, bool):
-            raise ArgumentTypeError(
-                "Expected value to be a number, got a bool: release int(value)."
-            )
+            raise ArgumentTypeError("value must be a number, got a bool: release int(value).")
         if is_integer(value):
             number = value if isinstance(value, np.integer) else int(value)
             return self._release_integer(number, rng)
@@ -168,7 +166,7 @@ class _Additive(Mechanism):
 
     def _release_float(self, value: float, rng: Generator, dtype: DType = _FLOAT64) -> float:
         if not math.isfinite(value):
-            raise ArgumentError("Expected the value to be finite, got NaN or an infinity.")
+            raise ArgumentError("The value must be finite, got NaN or an infinity.")
         bounds = self._float_bounds(dtype)
         form, scale, grid = self._form_for_one, self.scale, self.grid
         result = exact.release_float(form, value, scale, grid, rng.source)
@@ -226,14 +224,14 @@ class _Additive(Mechanism):
         least = -largest if self.lower is None else 0.0 - _at_most(-self.lower, dtype)
         most = largest if self.upper is None else 0.0 + _at_most(self.upper, dtype)
         if least > most:
-            reject("lower", self.lower, f"to leave a {dtype} up to upper={self.upper}")
+            reject("lower", self.lower, f"leave a {dtype} up to upper={self.upper}")
         return least, most
 
     def _integer_bounds(self) -> tuple[int | None, int | None]:
         least = None if self.lower is None else math.ceil(self.lower)
         most = None if self.upper is None else math.floor(self.upper)
         if least is not None and most is not None and least > most:
-            reject("lower", self.lower, f"to leave an integer below upper={self.upper}")
+            reject("lower", self.lower, f"leave an integer below upper={self.upper}")
         return least, most
 
 
@@ -257,8 +255,8 @@ def _reject_scale(names: KeysView[str]) -> None:
     """Explain how to get a Laplace mechanism of a given scale."""
     if "scale" in names:
         raise ArgumentTypeError(
-            "Expected epsilon and sensitivity, and no scale: it is sensitivity / epsilon, so "
-            "give epsilon = sensitivity / scale."
+            "LaplaceMechanism takes epsilon and sensitivity, not scale, which is sensitivity / "
+            "epsilon: give epsilon = sensitivity / scale."
         )
 
 
@@ -331,14 +329,14 @@ def _require_epsilon_and_delta(names: KeysView[str]) -> None:
     others = sorted(names & {"rho", "scale"})
     if others and {"epsilon", "delta"} <= names:
         raise ArgumentTypeError(
-            f"Expected no {' and no '.join(others)} in addition to epsilon and delta, which "
-            f"determine the noise. To give {others[0]}, use GaussianMechanism.for_{others[0]}."
+            f"Epsilon and delta determine the noise, so {' and '.join(others)} must not be given. "
+            f"To give {others[0]}, use GaussianMechanism.for_{others[0]}."
         )
     if others or not {"epsilon", "delta"} <= names:
         raise ArgumentTypeError(
-            "Expected both epsilon and delta, by name. There are also "
-            "GaussianMechanism.for_rho(rho, sensitivity=...) and "
-            "GaussianMechanism.for_scale(scale, sensitivity=...), and without a delta "
+            "GaussianMechanism needs both epsilon and delta, by name. There are also "
+            "GaussianMechanism.for_rho(rho, sensitivity=...), "
+            "GaussianMechanism.for_scale(scale, sensitivity=...) and, without delta, "
             "LaplaceMechanism."
         )
 

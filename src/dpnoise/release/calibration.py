@@ -14,7 +14,7 @@ from dpnoise.core.errors import ArgumentError, check_part, check_positive, rejec
 from dpnoise.core.reference import Ball, ball_of
 
 _MOST_BITS = 2**14
-_OUT_OF_REACH: Final = "Expected a privacy loss that some finite scale can reach."
+_OUT_OF_REACH: Final = "No finite scale reaches this privacy loss: increase epsilon, delta or rho."
 EXTREME: Final = 2.0**960  # Scales lie between 1/EXTREME and EXTREME, so nothing overflows.
 
 
@@ -43,7 +43,7 @@ def selection_scale(epsilon: float, sensitivity: float, *, monotonic: bool) -> f
 def check_scale(scale: float) -> float:
     """Return a scale after checking that arithmetic with it cannot overflow."""
     if not 1 / EXTREME <= scale <= EXTREME:
-        reject("scale", scale, "to be between 2^-960 and 2^960")
+        reject("scale", scale, "be between 2^-960 and 2^960")
     return scale
 
 

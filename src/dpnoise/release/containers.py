@@ -55,8 +55,8 @@ def release_like(value: Value, release: Callable[[Array], Array]) -> Value:
             return type(value)(value.name, released)
         return type(value)(released, index=value.index, name=value.name)
     raise ArgumentTypeError(
-        "Expected value to be an int, a float, a NumPy array, a list, a pandas or polars Series, "
-        f"or a PyTorch tensor, got {type(value).__name__}."
+        "value must be an int, a float, a NumPy array, a list, a pandas or polars Series or a "
+        f"PyTorch tensor, got {type(value).__name__}."
     )
 
 
@@ -87,7 +87,7 @@ def _array_of_series(series: Value) -> Array:
             return np.asarray(series.to_numpy())
     # Only the name: the type of an Enum contains its categories, which may be data.
     kind = type(series.dtype).__name__
-    raise ArgumentTypeError(f"Expected a Series of integers or floats, got one of {kind}.")
+    raise ArgumentTypeError(f"A Series must hold integers or floats, got {kind}.")
 
 
 def _saturate(released: Array) -> Array:

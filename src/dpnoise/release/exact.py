@@ -167,7 +167,7 @@ def check_finite(values: Floats, threads: int | None = 1) -> None:
 
     in_runs(count_in, flat.size, _WORTH_A_THREAD, cores() if threads is None else threads)
     if bad := sum(counts):
-        raise ArgumentError(f"Expected every value to be finite, got {bad} NaN or infinite.")
+        raise ArgumentError(f"Every value must be finite, got {bad} NaN or infinite.")
 
 
 def _read_only_view(values: _Values) -> _Values:

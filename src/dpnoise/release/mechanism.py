@@ -37,8 +37,8 @@ class Mechanism:
         strangers = sorted(changes.keys() - self._asked.keys())
         if strangers:
             raise ArgumentTypeError(
-                f"Expected arguments of {self._maker.__qualname__} ({', '.join(self._asked)}), "
-                f"got {', '.join(strangers)}. To ask with others, make a new mechanism."
+                f"{self._maker.__qualname__} takes {', '.join(self._asked)}, got "
+                f"{', '.join(strangers)}. To use other arguments, make a new mechanism."
             )
         return self._maker(**{**self._asked, **changes})
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from dpnoise.core import reference
 from dpnoise.core.arrays import Floats, check_rounding_mode, number
 from dpnoise.core.entropy import Key, Words
-from dpnoise.core.errors import ArgumentError, ArgumentTypeError, forgetful, shown
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, check_flag, forgetful
 from dpnoise.core.parallel import first_words
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import calibration, exact
@@ -35,9 +35,7 @@ class _Selection(Mechanism):
 
     def __init__(self, epsilon: float, sensitivity: float, *, monotonic: bool = False) -> None:
         loss = positive(epsilon=epsilon, sensitivity=sensitivity)
-        if not isinstance(monotonic, bool | np.bool_):
-            raise ArgumentTypeError(f"Expected monotonic={shown(monotonic)} to be a bool.")
-        monotonic = bool(monotonic)
+        monotonic = check_flag("monotonic", monotonic)
         scale = calibration.selection_scale(**loss, monotonic=monotonic)
         self._hold({**loss, "monotonic": monotonic}, scale=scale)
 
@@ -119,11 +117,11 @@ def _check_candidates(candidates: Iterable[object], number: int) -> list[object]
     """Return the candidates as a list; raise if they have no order or a wrong number."""
     if isinstance(candidates, AbstractSet | Mapping) or not isinstance(candidates, Iterable):
         kind = type(candidates).__name__
-        raise ArgumentTypeError(f"Expected candidates to be a list, in order, got a {kind}.")
+        raise ArgumentTypeError(f"candidates must be a list, in the order of scores, got a {kind}.")
     offered = list(candidates)
     if len(offered) != number:
         raise ArgumentError(
-            f"Expected one candidate for each of the {number} scores, got {len(offered)}."
+            f"There must be one candidate for each of the {number} scores, got {len(offered)}."
         )
     return offered
 
@@ -159,17 +157,17 @@ def _argmax(
 def _check_scores(scores: ArrayLike) -> tuple[list[int | float], Floats]:
     """Check the scores before any noise is drawn; return them exactly and as nearest floats."""
     if isinstance(scores, np.ma.MaskedArray):
-        raise ArgumentTypeError("Expected scores without a mask.")
+        raise ArgumentTypeError("scores must not be a masked array.")
     if not isinstance(scores, list | tuple):
         scores = np.atleast_1d(np.asarray(scores))
     entries = list(scores)
     if not entries or any(isinstance(entry, list | tuple | np.ndarray) for entry in entries):
-        raise ArgumentError("Expected scores to be a list of one or more numbers.")
+        raise ArgumentError("scores must be a list of one or more numbers.")
     exactly = [number(entry) for entry in entries]
     try:
         approximately = np.array([float(score) for score in exactly])
     except OverflowError:
-        raise ArgumentError("Expected every score to be below the largest float.") from None
+        raise ArgumentError("Every score must be below the largest float.") from None
     exact.check_finite(approximately)
     return exactly, approximately
 

@@ -72,7 +72,7 @@ class Bounds:
 
     def _check(self, largest: float, most: int) -> None:
         if not 1 / EXTREME <= self.grid <= EXTREME:
-            reject("grid", self.grid, "to be between 2^-960 and 2^960: measure in another unit")
+            reject("grid", self.grid, "be between 2^-960 and 2^960: measure in another unit")
         if self.least > self.most:
             rule = f"to have a multiple between lower={self.lower} and upper={self.upper}"
             reject("grid", self.grid, rule)
@@ -117,12 +117,12 @@ def _checked(lower: object, upper: object) -> tuple[float, float]:
     least, most = check_bound("lower", lower), check_bound("upper", upper)
     for name, bound in (("lower", least), ("upper", most)):
         if bound is None:
-            reject(name, bound, "to be a number")
+            reject(name, bound, "be a number")
     assert least is not None and most is not None  # noqa: S101, PT018 - for the type checker
     if least >= most:
-        reject("lower", least, f"< upper={most}")
+        reject("lower", least, f"be below upper={most}")
     if math.isinf(float(most) - float(least)):
-        reject("upper", most, "to be less than 1e308 above lower: measure in another unit")
+        reject("upper", most, "be less than 1e308 above lower: measure in another unit")
     return least, most
 
 

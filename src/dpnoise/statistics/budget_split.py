@@ -175,7 +175,7 @@ def smallest_amount(error_at: Callable[[float], float], error: float) -> float:
     try:
         return smallest_float(suffices, _LARGEST_AMOUNT)
     except ArgumentError:
-        reject("error", error, "to be larger than what no noise at all would have")
+        reject("error", error, "be larger than what no noise at all would have")
 
 
 def amount_for_error(

@@ -128,7 +128,7 @@ def compose(losses: Sequence[Loss], delta: float = 0.0, *, aside: float = 0.0) -
         for name, value in (("delta", delta), ("aside", aside))
     )
     if own + beside >= 1:
-        reject("delta", float(own + beside), "to be below 1, with what is set aside")
+        reject("delta", float(own + beside), "be below 1, with what is set aside")
     curve = Curve(losses)
     epsilon = None if curve.gaussian else curve.pure
     if own:

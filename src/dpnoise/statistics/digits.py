@@ -39,14 +39,14 @@ def number_of(name: str, value: object, *, zero: bool = False) -> Fraction:
         reject(
             name,
             value,
-            "to be a finite decimal number such as 0.5 or 1e-6: the digits 0 to 9, and no spaces "
+            "be a finite decimal number such as 0.5 or 1e-6: the digits 0 to 9, and no spaces "
             "or underscores",
         )
     if not number.is_finite() or number < 0 or (number == 0 and not zero):
-        reject(name, value, "to be finite and " + (">= 0" if zero else "> 0"))
+        reject(name, value, "be finite and " + ("be at least 0" if zero else "be greater than 0"))
     _, digits, exponent = number.as_tuple()
     if len(digits) > _DIGITS or int(exponent) < _SMALLEST or number.adjusted() >= _DIGITS:
-        reject(name, value, "to have at most 20 digits, and none below 1e-40 or from 1e20 on")
+        reject(name, value, "have at most 20 digits, and none below 1e-40 or from 1e20 on")
     return Fraction(number)
 
 

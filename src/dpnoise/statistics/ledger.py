@@ -53,7 +53,7 @@ class Amount:
         for name in ("main", "delta"):
             value = getattr(self, name)
             if not isinstance(value, Fraction) or value < 0:
-                reject(name, value, "to be a Fraction >= 0")
+                reject(name, value, "be a Fraction >= 0")
 
     def __add__(self, other: "Amount") -> "Amount":
         return Amount(self.main + other.main, self.delta + other.delta)
@@ -409,7 +409,7 @@ def create_ledger(  # Most of its lines are documentation.
     metric, number = (RHO, rho) if epsilon is None else (EPSILON, epsilon)
     total = Amount(number_of(metric, number), number_of("delta", delta, zero=True))
     if total.delta >= 1:
-        reject("delta", delta, "to be below 1")
+        reject("delta", delta, "be below 1")
     line = {
         "kind": "ledger",
         "format": _FORMAT,

@@ -176,7 +176,7 @@ class _Bounded(_Noisy):
         width = self.bounds.upper - self.bounds.lower
         scale = self.mechanism.scale * (width**2 if self._squares else self.bounds.grid)
         if scale > EXTREME:
-            reject("scale", scale, "to be at most 2^960. It is the larger bound over epsilon")
+            reject("scale", scale, "be at most 2^960. It is the larger bound over epsilon")
 
     def _move(self, rows: int) -> Move:
         """Return how far so many rows of one person move one group, in whole grids."""
@@ -418,5 +418,5 @@ def check_confidence(confidence: float) -> float:
     """Return a confidence at which errors are finite, those of several parts too."""
     part = check_part("confidence", confidence)
     if (1 + part) / 2 == 1:
-        reject("confidence", confidence, "<= 1 - 2^-52")
+        reject("confidence", confidence, "be at most 1 - 2^-52")
     return part

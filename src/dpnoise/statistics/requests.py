@@ -145,10 +145,10 @@ class Request:
         check_choice("without_id", self.without_id, WITHOUT_ID)
         for name in ("clamp", "intervals"):
             if not isinstance(getattr(self, name), bool):
-                reject(name, getattr(self, name), "to be true or false")
+                reject(name, getattr(self, name), "be true or false")
         delimiter = self.delimiter
         if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0':
-            reject("delimiter", delimiter, "to be one ASCII character, no quote or newline")
+            reject("delimiter", delimiter, "be one ASCII character, no quote or newline")
         _check_groups(self)
         _check_person(self)
         _check_text_columns(self)
@@ -372,7 +372,7 @@ def _check_groups(request: Request) -> None:
 def _check_text_columns(request: Request) -> None:
     columns = request.text_columns
     if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
-        reject("text_columns", columns, "to be a list of names")
+        reject("text_columns", columns, "be a list of names")
     object.__setattr__(request, "text_columns", tuple(columns))
     for name in columns:
         if name not in {*(request.person or ()), *request.discovered}:
@@ -394,7 +394,7 @@ def _check_person(request: Request) -> None:
         return
     columns = (request.person,) if isinstance(request.person, str) else request.person
     if not all(isinstance(column, str) for column in columns):
-        reject("person", columns, "to be a name or a list of names")
+        reject("person", columns, "be a name or a list of names")
     object.__setattr__(request, "person", tuple(columns))
     check_persons(tuple(columns), request.grouped, request.columns())
     _check_max_rows(request)

@@ -253,11 +253,11 @@ def test_a_wrong_model_raises_and_bad_arguments_are_named() -> None:
         reconstruct(query, range(10), 1000.0)
     with pytest.raises(ArgumentError, match="Expected candidates to have at least one value"):
         reconstruct(query, [], 1000.0)
-    with pytest.raises(ArgumentError, match="Expected formula='go' to be one of"):
+    with pytest.raises(ArgumentError, match="formula must be one of"):
         reconstruct(query, range(10), 1000.0, formula="go")
-    with pytest.raises(ArgumentError, match="Expected most_queries=0 >= 1"):
+    with pytest.raises(ArgumentError, match="most_queries must be at least 1, got 0"):
         reconstruct(query, range(10), 1000.0, most_queries=0)
-    with pytest.raises(ArgumentError, match="Expected precision=54 <= 53"):
+    with pytest.raises(ArgumentError, match="precision must be at most 53, got 54"):
         Mironov(precision=54)
 
 

@@ -204,30 +204,30 @@ def test_the_border_is_where_alarms_begin() -> None:
 
 
 def test_bad_arguments_are_named() -> None:
-    with pytest.raises(ValueError, match="Expected hits=11 <= 10"):
+    with pytest.raises(ValueError, match="hits must be at most 10, got 11"):
         lower_limit(11, 10, 0.01)
-    with pytest.raises(ValueError, match="Expected hits=-1 >= 0"):
+    with pytest.raises(ValueError, match="hits must be at least 0, got -1"):
         upper_limit(-1, 10, 0.01)
-    with pytest.raises(ValueError, match="Expected trials=0 >= 1"):
+    with pytest.raises(ValueError, match="trials must be at least 1, got 0"):
         upper_limit(0, 0, 0.01)
-    with pytest.raises(TypeError, match=r"Expected hits=1\.5 to be an integer"):
+    with pytest.raises(TypeError, match=r"hits must be an integer"):
         upper_limit(1.5, 10, 0.01)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="Expected releases=0 >= 1"):
+    with pytest.raises(ValueError, match="releases must be at least 1, got 0"):
         certified_epsilon(5, 10, 0, 10, error=0.01, releases=0)
 
 
 @pytest.mark.parametrize("error", [0.0, 1.0, -0.1, 1.5, math.nan])
 def test_an_error_that_is_no_probability_is_refused(error: float) -> None:
     """Also 1.5, although its quarter would be one."""
-    with pytest.raises(ValueError, match=r"Expected error=.* to be between 0 and 1"):
+    with pytest.raises(ValueError, match=r"error must be between 0 and 1"):
         lower_limit(1, 2, error)
-    with pytest.raises(ValueError, match=r"Expected error=.* to be between 0 and 1"):
+    with pytest.raises(ValueError, match=r"error must be between 0 and 1"):
         advantage(1, 2, 1, 2, error)
-    with pytest.raises(ValueError, match=r"Expected error=.* to be between 0 and 1"):
+    with pytest.raises(ValueError, match=r"error must be between 0 and 1"):
         certified_epsilon(1, 2, 1, 2, error=error)
 
 
 @pytest.mark.parametrize("delta", [-1e-9, 1.0, math.nan])
 def test_a_delta_that_would_certify_too_much_is_refused(delta: float) -> None:
-    with pytest.raises(ValueError, match=r"Expected delta=.* to be between 0 and 1"):
+    with pytest.raises(ValueError, match=r"delta must be between 0 and 1"):
         certified_epsilon(1, 2, 1, 2, error=0.01, delta=delta)

@@ -276,11 +276,11 @@ def test_the_search_for_one_preimage_gives_up_when_told() -> None:
 
 
 def test_bad_arguments_are_named() -> None:
-    with pytest.raises(ValueError, match="Expected precision=1 >= 2"):
+    with pytest.raises(ValueError, match="precision must be at least 2, got 1"):
         gaussian_preimages(0.5, 1)
-    with pytest.raises(ValueError, match="Expected over='U3' to be one of 'U1', 'U2'"):
+    with pytest.raises(ValueError, match="over must be one of 'U1', 'U2'"):
         gaussian_preimages(0.5, 8, "U3")
-    with pytest.raises(ValueError, match="Expected precision=14 <= 13"):
+    with pytest.raises(ValueError, match="precision must be at most 13, got 14"):
         summands(14)
 
 

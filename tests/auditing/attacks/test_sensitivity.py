@@ -201,5 +201,5 @@ def test_the_attack_says_so_if_it_sees_no_difference() -> None:
 
 
 def test_bad_arguments_are_named() -> None:
-    with pytest.raises(ValueError, match="Expected upper=5 >= 6"):
+    with pytest.raises(ValueError, match="upper must be at least 6, got 5"):
         changed(np.sum, lower=5, upper=5)

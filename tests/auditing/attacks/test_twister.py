@@ -154,9 +154,9 @@ def test_the_sure_bits_are_those_that_all_candidates_share(value: float, scale: 
 
 def test_a_release_that_no_uniform_leads_to_is_named() -> None:
     releases = np.array([math.log(0.5), 1e-30])
-    with pytest.raises(ArgumentError, match=r"Expected releases\[1\]=1e-30 to be 0\.0 plus noise"):
+    with pytest.raises(ArgumentError, match=r"releases\[1\] must be 0\.0 plus noise"):
         invert_laplace(releases, 0.0, 1.0)
-    with pytest.raises(ArgumentError, match="Expected formula='cauchy' to be one of"):
+    with pytest.raises(ArgumentError, match="formula must be one of"):
         invert_laplace(releases, 0.0, 1.0, "cauchy")
 
 
@@ -261,7 +261,7 @@ def test_no_other_generator_is_mistaken_for_a_twister(generator: str, value: flo
 
 def test_a_formula_that_does_not_exist_is_no_finding() -> None:
     attacked = target(lambda value, n: np.random.RandomState().laplace(value, 1.0, n))
-    with pytest.raises(ArgumentError, match="Expected formula='gauss' to be one of None, 'numpy'"):
+    with pytest.raises(ArgumentError, match="formula must be one of None, 'numpy'"):
         MersenneTwister("gauss").find(attacked, 0.0, 1.0, n=1000)
 
 

@@ -197,7 +197,7 @@ def recover(
         Where to look; called with numbers from 0 to 1.
     """
     if not len(releases):
-        reject("releases", releases, "to have at least one number")
+        reject("releases", releases, "have at least one number")
     lows, highs = mantissas(releases, value, scale)
 
     def work(first: int) -> list[int]:
@@ -250,7 +250,7 @@ class KeySearch(Attack):
         for child in self.path:
             check_integer("path", child, least=0, most=2**20)
         if self.seeds.step != 1 or self.seeds.start < 0 or self.seeds.stop > 2**32:
-            reject("seeds", self.seeds, "to be a range of step 1 within 0 and 2^32")
+            reject("seeds", self.seeds, "be a range of step 1 within 0 and 2^32")
 
     def find(
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent

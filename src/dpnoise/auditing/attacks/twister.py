@@ -236,7 +236,7 @@ def recover_state(uniforms: Bits, masks: Bits) -> NDArray[np.uint32]:
     True
     """
     if np.shape(uniforms) != np.shape(masks):
-        reject("masks.shape", np.shape(masks), f"to be that of uniforms, {np.shape(uniforms)}")
+        reject("masks.shape", np.shape(masks), f"be that of uniforms, {np.shape(uniforms)}")
     known = _words(np.asarray(masks, np.int64))
     outputs = _words(np.asarray(uniforms, np.int64)) & known
     if len(outputs) < _WORDS or int(np.bitwise_count(known).sum()) < _STATE_BITS:

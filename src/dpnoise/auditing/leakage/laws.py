@@ -121,7 +121,7 @@ def released(law: Law, value: float, fmt: Format, scale: float = 1.0) -> Law:
     """
     for name, number in (("value", value), ("scale", scale)):
         if float(fmt.round(number)) != number:
-            reject(name, number, f"to be a value of {fmt.name}")
+            reject(name, number, f"be a value of {fmt.name}")
     return merged(fmt.round(value + fmt.round(scale * law.values)), law.probabilities)
 
 
@@ -139,7 +139,7 @@ def delta(epsilon: float, law0: Law, law1: Law) -> float:
     0.805
     """
     if not 0 <= epsilon <= _MOST_EPSILON:
-        reject("epsilon", epsilon, f"to be between 0 and {_MOST_EPSILON:g}")
+        reject("epsilon", epsilon, f"be between 0 and {_MOST_EPSILON:g}")
     values = np.union1d(law0.values, law1.values)
     difference = np.zeros(len(values))
     difference[np.searchsorted(values, law0.values)] = law0.probabilities
@@ -261,7 +261,7 @@ def perfect(distribution: Distribution, fmt: Format) -> Law:
     1.0
     """
     if not fmt.is_small:
-        reject("fmt", fmt.name, "to be a format with fewer numbers")
+        reject("fmt", fmt.name, "be a format with fewer numbers")
     values = np.unique(fmt.round(np.concatenate([-fmt.sizes(), fmt.sizes()])))
     borders = (values[1:-2] + values[2:-1]) / 2
     # Infinity begins where the spacing of the largest numbers would put it.
@@ -288,7 +288,7 @@ def _checked(
     _, n = forms.choose([_FORMS[form]], form, variates, at_least=1)
     p = check_integer("precision", precision, least=1, most=fmt.digits)
     if n * p > most_bits:
-        reject("precision", p, f"<= {most_bits // n} for {n} uniforms")
+        reject("precision", p, f"be at most {most_bits // n} for {n} uniforms")
     return n, p
 
 

@@ -103,7 +103,9 @@ def _checked_form(form: str, bits: int, scale: float, grid: float) -> exact.Addi
     errors.check_positive("scale", scale)
     errors.check_power_of_two("grid", grid)
     if grid < _FINEST * scale:
-        errors.reject("grid", grid, ">= scale / 1024: on a finer one short words decide nothing")
+        errors.reject(
+            "grid", grid, "be at least scale / 1024: on a finer one short words decide nothing"
+        )
     return exact_form
 
 

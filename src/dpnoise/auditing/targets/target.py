@@ -102,7 +102,7 @@ def wrap(
     (2.0, (3,))
     """
     if not callable(release):
-        reject("target", release, "to be a function (value, n) -> array")
+        reject("target", release, "be a function (value, n) -> array")
     shown = str(name or getattr(release, "__qualname__", type(release).__name__))
     return Target(shown, noise, Privacy(**claims).scale(noise), release)
 
@@ -169,10 +169,10 @@ def function_of(
         return target, imported(target)
     if isinstance(target, list | tuple):
         if not target or not all(isinstance(word, str) for word in target):
-            reject("target", target, "to be a command: a list of strings, the program first")
+            reject("target", target, "be a command: a list of strings, the program first")
         return shlex.join(target), partial(from_command, list(target))
     if not callable(target):
-        reject("target", target, f"to be {expected}, or a command")
+        reject("target", target, f"be {expected}, or a command")
     return str(getattr(target, "__qualname__", type(target).__name__)), target
 
 

@@ -81,16 +81,16 @@ def check_persons(columns: Sequence[str], grouped: Sequence[str], asked: Sequenc
 def _check_bounds(ask: Sums | Cells | Own) -> None:
     check_power_of_two("grid", ask.grid)
     if not 1 / _EXTREME <= ask.grid <= _EXTREME:
-        reject("grid", ask.grid, "to be between 2^-960 and 2^960: measure in another unit")
+        reject("grid", ask.grid, "be between 2^-960 and 2^960: measure in another unit")
     if ask.least > ask.most:
-        reject("least", ask.least, f"<= most={ask.most}")
+        reject("least", ask.least, f"be at most most={ask.most}")
     squares = isinstance(ask, Sums) and ask.squares
     farthest = _FARTHEST_SQUARED if squares else _FARTHEST
     if max(abs(ask.least), abs(ask.most)) > farthest:
         power = farthest.bit_length() - 1
-        reject("grid", ask.grid, f"to be at least the larger bound over 2^{power}: take a coarser")
+        reject("grid", ask.grid, f"be at least the larger bound over 2^{power}: take a coarser")
     if isinstance(ask, Cells) and cells_of(ask) > _MOST_CELLS:
-        reject("grid", ask.grid, f"to leave at most {_MOST_CELLS:,} cells, not {cells_of(ask):,}")
+        reject("grid", ask.grid, f"leave at most {_MOST_CELLS:,} cells, not {cells_of(ask):,}")
 
 
 def _check_edges(ask: Edges) -> None:

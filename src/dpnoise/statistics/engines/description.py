@@ -78,11 +78,11 @@ class Files:
             given = getattr(self, name)
             one = len(given) == 1 and given.isascii() and given not in "\r\n\0\x1f"
             if not one and not (name == "quote" and not given):
-                reject(name, given, "to be one ASCII character, no newline")
+                reject(name, given, "be one ASCII character, no newline")
         if self.delimiter == self.decimal:
-            reject("delimiter", self.delimiter, "to be another sign than that of decimals, as ';'")
+            reject("delimiter", self.delimiter, "be another sign than that of decimals, as ';'")
         if self.delimiter == self.quote:
-            reject("delimiter", self.delimiter, "to be another sign than the quote")
+            reject("delimiter", self.delimiter, "be another sign than the quote")
         _check_hive(self.hive)
 
     @property
