@@ -32,7 +32,7 @@ def gaussian_preimages(
     last = 2 ** (precision - 2) + 1
     counter, places = checks(release, precision, device, 0, last, value=value, scale=scale)
     if counter > _ROOM:
-        raise ArgumentError(f"Expected at most {_ROOM} candidates, got {counter}.")
+        raise ArgumentError(f"There must be at most {_ROOM} candidates, got {counter}.")
     return Search(_tried(release, precision, value, scale, places[:counter].tolist()), last)
 
 

@@ -209,13 +209,13 @@ def test_pairs_that_are_given_are_those_that_are_tried() -> None:
 @pytest.mark.parametrize(
     ("pairs", "kind", "message"),
     [
-        ([(0, 2)], ArgumentError, "to differ by the sensitivity, 1, at most"),
-        ([(1, 1)], ArgumentError, "to be two different values"),
-        ([(0, math.inf)], ArgumentError, "to be finite"),
-        ([], ArgumentError, "Expected pairs to have at least one pair"),
-        ([3], ArgumentTypeError, "Expected each of pairs to be two numbers"),
-        ([("a", "b")], ArgumentTypeError, "Expected each of pairs to be two numbers"),
-        ("fractions", ArgumentTypeError, "Expected pairs to be 'whole' or a list of pairs"),
+        ([(0, 2)], ArgumentError, "must differ by the sensitivity, 1, at most"),
+        ([(1, 1)], ArgumentError, "must be two different values"),
+        ([(0, math.inf)], ArgumentError, "must be finite"),
+        ([], ArgumentError, "pairs must have at least one pair"),
+        ([3], ArgumentTypeError, "Each of pairs must be two numbers"),
+        ([("a", "b")], ArgumentTypeError, "Each of pairs must be two numbers"),
+        ("fractions", ArgumentTypeError, "pairs must be 'whole' or a list of pairs"),
     ],
 )
 def test_pairs_that_are_no_neighbours_are_refused(pairs: Any, kind: Any, message: str) -> None:

@@ -317,8 +317,8 @@ def test_rows_of_a_frame_are_added_removed_and_replaced() -> None:
     ("options", "message"),
     [
         ({"neighbours": "graph"}, "neighbours must be 'vector', 'rows', or a list"),
-        ({"neighbours": []}, "Expected neighbours to have at least one pair of data sets"),
-        ({"neighbours": "rows", "data": []}, "Expected data to have at least one row to remove"),
+        ({"neighbours": []}, "neighbours must have at least one pair of data sets"),
+        ({"neighbours": "rows", "data": []}, "data must have at least one row to remove"),
         ({"neighbours": "vector", "size": 0}, "size must be at least 1, got 0"),
         ({"attacks": ["bits"]}, "attacks, pairs and scale are for added noise"),
         ({"mu": 1.0}, "Give one claim: epsilon=1.0"),
@@ -340,7 +340,7 @@ def test_a_wrong_argument_is_named_before_the_mechanism_is_called(
 @pytest.mark.parametrize("name", ["boosting", "one_by_one", "curve"])
 @pytest.mark.parametrize("given", ["yes", "no", 1, None])
 def test_a_flag_is_true_or_false(name: str, given: Any) -> None:
-    with pytest.raises(ArgumentTypeError, match=f"{name} must .* to be True or False"):
+    with pytest.raises(ArgumentTypeError, match=f"{name} must be True or False"):
         audited(flipped, **{name: given})
 
 
@@ -578,7 +578,7 @@ def test_rows_of_any_kind_are_audited_at_once_and_one_by_one(
 
 @pytest.mark.parametrize("data", ["abc", {"a": [1]}, {1}, 7, np.array(3)])
 def test_data_that_are_no_rows_are_refused(data: Any) -> None:
-    with pytest.raises(ArgumentTypeError, match="Expected data to be rows"):
+    with pytest.raises(ArgumentTypeError, match="data must be rows"):
         neighbours_of("rows", 1, 1.0, data)
 
 
@@ -592,9 +592,9 @@ def test_a_program_gets_frames_as_rows_and_columns_of_one_name_are_refused() -> 
     (line,) = Source(echo, 60.0, one_by_one=False).outputs([np.float64(1.5), (2,)], 1)
     assert line["data"] == [1.5, [2]]
     twice = pandas.DataFrame([[1, 2]], columns=["age", "age"])
-    with pytest.raises(TargetError, match="columns have different names"):
+    with pytest.raises(TargetError, match="columns of a frame must have different names"):
         audited(program, neighbours=[(twice, frame)])
-    with pytest.raises(TargetError, match="data sets that JSON has, for a program; got complex"):
+    with pytest.raises(TargetError, match="data sets as JSON, which has no complex"):
         audited(program, neighbours=[(1j, 0)])
 
 

@@ -442,7 +442,7 @@ def test_looks_at_the_clock_are_left_out_where_they_would_take_long(
         ({"scale": math.inf}, "scale must be finite"),
         ({"attacks": ["nothing"]}, "There is no attack 'nothing'. Known: mironov"),
         ({"attacks": "nothing"}, "There is no attack 'nothing'"),
-        ({"attacks": []}, "Expected attacks to have at least one attack"),
+        ({"attacks": []}, "attacks must have at least one attack"),
         ({"attacks": ["twister"]}, "attacks must be one whose events are indep"),
     ],
 )

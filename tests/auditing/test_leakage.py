@@ -391,20 +391,20 @@ def test_bad_arguments_are_named(
         (lambda: laws.machine("inverse", 1, 12, FLOAT16), "precision must be at most 11, got 12"),
         (
             lambda: laws.machine("pairs", 8, 7, FLOAT16),
-            "precision must be at most 6, got 7 for 8 uniforms",
+            "precision must be at most 6 for 8 uniforms, got 7",
         ),
         (
             lambda: laws.machine("pairs", 2, 13, FLOAT32),
-            "precision must be at most 12, got 13 for 2",
+            "precision must be at most 12 for 2",
         ),
         (lambda: laws.machine("products", 4, 4, FLOAT16), "form must be one of"),
         (
             lambda: laws.own("theorem", 4, 9, FLOAT16),
-            "precision must be at most 8, got 9 for 4 uniforms",
+            "precision must be at most 8 for 4 uniforms, got 9",
         ),
         (
             lambda: laws.own("theorem", 4, 7, FLOAT32),
-            "precision must be at most 6, got 7 for 4 uniforms",
+            "precision must be at most 6 for 4 uniforms, got 7",
         ),
         (lambda: laws.own("theorem", 3, 4, FLOAT32), "variates must be a supported"),
         (lambda: laws.perfect(dpnoise.Laplace(), FLOAT32), "with fewer numbers"),
@@ -413,7 +413,7 @@ def test_bad_arguments_are_named(
         (lambda: released(law, 0.1, FLOAT16), "value must be a value of float16"),
         (lambda: delta(-1.0, law, law), "epsilon must be between 0 and 700"),
         (lambda: release_bounds("gaussian_2", 13), "bits must be at most 12, got 13"),
-        (lambda: release_bounds("laplace_1", 8, grid=0.3), "to be a power of two"),
+        (lambda: release_bounds("laplace_1", 8, grid=0.3), "must be a power of two"),
         (lambda: release_bounds("laplace_1", 8, grid=2.0**-11), "decide nothing"),
         (lambda: release_bounds("cauchy_1", 8), "form must be one of"),
     ]
@@ -426,4 +426,4 @@ def test_bad_arguments_are_named(
 
     monkeypatch.setattr(report, "table", alarm)
     assert cli.main(["leakage", "--plot", "leakage.txt"]) == 2
-    assert "to end in .png, .pdf, .svg" in capsys.readouterr().err
+    assert "must end in .png, .pdf, .svg" in capsys.readouterr().err

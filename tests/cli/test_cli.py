@@ -210,23 +210,26 @@ def test_what_is_wrong_is_said_before_any_noise_is_drawn(
         ([tmp_path / "none.csv", "--query", "count"], "There is no file"),
         ([tmp_path / "none.csv", "--query", "mode"], "There is no file"),
         ([tmp_path, "--query", "count"], "is a folder"),
-        ([table, "--delimiter", ";;"], "to be one ASCII character"),
+        ([table, "--delimiter", ";;"], "must be one ASCII character"),
         ([tmp_path, *mean], "is a folder"),
         ([write(tmp_path / "semi.csv", "x;y\n1;2\n"), *mean], "as in --delimiter ';'."),
         (
             [table, *mean, "--group-by", "city="],
             "in UTF-8: --group-by city=cork,dublin.",
         ),
-        ([table, *mean, "--group-by", "city=a,a"], "each once: --group-by city=cork,dublin."),
-        ([table, *mean, "--plot", tmp_path / "p.xyz"], "to end in .png, .pdf, .svg"),
+        (
+            [table, *mean, "--group-by", "city=a,a"],
+            "not repeat a group: --group-by city=cork,dublin.",
+        ),
+        ([table, *mean, "--plot", tmp_path / "p.xyz"], "must end in .png, .pdf, .svg"),
         ([table, *mean, "--plot", tmp_path / "no" / "p.png"], "There is no folder"),
         ([table, *BOUNDS, "--query", "histogram"], "needs its edges: --edges 0,10000,20000."),
         ([table, *mean, "--epsilon", "0"], "--epsilon must be greater than 0, got 0.0"),
-        ([table, *mean, "--lower", "200"], "Expected --lower 200.0 < --upper 100.0"),
+        ([table, *mean, "--lower", "200"], "--lower must be below --upper 100.0, got 200.0"),
         ([table, *mean, "--grid", "0.3"], "--grid must be a power of two"),
         ([table, *BOUNDS, "--epsilon=1e-300"], "scale must "),  # No option is called so.
         ([tmp_path / "Expected epsilon=1", *mean, "--epsilon", "1"], "/Expected epsilon=1."),
-        ([table, *mean, "--confidence", "2"], "to be between 0 and 1"),
+        ([table, *mean, "--confidence", "2"], "must be between 0 and 1"),
         ([table, *mean, "--group-by", "town=a"], "has no column 'town'"),
     ]
     for arguments, message in cases:
@@ -411,7 +414,7 @@ def test_a_scale_that_no_attack_can_work_with_is_refused(
 ) -> None:
     for claims in (["--epsilon", "1e308"], ["--epsilon", "1", "--sensitivity", "1e-308"]):
         assert cli.main(["audit", "numpy.laplace", *claims, "--budget", "2000"]) == 2
-        assert "to be between 2^-960 and 2^960" in capsys.readouterr().err
+        assert "must be between 2^-960 and 2^960" in capsys.readouterr().err
 
 
 def test_a_library_that_cannot_be_set_up_is_an_error_in_words(

@@ -216,16 +216,16 @@ BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
         TypeError,
         "epsilon must be a number",
     ),
-    (lambda: dpnoise.LaplaceMechanism(1, 2**53 + 1), ValueError, "to be exactly a float"),
-    (lambda: dpnoise.LaplaceMechanism(1, Fraction(1, 3)), ValueError, "to be exactly a float"),  # type: ignore[arg-type]
+    (lambda: dpnoise.LaplaceMechanism(1, 2**53 + 1), ValueError, "be exactly a float"),
+    (lambda: dpnoise.LaplaceMechanism(1, Fraction(1, 3)), ValueError, "be exactly a float"),  # type: ignore[arg-type]
     (lambda: dpnoise.LaplaceMechanism(1, 10**400), ValueError, "sensitivity must be"),
     (lambda: dpnoise.NoisyMax(1.0, 8e307), ValueError, r"between 2\^-960 and 2\^960"),
     (lambda: dpnoise.NoisyMax(1.0, 5e-324), ValueError, r"between 2\^-960 and 2\^960"),
-    (lambda: dpnoise.LaplaceMechanism(1e-300, 1e300), ValueError, "some finite scale can reach"),
+    (lambda: dpnoise.LaplaceMechanism(1e-300, 1e300), ValueError, "No finite scale reaches"),
     (
         lambda: dpnoise.LaplaceMechanism(1, 1, grid=0.3),
         ValueError,
-        r"grid=0\.3 to be a power of tw",
+        r"grid must be a power of tw",
     ),
     (
         lambda: dpnoise.LaplaceMechanism(1, 1, grid=-2.0),
@@ -233,8 +233,12 @@ BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
         r"grid must be greater than 0, got -2\.0",
     ),
     (lambda: dpnoise.LaplaceMechanism(1, 1, grid=2.0**61), ValueError, r"between 2\^-50 and 2\^60"),
-    (lambda: dpnoise.LaplaceMechanism(1, 1, lower=5, upper=2), ValueError, "lower=5 < upper=2"),
-    (lambda: dpnoise.LaplaceMechanism(1, 1, lower=math.nan), ValueError, "lower=nan to be finite"),
+    (
+        lambda: dpnoise.LaplaceMechanism(1, 1, lower=5, upper=2),
+        ValueError,
+        "lower must be below upper=2, got 5",
+    ),
+    (lambda: dpnoise.LaplaceMechanism(1, 1, lower=math.nan), ValueError, "lower must be finite"),
     (
         lambda: dpnoise.GaussianMechanism(epsilon=1.0, delta=0.0, sensitivity=1.0),
         ValueError,
@@ -256,7 +260,7 @@ BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
     (
         lambda: dpnoise.NoisyMax(1.0, 1.0).select(["a"]),
         TypeError,
-        "Expected integers, or floats .* got a str",
+        "must be integers, or floats .* got a str",
     ),
     (lambda: dpnoise.NoisyMax(1.0, 1.0).select([1.0, math.nan]), ValueError, "1 NaN or infinite"),
     (
@@ -309,7 +313,7 @@ def test_bad_arguments_are_named(
 )
 def test_bad_values_raise_before_noise_is_drawn_and_are_not_shown(value: Any) -> None:
     for mechanism in (laplace, gaussian):
-        with pytest.raises((ValueError, TypeError), match="Expected") as caught:
+        with pytest.raises((ValueError, TypeError), match=r"must|not supported") as caught:
             mechanism.release(value, rng=Alarm())
         assert "secret" not in str(caught.value)
 
@@ -322,14 +326,14 @@ def test_another_generator_is_refused() -> None:
         lambda: dpnoise.NoisyMax(1.0, 1.0).select([1.0, 2.0], rng=insecure),
     ]
     for call in calls:
-        with pytest.raises(TypeError, match=r"rng to be a dpnoise\.Generator, got Generator"):
+        with pytest.raises(TypeError, match=r"rng must be a dpnoise\.Generator, got Generator"):
             call()
 
 
 def test_bounds_without_an_integer_between_them_are_refused_for_integers() -> None:
     narrow = dpnoise.LaplaceMechanism(1.0, 1.0, lower=0.2, upper=0.8)
     assert 0.2 <= narrow.release(0.5) <= 0.8
-    with pytest.raises(ValueError, match="to leave an integer below upper"):
+    with pytest.raises(ValueError, match="leave an integer below upper"):
         narrow.release(1)
 
 

@@ -319,7 +319,7 @@ def test_text_that_is_not_a_plain_decimal_number_is_refused(
     path: Path, amount: str, text: str
 ) -> None:
     terms: dict[str, Any] = {"name": "survey"} | ({"epsilon": 1} if amount == "delta" else {})
-    with pytest.raises(ArgumentError, match=f"{amount} must .* to be a finite decimal number"):
+    with pytest.raises(ArgumentError, match=f"{amount} must be a finite decimal number"):
         create_ledger(path, **terms, **{amount: text})
     assert not path.exists()
 

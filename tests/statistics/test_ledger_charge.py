@@ -374,7 +374,7 @@ def test_a_request_in_a_file_may_name_its_ledger(capsys: pytest.CaptureFixture[s
     assert status == 2
     assert "leave out --ledger" in err
     asked.write_text("\n".join(["ledger = 5", *lines[:2], lines[3], 'statistics = ["count"]']))
-    assert "ledger to be the name of a file" in run(capsys, "release", str(asked))[2]
+    assert "ledger must be the name of a file" in run(capsys, "release", str(asked))[2]
 
 
 @pytest.mark.usefixtures("here")

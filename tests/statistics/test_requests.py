@@ -296,15 +296,15 @@ def test_both_margins_are_shown_and_named(signed: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
-        ("epsilon = 2.0", "", "Expected epsilon in every request"),
+        ("epsilon = 2.0", "", "A request needs epsilon"),
         ("epsilon = 2.0", "epsilon = -1", "epsilon must be greater than 0, got -1.0"),
         ("confidence = 0.9", "confidense = 0.9", "Did you mean confidence?"),
-        ('["mean", "median"]', '["mode"]', "to be one of 'count'"),
-        ('["mean", "median"]', '"mean"', "to be a list of names"),
+        ('["mean", "median"]', '["mode"]', "must be one of 'count'"),
+        ('["mean", "median"]', '"mean"', "must be a list of names"),
         ("upper = 1000", "", "A mean needs bounds"),
-        ('by = ["city", "sex"]', 'by = ["town"]', "groups of 'town' to be declared"),
+        ('by = ["city", "sex"]', 'by = ["town"]', "groups of 'town' must be declared"),
         ('["cork", "dublin"]', '["cork", 1]', "of one kind"),
-        ('["cork", "dublin"]', '["cork", "cork"]', "each once"),
+        ('["cork", "dublin"]', '["cork", "cork"]', "not repeat a group"),
         ("sexes.txt", "none.txt", "There is no file none.txt"),
         ("[groups]", "[groups", "is no TOML"),
         ("[[publish]]", "[publish]", "is no TOML"),
@@ -371,15 +371,18 @@ def test_a_request_describes_its_source(capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ("source = 3", "Expected source to be the name of a file, got 3"),
-        ("[source]", 'Expected path = "people.csv" or paths'),
-        ('[source]\npath = "a"\npaths = ["b"]', 'Expected path = "people.csv" or paths'),
-        ("[source]\npaths = [1]", "to be text, and paths a list"),
-        ('[source]\npath = "a"\nquote = 1', "to be text, and paths a list"),
+        ("source = 3", "source must be the name of a file, got 3"),
+        ("[source]", 'source must have path = "people.csv" or paths'),
+        ('[source]\npath = "a"\npaths = ["b"]', 'source must have path = "people.csv" or paths'),
+        ("[source]\npaths = [1]", "must be text, and paths a list"),
+        ('[source]\npath = "a"\nquote = 1', "must be text, and paths a list"),
         ('[source]\npath = "a"\nquotes = "x"', "Did you mean quote?"),
         ('[source]\npath = "a"\nencoding = "rot13"', "encoding must be one of"),
         ('delimiter = ";"\n[source]\npath = "a"', "Write the delimiter where the rest"),
-        ('[source]\npath = "postgresql://me:word@host/db"\ntable = "t"', "without a password"),
+        (
+            '[source]\npath = "postgresql://me:word@host/db"\ntable = "t"',
+            "must not contain a password",
+        ),
         ('[source]\npath = "none-*.csv"', "There is no file none-*.csv"),
     ],
 )
@@ -418,7 +421,7 @@ def test_the_command_takes_several_files_patterns_and_dialects(
         assert (status, err) == (0, ""), asked
         assert json.loads(out)["releases"][0]["value"] == expected
     for asked, words in [
-        (["a.csv", "t.parquet"], "files of one format"),
+        (["a.csv", "t.parquet"], "files must have one format"),
         (["a.csv", "c.txt"], "has other columns than"),
         (["none-*.csv"], "There is no file none-*.csv"),
         (["a.csv", "b.csv", "--output", "b.csv"], "is the data"),
@@ -472,7 +475,7 @@ def test_a_source_is_a_file_or_a_frame(draws: list[str]) -> None:
     assert next(iter(publishing.publish(str(people(3)), request))).release.value == 3
     draws.clear()
     odd: Any = 5
-    with pytest.raises(TypeError, match="Expected a pandas, Polars"):
+    with pytest.raises(TypeError, match="The data must be a pandas, Polars"):
         publishing.publish(odd, request)
     assert draws == []
 

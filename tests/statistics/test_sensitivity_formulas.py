@@ -299,7 +299,7 @@ def test_no_bound_is_farther_from_zero_than_integers_stay_exact(make: Any, bits:
     for sign in (1, -1):
         near = sign * (2.0**bits - 10)
         make(*sorted([near, sign * 2.0**bits]), 1.0)
-        with pytest.raises(ArgumentError, match=rf"larger bound over 2\^{bits}, 1\.$"):
+        with pytest.raises(ArgumentError, match=rf"larger bound over 2\^{bits}, 1, got"):
             make(*sorted([near, sign * (2.0**bits + 1)]), 1.0)
 
 
@@ -563,7 +563,7 @@ def test_quantiles_are_refused_if_noise_for_the_ends_of_intervals_would_be_too_l
 def test_places_of_quantiles_lie_between_0_and_1_each_once() -> None:
     selections.Quantiles("x", [0.0, 0.5, 1.0], 0, 2, 1.0, 1.0)
     for places in ([], [-0.1], [1.1], [0.5, 0.5], [0.5, 0.5 + 2.0**-40]):
-        with pytest.raises(ArgumentError, match=r"place|q="):
+        with pytest.raises(ArgumentError, match=r"place|q must"):
             selections.Quantiles("x", places, 0, 2, 1.0, 1.0)
 
 
@@ -999,7 +999,7 @@ def test_the_delta_of_all_is_the_sum_and_below_one() -> None:
     for delta, aside in ((-0.1, 0.0), (0.0, -0.1), (math.nan, 0.0)):
         with pytest.raises(ArgumentError, match=r"delta|aside"):
             compose([Loss(PURE, 0.5)], delta, aside=aside)
-    with pytest.raises(ArgumentError, match="one loss or more"):
+    with pytest.raises(ArgumentError, match="at least one loss"):
         compose([])
 
 
@@ -1180,7 +1180,7 @@ def test_a_budget_is_divided_by_positive_weights_one_for_each_kind() -> None:
     for kinds, budget in refused:
         with pytest.raises(ArgumentError, match=r"kind|weight|budget|epsilon|delta"):
             budget_split.share(kinds, **budget)
-    with pytest.raises(ArgumentError, match="ask for Laplace noise or for a budget in rho"):
+    with pytest.raises(ArgumentError, match="use Laplace noise or a budget in rho"):
         budget_split.share([PURE, GAUSSIAN], epsilon=1.0)
     assert [loss.amount for loss in budget_split.share([PURE, PURE], epsilon=1.0)] == [0.5, 0.5]
 
@@ -1302,7 +1302,7 @@ def test_a_request_without_delta_adds_laplace_noise_and_divides_epsilon_evenly()
 def test_gaussian_noise_without_delta_or_rho_is_refused_also_for_errors(mechanism: str) -> None:
     """It has no epsilon: a limit on epsilon would never be exceeded."""
     for by_error in (False, True):
-        with pytest.raises(ArgumentError, match="delta > 0 or a budget in rho"):
+        with pytest.raises(ArgumentError, match="needs a delta greater than 0 or a budget in rho"):
             Budget(1.0, mechanism=mechanism).check(by_error=by_error)
         Budget(1.0, 1e-6, mechanism=mechanism).check(by_error=by_error)
         Budget(None, rho=0.5, mechanism=mechanism).check(by_error=by_error)
@@ -1399,7 +1399,7 @@ def test_bounds_of_a_plan_are_at_most_2_to_the_51_grids_and_of_squares_2_to_the_
     sign: int,
 ) -> None:
     for farthest, power, squares in ((FAR, 51, False), (2**26, 26, True)):
-        words = rf"larger bound over 2\^{power}: "
+        words = rf"larger bound over 2\^{power}, got"
         for beyond in (0, 1):
             bounds = sorted([sign * (farthest + beyond), sign])
             ask = Sums("x", 1.0, bounds[0], bounds[1], squares)
@@ -1407,9 +1407,9 @@ def test_bounds_of_a_plan_are_at_most_2_to_the_51_grids_and_of_squares_2_to_the_
     for beyond in (0, 1):
         bounds = sorted([sign * (FAR + beyond), sign * FAR])
         cells = Cells("x", 1.0, bounds[0], bounds[1])
-        assert is_refused(cells, words=r"2\^51: ") == bool(beyond)
+        assert is_refused(cells, words=r"2\^51, got") == bool(beyond)
         unit = Unit(("who",), own=Own("x", "sum", 1.0, bounds[0], bounds[1]))
-        assert is_refused(Sums("x", 1.0, 0, 1), words=r"2\^51: ", unit=unit) == bool(beyond)
+        assert is_refused(Sums("x", 1.0, 0, 1), words=r"2\^51, got", unit=unit) == bool(beyond)
 
 
 def test_the_least_is_not_above_the_most() -> None:
@@ -1454,9 +1454,9 @@ def test_edges_of_a_plan_rise() -> None:
 def test_a_plan_asks_something_by_columns_with_names_each_once() -> None:
     one = numbered_groups("a", 2)
     assert not is_refused(Rows(), by=(one,), words="")
-    assert is_refused(words="one ask or more")
-    assert is_refused(Rows(), by=(one, one), words="group by once")
-    assert is_refused(Rows(), by=(Grouping("a", ()),), words="one group or more")
+    assert is_refused(words="at least one question")
+    assert is_refused(Rows(), by=(one, one), words="grouped by twice")
+    assert is_refused(Rows(), by=(Grouping("a", ()),), words="at least one group")
     assert is_refused(Rows(), by=(Grouping("", (1,)),), words="must have a name")
     assert is_refused(Sums("", 1.0, 0, 1), words="must have a name")
     assert is_refused(Rows(), missing="zero", words="missing")
@@ -1472,15 +1472,15 @@ def test_a_unit_bounds_what_a_person_adds_and_is_told_from_groups_and_values() -
         ({"max_groups": 0}, "max_groups"),
         ({"max_rows": 0}, "max_rows"),
         ({"without_id": "drop"}, "without_id"),
-        ({"columns": ()}, "one column or more"),
-        ({"columns": ("",)}, "one column or more"),
-        ({"columns": ("who", "")}, "one column or more"),
-        ({"columns": ("who", "who")}, "one column or more"),
+        ({"columns": ()}, "one or more columns"),
+        ({"columns": ("",)}, "one or more columns"),
+        ({"columns": ("who", "")}, "one or more columns"),
+        ({"columns": ("who", "who")}, "one or more columns"),
         ({"columns": ("a",)}, "grouped by"),
         ({"columns": ("who", "x")}, "published"),
         ({"own": replace(own, kind="median")}, "per_person"),
         ({"own": replace(own, least=2)}, "least"),
-        ({"own": replace(own, column="y")}, "all asks to be about"),
+        ({"own": replace(own, column="y")}, "about the same value"),
     ):
         assert is_refused(ask, by=by, unit=replace(unit, **changes), words=words)
-    assert is_refused(ask, Sums("y", 1.0, 0, 1), by=by, unit=unit, words="all asks to be about")
+    assert is_refused(ask, Sums("y", 1.0, 0, 1), by=by, unit=unit, words="about the same value")

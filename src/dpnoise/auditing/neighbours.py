@@ -63,16 +63,16 @@ def neighbours_of(given: object, size: int, sensitivity: float, data: Data) -> l
             return rows(data)
         reject("neighbours", given, "be 'vector', 'rows', or a list of pairs of data sets")
     if not isinstance(given, Iterable):
-        raise ArgumentTypeError("Expected neighbours to be 'vector', 'rows', or a list of pairs.")
+        raise ArgumentTypeError("neighbours must be 'vector', 'rows', or a list of pairs.")
     pairs = [_pair(pair) for pair in given]
     if not pairs:
-        raise ArgumentError("Expected neighbours to have at least one pair of data sets.")
+        raise ArgumentError("neighbours must have at least one pair of data sets.")
     return pairs
 
 
 def _pair(pair: object) -> Pair:
     if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:  # noqa: PLR2004 - a pair
-        raise ArgumentTypeError("Expected each of neighbours to be a pair of data sets: (a, b).")
+        raise ArgumentTypeError("Each of neighbours must be a pair of data sets: (a, b).")
     return pair[0], pair[1]
 
 
@@ -100,7 +100,7 @@ def rows(data: Data = None) -> list[Pair]:
     taken = _taker(data)
     n = len(data)
     if not n:
-        raise ArgumentError("Expected data to have at least one row to remove.")
+        raise ArgumentError("data must have at least one row to remove.")
     every = list(range(n))
     removed = [(data, taken([i for i in every if i != gone])) for gone in dict.fromkeys([0, n - 1])]
     again = [(data, taken([*every, i])) for i in dict.fromkeys([0, n - 1])]
@@ -120,7 +120,7 @@ def _taker(data: Data) -> Callable[[list[int]], Data]:
         return lambda places: data.take(np.array(places, dtype=np.int64))
     if hasattr(data, "shape") and len(data.shape):  # Arrays, and frames of Polars.
         return lambda places: data[np.array(places, dtype=np.int64)]
-    raise ArgumentTypeError("Expected data to be rows: a list, an array or a frame.")
+    raise ArgumentTypeError("data must be rows: a list, an array or a frame.")
 
 
 def _drop_repeats(pairs: list[tuple[Floats, Floats]]) -> list[tuple[Floats, Floats]]:
@@ -207,16 +207,16 @@ def given_pairs(given: object, sensitivity: float) -> list[ValuePair]:
     [(0.5, 1.5), (3.0, 2.0)]
     """
     if not isinstance(given, Iterable) or isinstance(given, str):
-        raise ArgumentTypeError("Expected pairs to be 'whole' or a list of pairs: [(0.5, 1.5)].")
+        raise ArgumentTypeError("pairs must be 'whole' or a list of pairs: [(0.5, 1.5)].")
     found = [_given(pair, sensitivity) for pair in given]
     if not found:
-        raise ArgumentError("Expected pairs to have at least one pair of values.")
+        raise ArgumentError("pairs must have at least one pair of values.")
     return found
 
 
 def _given(pair: object, sensitivity: float) -> ValuePair:
     if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(map(is_real, pair)):  # noqa: PLR2004 - a pair
-        raise ArgumentTypeError("Expected each of pairs to be two numbers: (0.5, 1.5).")
+        raise ArgumentTypeError("Each of pairs must be two numbers: (0.5, 1.5).")
     value0, value1 = float(pair[0]), float(pair[1])
     if not (math.isfinite(value0) and math.isfinite(value1)):
         reject("pairs", pair, "be finite")

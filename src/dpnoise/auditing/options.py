@@ -151,7 +151,7 @@ def _checked_attacks(given: Iterable[str | Attack]) -> list[Attack]:
     """Return attacks that are given by name or as they are, or say what is wrong with one."""
     attacks = [_attack(attack) for attack in ([given] if isinstance(given, str) else given)]
     if not attacks:
-        raise ArgumentError("Expected attacks to have at least one attack.")
+        raise ArgumentError("attacks must have at least one attack.")
     return attacks
 
 
@@ -163,7 +163,7 @@ def _attack(asked: str | Attack) -> Attack:
         raise unknown("attack", asked, known)
     attack = known[asked]() if isinstance(asked, str) else asked
     if not isinstance(attack, Attack):
-        raise ArgumentTypeError(f"Expected attacks={attack!r} to be names or attacks.")
+        raise ArgumentTypeError(f"attacks must be names or attacks, got {attack!r}.")
     if not attack.in_audit:
         reject("attacks", attack.name, "be one whose events are independent: run it alone")
     return attack

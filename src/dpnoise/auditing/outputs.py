@@ -138,7 +138,7 @@ def _asked(data: object, n: int) -> str:
     except TypeError:
         kind = type(data).__name__
         raise ArgumentTypeError(
-            f"Expected data sets that JSON has, for a program; got {kind}."
+            f"A program reads data sets as JSON, which has no {kind}."
         ) from None
 
 
@@ -146,7 +146,7 @@ def _plain(data: Data) -> object:
     """Return a data set as JSON has it; a frame is a list of its rows."""
     if hasattr(data, "iloc") and hasattr(data, "columns"):
         if not data.columns.is_unique:
-            raise ArgumentError("Expected a frame whose columns have different names, for JSON.")
+            raise ArgumentError("The columns of a frame must have different names, for JSON.")
         return _plain(data.to_dict("records"))
     for as_list in ("to_dicts", "to_pylist", "to_list", "tolist"):  # Polars, Arrow, pandas, NumPy.
         if hasattr(data, as_list):

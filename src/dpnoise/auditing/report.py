@@ -232,7 +232,7 @@ class Report:
     def from_dict(cls, data: object) -> Self:
         """Return the report that `to_dict` took apart."""
         if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise ArgumentError(f"Expected a report of format {FORMAT}.")
+            raise ArgumentError(f"The report must have format {FORMAT}.")
         own = {name: data[name] for name in cls.__dataclass_fields__}
         own["findings"] = [_finding(finding) for finding in data["findings"]]
         own["observations"] = [Observation(**seen) for seen in data["observations"]]

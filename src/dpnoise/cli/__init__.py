@@ -26,7 +26,7 @@ from dpnoise.cli.audit import AUDIT
 from dpnoise.cli.budget import BUDGET
 from dpnoise.cli.noise import COST, LEAKAGE, SAMPLE
 from dpnoise.cli.release import RELEASE
-from dpnoise.core.errors import DpnoiseError
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, DpnoiseError
 
 _ERROR, _BUG, _INTERRUPTED, _UNREAD = 2, 70, 130, 141
 # What errors of the library advise, which names Python's arguments, and what it is called here.
@@ -41,8 +41,8 @@ _OPTIONS: Final = {
 }
 # Signals that ask a process to end, where a system has them. SIGKILL asks nobody.
 _ENDING: Final = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-# Where errors name an argument with its value: "Expected lower=5.0 < upper=0.0."
-_ARGUMENT: Final = re.compile(r"(^Expected|<|between|and|with|,) (\w+)=")
+# An argument with its value, in a rule such as "be below upper=0.0".
+_ARGUMENT: Final = re.compile(r"\b(\w+)=")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -77,7 +77,7 @@ def _status_of(error: BaseException, typed: Collection[str]) -> int:
         case BrokenPipeError():
             status = _UNREAD  # Whoever read the output has seen enough.
         case DpnoiseError() | OSError():
-            terminal.complain(_in_options(str(error), typed))
+            terminal.complain(_describe(error, typed))
         case MemoryError():
             terminal.complain("There is not enough memory for this.")
         case KeyboardInterrupt():
@@ -94,16 +94,26 @@ def _status_of(error: BaseException, typed: Collection[str]) -> int:
     return status
 
 
-def _in_options(message: str, typed: Collection[str]) -> str:
-    """Say a library's advice in the words of the command line, and name the options typed."""
+def _describe(error: Exception, typed: Collection[str]) -> str:
+    """Return an error's message, with typed options in place of Python's arguments."""
 
-    def named(found: re.Match[str]) -> str:
-        option = "--" + found[2].replace("_", "-")
-        return f"{found[1]} {option} " if option in typed else found[0]
+    def option_for(argument: str) -> str:
+        option = "--" + argument.replace("_", "-")
+        return option if option in typed else argument
 
-    for argument, option in _OPTIONS.items():
-        message = message.replace(argument, option)
-    return _ARGUMENT.sub(named, message) if message.startswith(("Expected ", "No ")) else message
+    def name_option(match: re.Match[str]) -> str:
+        option = option_for(match[1])
+        return f"{option} " if option != match[1] else match[0]
+
+    message = str(error)
+    violation = error.violation if isinstance(error, ArgumentError | ArgumentTypeError) else None
+    if violation is not None:
+        argument = option_for(violation.argument)
+        rule = _ARGUMENT.sub(name_option, violation.rule)
+        message = str(violation._replace(argument=argument, rule=rule))
+    for advice, option in _OPTIONS.items():
+        message = message.replace(advice, option)
+    return message
 
 
 def _report_bug(error: BaseException) -> None:

@@ -124,7 +124,7 @@ def _words(command: str) -> list[str]:
     try:
         return shlex.split(command)
     except ValueError as error:
-        raise ArgumentError(f"Expected --command {command!r} to be a command: {error}.") from None
+        raise ArgumentError(f"--command must be a command, got {command!r}: {error}.") from None
 
 
 def _one(target: str | list[str], asked: argparse.Namespace, console: "Console") -> "Report":

@@ -71,7 +71,7 @@ def _check_target(target: Path, source: Path | None, *, replace: bool) -> None:
 def check_plot(target: Path | None) -> None:
     """Raise if a plot's name says no format that is drawn."""
     if target is not None and target.suffix not in _PLOTS:
-        raise ArgumentError(f"Expected --plot {target} to end in {', '.join(_PLOTS)}.")
+        raise ArgumentError(f"--plot must end in {', '.join(_PLOTS)}, got {target}.")
 
 
 @contextmanager

@@ -30,7 +30,7 @@ def _sample(asked: argparse.Namespace) -> None:
         ".parquet": _write_parquet,
     }
     if asked.output is not None and asked.output.suffix not in writers:
-        raise ArgumentError(f"Expected --output {asked.output} to end in {', '.join(writers)}.")
+        raise ArgumentError(f"--output must end in {', '.join(writers)}, got {asked.output}.")
     check_targets(asked.output, replace=asked.force)
     with written(asked.output, replace=asked.force) as target:
         draw = getattr(dpnoise.Generator(), asked.distribution)

@@ -68,9 +68,7 @@ def check_bound(bound: float) -> float:
 def check_samples(samples: int, processes: int = 1) -> None:
     """Raise if a batch is so large that its sum could not be exact."""
     if samples * processes > _MOST_SAMPLES:
-        raise ArgumentError(
-            f"Expected at most {_MOST_SAMPLES} samples in a batch: use smaller ones."
-        )
+        raise ArgumentError(f"A batch must have at most {_MOST_SAMPLES} samples: use smaller ones.")
 
 
 def step_for(bound: float) -> float:
@@ -106,7 +104,9 @@ def factors(squares: torch.Tensor, bound: float) -> torch.Tensor:
     norms = squares.sqrt()
     bad = int((~torch.isfinite(norms)).sum().item())
     if bad:
-        raise ArgumentError(f"Expected every gradient to be finite, got {bad} samples with others.")
+        raise ArgumentError(
+            f"Every gradient must be finite, got {bad} samples with NaN or infinity."
+        )
     return (bound / (norms + _LITTLE)).clamp(max=1.0)
 
 
@@ -270,7 +270,7 @@ def clipped_layer_sums(
                     sums[p].add_(part)
     if int(differing):
         raise ArgumentError(
-            "Expected the same gradients when they are made twice: "
+            "Gradients must be the same when they are computed twice: "
             "call torch.use_deterministic_algorithms(True)."
         )
     return sums

@@ -48,7 +48,7 @@ def parameter_words(key: Key, *runs: tuple[int, int], **floats: float) -> Intege
     A run is its first block and a count. The rows hold the key: wipe them.
     """
     if key.cipher != CHACHA20:
-        raise ArgumentError(f"Expected a key for {CHACHA20} on a device, got one for {key.cipher}.")
+        raise ArgumentError(f"On a device the key must be for {CHACHA20}, got {key.cipher}.")
     words = np.zeros((len(runs), triton_stream.PARAMETERS), dtype=np.int64)
     words[:, :4] = key.for_device()
     words[:, triton_stream.FIRST_BLOCK.value] = [first for first, _ in runs]
@@ -195,7 +195,7 @@ class _Release:
     def _check_finite(self) -> None:
         bad = int((~torch.isfinite(self.values)).sum().item())
         if bad:
-            raise ArgumentError(f"Expected every value to be finite, got {bad} NaN or infinite.")
+            raise ArgumentError(f"Every value must be finite, got {bad} NaN or infinite.")
 
     def _all_open(self) -> torch.Tensor:
         """Return all elements with an open number, where there was no room to list them."""

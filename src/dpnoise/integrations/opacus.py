@@ -227,7 +227,7 @@ class _GhostClipping(_SecureNoise):
         used = sorted(i for some in places for i in some)
         if used != list(range(len(place))):
             raise ArgumentError(
-                "Expected every parameter of the optimizer in one layer of the backward pass, "
+                "Every parameter of the optimizer must be in one layer of the backward pass, "
                 f"got {len(used)} uses of {len(place)}: ghost clipping takes no shared ones."
             )
         first = {some[0]: each for some, each in zip(places, layers, strict=True) if some}
@@ -239,7 +239,7 @@ class _GhostClipping(_SecureNoise):
         As many samples are taken to be there as are expected.
         """
         if self._is_started():
-            raise ArgumentError("Expected whole batches with adaptive clipping, got one in parts.")
+            raise ArgumentError("Adaptive clipping needs whole batches, got one in parts.")
         size = self.expected_batch_size * self.processes
         scale = size / 20.0  # As Opacus has it.
         centred = int((factor >= 1).sum().item()) - len(factor) / 2
@@ -259,7 +259,7 @@ class _GhostClipping(_SecureNoise):
     def accumulate(self) -> None:
         """Add what was clipped to the sums."""
         if self._clipped is None:
-            raise ArgumentError("Expected gradients: call backward on the criterion's loss.")
+            raise ArgumentError("There are no gradients: call backward on the criterion's loss.")
         (samples, sums), self._clipped = self._clipped, None
         self._count(samples, more=self._is_started())
         for p in self.params:
@@ -325,8 +325,8 @@ class _FullySharded(_OneOfSeveralProcesses, _GhostClipping):
             placements = getattr(p, "placements", [sharded_tensors.Replicate()])
             if not all(each.is_shard() for each in placements):
                 raise ArgumentError(
-                    "Expected every parameter to be spread over all processes: where several have "
-                    "the same part, each would add noise of its own."
+                    "Every parameter must be spread over all processes: where several have "
+                    "the same part, each would add separate noise."
                 )
 
     def _is_started(self) -> bool:
@@ -415,7 +415,7 @@ class SecurePrivacyEngine(EngineSteps):
     def make_private(self, **options: Any) -> tuple[Any, ...]:
         """Return module, optimizer, (criterion,) and data loader, as Opacus does."""
         if options.get("noise_generator") is not None:
-            raise ArgumentTypeError("Expected no noise_generator: noise has no seed here.")
+            raise ArgumentTypeError("noise_generator is not supported: the noise has no seed.")
         multiplier = options.get("noise_multiplier")
         if multiplier is not None and not 0 < multiplier < math.inf:
             reject("noise_multiplier", multiplier, "be greater than 0 and finite")
@@ -424,7 +424,7 @@ class SecurePrivacyEngine(EngineSteps):
             clipping.check_bound(bound)
         if options.get("grad_sample_mode") == "ghost_tp":
             raise ArgumentError(
-                "Expected a grad_sample_mode other than ghost_tp: Opacus has no optimizer for it."
+                "grad_sample_mode must not be ghost_tp: Opacus has no optimizer for it."
             )
         made: tuple[Any, ...] = super().make_private(**options)
         return made
@@ -442,7 +442,7 @@ class SecurePrivacyEngineAdaptiveClipping(SecurePrivacyEngine):
         """Return module, optimizer, criterion and data loader, as Opacus does."""
         if options.get("grad_sample_mode", "hooks") not in GHOST_HOOKS:
             raise ArgumentError(
-                'Expected grad_sample_mode="ghost": other modes have clipping="adaptive".'
+                'grad_sample_mode must be "ghost": other modes have clipping="adaptive".'
             )
         return super().make_private(**options)
 
@@ -461,7 +461,7 @@ class SecurePrivacyEngineAdaptiveClipping(SecurePrivacyEngine):
         size = optimizer.expected_batch_size * optimizer.processes
         if size <= 10 * optimizer.noise_multiplier:
             raise ArgumentError(
-                "Expected batches of more than 10 * noise_multiplier samples with adaptive "
+                "Batches must have more than 10 * noise_multiplier samples with adaptive "
                 f"clipping, got {size:g}."
             )
         optimizer.adaptation = _Adaptation(

@@ -248,13 +248,13 @@ def use_secure_shuffling(loader: data.DataLoader) -> data.DataLoader:
     """Return the loader, shuffled by secure bits if it was shuffled."""
     batches = loader.batch_sampler
     if type(batches) is not data.BatchSampler:
-        raise ArgumentError("Expected a data_loader with a batch_size, and no batch_sampler.")
+        raise ArgumentError("data_loader must have a batch_size and no batch_sampler.")
     order = batches.sampler
     if type(order) is data.SequentialSampler:
         return loader
     if type(order) is not data.RandomSampler or order.replacement:
         raise ArgumentError(
-            "Expected a data_loader with shuffle=True or shuffle=False and no other sampler, "
+            "data_loader must have shuffle=True or shuffle=False and no other sampler, "
             "because that draws from an insecure generator."
         )
     shuffled = Shuffled(len(loader.dataset))
@@ -289,7 +289,7 @@ class EngineSteps(opacus.PrivacyEngine):  # type: ignore[misc]
             as_before = getattr(module, "batch_first", True) == options.get("batch_first", True)
             if type(module) is kind and as_before:
                 return module
-            raise ArgumentError("Expected a module that nobody else has prepared.")
+            raise ArgumentError("The module must not be prepared by other code.")
         self.validate(module=module, optimizer=None, data_loader=None)
         return kind(module, **options)
 
@@ -318,7 +318,9 @@ class EngineSteps(opacus.PrivacyEngine):  # type: ignore[misc]
             clipping=clipping, distributed=distributed, grad_sample_mode=grad_sample_mode
         )
         if kind not in self._secure_optimizers:
-            raise ArgumentError(f"Expected an optimizer of Opacus {TESTED}, got {kind.__name__}.")
+            raise ArgumentError(
+                f"The optimizer must be one of Opacus {TESTED}, got {kind.__name__}."
+            )
         options.pop("noise_generator", None)
         if isinstance(optimizer, optimizers.DPOptimizer):
             optimizer = optimizer.original_optimizer

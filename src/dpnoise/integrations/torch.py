@@ -76,7 +76,7 @@ def release(
     torch.bfloat16
     """
     if not isinstance(tensor, torch.Tensor):
-        raise ArgumentTypeError(f"Expected tensor to be a tensor, got {type(tensor).__name__}.")
+        raise ArgumentTypeError(f"tensor must be a PyTorch tensor, got {type(tensor).__name__}.")
     return mechanism.release(tensor, rng)
 
 
@@ -84,9 +84,7 @@ def release_tensor(task: TensorTask, tensor: torch.Tensor, rng: _OnProcessor) ->
     """Release a tensor of any kind that can be; `mechanism.release` calls this."""
     _check_tensor("value", tensor)
     if tensor.dtype not in (*DIGITS, *_INTEGERS):
-        raise ArgumentTypeError(
-            f"Expected a tensor of integers or floats, got one of {tensor.dtype}."
-        )
+        raise ArgumentTypeError(f"The tensor must hold integers or floats, got {tensor.dtype}.")
     plain = tensor.resolve_neg()
     if tensor.device.type == "cuda":
         return _release_on_device(task, plain, rng)
@@ -99,15 +97,15 @@ def _check_tensor(name: str, tensor: torch.Tensor) -> None:
     """Raise unless it is a plain, dense tensor where we can work, that no gradient follows."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         raise ArgumentTypeError(
-            f"Expected {name} to be a plain tensor, got {type(tensor).__name__}: give the plain "
+            f"{name} must be a plain tensor, got {type(tensor).__name__}: give the plain "
             "one that it wraps."
         )
     if tensor.requires_grad:
-        raise ArgumentError(f"Expected {name} to need no gradient: give {name}.detach().")
+        raise ArgumentError(f"{name} must not require a gradient: give {name}.detach().")
     if tensor.layout != torch.strided or tensor.is_quantized:
-        raise ArgumentTypeError(f"Expected {name} to be dense, got {tensor.layout}: give a copy.")
+        raise ArgumentTypeError(f"{name} must be dense, got {tensor.layout}: give a copy.")
     if tensor.device.type not in {"cpu", "cuda"}:
-        raise ArgumentError(f"Expected {name} on the CPU or a CUDA device, got {tensor.device}.")
+        raise ArgumentError(f"{name} must be on the CPU or on a CUDA device, got {tensor.device}.")
 
 
 def _device_kernels() -> ModuleType:
@@ -124,7 +122,7 @@ def _import_device() -> ModuleType:
 def _release_on_device(task: TensorTask, tensor: torch.Tensor, rng: _OnProcessor) -> torch.Tensor:
     if tensor.dtype not in DIGITS:
         raise ArgumentTypeError(
-            f"Expected floats on a CUDA device, got {tensor.dtype}: release tensor.cpu()."
+            f"On a CUDA device tensors must hold floats, got {tensor.dtype}: release tensor.cpu()."
         )
     kernels = _device_kernels()
     is_bfloat16 = tensor.dtype == torch.bfloat16
@@ -206,12 +204,12 @@ class Generator:
         try:
             device = torch.device(self.device)
         except (RuntimeError, TypeError):
-            reject("device", self.device, 'to be "cpu" or a CUDA device')
+            reject("device", self.device, 'be "cpu" or a CUDA device')
         if device.type not in {"cpu", "cuda"}:
-            reject("device", self.device, 'to be "cpu" or a CUDA device')
+            reject("device", self.device, 'be "cpu" or a CUDA device')
         if device.type == "cuda":
             if not torch.cuda.is_available():
-                reject("device", self.device, "be there: PyTorch sees no CUDA device")
+                reject("device", self.device, "exist: PyTorch finds no CUDA device")
             index = torch.cuda.current_device() if device.index is None else device.index
             if index >= torch.cuda.device_count():
                 reject("device", self.device, f"be one of {torch.cuda.device_count()}")
@@ -294,14 +292,14 @@ class Generator:
 
     def _check_out(self, out: torch.Tensor, size: Size, dtype: torch.dtype | None) -> torch.Tensor:
         if not isinstance(out, torch.Tensor):
-            raise ArgumentTypeError(f"Expected out to be a tensor, got {type(out).__name__}.")
+            raise ArgumentTypeError(f"out must be a tensor, got {type(out).__name__}.")
         _check_tensor("out", out)
         if out.device != self.device:
-            raise ArgumentError(f"Expected out on {self.device}, got one on {out.device}.")
+            raise ArgumentError(f"out must be on {self.device}, got {out.device}.")
         if out.dtype not in DIGITS or dtype not in {None, out.dtype}:
-            raise ArgumentTypeError(f"Expected out of dtype {dtype or 'float'}, got {out.dtype}.")
+            raise ArgumentTypeError(f"out must have dtype {dtype or 'float'}, got {out.dtype}.")
         if not out.is_contiguous() or out.is_neg():
-            raise ArgumentError("Expected out to be contiguous: give out.contiguous().")
+            raise ArgumentError("out must be contiguous: give out.contiguous().")
         if size is not None and tuple(out.shape) != (size if isinstance(size, tuple) else (size,)):
             reject("size", size, f"be the shape of out, {tuple(out.shape)}")
         return out

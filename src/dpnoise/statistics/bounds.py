@@ -56,7 +56,7 @@ class Bounds:
         bounds = cls(lower, upper, _power(max((upper - lower) / (CELLS - 1), finest), grid))
         bounds._check(largest, _MOST_IN_A_CELL)
         if bounds.cells > CELLS:
-            rule = f"to leave at most 65,536 candidates, not {bounds.cells:,}"
+            rule = f"leave at most 65,536 candidates, not {bounds.cells:,}"
             reject("grid", bounds.grid, rule)
         return bounds
 
@@ -74,11 +74,11 @@ class Bounds:
         if not 1 / EXTREME <= self.grid <= EXTREME:
             reject("grid", self.grid, "be between 2^-960 and 2^960: measure in another unit")
         if self.least > self.most:
-            rule = f"to have a multiple between lower={self.lower} and upper={self.upper}"
+            rule = f"have a multiple between lower={self.lower} and upper={self.upper}"
             reject("grid", self.grid, rule)
         if largest / self.grid > most:
             finest, power = largest / most, most.bit_length() - 1
-            rule = f"to be at least the larger bound over 2^{power}, {finest:g}"
+            rule = f"be at least the larger bound over 2^{power}, {finest:g}"
             reject("grid", self.grid, rule)
 
     @property

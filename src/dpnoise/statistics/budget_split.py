@@ -48,11 +48,11 @@ def split(total: float, weights: Sequence[float]) -> tuple[float, ...]:
     """
     checked = [Fraction(check_positive("weight", weight)) for weight in weights]
     if not checked:
-        raise ArgumentError("Expected one weight or more.")
+        raise ArgumentError("There must be at least one weight.")
     written, whole = Fraction(repr(check_positive("total", total))), sum(checked)
     parts = tuple(quotient_down(written * weight, whole) for weight in checked)
     if not all(parts):
-        raise ArgumentError("Expected weights that leave something for each.")
+        raise ArgumentError("Every weight must leave a part of the budget to each statistic.")
     return parts
 
 
@@ -90,16 +90,16 @@ def share(  # Most of its lines are documentation.
         check_choice("kind", kind, KINDS)
     weights = [1.0] * len(kinds) if weights is None else weights
     if len(weights) != len(kinds):
-        raise ArgumentError(f"Expected a weight for each of {len(kinds)} statistics.")
+        raise ArgumentError(f"There must be a weight for each of {len(kinds)} statistics.")
     if (epsilon is None) == (rho is None):
-        raise ArgumentError("Expected a budget in epsilon or in rho: one of them.")
+        raise ArgumentError("Give a budget in either epsilon or rho.")
     if rho is not None:
         parts = split(rho, weights)
         return tuple(_within_rho(kind, part) for kind, part in zip(kinds, parts, strict=True))
     if GAUSSIAN in kinds and not delta:
         raise ArgumentError(
-            "Expected delta > 0 with Gaussian noise, such as delta=1e-6: without a delta, ask for "
-            "Laplace noise or for a budget in rho."
+            "Gaussian noise needs delta, such as delta=1e-6. Without a delta, use "
+            "Laplace noise or a budget in rho."
         )
     return _shared_epsilon(kinds, split(check_positive("epsilon", epsilon), weights), delta)
 
@@ -247,12 +247,12 @@ class Budget:
         """Raise if it contradicts itself."""
         check_choice("mechanism", self.mechanism, MECHANISMS)
         if self.epsilon is not None and self.rho is not None:
-            raise ArgumentError("Expected a budget in epsilon or in rho, not in both.")
+            raise ArgumentError("Give a budget in either epsilon or rho, not in both.")
         for name, amount in (("epsilon", self.epsilon), ("rho", self.rho)):
             if amount is not None:
                 check_positive(name, amount)
         if self.epsilon is None and self.rho is None and not by_error:
-            raise ArgumentError("Expected epsilon in every request, or rho, or errors for all.")
+            raise ArgumentError("A request needs epsilon, rho, or an error for every question.")
         if self.delta != 0:
             check_part("delta", self.delta)
         elif self.discovers:
@@ -266,7 +266,7 @@ class Budget:
             )
         if self.mechanism != LAPLACE and self.rho is None and not self.delta:
             raise ArgumentError(
-                f'Expected delta > 0 or a budget in rho with mechanism="{self.mechanism}": '
+                f'mechanism="{self.mechanism}" needs a delta greater than 0 or a budget in rho: '
                 "delta=1e-6."
             )
 
@@ -287,7 +287,7 @@ def priced(items: Sequence[Item], budget: Budget) -> Prices:
     """Divide a budget among items, or add up what their errors cost."""
     by_error = {item.error is not None for item in items}
     if len(by_error) > 1:
-        raise ArgumentError("Expected an error for all questions, or weights: not some of each.")
+        raise ArgumentError("Give an error for every question, or weights, but not both.")
     budget.check(by_error=by_error == {True})
     if budget.mechanism != BEST:
         return _priced(items, budget, PURE if budget.mechanism == LAPLACE else GAUSSIAN)

@@ -122,7 +122,7 @@ def compose(losses: Sequence[Loss], delta: float = 0.0, *, aside: float = 0.0) -
     1.48
     """
     if not losses:
-        raise ArgumentError("Expected one loss or more.")
+        raise ArgumentError("There must be at least one loss.")
     own, beside = (
         Fraction(check_part(name, value, ends=True))
         for name, value in (("delta", delta), ("aside", aside))

@@ -43,7 +43,7 @@ def number_of(name: str, value: object, *, zero: bool = False) -> Fraction:
             "or underscores",
         )
     if not number.is_finite() or number < 0 or (number == 0 and not zero):
-        reject(name, value, "be finite and " + ("be at least 0" if zero else "be greater than 0"))
+        reject(name, value, "be finite and " + ("at least 0" if zero else "greater than 0"))
     _, digits, exponent = number.as_tuple()
     if len(digits) > _DIGITS or int(exponent) < _SMALLEST or number.adjusted() >= _DIGITS:
         reject(name, value, "have at most 20 digits, and none below 1e-40 or from 1e20 on")
@@ -77,10 +77,10 @@ def _decimal_of_text(text: str) -> Decimal | None:
 def amount_in_ledger(text: object) -> Fraction:
     """Return an amount that a ledger holds as text, neither negative nor of endless digits."""
     if not isinstance(text, str):
-        raise TypeError("Expected text.")
+        raise TypeError("The amount must be text.")
     number = _decimal_of_text(text)
     if number is None or number < 0 or abs(number.adjusted()) > _FARTHEST:
-        raise ValueError("Expected an amount.")
+        raise ValueError("The text must be an amount.")
     return Fraction(number)
 
 

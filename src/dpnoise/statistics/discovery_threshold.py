@@ -74,7 +74,9 @@ def _chance(mechanism: Counting, least: int, max_groups: int, bits: int) -> arb:
 def _reaches(mechanism: object, least: int, bits: int) -> Ball:
     """Enclose P(1 + noise >= least), for a multiple of the released integers' grid."""
     del least, bits
-    raise ArgumentTypeError(f"Expected noise for counts, got a {type(mechanism).__name__}.")
+    raise ArgumentTypeError(
+        f"The mechanism must add noise to counts, got a {type(mechanism).__name__}."
+    )
 
 
 @_reaches.register
@@ -116,7 +118,7 @@ def _smallest_integer(suffices: Callable[[int], bool], most: int) -> int:
     while not suffices(high):
         if high >= most:
             raise ArgumentError(
-                "Expected noise and delta for which some group can be shown: at these a group "
+                "With this noise and delta no group can be shown: a group "
                 "would need more than 2^53 persons. Spend more epsilon, or a larger delta."
             )
         low, high = high, 2 * high

@@ -63,7 +63,7 @@ def _without_gaps(values: Column, missing: str) -> Iterator[Floats]:
     for chunk in chunks_of(values):
         if missing == "error" and np.isnan(chunk).any():
             raise ArgumentError(
-                'Expected a number in every row. To leave out rows without one, say missing="drop".'
+                'Every row must have a number. To leave out rows without one, set missing="drop".'
             )
         yield chunk
 

@@ -399,13 +399,13 @@ def create_ledger(  # Most of its lines are documentation.
     """
     file = _file_path(path)
     if (epsilon is None) == (rho is None):
-        raise ArgumentError("Expected a total of epsilon or of rho: one of them.")
+        raise ArgumentError("Give a total of either epsilon or rho.")
     check_choice("neighbours", neighbours, NEIGHBOURS)
     named = [person] if isinstance(person, str) else list(person)
     columns = None if unit is not None and not named else named
     given = [name, *named, *([] if unit is None else [unit])]
     if not all(isinstance(text, str) and text for text in given):
-        raise ArgumentError(f"Expected names and a unit that are text, got {shown(given)}.")
+        raise ArgumentError(f"The name and the unit must be text, got {shown(given)}.")
     metric, number = (RHO, rho) if epsilon is None else (EPSILON, epsilon)
     total = Amount(number_of(metric, number), number_of("delta", delta, zero=True))
     if total.delta >= 1:

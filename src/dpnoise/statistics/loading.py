@@ -59,7 +59,7 @@ def load_request(path: Path) -> Signed:
         ledger = _ledger(told.pop("ledger", None), path.parent)
         questions = told.pop("publish", [])
         if not isinstance(questions, list) or not all(isinstance(one, dict) for one in questions):
-            raise ArgumentError("Expected questions as tables: [[publish]].")
+            raise ArgumentError("Questions must be tables: [[publish]].")
         told["publish"] = tuple(_made(Question, one) for one in questions)
         told["groups"] = _groups(told.get("groups", {}), path.parent)
         request = _made(Request, told)
@@ -71,7 +71,7 @@ def load_request(path: Path) -> Signed:
 def _ledger(told: object, folder: Path) -> Path | None:
     """Return the file of the ledger that a request names, which stands beside it."""
     if not isinstance(told, str | None):
-        raise ArgumentError(f"Expected ledger to be the name of a file, got {shown(told)}.")
+        raise ArgumentError(f"ledger must be the name of a file, got {shown(told)}.")
     return None if told is None else folder / told
 
 
@@ -82,13 +82,13 @@ def _made(kind: Any, told: dict[str, Any]) -> Any:
         if name not in known:
             raise unknown("setting", name, known)
     if kind is Question and "statistics" not in told:
-        raise ArgumentError("Expected statistics in every question.")
+        raise ArgumentError("Every question must name its statistics.")
     return kind(**({"epsilon": None} | told if kind is Request else told))
 
 
 def _groups(told: object, folder: Path) -> dict[str, Any]:
     if not isinstance(told, dict):
-        raise ArgumentError('Expected a table of groups: [groups], city = ["cork", "dublin"].')
+        raise ArgumentError('groups must be a table: [groups], city = ["cork", "dublin"].')
     return {
         column: groups_in_file(folder / keys["file"])
         if isinstance(keys, dict) and isinstance(keys.get("file"), str)

@@ -135,7 +135,7 @@ class Histogram(_Added):
         checked = np.atleast_1d(exact_floats(edges))
         rising = checked[1:] > checked[:-1]
         if checked.ndim != 1 or checked.size < 2 or not np.all(rising):  # noqa: PLR2004
-            raise ArgumentError("Expected edges to be two or more increasing numbers.")
+            raise ArgumentError("edges must be two or more increasing numbers.")
         self.column, self.edges = column, tuple(checked.tolist())
         shown = [f"{edge:,.12g}" for edge in self.edges]
         self.labels = tuple(f"{low} to {high}" for low, high in pairwise(shown))

@@ -81,14 +81,14 @@ class Question:
         for name in ("statistics", "by"):
             given = getattr(self, name)
             if isinstance(given, str) or not all(isinstance(part, str) for part in given):
-                raise ArgumentError(f"Expected {name} to be a list of names, got {shown(given)}.")
+                raise ArgumentError(f"{name} must be a list of names, got {shown(given)}.")
             object.__setattr__(self, name, tuple(given))
         if self.edges is not None:
             object.__setattr__(self, "edges", tuple(self.edges))
         if not self.statistics:
-            raise ArgumentError(f"Expected one query or more, of {', '.join(QUERIES)}.")
+            raise ArgumentError(f"publish must name at least one query, of{', '.join(QUERIES)}.")
         if len(self.by) > _MOST_WAYS or len(set(self.by)) < len(self.by):
-            raise ArgumentError(f"Expected one or two columns to group by, got {shown(self.by)}.")
+            raise ArgumentError(f"by must name one or two columns, got {shown(self.by)}.")
         check_positive("weight", self.weight)
         self._check_error()
         if self.per_person is not None:
@@ -183,17 +183,17 @@ def check_groups(groups: Mapping[str, Sequence[Key]]) -> dict[str, Sequence[Key]
 
 def _checked(column: str, keys: Sequence[Key]) -> tuple[Key, ...]:
     if isinstance(keys, str) or not isinstance(keys, Sequence):
-        raise ArgumentError(f"Expected the groups of {column!r} to be a list: {_EXAMPLE}.")
+        raise ArgumentError(f"The groups of {column!r} must be a list: {_EXAMPLE}.")
     if not keys or len({(type(key), key) for key in keys}) < len(keys):
-        raise ArgumentError(f"Expected a declared list of groups, each once: {_EXAMPLE}.")
+        raise ArgumentError(
+            f"The list of groups must not be empty and must not repeat a group: {_EXAMPLE}."
+        )
     for key in keys:
         if not isinstance(key, _KINDS) or key != key or key == "" or _is_no_text(key):  # noqa: PLR0124
-            raise ArgumentError(
-                f"Expected every declared group to have a name, in UTF-8: {_EXAMPLE}."
-            )
+            raise ArgumentError(f"Every declared group must have a name, in UTF-8: {_EXAMPLE}.")
     if len({_kind(key) for key in keys}) > 1:
         raise ArgumentError(
-            f"Expected the groups of {column!r} to be of one kind: all text, or all numbers."
+            f"The groups of {column!r} must be of one kind: all text, or all numbers."
         )
     return tuple(keys)
 

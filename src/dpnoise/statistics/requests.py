@@ -138,7 +138,7 @@ class Request:
         object.__setattr__(self, "publish", tuple(self.publish))
         object.__setattr__(self, "groups", check_groups(self.groups))
         if not self.publish:
-            raise ArgumentError(f"Expected one query or more, of {', '.join(QUERIES)}.")
+            raise ArgumentError(f"publish must name at least one query, of{', '.join(QUERIES)}.")
         check_confidence(self.confidence)
         check_choice("missing", self.missing, MISSING)
         check_choice("neighbours", self.neighbours, NEIGHBOURS)
@@ -334,8 +334,8 @@ class Request:
             cells += here * (_number_of_groups(question, groups) or 0)
         if cells > _MOST_CELLS:
             raise ArgumentError(
-                f"Expected at most 2^26 cells in all groups, got {cells:,}. Ask for fewer groups, "
-                "or give quantiles a coarser grid."
+                f"All groups together must have at most 2^26 cells, got {cells:,}. Use fewer "
+                "groups, or give quantiles a coarser grid."
             )
         for plan in self.plans(groups).values():
             check_plan(plan)
@@ -353,7 +353,7 @@ def _check_groups(request: Request) -> None:
     for column in request.grouped:
         if column not in request.groups:
             raise ArgumentError(
-                f"Expected the groups of {column!r} to be declared: "
+                f"The groups of {column!r} must be declared: "
                 f'groups={{"{column}": ["cork", "dublin"]}}.'
             )
     for column in request.discovered:
@@ -364,7 +364,7 @@ def _check_groups(request: Request) -> None:
             )
     if request.discovered and any(question.error is not None for question in request.publish):
         raise ArgumentError(
-            "Expected declared groups where an error is wanted: what discovering costs is a "
+            "A request for an error needs declared groups, because discovery costs a "
             "part of the budget. Give weights instead."
         )
 
@@ -386,10 +386,11 @@ def _check_person(request: Request) -> None:
     if request.person is None:
         for name in ("max_groups", "max_rows"):
             if getattr(request, name) is not None:
-                raise ArgumentError(f'Expected person beside {name}: person="patient_id".')
+                raise ArgumentError(f'{name} needs person: person="patient_id".')
         if request.without_id != "error" or any(one.per_person for one in request.publish):
             raise ArgumentError(
-                'Expected person, the column that says whose a row is: person="patient_id".'
+                "person is missing: the column that identifies a person, such as "
+                'person="patient_id".'
             )
         return
     columns = (request.person,) if isinstance(request.person, str) else request.person
@@ -405,7 +406,7 @@ def _check_max_rows(request: Request) -> None:
     by_row = any(one.per_person is None for one in request.publish)
     if request.max_rows is None and by_row:
         raise ArgumentError(
-            "Expected max_rows, how many rows of one person count in a group: max_rows=3."
+            "max_rows is missing: how many rows of one person count in a group, such as max_rows=3."
         )
     if request.max_rows is not None:
         check_integer("max_rows", request.max_rows, least=1, most=_MOST_ROWS)
@@ -420,16 +421,14 @@ def _check_max_groups(request: Request) -> None:
     if request.max_groups is None:
         if request.grouped:
             raise ArgumentError(
-                "Expected max_groups, in how many groups one person counts: max_groups=2."
+                "max_groups is missing: in how many groups one person counts, such as max_groups=2."
             )
         return
     most = check_integer("max_groups", request.max_groups, least=1, most=_MOST_GROUPS)
     numbers = [_number_of_groups(question, request.groups) for question in request.publish]
     if most > max(_MOST_GROUPS if number is None else number for number in numbers):
         there = max(number or 1 for number in numbers)
-        raise ArgumentError(
-            f"Expected max_groups={most} to be at most {there}, as many groups as there are."
-        )
+        reject("max_groups", most, f"be at most {there}, the number of groups")
 
 
 def _number_of_groups(question: Question, groups: Groups) -> int | None:

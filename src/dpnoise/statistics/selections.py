@@ -62,7 +62,9 @@ class Quantiles(Priced):
     ) -> None:
         self.places = [check_part("q", place, ends=True) for place in places]
         if not self.places or len(set(map(nearest_place, self.places))) < len(self.places):
-            raise ArgumentError("Expected one place or more, each once: q=[0.25, 0.5, 0.75].")
+            raise ArgumentError(
+                "q must be one or more different numbers, such as q=[0.25, 0.5, 0.75]."
+            )
         self.column, self.interval = column, interval
         loss = as_loss(epsilon)
         if loss.kind != PURE:

@@ -251,7 +251,7 @@ def test_a_wrong_model_raises_and_bad_arguments_are_named() -> None:
     _, query = column(1000, np.array([0.5]))
     with pytest.raises(ArgumentError, match="A release fits no candidate"):
         reconstruct(query, range(10), 1000.0)
-    with pytest.raises(ArgumentError, match="Expected candidates to have at least one value"):
+    with pytest.raises(ArgumentError, match="candidates must have at least one value"):
         reconstruct(query, [], 1000.0)
     with pytest.raises(ArgumentError, match="formula must be one of"):
         reconstruct(query, range(10), 1000.0, formula="go")

@@ -230,23 +230,23 @@ def test_types_that_are_not_grouped_by_are_refused() -> None:
 
 FRAME = pl.DataFrame({"x": [1.0, 2.0], "g": ["a", "b"], "t": ["1", "2"]})
 REFUSED: dict[str, tuple[tuple[Ask, ...], tuple[Grouping, ...], str]] = {
-    "nothing": ((), (), "one ask or more"),
+    "nothing": ((), (), "at least one question"),
     "no such column": ((Sums("y", 1.0, 0, 1),), (), "There is no column 'y'. There are: x, g, t."),
-    "text": ((Sums("t", 1.0, 0, 1),), (), "Expected numbers or booleans"),
-    "a grid": ((Sums("x", 3.0, 0, 1),), (), "to be a power of two"),
+    "text": ((Sums("t", 1.0, 0, 1),), (), "must hold numbers or booleans"),
+    "a grid": ((Sums("x", 3.0, 0, 1),), (), "must be a power of two"),
     "a fine grid": ((Sums("x", 2.0**-961, 0, 1),), (), "between 2^-960 and 2^960"),
     "wide bounds": ((Sums("x", 1.0, 0, 2**52),), (), "over 2^51"),
     "wide bounds of squares": ((Sums("x", 1.0, 0, 2**27, squares=True),), (), "over 2^26"),
-    "bounds the wrong way": ((Sums("x", 1.0, 2, 1),), (), "<= most=1"),
+    "bounds the wrong way": ((Sums("x", 1.0, 2, 1),), (), "at most most=1"),
     "too many cells": ((Cells("x", 1.0, 0, 2**16),), (), "at most 65,536 cells, not 65,537"),
     "one edge": ((Edges("x", (1.0,)),), (), "two or more increasing"),
     "falling edges": ((Edges("x", (1.0, 0.0)),), (), "two or more increasing"),
     "too many edges": ((Edges("x", tuple(map(float, range(5_000)))),), (), "at most 4,096 cells"),
-    "no groups": ((Rows(),), (Grouping("g", ()),), "one group or more"),
+    "no groups": ((Rows(),), (Grouping("g", ()),), "at least one group"),
     "one column twice": (
         (Rows(),),
         (Grouping("g", ("a",)), Grouping("g", ("b",))),
-        "every column to group by once",
+        "must not be grouped by twice",
     ),
     "too many counts": (
         (Cells("x", 1.0, 0, 2**16 - 1),),
@@ -284,7 +284,7 @@ def test_no_plans_have_no_answers(make: Any) -> None:
 
 def test_what_is_no_frame_is_refused() -> None:
     for source in ([1, 2], {"x": [1]}, np.ones(3), None):
-        with pytest.raises(ArgumentTypeError, match="Expected a pandas, Polars"):
+        with pytest.raises(ArgumentTypeError, match="The data must be a pandas, Polars"):
             tally(source, Plan((Rows(),)))
 
 

@@ -280,7 +280,7 @@ def test_files_of_several_kinds_are_not_mixed(tmp_path: Path) -> None:
     second = made(tmp_path, "b.csv", "city,x\ncork,1\n")
     with pytest.raises(ArgumentError, match="has other columns than"):
         tally(Files([first, second]), ONLY_X)
-    with pytest.raises(ArgumentError, match="files of one format"):
+    with pytest.raises(ArgumentError, match="files must have one format"):
         tally(Files([first, parquet(tmp_path)]), ONLY_X)
     other = parquet(tmp_path, "other.parquet", x=[1, 2], city=["a", "b"])
     with pytest.raises(ArgumentError, match="has other columns than"):
@@ -292,7 +292,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         tally(Files(tmp_path / "nothing-*.csv"), ONLY_X)
     with pytest.raises(ArgumentError, match="is a folder"):
         tally(Files(tmp_path), ONLY_X)
-    with pytest.raises(ArgumentError, match="one file or more"):
+    with pytest.raises(ArgumentError, match="at least one file"):
         tally(Files([]), ONLY_X)
 
 
@@ -305,7 +305,7 @@ def test_thousands_of_columns_are_read_by_name(tmp_path: Path) -> None:
 
 def test_lists_are_no_numbers_and_no_groups(tmp_path: Path) -> None:
     path = parquet(tmp_path, x=[[1.0]], city=[["a"]])
-    with pytest.raises(ArgumentError, match="Expected numbers or booleans"):
+    with pytest.raises(ArgumentError, match="must hold numbers or booleans"):
         tally(Files(path), ONLY_X)
     with pytest.raises(ArgumentError, match="which is not grouped by"):
         tally(Files(path), Plan((Rows(),), (Grouping("city", ("a",)),)))
@@ -332,12 +332,12 @@ def test_how_far_reading_is_is_told_up_to_the_end(tmp_path: Path) -> None:
     ],
 )
 def test_a_description_that_cannot_be_is_refused_at_once(options: dict[str, Any]) -> None:
-    with pytest.raises(ArgumentError, match="Expected"):
+    with pytest.raises(ArgumentError, match=r"must|not supported"):
         Files("people.csv", **options)
 
 
 def test_the_password_of_a_database_stays_out_of_the_description() -> None:
-    with pytest.raises(ArgumentError, match="without a password") as raised:
+    with pytest.raises(ArgumentError, match="must not contain a password") as raised:
         tally(Files(f"postgresql://me:{SECRET}@host/db", table="people"), ONLY_X)
     assert SECRET not in str(raised.value)
 

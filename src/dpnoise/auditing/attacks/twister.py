@@ -322,7 +322,7 @@ def invert_laplace(
     number = FORMULAS.index(formula)
     wrong = _invert(y, np.nextafter(y, -np.inf), float(value), scale, number, uniforms, masks)
     if wrong >= 0:
-        rule = f"to be {value!r} plus noise of scale {scale!r} by the formula {formula!r}"
+        rule = f"be {value!r} plus noise of scale {scale!r} by the formula {formula!r}"
         reject(f"releases[{wrong}]", float(y[wrong]), rule)
     return uniforms, masks
 

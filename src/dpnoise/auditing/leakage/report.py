@@ -104,7 +104,7 @@ def _checked_form(form: str, bits: int, scale: float, grid: float) -> exact.Addi
     errors.check_power_of_two("grid", grid)
     if grid < _FINEST * scale:
         errors.reject(
-            "grid", grid, "be at least scale / 1024: on a finer one short words decide nothing"
+            "grid", grid, "be at least scale / 1024: short words decide nothing on finer ones"
         )
     return exact_form
 

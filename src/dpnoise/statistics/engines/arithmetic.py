@@ -67,7 +67,7 @@ def check_numbers(name: str, dtype: "DType") -> None:
     numbers = {*FLOATS, nw.Boolean, nw.Decimal, *WIDEST}
     if limits(dtype) is None and dtype.base_type() not in numbers:
         raise ArgumentError(
-            f"Column {name!r} holds {kind_of(dtype)}. Expected numbers or booleans: convert it "
+            f"Column {name!r} holds {kind_of(dtype)}. It must hold numbers or booleans: convert it "
             "first."
         )
 

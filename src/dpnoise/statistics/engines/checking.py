@@ -28,7 +28,7 @@ def check_plan(plan: Plan) -> None:
     """Raise if a plan asks for more than engines answer exactly."""
     check_choice("missing", plan.missing, MISSING)
     if not plan.asks:
-        raise ArgumentError("Expected a plan with one ask or more.")
+        raise ArgumentError("A plan must ask at least one question.")
     for ask in plan.asks:
         if isinstance(ask, Edges):
             _check_edges(ask)
@@ -36,12 +36,12 @@ def check_plan(plan: Plan) -> None:
             _check_bounds(ask)
     for grouping in plan.by:
         if not grouping.keys:
-            raise ArgumentError(f"Expected one group or more of column {grouping.column!r}.")
+            raise ArgumentError(f"There must be at least one group of column {grouping.column!r}.")
     columns = [grouping.column for grouping in plan.by]
     if not all([*columns, *(ask.column for ask in plan.asks if not isinstance(ask, Rows))]):
         raise ArgumentError("Every column must have a name, got ''. Name it in the data first.")
     if len(set(columns)) < len(columns):
-        raise ArgumentError("Expected every column to group by once.")
+        raise ArgumentError("A column must not be grouped by twice.")
     if plan.unit is not None:
         asked = [ask.column for ask in plan.asks if not isinstance(ask, Rows)]
         check_unit(plan.unit, columns, asked)
@@ -63,13 +63,17 @@ def check_unit(unit: Unit, grouped: Sequence[str], asked: Sequence[str]) -> None
         check_choice("per_person", unit.own.kind, OWN)
         _check_bounds(unit.own)
         if any(name != unit.own.column for name in asked):
-            raise ArgumentError("Expected all asks to be about the one value that persons have.")
+            raise ArgumentError(
+                "All questions of a plan must be about the same value of each person."
+            )
 
 
 def check_persons(columns: Sequence[str], grouped: Sequence[str], asked: Sequence[str]) -> None:
     """Raise unless these columns can say who a person is: no groups and no values."""
     if not columns or not all(columns) or len(set(columns)) < len(columns):
-        raise ArgumentError("Expected one column or more that say whose a row is, each once.")
+        raise ArgumentError(
+            "person must name one or more columns that identify a person, each once."
+        )
     for what, others in (("grouped by", grouped), ("published", asked)):
         for name in columns:
             if name in others:
@@ -88,7 +92,7 @@ def _check_bounds(ask: Sums | Cells | Own) -> None:
     farthest = _FARTHEST_SQUARED if squares else _FARTHEST
     if max(abs(ask.least), abs(ask.most)) > farthest:
         power = farthest.bit_length() - 1
-        reject("grid", ask.grid, f"be at least the larger bound over 2^{power}: take a coarser")
+        reject("grid", ask.grid, f"be at least the larger bound over 2^{power}: use a coarser one")
     if isinstance(ask, Cells) and cells_of(ask) > _MOST_CELLS:
         reject("grid", ask.grid, f"leave at most {_MOST_CELLS:,} cells, not {cells_of(ask):,}")
 
@@ -96,9 +100,11 @@ def _check_bounds(ask: Sums | Cells | Own) -> None:
 def _check_edges(ask: Edges) -> None:
     rising = all(low < high for low, high in zip(ask.edges, ask.edges[1:], strict=False))
     if len(ask.edges) < 2 or not rising:  # noqa: PLR2004 - a cell has two edges
-        raise ArgumentError("Expected edges to be two or more increasing numbers.")
+        raise ArgumentError("edges must be two or more increasing numbers.")
     if cells_of(ask) > _MOST_EDGES:
-        raise ArgumentError(f"Expected at most {_MOST_EDGES:,} cells between edges. Take fewer.")
+        raise ArgumentError(
+            f"There must be at most {_MOST_EDGES:,} cells between edges. Use fewer edges."
+        )
 
 
 def _check_size(plan: Plan) -> None:

@@ -130,21 +130,21 @@ def source_of(told: object, folder: Path) -> Files | Path | None:
     if isinstance(told, str):
         return folder / told
     if not isinstance(told, dict):
-        raise ArgumentError(f"Expected source to be the name of a file, got {shown(told)}.")
+        raise ArgumentError(f"source must be the name of a file, got {shown(told)}.")
     known = ["path", *(one.name for one in fields(Files))]
     for name in told:
         if name not in known:
             raise unknown("setting", name, known)
     given = told.get("paths", told.get("path"))
     if given is None or {"path", "paths"} <= told.keys():
-        raise ArgumentError('Expected path = "people.csv" or paths = ["a.csv", "b.csv"] in source.')
+        raise ArgumentError('source must have path = "people.csv" or paths = ["a.csv", "b.csv"].')
     settings = {name: told[name] for name in told if name not in {"path", "paths"}}
     paths = [given] if isinstance(given, str) else given
     if not isinstance(paths, list) or not all(
         isinstance(one, str)
         for one in [*paths, *(value for name, value in settings.items() if name != "hive")]
     ):
-        raise ArgumentError("Expected every setting of source to be text, and paths a list of it.")
+        raise ArgumentError("Every setting of source must be text, and paths a list of text.")
     files = Files(paths, **settings)
     return replace(files, paths=tuple(_beside(folder, files, name) for name in paths))
 

@@ -194,12 +194,10 @@ def described_columns(files: Files) -> str:
 def kind_of(files: Files) -> str:
     """Return the one format of all files."""
     if not files.names:
-        raise ArgumentError("Expected one file or more.")
+        raise ArgumentError("Give at least one file.")
     formats = {files.format_of(name) for name in files.names}
     if len(formats) > 1:
-        raise ArgumentError(
-            f"Expected files of one format, not of {' and '.join(sorted(formats))}."
-        )
+        raise ArgumentError(f"All files must have one format, got {' and '.join(sorted(formats))}.")
     kind = formats.pop()
     if files.table is not None and kind not in {"sqlite", "postgres"}:
         raise ArgumentError(f"A table is one of a database, and {listed(files.names)} is none.")

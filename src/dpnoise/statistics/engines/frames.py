@@ -325,7 +325,7 @@ class _Query:
         first = results[None]
         rows = first.by_group(ROWS)
         if rows.sum() >= _MOST_ROWS:
-            raise ArgumentError("Expected fewer than 2^37 rows. Take them in parts.")
+            raise ArgumentError("The data must have fewer than 2^37 rows. Split it into parts.")
         self._check_values(plan, first)
         found: list[Sum | Integers] = []
         for ask in plan.asks:

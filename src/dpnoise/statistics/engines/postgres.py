@@ -110,7 +110,7 @@ class Table(DatabaseTable):
     def __init__(self, address: str, table: str, stack: ExitStack) -> None:
         if re.search(r"://[^/@]*:[^/@]*@|password\s*=", address):
             raise ArgumentError(
-                "Expected an address without a password. Put it in ~/.pgpass or PGPASSWORD."
+                "The address must not contain a password. Put it in ~/.pgpass or PGPASSWORD."
             )
         self._address, self._open = address, list[Connection]()
         schema, _, name = table.rpartition(".")

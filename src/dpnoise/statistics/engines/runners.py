@@ -35,7 +35,9 @@ def wrapped(frame: object) -> "Frame":
     try:
         known: Frame = nw.from_native(frame)
     except TypeError:
-        raise ArgumentTypeError(f"Expected {_FRAMES}, got {type(frame).__name__}.") from None
+        raise ArgumentTypeError(
+            f"The data must be {_FRAMES}, got {type(frame).__name__}."
+        ) from None
     return known
 
 

@@ -464,7 +464,7 @@ class Database(Source):
 def one_table(opening: Opening) -> tuple[str, str]:
     """Return the one database that is opened, and its table."""
     if len(opening.paths) > 1 or opening.files.table is None:
-        raise ArgumentError('Expected one database, and its table: table="people".')
+        raise ArgumentError('Give one database and the name of a table: table="people".')
     return opening.paths[0], opening.files.table
 
 
