@@ -174,7 +174,7 @@ def _first_wrong_row(error: MistakeError, source: Source, path: str) -> int | No
     rows = frame.select(row=nw.col(str(held.row)), wrong=wrong, **keys)
     for key, grouping in by.items():
         matches = frames.matches_of(grouping, schema[grouping.column], held.file)
-        rows = DUCKDB.keep_declared_groups(rows, key, list(matches))
+        rows = DUCKDB.mask_other_groups(rows, key, list(matches)).filter(~nw.col(key).is_null())
     first = rows.filter(nw.col("wrong")).select(nw.col("row").min()).lazy().collect().item()
     return None if first is None else int(first)
 

@@ -9,7 +9,7 @@ row the keys that no plan declares are null.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import reduce
 from importlib import import_module
 from math import prod
@@ -23,7 +23,7 @@ from dpnoise.core.safe_text import shortened
 from dpnoise.statistics.engines import arithmetic, keys, persons
 from dpnoise.statistics.engines.arithmetic import ROWS, AskColumns, Expressions, Grouped
 from dpnoise.statistics.engines.checking import check_plan
-from dpnoise.statistics.engines.runners import DUCKDB, Part, Runner, Tables, runner_of, wrapped
+from dpnoise.statistics.engines.runners import Part, Runner, Tables, runner_of, wrapped
 from dpnoise.statistics.plan import Ask, Grouping, Key, Plan, Rows, Sum, Tally, Unit
 
 if TYPE_CHECKING:
@@ -98,15 +98,14 @@ class Data:
 
 def prepared(frame: "Frame", wanted: Iterable[str], file: FileColumns | None) -> Data:
     """Return a frame of which some columns are read; raise if one is not there."""
-    columns, runner = list(dict.fromkeys(wanted)), runner_of(frame)
+    columns, runner, schema = _once(wanted), runner_of(frame), frame.collect_schema()
+    for name in columns:
+        if name not in schema:
+            there = shortened(", ".join(map(str, schema)), _LONGEST_LIST)
+            raise ArgumentError(f"There is no column {name!r}. There are: {there}.")
     frame, names = runner.prepare(frame, columns)
     types = frame.collect_schema()
-    data = Data(frame, runner, names, {name: types[inside] for name, inside in names.items()}, file)
-    for name in columns:
-        if name not in data.schema:
-            there = shortened(", ".join(map(str, data.schema)), _LONGEST_LIST)
-            raise ArgumentError(f"There is no column {name!r}. There are: {there}.")
-    return data
+    return Data(frame, runner, names, {name: types[names[name]] for name in columns}, file)
 
 
 @contextmanager
@@ -141,7 +140,7 @@ def answer_all(
     known = wrapped(frame)
     if known.implementation.is_dask():
         return _answer_by_partition(known.to_native(), plans)
-    if runner_of(known).answers_in_one_scan and all(plan.unit is None for plan in plans):
+    if all(plan.unit is None for plan in plans):
         return _answer(known, plans, file)
     return [tally for plan in plans for tally in _answer(known, [plan], file)]
 
@@ -178,35 +177,23 @@ def _answer(known: "Frame", plans: Sequence[Plan], file: FileColumns | None) -> 
     for name in dict.fromkeys(name for plan in plans for name in asked_columns(plan)):
         arithmetic.check_numbers(name, data.schema[name])
     unit = plans[0].unit
-    query = _Query(data, _traits(data, unit))
+    query = _Query(data)
     for plan in plans:
         query.add(plan)
-    made, frame = query.made, data.frame
+    made, frame = query.made, data.runner.load(data.frame)
+    runner = runner_of(frame)
     if made.chosen:
-        frame = data.runner.without_collation(frame.select(**made.chosen))
-    runner = data.runner
-    limit = runner.keep_declared_groups if len(plans) == 1 else runner.mask_other_groups
+        frame = runner.without_collation(frame.select(**made.chosen))
     for grouping, key in query.keys.items():
-        frame = limit(frame, key, list(query.matches[grouping]))
+        frame = runner.mask_other_groups(frame, key, list(query.matches[grouping]))
+        if len(plans) == 1:
+            frame = frame.filter(~nw.col(key).is_null())
     if unit is not None:
         frame = _bounded(frame, plans[0], unit, query)
     for step in (made.wholes, {**made.summed, **made.codes}):
         frame = frame.with_columns(**step) if step else frame
     results = runner_of(frame).run(frame, [query.part(plan) for plan in plans])
     return [query.tally(plan, tables) for plan, tables in zip(plans, results, strict=True)]
-
-
-def _traits(data: Data, unit: Unit | None) -> arithmetic.EngineTraits:
-    """Return what the engine that adds up does well, with how the one that has the rows casts.
-
-    Rows of persons go to DuckDB, unless they are in Spark.
-    """
-    own = data.runner.traits
-    if unit is None or data.frame.implementation.is_pyspark():
-        return own
-    return replace(
-        DUCKDB.traits, casts_integers=own.casts_integers, divides_decimals=own.divides_decimals
-    )
 
 
 def _bounded(frame: "Frame", plan: Plan, unit: Unit, query: "_Query") -> "Frame":
@@ -246,7 +233,6 @@ class _Query:
     """What plans need of each row, each once, and under which names it is computed."""
 
     data: Data
-    traits: arithmetic.EngineTraits
     made: Expressions = field(default_factory=Expressions)
     keys: dict[Grouping, str] = field(default_factory=dict)
     matches: dict[Grouping, dict[Key, int]] = field(default_factory=dict)
@@ -272,7 +258,7 @@ class _Query:
             if not isinstance(ask, Rows) and ask not in self.asks:
                 value = nw.col(self.values[ask.column].value)
                 name = f"ask{len(self.asks)}_"
-                self.asks[ask] = arithmetic.add_ask(made, name, ask, value, self.traits)
+                self.asks[ask] = arithmetic.add_ask(made, name, ask, value)
         if plan.unit is not None:
             self._add_persons(plan.unit)
 
@@ -283,7 +269,10 @@ class _Query:
         is_wrong = f"wrong{number}" if name in parse_errors else None
         columns = _ValueColumns(f"value{number}", f"there{number}", f"count{number}", is_wrong)
         made.chosen[columns.there] = arithmetic.is_present(column, dtype)
-        made.chosen[columns.value] = arithmetic.filled(column, dtype, self.traits)
+        divides_decimals = not self.data.frame.implementation.is_polars()
+        made.chosen[columns.value] = arithmetic.filled(
+            column, dtype, divides_decimals=divides_decimals
+        )
         made.summed[columns.count] = nw.col(columns.there).cast(nw.Int64)
         if is_wrong is not None:
             made.chosen[is_wrong] = nw.col(parse_errors[name])
@@ -305,7 +294,7 @@ class _Query:
             (columns,) = self.values.values()
             self.own = persons.OwnColumns(unit.own, columns.value, columns.there, "own")
             value, there = made.chosen[columns.value], made.chosen[columns.there]
-            made.chosen[self.own.whole] = persons.own_whole(value, there, unit.own, self.traits)
+            made.chosen[self.own.whole] = persons.own_whole(value, there, unit.own)
 
     def part(self, plan: Plan) -> Part:
         """Return what a plan adds up."""
@@ -417,6 +406,6 @@ def is_text(dtype: "DType") -> bool:
 
 def as_key(name: str, dtype: "DType") -> "nw.Expr":
     """Return a group column as it is compared: text as text, floats of 64 bits."""
-    if dtype in {nw.Categorical, nw.Enum}:
+    if is_text(dtype):
         return nw.col(name).cast(nw.String)
     return nw.col(name).cast(nw.Float64) if dtype == nw.Float32 else nw.col(name)

@@ -5,18 +5,18 @@ the columns that a plan reads are looked at. Those that cannot be made plain are
 """
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, import_extra
-from dpnoise.statistics.engines.arithmetic import ROWS, EngineTraits
+from dpnoise.statistics.engines.arithmetic import ROWS
 from dpnoise.statistics.plan import Key
 
 if TYPE_CHECKING:
     import narwhals as nw
-    from duckdb import DuckDBPyRelation, Expression
+    from duckdb import DuckDBPyRelation
     from pandas import CategoricalDtype, Series
     from pyspark.sql import Column
 
@@ -27,6 +27,7 @@ else:
 
 _TEXTS: Final = {"string", "empty"}  # Names that pandas gives to objects that are text, or missing.
 _FRAMES: Final = "a pandas, Polars, Arrow, DuckDB, PySpark or Dask frame"
+_HALF: Final = 26  # Sums of q div 2^26 and of q mod 2^26 stay below 2^63 for 2^37 rows.
 _SKIPPED: Final = "skipped_"  # How the flags of columns that a row is not grouped by begin.
 
 
@@ -47,20 +48,26 @@ class Part:
     codes: list[str]
     summed: dict[str, bool]  # Whether a sum may be larger than 64 bits.
 
+    @property
+    def results(self) -> list[str | None]:
+        """What results are called: None for the sums, and each code for its cells."""
+        return [None, *self.codes]
+
 
 # The sums of a plan under None, the counts of its cells under their code.
 Tables = dict[str | None, "DataFrame"]
 
 
 class Runner:
-    """An engine whose rows are in memory: narwhals adds up for each group, then for each cell."""
+    """How narwhals computes in Polars, and what other engines do in another way."""
 
-    traits = EngineTraits()
-    answers_in_one_scan = False  # Whether it answers several plans so.
+    def prepare(self, frame: "Frame", wanted: Sequence[str]) -> tuple["Frame", dict[str, str]]:
+        """Return a frame with columns of plain types, and what they are called in it."""
+        return frame, {name: name for name in wanted}
 
-    def prepare(self, frame: "Frame", wanted: Sequence[str]) -> tuple["Frame", dict[str, str]]:  # noqa: ARG002 - others need it
-        """Return a frame that computes as it should, and what its columns are called in it."""
-        return frame, {name: name for name in frame.collect_schema()}
+    def load(self, frame: "Frame") -> "Frame":
+        """Return a prepared frame in the engine that computes."""
+        return frame
 
     def without_collation(self, frame: "Frame") -> "Frame":
         """Return a frame whose texts are compared as they are.
@@ -70,42 +77,27 @@ class Runner:
         """
         return frame
 
-    def keep_declared_groups(self, frame: "Frame", key: str, values: list[Key]) -> "Frame":
-        """Keep the rows whose key is one of some values."""
-        return frame.filter(nw.col(key).is_in(_with_negative_zero(values)))
-
     def mask_other_groups(self, frame: "Frame", key: str, values: list[Key]) -> "Frame":
         """Set a key to null where it is none of some values."""
-        is_declared = nw.col(key).is_in(_with_negative_zero(values))
-        return frame.with_columns(**{key: nw.when(is_declared).then(nw.col(key))})
+        return frame.with_columns(**{key: nw.when(nw.col(key).is_in(values)).then(nw.col(key))})
 
     def run(self, frame: "Frame", parts: Sequence[Part]) -> list[Tables]:
-        """Add up what each plan wants."""
-        lazy = []
-        for part in parts:
-            kept = _with_keys(frame, part) if len(parts) > 1 else frame
-            lazy += [_grouped(kept, part, code) for code in (None, *part.codes)]
-        results = iter(self._collected(lazy))
-        return [{code: next(results) for code in (None, *part.codes)} for part in parts]
-
-    def _collected(self, frames: Sequence["Frame"]) -> Iterable["DataFrame"]:
-        return [one.collect() if isinstance(one, nw.LazyFrame) else one for one in frames]
-
-
-def _with_negative_zero(values: list[Key]) -> list[Key]:
-    """Return floats with both zeros, of which Arrow compares the bits."""
-    return [*values, -0.0] if 0.0 in values and isinstance(values[0], float) else values
-
-
-def _with_keys(frame: "Frame", part: Part) -> "Frame":
-    present = [~nw.col(key).is_null() for key in part.keys]
-    return frame.filter(*present) if present else frame
+        """Add up what each plan wants. Polars streams, and shares the steps that results share."""
+        wide = {name for part in parts for name, is_wide in part.summed.items() if is_wide}
+        widened = frame.lazy().with_columns(nw.col(name).cast(nw.Int128) for name in wide)
+        queries = [_grouped(widened, part, code) for part in parts for code in part.results]
+        polars = nw.get_native_namespace(frame)
+        native = [query.to_native() for query in queries]
+        collected = map(nw.from_native, polars.collect_all(native, engine="streaming"))
+        return [{code: next(collected) for code in part.results} for part in parts]
 
 
 def _grouped(frame: "Frame", part: Part, code: str | None) -> "Frame":
     by = part.keys if code is None else [*part.keys, code]
     summed = part.summed if code is None else {}
     sums = [nw.len().alias(ROWS), *(nw.col(name).sum().alias(name) for name in summed)]
+    has_keys = [~nw.col(key).is_null() for key in part.keys]
+    frame = frame.filter(*has_keys) if has_keys else frame
     return frame.group_by(by).agg(*sums) if by else frame.select(*sums)
 
 
@@ -137,19 +129,11 @@ def _grouping_sets(parts: Sequence[Part]) -> _GroupingSets:
     sets = list({frozenset(one): one for part in parts for one in _sets(part)}.values())
     names = list(dict.fromkeys(name for one in sets for name in one))
     flagged = [name for name in names if any(name not in one for one in sets)]
-    return _GroupingSets(sets, names, flagged, _all_summed(parts))
-
-
-def _all_summed(parts: Sequence[Part]) -> dict[str, bool]:
-    return {name: is_wide for part in parts for name, is_wide in part.summed.items()}
+    summed = {name: is_wide for part in parts for name, is_wide in part.summed.items()}
+    return _GroupingSets(sets, names, flagged, summed)
 
 
 class _DuckDB(Runner):
-    traits = EngineTraits(
-        adds_in_128_bits=True, casts_integers=True, divides_decimals=True, clips=False
-    )
-    answers_in_one_scan = True
-
     def prepare(self, frame: "Frame", wanted: Sequence[str]) -> tuple["Frame", dict[str, str]]:
         """Raise if DuckDB, which ignores case, could take another column for one that is wanted."""
         for name in wanted:
@@ -163,31 +147,19 @@ class _DuckDB(Runner):
 
     def without_collation(self, frame: "Frame") -> "Frame":
         relation: DuckDBPyRelation = frame.to_native()
-        columns = zip(relation.columns, map(str, relation.types), strict=True)
         plain = (
-            f"{name} COLLATE POSIX AS {name}" if kind == "VARCHAR" else name
-            for name, kind in columns
+            f"{name} COLLATE POSIX AS {name}" if str(kind) == "VARCHAR" else name
+            for name, kind in zip(relation.columns, relation.types, strict=True)
         )
         return wrapped(relation.project(", ".join(plain)))
 
-    def keep_declared_groups(self, frame: "Frame", key: str, values: list[Key]) -> "Frame":
-        return wrapped(frame.to_native().filter(self._is_declared(key, values)))
-
     def mask_other_groups(self, frame: "Frame", key: str, values: list[Key]) -> "Frame":
+        """Mask them by an IN, which DuckDB hashes: narwhals would search a list for every row."""
         duckdb = import_module("duckdb")
-        declared = self._is_declared(key, values)
-        masked = duckdb.CaseExpression(declared, duckdb.ColumnExpression(key)).alias(key)
-        others = duckdb.StarExpression(exclude=[key])
-        return wrapped(frame.to_native().select(others, masked))
-
-    @staticmethod
-    def _is_declared(key: str, values: list[Key]) -> "Expression":
-        """Return an IN, which DuckDB hashes: narwhals would search a list for every row."""
-        duckdb = import_module("duckdb")
-        condition: Expression = duckdb.ColumnExpression(key).isin(
-            *map(duckdb.ConstantExpression, values)
-        )
-        return condition
+        column = duckdb.ColumnExpression(key)
+        is_declared = column.isin(*map(duckdb.ConstantExpression, values))
+        masked = duckdb.CaseExpression(is_declared, column).alias(key)
+        return wrapped(frame.to_native().select(duckdb.StarExpression(exclude=[key]), masked))
 
     def run(self, frame: "Frame", parts: Sequence[Part]) -> list[Tables]:
         grouping = _grouping_sets(parts)
@@ -203,9 +175,6 @@ class _DuckDB(Runner):
 
 
 class _Spark(Runner):
-    traits = EngineTraits(casts_integers=True, divides_decimals=True, clips=False)
-    answers_in_one_scan = True
-
     def prepare(self, frame: "Frame", wanted: Sequence[str]) -> tuple["Frame", dict[str, str]]:  # noqa: ARG002 - Spark renames all
         """Rename columns: Spark would take dots and backticks in a name for syntax."""
         native = frame.to_native()
@@ -219,10 +188,6 @@ class _Spark(Runner):
         texts = [name for name, dtype in frame.collect_schema().items() if dtype == nw.String]
         return frame.with_columns(nw.col(*texts).cast(nw.String)) if texts else frame
 
-    def keep_declared_groups(self, frame: "Frame", key: str, values: list[Key]) -> "Frame":
-        native = frame.to_native()
-        return wrapped(native.where(native[key].isin(*_spark_literals(values))))
-
     def mask_other_groups(self, frame: "Frame", key: str, values: list[Key]) -> "Frame":
         native, when = frame.to_native(), import_module("pyspark.sql.functions").when
         masked = when(native[key].isin(*_spark_literals(values)), native[key])
@@ -233,10 +198,16 @@ class _Spark(Runner):
         column = functions.col  # By name: those of a frame are ambiguous where it was joined.
         grouping, native = _grouping_sets(parts), frame.to_native()
         added = [functions.count("*").alias(ROWS)]
-        added += [functions.sum(column(name)).alias(name) for name in grouping.summed]
-        added += [
-            functions.grouping(column(name)).alias(_SKIPPED + name) for name in grouping.flagged
-        ]
+        for name, is_wide in grouping.summed.items():
+            whole = column(name).cast("bigint")
+            total = functions.sum(whole)
+            if is_wide:  # In two halves, because sums wrap around.
+                high = functions.sum(functions.shiftright(whole, _HALF)).cast("decimal(20, 0)")
+                low = functions.sum(whole.bitwiseAND(2**_HALF - 1))
+                total = high * functions.lit(2**_HALF) + low
+            added.append(total.alias(name))
+        flags = ((name, functions.grouping(column(name))) for name in grouping.flagged)
+        added += [flag.alias(_SKIPPED + name) for name, flag in flags]
         names = [column(name) for name in grouping.names]
         sets = [[column(name) for name in one] for one in grouping.sets]
         grouped = native.groupingSets(sets, *names) if len(sets) > 1 else native.groupBy(*names)
@@ -256,23 +227,24 @@ def _spark_literals(values: list[Key]) -> list["Column"]:
     return list(map(literal, values))
 
 
-class _Polars(Runner):
-    traits = EngineTraits(adds_in_128_bits=True, casts_integers=True, counts_comparisons=True)
-    answers_in_one_scan = True
+class _InMemory(Runner):
+    """An engine whose rows are in memory. DuckDB computes, on the same memory where it can."""
 
-    def run(self, frame: "Frame", parts: Sequence[Part]) -> list[Tables]:
-        wide = [name for name, is_wide in _all_summed(parts).items() if is_wide]
-        widened = frame.lazy().with_columns(nw.col(name).cast(nw.Int128) for name in wide)
-        return super().run(widened, parts)
+    def prepare(self, frame: "Frame", wanted: Sequence[str]) -> tuple["Frame", dict[str, str]]:
+        """Rename columns: DuckDB ignores case."""
+        names = {name: f"column{place}" for place, name in enumerate(wanted)}
+        renamed = {safe: nw.col(name) for name, safe in names.items()}
+        if not wanted:  # A frame without columns would have no rows.
+            return frame.with_columns(nothing=nw.lit(0)).select("nothing"), names
+        return frame.select(**renamed), names
 
-    def _collected(self, frames: Sequence["Frame"]) -> Iterable["DataFrame"]:
-        """Let Polars stream, and share the steps that all results begin with."""
-        polars = nw.get_native_namespace(frames[0])
-        lazy = [frame.to_native() for frame in frames]
-        return map(nw.from_native, polars.collect_all(lazy, engine="streaming"))
+    def load(self, frame: "Frame") -> "Frame":
+        import_extra("pyarrow", "files")
+        connection = import_extra("duckdb", "engines").connect()
+        return wrapped(connection.from_arrow(frame.lazy().collect().to_arrow()))
 
 
-class _Arrow(Runner):
+class _Arrow(_InMemory):
     def prepare(self, frame: "Frame", wanted: Sequence[str]) -> tuple["Frame", dict[str, str]]:
         """Remove dictionaries, whose values may be of any type."""
         table, types = frame.to_native(), import_module("pyarrow").types
@@ -282,29 +254,20 @@ class _Arrow(Runner):
                 table = table.set_column(place, column.name, plain)
         return super().prepare(wrapped(table), wanted)
 
-    def keep_declared_groups(self, frame: "Frame", key: str, values: list[Key]) -> "Frame":
-        """Keep them by Arrow's own function: narwhals would take uint64 for int64."""
-        arrow, compute = import_module("pyarrow"), import_module("pyarrow.compute")
-        table = frame.to_native()
-        declared = arrow.array(_with_negative_zero(values), table[key].type)
-        return wrapped(table.filter(compute.is_in(table[key], value_set=declared)))
 
-
-class _Pandas(Runner):
+class _Pandas(_InMemory):
     def prepare(self, frame: "Frame", wanted: Sequence[str]) -> tuple["Frame", dict[str, str]]:
-        """Remove categories of numbers and Arrow's uint64, and refuse mixed objects.
+        """Remove categories of numbers, and refuse mixed objects.
 
-        narwhals would take a column of objects for text by its first rows, write categories as the
-        type of all of them prints them, and take literals next to Arrow's uint64 for int64.
+        narwhals would take a column of objects for text by its first rows, and write categories as
+        the type of all of them prints them.
         """
         native = frame.to_native().copy(deep=False)
         for name in wanted:
-            # Missing columns, and several of one name, are errors later.
-            if name in native and getattr(native[name], "ndim", 1) == 1:
-                column = native[name]
-                plain = _plain_column(name, column)
-                if plain is not column:
-                    native[name] = plain
+            column = native[name]
+            plain = _plain_column(name, column)
+            if plain is not column:
+                native[name] = plain
         return super().prepare(wrapped(native), wanted)
 
 
@@ -316,9 +279,6 @@ def _plain_column(name: str, column: "Series") -> "Series":
                 f"Column {name!r} holds Python objects that are not all text. Convert it to a type "
                 "of pandas first, as in frame.astype({" + repr(name) + ': "Int64"}).'
             )
-    elif kind == "uint64[pyarrow]":  # By `astype` they would go through floats.
-        missing = column.isna().to_numpy()
-        return pandas.arrays.IntegerArray(column.fillna(0).to_numpy("uint64"), missing)
     elif str(kind) == "category" and kind.categories.inferred_type not in _TEXTS:
         return column.astype(_type_of_categories(name, kind.categories.dtype))
     elif str(kind).startswith("dictionary"):
@@ -341,11 +301,11 @@ DUCKDB: Final = _DuckDB()
 _RUNNERS: Final[dict[str, Runner]] = {
     "duckdb": DUCKDB,
     "pandas": _Pandas(),
-    "polars": _Polars(),
+    "polars": Runner(),
     "pyarrow": _Arrow(),
     "pyspark": _Spark(),
 }
-_IN_MEMORY: Final = Runner()
+_IN_MEMORY: Final = _InMemory()
 
 
 def runner_of(frame: "Frame") -> Runner:
