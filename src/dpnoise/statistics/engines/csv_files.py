@@ -14,7 +14,7 @@ import io
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -195,14 +195,15 @@ class Csv(Source):
         self._texts[path] = _open_text(opening.files, path, stack)
         self._headers[path] = _read_header(self._texts[path], opening.files, opening.shown)
 
-    def table(self, _: list[str], paths: list[str]) -> str:
+    def table(self, wanted: Sequence[str], paths: Sequence[str]) -> str:
         """Return the rows, with every entry as text."""
         parts = [self._piped(path) for path in paths] if self._is_piped else self._direct(paths)
         # In a file of one column an empty line is no row; an entry that is missing has quotes.
         kept = " WHERE c0 IS NOT NULL" if len(self._own_names) == 1 else ""
-        return f"({' UNION ALL '.join(f'SELECT * FROM {part}{kept}' for part in parts)})"
+        chosen = self.renamed(wanted)
+        return f"({' UNION ALL '.join(f'SELECT {chosen} FROM {part}{kept}' for part in parts)})"
 
-    def _direct(self, paths: list[str]) -> list[str]:
+    def _direct(self, paths: Sequence[str]) -> list[str]:
         """Return what reads files in parallel, if DuckDB finds the headers that we have found."""
         encoding = self.opening.files.encoding
         by_skipped: dict[int, list[str]] = {}

@@ -5,7 +5,6 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +19,7 @@ from dpnoise.statistics.engines.csv_files import Csv, check_complete, is_zstd
 from dpnoise.statistics.engines.description import STANDARD_INPUT, Files, expanded, listed, state_of
 from dpnoise.statistics.engines.discovery import Holders
 from dpnoise.statistics.engines.frames import MistakeError, asked_columns
-from dpnoise.statistics.engines.postgres import open_postgres
+from dpnoise.statistics.engines.postgres import PostgresTable
 from dpnoise.statistics.engines.runners import DUCKDB, wrapped
 from dpnoise.statistics.engines.sources import (
     IN_ROWS,
@@ -30,11 +29,10 @@ from dpnoise.statistics.engines.sources import (
     Parquet,
     Source,
     UnreadableError,
-    keys_of,
     partition_values,
 )
-from dpnoise.statistics.engines.sqlite import open_sqlite
-from dpnoise.statistics.plan import Grouping, Plan, Tally, Unit
+from dpnoise.statistics.engines.sqlite import SqliteTable
+from dpnoise.statistics.plan import Plan, Tally, Unit
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -70,8 +68,8 @@ _SOURCES: Final[dict[str, Callable[[Opening], Source]]] = {
     "csv": Csv,
     "json": JsonLines,
     "parquet": Parquet,
-    "sqlite": open_sqlite,
-    "postgres": open_postgres,
+    "sqlite": SqliteTable,
+    "postgres": PostgresTable,
 }
 
 Progress = Callable[[float], object]
@@ -95,7 +93,7 @@ def holders(
     def counted(source: Source) -> Holders:
         ids = () if unit is None else unit.columns
         held = source.columns([], {}, ids, [column])
-        return discovery.counted(held.relation, column, unit, file=held.file)
+        return discovery.counted(held.relation, column, unit, file=held)
 
     return _asked(files, counted, progress, again=True)
 
@@ -136,15 +134,7 @@ def _answers(source: Source, plans: Sequence[Plan]) -> list[Tally]:
     for name in ids:
         check_persons([name], list(groups), numeric)
     held = source.columns(numeric, groups, ids)
-
-    def written(one: Grouping) -> Grouping:
-        """Return a grouping whose keys are written as the column that they are compared with."""
-        if one.column in numeric:
-            return one
-        return Grouping(one.column, keys_of(one.column, held.kinds[one.column], one.keys))
-
-    fitting = [replace(plan, by=tuple(map(written, plan.by))) for plan in plans]
-    return frames.answer_all(held.relation, fitting, held.file)
+    return frames.answer_all(held.relation, plans, held)
 
 
 def _located(error: MistakeError, source: Source) -> MistakeError:
@@ -168,12 +158,12 @@ def _first_wrong_row(error: MistakeError, source: Source, path: str) -> int | No
     if error.is_missing:
         wrong = ~is_present(nw.col(error.column), schema[error.column])
     else:
-        wrong = nw.col(held.file.parse_errors[error.column]) == 1
+        wrong = nw.col(held.parse_errors[error.column]) == 1
     by = {f"key{place}": grouping for place, grouping in enumerate(error.plan.by)}
     keys = {key: frames.as_key(one.column, schema[one.column]) for key, one in by.items()}
-    rows = frame.select(row=nw.col(str(held.row)), wrong=wrong, **keys)
+    rows = frame.select(row=nw.col(held.row), wrong=wrong, **keys)
     for key, grouping in by.items():
-        matches = frames.matches_of(grouping, schema[grouping.column], held.file)
+        matches = frames.matches_of(grouping, schema[grouping.column], held)
         rows = DUCKDB.mask_other_groups(rows, key, list(matches)).filter(~nw.col(key).is_null())
     first = rows.filter(nw.col("wrong")).select(nw.col("row").min()).lazy().collect().item()
     return None if first is None else int(first)

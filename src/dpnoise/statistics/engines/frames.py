@@ -29,6 +29,7 @@ from dpnoise.statistics.plan import Ask, Grouping, Key, Plan, Rows, Sum, Tally, 
 if TYPE_CHECKING:
     import dask.dataframe
     import narwhals as nw
+    from duckdb import DuckDBPyRelation
     from narwhals.dtypes import DType
 
     from dpnoise.statistics.engines.runners import DataFrame, Frame
@@ -73,10 +74,12 @@ class MistakeError(ArgumentError):
 
 @dataclass(frozen=True)
 class FileColumns:
-    """What is known about the columns of a frame that was made of a file."""
+    """A relation of DuckDB that was made of a file, and what is known about its columns."""
 
+    relation: "DuckDBPyRelation"
     parse_errors: Mapping[str, str]  # By column of text, the column that flags its parse errors.
     parsed: Collection[str]  # The columns of groups that we parsed from text: none is rounded.
+    row: str  # The column that numbers rows, where that is asked for.
 
 
 @dataclass(frozen=True)
@@ -376,6 +379,9 @@ def wanted_columns(plan: Plan) -> list[str]:
 
 def matches_of(grouping: Grouping, dtype: "DType", file: FileColumns | None) -> dict[Key, int]:
     """Return each value of a column of this type that belongs to a declared key, and its place."""
+    if file is not None and isinstance(dtype, nw.Decimal):
+        kind = f"{keys.DECIMAL} with {dtype.scale} places"
+        return keys.matches(grouping, kind, scale=dtype.scale)
     limits = arithmetic.limits(check_key(grouping.column, dtype))
     is_parsed = file is not None and grouping.column in file.parsed
     return keys.matches(

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import date, datetime
+from decimal import Decimal, InvalidOperation, localcontext
 from typing import Final
 
 import numpy as np
@@ -27,7 +28,9 @@ FLOAT: Final = "floats"
 BOOLEAN: Final = "booleans"
 DATE: Final = "dates"
 TIME: Final = "times"
+DECIMAL: Final = "decimals"
 
+_LONGEST_DECIMAL: Final = 38  # Digits of a decimal in DuckDB.
 _WORDS: Final = {"true": True, "false": False}
 # Text that a reader takes for a number, a time or a truth value if all other rows are such, too.
 # DuckDB knows more words for truth values than others. The syntax is one that all engines have.
@@ -51,11 +54,13 @@ def matches(
     *,
     same_kind: bool = False,
     whole_below: int | None = None,
+    scale: int = 0,
 ) -> dict[Key, int]:
     """Return each value of a column that belongs to a declared key, with the key's place.
 
     `limits` are those of a column of integers. `same_kind` refuses keys of another kind than the
     column. `whole_below` refuses keys of a column of floats that are not whole or not below it.
+    `scale` is the number of places of a column of decimals.
     """
     places: dict[Key, int] = {}
     for place, key in enumerate(grouping.keys):
@@ -64,7 +69,7 @@ def matches(
                 f"Column {grouping.column!r} holds {kind}, and the group {shown(key)} is not of "
                 "that kind. Declare groups of the column's kind, or convert the column first."
             )
-        values = _values(key, kind, limits)
+        values = _decimals(key, scale) if kind.startswith(DECIMAL) else _values(key, kind, limits)
         below = whole_below if kind in {FLOAT, SINGLE} else None
         if below and not all(
             isinstance(value, float) and value.is_integer() and abs(value) < below
@@ -204,6 +209,17 @@ def _numbers(key: object, kind: str, limits: tuple[int, int] | None) -> list[Key
         with np.errstate(over="ignore"):
             nearest = float(np.float32(nearest))
     return [] if math.isnan(nearest) else [nearest]
+
+
+def _decimals(key: object, scale: int) -> list[Key]:
+    """Return the decimal with so many places that a key is, if there is one."""
+    with localcontext(prec=3 * _LONGEST_DECIMAL), suppress(InvalidOperation):
+        exact = Decimal(str(key))
+        if exact.is_finite() and abs(exact.adjusted()) < _LONGEST_DECIMAL:
+            units = exact.scaleb(scale)
+            if units == int(units):
+                return [Decimal(int(units)).scaleb(-scale)]  # type: ignore[list-item]
+    return []
 
 
 def _times(key: object, kind: str) -> list[Key]:

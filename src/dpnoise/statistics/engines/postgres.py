@@ -8,7 +8,7 @@ person.
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,11 +17,8 @@ from dpnoise.core.safe_text import shortened, shown
 from dpnoise.statistics.engines.sources import (
     ArrowObject,
     Database,
-    DatabaseTable,
-    Opening,
     Stream,
     literal,
-    one_table,
     quoted,
 )
 
@@ -104,43 +101,46 @@ class _Column:
         )
 
 
-class Table(DatabaseTable):
-    """A table or view of PostgreSQL."""
+class PostgresTable(Database):
+    """A table or view of PostgreSQL, whose rows come in any order."""
 
-    def __init__(self, address: str, table: str, stack: ExitStack) -> None:
+    is_repeatable = False
+
+    def column_names(self) -> list[str]:
+        """Connect, and read the type of each column."""
+        address, table = self.address, self.table_name
         if re.search(r"://[^/@]*:[^/@]*@|password\s*=", address):
             raise ArgumentError(
                 "Expected an address without a password. Put it in ~/.pgpass or PGPASSWORD."
             )
-        self._address, self._open = address, list[Connection]()
+        self._open = list[Connection]()
         schema, _, name = table.rpartition(".")
-        self._table = f"{quoted(schema)}.{quoted(name)}" if schema else quoted(name)
-        driver = import_extra("adbc_driver_postgresql.dbapi", "postgres")
+        self._sql = f"{quoted(schema)}.{quoted(name)}" if schema else quoted(name)
+        self._driver = import_extra("adbc_driver_postgresql.dbapi", "postgres")
         try:
-            self._keeper = stack.enter_context(closing(self._connected()))
+            self._keeper = self.stack.enter_context(closing(self._connected()))
             self._snapshot = _rows(self._keeper, "SELECT pg_export_snapshot()")[0][0]
-            columns = _rows(self._keeper, _COLUMNS.format(literal(self._table)))
+            columns = _rows(self._keeper, _COLUMNS.format(literal(self._sql)))
             self._columns = {row[0]: _Column(*row) for row in columns}
-            self.names = list(self._columns)
             if not self._columns:
-                there = shortened(
-                    ", ".join(name for (name,) in _rows(self._keeper, _TABLES)), _LONGEST
-                )
-                raise ArgumentError(f"{address} has no table {table!r}. It has: {there or 'none'}.")
-            _rows(self._keeper, f"SELECT * FROM {self._table} LIMIT 0")  # May it be read?
-        except driver.Error as error:
+                tables = ", ".join(name for (name,) in _rows(self._keeper, _TABLES))
+                there = shortened(tables, _LONGEST) or "none"
+                raise ArgumentError(f"{address} has no table {table!r}. It has: {there}.")
+            _rows(self._keeper, f"SELECT * FROM {self._sql} LIMIT 0")  # May it be read?
+        except self._driver.Error as error:
             words = shortened(shown(" ".join(str(error).split())), _LONGEST)
             raise ArgumentError(f"{address} cannot be read: {words}") from None
+        return list(self._columns)
 
     def check_comparable(self, name: str) -> None:
         """Raise unless equal values of a column can be written in one way."""
         self._columns[name].check_comparable()
 
     def stream(self, wanted: Sequence[str]) -> Stream:
-        """Return some columns, which are called by their places, to be read as often as needed."""
+        """Return some columns, to be read as often as needed."""
         pa = import_extra("pyarrow", "files")
-        parts = [f"{self._part(name)} AS c{self.names.index(name)}" for name in wanted]
-        query = f"SELECT {', '.join(parts) or '1 AS nothing'} FROM {self._table}"
+        parts = [f"{self._part(name)} AS {quoted(name)}" for name in wanted]
+        query = f"SELECT {', '.join(parts) or '1 AS nothing'} FROM {self._sql}"
         with self._keeper.cursor() as cursor:
             schema = cursor.execute(f"{query} LIMIT 0").fetch_arrow_table().schema
         return Stream(lambda: pa.RecordBatchReader.from_batches(schema, self._batches(query)))
@@ -165,7 +165,6 @@ class Table(DatabaseTable):
 
     def _batches(self, query: str) -> Iterator[ArrowObject]:
         """Yield the rows. An error would reach DuckDB, which shows it: so it ends the stream."""
-        driver = import_extra("adbc_driver_postgresql.dbapi", "postgres")
         arrow = import_extra("pyarrow", "files")
         with closing(self._connected()) as connection, connection.cursor() as cursor:
             self._open.append(connection)
@@ -173,14 +172,13 @@ class Table(DatabaseTable):
                 cursor.execute(f"SET TRANSACTION SNAPSHOT {literal(self._snapshot)}")
                 cursor.execute(query)
                 yield from cursor.fetch_record_batch()
-            except (driver.Error, arrow.ArrowException, OSError):
-                self.fault = f"{self._address} could not be read to its end."
+            except (self._driver.Error, arrow.ArrowException, OSError):
+                self._fault = f"{self.address} could not be read to its end."
             finally:
                 self._open.remove(connection)
 
     def _connected(self) -> Connection:
-        driver = import_extra("adbc_driver_postgresql.dbapi", "postgres")
-        connection = driver.connect(self._address)
+        connection = self._driver.connect(self.address)
         with connection.cursor() as cursor:
             cursor.execute(_ONE_SNAPSHOT)
         return connection
@@ -190,9 +188,3 @@ def _rows(connection: Connection, query: str) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(query)
         return list(cursor.fetchall())
-
-
-def open_postgres(opening: Opening) -> Database:
-    """Open the table of a database on a server, whose rows come in any order."""
-    table = Table(*one_table(opening), opening.stack)
-    return Database(opening, table, is_repeatable=False)

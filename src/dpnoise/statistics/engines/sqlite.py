@@ -21,10 +21,7 @@ from dpnoise.core.safe_text import shortened, shown
 from dpnoise.statistics.engines.sources import (
     ArrowObject,
     Database,
-    DatabaseTable,
-    Opening,
     Stream,
-    one_table,
     quoted,
 )
 
@@ -70,23 +67,27 @@ _ID_TYPES: Final[tuple[type, ...]] = (str, int, bytes)
 _DISCOVERED_TYPES: Final[tuple[type, ...]] = (str, int)
 
 
-class Table(DatabaseTable):
+class SqliteTable(Database):
     """A table or view of SQLite."""
 
-    def __init__(self, path: str, table: str) -> None:
-        self._path, self._table = path, table
+    def column_names(self) -> list[str]:
+        """Read the declared type of each column."""
         try:
             with closing(self._opened()) as database:
-                found = database.execute("SELECT name, type FROM pragma_table_info(?)", (table,))
+                found = database.execute(
+                    "SELECT name, type FROM pragma_table_info(?)", (self.table_name,)
+                )
                 self._kinds = {name: _affinity(declared) for name, declared in found}
                 listing = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
                 tables = [name for (name,) in database.execute(listing)]
         except sqlite3.Error as error:
             raise self._unreadable(error) from None
-        self.names = list(self._kinds)
-        if not self.names:
+        if not self._kinds:
             there = shortened(", ".join(tables), _LONGEST_LIST)
-            raise ArgumentError(f"{path} has no table {table!r}. It has: {there}.")
+            raise ArgumentError(
+                f"{self.address} has no table {self.table_name!r}. It has: {there}."
+            )
+        return list(self._kinds)
 
     def check_comparable(self, name: str) -> None:
         """Raise if SQLite calls texts of a column equal whose bytes differ."""
@@ -109,18 +110,18 @@ class Table(DatabaseTable):
         Of all parts of a UNION the leftmost decides how texts are compared, even without rows.
         https://www.sqlite.org/lang_select.html, section 3.
         """
-        column = f"SELECT {quoted(name)} FROM {quoted(self._table)} WHERE 0"
+        column = f"SELECT {quoted(name)} FROM {quoted(self.table_name)} WHERE 0"
         distinct = f"SELECT count(*) FROM ({column} UNION SELECT ? UNION SELECT ?)"
         with closing(self._opened()) as database:
             return bool(database.execute(distinct, texts).fetchone()[0] < len(texts))
 
     def stream(self, wanted: Sequence[str]) -> Stream:
-        """Return some columns, which are called by their places, to be read as often as needed."""
+        """Return some columns, to be read as often as needed."""
         pa = import_extra("pyarrow", "files")
         comparable = dict.fromkeys(self.discovered, _DISCOVERED_TYPES)
         comparable |= dict.fromkeys(self.ids, _ID_TYPES)
         types = {"integer": pa.int64(), "real": pa.float64(), "text": pa.string()}
-        kinds = {f"c{self.names.index(name)}": types[self._kinds[name]] for name in wanted}
+        kinds = {name: types[self._kinds[name]] for name in wanted}
         schema = pa.schema(kinds or {"nothing": pa.int64()})
 
         def reader() -> ArrowObject:
@@ -137,23 +138,23 @@ class Table(DatabaseTable):
         readers = columns or [_Column("", "integer", None)]
         try:
             with closing(self._opened()) as database:
-                rows = database.execute(f"SELECT {chosen} FROM {quoted(self._table)}")
+                rows = database.execute(f"SELECT {chosen} FROM {quoted(self.table_name)}")
                 while part := rows.fetchmany(_ROWS):
                     arrays: list[ArrowObject] = []
                     entries_of = zip(*part, strict=True)
                     for entries, field, column in zip(entries_of, schema, readers, strict=True):
                         bad = column.first_bad(entries)
                         if bad is not None:
-                            self.fault = column.error(entries[bad], first + bad)
+                            self._fault = column.error(entries[bad], first + bad)
                             return
                         arrays.append(pa.array(column.written(entries), field.type))
                     yield pa.RecordBatch.from_arrays(arrays, schema=schema)
                     first += len(part)
         except sqlite3.Error as error:
-            self.fault = str(self._unreadable(error))
+            self._fault = str(self._unreadable(error))
 
     def _opened(self) -> sqlite3.Connection:
-        address = quote(bytes(Path(self._path).absolute()))
+        address = quote(bytes(Path(self.address).absolute()))
         # DuckDB reads from a thread of its own.
         opened = sqlite3.connect(
             f"file:{address}?mode=ro", uri=True, check_same_thread=False, timeout=_PATIENCE
@@ -162,7 +163,7 @@ class Table(DatabaseTable):
         return opened
 
     def _unreadable(self, error: sqlite3.Error) -> ArgumentError:
-        return ArgumentError(f"{self._path} cannot be read: {_what_is_wrong(error)}.")
+        return ArgumentError(f"{self.address} cannot be read: {_what_is_wrong(error)}.")
 
 
 class _Column:
@@ -257,8 +258,3 @@ def _what_is_wrong(error: sqlite3.Error) -> str:
     if _UNKNOWN_COLLATION in str(error):
         return "it has a collation that another program defines. Copy the table without it"
     return "it is no database of SQLite, or damaged"
-
-
-def open_sqlite(opening: Opening) -> Database:
-    """Open the table of a database."""
-    return Database(opening, Table(*one_table(opening)), is_repeatable=True)
