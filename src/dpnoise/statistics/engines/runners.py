@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyRelation
     from pandas import CategoricalDtype, Series
     from pyspark.sql import Column
+    from pyspark.sql import DataFrame as SparkFrame
 
     DataFrame = nw.DataFrame[Any]
     Frame = DataFrame | nw.LazyFrame[Any]
@@ -27,7 +28,6 @@ else:
 
 _TEXTS: Final = {"string", "empty"}  # Names that pandas gives to objects that are text, or missing.
 _FRAMES: Final = "a pandas, Polars, Arrow, DuckDB, PySpark or Dask frame"
-_HALF: Final = 26  # Sums of q div 2^26 and of q mod 2^26 stay below 2^63 for 2^37 rows.
 _SKIPPED: Final = "skipped_"  # How the flags of columns that a row is not grouped by begin.
 
 
@@ -101,39 +101,53 @@ def _grouped(frame: "Frame", part: Part, code: str | None) -> "Frame":
     return frame.group_by(by).agg(*sums) if by else frame.select(*sums)
 
 
-@dataclass(frozen=True)
-class _GroupingSets:
-    """What engines with GROUPING SETS group by, in one scan: each set once, or it counts twice."""
+class _Sql(Runner):
+    """An engine with GROUPING SETS, which answers several plans in one scan."""
 
-    sets: list[list[str]]
-    names: list[str]  # All columns that are in a set.
-    flagged: list[str]  # Those that are not in all sets, so that a flag says if they are.
-    summed: dict[str, bool]
+    sum: str  # The SQL of a sum that fits in 64 bits, of integers or truth values.
+    wide_sum: str  # That of a larger one.
 
-    def tables(self, result: "DataFrame", part: Part) -> Tables:
-        """Take from a result what is about one plan. Sums are in the counts of its first cells."""
-        tables: Tables = {}
-        codes: list[str | None] = [*part.codes] or [None]
-        for code, one in zip(codes, _sets(part), strict=True):
-            conditions = [nw.col(_SKIPPED + name) == int(name not in one) for name in self.flagged]
-            conditions += [~nw.col(key).is_null() for key in part.keys]
-            tables[code] = result.filter(*conditions) if conditions else result
-        return {None: next(iter(tables.values())), **tables}
+    def run(self, frame: "Frame", parts: Sequence[Part]) -> list[Tables]:
+        """Add up what each plan wants. Each set is grouped by once, or it would count twice."""
+        sets = list({frozenset(one): one for part in parts for one in _sets(part)}.values())
+        names = list(dict.fromkeys(name for one in sets for name in one))
+        # Names that are not in all sets have a flag that says if they are.
+        flagged = [name for name in names if any(name not in one for one in sets)]
+        columns = [*names, f"count(*) AS {ROWS}"]
+        columns += [f"grouping({name}) AS {_SKIPPED}{name}" for name in flagged]
+        summed = {name: is_wide for part in parts for name, is_wide in part.summed.items()}
+        for name, is_wide in summed.items():
+            columns.append((self.wide_sum if is_wide else self.sum).format(name) + f" AS {name}")
+        by, *others = [", ".join(one) for one in sets]
+        if others:
+            by = f"GROUPING SETS (({'), ('.join([by, *others])}))"
+        result = self.aggregate(frame.to_native(), ", ".join(columns), by)
+        collected = wrapped(result).lazy().collect()  # Once: each time would be another scan.
+        return [_tables(collected, part, flagged) for part in parts]
+
+    def aggregate(self, rows: Any, columns: str, by: str) -> object:
+        """Return columns, which are SQL, for each group; for all rows if `by` is empty."""
+        raise NotImplementedError
 
 
 def _sets(part: Part) -> list[list[str]]:
     return [[*part.keys, code] for code in part.codes] or [part.keys]
 
 
-def _grouping_sets(parts: Sequence[Part]) -> _GroupingSets:
-    sets = list({frozenset(one): one for part in parts for one in _sets(part)}.values())
-    names = list(dict.fromkeys(name for one in sets for name in one))
-    flagged = [name for name in names if any(name not in one for one in sets)]
-    summed = {name: is_wide for part in parts for name, is_wide in part.summed.items()}
-    return _GroupingSets(sets, names, flagged, summed)
+def _tables(result: "DataFrame", part: Part, flagged: Sequence[str]) -> Tables:
+    """Take from a result what is about one plan. Sums are in the counts of its first cells."""
+    tables: Tables = {}
+    for code, one in zip(part.codes or [None], _sets(part), strict=True):
+        conditions = [nw.col(_SKIPPED + name) == int(name not in one) for name in flagged]
+        conditions += [~nw.col(key).is_null() for key in part.keys]
+        tables[code] = result.filter(*conditions) if conditions else result
+    return {None: next(iter(tables.values())), **tables}
 
 
-class _DuckDB(Runner):
+class _DuckDB(_Sql):
+    sum = "CAST(sum({}) AS BIGINT)"
+    wide_sum = "CAST(sum({}) AS DECIMAL(38, 0))"  # Arrow has no integers of 128 bits.
+
     def prepare(self, frame: "Frame", wanted: Sequence[str]) -> tuple["Frame", dict[str, str]]:
         """Raise if DuckDB, which ignores case, could take another column for one that is wanted."""
         for name in wanted:
@@ -161,20 +175,18 @@ class _DuckDB(Runner):
         masked = duckdb.CaseExpression(is_declared, column).alias(key)
         return wrapped(frame.to_native().select(duckdb.StarExpression(exclude=[key]), masked))
 
-    def run(self, frame: "Frame", parts: Sequence[Part]) -> list[Tables]:
-        grouping = _grouping_sets(parts)
-        columns = [*grouping.names, f"count(*) AS {ROWS}"]
-        columns += [f"grouping({name}) AS {_SKIPPED}{name}" for name in grouping.flagged]
-        for name, is_wide in grouping.summed.items():  # Arrow has decimals alone of 128 bits.
-            kind = "DECIMAL(38, 0)" if is_wide else "BIGINT"
-            columns.append(f"CAST(sum({name}) AS {kind}) AS {name}")
-        sets = ", ".join(f"({', '.join(one)})" for one in grouping.sets)
-        result = frame.to_native().aggregate(", ".join(columns), f"GROUPING SETS ({sets})")
-        collected = wrapped(result).lazy().collect()  # Once: each time would be another scan.
-        return [grouping.tables(collected, part) for part in parts]
+    def aggregate(self, rows: "DuckDBPyRelation", columns: str, by: str) -> object:
+        return rows.aggregate(columns, by)
 
 
-class _Spark(Runner):
+class _Spark(_Sql):
+    sum = "sum(CAST({} AS BIGINT))"
+    # Spark's sums of integers wrap around. Those of q div 2^26 and of q mod 2^26 stay below 2^63
+    # for 2^37 rows.
+    wide_sum = (
+        f"CAST(sum(shiftright({{0}}, 26)) AS DECIMAL(20, 0)) * {2**26} + sum({{0}} & {2**26 - 1})"
+    )
+
     def prepare(self, frame: "Frame", wanted: Sequence[str]) -> tuple["Frame", dict[str, str]]:  # noqa: ARG002 - Spark renames all
         """Rename columns: Spark would take dots and backticks in a name for syntax."""
         native = frame.to_native()
@@ -193,26 +205,9 @@ class _Spark(Runner):
         masked = when(native[key].isin(*_spark_literals(values)), native[key])
         return wrapped(native.withColumn(key, masked))
 
-    def run(self, frame: "Frame", parts: Sequence[Part]) -> list[Tables]:
-        functions = import_module("pyspark.sql.functions")
-        column = functions.col  # By name: those of a frame are ambiguous where it was joined.
-        grouping, native = _grouping_sets(parts), frame.to_native()
-        added = [functions.count("*").alias(ROWS)]
-        for name, is_wide in grouping.summed.items():
-            whole = column(name).cast("bigint")
-            total = functions.sum(whole)
-            if is_wide:  # In two halves, because sums wrap around.
-                high = functions.sum(functions.shiftright(whole, _HALF)).cast("decimal(20, 0)")
-                low = functions.sum(whole.bitwiseAND(2**_HALF - 1))
-                total = high * functions.lit(2**_HALF) + low
-            added.append(total.alias(name))
-        flags = ((name, functions.grouping(column(name))) for name in grouping.flagged)
-        added += [flag.alias(_SKIPPED + name) for name, flag in flags]
-        names = [column(name) for name in grouping.names]
-        sets = [[column(name) for name in one] for one in grouping.sets]
-        grouped = native.groupingSets(sets, *names) if len(sets) > 1 else native.groupBy(*names)
-        collected = wrapped(grouped.agg(*added)).lazy().collect()
-        return [grouping.tables(collected, part) for part in parts]
+    def aggregate(self, rows: "SparkFrame", columns: str, by: str) -> object:
+        query = f"SELECT {columns} FROM {{rows}}" + (f" GROUP BY {by}" if by else "")
+        return rows.sparkSession.sql(query, rows=rows)
 
 
 def _spark_literals(values: list[Key]) -> list["Column"]:
