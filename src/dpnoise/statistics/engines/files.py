@@ -91,8 +91,7 @@ def holders(
     """Return the groups of a column of files with how many persons each has."""
 
     def counted(source: Source) -> Holders:
-        ids = () if unit is None else unit.columns
-        held = source.columns([], {}, ids, [column])
+        held = source.columns([], {}, () if unit is None else unit.columns, [column])
         return discovery.counted(held.relation, column, unit, file=held)
 
     return _asked(files, counted, progress, again=True)
@@ -105,26 +104,21 @@ def _asked(
 
     `again` says that rows are read more than once: what comes from a pipe is then kept.
     """
-    piped = files.is_standard_input
+    is_piped = files.is_standard_input
+
+    def answer(*, in_order: bool) -> _T:
+        with _opened(files, in_order=in_order, kept=again and (in_order or is_piped)) as source:
+            found = _watched(lambda: ask(source), source, progress)
+            if fault := source.fault():
+                raise ArgumentError(fault)
+            return found
+
     try:
-        with _opened(files, kept=again and piped) as source:
-            return _watched(lambda: _checked(ask, source), source, progress)
+        return answer(in_order=False)
     except UnreadableError:
-        if kind_of(files) != "csv" or piped:
+        if kind_of(files) != "csv" or is_piped:
             raise
-    with _opened(files, in_order=True, kept=again) as source:
-        return _watched(lambda: _checked(ask, source), source, progress)
-
-
-def _checked(ask: Callable[[Source], _T], source: Source) -> _T:
-    """Return what is asked of a source, or raise what is wrong with its rows."""
-    try:
-        found = ask(source)
-    except MistakeError as error:
-        raise _located(error, source) from None
-    if fault := source.fault():
-        raise ArgumentError(fault)
-    return found
+    return answer(in_order=True)
 
 
 def _answers(source: Source, plans: Sequence[Plan]) -> list[Tally]:
@@ -134,7 +128,10 @@ def _answers(source: Source, plans: Sequence[Plan]) -> list[Tally]:
     for name in ids:
         check_persons([name], list(groups), numeric)
     held = source.columns(numeric, groups, ids)
-    return frames.answer_all(held.relation, plans, held)
+    try:
+        return frames.answer_all(held.relation, plans, held)
+    except MistakeError as error:
+        raise _located(error, source) from None
 
 
 def _located(error: MistakeError, source: Source) -> MistakeError:
@@ -167,12 +164,6 @@ def _first_wrong_row(error: MistakeError, source: Source, path: str) -> int | No
         rows = DUCKDB.mask_other_groups(rows, key, list(matches)).filter(~nw.col(key).is_null())
     first = rows.filter(nw.col("wrong")).select(nw.col("row").min()).lazy().collect().item()
     return None if first is None else int(first)
-
-
-def columns(files: Files) -> list[str]:
-    """Return the names of the columns, without reading a row; of JSON lines they are not known."""
-    with _opened(files) as source:
-        return source.names or []
 
 
 def described_columns(files: Files) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from importlib import import_module
 from math import prod
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -163,15 +163,10 @@ def _added(one: Tally, other: Tally) -> Tally:
     return Tally(tuple(_added_answer(mine, theirs) for mine, theirs in pairs))
 
 
-def _added_answer(one: Sum | Integers, other: Sum | Integers) -> Sum | Integers:
-    if isinstance(one, Sum) and isinstance(other, Sum):
-        squares = None
-        if one.squares is not None and other.squares is not None:
-            squares = np.asarray(one.squares + other.squares)
-        return Sum(
-            np.asarray(one.count + other.count), np.asarray(one.total + other.total), squares
-        )
-    return np.asarray(one + other)  # type: ignore[operator]  # Both are counts.
+def _added_answer(one: Any, other: Any) -> Any:
+    if one is None or not isinstance(one, Sum):
+        return None if one is None else np.asarray(one + other)
+    return Sum(*map(_added_answer, vars(one).values(), vars(other).values()))
 
 
 def _answer(known: "Frame", plans: Sequence[Plan], file: FileColumns | None) -> list[Tally]:

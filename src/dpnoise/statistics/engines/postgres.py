@@ -20,12 +20,13 @@ from dpnoise.statistics.engines.sources import (
     Stream,
     literal,
     quoted,
+    spelling_error,
 )
 
 Connection = Any  # Of ADBC's driver, which publishes no types.
 
 _AS_THEY_ARE: Final = {"smallint", "integer", "bigint", "real", "double precision", "boolean"}
-_LONGEST: Final = 500  # Characters of the names of tables, or of the server's words, in an error.
+_LONGEST: Final = 500  # Characters of the server's words in an error.
 _ONE_SNAPSHOT: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 # Each column with the type under all of its domains. Only deterministic collations keep texts apart
 # that differ in their bytes; the database's default collation is one.
@@ -85,20 +86,15 @@ class _Column:
     loose_collation: str | None
 
     def check_comparable(self) -> None:
+        """Raise unless equal values can be written in one way."""
         name = quoted(self.name)
         if not self.is_built_in or self.base_name not in _IDS:
             instead = _CASTS.get(self.base_name, _AS_TEXT).format(name)
             domain = "" if self.declared == self.base else f" (domain {self.declared})"
-            raise self._error(f"is {self.base}{domain}", instead)
+            raise spelling_error(self.name, f"is {self.base}{domain}", instead)
         if self.loose_collation is not None:
             collation = f"has the collation {quoted(self.loose_collation)}"
-            raise self._error(collation, f'lower({name}) COLLATE "C"')
-
-    def _error(self, fact: str, instead: str) -> ArgumentError:
-        return ArgumentError(
-            f"Column {self.name!r} {shown(fact)}: equal values may be written differently. Make a "
-            f"view with one spelling for each value, such as {shown(instead)}, and give that."
-        )
+            raise spelling_error(self.name, collation, f'lower({name}) COLLATE "C"')
 
 
 class PostgresTable(Database):
@@ -106,15 +102,14 @@ class PostgresTable(Database):
 
     is_repeatable = False
 
-    def column_names(self) -> list[str]:
-        """Connect, and read the type of each column."""
-        address, table = self.address, self.table_name
-        if re.search(r"://[^/@]*:[^/@]*@|password\s*=", address):
+    def connect(self) -> tuple[list[str], list[str]]:
+        """Read the type of each column."""
+        if re.search(r"://[^/@]*:[^/@]*@|password\s*=", self.address):
             raise ArgumentError(
                 "Expected an address without a password. Put it in ~/.pgpass or PGPASSWORD."
             )
         self._open = list[Connection]()
-        schema, _, name = table.rpartition(".")
+        schema, _, name = self.table_name.rpartition(".")
         self._sql = f"{quoted(schema)}.{quoted(name)}" if schema else quoted(name)
         self._driver = import_extra("adbc_driver_postgresql.dbapi", "postgres")
         try:
@@ -122,15 +117,13 @@ class PostgresTable(Database):
             self._snapshot = _rows(self._keeper, "SELECT pg_export_snapshot()")[0][0]
             columns = _rows(self._keeper, _COLUMNS.format(literal(self._sql)))
             self._columns = {row[0]: _Column(*row) for row in columns}
-            if not self._columns:
-                tables = ", ".join(name for (name,) in _rows(self._keeper, _TABLES))
-                there = shortened(tables, _LONGEST) or "none"
-                raise ArgumentError(f"{address} has no table {table!r}. It has: {there}.")
+            if not columns:
+                return [], [name for (name,) in _rows(self._keeper, _TABLES)]
             _rows(self._keeper, f"SELECT * FROM {self._sql} LIMIT 0")  # May it be read?
         except self._driver.Error as error:
             words = shortened(shown(" ".join(str(error).split())), _LONGEST)
-            raise ArgumentError(f"{address} cannot be read: {words}") from None
-        return list(self._columns)
+            raise ArgumentError(f"{self.address} cannot be read: {words}") from None
+        return list(self._columns), []
 
     def check_comparable(self, name: str) -> None:
         """Raise unless equal values of a column can be written in one way."""
@@ -138,12 +131,11 @@ class PostgresTable(Database):
 
     def stream(self, wanted: Sequence[str]) -> Stream:
         """Return some columns, to be read as often as needed."""
-        pa = import_extra("pyarrow", "files")
         parts = [f"{self._part(name)} AS {quoted(name)}" for name in wanted]
         query = f"SELECT {', '.join(parts) or '1 AS nothing'} FROM {self._sql}"
         with self._keeper.cursor() as cursor:
             schema = cursor.execute(f"{query} LIMIT 0").fetch_arrow_table().schema
-        return Stream(lambda: pa.RecordBatchReader.from_batches(schema, self._batches(query)))
+        return Stream(schema, lambda: self._batches(query))
 
     def stop(self) -> None:
         """End what the server is asked for."""
@@ -173,7 +165,7 @@ class PostgresTable(Database):
                 cursor.execute(query)
                 yield from cursor.fetch_record_batch()
             except (self._driver.Error, arrow.ArrowException, OSError):
-                self._fault = f"{self.address} could not be read to its end."
+                self.stream_fault = f"{self.address} could not be read to its end."
             finally:
                 self._open.remove(connection)
 

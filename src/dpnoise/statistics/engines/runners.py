@@ -17,7 +17,7 @@ from dpnoise.statistics.plan import Key
 if TYPE_CHECKING:
     import narwhals as nw
     from duckdb import DuckDBPyRelation
-    from pandas import CategoricalDtype, Series
+    from pandas import Series
     from pyspark.sql import Column
     from pyspark.sql import DataFrame as SparkFrame
 
@@ -137,7 +137,8 @@ def _sets(part: Part) -> list[list[str]]:
 def _tables(result: "DataFrame", part: Part, flagged: Sequence[str]) -> Tables:
     """Take from a result what is about one plan. Sums are in the counts of its first cells."""
     tables: Tables = {}
-    for code, one in zip(part.codes or [None], _sets(part), strict=True):
+    codes: list[str | None] = [*part.codes] or [None]
+    for code, one in zip(codes, _sets(part), strict=True):
         conditions = [nw.col(_SKIPPED + name) == int(name not in one) for name in flagged]
         conditions += [~nw.col(key).is_null() for key in part.keys]
         tables[code] = result.filter(*conditions) if conditions else result
@@ -226,70 +227,51 @@ class _InMemory(Runner):
     """An engine whose rows are in memory. DuckDB computes, on the same memory where it can."""
 
     def prepare(self, frame: "Frame", wanted: Sequence[str]) -> tuple["Frame", dict[str, str]]:
-        """Rename columns: DuckDB ignores case."""
+        """Remove dictionaries, whose values may be of any type, and rename: DuckDB ignores case."""
+        arrow = import_extra("pyarrow", "files")
         names = {name: f"column{place}" for place, name in enumerate(wanted)}
-        renamed = {safe: nw.col(name) for name, safe in names.items()}
-        if not wanted:  # A frame without columns would have no rows.
-            return frame.with_columns(nothing=nw.lit(0)).select("nothing"), names
-        return frame.select(**renamed), names
+        held = frame.lazy().collect()
+        columns = {}
+        for name, column in self.arrow_columns(held, wanted).items():
+            columns[names[name]] = column
+            if arrow.types.is_dictionary(column.type):
+                chunks = [chunk.dictionary_decode() for chunk in column.chunks]
+                columns[names[name]] = arrow.chunked_array(chunks, column.type.value_type)
+        # A table without columns would have no rows.
+        return wrapped(arrow.table(columns or {"nothing": arrow.nulls(len(held))})), names
+
+    def arrow_columns(self, frame: "DataFrame", wanted: Sequence[str]) -> dict[str, Any]:
+        """Return columns as Arrow holds them."""
+        table = frame.to_arrow()
+        return {name: table[name] for name in wanted}
 
     def load(self, frame: "Frame") -> "Frame":
-        import_extra("pyarrow", "files")
-        connection = import_extra("duckdb", "engines").connect()
-        return wrapped(connection.from_arrow(frame.lazy().collect().to_arrow()))
-
-
-class _Arrow(_InMemory):
-    def prepare(self, frame: "Frame", wanted: Sequence[str]) -> tuple["Frame", dict[str, str]]:
-        """Remove dictionaries, whose values may be of any type."""
-        table, types = frame.to_native(), import_module("pyarrow").types
-        for place, column in enumerate(table.schema):
-            if column.name in wanted and types.is_dictionary(column.type):
-                plain = table.column(place).cast(column.type.value_type)
-                table = table.set_column(place, column.name, plain)
-        return super().prepare(wrapped(table), wanted)
+        return wrapped(import_extra("duckdb", "engines").connect().from_arrow(frame.to_native()))
 
 
 class _Pandas(_InMemory):
-    def prepare(self, frame: "Frame", wanted: Sequence[str]) -> tuple["Frame", dict[str, str]]:
-        """Remove categories of numbers, and refuse mixed objects.
-
-        narwhals would take a column of objects for text by its first rows, and write categories as
-        the type of all of them prints them.
-        """
-        native = frame.to_native().copy(deep=False)
-        for name in wanted:
-            column = native[name]
-            plain = _plain_column(name, column)
-            if plain is not column:
-                native[name] = plain
-        return super().prepare(wrapped(native), wanted)
+    def arrow_columns(self, frame: "DataFrame", wanted: Sequence[str]) -> dict[str, Any]:
+        """Refuse objects that are not all text: Arrow and narwhals take the first ones for all."""
+        native = frame.to_native()
+        return {name: _arrow_column(name, native[name]) for name in wanted}
 
 
-def _plain_column(name: str, column: "Series") -> "Series":
-    pandas, kind = import_module("pandas"), column.dtype
-    if kind == "object":
-        if pandas.api.types.infer_dtype(column, skipna=True) not in _TEXTS:
-            raise ArgumentError(
-                f"Column {name!r} holds Python objects that are not all text. Convert it to a type "
-                "of pandas first, as in frame.astype({" + repr(name) + ': "Int64"}).'
-            )
-    elif str(kind) == "category" and kind.categories.inferred_type not in _TEXTS:
-        return column.astype(_type_of_categories(name, kind.categories.dtype))
-    elif str(kind).startswith("dictionary"):
-        return column.astype(pandas.ArrowDtype(kind.pyarrow_dtype.value_type))
-    return column
-
-
-def _type_of_categories(name: str, kind: "CategoricalDtype") -> object:
-    """Return the type of a column for the values of categories of this type."""
-    if kind == "object":
+def _arrow_column(name: str, column: "Series") -> Any:
+    arrow, infer_dtype = import_module("pyarrow"), import_module("pandas").api.types.infer_dtype
+    is_category = str(column.dtype) == "category"
+    held = column.cat.categories if is_category else column
+    if held.dtype == "object" and infer_dtype(held, skipna=True) not in _TEXTS:
+        what = "has categories" if is_category else "holds Python objects"
         raise ArgumentError(
-            f"Column {name!r} has categories that are not all text. Convert it to a type of "
-            "pandas first."
+            f"Column {name!r} {what} that are not all text. Convert it to a type of pandas first, "
+            "as in frame.astype({" + repr(name) + ': "Int64"}).'
         )
-    # A missing category would turn integers into floats.
-    return {"i": "Int64", "u": "UInt64", "b": "boolean"}.get(kind.kind, kind)
+    # Objects are text, even if all are missing.
+    if held.dtype == "object" and (held.empty or not is_category):
+        found = arrow.array(column.astype("object"), arrow.string(), from_pandas=True)
+    else:
+        found = arrow.array(column, from_pandas=True)
+    return found if isinstance(found, arrow.ChunkedArray) else arrow.chunked_array([found])
 
 
 DUCKDB: Final = _DuckDB()
@@ -297,7 +279,6 @@ _RUNNERS: Final[dict[str, Runner]] = {
     "duckdb": DUCKDB,
     "pandas": _Pandas(),
     "polars": Runner(),
-    "pyarrow": _Arrow(),
     "pyspark": _Spark(),
 }
 _IN_MEMORY: Final = _InMemory()

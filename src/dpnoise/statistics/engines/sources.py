@@ -7,7 +7,7 @@ but people do not is a mistake. Names, paths and texts that a request or a file 
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import date
@@ -353,10 +353,12 @@ ArrowObject = Any  # Of pyarrow, which publishes no types.
 class Stream:
     """Batches of rows as a table of Arrow, to be read as often as needed."""
 
-    reader: Callable[[], ArrowObject]
+    schema: ArrowObject
+    batches: Callable[[], Iterator[ArrowObject]]
 
     def __arrow_c_stream__(self, schema: object = None) -> object:
-        return self.reader().__arrow_c_stream__(schema)
+        reader = import_extra("pyarrow", "files").RecordBatchReader
+        return reader.from_batches(self.schema, self.batches()).__arrow_c_stream__(schema)
 
 
 class Database(Source):
@@ -365,20 +367,23 @@ class Database(Source):
     names: list[str]
     ids: frozenset[str] = frozenset()
     discovered: frozenset[str] = frozenset()
-    _fault: str | None = None  # What ended a stream early.
+    stream_fault: str | None = None  # What ended a stream early.
 
     def __init__(self, opening: Opening) -> None:
         if len(opening.paths) > 1 or opening.files.table is None:
             raise ArgumentError('Expected one database, and its table: table="people".')
-        self.address, self.table_name, self.stack = (
-            *opening.paths,
-            opening.files.table,
-            opening.stack,
-        )
-        super().__init__(opening, self.column_names())
+        (self.address,), self.table_name = opening.paths, opening.files.table
+        self.stack = opening.stack
+        names, tables = self.connect()
+        if not names:
+            there = shortened(", ".join(tables), _LONGEST_LIST) or "none"
+            raise ArgumentError(
+                f"{self.address} has no table {self.table_name!r}. It has: {there}."
+            )
+        super().__init__(opening, names)
 
-    def column_names(self) -> list[str]:
-        """Open the table, and return the names of its columns."""
+    def connect(self) -> tuple[list[str], list[str]]:
+        """Return the names of the columns and, if there are none, of all tables."""
         raise NotImplementedError
 
     def check_comparable(self, name: str) -> None:
@@ -402,7 +407,15 @@ class Database(Source):
 
     def fault(self) -> str | None:
         """Return what ended a stream early."""
-        return self._fault
+        return self.stream_fault
+
+
+def spelling_error(name: str, fact: str, instead: str) -> ArgumentError:
+    """Return the error about a column of ids whose equal values may have several spellings."""
+    return ArgumentError(
+        f"Column {name!r} {shown(fact)}: equal values may be written differently. Make a view with "
+        f"one spelling for each value, such as {shown(instead)}, and give that."
+    )
 
 
 def partition_values(hive: Mapping[str, str], paths: Sequence[str]) -> list[tuple[str, ...]]:
