@@ -43,6 +43,7 @@ _DECODERS: Final = {"utf-8": "utf-8-sig"}  # A byte order mark is not a part of 
 class _Header:
     """The names of the columns, and where the rows begin."""
 
+    text: io.TextIOWrapper  # What is left after the header, with its line ends as they are.
     names: list[str]
     blank_lines: int  # The empty lines before it.
     lines: int  # All lines before the first row.
@@ -50,7 +51,7 @@ class _Header:
 
 
 def _open_text(files: Files, path: str, stack: ExitStack) -> io.TextIOWrapper:
-    """Open a CSV file as text, decompressed, with its line ends as they are."""
+    """Open a CSV file as text, decompressed."""
     opened: Any
     if path == STANDARD_INPUT:
         # Without Python's buffer, whose lock a waiting thread would keep.
@@ -62,9 +63,9 @@ def _open_text(files: Files, path: str, stack: ExitStack) -> io.TextIOWrapper:
     return io.TextIOWrapper(opened, _DECODERS.get(files.encoding, files.encoding), newline="")
 
 
-def _read_header(text: io.TextIOWrapper, files: Files, shown: str) -> _Header:
-    """Read the lines up to the end of the header."""
-    lines: list[str] = []
+def _read_header(files: Files, path: str, shown: str, stack: ExitStack) -> _Header:
+    """Open a CSV file, and read it up to the end of its header."""
+    text, lines = _open_text(files, path, stack), list[str]()
     options: dict[str, Any] = (
         {"quotechar": files.quote} if files.quote else {"quoting": csv.QUOTE_NONE}
     )
@@ -94,7 +95,7 @@ def _read_header(text: io.TextIOWrapper, files: Files, shown: str) -> _Header:
         raise ArgumentError(
             f"{shown} has line ends of several kinds. Remove its first, empty lines."
         )
-    return _Header(names, blank_lines, len(lines), ends[-1] or "\n")
+    return _Header(text, names, blank_lines, len(lines), ends[-1] or "\n")
 
 
 def _lines(text: io.TextIOWrapper, lines: list[str]) -> Iterator[str]:
@@ -168,11 +169,10 @@ class Csv(Source):
         self.is_repeatable = paths != [STANDARD_INPUT]
         self._is_piped = opening.in_order or not self.is_repeatable
         self._writers: list[PipeWriter] = []
-        self._texts: dict[str, io.TextIOWrapper] = {}
         self._headers: dict[str, _Header] = {}
         for path in paths:
             with ExitStack() as only_header:  # There may be more files than can be open at once.
-                self._open(opening, path, only_header)
+                self._headers[path] = _read_header(files, path, opening.shown, only_header)
         own_names = self._headers[paths[0]].names
         for path, header in self._headers.items():
             if header.names != own_names:
@@ -189,11 +189,6 @@ class Csv(Source):
         if self._is_piped:
             in_order = f", parallel=false, max_line_size={_LONGEST_LINE}, comment='{_COMMENT}'"
             self._options += in_order
-
-    def _open(self, opening: Opening, path: str, stack: ExitStack) -> None:
-        """Open a file, up to the end of its header."""
-        self._texts[path] = _open_text(opening.files, path, stack)
-        self._headers[path] = _read_header(self._texts[path], opening.files, opening.shown)
 
     def table(self, wanted: Sequence[str], paths: Sequence[str]) -> str:
         """Return the rows, with every entry as text."""
@@ -232,14 +227,14 @@ class Csv(Source):
 
     def _piped(self, path: str) -> str:
         """Return what reads a file through a pipe that has the rows and no header."""
+        opening, files, header = self.opening, self.opening.files, self._headers[path]
         if path != STANDARD_INPUT:  # A file may be read again.
-            self._open(self.opening, path, self.opening.stack)
-        text, header, files = self._texts[path], self._headers[path], self.opening.files
+            header = _read_header(files, path, opening.shown, opening.stack)
         encoding = "utf-8" if files.encoding == "utf-16" else files.encoding
-        rows = (chunk.encode(encoding) for chunk in iter(lambda: text.read(_CHUNK), ""))
+        rows = (chunk.encode(encoding) for chunk in iter(lambda: header.text.read(_CHUNK), ""))
         end = header.line_end
         after = f"{end}{_COMMENT}{files.quote}x{end}".encode()
-        writer = PipeWriter(end.encode() * header.lines, rows, after, self.opening.stack)
+        writer = PipeWriter(end.encode() * header.lines, rows, after, opening.stack)
         self._writers.append(writer)
         return self._read_csv([writer.path], header.lines, encoding, header=False)
 

@@ -34,7 +34,9 @@ _LONGEST_DECIMAL: Final = 38  # Digits of a decimal in DuckDB.
 _WORDS: Final = {"true": True, "false": False}
 # Text that a reader takes for a number, a time or a truth value if all other rows are such, too.
 # DuckDB knows more words for truth values than others. The syntax is one that all engines have.
-_AMBIGUOUS_TEXT: Final = r"^(?:[-+.,:/_\s0-9eETZ]+|(?i:true|false{}))$"
+# The spaces are those of Python, because \s is fewer in some engines, and pandas skips a \v.
+_SPACES: Final = "\v\x1c-\x1f\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+_AMBIGUOUS_TEXT: Final = rf"^(?:[-+.,:/_\s{_SPACES}0-9eETZ]+|(?i:true|false{{}}))$"
 # Text that means the same then: it is written as we write numbers, dates and truth values.
 CANONICAL_TEXT: Final = r"^(?:0|-?[1-9][0-9]*|[0-9]{4}-[0-9]{2}-[0-9]{2}|true|false)$"
 _KEY_TYPES: Final[dict[str, type]] = {

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import date
+from importlib import import_module
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
@@ -307,27 +308,30 @@ class Parquet(Source):
         paths = opening.paths
         if STANDARD_INPUT in paths:
             raise ArgumentError("Parquet is not read from a pipe. Write it to a file first.")
-        schemas = [_parquet_schema(opening.connection, path) for path in paths]
-        for schema, path in zip(schemas, paths, strict=True):
-            if schema != schemas[0]:
+        types, read = import_extra("pyarrow", "files").types, import_module("pyarrow.parquet")
+        self._rounded = set[str]()  # The columns whose numbers DuckDB reads as shorter floats.
+        declared = []
+        for path in paths:
+            rows = opening.connection.sql(f"SELECT * FROM {_read_parquet([path])}")
+            schema = read.read_schema(path)  # With names as they are: DuckDB changes some.
+            declared.append((schema.names, list(map(str, rows.types))))
+            for column in schema:
+                if types.is_decimal256(column.type) or types.is_float16(column.type):
+                    self._rounded.add(column.name)
+            if declared[-1] != declared[0]:
                 raise ArgumentError(f"{path} has other columns than {paths[0]}. Read it apart.")
-        super().__init__(opening, [name for name, _ in schemas[0]])
-        self._places = ", ".join(f"c{place}" for place in range(len(schemas[0])))
+        super().__init__(opening, declared[0][0])
+        self._places = ", ".join(f"c{place}" for place in range(len(declared[0][0])))
 
     def declare_ids(self, ids: Sequence[str], discovered: Sequence[str]) -> None:
         """Refuse ids whose numbers DuckDB reads as floats, which may be too short for them."""
-        for path in self.paths if ids or discovered else ():
-            rounded = self.connection.sql(
-                f"SELECT name FROM parquet_schema({as_paths([path])}) WHERE precision > 38 "
-                "OR logical_type LIKE 'Float16%'"
-            ).fetchall()
-            for name in [*ids, *discovered]:
-                if (name,) in rounded:
-                    raise ArgumentError(
-                        f"Column {name!r} of {self.opening.shown} holds decimals of more than 38 "
-                        "digits, or floats of 16 bits, which would be rounded. Write it as text or "
-                        "integers."
-                    )
+        for name in [*ids, *discovered]:
+            if name in self._rounded:
+                raise ArgumentError(
+                    f"Column {name!r} of {self.opening.shown} holds decimals of more than 38 "
+                    "digits, or floats of 16 bits, which would be rounded. Write it as text or "
+                    "integers."
+                )
 
     def table(self, wanted: Sequence[str], paths: Sequence[str]) -> str:
         """Return the rows of files."""
@@ -337,13 +341,6 @@ class Parquet(Source):
 
 def _read_parquet(paths: Sequence[str]) -> str:
     return f"read_parquet({as_paths(paths)}, {AS_THEY_ARE})"
-
-
-def _parquet_schema(connection: "duckdb.DuckDBPyConnection", path: str) -> list[tuple[str, str]]:
-    """Return types, and names as they are: DuckDB changes those that are the same to it."""
-    kinds = map(str, connection.sql(f"SELECT * FROM {_read_parquet([path])}").types)
-    names = import_extra("pyarrow.parquet", "files").read_schema(path).names
-    return list(zip(names, kinds, strict=True))
 
 
 ArrowObject = Any  # Of pyarrow, which publishes no types.
