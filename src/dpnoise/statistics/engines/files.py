@@ -9,18 +9,16 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.statistics.engines import discovery, frames
-from dpnoise.statistics.engines.arithmetic import is_present
 from dpnoise.statistics.engines.checking import check_persons
 from dpnoise.statistics.engines.csv_files import Csv, check_complete, is_zstd
 from dpnoise.statistics.engines.description import STANDARD_INPUT, Files, expanded, listed, state_of
 from dpnoise.statistics.engines.discovery import Holders
 from dpnoise.statistics.engines.frames import MistakeError, asked_columns
 from dpnoise.statistics.engines.postgres import PostgresTable
-from dpnoise.statistics.engines.runners import DUCKDB, wrapped
 from dpnoise.statistics.engines.sources import (
     IN_ROWS,
     INEXACT_NUMBER,
@@ -33,11 +31,6 @@ from dpnoise.statistics.engines.sources import (
 )
 from dpnoise.statistics.engines.sqlite import SqliteTable
 from dpnoise.statistics.plan import Plan, Tally, Unit
-
-if TYPE_CHECKING:
-    import narwhals as nw
-else:
-    nw = import_extra("narwhals", "engines")
 
 # Nothing of the data is written to a disk, nothing is fetched from a network, and how far a query
 # is can be asked.
@@ -136,34 +129,16 @@ def _answers(source: Source, plans: Sequence[Plan]) -> list[Tally]:
 
 def _located(error: MistakeError, source: Source) -> MistakeError:
     """Return the error with the first row that it is about, if rows can be read again."""
+    groups = {grouping.column: grouping.keys for grouping in error.plan.by}
     for path in source.paths if source.is_repeatable else ():
-        row = _first_wrong_row(error, source, path)
+        held = source.columns(asked_columns(error.plan), groups, numbered=path)
+        row = frames.first_wrong_row(error, held)
         if row is not None:
             of_file = f" of {path}" if len(source.paths) > 1 else ""
             header = " (the header not counted)" if source.has_header else ""
             place = f"Row {row}{of_file} of column {error.column!r}{header}"
             return MistakeError(error.plan, error.column, is_missing=error.is_missing, place=place)
     return error
-
-
-def _first_wrong_row(error: MistakeError, source: Source, path: str) -> int | None:
-    """Return the number of the first row of a file that is in a declared group and wrong."""
-    groups = {grouping.column: grouping.keys for grouping in error.plan.by}
-    held = source.columns(asked_columns(error.plan), groups, numbered=path)
-    frame = wrapped(held.relation)
-    schema = frame.collect_schema()
-    if error.is_missing:
-        wrong = ~is_present(nw.col(error.column), schema[error.column])
-    else:
-        wrong = nw.col(held.parse_errors[error.column]) == 1
-    by = {f"key{place}": grouping for place, grouping in enumerate(error.plan.by)}
-    keys = {key: frames.as_key(one.column, schema[one.column]) for key, one in by.items()}
-    rows = frame.select(row=nw.col(held.row), wrong=wrong, **keys)
-    for key, grouping in by.items():
-        matches = frames.matches_of(grouping, schema[grouping.column], held)
-        rows = DUCKDB.mask_other_groups(rows, key, list(matches)).filter(~nw.col(key).is_null())
-    first = rows.filter(nw.col("wrong")).select(nw.col("row").min()).lazy().collect().item()
-    return None if first is None else int(first)
 
 
 def described_columns(files: Files) -> str:

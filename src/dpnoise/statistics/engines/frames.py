@@ -9,7 +9,7 @@ row the keys that no plan declares are null.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from importlib import import_module
 from math import prod
@@ -36,16 +36,6 @@ if TYPE_CHECKING:
 else:
     nw = import_extra("narwhals", "engines")
 
-_KINDS: Final[dict[type["DType"], str]] = {
-    nw.String: keys.TEXT,
-    nw.Categorical: keys.TEXT,
-    nw.Enum: keys.TEXT,
-    nw.Float32: keys.SINGLE,
-    nw.Float64: keys.FLOAT,
-    nw.Boolean: keys.BOOLEAN,
-    nw.Date: keys.DATE,
-    nw.Datetime: keys.TIME,
-}
 _MOST_ROWS: Final = 2**37  # With more, a sum of halves could wrap around.
 _LONGEST_LIST: Final = 500  # Characters of the names of columns in an error.
 NO_PERSONS_IN_DASK: Final = (
@@ -178,20 +168,41 @@ def _answer(known: "Frame", plans: Sequence[Plan], file: FileColumns | None) -> 
     query = _Query(data)
     for plan in plans:
         query.add(plan)
-    made, frame = query.made, data.runner.load(data.frame)
-    runner = runner_of(frame)
-    if made.chosen:
-        frame = runner.without_collation(frame.select(**made.chosen))
-    for grouping, key in query.keys.items():
-        frame = runner.mask_other_groups(frame, key, list(query.matches[grouping]))
-        if len(plans) == 1:
-            frame = frame.filter(~nw.col(key).is_null())
+    frame, made = _rows_in_groups(query, masked=len(plans) > 1), query.made
     if unit is not None:
         frame = _bounded(frame, plans[0], unit, query)
     for step in (made.wholes, {**made.summed, **made.codes}):
         frame = frame.with_columns(**step) if step else frame
     results = runner_of(frame).run(frame, [query.part(plan) for plan in plans])
     return [query.tally(plan, tables) for plan, tables in zip(plans, results, strict=True)]
+
+
+def _rows_in_groups(query: "_Query", *, masked: bool = False) -> "Frame":
+    """Return what a query chooses, in the engine that computes, of rows in declared groups.
+
+    If masked, all rows are returned, and keys of other groups are null.
+    """
+    frame = query.data.runner.load(query.data.frame)
+    runner = runner_of(frame)
+    if query.made.chosen:
+        frame = runner.without_collation(frame.select(**query.made.chosen))
+    for grouping, key in query.keys.items():
+        values = list(query.matches[grouping])
+        frame = runner.limit_groups(frame, key, values, masked=masked)
+    return frame
+
+
+def first_wrong_row(error: MistakeError, file: FileColumns) -> int | None:
+    """Return the number of the first row that is in a declared group and has the mistake."""
+    plan = replace(error.plan, unit=None)
+    query = _Query(prepared(wrapped(file.relation), wanted_columns(plan), file))
+    query.add(plan)
+    query.made.chosen["row"] = nw.col(file.row)
+    value = query.values[error.column]
+    wrong = ~nw.col(value.there) if error.is_missing else nw.col(value.is_wrong or "") == 1
+    rows = _rows_in_groups(query).filter(wrong)
+    first = rows.select(nw.col("row").min()).lazy().collect().item()
+    return None if first is None else int(first)
 
 
 def _bounded(frame: "Frame", plan: Plan, unit: Unit, query: "_Query") -> "Frame":
@@ -247,8 +258,9 @@ class _Query:
             if grouping not in self.keys:
                 self.keys[grouping] = key = f"key{len(self.keys)}"
                 name, dtype = grouping.column, data.schema[grouping.column]
-                self.matches[grouping] = matches_of(grouping, dtype, data.file)
-                made.chosen[key] = as_key(data.names[name], dtype)
+                parsed = None if data.file is None else data.file.parsed
+                self.matches[grouping] = keys.matches(grouping, dtype, parsed)
+                made.chosen[key] = keys.as_key(data.names[name], dtype)
         for name in asked_columns(plan):
             if name not in self.values:
                 self.values[name] = self._add_value(name)
@@ -370,43 +382,3 @@ def wanted_columns(plan: Plan) -> list[str]:
     """Return the columns that a plan reads, each once: values, groups, and who a person is."""
     grouped = [grouping.column for grouping in plan.by]
     return _once([*asked_columns(plan), *grouped, *(plan.unit.columns if plan.unit else ())])
-
-
-def matches_of(grouping: Grouping, dtype: "DType", file: FileColumns | None) -> dict[Key, int]:
-    """Return each value of a column of this type that belongs to a declared key, and its place."""
-    if file is not None and isinstance(dtype, nw.Decimal):
-        kind = f"{keys.DECIMAL} with {dtype.scale} places"
-        return keys.matches(grouping, kind, scale=dtype.scale)
-    limits = arithmetic.limits(check_key(grouping.column, dtype))
-    is_parsed = file is not None and grouping.column in file.parsed
-    return keys.matches(
-        grouping,
-        keys.INTEGER if limits else _KINDS[dtype.base_type()],
-        limits,
-        same_kind=file is None and not grouping.discovered,
-        whole_below=None if is_parsed else arithmetic.exact_limit(dtype),
-    )
-
-
-def check_key(column: str, dtype: "DType") -> "DType":
-    """Return the type of a column that can be grouped by."""
-    zoned = isinstance(dtype, nw.Datetime) and dtype.time_zone is not None
-    if zoned or (arithmetic.limits(dtype) is None and dtype.base_type() not in _KINDS):
-        raise ArgumentError(
-            f"Column {column!r} holds {arithmetic.kind_of(dtype)}, which is not grouped "
-            "by. Convert it to text, integers, floats, booleans, dates or times without a zone "
-            "first."
-        )
-    return dtype
-
-
-def is_text(dtype: "DType") -> bool:
-    """Tell whether keys of this type are text."""
-    return _KINDS.get(dtype.base_type()) == keys.TEXT
-
-
-def as_key(name: str, dtype: "DType") -> "nw.Expr":
-    """Return a group column as it is compared: text as text, floats of 64 bits."""
-    if is_text(dtype):
-        return nw.col(name).cast(nw.String)
-    return nw.col(name).cast(nw.Float64) if dtype == nw.Float32 else nw.col(name)

@@ -77,9 +77,12 @@ class Runner:
         """
         return frame
 
-    def mask_other_groups(self, frame: "Frame", key: str, values: list[Key]) -> "Frame":
-        """Set a key to null where it is none of some values."""
-        return frame.with_columns(**{key: nw.when(nw.col(key).is_in(values)).then(nw.col(key))})
+    def limit_groups(self, frame: "Frame", key: str, values: list[Key], *, masked: bool) -> "Frame":
+        """Keep the rows whose key is one of some values; or set the key of others to null."""
+        is_declared = nw.col(key).is_in(values)
+        if masked:
+            return frame.with_columns(**{key: nw.when(is_declared).then(nw.col(key))})
+        return frame.filter(is_declared)
 
     def run(self, frame: "Frame", parts: Sequence[Part]) -> list[Tables]:
         """Add up what each plan wants. Polars streams, and shares the steps that results share."""
@@ -168,13 +171,15 @@ class _DuckDB(_Sql):
         )
         return wrapped(relation.project(", ".join(plain)))
 
-    def mask_other_groups(self, frame: "Frame", key: str, values: list[Key]) -> "Frame":
-        """Mask them by an IN, which DuckDB hashes: narwhals would search a list for every row."""
-        duckdb = import_module("duckdb")
+    def limit_groups(self, frame: "Frame", key: str, values: list[Key], *, masked: bool) -> "Frame":
+        """Limit them by an IN, which DuckDB hashes: narwhals would search a list for every row."""
+        duckdb, native = import_module("duckdb"), frame.to_native()
         column = duckdb.ColumnExpression(key)
         is_declared = column.isin(*map(duckdb.ConstantExpression, values))
-        masked = duckdb.CaseExpression(is_declared, column).alias(key)
-        return wrapped(frame.to_native().select(duckdb.StarExpression(exclude=[key]), masked))
+        if not masked:
+            return wrapped(native.filter(is_declared))
+        masked_key = duckdb.CaseExpression(is_declared, column).alias(key)
+        return wrapped(native.select(duckdb.StarExpression(exclude=[key]), masked_key))
 
     def aggregate(self, rows: "DuckDBPyRelation", columns: str, by: str) -> object:
         return rows.aggregate(columns, by)
@@ -201,10 +206,12 @@ class _Spark(_Sql):
         texts = [name for name, dtype in frame.collect_schema().items() if dtype == nw.String]
         return frame.with_columns(nw.col(*texts).cast(nw.String)) if texts else frame
 
-    def mask_other_groups(self, frame: "Frame", key: str, values: list[Key]) -> "Frame":
+    def limit_groups(self, frame: "Frame", key: str, values: list[Key], *, masked: bool) -> "Frame":
         native, when = frame.to_native(), import_module("pyspark.sql.functions").when
-        masked = when(native[key].isin(*_spark_literals(values)), native[key])
-        return wrapped(native.withColumn(key, masked))
+        is_declared = native[key].isin(*_spark_literals(values))
+        if not masked:
+            return wrapped(native.where(is_declared))
+        return wrapped(native.withColumn(key, when(is_declared, native[key])))
 
     def aggregate(self, rows: "SparkFrame", columns: str, by: str) -> object:
         query = f"SELECT {columns} FROM {{rows}}" + (f" GROUP BY {by}" if by else "")
