@@ -43,7 +43,7 @@ _DECODERS: Final = {"utf-8": "utf-8-sig"}  # A byte order mark is not a part of 
 class _Header:
     """The names of the columns, and where the rows begin."""
 
-    text: io.TextIOWrapper  # What is left after the header, with its line ends as they are.
+    text: io.TextIOWrapper  # The rows, with their line ends as they are.
     names: list[str]
     blank_lines: int  # The empty lines before it.
     lines: int  # All lines before the first row.

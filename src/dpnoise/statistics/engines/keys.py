@@ -29,7 +29,7 @@ else:
     nw = import_extra("narwhals", "engines")
 
 _TEXTS: Final = (nw.String, nw.Categorical, nw.Enum)
-# What errors call a column of a type that is not one of integers, and the type of its keys.
+# Types of columns besides integers, with their names in errors and the types of their keys.
 _KINDS: Final[dict[type["DType"], tuple[str, type]]] = {
     **dict.fromkeys(_TEXTS, ("text", str)),
     nw.Float32: ("floats of 32 bits", Real),
@@ -232,7 +232,7 @@ def _numbers(key: object, dtype: "DType") -> Iterator[Key]:
 
 
 def _decimals(key: object, scale: int) -> Iterator[Key]:
-    """Return the decimal with so many places that a key is, if there is one."""
+    """Return a key as a decimal of this scale, if it is one."""
     with localcontext(prec=3 * _LONGEST_DECIMAL), suppress(InvalidOperation):
         exact = Decimal(str(key))
         if exact.is_finite() and abs(exact.adjusted()) < _LONGEST_DECIMAL:

@@ -28,7 +28,7 @@ from dpnoise.statistics.engines.sources import (
 
 _ROWS: Final = 2**14
 _UNKNOWN_COLLATION: Final = "no such collation"
-# What SQLite says, and what is wrong then.
+# Signs in an error of SQLite, with what our error says.
 _COMPLAINTS: Final = {
     "locked": "it is locked. Close the program that writes to it, or copy it",
     _UNKNOWN_COLLATION: (
@@ -138,10 +138,10 @@ class SqliteTable(Database):
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
-        """Open the database, and say what is wrong with it, but for the data that SQLite quotes."""
+        """Open the database. Errors are raised without the data that SQLite quotes."""
         address = quote(bytes(Path(self.address).absolute()))
         try:
-            # DuckDB reads from a thread of its own.
+            # DuckDB reads from another thread.
             with closing(
                 sqlite3.connect(
                     f"file:{address}?mode=ro", uri=True, check_same_thread=False, timeout=_PATIENCE
