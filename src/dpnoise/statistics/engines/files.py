@@ -174,19 +174,14 @@ def check_there(files: Files) -> list[Path]:
     paths = [path for name in files.names for path in expanded(name)]
     if STANDARD_INPUT in paths and len(paths) > 1:
         raise ArgumentError("The standard input is read by itself. Leave out the other files.")
-    _check_each_once(paths)
-    return [Path(path) for path in paths]
-
-
-def _check_each_once(paths: Sequence[str]) -> None:
-    """Raise if a file is given twice, under any name: each of its rows would count twice."""
-    if len(paths) > 1:
-        files = {(state.st_dev, state.st_ino) for state in map(os.stat, paths)}
-        if len(files) < len(paths):
+    if len(paths) > 1:  # Each row of a file that is given twice, under any name, would count twice.
+        different = {(state.st_dev, state.st_ino) for state in map(os.stat, paths)}
+        if len(different) < len(paths):
             raise ArgumentError(
-                f"{len(paths):,} files are given, and {len(paths) - len(files):,} of them more "
+                f"{len(paths):,} files are given, and {len(paths) - len(different):,} of them more "
                 "than once, by several patterns, names or links. Give each file once."
             )
+    return [Path(path) for path in paths]
 
 
 @cache

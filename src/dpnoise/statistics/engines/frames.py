@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from importlib import import_module
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -153,10 +153,11 @@ def _added(one: Tally, other: Tally) -> Tally:
     return Tally(tuple(_added_answer(mine, theirs) for mine, theirs in pairs))
 
 
-def _added_answer(one: Any, other: Any) -> Any:
-    if one is None or not isinstance(one, Sum):
-        return None if one is None else np.asarray(one + other)
-    return Sum(*map(_added_answer, vars(one).values(), vars(other).values()))
+def _added_answer(one: Sum | Integers, other: Sum | Integers) -> Sum | Integers:
+    if isinstance(one, Sum) and isinstance(other, Sum):
+        pairs = zip(vars(one).values(), vars(other).values(), strict=True)
+        return Sum(*(None if mine is None else np.asarray(mine + theirs) for mine, theirs in pairs))
+    return np.asarray(one + other)  # type: ignore[operator]  # Both are counts.
 
 
 def _answer(known: "Frame", plans: Sequence[Plan], file: FileColumns | None) -> list[Tally]:

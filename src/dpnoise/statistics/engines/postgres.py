@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.core.safe_text import shortened, shown
+from dpnoise.statistics.engines.runners import ArrowObject
 from dpnoise.statistics.engines.sources import (
-    ArrowObject,
     Database,
     Stream,
     literal,

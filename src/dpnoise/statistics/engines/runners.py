@@ -54,6 +54,8 @@ class Part:
         return [None, *self.codes]
 
 
+ArrowObject = Any  # Of pyarrow, which publishes no types.
+NativeRows = Any  # A relation of DuckDB or a frame of Spark.
 # The sums of a plan under None, the counts of its cells under their code.
 Tables = dict[str | None, "DataFrame"]
 
@@ -128,7 +130,7 @@ class _Sql(Runner):
         collected = wrapped(result).lazy().collect()  # Once: each time would be another scan.
         return [_tables(collected, part, flagged) for part in parts]
 
-    def aggregate(self, rows: Any, columns: str, by: str) -> object:
+    def aggregate(self, rows: NativeRows, columns: str, by: str) -> object:
         """Return columns, which are SQL, for each group; for all rows if `by` is empty."""
         raise NotImplementedError
 
@@ -247,7 +249,7 @@ class _InMemory(Runner):
         # A table without columns would have no rows.
         return wrapped(arrow.table(columns or {"nothing": arrow.nulls(len(held))})), names
 
-    def arrow_columns(self, frame: "DataFrame", wanted: Sequence[str]) -> dict[str, Any]:
+    def arrow_columns(self, frame: "DataFrame", wanted: Sequence[str]) -> dict[str, ArrowObject]:
         """Return columns as Arrow holds them."""
         table = frame.to_arrow()
         return {name: table[name] for name in wanted}
@@ -257,13 +259,13 @@ class _InMemory(Runner):
 
 
 class _Pandas(_InMemory):
-    def arrow_columns(self, frame: "DataFrame", wanted: Sequence[str]) -> dict[str, Any]:
+    def arrow_columns(self, frame: "DataFrame", wanted: Sequence[str]) -> dict[str, ArrowObject]:
         """Refuse objects that are not all text: Arrow and narwhals take the first ones for all."""
         native = frame.to_native()
         return {name: _arrow_column(name, native[name]) for name in wanted}
 
 
-def _arrow_column(name: str, column: "Series") -> Any:
+def _arrow_column(name: str, column: "Series") -> ArrowObject:
     arrow, infer_dtype = import_module("pyarrow"), import_module("pandas").api.types.infer_dtype
     is_category = str(column.dtype) == "category"
     held = column.cat.categories if is_category else column

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from datetime import date
 from importlib import import_module
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_to_bytes
 
 from dpnoise.core.errors import ArgumentError, import_extra, is_real
 from dpnoise.core.safe_text import shortened, shown
 from dpnoise.statistics.engines.description import STANDARD_INPUT, Files
 from dpnoise.statistics.engines.frames import FileColumns
+from dpnoise.statistics.engines.runners import ArrowObject
 from dpnoise.statistics.plan import Key
 
 if TYPE_CHECKING:
@@ -341,9 +342,6 @@ class Parquet(Source):
 
 def _read_parquet(paths: Sequence[str]) -> str:
     return f"read_parquet({as_paths(paths)}, {AS_THEY_ARE})"
-
-
-ArrowObject = Any  # Of pyarrow, which publishes no types.
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from urllib.parse import quote
 
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.core.safe_text import shown
+from dpnoise.statistics.engines.runners import ArrowObject
 from dpnoise.statistics.engines.sources import (
-    ArrowObject,
     Database,
     Stream,
     quoted,
