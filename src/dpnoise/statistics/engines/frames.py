@@ -155,8 +155,11 @@ def _added(one: Tally, other: Tally) -> Tally:
 
 def _added_answer(one: Sum | Integers, other: Sum | Integers) -> Sum | Integers:
     if isinstance(one, Sum) and isinstance(other, Sum):
-        pairs = zip(vars(one).values(), vars(other).values(), strict=True)
-        return Sum(*(None if mine is None else np.asarray(mine + theirs) for mine, theirs in pairs))
+        squares = None
+        if one.squares is not None and other.squares is not None:
+            squares = np.asarray(one.squares + other.squares)
+        count, total = one.count + other.count, one.total + other.total
+        return Sum(np.asarray(count), np.asarray(total), squares)
     return np.asarray(one + other)  # type: ignore[operator]  # Both are counts.
 
 
