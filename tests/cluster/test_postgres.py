@@ -15,6 +15,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pandas as pd
 import pytest
 from support.alarms import LONG
@@ -26,8 +27,10 @@ from support.tally_reference import tally as judged
 
 from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics import Question, Request, publish
-from dpnoise.statistics.engines import Files, holders, postgres, tally
+from dpnoise.statistics.engines import Files, holders, tally
 from dpnoise.statistics.engines.files import tally_all
+from dpnoise.statistics.engines.postgres import PostgresTable
+from dpnoise.statistics.engines.sources import Opening
 from dpnoise.statistics.plan import Cells, Grouping, Plan, Rows, Sums, Unit
 
 SECRET = "4711-secret"  # noqa: S105 - what no error may show
@@ -292,6 +295,12 @@ def test_nan_and_empty_text_are_missing_ids(with_types: str) -> None:
         persons(source, "domain_of_numeric")
 
 
+def opened(address: str, table: str, stack: ExitStack) -> PostgresTable:
+    connection = stack.enter_context(duckdb.connect())
+    files = Files(address, table=table)
+    return PostgresTable(Opening(connection, files, [address], address, stack))
+
+
 def refusal(table: Any, name: str) -> str | None:
     """Return the error for a column of ids, which is the same where groups are discovered."""
     errors: list[str | None] = []
@@ -334,7 +343,7 @@ def test_every_type_is_an_id_or_refused_with_a_cast_that_makes_it_one(with_types
         f"CREATE TABLE every_type ({declared})",
     )
     with ExitStack() as stack:
-        table = postgres.Table(with_types, "every_type", stack)
+        table = opened(with_types, "every_type", stack)
         refusals = {name: refusal(table, name) for name in types}
     allowed = {name for name, error in refusals.items() if error is None}
     assert allowed == SPELLINGS.keys() - {"enum_of_two"}
@@ -342,7 +351,7 @@ def test_every_type_is_an_id_or_refused_with_a_cast_that_makes_it_one(with_types
     columns = ", ".join(f'{cast} AS "{name}"' for name, cast in casts.items())
     run(with_types, f"CREATE VIEW cast_types AS SELECT {columns} FROM every_type")  # noqa: S608
     with ExitStack() as stack:
-        postgres.Table(with_types, "cast_types", stack).declare_ids(list(casts), [])
+        opened(with_types, "cast_types", stack).declare_ids(list(casts), [])
 
 
 NAMES = ["ann", "ANN"]
@@ -411,13 +420,13 @@ def test_only_groups_that_python_can_name_are_discovered(with_types: str) -> Non
 def test_all_scans_see_one_snapshot(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that come after the table was opened are in none of the passes."""
     source = made(address, "growing", {"id": "int", "x": "int"}, {"id": [1, 2], "x": [1, 1]})
-    real = postgres.Table.stream
+    real = PostgresTable.stream
 
     def growing(table: Any, wanted: Any) -> Any:
         run(address, "INSERT INTO growing VALUES (3, 1)")
         return real(table, wanted)
 
-    monkeypatch.setattr(postgres.Table, "stream", growing)
+    monkeypatch.setattr(PostgresTable, "stream", growing)
     plan = Plan((Rows(),), unit=Unit(("id",), 1, 5))
     counted = [tally.answers[0] for tally in tally_all(source, [plan, Plan((Rows(),))])]
     assert [int(number) for number in counted] == [2, 2]  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import itertools
+import os
 import random
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -227,22 +228,16 @@ def test_a_file_compressed_by_zstd_may_have_line_breaks_in_quotes(tmp_path: Path
     assert tallied(Files(path)) == (1_000, 2_000)
 
 
-def test_every_part_of_a_frame_of_zstd_is_walked_through(tmp_path: Path) -> None:
-    """Frames by RFC 8878: with and without sizes, ids of dictionaries, runs and checksums."""
+def test_every_frame_of_zstd_is_read_to_its_end(tmp_path: Path) -> None:
+    """Frames by RFC 8878: large and small ones, several, and those that readers skip."""
     path = tmp_path / "p.zst"
-    magic, last_run = b"\x28\xb5\x2f\xfd", b"\x23\x00\x00a"  # 4 times one byte.
-    raw = b"\x10\x00\x00ab"  # 2 bytes, and more blocks after it.
-    frames = [
-        magic + b"\x00" + b"\x00" + raw + last_run,
-        magic + b"\x20" + b"\x06" + raw + last_run,
-        magic + b"\x47" + b"\x00" + b"1234" + b"\x00\x00" + last_run + b"sums",
-        magic + b"\xc1" + b"\x00" + b"1" + b"\x00" * 8 + last_run,
-        b"\x5f\x2a\x4d\x18" + b"\x03\x00\x00\x00" + b"abc",
-    ]
-    for frame in [*frames, b"".join(frames)]:
-        path.write_bytes(frame)
+    large = pa.compress(os.urandom(300_000) + bytes(10**6), "zstd", asbytes=True)
+    small = pa.compress(b"x\n1\n", "zstd", asbytes=True)
+    skipped = b"\x5f\x2a\x4d\x18" + b"\x03\x00\x00\x00" + b"abc"
+    for frames in (large, small, small + large, skipped + small, small + skipped + large):
+        path.write_bytes(frames)
         check_complete(str(path))
-        for content in (frame[:-1], frame + b"\0"):
+        for content in (frames[:-1], frames[: len(frames) // 2], frames + b"\0"):
             path.write_bytes(content)
             with pytest.raises(ArgumentError, match="not complete"):
                 check_complete(str(path))

@@ -19,7 +19,6 @@ from support.tally_reference import tally as judged
 
 from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.engines import Files, Holders, frames, holders, tally, tally_all
-from dpnoise.statistics.engines.files import columns as columns_of
 from dpnoise.statistics.plan import Cells, Grouping, Plan, Rows, Sums, Unit
 
 X = Sums("x", 0.5, -100, 100)
@@ -299,7 +298,6 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 def test_thousands_of_columns_are_read_by_name(tmp_path: Path) -> None:
     names = [f"c{place}" for place in range(9_999 if LONG else 1_999)] + ["x"]
     path = made(tmp_path, "wide.csv", ",".join(names) + "\n" + ",".join(["1"] * len(names)) + "\n")
-    assert columns_of(Files(path)) == names
     assert int(tally(Files(path), ONLY_X).answers[0].total) == 2  # type: ignore[union-attr]
 
 

@@ -108,7 +108,8 @@ def test_the_scale_of_a_decimal_id_changes_nothing() -> None:
 # Text that a reader may take for something else ---------------------------------------------------
 
 AMBIGUOUS = ["07", "7.0", " 7", "+7", "-0", "1e3", "1,234", "7_0", "10:30", "2024-01-01T00:00:00",
-             "01/02/2024", "2024-01-01 10:30", "True", "FALSE", "-", "."]  # fmt: skip
+             "01/02/2024", "2024-01-01 10:30", "True", "FALSE", "-", ".",
+             "7\v", "\xa07"]  # fmt: skip
 PLAIN = ["7", "-7", "0", "2024-02-29", "true", "p7", "7b", "Yes!", "e\u0301", "NA", "12 Main St"]
 
 

@@ -44,8 +44,6 @@ def tally_all(
 ) -> list[Tally]:
     """Answer several plans, with other groups for one, in one scan of the data.
 
-    pandas, Arrow and Dask, whose rows are in memory, answer one after the other.
-
     Parameters
     ----------
     source, progress

@@ -31,10 +31,9 @@ else:
 
 
 ROWS: Final = "rows"  # The column of a result that has the number of rows.
-_HALF: Final = 2**26  # Sums of q div 2^26 and of q mod 2^26 stay below 2^63 for 2^37 rows.
 _ALL_EXACT: Final = 2**53  # Up to here every integer is a float.
 _ALL_EXACT_SINGLE: Final = 2**24  # Up to here every integer is a float of 32 bits.
-_FEW_EDGES: Final = 33  # With more, a search is quicker than comparing with each.
+_FEW_EDGES: Final = 33  # With more, a search is quicker than a comparison with each.
 _LONGEST_EXACT: Final = 15  # Digits of a decimal whose digits and scale are floats.
 WIDEST: Final = (nw.Int128, nw.UInt128)
 FLOATS: Final = (nw.Float32, nw.Float64)
@@ -72,70 +71,33 @@ def check_numbers(name: str, dtype: "DType") -> None:
         )
 
 
-@dataclass(frozen=True)
-class EngineTraits:
-    """What an engine does well; what it computes is the same."""
-
-    adds_in_128_bits: bool = False
-    casts_integers: bool = False  # To the nearest float; else it refuses those beyond 2^53.
-    divides_decimals: bool = False  # Else it multiplies by a power of 1/10, which is rounded.
-    clips: bool = True  # Else it takes the least and the greatest of numbers.
-    counts_comparisons: bool = False  # Quicker than it branches.
-
-
 def is_present(column: "nw.Expr", dtype: "DType") -> "nw.Expr":
     """Tell whether a row has a value: neither null nor NaN."""
     there = ~column.is_null()
     return there & ~column.is_nan() if dtype in FLOATS else there
 
 
-def filled(column: "nw.Expr", dtype: "DType", traits: EngineTraits) -> "nw.Expr":
-    """Return a column of floats, with 0 where the value is missing; -0.0 becomes 0.0."""
-    floats = _nearest_float(column, dtype, traits) + 0.0
+def filled(column: "nw.Expr", dtype: "DType", *, divides_decimals: bool) -> "nw.Expr":
+    """Return the float64 nearest to each number, 0 where it is missing; -0.0 becomes 0.0.
+
+    `divides_decimals` says that an engine divides digits by a power of ten, and so rounds once.
+    Others multiply by a power of 1/10, which is rounded.
+    """
+    is_short = isinstance(dtype, nw.Decimal) and dtype.precision <= _LONGEST_EXACT
+    number = column
+    if dtype in WIDEST or (dtype == nw.Decimal and not (divides_decimals and is_short)):
+        number = column.cast(nw.String)  # Engines would round twice.
+    elif dtype == nw.Boolean:
+        number = column.cast(nw.Int64)
+    floats = number.cast(nw.Float64) + 0.0
     return nw.when(is_present(column, dtype)).then(floats).otherwise(nw.lit(0.0))
 
 
-def _nearest_float(column: "nw.Expr", dtype: "DType", traits: EngineTraits) -> "nw.Expr":
-    """Return a column as the float64 nearest to each number."""
-    if dtype in WIDEST or (dtype == nw.Decimal and not _casts_decimal(dtype, traits)):
-        return column.cast(nw.String).cast(nw.Float64)  # Engines would round twice.
-    if dtype == nw.Boolean:
-        return column.cast(nw.Int64).cast(nw.Float64)
-    within = limits(dtype)
-    if within is None or within[1] <= _ALL_EXACT or traits.casts_integers:
-        return column.cast(nw.Float64)
-    high, low = _split(nw.when(~column.is_null()).then(column).otherwise(nw.lit(0, dtype)), dtype)
-    return high.cast(nw.Float64) * float(_HALF) + low.cast(nw.Float64)  # Rounds once, here.
-
-
-def _casts_decimal(dtype: "DType", traits: EngineTraits) -> bool:
-    """Tell whether an engine divides the digits by a power of ten, and so rounds once."""
-    if not (traits.divides_decimals and isinstance(dtype, nw.Decimal)):
-        return False
-    return dtype.precision <= _LONGEST_EXACT
-
-
-def _split(whole: "nw.Expr", dtype: "DType") -> tuple["nw.Expr", "nw.Expr"]:
-    """Return high and low with x = 2^26 high + low and 0 <= low < 2^26: both are floats.
-
-    Spark divides integers as floats, so that its quotient may be one too large.
-    """
-    half, (least, most) = nw.lit(_HALF, dtype), _LIMITS[dtype.base_type()]
-    quotient = (whole // half).clip(nw.lit(least // _HALF, dtype), nw.lit(most // _HALF, dtype))
-    rest = whole - quotient * half
-    if least == 0:
-        return quotient, rest
-    borrowed = (rest < nw.lit(0, dtype)).cast(dtype)
-    return quotient - borrowed, rest + borrowed * half
-
-
-def clamped(value: "nw.Expr", ask: Sums | Cells, traits: EngineTraits) -> "nw.Expr":
+def clamped(value: "nw.Expr", ask: Sums | Cells) -> "nw.Expr":
     """Return q of a value."""
-    twice, least, most = value * (2.0 / ask.grid), 2.0 * ask.least, 2.0 * ask.most
-    if traits.clips:
-        inside = twice.clip(least, most)
-    else:
-        inside = nw.max_horizontal(nw.min_horizontal(twice, nw.lit(most)), nw.lit(least))
+    least, most = nw.lit(2.0 * ask.least), nw.lit(2.0 * ask.most)
+    # In DuckDB, narwhals's `clip` takes longer.
+    inside = nw.max_horizontal(nw.min_horizontal(value * (2.0 / ask.grid), most), least)
     return ((inside.floor() + 1.0) * 0.5).floor()
 
 
@@ -183,114 +145,68 @@ Results = Mapping[str | None, Grouped]  # The sums under None, the counts of cel
 
 
 @dataclass(frozen=True)
-class SumColumns:
-    """The columns of a sum and of a sum of squares, each with the weight that it counts with."""
+class AskColumns:
+    """The columns that answer an ask.
 
-    ask: Sums
-    totals: Mapping[str, int]
-    squares: Mapping[str, int]
-    code: None = None
+    Those of a sum and of its squares; or flags of values at or above each edge, for the last one
+    above it; or one with the cell of each row.
+    """
 
-    @property
-    def summed(self) -> list[str]:
-        """The columns that are added up."""
-        return [*self.totals, *self.squares]
-
-    def answer(self, results: Results, count: Integers, missing: Integers) -> Sum:
-        """Return the sum of the values that are there."""
-        zero = min(max(0, self.ask.least), self.ask.most)
-
-        def total(weights: Mapping[str, int], of_missing: int) -> Array:
-            found = missing.astype(object) * -of_missing
-            for name, weight in weights.items():
-                found = found + results[None].by_group(name).astype(object) * weight
-            return np.asarray(found, dtype=object)
-
-        squares = total(self.squares, zero**2) if self.ask.squares else None
-        return Sum(count, total(self.totals, zero), squares)
-
-
-@dataclass(frozen=True)
-class CellColumns:
-    """The column with the cell of each row."""
-
-    ask: Cells | Edges
-    code: str
-
+    ask: Sums | Cells | Edges
     summed: tuple[str, ...] = ()
+    code: str | None = None
 
-    def answer(self, results: Results, _: Integers, missing: Integers) -> Integers:
-        """Return how many values are in each cell; a last cell, which has those outside, goes."""
-        result, cells = results[self.code], cells_of(self.ask) + 1
+    def answer(self, results: Results, count: Integers, missing: Integers) -> Sum | Integers:
+        """Return the sum of the values that are there, or how many are in each cell."""
+        ask, added = self.ask, [results[None].by_group(name) for name in self.summed]
+        if isinstance(ask, Sums):
+            zero = min(max(0, ask.least), ask.most)
+            present = [
+                np.asarray(total.astype(object) - missing.astype(object) * zero**power)
+                for power, total in enumerate(added, start=1)
+            ]
+            return Sum(count, present[0], present[1] if ask.squares else None)
+        if self.code is None:
+            counts = np.stack([low - high for low, high in pairwise(added)], axis=-1)
+        else:
+            counts = self._cell_counts(results[self.code], self.code)
+        zero_cell = _cell_of_zero(ask)
+        if zero_cell < cells_of(ask):
+            counts[..., zero_cell] -= missing
+        return counts
+
+    def _cell_counts(self, result: Grouped, code: str) -> Integers:
+        """Count the rows of each cell. A last cell has those outside, and is left out."""
+        cells = cells_of(self.ask) + 1  # type: ignore[arg-type]  # Sums have no code.
         counts = np.zeros((*result.shape, cells), dtype=np.int64)
-        places = result.places * cells + result.integers(self.code)
+        places = result.places * cells + result.integers(code)
         np.add.at(counts.reshape(-1), places, result.integers(ROWS))
-        counts[..., _cell_of_zero(self.ask)] -= missing
         return np.ascontiguousarray(counts[..., :-1])
 
 
-@dataclass(frozen=True)
-class EdgeColumns:
-    """The columns that flag values at or above each edge; for the last one, above it."""
-
-    ask: Edges
-    summed: tuple[str, ...]
-    code: None = None
-
-    def answer(self, results: Results, _: Integers, missing: Integers) -> Integers:
-        """Return how many values are in each cell, from how many are above its edges."""
-        above = [results[None].by_group(name) for name in self.summed]
-        counts = np.stack([low - high for low, high in pairwise(above)], axis=-1)
-        zero = _cell_of_zero(self.ask)
-        if zero < cells_of(self.ask):
-            counts[..., zero] -= missing
-        return counts
-
-
-AskColumns = SumColumns | CellColumns | EdgeColumns
-
-
 def add_ask(
-    made: Expressions, name: str, ask: Sums | Cells | Edges, column: "nw.Expr", traits: EngineTraits
+    made: Expressions, name: str, ask: Sums | Cells | Edges, column: "nw.Expr"
 ) -> AskColumns:
     """Add what an ask needs of a column, under names that begin with `name`."""
     if isinstance(ask, Edges):
-        tests = _tests(column, ask)
-        if not (traits.counts_comparisons and len(tests) <= _FEW_EDGES):
-            cells = len(tests) - 1
-            made.codes[name] = _bisected(tests, [cells, *range(cells), cells])
-            return CellColumns(ask, name)
-        above = {f"{name}_{edge}": ~test for edge, test in enumerate(tests)}
-        made.summed |= above
-        return EdgeColumns(ask, tuple(above))
-    made.wholes[name], whole = clamped(column, ask, traits), nw.col(name)
+        *edges, last = ask.edges
+        is_below = [*(column < edge for edge in edges), column <= last]
+        if len(is_below) <= _FEW_EDGES:
+            above = {f"{name}_{edge}": ~test for edge, test in enumerate(is_below)}
+            made.summed |= above
+            return AskColumns(ask, tuple(above))
+        cells = len(edges)
+        made.codes[name] = _bisected(is_below, [cells, *range(cells), cells])
+        return AskColumns(ask, code=name)
+    made.wholes[name], whole = clamped(column, ask), nw.col(name)
     if isinstance(ask, Cells):
         code = f"{name}_cell"
         made.codes[code] = (whole - float(ask.least)).cast(nw.Int64)
-        return CellColumns(ask, code)
-    totals = _add_sum(made, f"{name}_total", whole, traits)
-    squares = _add_sum(made, f"{name}_square", whole * whole, traits) if ask.squares else {}
-    return SumColumns(ask, totals, squares)
-
-
-def _add_sum(
-    made: Expressions, name: str, whole: "nw.Expr", traits: EngineTraits
-) -> dict[str, int]:
-    """Add what is added up of q, at most 2^52: q, or q div 2^26 and q mod 2^26."""
-    if traits.adds_in_128_bits:
-        made.summed[name] = whole.cast(nw.Int64)
-        made.wide.add(name)
-        return {name: 1}
-    high = (whole * (1.0 / _HALF)).floor().cast(nw.Float64)
-    made.summed[f"{name}_high"] = high.cast(nw.Int64)
-    made.summed[f"{name}_low"] = (whole - high * float(_HALF)).cast(nw.Int64)
-    return {f"{name}_high": _HALF, f"{name}_low": 1}
-
-
-def _tests(value: "nw.Expr", ask: Edges) -> list["nw.Expr"]:
-    """Tell for each edge if a value is below it; for the last one if it is at most that."""
-    *edges, last = ask.edges
-    return [*(value < edge for edge in edges), value <= last]
+        return AskColumns(ask, code=code)
+    powers = {f"{name}_total": whole} | ({f"{name}_square": whole * whole} if ask.squares else {})
+    made.summed |= {power: expression.cast(nw.Int64) for power, expression in powers.items()}
+    made.wide |= powers.keys()
+    return AskColumns(ask, tuple(powers))
 
 
 def _bisected(tests: list["nw.Expr"], results: list[int]) -> "nw.Expr":

@@ -14,11 +14,11 @@ import io
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.statistics.engines.description import STANDARD_INPUT, Files
@@ -43,6 +43,7 @@ _DECODERS: Final = {"utf-8": "utf-8-sig"}  # A byte order mark is not a part of 
 class _Header:
     """The names of the columns, and where the rows begin."""
 
+    text: io.TextIOWrapper  # The rows, with their line ends as they are.
     names: list[str]
     blank_lines: int  # The empty lines before it.
     lines: int  # All lines before the first row.
@@ -50,7 +51,7 @@ class _Header:
 
 
 def _open_text(files: Files, path: str, stack: ExitStack) -> io.TextIOWrapper:
-    """Open a CSV file as text, decompressed, with its line ends as they are."""
+    """Open a CSV file as text, decompressed."""
     opened: Any
     if path == STANDARD_INPUT:
         # Without Python's buffer, whose lock a waiting thread would keep.
@@ -62,9 +63,9 @@ def _open_text(files: Files, path: str, stack: ExitStack) -> io.TextIOWrapper:
     return io.TextIOWrapper(opened, _DECODERS.get(files.encoding, files.encoding), newline="")
 
 
-def _read_header(text: io.TextIOWrapper, files: Files, shown: str) -> _Header:
-    """Read the lines up to the end of the header."""
-    lines: list[str] = []
+def _read_header(files: Files, path: str, shown: str, stack: ExitStack) -> _Header:
+    """Open a CSV file, and read it up to the end of its header."""
+    text, lines = _open_text(files, path, stack), list[str]()
     options: dict[str, Any] = (
         {"quotechar": files.quote} if files.quote else {"quoting": csv.QUOTE_NONE}
     )
@@ -94,7 +95,7 @@ def _read_header(text: io.TextIOWrapper, files: Files, shown: str) -> _Header:
         raise ArgumentError(
             f"{shown} has line ends of several kinds. Remove its first, empty lines."
         )
-    return _Header(names, blank_lines, len(lines), ends[-1] or "\n")
+    return _Header(text, names, blank_lines, len(lines), ends[-1] or "\n")
 
 
 def _lines(text: io.TextIOWrapper, lines: list[str]) -> Iterator[str]:
@@ -168,11 +169,10 @@ class Csv(Source):
         self.is_repeatable = paths != [STANDARD_INPUT]
         self._is_piped = opening.in_order or not self.is_repeatable
         self._writers: list[PipeWriter] = []
-        self._texts: dict[str, io.TextIOWrapper] = {}
         self._headers: dict[str, _Header] = {}
         for path in paths:
             with ExitStack() as only_header:  # There may be more files than can be open at once.
-                self._open(opening, path, only_header)
+                self._headers[path] = _read_header(files, path, opening.shown, only_header)
         own_names = self._headers[paths[0]].names
         for path, header in self._headers.items():
             if header.names != own_names:
@@ -190,19 +190,15 @@ class Csv(Source):
             in_order = f", parallel=false, max_line_size={_LONGEST_LINE}, comment='{_COMMENT}'"
             self._options += in_order
 
-    def _open(self, opening: Opening, path: str, stack: ExitStack) -> None:
-        """Open a file, up to the end of its header."""
-        self._texts[path] = _open_text(opening.files, path, stack)
-        self._headers[path] = _read_header(self._texts[path], opening.files, opening.shown)
-
-    def table(self, _: list[str], paths: list[str]) -> str:
+    def table(self, wanted: Sequence[str], paths: Sequence[str]) -> str:
         """Return the rows, with every entry as text."""
         parts = [self._piped(path) for path in paths] if self._is_piped else self._direct(paths)
         # In a file of one column an empty line is no row; an entry that is missing has quotes.
         kept = " WHERE c0 IS NOT NULL" if len(self._own_names) == 1 else ""
-        return f"({' UNION ALL '.join(f'SELECT * FROM {part}{kept}' for part in parts)})"
+        chosen = self.renamed(wanted)
+        return f"({' UNION ALL '.join(f'SELECT {chosen} FROM {part}{kept}' for part in parts)})"
 
-    def _direct(self, paths: list[str]) -> list[str]:
+    def _direct(self, paths: Sequence[str]) -> list[str]:
         """Return what reads files in parallel, if DuckDB finds the headers that we have found."""
         encoding = self.opening.files.encoding
         by_skipped: dict[int, list[str]] = {}
@@ -231,14 +227,14 @@ class Csv(Source):
 
     def _piped(self, path: str) -> str:
         """Return what reads a file through a pipe that has the rows and no header."""
+        opening, files, header = self.opening, self.opening.files, self._headers[path]
         if path != STANDARD_INPUT:  # A file may be read again.
-            self._open(self.opening, path, self.opening.stack)
-        text, header, files = self._texts[path], self._headers[path], self.opening.files
+            header = _read_header(files, path, opening.shown, opening.stack)
         encoding = "utf-8" if files.encoding == "utf-16" else files.encoding
-        rows = (chunk.encode(encoding) for chunk in iter(lambda: text.read(_CHUNK), ""))
+        rows = (chunk.encode(encoding) for chunk in iter(lambda: header.text.read(_CHUNK), ""))
         end = header.line_end
         after = f"{end}{_COMMENT}{files.quote}x{end}".encode()
-        writer = PipeWriter(end.encode() * header.lines, rows, after, self.opening.stack)
+        writer = PipeWriter(end.encode() * header.lines, rows, after, opening.stack)
         self._writers.append(writer)
         return self._read_csv([writer.path], header.lines, encoding, header=False)
 
@@ -253,63 +249,18 @@ class Csv(Source):
             writer.stop()
 
 
-# Whether a file compressed by zstd is complete: DuckDB reads what there is without an error. Frames
-# and blocks have their sizes in front (RFC 8878, section 3.1), so that nothing is decompressed.
-
-_FRAME: Final = 0xFD2FB528
-_SKIPPABLE_FRAME: Final = 0x184D2A5  # Without its last four bits, which are free.
-_ID_SIZES: Final = (0, 1, 2, 4)
-_CONTENT_SIZES: Final = (0, 2, 4, 8)
-_RUN: Final = 1  # The type of a block that repeats one byte.
-
-
 def is_zstd(path: str) -> bool:
     """Tell whether a file is compressed by zstd, as its name says."""
     return Path(path).suffix.lower() == ".zst"
 
 
 def check_complete(path: str) -> None:
-    """Raise if a file compressed by zstd ends in the middle, or holds something else."""
-    with Path(path).open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
+    """Raise if a file compressed by zstd is damaged or ends early: DuckDB reads what there is."""
+    with import_extra("pyarrow", "files").input_stream(path, "zstd") as stream:
         try:
-            while file.tell() != size:
-                _skip_frame(file)
-        except EOFError:
+            while stream.read(_CHUNK):
+                pass
+        except OSError:
             raise ArgumentError(
                 f"{path} is damaged: its data compressed by zstd is not complete. Write it again."
             ) from None
-
-
-def _skip_frame(file: IO[bytes]) -> None:
-    magic = _number(file, 4)
-    if magic >> 4 == _SKIPPABLE_FRAME:
-        file.seek(_number(file, 4), os.SEEK_CUR)
-        return
-    if magic != _FRAME:
-        raise EOFError
-    descriptor = _number(file, 1)
-    is_single_segment = descriptor >> 5 & 1
-    content_size = _CONTENT_SIZES[descriptor >> 6] or is_single_segment
-    window = 1 - is_single_segment
-    file.seek(window + _ID_SIZES[descriptor & 3] + content_size, os.SEEK_CUR)
-    while not _skip_block(file):
-        pass
-    has_checksum = descriptor >> 2 & 1
-    file.seek(4 * has_checksum, os.SEEK_CUR)
-
-
-def _skip_block(file: IO[bytes]) -> bool:
-    """Skip a block; return whether it is the last one of its frame."""
-    block = _number(file, 3)
-    size = 1 if block >> 1 & 3 == _RUN else block >> 3
-    file.seek(size, os.SEEK_CUR)
-    return bool(block & 1)
-
-
-def _number(file: IO[bytes], size: int) -> int:
-    """Read an integer of `size` bytes."""
-    held = file.read(size)
-    if len(held) < size:
-        raise EOFError
-    return int.from_bytes(held, "little")

@@ -146,13 +146,10 @@ def source_of(told: object, folder: Path) -> Files | Path | None:
     ):
         raise ArgumentError("Every setting of source must be text, and paths a list of text.")
     files = Files(paths, **settings)
-    return replace(files, paths=tuple(_beside(folder, files, name) for name in paths))
-
-
-def _beside(folder: Path, files: Files, name: str) -> str:
-    """Return a path from the folder of a request; what is no file has no folder."""
-    is_file = name != STANDARD_INPUT and files.format_of(name) != "postgres"
-    return str(folder / name) if is_file else name
+    # What is no file has no folder.
+    elsewhere = {name for name in paths if files.format_of(name) == "postgres"} | {STANDARD_INPUT}
+    beside = (name if name in elsewhere else str(folder / name) for name in paths)
+    return replace(files, paths=tuple(beside))
 
 
 def expanded(name: str) -> list[str]:

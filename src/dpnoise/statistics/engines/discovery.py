@@ -69,10 +69,10 @@ def counted(
         raise ArgumentError(frames.NO_PERSONS_IN_DASK)
     columns = () if unit is None else unit.columns
     data = frames.prepared(known, [column, *columns], file)
-    dtype = frames.check_key(column, data.schema[column])
+    dtype = keys.check_key(column, data.schema[column])
     if is_text:
-        keys.check_text(column, is_text=frames.is_text(dtype))
-    chosen = {_KEY: frames.as_key(data.names[column], dtype)}
+        keys.check_text(column, is_text=keys.is_text(dtype))
+    chosen = {_KEY: keys.as_key(data.names[column], dtype)}
     for place, name in enumerate(columns):
         chosen[f"person{place}"] = persons.as_id(name, data.names[name], data.schema[name])
     ids, flags = list(chosen)[1:], list[IdFlag]()
@@ -98,7 +98,7 @@ def _with_key(frame: "Frame", dtype: "DType") -> "Frame":
     frame = frame.filter(~nw.col(_KEY).is_null())
     if dtype in FLOATS:
         return frame.filter(~nw.col(_KEY).is_nan()).with_columns(nw.col(_KEY) + 0.0)
-    return frame.filter(nw.col(_KEY) != "") if frames.is_text(dtype) else frame
+    return frame.filter(nw.col(_KEY) != "") if keys.is_text(dtype) else frame
 
 
 def _label(dtype: "DType", text: str) -> str:
@@ -145,7 +145,7 @@ def _check_labels(column: str, labels: list[str], dtype: "DType") -> None:
     """Raise unless every label can be declared as a group: it is looked up in a second pass."""
     found: list[str] = []
     with suppress(ArgumentError):
-        values = frames.matches_of(Grouping(column, tuple(labels), discovered=True), dtype, None)
+        values = keys.matches(Grouping(column, tuple(labels), discovered=True), dtype, None)
         found = [keys.label_of(value) for value in values]
     if found != labels:
         raise ArgumentError(

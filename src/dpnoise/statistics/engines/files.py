@@ -5,23 +5,20 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.statistics.engines import discovery, frames
-from dpnoise.statistics.engines.arithmetic import is_present
 from dpnoise.statistics.engines.checking import check_persons
 from dpnoise.statistics.engines.csv_files import Csv, check_complete, is_zstd
 from dpnoise.statistics.engines.description import STANDARD_INPUT, Files, expanded, listed, state_of
 from dpnoise.statistics.engines.discovery import Holders
 from dpnoise.statistics.engines.frames import MistakeError, asked_columns
-from dpnoise.statistics.engines.postgres import open_postgres
-from dpnoise.statistics.engines.runners import DUCKDB, wrapped
+from dpnoise.statistics.engines.postgres import PostgresTable
 from dpnoise.statistics.engines.sources import (
     IN_ROWS,
     INEXACT_NUMBER,
@@ -30,16 +27,10 @@ from dpnoise.statistics.engines.sources import (
     Parquet,
     Source,
     UnreadableError,
-    keys_of,
     partition_values,
 )
-from dpnoise.statistics.engines.sqlite import open_sqlite
-from dpnoise.statistics.plan import Grouping, Plan, Tally, Unit
-
-if TYPE_CHECKING:
-    import narwhals as nw
-else:
-    nw = import_extra("narwhals", "engines")
+from dpnoise.statistics.engines.sqlite import SqliteTable
+from dpnoise.statistics.plan import Plan, Tally, Unit
 
 # Nothing of the data is written to a disk, nothing is fetched from a network, and how far a query
 # is can be asked.
@@ -70,8 +61,8 @@ _SOURCES: Final[dict[str, Callable[[Opening], Source]]] = {
     "csv": Csv,
     "json": JsonLines,
     "parquet": Parquet,
-    "sqlite": open_sqlite,
-    "postgres": open_postgres,
+    "sqlite": SqliteTable,
+    "postgres": PostgresTable,
 }
 
 Progress = Callable[[float], object]
@@ -93,9 +84,8 @@ def holders(
     """Return the groups of a column of files with how many persons each has."""
 
     def counted(source: Source) -> Holders:
-        ids = () if unit is None else unit.columns
-        held = source.columns([], {}, ids, [column])
-        return discovery.counted(held.relation, column, unit, file=held.file)
+        held = source.columns([], {}, () if unit is None else unit.columns, [column])
+        return discovery.counted(held.relation, column, unit, file=held)
 
     return _asked(files, counted, progress, again=True)
 
@@ -107,26 +97,21 @@ def _asked(
 
     `again` says that rows are read more than once: what comes from a pipe is then kept.
     """
-    piped = files.is_standard_input
+    is_piped = files.is_standard_input
+
+    def answer(*, in_order: bool) -> _T:
+        with _opened(files, in_order=in_order, kept=again and (in_order or is_piped)) as source:
+            found = _watched(lambda: ask(source), source, progress)
+            if fault := source.fault():
+                raise ArgumentError(fault)
+            return found
+
     try:
-        with _opened(files, kept=again and piped) as source:
-            return _watched(lambda: _checked(ask, source), source, progress)
+        return answer(in_order=False)
     except UnreadableError:
-        if kind_of(files) != "csv" or piped:
+        if kind_of(files) != "csv" or is_piped:
             raise
-    with _opened(files, in_order=True, kept=again) as source:
-        return _watched(lambda: _checked(ask, source), source, progress)
-
-
-def _checked(ask: Callable[[Source], _T], source: Source) -> _T:
-    """Return what is asked of a source, or raise what is wrong with its rows."""
-    try:
-        found = ask(source)
-    except MistakeError as error:
-        raise _located(error, source) from None
-    if fault := source.fault():
-        raise ArgumentError(fault)
-    return found
+    return answer(in_order=True)
 
 
 def _answers(source: Source, plans: Sequence[Plan]) -> list[Tally]:
@@ -136,53 +121,24 @@ def _answers(source: Source, plans: Sequence[Plan]) -> list[Tally]:
     for name in ids:
         check_persons([name], list(groups), numeric)
     held = source.columns(numeric, groups, ids)
-
-    def written(one: Grouping) -> Grouping:
-        """Return a grouping whose keys are written as the column that they are compared with."""
-        if one.column in numeric:
-            return one
-        return Grouping(one.column, keys_of(one.column, held.kinds[one.column], one.keys))
-
-    fitting = [replace(plan, by=tuple(map(written, plan.by))) for plan in plans]
-    return frames.answer_all(held.relation, fitting, held.file)
+    try:
+        return frames.answer_all(held.relation, plans, held)
+    except MistakeError as error:
+        raise _located(error, source) from None
 
 
 def _located(error: MistakeError, source: Source) -> MistakeError:
     """Return the error with the first row that it is about, if rows can be read again."""
+    groups = {grouping.column: grouping.keys for grouping in error.plan.by}
     for path in source.paths if source.is_repeatable else ():
-        row = _first_wrong_row(error, source, path)
+        held = source.columns(asked_columns(error.plan), groups, numbered=path)
+        row = frames.first_wrong_row(error, held)
         if row is not None:
             of_file = f" of {path}" if len(source.paths) > 1 else ""
             header = " (the header not counted)" if source.has_header else ""
             place = f"Row {row}{of_file} of column {error.column!r}{header}"
             return MistakeError(error.plan, error.column, is_missing=error.is_missing, place=place)
     return error
-
-
-def _first_wrong_row(error: MistakeError, source: Source, path: str) -> int | None:
-    """Return the number of the first row of a file that is in a declared group and wrong."""
-    groups = {grouping.column: grouping.keys for grouping in error.plan.by}
-    held = source.columns(asked_columns(error.plan), groups, numbered=path)
-    frame = wrapped(held.relation)
-    schema = frame.collect_schema()
-    if error.is_missing:
-        wrong = ~is_present(nw.col(error.column), schema[error.column])
-    else:
-        wrong = nw.col(held.file.parse_errors[error.column]) == 1
-    by = {f"key{place}": grouping for place, grouping in enumerate(error.plan.by)}
-    keys = {key: frames.as_key(one.column, schema[one.column]) for key, one in by.items()}
-    rows = frame.select(row=nw.col(str(held.row)), wrong=wrong, **keys)
-    for key, grouping in by.items():
-        matches = frames.matches_of(grouping, schema[grouping.column], held.file)
-        rows = DUCKDB.keep_declared_groups(rows, key, list(matches))
-    first = rows.filter(nw.col("wrong")).select(nw.col("row").min()).lazy().collect().item()
-    return None if first is None else int(first)
-
-
-def columns(files: Files) -> list[str]:
-    """Return the names of the columns, without reading a row; of JSON lines they are not known."""
-    with _opened(files) as source:
-        return source.names or []
 
 
 def described_columns(files: Files) -> str:
@@ -216,19 +172,14 @@ def check_there(files: Files) -> list[Path]:
     paths = [path for name in files.names for path in expanded(name)]
     if STANDARD_INPUT in paths and len(paths) > 1:
         raise ArgumentError("The standard input is read by itself. Leave out the other files.")
-    _check_each_once(paths)
-    return [Path(path) for path in paths]
-
-
-def _check_each_once(paths: Sequence[str]) -> None:
-    """Raise if a file is given twice, under any name: each of its rows would count twice."""
-    if len(paths) > 1:
-        files = {(state.st_dev, state.st_ino) for state in map(os.stat, paths)}
-        if len(files) < len(paths):
+    if len(paths) > 1:  # Each row of a file that is given twice, under any name, would count twice.
+        different = {(state.st_dev, state.st_ino) for state in map(os.stat, paths)}
+        if len(different) < len(paths):
             raise ArgumentError(
-                f"{len(paths):,} files are given, and {len(paths) - len(files):,} of them more "
+                f"{len(paths):,} files are given, and {len(paths) - len(different):,} of them more "
                 "than once, by several patterns, names or links. Give each file once."
             )
+    return [Path(path) for path in paths]
 
 
 @cache

@@ -23,28 +23,19 @@ from dpnoise.core.safe_text import shortened
 from dpnoise.statistics.engines import arithmetic, keys, persons
 from dpnoise.statistics.engines.arithmetic import ROWS, AskColumns, Expressions, Grouped
 from dpnoise.statistics.engines.checking import check_plan
-from dpnoise.statistics.engines.runners import DUCKDB, Part, Runner, Tables, runner_of, wrapped
+from dpnoise.statistics.engines.runners import Part, Runner, Tables, runner_of, wrapped
 from dpnoise.statistics.plan import Ask, Grouping, Key, Plan, Rows, Sum, Tally, Unit
 
 if TYPE_CHECKING:
     import dask.dataframe
     import narwhals as nw
+    from duckdb import DuckDBPyRelation
     from narwhals.dtypes import DType
 
     from dpnoise.statistics.engines.runners import DataFrame, Frame
 else:
     nw = import_extra("narwhals", "engines")
 
-_KINDS: Final[dict[type["DType"], str]] = {
-    nw.String: keys.TEXT,
-    nw.Categorical: keys.TEXT,
-    nw.Enum: keys.TEXT,
-    nw.Float32: keys.SINGLE,
-    nw.Float64: keys.FLOAT,
-    nw.Boolean: keys.BOOLEAN,
-    nw.Date: keys.DATE,
-    nw.Datetime: keys.TIME,
-}
 _MOST_ROWS: Final = 2**37  # With more, a sum of halves could wrap around.
 _LONGEST_LIST: Final = 500  # Characters of the names of columns in an error.
 NO_PERSONS_IN_DASK: Final = (
@@ -73,10 +64,12 @@ class MistakeError(ArgumentError):
 
 @dataclass(frozen=True)
 class FileColumns:
-    """What is known about the columns of a frame that was made of a file."""
+    """A relation of DuckDB that was made of a file, and what is known about its columns."""
 
+    relation: "DuckDBPyRelation"
     parse_errors: Mapping[str, str]  # By column of text, the column that flags its parse errors.
     parsed: Collection[str]  # The columns of groups that we parsed from text: none is rounded.
+    row: str  # The column that numbers rows, where that is asked for.
 
 
 @dataclass(frozen=True)
@@ -98,15 +91,14 @@ class Data:
 
 def prepared(frame: "Frame", wanted: Iterable[str], file: FileColumns | None) -> Data:
     """Return a frame of which some columns are read; raise if one is not there."""
-    columns, runner = list(dict.fromkeys(wanted)), runner_of(frame)
+    columns, runner, schema = _once(wanted), runner_of(frame), frame.collect_schema()
+    for name in columns:
+        if name not in schema:
+            there = shortened(", ".join(map(str, schema)), _LONGEST_LIST)
+            raise ArgumentError(f"There is no column {name!r}. There are: {there}.")
     frame, names = runner.prepare(frame, columns)
     types = frame.collect_schema()
-    data = Data(frame, runner, names, {name: types[inside] for name, inside in names.items()}, file)
-    for name in columns:
-        if name not in data.schema:
-            there = shortened(", ".join(map(str, data.schema)), _LONGEST_LIST)
-            raise ArgumentError(f"There is no column {name!r}. There are: {there}.")
-    return data
+    return Data(frame, runner, names, {name: types[names[name]] for name in columns}, file)
 
 
 @contextmanager
@@ -141,7 +133,7 @@ def answer_all(
     known = wrapped(frame)
     if known.implementation.is_dask():
         return _answer_by_partition(known.to_native(), plans)
-    if runner_of(known).answers_in_one_scan and all(plan.unit is None for plan in plans):
+    if all(plan.unit is None for plan in plans):
         return _answer(known, plans, file)
     return [tally for plan in plans for tally in _answer(known, [plan], file)]
 
@@ -166,9 +158,8 @@ def _added_answer(one: Sum | Integers, other: Sum | Integers) -> Sum | Integers:
         squares = None
         if one.squares is not None and other.squares is not None:
             squares = np.asarray(one.squares + other.squares)
-        return Sum(
-            np.asarray(one.count + other.count), np.asarray(one.total + other.total), squares
-        )
+        count, total = one.count + other.count, one.total + other.total
+        return Sum(np.asarray(count), np.asarray(total), squares)
     return np.asarray(one + other)  # type: ignore[operator]  # Both are counts.
 
 
@@ -178,16 +169,10 @@ def _answer(known: "Frame", plans: Sequence[Plan], file: FileColumns | None) -> 
     for name in dict.fromkeys(name for plan in plans for name in asked_columns(plan)):
         arithmetic.check_numbers(name, data.schema[name])
     unit = plans[0].unit
-    query = _Query(data, _traits(data, unit))
+    query = _Query(data)
     for plan in plans:
         query.add(plan)
-    made, frame = query.made, data.frame
-    if made.chosen:
-        frame = data.runner.without_collation(frame.select(**made.chosen))
-    runner = data.runner
-    limit = runner.keep_declared_groups if len(plans) == 1 else runner.mask_other_groups
-    for grouping, key in query.keys.items():
-        frame = limit(frame, key, list(query.matches[grouping]))
+    frame, made = _rows_in_groups(query, masked=len(plans) > 1), query.made
     if unit is not None:
         frame = _bounded(frame, plans[0], unit, query)
     for step in (made.wholes, {**made.summed, **made.codes}):
@@ -196,17 +181,32 @@ def _answer(known: "Frame", plans: Sequence[Plan], file: FileColumns | None) -> 
     return [query.tally(plan, tables) for plan, tables in zip(plans, results, strict=True)]
 
 
-def _traits(data: Data, unit: Unit | None) -> arithmetic.EngineTraits:
-    """Return what the engine that adds up does well, with how the one that has the rows casts.
+def _rows_in_groups(query: "_Query", *, masked: bool = False) -> "Frame":
+    """Return what a query chooses, in the engine that computes, of rows in declared groups.
 
-    Rows of persons go to DuckDB, unless they are in Spark.
+    If masked, all rows are returned, and keys of other groups are null.
     """
-    own = data.runner.traits
-    if unit is None or data.frame.implementation.is_pyspark():
-        return own
-    return replace(
-        DUCKDB.traits, casts_integers=own.casts_integers, divides_decimals=own.divides_decimals
-    )
+    frame = query.data.runner.load(query.data.frame)
+    runner = runner_of(frame)
+    if query.made.chosen:
+        frame = runner.without_collation(frame.select(**query.made.chosen))
+    for grouping, key in query.keys.items():
+        values = list(query.matches[grouping])
+        frame = runner.limit_groups(frame, key, values, masked=masked)
+    return frame
+
+
+def first_wrong_row(error: MistakeError, file: FileColumns) -> int | None:
+    """Return the number of the first row that is in a declared group and has the mistake."""
+    plan = replace(error.plan, unit=None)
+    query = _Query(prepared(wrapped(file.relation), wanted_columns(plan), file))
+    query.add(plan)
+    query.made.chosen["row"] = nw.col(file.row)
+    value = query.values[error.column]
+    wrong = ~nw.col(value.there) if error.is_missing else nw.col(value.is_wrong or "") == 1
+    rows = _rows_in_groups(query).filter(wrong)
+    first = rows.select(nw.col("row").min()).lazy().collect().item()
+    return None if first is None else int(first)
 
 
 def _bounded(frame: "Frame", plan: Plan, unit: Unit, query: "_Query") -> "Frame":
@@ -246,7 +246,6 @@ class _Query:
     """What plans need of each row, each once, and under which names it is computed."""
 
     data: Data
-    traits: arithmetic.EngineTraits
     made: Expressions = field(default_factory=Expressions)
     keys: dict[Grouping, str] = field(default_factory=dict)
     matches: dict[Grouping, dict[Key, int]] = field(default_factory=dict)
@@ -263,8 +262,9 @@ class _Query:
             if grouping not in self.keys:
                 self.keys[grouping] = key = f"key{len(self.keys)}"
                 name, dtype = grouping.column, data.schema[grouping.column]
-                self.matches[grouping] = matches_of(grouping, dtype, data.file)
-                made.chosen[key] = as_key(data.names[name], dtype)
+                parsed = None if data.file is None else data.file.parsed
+                self.matches[grouping] = keys.matches(grouping, dtype, parsed)
+                made.chosen[key] = keys.as_key(data.names[name], dtype)
         for name in asked_columns(plan):
             if name not in self.values:
                 self.values[name] = self._add_value(name)
@@ -272,7 +272,7 @@ class _Query:
             if not isinstance(ask, Rows) and ask not in self.asks:
                 value = nw.col(self.values[ask.column].value)
                 name = f"ask{len(self.asks)}_"
-                self.asks[ask] = arithmetic.add_ask(made, name, ask, value, self.traits)
+                self.asks[ask] = arithmetic.add_ask(made, name, ask, value)
         if plan.unit is not None:
             self._add_persons(plan.unit)
 
@@ -283,7 +283,10 @@ class _Query:
         is_wrong = f"wrong{number}" if name in parse_errors else None
         columns = _ValueColumns(f"value{number}", f"there{number}", f"count{number}", is_wrong)
         made.chosen[columns.there] = arithmetic.is_present(column, dtype)
-        made.chosen[columns.value] = arithmetic.filled(column, dtype, self.traits)
+        divides_decimals = not self.data.frame.implementation.is_polars()
+        made.chosen[columns.value] = arithmetic.filled(
+            column, dtype, divides_decimals=divides_decimals
+        )
         made.summed[columns.count] = nw.col(columns.there).cast(nw.Int64)
         if is_wrong is not None:
             made.chosen[is_wrong] = nw.col(parse_errors[name])
@@ -305,7 +308,7 @@ class _Query:
             (columns,) = self.values.values()
             self.own = persons.OwnColumns(unit.own, columns.value, columns.there, "own")
             value, there = made.chosen[columns.value], made.chosen[columns.there]
-            made.chosen[self.own.whole] = persons.own_whole(value, there, unit.own, self.traits)
+            made.chosen[self.own.whole] = persons.own_whole(value, there, unit.own)
 
     def part(self, plan: Plan) -> Part:
         """Return what a plan adds up."""
@@ -383,40 +386,3 @@ def wanted_columns(plan: Plan) -> list[str]:
     """Return the columns that a plan reads, each once: values, groups, and who a person is."""
     grouped = [grouping.column for grouping in plan.by]
     return _once([*asked_columns(plan), *grouped, *(plan.unit.columns if plan.unit else ())])
-
-
-def matches_of(grouping: Grouping, dtype: "DType", file: FileColumns | None) -> dict[Key, int]:
-    """Return each value of a column of this type that belongs to a declared key, and its place."""
-    limits = arithmetic.limits(check_key(grouping.column, dtype))
-    is_parsed = file is not None and grouping.column in file.parsed
-    return keys.matches(
-        grouping,
-        keys.INTEGER if limits else _KINDS[dtype.base_type()],
-        limits,
-        same_kind=file is None and not grouping.discovered,
-        whole_below=None if is_parsed else arithmetic.exact_limit(dtype),
-    )
-
-
-def check_key(column: str, dtype: "DType") -> "DType":
-    """Return the type of a column that can be grouped by."""
-    zoned = isinstance(dtype, nw.Datetime) and dtype.time_zone is not None
-    if zoned or (arithmetic.limits(dtype) is None and dtype.base_type() not in _KINDS):
-        raise ArgumentError(
-            f"Column {column!r} holds {arithmetic.kind_of(dtype)}, which is not grouped "
-            "by. Convert it to text, integers, floats, booleans, dates or times without a zone "
-            "first."
-        )
-    return dtype
-
-
-def is_text(dtype: "DType") -> bool:
-    """Tell whether keys of this type are text."""
-    return _KINDS.get(dtype.base_type()) == keys.TEXT
-
-
-def as_key(name: str, dtype: "DType") -> "nw.Expr":
-    """Return a group column as it is compared: text as text, floats of 64 bits."""
-    if dtype in {nw.Categorical, nw.Enum}:
-        return nw.col(name).cast(nw.String)
-    return nw.col(name).cast(nw.Float64) if dtype == nw.Float32 else nw.col(name)

@@ -8,81 +8,112 @@ as people write it: in a column of text the number 5 is the text 5, in a column 
 """
 
 import math
-import numbers
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from datetime import date, datetime
-from typing import Final
+from decimal import Decimal, InvalidOperation, localcontext
+from numbers import Real
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dpnoise.core.errors import ArgumentError, is_integer, is_real, shown
+from dpnoise.core.errors import ArgumentError, import_extra, is_integer, is_real, shown
+from dpnoise.statistics.engines.arithmetic import FLOATS, exact_limit, kind_of, limits
 from dpnoise.statistics.plan import Grouping, Key
 
-TEXT: Final = "text"
-INTEGER: Final = "integers"
-SINGLE: Final = "floats of 32 bits"
-FLOAT: Final = "floats"
-BOOLEAN: Final = "booleans"
-DATE: Final = "dates"
-TIME: Final = "times"
+if TYPE_CHECKING:
+    import narwhals as nw
+    from narwhals.dtypes import DType
+else:
+    nw = import_extra("narwhals", "engines")
 
+_TEXTS: Final = (nw.String, nw.Categorical, nw.Enum)
+# Types of columns besides integers, with their names in errors and the types of their keys.
+_KINDS: Final[dict[type["DType"], tuple[str, type]]] = {
+    **dict.fromkeys(_TEXTS, ("text", str)),
+    nw.Float32: ("floats of 32 bits", Real),
+    nw.Float64: ("floats", Real),
+    nw.Boolean: ("booleans", bool),
+    nw.Date: ("dates", date),
+    nw.Datetime: ("times", date),
+}
+_LONGEST_DECIMAL: Final = 38  # Digits of a decimal in DuckDB.
 _WORDS: Final = {"true": True, "false": False}
 # Text that a reader takes for a number, a time or a truth value if all other rows are such, too.
 # DuckDB knows more words for truth values than others. The syntax is one that all engines have.
-_AMBIGUOUS_TEXT: Final = r"^(?:[-+.,:/_\s0-9eETZ]+|(?i:true|false{}))$"
+# The spaces are those of Python, because \s is fewer in some engines, and pandas skips a \v.
+_SPACES: Final = "\v\x1c-\x1f\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+_AMBIGUOUS_TEXT: Final = rf"^(?:[-+.,:/_\s{_SPACES}0-9eETZ]+|(?i:true|false{{}}))$"
 # Text that means the same then: it is written as we write numbers, dates and truth values.
 CANONICAL_TEXT: Final = r"^(?:0|-?[1-9][0-9]*|[0-9]{4}-[0-9]{2}-[0-9]{2}|true|false)$"
-_KEY_TYPES: Final[dict[str, type]] = {
-    TEXT: str,
-    INTEGER: numbers.Real,
-    SINGLE: numbers.Real,
-    FLOAT: numbers.Real,
-    DATE: date,
-    TIME: date,
-}
 
 
-def matches(
-    grouping: Grouping,
-    kind: str,
-    limits: tuple[int, int] | None = None,
-    *,
-    same_kind: bool = False,
-    whole_below: int | None = None,
-) -> dict[Key, int]:
+def matches(grouping: Grouping, dtype: "DType", parsed: Collection[str] | None) -> dict[Key, int]:
     """Return each value of a column that belongs to a declared key, with the key's place.
 
-    `limits` are those of a column of integers. `same_kind` refuses keys of another kind than the
-    column. `whole_below` refuses keys of a column of floats that are not whole or not below it.
+    `parsed` has the columns of a file that we parsed from text: none of their numbers is rounded.
+    None is for a frame.
     """
-    places: dict[Key, int] = {}
+    column, places = grouping.column, dict[Key, int]()
+    if isinstance(dtype, nw.Decimal) and parsed is not None:
+        kind, key_type = f"decimals with {dtype.scale} places", type(None)
+    else:
+        kind, key_type = _KINDS.get(check_key(column, dtype).base_type(), ("integers", Real))
+    is_rounded = dtype in FLOATS and (parsed is None or column not in parsed)
     for place, key in enumerate(grouping.keys):
-        if same_kind and not _is_of_kind(key, kind):
+        if parsed is None and not grouping.discovered and not _is_of_type(key, key_type):
             raise ArgumentError(
-                f"Column {grouping.column!r} holds {kind}, and the group {shown(key)} is not of "
-                "that kind. Declare groups of the column's kind, or convert the column first."
+                f"Column {column!r} holds {kind}, and the group {shown(key)} is not of that kind. "
+                "Declare groups of the column's kind, or convert the column first."
             )
-        values = _values(key, kind, limits)
-        below = whole_below if kind in {FLOAT, SINGLE} else None
-        if below and not all(
-            isinstance(value, float) and value.is_integer() and abs(value) < below
-            for value in values
-        ):
-            raise inexact_error(grouping.column)
+        values = list(_values(key, dtype))
+        if is_rounded and not all(_is_exact(value, exact_limit(dtype)) for value in values):
+            raise inexact_error(column)
         if not values:
             raise ArgumentError(
-                f"Column {grouping.column!r} holds {kind}, so no row could be in the group "
-                f"{shown(key)}. Declare groups as the column holds them."
+                f"Column {column!r} holds {kind}, so no row could be in the group {shown(key)}. "
+                "Declare groups as the column holds them."
             )
         for value in values:
             if places.setdefault(value, place) != place:
                 raise ArgumentError(
                     f"The groups {shown(grouping.keys[places[value]])} and {shown(key)} of column "
-                    f"{grouping.column!r} are the same. Declare each once."
+                    f"{column!r} are the same. Declare each once."
                 )
     return places
+
+
+def _is_of_type(key: object, key_type: type) -> bool:
+    is_bool = isinstance(key, bool | np.bool_)
+    return is_bool == (key_type is bool) and (is_bool or isinstance(key, key_type))
+
+
+def _is_exact(value: Key, limit: int) -> bool:
+    return isinstance(value, float) and value.is_integer() and abs(value) < limit
+
+
+def check_key(column: str, dtype: "DType") -> "DType":
+    """Return the type of a column that can be grouped by."""
+    zoned = isinstance(dtype, nw.Datetime) and dtype.time_zone is not None
+    if zoned or (limits(dtype) is None and dtype.base_type() not in _KINDS):
+        raise ArgumentError(
+            f"Column {column!r} holds {kind_of(dtype)}, which is not grouped by. Convert it to "
+            "text, integers, floats, booleans, dates or times without a zone first."
+        )
+    return dtype
+
+
+def is_text(dtype: "DType") -> bool:
+    """Tell whether keys of this type are text."""
+    return dtype.base_type() in _TEXTS
+
+
+def as_key(name: str, dtype: "DType") -> "nw.Expr":
+    """Return a group column as it is compared: text as text, floats of 64 bits."""
+    if is_text(dtype):
+        return nw.col(name).cast(nw.String)
+    return nw.col(name).cast(nw.Float64) if dtype == nw.Float32 else nw.col(name)
 
 
 def ambiguous_text(*, in_duckdb: bool) -> str:
@@ -128,12 +159,6 @@ def label_of(value: object) -> str:
     return str(value)
 
 
-def _is_of_kind(key: object, kind: str) -> bool:
-    if kind == BOOLEAN or isinstance(key, bool | np.bool_):
-        return kind == BOOLEAN and isinstance(key, bool | np.bool_)
-    return isinstance(key, _KEY_TYPES[kind])
-
-
 def inexact_error(column: str) -> ArgumentError:
     """Return the error about ids and groups that a column of floats may have rounded."""
     return ArgumentError(
@@ -143,14 +168,17 @@ def inexact_error(column: str) -> ArgumentError:
     )
 
 
-def _values(key: object, kind: str, limits: tuple[int, int] | None) -> list[Key]:
-    """Return the values of a column of this kind that are written as the key."""
-    if kind == TEXT:
-        return list(_spellings(key))
-    if kind == BOOLEAN:
+def _values(key: object, dtype: "DType") -> Iterator[Key]:
+    """Return the values of a column of this type that are written as the key."""
+    if is_text(dtype):
+        return _spellings(key)
+    if isinstance(dtype, nw.Decimal):
+        return _decimals(key, dtype.scale)
+    if dtype == nw.Boolean:
         is_word = isinstance(key, bool | np.bool_ | str) and str(key).lower() in _WORDS
-        return [_WORDS[str(key).lower()]] if is_word else []
-    return _times(key, kind) if kind in {DATE, TIME} else _numbers(key, kind, limits)
+        return iter([_WORDS[str(key).lower()]] if is_word else [])
+    is_time = dtype.base_type() in {nw.Date, nw.Datetime}
+    return _times(key, dtype) if is_time else _numbers(key, dtype)
 
 
 def _spellings(key: object) -> Iterator[str]:
@@ -187,34 +215,40 @@ def _number(key: object) -> int | float | None:
     return None
 
 
-def _numbers(key: object, kind: str, limits: tuple[int, int] | None) -> list[Key]:
+def _numbers(key: object, dtype: "DType") -> Iterator[Key]:
     """Return the number of a column of integers or floats that a key is, if there is one."""
-    number = _number(key)
+    number, within = _number(key), limits(dtype)
     if number is None:
-        return []
-    if kind == INTEGER:
-        least, most = limits or (-(2**63), 2**63 - 1)
+        return
+    if within is not None:
         is_whole = isinstance(number, int) or number.is_integer()
-        return [int(number)] if is_whole and least <= number <= most else []
-    try:
-        nearest = float(number)
-    except OverflowError:
-        return []
-    if kind == SINGLE:
-        with np.errstate(over="ignore"):
-            nearest = float(np.float32(nearest))
-    return [] if math.isnan(nearest) else [nearest]
+        if is_whole and within[0] <= number <= within[1]:
+            yield int(number)
+        return
+    with suppress(OverflowError), np.errstate(over="ignore"):
+        nearest = float(np.float32(number)) if dtype == nw.Float32 else float(number)
+        if not math.isnan(nearest):
+            yield nearest
 
 
-def _times(key: object, kind: str) -> list[Key]:
+def _decimals(key: object, scale: int) -> Iterator[Key]:
+    """Return a key as a decimal of this scale, if it is one."""
+    with localcontext(prec=3 * _LONGEST_DECIMAL), suppress(InvalidOperation):
+        exact = Decimal(str(key))
+        if exact.is_finite() and abs(exact.adjusted()) < _LONGEST_DECIMAL:
+            units = exact.scaleb(scale)
+            if units == int(units):
+                yield Decimal(int(units)).scaleb(-scale)  # type: ignore[misc]
+
+
+def _times(key: object, dtype: "DType") -> Iterator[Key]:
     """Return the date or the time without a zone that a key is, if there is one."""
     if isinstance(key, str):
         with suppress(ValueError):
-            key = (date if kind == DATE else datetime).fromisoformat(key)
-    if not isinstance(key, date):
-        return []
-    if kind == DATE:
-        return [] if isinstance(key, datetime) else [key]
+            key = (date if dtype == nw.Date else datetime).fromisoformat(key)
     if isinstance(key, datetime):
-        return [key] if key.tzinfo is None else []
-    return [datetime(key.year, key.month, key.day)]  # noqa: DTZ001 - the column has no zone
+        if dtype == nw.Datetime and key.tzinfo is None:
+            yield key
+    elif isinstance(key, date):
+        is_date = dtype == nw.Date
+        yield key if is_date else datetime(key.year, key.month, key.day)  # noqa: DTZ001 - no zone

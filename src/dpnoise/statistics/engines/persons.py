@@ -123,12 +123,10 @@ def as_id(name: str, column: str, dtype: "DType") -> "nw.Expr":
     return expression
 
 
-def own_whole(
-    value: "nw.Expr", there: "nw.Expr", own: Own, traits: arithmetic.EngineTraits
-) -> "nw.Expr":
+def own_whole(value: "nw.Expr", there: "nw.Expr", own: Own) -> "nw.Expr":
     """Return a row's value in whole grids, as a person's own sum or mean counts it."""
     ends = (own.least, own.most) if own.kind == "mean" else (-_FARTHEST, _FARTHEST)
-    whole = arithmetic.clamped(value, Sums(own.column, own.grid, *ends), traits)
+    whole = arithmetic.clamped(value, Sums(own.column, own.grid, *ends))
     return nw.when(there).then(whole.cast(nw.Int64)).otherwise(nw.lit(0, nw.Int64))
 
 

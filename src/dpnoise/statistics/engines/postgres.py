@@ -8,27 +8,25 @@ person.
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.core.safe_text import shortened, shown
+from dpnoise.statistics.engines.runners import ArrowObject
 from dpnoise.statistics.engines.sources import (
-    ArrowObject,
     Database,
-    DatabaseTable,
-    Opening,
     Stream,
     literal,
-    one_table,
     quoted,
+    spelling_error,
 )
 
 Connection = Any  # Of ADBC's driver, which publishes no types.
 
 _AS_THEY_ARE: Final = {"smallint", "integer", "bigint", "real", "double precision", "boolean"}
-_LONGEST: Final = 500  # Characters of the names of tables, or of the server's words, in an error.
+_LONGEST: Final = 500  # Characters of the server's words in an error.
 _ONE_SNAPSHOT: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 # Each column with the type under all of its domains. Only deterministic collations keep texts apart
 # that differ in their bytes; the database's default collation is one.
@@ -88,62 +86,56 @@ class _Column:
     loose_collation: str | None
 
     def check_comparable(self) -> None:
+        """Raise unless equal values can be written in one way."""
         name = quoted(self.name)
         if not self.is_built_in or self.base_name not in _IDS:
             instead = _CASTS.get(self.base_name, _AS_TEXT).format(name)
             domain = "" if self.declared == self.base else f" (domain {self.declared})"
-            raise self._error(f"is {self.base}{domain}", instead)
+            raise spelling_error(self.name, f"is {self.base}{domain}", instead)
         if self.loose_collation is not None:
             collation = f"has the collation {quoted(self.loose_collation)}"
-            raise self._error(collation, f'lower({name}) COLLATE "C"')
-
-    def _error(self, fact: str, instead: str) -> ArgumentError:
-        return ArgumentError(
-            f"Column {self.name!r} {shown(fact)}: equal values may be written differently. Make a "
-            f"view with one spelling for each value, such as {shown(instead)}, and give that."
-        )
+            raise spelling_error(self.name, collation, f'lower({name}) COLLATE "C"')
 
 
-class Table(DatabaseTable):
-    """A table or view of PostgreSQL."""
+class PostgresTable(Database):
+    """A table or view of PostgreSQL, whose rows come in any order."""
 
-    def __init__(self, address: str, table: str, stack: ExitStack) -> None:
-        if re.search(r"://[^/@]*:[^/@]*@|password\s*=", address):
+    is_repeatable = False
+
+    def connect(self) -> tuple[list[str], list[str]]:
+        """Read the type of each column."""
+        if re.search(r"://[^/@]*:[^/@]*@|password\s*=", self.address):
             raise ArgumentError(
                 "The address must not contain a password. Put it in ~/.pgpass or PGPASSWORD."
             )
-        self._address, self._open = address, list[Connection]()
-        schema, _, name = table.rpartition(".")
-        self._table = f"{quoted(schema)}.{quoted(name)}" if schema else quoted(name)
-        driver = import_extra("adbc_driver_postgresql.dbapi", "postgres")
+        self._open = list[Connection]()
+        schema, _, name = self.table_name.rpartition(".")
+        self._sql = f"{quoted(schema)}.{quoted(name)}" if schema else quoted(name)
+        self._driver = import_extra("adbc_driver_postgresql.dbapi", "postgres")
         try:
-            self._keeper = stack.enter_context(closing(self._connected()))
+            self._keeper = self.stack.enter_context(closing(self._connected()))
             self._snapshot = _rows(self._keeper, "SELECT pg_export_snapshot()")[0][0]
-            columns = _rows(self._keeper, _COLUMNS.format(literal(self._table)))
+            columns = _rows(self._keeper, _COLUMNS.format(literal(self._sql)))
             self._columns = {row[0]: _Column(*row) for row in columns}
-            self.names = list(self._columns)
-            if not self._columns:
-                there = shortened(
-                    ", ".join(name for (name,) in _rows(self._keeper, _TABLES)), _LONGEST
-                )
-                raise ArgumentError(f"{address} has no table {table!r}. It has: {there or 'none'}.")
-            _rows(self._keeper, f"SELECT * FROM {self._table} LIMIT 0")  # May it be read?
-        except driver.Error as error:
+            if not columns:
+                return [], [name for (name,) in _rows(self._keeper, _TABLES)]
+            _rows(self._keeper, f"SELECT * FROM {self._sql} LIMIT 0")  # May it be read?
+        except self._driver.Error as error:
             words = shortened(shown(" ".join(str(error).split())), _LONGEST)
-            raise ArgumentError(f"{address} cannot be read: {words}") from None
+            raise ArgumentError(f"{self.address} cannot be read: {words}") from None
+        return list(self._columns), []
 
     def check_comparable(self, name: str) -> None:
         """Raise unless equal values of a column can be written in one way."""
         self._columns[name].check_comparable()
 
     def stream(self, wanted: Sequence[str]) -> Stream:
-        """Return some columns, which are called by their places, to be read as often as needed."""
-        pa = import_extra("pyarrow", "files")
-        parts = [f"{self._part(name)} AS c{self.names.index(name)}" for name in wanted]
-        query = f"SELECT {', '.join(parts) or '1 AS nothing'} FROM {self._table}"
+        """Return some columns, to be read as often as needed."""
+        parts = [f"{self._part(name)} AS {quoted(name)}" for name in wanted]
+        query = f"SELECT {', '.join(parts) or '1 AS nothing'} FROM {self._sql}"
         with self._keeper.cursor() as cursor:
             schema = cursor.execute(f"{query} LIMIT 0").fetch_arrow_table().schema
-        return Stream(lambda: pa.RecordBatchReader.from_batches(schema, self._batches(query)))
+        return Stream(schema, lambda: self._batches(query))
 
     def stop(self) -> None:
         """End what the server is asked for."""
@@ -165,7 +157,6 @@ class Table(DatabaseTable):
 
     def _batches(self, query: str) -> Iterator[ArrowObject]:
         """Yield the rows. An error would reach DuckDB, which shows it: so it ends the stream."""
-        driver = import_extra("adbc_driver_postgresql.dbapi", "postgres")
         arrow = import_extra("pyarrow", "files")
         with closing(self._connected()) as connection, connection.cursor() as cursor:
             self._open.append(connection)
@@ -173,14 +164,13 @@ class Table(DatabaseTable):
                 cursor.execute(f"SET TRANSACTION SNAPSHOT {literal(self._snapshot)}")
                 cursor.execute(query)
                 yield from cursor.fetch_record_batch()
-            except (driver.Error, arrow.ArrowException, OSError):
-                self.fault = f"{self._address} could not be read to its end."
+            except (self._driver.Error, arrow.ArrowException, OSError):
+                self.stream_fault = f"{self.address} could not be read to its end."
             finally:
                 self._open.remove(connection)
 
     def _connected(self) -> Connection:
-        driver = import_extra("adbc_driver_postgresql.dbapi", "postgres")
-        connection = driver.connect(self._address)
+        connection = self._driver.connect(self.address)
         with connection.cursor() as cursor:
             cursor.execute(_ONE_SNAPSHOT)
         return connection
@@ -190,9 +180,3 @@ def _rows(connection: Connection, query: str) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(query)
         return list(cursor.fetchall())
-
-
-def open_postgres(opening: Opening) -> Database:
-    """Open the table of a database on a server, whose rows come in any order."""
-    table = Table(*one_table(opening), opening.stack)
-    return Database(opening, table, is_repeatable=False)

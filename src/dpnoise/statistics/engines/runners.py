@@ -5,20 +5,21 @@ the columns that a plan reads are looked at. Those that cannot be made plain are
 """
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, import_extra
-from dpnoise.statistics.engines.arithmetic import ROWS, EngineTraits
+from dpnoise.statistics.engines.arithmetic import ROWS
 from dpnoise.statistics.plan import Key
 
 if TYPE_CHECKING:
     import narwhals as nw
-    from duckdb import DuckDBPyRelation, Expression
-    from pandas import CategoricalDtype, Series
+    from duckdb import DuckDBPyRelation
+    from pandas import Series
     from pyspark.sql import Column
+    from pyspark.sql import DataFrame as SparkFrame
 
     DataFrame = nw.DataFrame[Any]
     Frame = DataFrame | nw.LazyFrame[Any]
@@ -49,20 +50,28 @@ class Part:
     codes: list[str]
     summed: dict[str, bool]  # Whether a sum may be larger than 64 bits.
 
+    @property
+    def results(self) -> list[str | None]:
+        """What results are called: None for the sums, and each code for its cells."""
+        return [None, *self.codes]
 
+
+ArrowObject = Any  # Of pyarrow, which publishes no types.
+NativeRows = Any  # A relation of DuckDB or a frame of Spark.
 # The sums of a plan under None, the counts of its cells under their code.
 Tables = dict[str | None, "DataFrame"]
 
 
 class Runner:
-    """An engine whose rows are in memory: narwhals adds up for each group, then for each cell."""
+    """How narwhals computes in Polars, and what other engines do in another way."""
 
-    traits = EngineTraits()
-    answers_in_one_scan = False  # Whether it answers several plans so.
+    def prepare(self, frame: "Frame", wanted: Sequence[str]) -> tuple["Frame", dict[str, str]]:
+        """Return a frame with columns of plain types, and what they are called in it."""
+        return frame, {name: name for name in wanted}
 
-    def prepare(self, frame: "Frame", wanted: Sequence[str]) -> tuple["Frame", dict[str, str]]:  # noqa: ARG002 - others need it
-        """Return a frame that computes as it should, and what its columns are called in it."""
-        return frame, {name: name for name in frame.collect_schema()}
+    def load(self, frame: "Frame") -> "Frame":
+        """Return a prepared frame in the engine that computes."""
+        return frame
 
     def without_collation(self, frame: "Frame") -> "Frame":
         """Return a frame whose texts are compared as they are.
@@ -72,85 +81,80 @@ class Runner:
         """
         return frame
 
-    def keep_declared_groups(self, frame: "Frame", key: str, values: list[Key]) -> "Frame":
-        """Keep the rows whose key is one of some values."""
-        return frame.filter(nw.col(key).is_in(_with_negative_zero(values)))
-
-    def mask_other_groups(self, frame: "Frame", key: str, values: list[Key]) -> "Frame":
-        """Set a key to null where it is none of some values."""
-        is_declared = nw.col(key).is_in(_with_negative_zero(values))
-        return frame.with_columns(**{key: nw.when(is_declared).then(nw.col(key))})
+    def limit_groups(self, frame: "Frame", key: str, values: list[Key], *, masked: bool) -> "Frame":
+        """Keep the rows whose key is one of some values; or set the key of others to null."""
+        is_declared = nw.col(key).is_in(values)
+        if masked:
+            return frame.with_columns(**{key: nw.when(is_declared).then(nw.col(key))})
+        return frame.filter(is_declared)
 
     def run(self, frame: "Frame", parts: Sequence[Part]) -> list[Tables]:
-        """Add up what each plan wants."""
-        lazy = []
-        for part in parts:
-            kept = _with_keys(frame, part) if len(parts) > 1 else frame
-            lazy += [_grouped(kept, part, code) for code in (None, *part.codes)]
-        results = iter(self._collected(lazy))
-        return [{code: next(results) for code in (None, *part.codes)} for part in parts]
-
-    def _collected(self, frames: Sequence["Frame"]) -> Iterable["DataFrame"]:
-        return [one.collect() if isinstance(one, nw.LazyFrame) else one for one in frames]
-
-
-def _with_negative_zero(values: list[Key]) -> list[Key]:
-    """Return floats with both zeros, of which Arrow compares the bits."""
-    return [*values, -0.0] if 0.0 in values and isinstance(values[0], float) else values
-
-
-def _with_keys(frame: "Frame", part: Part) -> "Frame":
-    present = [~nw.col(key).is_null() for key in part.keys]
-    return frame.filter(*present) if present else frame
+        """Add up what each plan wants. Polars streams, and shares the steps that results share."""
+        wide = {name for part in parts for name, is_wide in part.summed.items() if is_wide}
+        widened = frame.lazy().with_columns(nw.col(name).cast(nw.Int128) for name in wide)
+        queries = [_grouped(widened, part, code) for part in parts for code in part.results]
+        polars = nw.get_native_namespace(frame)
+        native = [query.to_native() for query in queries]
+        collected = map(nw.from_native, polars.collect_all(native, engine="streaming"))
+        return [{code: next(collected) for code in part.results} for part in parts]
 
 
 def _grouped(frame: "Frame", part: Part, code: str | None) -> "Frame":
     by = part.keys if code is None else [*part.keys, code]
     summed = part.summed if code is None else {}
     sums = [nw.len().alias(ROWS), *(nw.col(name).sum().alias(name) for name in summed)]
+    has_keys = [~nw.col(key).is_null() for key in part.keys]
+    frame = frame.filter(*has_keys) if has_keys else frame
     return frame.group_by(by).agg(*sums) if by else frame.select(*sums)
 
 
-@dataclass(frozen=True)
-class _GroupingSets:
-    """What engines with GROUPING SETS group by, in one scan: each set once, or it counts twice."""
+class _Sql(Runner):
+    """An engine with GROUPING SETS, which answers several plans in one scan."""
 
-    sets: list[list[str]]
-    names: list[str]  # All columns that are in a set.
-    flagged: list[str]  # Those that are not in all sets, so that a flag says if they are.
-    summed: dict[str, bool]
+    sum: str  # The SQL of a sum that fits in 64 bits, of integers or truth values.
+    wide_sum: str  # That of a larger one.
 
-    def tables(self, result: "DataFrame", part: Part) -> Tables:
-        """Take from a result what is about one plan. Sums are in the counts of its first cells."""
-        tables: Tables = {}
-        codes: list[str | None] = [*part.codes] or [None]
-        for code, one in zip(codes, _sets(part), strict=True):
-            conditions = [nw.col(_SKIPPED + name) == int(name not in one) for name in self.flagged]
-            conditions += [~nw.col(key).is_null() for key in part.keys]
-            tables[code] = result.filter(*conditions) if conditions else result
-        return {None: next(iter(tables.values())), **tables}
+    def run(self, frame: "Frame", parts: Sequence[Part]) -> list[Tables]:
+        """Add up what each plan wants. Each set is grouped by once, or it would count twice."""
+        sets = list({frozenset(one): one for part in parts for one in _sets(part)}.values())
+        names = list(dict.fromkeys(name for one in sets for name in one))
+        # Names that are not in all sets have a flag that says if they are.
+        flagged = [name for name in names if any(name not in one for one in sets)]
+        columns = [*names, f"count(*) AS {ROWS}"]
+        columns += [f"grouping({name}) AS {_SKIPPED}{name}" for name in flagged]
+        summed = {name: is_wide for part in parts for name, is_wide in part.summed.items()}
+        for name, is_wide in summed.items():
+            columns.append((self.wide_sum if is_wide else self.sum).format(name) + f" AS {name}")
+        by, *others = [", ".join(one) for one in sets]
+        if others:
+            by = f"GROUPING SETS (({'), ('.join([by, *others])}))"
+        result = self.aggregate(frame.to_native(), ", ".join(columns), by)
+        collected = wrapped(result).lazy().collect()  # Once: each time would be another scan.
+        return [_tables(collected, part, flagged) for part in parts]
+
+    def aggregate(self, rows: NativeRows, columns: str, by: str) -> object:
+        """Return columns, which are SQL, for each group; for all rows if `by` is empty."""
+        raise NotImplementedError
 
 
 def _sets(part: Part) -> list[list[str]]:
     return [[*part.keys, code] for code in part.codes] or [part.keys]
 
 
-def _grouping_sets(parts: Sequence[Part]) -> _GroupingSets:
-    sets = list({frozenset(one): one for part in parts for one in _sets(part)}.values())
-    names = list(dict.fromkeys(name for one in sets for name in one))
-    flagged = [name for name in names if any(name not in one for one in sets)]
-    return _GroupingSets(sets, names, flagged, _all_summed(parts))
+def _tables(result: "DataFrame", part: Part, flagged: Sequence[str]) -> Tables:
+    """Take from a result what is about one plan. Sums are in the counts of its first cells."""
+    tables: Tables = {}
+    codes: list[str | None] = [*part.codes] or [None]
+    for code, one in zip(codes, _sets(part), strict=True):
+        conditions = [nw.col(_SKIPPED + name) == int(name not in one) for name in flagged]
+        conditions += [~nw.col(key).is_null() for key in part.keys]
+        tables[code] = result.filter(*conditions) if conditions else result
+    return {None: next(iter(tables.values())), **tables}
 
 
-def _all_summed(parts: Sequence[Part]) -> dict[str, bool]:
-    return {name: is_wide for part in parts for name, is_wide in part.summed.items()}
-
-
-class _DuckDB(Runner):
-    traits = EngineTraits(
-        adds_in_128_bits=True, casts_integers=True, divides_decimals=True, clips=False
-    )
-    answers_in_one_scan = True
+class _DuckDB(_Sql):
+    sum = "CAST(sum({}) AS BIGINT)"
+    wide_sum = "CAST(sum({}) AS DECIMAL(38, 0))"  # Arrow has no integers of 128 bits.
 
     def prepare(self, frame: "Frame", wanted: Sequence[str]) -> tuple["Frame", dict[str, str]]:
         """Raise if DuckDB, which ignores case, could take another column for one that is wanted."""
@@ -165,48 +169,33 @@ class _DuckDB(Runner):
 
     def without_collation(self, frame: "Frame") -> "Frame":
         relation: DuckDBPyRelation = frame.to_native()
-        columns = zip(relation.columns, map(str, relation.types), strict=True)
         plain = (
-            f"{name} COLLATE POSIX AS {name}" if kind == "VARCHAR" else name
-            for name, kind in columns
+            f"{name} COLLATE POSIX AS {name}" if str(kind) == "VARCHAR" else name
+            for name, kind in zip(relation.columns, relation.types, strict=True)
         )
         return wrapped(relation.project(", ".join(plain)))
 
-    def keep_declared_groups(self, frame: "Frame", key: str, values: list[Key]) -> "Frame":
-        return wrapped(frame.to_native().filter(self._is_declared(key, values)))
+    def limit_groups(self, frame: "Frame", key: str, values: list[Key], *, masked: bool) -> "Frame":
+        """Limit them by an IN, which DuckDB hashes: narwhals would search a list for every row."""
+        duckdb, native = import_module("duckdb"), frame.to_native()
+        column = duckdb.ColumnExpression(key)
+        is_declared = column.isin(*map(duckdb.ConstantExpression, values))
+        if not masked:
+            return wrapped(native.filter(is_declared))
+        masked_key = duckdb.CaseExpression(is_declared, column).alias(key)
+        return wrapped(native.select(duckdb.StarExpression(exclude=[key]), masked_key))
 
-    def mask_other_groups(self, frame: "Frame", key: str, values: list[Key]) -> "Frame":
-        duckdb = import_module("duckdb")
-        declared = self._is_declared(key, values)
-        masked = duckdb.CaseExpression(declared, duckdb.ColumnExpression(key)).alias(key)
-        others = duckdb.StarExpression(exclude=[key])
-        return wrapped(frame.to_native().select(others, masked))
-
-    @staticmethod
-    def _is_declared(key: str, values: list[Key]) -> "Expression":
-        """Return an IN, which DuckDB hashes: narwhals would search a list for every row."""
-        duckdb = import_module("duckdb")
-        condition: Expression = duckdb.ColumnExpression(key).isin(
-            *map(duckdb.ConstantExpression, values)
-        )
-        return condition
-
-    def run(self, frame: "Frame", parts: Sequence[Part]) -> list[Tables]:
-        grouping = _grouping_sets(parts)
-        columns = [*grouping.names, f"count(*) AS {ROWS}"]
-        columns += [f"grouping({name}) AS {_SKIPPED}{name}" for name in grouping.flagged]
-        for name, is_wide in grouping.summed.items():  # Arrow has decimals alone of 128 bits.
-            kind = "DECIMAL(38, 0)" if is_wide else "BIGINT"
-            columns.append(f"CAST(sum({name}) AS {kind}) AS {name}")
-        sets = ", ".join(f"({', '.join(one)})" for one in grouping.sets)
-        result = frame.to_native().aggregate(", ".join(columns), f"GROUPING SETS ({sets})")
-        collected = wrapped(result).lazy().collect()  # Once: each time would be another scan.
-        return [grouping.tables(collected, part) for part in parts]
+    def aggregate(self, rows: "DuckDBPyRelation", columns: str, by: str) -> object:
+        return rows.aggregate(columns, by)
 
 
-class _Spark(Runner):
-    traits = EngineTraits(casts_integers=True, divides_decimals=True, clips=False)
-    answers_in_one_scan = True
+class _Spark(_Sql):
+    sum = "sum(CAST({} AS BIGINT))"
+    # Spark's sums of integers wrap around. Those of q div 2^26 and of q mod 2^26 stay below 2^63
+    # for 2^37 rows.
+    wide_sum = (
+        f"CAST(sum(shiftright({{0}}, 26)) AS DECIMAL(20, 0)) * {2**26} + sum({{0}} & {2**26 - 1})"
+    )
 
     def prepare(self, frame: "Frame", wanted: Sequence[str]) -> tuple["Frame", dict[str, str]]:  # noqa: ARG002 - Spark renames all
         """Rename columns: Spark would take dots and backticks in a name for syntax."""
@@ -221,29 +210,16 @@ class _Spark(Runner):
         texts = [name for name, dtype in frame.collect_schema().items() if dtype == nw.String]
         return frame.with_columns(nw.col(*texts).cast(nw.String)) if texts else frame
 
-    def keep_declared_groups(self, frame: "Frame", key: str, values: list[Key]) -> "Frame":
-        native = frame.to_native()
-        return wrapped(native.where(native[key].isin(*_spark_literals(values))))
-
-    def mask_other_groups(self, frame: "Frame", key: str, values: list[Key]) -> "Frame":
+    def limit_groups(self, frame: "Frame", key: str, values: list[Key], *, masked: bool) -> "Frame":
         native, when = frame.to_native(), import_module("pyspark.sql.functions").when
-        masked = when(native[key].isin(*_spark_literals(values)), native[key])
-        return wrapped(native.withColumn(key, masked))
+        is_declared = native[key].isin(*_spark_literals(values))
+        if not masked:
+            return wrapped(native.where(is_declared))
+        return wrapped(native.withColumn(key, when(is_declared, native[key])))
 
-    def run(self, frame: "Frame", parts: Sequence[Part]) -> list[Tables]:
-        functions = import_module("pyspark.sql.functions")
-        column = functions.col  # By name: those of a frame are ambiguous where it was joined.
-        grouping, native = _grouping_sets(parts), frame.to_native()
-        added = [functions.count("*").alias(ROWS)]
-        added += [functions.sum(column(name)).alias(name) for name in grouping.summed]
-        added += [
-            functions.grouping(column(name)).alias(_SKIPPED + name) for name in grouping.flagged
-        ]
-        names = [column(name) for name in grouping.names]
-        sets = [[column(name) for name in one] for one in grouping.sets]
-        grouped = native.groupingSets(sets, *names) if len(sets) > 1 else native.groupBy(*names)
-        collected = wrapped(grouped.agg(*added)).lazy().collect()
-        return [grouping.tables(collected, part) for part in parts]
+    def aggregate(self, rows: "SparkFrame", columns: str, by: str) -> object:
+        query = f"SELECT {columns} FROM {{rows}}" + (f" GROUP BY {by}" if by else "")
+        return rows.sparkSession.sql(query, rows=rows)
 
 
 def _spark_literals(values: list[Key]) -> list["Column"]:
@@ -258,96 +234,65 @@ def _spark_literals(values: list[Key]) -> list["Column"]:
     return list(map(literal, values))
 
 
-class _Polars(Runner):
-    traits = EngineTraits(adds_in_128_bits=True, casts_integers=True, counts_comparisons=True)
-    answers_in_one_scan = True
+class _InMemory(Runner):
+    """An engine whose rows are in memory. DuckDB computes, on the same memory where it can."""
 
-    def run(self, frame: "Frame", parts: Sequence[Part]) -> list[Tables]:
-        wide = [name for name, is_wide in _all_summed(parts).items() if is_wide]
-        widened = frame.lazy().with_columns(nw.col(name).cast(nw.Int128) for name in wide)
-        return super().run(widened, parts)
-
-    def _collected(self, frames: Sequence["Frame"]) -> Iterable["DataFrame"]:
-        """Let Polars stream, and share the steps that all results begin with."""
-        polars = nw.get_native_namespace(frames[0])
-        lazy = [frame.to_native() for frame in frames]
-        return map(nw.from_native, polars.collect_all(lazy, engine="streaming"))
-
-
-class _Arrow(Runner):
     def prepare(self, frame: "Frame", wanted: Sequence[str]) -> tuple["Frame", dict[str, str]]:
-        """Remove dictionaries, whose values may be of any type."""
-        table, types = frame.to_native(), import_module("pyarrow").types
-        for place, column in enumerate(table.schema):
-            if column.name in wanted and types.is_dictionary(column.type):
-                plain = table.column(place).cast(column.type.value_type)
-                table = table.set_column(place, column.name, plain)
-        return super().prepare(wrapped(table), wanted)
+        """Remove dictionaries, whose values may be of any type, and rename: DuckDB ignores case."""
+        arrow = import_extra("pyarrow", "files")
+        names = {name: f"column{place}" for place, name in enumerate(wanted)}
+        held = frame.lazy().collect()
+        columns = {}
+        for name, column in self.arrow_columns(held, wanted).items():
+            columns[names[name]] = column
+            if arrow.types.is_dictionary(column.type):
+                chunks = [chunk.dictionary_decode() for chunk in column.chunks]
+                columns[names[name]] = arrow.chunked_array(chunks, column.type.value_type)
+        # A table without columns would have no rows.
+        return wrapped(arrow.table(columns or {"nothing": arrow.nulls(len(held))})), names
 
-    def keep_declared_groups(self, frame: "Frame", key: str, values: list[Key]) -> "Frame":
-        """Keep them by Arrow's own function: narwhals would take uint64 for int64."""
-        arrow, compute = import_module("pyarrow"), import_module("pyarrow.compute")
-        table = frame.to_native()
-        declared = arrow.array(_with_negative_zero(values), table[key].type)
-        return wrapped(table.filter(compute.is_in(table[key], value_set=declared)))
+    def arrow_columns(self, frame: "DataFrame", wanted: Sequence[str]) -> dict[str, ArrowObject]:
+        """Return columns as Arrow holds them."""
+        table = frame.to_arrow()
+        return {name: table[name] for name in wanted}
 
-
-class _Pandas(Runner):
-    def prepare(self, frame: "Frame", wanted: Sequence[str]) -> tuple["Frame", dict[str, str]]:
-        """Remove categories of numbers and Arrow's uint64, and refuse mixed objects.
-
-        narwhals would take a column of objects for text by its first rows, write categories as the
-        type of all of them prints them, and take literals next to Arrow's uint64 for int64.
-        """
-        native = frame.to_native().copy(deep=False)
-        for name in wanted:
-            # Missing columns, and several of one name, are errors later.
-            if name in native and getattr(native[name], "ndim", 1) == 1:
-                column = native[name]
-                plain = _plain_column(name, column)
-                if plain is not column:
-                    native[name] = plain
-        return super().prepare(wrapped(native), wanted)
+    def load(self, frame: "Frame") -> "Frame":
+        return wrapped(import_extra("duckdb", "engines").connect().from_arrow(frame.to_native()))
 
 
-def _plain_column(name: str, column: "Series") -> "Series":
-    pandas, kind = import_module("pandas"), column.dtype
-    if kind == "object":
-        if pandas.api.types.infer_dtype(column, skipna=True) not in _TEXTS:
-            raise ArgumentError(
-                f"Column {name!r} holds Python objects that are not all text. Convert it to a type "
-                "of pandas first, as in frame.astype({" + repr(name) + ': "Int64"}).'
-            )
-    elif kind == "uint64[pyarrow]":  # By `astype` they would go through floats.
-        missing = column.isna().to_numpy()
-        return pandas.arrays.IntegerArray(column.fillna(0).to_numpy("uint64"), missing)
-    elif str(kind) == "category" and kind.categories.inferred_type not in _TEXTS:
-        return column.astype(_type_of_categories(name, kind.categories.dtype))
-    elif str(kind).startswith("dictionary"):
-        return column.astype(pandas.ArrowDtype(kind.pyarrow_dtype.value_type))
-    return column
+class _Pandas(_InMemory):
+    def arrow_columns(self, frame: "DataFrame", wanted: Sequence[str]) -> dict[str, ArrowObject]:
+        """Refuse objects that are not all text: Arrow and narwhals take the first ones for all."""
+        native = frame.to_native()
+        return {name: _arrow_column(name, native[name]) for name in wanted}
 
 
-def _type_of_categories(name: str, kind: "CategoricalDtype") -> object:
-    """Return the type of a column for the values of categories of this type."""
-    if kind == "object":
+def _arrow_column(name: str, column: "Series") -> ArrowObject:
+    arrow, infer_dtype = import_module("pyarrow"), import_module("pandas").api.types.infer_dtype
+    is_category = str(column.dtype) == "category"
+    held = column.cat.categories if is_category else column
+    if held.dtype == "object" and infer_dtype(held, skipna=True) not in _TEXTS:
+        what = "has categories" if is_category else "holds Python objects"
         raise ArgumentError(
-            f"Column {name!r} has categories that are not all text. Convert it to a type of "
-            "pandas first."
+            f"Column {name!r} {what} that are not all text. Convert it to a type of pandas first, "
+            "as in frame.astype({" + repr(name) + ': "Int64"}).'
         )
-    # A missing category would turn integers into floats.
-    return {"i": "Int64", "u": "UInt64", "b": "boolean"}.get(kind.kind, kind)
+    # Objects are text, even if all are missing.
+    if held.dtype == "object" and (held.empty or not is_category):
+        found = arrow.array(column.astype("object"), arrow.string(), from_pandas=True)
+    else:
+        found = arrow.array(column, from_pandas=True)
+    return found if isinstance(found, arrow.ChunkedArray) else arrow.chunked_array([found])
 
 
 DUCKDB: Final = _DuckDB()
 _RUNNERS: Final[dict[str, Runner]] = {
     "duckdb": DUCKDB,
     "pandas": _Pandas(),
-    "polars": _Polars(),
-    "pyarrow": _Arrow(),
+    "polars": Runner(),
     "pyspark": _Spark(),
 }
-_IN_MEMORY: Final = Runner()
+_IN_MEMORY: Final = _InMemory()
 
 
 def runner_of(frame: "Frame") -> Runner:

@@ -7,20 +7,20 @@ but people do not is a mistake. Names, paths and texts that a request or a file 
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
-from decimal import Decimal, InvalidOperation, localcontext
+from importlib import import_module
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_to_bytes
 
-from dpnoise.core.errors import ArgumentError, is_real
-from dpnoise.core.errors import shown as shown_value
+from dpnoise.core.errors import ArgumentError, import_extra, is_real
 from dpnoise.core.safe_text import shortened, shown
 from dpnoise.statistics.engines.description import STANDARD_INPUT, Files
 from dpnoise.statistics.engines.frames import FileColumns
+from dpnoise.statistics.engines.runners import ArrowObject
 from dpnoise.statistics.plan import Key
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ _MISSING_WORDS: Final = (
     *("#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN", "N/A", "NA", "NULL"),
     *("n/a", "null"),
 )
-_LONGEST_DECIMAL: Final = 38  # Digits, of DuckDB's.
 _NULL_FOLDER: Final = b"__HIVE_DEFAULT_PARTITION__"
 _SQL_TYPES: Final = {"text": "VARCHAR", "integer": "BIGINT", "date": "DATE"}
 _DESCRIBED_TYPES: Final = {
@@ -104,32 +103,8 @@ def _group(text: str, kind: str, keys: Sequence[Key], decimal: str) -> str:
     """Return a column, of DuckDB's type `kind`, as its declared keys are compared with it."""
     if _is_parsed(kind, keys):
         return f"CASE WHEN NOT {_is_odd(text)} THEN {_number(text, decimal)} END"
-    if kind.startswith("DECIMAL"):
-        return f"CAST({text} AS VARCHAR)"
     # Bytes that are no text are in no declared group.
     return f"TRY(decode({text}))" if kind == "BLOB" else text
-
-
-def keys_of(column: str, kind: str, keys: tuple[Key, ...]) -> tuple[Key, ...]:
-    """Return declared keys as a column of this type is compared: decimals with all places."""
-    if not kind.startswith("DECIMAL"):
-        return keys
-    scale = int(kind.rstrip(")").rpartition(",")[2])
-    return tuple(_as_decimal(column, key, scale) for key in keys)
-
-
-def _as_decimal(column: str, key: Key, scale: int) -> str:
-    with localcontext(prec=3 * _LONGEST_DECIMAL), suppress(InvalidOperation):
-        exact = Decimal(str(key))
-        if exact.is_finite() and abs(exact.adjusted()) < _LONGEST_DECIMAL:
-            units = exact.scaleb(scale)
-            if units == int(units):
-                # Without a sign in front of 0, and with all decimals: 1.5 is 1.50.
-                return f"{Decimal(int(units)).scaleb(-scale):f}"
-    raise ArgumentError(
-        f"Column {column!r} holds decimals with {scale} places, so no row could be in the group "
-        f"{shown_value(key)}. Declare groups as the column holds them."
-    )
 
 
 @dataclass(frozen=True)
@@ -141,19 +116,10 @@ class Opening:
     paths: list[str]
     shown: str  # What an error calls it.
     stack: ExitStack
-    in_order: bool  # Whether to read CSV in order, because reading in parallel failed.
-    kept: bool  # Whether to hold rows in memory, because they can be read only once.
-    partitions: Mapping[str, tuple[str, ...]]  # By path, the values that hive declares, as SQL.
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Columns of a source: text as numbers where they are asked for, groups as keys match them."""
-
-    relation: "duckdb.DuckDBPyRelation"
-    file: FileColumns
-    kinds: dict[str, str]  # DuckDB's types, before.
-    row: str | None = None  # The column that numbers rows, where that is asked for.
+    in_order: bool = False  # Whether to read CSV in order, because reading in parallel failed.
+    kept: bool = False  # Whether to hold rows in memory, because they can be read only once.
+    # By path, the values that hive declares, as SQL.
+    partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Source:
@@ -175,12 +141,8 @@ class Source:
         # None if only the rows know the names.
         self.names = None if names is None else [*names, *self._hive]
 
-    def table(self, wanted: list[str], paths: list[str]) -> str:
-        """Return the SQL of a table of some columns, from some of the paths.
-
-        Columns are called c0, c1 and so on by their places in `names`, because DuckDB may rename
-        them; where no names are known they have their own.
-        """
+    def table(self, wanted: Sequence[str], paths: Sequence[str]) -> str:
+        """Return the SQL of a table of some columns, from some of the paths."""
         raise NotImplementedError
 
     def declare_ids(self, ids: Sequence[str], discovered: Sequence[str]) -> None:
@@ -203,20 +165,24 @@ class Source:
         ids: Sequence[str] = (),
         others: Sequence[str] = (),
         numbered: str | None = None,
-    ) -> Columns:
+    ) -> FileColumns:
         """Return the columns of all paths, or of one with its rows numbered from 1.
 
-        `others` are taken as they are.
+        Text is read as numbers where they are asked for, groups as keys match them. `others` are
+        taken as they are.
         """
         wanted = list(dict.fromkeys([*numeric, *groups, *ids, *others]))
         self._check(wanted)
         self.declare_ids(ids, others)
         decimal = self.opening.files.decimal
-        free = _free_names([*(self.names or []), *wanted], 1 + len(numeric))
-        row = None if numbered is None else free.pop()
-        raw = self._raw(wanted, numbered, row)
+        row, *free = _free_names([*(self.names or []), *wanted], 1 + len(numeric))
+        paths, number = self.paths, ""
+        if numbered is not None:
+            paths, number = [numbered], f", row_number() OVER () AS {row}"
+        raw = self.connection.sql(f"SELECT *{number} FROM {self._partitioned(wanted, paths)}")
         kinds = dict(zip(raw.columns, map(str, raw.types), strict=True))
         parse_errors = dict(zip((n for n in numeric if kinds[n] == "VARCHAR"), free, strict=False))
+        parsed = {n for n in groups if n in parse_errors or _is_parsed(kinds[n], groups[n])}
         parts = {name: quoted(name) for name in raw.columns}
         for name in groups.keys() - set(numeric):
             parts[name] = _group(quoted(name), kinds[name], groups[name], decimal)
@@ -229,48 +195,34 @@ class Source:
         relation = raw.project(", ".join(f"{sql} AS {quoted(name)}" for name, sql in parts.items()))
         if self.opening.kept:
             relation = self.connection.from_arrow(relation.to_arrow_table())
-        parsed = {n for n in groups if n in parse_errors or _is_parsed(kinds[n], groups[n])}
-        return Columns(relation, FileColumns(parse_errors, parsed), kinds, row)
+        return FileColumns(relation, parse_errors, parsed, row)
 
-    def _raw(
-        self, wanted: list[str], numbered: str | None, row: str | None
-    ) -> "duckdb.DuckDBPyRelation":
-        """Return columns as they are read, and if asked for one that numbers the rows."""
-        names = self.names
-        chosen = [
-            f"{quoted(name) if names is None else f'c{names.index(name)}'} AS {quoted(name)}"
-            for name in wanted
-        ]
-        rows = [] if row is None else [f"row_number() OVER () AS {quoted(row)}"]
-        table = self._partitioned_table(wanted, self.paths if numbered is None else [numbered])
-        return self.connection.sql(f"SELECT {', '.join([*chosen, *rows]) or '1'} FROM {table}")
+    def renamed(self, wanted: Iterable[str]) -> str:
+        """Return the SQL of columns that are called by their places: DuckDB may rename others."""
+        names = self.names or []
+        return ", ".join(f"c{names.index(name)} AS {quoted(name)}" for name in wanted) or "1"
 
-    def _partitioned_table(self, wanted: list[str], paths: list[str]) -> str:
-        """Return a table with one more column for each that hive declares."""
+    def _partitioned(self, wanted: list[str], paths: list[str]) -> str:
+        """Return a table with the columns that hive declares."""
         if not self._hive:
             return self.table(wanted, paths)
         by_values: dict[tuple[str, ...], list[str]] = {}
         for path in paths:
             by_values.setdefault(self.opening.partitions[path], []).append(path)
-        parts = (
-            f"SELECT {self._with_partitions(wanted, values)} FROM {self.table(wanted, same)}"
-            for values, same in by_values.items()
-        )
-        return f"({' UNION ALL '.join(parts)})"
-
-    def _with_partitions(self, wanted: list[str], values: tuple[str, ...]) -> str:
-        if self.names is not None:
-            first = len(self.names) - len(values)
-            made = [f"{value} AS c{first + place}" for place, value in enumerate(values)]
-            return f"*, {', '.join(made)}"
         # Whether a row of JSON has such a column is known when it is read.
-        made = [
-            f"CASE WHEN {quoted(name)} IS NULL THEN {values[place]} "
-            f"ELSE error({literal(f'{IN_ROWS} {place}')}) END AS {quoted(name)}"
-            for place, name in enumerate(self._hive)
-            if name in wanted
-        ]
-        return f"* REPLACE ({', '.join(made)})" if made else "*"
+        own = [name for name in wanted if self.names is None or name not in self._hive]
+        parts = []
+        for values, same in by_values.items():
+            sql = {name: quoted(name) for name in wanted}
+            for place, (name, value) in enumerate(zip(self._hive, values, strict=True)):
+                if name in own:
+                    error = f"error({literal(f'{IN_ROWS} {place}')})"
+                    sql[name] = f"CASE WHEN {quoted(name)} IS NULL THEN {value} ELSE {error} END"
+                elif name in wanted:
+                    sql[name] = value
+            chosen = ", ".join(f"{value} AS {quoted(name)}" for name, value in sql.items())
+            parts.append(f"SELECT {chosen or '1'} FROM {self.table(own, same)}")
+        return f"({' UNION ALL '.join(parts)})"
 
     def _check(self, wanted: list[str]) -> None:
         """Raise unless each column is there once, also to DuckDB, which knows no capitals."""
@@ -325,7 +277,7 @@ class JsonLines(Source):
         """Refuse numbers of ids and of discovered groups that may have been rounded."""
         self._exact.update(ids, discovered)
 
-    def table(self, wanted: list[str], paths: list[str]) -> str:
+    def table(self, wanted: Sequence[str], paths: Sequence[str]) -> str:
         """Return the rows, with every entry as text."""
         types = ", ".join(f"{literal(name)}: 'JSON'" for name in wanted or ["nothing"])
         options = f"columns={{{types}}}, auto_detect=false, records=true, {AS_THEY_ARE}"
@@ -357,76 +309,84 @@ class Parquet(Source):
         paths = opening.paths
         if STANDARD_INPUT in paths:
             raise ArgumentError("Parquet is not read from a pipe. Write it to a file first.")
-        schemas = [_parquet_schema(opening.connection, path) for path in paths]
-        for schema, path in zip(schemas, paths, strict=True):
-            if schema != schemas[0]:
+        types, read = import_extra("pyarrow", "files").types, import_module("pyarrow.parquet")
+        self._rounded = set[str]()  # The columns whose numbers DuckDB reads as shorter floats.
+        declared = []
+        for path in paths:
+            rows = opening.connection.sql(f"SELECT * FROM {_read_parquet([path])}")
+            schema = read.read_schema(path)  # With names as they are: DuckDB changes some.
+            declared.append((schema.names, list(map(str, rows.types))))
+            for column in schema:
+                if types.is_decimal256(column.type) or types.is_float16(column.type):
+                    self._rounded.add(column.name)
+            if declared[-1] != declared[0]:
                 raise ArgumentError(f"{path} has other columns than {paths[0]}. Read it apart.")
-        super().__init__(opening, [name for name, _ in schemas[0]])
-        self._called = ", ".join(f"c{place}" for place in range(len(schemas[0])))
+        super().__init__(opening, declared[0][0])
+        self._places = ", ".join(f"c{place}" for place in range(len(declared[0][0])))
 
     def declare_ids(self, ids: Sequence[str], discovered: Sequence[str]) -> None:
         """Refuse ids whose numbers DuckDB reads as floats, which may be too short for them."""
-        for path in self.paths if ids or discovered else ():
-            rounded = self.connection.sql(
-                f"SELECT name FROM parquet_schema({as_paths([path])}) WHERE precision > 38 "
-                "OR logical_type LIKE 'Float16%'"
-            ).fetchall()
-            for name in [*ids, *discovered]:
-                if (name,) in rounded:
-                    raise ArgumentError(
-                        f"Column {name!r} of {self.opening.shown} holds decimals of more than 38 "
-                        "digits, or floats of 16 bits, which would be rounded. Write it as text or "
-                        "integers."
-                    )
+        for name in [*ids, *discovered]:
+            if name in self._rounded:
+                raise ArgumentError(
+                    f"Column {name!r} of {self.opening.shown} holds decimals of more than 38 "
+                    "digits, or floats of 16 bits, which would be rounded. Write it as text or "
+                    "integers."
+                )
 
-    def table(self, _: list[str], paths: list[str]) -> str:
+    def table(self, wanted: Sequence[str], paths: Sequence[str]) -> str:
         """Return the rows of files."""
-        return f"{_read_parquet(paths)} AS t({self._called})"
+        rows = f"{_read_parquet(paths)} AS t({self._places})"
+        return f"(SELECT {self.renamed(wanted)} FROM {rows})"
 
 
 def _read_parquet(paths: Sequence[str]) -> str:
     return f"read_parquet({as_paths(paths)}, {AS_THEY_ARE})"
 
 
-def _parquet_schema(connection: "duckdb.DuckDBPyConnection", path: str) -> list[tuple[str, str]]:
-    """Return types, and names as they are: DuckDB changes those that are the same to it."""
-    leaves = connection.sql(
-        f"SELECT name, coalesce(num_children, 0) FROM parquet_schema({as_paths([path])})"
-    ).fetchall()
-    names, at = [], 1
-    for _ in range(leaves[0][1]):
-        names.append(leaves[at][0])
-        inner = 1
-        while inner:
-            inner += leaves[at][1] - 1
-            at += 1
-    kinds = connection.sql(f"SELECT * FROM {_read_parquet([path])}").types
-    return list(zip(names, map(str, kinds), strict=True))
-
-
-ArrowObject = Any  # Of pyarrow, which publishes no types.
-
-
 @dataclass(frozen=True)
 class Stream:
     """Batches of rows as a table of Arrow, to be read as often as needed."""
 
-    reader: Callable[[], ArrowObject]
+    schema: ArrowObject
+    batches: Callable[[], Iterator[ArrowObject]]
 
     def __arrow_c_stream__(self, schema: object = None) -> object:
-        return self.reader().__arrow_c_stream__(schema)
+        reader = import_extra("pyarrow", "files").RecordBatchReader
+        return reader.from_batches(self.schema, self.batches()).__arrow_c_stream__(schema)
 
 
-class DatabaseTable:
-    """A table or view of a database. What goes wrong while it streams is kept in `fault`."""
+class Database(Source):
+    """A table or view of a database, whose rows come as Arrow."""
 
     names: list[str]
-    fault: str | None = None
     ids: frozenset[str] = frozenset()
     discovered: frozenset[str] = frozenset()
+    stream_fault: str | None = None  # What ended a stream early.
+
+    def __init__(self, opening: Opening) -> None:
+        if len(opening.paths) > 1 or opening.files.table is None:
+            raise ArgumentError('Expected one database, and its table: table="people".')
+        (self.address,), self.table_name = opening.paths, opening.files.table
+        self.stack = opening.stack
+        names, tables = self.connect()
+        if not names:
+            there = shortened(", ".join(tables), _LONGEST_LIST) or "none"
+            raise ArgumentError(
+                f"{self.address} has no table {self.table_name!r}. It has: {there}."
+            )
+        super().__init__(opening, names)
+
+    def connect(self) -> tuple[list[str], list[str]]:
+        """Return the names of the columns and, if there are none, of all tables."""
+        raise NotImplementedError
 
     def check_comparable(self, name: str) -> None:
         """Raise if the database may call entries of a column equal that are written differently."""
+        raise NotImplementedError
+
+    def stream(self, wanted: Sequence[str]) -> Stream:
+        """Return some columns."""
         raise NotImplementedError
 
     def declare_ids(self, ids: Sequence[str], discovered: Sequence[str]) -> None:
@@ -435,37 +395,22 @@ class DatabaseTable:
             self.check_comparable(name)
         self.ids, self.discovered = frozenset(ids), frozenset(discovered)
 
-    def stream(self, wanted: Sequence[str]) -> Stream:
-        """Return some columns, which are called by their places: c0, c1 and so on."""
-        raise NotImplementedError
-
-    def stop(self) -> None:
-        """End what the database is asked for."""
-
-
-class Database(Source):
-    """A table of a database, whose rows come as Arrow."""
-
-    def __init__(self, opening: Opening, held: DatabaseTable, *, is_repeatable: bool) -> None:
-        super().__init__(opening, held.names)
-        self.is_repeatable, self._held = is_repeatable, held
-        self.declare_ids, self.stop = held.declare_ids, held.stop  # type: ignore[method-assign]
-
-    def table(self, wanted: list[str], _: list[str]) -> str:
+    def table(self, wanted: Sequence[str], _: Sequence[str]) -> str:
         """Return the rows."""
-        self.connection.register("streamed", self._held.stream(wanted))
+        self.connection.register("streamed", self.stream(wanted))
         return "streamed"
 
     def fault(self) -> str | None:
         """Return what ended a stream early."""
-        return self._held.fault
+        return self.stream_fault
 
 
-def one_table(opening: Opening) -> tuple[str, str]:
-    """Return the one database that is opened, and its table."""
-    if len(opening.paths) > 1 or opening.files.table is None:
-        raise ArgumentError('Give one database and the name of a table: table="people".')
-    return opening.paths[0], opening.files.table
+def spelling_error(name: str, fact: str, instead: str) -> ArgumentError:
+    """Return the error about a column of ids whose equal values may have several spellings."""
+    return ArgumentError(
+        f"Column {name!r} {shown(fact)}: equal values may be written differently. Make a view with "
+        f"one spelling for each value, such as {shown(instead)}, and give that."
+    )
 
 
 def partition_values(hive: Mapping[str, str], paths: Sequence[str]) -> list[tuple[str, ...]]:

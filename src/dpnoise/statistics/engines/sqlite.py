@@ -9,7 +9,7 @@ hold entries of one type: SQLite calls 7 and 7.0 equal, but not 7 and '7'.
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
@@ -17,21 +17,24 @@ from typing import Final
 from urllib.parse import quote
 
 from dpnoise.core.errors import ArgumentError, import_extra
-from dpnoise.core.safe_text import shortened, shown
+from dpnoise.core.safe_text import shown
+from dpnoise.statistics.engines.runners import ArrowObject
 from dpnoise.statistics.engines.sources import (
-    ArrowObject,
     Database,
-    DatabaseTable,
-    Opening,
     Stream,
-    one_table,
     quoted,
+    spelling_error,
 )
 
 _ROWS: Final = 2**14
-_LONGEST_LIST: Final = 500  # Characters of the names of tables in an error.
-_LOCKED: Final = "locked"
 _UNKNOWN_COLLATION: Final = "no such collation"
+# Signs in an error of SQLite, with what our error says.
+_COMPLAINTS: Final = {
+    "locked": "it is locked. Close the program that writes to it, or copy it",
+    _UNKNOWN_COLLATION: (
+        "it has a collation that another program defines. Copy the table without it"
+    ),
+}
 _PATIENCE: Final = 1.0  # Seconds, for another program to finish writing.
 # SQLite's collations besides BINARY. Each has two texts that only it calls equal, and SQL that
 # writes equal texts alike.
@@ -70,99 +73,86 @@ _ID_TYPES: Final[tuple[type, ...]] = (str, int, bytes)
 _DISCOVERED_TYPES: Final[tuple[type, ...]] = (str, int)
 
 
-class Table(DatabaseTable):
+class SqliteTable(Database):
     """A table or view of SQLite."""
 
-    def __init__(self, path: str, table: str) -> None:
-        self._path, self._table = path, table
-        try:
-            with closing(self._opened()) as database:
-                found = database.execute("SELECT name, type FROM pragma_table_info(?)", (table,))
-                self._kinds = {name: _affinity(declared) for name, declared in found}
-                listing = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
-                tables = [name for (name,) in database.execute(listing)]
-        except sqlite3.Error as error:
-            raise self._unreadable(error) from None
-        self.names = list(self._kinds)
-        if not self.names:
-            there = shortened(", ".join(tables), _LONGEST_LIST)
-            raise ArgumentError(f"{path} has no table {table!r}. It has: {there}.")
+    def connect(self) -> tuple[list[str], list[str]]:
+        """Read the declared type of each column."""
+        listing = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
+        columns = "SELECT name, type FROM pragma_table_info(?)"
+        with self._opened() as database:
+            found = database.execute(columns, (self.table_name,))
+            self._kinds = {name: _affinity(declared) for name, declared in found}
+            return list(self._kinds), [name for (name,) in database.execute(listing)]
 
     def check_comparable(self, name: str) -> None:
-        """Raise if SQLite calls texts of a column equal whose bytes differ."""
+        """Raise if SQLite calls texts of a column equal whose bytes differ.
+
+        No row is read. Of all parts of a UNION the leftmost decides how texts are compared, even
+        without rows: https://www.sqlite.org/lang_select.html, section 3.
+        """
         if self._kinds[name] != "text":
             return
-        for collation, (text, equal_text, instead) in _LOOSE_COLLATIONS.items():
-            try:
-                are_equal = self._are_equal(name, text, equal_text)
-            except sqlite3.Error as error:
-                if _UNKNOWN_COLLATION not in str(error):
-                    raise self._unreadable(error) from None
-                foreign = "a collation that another program defines"
-                raise _collation_error(name, foreign, "lower({})") from None
-            if are_equal:
-                raise _collation_error(name, f"the collation {collation}", instead)
-
-    def _are_equal(self, name: str, *texts: str) -> bool:
-        """Ask SQLite whether it calls two texts equal in a column, without reading a row.
-
-        Of all parts of a UNION the leftmost decides how texts are compared, even without rows.
-        https://www.sqlite.org/lang_select.html, section 3.
-        """
-        column = f"SELECT {quoted(name)} FROM {quoted(self._table)} WHERE 0"
+        column = f"SELECT {quoted(name)} FROM {quoted(self.table_name)} WHERE 0"
         distinct = f"SELECT count(*) FROM ({column} UNION SELECT ? UNION SELECT ?)"
-        with closing(self._opened()) as database:
-            return bool(database.execute(distinct, texts).fetchone()[0] < len(texts))
+        for collation, (text, equal_text, instead) in _LOOSE_COLLATIONS.items():
+            with self._opened() as database:
+                try:
+                    (number,) = database.execute(distinct, (text, equal_text)).fetchone()
+                except sqlite3.Error as error:
+                    if _UNKNOWN_COLLATION not in str(error):
+                        raise
+                    foreign = "has a collation that another program defines"
+                    raise spelling_error(name, foreign, f"lower({quoted(name)})") from None
+            if number == 1:
+                fact = f"has the collation {collation}"
+                raise spelling_error(name, fact, instead.format(quoted(name)))
 
     def stream(self, wanted: Sequence[str]) -> Stream:
-        """Return some columns, which are called by their places, to be read as often as needed."""
+        """Return some columns, to be read as often as needed."""
         pa = import_extra("pyarrow", "files")
+        types = {"integer": pa.int64(), "real": pa.float64(), "text": pa.string()}
+        kinds = {name: types[self._kinds[name]] for name in wanted}
+        schema = pa.schema(kinds or {"nothing": pa.int64()})
+        return Stream(schema, lambda: self._batches(wanted, schema))
+
+    def _batches(self, wanted: Sequence[str], schema: ArrowObject) -> Iterator[ArrowObject]:
+        """Yield the rows. An error would reach DuckDB, which shows it: so it ends the stream."""
+        arrow = import_extra("pyarrow", "files")
         comparable = dict.fromkeys(self.discovered, _DISCOVERED_TYPES)
         comparable |= dict.fromkeys(self.ids, _ID_TYPES)
-        types = {"integer": pa.int64(), "real": pa.float64(), "text": pa.string()}
-        kinds = {f"c{self.names.index(name)}": types[self._kinds[name]] for name in wanted}
-        schema = pa.schema(kinds or {"nothing": pa.int64()})
-
-        def reader() -> ArrowObject:
-            columns = [_Column(one, self._kinds[one], comparable.get(one)) for one in wanted]
-            return pa.RecordBatchReader.from_batches(schema, self._batches(columns, schema))
-
-        return Stream(reader)
-
-    def _batches(self, columns: "Sequence[_Column]", schema: ArrowObject) -> Iterator[ArrowObject]:
-        """Yield the rows. An error would reach DuckDB, which shows it: so it ends the stream."""
-        pa = import_extra("pyarrow", "files")
-        first = 1
-        chosen = ", ".join(quoted(column.name) for column in columns) or "1"
-        readers = columns or [_Column("", "integer", None)]
+        columns = [_Column(name, self._kinds[name], comparable.get(name)) for name in wanted]
+        columns = columns or [_Column("nothing", "integer", None)]
+        chosen, first = ", ".join(map(quoted, wanted)) or "1", 1
         try:
-            with closing(self._opened()) as database:
-                rows = database.execute(f"SELECT {chosen} FROM {quoted(self._table)}")
+            with self._opened() as database:
+                rows = database.execute(f"SELECT {chosen} FROM {quoted(self.table_name)}")
                 while part := rows.fetchmany(_ROWS):
-                    arrays: list[ArrowObject] = []
-                    entries_of = zip(*part, strict=True)
-                    for entries, field, column in zip(entries_of, schema, readers, strict=True):
-                        bad = column.first_bad(entries)
-                        if bad is not None:
-                            self.fault = column.error(entries[bad], first + bad)
-                            return
-                        arrays.append(pa.array(column.written(entries), field.type))
-                    yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+                    pairs = zip(columns, zip(*part, strict=True), strict=True)
+                    held = [column.converted(entries, first) for column, entries in pairs]
+                    arrays = [arrow.array(*one) for one in zip(held, schema.types, strict=True)]
+                    yield arrow.RecordBatch.from_arrays(arrays, schema=schema)
                     first += len(part)
+        except ArgumentError as error:
+            self.stream_fault = str(error)
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        """Open the database. Errors are raised without the data that SQLite quotes."""
+        address = quote(bytes(Path(self.address).absolute()))
+        try:
+            # DuckDB reads from another thread.
+            with closing(
+                sqlite3.connect(
+                    f"file:{address}?mode=ro", uri=True, check_same_thread=False, timeout=_PATIENCE
+                )
+            ) as database:
+                database.text_factory = _decoded
+                yield database
         except sqlite3.Error as error:
-            self.fault = str(self._unreadable(error))
-
-    def _opened(self) -> sqlite3.Connection:
-        address = quote(bytes(Path(self._path).absolute()))
-        # DuckDB reads from a thread of its own.
-        opened = sqlite3.connect(
-            f"file:{address}?mode=ro", uri=True, check_same_thread=False, timeout=_PATIENCE
-        )
-        opened.text_factory = _decoded
-        return opened
-
-    def _unreadable(self, error: sqlite3.Error) -> ArgumentError:
-        return ArgumentError(f"{self._path} cannot be read: {_what_is_wrong(error)}.")
+            words = (what for sign, what in _COMPLAINTS.items() if sign in str(error))
+            what = next(words, "it is no database of SQLite, or damaged")
+            raise ArgumentError(f"{self.address} cannot be read: {what}.") from None
 
 
 class _Column:
@@ -172,23 +162,20 @@ class _Column:
     """
 
     def __init__(self, name: str, kind: str, comparable: Sequence[type] | None) -> None:
-        self.name, self.kind = name, kind
-        self._is_compared = comparable is not None
+        self._name, self._kind, self._is_compared = name, kind, comparable is not None
         self._allowed = comparable if comparable and kind == "text" else _DECLARED[kind]
         self._types = {*self._allowed, NoneType}
 
-    def first_bad(self, entries: Sequence[object]) -> int | None:
-        """Return the place of the first entry of a type that may not be here, if there is one."""
+    def converted(self, entries: Sequence[object], first_row: int) -> list[object]:
+        """Return entries as Arrow takes them; raise if one is of a type that may not be here."""
         present = next((entry for entry in entries if entry is not None), None)
         if self._is_compared and present is not None:
             self._types &= {type(present), NoneType}
-        if set(map(type, entries)) <= self._types:
-            return None
-        return next(place for place, entry in enumerate(entries) if type(entry) not in self._types)
-
-    def written(self, entries: Sequence[object]) -> list[object]:
-        """Return entries as Arrow takes them."""
-        if self.kind != "text":
+        if not set(map(type, entries)) <= self._types:
+            wrong = (place for place, entry in enumerate(entries) if type(entry) not in self._types)
+            place = next(wrong)
+            raise self._error(type(entries[place]), first_row + place)
+        if self._kind != "text":
             return list(entries)
         # In a column of ids no byte is lost: else two ids could become one.
         return [
@@ -196,30 +183,20 @@ class _Column:
             for entry in entries
         ]
 
-    def error(self, entry: object, row: int) -> str:
-        """Say what is wrong with the type of an entry."""
-        where = f"Row {row} of column {self.name!r}"
+    def _error(self, found: type, row: int) -> ArgumentError:
+        where = f"Row {row} of column {self._name!r}"
         if not self._is_compared:
-            what = "an integer" if self.kind == "integer" else "a number"
-            return (
+            what = "an integer" if self._kind == "integer" else "a number"
+            return ArgumentError(
                 f"{where} holds what is not {what}, as its table declares. "
                 'Correct it, or empty it and say missing="drop".'
             )
-        found = _ENTRY_TYPES[type(entry)]
-        *others, last = (f"all {_ENTRY_TYPES[allowed].many}" for allowed in self._allowed)
-        expected = f"{', '.join(others)} or {last}" if others else last
-        return (
-            f"{where} is {found.one}, and entries must be {expected}. Correct it, or make a view "
-            f"with {shown(found.instead.format(quoted(self.name)))}, and give that."
+        expected = " or ".join(f"all {_ENTRY_TYPES[allowed].many}" for allowed in self._allowed)
+        instead = shown(_ENTRY_TYPES[found].instead.format(quoted(self._name)))
+        return ArgumentError(
+            f"{where} is {_ENTRY_TYPES[found].one}, and entries must be {expected}. Correct it, or "
+            f"make a view with {instead}, and give that."
         )
-
-
-def _collation_error(name: str, collation: str, instead: str) -> ArgumentError:
-    return ArgumentError(
-        f"Column {name!r} has {collation}: equal values may be written differently. "
-        "Make a view with one spelling for each value, such as "
-        f"{shown(instead.format(quoted(name)))}, and give that."
-    )
 
 
 def _affinity(declared: str) -> str:
@@ -248,17 +225,3 @@ def _text(entry: object) -> str | None:
     if isinstance(entry, bytes):
         return _decoded(entry)
     return None if entry is None else str(entry)
-
-
-def _what_is_wrong(error: sqlite3.Error) -> str:
-    """Say what SQLite found, but for the data that it quotes."""
-    if _LOCKED in str(error):
-        return "it is locked. Close the program that writes to it, or copy it"
-    if _UNKNOWN_COLLATION in str(error):
-        return "it has a collation that another program defines. Copy the table without it"
-    return "it is no database of SQLite, or damaged"
-
-
-def open_sqlite(opening: Opening) -> Database:
-    """Open the table of a database."""
-    return Database(opening, Table(*one_table(opening)), is_repeatable=True)
