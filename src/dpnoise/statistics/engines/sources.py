@@ -366,7 +366,7 @@ class Database(Source):
 
     def __init__(self, opening: Opening) -> None:
         if len(opening.paths) > 1 or opening.files.table is None:
-            raise ArgumentError('Expected one database, and its table: table="people".')
+            raise ArgumentError('Give one database and the name of a table: table="people".')
         (self.address,), self.table_name = opening.paths, opening.files.table
         self.stack = opening.stack
         names, tables = self.connect()
