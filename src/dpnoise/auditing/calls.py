@@ -5,10 +5,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from functools import wraps
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,48 +19,6 @@ _MANY: Final = 30.0  # Of exp(30) orders, independent releases do not repeat one
 _PATIENCE: Final = 120.0  # Seconds that an audit may take for its releases, if nobody says.
 _TIMED: Final = 64  # Releases by which that is foreseen.
 _WHY: Final = "An audit counts releases that are independent of each other."
-
-
-class ExitCalledError(BaseException):
-    """What os._exit raises in a call of a target."""
-
-
-_guard = threading.Lock()
-_guarded: list[tuple[int, int]] = []  # The process and the thread of each call that runs now.
-
-
-@contextmanager
-def without_exit() -> Iterator[None]:
-    """Let os._exit raise in this thread of this process, where it would end the whole audit.
-
-    A target has state that must last from call to call, so that it cannot be called in a child
-    process. The function is therefore replaced while such calls run. For children of the target
-    and for all other threads the replacement does what os._exit does, and the last call to end
-    takes it back.
-    """
-    caller = os.getpid(), threading.get_ident()
-    with _guard:
-        if not _guarded:
-            os._exit = _refuse_to(os._exit)
-        _guarded.append(caller)
-    try:
-        yield
-    finally:
-        if os.getpid() == caller[0]:  # A child of the target has no part in this.
-            with _guard:
-                _guarded.remove(caller)
-                if not _guarded:
-                    os._exit = getattr(os._exit, "__wrapped__", os._exit)
-
-
-def _refuse_to(real_exit: Callable[[int], NoReturn]) -> Any:
-    @wraps(real_exit)
-    def refuse(status: int) -> NoReturn:
-        if (os.getpid(), threading.get_ident()) not in _guarded:
-            real_exit(status)
-        raise ExitCalledError(f"called os._exit({status}).")
-
-    return refuse
 
 
 class Pace:
@@ -135,8 +91,7 @@ def call_in_time(call: Callable[[], _Result], shown: str, seconds: float) -> _Re
 
     def run() -> None:
         try:
-            with without_exit():
-                result.append(call())
+            result.append(call())
         except BaseException as error:  # noqa: BLE001 - told in the caller's thread
             failure.append(error)
         if os.getpid() != ours:
@@ -146,8 +101,6 @@ def call_in_time(call: Callable[[], _Result], shown: str, seconds: float) -> _Re
     thread.start()
     thread.join(seconds)
     for error in failure:
-        if isinstance(error, ExitCalledError):
-            raise TargetError(f"{shown} {error}")
         if isinstance(error, TargetError):
             raise error
         raise TargetError(f"{shown} raised {_named(error)}") from error

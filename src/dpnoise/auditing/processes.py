@@ -8,30 +8,33 @@ sampler had a second Gaussian in store.
 None of this is counted in the certified epsilon of an audit.
 """
 
+import multiprocessing
 import os
-import select
-import signal
 import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
-from typing import Final, NoReturn
+from multiprocessing.connection import Connection
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.auditing.calls import ExitCalledError, without_exit
-from dpnoise.auditing.targets.target import Target, named
+from dpnoise.auditing.targets.target import Releases, Target, TargetError, named
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import DpnoiseError, check_integer
 from dpnoise.core.safe_text import percent_beside
 
 Clock = Callable[[], int]
 Times = NDArray[np.int64]
+_Result = TypeVar("_Result")
+
+# What a child sends: something for its parent to receive, then its result or an error.
+_MESSAGE, _RESULT, _ERROR = "message", "result", "error"
 
 # The p-value below which `timed` and `phased` say that they found something.
 FALSE_ALARM: Final = 1e-6
@@ -108,15 +111,19 @@ def forked(
     count = check_integer("children", children, least=2)
     n = check_integer("n", n, least=1)
     target(value, 1)
-    drawn = [_in_child(lambda: target(value, n).tobytes(), timeout_s) for _ in range(count)]
-    return _compare_children(drawn, n)
+    name = "A forked child"
+    try:
+        drawn = [run_in_child(lambda _: target(value, n), name, timeout_s) for _ in range(count)]
+    except TargetError as error:
+        raise ProcessError(f"{name} failed: {type(error).__name__}: {error}.") from None
+    return _compare_children(drawn)
 
 
-def _compare_children(drawn: list[bytes], n: int) -> Observation:
-    """Say how many of some children have drawn the same n releases, or began with the same."""
-    releases = [np.frombuffer(child, dtype=np.uint8).reshape(n, -1) for child in drawn]
+def _compare_children(drawn: Sequence[Releases]) -> Observation:
+    """Say how many of some children have drawn the same releases, or began with the same."""
+    n = len(drawn[0])
     # How many releases two children have in common before the first that differs.
-    shared = [int((a == b).all(axis=1).cumprod().sum()) for a, b in combinations(releases, 2)]
+    shared = [int((a == b).cumprod().sum()) for a, b in combinations(drawn, 2)]
     equal = sum(start >= min(n, _SAME_START) for start in shared)
     who = "No two of" if not equal else "All" if equal == len(shared) else "Some of"
     began = max(shared) if equal else n
@@ -125,53 +132,54 @@ def _compare_children(drawn: list[bytes], n: int) -> Observation:
     return Observation("forked", equal > 0, words, {"pairs": len(shared), "equal": equal})
 
 
-def _in_child(work: Callable[[], bytes], timeout_s: float) -> bytes:
-    """Return what `work` gives in a forked child, or raise what went wrong there."""
+def run_in_child(
+    work: Callable[[Callable[..., None]], _Result],
+    name: str,
+    timeout_s: float | None = None,
+    receive: Callable[..., object] = print,
+) -> _Result:
+    """Return what `work` returns in a forked child, or raise what it raises there.
+
+    Each time that `work` calls its argument in the child, `receive` is called here. Errors say by
+    `name` which child has ended, or is killed after a time without an answer.
+    """
     if not hasattr(os, "fork"):
         raise ProcessError("This needs os.fork, which this system does not have.")
-    ours, theirs = os.pipe()
+    context = multiprocessing.get_context("fork")
+    pipe, childs_end = context.Pipe(duplex=False)
+    child = context.Process(target=_work_and_answer, args=(work, childs_end))
     with warnings.catch_warnings():
         # Python and JAX warn that a child of several threads may hang. That is what the limit of
         # time is for.
         warnings.simplefilter("ignore")
-        child = os.fork()
-    if child == 0:
-        _work_and_exit(work, theirs)
-    os.close(theirs)
+        child.start()
+    childs_end.close()
     try:
-        received = _read_all(ours, timeout_s)
+        while pipe.poll(timeout_s):
+            kind, content = pipe.recv()
+            if kind == _RESULT:
+                return content  # type: ignore[no-any-return]
+            if kind == _ERROR:
+                raise content
+            receive(*content)
+    except EOFError:
+        child.join()
+        raise ProcessError(f"{name} ended its process with status {child.exitcode}.") from None
     finally:
-        os.close(ours)
-        os.kill(child, signal.SIGKILL)  # It has closed its pipe, or it hangs.
-        os.waitpid(child, 0)
-    if received[:1] != b"+":
-        raise ProcessError(f"A forked child failed: {received[1:].decode() or 'no output'}.")
-    return received[1:]
+        pipe.close()
+        child.kill()
+        child.join()
+    raise ProcessError(f"{name} gave no answer in {timeout_s:g} s, and was killed.")
 
 
-def _work_and_exit(work: Callable[[], bytes], pipe: int) -> NoReturn:
-    """Send the result, or the exception, and end without the parent's clean-up."""
+def _work_and_answer(work: Callable[[Callable[..., None]], object], pipe: Connection) -> None:
     try:
-        try:
-            message = b"+" + work()
-        except BaseException as error:  # noqa: BLE001 - nothing may leave the child
-            message = b"-" + f"{type(error).__name__}: {error}".encode()
-        with os.fdopen(pipe, "wb") as stream:
-            stream.write(message)
-    finally:
-        os._exit(0)
-
-
-def _read_all(pipe: int, timeout_s: float) -> bytes:
-    """Read until the other end is closed."""
-    deadline = time.monotonic() + timeout_s
-    parts: list[bytes] = []
-    while select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
-        part = os.read(pipe, 2**16)
-        if not part:
-            return b"".join(parts)
-        parts.append(part)
-    raise ProcessError(f"A forked child gave no answer in {timeout_s:g} s, and was killed.")
+        answer = _RESULT, work(lambda *content: pipe.send((_MESSAGE, content)))
+    except DpnoiseError as error:
+        answer = _ERROR, error
+    except BaseException as error:  # noqa: BLE001 - nothing may leave the child
+        answer = _ERROR, ProcessError(f"{type(error).__name__}: {error}")
+    pipe.send(answer)
 
 
 def program_of(name: str, value: float = 0.0, n: int = 64) -> str:
@@ -427,9 +435,8 @@ def observations(
 def _look_safely(look: Callable[[], Observation]) -> Observation:
     """Make a look that fails an observation of that."""
     try:
-        with without_exit():
-            return look()
-    except (Exception, ExitCalledError) as error:  # noqa: BLE001 - whatever a target raises, the report is worth more
+        return look()
+    except Exception as error:  # noqa: BLE001 - whatever a target raises, the report is worth more
         return Observation("not seen", found=False, words=f"{type(error).__name__}: {error}")
 
 

@@ -1,12 +1,14 @@
 """`dpnoise audit`: what can be proved against a noise implementation."""
 
 import argparse
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import dpnoise
 from dpnoise.auditing import targets
@@ -80,7 +82,7 @@ _OPTIONS: Final = (
 
 # Options that `dpnoise.audit` has by the same names.
 _PASSED_ON: Final = (
-    *("mu", "rho", "curve", "neighbours", "size", "one_by_one", "boosting", "budget"),
+    *("epsilon", "delta", "sensitivity", "mu", "rho", "curve", "neighbours", "size", "one_by_one", "boosting", "budget"),
     *("confidence", "scale", "time_limit", "seed"),
 )
 
@@ -131,28 +133,45 @@ def _one(target: str | list[str], asked: argparse.Namespace, console: "Console")
     name = target if isinstance(target, str) else shlex.join(target)
     claimed = next(claim for claim in (asked.epsilon, asked.mu, asked.rho) if claim is not None)
     so_far: list[Finding] = []
+    options = {name: getattr(asked, name) for name in _PASSED_ON}
+    options |= {"attacks": asked.attack, "pairs": "whole" if asked.whole else asked.pair}
     try:
         with _live(name, claimed, console) as (progress, watch):
 
             def keep(findings: "list[Finding]") -> None:
                 so_far[:] = findings
-                if watch is not None:
-                    watch(findings)
+                watch(findings)
 
-            return dpnoise.audit(
-                target,
-                *(asked.epsilon, asked.delta, asked.sensitivity),
-                attacks=asked.attack,
-                pairs="whole" if asked.whole else asked.pair,
-                progress=progress,
-                watch=keep,
-                **{name: getattr(asked, name) for name in _PASSED_ON},
-            )
+            if isinstance(target, str) and ":" in target and hasattr(os, "fork"):
+                return _audit_in_child(target, progress=progress, watch=keep, **options)
+            return dpnoise.audit(target, progress=progress, watch=keep, **options)
     except targets.TargetError as error:
         if so_far and not isinstance(error, targets.DependentError):
             console.print("What was certified before the target failed:")
             terminal.print_table(console, _table(so_far, claimed, console.width))
         raise
+
+
+def _audit_in_child(target: str, *, progress: Progress, watch: Watch, **options: Any) -> "Report":
+    """Audit a function of the user's own, which may end the process that calls it."""
+    from dpnoise.auditing.processes import ProcessError, run_in_child
+
+    receivers: dict[str, Callable[..., object]] = {"progress": progress, "watch": watch}
+    step = ""
+
+    def audit(send: Callable[..., None]) -> "Report":
+        senders = {kind: partial(send, kind) for kind in receivers}
+        return dpnoise.audit(target, **options, **senders)
+
+    def receive(kind: str, *content: object) -> None:
+        nonlocal step
+        step = str(content[1]) if kind == "progress" else step
+        receivers[kind](*content)
+
+    try:
+        return run_in_child(audit, target, receive=receive)
+    except ProcessError as error:
+        raise targets.TargetError(f"{error} The audit was at this step: {step}.") from None
 
 
 def _all(
@@ -207,10 +226,10 @@ def _write(
 @contextmanager
 def _live(
     name: str, claimed: float, console: "Console"
-) -> Iterator[tuple[Progress | None, Watch | None]]:
+) -> Iterator[tuple[Progress, Watch]]:
     """Show on a terminal how far the audit has come, and what it has found so far."""
     if not sys.stdout.isatty():
-        yield None, None
+        yield (lambda *_: None), (lambda *_: None)
         return
     bar = terminal.bar_on(console)
     group = import_extra("rich.console", "cli").Group
