@@ -18,6 +18,7 @@ from dpnoise.auditing.attacks.bounds import Judge
 from dpnoise.auditing.calls import affordable_budget
 from dpnoise.auditing.counting import (
     ERROR,
+    LEARNED,
     Candidate,
     ceiling,
     certify,
@@ -32,10 +33,9 @@ from dpnoise.auditing.learned.expected_bounds import Proposal, Score, compared, 
 from dpnoise.auditing.neighbours import neighbours_of
 from dpnoise.auditing.options import AuditOptions, Progress
 from dpnoise.auditing.outputs import Source, described
-from dpnoise.auditing.report import Finding, Report, versions
+from dpnoise.auditing.report import Finding, Report
 from dpnoise.auditing.targets import MECHANISMS
 from dpnoise.auditing.targets.mechanisms import Data, Pair
-from dpnoise.auditing.targets.target import installed
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Floats
 from dpnoise.core.errors import ArgumentError
@@ -44,7 +44,6 @@ from dpnoise.core.parallel import cores
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-LEARNED: Final = "likelihood"
 _CONSTANT: Final = Event("never: all outputs were alike", lambda y: np.zeros(len(y), np.bool_))
 _COIN: Final = " on average, each of the one or the other as a fair coin said"
 _METHOD: Final = (
@@ -112,27 +111,30 @@ def audit_mechanism(target: object, options: AuditOptions) -> Report:
     findings, ceiling_of_count = _count_last(source, chosen.candidates, final, options)
     options.watch(findings)
     options.progress(1.0, "done")
-    version = installed(package)
-    return Report(
-        target=source.name,
-        version=version,
+    method = _METHOD.format(
+        pairs=len(pairs),
+        sizes=sizes,
+        chosen=chosen,
+        counted=len(chosen.candidates),
+        final=final,
+        coin=_COIN if options.claim.is_ratio else "",
+        error=ERROR,
+    )
+    return options.report(
+        target,
+        source.name,
+        package,
+        started,
         noise="",
         scale=0.0,
-        kind=options.claim.kind,
-        claimed=options.claim.value,
-        delta=options.claim.delta,
         sensitivity=1.0,
-        confidence=options.confidence,
         findings=findings,
         observations=[],
         skipped={},
         pairs=[_describe_pair(pair) for pair in pairs],
-        method=_describe_method(len(pairs), sizes, chosen, final, tossed=options.claim.is_ratio),
+        method=method,
         ceiling=ceiling_of_count,
         releases=source.drawn,
-        seconds=time.perf_counter() - started,
-        command=options.command(target, source.name),
-        versions=versions(package, version),
     )
 
 
@@ -221,29 +223,17 @@ def _count_last(
     options.progress(0.5, f"counting {len(candidates)} events in {2 * final:,} releases")
     claim, tossed, error = options.claim, options.claim.is_ratio, 1 - options.confidence
     source.encoder.close()
-    tallies = count_events(
+    counted = count_events(
         candidates, source.rows, final, source.chunk, source.name, tossed=tossed, seed=options.seed
     )
     shares = TUNING.event_error_shares if len(candidates) > 1 else (1.0,)
     findings = [
-        certify(candidate, tally, claim, error * share, options.confidence, tossed=tossed)
-        for candidate, tally, share in zip(candidates, tallies, shares, strict=True)
+        certify(candidate, options, error * share, tossed=tossed)
+        for candidate, share in zip(counted, shares, strict=True)
     ]
-    trials = max(count.trials for tally in tallies for count in tally)
+    trials = max(count.trials for candidate in counted for count in candidate.counts)
     most = ceiling(claim, trials, error * shares[0], tossed=tossed)
     return sorted(findings, key=lambda found: -found.certified), most
-
-
-def _describe_method(pairs: int, sizes: Sizes, chosen: _Chosen, final: int, *, tossed: bool) -> str:
-    return _METHOD.format(
-        pairs=pairs,
-        sizes=sizes,
-        chosen=chosen,
-        counted=len(chosen.candidates),
-        final=final,
-        coin=_COIN if tossed else "",
-        error=ERROR,
-    )
 
 
 def _describe_pair(pair: Pair) -> tuple[str, str]:

@@ -22,9 +22,9 @@ set in one call and in another.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Final, NoReturn, TypeVar
 
@@ -33,8 +33,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpnoise.auditing.attacks import bounds
-from dpnoise.auditing.attacks.base import Count, Event, happened
-from dpnoise.auditing.attacks.bounds import Claim
+from dpnoise.auditing.attacks.base import Count, Event, count, happened
+from dpnoise.auditing.attacks.bounds import Claim, Judge
+from dpnoise.auditing.options import AuditOptions
 from dpnoise.auditing.report import Finding
 from dpnoise.auditing.targets.mechanisms import Data, Pair
 from dpnoise.auditing.targets.target import DependentError, Releases
@@ -43,8 +44,8 @@ from dpnoise.core.arrays import Flags, Floats
 
 Words = NDArray[np.uint64]
 Drawn = TypeVar("Drawn")
-Tally = tuple[Count, Count]  # At the two data sets of an event.
 
+LEARNED: Final = "likelihood"  # The name under which learned events stand in a report.
 ERROR: Final = 1e-9  # That one test refuses independent releases; an audit makes some dozens.
 _DISTANCES: Final = (*range(1, 9), 10, 16, 20, 32, 50, 64, 100, 128, 256, 500, 512, 1000, 1024)
 _MOST: Final = 200_000  # Releases that are looked at.
@@ -62,6 +63,19 @@ class Candidate:
     event: Event
     data: Pair
     shown: tuple[float | str, float | str]  # The data, as a report has them.
+    counts: tuple[Count, Count] = (Count(0, 0), Count(0, 0))  # At the two data sets.
+
+    def count_in(self, releases: Mapping[Data, Releases]) -> "Candidate":
+        """Return it with its counts in releases of both data sets."""
+        at0, at1 = (count(self.event, releases[data]) for data in self.data)
+        return replace(self, counts=(at0, at1))
+
+    def promise(self, judge: Judge) -> float:
+        """Return what it would certify if its probabilities were about what its counts show."""
+        at0, at1 = self.counts
+        hits0, hits1 = np.array([at0.hits]), np.array([at1.hits])
+        n = min(at0.trials, at1.trials)
+        return float(judge.promises(hits0, hits1, n, self.event.releases)[0])
 
 
 def count_events(
@@ -73,8 +87,8 @@ def count_events(
     *,
     tossed: bool = False,
     seed: int | None = None,
-) -> list[Tally]:
-    """Count events of one pair of data sets in fresh releases, at the two data sets of each.
+) -> list[Candidate]:
+    """Count events of one pair of data sets in fresh releases, and return them with their counts.
 
     All events are counted in the same releases of the pair, `trials` of each data set; or twice as
     many of both together, if a coin is tossed for each; `seed` is the coin's.
@@ -83,23 +97,27 @@ def count_events(
     heads = int(np.random.default_rng(seed).binomial(2 * trials, 0.5)) if tossed else trials
     least = max(candidate.event.releases for candidate in candidates)
     calls = _calls(heads, 2 * trials - heads, chunk, least)
-    counts = [_Counts(candidate.data[0] is not first[0]) for candidate in candidates]
+    counts = [_Counts() for _ in candidates]
     drawn = draw_ahead(draw, [(first[side], m) for side, m in calls])
     for (side, _), releases in zip(calls, drawn, strict=True):
-        for candidate, count in zip(candidates, counts, strict=True):
-            count.add(side, happened(candidate.event, releases, last=len(candidates) == 1))
+        for candidate, seen in zip(candidates, counts, strict=True):
+            seen.add(side, happened(candidate.event, releases, last=len(candidates) == 1))
     for side in (0, 1):
-        for count in counts:
-            check_flags(name, np.concatenate(count.looked_at[side]))
-            check_calls(name, [(call.hits, call.trials) for call in count.calls[side]])
-    return [count.tally for count in counts]
+        for seen in counts:
+            check_flags(name, np.concatenate(seen.looked_at[side]))
+            check_calls(name, [(call.hits, call.trials) for call in seen.calls[side]])
+    counted = []
+    for candidate, seen in zip(candidates, counts, strict=True):
+        at0, at1 = (sum(calls, Count(0, 0)) for calls in seen.calls)
+        swapped = candidate.data[0] is not first[0]
+        counted.append(replace(candidate, counts=(at1, at0) if swapped else (at0, at1)))
+    return counted
 
 
 class _Counts:
     """How often an event happened in each call for either data set, and its first trials."""
 
-    def __init__(self, swapped: bool) -> None:  # noqa: FBT001 - its only argument
-        self._swapped = swapped  # Whether the event's own first data set is the second here.
+    def __init__(self) -> None:
         self.calls: tuple[list[Count], ...] = ([], [])
         self.looked_at: tuple[list[Flags], ...] = ([], [])
 
@@ -107,11 +125,6 @@ class _Counts:
         self.calls[side].append(Count(int(np.count_nonzero(flags)), len(flags)))
         if sum(map(len, self.looked_at[side])) < TUNING.independence_trials:
             self.looked_at[side].append(flags)
-
-    @property
-    def tally(self) -> Tally:
-        at0, at1 = (sum(calls, Count(0, 0)) for calls in self.calls)
-        return (at1, at0) if self._swapped else (at0, at1)
 
 
 def _calls(n0: int, n1: int, chunk: int, least: int) -> list[tuple[int, int]]:
@@ -145,17 +158,10 @@ def draw_ahead(
 
 
 def certify(
-    candidate: Candidate,
-    tally: Tally,
-    claim: Claim,
-    error: float,
-    confidence: float,
-    *,
-    evidence: dict[str, list[int]] | None = None,
-    tossed: bool = False,
+    candidate: Candidate, options: AuditOptions, error: float, *, tossed: bool = False
 ) -> Finding:
     """Return what counts of an event certify; `tossed` says that a coin divided the trials."""
-    (at0, at1), k = tally, candidate.event.releases
+    claim, (at0, at1), k = options.claim, candidate.counts, candidate.event.releases
     by_ratio = tossed and claim.is_ratio and k == 1
     each = error * (1 - bounds.TOSSED if by_ratio else 1) / 2
     low = bounds.lower_limit(at0.hits, at0.trials, each)
@@ -180,9 +186,9 @@ def certify(
         high=high,
         certified=certified,
         epsilon_lower=epsilon,
-        confidence=confidence,
+        confidence=options.confidence,
         broken=certified > claim.value,
-        evidence=evidence or {},
+        evidence={},
     )
 
 

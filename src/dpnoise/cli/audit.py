@@ -82,8 +82,8 @@ _OPTIONS: Final = (
 
 # Options that `dpnoise.audit` has by the same names.
 _PASSED_ON: Final = (
-    *("epsilon", "delta", "sensitivity", "mu", "rho", "curve", "neighbours", "size", "one_by_one", "boosting", "budget"),
-    *("confidence", "scale", "time_limit", "seed"),
+    *("epsilon", "delta", "sensitivity", "mu", "rho", "curve", "neighbours", "size", "one_by_one"),
+    *("boosting", "budget", "confidence", "scale", "time_limit", "seed"),
 )
 
 
@@ -160,8 +160,8 @@ def _audit_in_child(target: str, *, progress: Progress, watch: Watch, **options:
     step = ""
 
     def audit(send: Callable[..., None]) -> "Report":
-        senders = {kind: partial(send, kind) for kind in receivers}
-        return dpnoise.audit(target, **options, **senders)
+        report_progress, report_findings = partial(send, "progress"), partial(send, "watch")
+        return dpnoise.audit(target, progress=report_progress, watch=report_findings, **options)
 
     def receive(kind: str, *content: object) -> None:
         nonlocal step
@@ -224,9 +224,7 @@ def _write(
 
 
 @contextmanager
-def _live(
-    name: str, claimed: float, console: "Console"
-) -> Iterator[tuple[Progress, Watch]]:
+def _live(name: str, claimed: float, console: "Console") -> Iterator[tuple[Progress, Watch]]:
     """Show on a terminal how far the audit has come, and what it has found so far."""
     if not sys.stdout.isatty():
         yield (lambda *_: None), (lambda *_: None)
