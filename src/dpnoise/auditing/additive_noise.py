@@ -178,14 +178,14 @@ def _find_and_count(
     The largest bound is first. Where no attacks were asked for, events are learned as well.
     """
     options = plan.options
-    knowing = {attack.name: _with_judge(attack, plan.judge) for attack in attacks}
+    knowing = [_with_judge(attack, plan.judge) for attack in attacks]
     findings: list[Finding] = []
     candidates: list[Candidate] = []
     skipped: dict[str, str] = {}
     misfits: set[str] = set()
     for done, pair in enumerate(pairs):
         options.progress(done / (2 * len(pairs)), f"{pair[0]:g} against {pair[1]:g}")
-        fitting = [attack for name, attack in knowing.items() if name not in misfits]
+        fitting = [attack for attack in knowing if attack.name not in misfits]
         for candidate, finding in _try_pair(target, fitting, pair, plan, skipped, misfits):
             candidates.append(candidate)
             findings.append(finding)
@@ -196,7 +196,7 @@ def _find_and_count(
     final = plan.final
     if candidates:
         options.progress(0.5, "choosing again at the best pair")
-        last, final = _choose_again(target, knowing, candidates, plan)
+        last, final = _choose_again(target, candidates, plan)
         options.progress(0.7, f"counting {len(last)} events in {2 * final:,} releases")
         findings += _count_last(target, last, final, plan)
         options.watch(_best_of_each(findings))
@@ -250,7 +250,8 @@ def _try_pair(
         for values in (pair, pair[::-1]):
             event = _fix_event(attack, replayed, values, plan.size, skipped)
             if event is not None and event.applies:
-                candidates.append(Candidate(attack.name, attack.access, event, values, values))
+                what = attack.name, attack.access, event, values, values
+                candidates.append(Candidate(*what, finder=attack))
             if event is not None and not event.fits:
                 misfits.add(attack.name)
     fresh = {value: draw_fresh(target, value, seen[value]) for value in pair}
@@ -289,13 +290,13 @@ def _certify(
 
 
 def _choose_again(
-    target: Target, attacks: Mapping[str, Attack], tried: Sequence[Candidate], plan: Plan
+    target: Target, tried: Sequence[Candidate], plan: Plan
 ) -> tuple[list[Candidate], int]:
     """Let the best attacks at the best pair choose on more releases, and return the best events.
 
     With them comes the number of releases that they are to be counted in.
     """
-    judge, options = plan.judge, plan.options
+    judge = plan.judge
     best_there = _best_pair(target, tried, plan)
     pair = best_there[0].data
     choosing, holding = plan.again // 3, plan.again // 6
@@ -305,25 +306,21 @@ def _choose_again(
     held_out = {value: target(value, holding) for value in pair}
     candidates: list[Candidate] = []
     for candidate in best_there:
-        attack, replayed = attacks[candidate.attack], _replay(target, seen)
-        event = _fix_event(attack, replayed, candidate.data, choosing, {})
         candidates.append(candidate)
+        if candidate.finder is None:
+            continue
+        event = _fix_event(candidate.finder, _replay(target, seen), candidate.data, choosing, {})
         if event is not None and event.applies:
             candidates.append(replace(candidate, event=event))
-    if options.attacks is None:
+    if plan.options.attacks is None:
         candidates += _learn_events(pair, seen, judge)
     measured = [candidate.count_in(held_out) for candidate in candidates]
     measured.sort(key=lambda candidate: -candidate.promise(judge))
     best = measured[: TUNING.noise_events_counted]
     if plan.fixed:
         return best, plan.final
-
-    def promise(trials: int, caution: float) -> float:
-        guess = replace(judge, trials=trials, caution=caution)
-        return max(candidate.promise(guess) for candidate in best)
-
     most = most_trials(plan.final, seconds_each, TUNING.noise_growth_seconds)
-    return best, needed_trials(options.claim, plan.final, plan.last_error, promise, most)
+    return best, needed_trials(judge, best, plan.final, most)
 
 
 def _best_pair(target: Target, tried: Sequence[Candidate], plan: Plan) -> list[Candidate]:

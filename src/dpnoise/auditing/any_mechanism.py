@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from dpnoise.auditing.attacks.base import OUTPUTS, Event
+from dpnoise.auditing.attacks.base import OUTPUTS, Count, Event
 from dpnoise.auditing.attacks.bounds import Judge
 from dpnoise.auditing.calls import affordable_budget
 from dpnoise.auditing.counting import (
@@ -164,11 +164,9 @@ def _plan_sizes(source: Source, pairs: Sequence[Pair], total: int, progress: Pro
 
 @dataclass(frozen=True)
 class _Chosen:
-    """The events that will be counted, how often they were seen, and what they were chosen from."""
+    """The events that will be counted, with their counts in the pilot."""
 
     candidates: list[Candidate]
-    counts: Floats  # Hits at the two data sets of each, in the pilot.
-    seen: int  # Releases of each data set that these are counts in.
     seconds_each: float  # How long a release of the pilot took.
     pairs: int  # Pairs that events were learned for.
     scores: int  # Scores that were compared.
@@ -189,31 +187,31 @@ def _choose_events(
     # A race is to come, or the thresholds that are chosen now are the last word.
     chosen_by = judge if sizes.racing else replace(judge, caution=TUNING.caution_of_best)
     best, counts, seen = _run_pilot(source, learned, sizes, chosen_by)
-    if not best:
-        nothing = Candidate(LEARNED, OUTPUTS, _CONSTANT, pairs[0], _describe_pair(pairs[0]))
-        best, counts = [nothing], np.zeros((1, 2))
+    events = [(one.event, pair[::-1] if one.swapped else pair) for one, pair in best]
+    if not events:
+        events, counts = [(_CONSTANT, pairs[0])], np.zeros((1, 2))
+    candidates = [
+        Candidate(
+            LEARNED, OUTPUTS, event, pair, _describe_pair(pair), (Count(a, seen), Count(b, seen))
+        )
+        for (event, pair), (a, b) in zip(events, counts.astype(int).tolist(), strict=True)
+    ]
     seconds_each = (time.perf_counter() - clock) / (2 * (sizes.tuning + sizes.racing))
-    return _Chosen(best, counts, seen, seconds_each, len(best_pairs), len(learned))
+    return _Chosen(candidates, seconds_each, len(best_pairs), len(learned))
 
 
 def _final_trials(
     source: Source, chosen: _Chosen, sizes: Sizes, budget: int | None, options: AuditOptions
 ) -> int:
     """Return in how many releases of each data set events are counted last."""
-    total, error = budget or TUNING.mechanism_budget, 1 - options.confidence
     # What was planned for pairs that were left out early is left for the last count.
-    final = max(sizes.final, (total - source.drawn) // 2)
+    left = (budget or TUNING.mechanism_budget) - source.drawn
+    final = max(sizes.final, left // 2)
     if budget is not None:
         return final
-    judge = Judge(options.claim, sizes.final, error)
-    hits0, hits1 = chosen.counts.T
-
-    def promise(trials: int, caution: float) -> float:
-        guess = replace(judge, trials=trials, caution=caution)
-        return float(guess.promises(hits0, hits1, chosen.seen).max())
-
+    judge = Judge(options.claim, sizes.final, 1 - options.confidence)
     most = most_trials(final, chosen.seconds_each, TUNING.mechanism_growth_seconds)
-    return needed_trials(options.claim, final, error, promise, most)
+    return needed_trials(judge, chosen.candidates, final, most)
 
 
 def _count_last(
@@ -303,7 +301,7 @@ def _learn_scores(
 
 def _run_pilot(
     source: Source, learned: Sequence[tuple[Score, Pair]], sizes: Sizes, judge: Judge
-) -> tuple[list[Candidate], Floats, int]:
+) -> tuple[list[tuple[Proposal, Pair]], Floats, int]:
     """Choose thresholds in other releases, and return the best events with their counts in some.
 
     The best of many thresholds looks better than it is. Where there are enough releases, the best
@@ -311,24 +309,18 @@ def _run_pilot(
     """
     releases = {id(data): source.rows(data, sizes.tuning) for data in _data_sets(learned)}
 
-    def own(pair: Pair) -> list[tuple[Proposal, Pair]]:
+    def tune(pair: Pair) -> list[tuple[Proposal, Pair]]:
         rows0, rows1 = (releases[id(data)] for data in pair)
         of_pair = [score for score, other in learned if other is pair]
         return [(proposal, pair) for proposal in tuned(of_pair, rows0, rows1, judge)]
 
     pairs = list({id(pair): pair for _, pair in learned}.values())
-    found = [one for some in in_threads(own, pairs) for one in some]
+    found = [one for some in in_threads(tune, pairs) for one in some]
     found.sort(key=lambda one: -one[0].promise)
-    counts, seen = np.array([one.hits for one, _ in found]).reshape(-1, 2), sizes.tuning
     if sizes.racing and found:
-        found, counts, seen = _compare_events(source, found, sizes, judge)
-    else:
-        found, counts = found[:1], counts[:1]
-    sides = [(one, pair[::-1] if one.swapped else pair) for one, pair in found]
-    best = [
-        Candidate(LEARNED, OUTPUTS, one.event, data, _describe_pair(data)) for one, data in sides
-    ]
-    return best, counts, seen
+        return _compare_events(source, found, sizes, judge)
+    best = found[:1]
+    return best, np.array([one.hits for one, _ in best]).reshape(-1, 2), sizes.tuning
 
 
 def _compare_events(

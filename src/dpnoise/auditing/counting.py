@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpnoise.auditing.attacks import bounds
-from dpnoise.auditing.attacks.base import Count, Event, count, happened
+from dpnoise.auditing.attacks.base import Attack, Count, Event, count, happened
 from dpnoise.auditing.attacks.bounds import Claim, Judge
 from dpnoise.auditing.options import AuditOptions
 from dpnoise.auditing.report import Finding
@@ -64,6 +64,7 @@ class Candidate:
     data: Pair
     shown: tuple[float | str, float | str]  # The data, as a report has them.
     counts: tuple[Count, Count] = (Count(0, 0), Count(0, 0))  # At the two data sets.
+    finder: Attack | None = None  # The attack that may choose its event again.
 
     def count_in(self, releases: Mapping[Data, Releases]) -> "Candidate":
         """Return it with its counts in releases of both data sets."""
@@ -133,8 +134,6 @@ def _calls(n0: int, n1: int, chunk: int, least: int) -> list[tuple[int, int]]:
     They come in the order of Thue and Morse: what changes with time, in whatever smooth way, is the
     same for both. Each has about as many, at least `least`.
 
-    Examples
-    --------
     >>> _calls(8, 9, 3, 1)[:6]
     [(0, 1), (1, 2), (1, 1), (0, 1), (1, 1), (0, 1)]
     """
@@ -200,22 +199,24 @@ def ceiling(claim: Claim, trials: int, error: float, *, tossed: bool = False) ->
     return claim.certified(low, bounds.upper_limit(0, trials, error / 2))
 
 
-def needed_trials(
-    claim: Claim, trials: int, error: float, promise: Callable[[int, float], float], most: int
-) -> int:
+def needed_trials(judge: Judge, candidates: Sequence[Candidate], trials: int, most: int) -> int:
     """Return how many trials the claim needs, if more than planned are needed and may help.
 
     They are doubled until the best event promises more than the claim with some caution. If `most`
     do not suffice for that, they are taken where a hopeful guess says that they may help. Else the
-    plan stays, unless no event at all could be above the claim with it. `promise` says what the
-    best event promises, given the trials and the caution.
+    plan stays, unless no event at all could be above the claim with it.
     """
-    enough = trials
+
+    def promise(trials: int, caution: float) -> float:
+        guess = replace(judge, trials=trials, caution=caution)
+        return max(candidate.promise(guess) for candidate in candidates)
+
+    claim, enough = judge.claim, trials
     while enough < most and promise(enough, 1.0) <= claim.value:
         enough = min(most, 2 * enough)
     if promise(enough, -1.0) <= claim.value:
         enough = trials
-    while enough < most and ceiling(claim, enough, error) <= claim.value:
+    while enough < most and ceiling(claim, enough, judge.error) <= claim.value:
         enough = min(most, 2 * enough)
     return enough
 
@@ -288,8 +289,6 @@ def _check_distances(
 def p_value(flags: Flags, distance: int) -> float:
     """Return the two-sided p-value of Fisher's exact test, of pairs that share no release.
 
-    Examples
-    --------
     >>> p_value(np.array([True, True, False, False]), 1)
     1.0
     >>> p_value(np.repeat(np.arange(20) % 2 == 0, 2), 1) < 1e-4

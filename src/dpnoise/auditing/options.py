@@ -35,8 +35,6 @@ Watch = Callable[[list[Finding]], object]
 class AuditOptions:
     """The options of `dpnoise.audit`, which says what they mean; they are checked when made.
 
-    Examples
-    --------
     >>> AuditOptions(epsilon=1.0, sensitivity=2).claim
     Claim(kind='epsilon', value=1.0, delta=0.0)
     """

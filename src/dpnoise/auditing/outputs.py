@@ -161,8 +161,6 @@ def _plain(data: Data) -> object:
 def described(data: object) -> str:
     """Return a data set in a few words, as reports and errors show it: of rows, their number.
 
-    Examples
-    --------
     >>> described(np.array([1.0, 2.0])), described(3), described(list(range(100)))
     ('[1, 2]', '3', '[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, ...] (100)')
     """
@@ -193,8 +191,6 @@ class Encoder:
     `name` is the mechanism's, for errors. `first` are some outputs for each data set, which decide
     how many parts a row has.
 
-    Examples
-    --------
     >>> encoder = Encoder("mine", [[("no", 3.5), ("no",), None]])
     >>> encoder.rows([("no", 3.5), ("no",), None], 3).tolist()
     [[2.0, 0.3141592653589793, 3.5], [1.0, 0.3141592653589793, nan], [0.0, nan, nan]]

@@ -22,8 +22,9 @@ from multiprocessing.connection import Connection
 from typing import Final, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from dpnoise.auditing.targets.adapters import ReleaseFunction
 from dpnoise.auditing.targets.target import Releases, Target, TargetError, named
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import DpnoiseError, check_integer
@@ -249,7 +250,7 @@ def timed(
     """
     from scipy import stats  # noqa: PLC0415 - SciPy takes long to import
 
-    times, releases = _times(target, value, check_integer("n", n, least=1000), clock)
+    times, releases = _time_releases(target, value, check_integer("n", n, least=1000), clock)
     sizes = np.abs(releases - value)
     slow = times > np.quantile(times, 0.9)
     measured = {
@@ -291,7 +292,9 @@ def phased(
     target, value, n, clock
         As for `timed`.
     """
-    measured = _compared(*_rounds(target, value, check_integer("n", n, least=1000), clock))
+    measured = _compare_kinds(
+        *_time_rounds(target, value, check_integer("n", n, least=1000), clock)
+    )
     least, control = measured["least"], measured["control"]
     found = measured["p_value"] < FALSE_ALARM and least > PHASE >= control
     words = (
@@ -302,12 +305,12 @@ def phased(
     return Observation("phased", found, words, measured)
 
 
-def _compared(times: Times, control: Times, odd: Flags) -> dict[str, float]:
+def _compare_kinds(times: Times, control: Times, odd: Flags) -> dict[str, float]:
     """Compare the times of odd and even releases, in all rounds and in each repeat."""
-    odd_slower, p_value = _slower(times, odd)
+    odd_slower, p_value = _compare_times(times, odd)
     parts = zip(np.array_split(times, _REPEATS), np.array_split(odd, _REPEATS), strict=True)
-    repeats = [_slower(*part)[0] for part in parts]
-    control_slower, _ = _slower(control, odd)
+    repeats = [_compare_times(*part)[0] for part in parts]
+    control_slower, _ = _compare_times(control, odd)
     return {
         "odd_median_ns": float(np.median(times[odd])),
         "even_median_ns": float(np.median(times[~odd])),
@@ -318,7 +321,15 @@ def _compared(times: Times, control: Times, odd: Flags) -> dict[str, float]:
     }
 
 
-def _rounds(target: Target, value: float, n: int, clock: Clock) -> tuple[Times, Times, Flags]:
+def _compare_times(times: Times, odd: Flags) -> tuple[float, float]:
+    """Return how often an odd one of two is the slower, and the p-value of their being alike."""
+    from scipy import stats  # noqa: PLC0415 - SciPy takes long to import
+
+    test = stats.mannwhitneyu(times[odd], times[~odd])
+    return float(test.statistic) / int(odd.sum() * (~odd).sum()), float(test.pvalue)
+
+
+def _time_rounds(target: Target, value: float, n: int, clock: Clock) -> tuple[Times, Times, Flags]:
     """Time n releases of a target and of the control; tell which are the target's odd ones."""
     release, control = target.release, named("numpy.laplace").release
     times = np.empty((n, 3), dtype=np.int64)
@@ -328,38 +339,30 @@ def _rounds(target: Target, value: float, n: int, clock: Clock) -> tuple[Times, 
         control(value, 1)
     for i, coin in enumerate(coins.tolist()):
         for j, call in enumerate((release if coin else control, control, release)):
-            start = clock()
-            call(value, 1)
-            times[i, j] = clock() - start
+            times[i, j], _ = _time_call(call, value, clock)
     odd = (np.cumsum(coins, dtype=np.int64) + np.arange(n)) % 2 == 1
     return times[:, 2], times[:, 1], odd
 
 
-def _slower(times: Times, odd: Flags) -> tuple[float, float]:
-    """Return how often an odd one of two is the slower, and the p-value of their being alike."""
-    from scipy import stats  # noqa: PLC0415 - SciPy takes long to import
-
-    test = stats.mannwhitneyu(times[odd], times[~odd])
-    return float(test.statistic) / int(odd.sum() * (~odd).sum()), float(test.pvalue)
-
-
-def _times(target: Target, value: float, n: int, clock: Clock) -> tuple[Times, Floats]:
+def _time_releases(target: Target, value: float, n: int, clock: Clock) -> tuple[Times, Floats]:
     """Time n releases, one by one, without the checks of a target's call.
 
     The first hundred warm up. Nothing is kept but numbers: the memory for a growing list of arrays
     would show in the times.
     """
-    release = target.release
-    times = np.empty(n, dtype=np.int64)
-    releases = np.empty(n)
+    times, releases = np.empty(n, dtype=np.int64), np.empty(n)
     for _ in range(100):
-        release(value, 1)
+        target.release(value, 1)
     for i in range(n):
-        start = clock()
-        result = release(value, 1)
-        times[i] = clock() - start
+        times[i], result = _time_call(target.release, value, clock)
         releases[i] = np.asarray(result)[0]
     return times, releases
+
+
+def _time_call(release: ReleaseFunction, value: float, clock: Clock) -> tuple[int, ArrayLike]:
+    start = clock()
+    result = release(value, 1)
+    return clock() - start, result
 
 
 @dataclass(frozen=True)
@@ -373,39 +376,17 @@ class Look:
     look: Callable[[Target], Observation]
 
 
-LOOKS: Final = {
-    look.name: look
-    for look in (
-        Look(
-            "forked",
-            "generators with state, copied into each child: NumPy, random, PyDP",
-            "known since fork; measured here",
-            "numpy.laplace",
-            forked,
-        ),
-        Look(
-            "restarted",
-            "generators with a fixed seed",
-            "known since seeds; measured here",
-            "numpy.laplace",
-            lambda target: restarted(program_of(target.name)),
-        ),
-        Look(
-            "timed",
-            "samplers that count or reject: diffprivlib's discrete ones, PyDP's",
-            "Jin, McMurtry, Rubinstein and Ohrimenko 2022",
-            "diffprivlib.GaussianDiscrete",
-            timed,
-        ),
-        Look(
-            "phased",
-            "Gaussians made in pairs: random.gauss, numpy.random.RandomState.normal",
-            "Holohan and Braghin 2021, section 2.4",
-            "random.gauss",
-            phased,
-        ),
-    )
-}
+_LOOKS: Final = (
+    Look("forked", "generators with state, copied into each child: NumPy, random, PyDP",
+         "known since fork; measured here", "numpy.laplace", forked),
+    Look("restarted", "generators with a fixed seed", "known since seeds; measured here",
+         "numpy.laplace", lambda target: restarted(program_of(target.name))),
+    Look("timed", "samplers that count or reject: diffprivlib's discrete ones, PyDP's",
+         "Jin, McMurtry, Rubinstein and Ohrimenko 2022", "diffprivlib.GaussianDiscrete", timed),
+    Look("phased", "Gaussians made in pairs: random.gauss, numpy.random.RandomState.normal",
+         "Holohan and Braghin 2021, section 2.4", "random.gauss", phased),
+)  # fmt: skip
+LOOKS: Final = {look.name: look for look in _LOOKS}
 
 
 def observations(

@@ -88,6 +88,8 @@ _PASSED_ON: Final = (
 
 
 def _audit(asked: argparse.Namespace) -> int:
+    from dpnoise.auditing import report
+
     given = [asked.target is not None, asked.command is not None, asked.all]
     if sum(given) != 1:
         raise ArgumentError("Give one of TARGET, --command COMMAND and --all.")
@@ -99,29 +101,36 @@ def _audit(asked: argparse.Namespace) -> int:
     paths = (asked.html, asked.json)
     check_targets(*paths, replace=True)
     console = terminal.console(soft_wrap=True)
+    write_html: Callable[[Path], None]
+    write_json: Callable[[Path], None]
     with ExitStack() as stack:
         html, output = (stack.enter_context(written(path, replace=True)) for path in paths)
         if asked.all:
-            reports, not_audited, failed = _all(asked, console)
+            reports, not_audited, failed = _audit_all(asked, console)
             _compare(reports, not_audited, console)
+            write_html = partial(report.write_comparison, reports, not_audited=not_audited)
+            write_json = partial(report.write_list, reports)
         else:
-            target = asked.target if asked.command is None else _words(asked.command)
-            reports, not_audited, failed = [_one(target, asked, console)], {}, False
+            target = asked.target if asked.command is None else _split_command(asked.command)
+            reports, failed = [_audit_target(target, asked, console)], False
             _show(reports[0], console)
-        _write(reports, not_audited, html, output, everything=asked.all)
+            write_html, write_json = reports[0].to_html, reports[0].to_json
+        for path, write in ((html, write_html), (output, write_json)):
+            if path is not None:
+                write(path)
     for path in filter(None, paths):
         console.print(f"Written to {shown(path)}.")
-    unknown = [report.target for report in reports if not report.findings]
+    unknown = [audited.target for audited in reports if not audited.findings]
     for name in unknown:
         terminal.complain(f"No attack could be run against {name}: nothing is known.")
-    if any(report.broken for report in reports):
+    if any(audited.broken for audited in reports):
         return BROKEN
     if failed or unknown:
         return FAILED
-    return 0 if all(report.refutable for report in reports) else TOO_FEW
+    return 0 if all(audited.refutable for audited in reports) else TOO_FEW
 
 
-def _words(command: str) -> list[str]:
+def _split_command(command: str) -> list[str]:
     """Take a command apart as a shell does."""
     try:
         return shlex.split(command)
@@ -129,7 +138,9 @@ def _words(command: str) -> list[str]:
         raise ArgumentError(f"Expected --command {command!r} to be a command: {error}.") from None
 
 
-def _one(target: str | list[str], asked: argparse.Namespace, console: "Console") -> "Report":
+def _audit_target(
+    target: str | list[str], asked: argparse.Namespace, console: "Console"
+) -> "Report":
     name = target if isinstance(target, str) else shlex.join(target)
     claimed = next(claim for claim in (asked.epsilon, asked.mu, asked.rho) if claim is not None)
     so_far: list[Finding] = []
@@ -174,7 +185,7 @@ def _audit_in_child(target: str, *, progress: Progress, watch: Watch, **options:
         raise targets.TargetError(f"{error} The audit was at this step: {step}.") from None
 
 
-def _all(
+def _audit_all(
     asked: argparse.Namespace, console: "Console"
 ) -> "tuple[list[Report], dict[str, str], bool]":
     """Audit all targets that are installed, Gaussian ones at a delta.
@@ -187,11 +198,11 @@ def _all(
     for name in targets.names():
         if name.startswith("paper."):
             continue
-        one = argparse.Namespace(**vars(asked))
         gaussian = name in targets.names("gaussian")
-        one.delta = (asked.delta or 1e-6) if gaussian else asked.delta
+        delta = (asked.delta or 1e-6) if gaussian else asked.delta
+        of_target = argparse.Namespace(**{**vars(asked), "delta": delta})
         try:
-            reports.append(_one(name, one, console))
+            reports.append(_audit_target(name, of_target, console))
         except MissingExtraError as error:
             not_audited[name] = str(error)
             console.print(shown(f"{name}: {error}"), style="dim")
@@ -201,26 +212,6 @@ def _all(
         else:
             console.print(f"{name}: {reports[-1].verdict}")
     return reports, not_audited, failed
-
-
-def _write(
-    reports: "list[Report]",
-    not_audited: dict[str, str],
-    html: Path | None,
-    output: Path | None,
-    *,
-    everything: bool,
-) -> None:
-    from dpnoise.auditing.report import write_comparison, write_list
-
-    if html is not None and everything:
-        write_comparison(reports, html, not_audited)
-    elif html is not None:
-        reports[0].to_html(html)
-    if output is not None and everything:
-        write_list(reports, output)
-    elif output is not None:
-        reports[0].to_json(output)
 
 
 @contextmanager

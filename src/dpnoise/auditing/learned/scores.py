@@ -55,8 +55,6 @@ class Steps:
 def cells_of(edges: Floats, x: NDArray[np.floating] | NDArray[np.int16]) -> Cells:
     """Return the cell of each number: how many edges it is not below; a NaN is in the last one.
 
-    Examples
-    --------
     >>> cells_of(np.array([0.0, 1.0, np.inf]), np.array([-5.0, -0.0, 0.5, 1.0, np.inf, np.nan]))
     array([0, 1, 1, 2, 3, 3], dtype=uint16)
     """
@@ -152,8 +150,6 @@ def edges_of(x: Floats, often: Floats, *shares: Floats) -> list[Floats]:
 
     `often` says how often each number was seen. For each list of shares there are edges.
 
-    Examples
-    --------
     >>> edges_of(np.array([1.0, 2.0]), np.array([1.0, 2.0]), np.array([0.5]))[0].tolist()
     [1.0, 1.0000000000000002, 2.0, 2.0000000000000004, inf]
     """
@@ -256,8 +252,6 @@ def sides(
 ) -> tuple[list[Floats], list[Floats]]:
     """Return how often a score was seen above and below each of some cuts, at either data set.
 
-    Examples
-    --------
     >>> sides(np.array([2.0]), np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 4.0]), np.zeros(3))
     ([array([4.]), array([0.])], [array([1.]), array([0.])])
     """

@@ -17,7 +17,7 @@ from dpnoise.auditing.attacks.generic import patterns
 from dpnoise.auditing.learned.scores import cells_of, tail_shares
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Floats, Integers
-from dpnoise.kernels import compiled, inlined
+from dpnoise.kernels import compiled
 
 Rows = NDArray[np.floating]  # In float64; of small integers, in int16.
 Marks = NDArray[np.int32]
@@ -167,8 +167,6 @@ def _summaries(sample: Floats, numbers: list[int]) -> list[View]:
 def _order_of(numbers: list[int]) -> Take:
     """Give each order of some parts a code, a bit for each two: of equal ones the first is first.
 
-    Examples
-    --------
     >>> _order_of([0, 1, 2])(Block(np.array([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0], [2.0, 2.0, 1.0]])))
     array([0., 7., 6.])
     """
@@ -184,9 +182,8 @@ def _order_of(numbers: list[int]) -> Take:
 
 def _middle(parts: Floats) -> tuple[Floats, Floats]:
     """Return the median of each part, and how far half of it is from there."""
-    middle = np.array([np.median(x[~np.isnan(x)]) for x in parts.T])
-    away = np.abs(parts - middle)
-    spread = np.array([np.median(x[~np.isnan(x)]) for x in away.T])
+    middle = np.nanmedian(parts, axis=0)
+    spread = np.nanmedian(np.abs(parts - middle), axis=0)
     return middle, np.where(spread > 0, spread, 1.0)
 
 
@@ -277,8 +274,6 @@ def _codes(n: int, columns: Iterable[Rows | Marks]) -> Floats:
 def folded(rows: Floats) -> tuple[Integers, Integers]:
     """Return where each different row was first seen, and which of these each row is.
 
-    Examples
-    --------
     >>> folded(np.array([[7.0], [5.0], [7.0]]))
     (array([0, 1]), array([0, 1, 0]))
     """
@@ -327,12 +322,6 @@ def _sum_of(
     return out
 
 
-@inlined
-def _mixed(code: np.uint64, word: np.uint64) -> np.uint64:
-    mixed = (code ^ word) * np.uint64(0x9E3779B97F4A7C15)
-    return mixed ^ (mixed >> np.uint64(29))
-
-
 @compiled
 def _mix(column: Rows | Marks, code: NDArray[np.uint64]) -> None:
     number = np.empty(1)
@@ -340,14 +329,13 @@ def _mix(column: Rows | Marks, code: NDArray[np.uint64]) -> None:
     for i in range(column.size):
         x = np.float64(column[i])
         number[0] = x + 0.0 if x == x else np.nan  # noqa: PLR0124 - 0 and -0, all NaN are one
-        code[i] = _mixed(code[i], word[0])
+        mixed = (code[i] ^ word[0]) * np.uint64(0x9E3779B97F4A7C15)
+        code[i] = mixed ^ (mixed >> np.uint64(29))
 
 
 def _marked(column: Rows, points: Floats) -> Marks:
     """Return the place of each number among special ones, from 1 on; 0 if it is none, -1 for NaN.
 
-    Examples
-    --------
     >>> _marked(np.array([5.0, 7.0, np.nan]), np.array([6.0, 7.0]))
     array([ 0,  2, -1], dtype=int32)
     """
