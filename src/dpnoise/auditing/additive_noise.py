@@ -158,11 +158,9 @@ def _pairs_and_budget(
     if not given:
         dtype = caller(0.0, 1).dtype
         pairs = pairs_of_values(options.sensitivity, dtype, whole=options.whole)
-    budget = options.budget
-    if budget is None:
-        least, default = TUNING.least_budget, TUNING.noise_budget
-        budget = affordable_budget(lambda n: caller(pairs[0][0], n), least, default)
-    enough = (budget or TUNING.noise_budget) >= TUNING.least_budget_per_search * SEARCH
+    default = TUNING.noise_budget
+    budget = options.budget or affordable_budget(lambda n: caller(pairs[0][0], n), default)
+    enough = (budget or default) >= TUNING.least_budget_per_search * SEARCH
     if given or not may_search or not enough:
         return pairs, budget, 0
     dtype = caller(0.0, 1).dtype

@@ -28,7 +28,7 @@ from dpnoise.auditing.counting import (
     most_trials,
     needed_trials,
 )
-from dpnoise.auditing.learned.events import are_alike, different, proposals, tuned
+from dpnoise.auditing.learned.events import are_alike, fold_rows, proposals, tuned
 from dpnoise.auditing.learned.expected_bounds import Proposal, Score, compared, leading, scored
 from dpnoise.auditing.neighbours import neighbours_of
 from dpnoise.auditing.options import AuditOptions, Progress
@@ -100,12 +100,10 @@ def audit_mechanism(target: object, options: AuditOptions) -> Report:
     if options.attacks is not None or options.pairs is not None or options.scale is not None:
         raise ArgumentError("attacks, pairs and scale are for added noise: leave out neighbours.")
     source, pairs, package = _resolve(target, options)
-    budget = options.budget
-    if budget is None:
-        least, default = TUNING.least_budget, TUNING.mechanism_budget
-        budget = affordable_budget(lambda n: source.outputs(pairs[0][0], n), least, default)
+    default, first = TUNING.mechanism_budget, pairs[0][0]
+    budget = options.budget or affordable_budget(lambda n: source.outputs(first, n), default)
     started = time.perf_counter()
-    sizes = _plan_sizes(source, pairs, budget or TUNING.mechanism_budget, options.progress)
+    sizes = _plan_sizes(source, pairs, budget or default, options.progress)
     chosen = _choose_events(source, pairs, sizes, options)
     final = _final_trials(source, chosen, sizes, budget, options)
     findings, ceiling_of_count = _count_last(source, chosen.candidates, final, options)
@@ -398,7 +396,7 @@ def _tally_events(source: Source, found: Sequence[tuple[Proposal, Pair]], n: int
         here = [(i, side) for i, side in sides if found[i][1][side] is data]
         sizes = [source.chunk] * (n // source.chunk) + [n % source.chunk] * (n % source.chunk > 0)
         for rows in draw_ahead(source.rows, [(data, size) for size in sizes]):
-            unlike, often = different(rows)
+            unlike, (often,), _ = fold_rows(rows)
             scores = {id(found[i][0].score): found[i][0].score for i, _ in here}
             values = dict(zip(scores, scored(list(scores.values()), unlike), strict=True))
             for i, side in here:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpnoise.auditing.targets.target import DependentError, Releases, Target, TargetError
+from dpnoise.auditing.tuning import TUNING
 
 _Result = TypeVar("_Result")
 
@@ -63,7 +64,7 @@ class Pace:
             left -= at_once
 
 
-def affordable_budget(ask: Callable[[int], object], least: int, default: int) -> int | None:
+def affordable_budget(ask: Callable[[int], object], default: int) -> int | None:
     """Return a smaller budget than the default one, if a target is so slow that it would take long.
 
     `ask` asks for some releases: one for each that it is given, after a first one that may take
@@ -76,7 +77,7 @@ def affordable_budget(ask: Callable[[int], object], least: int, default: int) ->
         ask(n)
         pace.note(n, time.perf_counter() - start)
     in_time = _PATIENCE / max(pace.each(), 1e-12)
-    return None if in_time >= default else max(least, int(in_time))
+    return None if in_time >= default else max(TUNING.least_budget, int(in_time))
 
 
 def call_in_time(call: Callable[[], _Result], shown: str, seconds: float) -> _Result:
@@ -141,12 +142,10 @@ def draw_fresh(target: Target, value: float, seen: Releases) -> Releases:
     call = f"{target.name}({value!r}, {n})"
     if (seen == seen[0]).all() and (releases == releases[0]).all() and seen[0] != releases[0]:
         raise DependentError(f"{call} gave one number {n} times, the next time another. {_WHY}")
-    if (seen == releases).all() and _orders(releases) > _MANY:
-        raise DependentError(f"{call} gave the same releases twice: a fixed seed. {_WHY}")
+    if (seen == releases).all():
+        # The logarithm of in how many orders these releases could have come, all as likely.
+        counts = np.unique(releases, return_counts=True)[1]
+        orders = math.lgamma(n + 1) - sum(math.lgamma(count + 1) for count in counts)
+        if orders > _MANY:
+            raise DependentError(f"{call} gave the same releases twice: a fixed seed. {_WHY}")
     return releases
-
-
-def _orders(releases: Releases) -> float:
-    """Return the logarithm of in how many orders these releases could have come, all as likely."""
-    counts = np.unique(releases, return_counts=True)[1]
-    return math.lgamma(len(releases) + 1) - sum(math.lgamma(count + 1) for count in counts)

@@ -173,19 +173,17 @@ def search(target: Target, sensitivity: float, dtype: np.dtype, *, whole: bool) 
         pass  # It may fail there; the pairs that are tried anyway tell.
     if len(noise) < 2:  # noqa: PLR2004 - one has nothing to be compared with
         return []
-    odd = {value: _p_value(noise, value) for value in noise}
+    odd: dict[float, float] = {}
+    for value, drawn in noise.items():
+        # The p-value of the noise at one value, compared with that at all others (Kolmogorov).
+        others = np.concatenate([noise[other] for other in noise if other != value])
+        odd[value] = float(stats.ks_2samp(drawn, others, method="asymp").pvalue)
     worst = min(odd, key=lambda value: odd[value])
     if odd[worst] * len(odd) > _RARE:
         return []
     ends = ((worst - sensitivity, worst), (worst, worst + sensitivity))
     found = [_closest(number(low), number(high), sensitivity) for low, high in ends]
     return [pair for pair in found if pair[0] != pair[1]]
-
-
-def _p_value(noise: dict[float, Floats], value: float) -> float:
-    """Return the p-value of the noise at one value, beside that at all others (Kolmogorov)."""
-    others = np.concatenate([drawn for other, drawn in noise.items() if other != value])
-    return float(stats.ks_2samp(noise[value], others, method="asymp").pvalue)
 
 
 def given_pairs(given: object, sensitivity: float) -> list[ValuePair]:

@@ -122,24 +122,19 @@ def _own(data: object) -> object:
 
 def _from_command(time_limit: float, command: list[str], data: object, n: int) -> list[object]:
     """Run a command that reads one line of JSON and writes n."""
-    asked = _asked(data, n)
-    call = f"{shlex.join(command)}, asked for {n} outputs,"
-    lines = piped(command, time_limit, asked, call).splitlines()
     try:
-        return [json.loads(line) for line in lines]
-    except ValueError:
-        raise TargetError(f"{call} wrote a line that is no JSON.") from None
-
-
-def _asked(data: object, n: int) -> str:
-    """Return the line that asks a program for n outputs."""
-    try:
-        return strict_json.dumps({"data": _plain(data), "n": n}).replace("\n", "") + "\n"
+        line = strict_json.dumps({"data": _plain(data), "n": n}).replace("\n", "") + "\n"
     except TypeError:
         kind = type(data).__name__
         raise ArgumentTypeError(
             f"Expected data sets that JSON has, for a program; got {kind}."
         ) from None
+    call = f"{shlex.join(command)}, asked for {n} outputs,"
+    lines = piped(command, time_limit, line, call).splitlines()
+    try:
+        return [json.loads(line) for line in lines]
+    except ValueError:
+        raise TargetError(f"{call} wrote a line that is no JSON.") from None
 
 
 def _plain(data: Data) -> object:
@@ -180,9 +175,7 @@ def described(data: object) -> str:
 
 
 def _word(part: object) -> str:
-    if isinstance(part, float):
-        return repr(part).removesuffix(".0")
-    return repr(part)
+    return repr(part).removesuffix(".0") if isinstance(part, float) else repr(part)
 
 
 class Encoder:
@@ -204,9 +197,8 @@ class Encoder:
         self._coded: list[Hashable] = []
         self._alone = 0  # Objects that are equal to nothing but themselves.
         self._closed = False
-        widths = {self._width(outputs) for outputs in first}
-        self._widths = widths
-        self._parts = min(max(widths, default=0), _WIDEST)
+        self._widths = {self._width(outputs) for outputs in first}
+        self._parts = min(max(self._widths, default=0), _WIDEST)
         arrays = [_as_array(outputs) for outputs in first]
         self._small = all(array is not None and array.dtype in _SMALL for array in arrays)
 
@@ -260,8 +252,13 @@ class Encoder:
             rows[:, 1 + kept.shape[1] :] = np.nan
         if array.dtype.kind in _NUMBERS:
             numbers = rows[:, 1 : 1 + kept.shape[1]]
+
+            def clip(first: int, last: int) -> None:
+                some = slice(first, last)
+                np.clip(kept[some], -_LARGEST, _LARGEST, out=numbers[some], dtype=np.float64)
+
             if array.dtype.kind == "f":
-                in_runs(partial(_clip, kept, numbers), len(kept), _RUN, cores())
+                in_runs(clip, len(kept), _RUN, cores())
             else:
                 numbers[:] = kept
         else:
@@ -322,12 +319,6 @@ class Encoder:
             self._codes[part] = code
             self._coded.append(part)
         return code
-
-
-def _clip(numbers: NDArray[np.generic], out: Floats, first: int, last: int) -> None:
-    """Copy some rows of numbers, none larger than the largest."""
-    some = slice(first, last)
-    np.clip(numbers[some], -_LARGEST, _LARGEST, out=out[some], dtype=np.float64)
 
 
 def _empty(n: int, width: int, dtype: type = np.float64) -> Floats:

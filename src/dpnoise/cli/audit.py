@@ -39,33 +39,23 @@ def _pair(text: str) -> tuple[float, float]:
 
 
 _OPTIONS: Final = (
-    Option(
-        "target",
-        {"nargs": "?", "metavar": "TARGET"},
-        "a name (see dpnoise attack --list), or module:attribute, a function "
-        "(value, n) -> array of n releases",
-    ),
-    Option(
-        "--command",
-        {"metavar": "COMMAND"},
-        "audit a program instead: it reads one value a line and writes one release a line; "
-        "with --neighbours, one line of JSON with data and n, and writes n lines",
-    ),
+    Option("target", {"nargs": "?", "metavar": "TARGET"},
+           "a name (see dpnoise attack --list), or module:attribute, a function "
+           "(value, n) -> array of n releases"),
+    Option("--command", {"metavar": "COMMAND"},
+           "audit a program instead: it reads one value a line and writes one release a line; "
+           "with --neighbours, one line of JSON with data and n, and writes n lines"),
     Option("--all", bool, "audit every installed library"),
     Option("--epsilon", float, "what is claimed (with --all: 1)"),
     Option("--delta", 0.0, "what is claimed (0)"),
     Option("--mu", float, "what is claimed in the place of epsilon"),
     Option("--rho", float, "what is claimed in the place of epsilon"),
     Option("--curve", bool, "hold Gaussian noise against its whole curve"),
-    Option(
-        "--neighbours",
-        ("vector", "rows"),
-        "audit a mechanism (data, n) -> n outputs of any kind on such data sets",
-    ),
+    Option("--neighbours", ("vector", "rows"),
+           "audit a mechanism (data, n) -> n outputs of any kind on such data sets"),
     Option("--size", 10, "answers of a vector (10)"),
-    Option(
-        "--pair", {"action": "append", "type": _pair, "metavar": "A,B"}, "two values; repeatable"
-    ),
+    Option("--pair", {"action": "append", "type": _pair, "metavar": "A,B"},
+           "two values; repeatable"),
     Option("--whole", bool, "try multiples of the sensitivity alone, as of counts"),
     Option("--one-by-one", bool, "ask for one release a call"),
     Option("--boosting", bool, "learn boosted trees, too"),
@@ -78,7 +68,7 @@ _OPTIONS: Final = (
     Option("--seed", int, "of the auditor's own coins, not of the target"),
     Option("--html", {"type": file_name, "metavar": "FILE"}, "write a page to show"),
     Option("--json", {"type": file_name, "metavar": "FILE"}, "write the report as JSON"),
-)
+)  # fmt: skip
 
 # Options that `dpnoise.audit` has by the same names.
 _PASSED_ON: Final = (

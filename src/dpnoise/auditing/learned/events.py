@@ -100,7 +100,7 @@ class _Part:
 
     def __init__(self, rows0: Floats, rows1: Floats) -> None:
         self._given = rows0, rows1
-        self.rows, self.often0, self.often1, self.folded = _fold_rows(rows0, rows1)
+        self.rows, (self.often0, self.often1), self.folded = fold_rows(rows0, rows1)
         self._block = Block(self.rows)
         self._cells: dict[tuple[Take, int], tuple[Floats, Cells]] = {}
         self._first: dict[int, _Part] = {}
@@ -139,23 +139,19 @@ class _Part:
         return total, self.often0, self.often1
 
 
-def _fold_rows(rows0: Floats, rows1: Floats) -> tuple[Floats, Floats, Floats, bool]:
-    """Return the rows of both, and how often each was seen at either; equal rows once, if few."""
-    rows = np.concatenate([rows0, rows1])
-    at0 = np.repeat([1.0, 0.0], [len(rows0), len(rows1)])
-    if not are_alike(np.concatenate([x[: TUNING.folding_outputs] for x in (rows0, rows1)])):
-        return rows, at0, 1 - at0, False
-    first, same = folded(rows)
-    at0, at1 = (np.bincount(part, minlength=len(first)) for part in np.split(same, [len(rows0)]))
-    return rows[first], at0.astype(np.float64), at1.astype(np.float64), True
+def fold_rows(*parts: Floats) -> tuple[Floats, list[Floats], bool]:
+    """Return the rows of all parts, how often each was seen in each part, and if they are folded.
 
-
-def different(rows: Floats) -> tuple[Floats, Floats]:
-    """Return rows with how often each was seen; equal ones once, if there are many."""
-    if not are_alike(rows[: TUNING.folding_outputs]):
-        return rows, np.ones(len(rows))
+    Where many rows are equal they are folded: each different one is there once.
+    """
+    rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    lengths = [len(part) for part in parts]
+    if not are_alike(np.concatenate([part[: TUNING.folding_outputs] for part in parts])):
+        return rows, [np.repeat(row, lengths) for row in np.eye(len(parts))], False
     first, same = folded(rows)
-    return rows[first], np.bincount(same).astype(np.float64)
+    of_parts = np.split(same, np.cumsum(lengths)[:-1])
+    often = [np.bincount(part, minlength=len(first)).astype(np.float64) for part in of_parts]
+    return rows[first], often, True
 
 
 def are_alike(rows: Floats) -> bool:

@@ -136,10 +136,8 @@ def _summaries(sample: Floats, numbers: list[int]) -> list[View]:
         return _sum_of(block.rows, numbers, none, zeros, ones, np.inf)
 
     def above(block: Block) -> Floats:
-        total = np.zeros(len(block.rows), dtype=np.int16)
-        for j, usual in zip(numbers, middle, strict=True):
-            total += block.rows[:, j] > usual
-        return total.astype(np.float64)
+        flags = [block.rows[:, j] > usual for j, usual in zip(numbers, middle, strict=True)]
+        return np.sum(flags, axis=0, dtype=np.float64)
 
     def extreme(sign: float, *, place: bool) -> Take:
         def take(block: Block) -> Floats:
@@ -232,7 +230,7 @@ def _joint_views(
         out = np.full(len(block.rows), np.inf)
         for j in numbers:
             column = _column(block.rows, j)
-            _find_least(column, _marked(column, points), out)
+            np.minimum(out, np.where(_marked(column, points) == 0, column, np.inf), out=out)
         return out
 
     def total(block: Block) -> Floats:
@@ -363,14 +361,6 @@ def _keep_larger(column: Rows, sign: float, place: float, most: Floats, found: F
         larger = x > most[i]
         most[i] = x if larger else most[i]
         found[i] = place if larger else found[i]
-
-
-@compiled
-def _find_least(column: Rows, marks: Marks, out: Floats) -> None:
-    """Find the least of the numbers that are not special."""
-    for i in range(column.size):
-        plain = np.float64(column[i]) if marks[i] == 0 else np.inf
-        out[i] = plain if plain < out[i] else out[i]  # noqa: FURB136 - min is not vectorised
 
 
 @compiled
