@@ -83,10 +83,9 @@ def _audit(asked: argparse.Namespace) -> int:
     given = [asked.target is not None, asked.command is not None, asked.all]
     if sum(given) != 1:
         raise ArgumentError("Give one of TARGET, --command COMMAND and --all.")
-    claims = [asked.epsilon, asked.mu, asked.rho]
-    if claims == [None] * 3 and not asked.all:
-        raise ArgumentError("Say which epsilon is claimed: --epsilon 1.")
-    if claims == [None] * 3:
+    if [asked.epsilon, asked.mu, asked.rho] == [None] * 3:
+        if not asked.all:
+            raise ArgumentError("Say which epsilon is claimed: --epsilon 1.")
         asked.epsilon = 1.0
     paths = (asked.html, asked.json)
     check_targets(*paths, replace=True)

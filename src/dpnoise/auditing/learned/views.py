@@ -137,7 +137,7 @@ def _summaries(sample: Floats, numbers: list[int]) -> list[View]:
 
     def above(block: Block) -> Floats:
         flags = [block.rows[:, j] > usual for j, usual in zip(numbers, middle, strict=True)]
-        return np.sum(flags, axis=0, dtype=np.float64)
+        return np.asarray(np.sum(flags, axis=0, dtype=np.float64))
 
     def extreme(sign: float, *, place: bool) -> Take:
         def take(block: Block) -> Floats:
