@@ -19,6 +19,7 @@ from dpnoise.auditing.learned.scores import (
     _pooled,
     calibrated,
     cells_of,
+    counts,
     edges_of,
     edges_of_codes,
     rising_steps,
@@ -50,8 +51,8 @@ def test_equal_rows_are_learned_from_once_with_how_often_they_were_seen(n: int) 
         (edges,), (same,) = edges_of(x, often0 + often1, shares), edges_of(each, ones, shares)
         assert edges.tolist() == same.tolist()
         for learn in (steps, rising_steps):
-            once = learn(edges, cells_of(edges, x), often0, often1)
-            one_by_one = learn(edges, cells_of(edges, each), at0, 1 - at0)
+            once = learn(edges, *counts(edges, cells_of(edges, x), often0, often1))
+            one_by_one = learn(edges, *counts(edges, cells_of(edges, each), at0, 1 - at0))
             assert np.allclose(once.ratios, one_by_one.ratios)
     assert edges_of_codes(x, often0 + often1).tolist() == edges_of_codes(each, ones).tolist()
     features = np.column_stack([x / 1000, np.sin(x)])
@@ -234,7 +235,8 @@ def test_ratios_of_one_pattern_only_rise_or_only_fall_with_the_size_of_the_rest(
     often0, often1 = np.concatenate([rising, rising[::-1]]), np.full(48, 1e6)
     edges = edges_of_codes(codes, often0 + often1)
     cells = cells_of(edges, codes)
-    learned = steps(edges, cells, often0, often1, together=24).ratios[cells].reshape(2, 24)
+    seen = counts(edges, cells, often0, often1)
+    learned = steps(edges, *seen, together=24).ratios[cells].reshape(2, 24)
     assert (np.diff(learned[0]) >= 0).all()
     assert (np.diff(learned[1]) <= 0).all()
     assert np.flatnonzero(np.diff(learned[0]) == 0).tolist() == [5]

@@ -100,13 +100,12 @@ class Source:
 
     def rows(self, data: object, n: int) -> Floats:
         """Return n outputs as rows."""
-        parts = [self._rows(self.outputs(data, m), m) for m in self._pace.parts(n, self.chunk)]
+        parts = []
+        for m in self._pace.parts(n, self.chunk):
+            # Outputs may be of the mechanism's own classes: looking at them has a time limit, too.
+            encode = partial(self.encoder.rows, self.outputs(data, m), m)
+            parts.append(call_in_time(encode, f"{m} outputs of {self.name}", self._pace.seconds))
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-    def _rows(self, outputs: Outputs, n: int) -> Floats:
-        """Look at outputs, which may be of the mechanism's own classes: with a time limit, too."""
-        shown = f"{n} outputs of {self.name}"
-        return call_in_time(lambda: self.encoder.rows(outputs, n), shown, self._pace.seconds)
 
     @property
     def chunk(self) -> int:

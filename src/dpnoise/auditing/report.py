@@ -76,11 +76,6 @@ class Finding:
     broken: bool
     evidence: dict[str, list[int]] = field(repr=False)
 
-    @property
-    def never_at_value1(self) -> bool:
-        """Whether the event happened at value0 and was never seen at value1."""
-        return self.hits0 > 0 and self.hits1 == 0
-
 
 @dataclass(frozen=True)
 class Report:

@@ -123,6 +123,9 @@ class _Part:
             self._cells[key] = edges, cells_of(edges, self.taken(view))
         return self._cells[key][1]
 
+    def counts(self, view: View, edges: Floats) -> tuple[Floats, Floats]:
+        return counts(edges, self.cells(view, edges), self.often0, self.often1)
+
     def features(self, pairs: Sequence[tuple[View, Steps]]) -> Floats:
         return np.column_stack([step.ratios[self.cells(view, step.edges)] for view, step in pairs])
 
@@ -130,9 +133,7 @@ class _Part:
         """Return the scores of all rows, or all scores of one view, with how often each is seen."""
         if len(score.views) == 1:
             step = score.steps[0]
-            cells = self.cells(score.views[0], step.edges)
-            often = counts(step.edges, cells, self.often0, self.often1)
-            return score.weights[0] * step.ratios, *often
+            return score.weights[0] * step.ratios, *self.counts(score.views[0], step.edges)
         total = np.zeros(len(self.rows))
         for view, step, weight in zip(score.views, score.steps, score.weights, strict=True):
             total += (weight * step.ratios)[self.cells(view, step.edges)]
@@ -239,7 +240,7 @@ def _boost_trees(fit: _Part, combine: _Part, seed: int) -> Iterator[Score]:
     view = View("the likelihood ratio that boosted trees give", TREES, take)
     x = combine.taken(view)
     (edges,) = edges_of(x, combine.often0 + combine.often1, _MONOTONE_SHARES)
-    step = rising_steps(edges, combine.cells(view, edges), combine.often0, combine.often1)
+    step = rising_steps(edges, *combine.counts(view, edges))
     yield Score((view,), (step,), (1.0,))
 
 
@@ -247,10 +248,7 @@ def _ranked(
     pairs: Sequence[tuple[View, Steps]], fit: _Part, combine: _Part
 ) -> tuple[list[tuple[View, Steps]], dict[int, float]]:
     """Learn scores again, and return them in the order of their worth, with it."""
-    learned = [
-        (view, relearned(step, fit.cells(view, step.edges), fit.often0, fit.often1))
-        for view, step in pairs
-    ]
+    learned = [(view, relearned(step, *fit.counts(view, step.edges))) for view, step in pairs]
     worth = {id(step): _worth(view, step, combine) for view, step in learned}
     return sorted(learned, key=lambda pair: -worth[id(pair[1])]), worth
 
@@ -259,19 +257,19 @@ def _learn_steps(view: View, fit: _Part) -> list[Steps]:
     x, often = fit.taken(view), fit.often0 + fit.often1
     if view.coded:
         edges = edges_of_codes(x, often)
-        seen = edges, fit.cells(view, edges), fit.often0, fit.often1
-        return [steps(*seen, together) for together in sorted({0, view.together})]
+        seen = fit.counts(view, edges)
+        return [steps(edges, *seen, together) for together in sorted({0, view.together})]
     fine, coarse = edges_of(x, often, _MONOTONE_SHARES, _FREE_SHARES)
-    rising = rising_steps(fine, fit.cells(view, fine), fit.often0, fit.often1)
+    rising = rising_steps(fine, *fit.counts(view, fine))
     if len(fine) <= TUNING.edges_of_two_numbers:
         return [rising]
-    return [rising, steps(coarse, fit.cells(view, coarse), fit.often0, fit.often1)]
+    return [rising, steps(coarse, *fit.counts(view, coarse))]
 
 
 def _worth(view: View, step: Steps, part: _Part) -> float:
     """Return how far apart releases that it was not learned on are, in standard errors."""
     means, errors = [], []
-    for seen in counts(step.edges, part.cells(view, step.edges), part.often0, part.often1):
+    for seen in part.counts(view, step.edges):
         share = seen / seen.sum()
         mean = share @ step.ratios
         means.append(mean)

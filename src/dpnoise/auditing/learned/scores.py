@@ -195,15 +195,15 @@ def _edges(points: Floats, cuts: Floats | None = None) -> Floats:
     return np.unique(np.concatenate([points, np.nextafter(points, np.inf), others]))
 
 
-def steps(edges: Floats, cells: Cells, often0: Floats, often1: Floats, together: int = 0) -> Steps:
+def steps(edges: Floats, c0: Floats, c1: Floats, together: int = 0) -> Steps:
     """Learn the ratio of each cell by itself, drawn to zero by its own standard error.
 
-    What is in each of `cells` was seen so often at one data set, and so often at the other. The
-    ratios of codes that differ by less than `together` only rise or only fall.
+    Each cell was seen c0 times at one data set, and c1 times at the other. The ratios of codes that
+    differ by less than `together` only rise or only fall.
     """
-    c0, c1 = counts(edges, cells, often0, often1)
     all0, all1 = c0.sum(), c1.sum()
     if together:
+        c0, c1 = c0.copy(), c1.copy()
         # Every other cell is a code's, as `edges_of_codes` has them.
         codes = np.arange(1, len(edges), 2)
         for group in np.split(codes, 1 + np.flatnonzero(np.diff(edges[codes - 1]) >= together)):
@@ -214,23 +214,22 @@ def steps(edges: Floats, cells: Cells, often0: Floats, often1: Floats, together:
     return Steps(edges, shrunk, free=True, together=together)
 
 
-def rising_steps(edges: Floats, cells: Cells, often0: Floats, often1: Floats) -> Steps:
+def rising_steps(edges: Floats, c0: Floats, c1: Floats) -> Steps:
     """Learn ratios that only rise or only fall: neighbours that do not are pooled.
 
     Pooling (Ayer and others 1955) finds the likeliest such ratios, so that few releases suffice for
     fine cells. A plain threshold of a number is what it mostly comes to.
     """
-    c0, c1 = counts(edges, cells, often0, often1)
     pooled0, pooled1 = _rising(c0, c1)
     ratios = np.log((pooled0 + 0.5) / (pooled1 + 0.5)) + np.log(c1.sum() / c0.sum())
     return Steps(edges, ratios)
 
 
-def relearned(step: Steps, cells: Cells, often0: Floats, often1: Floats) -> Steps:
+def relearned(step: Steps, c0: Floats, c1: Floats) -> Steps:
     """Learn the ratios of the same cells from other releases."""
     if not step.free:
-        return rising_steps(step.edges, cells, often0, often1)
-    return steps(step.edges, cells, often0, often1, step.together)
+        return rising_steps(step.edges, c0, c1)
+    return steps(step.edges, c0, c1, step.together)
 
 
 def counts(edges: Floats, cells: Cells, often0: Floats, often1: Floats) -> tuple[Floats, Floats]:
