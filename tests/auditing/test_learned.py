@@ -13,15 +13,15 @@ from support.alarms import FALSE_ALARM, LONG
 
 import dpnoise
 from dpnoise.auditing.attacks.bounds import Claim, Judge
-from dpnoise.auditing.learned.events import proposals, tuned
+from dpnoise.auditing.learned.events import proposals, tune
 from dpnoise.auditing.learned.expected_bounds import _ladder
 from dpnoise.auditing.learned.scores import (
-    _pooled,
-    calibrated,
+    _pool_counts,
     cells_of,
     counts,
     edges_of,
     edges_of_codes,
+    fit_logistic_curve,
     rising_steps,
     steps,
     weights,
@@ -181,7 +181,7 @@ def test_an_event_that_several_scores_have_is_proposed_once() -> None:
     )
     judge = Judge(Claim("epsilon", 1.0), 100_000, 0.001)
     found = proposals(rows0, rows1, list("abcd"), judge)
-    again = tuned([one.score for one in found], rows0, rows1, judge)
+    again = tune([one.score for one in found], rows0, rows1, judge)
     for some in (found, again):
         events = [(one.swapped, one.hits) for one in some if not one.rare]
         assert len(events) == len(set(events)) > 3
@@ -200,7 +200,7 @@ def test_likelier_events_are_compared_as_well_where_the_best_is_one_of_many() ->
     assert not all(many)
     for score, is_one_of_many in zip(scores.values(), many, strict=True):
         for swapped in (False, True):
-            found = tuned([score], rows0, rows1, judge)
+            found = tune([score], rows0, rows1, judge)
             best, *others = [one for one in found if one.swapped == swapped]
             likelier = [one for one in others if one.hits[0] > best.hits[0]]
             if is_one_of_many:
@@ -225,7 +225,7 @@ def test_pooled_ratios_are_those_of_the_slow_rule() -> None:
 
     for n in (1, 2, 40):
         c0, c1 = rng.integers(1, 9, n).astype(float), rng.integers(1, 9, n).astype(float)
-        assert _pooled(c0, c1)[0].tolist() == slowly(c0.tolist(), c1.tolist())
+        assert _pool_counts(c0, c1)[0].tolist() == slowly(c0.tolist(), c1.tolist())
 
 
 def test_ratios_of_one_pattern_only_rise_or_only_fall_with_the_size_of_the_rest() -> None:
@@ -246,8 +246,8 @@ def test_a_logistic_curve_is_found_in_counts_that_lie_on_one() -> None:
     score = np.linspace(-2, 3, 40)
     share = special.expit(0.3 + 0.7 * score)
     seen = np.full(40, 1e6)
-    assert np.allclose(calibrated(score, seen * share, seen * (1 - share)), share)
-    assert np.isfinite(calibrated(score, seen, np.zeros(40))).all()
+    assert np.allclose(fit_logistic_curve(score, seen * share, seen * (1 - share)), share)
+    assert np.isfinite(fit_logistic_curve(score, seen, np.zeros(40))).all()
 
 
 def indices(ratio: float, n: int) -> NDArray[np.float64]:

@@ -28,8 +28,8 @@ from dpnoise.auditing.counting import (
     most_trials,
     needed_trials,
 )
-from dpnoise.auditing.learned.events import are_alike, fold_rows, proposals, tuned
-from dpnoise.auditing.learned.expected_bounds import Proposal, Score, compared, leading, scored
+from dpnoise.auditing.learned.events import are_alike, fold_rows, proposals, tune
+from dpnoise.auditing.learned.expected_bounds import Proposal, Score, evaluate, expect, leading
 from dpnoise.auditing.neighbours import neighbours_of
 from dpnoise.auditing.options import AuditOptions, Progress
 from dpnoise.auditing.outputs import Source, described
@@ -263,7 +263,7 @@ def _screen_pairs(
     if not found:
         return list(pairs[: TUNING.pairs_learned])
     n = sizes.screening - first
-    promised = compared([one for one, _ in found], _tally_events(source, found, n), n, judge)
+    promised = expect([one for one, _ in found], _tally_events(source, found, n), n, judge)
     best = {id(pair): -np.inf for pair in pairs}
     for one, (_, pair) in zip(promised.tolist(), found, strict=True):
         best[id(pair)] = max(best[id(pair)], one)
@@ -307,13 +307,13 @@ def _run_pilot(
     """
     releases = {id(data): source.rows(data, sizes.tuning) for data in _data_sets(learned)}
 
-    def tune(pair: Pair) -> list[tuple[Proposal, Pair]]:
+    def tune_pair(pair: Pair) -> list[tuple[Proposal, Pair]]:
         rows0, rows1 = (releases[id(data)] for data in pair)
         of_pair = [score for score, other in learned if other is pair]
-        return [(proposal, pair) for proposal in tuned(of_pair, rows0, rows1, judge)]
+        return [(proposal, pair) for proposal in tune(of_pair, rows0, rows1, judge)]
 
     pairs = list({id(pair): pair for _, pair in learned}.values())
-    found = [one for some in in_threads(tune, pairs) for one in some]
+    found = [one for some in in_threads(tune_pair, pairs) for one in some]
     found.sort(key=lambda one: -one[0].promise)
     if sizes.racing and found:
         return _compare_events(source, found, sizes, judge)
@@ -335,7 +335,7 @@ def _compare_events(
     timid = replace(judge, caution=TUNING.caution_of_safest)
     events = [one for one, _ in found]
     chosen_by = np.array([one.hits for one in events])
-    sure = compared(events, chosen_by, sizes.tuning, careful)
+    sure = expect(events, chosen_by, sizes.tuning, careful)
     order = _take_turns(sure, np.array([one.promise for one in events]))
     found = [found[i] for i in _drop_equal_events(order, found, chosen_by)]
     counts, seen, planned = np.zeros((len(found), 2)), 0, sizes.racing * len(_data_sets(found))
@@ -346,16 +346,16 @@ def _compare_events(
         counts, seen = counts + _tally_events(source, found, more), seen + more
         events = [one for one, _ in found]
         every = counts + [one.hits for one in events]
-        hopes = compared(events, every, seen + sizes.tuning, bold)
-        sure = compared(events, counts, seen, careful)
+        hopes = expect(events, every, seen + sizes.tuning, bold)
+        sure = expect(events, counts, seen, careful)
         rivals = [i for i in _take_turns(sure, hopes) if hopes[i] >= sure.max()]
-        safest = _safest_events(compared(events, counts, seen, timid), found)
+        safest = _safest_events(expect(events, counts, seen, timid), found)
         order = _drop_equal_events([rivals[0], *safest, *rivals[1:]], found, counts)
         found, counts = [found[i] for i in order], counts[order]
         if set(order) <= {rivals[0], *safest}:
             break
     of_best = [i for i, (_, pair) in enumerate(found) if pair is found[0][1]]
-    safe = compared([found[i][0] for i in of_best], counts[of_best], seen, timid)
+    safe = expect([found[i][0] for i in of_best], counts[of_best], seen, timid)
     chosen = list(dict.fromkeys([0, of_best[int(safe.argmax())]]))
     return [found[i] for i in chosen], counts[chosen], seen
 
@@ -398,7 +398,7 @@ def _tally_events(source: Source, found: Sequence[tuple[Proposal, Pair]], n: int
         for rows in draw_ahead(source.rows, [(data, size) for size in sizes]):
             unlike, (often,), _ = fold_rows(rows)
             scores = {id(found[i][0].score): found[i][0].score for i, _ in here}
-            values = dict(zip(scores, scored(list(scores.values()), unlike), strict=True))
+            values = dict(zip(scores, evaluate(list(scores.values()), unlike), strict=True))
             for i, side in here:
                 one = found[i][0]
                 hits[i, side ^ one.swapped] += often[one.holds(values[id(one.score)])].sum()

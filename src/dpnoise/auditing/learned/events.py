@@ -20,7 +20,7 @@ from dpnoise.auditing.learned.scores import (
     counts,
     edges_of,
     edges_of_codes,
-    relearned,
+    relearn_steps,
     rising_steps,
     steps,
     tail_shares,
@@ -80,17 +80,17 @@ def proposals(
         scores = chain(scores, _boost_trees(fit.first(TUNING.boosting_outputs), combine, trees))
     for score in scores:
         part = select.first(TUNING.summing_outputs) if len(score.views) > 1 else select
-        found += thresholds(score, part.scored(score), judge)
+        found += thresholds(score, part.evaluate(score), judge)
     return each_once(found)
 
 
-def tuned(scores: Sequence[Score], rows0: Floats, rows1: Floats, judge: Judge) -> list[Proposal]:
+def tune(scores: Sequence[Score], rows0: Floats, rows1: Floats, judge: Judge) -> list[Proposal]:
     """Choose the thresholds of scores anew, on rows that they were not learned from.
 
     For each score there are some: of the best event, and of rarer and likelier ones.
     """
     part = _Part(rows0, rows1)
-    seen = ((score, part.scored(score)) for score in scores)
+    seen = ((score, part.evaluate(score)) for score in scores)
     found = chain.from_iterable(thresholds(*one, judge, some=True) for one in seen)
     return each_once(proposal for proposal in found if not proposal.rare)
 
@@ -129,7 +129,7 @@ class _Part:
     def features(self, pairs: Sequence[tuple[View, Steps]]) -> Floats:
         return np.column_stack([step.ratios[self.cells(view, step.edges)] for view, step in pairs])
 
-    def scored(self, score: Score) -> tuple[Floats, Floats, Floats]:
+    def evaluate(self, score: Score) -> tuple[Floats, Floats, Floats]:
         """Return the scores of all rows, or all scores of one view, with how often each is seen."""
         if len(score.views) == 1:
             step = score.steps[0]
@@ -248,7 +248,7 @@ def _ranked(
     pairs: Sequence[tuple[View, Steps]], fit: _Part, combine: _Part
 ) -> tuple[list[tuple[View, Steps]], dict[int, float]]:
     """Learn scores again, and return them in the order of their worth, with it."""
-    learned = [(view, relearned(step, *fit.counts(view, step.edges))) for view, step in pairs]
+    learned = [(view, relearn_steps(step, *fit.counts(view, step.edges))) for view, step in pairs]
     worth = {id(step): _worth(view, step, combine) for view, step in learned}
     return sorted(learned, key=lambda pair: -worth[id(pair[1])]), worth
 

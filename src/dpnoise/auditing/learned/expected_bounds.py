@@ -14,7 +14,7 @@ from scipy import special
 
 from dpnoise.auditing.attacks.base import Event
 from dpnoise.auditing.attacks.bounds import Judge
-from dpnoise.auditing.learned.scores import Steps, calibrated, sides, tail_shares
+from dpnoise.auditing.learned.scores import Steps, fit_logistic_curve, sides, tail_shares
 from dpnoise.auditing.learned.views import SIDES, Block, Rows, Text, View, no_text
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Flags, Floats
@@ -34,10 +34,10 @@ class Score:
 
     def __call__(self, rows: Rows) -> Floats:
         """Return the score of each row."""
-        return np.asarray(scored([self], rows)[0])
+        return np.asarray(evaluate([self], rows)[0])
 
 
-def scored(scores: Sequence[Score], rows: Rows) -> Floats:
+def evaluate(scores: Sequence[Score], rows: Rows) -> Floats:
     """Return the scores of each row, a line for each score; what several look at is taken once."""
     totals = np.zeros((len(scores), len(rows)))
 
@@ -147,7 +147,7 @@ def each_once(found: Iterable[Proposal]) -> list[Proposal]:
     return list(first.values())
 
 
-def compared(found: Sequence[Proposal], hits: Floats, n: int, judge: Judge) -> Floats:
+def expect(found: Sequence[Proposal], hits: Floats, n: int, judge: Judge) -> Floats:
     """Return what events promise by how often each happened in n other releases of both."""
     hits0, hits1 = hits.T
     shares = np.array([one.shares for one in found]).T
@@ -219,7 +219,7 @@ def _fit_curve(
     """
     # Cell i has the scores from cut i up to the next.
     c0, c1 = (np.diff(np.append(below, n)) for below in (below0, below1))
-    share = calibrated(cuts, c0, c1)
+    share = fit_logistic_curve(cuts, c0, c1)
     cells = [(c0 + c1) * part / n for part in (share, 1 - share)]
     upper = [np.append(cell[::-1].cumsum()[::-1], 0.0) for cell in cells]
     lower = [np.append(0.0, cell.cumsum())[:-1] for cell in cells]

@@ -207,7 +207,7 @@ def steps(edges: Floats, c0: Floats, c1: Floats, together: int = 0) -> Steps:
         # Every other cell is a code's, as `edges_of_codes` has them.
         codes = np.arange(1, len(edges), 2)
         for group in np.split(codes, 1 + np.flatnonzero(np.diff(edges[codes - 1]) >= together)):
-            c0[group], c1[group] = _rising(c0[group], c1[group])
+            c0[group], c1[group] = _pool_monotone(c0[group], c1[group])
     ratio = np.log((c0 + 0.5) / (all0 + 1)) - np.log((c1 + 0.5) / (all1 + 1))
     error = np.sqrt(1 / (c0 + 1) + 1 / (c1 + 1))
     shrunk = np.sign(ratio) * np.maximum(0.0, np.abs(ratio) - TUNING.ratio_shrinkage * error)
@@ -220,12 +220,12 @@ def rising_steps(edges: Floats, c0: Floats, c1: Floats) -> Steps:
     Pooling (Ayer and others 1955) finds the likeliest such ratios, so that few releases suffice for
     fine cells. A plain threshold of a number is what it mostly comes to.
     """
-    pooled0, pooled1 = _rising(c0, c1)
+    pooled0, pooled1 = _pool_monotone(c0, c1)
     ratios = np.log((pooled0 + 0.5) / (pooled1 + 0.5)) + np.log(c1.sum() / c0.sum())
     return Steps(edges, ratios)
 
 
-def relearned(step: Steps, c0: Floats, c1: Floats) -> Steps:
+def relearn_steps(step: Steps, c0: Floats, c1: Floats) -> Steps:
     """Learn the ratios of the same cells from other releases."""
     if not step.free:
         return rising_steps(step.edges, c0, c1)
@@ -260,10 +260,10 @@ def sides(
     return [c[-1] - c[after] for c in seen], [c[at] for c in seen]
 
 
-def _rising(c0: Floats, c1: Floats) -> tuple[Floats, Floats]:
+def _pool_monotone(c0: Floats, c1: Floats) -> tuple[Floats, Floats]:
     """Pool counts until their ratios only rise, or until they only fall, whichever is likelier."""
-    falling = _pooled(c0[::-1], c1[::-1])
-    either = _pooled(c0, c1), (falling[0][::-1], falling[1][::-1])
+    falling = _pool_counts(c0[::-1], c1[::-1])
+    either = _pool_counts(c0, c1), (falling[0][::-1], falling[1][::-1])
 
     def likelihood(pooled: tuple[Floats, Floats]) -> float:
         share = (pooled[0] + 0.5) / (pooled[0] + pooled[1] + 1)
@@ -272,7 +272,7 @@ def _rising(c0: Floats, c1: Floats) -> tuple[Floats, Floats]:
     return max(either, key=likelihood)
 
 
-def _pooled(c0: Floats, c1: Floats) -> tuple[Floats, Floats]:
+def _pool_counts(c0: Floats, c1: Floats) -> tuple[Floats, Floats]:
     """Return for each cell the counts of the block of cells that it is pooled with.
 
     A cell without counts belongs to the block before it, or to the first.
@@ -292,7 +292,7 @@ def _pooled(c0: Floats, c1: Floats) -> tuple[Floats, Floats]:
     return pooled0, pooled1
 
 
-def calibrated(score: Floats, c0: Floats, c1: Floats) -> Floats:
+def fit_logistic_curve(score: Floats, c0: Floats, c1: Floats) -> Floats:
     """Return, for cells of a score, the share of c0 in c0 + c1 as a logistic curve has it."""
     middle = score - score.mean()
     X = np.column_stack([middle, np.ones(len(score))])
