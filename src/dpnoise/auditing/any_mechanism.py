@@ -176,10 +176,7 @@ def _choose_events(
     """Screen pairs, learn events for the best, and compare these in a pilot."""
     judge = Judge(options.claim, sizes.final, 1 - options.confidence, TUNING.chance_of_many)
     best_pairs = _screen_pairs(source, pairs, sizes, judge, options.progress)
-    # The trees' seed is drawn from the audit's own, as scikit-learn takes no larger one.
-    seed = np.random.default_rng(options.seed)
-    trees = int(seed.integers(1 << 32)) if options.boosting else None
-    learned = _learn_scores(source, best_pairs, sizes, judge, options.progress, trees)
+    learned = _learn_scores(source, best_pairs, sizes.learning // 2, judge, options)
     options.progress(0.4, "comparing the best events")
     clock = time.perf_counter()
     # A race is to come, or the thresholds that are chosen now are the last word.
@@ -271,18 +268,15 @@ def _screen_pairs(
 
 
 def _learn_scores(
-    source: Source,
-    pairs: Sequence[Pair],
-    sizes: Sizes,
-    judge: Judge,
-    progress: Progress,
-    trees: int | None,
+    source: Source, pairs: Sequence[Pair], half: int, judge: Judge, options: AuditOptions
 ) -> list[tuple[Score, Pair]]:
-    """Learn scores for some pairs, after a look at whether releases are independent."""
+    """Learn scores in two halves of releases, after a look at whether these are independent."""
     names, text = source.encoder.names, source.encoder.text
-    half = sizes.learning // 2
+    # The trees' seed is drawn from the audit's own, as scikit-learn takes no larger one.
+    seed = int(np.random.default_rng(options.seed).integers(1 << 32))
+    trees = seed if options.boosting else None
     seen = []
-    progress(0.2, "learning events")
+    options.progress(0.2, "learning events")
     data_sets = [data for pair in pairs for data in pair]
     drawn = draw_ahead(source.rows, [(data, half) for data in data_sets for _ in range(2)])
     for data, before, after in zip(data_sets, drawn, drawn, strict=True):

@@ -48,7 +48,6 @@ Drawn = TypeVar("Drawn")
 LEARNED: Final = "likelihood"  # The name under which learned events stand in a report.
 ERROR: Final = 1e-9  # That one test refuses independent releases; an audit makes some dozens.
 _DISTANCES: Final = (*range(1, 9), 10, 16, 20, 32, 50, 64, 100, 128, 256, 500, 512, 1000, 1024)
-_MOST: Final = 200_000  # Releases that are looked at.
 _USUAL: Final = 3  # Standard deviations that are passed over.
 _BITS: Final = (63, 47, 61, 59, 57, 55, 53, 51)  # Of a hash; two releases differ in some of them.
 _REPEATS: Final = 8  # Releases whose next occurrence proposes a period.
@@ -234,9 +233,10 @@ def check_independent(call: str, before: Floats, rows: Floats, error: float = ER
     with probability `error`, with a message that names the call.
     """
     distances = sorted({*_DISTANCES, *_periods(before)})
-    n = min(len(before), len(rows), _MOST)
-    code = _hash(rows[:_MOST])
-    bits = [rule(rows[:_MOST]) for rule in _rules(before)] + [_bit(code, i) for i in _BITS[:2]]
+    n = min(len(before), len(rows), TUNING.independence_trials)
+    rows = rows[: TUNING.independence_trials]
+    code = _hash(rows)
+    bits = [rule(rows) for rule in _rules(before)] + [_bit(code, i) for i in _BITS[:2]]
     _check_distances(call, bits, distances, error / 3)
     codes = _hash(before[:n]), code[:n]
     hashed = [[_bit(part, i) for part in codes] for i in _BITS]
@@ -248,7 +248,7 @@ def check_independent(call: str, before: Floats, rows: Floats, error: float = ER
 
 def check_flags(call: str, flags: Flags, error: float = ERROR) -> None:
     """Raise unless the trials of one event look independent of each other."""
-    _check_distances(call, [flags[:_MOST]], _DISTANCES, error)
+    _check_distances(call, [flags[: TUNING.independence_trials]], _DISTANCES, error)
 
 
 def check_calls(call: str, calls: Sequence[tuple[int, int]], error: float = ERROR) -> None:

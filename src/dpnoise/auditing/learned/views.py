@@ -125,14 +125,13 @@ def _differences(numbers: list[int], names: Sequence[str]) -> list[View]:
 
 def _summaries(sample: Floats, numbers: list[int]) -> list[View]:
     """Return views of all numbers together."""
-    none = np.zeros(0)
-    middle, spread = (x.tolist() for x in _middle(sample[:, numbers]))
+    none, zeros, ones = np.zeros(0), np.zeros(len(numbers)), np.ones(len(numbers))
+    middle, spread = _middle(sample[:, numbers])
 
     def clipped(block: Block) -> Floats:
         return _sum_of(block.rows, numbers, none, middle, spread, 1.0)
 
     def total(block: Block) -> Floats:
-        zeros, ones = np.zeros(len(numbers)), np.ones(len(numbers))
         return _sum_of(block.rows, numbers, none, zeros, ones, np.inf)
 
     def above(block: Block) -> Floats:
@@ -304,19 +303,13 @@ def _column(rows: Rows, j: int) -> Rows:
 
 
 def _sum_of(
-    rows: Rows,
-    parts: Sequence[int],
-    points: Floats,
-    middle: Iterable[float],
-    spread: Iterable[float],
-    limit: float,
+    rows: Rows, parts: list[int], points: Floats, middle: Floats, spread: Floats, limit: float
 ) -> Floats:
     """Sum the parts that are not special, each by its distance from its middle, and clipped."""
     out = np.zeros(len(rows))
-    for j, of_part, scale in zip(parts, middle, spread, strict=True):
+    for j, centre, scale in zip(parts, middle.tolist(), spread.tolist(), strict=True):
         column = _column(rows, j)
-        by = 1 / max(scale, _LEAST)
-        _add_plain(column, _marked(column, points), of_part, by, limit, out)
+        _add_plain(column, _marked(column, points), centre, 1 / max(scale, _LEAST), limit, out)
     return out
 
 
