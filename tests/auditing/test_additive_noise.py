@@ -1,7 +1,6 @@
 """What an audit of added noise sees with the releases that it has, and what it refuses to judge."""
 
 import math
-import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -516,11 +515,6 @@ def test_a_target_that_hangs_is_told_with_the_limit() -> None:
     with pytest.raises(TargetError, match=r"took more than 0\.2 s"):
         dpnoise.audit(hanging, 1.0, neighbours=[(0.0, 1.0)], time_limit=0.2)
     go_on.set()
-
-
-def test_a_mechanism_that_exits_does_not_end_the_audit() -> None:
-    with pytest.raises(TargetError, match=r"called os\._exit\(7\)"):
-        dpnoise.audit(lambda *_: os._exit(7), 1.0, neighbours=[(0, 1)])
 
 
 def test_a_report_can_be_read_when_it_is_printed() -> None:

@@ -146,7 +146,7 @@ def test_the_value_itself_is_broken_as_far_as_the_sample_supports() -> None:
     root = error ** (1 / n)
     assert report.epsilon_lower == pytest.approx(math.log(root / (1 - root)))
     assert report.epsilon_lower == report.ceiling
-    assert all(finding.never_at_value1 for finding in report.findings)
+    assert all(finding.hits0 > 0 == finding.hits1 for finding in report.findings)
 
 
 def test_an_event_over_two_releases_is_held_against_twice_the_epsilon_and_the_delta() -> None:

@@ -2,7 +2,6 @@
 
 import ast
 import math
-import os
 import subprocess
 import sys
 import threading
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from support.alarms import LONG
 
 import dpnoise
-from dpnoise.auditing import additive_noise, calls, targets
+from dpnoise.auditing import additive_noise, targets
 from dpnoise.auditing.processes import program_of, restarted
 from dpnoise.auditing.report import Report
 from dpnoise.auditing.targets import Target, TargetError
@@ -186,7 +185,6 @@ def test_a_function_is_taken_to_add_the_noise_that_its_claims_ask_for(
         (lambda _, n: [1 / (n - 1)] * n, "odd(0.0, 1) raised ZeroDivisionError: "),
         (lambda: 0.0, "odd(0.0, 1) raised TypeError: "),
         (lambda *_: sys.exit(3), "odd(0.0, 1) raised SystemExit: 3"),
-        (lambda *_: os._exit(1), "odd(0.0, 1) called os._exit(1)."),
         (
             lambda _, n: dpnoise.Generator().laplace(-1.0, n),
             "odd(0.0, 1) raised ArgumentError: scale must be greater than 0, got -1.0.",
@@ -198,51 +196,6 @@ def test_a_bad_answer_is_told_with_the_target_and_the_call(answer: Any, message:
     with pytest.raises(TargetError) as e:
         audited(Target("odd", "laplace", 1.0, answer))
     assert message in str(e.value)
-
-
-def test_only_the_target_is_kept_from_ending_the_process() -> None:
-    """Its children end as they always do, and so does whoever else runs beside the audit."""
-    exits: list[Any] = []
-
-    def with_a_child(value: float, n: int) -> Floats:
-        elsewhere = threading.Thread(target=lambda: exits.append(os._exit))
-        elsewhere.start()
-        elsewhere.join()
-        child = os.fork()
-        if not child:
-            os._exit(7)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-        return textbook(value, n)
-
-    real = os._exit
-    calls.with_time_limit(Target("forking", "laplace", 1.0, with_a_child), 60.0)(0.0, 1)
-    assert os._exit is real
-    script = (
-        "import os, threading; from dpnoise.auditing import calls\n"
-        "with calls.without_exit(): threading.Thread(target=os._exit, args=(5,)).start(); input()"
-    )
-    done = subprocess.run([sys.executable, "-c", script], stdin=subprocess.PIPE, check=False)
-    assert done.returncode == 5
-
-
-def test_calls_that_overlap_take_their_protection_back() -> None:
-    """The first to begin is the first to end, as in audits in two threads."""
-    real, inside, go_on = os._exit, threading.Barrier(2), threading.Event()
-
-    def second() -> None:
-        with calls.without_exit():
-            inside.wait()
-            go_on.wait()
-
-    thread = threading.Thread(target=second)
-    with calls.without_exit():
-        thread.start()
-        inside.wait()
-    with pytest.raises(calls.ExitCalledError), calls.without_exit():
-        os._exit(3)
-    go_on.set()
-    thread.join()
-    assert os._exit is real
 
 
 def test_a_target_that_hangs_is_left_after_the_time_limit() -> None:

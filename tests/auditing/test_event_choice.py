@@ -12,7 +12,7 @@ from dpnoise.auditing.any_mechanism import Sizes
 from dpnoise.auditing.attacks.base import Event
 from dpnoise.auditing.attacks.bounds import Claim, Judge
 from dpnoise.auditing.learned.events import proposals
-from dpnoise.auditing.learned.expected_bounds import Proposal, scored
+from dpnoise.auditing.learned.expected_bounds import Proposal, evaluate
 from dpnoise.auditing.learned.scores import cells_of
 from dpnoise.auditing.learned.views import Block
 from dpnoise.auditing.outputs import Source
@@ -83,7 +83,7 @@ def test_scores_that_look_at_the_same_are_what_each_is_alone() -> None:
     found = proposals(rows[0], rows[1], ["its length", *"abcd"], judge)
     scores = list({id(one.score): one.score for one in found}.values())
     assert len(scores) > len({tuple(map(id, score.views)) for score in scores}) > 3
-    for score, together in zip(scores, scored(scores, rows[0]), strict=True):
+    for score, together in zip(scores, evaluate(scores, rows[0]), strict=True):
         total = np.zeros(n)
         for view, step, weight in zip(score.views, score.steps, score.weights, strict=True):
             x = view.take(Block(rows[0])).astype(np.float64)

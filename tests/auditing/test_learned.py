@@ -13,14 +13,15 @@ from support.alarms import FALSE_ALARM, LONG
 
 import dpnoise
 from dpnoise.auditing.attacks.bounds import Claim, Judge
-from dpnoise.auditing.learned.events import proposals, tuned
+from dpnoise.auditing.learned.events import proposals, tune
 from dpnoise.auditing.learned.expected_bounds import _ladder
 from dpnoise.auditing.learned.scores import (
-    _pooled,
-    calibrated,
+    _pool_counts,
     cells_of,
+    counts,
     edges_of,
     edges_of_codes,
+    fit_logistic_curve,
     rising_steps,
     steps,
     weights,
@@ -50,8 +51,8 @@ def test_equal_rows_are_learned_from_once_with_how_often_they_were_seen(n: int) 
         (edges,), (same,) = edges_of(x, often0 + often1, shares), edges_of(each, ones, shares)
         assert edges.tolist() == same.tolist()
         for learn in (steps, rising_steps):
-            once = learn(edges, cells_of(edges, x), often0, often1)
-            one_by_one = learn(edges, cells_of(edges, each), at0, 1 - at0)
+            once = learn(edges, *counts(edges, cells_of(edges, x), often0, often1))
+            one_by_one = learn(edges, *counts(edges, cells_of(edges, each), at0, 1 - at0))
             assert np.allclose(once.ratios, one_by_one.ratios)
     assert edges_of_codes(x, often0 + often1).tolist() == edges_of_codes(each, ones).tolist()
     features = np.column_stack([x / 1000, np.sin(x)])
@@ -180,7 +181,7 @@ def test_an_event_that_several_scores_have_is_proposed_once() -> None:
     )
     judge = Judge(Claim("epsilon", 1.0), 100_000, 0.001)
     found = proposals(rows0, rows1, list("abcd"), judge)
-    again = tuned([one.score for one in found], rows0, rows1, judge)
+    again = tune([one.score for one in found], rows0, rows1, judge)
     for some in (found, again):
         events = [(one.swapped, one.hits) for one in some if not one.rare]
         assert len(events) == len(set(events)) > 3
@@ -199,7 +200,7 @@ def test_likelier_events_are_compared_as_well_where_the_best_is_one_of_many() ->
     assert not all(many)
     for score, is_one_of_many in zip(scores.values(), many, strict=True):
         for swapped in (False, True):
-            found = tuned([score], rows0, rows1, judge)
+            found = tune([score], rows0, rows1, judge)
             best, *others = [one for one in found if one.swapped == swapped]
             likelier = [one for one in others if one.hits[0] > best.hits[0]]
             if is_one_of_many:
@@ -224,7 +225,7 @@ def test_pooled_ratios_are_those_of_the_slow_rule() -> None:
 
     for n in (1, 2, 40):
         c0, c1 = rng.integers(1, 9, n).astype(float), rng.integers(1, 9, n).astype(float)
-        assert _pooled(c0, c1)[0].tolist() == slowly(c0.tolist(), c1.tolist())
+        assert _pool_counts(c0, c1)[0].tolist() == slowly(c0.tolist(), c1.tolist())
 
 
 def test_ratios_of_one_pattern_only_rise_or_only_fall_with_the_size_of_the_rest() -> None:
@@ -234,7 +235,8 @@ def test_ratios_of_one_pattern_only_rise_or_only_fall_with_the_size_of_the_rest(
     often0, often1 = np.concatenate([rising, rising[::-1]]), np.full(48, 1e6)
     edges = edges_of_codes(codes, often0 + often1)
     cells = cells_of(edges, codes)
-    learned = steps(edges, cells, often0, often1, together=24).ratios[cells].reshape(2, 24)
+    seen = counts(edges, cells, often0, often1)
+    learned = steps(edges, *seen, together=24).ratios[cells].reshape(2, 24)
     assert (np.diff(learned[0]) >= 0).all()
     assert (np.diff(learned[1]) <= 0).all()
     assert np.flatnonzero(np.diff(learned[0]) == 0).tolist() == [5]
@@ -244,8 +246,8 @@ def test_a_logistic_curve_is_found_in_counts_that_lie_on_one() -> None:
     score = np.linspace(-2, 3, 40)
     share = special.expit(0.3 + 0.7 * score)
     seen = np.full(40, 1e6)
-    assert np.allclose(calibrated(score, seen * share, seen * (1 - share)), share)
-    assert np.isfinite(calibrated(score, seen, np.zeros(40))).all()
+    assert np.allclose(fit_logistic_curve(score, seen * share, seen * (1 - share)), share)
+    assert np.isfinite(fit_logistic_curve(score, seen, np.zeros(40))).all()
 
 
 def indices(ratio: float, n: int) -> NDArray[np.float64]:

@@ -57,7 +57,7 @@ class Waited(threading.Thread):
 @pytest.fixture
 def _waited(monkeypatch: pytest.MonkeyPatch) -> None:
     hung.clear()
-    ours = SimpleNamespace(Thread=Waited, get_ident=threading.get_ident)
+    ours = SimpleNamespace(Thread=Waited)
     monkeypatch.setattr(calls, "threading", ours)
 
 
@@ -65,10 +65,6 @@ def hangs(value: float, n: int) -> Any:
     hung.set()
     threading.Event().wait()
     return noisy(value, n)
-
-
-def leaves(_value: float, _n: int) -> Any:
-    os._exit(7)
 
 
 def exits(_value: float, _n: int) -> Any:
@@ -86,7 +82,6 @@ def changes_its_shape(_value: float, n: int) -> Any:
 ODD: dict[str, tuple[Callable[[float, int], Any], str]] = {
     "fails": (fails, "raised OSError: no entropy"),
     "hangs": (hangs, "took more than 60 s"),
-    "calls os._exit": (leaves, "called os._exit(7)"),
     "calls sys.exit": (exits, "raised SystemExit: 3"),
     "returns NaN": (is_not_a_number, "gave a NaN or an infinity"),
     "changes its output's shape": (changes_its_shape, "gave an array of shape"),
@@ -339,13 +334,25 @@ def test_the_status_of_a_pipe_that_is_closed_is_not_that_of_a_broken_target() ->
     assert (run.returncode, run.stderr) == (141, "")
 
 
-def test_a_mechanism_that_fails_gives_status_2(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("raise OSError('no entropy')", "raised OSError: no entropy"),
+        ("import os; os._exit(7)", "odd_module:release ended its process with status 7."),
+        ("import os; os.kill(os.getpid(), 9)", "release ended its process with status -9."),
+        ("import time; time.sleep(60)", "took more than 0.5 s"),
+    ],
+)
+def test_a_mechanism_that_fails_or_ends_its_process_gives_status_2(
+    code: str,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (tmp_path / "odd_module.py").write_text(
-        "def fails(data, n):\n    raise OSError('no entropy')\n"
-    )
+    """It runs in a child process, whose end the command notices."""
+    (tmp_path / "odd_module.py").write_text(f"def release(data, n):\n    {code}\n")
     monkeypatch.chdir(tmp_path)
-    asked = ["audit", "odd_module:fails", "--epsilon", "1", "--neighbours", "vector"]
-    assert cli.main(asked) == 2
-    assert "raised OSError: no entropy" in capsys.readouterr().err
+    asked = ["audit", "odd_module:release", "--epsilon", "1", "--neighbours", "vector"]
+    assert cli.main([*asked, "--time-limit", "0.5"]) == 2
+    assert message in capsys.readouterr().err

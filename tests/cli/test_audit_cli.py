@@ -161,8 +161,8 @@ def test_what_was_certified_before_the_target_failed_is_shown(
     """An event is counted before the next pair is tried: what it certifies holds by itself."""
     status, out, err = run(capsys, "audited_module:exits", *QUICK, "--json", folder / "report.json")
     assert status == 2
-    assert err.startswith("dpnoise: audited_module:exits(-")
-    assert "called os._exit(1)." in err
+    assert err.startswith("dpnoise: audited_module:exits ended its process with status 1. ")
+    assert "The audit was at this step: -1 against 0." in err
     assert "What was certified before the target failed:" in out
     assert "precision" in out
     assert not list(folder.iterdir())

@@ -13,7 +13,7 @@ can be counted in it.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Final
@@ -21,12 +21,13 @@ from typing import Final
 import numpy as np
 
 from dpnoise.auditing import targets
-from dpnoise.auditing.attacks.base import OUTPUTS, Attack, Count, Event, count, never
-from dpnoise.auditing.attacks.bounds import Claim, Judge
+from dpnoise.auditing.attacks.base import OUTPUTS, Attack, Event
+from dpnoise.auditing.attacks.bounds import Judge
 from dpnoise.auditing.attacks.generic import exponents
 from dpnoise.auditing.calls import affordable_budget, draw_fresh, with_time_limit
 from dpnoise.auditing.counting import (
     ERROR,
+    LEARNED,
     Candidate,
     ceiling,
     certify,
@@ -40,7 +41,7 @@ from dpnoise.auditing.learned.expected_bounds import leading
 from dpnoise.auditing.neighbours import SEARCH, pairs_of_values, search
 from dpnoise.auditing.options import AuditOptions
 from dpnoise.auditing.processes import observations
-from dpnoise.auditing.report import Finding, Report, versions
+from dpnoise.auditing.report import Finding, Report
 from dpnoise.auditing.targets.target import Releases, Target, TargetError
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Flags, Floats
@@ -64,10 +65,9 @@ _METHOD: Final = (
 
 @dataclass(frozen=True)
 class Plan:
-    """What is claimed, and what is fixed before the first release."""
+    """What is asked for, and what is fixed before the first release."""
 
-    claim: Claim
-    confidence: float
+    options: AuditOptions
     first_error: float  # Of each bound at every pair.
     last_error: float  # Of each bound at the best pair.
     size: int  # Releases of each value of a pair: this many to choose on, as many to measure.
@@ -81,8 +81,7 @@ class Plan:
         half = (1 - options.confidence) / 2
         total = budget or TUNING.noise_budget
         return cls(
-            claim=options.claim,
-            confidence=options.confidence,
+            options,
             first_error=half / (2 * attacks * pairs),
             last_error=half / TUNING.noise_events_counted,
             size=total // (16 * pairs),
@@ -94,28 +93,7 @@ class Plan:
     @property
     def judge(self) -> Judge:
         """How the last events will be judged."""
-        return Judge(self.claim, self.final, self.last_error)
-
-
-@dataclass(frozen=True)
-class _Tried:
-    """An event of an attack at two values, and how often it happened in fresh releases."""
-
-    attack: Attack
-    event: Event
-    values: Pair
-    at0: Count
-    at1: Count
-
-    def promise(self, judge: Judge) -> float:
-        n, k = min(self.at0.trials, self.at1.trials), self.event.releases
-        hits0, hits1 = (np.array([at.hits]) for at in (self.at0, self.at1))
-        return float(judge.promises(hits0, hits1, n, k)[0])
-
-    @property
-    def candidate(self) -> Candidate:
-        name, access = self.attack.name, self.attack.access
-        return Candidate(name, access, self.event, self.values, self.values)
+        return Judge(self.options.claim, self.final, self.last_error)
 
 
 def audit_added_noise(target: object, options: AuditOptions) -> Report:
@@ -125,31 +103,37 @@ def audit_added_noise(target: object, options: AuditOptions) -> Report:
     started = time.perf_counter()
     resolved = _resolve(target, options)
     attacks = options.attacks_on(resolved.noise)
-    caller = _caller(target, resolved, options)
-    pairs, budget, searched = _pairs_and_budget(target, caller, options)
+    # A command has its time limit already, and is ended by it.
+    by_command = isinstance(target, list | tuple)
+    caller = resolved if by_command else with_time_limit(resolved, options.time_limit)
+    caller = targets.one_by_one(caller) if options.one_by_one else caller
+    pairs, budget, searched = _pairs_and_budget(caller, options, may_search=not by_command)
     plan = Plan.of(options, budget, len(pairs), len(attacks))
-    findings, skipped, final = _find_and_count(caller, attacks, pairs, plan, options)
+    findings, skipped, final = _find_and_count(caller, attacks, pairs, plan)
     options.progress(1.0, "looking at forks, restarts and time")
-    return Report(
-        target=resolved.name,
-        version=resolved.version,
+    method = (_SEARCH_WORDS if searched else "") + _METHOD.format(
+        size=plan.size,
+        events=2 * len(attacks) * len(pairs),
+        again=plan.again,
+        final=final,
+        last=TUNING.noise_events_counted,
+        error=ERROR,
+    )
+    return options.report(
+        target,
+        resolved.name,
+        resolved.package,
+        started,
         noise=resolved.noise,
         scale=resolved.scale,
-        kind=options.claim.kind,
-        claimed=options.claim.value,
-        delta=options.delta,
         sensitivity=options.sensitivity,
-        confidence=options.confidence,
         findings=findings,
         observations=observations(target, resolved, caller, options.time_limit),
         skipped=skipped,
         pairs=list(pairs),
-        method=_describe_method(plan, 2 * len(attacks) * len(pairs), final, searched),
+        method=method,
         ceiling=ceiling(options.claim, final, plan.last_error),
         releases=searched + 4 * len(pairs) * plan.size + 2 * plan.again + 2 * final,
-        seconds=time.perf_counter() - started,
-        command=options.command(target, resolved.name),
-        versions=versions(resolved.package, resolved.version),
     )
 
 
@@ -163,15 +147,8 @@ def _resolve(target: object, options: AuditOptions) -> Target:
     )
 
 
-def _caller(target: object, resolved: Target, options: AuditOptions) -> Target:
-    """Give calls a time limit: a command has it already, and is ended by it."""
-    by_command = isinstance(target, list | tuple)
-    caller = resolved if by_command else with_time_limit(resolved, options.time_limit)
-    return targets.one_by_one(caller) if options.one_by_one else caller
-
-
 def _pairs_and_budget(
-    target: object, caller: Target, options: AuditOptions
+    caller: Target, options: AuditOptions, *, may_search: bool
 ) -> tuple[list[Pair], int | None, int]:
     """Return the pairs to try, how many releases to ask for, and how many a search for pairs took.
 
@@ -181,62 +158,49 @@ def _pairs_and_budget(
     if not given:
         dtype = caller(0.0, 1).dtype
         pairs = pairs_of_values(options.sensitivity, dtype, whole=options.whole)
-    budget = options.budget
-    if budget is None:
-        least, default = TUNING.least_budget, TUNING.noise_budget
-        budget = affordable_budget(lambda n: caller(pairs[0][0], n), least, default)
-    enough = (budget or TUNING.noise_budget) >= TUNING.least_budget_per_search * SEARCH
-    if given or isinstance(target, list | tuple) or not enough:
+    default = TUNING.noise_budget
+    budget = options.budget or affordable_budget(lambda n: caller(pairs[0][0], n), default)
+    enough = (budget or default) >= TUNING.least_budget_per_search * SEARCH
+    if given or not may_search or not enough:
         return pairs, budget, 0
     dtype = caller(0.0, 1).dtype
-    found = search(caller, options.sensitivity, dtype, whole=options.whole)
-    return pairs + [pair for pair in found if pair not in pairs], budget, SEARCH
-
-
-def _describe_method(plan: Plan, events: int, final: int, searched: int) -> str:
-    last = TUNING.noise_events_counted
-    return (_SEARCH_WORDS if searched else "") + _METHOD.format(
-        size=plan.size, events=events, again=plan.again, final=final, last=last, error=ERROR
-    )
+    odd_pairs = search(caller, options.sensitivity, dtype, whole=options.whole)
+    return pairs + [pair for pair in odd_pairs if pair not in pairs], budget, SEARCH
 
 
 def _find_and_count(
-    target: Target,
-    attacks: Sequence[Attack],
-    pairs: Sequence[Pair],
-    plan: Plan,
-    options: AuditOptions,
+    target: Target, attacks: Sequence[Attack], pairs: Sequence[Pair], plan: Plan
 ) -> tuple[list[Finding], dict[str, str], int]:
     """Return the best finding of each attack, what was skipped, and how many were counted last.
 
     The largest bound is first. Where no attacks were asked for, events are learned as well.
     """
+    options = plan.options
     knowing = [_with_judge(attack, plan.judge) for attack in attacks]
-    best: dict[str, Finding] = {}
-    tried: list[_Tried] = []
+    findings: list[Finding] = []
+    candidates: list[Candidate] = []
     skipped: dict[str, str] = {}
     misfits: set[str] = set()
     for done, pair in enumerate(pairs):
         options.progress(done / (2 * len(pairs)), f"{pair[0]:g} against {pair[1]:g}")
-        for found, certified in _try_pair(target, knowing, pair, plan, skipped, misfits):
-            tried.append(found)
-            _keep(best, certified)
+        fitting = [attack for attack in knowing if attack.name not in misfits]
+        for candidate, finding in _try_pair(target, fitting, pair, plan, skipped, misfits):
+            candidates.append(candidate)
+            findings.append(finding)
         # A model that is wrong at one pair is wrong: at others it may only not show.
-        for name in misfits:
-            best.pop(name, None)
-        options.watch(_in_order(best))
-    fitting = [found for found in tried if found.attack.name not in misfits]
+        findings = [finding for finding in findings if finding.attack not in misfits]
+        options.watch(_best_of_each(findings))
+    candidates = [candidate for candidate in candidates if candidate.attack not in misfits]
     final = plan.final
-    if fitting:
+    if candidates:
         options.progress(0.5, "choosing again at the best pair")
-        learning = options.attacks is None
-        candidates, final = _choose_again(target, fitting, plan, learning=learning)
-        options.progress(0.7, f"counting {len(candidates)} events in {2 * final:,} releases")
-        for certified in _count_last(target, candidates, final, plan):
-            _keep(best, certified)
-        options.watch(_in_order(best))
-    not_run = {name: why for name, why in skipped.items() if name not in best}
-    return _in_order(best), not_run, final
+        last, final = _choose_again(target, candidates, plan)
+        options.progress(0.7, f"counting {len(last)} events in {2 * final:,} releases")
+        findings += _count_last(target, last, final, plan)
+        options.watch(_best_of_each(findings))
+    best = _best_of_each(findings)
+    run = {finding.attack for finding in best}
+    return best, {name: why for name, why in skipped.items() if name not in run}, final
 
 
 def _with_judge(attack: Attack, judge: Judge) -> Attack:
@@ -246,20 +210,19 @@ def _with_judge(attack: Attack, judge: Judge) -> Attack:
     return attack
 
 
-def _keep(best: dict[str, Finding], found: Finding) -> None:
-    if found.attack not in best or _rank(found) > _rank(best[found.attack]):
-        best[found.attack] = found
+def _best_of_each(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the best finding of each attack, the best of all first."""
+
+    def rank(finding: Finding) -> tuple[float, float]:
+        difference = finding.hits0 / finding.trials0 - finding.hits1 / finding.trials1
+        return finding.certified, difference
+
+    names = dict.fromkeys(finding.attack for finding in findings)
+    best = [max((f for f in findings if f.attack == name), key=rank) for name in names]
+    return sorted(best, key=rank, reverse=True)
 
 
-def _in_order(best: dict[str, Finding]) -> list[Finding]:
-    return sorted(best.values(), key=_rank, reverse=True)
-
-
-def _rank(found: Finding) -> tuple[float, float]:
-    return found.certified, found.hits0 / found.trials0 - found.hits1 / found.trials1
-
-
-def _replay(target: Target, seen: dict[float, Releases]) -> Target:
+def _replay(target: Target, seen: Mapping[float, Releases]) -> Target:
     """Return a target that gives what was seen before it draws anything new."""
 
     def replay(value: float, n: int) -> Releases:
@@ -275,30 +238,26 @@ def _try_pair(
     plan: Plan,
     skipped: dict[str, str],
     misfits: set[str],
-) -> list[tuple[_Tried, Finding]]:
+) -> list[tuple[Candidate, Finding]]:
     """Fix all events of a pair of values in both directions, then count them in fresh releases."""
     # What an attack may see is drawn once, and given to all: they choose, they do not measure.
     seen = {value: target(value, plan.size) for value in pair}
     replayed = _replay(target, seen)
-    events: list[tuple[Attack, Event, Pair]] = []
-    for attack in (attack for attack in attacks if attack.name not in misfits):
+    candidates: list[Candidate] = []
+    for attack in attacks:
         for values in (pair, pair[::-1]):
             event = _fix_event(attack, replayed, values, plan.size, skipped)
             if event is not None and event.applies:
-                events.append((attack, event, values))
+                what = attack.name, attack.access, event, values, values
+                candidates.append(Candidate(*what, finder=attack))
             if event is not None and not event.fits:
                 misfits.add(attack.name)
-    again = {value: draw_fresh(target, value, seen[value]) for value in pair}
+    fresh = {value: draw_fresh(target, value, seen[value]) for value in pair}
     for value in pair:
         call = f"{target.name}({value!r}, {plan.size})"
-        check_independent(call, _rows(seen[value]), _rows(again[value]))
-    result = []
-    for attack, event, values in events:
-        at0, at1 = (count(event, again[value]) for value in values)
-        found = _Tried(attack, event, values, at0, at1)
-        evidence = last_bits(*(again[value] for value in values))
-        result.append((found, _certify(found, plan, plan.first_error, evidence)))
-    return result
+        check_independent(call, _rows(seen[value]), _rows(fresh[value]))
+    counted = [candidate.count_in(fresh) for candidate in candidates]
+    return [(c, _certify(c, plan, plan.first_error, fresh)) for c in counted]
 
 
 def _rows(releases: Releases) -> Floats:
@@ -321,124 +280,116 @@ def _fix_event(
     return event
 
 
-def _certify(found: _Tried, plan: Plan, error: float, evidence: dict[str, list[int]]) -> Finding:
-    tally = found.at0, found.at1
-    return certify(found.candidate, tally, plan.claim, error, plan.confidence, evidence=evidence)
+def _certify(
+    candidate: Candidate, plan: Plan, error: float, releases: Mapping[float, Releases]
+) -> Finding:
+    evidence = last_bits(*(releases[value] for value in candidate.data))
+    return replace(certify(candidate, plan.options, error), evidence=evidence)
 
 
 def _choose_again(
-    target: Target, tried: Sequence[_Tried], plan: Plan, *, learning: bool
-) -> tuple[list[_Tried], int]:
+    target: Target, tried: Sequence[Candidate], plan: Plan
+) -> tuple[list[Candidate], int]:
     """Let the best attacks at the best pair choose on more releases, and return the best events.
 
     With them comes the number of releases that they are to be counted in.
     """
     judge = plan.judge
     best_there = _best_pair(target, tried, plan)
-    pair = best_there[0].values
+    pair = best_there[0].data
     choosing, holding = plan.again // 3, plan.again // 6
     started = time.perf_counter()
     seen = {value: target(value, choosing) for value in pair}
     seconds_each = (time.perf_counter() - started) / (2 * choosing)
-    held = {value: target(value, holding) for value in pair}
-    measured: list[_Tried] = []
-    for found in best_there:
-        event = _fix_event(found.attack, _replay(target, seen), found.values, choosing, {})
-        events = [found.event, *([event] if event is not None and event.applies else [])]
-        measured += [_measure(found, event, held) for event in events]
-    if learning:
-        learned = _learn_events(pair, seen, judge)
-        measured += [_measure(found, found.event, held) for found in learned]
-    best = sorted(measured, key=lambda found: -found.promise(judge))[: TUNING.noise_events_counted]
+    held_out = {value: target(value, holding) for value in pair}
+    candidates: list[Candidate] = []
+    for candidate in best_there:
+        candidates.append(candidate)
+        if candidate.finder is None:
+            continue
+        event = _fix_event(candidate.finder, _replay(target, seen), candidate.data, choosing, {})
+        if event is not None and event.applies:
+            candidates.append(replace(candidate, event=event))
+    if plan.options.attacks is None:
+        candidates += _learn_events(pair, seen, judge)
+    measured = [candidate.count_in(held_out) for candidate in candidates]
+    measured.sort(key=lambda candidate: -candidate.promise(judge))
+    best = measured[: TUNING.noise_events_counted]
     if plan.fixed:
         return best, plan.final
-
-    def promise(trials: int, caution: float) -> float:
-        guess = replace(judge, trials=trials, caution=caution)
-        return max(found.promise(guess) for found in best)
-
     most = most_trials(plan.final, seconds_each, TUNING.noise_growth_seconds)
-    return best, needed_trials(plan.claim, plan.final, plan.last_error, promise, most)
+    return best, needed_trials(judge, best, plan.final, most)
 
 
-def _best_pair(target: Target, tried: Sequence[_Tried], plan: Plan) -> list[_Tried]:
+def _best_pair(target: Target, tried: Sequence[Candidate], plan: Plan) -> list[Candidate]:
     """Compare the best pairs in more releases, and return the best events of the best of them.
 
     The first pair, whose values are as far apart as they may be, is always among them.
     """
-    ranked = sorted(tried, key=lambda found: -found.promise(plan.judge))
-    pairs = list(dict.fromkeys(tuple(sorted(found.values)) for found in ranked))
-    first = tuple(sorted(tried[0].values))
+
+    def loss(candidate: Candidate) -> float:
+        return -candidate.promise(plan.judge)
+
+    ranked = sorted(tried, key=loss)
+    pairs = list(dict.fromkeys(tuple(sorted(candidate.data)) for candidate in ranked))
+    first = tuple(sorted(tried[0].data))
     compared = TUNING.noise_pairs_compared
-    again: list[_Tried] = []
+    again: list[Candidate] = []
     for pair in dict.fromkeys([*pairs[: compared - 1], first]):
         releases = {value: target(value, plan.again // (2 * compared)) for value in pair}
-        at_pair = [found for found in ranked if set(found.values) == set(pair)]
-        for found in at_pair[: TUNING.attacks_choosing_again]:
-            more = _measure(found, found.event, releases)
-            again.append(replace(found, at0=found.at0 + more.at0, at1=found.at1 + more.at1))
-    again.sort(key=lambda found: -found.promise(plan.judge))
-    best = set(again[0].values)
-    return [found for found in again if set(found.values) == best]
+        at_pair = [candidate for candidate in ranked if set(candidate.data) == set(pair)]
+        for candidate in at_pair[: TUNING.attacks_choosing_again]:
+            more = candidate.count_in(releases)
+            counts = [a + b for a, b in zip(candidate.counts, more.counts, strict=True)]
+            again.append(replace(candidate, counts=(counts[0], counts[1])))
+    again.sort(key=loss)
+    best = set(again[0].data)
+    return [candidate for candidate in again if set(candidate.data) == best]
 
 
-def _learn_events(pair: Pair, seen: dict[float, Releases], judge: Judge) -> list[_Tried]:
+def _learn_events(pair: Pair, seen: Mapping[float, Releases], judge: Judge) -> list[Candidate]:
     """Return events that were learned without knowing that noise was added."""
-    rows = [np.column_stack([np.ones(len(seen[value])), seen[value]]) for value in pair]
+    rows0, rows1 = (_with_lengths(seen[value]) for value in pair)
     wary = replace(judge, chance=TUNING.chance_of_many)
-    found = proposals(rows[0], rows[1], ["its length", "y"], wary)
+    learned = proposals(rows0, rows1, ["its length", "y"], wary)
     events = [
-        (Event(one.event.words, _of_numbers(one.event)), pair[::-1] if one.swapped else pair)
-        for one in leading(found, TUNING.attacks_choosing_again)
+        (_of_numbers(proposal.event), pair[::-1] if proposal.swapped else pair)
+        for proposal in leading(learned, TUNING.attacks_choosing_again)
     ]
     # Whatever the noise, a target may let the value itself through.
     events += [
         (Event(f"y is exactly {values[0]:g}", partial(np.equal, values[0])), values)
         for values in (pair, pair[::-1])
     ]
-    unseen = Count(0, 1)
-    return [_Tried(Likelihood(), event, values, unseen, unseen) for event, values in events]
+    return [Candidate(LEARNED, OUTPUTS, event, values, values) for event, values in events]
 
 
-def _of_numbers(event: Event) -> Callable[[Releases], Flags]:
+def _with_lengths(releases: Releases) -> Floats:
+    return np.column_stack([np.ones(len(releases)), releases])
+
+
+def _of_numbers(event: Event) -> Event:
     """Return an event of rows as one of numbers."""
-    return lambda y: event.holds(np.column_stack([np.ones(len(y)), y]))
+
+    def holds(y: Releases) -> Flags:
+        return event.holds(_with_lengths(y))
+
+    return Event(event.words, holds)
 
 
-@dataclass(frozen=True)
-class Likelihood(Attack):
-    """The name under which learned events stand in a report; it finds none by itself."""
-
-    name = "likelihood"
-    access = OUTPUTS
-
-    def find(self, *_: object, **__: object) -> Event:
-        """Find nothing: events are learned where the releases are."""
-        return never("events are learned at the best pair alone")
-
-
-def _measure(found: _Tried, event: Event, releases: dict[float, Releases]) -> _Tried:
-    at0, at1 = (count(event, releases[value]) for value in found.values)
-    return replace(found, event=event, at0=at0, at1=at1)
-
-
-def _count_last(target: Target, chosen: Sequence[_Tried], trials: int, plan: Plan) -> list[Finding]:
+def _count_last(
+    target: Target, candidates: Sequence[Candidate], trials: int, plan: Plan
+) -> list[Finding]:
     """Count the last events in fresh releases of the best pair."""
-    shown: dict[float, Releases] = {}
+    first: dict[float, Releases] = {}
 
     def draw(value: float, n: int) -> Releases:
         releases = target(value, n)
-        shown.setdefault(value, releases)
+        first.setdefault(value, releases)
         return releases
 
-    candidates = [found.candidate for found in chosen]
-    tallies = count_events(candidates, draw, trials, TUNING.noise_chunk, target.name)
-    result = []
-    for found, (at0, at1) in zip(chosen, tallies, strict=True):
-        evidence = last_bits(*(shown[value] for value in found.values))
-        counts = replace(found, at0=at0, at1=at1)
-        result.append(_certify(counts, plan, plan.last_error, evidence))
-    return result
+    counted = count_events(candidates, draw, trials, TUNING.noise_chunk, target.name)
+    return [_certify(candidate, plan, plan.last_error, first) for candidate in counted]
 
 
 def last_bits(y0: Releases, y1: Releases) -> dict[str, list[int]]:

@@ -13,11 +13,12 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from dpnoise.auditing.attacks.base import OUTPUTS, Event
+from dpnoise.auditing.attacks.base import OUTPUTS, Count, Event
 from dpnoise.auditing.attacks.bounds import Judge
 from dpnoise.auditing.calls import affordable_budget
 from dpnoise.auditing.counting import (
     ERROR,
+    LEARNED,
     Candidate,
     ceiling,
     certify,
@@ -27,15 +28,14 @@ from dpnoise.auditing.counting import (
     most_trials,
     needed_trials,
 )
-from dpnoise.auditing.learned.events import are_alike, different, proposals, tuned
-from dpnoise.auditing.learned.expected_bounds import Proposal, Score, compared, leading, scored
+from dpnoise.auditing.learned.events import are_alike, fold_rows, proposals, tune
+from dpnoise.auditing.learned.expected_bounds import Proposal, Score, evaluate, expect, leading
 from dpnoise.auditing.neighbours import neighbours_of
 from dpnoise.auditing.options import AuditOptions, Progress
 from dpnoise.auditing.outputs import Source, described
-from dpnoise.auditing.report import Finding, Report, versions
+from dpnoise.auditing.report import Finding, Report
 from dpnoise.auditing.targets import MECHANISMS
 from dpnoise.auditing.targets.mechanisms import Data, Pair
-from dpnoise.auditing.targets.target import installed
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Floats
 from dpnoise.core.errors import ArgumentError
@@ -44,7 +44,6 @@ from dpnoise.core.parallel import cores
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-LEARNED: Final = "likelihood"
 _CONSTANT: Final = Event("never: all outputs were alike", lambda y: np.zeros(len(y), np.bool_))
 _COIN: Final = " on average, each of the one or the other as a fair coin said"
 _METHOD: Final = (
@@ -101,38 +100,39 @@ def audit_mechanism(target: object, options: AuditOptions) -> Report:
     if options.attacks is not None or options.pairs is not None or options.scale is not None:
         raise ArgumentError("attacks, pairs and scale are for added noise: leave out neighbours.")
     source, pairs, package = _resolve(target, options)
-    budget = options.budget
-    if budget is None:
-        least, default = TUNING.least_budget, TUNING.mechanism_budget
-        budget = affordable_budget(lambda n: source.outputs(pairs[0][0], n), least, default)
+    default, first = TUNING.mechanism_budget, pairs[0][0]
+    budget = options.budget or affordable_budget(lambda n: source.outputs(first, n), default)
     started = time.perf_counter()
-    sizes = _plan_sizes(source, pairs, budget or TUNING.mechanism_budget, options.progress)
+    sizes = _plan_sizes(source, pairs, budget or default, options.progress)
     chosen = _choose_events(source, pairs, sizes, options)
     final = _final_trials(source, chosen, sizes, budget, options)
     findings, ceiling_of_count = _count_last(source, chosen.candidates, final, options)
     options.watch(findings)
     options.progress(1.0, "done")
-    version = installed(package)
-    return Report(
-        target=source.name,
-        version=version,
+    method = _METHOD.format(
+        pairs=len(pairs),
+        sizes=sizes,
+        chosen=chosen,
+        counted=len(chosen.candidates),
+        final=final,
+        coin=_COIN if options.claim.is_ratio else "",
+        error=ERROR,
+    )
+    return options.report(
+        target,
+        source.name,
+        package,
+        started,
         noise="",
         scale=0.0,
-        kind=options.claim.kind,
-        claimed=options.claim.value,
-        delta=options.claim.delta,
         sensitivity=1.0,
-        confidence=options.confidence,
         findings=findings,
         observations=[],
         skipped={},
         pairs=[_describe_pair(pair) for pair in pairs],
-        method=_describe_method(len(pairs), sizes, chosen, final, tossed=options.claim.is_ratio),
+        method=method,
         ceiling=ceiling_of_count,
         releases=source.drawn,
-        seconds=time.perf_counter() - started,
-        command=options.command(target, source.name),
-        versions=versions(package, version),
     )
 
 
@@ -162,11 +162,9 @@ def _plan_sizes(source: Source, pairs: Sequence[Pair], total: int, progress: Pro
 
 @dataclass(frozen=True)
 class _Chosen:
-    """The events that will be counted, how often they were seen, and what they were chosen from."""
+    """The events that will be counted, with their counts in the pilot."""
 
     candidates: list[Candidate]
-    counts: Floats  # Hits at the two data sets of each, in the pilot.
-    seen: int  # Releases of each data set that these are counts in.
     seconds_each: float  # How long a release of the pilot took.
     pairs: int  # Pairs that events were learned for.
     scores: int  # Scores that were compared.
@@ -178,40 +176,37 @@ def _choose_events(
     """Screen pairs, learn events for the best, and compare these in a pilot."""
     judge = Judge(options.claim, sizes.final, 1 - options.confidence, TUNING.chance_of_many)
     best_pairs = _screen_pairs(source, pairs, sizes, judge, options.progress)
-    # The trees' seed is drawn from the audit's own, as scikit-learn takes no larger one.
-    seed = np.random.default_rng(options.seed)
-    trees = int(seed.integers(1 << 32)) if options.boosting else None
-    learned = _learn_scores(source, best_pairs, sizes, judge, options.progress, trees)
+    learned = _learn_scores(source, best_pairs, sizes.learning // 2, judge, options)
     options.progress(0.4, "comparing the best events")
     clock = time.perf_counter()
     # A race is to come, or the thresholds that are chosen now are the last word.
     chosen_by = judge if sizes.racing else replace(judge, caution=TUNING.caution_of_best)
     best, counts, seen = _run_pilot(source, learned, sizes, chosen_by)
-    if not best:
-        nothing = Candidate(LEARNED, OUTPUTS, _CONSTANT, pairs[0], _describe_pair(pairs[0]))
-        best, counts = [nothing], np.zeros((1, 2))
+    events = [(one.event, pair[::-1] if one.swapped else pair) for one, pair in best]
+    if not events:
+        events, counts = [(_CONSTANT, pairs[0])], np.zeros((1, 2))
+    candidates = [
+        Candidate(
+            LEARNED, OUTPUTS, event, pair, _describe_pair(pair), (Count(a, seen), Count(b, seen))
+        )
+        for (event, pair), (a, b) in zip(events, counts.astype(int).tolist(), strict=True)
+    ]
     seconds_each = (time.perf_counter() - clock) / (2 * (sizes.tuning + sizes.racing))
-    return _Chosen(best, counts, seen, seconds_each, len(best_pairs), len(learned))
+    return _Chosen(candidates, seconds_each, len(best_pairs), len(learned))
 
 
 def _final_trials(
     source: Source, chosen: _Chosen, sizes: Sizes, budget: int | None, options: AuditOptions
 ) -> int:
     """Return in how many releases of each data set events are counted last."""
-    total, error = budget or TUNING.mechanism_budget, 1 - options.confidence
     # What was planned for pairs that were left out early is left for the last count.
-    final = max(sizes.final, (total - source.drawn) // 2)
+    left = (budget or TUNING.mechanism_budget) - source.drawn
+    final = max(sizes.final, left // 2)
     if budget is not None:
         return final
-    judge = Judge(options.claim, sizes.final, error)
-    hits0, hits1 = chosen.counts.T
-
-    def promise(trials: int, caution: float) -> float:
-        guess = replace(judge, trials=trials, caution=caution)
-        return float(guess.promises(hits0, hits1, chosen.seen).max())
-
+    judge = Judge(options.claim, sizes.final, 1 - options.confidence)
     most = most_trials(final, chosen.seconds_each, TUNING.mechanism_growth_seconds)
-    return needed_trials(options.claim, final, error, promise, most)
+    return needed_trials(judge, chosen.candidates, final, most)
 
 
 def _count_last(
@@ -221,29 +216,17 @@ def _count_last(
     options.progress(0.5, f"counting {len(candidates)} events in {2 * final:,} releases")
     claim, tossed, error = options.claim, options.claim.is_ratio, 1 - options.confidence
     source.encoder.close()
-    tallies = count_events(
+    counted = count_events(
         candidates, source.rows, final, source.chunk, source.name, tossed=tossed, seed=options.seed
     )
     shares = TUNING.event_error_shares if len(candidates) > 1 else (1.0,)
     findings = [
-        certify(candidate, tally, claim, error * share, options.confidence, tossed=tossed)
-        for candidate, tally, share in zip(candidates, tallies, shares, strict=True)
+        certify(candidate, options, error * share, tossed=tossed)
+        for candidate, share in zip(counted, shares, strict=True)
     ]
-    trials = max(count.trials for tally in tallies for count in tally)
+    trials = max(count.trials for candidate in counted for count in candidate.counts)
     most = ceiling(claim, trials, error * shares[0], tossed=tossed)
     return sorted(findings, key=lambda found: -found.certified), most
-
-
-def _describe_method(pairs: int, sizes: Sizes, chosen: _Chosen, final: int, *, tossed: bool) -> str:
-    return _METHOD.format(
-        pairs=pairs,
-        sizes=sizes,
-        chosen=chosen,
-        counted=len(chosen.candidates),
-        final=final,
-        coin=_COIN if tossed else "",
-        error=ERROR,
-    )
 
 
 def _describe_pair(pair: Pair) -> tuple[str, str]:
@@ -277,7 +260,7 @@ def _screen_pairs(
     if not found:
         return list(pairs[: TUNING.pairs_learned])
     n = sizes.screening - first
-    promised = compared([one for one, _ in found], _tally_events(source, found, n), n, judge)
+    promised = expect([one for one, _ in found], _tally_events(source, found, n), n, judge)
     best = {id(pair): -np.inf for pair in pairs}
     for one, (_, pair) in zip(promised.tolist(), found, strict=True):
         best[id(pair)] = max(best[id(pair)], one)
@@ -285,18 +268,15 @@ def _screen_pairs(
 
 
 def _learn_scores(
-    source: Source,
-    pairs: Sequence[Pair],
-    sizes: Sizes,
-    judge: Judge,
-    progress: Progress,
-    trees: int | None,
+    source: Source, pairs: Sequence[Pair], half: int, judge: Judge, options: AuditOptions
 ) -> list[tuple[Score, Pair]]:
-    """Learn scores for some pairs, after a look at whether releases are independent."""
+    """Learn scores in two halves of releases, after a look at whether these are independent."""
     names, text = source.encoder.names, source.encoder.text
-    half = sizes.learning // 2
+    # The trees' seed is drawn from the audit's own, as scikit-learn takes no larger one.
+    seed = int(np.random.default_rng(options.seed).integers(1 << 32))
+    trees = seed if options.boosting else None
     seen = []
-    progress(0.2, "learning events")
+    options.progress(0.2, "learning events")
     data_sets = [data for pair in pairs for data in pair]
     drawn = draw_ahead(source.rows, [(data, half) for data in data_sets for _ in range(2)])
     for data, before, after in zip(data_sets, drawn, drawn, strict=True):
@@ -313,7 +293,7 @@ def _learn_scores(
 
 def _run_pilot(
     source: Source, learned: Sequence[tuple[Score, Pair]], sizes: Sizes, judge: Judge
-) -> tuple[list[Candidate], Floats, int]:
+) -> tuple[list[tuple[Proposal, Pair]], Floats, int]:
     """Choose thresholds in other releases, and return the best events with their counts in some.
 
     The best of many thresholds looks better than it is. Where there are enough releases, the best
@@ -321,24 +301,18 @@ def _run_pilot(
     """
     releases = {id(data): source.rows(data, sizes.tuning) for data in _data_sets(learned)}
 
-    def own(pair: Pair) -> list[tuple[Proposal, Pair]]:
+    def tune_pair(pair: Pair) -> list[tuple[Proposal, Pair]]:
         rows0, rows1 = (releases[id(data)] for data in pair)
         of_pair = [score for score, other in learned if other is pair]
-        return [(proposal, pair) for proposal in tuned(of_pair, rows0, rows1, judge)]
+        return [(proposal, pair) for proposal in tune(of_pair, rows0, rows1, judge)]
 
     pairs = list({id(pair): pair for _, pair in learned}.values())
-    found = [one for some in in_threads(own, pairs) for one in some]
+    found = [one for some in in_threads(tune_pair, pairs) for one in some]
     found.sort(key=lambda one: -one[0].promise)
-    counts, seen = np.array([one.hits for one, _ in found]).reshape(-1, 2), sizes.tuning
     if sizes.racing and found:
-        found, counts, seen = _compare_events(source, found, sizes, judge)
-    else:
-        found, counts = found[:1], counts[:1]
-    sides = [(one, pair[::-1] if one.swapped else pair) for one, pair in found]
-    best = [
-        Candidate(LEARNED, OUTPUTS, one.event, data, _describe_pair(data)) for one, data in sides
-    ]
-    return best, counts, seen
+        return _compare_events(source, found, sizes, judge)
+    best = found[:1]
+    return best, np.array([one.hits for one, _ in best]).reshape(-1, 2), sizes.tuning
 
 
 def _compare_events(
@@ -355,7 +329,7 @@ def _compare_events(
     timid = replace(judge, caution=TUNING.caution_of_safest)
     events = [one for one, _ in found]
     chosen_by = np.array([one.hits for one in events])
-    sure = compared(events, chosen_by, sizes.tuning, careful)
+    sure = expect(events, chosen_by, sizes.tuning, careful)
     order = _take_turns(sure, np.array([one.promise for one in events]))
     found = [found[i] for i in _drop_equal_events(order, found, chosen_by)]
     counts, seen, planned = np.zeros((len(found), 2)), 0, sizes.racing * len(_data_sets(found))
@@ -366,16 +340,16 @@ def _compare_events(
         counts, seen = counts + _tally_events(source, found, more), seen + more
         events = [one for one, _ in found]
         every = counts + [one.hits for one in events]
-        hopes = compared(events, every, seen + sizes.tuning, bold)
-        sure = compared(events, counts, seen, careful)
+        hopes = expect(events, every, seen + sizes.tuning, bold)
+        sure = expect(events, counts, seen, careful)
         rivals = [i for i in _take_turns(sure, hopes) if hopes[i] >= sure.max()]
-        safest = _safest_events(compared(events, counts, seen, timid), found)
+        safest = _safest_events(expect(events, counts, seen, timid), found)
         order = _drop_equal_events([rivals[0], *safest, *rivals[1:]], found, counts)
         found, counts = [found[i] for i in order], counts[order]
         if set(order) <= {rivals[0], *safest}:
             break
     of_best = [i for i, (_, pair) in enumerate(found) if pair is found[0][1]]
-    safe = compared([found[i][0] for i in of_best], counts[of_best], seen, timid)
+    safe = expect([found[i][0] for i in of_best], counts[of_best], seen, timid)
     chosen = list(dict.fromkeys([0, of_best[int(safe.argmax())]]))
     return [found[i] for i in chosen], counts[chosen], seen
 
@@ -416,9 +390,9 @@ def _tally_events(source: Source, found: Sequence[tuple[Proposal, Pair]], n: int
         here = [(i, side) for i, side in sides if found[i][1][side] is data]
         sizes = [source.chunk] * (n // source.chunk) + [n % source.chunk] * (n % source.chunk > 0)
         for rows in draw_ahead(source.rows, [(data, size) for size in sizes]):
-            unlike, often = different(rows)
+            unlike, (often,), _ = fold_rows(rows)
             scores = {id(found[i][0].score): found[i][0].score for i, _ in here}
-            values = dict(zip(scores, scored(list(scores.values()), unlike), strict=True))
+            values = dict(zip(scores, evaluate(list(scores.values()), unlike), strict=True))
             for i, side in here:
                 one = found[i][0]
                 hits[i, side ^ one.swapped] += often[one.holds(values[id(one.score)])].sum()

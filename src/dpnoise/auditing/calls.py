@@ -5,15 +5,14 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from functools import wraps
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dpnoise.auditing.targets.target import DependentError, Releases, Target, TargetError
+from dpnoise.auditing.tuning import TUNING
 
 _Result = TypeVar("_Result")
 
@@ -21,48 +20,6 @@ _MANY: Final = 30.0  # Of exp(30) orders, independent releases do not repeat one
 _PATIENCE: Final = 120.0  # Seconds that an audit may take for its releases, if nobody says.
 _TIMED: Final = 64  # Releases by which that is foreseen.
 _WHY: Final = "An audit counts releases that are independent of each other."
-
-
-class ExitCalledError(BaseException):
-    """What os._exit raises in a call of a target."""
-
-
-_guard = threading.Lock()
-_guarded: list[tuple[int, int]] = []  # The process and the thread of each call that runs now.
-
-
-@contextmanager
-def without_exit() -> Iterator[None]:
-    """Let os._exit raise in this thread of this process, where it would end the whole audit.
-
-    A target has state that must last from call to call, so that it cannot be called in a child
-    process. The function is therefore replaced while such calls run. For children of the target
-    and for all other threads the replacement does what os._exit does, and the last call to end
-    takes it back.
-    """
-    caller = os.getpid(), threading.get_ident()
-    with _guard:
-        if not _guarded:
-            os._exit = _refuse_to(os._exit)
-        _guarded.append(caller)
-    try:
-        yield
-    finally:
-        if os.getpid() == caller[0]:  # A child of the target has no part in this.
-            with _guard:
-                _guarded.remove(caller)
-                if not _guarded:
-                    os._exit = getattr(os._exit, "__wrapped__", os._exit)
-
-
-def _refuse_to(real_exit: Callable[[int], NoReturn]) -> Any:
-    @wraps(real_exit)
-    def refuse(status: int) -> NoReturn:
-        if (os.getpid(), threading.get_ident()) not in _guarded:
-            real_exit(status)
-        raise ExitCalledError(f"called os._exit({status}).")
-
-    return refuse
 
 
 class Pace:
@@ -107,7 +64,7 @@ class Pace:
             left -= at_once
 
 
-def affordable_budget(ask: Callable[[int], object], least: int, default: int) -> int | None:
+def affordable_budget(ask: Callable[[int], object], default: int) -> int | None:
     """Return a smaller budget than the default one, if a target is so slow that it would take long.
 
     `ask` asks for some releases: one for each that it is given, after a first one that may take
@@ -120,7 +77,7 @@ def affordable_budget(ask: Callable[[int], object], least: int, default: int) ->
         ask(n)
         pace.note(n, time.perf_counter() - start)
     in_time = _PATIENCE / max(pace.each(), 1e-12)
-    return None if in_time >= default else max(least, int(in_time))
+    return None if in_time >= default else max(TUNING.least_budget, int(in_time))
 
 
 def call_in_time(call: Callable[[], _Result], shown: str, seconds: float) -> _Result:
@@ -135,8 +92,7 @@ def call_in_time(call: Callable[[], _Result], shown: str, seconds: float) -> _Re
 
     def run() -> None:
         try:
-            with without_exit():
-                result.append(call())
+            result.append(call())
         except BaseException as error:  # noqa: BLE001 - told in the caller's thread
             failure.append(error)
         if os.getpid() != ours:
@@ -146,8 +102,6 @@ def call_in_time(call: Callable[[], _Result], shown: str, seconds: float) -> _Re
     thread.start()
     thread.join(seconds)
     for error in failure:
-        if isinstance(error, ExitCalledError):
-            raise TargetError(f"{shown} {error}")
         if isinstance(error, TargetError):
             raise error
         raise TargetError(f"{shown} raised {_named(error)}") from error
@@ -188,12 +142,10 @@ def draw_fresh(target: Target, value: float, seen: Releases) -> Releases:
     call = f"{target.name}({value!r}, {n})"
     if (seen == seen[0]).all() and (releases == releases[0]).all() and seen[0] != releases[0]:
         raise DependentError(f"{call} gave one number {n} times, the next time another. {_WHY}")
-    if (seen == releases).all() and _orders(releases) > _MANY:
-        raise DependentError(f"{call} gave the same releases twice: a fixed seed. {_WHY}")
+    if (seen == releases).all():
+        # The logarithm of in how many orders these releases could have come, all as likely.
+        counts = np.unique(releases, return_counts=True)[1]
+        orders = math.lgamma(n + 1) - sum(math.lgamma(count + 1) for count in counts)
+        if orders > _MANY:
+            raise DependentError(f"{call} gave the same releases twice: a fixed seed. {_WHY}")
     return releases
-
-
-def _orders(releases: Releases) -> float:
-    """Return the logarithm of in how many orders these releases could have come, all as likely."""
-    counts = np.unique(releases, return_counts=True)[1]
-    return math.lgamma(len(releases) + 1) - sum(math.lgamma(count + 1) for count in counts)

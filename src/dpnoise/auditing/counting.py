@@ -22,9 +22,9 @@ set in one call and in another.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Final, NoReturn, TypeVar
 
@@ -33,8 +33,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpnoise.auditing.attacks import bounds
-from dpnoise.auditing.attacks.base import Count, Event, happened
-from dpnoise.auditing.attacks.bounds import Claim
+from dpnoise.auditing.attacks.base import Attack, Count, Event, count, happened
+from dpnoise.auditing.attacks.bounds import Claim, Judge
+from dpnoise.auditing.options import AuditOptions
 from dpnoise.auditing.report import Finding
 from dpnoise.auditing.targets.mechanisms import Data, Pair
 from dpnoise.auditing.targets.target import DependentError, Releases
@@ -43,11 +44,10 @@ from dpnoise.core.arrays import Flags, Floats
 
 Words = NDArray[np.uint64]
 Drawn = TypeVar("Drawn")
-Tally = tuple[Count, Count]  # At the two data sets of an event.
 
+LEARNED: Final = "likelihood"  # The name under which learned events stand in a report.
 ERROR: Final = 1e-9  # That one test refuses independent releases; an audit makes some dozens.
 _DISTANCES: Final = (*range(1, 9), 10, 16, 20, 32, 50, 64, 100, 128, 256, 500, 512, 1000, 1024)
-_MOST: Final = 200_000  # Releases that are looked at.
 _USUAL: Final = 3  # Standard deviations that are passed over.
 _BITS: Final = (63, 47, 61, 59, 57, 55, 53, 51)  # Of a hash; two releases differ in some of them.
 _REPEATS: Final = 8  # Releases whose next occurrence proposes a period.
@@ -62,6 +62,20 @@ class Candidate:
     event: Event
     data: Pair
     shown: tuple[float | str, float | str]  # The data, as a report has them.
+    counts: tuple[Count, Count] = (Count(0, 0), Count(0, 0))  # At the two data sets.
+    finder: Attack | None = None  # The attack that may choose its event again.
+
+    def count_in(self, releases: Mapping[Data, Releases]) -> "Candidate":
+        """Return it with its counts in releases of both data sets."""
+        at0, at1 = (count(self.event, releases[data]) for data in self.data)
+        return replace(self, counts=(at0, at1))
+
+    def promise(self, judge: Judge) -> float:
+        """Return what it would certify if its probabilities were about what its counts show."""
+        at0, at1 = self.counts
+        hits0, hits1 = np.array([at0.hits]), np.array([at1.hits])
+        n = min(at0.trials, at1.trials)
+        return float(judge.promises(hits0, hits1, n, self.event.releases)[0])
 
 
 def count_events(
@@ -73,8 +87,8 @@ def count_events(
     *,
     tossed: bool = False,
     seed: int | None = None,
-) -> list[Tally]:
-    """Count events of one pair of data sets in fresh releases, at the two data sets of each.
+) -> list[Candidate]:
+    """Count events of one pair of data sets in fresh releases, and return them with their counts.
 
     All events are counted in the same releases of the pair, `trials` of each data set; or twice as
     many of both together, if a coin is tossed for each; `seed` is the coin's.
@@ -83,23 +97,27 @@ def count_events(
     heads = int(np.random.default_rng(seed).binomial(2 * trials, 0.5)) if tossed else trials
     least = max(candidate.event.releases for candidate in candidates)
     calls = _calls(heads, 2 * trials - heads, chunk, least)
-    counts = [_Counts(candidate.data[0] is not first[0]) for candidate in candidates]
+    counts = [_Counts() for _ in candidates]
     drawn = draw_ahead(draw, [(first[side], m) for side, m in calls])
     for (side, _), releases in zip(calls, drawn, strict=True):
-        for candidate, count in zip(candidates, counts, strict=True):
-            count.add(side, happened(candidate.event, releases, last=len(candidates) == 1))
+        for candidate, seen in zip(candidates, counts, strict=True):
+            seen.add(side, happened(candidate.event, releases, last=len(candidates) == 1))
     for side in (0, 1):
-        for count in counts:
-            check_flags(name, np.concatenate(count.looked_at[side]))
-            check_calls(name, [(call.hits, call.trials) for call in count.calls[side]])
-    return [count.tally for count in counts]
+        for seen in counts:
+            check_flags(name, np.concatenate(seen.looked_at[side]))
+            check_calls(name, [(call.hits, call.trials) for call in seen.calls[side]])
+    counted = []
+    for candidate, seen in zip(candidates, counts, strict=True):
+        at0, at1 = (sum(calls, Count(0, 0)) for calls in seen.calls)
+        swapped = candidate.data[0] is not first[0]
+        counted.append(replace(candidate, counts=(at1, at0) if swapped else (at0, at1)))
+    return counted
 
 
 class _Counts:
     """How often an event happened in each call for either data set, and its first trials."""
 
-    def __init__(self, swapped: bool) -> None:  # noqa: FBT001 - its only argument
-        self._swapped = swapped  # Whether the event's own first data set is the second here.
+    def __init__(self) -> None:
         self.calls: tuple[list[Count], ...] = ([], [])
         self.looked_at: tuple[list[Flags], ...] = ([], [])
 
@@ -108,11 +126,6 @@ class _Counts:
         if sum(map(len, self.looked_at[side])) < TUNING.independence_trials:
             self.looked_at[side].append(flags)
 
-    @property
-    def tally(self) -> Tally:
-        at0, at1 = (sum(calls, Count(0, 0)) for calls in self.calls)
-        return (at1, at0) if self._swapped else (at0, at1)
-
 
 def _calls(n0: int, n1: int, chunk: int, least: int) -> list[tuple[int, int]]:
     """Return the calls for n0 releases of one data set and n1 of the other: (which, how many).
@@ -120,8 +133,6 @@ def _calls(n0: int, n1: int, chunk: int, least: int) -> list[tuple[int, int]]:
     They come in the order of Thue and Morse: what changes with time, in whatever smooth way, is the
     same for both. Each has about as many, at least `least`.
 
-    Examples
-    --------
     >>> _calls(8, 9, 3, 1)[:6]
     [(0, 1), (1, 2), (1, 1), (0, 1), (1, 1), (0, 1)]
     """
@@ -145,17 +156,10 @@ def draw_ahead(
 
 
 def certify(
-    candidate: Candidate,
-    tally: Tally,
-    claim: Claim,
-    error: float,
-    confidence: float,
-    *,
-    evidence: dict[str, list[int]] | None = None,
-    tossed: bool = False,
+    candidate: Candidate, options: AuditOptions, error: float, *, tossed: bool = False
 ) -> Finding:
     """Return what counts of an event certify; `tossed` says that a coin divided the trials."""
-    (at0, at1), k = tally, candidate.event.releases
+    claim, (at0, at1), k = options.claim, candidate.counts, candidate.event.releases
     by_ratio = tossed and claim.is_ratio and k == 1
     each = error * (1 - bounds.TOSSED if by_ratio else 1) / 2
     low = bounds.lower_limit(at0.hits, at0.trials, each)
@@ -180,9 +184,9 @@ def certify(
         high=high,
         certified=certified,
         epsilon_lower=epsilon,
-        confidence=confidence,
+        confidence=options.confidence,
         broken=certified > claim.value,
-        evidence=evidence or {},
+        evidence={},
     )
 
 
@@ -194,22 +198,24 @@ def ceiling(claim: Claim, trials: int, error: float, *, tossed: bool = False) ->
     return claim.certified(low, bounds.upper_limit(0, trials, error / 2))
 
 
-def needed_trials(
-    claim: Claim, trials: int, error: float, promise: Callable[[int, float], float], most: int
-) -> int:
+def needed_trials(judge: Judge, candidates: Sequence[Candidate], trials: int, most: int) -> int:
     """Return how many trials the claim needs, if more than planned are needed and may help.
 
     They are doubled until the best event promises more than the claim with some caution. If `most`
     do not suffice for that, they are taken where a hopeful guess says that they may help. Else the
-    plan stays, unless no event at all could be above the claim with it. `promise` says what the
-    best event promises, given the trials and the caution.
+    plan stays, unless no event at all could be above the claim with it.
     """
-    enough = trials
+
+    def promise(trials: int, caution: float) -> float:
+        guess = replace(judge, trials=trials, caution=caution)
+        return max(candidate.promise(guess) for candidate in candidates)
+
+    claim, enough = judge.claim, trials
     while enough < most and promise(enough, 1.0) <= claim.value:
         enough = min(most, 2 * enough)
     if promise(enough, -1.0) <= claim.value:
         enough = trials
-    while enough < most and ceiling(claim, enough, error) <= claim.value:
+    while enough < most and ceiling(claim, enough, judge.error) <= claim.value:
         enough = min(most, 2 * enough)
     return enough
 
@@ -227,9 +233,10 @@ def check_independent(call: str, before: Floats, rows: Floats, error: float = ER
     with probability `error`, with a message that names the call.
     """
     distances = sorted({*_DISTANCES, *_periods(before)})
-    n = min(len(before), len(rows), _MOST)
-    code = _hash(rows[:_MOST])
-    bits = [rule(rows[:_MOST]) for rule in _rules(before)] + [_bit(code, i) for i in _BITS[:2]]
+    n = min(len(before), len(rows), TUNING.independence_trials)
+    rows = rows[: TUNING.independence_trials]
+    code = _hash(rows)
+    bits = [rule(rows) for rule in _rules(before)] + [_bit(code, i) for i in _BITS[:2]]
     _check_distances(call, bits, distances, error / 3)
     codes = _hash(before[:n]), code[:n]
     hashed = [[_bit(part, i) for part in codes] for i in _BITS]
@@ -241,7 +248,7 @@ def check_independent(call: str, before: Floats, rows: Floats, error: float = ER
 
 def check_flags(call: str, flags: Flags, error: float = ERROR) -> None:
     """Raise unless the trials of one event look independent of each other."""
-    _check_distances(call, [flags[:_MOST]], _DISTANCES, error)
+    _check_distances(call, [flags[: TUNING.independence_trials]], _DISTANCES, error)
 
 
 def check_calls(call: str, calls: Sequence[tuple[int, int]], error: float = ERROR) -> None:
@@ -282,8 +289,6 @@ def _check_distances(
 def p_value(flags: Flags, distance: int) -> float:
     """Return the two-sided p-value of Fisher's exact test, of pairs that share no release.
 
-    Examples
-    --------
     >>> p_value(np.array([True, True, False, False]), 1)
     1.0
     >>> p_value(np.repeat(np.arange(20) % 2 == 0, 2), 1) < 1e-4

@@ -49,8 +49,6 @@ def neighbours_of(given: object, size: int, sensitivity: float, data: Data) -> l
     "vector" has `size` answers to queries that each move by at most the sensitivity. "rows" has
     data sets that differ in one row, added to `data`, removed or replaced.
 
-    Examples
-    --------
     >>> neighbours_of("vector", 3, 1.0, None)[2]
     (array([1., 1., 1.]), array([2., 0., 0.]))
     >>> neighbours_of("rows", 1, 1.0, ["ann", "bob"])[:2]
@@ -87,7 +85,10 @@ def vectors(size: int, sensitivity: float = 1.0) -> list[tuple[Floats, Floats]]:
     ]
     crossed = (np.where(others, 1.0, 0.0), np.where(others, 0.0, 1.0))
     pairs = [*((ones, vector) for vector in moved), crossed]
-    return _drop_repeats([(a * sensitivity, b * sensitivity) for a, b in pairs])
+    scaled = [(a * sensitivity, b * sensitivity) for a, b in pairs]
+    # Of short vectors, some pairs are equal to others, or have two equal members.
+    by_bytes = {(a.tobytes(), b.tobytes()): (a, b) for a, b in scaled}
+    return [pair for (bytes0, bytes1), pair in by_bytes.items() if bytes0 != bytes1]
 
 
 def rows(data: Data = None) -> list[Pair]:
@@ -123,15 +124,6 @@ def _taker(data: Data) -> Callable[[list[int]], Data]:
     raise ArgumentTypeError("data must be rows: a list, an array or a frame.")
 
 
-def _drop_repeats(pairs: list[tuple[Floats, Floats]]) -> list[tuple[Floats, Floats]]:
-    """Leave out pairs that are equal to an earlier one, as those of short vectors are."""
-    kept: dict[tuple[bytes, bytes], tuple[Floats, Floats]] = {}
-    for a, b in pairs:
-        if a.tobytes() != b.tobytes():
-            kept.setdefault((a.tobytes(), b.tobytes()), (a, b))
-    return list(kept.values())
-
-
 def pairs_of_values(sensitivity: float, dtype: np.dtype, *, whole: bool = False) -> list[ValuePair]:
     """Return the pairs, in numbers of the format that the target releases.
 
@@ -139,8 +131,6 @@ def pairs_of_values(sensitivity: float, dtype: np.dtype, *, whole: bool = False)
     that no pair is further apart there than it is here. Where the format has no two such numbers,
     the pair is left out. With `whole`, only multiples of the sensitivity are taken.
 
-    Examples
-    --------
     >>> pairs_of_values(0.5, np.dtype(np.float64))[:6]
     [(0.0, 0.5), (0.5, 1.0), (3.5, 4.0), (21.0, 21.5), (-0.5, 0.0), (500.0, 500.5)]
     >>> pairs_of_values(0.1, np.dtype(np.float32))[0]
@@ -183,7 +173,11 @@ def search(target: Target, sensitivity: float, dtype: np.dtype, *, whole: bool) 
         pass  # It may fail there; the pairs that are tried anyway tell.
     if len(noise) < 2:  # noqa: PLR2004 - one has nothing to be compared with
         return []
-    odd = {value: _p_value(noise, value) for value in noise}
+    odd: dict[float, float] = {}
+    for value, drawn in noise.items():
+        # The p-value of the noise at one value, compared with that at all others (Kolmogorov).
+        others = np.concatenate([noise[other] for other in noise if other != value])
+        odd[value] = float(stats.ks_2samp(drawn, others, method="asymp").pvalue)
     worst = min(odd, key=lambda value: odd[value])
     if odd[worst] * len(odd) > _RARE:
         return []
@@ -192,17 +186,9 @@ def search(target: Target, sensitivity: float, dtype: np.dtype, *, whole: bool) 
     return [pair for pair in found if pair[0] != pair[1]]
 
 
-def _p_value(noise: dict[float, Floats], value: float) -> float:
-    """Return the p-value of the noise at one value, beside that at all others (Kolmogorov)."""
-    others = np.concatenate([drawn for other, drawn in noise.items() if other != value])
-    return float(stats.ks_2samp(noise[value], others, method="asymp").pvalue)
-
-
 def given_pairs(given: object, sensitivity: float) -> list[ValuePair]:
     """Return pairs of values that were given, or say what is wrong with one.
 
-    Examples
-    --------
     >>> given_pairs([(0.5, 1.5), (3, 2)], 1.0)
     [(0.5, 1.5), (3.0, 2.0)]
     """

@@ -1,6 +1,7 @@
 """What an audit is asked for, checked once, and the command that runs it again."""
 
 import shlex
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +12,8 @@ from dpnoise.auditing.attacks.base import Attack, silent
 from dpnoise.auditing.attacks.bounds import EPSILON, Claim, claim_of, gaussian_claim
 from dpnoise.auditing.neighbours import ROWS, WHOLE, given_pairs
 from dpnoise.auditing.processes import LOOKS
-from dpnoise.auditing.report import Finding
+from dpnoise.auditing.report import Finding, Report, versions
+from dpnoise.auditing.targets.target import installed
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.auditing.wording import number
 from dpnoise.core.errors import (
@@ -33,8 +35,6 @@ Watch = Callable[[list[Finding]], object]
 class AuditOptions:
     """The options of `dpnoise.audit`, which says what they mean; they are checked when made.
 
-    Examples
-    --------
     >>> AuditOptions(epsilon=1.0, sensitivity=2).claim
     Claim(kind='epsilon', value=1.0, delta=0.0)
     """
@@ -129,6 +129,24 @@ class AuditOptions:
             shown = repr(self.neighbours) if isinstance(self.neighbours, str) else "[...]"
             arguments.append(f"neighbours={shown}")
         return f"dpnoise.audit({', '.join((name, *arguments))})"
+
+    def report(
+        self, target: object, name: str, package: str | None, started: float, **found: Any
+    ) -> Report:
+        """Return a report of what was asked for and what was found."""
+        version = installed(package)
+        return Report(
+            target=name,
+            version=version,
+            kind=self.claim.kind,
+            claimed=self.claim.value,
+            delta=self.claim.delta,
+            confidence=self.confidence,
+            seconds=time.perf_counter() - started,
+            command=self.command(target, name),
+            versions=versions(package, version),
+            **found,
+        )
 
 
 def _shell_command(target: object, name: str, neighbours: str | None, given: dict[str, Any]) -> str:

@@ -100,13 +100,12 @@ class Source:
 
     def rows(self, data: object, n: int) -> Floats:
         """Return n outputs as rows."""
-        parts = [self._rows(self.outputs(data, m), m) for m in self._pace.parts(n, self.chunk)]
+        parts = []
+        for m in self._pace.parts(n, self.chunk):
+            # Outputs may be of the mechanism's own classes: looking at them has a time limit, too.
+            encode = partial(self.encoder.rows, self.outputs(data, m), m)
+            parts.append(call_in_time(encode, f"{m} outputs of {self.name}", self._pace.seconds))
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-    def _rows(self, outputs: Outputs, n: int) -> Floats:
-        """Look at outputs, which may be of the mechanism's own classes: with a time limit, too."""
-        shown = f"{n} outputs of {self.name}"
-        return call_in_time(lambda: self.encoder.rows(outputs, n), shown, self._pace.seconds)
 
     @property
     def chunk(self) -> int:
@@ -122,24 +121,19 @@ def _own(data: object) -> object:
 
 def _from_command(time_limit: float, command: list[str], data: object, n: int) -> list[object]:
     """Run a command that reads one line of JSON and writes n."""
-    asked = _asked(data, n)
-    call = f"{shlex.join(command)}, asked for {n} outputs,"
-    lines = piped(command, time_limit, asked, call).splitlines()
     try:
-        return [json.loads(line) for line in lines]
-    except ValueError:
-        raise TargetError(f"{call} wrote a line that is no JSON.") from None
-
-
-def _asked(data: object, n: int) -> str:
-    """Return the line that asks a program for n outputs."""
-    try:
-        return strict_json.dumps({"data": _plain(data), "n": n}).replace("\n", "") + "\n"
+        line = strict_json.dumps({"data": _plain(data), "n": n}).replace("\n", "") + "\n"
     except TypeError:
         kind = type(data).__name__
         raise ArgumentTypeError(
             f"A program reads data sets as JSON, which has no {kind}."
         ) from None
+    call = f"{shlex.join(command)}, asked for {n} outputs,"
+    lines = piped(command, time_limit, line, call).splitlines()
+    try:
+        return [json.loads(line) for line in lines]
+    except ValueError:
+        raise TargetError(f"{call} wrote a line that is no JSON.") from None
 
 
 def _plain(data: Data) -> object:
@@ -161,8 +155,6 @@ def _plain(data: Data) -> object:
 def described(data: object) -> str:
     """Return a data set in a few words, as reports and errors show it: of rows, their number.
 
-    Examples
-    --------
     >>> described(np.array([1.0, 2.0])), described(3), described(list(range(100)))
     ('[1, 2]', '3', '[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, ...] (100)')
     """
@@ -182,9 +174,7 @@ def described(data: object) -> str:
 
 
 def _word(part: object) -> str:
-    if isinstance(part, float):
-        return repr(part).removesuffix(".0")
-    return repr(part)
+    return repr(part).removesuffix(".0") if isinstance(part, float) else repr(part)
 
 
 class Encoder:
@@ -193,8 +183,6 @@ class Encoder:
     `name` is the mechanism's, for errors. `first` are some outputs for each data set, which decide
     how many parts a row has.
 
-    Examples
-    --------
     >>> encoder = Encoder("mine", [[("no", 3.5), ("no",), None]])
     >>> encoder.rows([("no", 3.5), ("no",), None], 3).tolist()
     [[2.0, 0.3141592653589793, 3.5], [1.0, 0.3141592653589793, nan], [0.0, nan, nan]]
@@ -208,9 +196,8 @@ class Encoder:
         self._coded: list[Hashable] = []
         self._alone = 0  # Objects that are equal to nothing but themselves.
         self._closed = False
-        widths = {self._width(outputs) for outputs in first}
-        self._widths = widths
-        self._parts = min(max(widths, default=0), _WIDEST)
+        self._widths = {self._width(outputs) for outputs in first}
+        self._parts = min(max(self._widths, default=0), _WIDEST)
         arrays = [_as_array(outputs) for outputs in first]
         self._small = all(array is not None and array.dtype in _SMALL for array in arrays)
 
@@ -264,8 +251,13 @@ class Encoder:
             rows[:, 1 + kept.shape[1] :] = np.nan
         if array.dtype.kind in _NUMBERS:
             numbers = rows[:, 1 : 1 + kept.shape[1]]
+
+            def clip(first: int, last: int) -> None:
+                some = slice(first, last)
+                np.clip(kept[some], -_LARGEST, _LARGEST, out=numbers[some], dtype=np.float64)
+
             if array.dtype.kind == "f":
-                in_runs(partial(_clip, kept, numbers), len(kept), _RUN, cores())
+                in_runs(clip, len(kept), _RUN, cores())
             else:
                 numbers[:] = kept
         else:
@@ -326,12 +318,6 @@ class Encoder:
             self._codes[part] = code
             self._coded.append(part)
         return code
-
-
-def _clip(numbers: NDArray[np.generic], out: Floats, first: int, last: int) -> None:
-    """Copy some rows of numbers, none larger than the largest."""
-    some = slice(first, last)
-    np.clip(numbers[some], -_LARGEST, _LARGEST, out=out[some], dtype=np.float64)
 
 
 def _empty(n: int, width: int, dtype: type = np.float64) -> Floats:

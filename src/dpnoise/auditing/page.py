@@ -47,11 +47,7 @@ def render(report: Data) -> str:
         # A hyphen at the end of a line would look like a break: the words of a command stay whole.
         command=re.split(r"(?<=\s)", report["command"]),
         limits=_limits([report]),
-        at_least=at_least,
-        duration=duration,
-        number=number,
-        times=_times,
-        used_as_if=used_as_if,
+        **_WORDING,
     )
 
 
@@ -78,30 +74,25 @@ def render_comparison(reports: Sequence[Data], not_audited: Mapping[str, str]) -
         title=f"Audit of {len(ordered)} targets",
         broken=sum(report["broken"] for report in ordered),
         chart=bar_chart("Certified epsilon of each target", bars),
-        reports=[{**report, "state": _state(report), "best": _best(report)} for report in ordered],
+        reports=[
+            {**report, "state": _state(report), "best": best and _describe(report, best)}
+            for report in ordered
+            for best in [max(report["findings"], key=lambda f: f["certified"], default=None)]
+        ],
         machines=", ".join(sorted(machines)),
         not_audited=not_audited,
         limits=_limits(ordered),
-        at_least=at_least,
-        number=number,
+        **_WORDING,
     )
-
-
-def _best(report: Data) -> Data | None:
-    found = max(report["findings"], key=lambda finding: finding["certified"], default=None)
-    return _describe(report, found) if found else None
 
 
 def _sort_findings(findings: list[Data]) -> tuple[list[Data], list[Data]]:
     """Return the strongest finding of each attack that broke the claim, and all the others."""
-    full: dict[str, Data] = {}
-    others = []
-    for finding in sorted(findings, key=lambda finding: -finding["certified"]):
-        if finding["broken"] and finding["attack"] not in full:
-            full[finding["attack"]] = finding
-        else:
-            others.append(finding)
-    return list(full.values()), others
+    ranked = sorted(findings, key=lambda finding: -finding["certified"])
+    strongest: dict[str, Data] = {}
+    for finding in (finding for finding in ranked if finding["broken"]):
+        strongest.setdefault(finding["attack"], finding)
+    return [*strongest.values()], [f for f in ranked if strongest.get(f["attack"]) is not f]
 
 
 def _describe(report: Data, finding: Data) -> Data:
@@ -182,6 +173,13 @@ def _counted(hits: int, trials: int) -> str:
 
 def _times(hits: int) -> str:
     return {0: "never", 1: "once", 2: "twice"}.get(hits, f"{hits:,} times")
+
+
+# What the templates write numbers with.
+_WORDING: Final = {
+    "at_least": at_least, "duration": duration, "number": number, "times": _times,
+    "used_as_if": used_as_if,
+}  # fmt: skip
 
 
 # The pictures: colours are the style sheet's, and each is also said in words.

@@ -8,30 +8,34 @@ sampler had a second Gaussian in store.
 None of this is counted in the certified epsilon of an audit.
 """
 
+import multiprocessing
 import os
-import select
-import signal
 import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
-from typing import Final, NoReturn
+from multiprocessing.connection import Connection
+from typing import Final, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from dpnoise.auditing.calls import ExitCalledError, without_exit
-from dpnoise.auditing.targets.target import Target, named
+from dpnoise.auditing.targets.adapters import ReleaseFunction
+from dpnoise.auditing.targets.target import Releases, Target, TargetError, named
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import DpnoiseError, check_integer
 from dpnoise.core.safe_text import percent_beside
 
 Clock = Callable[[], int]
 Times = NDArray[np.int64]
+_Result = TypeVar("_Result")
+
+# What a child sends: something for its parent to receive, then its result or an error.
+_MESSAGE, _RESULT, _ERROR = "message", "result", "error"
 
 # The p-value below which `timed` and `phased` say that they found something.
 FALSE_ALARM: Final = 1e-6
@@ -108,15 +112,19 @@ def forked(
     count = check_integer("children", children, least=2)
     n = check_integer("n", n, least=1)
     target(value, 1)
-    drawn = [_in_child(lambda: target(value, n).tobytes(), timeout_s) for _ in range(count)]
-    return _compare_children(drawn, n)
+    name = "A forked child"
+    try:
+        drawn = [run_in_child(lambda _: target(value, n), name, timeout_s) for _ in range(count)]
+    except TargetError as error:
+        raise ProcessError(f"{name} failed: {type(error).__name__}: {error}.") from None
+    return _compare_children(drawn)
 
 
-def _compare_children(drawn: list[bytes], n: int) -> Observation:
-    """Say how many of some children have drawn the same n releases, or began with the same."""
-    releases = [np.frombuffer(child, dtype=np.uint8).reshape(n, -1) for child in drawn]
+def _compare_children(drawn: Sequence[Releases]) -> Observation:
+    """Say how many of some children have drawn the same releases, or began with the same."""
+    n = len(drawn[0])
     # How many releases two children have in common before the first that differs.
-    shared = [int((a == b).all(axis=1).cumprod().sum()) for a, b in combinations(releases, 2)]
+    shared = [int((a == b).cumprod().sum()) for a, b in combinations(drawn, 2)]
     equal = sum(start >= min(n, _SAME_START) for start in shared)
     who = "No two of" if not equal else "All" if equal == len(shared) else "Some of"
     began = max(shared) if equal else n
@@ -125,53 +133,54 @@ def _compare_children(drawn: list[bytes], n: int) -> Observation:
     return Observation("forked", equal > 0, words, {"pairs": len(shared), "equal": equal})
 
 
-def _in_child(work: Callable[[], bytes], timeout_s: float) -> bytes:
-    """Return what `work` gives in a forked child, or raise what went wrong there."""
+def run_in_child(
+    work: Callable[[Callable[..., None]], _Result],
+    name: str,
+    timeout_s: float | None = None,
+    receive: Callable[..., object] = print,
+) -> _Result:
+    """Return what `work` returns in a forked child, or raise what it raises there.
+
+    Each time that `work` calls its argument in the child, `receive` is called here. Errors say by
+    `name` which child has ended, or is killed after a time without an answer.
+    """
     if not hasattr(os, "fork"):
         raise ProcessError("This needs os.fork, which this system does not have.")
-    ours, theirs = os.pipe()
+    context = multiprocessing.get_context("fork")
+    pipe, childs_end = context.Pipe(duplex=False)
+    child = context.Process(target=_work_and_answer, args=(work, childs_end))
     with warnings.catch_warnings():
         # Python and JAX warn that a child of several threads may hang. That is what the limit of
         # time is for.
         warnings.simplefilter("ignore")
-        child = os.fork()
-    if child == 0:
-        _work_and_exit(work, theirs)
-    os.close(theirs)
+        child.start()
+    childs_end.close()
     try:
-        received = _read_all(ours, timeout_s)
+        while pipe.poll(timeout_s):
+            kind, content = pipe.recv()
+            if kind == _RESULT:
+                return content  # type: ignore[no-any-return]
+            if kind == _ERROR:
+                raise content
+            receive(*content)
+    except EOFError:
+        child.join()
+        raise ProcessError(f"{name} ended its process with status {child.exitcode}.") from None
     finally:
-        os.close(ours)
-        os.kill(child, signal.SIGKILL)  # It has closed its pipe, or it hangs.
-        os.waitpid(child, 0)
-    if received[:1] != b"+":
-        raise ProcessError(f"A forked child failed: {received[1:].decode() or 'no output'}.")
-    return received[1:]
+        pipe.close()
+        child.kill()
+        child.join()
+    raise ProcessError(f"{name} gave no answer in {timeout_s:g} s, and was killed.")
 
 
-def _work_and_exit(work: Callable[[], bytes], pipe: int) -> NoReturn:
-    """Send the result, or the exception, and end without the parent's clean-up."""
+def _work_and_answer(work: Callable[[Callable[..., None]], object], pipe: Connection) -> None:
     try:
-        try:
-            message = b"+" + work()
-        except BaseException as error:  # noqa: BLE001 - nothing may leave the child
-            message = b"-" + f"{type(error).__name__}: {error}".encode()
-        with os.fdopen(pipe, "wb") as stream:
-            stream.write(message)
-    finally:
-        os._exit(0)
-
-
-def _read_all(pipe: int, timeout_s: float) -> bytes:
-    """Read until the other end is closed."""
-    deadline = time.monotonic() + timeout_s
-    parts: list[bytes] = []
-    while select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
-        part = os.read(pipe, 2**16)
-        if not part:
-            return b"".join(parts)
-        parts.append(part)
-    raise ProcessError(f"A forked child gave no answer in {timeout_s:g} s, and was killed.")
+        answer = _RESULT, work(lambda *content: pipe.send((_MESSAGE, content)))
+    except DpnoiseError as error:
+        answer = _ERROR, error
+    except BaseException as error:  # noqa: BLE001 - nothing may leave the child
+        answer = _ERROR, ProcessError(f"{type(error).__name__}: {error}")
+    pipe.send(answer)
 
 
 def program_of(name: str, value: float = 0.0, n: int = 64) -> str:
@@ -241,7 +250,7 @@ def timed(
     """
     from scipy import stats  # noqa: PLC0415 - SciPy takes long to import
 
-    times, releases = _times(target, value, check_integer("n", n, least=1000), clock)
+    times, releases = _time_releases(target, value, check_integer("n", n, least=1000), clock)
     sizes = np.abs(releases - value)
     slow = times > np.quantile(times, 0.9)
     measured = {
@@ -283,7 +292,9 @@ def phased(
     target, value, n, clock
         As for `timed`.
     """
-    measured = _compared(*_rounds(target, value, check_integer("n", n, least=1000), clock))
+    measured = _compare_kinds(
+        *_time_rounds(target, value, check_integer("n", n, least=1000), clock)
+    )
     least, control = measured["least"], measured["control"]
     found = measured["p_value"] < FALSE_ALARM and least > PHASE >= control
     words = (
@@ -294,12 +305,12 @@ def phased(
     return Observation("phased", found, words, measured)
 
 
-def _compared(times: Times, control: Times, odd: Flags) -> dict[str, float]:
+def _compare_kinds(times: Times, control: Times, odd: Flags) -> dict[str, float]:
     """Compare the times of odd and even releases, in all rounds and in each repeat."""
-    odd_slower, p_value = _slower(times, odd)
+    odd_slower, p_value = _compare_times(times, odd)
     parts = zip(np.array_split(times, _REPEATS), np.array_split(odd, _REPEATS), strict=True)
-    repeats = [_slower(*part)[0] for part in parts]
-    control_slower, _ = _slower(control, odd)
+    repeats = [_compare_times(*part)[0] for part in parts]
+    control_slower, _ = _compare_times(control, odd)
     return {
         "odd_median_ns": float(np.median(times[odd])),
         "even_median_ns": float(np.median(times[~odd])),
@@ -310,7 +321,15 @@ def _compared(times: Times, control: Times, odd: Flags) -> dict[str, float]:
     }
 
 
-def _rounds(target: Target, value: float, n: int, clock: Clock) -> tuple[Times, Times, Flags]:
+def _compare_times(times: Times, odd: Flags) -> tuple[float, float]:
+    """Return how often an odd one of two is the slower, and the p-value of their being alike."""
+    from scipy import stats  # noqa: PLC0415 - SciPy takes long to import
+
+    test = stats.mannwhitneyu(times[odd], times[~odd])
+    return float(test.statistic) / int(odd.sum() * (~odd).sum()), float(test.pvalue)
+
+
+def _time_rounds(target: Target, value: float, n: int, clock: Clock) -> tuple[Times, Times, Flags]:
     """Time n releases of a target and of the control; tell which are the target's odd ones."""
     release, control = target.release, named("numpy.laplace").release
     times = np.empty((n, 3), dtype=np.int64)
@@ -320,38 +339,30 @@ def _rounds(target: Target, value: float, n: int, clock: Clock) -> tuple[Times, 
         control(value, 1)
     for i, coin in enumerate(coins.tolist()):
         for j, call in enumerate((release if coin else control, control, release)):
-            start = clock()
-            call(value, 1)
-            times[i, j] = clock() - start
+            times[i, j], _ = _time_call(call, value, clock)
     odd = (np.cumsum(coins, dtype=np.int64) + np.arange(n)) % 2 == 1
     return times[:, 2], times[:, 1], odd
 
 
-def _slower(times: Times, odd: Flags) -> tuple[float, float]:
-    """Return how often an odd one of two is the slower, and the p-value of their being alike."""
-    from scipy import stats  # noqa: PLC0415 - SciPy takes long to import
-
-    test = stats.mannwhitneyu(times[odd], times[~odd])
-    return float(test.statistic) / int(odd.sum() * (~odd).sum()), float(test.pvalue)
-
-
-def _times(target: Target, value: float, n: int, clock: Clock) -> tuple[Times, Floats]:
+def _time_releases(target: Target, value: float, n: int, clock: Clock) -> tuple[Times, Floats]:
     """Time n releases, one by one, without the checks of a target's call.
 
     The first hundred warm up. Nothing is kept but numbers: the memory for a growing list of arrays
     would show in the times.
     """
-    release = target.release
-    times = np.empty(n, dtype=np.int64)
-    releases = np.empty(n)
+    times, releases = np.empty(n, dtype=np.int64), np.empty(n)
     for _ in range(100):
-        release(value, 1)
+        target.release(value, 1)
     for i in range(n):
-        start = clock()
-        result = release(value, 1)
-        times[i] = clock() - start
+        times[i], result = _time_call(target.release, value, clock)
         releases[i] = np.asarray(result)[0]
     return times, releases
+
+
+def _time_call(release: ReleaseFunction, value: float, clock: Clock) -> tuple[int, ArrayLike]:
+    start = clock()
+    result = release(value, 1)
+    return clock() - start, result
 
 
 @dataclass(frozen=True)
@@ -365,39 +376,17 @@ class Look:
     look: Callable[[Target], Observation]
 
 
-LOOKS: Final = {
-    look.name: look
-    for look in (
-        Look(
-            "forked",
-            "generators with state, copied into each child: NumPy, random, PyDP",
-            "known since fork; measured here",
-            "numpy.laplace",
-            forked,
-        ),
-        Look(
-            "restarted",
-            "generators with a fixed seed",
-            "known since seeds; measured here",
-            "numpy.laplace",
-            lambda target: restarted(program_of(target.name)),
-        ),
-        Look(
-            "timed",
-            "samplers that count or reject: diffprivlib's discrete ones, PyDP's",
-            "Jin, McMurtry, Rubinstein and Ohrimenko 2022",
-            "diffprivlib.GaussianDiscrete",
-            timed,
-        ),
-        Look(
-            "phased",
-            "Gaussians made in pairs: random.gauss, numpy.random.RandomState.normal",
-            "Holohan and Braghin 2021, section 2.4",
-            "random.gauss",
-            phased,
-        ),
-    )
-}
+_LOOKS: Final = (
+    Look("forked", "generators with state, copied into each child: NumPy, random, PyDP",
+         "known since fork; measured here", "numpy.laplace", forked),
+    Look("restarted", "generators with a fixed seed", "known since seeds; measured here",
+         "numpy.laplace", lambda target: restarted(program_of(target.name))),
+    Look("timed", "samplers that count or reject: diffprivlib's discrete ones, PyDP's",
+         "Jin, McMurtry, Rubinstein and Ohrimenko 2022", "diffprivlib.GaussianDiscrete", timed),
+    Look("phased", "Gaussians made in pairs: random.gauss, numpy.random.RandomState.normal",
+         "Holohan and Braghin 2021, section 2.4", "random.gauss", phased),
+)  # fmt: skip
+LOOKS: Final = {look.name: look for look in _LOOKS}
 
 
 def observations(
@@ -427,9 +416,8 @@ def observations(
 def _look_safely(look: Callable[[], Observation]) -> Observation:
     """Make a look that fails an observation of that."""
     try:
-        with without_exit():
-            return look()
-    except (Exception, ExitCalledError) as error:  # noqa: BLE001 - whatever a target raises, the report is worth more
+        return look()
+    except Exception as error:  # noqa: BLE001 - whatever a target raises, the report is worth more
         return Observation("not seen", found=False, words=f"{type(error).__name__}: {error}")
 
 

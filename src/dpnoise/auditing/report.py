@@ -76,11 +76,6 @@ class Finding:
     broken: bool
     evidence: dict[str, list[int]] = field(repr=False)
 
-    @property
-    def never_at_value1(self) -> bool:
-        """Whether the event happened at value0 and was never seen at value1."""
-        return self.hits0 > 0 and self.hits1 == 0
-
 
 @dataclass(frozen=True)
 class Report:
@@ -214,15 +209,9 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data, with the version of its format."""
-        summary = {
-            "epsilon": self.epsilon,
-            "epsilon_lower": self.epsilon_lower,
-            "certified": self.certified,
-            "broken": self.broken,
-            "refutable": self.refutable,
-            "curve": self.curve,
-        }
-        return {"format": FORMAT, "verdict": self.verdict, **summary, **asdict(self)}
+        names = "verdict", "epsilon", "epsilon_lower", "certified", "broken", "refutable", "curve"
+        summary = {name: getattr(self, name) for name in names}
+        return {"format": FORMAT, **summary, **asdict(self)}
 
     def to_json(self, path: str | PathLike[str]) -> None:
         """Write the report as JSON."""
@@ -232,12 +221,17 @@ class Report:
     def from_dict(cls, data: object) -> Self:
         """Return the report that `to_dict` took apart."""
         if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise ArgumentError(f"The report must have format {FORMAT}.")
-        own = {name: data[name] for name in cls.__dataclass_fields__}
-        own["findings"] = [_finding(finding) for finding in data["findings"]]
-        own["observations"] = [Observation(**seen) for seen in data["observations"]]
-        own["pairs"] = [(value0, value1) for value0, value1 in data["pairs"]]
-        return cls(**own)
+            raise ArgumentError(f"Expected a report of format {FORMAT}.")
+        fields = {name: data[name] for name in cls.__dataclass_fields__}
+        # In JSON an infinite epsilon is a text.
+        bounds = "epsilon_lower", "certified"
+        fields["findings"] = [
+            Finding(**finding | {name: float(finding[name]) for name in bounds})
+            for finding in data["findings"]
+        ]
+        fields["observations"] = [Observation(**seen) for seen in data["observations"]]
+        fields["pairs"] = [(value0, value1) for value0, value1 in data["pairs"]]
+        return cls(**fields)
 
     @classmethod
     def from_json(cls, path: str | PathLike[str]) -> Self:
@@ -253,12 +247,6 @@ def _delta(finding: Finding, epsilon: float) -> float:
     """Return P0 - exp(epsilon) P1 at least: by the limits of both, or of P0 and of their ratio."""
     by_limits = finding.low - math.exp(epsilon) * finding.high
     return max(by_limits, -finding.low * math.expm1(epsilon - finding.epsilon_lower))
-
-
-def _finding(data: dict[str, Any]) -> Finding:
-    """Return a finding read from JSON, in which an infinite epsilon is a text."""
-    read = {name: float(data[name]) for name in ("epsilon_lower", "certified")}
-    return Finding(**{**data, **read})
 
 
 def write_comparison(
@@ -284,12 +272,10 @@ def read_list(path: str | PathLike[str]) -> list[Report]:
 
 def versions(package: str | None = None, of_package: str = "") -> dict[str, str]:
     """Return the versions of Python, dpnoise, NumPy and the audited package, and the machine."""
-    found = {
+    return {
         "python": platform.python_version(),
         "dpnoise": version("dpnoise"),
         "numpy": np.__version__,
         "machine": machine.described(),
+        **({package: of_package} if package and of_package else {}),
     }
-    if package and of_package:
-        found[package] = of_package
-    return found

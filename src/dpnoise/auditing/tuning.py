@@ -55,16 +55,13 @@ class Tuning:
     noise_pairs_compared: int = 3
 
     # How an expected bound discounts what was seen. --------------------------------------------
-    # Trials attributed to chance for an event that was fixed in advance.
-    chance: float = 0.5
+    chance: float = 0.5  # Trials attributed to chance for an event that was fixed in advance.
     # Trials attributed to chance where the best of many events is taken, which is better by luck.
     chance_of_many: float = 3.0
-    # Standard errors by which an estimate is discounted.
-    caution: float = 1.0
+    caution: float = 1.0  # Standard errors by which an estimate is discounted.
     # The same for the event of a mechanism that will be counted: it was the best of many.
     caution_of_best: float = 2.5
-    # The same for the safe event that is counted next to it.
-    caution_of_safest: float = 5.0
+    caution_of_safest: float = 5.0  # The same for the safe event that is counted next to it.
 
     # Screening of pairs of data sets, and learning. --------------------------------------------
     # Pairs that events are learned for; each takes its share of the releases from the others.
@@ -81,20 +78,16 @@ class Tuning:
     learning_base_outputs: int = 100_000
     # Factor on these sizes where many outputs are equal: equal ones are looked at once.
     repeated_outputs_factor: int = 3
-    # Outputs that show whether many are equal.
-    first_look_outputs: int = 8_000
+    first_look_outputs: int = 8_000  # Outputs that show whether many are equal.
 
     # The pilot: thresholds are chosen, and events compared. ------------------------------------
-    # Outputs of each data set in the pilot at most.
-    pilot_outputs: int = 10_000_000
-    # Outputs at most for choosing thresholds.
-    threshold_outputs: int = 500_000
+    pilot_outputs: int = 10_000_000  # Outputs of each data set in the pilot at most.
+    threshold_outputs: int = 500_000  # Outputs at most for choosing thresholds.
     # Outputs at least for that, if five eighths of the pilot are as many.
     least_threshold_outputs: int = 150_000
     # A smaller pilot only chooses thresholds: both halves would be too small to tell anything.
     least_split_pilot: int = 100_000
-    # Scores of each pair in the pilot, with half as many of rare events.
-    scores_compared: int = 6
+    scores_compared: int = 6  # Scores of each pair in the pilot, with half as many of rare events.
     # Rounds of the comparison: how many events, and in which part of the outputs. The fewer events
     # are left, the closer they are, and the more outputs it takes to tell them apart.
     comparison_rounds: tuple[tuple[int, float], ...] = ((16, 0.1), (10, 0.3), (6, 0.6))
@@ -106,12 +99,10 @@ class Tuning:
     # Views of an output. -----------------------------------------------------------------------
     # A part of an output with at most this many different numbers is discrete.
     discrete_values: int = 24
-    # Different fractions of a part up to which its fraction is a view.
-    fraction_values: int = 256
+    fraction_values: int = 256  # Different fractions of a part up to which its fraction is a view.
     # Parts of an output that have a view each, which bounds the time for wide outputs.
     parts_viewed: int = 64
-    # Parts whose bits have views.
-    parts_with_bits: int = 8
+    parts_with_bits: int = 8  # Parts whose bits have views.
     # Parts up to which their order is a view: it has a code for each of up to 720 orders.
     parts_ordered: int = 6
     # Classes of size that are combined with the pattern of the special numbers.
@@ -120,71 +111,54 @@ class Tuning:
     size_class_log_odds: float = 6.0
 
     # Scores of single views. -------------------------------------------------------------------
-    # Outputs of each data set that decide which views there are.
-    view_outputs: int = 20_000
-    # Outputs of each data set by which all views are compared.
-    view_ranking_outputs: int = 20_000
+    view_outputs: int = 20_000  # Outputs of each data set that decide which views there are.
+    view_ranking_outputs: int = 20_000  # Outputs of each data set by which all views are compared.
     # The number of outputs that a quick comparison of pairs learns from at most.
     quick_outputs: int = 200_000
-    # Different numbers up to which each has a cell.
-    numbers_with_cells: int = 256
-    # Codes of patterns that have a cell, the most frequent ones.
-    codes_with_cells: int = 4096
+    numbers_with_cells: int = 256  # Different numbers up to which each has a cell.
+    codes_with_cells: int = 4096  # Codes of patterns that have a cell, the most frequent ones.
     # Cells of a monotone ratio, and the log odds up to which they reach: fine in the tails.
     monotone_cells: int = 96
     monotone_log_odds: float = 4.2
-    # Cells of a free ratio: few, because each is estimated separately.
-    free_cells: int = 16
+    free_cells: int = 16  # Cells of a free ratio: few, because each is estimated separately.
     # A view with at most this many edges has two numbers, and needs no free ratio.
     edges_of_two_numbers: int = 5
     # Standard errors by which the ratio of a free cell is shrunk to 0.
     ratio_shrinkage: float = 1.0
     # Equal outputs are folded if each is seen this often on average: else sorting does not pay.
     least_repeats: int = 8
-    # Outputs of each data set that show whether they are.
-    folding_outputs: int = 8_000
-    # Scores of single views that are learned again, on all outputs.
-    scores_relearned: int = 24
-    # The same in a quick comparison of pairs.
-    quick_scores_relearned: int = 16
-    # Scores of single views that are tried without a sum.
-    single_scores: int = 12
+    folding_outputs: int = 8_000  # Outputs of each data set that show whether they are.
+    scores_relearned: int = 24  # Scores of single views that are learned again, on all outputs.
+    quick_scores_relearned: int = 16  # The same in a quick comparison of pairs.
+    single_scores: int = 12  # Scores of single views that are tried without a sum.
 
     # Sums of scores. ---------------------------------------------------------------------------
-    # Parts of an output up to which all of them may enter a sum.
-    parts_summed: int = 24
-    # Scores of several kinds in one sum.
-    kinds_summed: int = 6
+    parts_summed: int = 24  # Parts of an output up to which all of them may enter a sum.
+    kinds_summed: int = 6  # Scores of several kinds in one sum.
     # Standard errors between the data sets that a score must show to enter a sum, for each of
     # three sums: the stricter, the fewer scores.
     summed_standard_errors: tuple[float, ...] = (2.0, 5.0, 10.0)
     # Scores of one sort of parts that are learned again before the best enters the sum of both.
     scores_per_side: int = 3
-    # Outputs of each data set at most on which sums are learned.
-    summing_outputs: int = 100_000
-    # Steps of Newton's method at most in a logistic regression.
-    newton_steps: int = 6
-    # A step of Newton's method that is shorter is the last.
-    newton_tolerance: float = 1e-3
+    summing_outputs: int = 100_000  # Outputs of each data set at most on which sums are learned.
+    newton_steps: int = 6  # Steps of Newton's method at most in a logistic regression.
+    newton_tolerance: float = 1e-3  # A step of Newton's method that is shorter is the last.
     # The weight of the penalty on the weights, for each output: it only keeps them finite.
     ridge: float = 1e-3
 
     # Boosted trees. ----------------------------------------------------------------------------
-    # Outputs of each data set at most on which trees are learned.
-    boosting_outputs: int = 150_000
+    boosting_outputs: int = 150_000  # Outputs of each data set at most on which trees are learned.
     # Trees: shallow ones, because the next step only takes their ranking of outputs.
     boosting_trees: int = 60
     boosting_leaves: int = 16
     boosting_learning_rate: float = 0.15
-    # Outputs in each leaf at least, against overfitting.
-    boosting_leaf_outputs: int = 100
+    boosting_leaf_outputs: int = 100  # Outputs in each leaf at least, against overfitting.
 
     # Thresholds of a score. --------------------------------------------------------------------
     # Thresholds that are tried, and the log odds up to which they reach: fine in the tails.
     thresholds: int = 120
     threshold_log_odds: float = 9.0
-    # Scores that are sorted to find them.
-    threshold_sample: int = 50_000
+    threshold_sample: int = 50_000  # Scores that are sorted to find them.
     # The part of its expected bound that each view costs a score: a simpler one is chosen first.
     complexity_cost: float = 0.01
     # Factors on that cost: of a free ratio, of boosted trees, and of kinds of views that overlap.
@@ -193,18 +167,14 @@ class Tuning:
     overlap_cost_factor: int = 2
     # The share of outputs up to which an event is rare, and has a place among the candidates.
     rare_share: float = 0.02
-    # A rare event must have been seen this often.
-    least_rare_hits: int = 4
+    least_rare_hits: int = 4  # A rare event must have been seen this often.
     # Hits at both data sets from which on an event is compared with a smooth curve.
     least_curve_hits: int = 200
-    # The relative standard error of a ratio that is read off the curve.
-    curve_error: float = 0.1
-    # Groups of scores in which the misfit of the curve is measured.
-    curve_groups: int = 16
+    curve_error: float = 0.1  # The relative standard error of a ratio that is read off the curve.
+    curve_groups: int = 16  # Groups of scores in which the misfit of the curve is measured.
     # Events of one score that are compared with its best, each rarer than the last.
     rarer_events: int = 5
-    # And likelier ones, of a sum: its best event is one of many.
-    likelier_events: int = 2
+    likelier_events: int = 2  # And likelier ones, of a sum: its best event is one of many.
     # How likely the rarer of two such events is at most, relative to the other.
     event_step: float = 0.8
 

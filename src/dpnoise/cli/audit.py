@@ -1,12 +1,14 @@
 """`dpnoise audit`: what can be proved against a noise implementation."""
 
 import argparse
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import dpnoise
 from dpnoise.auditing import targets
@@ -37,33 +39,23 @@ def _pair(text: str) -> tuple[float, float]:
 
 
 _OPTIONS: Final = (
-    Option(
-        "target",
-        {"nargs": "?", "metavar": "TARGET"},
-        "a name (see dpnoise attack --list), or module:attribute, a function "
-        "(value, n) -> array of n releases",
-    ),
-    Option(
-        "--command",
-        {"metavar": "COMMAND"},
-        "audit a program instead: it reads one value a line and writes one release a line; "
-        "with --neighbours, one line of JSON with data and n, and writes n lines",
-    ),
+    Option("target", {"nargs": "?", "metavar": "TARGET"},
+           "a name (see dpnoise attack --list), or module:attribute, a function "
+           "(value, n) -> array of n releases"),
+    Option("--command", {"metavar": "COMMAND"},
+           "audit a program instead: it reads one value a line and writes one release a line; "
+           "with --neighbours, one line of JSON with data and n, and writes n lines"),
     Option("--all", bool, "audit every installed library"),
     Option("--epsilon", float, "what is claimed (with --all: 1)"),
     Option("--delta", 0.0, "what is claimed (0)"),
     Option("--mu", float, "what is claimed in the place of epsilon"),
     Option("--rho", float, "what is claimed in the place of epsilon"),
     Option("--curve", bool, "hold Gaussian noise against its whole curve"),
-    Option(
-        "--neighbours",
-        ("vector", "rows"),
-        "audit a mechanism (data, n) -> n outputs of any kind on such data sets",
-    ),
+    Option("--neighbours", ("vector", "rows"),
+           "audit a mechanism (data, n) -> n outputs of any kind on such data sets"),
     Option("--size", 10, "answers of a vector (10)"),
-    Option(
-        "--pair", {"action": "append", "type": _pair, "metavar": "A,B"}, "two values; repeatable"
-    ),
+    Option("--pair", {"action": "append", "type": _pair, "metavar": "A,B"},
+           "two values; repeatable"),
     Option("--whole", bool, "try multiples of the sensitivity alone, as of counts"),
     Option("--one-by-one", bool, "ask for one release a call"),
     Option("--boosting", bool, "learn boosted trees, too"),
@@ -76,50 +68,58 @@ _OPTIONS: Final = (
     Option("--seed", int, "of the auditor's own coins, not of the target"),
     Option("--html", {"type": file_name, "metavar": "FILE"}, "write a page to show"),
     Option("--json", {"type": file_name, "metavar": "FILE"}, "write the report as JSON"),
-)
+)  # fmt: skip
 
 # Options that `dpnoise.audit` has by the same names.
 _PASSED_ON: Final = (
-    *("mu", "rho", "curve", "neighbours", "size", "one_by_one", "boosting", "budget"),
-    *("confidence", "scale", "time_limit", "seed"),
+    *("epsilon", "delta", "sensitivity", "mu", "rho", "curve", "neighbours", "size", "one_by_one"),
+    *("boosting", "budget", "confidence", "scale", "time_limit", "seed"),
 )
 
 
 def _audit(asked: argparse.Namespace) -> int:
+    from dpnoise.auditing import report
+
     given = [asked.target is not None, asked.command is not None, asked.all]
     if sum(given) != 1:
         raise ArgumentError("Give one of TARGET, --command COMMAND and --all.")
-    claims = [asked.epsilon, asked.mu, asked.rho]
-    if claims == [None] * 3 and not asked.all:
-        raise ArgumentError("Say which epsilon is claimed: --epsilon 1.")
-    if claims == [None] * 3:
+    if [asked.epsilon, asked.mu, asked.rho] == [None] * 3:
+        if not asked.all:
+            raise ArgumentError("Say which epsilon is claimed: --epsilon 1.")
         asked.epsilon = 1.0
     paths = (asked.html, asked.json)
     check_targets(*paths, replace=True)
     console = terminal.console(soft_wrap=True)
+    write_html: Callable[[Path], None]
+    write_json: Callable[[Path], None]
     with ExitStack() as stack:
         html, output = (stack.enter_context(written(path, replace=True)) for path in paths)
         if asked.all:
-            reports, not_audited, failed = _all(asked, console)
+            reports, not_audited, failed = _audit_all(asked, console)
             _compare(reports, not_audited, console)
+            write_html = partial(report.write_comparison, reports, not_audited=not_audited)
+            write_json = partial(report.write_list, reports)
         else:
-            target = asked.target if asked.command is None else _words(asked.command)
-            reports, not_audited, failed = [_one(target, asked, console)], {}, False
+            target = asked.target if asked.command is None else _split_command(asked.command)
+            reports, failed = [_audit_target(target, asked, console)], False
             _show(reports[0], console)
-        _write(reports, not_audited, html, output, everything=asked.all)
+            write_html, write_json = reports[0].to_html, reports[0].to_json
+        for path, write in ((html, write_html), (output, write_json)):
+            if path is not None:
+                write(path)
     for path in filter(None, paths):
         console.print(f"Written to {shown(path)}.")
-    unknown = [report.target for report in reports if not report.findings]
+    unknown = [audited.target for audited in reports if not audited.findings]
     for name in unknown:
         terminal.complain(f"No attack could be run against {name}: nothing is known.")
-    if any(report.broken for report in reports):
+    if any(audited.broken for audited in reports):
         return BROKEN
     if failed or unknown:
         return FAILED
-    return 0 if all(report.refutable for report in reports) else TOO_FEW
+    return 0 if all(audited.refutable for audited in reports) else TOO_FEW
 
 
-def _words(command: str) -> list[str]:
+def _split_command(command: str) -> list[str]:
     """Take a command apart as a shell does."""
     try:
         return shlex.split(command)
@@ -127,27 +127,24 @@ def _words(command: str) -> list[str]:
         raise ArgumentError(f"--command must be a command, got {command!r}: {error}.") from None
 
 
-def _one(target: str | list[str], asked: argparse.Namespace, console: "Console") -> "Report":
+def _audit_target(
+    target: str | list[str], asked: argparse.Namespace, console: "Console"
+) -> "Report":
     name = target if isinstance(target, str) else shlex.join(target)
     claimed = next(claim for claim in (asked.epsilon, asked.mu, asked.rho) if claim is not None)
     so_far: list[Finding] = []
+    options = {name: getattr(asked, name) for name in _PASSED_ON}
+    options |= {"attacks": asked.attack, "pairs": "whole" if asked.whole else asked.pair}
     try:
         with _live(name, claimed, console) as (progress, watch):
 
             def keep(findings: "list[Finding]") -> None:
                 so_far[:] = findings
-                if watch is not None:
-                    watch(findings)
+                watch(findings)
 
-            return dpnoise.audit(
-                target,
-                *(asked.epsilon, asked.delta, asked.sensitivity),
-                attacks=asked.attack,
-                pairs="whole" if asked.whole else asked.pair,
-                progress=progress,
-                watch=keep,
-                **{name: getattr(asked, name) for name in _PASSED_ON},
-            )
+            if isinstance(target, str) and ":" in target and hasattr(os, "fork"):
+                return _audit_in_child(target, progress=progress, watch=keep, **options)
+            return dpnoise.audit(target, progress=progress, watch=keep, **options)
     except targets.TargetError as error:
         if so_far and not isinstance(error, targets.DependentError):
             console.print("What was certified before the target failed:")
@@ -155,7 +152,29 @@ def _one(target: str | list[str], asked: argparse.Namespace, console: "Console")
         raise
 
 
-def _all(
+def _audit_in_child(target: str, *, progress: Progress, watch: Watch, **options: Any) -> "Report":
+    """Audit a function of the user's own, which may end the process that calls it."""
+    from dpnoise.auditing.processes import ProcessError, run_in_child
+
+    receivers: dict[str, Callable[..., object]] = {"progress": progress, "watch": watch}
+    step = ""
+
+    def audit(send: Callable[..., None]) -> "Report":
+        report_progress, report_findings = partial(send, "progress"), partial(send, "watch")
+        return dpnoise.audit(target, progress=report_progress, watch=report_findings, **options)
+
+    def receive(kind: str, *content: object) -> None:
+        nonlocal step
+        step = str(content[1]) if kind == "progress" else step
+        receivers[kind](*content)
+
+    try:
+        return run_in_child(audit, target, receive=receive)
+    except ProcessError as error:
+        raise targets.TargetError(f"{error} The audit was at this step: {step}.") from None
+
+
+def _audit_all(
     asked: argparse.Namespace, console: "Console"
 ) -> "tuple[list[Report], dict[str, str], bool]":
     """Audit all targets that are installed, Gaussian ones at a delta.
@@ -168,11 +187,11 @@ def _all(
     for name in targets.names():
         if name.startswith("paper."):
             continue
-        one = argparse.Namespace(**vars(asked))
         gaussian = name in targets.names("gaussian")
-        one.delta = (asked.delta or 1e-6) if gaussian else asked.delta
+        delta = (asked.delta or 1e-6) if gaussian else asked.delta
+        of_target = argparse.Namespace(**{**vars(asked), "delta": delta})
         try:
-            reports.append(_one(name, one, console))
+            reports.append(_audit_target(name, of_target, console))
         except MissingExtraError as error:
             not_audited[name] = str(error)
             console.print(shown(f"{name}: {error}"), style="dim")
@@ -184,33 +203,11 @@ def _all(
     return reports, not_audited, failed
 
 
-def _write(
-    reports: "list[Report]",
-    not_audited: dict[str, str],
-    html: Path | None,
-    output: Path | None,
-    *,
-    everything: bool,
-) -> None:
-    from dpnoise.auditing.report import write_comparison, write_list
-
-    if html is not None and everything:
-        write_comparison(reports, html, not_audited)
-    elif html is not None:
-        reports[0].to_html(html)
-    if output is not None and everything:
-        write_list(reports, output)
-    elif output is not None:
-        reports[0].to_json(output)
-
-
 @contextmanager
-def _live(
-    name: str, claimed: float, console: "Console"
-) -> Iterator[tuple[Progress | None, Watch | None]]:
+def _live(name: str, claimed: float, console: "Console") -> Iterator[tuple[Progress, Watch]]:
     """Show on a terminal how far the audit has come, and what it has found so far."""
     if not sys.stdout.isatty():
-        yield None, None
+        yield (lambda *_: None), (lambda *_: None)
         return
     bar = terminal.bar_on(console)
     group = import_extra("rich.console", "cli").Group

@@ -64,7 +64,7 @@ class Threshold(Attack):
 
     def target(self, **claims: float) -> Target:
         """Return Laplace noise of half the scale that is claimed."""
-        scale = Privacy(**claims).scale("laplace")
+        scale = Privacy(**claims, noise="laplace").scale()
         rng = np.random.default_rng()
         return Target(
             self.default_target,

@@ -172,10 +172,7 @@ _CASES: Final[tuple[tuple[str, str, int, Format, tuple[int, ...]], ...]] = (
     (ONCE, "exponentials", 2, FLOAT32, (4, 8, 10)),
     (ONCE, "theorem", 4, FLOAT32, (4, 5)),
 )
-_RELEASES: Final = (
-    ("laplace_1", (8, 12, 16, 20)),
-    ("gaussian_2", (6, 8, 10, 12)),
-)
+_RELEASES: Final = (("laplace_1", (8, 12, 16, 20)), ("gaussian_2", (6, 8, 10, 12)))
 
 
 def table(epsilon: float = 1.0, progress: Callable[[float], object] | None = None) -> list[Leak]:
@@ -187,37 +184,24 @@ def table(epsilon: float = 1.0, progress: Callable[[float], object] | None = Non
     for i, (arithmetic, form, n, fmt, precisions) in enumerate(_CASES):
         enumerate_all = laws.machine if arithmetic == EVERY else laws.own
         for p in precisions:
-            law = enumerate_all(form, n, p, fmt)
-            rows.append(_leak(epsilon, arithmetic, form, (n, p), law, fmt))
+            sampler = arithmetic, form, n, p, fmt.name
+            rows.append(_leak(epsilon, sampler, enumerate_all(form, n, p, fmt), fmt))
         if progress is not None:
             progress((i + 1) / len(_CASES))
     for form, distribution in (("theorem", Laplace()), ("pairs", Gaussian())):
         law = laws.perfect(distribution, FLOAT16)
-        rows.append(_leak(epsilon, PERFECT, form, (None, None), law, FLOAT16))
+        rows.append(_leak(epsilon, (PERFECT, form, None, None, FLOAT16.name), law, FLOAT16))
     return rows
 
 
 def _leak(
-    epsilon: float,
-    arithmetic: str,
-    form: str,
-    n_and_p: tuple[int | None, int | None],
-    law: Law,
-    fmt: Format,
+    epsilon: float, sampler: tuple[str, str, int | None, int | None, str], law: Law, fmt: Format
 ) -> Leak:
     """Return one row: the leak of 0 against 1 at scale 1."""
     at_0, at_1 = (released(law, value, fmt) for value in (0.0, 1.0))
-    noise = "Gaussian" if form == "pairs" else "Laplace"
-    return Leak(
-        arithmetic,
-        noise,
-        form,
-        *n_and_p,
-        fmt.name,
-        delta=delta(epsilon, at_0, at_1),
-        reverse=delta(epsilon, at_1, at_0),
-        ideal=_ideal(noise, epsilon),
-    )
+    noise = "Gaussian" if sampler[1] == "pairs" else "Laplace"
+    deltas = delta(epsilon, at_0, at_1), delta(epsilon, at_1, at_0), _ideal(noise, epsilon)
+    return Leak(sampler[0], noise, *sampler[1:], *deltas)
 
 
 def _ideal(noise: str, epsilon: float) -> float:
@@ -241,18 +225,18 @@ def text(leaks: list[Leak], releases: list[ReleaseBounds], epsilon: float) -> st
     for (arithmetic, fmt, noise), rows in groupby(
         leaks, lambda row: (row.arithmetic, row.format, row.noise)
     ):
-        first, *others = rows
-        lines += ["", f"{noise}, {fmt}, {arithmetic} (in real arithmetic {first.ideal:.3f})"]
-        for (n, form), line in groupby([first, *others], lambda row: (row.variates, row.form)):
+        group = list(rows)
+        lines += ["", f"{noise}, {fmt}, {arithmetic} (in real arithmetic {group[0].ideal:.3f})"]
+        for (n, form), line in groupby(group, lambda row: (row.variates, row.form)):
             sampler = "" if n is None else f"n = {n}  {form}"
             lines.append(f"  {sampler:21}" + "  ".join(map(_entry, line)))
     lines += ["", f"exact release on a grid of 1: delta({epsilon:g}) lies between"]
     for form, bounds in groupby(releases, lambda bound: bound.form):
-        first_bound, *other_bounds = bounds
-        lines.append(f"  {form} (in real arithmetic, rounded, {first_bound.ideal:.4f})")
+        by_bits = list(bounds)
+        lines.append(f"  {form} (in real arithmetic, rounded, {by_bits[0].ideal:.4f})")
         lines += [
             f"    {bound.low:.4f} and {bound.high:.4f} by words of {bound.bits} bits"
-            for bound in (first_bound, *other_bounds)
+            for bound in by_bits
         ]
     return "\n".join(lines)
 
@@ -271,6 +255,12 @@ _STYLES: Final = {
     8: ("#009E73", "D"),
 }
 
+_PANELS: Final = (
+    ("Laplace in float16, every operation rounded", EVERY, "Laplace", ["float16"]),
+    ("Gaussian in float16, every operation rounded", EVERY, "Gaussian", ["float16"]),
+    ("Laplace by dpnoise, rounded once, added in floats", ONCE, "Laplace", ["float16", "float32"]),
+)
+
 
 def plot(leaks: list[Leak], releases: list[ReleaseBounds], epsilon: float, target: Path) -> None:
     """Draw delta against n and p, the exact release beside it, to a .png, .pdf or .svg file."""
@@ -278,14 +268,11 @@ def plot(leaks: list[Leak], releases: list[ReleaseBounds], epsilon: float, targe
     matplotlib.use("Agg")
     pyplot = errors.import_extra("matplotlib.pyplot", "plots")
     figure, axes = pyplot.subplots(2, 2, figsize=(9, 8.6), layout="constrained", sharey=True)
-    every, gaussian, once, release = axes.flat
-    _draw_curves(every, leaks, EVERY, "Laplace", "float16", "-")
-    _draw_curves(gaussian, leaks, EVERY, "Gaussian", "float16", "-")
-    _draw_curves(once, leaks, ONCE, "Laplace", "float16", "-")
-    _draw_curves(once, leaks, ONCE, "Laplace", "float32", "--")
-    every.set_title("Laplace in float16, every operation rounded", loc="left", fontsize=10)
-    gaussian.set_title("Gaussian in float16, every operation rounded", loc="left", fontsize=10)
-    once.set_title("Laplace by dpnoise, rounded once, added in floats", loc="left", fontsize=10)
+    *samplers, release = axes.flat
+    for axis, (title, arithmetic, noise, fmts) in zip(samplers, _PANELS, strict=True):
+        axis.set_title(title, loc="left", fontsize=10)
+        for fmt, line in zip(fmts, ("-", "--"), strict=False):
+            _draw_curves(axis, leaks, arithmetic, noise, fmt, line)
     _draw_releases(release, releases)
     for axis in axes.flat:
         axis.set_ylim(-0.03, 1.03)

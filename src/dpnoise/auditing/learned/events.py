@@ -20,7 +20,7 @@ from dpnoise.auditing.learned.scores import (
     counts,
     edges_of,
     edges_of_codes,
-    relearned,
+    relearn_steps,
     rising_steps,
     steps,
     tail_shares,
@@ -80,17 +80,17 @@ def proposals(
         scores = chain(scores, _boost_trees(fit.first(TUNING.boosting_outputs), combine, trees))
     for score in scores:
         part = select.first(TUNING.summing_outputs) if len(score.views) > 1 else select
-        found += thresholds(score, part.scored(score), judge)
+        found += thresholds(score, part.evaluate(score), judge)
     return each_once(found)
 
 
-def tuned(scores: Sequence[Score], rows0: Floats, rows1: Floats, judge: Judge) -> list[Proposal]:
+def tune(scores: Sequence[Score], rows0: Floats, rows1: Floats, judge: Judge) -> list[Proposal]:
     """Choose the thresholds of scores anew, on rows that they were not learned from.
 
     For each score there are some: of the best event, and of rarer and likelier ones.
     """
     part = _Part(rows0, rows1)
-    seen = ((score, part.scored(score)) for score in scores)
+    seen = ((score, part.evaluate(score)) for score in scores)
     found = chain.from_iterable(thresholds(*one, judge, some=True) for one in seen)
     return each_once(proposal for proposal in found if not proposal.rare)
 
@@ -100,7 +100,7 @@ class _Part:
 
     def __init__(self, rows0: Floats, rows1: Floats) -> None:
         self._given = rows0, rows1
-        self.rows, self.often0, self.often1, self.folded = _fold_rows(rows0, rows1)
+        self.rows, (self.often0, self.often1), self.folded = fold_rows(rows0, rows1)
         self._block = Block(self.rows)
         self._cells: dict[tuple[Take, int], tuple[Floats, Cells]] = {}
         self._first: dict[int, _Part] = {}
@@ -123,39 +123,36 @@ class _Part:
             self._cells[key] = edges, cells_of(edges, self.taken(view))
         return self._cells[key][1]
 
+    def counts(self, view: View, edges: Floats) -> tuple[Floats, Floats]:
+        return counts(edges, self.cells(view, edges), self.often0, self.often1)
+
     def features(self, pairs: Sequence[tuple[View, Steps]]) -> Floats:
         return np.column_stack([step.ratios[self.cells(view, step.edges)] for view, step in pairs])
 
-    def scored(self, score: Score) -> tuple[Floats, Floats, Floats]:
+    def evaluate(self, score: Score) -> tuple[Floats, Floats, Floats]:
         """Return the scores of all rows, or all scores of one view, with how often each is seen."""
         if len(score.views) == 1:
             step = score.steps[0]
-            cells = self.cells(score.views[0], step.edges)
-            often = counts(step.edges, cells, self.often0, self.often1)
-            return score.weights[0] * step.ratios, *often
+            return score.weights[0] * step.ratios, *self.counts(score.views[0], step.edges)
         total = np.zeros(len(self.rows))
         for view, step, weight in zip(score.views, score.steps, score.weights, strict=True):
             total += (weight * step.ratios)[self.cells(view, step.edges)]
         return total, self.often0, self.often1
 
 
-def _fold_rows(rows0: Floats, rows1: Floats) -> tuple[Floats, Floats, Floats, bool]:
-    """Return the rows of both, and how often each was seen at either; equal rows once, if few."""
-    rows = np.concatenate([rows0, rows1])
-    at0 = np.repeat([1.0, 0.0], [len(rows0), len(rows1)])
-    if not are_alike(np.concatenate([x[: TUNING.folding_outputs] for x in (rows0, rows1)])):
-        return rows, at0, 1 - at0, False
-    first, same = folded(rows)
-    at0, at1 = (np.bincount(part, minlength=len(first)) for part in np.split(same, [len(rows0)]))
-    return rows[first], at0.astype(np.float64), at1.astype(np.float64), True
+def fold_rows(*parts: Floats) -> tuple[Floats, list[Floats], bool]:
+    """Return the rows of all parts, how often each was seen in each part, and if they are folded.
 
-
-def different(rows: Floats) -> tuple[Floats, Floats]:
-    """Return rows with how often each was seen; equal ones once, if there are many."""
-    if not are_alike(rows[: TUNING.folding_outputs]):
-        return rows, np.ones(len(rows))
+    Where many rows are equal they are folded: each different one is there once.
+    """
+    rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    lengths = [len(part) for part in parts]
+    if not are_alike(np.concatenate([part[: TUNING.folding_outputs] for part in parts])):
+        return rows, [np.repeat(row, lengths) for row in np.eye(len(parts))], False
     first, same = folded(rows)
-    return rows[first], np.bincount(same).astype(np.float64)
+    of_parts = np.split(same, np.cumsum(lengths)[:-1])
+    often = [np.bincount(part, minlength=len(first)).astype(np.float64) for part in of_parts]
+    return rows[first], often, True
 
 
 def are_alike(rows: Floats) -> bool:
@@ -243,7 +240,7 @@ def _boost_trees(fit: _Part, combine: _Part, seed: int) -> Iterator[Score]:
     view = View("the likelihood ratio that boosted trees give", TREES, take)
     x = combine.taken(view)
     (edges,) = edges_of(x, combine.often0 + combine.often1, _MONOTONE_SHARES)
-    step = rising_steps(edges, combine.cells(view, edges), combine.often0, combine.often1)
+    step = rising_steps(edges, *combine.counts(view, edges))
     yield Score((view,), (step,), (1.0,))
 
 
@@ -251,10 +248,7 @@ def _ranked(
     pairs: Sequence[tuple[View, Steps]], fit: _Part, combine: _Part
 ) -> tuple[list[tuple[View, Steps]], dict[int, float]]:
     """Learn scores again, and return them in the order of their worth, with it."""
-    learned = [
-        (view, relearned(step, fit.cells(view, step.edges), fit.often0, fit.often1))
-        for view, step in pairs
-    ]
+    learned = [(view, relearn_steps(step, *fit.counts(view, step.edges))) for view, step in pairs]
     worth = {id(step): _worth(view, step, combine) for view, step in learned}
     return sorted(learned, key=lambda pair: -worth[id(pair[1])]), worth
 
@@ -263,19 +257,19 @@ def _learn_steps(view: View, fit: _Part) -> list[Steps]:
     x, often = fit.taken(view), fit.often0 + fit.often1
     if view.coded:
         edges = edges_of_codes(x, often)
-        seen = edges, fit.cells(view, edges), fit.often0, fit.often1
-        return [steps(*seen, together) for together in sorted({0, view.together})]
+        seen = fit.counts(view, edges)
+        return [steps(edges, *seen, together) for together in sorted({0, view.together})]
     fine, coarse = edges_of(x, often, _MONOTONE_SHARES, _FREE_SHARES)
-    rising = rising_steps(fine, fit.cells(view, fine), fit.often0, fit.often1)
+    rising = rising_steps(fine, *fit.counts(view, fine))
     if len(fine) <= TUNING.edges_of_two_numbers:
         return [rising]
-    return [rising, steps(coarse, fit.cells(view, coarse), fit.often0, fit.often1)]
+    return [rising, steps(coarse, *fit.counts(view, coarse))]
 
 
 def _worth(view: View, step: Steps, part: _Part) -> float:
     """Return how far apart releases that it was not learned on are, in standard errors."""
     means, errors = [], []
-    for seen in counts(step.edges, part.cells(view, step.edges), part.often0, part.often1):
+    for seen in part.counts(view, step.edges):
         share = seen / seen.sum()
         mean = share @ step.ratios
         means.append(mean)

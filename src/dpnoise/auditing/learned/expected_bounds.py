@@ -4,8 +4,9 @@ A score is meant to be a likelihood ratio, so that an event is that it is above 
 below. What is chosen here is a proposal: an audit counts it in fresh releases.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -13,7 +14,7 @@ from scipy import special
 
 from dpnoise.auditing.attacks.base import Event
 from dpnoise.auditing.attacks.bounds import Judge
-from dpnoise.auditing.learned.scores import Steps, calibrated, sides, tail_shares
+from dpnoise.auditing.learned.scores import Steps, fit_logistic_curve, sides, tail_shares
 from dpnoise.auditing.learned.views import SIDES, Block, Rows, Text, View, no_text
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Flags, Floats
@@ -33,31 +34,23 @@ class Score:
 
     def __call__(self, rows: Rows) -> Floats:
         """Return the score of each row."""
-        return np.asarray(scored([self], rows)[0])
+        return np.asarray(evaluate([self], rows)[0])
 
 
-def scored(scores: Sequence[Score], rows: Rows) -> Floats:
+def evaluate(scores: Sequence[Score], rows: Rows) -> Floats:
     """Return the scores of each row, a line for each score; what several look at is taken once."""
     totals = np.zeros((len(scores), len(rows)))
 
-    def add(block: Block, place: slice) -> None:
-        for score, total in zip(scores, totals, strict=True):
-            for view, step, weight in zip(score.views, score.steps, score.weights, strict=True):
-                step.add(block.of(view.take), weight, total[place])
-
-    _in_blocks(add, rows)
-    return totals
-
-
-def _in_blocks(look: Callable[[Block, slice], None], rows: Rows) -> None:
-    """Look at all rows, block by block, on all cores."""
-
-    def work(first: int, last: int) -> None:
+    def add(first: int, last: int) -> None:
         for start in range(first, last, TUNING.block_rows):
-            place = slice(start, min(last, start + TUNING.block_rows))
-            look(Block(rows[place]), place)
+            some = slice(start, min(last, start + TUNING.block_rows))
+            block = Block(rows[some])
+            for score, total in zip(scores, totals, strict=True):
+                for view, step, weight in zip(score.views, score.steps, score.weights, strict=True):
+                    step.add(block.of(view.take), weight, total[some])
 
-    in_runs(work, len(rows), TUNING.block_rows, cores())
+    in_runs(add, len(rows), TUNING.block_rows, cores())
+    return totals
 
 
 @dataclass(frozen=True)
@@ -77,7 +70,15 @@ class Proposal:
 
     def holds(self, value: Floats) -> Flags:
         """Tell of each value of the score whether the event happened."""
-        return np.asarray(value < self.cut if self.swapped else value > self.cut)
+        return _is_beyond(value, self.cut, swapped=self.swapped)
+
+
+def _is_beyond(value: Floats, cut: float, *, swapped: bool) -> Flags:
+    return np.asarray(value < cut if swapped else value > cut)
+
+
+def _happens(score: Score, cut: float, swapped: bool, rows: Rows) -> Flags:  # noqa: FBT001 - see `partial`
+    return _is_beyond(score(rows), cut, swapped=swapped)
 
 
 def thresholds(
@@ -100,19 +101,12 @@ def thresholds(
     for swapped, hits, shares in ((False, above, upper), (True, below[::-1], lower[::-1])):
         for i, promised, rare in _best_cuts(hits, shares, n, judge, off, steps):
             cut = cuts[i]
+            words = _words(score, cut, swapped=swapped)
+            event = Event(words, partial(_happens, score, cut, swapped))
+            worth = promised - cost * abs(promised)
+            counted, smooth = ((float(x[0][i]), float(x[1][i])) for x in (hits, shares))
             found.append(
-                Proposal(
-                    score,
-                    Event(_words(score, cut, swapped=swapped), _holds(score, cut, swapped=swapped)),
-                    cut,
-                    swapped,
-                    promised - cost * abs(promised),
-                    hits=(float(hits[0][i]), float(hits[1][i])),
-                    shares=(float(shares[0][i]), float(shares[1][i])),
-                    off=off,
-                    cost=cost,
-                    rare=rare,
-                )
+                Proposal(score, event, cut, swapped, worth, counted, smooth, off, cost, rare)
             )
     return found
 
@@ -153,7 +147,7 @@ def each_once(found: Iterable[Proposal]) -> list[Proposal]:
     return list(first.values())
 
 
-def compared(found: Sequence[Proposal], hits: Floats, n: int, judge: Judge) -> Floats:
+def expect(found: Sequence[Proposal], hits: Floats, n: int, judge: Judge) -> Floats:
     """Return what events promise by how often each happened in n other releases of both."""
     hits0, hits1 = hits.T
     shares = np.array([one.shares for one in found]).T
@@ -225,7 +219,7 @@ def _fit_curve(
     """
     # Cell i has the scores from cut i up to the next.
     c0, c1 = (np.diff(np.append(below, n)) for below in (below0, below1))
-    share = calibrated(cuts, c0, c1)
+    share = fit_logistic_curve(cuts, c0, c1)
     cells = [(c0 + c1) * part / n for part in (share, 1 - share)]
     upper = [np.append(cell[::-1].cumsum()[::-1], 0.0) for cell in cells]
     lower = [np.append(0.0, cell.cumsum())[:-1] for cell in cells]
@@ -279,37 +273,6 @@ def _shrink_to_curve(
     return np.where(seen, promised, -np.inf)
 
 
-def _holds(score: Score, threshold: float, *, swapped: bool) -> Callable[[Rows], Flags]:
-    def holds(rows: Rows) -> Flags:
-        value = score(rows)
-        return np.asarray(value < threshold if swapped else value > threshold)
-
-    if len(score.views) > 1:
-        return holds
-    view, step = score.views[0], score.steps[0]
-    value = score.weights[0] * step.ratios
-    borders = borders_of(step.edges, value < threshold if swapped else value > threshold)
-    return _within(view, borders) if len(borders) <= _NAMED else holds
-
-
-def _within(view: View, borders: Sequence[tuple[float, float]]) -> Callable[[Rows], Flags]:
-    """Return the event that what a view takes is in one of some ranges [low, high)."""
-
-    def holds(rows: Rows) -> Flags:
-        flags = np.zeros(len(rows), dtype=np.bool_)
-
-        def mark(block: Block, place: slice) -> None:
-            x = block.of(view.take)
-            for low, high in borders:
-                inside = ~(x < low)
-                flags[place] |= inside if np.isnan(high) else inside & (x < high)
-
-        _in_blocks(mark, rows)
-        return flags
-
-    return holds
-
-
 def _words(score: Score, threshold: float, *, swapped: bool) -> str:
     """Say when a score is beyond its threshold."""
     if len(score.views) > 1:
@@ -319,7 +282,7 @@ def _words(score: Score, threshold: float, *, swapped: bool) -> str:
         side = "below" if swapped else "above"
         return f"a likelihood ratio of {names}{more} is {side} {np.exp(threshold):.4g}"
     view, step = score.views[0], score.steps[0]
-    inside = step.ratios < threshold if swapped else step.ratios > threshold
+    inside = _is_beyond(step.ratios, threshold, swapped=swapped)
     if view.coded:
         return f"{view.words} is one of {int(inside.sum())}"
     return f"{view.words} is {ranges(step.edges, inside, view.text, gaps=view.gaps)}"
@@ -330,8 +293,6 @@ def ranges(edges: Floats, inside: Flags, text: Text = no_text, *, gaps: bool = T
 
     A number that is a text's is called by that; `gaps` says that something may be missing.
 
-    Examples
-    --------
     >>> ranges(np.array([1.0, np.nextafter(1.0, 2.0), 5.0, np.inf]),
     ...        np.array([False, True, False, True, False]))
     '1 or at least 5'

@@ -55,8 +55,6 @@ class Steps:
 def cells_of(edges: Floats, x: NDArray[np.floating] | NDArray[np.int16]) -> Cells:
     """Return the cell of each number: how many edges it is not below; a NaN is in the last one.
 
-    Examples
-    --------
     >>> cells_of(np.array([0.0, 1.0, np.inf]), np.array([-5.0, -0.0, 0.5, 1.0, np.inf, np.nan]))
     array([0, 1, 1, 2, 3, 3], dtype=uint16)
     """
@@ -152,8 +150,6 @@ def edges_of(x: Floats, often: Floats, *shares: Floats) -> list[Floats]:
 
     `often` says how often each number was seen. For each list of shares there are edges.
 
-    Examples
-    --------
     >>> edges_of(np.array([1.0, 2.0]), np.array([1.0, 2.0]), np.array([0.5]))[0].tolist()
     [1.0, 1.0000000000000002, 2.0, 2.0000000000000004, inf]
     """
@@ -199,42 +195,41 @@ def _edges(points: Floats, cuts: Floats | None = None) -> Floats:
     return np.unique(np.concatenate([points, np.nextafter(points, np.inf), others]))
 
 
-def steps(edges: Floats, cells: Cells, often0: Floats, often1: Floats, together: int = 0) -> Steps:
+def steps(edges: Floats, c0: Floats, c1: Floats, together: int = 0) -> Steps:
     """Learn the ratio of each cell by itself, drawn to zero by its own standard error.
 
-    What is in each of `cells` was seen so often at one data set, and so often at the other. The
-    ratios of codes that differ by less than `together` only rise or only fall.
+    Each cell was seen c0 times at one data set, and c1 times at the other. The ratios of codes that
+    differ by less than `together` only rise or only fall.
     """
-    c0, c1 = counts(edges, cells, often0, often1)
     all0, all1 = c0.sum(), c1.sum()
     if together:
+        c0, c1 = c0.copy(), c1.copy()
         # Every other cell is a code's, as `edges_of_codes` has them.
         codes = np.arange(1, len(edges), 2)
         for group in np.split(codes, 1 + np.flatnonzero(np.diff(edges[codes - 1]) >= together)):
-            c0[group], c1[group] = _rising(c0[group], c1[group])
+            c0[group], c1[group] = _pool_monotone(c0[group], c1[group])
     ratio = np.log((c0 + 0.5) / (all0 + 1)) - np.log((c1 + 0.5) / (all1 + 1))
     error = np.sqrt(1 / (c0 + 1) + 1 / (c1 + 1))
     shrunk = np.sign(ratio) * np.maximum(0.0, np.abs(ratio) - TUNING.ratio_shrinkage * error)
     return Steps(edges, shrunk, free=True, together=together)
 
 
-def rising_steps(edges: Floats, cells: Cells, often0: Floats, often1: Floats) -> Steps:
+def rising_steps(edges: Floats, c0: Floats, c1: Floats) -> Steps:
     """Learn ratios that only rise or only fall: neighbours that do not are pooled.
 
     Pooling (Ayer and others 1955) finds the likeliest such ratios, so that few releases suffice for
     fine cells. A plain threshold of a number is what it mostly comes to.
     """
-    c0, c1 = counts(edges, cells, often0, often1)
-    pooled0, pooled1 = _rising(c0, c1)
+    pooled0, pooled1 = _pool_monotone(c0, c1)
     ratios = np.log((pooled0 + 0.5) / (pooled1 + 0.5)) + np.log(c1.sum() / c0.sum())
     return Steps(edges, ratios)
 
 
-def relearned(step: Steps, cells: Cells, often0: Floats, often1: Floats) -> Steps:
+def relearn_steps(step: Steps, c0: Floats, c1: Floats) -> Steps:
     """Learn the ratios of the same cells from other releases."""
     if not step.free:
-        return rising_steps(step.edges, cells, often0, often1)
-    return steps(step.edges, cells, often0, often1, step.together)
+        return rising_steps(step.edges, c0, c1)
+    return steps(step.edges, c0, c1, step.together)
 
 
 def counts(edges: Floats, cells: Cells, often0: Floats, often1: Floats) -> tuple[Floats, Floats]:
@@ -256,8 +251,6 @@ def sides(
 ) -> tuple[list[Floats], list[Floats]]:
     """Return how often a score was seen above and below each of some cuts, at either data set.
 
-    Examples
-    --------
     >>> sides(np.array([2.0]), np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 4.0]), np.zeros(3))
     ([array([4.]), array([0.])], [array([1.]), array([0.])])
     """
@@ -267,10 +260,10 @@ def sides(
     return [c[-1] - c[after] for c in seen], [c[at] for c in seen]
 
 
-def _rising(c0: Floats, c1: Floats) -> tuple[Floats, Floats]:
+def _pool_monotone(c0: Floats, c1: Floats) -> tuple[Floats, Floats]:
     """Pool counts until their ratios only rise, or until they only fall, whichever is likelier."""
-    falling = _pooled(c0[::-1].copy(), c1[::-1].copy())
-    either = _pooled(c0, c1), (falling[0][::-1], falling[1][::-1])
+    falling = _pool_counts(c0[::-1].copy(), c1[::-1].copy())
+    either = _pool_counts(c0, c1), (falling[0][::-1], falling[1][::-1])
 
     def likelihood(pooled: tuple[Floats, Floats]) -> float:
         share = (pooled[0] + 0.5) / (pooled[0] + pooled[1] + 1)
@@ -279,7 +272,7 @@ def _rising(c0: Floats, c1: Floats) -> tuple[Floats, Floats]:
     return max(either, key=likelihood)
 
 
-def _pooled(c0: Floats, c1: Floats) -> tuple[Floats, Floats]:
+def _pool_counts(c0: Floats, c1: Floats) -> tuple[Floats, Floats]:
     """Return for each cell the counts of the block of cells that it is pooled with.
 
     This takes 2 to 6 microseconds for 16 to 500 cells, SciPy's isotonic_regression 39 to 58. That
@@ -310,7 +303,7 @@ def _pool(c0: Floats, c1: Floats, pooled0: Floats, pooled1: Floats, starts: Inte
         last = starts[block]
 
 
-def calibrated(score: Floats, c0: Floats, c1: Floats) -> Floats:
+def fit_logistic_curve(score: Floats, c0: Floats, c1: Floats) -> Floats:
     """Return, for cells of a score, the share of c0 in c0 + c1 as a logistic curve has it."""
     middle = score - score.mean()
     X = np.column_stack([middle, np.ones(len(score))])

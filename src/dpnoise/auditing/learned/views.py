@@ -17,7 +17,7 @@ from dpnoise.auditing.attacks.generic import patterns
 from dpnoise.auditing.learned.scores import cells_of, tail_shares
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Floats, Integers
-from dpnoise.kernels import compiled, inlined
+from dpnoise.kernels import compiled
 
 Rows = NDArray[np.floating]  # In float64; of small integers, in int16.
 Marks = NDArray[np.int32]
@@ -125,21 +125,18 @@ def _differences(numbers: list[int], names: Sequence[str]) -> list[View]:
 
 def _summaries(sample: Floats, numbers: list[int]) -> list[View]:
     """Return views of all numbers together."""
-    none = np.zeros(0)
-    middle, spread = (x.tolist() for x in _middle(sample[:, numbers]))
+    none, zeros, ones = np.zeros(0), np.zeros(len(numbers)), np.ones(len(numbers))
+    middle, spread = _middle(sample[:, numbers])
 
     def clipped(block: Block) -> Floats:
         return _sum_of(block.rows, numbers, none, middle, spread, 1.0)
 
     def total(block: Block) -> Floats:
-        zeros, ones = np.zeros(len(numbers)), np.ones(len(numbers))
         return _sum_of(block.rows, numbers, none, zeros, ones, np.inf)
 
     def above(block: Block) -> Floats:
-        total = np.zeros(len(block.rows), dtype=np.int16)
-        for j, usual in zip(numbers, middle, strict=True):
-            total += block.rows[:, j] > usual
-        return total.astype(np.float64)
+        flags = [block.rows[:, j] > usual for j, usual in zip(numbers, middle, strict=True)]
+        return np.asarray(np.sum(flags, axis=0, dtype=np.float64))
 
     def extreme(sign: float, *, place: bool) -> Take:
         def take(block: Block) -> Floats:
@@ -167,8 +164,6 @@ def _summaries(sample: Floats, numbers: list[int]) -> list[View]:
 def _order_of(numbers: list[int]) -> Take:
     """Give each order of some parts a code, a bit for each two: of equal ones the first is first.
 
-    Examples
-    --------
     >>> _order_of([0, 1, 2])(Block(np.array([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0], [2.0, 2.0, 1.0]])))
     array([0., 7., 6.])
     """
@@ -184,9 +179,8 @@ def _order_of(numbers: list[int]) -> Take:
 
 def _middle(parts: Floats) -> tuple[Floats, Floats]:
     """Return the median of each part, and how far half of it is from there."""
-    middle = np.array([np.median(x[~np.isnan(x)]) for x in parts.T])
-    away = np.abs(parts - middle)
-    spread = np.array([np.median(x[~np.isnan(x)]) for x in away.T])
+    middle = np.nanmedian(parts, axis=0)
+    spread = np.nanmedian(np.abs(parts - middle), axis=0)
     return middle, np.where(spread > 0, spread, 1.0)
 
 
@@ -235,7 +229,7 @@ def _joint_views(
         out = np.full(len(block.rows), np.inf)
         for j in numbers:
             column = _column(block.rows, j)
-            _find_least(column, _marked(column, points), out)
+            np.minimum(out, np.where(_marked(column, points) == 0, column, np.inf), out=out)
         return out
 
     def total(block: Block) -> Floats:
@@ -277,8 +271,6 @@ def _codes(n: int, columns: Iterable[Rows | Marks]) -> Floats:
 def folded(rows: Floats) -> tuple[Integers, Integers]:
     """Return where each different row was first seen, and which of these each row is.
 
-    Examples
-    --------
     >>> folded(np.array([[7.0], [5.0], [7.0]]))
     (array([0, 1]), array([0, 1, 0]))
     """
@@ -311,26 +303,14 @@ def _column(rows: Rows, j: int) -> Rows:
 
 
 def _sum_of(
-    rows: Rows,
-    parts: Sequence[int],
-    points: Floats,
-    middle: Iterable[float],
-    spread: Iterable[float],
-    limit: float,
+    rows: Rows, parts: list[int], points: Floats, middle: Floats, spread: Floats, limit: float
 ) -> Floats:
     """Sum the parts that are not special, each by its distance from its middle, and clipped."""
     out = np.zeros(len(rows))
-    for j, of_part, scale in zip(parts, middle, spread, strict=True):
+    for j, centre, scale in zip(parts, middle.tolist(), spread.tolist(), strict=True):
         column = _column(rows, j)
-        by = 1 / max(scale, _LEAST)
-        _add_plain(column, _marked(column, points), of_part, by, limit, out)
+        _add_plain(column, _marked(column, points), centre, 1 / max(scale, _LEAST), limit, out)
     return out
-
-
-@inlined
-def _mixed(code: np.uint64, word: np.uint64) -> np.uint64:
-    mixed = (code ^ word) * np.uint64(0x9E3779B97F4A7C15)
-    return mixed ^ (mixed >> np.uint64(29))
 
 
 @compiled
@@ -340,14 +320,13 @@ def _mix(column: Rows | Marks, code: NDArray[np.uint64]) -> None:
     for i in range(column.size):
         x = np.float64(column[i])
         number[0] = x + 0.0 if x == x else np.nan  # noqa: PLR0124 - 0 and -0, all NaN are one
-        code[i] = _mixed(code[i], word[0])
+        mixed = (code[i] ^ word[0]) * np.uint64(0x9E3779B97F4A7C15)
+        code[i] = mixed ^ (mixed >> np.uint64(29))
 
 
 def _marked(column: Rows, points: Floats) -> Marks:
     """Return the place of each number among special ones, from 1 on; 0 if it is none, -1 for NaN.
 
-    Examples
-    --------
     >>> _marked(np.array([5.0, 7.0, np.nan]), np.array([6.0, 7.0]))
     array([ 0,  2, -1], dtype=int32)
     """
@@ -375,14 +354,6 @@ def _keep_larger(column: Rows, sign: float, place: float, most: Floats, found: F
         larger = x > most[i]
         most[i] = x if larger else most[i]
         found[i] = place if larger else found[i]
-
-
-@compiled
-def _find_least(column: Rows, marks: Marks, out: Floats) -> None:
-    """Find the least of the numbers that are not special."""
-    for i in range(column.size):
-        plain = np.float64(column[i]) if marks[i] == 0 else np.inf
-        out[i] = plain if plain < out[i] else out[i]  # noqa: FURB136 - min is not vectorised
 
 
 @compiled

@@ -36,35 +36,22 @@ class Privacy:
     epsilon: float = 1.0
     delta: float = 1e-6
     sensitivity: float = 1.0
+    noise: str = LAPLACE
 
-    def scale(self, noise: str) -> float:
+    def scale(self, noise: str | None = None) -> float:
         """Return the scale of Laplace noise, or the standard deviation of Gaussian noise."""
-        if noise == LAPLACE:
+        if (noise or self.noise) == LAPLACE:
             return check_scale(laplace_scale(self.epsilon, self.sensitivity))
         return check_scale(gaussian_scale(self.epsilon, self.delta, self.sensitivity))
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """What an adapter is asked for: privacy, by its kind of noise."""
-
-    privacy: Privacy
-    noise: str
-
-    @property
-    def scale(self) -> float:
-        """The scale of the noise that the privacy asks for."""
-        return self.privacy.scale(self.noise)
 
     @property
     def parameters(self) -> dict[str, float]:
         """The parameters of a mechanism with this noise, as most libraries name them."""
-        privacy = self.privacy
-        parameters = {"epsilon": privacy.epsilon, "sensitivity": privacy.sensitivity}
-        return parameters if self.noise == LAPLACE else {**parameters, "delta": privacy.delta}
+        parameters = {"epsilon": self.epsilon, "sensitivity": self.sensitivity}
+        return parameters if self.noise == LAPLACE else {**parameters, "delta": self.delta}
 
 
-Maker = Callable[[Calibration], Made]
+Maker = Callable[[Privacy], Made]
 
 
 @dataclass(frozen=True)
@@ -79,8 +66,8 @@ class Adapter:
 def _added(prepare: Callable[[float], Draw]) -> Maker:
     """Add noise of the claimed scale to the value in floating point, as most code does."""
 
-    def make(calibration: Calibration) -> Made:
-        scale = calibration.scale
+    def make(privacy: Privacy) -> Made:
+        scale = privacy.scale()
         draw = prepare(scale)
         return scale, lambda value, n: np.asarray(value + draw(n))
 
@@ -110,8 +97,8 @@ def _scaled(standard: Draw) -> Maker:
 def _paper_laplace(rng: Callable[[], random.Random]) -> Maker:
     """Make a generator for each target, and use equation (2) on its uniforms."""
 
-    def make(calibration: Calibration) -> Made:
-        return _scaled(_repeated(partial(paper_laplace, rng().random)))(calibration)
+    def make(privacy: Privacy) -> Made:
+        return _scaled(_repeated(partial(paper_laplace, rng().random)))(privacy)
 
     return make
 
@@ -193,9 +180,9 @@ def _jax(name: str, scale: float) -> Draw:
     return lambda n: scale * getattr(jax.random, name)(key(), (n,))
 
 
-def _jax_privacy(calibration: Calibration) -> Made:
+def _jax_privacy(privacy: Privacy) -> Made:
     """Add the noise of DP-SGD to a sum of gradients, under the key of 31 bits it has by default."""
-    scale = calibration.scale
+    scale = privacy.scale()
     jax = import_extra("jax", "peers")
     noise = import_extra("jax_privacy.noise_addition", "peers")
     privatizer = noise.gaussian_privatizer(stddev=scale)
@@ -213,10 +200,10 @@ def _jax_privacy(calibration: Calibration) -> Made:
 
 
 def _diffprivlib(name: str, **options: float) -> Maker:
-    def make(calibration: Calibration) -> Made:
-        scale = calibration.scale if calibration.noise == LAPLACE else None
+    def make(privacy: Privacy) -> Made:
+        scale = privacy.scale() if privacy.noise == LAPLACE else None
         mechanisms = import_extra("diffprivlib.mechanisms", "peers")
-        mechanism = getattr(mechanisms, name)(**calibration.parameters, **options)
+        mechanism = getattr(mechanisms, name)(**privacy.parameters, **options)
         # Gaussian mechanisms have a calibration of their own.
         own_scale = mechanism._scale if scale is None else scale  # noqa: SLF001
         return own_scale, _one_by_one(mechanism.randomise)
@@ -224,20 +211,20 @@ def _diffprivlib(name: str, **options: float) -> Maker:
     return make
 
 
-def _diffprivlib_discrete(calibration: Calibration) -> Made:
+def _diffprivlib_discrete(privacy: Privacy) -> Made:
     """Release integers, with a sampler that rejects."""
     parameters = {
-        **calibration.parameters,
-        "sensitivity": math.ceil(calibration.privacy.sensitivity),
+        **privacy.parameters,
+        "sensitivity": math.ceil(privacy.sensitivity),
     }
     mechanism = import_extra("diffprivlib.mechanisms", "peers").GaussianDiscrete(**parameters)
     scale = mechanism._scale  # noqa: SLF001 - its own calibration
     return scale, _one_by_one(lambda value: mechanism.randomise(round(value)))
 
 
-def _opendp(make: str, metric: str, calibration: Calibration) -> Made:
+def _opendp(make: str, metric: str, privacy: Privacy) -> Made:
     """Release vectors on the grid 2^-40, many times faster than one number after the other."""
-    scale = calibration.scale
+    scale = privacy.scale()
     opendp = import_extra("opendp.prelude", "peers")
     opendp.enable_features("contrib")
 
@@ -249,10 +236,10 @@ def _opendp(make: str, metric: str, calibration: Calibration) -> Made:
     return scale, release
 
 
-def _pydp(name: str, calibration: Calibration) -> Made:
-    scale = calibration.scale
+def _pydp(name: str, privacy: Privacy) -> Made:
+    scale = privacy.scale()
     mechanisms = import_extra("pydp.algorithms.numerical_mechanisms", "peers")
-    mechanism = getattr(mechanisms, name)(**calibration.parameters)
+    mechanism = getattr(mechanisms, name)(**privacy.parameters)
     return scale, _one_by_one(lambda value: mechanism.add_noise(float(value)))
 
 
@@ -261,8 +248,8 @@ def _dpnoise_added(method: str) -> Maker:
     return _added(lambda scale: partial(getattr(Generator(), method), scale))
 
 
-def _dpnoise(kind: type[LaplaceMechanism | GaussianMechanism], calibration: Calibration) -> Made:
-    scale, mechanism = calibration.scale, kind(**calibration.parameters)
+def _dpnoise(kind: type[LaplaceMechanism | GaussianMechanism], privacy: Privacy) -> Made:
+    scale, mechanism = privacy.scale(), kind(**privacy.parameters)
     return scale, lambda value, n: mechanism.release(np.full(n, float(value)))
 
 

@@ -15,7 +15,7 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpnoise.auditing.targets.adapters import ADAPTERS, Calibration, Privacy, ReleaseFunction
+from dpnoise.auditing.targets.adapters import ADAPTERS, Privacy, ReleaseFunction
 from dpnoise.auditing.targets.mechanisms import MECHANISMS, Data
 from dpnoise.core import machine
 from dpnoise.core.errors import ArgumentError, DpnoiseError, reject, unknown
@@ -104,7 +104,7 @@ def wrap(
     if not callable(release):
         reject("target", release, "be a function (value, n) -> array")
     shown = str(name or getattr(release, "__qualname__", type(release).__name__))
-    return Target(shown, noise, Privacy(**claims).scale(noise), release)
+    return Target(shown, noise, Privacy(**claims, noise=noise).scale(), release)
 
 
 def named(name: str, **claims: float) -> Target:
@@ -118,7 +118,7 @@ def named(name: str, **claims: float) -> Target:
     if name not in ADAPTERS:
         raise unknown("target", name, names())
     adapter = ADAPTERS[name]
-    scale, release = adapter.make(Calibration(Privacy(**claims), adapter.noise))
+    scale, release = adapter.make(Privacy(**claims, noise=adapter.noise))
     return Target(name, adapter.noise, scale, release, adapter.package)
 
 
