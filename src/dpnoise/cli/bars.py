@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.core.safe_text import shortened, shown
-from dpnoise.statistics.publishing import Published, Table
+from dpnoise.statistics.publishing import Table
 from dpnoise.statistics.requests import Request
+from dpnoise.statistics.results import Number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,31 +24,24 @@ _LONGEST_BAR: Final = 1e300  # Near the largest float, axes overflow.
 
 
 class Bar(NamedTuple):
-    """A number that was published: its statistic, its label, its margins where they are known."""
+    """A number that was published, with its statistic and its label."""
 
     query: str
     label: str
-    value: float
-    error: float | None
-    joint: float | None = None
-    interval: tuple[float, float] | None = None
+    number: Number
 
 
 def bars_of(table: Table) -> list[Bar]:
     """Return a bar for each number that was published."""
-    several = len(table.request.columns()) > 1
-    return [bar for one in table for bar in _bars(one, several=several)]
-
-
-def _bars(one: Published, *, several: bool) -> Iterator[Bar]:
-    release, column = one.release, one.column
-    query = f"{column}, {release.query}" if several and column is not None else release.query
-    groups = ", ".join(map(str, one.group))
-    for label, value, interval in release.numbers():
-        is_alone = not isinstance(release.value, list)
-        words = [groups, query] if is_alone else [groups, column if several else None, label]
-        shown_label = ", ".join(filter(None, words))
-        yield Bar(query, shown_label, value, release.error, release.joint_error, interval)
+    several, bars = len(table.request.columns()) > 1, []
+    for one in table:
+        column = one.column if several else None
+        query = one.release.query if column is None else f"{column}, {one.release.query}"
+        groups = ", ".join(map(str, one.group))
+        for number in one.release.numbers():
+            words = [groups, column, *number.path] if number.path else [groups, query]
+            bars.append(Bar(query, ", ".join(filter(None, words)), number))
+    return bars
 
 
 def draw_bars(table: Table, target: Path | BytesIO, suffix: str = "") -> None:
@@ -81,11 +75,10 @@ def draw_bars(table: Table, target: Path | BytesIO, suffix: str = "") -> None:
 
 
 def _draw_panel(axis: "Axes", query: str, panel: list[Bar], request: Request) -> None:
-    spans = [_span(bar) for bar in panel]
-    errors = [span for span in spans if span is not None]
+    errors = [span for bar in panel if (span := _span(bar.number)) is not None]
     drawn = axis.barh(
         range(len(panel)),
-        [float(min(max(bar.value, -_LONGEST_BAR), _LONGEST_BAR)) for bar in panel],
+        [float(min(max(bar.number.value, -_LONGEST_BAR), _LONGEST_BAR)) for bar in panel],
         xerr=[list(side) for side in zip(*errors, strict=True)] or None,
         tick_label=[shortened(shown(bar.label), _LONGEST_LABEL) for bar in panel],
         color="#3b7ea1",
@@ -107,11 +100,11 @@ def _draw_panel(axis: "Axes", query: str, panel: list[Bar], request: Request) ->
     axis.set_title(f"{title} ({note})", loc="left", fontsize=10)
 
 
-def _span(bar: Bar) -> tuple[float, float] | None:
+def _span(number: Number) -> tuple[float, float] | None:
     """Return how far the error bar of a number goes to both sides."""
-    if bar.interval is not None:
-        return bar.value - bar.interval[0], bar.interval[1] - bar.value
-    return None if bar.error is None else (bar.error, bar.error)
+    if number.interval is not None:
+        return number.value - number.interval[0], number.interval[1] - number.value
+    return None if number.error is None else (number.error, number.error)
 
 
 @contextmanager

@@ -18,7 +18,6 @@ from dpnoise.cli.terminal import Command
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.core.safe_text import shown
 from dpnoise.statistics import publishing, report
-from dpnoise.statistics.digits import rounded, rounded_interval
 from dpnoise.statistics.engines import Files
 from dpnoise.statistics.engines import files as engine_files
 from dpnoise.statistics.engines.description import listed
@@ -38,7 +37,9 @@ def _release(asked: argparse.Namespace) -> None:
     request, source = asked_for(asked)
     if asked.check:
         _explain(request)
-        _explain_payment(request, asked.ledger)
+        if asked.ledger is not None:
+            left = Payment(asked.ledger, request).left_after
+            print(f"{shown(asked.ledger)} would have {left} left.")  # noqa: T201 - likewise
         return
     paths = [] if source is None else engine_files.check_there(source)
     if source is not None and not names_a_column(asked):
@@ -78,7 +79,7 @@ def _publish(
                 if output is not None:
                     output.write_bytes(_content(table, asked.output.suffix))
             if record is not None:
-                record.write_text(_report(table), encoding="utf-8")
+                record.write_bytes(_content(table, ".json"))
             if page is not None:
                 table.to_html(page, asked.title)
             if plot is not None:
@@ -95,7 +96,7 @@ def _rehearse(request: Request, asked: argparse.Namespace) -> int:
     Return how many bytes the page may take.
     """
     zeros = publishing.rehearsal(request)
-    _report(zeros)
+    _content(zeros, ".json")
     if asked.output is not None:
         _content(zeros, asked.output.suffix)
     if asked.plot is not None:
@@ -126,20 +127,13 @@ def _content(table: Table, suffix: str) -> bytes:
         file = BytesIO()
         import_extra("pyarrow.parquet", "files").write_table(table.to_arrow(), file)
         return file.getvalue()
-    text = _as_csv(table) if suffix.lower() == ".csv" else _report(table)
-    return text.encode("utf-8")
-
-
-def _as_csv(table: Table) -> str:
+    if suffix.lower() != ".csv":
+        return report.record_text(table.record()).encode("utf-8")
     text = StringIO()
     writer = csv.DictWriter(text, table.titles(), lineterminator="\n")
     writer.writeheader()
     writer.writerows(table.rows())
-    return text.getvalue()
-
-
-def _report(table: Table) -> str:
-    return report.record_text(table.record())
+    return text.getvalue().encode("utf-8")
 
 
 def _explain(request: Request) -> None:
@@ -192,13 +186,6 @@ def _neighbours(request: Request) -> str:
     return f"{words[0].upper()}{words[1:]}."
 
 
-def _explain_payment(request: Request, path: Path | None) -> None:
-    """Say what would be left of a ledger, without paying."""
-    if path is not None:
-        left = Payment(path, request).left_after
-        print(f"{shown(path)} would have {left} left.")  # noqa: T201 - this is the command line
-
-
 @contextmanager
 def _read(source: Files | None) -> Iterator[Files]:
     if source is not None:
@@ -220,15 +207,16 @@ def _progress(paths: list[Path]) -> Iterator[Callable[[float], object]]:
 
 def _show(table: Table, *, as_json: bool) -> None:
     if as_json:
-        print(_report(table), end="")  # noqa: T201 - this is the command line
+        print(report.record_text(table.record()), end="")  # noqa: T201 - this is the command line
         return
     console = terminal.console(soft_wrap=True)
     request, bars = table.request, bars_of(table)
     columns = request.columns()
     title = columns[0] if len(columns) == 1 else ""
-    joint = any(bar.joint is not None for bar in bars)
+    joint = any(bar.number.joint is not None for bar in bars)
     titles = [title, "published", "within", *(["all within"] if joint else []), ""]
-    rows = [_row(bar, joint=joint) for bar in bars]
+    sign = "±" if terminal.can_show("±") else "+-"
+    rows = [[bar.label, *bar.number.shown(sign)[: 3 if joint else 2], ""] for bar in bars]
     length = min(_BAR, console.width - terminal.natural_width(titles, rows))
     if length >= _SHORTEST_BAR:
         for row, blocks in zip(rows, _blocks(bars, length), strict=True):
@@ -236,31 +224,18 @@ def _show(table: Table, *, as_json: bool) -> None:
     made = terminal.table(titles, rows, console.width, folded=0)
     made.columns[-1].style = "cyan"
     terminal.print_table(console, made)
-    found = [f"groups of {shown(one.column)} {_amount(one)}" for one in request.discoveries()]
-    spent = ", ".join([*found, *dict.fromkeys(_spent(one.release) for one in table)])
-    console.print(
-        f"\n{request.cost_in_words} in all: {spent}. "
-        f"{_neighbours(request)}\n"
-        f"{_what_margins_mean(request.confidence, joint=joint)}"
-    )
-
-
-def _what_margins_mean(confidence: float, *, joint: bool) -> str:
+    spent = [f"groups of {shown(one.column)} {_amount(one)}" for one in request.discoveries()]
+    for one in table:
+        parts = ", ".join(f"{name} {part:.4g}" for name, part in one.release.parts.items())
+        words = f"{one.release.query} {_amount(one.release)}" + (f" ({parts})" if parts else "")
+        if words not in spent:
+            spent.append(words)
     together = ' and "all within" for all numbers of one statistic together' if joint else ""
-    return (
-        f'With probability {confidence:g} "within" holds, for each number by itself{together}, '
-        "apart from what the bounds clamp."
+    console.print(
+        f"\n{request.cost_in_words} in all: {', '.join(spent)}. {_neighbours(request)}\n"
+        f'With probability {request.confidence:g} "within" holds, for each number by itself'
+        f"{together}, apart from what the bounds clamp."
     )
-
-
-def _row(bar: Bar, *, joint: bool) -> list[str]:
-    if bar.interval is not None:
-        value, low, high = rounded_interval(bar.value, *bar.interval)
-        return [bar.label, value, f"{low} to {high}", *([""] if joint else []), ""]
-    sign = "±" if terminal.can_show("±") else "+-"
-    value, margin = rounded(bar.value, bar.error, sign)
-    both = "" if bar.joint is None else rounded(bar.value, bar.joint, sign)[1]
-    return [bar.label, value, margin, *([both] if joint else []), ""]
 
 
 def _blocks(bars: list[Bar], length: int) -> list[str]:
@@ -268,16 +243,10 @@ def _blocks(bars: list[Bar], length: int) -> list[str]:
     block = "█" if terminal.can_show("█") else "#"
     peers: dict[str, list[float]] = {}
     for bar in bars:
-        peers.setdefault(bar.query, []).append(abs(bar.value))
+        peers.setdefault(bar.query, []).append(abs(bar.number.value))
     longest = {query: (max(sizes) or 1.0) for query, sizes in peers.items() if len(sizes) > 1}
-    shares = [abs(bar.value) / longest.get(bar.query, math.inf) for bar in bars]
+    shares = [abs(bar.number.value) / longest.get(bar.query, math.inf) for bar in bars]
     return [block * round(length * share) for share in shares]
-
-
-def _spent(release: Release) -> str:
-    """Say what a query cost: `mean 0.5 (sum 0.25, count 0.25)`."""
-    inner = ", ".join(f"{name} {part:.4g}" for name, part in release.parts.items())
-    return f"{release.query} {_amount(release)}" + (f" ({inner})" if inner else "")
 
 
 RELEASE: Final = Command(

@@ -171,14 +171,15 @@ def _title(group_column: str) -> str:
 def _rows(one: Published, by: Sequence[str]) -> Iterator[Row]:
     release = one.release
     keys = dict(zip(one.by, one.group, strict=True))
-    for label, value, interval in release.numbers():
-        low, high = interval or (None, None)
+    for number in release.numbers():
+        low, high = number.interval or (None, None)
+        label = number.path[0] if number.path else release.query
         statistic = f"{release.query}, {label}" if release.query == "histogram" else label
         yield {
             **{_title(name): keys.get(name) for name in by},
             "column": one.column,
             "statistic": statistic,
-            "value": value,
+            "value": number.value,
             "margin": release.error,
             "joint_margin": release.joint_error,
             "low": low,
