@@ -2,7 +2,8 @@
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -99,8 +100,10 @@ def _show_ledger(ledger: Ledger) -> None:
     terms = ledger.terms
     name, unit = (shortened(shown(text), _LONGEST_NAME) for text in (terms.name, terms.unit))
     console.print(f"{name}: {unit}, {_WAYS.get(terms.neighbours, terms.neighbours)}\n")
-    for line in _meters(ledger, console.width):
-        console.print(line)
+    total, spent, left = terms.total, ledger.spent, ledger.left
+    console.print(_meter(terms.metric, (total.main, spent.main, left.main), console.width))
+    if total.delta:
+        console.print(_meter("delta", (total.delta, spent.delta, left.delta), console.width))
     if ledger.entries:
         console.print()
         titles, rows = _rows(ledger)
@@ -111,14 +114,6 @@ def _show_ledger(ledger: Ledger) -> None:
     console.print(f"Head {ledger.head[:_SHORT_HEAD]}, in {shown(ledger.path)}.")
     if ledger.torn:
         console.print("Its last line was cut short: dpnoise budget mend takes it away.")
-
-
-def _meters(ledger: Ledger, room: int) -> Iterator["Text"]:
-    """Draw how much of epsilon or rho is spent, and of delta if there is one."""
-    total, spent, left = ledger.terms.total, ledger.spent, ledger.left
-    yield _meter(ledger.terms.metric, (total.main, spent.main, left.main), room)
-    if total.delta:
-        yield _meter("delta", (total.delta, spent.delta, left.delta), room)
 
 
 def _meter(name: str, amounts: tuple[Fraction, Fraction, Fraction], room: int) -> "Text":
@@ -173,39 +168,26 @@ def _question(one: Mapping[str, object]) -> str:
 
 def _described(ledger: Ledger, found: Entry | None) -> dict[str, object]:
     """Return a ledger as plain data: numbers as decimal text, because floats would round them."""
-    terms = ledger.terms
 
     def amounts(amount: Amount, *, down: bool = False) -> dict[str, str]:
         write = written_down if down else written_up
-        return {terms.metric: write(amount.main), "delta": write(amount.delta)}
+        return {ledger.terms.metric: write(amount.main), "delta": write(amount.delta)}
 
+    def entry_data(entry: Entry) -> dict[str, object]:
+        told = asdict(entry)
+        return {"entry": told.pop("number"), **told, "spent": amounts(entry.spent)}
+
+    terms = asdict(ledger.terms)
     return {
-        "name": terms.name,
-        "unit": terms.unit,
-        "person": None if terms.person is None else list(terms.person),
-        "neighbours": terms.neighbours,
-        "made": terms.date,
-        "metric": terms.metric,
-        "total": amounts(terms.total),
+        **{"made" if name == "date" else name: part for name, part in terms.items()},
+        "total": amounts(ledger.terms.total),
         "spent": amounts(ledger.spent),
         "left": amounts(ledger.left, down=True),
         "margin_of_a_count": ledger.margin_of_a_count(),
         "head": ledger.head,
         "torn": ledger.torn,
         "entry_of_record": None if found is None else found.number,
-        "entries": [
-            {
-                "entry": entry.number,
-                "kind": entry.kind,
-                "date": entry.date,
-                "spent": amounts(entry.spent),
-                "note": entry.note,
-                "request": entry.request,
-                "record": entry.record,
-                "head": entry.head,
-            }
-            for entry in ledger.entries
-        ],
+        "entries": [entry_data(entry) for entry in ledger.entries],
     }
 
 

@@ -10,7 +10,7 @@ import datetime as dt
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from itertools import accumulate
 from os import PathLike
@@ -83,16 +83,16 @@ class Terms:
     unit: str
     person: tuple[str, ...] | None
     neighbours: str
+    date: str
     metric: str
     total: Amount
-    date: str
 
     @classmethod
     def told(cls, line: Data) -> Self:
         """Return what the first line of a ledger says."""
-        person = None if line["person"] is None else tuple(line["person"])
-        plain = {name: line[name] for name in ("name", "unit", "neighbours", "metric", "date")}
-        return cls(person=person, total=Amount.told(line["total"]), **plain)
+        told = {part.name: line[part.name] for part in fields(cls)}
+        person = None if told["person"] is None else tuple(told["person"])
+        return cls(**{**told, "person": person, "total": Amount.told(told["total"])})
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,15 @@ class Entry:
     request: Data | None
     record: Any  # As its line says.
     head: str
+
+    @classmethod
+    def told(cls, number: int, line: Data, head: str) -> Self:
+        """Return what a line says."""
+        kind = line["kind"]
+        check_choice("kind", kind, ("spent", "record", "mended"))
+        spent = Amount.told(line["spent"]) if kind == "spent" else Amount(Fraction(0))
+        note, request, record = (line.get(name) for name in ("note", "request", "record"))
+        return cls(number, kind, line["date"], spent, note or "", request, record, head)
 
 
 @dataclass(frozen=True)
@@ -265,7 +274,12 @@ class Ledger:
         """Return what a release would take, or raise if it cannot be paid for."""
         self._check_unit(person, neighbours)
         amount = self._amount_of(cost)
-        self._check_left(amount)
+        if not amount.is_within(self.left):
+            delta = amount.delta > 0
+            raise BudgetError(
+                f"{self.path} has {self.words(self.left, written_down, delta=delta)} left, and "
+                f"this costs {self.words(amount, delta=delta)}. {self.worth()}"
+            )
         return amount
 
     def _check_unit(self, person: Sequence[str] | None, neighbours: str | None) -> None:
@@ -297,16 +311,6 @@ class Ledger:
             amount = Amount(cost.epsilon, cost.delta)
         return Amount.told(amount.line())
 
-    def _check_left(self, amount: Amount) -> None:
-        """Raise if there is not enough left, and say what what is left would buy."""
-        if amount.is_within(self.left):
-            return
-        delta = amount.delta > 0
-        raise BudgetError(
-            f"{self.path} has {self.words(self.left, written_down, delta=delta)} left, and this "
-            f"costs {self.words(amount, delta=delta)}. {self.worth()}"
-        )
-
     def worth(self) -> str:
         """Say what all that is left would buy."""
         margin = self.margin_of_a_count()
@@ -324,22 +328,17 @@ class Payment:
         self._ledger = None if path is None else open_ledger(path)
         self._request = request
         self._receipt: Receipt | None = None
+        self._unit: Any = {"person": request.person or (), "neighbours": request.neighbours}
         self.left_after = ""
         if self._ledger is not None:
-            amount = self._ledger.check(request.cost(), **self._protects)
+            amount = self._ledger.check(request.cost(), **self._unit)
             self.left_after = self._ledger.left_in_words(amount)
-
-    @property
-    def _protects(self) -> Data:
-        return {"person": self._request.person or (), "neighbours": self._request.neighbours}
 
     def make(self) -> None:
         """Pay, if it was not done: when this returns, the disk has it."""
         if self._ledger is not None and self._receipt is None:
-            request = self._request
-            self._receipt = self._ledger.spend(
-                request.cost(), request.described(), **self._protects
-            )
+            cost, described = self._request.cost(), self._request.described()
+            self._receipt = self._ledger.spend(cost, described, **self._unit)
 
     @property
     def told(self) -> Data | None:
@@ -468,22 +467,13 @@ def _ledger(path: Path, lines: chain.Chain) -> Ledger:
             raise BudgetError(f"{path} is no ledger that this version of dpnoise can read.")
         terms = Terms.told(first)
         numbers = accumulate(int(line["kind"] != "record") for line in others)
-        told = zip(numbers, others, lines.heads[1:], strict=True)
-        entries = tuple(_entry(*each) for each in told)
+        entries = tuple(map(Entry.told, numbers, others, lines.heads[1:]))
     except (KeyError, TypeError, ValueError, ArithmeticError):
         raise BudgetError(f"{path} is no ledger: its lines do not say what they should.") from None
     ledger = Ledger(path, terms, entries, lines.heads[-1], len(lines.torn))
     if not ledger.spent.is_within(terms.total):
         raise BudgetError(f"{path} was edited: more was spent than it allows.")
     return ledger
-
-
-def _entry(number: int, line: chain.Line, head: str) -> Entry:
-    kind = line["kind"]
-    check_choice("kind", kind, ("spent", "record", "mended"))
-    spent = Amount.told(line["spent"]) if kind == "spent" else Amount(Fraction(0))
-    note, request, record = (line.get(name) for name in ("note", "request", "record"))
-    return Entry(number, kind, line["date"], spent, note or "", request, record, head)
 
 
 def _unit(person: Sequence[str] | None) -> str:
