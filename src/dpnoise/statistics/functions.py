@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import Any, Final, TypedDict, Unpack
+from typing import Any, Final, TypedDict, Unpack, cast
 
 import numpy as np
 
@@ -37,6 +37,18 @@ class Options(TypedDict, total=False):
     rng: Generator | None  # Where noise comes from; by default a new Generator.
 
 
+class GridOptions(Options, total=False):
+    """What statistics of clamped values take besides: `grid=None`."""
+
+    grid: float | None  # A power of two; by default from the bounds.
+
+
+class CellOptions(GridOptions, total=False):
+    """What quantiles take besides: `interval=True`."""
+
+    interval: bool  # Whether half of epsilon is for intervals that have the quantiles inside.
+
+
 @forgetful
 def exact_sum(values: Column, lower: float, upper: float, grid: float | None = None) -> Fraction:
     """Return the exact sum of the values, each clamped to the bounds and rounded to the grid.
@@ -51,8 +63,7 @@ def exact_sum(values: Column, lower: float, upper: float, grid: float | None = N
     """
     bounds = Bounds.of_sum(lower, upper, grid)
     plan = Plan((Sums(_COLUMN, bounds.grid, bounds.least, bounds.most), Rows()))
-    answers: tuple[Any, ...] = tally_chunks(chunks_of(values), plan).answers
-    sums, rows = answers
+    sums, rows = cast("tuple[Any, ...]", tally_chunks(chunks_of(values), plan).answers)
     missing = int(rows.item()) - int(sums.count.item())
     clamped_zero = min(max(0, bounds.least), bounds.most)
     return (int(sums.total.item()) + missing * clamped_zero) * Fraction(bounds.grid)
@@ -68,7 +79,7 @@ def _without_gaps(values: Column, missing: str) -> Iterator[Floats]:
         yield chunk
 
 
-def _release(values: Column, query: Query, **options: Unpack[Options]) -> Release:
+def _release(values: Column, query: Query, options: Options) -> Release:
     """Ask the values, and release what they answer."""
     if unknown := options.keys() - Options.__annotations__:
         names = ", ".join(Options.__annotations__)
@@ -96,18 +107,12 @@ def count(
     >>> count([3.5, 2.0, 7.25], epsilon=1.0).scale
     1.0
     """
-    return _release(values, Count(_COLUMN, epsilon, clamp=clamp), **options)
+    return _release(values, Count(_COLUMN, epsilon, clamp=clamp), options)
 
 
 @forgetful
 def sum(  # noqa: A001 - it is what people ask for, under `dpnoise.statistics`
-    values: Column,
-    *,
-    lower: float,
-    upper: float,
-    epsilon: float,
-    grid: float | None = None,
-    **options: Unpack[Options],
+    values: Column, *, lower: float, upper: float, epsilon: float, **options: Unpack[GridOptions]
 ) -> Release:
     """Release the sum of the values, each clamped to the bounds.
 
@@ -116,18 +121,13 @@ def sum(  # noqa: A001 - it is what people ask for, under `dpnoise.statistics`
     >>> sum([3.5, 2.0, 7.25], lower=0, upper=10, epsilon=0.5).scale
     20.0
     """
-    return _release(values, Sum(_COLUMN, lower, upper, epsilon, grid), **options)
+    query = Sum(_COLUMN, lower, upper, epsilon, options.pop("grid", None))
+    return _release(values, query, options)
 
 
 @forgetful
 def mean(
-    values: Column,
-    *,
-    lower: float,
-    upper: float,
-    epsilon: float,
-    grid: float | None = None,
-    **options: Unpack[Options],
+    values: Column, *, lower: float, upper: float, epsilon: float, **options: Unpack[GridOptions]
 ) -> Release:
     """Release the mean of the clamped values.
 
@@ -137,18 +137,13 @@ def mean(
     >>> 1970 < released.value < 1990 and released.error < 1
     True
     """
-    return _release(values, Mean(_COLUMN, lower, upper, epsilon, grid), **options)
+    query = Mean(_COLUMN, lower, upper, epsilon, options.pop("grid", None))
+    return _release(values, query, options)
 
 
 @forgetful
 def variance(
-    values: Column,
-    *,
-    lower: float,
-    upper: float,
-    epsilon: float,
-    grid: float | None = None,
-    **options: Unpack[Options],
+    values: Column, *, lower: float, upper: float, epsilon: float, **options: Unpack[GridOptions]
 ) -> Release:
     """Release the variance of the clamped values: over their number, not one less.
 
@@ -158,18 +153,13 @@ def variance(
     >>> 80 < released.value < 120
     True
     """
-    return _release(values, Variance(_COLUMN, lower, upper, epsilon, grid), **options)
+    query = Variance(_COLUMN, lower, upper, epsilon, options.pop("grid", None))
+    return _release(values, query, options)
 
 
 @forgetful
 def std(
-    values: Column,
-    *,
-    lower: float,
-    upper: float,
-    epsilon: float,
-    grid: float | None = None,
-    **options: Unpack[Options],
+    values: Column, *, lower: float, upper: float, epsilon: float, **options: Unpack[GridOptions]
 ) -> Release:
     """Release the standard deviation of the clamped values: the root of `variance`.
 
@@ -179,7 +169,8 @@ def std(
     >>> 9 < released.value < 11
     True
     """
-    return _release(values, Deviation(_COLUMN, lower, upper, epsilon, grid), **options)
+    query = Deviation(_COLUMN, lower, upper, epsilon, options.pop("grid", None))
+    return _release(values, query, options)
 
 
 @forgetful
@@ -201,7 +192,7 @@ def histogram(
     >>> released.labels
     ('0 to 5', '5 to 10')
     """
-    return _release(values, Histogram(_COLUMN, edges, epsilon, clamp=clamp), **options)
+    return _release(values, Histogram(_COLUMN, edges, epsilon, clamp=clamp), options)
 
 
 @forgetful
@@ -212,9 +203,7 @@ def quantile(
     lower: float,
     upper: float,
     epsilon: float,
-    grid: float | None = None,
-    interval: bool = True,
-    **options: Unpack[Options],
+    **options: Unpack[CellOptions],
 ) -> Release:
     """Release the q-quantile of the clamped values, among the multiples of the grid.
 
@@ -227,20 +216,12 @@ def quantile(
     >>> low <= released.value <= high
     True
     """
-    query = Quantiles(_COLUMN, [q], lower, upper, epsilon, grid, interval=interval)
-    return _release(values, query, **options)
+    return quantiles(values, [q], lower=lower, upper=upper, epsilon=epsilon, **options)
 
 
 @forgetful
 def median(
-    values: Column,
-    *,
-    lower: float,
-    upper: float,
-    epsilon: float,
-    grid: float | None = None,
-    interval: bool = True,
-    **options: Unpack[Options],
+    values: Column, *, lower: float, upper: float, epsilon: float, **options: Unpack[CellOptions]
 ) -> Release:
     """Release the median of the clamped values: the 0.5-quantile.
 
@@ -249,8 +230,7 @@ def median(
     >>> median([38.0] * 1000, lower=0, upper=120, epsilon=1.0).value
     38.0
     """
-    query = Quantiles(_COLUMN, [0.5], lower, upper, epsilon, grid, interval=interval)
-    return _release(values, query, **options)
+    return quantiles(values, [0.5], lower=lower, upper=upper, epsilon=epsilon, **options)
 
 
 @forgetful
@@ -261,9 +241,7 @@ def quantiles(
     lower: float,
     upper: float,
     epsilon: float,
-    grid: float | None = None,
-    interval: bool = True,
-    **options: Unpack[Options],
+    **options: Unpack[CellOptions],
 ) -> Release:
     """Release several quantiles of the clamped values together: in order, they never cross.
 
@@ -276,5 +254,6 @@ def quantiles(
     >>> released.value == sorted(released.value)
     True
     """
+    grid, interval = options.pop("grid", None), options.pop("interval", True)
     query = Quantiles(_COLUMN, q, lower, upper, epsilon, grid, interval=interval)
-    return _release(values, query, **options)
+    return _release(values, query, options)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from dpnoise.core.arrays import Array, Floats, Integers, number, plain, widened
+from dpnoise.core.arrays import Array, Floats, number, plain, widened
 from dpnoise.core.errors import ArgumentTypeError
 from dpnoise.core.kernel_table import sums
 from dpnoise.statistics.plan import Ask, Cells, Edges, Plan, Rows, Sum, Sums, Tally
@@ -28,82 +28,46 @@ def tally_chunks(chunks: Iterable[Floats], plan: Plan) -> Tally:
 
     A chunk is at most 2^20 rows of the column, where NaN is missing.
     """
-    parts = [_PARTS[type(ask)](ask) for ask in plan.asks]
+    totals, rows = [_count(ask, np.empty(0)) for ask in plan.asks], 0
     for chunk in chunks:
-        for part in parts:
-            part.add(chunk)
-    return Tally(tuple(part.answer() for part in parts))
+        rows += chunk.size
+        totals = [total + _count(ask, chunk) for ask, total in zip(plan.asks, totals, strict=True)]
+    answers = [
+        _sum(ask, total, rows) if isinstance(ask, Sums) else np.asarray(total)
+        for ask, total in zip(plan.asks, totals, strict=True)
+    ]
+    return Tally(tuple(answers))
 
 
-class _Sums:
-    def __init__(self, ask: Sums) -> None:
-        self._ask = ask
-        self._rows, self._largest = 0, max(abs(ask.least), abs(ask.most), 1)
-        self._count, self._total, self._low, self._high = 0, 0, 0, 0
-
-    def add(self, values: Floats) -> None:
-        ask = self._ask
-        arguments = (values, 1.0 / ask.grid, float(ask.least), float(ask.most))
-        count, total = sums.sum_all(*arguments)
-        self._rows, self._count = self._rows + values.size, self._count + int(count)
-        self._total += int(total)
-        if ask.squares:
-            low, high = sums.sum_squares(*arguments)
-            self._low, self._high = self._low + int(low), self._high + int(high)
-
-    def answer(self) -> Sum:
-        squares = None
-        if self._ask.squares:
-            squares = self._held(self._high * _LOW + self._low, self._largest**2)
-        return Sum(np.array(self._count), self._held(self._total, self._largest), squares)
-
-    def _held(self, total: int, largest: int) -> Array:
-        wide = self._rows * largest >= _SURE
-        return np.array(total, dtype=object if wide else np.int64)
-
-
-class _Cells:
-    def __init__(self, ask: Cells) -> None:
-        self._ask = ask
-        self._counts = np.zeros(ask.most - ask.least + 1, dtype=np.int64)
-
-    def add(self, values: Floats) -> None:
-        ask = self._ask
-        arguments = (1.0 / ask.grid, float(ask.least), float(ask.most), self._counts)
-        sums.count_cells(values, *arguments)
-
-    def answer(self) -> Integers:
-        return self._counts
-
-
-class _Edges:
-    def __init__(self, ask: Edges) -> None:
-        self._edges = np.array(ask.edges)
-        self._counts = np.zeros(self._edges.size - 1, dtype=np.int64)
-
-    def add(self, values: Floats) -> None:
-        cells = self._counts.size
-        places = np.searchsorted(self._edges, values, side="right") - 1
-        places[values == self._edges[-1]] = cells - 1
+def _count(ask: Ask, values: Floats) -> Array:
+    """Return what some rows add to an answer; of sums, Python's integers: see `_sum`."""
+    if isinstance(ask, Rows):
+        return np.array(values.size)
+    if isinstance(ask, Edges):
+        edges, cells = np.array(ask.edges), len(ask.edges) - 1
+        places = np.searchsorted(edges, values, side="right") - 1
+        places[values == edges[-1]] = cells - 1
         inside = (places >= 0) & (places < cells) & ~np.isnan(values)
-        self._counts += np.bincount(places[inside], minlength=cells)
-
-    def answer(self) -> Integers:
-        return self._counts
-
-
-class _Rows:
-    def __init__(self, _: Rows) -> None:
-        self._rows = 0
-
-    def add(self, values: Floats) -> None:
-        self._rows += values.size
-
-    def answer(self) -> Integers:
-        return np.array(self._rows)
+        return np.bincount(places[inside], minlength=cells)
+    arguments = (values, 1.0 / ask.grid, float(ask.least), float(ask.most))
+    if isinstance(ask, Cells):
+        counts = np.zeros(ask.most - ask.least + 1, dtype=np.int64)
+        sums.count_cells(*arguments, counts)
+        return counts
+    low_and_high = sums.sum_squares(*arguments) if ask.squares else (0, 0)
+    return np.array([int(part) for part in (*sums.sum_all(*arguments), *low_and_high)], object)
 
 
-_PARTS: Final[dict[type[Ask], Any]] = {Sums: _Sums, Cells: _Cells, Edges: _Edges, Rows: _Rows}
+def _sum(ask: Sums, totals: Array, rows: int) -> Sum:
+    """Return the answer of sums: their count, total, and the low and high parts of squares."""
+    count, total, low, high = totals.tolist()
+    largest = max(abs(ask.least), abs(ask.most), 1)
+
+    def held(exactly: int, most: int) -> Array:
+        return np.array(exactly, dtype=object if rows * most >= _SURE else np.int64)
+
+    squares = held(high * _LOW + low, largest**2) if ask.squares else None
+    return Sum(np.array(count), held(total, largest), squares)
 
 
 def chunks_of(values: Column) -> Iterator[Floats]:
