@@ -217,11 +217,12 @@ def _show(table: Table, *, as_json: bool) -> None:
     titles = [title, "published", "within", *(["all within"] if joint else []), ""]
     sign = "±" if terminal.can_show("±") else "+-"
     rows = [[bar.label, *bar.number.shown(sign)[: 3 if joint else 2], ""] for bar in bars]
-    length = min(_BAR, console.width - terminal.natural_width(titles, rows))
+    made = terminal.table(titles, rows, console.width, folded=0)
+    length = min(_BAR, console.width - terminal.table_width(made))
     if length >= _SHORTEST_BAR:
         for row, blocks in zip(rows, _blocks(bars, length), strict=True):
             row[-1] = blocks
-    made = terminal.table(titles, rows, console.width, folded=0)
+        made = terminal.table(titles, rows, console.width, folded=0)
     made.columns[-1].style = "cyan"
     terminal.print_table(console, made)
     spent = [f"groups of {shown(one.column)} {_amount(one)}" for one in request.discoveries()]
