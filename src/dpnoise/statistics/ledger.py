@@ -235,7 +235,7 @@ class Ledger:
         with chain.adding(self.path) as (lines, add):
             now = _ledger(self.path, lines)
             amount = now.check(cost, person=person, neighbours=neighbours)
-            line = {"kind": "spent", "date": date or _now(), "spent": amount.line()}
+            line = {"kind": "spent", "date": date or utc_time(), "spent": amount.line()}
             head = add({**line, "note": note, "request": request})
         terms, number = now.terms, 1 + (now.entries[-1].number if now.entries else 0)
         return Receipt(head, terms.name, number, now.words(terms.total), now.left_in_words(amount))
@@ -244,7 +244,7 @@ class Ledger:
         """Note which record was published for a receipt, by its hash."""
         told = {"of": receipt.head, "sha256": chain.head_of(dict(record))}
         with chain.adding(self.path) as (_, add):
-            add({"kind": "record", "date": _now(), "record": told})
+            add({"kind": "record", "date": utc_time(), "record": told})
 
     def entry_of(self, record: Data) -> Entry:
         """Return the entry that paid for a published record, or say that there is none."""
@@ -412,7 +412,7 @@ def create_ledger(  # Most of its lines are documentation.
     line = {
         "kind": "ledger",
         "format": _FORMAT,
-        "date": _now(),
+        "date": utc_time(),
         "name": name,
         "unit": _unit(named) if unit is None else unit,
         "person": columns,
@@ -433,7 +433,7 @@ def open_ledger(path: str | PathLike[str]) -> Ledger:
 def mend_ledger(path: str | PathLike[str]) -> int:
     """Take away a line that a crash cut short, before its noise was drawn; return its bytes."""
     file = open_ledger(path).path
-    return chain.mend(file, {"kind": "mended", "date": _now()})
+    return chain.mend(file, {"kind": "mended", "date": utc_time()})
 
 
 def _file_path(path: object) -> Path:
@@ -481,5 +481,6 @@ def _unit(person: Sequence[str] | None) -> str:
     return f"one person ({', '.join(person)})" if person else "one row"
 
 
-def _now() -> str:
+def utc_time() -> str:
+    """Return the time in UTC, as ledgers and records have it."""
     return dt.datetime.now(dt.UTC).isoformat(timespec="seconds")

@@ -340,14 +340,6 @@ class Request:
         for plan in self.plans(groups).values():
             check_plan(plan)
 
-    def fits(self, groups: Groups) -> bool:
-        """Tell whether engines can answer about these groups."""
-        try:
-            self.check_plans(groups)
-        except ArgumentError:
-            return False
-        return True
-
 
 def _check_groups(request: Request) -> None:
     for column in request.grouped:
