@@ -29,9 +29,7 @@ from dpnoise.statistics.results import (
     Release,
     WholeNoise,
     as_loss,
-    expected_words,
     jointly,
-    margins,
 )
 from dpnoise.statistics.selections import Quantiles
 
@@ -67,20 +65,27 @@ class _Added(_Noisy):
         return 1.0
 
     def error(self, confidence: float) -> float:
-        """Return the margin of each number by itself."""
-        return self.noise.whole_error(confidence)
+        """Return the margin of each number by itself: of an integer, an integer."""
+        return math.floor(self.noise.error(confidence))
+
+    def _margins(self, confidence: float, number: int) -> tuple[float, float | None]:
+        """Return the margin of each of some numbers by itself and, of several, that of all."""
+        joint = None if number == 1 else self.error(jointly(confidence, number))
+        return self.error(confidence), joint
 
     def expected(self, confidence: float, groups: int) -> str:
         """Say how far off the numbers will be."""
         number = groups * self._cells
-        return expected_words(margins(self.error, confidence, number), number)
+        alone, joint = self._margins(confidence, number)
+        together = "" if joint is None else f"; all {number:,} within {shown_up(joint)}"
+        return f"within {shown_up(alone)}{together}"
 
     def _value(self, released: int) -> float:
         return released
 
     def _released(self, exactly: Array, confidence: float, rng: Generator | None) -> list[Release]:
         """Publish the numbers of each group: a row is in one of them, so all cost epsilon once."""
-        error, joint = margins(self.error, confidence, exactly.size)
+        error, joint = self._margins(confidence, exactly.size)
         return [
             Release(
                 self.name, self._value(value), self.epsilon, self.mechanism.scale * self._grid,

@@ -1,7 +1,7 @@
 """A published number and its margins, and the exact noise on integers that it comes from."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
@@ -15,7 +15,7 @@ from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
 from dpnoise.statistics.bounds import Move, Reach
 from dpnoise.statistics.composition import GAUSSIAN, PURE, Loss, float_up
-from dpnoise.statistics.digits import rounded, rounded_interval, shown_up
+from dpnoise.statistics.digits import rounded, rounded_interval
 
 LAPLACE_WORDS: Final = "Laplace noise, exact, rounded once"
 GAUSSIAN_WORDS: Final = "Gaussian noise, exact, rounded once"
@@ -154,10 +154,6 @@ class WholeNoise:
             return self.mechanism.error(confidence)
         return self.mechanism.error(confidence) + 0.5
 
-    def whole_error(self, confidence: float) -> int:
-        """Return the same as an integer, because an integer is off by one."""
-        return math.floor(self.error(confidence))
-
     def release(self, exactly: Array, rng: Generator | None) -> Array:
         """Release integers in int64, or without a limit where they came so."""
         if exactly.dtype == object:
@@ -174,17 +170,3 @@ def jointly(confidence: float, number: int) -> float:
     """
     each = 1 + math.expm1(math.log(confidence) / number)
     return min(each * (1 + 2.0**-50) if number > 1 else confidence, 1 - 2.0**-53)
-
-
-def margins(
-    error: Callable[[float], float], confidence: float, number: int
-) -> tuple[float, float | None]:
-    """Return the margin of each of some numbers by itself and, of several, that of all."""
-    return error(confidence), None if number == 1 else error(jointly(confidence, number))
-
-
-def expected_words(alone_and_joint: tuple[float, float | None], number: int) -> str:
-    """Say both margins, the joint one only if there is more than one number."""
-    alone, joint = alone_and_joint
-    together = "" if joint is None else f"; all {number:,} within {shown_up(joint)}"
-    return f"within {shown_up(alone)}{together}"

@@ -284,7 +284,8 @@ def select_places(
         if first == last:
             return
         middle = (first + last) // 2
-        relative = _relative(places[middle], ends)
+        low, high = ends
+        relative = (places[middle] - low) / (high - low) if high > low else 0.5
         if last - first == 1:
             found[middle] = smeared.cell(*cuts, relative, part, rng)
             return
@@ -295,11 +296,6 @@ def select_places(
 
     halve(0, len(places), (-1, counts.size * PARTS), (0.0, 1.0))
     return found
-
-
-def _relative(place: float, ends: tuple[float, float]) -> float:
-    low, high = ends
-    return (place - low) / (high - low) if high > low else 0.5
 
 
 def levels(places: int) -> int:
