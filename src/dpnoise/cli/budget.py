@@ -16,16 +16,7 @@ from dpnoise.core.errors import ArgumentError, BudgetError, import_extra
 from dpnoise.core.safe_text import shortened, shown
 from dpnoise.statistics.bounds import ADD_REMOVE, NEIGHBOURS
 from dpnoise.statistics.digits import number_of, written_down, written_up
-from dpnoise.statistics.ledger import (
-    EPSILON,
-    RHO,
-    Amount,
-    Entry,
-    Ledger,
-    create_ledger,
-    mend_ledger,
-    open_ledger,
-)
+from dpnoise.statistics.ledger import Amount, Entry, Ledger, create_ledger, mend_ledger, open_ledger
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -33,6 +24,7 @@ if TYPE_CHECKING:
 _BAR: Final = 30
 _DIGITS: Final = 6
 _GAP: Final = 2
+_LABEL: Final = len("epsilon")  # The longest name of what is metered.
 _SHORT_HEAD: Final = 12
 _LONGEST_NAME: Final = 200
 _WARNING: Final = Fraction(4, 5)  # From this part on the bar changes its colour.
@@ -46,9 +38,9 @@ def _create(asked: argparse.Namespace) -> None:
 
 def _spend(asked: argparse.Namespace) -> None:
     ledger = open_ledger(asked.file)
-    metric = EPSILON if asked.rho is None else RHO
-    if metric != ledger.terms.metric:
-        raise ArgumentError(f"{asked.file} counts {ledger.terms.metric}: --{ledger.terms.metric}.")
+    metric = ledger.terms.metric
+    if getattr(asked, metric) is None:
+        raise ArgumentError(f"{asked.file} counts {metric}: --{metric}.")
     main = number_of(metric, getattr(asked, metric))
     amount = Amount(main, number_of("delta", asked.delta, zero=True))
     receipt = ledger.spend(amount, note=asked.note)
@@ -121,11 +113,11 @@ def _meter(name: str, amounts: tuple[Fraction, Fraction, Fraction], room: int) -
     total, spent, left = amounts
     numbers = f"{written_up(spent, _DIGITS)} of {written_up(total, _DIGITS)} spent, "
     remains = f"{written_down(left, _DIGITS)} left"
-    length = max(min(_BAR, room - len(EPSILON) - len(numbers) - len(remains) - 2 * _GAP), 0)
+    length = max(min(_BAR, room - _LABEL - len(numbers) - len(remains) - 2 * _GAP), 0)
     filled = min(-(-length * spent // total), length)  # Rounded up: what is spent is seen.
     colour = "red" if not left else "yellow" if spent / total >= _WARNING else "cyan"
     full, empty = ("█", "░") if terminal.can_show("█░") else ("#", "-")
-    line: Text = import_extra("rich.text", "cli").Text(f"{name:<{len(EPSILON)}}  ")
+    line: Text = import_extra("rich.text", "cli").Text(f"{name:<{_LABEL}}  ")
     line.append(full * filled, style=colour)
     line.append(empty * (length - filled) + " " * _GAP, style="dim")
     line.append(numbers)

@@ -55,7 +55,7 @@ def _release(asked: argparse.Namespace) -> None:
         _explain(request)
         if asked.ledger is not None:
             left = Payment(asked.ledger, request).left_after
-            print(f"{shown(asked.ledger)} would have {left} left.")  # noqa: T201 - likewise
+            print(f"{shown(asked.ledger)} would have {left} left.")  # noqa: T201 - a command
         return
     paths = [] if source is None else engine_files.check_there(source)
     if source is not None and not names_a_column(asked):
@@ -73,9 +73,9 @@ def _release(asked: argparse.Namespace) -> None:
     if not asked.json:
         if asked.ledger is not None:
             left = open_ledger(asked.ledger).left_in_words()
-            print(f"Paid from {shown(asked.ledger)}, which has {left} left.")  # noqa: T201 - likewise
+            print(f"Paid from {shown(asked.ledger)}, which has {left} left.")  # noqa: T201 - a command
         for target in filter(None, targets):
-            print(f"Written to {shown(target)}.")  # noqa: T201 - this is the command line
+            print(f"Written to {shown(target)}.")  # noqa: T201 - a command
 
 
 def _publish(
@@ -117,13 +117,8 @@ def _rehearse(request: Request, asked: argparse.Namespace) -> int:
         _content(zeros, asked.output.suffix)
     if asked.plot is not None:
         draw_bars(zeros, BytesIO(), asked.plot.suffix)
-    room = _rehearse_page(zeros, asked)
     with redirect_stdout(StringIO()):
         _show(zeros, as_json=asked.json)
-    return room
-
-
-def _rehearse_page(zeros: Table, asked: argparse.Namespace) -> int:
     if asked.html is None and asked.title is not None:
         raise ArgumentError("--title is that of a page: write one with --html page.html.")
     if asked.html is None:

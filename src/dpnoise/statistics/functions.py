@@ -15,20 +15,10 @@ from dpnoise.core.arrays import Array, Floats, number, plain, widened
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, check_choice, forgetful
 from dpnoise.core.kernel_table import sums
 from dpnoise.noise.generator import Generator, check_generator
+from dpnoise.statistics import queries
 from dpnoise.statistics.bounds import Bounds
 from dpnoise.statistics.engines.checking import MISSING
-from dpnoise.statistics.plan import Ask, Cells, Edges, Plan, Rows, Sums, Tally
-from dpnoise.statistics.plan import Sum as SumAnswer
-from dpnoise.statistics.queries import (
-    Count,
-    Deviation,
-    Histogram,
-    Mean,
-    Query,
-    Sum,
-    Variance,
-    check_confidence,
-)
+from dpnoise.statistics.plan import Ask, Cells, Edges, Plan, Rows, Sum, Sums, Tally
 from dpnoise.statistics.results import Release
 from dpnoise.statistics.selections import Quantiles
 
@@ -91,7 +81,7 @@ def _without_gaps(values: Column, missing: str) -> Iterator[Floats]:
         yield chunk
 
 
-def _release(values: Column, query: Query, options: Options) -> Release:
+def _release(values: Column, query: queries.Query, options: Options) -> Release:
     """Ask the values, and release what they answer."""
     if unknown := options.keys() - Options.__annotations__:
         names = ", ".join(Options.__annotations__)
@@ -100,7 +90,7 @@ def _release(values: Column, query: Query, options: Options) -> Release:
         )
     missing = options.get("missing", "error")
     check_choice("missing", missing, MISSING)
-    confidence = check_confidence(options.get("confidence", 0.95))
+    confidence = queries.check_confidence(options.get("confidence", 0.95))
     rng = check_generator(options.get("rng"))
     plan = Plan((query.ask,), missing=missing)
     answer: Any = tally_chunks(_without_gaps(values, missing), plan).answers[0]
@@ -119,7 +109,7 @@ def count(
     >>> count([3.5, 2.0, 7.25], epsilon=1.0).scale
     1.0
     """
-    return _release(values, Count(_COLUMN, epsilon, clamp=clamp), options)
+    return _release(values, queries.Count(_COLUMN, epsilon, clamp=clamp), options)
 
 
 @forgetful
@@ -133,7 +123,7 @@ def sum(  # noqa: A001 - it is what people ask for, under `dpnoise.statistics`
     >>> sum([3.5, 2.0, 7.25], lower=0, upper=10, epsilon=0.5).scale
     20.0
     """
-    query = Sum(_COLUMN, lower, upper, epsilon, options.pop("grid", None))
+    query = queries.Sum(_COLUMN, lower, upper, epsilon, options.pop("grid", None))
     return _release(values, query, options)
 
 
@@ -149,7 +139,7 @@ def mean(
     >>> 1970 < released.value < 1990 and released.error < 1
     True
     """
-    query = Mean(_COLUMN, lower, upper, epsilon, options.pop("grid", None))
+    query = queries.Mean(_COLUMN, lower, upper, epsilon, options.pop("grid", None))
     return _release(values, query, options)
 
 
@@ -165,7 +155,7 @@ def variance(
     >>> 80 < released.value < 120
     True
     """
-    query = Variance(_COLUMN, lower, upper, epsilon, options.pop("grid", None))
+    query = queries.Variance(_COLUMN, lower, upper, epsilon, options.pop("grid", None))
     return _release(values, query, options)
 
 
@@ -181,7 +171,7 @@ def std(
     >>> 9 < released.value < 11
     True
     """
-    query = Deviation(_COLUMN, lower, upper, epsilon, options.pop("grid", None))
+    query = queries.Deviation(_COLUMN, lower, upper, epsilon, options.pop("grid", None))
     return _release(values, query, options)
 
 
@@ -204,7 +194,7 @@ def histogram(
     >>> released.labels
     ('0 to 5', '5 to 10')
     """
-    return _release(values, Histogram(_COLUMN, edges, epsilon, clamp=clamp), options)
+    return _release(values, queries.Histogram(_COLUMN, edges, epsilon, clamp=clamp), options)
 
 
 @forgetful
@@ -309,7 +299,7 @@ def _count(ask: Ask, values: Floats) -> Array:
     return np.array([int(part) for part in (*sums.sum_all(*arguments), *low_and_high)], object)
 
 
-def _sum(ask: Sums, totals: Array, rows: int) -> SumAnswer:
+def _sum(ask: Sums, totals: Array, rows: int) -> Sum:
     """Return the answer of sums: their count, total, and the low and high parts of squares."""
     count, total, low, high = totals.tolist()
     largest = max(abs(ask.least), abs(ask.most), 1)
@@ -318,7 +308,7 @@ def _sum(ask: Sums, totals: Array, rows: int) -> SumAnswer:
         return np.array(exactly, dtype=object if rows * most >= _SURE else np.int64)
 
     squares = held(high * _LOW + low, largest**2) if ask.squares else None
-    return SumAnswer(np.array(count), held(total, largest), squares)
+    return Sum(np.array(count), held(total, largest), squares)
 
 
 def chunks_of(values: Column) -> Iterator[Floats]:

@@ -168,21 +168,16 @@ def _rows(one: Published, by: Sequence[str]) -> Iterator[Row]:
     release = one.release
     keys = dict(zip(one.by, one.group, strict=True))
     for number in release.numbers():
-        low, high = number.interval or (None, None)
         label = number.path[0] if number.path else release.query
         statistic = f"{release.query}, {label}" if release.query == "histogram" else label
+        numbers = (
+            *(number.value, number.error, number.joint, *(number.interval or (None, None))),
+            *(release.confidence, release.epsilon, release.rho),
+        )
         yield {
             **{_title(name): keys.get(name) for name in by},
-            "column": one.column,
-            "statistic": statistic,
-            "value": number.value,
-            "margin": release.error,
-            "joint_margin": release.joint_error,
-            "low": low,
-            "high": high,
-            "confidence": release.confidence,
-            "epsilon": release.epsilon,
-            "rho": release.rho,
+            **dict(zip(_TEXTS, (one.column, statistic), strict=True)),
+            **dict(zip(_NUMBERS, numbers, strict=True)),
         }
 
 
@@ -287,15 +282,11 @@ def _discovered(
     What is wrong with the rest of the request is found before all is paid for and noise is drawn.
     """
     *counting, checking = passes
-    counted = [
-        (
-            one,
-            engines.holders(
-                source, one.column, one.unit, text=request.text_columns, progress=progress
-            ),
-        )
-        for one, progress in zip(request.discoveries(), counting, strict=True)
-    ]
+    counted = []
+    for one, progress in zip(request.discoveries(), counting, strict=True):
+        text = request.text_columns
+        held = engines.holders(source, one.column, one.unit, text=text, progress=progress)
+        counted.append((one, held))
     engines.tally_all(source, request.checks(), progress=checking)
     payment.make()
     ranked = {one.column: _passing(one, held, rng) for one, held in counted}
@@ -316,12 +307,12 @@ def _passing(one: Discovery, held: engines.Holders, rng: Generator) -> list[str]
     if not held.keys:
         return []
     noisy = one.noise.release(held.persons, rng).tolist()
-    passed = [
-        (number, key)
+    ranked = sorted(
+        (-number, _label_order(key), key)
         for number, key in zip(noisy, held.keys, strict=True)
         if number >= one.threshold
-    ]
-    return [key for _, key in sorted(passed, key=lambda pair: (-pair[0], _label_order(pair[1])))]
+    )
+    return [key for *_, key in ranked]
 
 
 def _fitting(request: Request, ranked: Mapping[str, list[str]]) -> dict[str, Keys]:
@@ -357,17 +348,11 @@ def rehearsal(request: Request) -> Table:
 
     def zeros(question: Question, query: Query) -> list[Release]:
         labels = getattr(query, "labels", ())
-        many = len(labels) > 1 or query.name == "histogram"
-        zero = Release(
-            query.name,
-            [0] * len(labels) if many else 0.0,
-            query.epsilon,
-            scale=None,
-            error=1.0,
-            confidence=request.confidence,
-            labels=tuple(labels) if many else (),
-            rho=query.rho,
-        )
+        if len(labels) == 1 and query.name != "histogram":
+            labels = ()
+        value = [0] * len(labels) if labels else 0.0
+        known: Any = {"confidence": request.confidence, "labels": labels, "rho": query.rho}
+        zero = Release(query.name, value, query.epsilon, scale=None, error=1.0, **known)
         return [zero] * len(request.keys(question, groups))
 
     groups = {
@@ -385,8 +370,9 @@ def _published(
     for question in request.publish:
         asked = islice(prepared, len(question.statistics))
         releases = [released(question, query) for _, query in asked]
-        for i, group in enumerate(request.keys(question, groups)):
-            for by_group in releases:
-                one = Published(question.column, question.by, group, by_group[i])
-                published.append(one)
+        published += [
+            Published(question.column, question.by, group, by_group[i])
+            for i, group in enumerate(request.keys(question, groups))
+            for by_group in releases
+        ]
     return tuple(published)

@@ -24,13 +24,7 @@ from dpnoise.statistics.composition import Loss
 from dpnoise.statistics.digits import shown_up
 from dpnoise.statistics.plan import Edges, Rows, Sums
 from dpnoise.statistics.plan import Sum as SumAnswer
-from dpnoise.statistics.results import (
-    Priced,
-    Release,
-    WholeNoise,
-    as_loss,
-    jointly,
-)
+from dpnoise.statistics.results import Priced, Release, WholeNoise, as_loss, jointly
 from dpnoise.statistics.selections import Quantiles
 
 _SURE_BITS: Final = 32  # Of what one row moves a sum of squares: with 2^30 rows it fits in 62 bits.

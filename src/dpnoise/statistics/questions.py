@@ -17,12 +17,7 @@ QUERIES: Final = (
     *("count", "sum", "mean", "variance", "std", "median"),
     *("quantile:Q", "quantiles:Q,Q", "histogram"),
 )
-_BOUNDED: Final[dict[str, type[Sum | Mean | Variance]]] = {
-    "sum": Sum,
-    "mean": Mean,
-    "variance": Variance,
-    "std": Deviation,
-}
+_BOUNDED: Final = {kind.name: kind for kind in (Sum, Mean, Variance, Deviation)}
 _SELECTED: Final = ("median", "quantile", "quantiles")
 _OF_KNOWN_ERROR: Final = ("count", "sum", "histogram")
 _MOST_WAYS: Final = 2

@@ -16,13 +16,7 @@ from dpnoise.statistics.bounds import ADD_REMOVE, NEIGHBOURS, REPLACE, Move, Rea
 from dpnoise.statistics.budget_split import Budget, Item, Prices, priced
 from dpnoise.statistics.composition import Cost, Loss
 from dpnoise.statistics.discovery_threshold import threshold
-from dpnoise.statistics.engines.checking import (
-    MISSING,
-    WITHOUT_ID,
-    cells_of,
-    check_persons,
-    check_plan,
-)
+from dpnoise.statistics.engines import checking
 from dpnoise.statistics.plan import Ask, Cells, Edges, Grouping, Key, Own, Plan, Unit
 from dpnoise.statistics.queries import Query, check_confidence
 from dpnoise.statistics.questions import QUERIES, Question, check_groups
@@ -140,9 +134,9 @@ class Request:
         if not self.publish:
             raise ArgumentError(f"Expected one query or more, of {', '.join(QUERIES)}.")
         check_confidence(self.confidence)
-        check_choice("missing", self.missing, MISSING)
+        check_choice("missing", self.missing, checking.MISSING)
         check_choice("neighbours", self.neighbours, NEIGHBOURS)
-        check_choice("without_id", self.without_id, WITHOUT_ID)
+        check_choice("without_id", self.without_id, checking.WITHOUT_ID)
         for name in ("clamp", "intervals"):
             if not isinstance(getattr(self, name), bool):
                 reject(name, getattr(self, name), "to be true or false")
@@ -330,7 +324,7 @@ class Request:
         cells = 0
         for question, query in self.prepare(groups):
             ask = query.ask
-            here = cells_of(ask) if isinstance(ask, Cells | Edges) else 1
+            here = checking.cells_of(ask) if isinstance(ask, Cells | Edges) else 1
             cells += here * (_number_of_groups(question, groups) or 0)
         if cells > _MOST_CELLS:
             raise ArgumentError(
@@ -338,7 +332,7 @@ class Request:
                 "or give quantiles a coarser grid."
             )
         for plan in self.plans(groups).values():
-            check_plan(plan)
+            checking.check_plan(plan)
 
 
 def _check_groups(request: Request) -> None:
@@ -388,7 +382,7 @@ def _check_person(request: Request) -> None:
     if not all(isinstance(column, str) for column in columns):
         reject("person", columns, "to be a name or a list of names")
     object.__setattr__(request, "person", tuple(columns))
-    check_persons(tuple(columns), request.grouped, request.columns())
+    checking.check_persons(tuple(columns), request.grouped, request.columns())
     _check_max_rows(request)
     _check_max_groups(request)
 
