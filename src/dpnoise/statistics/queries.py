@@ -49,14 +49,7 @@ class _Added(_Noisy):
 
     labels: tuple[str, ...] = ()
 
-    @property
-    def _cells(self) -> int:
-        """The number of counts in a group."""
-        return max(len(self.labels), 1)
-
-    @property
-    def _grid(self) -> float:
-        return 1.0
+    _grid = 1.0  # Of the numbers that are published.
 
     def error(self, confidence: float) -> float:
         """Return the margin of each number by itself: of an integer, an integer."""
@@ -69,7 +62,7 @@ class _Added(_Noisy):
 
     def expected(self, confidence: float, groups: int) -> str:
         """Say how far off the numbers will be."""
-        number = groups * self._cells
+        number = groups * max(len(self.labels), 1)
         alone, joint = self._margins(confidence, number)
         together = "" if joint is None else f"; all {number:,} within {shown_up(joint)}"
         return f"within {shown_up(alone)}{together}"
@@ -149,7 +142,7 @@ class Histogram(_Added):
 
     def release(self, answer: Integers, confidence: float, rng: Generator | None) -> list[Release]:
         """Publish the counts of each group."""
-        return self._released(answer.reshape(-1, self._cells), confidence, rng)
+        return self._released(answer.reshape(-1, len(self.labels)), confidence, rng)
 
 
 class _Bounded(_Noisy):
@@ -168,6 +161,7 @@ class _Bounded(_Noisy):
     ) -> None:
         bounds_of = Bounds.of_squares if self._squares else Bounds.of_sum
         self.column, self.bounds = column, bounds_of(lower, upper, grid)
+        self._grid = self.bounds.grid
         self.losses = (as_loss(epsilon),)
         move = self._move(reach.rows)
         self.sensitivity = move.alone
@@ -195,10 +189,6 @@ class Sum(_Bounded, _Added):
 
     def _move(self, rows: int) -> Move:
         return Move.of_number(rows * self.bounds.largest, rows * self.bounds.span)
-
-    @property
-    def _grid(self) -> float:
-        return self.bounds.grid
 
     def _value(self, released: int) -> float:
         return exact.nearest_float(released, self.bounds.grid)

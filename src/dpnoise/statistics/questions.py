@@ -24,7 +24,8 @@ _MOST_WAYS: Final = 2
 
 DISCOVER: Final = "discover"  # In place of declared keys.
 _EXAMPLE: Final = 'groups={"city": ["cork", "dublin"]}'  # For errors.
-_KINDS: Final = (str, bool, int, float, dt.datetime, dt.date)
+# The first kind that a key is of counts, because a bool is an int.
+_KINDS: Final = {"boolean": bool, "number": (int, float), "text": str, "date": dt.date}
 
 
 @dataclass(frozen=True)
@@ -181,12 +182,12 @@ def _checked(column: str, keys: Sequence[Key]) -> tuple[Key, ...]:
         raise ArgumentError(f"Expected the groups of {column!r} to be a list: {_EXAMPLE}.")
     if not keys or len({(type(key), key) for key in keys}) < len(keys):
         raise ArgumentError(f"Expected a declared list of groups, each once: {_EXAMPLE}.")
-    for key in keys:
-        if not isinstance(key, _KINDS) or key != key or key == "" or _is_no_text(key):  # noqa: PLR0124
-            raise ArgumentError(
-                f"Expected every declared group to have a name, in UTF-8: {_EXAMPLE}."
-            )
-    if len({_kind(key) for key in keys}) > 1:
+    kinds = {
+        next((name for name, kind in _KINDS.items() if isinstance(key, kind)), None) for key in keys
+    }
+    if None in kinds or any(key != key or key == "" or _is_no_text(key) for key in keys):  # noqa: PLR0124
+        raise ArgumentError(f"Expected every declared group to have a name, in UTF-8: {_EXAMPLE}.")
+    if len(kinds) > 1:
         raise ArgumentError(
             f"Expected the groups of {column!r} to be of one kind: all text, or all numbers."
         )
@@ -196,11 +197,3 @@ def _checked(column: str, keys: Sequence[Key]) -> tuple[Key, ...]:
 def _is_no_text(key: Key) -> bool:
     """Tell whether a name holds bytes that are no UTF-8: no row of a file can hold them."""
     return isinstance(key, str) and key != key.encode("utf-8", "ignore").decode("utf-8")
-
-
-def _kind(key: Key) -> str:
-    if isinstance(key, bool):
-        return "boolean"
-    if isinstance(key, int | float):
-        return "number"
-    return "text" if isinstance(key, str) else "date"
