@@ -17,7 +17,7 @@ from dpnoise.statistics.engines.description import ENCODINGS, FORMATS, PARTITION
 from dpnoise.statistics.engines.files import check_there
 from dpnoise.statistics.loading import groups_in_file, load_request
 from dpnoise.statistics.questions import DISCOVER
-from dpnoise.statistics.requests import Request, simple_request
+from dpnoise.statistics.requests import Question, Request
 
 _QUOTED: Final = re.compile(r'\s*"((?:[^"]|"")*)"\s*')
 
@@ -270,15 +270,17 @@ def _request(asked: argparse.Namespace) -> Request:
     if asked.groups_file is not None:
         column, path = asked.groups_file
         groups[column] = groups_in_file(path)
-    names = ("lower", "upper", "grid", "edges", "missing", "delimiter", "confidence")
-    return simple_request(
-        asked.column if asked.files or asked.column is not None else "income",
-        asked.query or ["count"],
+    column = asked.column if asked.files or asked.column is not None else "income"
+    about = _given(asked, ("lower", "upper", "grid", "edges", "per_person"))
+    question = Question(asked.query or ["count"], column, by=tuple(groups), **about)
+    protection = (option.dest for option in _PROTECTION if option.dest != "per_person")
+    return Request(
         1.0 if asked.epsilon is None and asked.rho is None else asked.epsilon,
-        groups=groups,
+        (question,),
+        groups,
         clamp=not asked.no_clamp,
         intervals=not asked.no_intervals,
-        **_given(asked, [*names, *(option.dest for option in _PROTECTION)]),
+        **_given(asked, ("missing", "delimiter", "confidence", *protection)),
     )
 
 

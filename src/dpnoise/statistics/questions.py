@@ -25,7 +25,12 @@ _MOST_WAYS: Final = 2
 DISCOVER: Final = "discover"  # In place of declared keys.
 _EXAMPLE: Final = 'groups={"city": ["cork", "dublin"]}'  # For errors.
 # The first kind that a key is of counts, because a bool is an int.
-_KINDS: Final = {"boolean": bool, "number": (int, float), "text": str, "date": dt.date}
+_KINDS: Final[Mapping[str, type | tuple[type, ...]]] = {
+    "boolean": bool,
+    "number": (int, float),
+    "text": str,
+    "date": dt.date,
+}
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from itertools import product
 from math import prod
 from types import SimpleNamespace
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from dpnoise.core.errors import ArgumentError, check_choice, check_integer, reject
 from dpnoise.core.strict_json import Data
@@ -22,7 +22,7 @@ from dpnoise.statistics.queries import Query, check_confidence
 from dpnoise.statistics.questions import QUERIES, Question, check_groups
 from dpnoise.statistics.results import Priced, WholeNoise
 
-__all__ = ["QUERIES", "Discovery", "Question", "Request", "Way", "simple_request", "written"]
+__all__ = ["Discovery", "Question", "Request", "Way", "written"]
 
 _MOST_CELLS: Final = 2**26  # Cells times groups: 512 MiB of counts.
 _MOST_ROWS: Final = 2**31 - 1  # Of one person in a group.
@@ -437,21 +437,3 @@ def _several(number: int, thing: str) -> str:
 def written(key: Key) -> Key:
     """Return a key as JSON has it: dates become text."""
     return key.isoformat() if isinstance(key, dt.date) else key
-
-
-def simple_request(
-    column: str | None,
-    statistics: Sequence[str],
-    epsilon: float | None,
-    *,
-    groups: Groups | None = None,
-    **options: Any,
-) -> Request:
-    """Return the request for some statistics of one column, by the groups that are given.
-
-    Options are other fields of the `Question` and of the `Request`.
-    """
-    names = ("lower", "upper", "grid", "edges", "per_person")
-    about = {name: options.pop(name) for name in names if name in options}
-    question = Question(statistics, column, by=tuple(groups or ()), **about)
-    return Request(epsilon, (question,), groups or {}, **options)
