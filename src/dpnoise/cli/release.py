@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dpnoise.cli import terminal
 from dpnoise.cli.files import check_plot, check_targets, written
-from dpnoise.cli.release_arguments import OPTIONS, asked_for, names_a_column
+from dpnoise.cli.release_arguments import OPTIONS, asked_for
 from dpnoise.cli.terminal import Command
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.core.safe_text import shortened, shown
 from dpnoise.statistics import publishing, report
 from dpnoise.statistics.engines import Files
-from dpnoise.statistics.engines import files as engine_files
-from dpnoise.statistics.engines.description import listed
+from dpnoise.statistics.engines.files import check_there
 from dpnoise.statistics.ledger import Payment, open_ledger
 from dpnoise.statistics.publishing import Table
 from dpnoise.statistics.queries import Query
@@ -57,12 +56,7 @@ def _release(asked: argparse.Namespace) -> None:
             left = Payment(asked.ledger, request).left_after
             print(f"{shown(asked.ledger)} would have {left} left.")  # noqa: T201 - a command
         return
-    paths = [] if source is None else engine_files.check_there(source)
-    if source is not None and not names_a_column(asked):
-        raise ArgumentError(
-            f"Say which column of {listed(source.names)} to use: --column NAME. "
-            f"{engine_files.described_columns(source)}"
-        )
+    paths = [] if source is None else check_there(source)
     # What could fail after the noise is drawn is done before: epsilon is spent only once.
     targets = (asked.output, asked.record, asked.plot, asked.html)
     for path in paths:
