@@ -169,7 +169,13 @@ def _copied(path: Path, place: Path, room: int) -> Iterator[Path]:
     """Write a file elsewhere, and copy it into what was opened before."""
     with ExitStack() as stack:
         with _complaints_about(path):
-            sink = _opened(place)
+            # A device or a pipe is opened. Of an open descriptor a copy is written to, because to
+            # open a file again would start at its beginning.
+            if (descriptor := _own_descriptor(place)) is None:
+                sink = os.open(place, os.O_WRONLY | getattr(os, "O_NOCTTY", 0))
+            else:
+                os.write(descriptor, b"")  # Raises if it is closed, or open for reading only.
+                sink = os.dup(descriptor)
             stack.callback(os.close, sink)
             folder = stack.enter_context(TemporaryDirectory(prefix="dpnoise-"))
             beside = Path(folder, f"content{path.suffix}")
@@ -182,13 +188,3 @@ def _copied(path: Path, place: Path, room: int) -> Iterator[Path]:
                 left = memoryview(part)
                 while left:
                     left = left[os.write(sink, left) :]
-
-
-def _opened(place: Path) -> int:
-    """Open a device, a pipe or a descriptor for writing."""
-    descriptor = _own_descriptor(place)
-    if descriptor is None:
-        return os.open(place, os.O_WRONLY | getattr(os, "O_NOCTTY", 0))
-    os.write(descriptor, b"")  # Raises if it is closed, or open for reading only.
-    # A copy, because to open a file again would start at its beginning.
-    return os.dup(descriptor)

@@ -40,6 +40,8 @@ RHO: Final = "rho"
 _FORMAT: Final = 1
 _DIGITS: Final = 6  # Of the numbers in words.
 _CONFIDENCE: Final = 0.95
+_Write = Callable[[Fraction, int], str]
+_Columns = Sequence[str] | None
 
 
 @dataclass(frozen=True)
@@ -176,13 +178,7 @@ class Ledger:
         """What may still be spent."""
         return self.terms.total - self.spent
 
-    def words(
-        self,
-        amount: Amount,
-        write: Callable[[Fraction, int], str] = written_up,
-        *,
-        delta: bool = False,
-    ) -> str:
+    def words(self, amount: Amount, write: _Write = written_up, *, delta: bool = False) -> str:
         """Say an amount, rounded to six digits: `epsilon 0.5`, with delta if there may be some."""
         main = f"{self.terms.metric} {write(amount.main, _DIGITS)}"
         if not (delta or self.terms.total.delta):
@@ -214,7 +210,7 @@ class Ledger:
         *,
         date: str | None = None,
         note: str = "",
-        person: Sequence[str] | None = None,
+        person: _Columns = None,
         neighbours: str | None = None,
     ) -> Receipt:
         """Pay for a release: when this returns, the disk has it, and noise may be drawn.
@@ -265,11 +261,7 @@ class Ledger:
         return found[0]
 
     def check(
-        self,
-        cost: Cost | Amount,
-        *,
-        person: Sequence[str] | None = None,
-        neighbours: str | None = None,
+        self, cost: Cost | Amount, *, person: _Columns = None, neighbours: str | None = None
     ) -> Amount:
         """Return what a release would take, or raise if it cannot be paid for."""
         self._check_unit(person, neighbours)
@@ -282,7 +274,7 @@ class Ledger:
             )
         return amount
 
-    def _check_unit(self, person: Sequence[str] | None, neighbours: str | None) -> None:
+    def _check_unit(self, person: _Columns, neighbours: str | None) -> None:
         """Raise if a release protects something else than the ledger."""
         here = self.terms
         if neighbours is not None and neighbours != here.neighbours:
@@ -476,7 +468,7 @@ def _ledger(path: Path, lines: chain.Chain) -> Ledger:
     return ledger
 
 
-def _unit(person: Sequence[str] | None) -> str:
+def _unit(person: _Columns) -> str:
     """Say what is protected, by the columns that identify it."""
     return f"one person ({', '.join(person)})" if person else "one row"
 

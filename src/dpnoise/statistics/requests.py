@@ -17,7 +17,7 @@ from dpnoise.statistics.budget_split import Budget, Item, Prices, priced
 from dpnoise.statistics.composition import Cost, Loss
 from dpnoise.statistics.discovery_threshold import threshold
 from dpnoise.statistics.engines import checking
-from dpnoise.statistics.plan import Ask, Cells, Edges, Grouping, Key, Own, Plan, Unit
+from dpnoise.statistics.plan import Cells, Edges, Grouping, Key, Own, Plan, Unit
 from dpnoise.statistics.queries import Query, check_confidence
 from dpnoise.statistics.questions import QUERIES, Question, check_groups
 from dpnoise.statistics.results import Priced, WholeNoise
@@ -212,7 +212,7 @@ class Request:
         group of every one of them.
         """
         reach = self._reach_of(None, 1)
-        unit = self._unit(reach.groups, 1, None)
+        unit = self._unit(reach, None)
         found: list[Discovery] = []
         for column, loss in zip(self.discovered, self.prices.losses, strict=False):
             noise = _count_noise(loss, reach)
@@ -233,26 +233,19 @@ class Request:
     def plans(self, groups: Groups | None = None) -> dict[Way, Plan]:
         """Return one plan for each way of grouping; a thing that several ask for is asked once."""
         groups = self.groups if groups is None else groups
-        asks: dict[Way, dict[Ask, None]] = {}
-        reaches: dict[Way, Reach] = {}
+        plans: dict[Way, Plan] = {}
         for question, query in self.prepare(groups):
+            if not all(groups[name] for name in question.by):
+                continue  # No group was found.
             way = Way(question.by, question.own)
-            asks.setdefault(way, {})[query.ask] = None
-            reaches[way] = self._reach(question, groups)
-        by = {
-            name: Grouping(name, tuple(groups[name]), discovered=self._is_open(name))
-            for name in self.grouped
-        }
-        return {
-            way: Plan(
-                tuple(asked),
-                tuple(by[name] for name in way.by),
-                self.missing,
-                self._unit(reaches[way].groups, reaches[way].rows, way.own),
+            asks = dict.fromkeys((*(plans[way].asks if way in plans else ()), query.ask))
+            by = tuple(
+                Grouping(name, tuple(groups[name]), discovered=self._is_open(name))
+                for name in question.by
             )
-            for way, asked in asks.items()
-            if all(groups[name] for name in way.by)
-        }
+            unit = self._unit(self._reach(question, groups), question.own)
+            plans[way] = Plan(tuple(asks), by, self.missing, unit)
+        return plans
 
     def checks(self) -> tuple[Plan, ...]:
         """Return plans that find what is wrong with columns and values before groups are known.
@@ -265,11 +258,11 @@ class Request:
         by = tuple(Grouping(name, tuple(self.groups[name])) for name in declared)
         return (Plan(tuple(asked.values()), by, self.missing),)
 
-    def _unit(self, max_groups: int, max_rows: int, own: Own | None) -> Unit | None:
+    def _unit(self, reach: Reach, own: Own | None) -> Unit | None:
         if self.person is None:
             return None
         text = tuple(name for name in self.person if name in self.text_columns)
-        return Unit(tuple(self.person), max_groups, max_rows, self.without_id, own, text)
+        return Unit(tuple(self.person), reach.groups, reach.rows, self.without_id, own, text)
 
     def keys(self, question: Question, groups: Groups | None = None) -> list[tuple[Key, ...]]:
         """Return the groups of a question, in order: those of all rows are one, of no keys."""
