@@ -4,7 +4,7 @@ import argparse
 import csv
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from importlib import resources
 from io import BytesIO, StringIO
@@ -24,7 +24,7 @@ from dpnoise.statistics.engines.files import check_there
 from dpnoise.statistics.ledger import Payment, open_ledger
 from dpnoise.statistics.publishing import Table
 from dpnoise.statistics.queries import Query
-from dpnoise.statistics.requests import Discovery, Question, Request
+from dpnoise.statistics.requests import Discovery, Request
 from dpnoise.statistics.results import Number, Release
 
 if TYPE_CHECKING:
@@ -82,8 +82,11 @@ def _publish(
             plot = stack.enter_context(written(asked.plot, replace=asked.force))
             record = stack.enter_context(written(asked.record, replace=asked.force))
             page = stack.enter_context(written(asked.html, replace=asked.force, room=room))
-            read = stack.enter_context(_read(source))
-            progress = stack.enter_context(_progress(paths))
+            shipped = resources.files("dpnoise.cli").joinpath("people.csv")
+            read = source or Files(stack.enter_context(resources.as_file(shipped)))
+            size = sum(path.stat().st_size for path in paths if path.is_file())
+            bar = terminal.progress_bar(f"reading {paths[0].name}" if size >= _LARGE else None)
+            progress = stack.enter_context(bar)
             with written(asked.output, replace=asked.force) as output:
                 table = publishing.publish(read, request, progress=progress, ledger=asked.ledger)
                 if output is not None:
@@ -149,7 +152,11 @@ def _explain(request: Request) -> None:
     rows = []
     for question, query in request.prepare():
         name = "rows" if question.column is None else question.column
-        by, margins = _expected(request, question, query)
+        is_discovered = set(question.by) & set(request.discovered)
+        groups = 1 if is_discovered else len(request.keys(question))
+        number = "found" if is_discovered else f"{groups:,}"
+        by = f"{number} of {' and '.join(question.by)}" if question.by else "all rows"
+        margins = query.expected(request.confidence, groups)
         rows.append([name, query.name, by, _amount(query), margins])
     terminal.print_table(console, terminal.table(titles, rows, console.width, folded=4))
     for column, keys in request.groups.items():
@@ -170,17 +177,6 @@ def _explain(request: Request) -> None:
     console.print(terminal.prose(promise))
 
 
-def _expected(request: Request, question: Question, query: Query) -> tuple[str, str]:
-    """Return what a question is about, and the margins of its numbers."""
-    if not question.by:
-        return "all rows", query.expected(request.confidence, 1)
-    names = " and ".join(question.by)
-    if set(question.by) & set(request.discovered):
-        return f"found of {names}", query.expected(request.confidence, 1)
-    groups = len(request.keys(question))
-    return f"{groups:,} of {names}", query.expected(request.confidence, groups)
-
-
 def _amount(of: Query | Release | Discovery) -> str:
     """Say what was spent on a statistic, or will be."""
     return f"{of.epsilon:.4g}" if of.epsilon is not None else f"rho {of.rho:.4g}"
@@ -189,25 +185,6 @@ def _amount(of: Query | Release | Discovery) -> str:
 def _neighbours(request: Request) -> str:
     words = request.neighbours_in_words
     return f"{words[0].upper()}{words[1:]}."
-
-
-@contextmanager
-def _read(source: Files | None) -> Iterator[Files]:
-    if source is not None:
-        yield source
-        return
-    with resources.as_file(resources.files("dpnoise.cli").joinpath("people.csv")) as shipped:
-        yield Files(shipped)
-
-
-@contextmanager
-def _progress(paths: list[Path]) -> Iterator[Callable[[float], object]]:
-    """Show how far large files have been read."""
-    if sum(path.stat().st_size for path in paths if path.is_file()) < _LARGE:
-        yield lambda _: None
-        return
-    with terminal.progress_bar(f"reading {paths[0].name}") as show:
-        yield show
 
 
 def _show(table: Table, *, as_json: bool) -> None:

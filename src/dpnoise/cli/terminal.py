@@ -207,9 +207,9 @@ def bar_on(console: "Console", **options: bool) -> "Progress":
 
 
 @contextmanager
-def progress_bar(title: str) -> Iterator[Callable[[float], object]]:
-    """Give a function that shows the part that is done; elsewhere than on a terminal, nothing."""
-    if sys.stderr is None or not sys.stderr.isatty():
+def progress_bar(title: str | None) -> Iterator[Callable[[float], object]]:
+    """Give a function that shows the part that is done, if there is a title and a terminal."""
+    if title is None or sys.stderr is None or not sys.stderr.isatty():
         yield lambda _: None
         return
     with bar_on(console(stderr=True), transient=True) as bar:
