@@ -24,6 +24,7 @@ from dpnoise.statistics.composition import (
     compose,
     gaussian_rho,
 )
+from dpnoise.statistics.results import AdditiveMechanism
 
 LAPLACE: Final = "laplace"
 BEST: Final = "best"
@@ -203,8 +204,7 @@ def amount_for_error(
     return smallest_amount(lambda amount: make(amount, sensitivity).error(confidence), error)
 
 
-_Additive = LaplaceMechanism | DiscreteLaplaceMechanism | GaussianMechanism
-_ADDITIVE: Final[dict[str, Callable[[float, float], _Additive]]] = {
+_ADDITIVE: Final[dict[str, Callable[[float, float], AdditiveMechanism]]] = {
     "laplace": LaplaceMechanism,
     "discrete": DiscreteLaplaceMechanism,
     "gaussian": lambda rho, sensitivity: GaussianMechanism.for_rho(rho, sensitivity=sensitivity),

@@ -339,7 +339,10 @@ class Variance(_Moments):
 
     def from_parts(self, parts: Sequence[int]) -> float:
         """Return the variance: 0 where nothing is known."""
-        return self._in_units(self._variance(parts))
+        b0, b1, b2 = (max(part, 0) for part in parts)
+        whole = b0 + b1 + b2 or 1
+        variance = float(Fraction(4 * b0 * b2 - b1 * b1, 4 * whole * whole))
+        return self._in_units(min(max(variance, 0.0), 0.25))
 
     def margin(self, parts: Sequence[int], error: float) -> float:
         """Return how far off the variance is if each sum is off by `error` at most.
@@ -347,23 +350,15 @@ class Variance(_Moments):
         By Taylor's theorem at most error * (|g0| + |g1| + |g2|) + 3.25 (3 error/T)^2, where g is
         the gradient and T the least that the sum of all three can be: see docs/publishing.md.
         """
-        return self._in_units(self._part_off(parts, error))
-
-    def _variance(self, parts: Sequence[int]) -> float:
-        b0, b1, b2 = (max(part, 0) for part in parts)
-        whole = b0 + b1 + b2 or 1
-        return min(max(float(Fraction(4 * b0 * b2 - b1 * b1, 4 * whole * whole)), 0.0), 0.25)
-
-    def _part_off(self, parts: Sequence[int], error: float) -> float:
         b0, b1, b2 = (float(max(part, 0)) for part in parts)
         whole = b0 + b1 + b2
         least = whole - 3 * error
         if least <= 0:
-            return 0.25
+            return self._in_units(0.25)
         bent = 2 * (b0 * b2 - b1 * b1 / 4) / whole
         slopes = (abs(b2 - bent), abs(b1 / 2 + bent), abs(b0 - bent))
         steep = sum(slopes) / whole**2 * error
-        return min(steep + _CURVATURE * (3 * error / least) ** 2, 0.25)
+        return self._in_units(min(steep + _CURVATURE * (3 * error / least) ** 2, 0.25))
 
     def _in_units(self, part: float) -> float:
         width = self.bounds.width * self.bounds.grid

@@ -18,7 +18,7 @@ QUERIES: Final = (
     *("quantile:Q", "quantiles:Q,Q", "histogram"),
 )
 _BOUNDED: Final = {kind.name: kind for kind in (Sum, Mean, Variance, Deviation)}
-_SELECTED: Final = ("median", "quantile", "quantiles")
+SELECTED: Final = ("median", "quantile", "quantiles")  # No noise is added to these.
 _OF_KNOWN_ERROR: Final = ("count", "sum", "histogram")
 _MOST_WAYS: Final = 2
 
@@ -118,10 +118,6 @@ class Question:
         assert self.lower is not None and self.upper is not None  # noqa: S101, PT018 - checked
         bounds = Bounds.of_sum(self.lower, self.upper)
         return Own(self.column, self.per_person, bounds.grid, bounds.least, bounds.most)
-
-    def is_selected(self, statistic: str) -> bool:
-        """Tell whether a statistic is selected, with no noise added to it: a quantile."""
-        return statistic.partition(":")[0] in _SELECTED
 
     def query(
         self,

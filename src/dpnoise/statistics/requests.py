@@ -19,7 +19,7 @@ from dpnoise.statistics.discovery_threshold import threshold
 from dpnoise.statistics.engines import checking
 from dpnoise.statistics.plan import Cells, Edges, Grouping, Key, Own, Plan, Unit
 from dpnoise.statistics.queries import Query, check_confidence
-from dpnoise.statistics.questions import QUERIES, Question, check_groups
+from dpnoise.statistics.questions import QUERIES, SELECTED, Question, check_groups
 from dpnoise.statistics.results import Priced, WholeNoise
 
 __all__ = ["Discovery", "Question", "Request", "Way", "written"]
@@ -192,7 +192,8 @@ class Request:
             for _ in self.discovered
         ]
         for one, name in self._statistics():
-            selections = self._reach(one, self.groups).groups if one.is_selected(name) else None
+            is_selected = name.partition(":")[0] in SELECTED
+            selections = self._reach(one, self.groups).groups if is_selected else None
             make = partial(self._query, one, name, self.groups)
             items.append(Item(make, selections, one.weight, one.error))
         budget = Budget(
