@@ -116,25 +116,18 @@ class Quantiles(Priced):
         selected = select_places(counts, places, self._epsilon_here, rng)
         cells = dict(zip(places, selected, strict=True))
         values = [self._value(cells[place]) for place in self.places]
-        intervals = None
-        if self.interval:
-            intervals = [
-                self._interval(counts, place, cells[place], confidence, rng)
-                for place in self.places
-            ]
+        intervals = []
+        for place in self.places if self.interval else ():
+            low, high = select_ends(counts, place, self._epsilon_ends, confidence, rng)
+            ends = (min(low, cells[place]), max(high, cells[place]))
+            intervals.append((self._value(ends[0]), self._value(ends[1])))
         one, share = len(values) == 1, (self.epsilon or 0.0) / 2
         return Release(
             self.name, values[0] if one else values, self.epsilon, None, None, confidence,
             {self.name: share, "interval": share} if self.interval else {},
-            interval=intervals[0] if one and intervals else intervals,
+            interval=intervals[0] if one and intervals else intervals or None,
             labels=() if one else self.labels, mechanism=_SELECTION, grid=self.bounds.grid,
         )  # fmt: skip
-
-    def _interval(
-        self, counts: Counts, place: float, cell: int, confidence: float, rng: Generator
-    ) -> tuple[float, float]:
-        low, high = select_ends(counts, place, self._epsilon_ends, confidence, rng)
-        return self._value(min(low, cell)), self._value(max(high, cell))
 
     def _value(self, cell: int) -> float:
         return exact.nearest_float(self.bounds.least + cell, self.bounds.grid)
