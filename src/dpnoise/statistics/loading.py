@@ -27,7 +27,7 @@ class Signed:
         return self.source
 
 
-def load_request(path: Path) -> Signed:
+def load_request(path: Path) -> Signed:  # Most of its lines are documentation.
     r"""Read a request from a TOML file.
 
     It has the fields of `Request`, a table `[[publish]]` for each question, and may have `source`,
