@@ -17,7 +17,7 @@ import pytest
 
 from dpnoise import cli
 from dpnoise.statistics import publishing, queries, selections
-from dpnoise.statistics.requests import simple_request
+from dpnoise.statistics.requests import Question, Request
 
 BOUNDS = ["--lower", "0", "--upper", "100", "--column", "x"]
 
@@ -351,7 +351,7 @@ def test_a_wrong_ending_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_parts_of_epsilon_never_add_up_to_more() -> None:
     for epsilon in (1.0, 0.1, math.pi, 1e-3):
         for count in range(1, 50):
-            request = simple_request("x", ["count"] * count, epsilon)
+            request = Request(epsilon, [Question(["count"] * count, "x")])
             spent = Fraction(0)
             for _, query in request.prepare():
                 assert isinstance(query, queries.Count)
@@ -389,7 +389,7 @@ def test_the_row_that_is_no_number_is_named(
 def test_a_header_alone_is_a_file_without_rows(tmp_path: Path) -> None:
     for text in ("x,y", "x,y\n", "x,y\r\n", "\nx,y"):
         (tmp_path / "header.csv").write_text(text)
-        request = simple_request("x", ["count"], 1e6)
+        request = Request(1e6, [Question(["count"], "x")])
         (count,) = publishing.publish(tmp_path / "header.csv", request)
         assert count.release.value == 0
 

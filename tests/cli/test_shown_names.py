@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from dpnoise import cli, statistics
 from dpnoise.auditing import additive_noise
 from dpnoise.auditing.targets import adapters
-from dpnoise.cli import bars, release, terminal
+from dpnoise.cli import release, terminal
 from dpnoise.core import html
 from dpnoise.core.safe_text import shown
 from dpnoise.statistics import publishing
 from dpnoise.statistics.digits import rounded
-from dpnoise.statistics.requests import simple_request
+from dpnoise.statistics.requests import Question, Request
 
 NAMES = ["[kg]", "[/x]", "[bold]b", "a\\", ":heart:", "$a_{$", "$x$", "\\frac", "尺度", "<b>&amp;"]
 STEERING = ["\x1b[31mred", "a\x07\x08", "\x9b2J", "\x7f", "\u202etxt", "\u2066", "a\nb"]
@@ -68,9 +68,9 @@ def test_characters_that_steer_are_printed_as_escapes(
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_every_name_can_be_drawn(ending: str) -> None:
     groups = [*NAMES, *STEERING]
-    request = simple_request("$a_{$", ["count"], 1.0, groups={"g": groups})
+    request = Request(1.0, [Question(["count"], "$a_{$", by=("g",))], {"g": groups})
     target = Path(f"plot.{ending}")
-    bars.draw_bars(publishing.rehearsal(request), target)
+    release.draw_bars(publishing.rehearsal(request), target)
     assert target.stat().st_size > 1000
     if ending == "svg":
         text = target.read_text(encoding="utf-8")
@@ -79,21 +79,22 @@ def test_every_name_can_be_drawn(ending: str) -> None:
 
 
 def test_names_of_any_length_and_bars_of_any_size_can_be_drawn() -> None:
-    request = simple_request("x" * 10_000, ["count"], 1.0, groups={"g": ["y" * 10_000]})
+    question = Question(["count"], "x" * 10_000, by=("g",))
+    request = Request(1.0, [question], {"g": ["y" * 10_000]})
     for value in (0.0, 1.7e308, -1.7e308, 5e-324, 2**70, float("inf")):
         counted = statistics.Release("count", value, 1.0, 1.0, 1.0, 0.95)
         one = publishing.Published("x" * 10_000, ("g",), ("y" * 10_000,), counted)
-        bars.draw_bars(publishing.Table(request, (one,), ""), Path("p.png"))
+        release.draw_bars(publishing.Table(request, (one,), ""), Path("p.png"))
 
 
 def test_two_equal_queries_are_two_bars() -> None:
-    request = simple_request("x", ["count", "count"], 1.0)
-    drawn_bars = bars.bars_of(publishing.rehearsal(request))
+    request = Request(1.0, [Question(["count", "count"], "x")])
+    drawn_bars = release.bars_of(publishing.rehearsal(request))
     assert len(drawn_bars) == 2
     table = publishing.rehearsal(request)
-    bars.draw_bars(table, Path("two.svg"))
+    release.draw_bars(table, Path("two.svg"))
     drawn = re.findall(r'id="patch_\d+"', Path("two.svg").read_text())
-    bars.draw_bars(publishing.Table(request, table.published[:1], ""), Path("one.svg"))
+    release.draw_bars(publishing.Table(request, table.published[:1], ""), Path("one.svg"))
     assert len(drawn) == len(re.findall(r'id="patch_\d+"', Path("one.svg").read_text())) + 1
 
 
@@ -151,7 +152,7 @@ def test_a_progress_bar_shows_its_title_as_it_is(monkeypatch: pytest.MonkeyPatch
 
 def counts(groups: list[str], values: list[float], errors: list[float | None]) -> publishing.Table:
     """Return a table of counts of these groups."""
-    request = simple_request("a column", ["count"], 1.0, groups={"g": groups})
+    request = Request(1.0, [Question(["count"], "a column", by=("g",))], {"g": groups})
     releases = [
         publishing.Published(
             "a column", ("g",), (group,), statistics.Release("count", value, 1.0, 1.0, error, 0.95)

@@ -26,8 +26,8 @@ from dpnoise.cli import release
 from dpnoise.statistics import Question, Request, load_request, publish, report
 from dpnoise.statistics.digits import rounded, rounded_interval
 from dpnoise.statistics.publishing import Table
-from dpnoise.statistics.report import numbers, protection, request_toml
-from dpnoise.statistics.report.numbers import Number, Scale
+from dpnoise.statistics.report import Scale, request_toml, statistics_of
+from dpnoise.statistics.results import Number
 
 KINDS = pytest.mark.parametrize("table", EVERY_KIND.values(), ids=EVERY_KIND)
 
@@ -145,9 +145,7 @@ def test_a_statistic_that_was_asked_for_twice_is_shown_twice() -> None:
         for one, value in ((narrow, 0.5), (wide, 4.5))
         for group in ("a", "b")
     ]
-    found = numbers.statistics_of(
-        example_tables.table(named, {"g": ["a", "b"]}).record()["releases"]
-    )
+    found = statistics_of(example_tables.table(named, {"g": ["a", "b"]}).record()["releases"])
     assert [[number.value for number in one.numbers] for one in found] == [[0.5] * 2, [4.5] * 2]
 
 
@@ -161,18 +159,18 @@ def test_odds_are_rounded_against_us(percent: int) -> None:
     for epsilon in [*(float(10.0**x) for x in rng.uniform(-4, 2.5, 300)), 1.0, 700.0]:
         times = arb(epsilon).exp()
         assert (
-            arb(Fraction(protection.factor(epsilon)).numerator)
-            >= times * Fraction(protection.factor(epsilon)).denominator
+            arb(Fraction(report.factor(epsilon)).numerator)
+            >= times * Fraction(report.factor(epsilon)).denominator
         )
         most, least = (
             100 * arb(percent) * t / (percent * t + 100 - percent) for t in (times, 1 / times)
         )
-        said = protection.at_most(percent, epsilon)
+        said = report.at_most(percent, epsilon)
         if said == "over 99.9%":
             assert most > arb("99.9")
         else:
             assert arb(said.removesuffix("%")) + arb("1e-30") >= most
-        assert arb(protection.at_least(percent, epsilon).removesuffix("%")) <= least + arb("1e-30")
+        assert arb(report.at_least(percent, epsilon).removesuffix("%")) <= least + arb("1e-30")
 
 
 def test_the_page_says_epsilon_in_words_and_as_odds() -> None:

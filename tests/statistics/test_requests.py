@@ -21,7 +21,7 @@ from dpnoise.core.entropy import SYSTEM, Source
 from dpnoise.statistics import publishing
 from dpnoise.statistics.engines import runners
 from dpnoise.statistics.loading import load_request
-from dpnoise.statistics.requests import Question, Request, simple_request
+from dpnoise.statistics.requests import Question, Request
 
 SURE = 1e6  # At this epsilon the noise of a count is not 0 with a probability below 10^-200000.
 
@@ -47,7 +47,7 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def counts(path: Path, column: str, keys: list[Any], **options: Any) -> list[int]:
-    request = simple_request(None, ["count"], SURE, groups={column: keys}, **options)
+    request = Request(SURE, [Question(["count"], by=(column,))], {column: keys}, **options)
     return [one.release.value for one in publishing.publish(path, request)]
 
 
@@ -186,9 +186,8 @@ def test_the_table_is_the_same_in_every_library() -> None:
 
 def test_the_record_says_what_was_done_and_shows_nothing_else() -> None:
     Path("secret.csv").write_text("city,x\nhidden-town,123456789012345\ncork,5\n")
-    request = simple_request(
-        "x", ["count", "mean"], 1.0, lower=0, upper=10, groups={"city": ["cork"]}
-    )
+    question = Question(["count", "mean"], "x", lower=0, upper=10, by=("city",))
+    request = Request(1.0, [question], {"city": ["cork"]})
     record = publishing.publish(Path("secret.csv"), request).record()
     assert record["dpnoise"] == dpnoise.__version__
     assert record["privacy_unit"] == "one row"
@@ -452,9 +451,10 @@ def test_groups_come_from_a_file(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_too_many_cells_are_refused() -> None:
+    median = Question(["median"], "x", lower=0, upper=1, by=("g",))
     groups = {"g": [str(i) for i in range(3000)]}
     with pytest.raises(ValueError, match=r"at most 2\^26 cells"):
-        simple_request("x", ["median"], 1.0, lower=0, upper=1, groups=groups)
+        Request(1.0, [median], groups)
 
 
 def test_an_index_of_keys_is_warned_of_before_noise_is_drawn(draws: list[str]) -> None:
@@ -471,7 +471,7 @@ def test_an_index_of_keys_is_warned_of_before_noise_is_drawn(draws: list[str]) -
 
 
 def test_a_source_is_a_file_or_a_frame(draws: list[str]) -> None:
-    request = simple_request(None, ["count"], SURE)
+    request = Request(SURE, [Question(["count"])])
     assert next(iter(publishing.publish(str(people(3)), request))).release.value == 3
     draws.clear()
     odd: Any = 5

@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final, NoReturn
@@ -46,28 +46,21 @@ _ARGUMENT: Final = re.compile(r"\b(\w+)=")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line and return its exit status."""
+    """Run the command line and return its exit status. No accident gives status 1."""
     if sys.stdout is None or sys.stdout.closed:
         terminal.complain("The standard output is closed. Give it a file: > /dev/null.")
         return _ERROR
     with terminal.legible(), _raise_signals() as ended:
         asked = _parser().parse_args(arguments)
-        given = sys.argv[1:] if arguments is None else arguments
-        typed = {argument.partition("=")[0] for argument in given}
-        return _status(lambda: asked.run(asked), typed, ended)
-
-
-def _status(
-    run: Callable[[], int | None], typed: Collection[str], ended: Sequence[BaseException] = ()
-) -> int:
-    """Run a command, and turn whatever ends it into a status. No accident gives status 1."""
-    try:
-        status = run() or 0
-        sys.stdout.flush()
-    except BaseException as error:  # noqa: BLE001 - Python's own status for it would be 1
-        status = _status_of(ended[0] if ended else error, typed)
-        terminal.flush_or_drop()
-    return status
+        try:
+            status: int = asked.run(asked) or 0
+            sys.stdout.flush()
+        except BaseException as error:  # noqa: BLE001 - Python's own status for it would be 1
+            given = sys.argv[1:] if arguments is None else arguments
+            typed = {argument.partition("=")[0] for argument in given}
+            status = _status_of(ended[0] if ended else error, typed)
+            terminal.flush_or_drop()
+        return status
 
 
 def _status_of(error: BaseException, typed: Collection[str]) -> int:
@@ -89,8 +82,14 @@ def _status_of(error: BaseException, typed: Collection[str]) -> int:
         case SystemExit():
             terminal.complain("What was run called sys.exit, and gave no result.")
         case _:
-            _report_bug(error)
             status = _BUG
+            if os.environ.get("DPNOISE_TRACEBACK"):
+                traceback.print_exception(error)
+            else:  # Its words are not shown: they may quote the data.
+                terminal.complain(
+                    f"{type(error).__name__} was not foreseen: this is a bug. DPNOISE_TRACEBACK=1 "
+                    "shows where it is; the traceback may quote your data."
+                )
     return status
 
 
@@ -114,17 +113,6 @@ def _describe(error: Exception, typed: Collection[str]) -> str:
     for advice, option in _OPTIONS.items():
         message = message.replace(advice, option)
     return message
-
-
-def _report_bug(error: BaseException) -> None:
-    """Name an exception that nobody foresaw. Its words are not shown: they may quote the data."""
-    if os.environ.get("DPNOISE_TRACEBACK"):
-        traceback.print_exception(error)
-        return
-    terminal.complain(
-        f"{type(error).__name__} was not foreseen: this is a bug. DPNOISE_TRACEBACK=1 shows where "
-        "it is; the traceback may quote your data."
-    )
 
 
 class _EndedError(SystemExit):

@@ -2,7 +2,8 @@
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,16 +16,7 @@ from dpnoise.core.errors import ArgumentError, BudgetError, import_extra
 from dpnoise.core.safe_text import shortened, shown
 from dpnoise.statistics.bounds import ADD_REMOVE, NEIGHBOURS
 from dpnoise.statistics.digits import number_of, written_down, written_up
-from dpnoise.statistics.ledger import (
-    EPSILON,
-    RHO,
-    Amount,
-    Entry,
-    Ledger,
-    create_ledger,
-    mend_ledger,
-    open_ledger,
-)
+from dpnoise.statistics.ledger import Amount, Entry, Ledger, create_ledger, mend_ledger, open_ledger
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -32,6 +24,7 @@ if TYPE_CHECKING:
 _BAR: Final = 30
 _DIGITS: Final = 6
 _GAP: Final = 2
+_LABEL: Final = len("epsilon")  # The longest name of what is metered.
 _SHORT_HEAD: Final = 12
 _LONGEST_NAME: Final = 200
 _WARNING: Final = Fraction(4, 5)  # From this part on the bar changes its colour.
@@ -45,9 +38,9 @@ def _create(asked: argparse.Namespace) -> None:
 
 def _spend(asked: argparse.Namespace) -> None:
     ledger = open_ledger(asked.file)
-    metric = EPSILON if asked.rho is None else RHO
-    if metric != ledger.terms.metric:
-        raise ArgumentError(f"{asked.file} counts {ledger.terms.metric}: --{ledger.terms.metric}.")
+    metric = ledger.terms.metric
+    if getattr(asked, metric) is None:
+        raise ArgumentError(f"{asked.file} counts {metric}: --{metric}.")
     main = number_of(metric, getattr(asked, metric))
     amount = Amount(main, number_of("delta", asked.delta, zero=True))
     receipt = ledger.spend(amount, note=asked.note)
@@ -99,8 +92,10 @@ def _show_ledger(ledger: Ledger) -> None:
     terms = ledger.terms
     name, unit = (shortened(shown(text), _LONGEST_NAME) for text in (terms.name, terms.unit))
     console.print(f"{name}: {unit}, {_WAYS.get(terms.neighbours, terms.neighbours)}\n")
-    for line in _meters(ledger, console.width):
-        console.print(line)
+    total, spent, left = terms.total, ledger.spent, ledger.left
+    console.print(_meter(terms.metric, (total.main, spent.main, left.main), console.width))
+    if total.delta:
+        console.print(_meter("delta", (total.delta, spent.delta, left.delta), console.width))
     if ledger.entries:
         console.print()
         titles, rows = _rows(ledger)
@@ -113,24 +108,16 @@ def _show_ledger(ledger: Ledger) -> None:
         console.print("Its last line was cut short: dpnoise budget mend takes it away.")
 
 
-def _meters(ledger: Ledger, room: int) -> Iterator["Text"]:
-    """Draw how much of epsilon or rho is spent, and of delta if there is one."""
-    total, spent, left = ledger.terms.total, ledger.spent, ledger.left
-    yield _meter(ledger.terms.metric, (total.main, spent.main, left.main), room)
-    if total.delta:
-        yield _meter("delta", (total.delta, spent.delta, left.delta), room)
-
-
 def _meter(name: str, amounts: tuple[Fraction, Fraction, Fraction], room: int) -> "Text":
     """Draw a name, a bar of what is spent and the numbers; the bar has the room that is left."""
     total, spent, left = amounts
     numbers = f"{written_up(spent, _DIGITS)} of {written_up(total, _DIGITS)} spent, "
     remains = f"{written_down(left, _DIGITS)} left"
-    length = max(min(_BAR, room - len(EPSILON) - len(numbers) - len(remains) - 2 * _GAP), 0)
+    length = max(min(_BAR, room - _LABEL - len(numbers) - len(remains) - 2 * _GAP), 0)
     filled = min(-(-length * spent // total), length)  # Rounded up: what is spent is seen.
     colour = "red" if not left else "yellow" if spent / total >= _WARNING else "cyan"
     full, empty = ("█", "░") if terminal.can_show("█░") else ("#", "-")
-    line: Text = import_extra("rich.text", "cli").Text(f"{name:<{len(EPSILON)}}  ")
+    line: Text = import_extra("rich.text", "cli").Text(f"{name:<{_LABEL}}  ")
     line.append(full * filled, style=colour)
     line.append(empty * (length - filled) + " " * _GAP, style="dim")
     line.append(numbers)
@@ -173,39 +160,26 @@ def _question(one: Mapping[str, object]) -> str:
 
 def _described(ledger: Ledger, found: Entry | None) -> dict[str, object]:
     """Return a ledger as plain data: numbers as decimal text, because floats would round them."""
-    terms = ledger.terms
 
     def amounts(amount: Amount, *, down: bool = False) -> dict[str, str]:
         write = written_down if down else written_up
-        return {terms.metric: write(amount.main), "delta": write(amount.delta)}
+        return {ledger.terms.metric: write(amount.main), "delta": write(amount.delta)}
 
+    def entry_data(entry: Entry) -> dict[str, object]:
+        told = asdict(entry)
+        return {"entry": told.pop("number"), **told, "spent": amounts(entry.spent)}
+
+    terms = asdict(ledger.terms)
     return {
-        "name": terms.name,
-        "unit": terms.unit,
-        "person": None if terms.person is None else list(terms.person),
-        "neighbours": terms.neighbours,
-        "made": terms.date,
-        "metric": terms.metric,
-        "total": amounts(terms.total),
+        **{"made" if name == "date" else name: part for name, part in terms.items()},
+        "total": amounts(ledger.terms.total),
         "spent": amounts(ledger.spent),
         "left": amounts(ledger.left, down=True),
         "margin_of_a_count": ledger.margin_of_a_count(),
         "head": ledger.head,
         "torn": ledger.torn,
         "entry_of_record": None if found is None else found.number,
-        "entries": [
-            {
-                "entry": entry.number,
-                "kind": entry.kind,
-                "date": entry.date,
-                "spent": amounts(entry.spent),
-                "note": entry.note,
-                "request": entry.request,
-                "record": entry.record,
-                "head": entry.head,
-            }
-            for entry in ledger.entries
-        ],
+        "entries": [entry_data(entry) for entry in ledger.entries],
     }
 
 

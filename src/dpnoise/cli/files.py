@@ -47,25 +47,21 @@ def check_targets(
         with _complaints_about(target):
             if ledger is not None and _same(target, ledger):
                 raise ArgumentError(f"{target} is the ledger. Write to another file.")
-            _check_target(target, source, replace=replace)
+            place = _followed(target)
+            for folder in (target.parent, place.parent):
+                if not folder.is_dir():
+                    raise ArgumentError(f"There is no folder {folder} to write {target.name} to.")
+            if source is not None and _same(target, source):
+                raise ArgumentError(f"{target} is the data. Write to another file.")
+            if place.is_dir():
+                raise ArgumentError(f"{target} is a folder. Give a file to write to.")
+            if place.is_block_device() or place.is_socket():
+                raise ArgumentError(f"{target} is a disk or a socket. Give a file to write to.")
+            if not replace:
+                _check_nothing_is_lost(target, place)
     for one, other in combinations(given, 2):
         if _followed(one) == _followed(other):
             raise ArgumentError(f"{one} and {other} are the same file. Write to two files.")
-
-
-def _check_target(target: Path, source: Path | None, *, replace: bool) -> None:
-    place = _followed(target)
-    for folder in (target.parent, place.parent):
-        if not folder.is_dir():
-            raise ArgumentError(f"There is no folder {folder} to write {target.name} to.")
-    if source is not None and _same(target, source):
-        raise ArgumentError(f"{target} is the data. Write to another file.")
-    if place.is_dir():
-        raise ArgumentError(f"{target} is a folder. Give a file to write to.")
-    if place.is_block_device() or place.is_socket():
-        raise ArgumentError(f"{target} is a disk or a socket. Give a file to write to.")
-    if not replace:
-        _check_nothing_is_lost(target, place)
 
 
 def check_plot(target: Path | None) -> None:
@@ -158,19 +154,14 @@ def _renamed(path: Path, place: Path, room: int, *, replace: bool) -> Iterator[P
         if not replace:
             _check_nothing_is_lost(path, place)
         with _complaints_about(path):
+            if before is not None and hasattr(os, "chown"):
+                with suppress(PermissionError):  # Not every system lets a file be given away.
+                    os.chown(beside, before.st_uid, before.st_gid)
             if before is not None:
-                _hand_on(before, beside)
+                beside.chmod(stat.S_IMODE(before.st_mode))
             beside.replace(place)
     finally:
         beside.unlink(missing_ok=True)
-
-
-def _hand_on(before: os.stat_result, beside: Path) -> None:
-    """Give what replaces a file its owner, where the system allows it, and its mode."""
-    if hasattr(os, "chown"):
-        with suppress(PermissionError):
-            os.chown(beside, before.st_uid, before.st_gid)
-    beside.chmod(stat.S_IMODE(before.st_mode))
 
 
 @contextmanager
@@ -178,7 +169,13 @@ def _copied(path: Path, place: Path, room: int) -> Iterator[Path]:
     """Write a file elsewhere, and copy it into what was opened before."""
     with ExitStack() as stack:
         with _complaints_about(path):
-            sink = _opened(place)
+            # A device or a pipe is opened. Of an open descriptor a copy is written to, because to
+            # open a file again would start at its beginning.
+            if (descriptor := _own_descriptor(place)) is None:
+                sink = os.open(place, os.O_WRONLY | getattr(os, "O_NOCTTY", 0))
+            else:
+                os.write(descriptor, b"")  # Raises if it is closed, or open for reading only.
+                sink = os.dup(descriptor)
             stack.callback(os.close, sink)
             folder = stack.enter_context(TemporaryDirectory(prefix="dpnoise-"))
             beside = Path(folder, f"content{path.suffix}")
@@ -191,13 +188,3 @@ def _copied(path: Path, place: Path, room: int) -> Iterator[Path]:
                 left = memoryview(part)
                 while left:
                     left = left[os.write(sink, left) :]
-
-
-def _opened(place: Path) -> int:
-    """Open a device, a pipe or a descriptor for writing."""
-    descriptor = _own_descriptor(place)
-    if descriptor is None:
-        return os.open(place, os.O_WRONLY | getattr(os, "O_NOCTTY", 0))
-    os.write(descriptor, b"")  # Raises if it is closed, or open for reading only.
-    # A copy, because to open a file again would start at its beginning.
-    return os.dup(descriptor)

@@ -12,12 +12,12 @@ from dpnoise.cli.terminal import Option
 from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.bounds import NEIGHBOURS
 from dpnoise.statistics.budget_split import MECHANISMS
+from dpnoise.statistics.engines import Files, description
 from dpnoise.statistics.engines.checking import MISSING, OWN, WITHOUT_ID
-from dpnoise.statistics.engines.description import ENCODINGS, FORMATS, PARTITION_TYPES, Files
-from dpnoise.statistics.engines.files import check_there
+from dpnoise.statistics.engines.files import check_there, described_columns
 from dpnoise.statistics.loading import groups_in_file, load_request
 from dpnoise.statistics.questions import DISCOVER
-from dpnoise.statistics.requests import Request, simple_request
+from dpnoise.statistics.requests import Question, Request
 
 _QUOTED: Final = re.compile(r'\s*"((?:[^"]|"")*)"\s*')
 
@@ -53,9 +53,10 @@ def _delimiter(text: str) -> str:
 
 def _hive_column(text: str) -> tuple[str, str]:
     column, kind = _name(text, "=")
-    if not column or kind not in PARTITION_TYPES:
+    if not column or kind not in description.PARTITION_TYPES:
         raise argparse.ArgumentTypeError(
-            f"give a column and its type, one of {', '.join(PARTITION_TYPES)}: year=integer"
+            "give a column and its type, one of "
+            f"{', '.join(description.PARTITION_TYPES)}: year=integer"
         )
     return column, kind
 
@@ -117,11 +118,11 @@ _FILES: Final = (
 )
 # How the data is written down, of which nothing is guessed.
 _FORMAT: Final = (
-    Option("--format", FORMATS, "of the data (what its name ends in, else csv)"),
+    Option("--format", description.FORMATS, "of the data (what its name ends in, else csv)"),
     Option("--table", None, "the table of a database: people, public.people"),
     Option("--delimiter", _delimiter, "what separates a CSV file's entries (,)"),
     Option("--quote", None, "what entries with delimiters stand in; '' for nothing (\")"),
-    Option("--encoding", ENCODINGS, "of a CSV file (utf-8)"),
+    Option("--encoding", description.ENCODINGS, "of a CSV file (utf-8)"),
     Option("--decimal", (".", ","), "the decimal sign of text (.)"),
     Option(
         "--hive",
@@ -229,7 +230,13 @@ def asked_for(asked: argparse.Namespace) -> tuple[Request, Files | None]:
         source = _data(asked)
         if source is not None:
             check_there(source)
-        return _request(asked), source
+        request = _request(asked)
+        if source is not None and asked.column is None and not asked.check:
+            raise ArgumentError(
+                f"Say which column of {description.listed(source.names)} to use: --column NAME. "
+                f"{described_columns(source)}"
+            )
+        return request, source
     for option in (*_QUESTION, *_FORMAT, *_PROTECTION):
         if getattr(asked, option.dest) not in (None, False):
             raise ArgumentError(f"{path} says what to publish: write {option.name} there.")
@@ -244,11 +251,6 @@ def asked_for(asked: argparse.Namespace) -> tuple[Request, Files | None]:
     if source is None and not asked.check:
         raise ArgumentError(f'Say which data {path} is about: --source FILE, or source = "".')
     return signed.request, source
-
-
-def names_a_column(asked: argparse.Namespace) -> bool:
-    """Tell whether it is said what is published of the data: by a request, or by a column."""
-    return asked.column is not None or _request_file(asked) is not None
 
 
 def _data(asked: argparse.Namespace) -> Files | None:
@@ -270,15 +272,17 @@ def _request(asked: argparse.Namespace) -> Request:
     if asked.groups_file is not None:
         column, path = asked.groups_file
         groups[column] = groups_in_file(path)
-    names = ("lower", "upper", "grid", "edges", "missing", "delimiter", "confidence")
-    return simple_request(
-        asked.column if asked.files or asked.column is not None else "income",
-        asked.query or ["count"],
+    column = asked.column if asked.files or asked.column is not None else "income"
+    about = _given(asked, ("lower", "upper", "grid", "edges", "per_person"))
+    question = Question(asked.query or ["count"], column, by=tuple(groups), **about)
+    protection = (option.dest for option in _PROTECTION if option.dest != "per_person")
+    return Request(
         1.0 if asked.epsilon is None and asked.rho is None else asked.epsilon,
-        groups=groups,
+        (question,),
+        groups,
         clamp=not asked.no_clamp,
         intervals=not asked.no_intervals,
-        **_given(asked, [*names, *(option.dest for option in _PROTECTION)]),
+        **_given(asked, ("missing", "delimiter", "confidence", *protection)),
     )
 
 

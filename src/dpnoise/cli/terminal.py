@@ -116,7 +116,8 @@ def table(
     and keep the width that they need: half a number would be another number.
     """
     titles, rows = [shown(title) for title in titles], [[shown(x) for x in row] for row in rows]
-    widths = _widths(titles, rows)
+    cell_len = import_extra("rich.cells", "cli").cell_len
+    widths = [max(map(cell_len, column)) for column in zip(titles, *rows, strict=True)]
     others = sum(widths) - widths[folded] + _GAP * len(widths)
     widths[folded] = min(widths[folded], max(_LEAST_FOLDED, room - others))
     made: Table = import_extra("rich.table", "cli").Table(box=None, padding=(0, _GAP, 0, 0))
@@ -127,20 +128,14 @@ def table(
     return made
 
 
-def natural_width(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
-    """Return how wide a table is of which nothing is folded, with the gap after it."""
-    plain = [[shown(x) for x in row] for row in (titles, *rows)]
-    return sum(_widths(plain[0], plain[1:])) + _GAP * len(titles)
-
-
-def _widths(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
-    cell_len = import_extra("rich.cells", "cli").cell_len
-    return [max(map(cell_len, column)) for column in zip(titles, *rows, strict=True)]
+def table_width(made: "Table") -> int:
+    """Return how wide a table is, with the gap after it."""
+    return sum((column.width or 0) + _GAP for column in made.columns)
 
 
 def print_table(console: "Console", made: "Table") -> None:
     """Print a table in full; the lines of one that has no room run over the terminal's edge."""
-    console.width = max(console.width, sum((column.width or 0) + _GAP for column in made.columns))
+    console.width = max(console.width, table_width(made))
     console.print(made, soft_wrap=False)
 
 
@@ -212,9 +207,9 @@ def bar_on(console: "Console", **options: bool) -> "Progress":
 
 
 @contextmanager
-def progress_bar(title: str) -> Iterator[Callable[[float], object]]:
-    """Give a function that shows the part that is done; elsewhere than on a terminal, nothing."""
-    if sys.stderr is None or not sys.stderr.isatty():
+def progress_bar(title: str | None) -> Iterator[Callable[[float], object]]:
+    """Give a function that shows the part that is done, if there is a title and a terminal."""
+    if title is None or sys.stderr is None or not sys.stderr.isatty():
         yield lambda _: None
         return
     with bar_on(console(stderr=True), transient=True) as bar:

@@ -163,15 +163,6 @@ class Move(NamedTuple):
 class Reach:
     """How many groups one person is in at most, with how many rows, and who neighbours are.
 
-    Parameters
-    ----------
-    groups, rows
-        The bounds k and m.
-    replace
-        Whether neighbours have one person in another's place, not one more or less.
-    there
-        How many groups there are.
-
     Examples
     --------
     >>> visits = Reach(groups=4, rows=3, there=20)
@@ -179,10 +170,10 @@ class Reach:
     (12.0, 6.0)
     """
 
-    groups: int = 1
-    rows: int = 1
-    replace: bool = False
-    there: int = 1
+    groups: int = 1  # The bound k.
+    rows: int = 1  # The bound m, in each group.
+    replace: bool = False  # Whether neighbours have one person in another's place.
+    there: int = 1  # How many groups there are.
 
     def l1(self, move: Move) -> float:
         """Return how far all groups move together: the sum of all distances, rounded up."""

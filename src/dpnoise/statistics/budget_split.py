@@ -24,6 +24,7 @@ from dpnoise.statistics.composition import (
     compose,
     gaussian_rho,
 )
+from dpnoise.statistics.results import AdditiveMechanism
 
 LAPLACE: Final = "laplace"
 BEST: Final = "best"
@@ -203,8 +204,7 @@ def amount_for_error(
     return smallest_amount(lambda amount: make(amount, sensitivity).error(confidence), error)
 
 
-_Additive = LaplaceMechanism | DiscreteLaplaceMechanism | GaussianMechanism
-_ADDITIVE: Final[dict[str, Callable[[float, float], _Additive]]] = {
+_ADDITIVE: Final[dict[str, Callable[[float, float], AdditiveMechanism]]] = {
     "laplace": LaplaceMechanism,
     "discrete": DiscreteLaplaceMechanism,
     "gaussian": lambda rho, sensitivity: GaussianMechanism.for_rho(rho, sensitivity=sensitivity),
@@ -213,23 +213,12 @@ _ADDITIVE: Final[dict[str, Callable[[float, float], _Additive]]] = {
 
 @dataclass(frozen=True)
 class Item:
-    """One thing that a request pays for.
+    """One thing that a request pays for."""
 
-    Parameters
-    ----------
-    make
-        The query for a loss.
-    selections
-        For what noise is not added to: in how many groups one person is, each of which costs. Else
-        None.
-    weight, error
-        Its part of the budget, or the error that is wanted.
-    """
-
-    make: Callable[[Loss], Any]
-    selections: int | None
-    weight: float = 1.0
-    error: float | None = None
+    make: Callable[[Loss], Any]  # The query for a loss.
+    selections: int | None  # Of what is selected: the groups of one person, each of which costs.
+    weight: float = 1.0  # That of its part of the budget.
+    error: float | None = None  # The error that is wanted, in place of a part of the budget.
 
 
 @dataclass(frozen=True)

@@ -291,10 +291,6 @@ def _ball(number: Fraction, bits: int = 4 * _BITS) -> Ball:
 
 def _up(ball: Ball) -> float:
     """Return a float that is at least every number of a ball."""
-    ends = (ball.enclosure.mid(), ball.enclosure.rad())
-    return float_up(sum((_fraction(end) for end in ends), Fraction(0)))
-
-
-def _fraction(exactly: arb) -> Fraction:
-    mantissa, exponent = (int(part) for part in exactly.man_exp())
-    return Fraction(mantissa) * Fraction(2) ** exponent
+    ends = (end.man_exp() for end in (ball.enclosure.mid(), ball.enclosure.rad()))
+    parts = (Fraction(int(mantissa)) * Fraction(2) ** int(power) for mantissa, power in ends)
+    return float_up(sum(parts, Fraction(0)))

@@ -24,13 +24,12 @@ from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
 from dpnoise.release.calibration import certainly_at_most
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
 from dpnoise.statistics.composition import check_delta
-
-Counting = DiscreteLaplaceMechanism | LaplaceMechanism | GaussianMechanism
+from dpnoise.statistics.results import AdditiveMechanism
 
 _LARGEST: Final = 2**53  # More persons than there are, and all floats below it are exact.
 
 
-def threshold(mechanism: Counting, max_groups: int, delta: float) -> int:
+def threshold(mechanism: AdditiveMechanism, max_groups: int, delta: float) -> int:
     """Return the smallest number from which on a group may be shown.
 
     It is the same where neighbours replace a person: docs/budgets.md has the proof.
@@ -64,7 +63,7 @@ def threshold(mechanism: Counting, max_groups: int, delta: float) -> int:
     return found if lower is None or lower < found else int(lower // step + 1) * step
 
 
-def _chance(mechanism: Counting, least: int, max_groups: int, bits: int) -> arb:
+def _chance(mechanism: AdditiveMechanism, least: int, max_groups: int, bits: int) -> arb:
     """Enclose 1 - (1 - p)^max_groups."""
     p = _reaches(mechanism, least, bits)
     return (1 - (max_groups * (1 - p).log()).exp()).enclosure
@@ -107,7 +106,7 @@ def _away(mechanism: LaplaceMechanism | GaussianMechanism, least: int) -> Fracti
     return least - Fraction(_step(mechanism), 2) - 1
 
 
-def _step(mechanism: Counting) -> int:
+def _step(mechanism: AdditiveMechanism) -> int:
     """Return the integer, a power of two, whose multiples are released: discrete noise has 1."""
     return max(1, int(getattr(mechanism, "grid", 1)))
 

@@ -10,7 +10,7 @@ import datetime as dt
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from itertools import accumulate
 from os import PathLike
@@ -40,6 +40,8 @@ RHO: Final = "rho"
 _FORMAT: Final = 1
 _DIGITS: Final = 6  # Of the numbers in words.
 _CONFIDENCE: Final = 0.95
+_Write = Callable[[Fraction, int], str]
+_Columns = Sequence[str] | None
 
 
 @dataclass(frozen=True)
@@ -83,16 +85,16 @@ class Terms:
     unit: str
     person: tuple[str, ...] | None
     neighbours: str
+    date: str
     metric: str
     total: Amount
-    date: str
 
     @classmethod
     def told(cls, line: Data) -> Self:
         """Return what the first line of a ledger says."""
-        person = None if line["person"] is None else tuple(line["person"])
-        plain = {name: line[name] for name in ("name", "unit", "neighbours", "metric", "date")}
-        return cls(person=person, total=Amount.told(line["total"]), **plain)
+        told = {part.name: line[part.name] for part in fields(cls)}
+        person = None if told["person"] is None else tuple(told["person"])
+        return cls(**{**told, "person": person, "total": Amount.told(told["total"])})
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,15 @@ class Entry:
     request: Data | None
     record: Any  # As its line says.
     head: str
+
+    @classmethod
+    def told(cls, number: int, line: Data, head: str) -> Self:
+        """Return what a line says."""
+        kind = line["kind"]
+        check_choice("kind", kind, ("spent", "record", "mended"))
+        spent = Amount.told(line["spent"]) if kind == "spent" else Amount(Fraction(0))
+        note, request, record = (line.get(name) for name in ("note", "request", "record"))
+        return cls(number, kind, line["date"], spent, note or "", request, record, head)
 
 
 @dataclass(frozen=True)
@@ -167,13 +178,7 @@ class Ledger:
         """What may still be spent."""
         return self.terms.total - self.spent
 
-    def words(
-        self,
-        amount: Amount,
-        write: Callable[[Fraction, int], str] = written_up,
-        *,
-        delta: bool = False,
-    ) -> str:
+    def words(self, amount: Amount, write: _Write = written_up, *, delta: bool = False) -> str:
         """Say an amount, rounded to six digits: `epsilon 0.5`, with delta if there may be some."""
         main = f"{self.terms.metric} {write(amount.main, _DIGITS)}"
         if not (delta or self.terms.total.delta):
@@ -205,7 +210,7 @@ class Ledger:
         *,
         date: str | None = None,
         note: str = "",
-        person: Sequence[str] | None = None,
+        person: _Columns = None,
         neighbours: str | None = None,
     ) -> Receipt:
         """Pay for a release: when this returns, the disk has it, and noise may be drawn.
@@ -226,7 +231,7 @@ class Ledger:
         with chain.adding(self.path) as (lines, add):
             now = _ledger(self.path, lines)
             amount = now.check(cost, person=person, neighbours=neighbours)
-            line = {"kind": "spent", "date": date or _now(), "spent": amount.line()}
+            line = {"kind": "spent", "date": date or utc_time(), "spent": amount.line()}
             head = add({**line, "note": note, "request": request})
         terms, number = now.terms, 1 + (now.entries[-1].number if now.entries else 0)
         return Receipt(head, terms.name, number, now.words(terms.total), now.left_in_words(amount))
@@ -235,7 +240,7 @@ class Ledger:
         """Note which record was published for a receipt, by its hash."""
         told = {"of": receipt.head, "sha256": chain.head_of(dict(record))}
         with chain.adding(self.path) as (_, add):
-            add({"kind": "record", "date": _now(), "record": told})
+            add({"kind": "record", "date": utc_time(), "record": told})
 
     def entry_of(self, record: Data) -> Entry:
         """Return the entry that paid for a published record, or say that there is none."""
@@ -256,19 +261,20 @@ class Ledger:
         return found[0]
 
     def check(
-        self,
-        cost: Cost | Amount,
-        *,
-        person: Sequence[str] | None = None,
-        neighbours: str | None = None,
+        self, cost: Cost | Amount, *, person: _Columns = None, neighbours: str | None = None
     ) -> Amount:
         """Return what a release would take, or raise if it cannot be paid for."""
         self._check_unit(person, neighbours)
         amount = self._amount_of(cost)
-        self._check_left(amount)
+        if not amount.is_within(self.left):
+            delta = amount.delta > 0
+            raise BudgetError(
+                f"{self.path} has {self.words(self.left, written_down, delta=delta)} left, and "
+                f"this costs {self.words(amount, delta=delta)}. {self.worth()}"
+            )
         return amount
 
-    def _check_unit(self, person: Sequence[str] | None, neighbours: str | None) -> None:
+    def _check_unit(self, person: _Columns, neighbours: str | None) -> None:
         """Raise if a release protects something else than the ledger."""
         here = self.terms
         if neighbours is not None and neighbours != here.neighbours:
@@ -297,16 +303,6 @@ class Ledger:
             amount = Amount(cost.epsilon, cost.delta)
         return Amount.told(amount.line())
 
-    def _check_left(self, amount: Amount) -> None:
-        """Raise if there is not enough left, and say what what is left would buy."""
-        if amount.is_within(self.left):
-            return
-        delta = amount.delta > 0
-        raise BudgetError(
-            f"{self.path} has {self.words(self.left, written_down, delta=delta)} left, and this "
-            f"costs {self.words(amount, delta=delta)}. {self.worth()}"
-        )
-
     def worth(self) -> str:
         """Say what all that is left would buy."""
         margin = self.margin_of_a_count()
@@ -324,22 +320,17 @@ class Payment:
         self._ledger = None if path is None else open_ledger(path)
         self._request = request
         self._receipt: Receipt | None = None
+        self._unit: Any = {"person": request.person or (), "neighbours": request.neighbours}
         self.left_after = ""
         if self._ledger is not None:
-            amount = self._ledger.check(request.cost(), **self._protects)
+            amount = self._ledger.check(request.cost(), **self._unit)
             self.left_after = self._ledger.left_in_words(amount)
-
-    @property
-    def _protects(self) -> Data:
-        return {"person": self._request.person or (), "neighbours": self._request.neighbours}
 
     def make(self) -> None:
         """Pay, if it was not done: when this returns, the disk has it."""
         if self._ledger is not None and self._receipt is None:
-            request = self._request
-            self._receipt = self._ledger.spend(
-                request.cost(), request.described(), **self._protects
-            )
+            cost, described = self._request.cost(), self._request.described()
+            self._receipt = self._ledger.spend(cost, described, **self._unit)
 
     @property
     def told(self) -> Data | None:
@@ -413,7 +404,7 @@ def create_ledger(  # Most of its lines are documentation.
     line = {
         "kind": "ledger",
         "format": _FORMAT,
-        "date": _now(),
+        "date": utc_time(),
         "name": name,
         "unit": _unit(named) if unit is None else unit,
         "person": columns,
@@ -434,7 +425,7 @@ def open_ledger(path: str | PathLike[str]) -> Ledger:
 def mend_ledger(path: str | PathLike[str]) -> int:
     """Take away a line that a crash cut short, before its noise was drawn; return its bytes."""
     file = open_ledger(path).path
-    return chain.mend(file, {"kind": "mended", "date": _now()})
+    return chain.mend(file, {"kind": "mended", "date": utc_time()})
 
 
 def _file_path(path: object) -> Path:
@@ -468,8 +459,7 @@ def _ledger(path: Path, lines: chain.Chain) -> Ledger:
             raise BudgetError(f"{path} is no ledger that this version of dpnoise can read.")
         terms = Terms.told(first)
         numbers = accumulate(int(line["kind"] != "record") for line in others)
-        told = zip(numbers, others, lines.heads[1:], strict=True)
-        entries = tuple(_entry(*each) for each in told)
+        entries = tuple(map(Entry.told, numbers, others, lines.heads[1:]))
     except (KeyError, TypeError, ValueError, ArithmeticError):
         raise BudgetError(f"{path} is no ledger: its lines do not say what they should.") from None
     ledger = Ledger(path, terms, entries, lines.heads[-1], len(lines.torn))
@@ -478,18 +468,11 @@ def _ledger(path: Path, lines: chain.Chain) -> Ledger:
     return ledger
 
 
-def _entry(number: int, line: chain.Line, head: str) -> Entry:
-    kind = line["kind"]
-    check_choice("kind", kind, ("spent", "record", "mended"))
-    spent = Amount.told(line["spent"]) if kind == "spent" else Amount(Fraction(0))
-    note, request, record = (line.get(name) for name in ("note", "request", "record"))
-    return Entry(number, kind, line["date"], spent, note or "", request, record, head)
-
-
-def _unit(person: Sequence[str] | None) -> str:
+def _unit(person: _Columns) -> str:
     """Say what is protected, by the columns that identify it."""
     return f"one person ({', '.join(person)})" if person else "one row"
 
 
-def _now() -> str:
+def utc_time() -> str:
+    """Return the time in UTC, as ledgers and records have it."""
     return dt.datetime.now(dt.UTC).isoformat(timespec="seconds")

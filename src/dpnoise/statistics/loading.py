@@ -27,7 +27,7 @@ class Signed:
         return self.source
 
 
-def load_request(path: Path) -> Signed:
+def load_request(path: Path) -> Signed:  # Most of its lines are documentation.
     r"""Read a request from a TOML file.
 
     It has the fields of `Request`, a table `[[publish]]` for each question, and may have `source`,
@@ -56,7 +56,9 @@ def load_request(path: Path) -> Signed:
         source = source_of(told.pop("source", None), path.parent)
         if isinstance(source, Files) and "delimiter" in told:
             raise ArgumentError("Write the delimiter where the rest of the source is: [source].")
-        ledger = _ledger(told.pop("ledger", None), path.parent)
+        ledger = told.pop("ledger", None)
+        if not isinstance(ledger, str | None):
+            raise ArgumentError(f"Expected ledger to be the name of a file, got {shown(ledger)}.")
         questions = told.pop("publish", [])
         if not isinstance(questions, list) or not all(isinstance(one, dict) for one in questions):
             raise ArgumentError("Questions must be tables: [[publish]].")
@@ -65,14 +67,7 @@ def load_request(path: Path) -> Signed:
         request = _made(Request, told)
     except DpnoiseError as error:
         raise ArgumentError(f"{path}: {error}") from None
-    return Signed(request, source, ledger)
-
-
-def _ledger(told: object, folder: Path) -> Path | None:
-    """Return the file of the ledger that a request names, which stands beside it."""
-    if not isinstance(told, str | None):
-        raise ArgumentError(f"ledger must be the name of a file, got {shown(told)}.")
-    return None if told is None else folder / told
+    return Signed(request, source, None if ledger is None else path.parent / ledger)
 
 
 def _made(kind: Any, told: dict[str, Any]) -> Any:

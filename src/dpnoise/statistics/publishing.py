@@ -5,7 +5,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from itertools import islice
 from os import PathLike
@@ -17,7 +17,7 @@ from dpnoise.core.errors import ArgumentError, forgetful, import_extra
 from dpnoise.core.strict_json import Data
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics import engines, report
-from dpnoise.statistics.ledger import Ledger, Payment
+from dpnoise.statistics.ledger import Ledger, Payment, utc_time
 from dpnoise.statistics.plan import Key
 from dpnoise.statistics.queries import Query
 from dpnoise.statistics.requests import Discovery, Groups, Question, Request, Way, written
@@ -69,7 +69,7 @@ class Table:
 
     request: Request
     published: tuple[Published, ...]
-    date: str
+    date: str = field(default_factory=utc_time)
     found: Mapping[str, Keys] = field(default_factory=dict)
     ledger: Data | None = None
 
@@ -78,14 +78,11 @@ class Table:
 
     def titles(self) -> list[str]:
         """Return the names of the columns of `rows`."""
-        return [*map(_title, self._by()), *_TEXTS, *_NUMBERS]
+        return [*map(_title, self.request.grouped), *_TEXTS, *_NUMBERS]
 
     def rows(self) -> list[Row]:
         """Return one row for each number: its groups, what it is, the number and its margins."""
-        return [row for one in self.published for row in _rows(one, self._by())]
-
-    def _by(self) -> list[str]:
-        return self.request.grouped
+        return [row for one in self.published for row in _rows(one, self.request.grouped)]
 
     def to_arrow(self) -> Frame:
         """Return the numbers as an Arrow table."""
@@ -118,7 +115,16 @@ class Table:
             "privacy": self.request.cost().floats(),
             "ledger": None if self.ledger is None else dict(self.ledger),
             "request": self.request.described(),
-            "discovered": [_found(one, self.found) for one in self.request.discoveries()],
+            "discovered": [
+                {
+                    "column": one.column,
+                    "threshold": one.threshold,
+                    "mechanism": one.noise.words,
+                    "scale": one.noise.mechanism.scale,
+                    "groups": [written(key) for key in self.found.get(one.column, ())],
+                }
+                for one in self.request.discoveries()
+            ],
             "releases": [_described(one) for one in self.published],
         }
 
@@ -149,16 +155,6 @@ def _group_array(pa: ModuleType, keys: list[Key | None]) -> Frame:
     return pa.array([None if key is None else str(key) for key in keys], pa.string())
 
 
-def _found(one: Discovery, found: Mapping[str, Keys]) -> Row:
-    return {
-        "column": one.column,
-        "threshold": one.threshold,
-        "mechanism": one.noise.words,
-        "scale": one.noise.mechanism.scale,
-        "groups": [written(key) for key in found.get(one.column, ())],
-    }
-
-
 _NUMBERS = ("value", "margin", "joint_margin", "low", "high", "confidence", "epsilon", "rho")
 _TEXTS = ("column", "statistic")
 
@@ -171,21 +167,17 @@ def _title(group_column: str) -> str:
 def _rows(one: Published, by: Sequence[str]) -> Iterator[Row]:
     release = one.release
     keys = dict(zip(one.by, one.group, strict=True))
-    for label, value, interval in release.numbers():
-        low, high = interval or (None, None)
+    for number in release.numbers():
+        label = number.path[0] if number.path else release.query
         statistic = f"{release.query}, {label}" if release.query == "histogram" else label
+        numbers = (
+            *(number.value, number.error, number.joint, *(number.interval or (None, None))),
+            *(release.confidence, release.epsilon, release.rho),
+        )
         yield {
             **{_title(name): keys.get(name) for name in by},
-            "column": one.column,
-            "statistic": statistic,
-            "value": value,
-            "margin": release.error,
-            "joint_margin": release.joint_error,
-            "low": low,
-            "high": high,
-            "confidence": release.confidence,
-            "epsilon": release.epsilon,
-            "rho": release.rho,
+            **dict(zip(_TEXTS, (one.column, statistic), strict=True)),
+            **dict(zip(_NUMBERS, numbers, strict=True)),
         }
 
 
@@ -264,7 +256,8 @@ def publish(  # Most of its lines are documentation.
         answer: Any = tallies[way].answers[plans[way].asks.index(query.ask)]
         return query.release(answer, request.confidence, rng)
 
-    table = replace(_table(request, groups, released, found), ledger=payment.told)
+    published = _published(request, groups, released)
+    table = Table(request, published, found=found, ledger=payment.told)
     payment.keep(table.record())
     return table
 
@@ -289,15 +282,11 @@ def _discovered(
     What is wrong with the rest of the request is found before all is paid for and noise is drawn.
     """
     *counting, checking = passes
-    counted = [
-        (
-            one,
-            engines.holders(
-                source, one.column, one.unit, text=request.text_columns, progress=progress
-            ),
-        )
-        for one, progress in zip(request.discoveries(), counting, strict=True)
-    ]
+    counted = []
+    for one, progress in zip(request.discoveries(), counting, strict=True):
+        text = request.text_columns
+        held = engines.holders(source, one.column, one.unit, text=text, progress=progress)
+        counted.append((one, held))
     engines.tally_all(source, request.checks(), progress=checking)
     payment.make()
     ranked = {one.column: _passing(one, held, rng) for one, held in counted}
@@ -318,12 +307,12 @@ def _passing(one: Discovery, held: engines.Holders, rng: Generator) -> list[str]
     if not held.keys:
         return []
     noisy = one.noise.release(held.persons, rng).tolist()
-    passed = [
-        (number, key)
+    ranked = sorted(
+        (-number, _label_order(key), key)
         for number, key in zip(noisy, held.keys, strict=True)
         if number >= one.threshold
-    ]
-    return [key for _, key in sorted(passed, key=lambda pair: (-pair[0], _label_order(pair[1])))]
+    )
+    return [key for *_, key in ranked]
 
 
 def _fitting(request: Request, ranked: Mapping[str, list[str]]) -> dict[str, Keys]:
@@ -338,7 +327,11 @@ def _fitting(request: Request, ranked: Mapping[str, list[str]]) -> dict[str, Key
         }
 
     def is_too_many(number: int) -> bool:
-        return not request.fits({**request.groups, **first(number)})
+        try:
+            request.check_plans({**request.groups, **first(number)})
+        except ArgumentError:
+            return True
+        return False
 
     numbers = range(1, max(map(len, ranked.values())) + 1)
     return first(bisect_left(numbers, 1, key=is_too_many))
@@ -355,40 +348,31 @@ def rehearsal(request: Request) -> Table:
 
     def zeros(question: Question, query: Query) -> list[Release]:
         labels = getattr(query, "labels", ())
-        many = len(labels) > 1 or query.name == "histogram"
-        zero = Release(
-            query.name,
-            [0] * len(labels) if many else 0.0,
-            query.epsilon,
-            scale=None,
-            error=1.0,
-            confidence=request.confidence,
-            labels=tuple(labels) if many else (),
-            rho=query.rho,
-        )
+        if len(labels) == 1 and query.name != "histogram":
+            labels = ()
+        value = [0] * len(labels) if labels else 0.0
+        known: Any = {"confidence": request.confidence, "labels": labels, "rho": query.rho}
+        zero = Release(query.name, value, query.epsilon, scale=None, error=1.0, **known)
         return [zero] * len(request.keys(question, groups))
 
     groups = {
         column: ("",) if isinstance(keys, str) else keys for column, keys in request.groups.items()
     }
-    return _table(request, groups, zeros)
+    return Table(request, _published(request, groups, zeros))
 
 
-def _table(
-    request: Request,
-    groups: Groups,
-    released: Callable[[Question, Query], list[Release]],
-    found: Mapping[str, Keys] | None = None,
-) -> Table:
+def _published(
+    request: Request, groups: Groups, released: Callable[[Question, Query], list[Release]]
+) -> tuple[Published, ...]:
     """Put the releases of all questions together: all statistics of a group, then the next."""
     published: list[Published] = []
     prepared = iter(request.prepare(groups))
     for question in request.publish:
         asked = islice(prepared, len(question.statistics))
         releases = [released(question, query) for _, query in asked]
-        for i, group in enumerate(request.keys(question, groups)):
-            for by_group in releases:
-                one = Published(question.column, question.by, group, by_group[i])
-                published.append(one)
-    date = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-    return Table(request, tuple(published), date, found or {})
+        published += [
+            Published(question.column, question.by, group, by_group[i])
+            for i, group in enumerate(request.keys(question, groups))
+            for by_group in releases
+        ]
+    return tuple(published)

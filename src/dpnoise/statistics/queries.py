@@ -24,15 +24,7 @@ from dpnoise.statistics.composition import Loss
 from dpnoise.statistics.digits import shown_up
 from dpnoise.statistics.plan import Edges, Rows, Sums
 from dpnoise.statistics.plan import Sum as SumAnswer
-from dpnoise.statistics.results import (
-    Priced,
-    Release,
-    WholeNoise,
-    as_loss,
-    expected_words,
-    jointly,
-    margins,
-)
+from dpnoise.statistics.results import Priced, Release, WholeNoise, as_loss, jointly
 from dpnoise.statistics.selections import Quantiles
 
 _SURE_BITS: Final = 32  # Of what one row moves a sum of squares: with 2^30 rows it fits in 62 bits.
@@ -57,30 +49,30 @@ class _Added(_Noisy):
 
     labels: tuple[str, ...] = ()
 
-    @property
-    def _cells(self) -> int:
-        """The number of counts in a group."""
-        return max(len(self.labels), 1)
-
-    @property
-    def _grid(self) -> float:
-        return 1.0
+    _grid = 1.0  # Of the numbers that are published.
 
     def error(self, confidence: float) -> float:
-        """Return the margin of each number by itself."""
-        return self.noise.whole_error(confidence)
+        """Return the margin of each number by itself: of an integer, an integer."""
+        return math.floor(self.noise.error(confidence))
+
+    def _margins(self, confidence: float, number: int) -> tuple[float, float | None]:
+        """Return the margin of each of some numbers by itself and, of several, that of all."""
+        joint = None if number == 1 else self.error(jointly(confidence, number))
+        return self.error(confidence), joint
 
     def expected(self, confidence: float, groups: int) -> str:
         """Say how far off the numbers will be."""
-        number = groups * self._cells
-        return expected_words(margins(self.error, confidence, number), number)
+        number = groups * max(len(self.labels), 1)
+        alone, joint = self._margins(confidence, number)
+        together = "" if joint is None else f"; all {number:,} within {shown_up(joint)}"
+        return f"within {shown_up(alone)}{together}"
 
     def _value(self, released: int) -> float:
         return released
 
     def _released(self, exactly: Array, confidence: float, rng: Generator | None) -> list[Release]:
         """Publish the numbers of each group: a row is in one of them, so all cost epsilon once."""
-        error, joint = margins(self.error, confidence, exactly.size)
+        error, joint = self._margins(confidence, exactly.size)
         return [
             Release(
                 self.name, self._value(value), self.epsilon, self.mechanism.scale * self._grid,
@@ -150,7 +142,7 @@ class Histogram(_Added):
 
     def release(self, answer: Integers, confidence: float, rng: Generator | None) -> list[Release]:
         """Publish the counts of each group."""
-        return self._released(answer.reshape(-1, self._cells), confidence, rng)
+        return self._released(answer.reshape(-1, len(self.labels)), confidence, rng)
 
 
 class _Bounded(_Noisy):
@@ -169,6 +161,7 @@ class _Bounded(_Noisy):
     ) -> None:
         bounds_of = Bounds.of_squares if self._squares else Bounds.of_sum
         self.column, self.bounds = column, bounds_of(lower, upper, grid)
+        self._grid = self.bounds.grid
         self.losses = (as_loss(epsilon),)
         move = self._move(reach.rows)
         self.sensitivity = move.alone
@@ -196,10 +189,6 @@ class Sum(_Bounded, _Added):
 
     def _move(self, rows: int) -> Move:
         return Move.of_number(rows * self.bounds.largest, rows * self.bounds.span)
-
-    @property
-    def _grid(self) -> float:
-        return self.bounds.grid
 
     def _value(self, released: int) -> float:
         return exact.nearest_float(released, self.bounds.grid)
@@ -350,7 +339,10 @@ class Variance(_Moments):
 
     def from_parts(self, parts: Sequence[int]) -> float:
         """Return the variance: 0 where nothing is known."""
-        return self._in_units(self._variance(parts))
+        b0, b1, b2 = (max(part, 0) for part in parts)
+        whole = b0 + b1 + b2 or 1
+        variance = float(Fraction(4 * b0 * b2 - b1 * b1, 4 * whole * whole))
+        return self._in_units(min(max(variance, 0.0), 0.25))
 
     def margin(self, parts: Sequence[int], error: float) -> float:
         """Return how far off the variance is if each sum is off by `error` at most.
@@ -358,23 +350,15 @@ class Variance(_Moments):
         By Taylor's theorem at most error * (|g0| + |g1| + |g2|) + 3.25 (3 error/T)^2, where g is
         the gradient and T the least that the sum of all three can be: see docs/publishing.md.
         """
-        return self._in_units(self._part_off(parts, error))
-
-    def _variance(self, parts: Sequence[int]) -> float:
-        b0, b1, b2 = (max(part, 0) for part in parts)
-        whole = b0 + b1 + b2 or 1
-        return min(max(float(Fraction(4 * b0 * b2 - b1 * b1, 4 * whole * whole)), 0.0), 0.25)
-
-    def _part_off(self, parts: Sequence[int], error: float) -> float:
         b0, b1, b2 = (float(max(part, 0)) for part in parts)
         whole = b0 + b1 + b2
         least = whole - 3 * error
         if least <= 0:
-            return 0.25
+            return self._in_units(0.25)
         bent = 2 * (b0 * b2 - b1 * b1 / 4) / whole
         slopes = (abs(b2 - bent), abs(b1 / 2 + bent), abs(b0 - bent))
         steep = sum(slopes) / whole**2 * error
-        return min(steep + _CURVATURE * (3 * error / least) ** 2, 0.25)
+        return self._in_units(min(steep + _CURVATURE * (3 * error / least) ** 2, 0.25))
 
     def _in_units(self, part: float) -> float:
         width = self.bounds.width * self.bounds.grid

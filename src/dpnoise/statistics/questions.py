@@ -17,19 +17,20 @@ QUERIES: Final = (
     *("count", "sum", "mean", "variance", "std", "median"),
     *("quantile:Q", "quantiles:Q,Q", "histogram"),
 )
-_BOUNDED: Final[dict[str, type[Sum | Mean | Variance]]] = {
-    "sum": Sum,
-    "mean": Mean,
-    "variance": Variance,
-    "std": Deviation,
-}
-_SELECTED: Final = ("median", "quantile", "quantiles")
+_BOUNDED: Final = {kind.name: kind for kind in (Sum, Mean, Variance, Deviation)}
+SELECTED: Final = ("median", "quantile", "quantiles")  # No noise is added to these.
 _OF_KNOWN_ERROR: Final = ("count", "sum", "histogram")
 _MOST_WAYS: Final = 2
 
 DISCOVER: Final = "discover"  # In place of declared keys.
 _EXAMPLE: Final = 'groups={"city": ["cork", "dublin"]}'  # For errors.
-_KINDS: Final = (str, bool, int, float, dt.datetime, dt.date)
+# The first kind that a key is of counts, because a bool is an int.
+_KINDS: Final[Mapping[str, type | tuple[type, ...]]] = {
+    "boolean": bool,
+    "number": (int, float),
+    "text": str,
+    "date": dt.date,
+}
 
 
 @dataclass(frozen=True)
@@ -118,10 +119,6 @@ class Question:
         bounds = Bounds.of_sum(self.lower, self.upper)
         return Own(self.column, self.per_person, bounds.grid, bounds.least, bounds.most)
 
-    def is_selected(self, statistic: str) -> bool:
-        """Tell whether a statistic is selected, with no noise added to it: a quantile."""
-        return statistic.partition(":")[0] in _SELECTED
-
     def query(
         self,
         statistic: str,
@@ -185,13 +182,13 @@ def _checked(column: str, keys: Sequence[Key]) -> tuple[Key, ...]:
     if isinstance(keys, str) or not isinstance(keys, Sequence):
         raise ArgumentError(f"The groups of {column!r} must be a list: {_EXAMPLE}.")
     if not keys or len({(type(key), key) for key in keys}) < len(keys):
-        raise ArgumentError(
-            f"The list of groups must not be empty and must not repeat a group: {_EXAMPLE}."
-        )
-    for key in keys:
-        if not isinstance(key, _KINDS) or key != key or key == "" or _is_no_text(key):  # noqa: PLR0124
-            raise ArgumentError(f"Every declared group must have a name, in UTF-8: {_EXAMPLE}.")
-    if len({_kind(key) for key in keys}) > 1:
+        raise ArgumentError(f"Expected a declared list of groups, each once: {_EXAMPLE}.")
+    kinds = {
+        next((name for name, kind in _KINDS.items() if isinstance(key, kind)), None) for key in keys
+    }
+    if None in kinds or any(key != key or key == "" or _is_no_text(key) for key in keys):  # noqa: PLR0124
+        raise ArgumentError(f"Expected every declared group to have a name, in UTF-8: {_EXAMPLE}.")
+    if len(kinds) > 1:
         raise ArgumentError(
             f"The groups of {column!r} must be of one kind: all text, or all numbers."
         )
@@ -201,11 +198,3 @@ def _checked(column: str, keys: Sequence[Key]) -> tuple[Key, ...]:
 def _is_no_text(key: Key) -> bool:
     """Tell whether a name holds bytes that are no UTF-8: no row of a file can hold them."""
     return isinstance(key, str) and key != key.encode("utf-8", "ignore").decode("utf-8")
-
-
-def _kind(key: Key) -> str:
-    if isinstance(key, bool):
-        return "boolean"
-    if isinstance(key, int | float):
-        return "number"
-    return "text" if isinstance(key, str) else "date"

@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from itertools import product
 from math import prod
 from types import SimpleNamespace
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from dpnoise.core.errors import ArgumentError, check_choice, check_integer, reject
 from dpnoise.core.strict_json import Data
@@ -16,19 +16,13 @@ from dpnoise.statistics.bounds import ADD_REMOVE, NEIGHBOURS, REPLACE, Move, Rea
 from dpnoise.statistics.budget_split import Budget, Item, Prices, priced
 from dpnoise.statistics.composition import Cost, Loss
 from dpnoise.statistics.discovery_threshold import threshold
-from dpnoise.statistics.engines.checking import (
-    MISSING,
-    WITHOUT_ID,
-    cells_of,
-    check_persons,
-    check_plan,
-)
-from dpnoise.statistics.plan import Ask, Cells, Edges, Grouping, Key, Own, Plan, Unit
+from dpnoise.statistics.engines import checking
+from dpnoise.statistics.plan import Cells, Edges, Grouping, Key, Own, Plan, Unit
 from dpnoise.statistics.queries import Query, check_confidence
-from dpnoise.statistics.questions import QUERIES, Question, check_groups
+from dpnoise.statistics.questions import QUERIES, SELECTED, Question, check_groups
 from dpnoise.statistics.results import Priced, WholeNoise
 
-__all__ = ["QUERIES", "Discovery", "Question", "Request", "Way", "simple_request", "written"]
+__all__ = ["Discovery", "Question", "Request", "Way", "written"]
 
 _MOST_CELLS: Final = 2**26  # Cells times groups: 512 MiB of counts.
 _MOST_ROWS: Final = 2**31 - 1  # Of one person in a group.
@@ -140,9 +134,9 @@ class Request:
         if not self.publish:
             raise ArgumentError(f"publish must name at least one query, of{', '.join(QUERIES)}.")
         check_confidence(self.confidence)
-        check_choice("missing", self.missing, MISSING)
+        check_choice("missing", self.missing, checking.MISSING)
         check_choice("neighbours", self.neighbours, NEIGHBOURS)
-        check_choice("without_id", self.without_id, WITHOUT_ID)
+        check_choice("without_id", self.without_id, checking.WITHOUT_ID)
         for name in ("clamp", "intervals"):
             if not isinstance(getattr(self, name), bool):
                 reject(name, getattr(self, name), "be true or false")
@@ -198,7 +192,8 @@ class Request:
             for _ in self.discovered
         ]
         for one, name in self._statistics():
-            selections = self._reach(one, self.groups).groups if one.is_selected(name) else None
+            is_selected = name.partition(":")[0] in SELECTED
+            selections = self._reach(one, self.groups).groups if is_selected else None
             make = partial(self._query, one, name, self.groups)
             items.append(Item(make, selections, one.weight, one.error))
         budget = Budget(
@@ -218,7 +213,7 @@ class Request:
         group of every one of them.
         """
         reach = self._reach_of(None, 1)
-        unit = self._unit(reach.groups, 1, None)
+        unit = self._unit(reach, None)
         found: list[Discovery] = []
         for column, loss in zip(self.discovered, self.prices.losses, strict=False):
             noise = _count_noise(loss, reach)
@@ -239,26 +234,19 @@ class Request:
     def plans(self, groups: Groups | None = None) -> dict[Way, Plan]:
         """Return one plan for each way of grouping; a thing that several ask for is asked once."""
         groups = self.groups if groups is None else groups
-        asks: dict[Way, dict[Ask, None]] = {}
-        reaches: dict[Way, Reach] = {}
+        plans: dict[Way, Plan] = {}
         for question, query in self.prepare(groups):
+            if not all(groups[name] for name in question.by):
+                continue  # No group was found.
             way = Way(question.by, question.own)
-            asks.setdefault(way, {})[query.ask] = None
-            reaches[way] = self._reach(question, groups)
-        by = {
-            name: Grouping(name, tuple(groups[name]), discovered=self._is_open(name))
-            for name in self.grouped
-        }
-        return {
-            way: Plan(
-                tuple(asked),
-                tuple(by[name] for name in way.by),
-                self.missing,
-                self._unit(reaches[way].groups, reaches[way].rows, way.own),
+            asks = dict.fromkeys((*(plans[way].asks if way in plans else ()), query.ask))
+            by = tuple(
+                Grouping(name, tuple(groups[name]), discovered=self._is_open(name))
+                for name in question.by
             )
-            for way, asked in asks.items()
-            if all(groups[name] for name in way.by)
-        }
+            unit = self._unit(self._reach(question, groups), question.own)
+            plans[way] = Plan(tuple(asks), by, self.missing, unit)
+        return plans
 
     def checks(self) -> tuple[Plan, ...]:
         """Return plans that find what is wrong with columns and values before groups are known.
@@ -271,11 +259,11 @@ class Request:
         by = tuple(Grouping(name, tuple(self.groups[name])) for name in declared)
         return (Plan(tuple(asked.values()), by, self.missing),)
 
-    def _unit(self, max_groups: int, max_rows: int, own: Own | None) -> Unit | None:
+    def _unit(self, reach: Reach, own: Own | None) -> Unit | None:
         if self.person is None:
             return None
         text = tuple(name for name in self.person if name in self.text_columns)
-        return Unit(tuple(self.person), max_groups, max_rows, self.without_id, own, text)
+        return Unit(tuple(self.person), reach.groups, reach.rows, self.without_id, own, text)
 
     def keys(self, question: Question, groups: Groups | None = None) -> list[tuple[Key, ...]]:
         """Return the groups of a question, in order: those of all rows are one, of no keys."""
@@ -330,7 +318,7 @@ class Request:
         cells = 0
         for question, query in self.prepare(groups):
             ask = query.ask
-            here = cells_of(ask) if isinstance(ask, Cells | Edges) else 1
+            here = checking.cells_of(ask) if isinstance(ask, Cells | Edges) else 1
             cells += here * (_number_of_groups(question, groups) or 0)
         if cells > _MOST_CELLS:
             raise ArgumentError(
@@ -338,15 +326,7 @@ class Request:
                 "groups, or give quantiles a coarser grid."
             )
         for plan in self.plans(groups).values():
-            check_plan(plan)
-
-    def fits(self, groups: Groups) -> bool:
-        """Tell whether engines can answer about these groups."""
-        try:
-            self.check_plans(groups)
-        except ArgumentError:
-            return False
-        return True
+            checking.check_plan(plan)
 
 
 def _check_groups(request: Request) -> None:
@@ -397,7 +377,7 @@ def _check_person(request: Request) -> None:
     if not all(isinstance(column, str) for column in columns):
         reject("person", columns, "be a name or a list of names")
     object.__setattr__(request, "person", tuple(columns))
-    check_persons(tuple(columns), request.grouped, request.columns())
+    checking.check_persons(tuple(columns), request.grouped, request.columns())
     _check_max_rows(request)
     _check_max_groups(request)
 
@@ -450,21 +430,3 @@ def _several(number: int, thing: str) -> str:
 def written(key: Key) -> Key:
     """Return a key as JSON has it: dates become text."""
     return key.isoformat() if isinstance(key, dt.date) else key
-
-
-def simple_request(
-    column: str | None,
-    statistics: Sequence[str],
-    epsilon: float | None,
-    *,
-    groups: Groups | None = None,
-    **options: Any,
-) -> Request:
-    """Return the request for some statistics of one column, by the groups that are given.
-
-    Options are other fields of the `Question` and of the `Request`.
-    """
-    names = ("lower", "upper", "grid", "edges", "per_person")
-    about = {name: options.pop(name) for name in names if name in options}
-    question = Question(statistics, column, by=tuple(groups or ()), **about)
-    return Request(epsilon, (question,), groups or {}, **options)

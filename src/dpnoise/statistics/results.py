@@ -1,10 +1,10 @@
 """A published number and its margins, and the exact noise on integers that it comes from."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -15,13 +15,32 @@ from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
 from dpnoise.statistics.bounds import Move, Reach
 from dpnoise.statistics.composition import GAUSSIAN, PURE, Loss, float_up
-from dpnoise.statistics.digits import shown_up
+from dpnoise.statistics.digits import rounded, rounded_interval
 
 LAPLACE_WORDS: Final = "Laplace noise, exact, rounded once"
 GAUSSIAN_WORDS: Final = "Gaussian noise, exact, rounded once"
 DISCRETE_WORDS: Final = "discrete Laplace noise, exact"
 
 AdditiveMechanism = LaplaceMechanism | GaussianMechanism | DiscreteLaplaceMechanism
+
+
+class Number(NamedTuple):
+    """A published number: its groups and its own label, what it is, and its margins if known."""
+
+    path: tuple[str, ...]
+    value: float
+    error: float | None
+    joint: float | None
+    interval: tuple[float, float] | None
+
+    def shown(self, sign: str = "±") -> tuple[str, str, str]:
+        """Return the number, its margin or interval, and the joint margin, as people read them."""
+        if self.interval is not None:
+            value, low, high = rounded_interval(self.value, *self.interval)
+            return value, f"{low} to {high}", ""
+        value, margin = rounded(self.value, self.error, sign)
+        joint = "" if self.joint is None else rounded(self.value, self.joint, sign)[1]
+        return value, margin, joint
 
 
 @dataclass(frozen=True)
@@ -72,13 +91,15 @@ class Release:
     grid: float | None = None
     rho: float | None = None
 
-    def numbers(self) -> Iterator[tuple[str, Any, Any]]:
-        """Yield the label, the value and the interval of each number."""
+    def numbers(self, path: tuple[str, ...] = ()) -> Iterator[Number]:
+        """Yield each number; where there are several, its label ends its path."""
+        margins = (self.error, self.joint_error)
         if not isinstance(self.value, list):
-            yield self.query, self.value, self.interval
+            yield Number(path, self.value, *margins, self.interval)
             return
         intervals = self.interval or [None] * len(self.value)
-        yield from zip(self.labels, self.value, intervals, strict=True)
+        for label, value, interval in zip(self.labels, self.value, intervals, strict=True):
+            yield Number((*path, label), value, *margins, interval)
 
 
 class Priced:
@@ -133,10 +154,6 @@ class WholeNoise:
             return self.mechanism.error(confidence)
         return self.mechanism.error(confidence) + 0.5
 
-    def whole_error(self, confidence: float) -> int:
-        """Return the same as an integer, because an integer is off by one."""
-        return math.floor(self.error(confidence))
-
     def release(self, exactly: Array, rng: Generator | None) -> Array:
         """Release integers in int64, or without a limit where they came so."""
         if exactly.dtype == object:
@@ -153,17 +170,3 @@ def jointly(confidence: float, number: int) -> float:
     """
     each = 1 + math.expm1(math.log(confidence) / number)
     return min(each * (1 + 2.0**-50) if number > 1 else confidence, 1 - 2.0**-53)
-
-
-def margins(
-    error: Callable[[float], float], confidence: float, number: int
-) -> tuple[float, float | None]:
-    """Return the margin of each of some numbers by itself and, of several, that of all."""
-    return error(confidence), None if number == 1 else error(jointly(confidence, number))
-
-
-def expected_words(alone_and_joint: tuple[float, float | None], number: int) -> str:
-    """Say both margins, the joint one only if there is more than one number."""
-    alone, joint = alone_and_joint
-    together = "" if joint is None else f"; all {number:,} within {shown_up(joint)}"
-    return f"within {shown_up(alone)}{together}"

@@ -118,25 +118,18 @@ class Quantiles(Priced):
         selected = select_places(counts, places, self._epsilon_here, rng)
         cells = dict(zip(places, selected, strict=True))
         values = [self._value(cells[place]) for place in self.places]
-        intervals = None
-        if self.interval:
-            intervals = [
-                self._interval(counts, place, cells[place], confidence, rng)
-                for place in self.places
-            ]
+        intervals = []
+        for place in self.places if self.interval else ():
+            low, high = select_ends(counts, place, self._epsilon_ends, confidence, rng)
+            ends = (min(low, cells[place]), max(high, cells[place]))
+            intervals.append((self._value(ends[0]), self._value(ends[1])))
         one, share = len(values) == 1, (self.epsilon or 0.0) / 2
         return Release(
             self.name, values[0] if one else values, self.epsilon, None, None, confidence,
             {self.name: share, "interval": share} if self.interval else {},
-            interval=intervals[0] if one and intervals else intervals,
+            interval=intervals[0] if one and intervals else intervals or None,
             labels=() if one else self.labels, mechanism=_SELECTION, grid=self.bounds.grid,
         )  # fmt: skip
-
-    def _interval(
-        self, counts: Counts, place: float, cell: int, confidence: float, rng: Generator
-    ) -> tuple[float, float]:
-        low, high = select_ends(counts, place, self._epsilon_ends, confidence, rng)
-        return self._value(min(low, cell)), self._value(max(high, cell))
 
     def _value(self, cell: int) -> float:
         return exact.nearest_float(self.bounds.least + cell, self.bounds.grid)
@@ -286,7 +279,8 @@ def select_places(
         if first == last:
             return
         middle = (first + last) // 2
-        relative = _relative(places[middle], ends)
+        low, high = ends
+        relative = (places[middle] - low) / (high - low) if high > low else 0.5
         if last - first == 1:
             found[middle] = smeared.cell(*cuts, relative, part, rng)
             return
@@ -297,11 +291,6 @@ def select_places(
 
     halve(0, len(places), (-1, counts.size * PARTS), (0.0, 1.0))
     return found
-
-
-def _relative(place: float, ends: tuple[float, float]) -> float:
-    low, high = ends
-    return (place - low) / (high - low) if high > low else 0.5
 
 
 def levels(places: int) -> int:

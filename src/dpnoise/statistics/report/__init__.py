@@ -1,24 +1,37 @@
 """What was published, as one HTML page, for the people who decide and the people who read.
 
 It knows only the plain data of a record, so that a page says nothing that the record does not.
+Every figure about protection is rounded against us.
 """
 
 import hashlib
 import json
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import datetime
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from itertools import groupby
 from typing import Final
 
 from dpnoise.core import html, strict_json
 from dpnoise.core.strict_json import Data
-from dpnoise.statistics.digits import rounded
-from dpnoise.statistics.report.numbers import Statistic, statistics_of
-from dpnoise.statistics.report.protection import Protection
-
-__all__ = ["record_text", "render", "request_toml"]
+from dpnoise.statistics.composition import epsilon_of_zcdp
+from dpnoise.statistics.digits import never_less, rounded
+from dpnoise.statistics.results import Number, Release
 
 _MOST_NAMED: Final = 3  # Statistics that a title names.
+_NAMES: Final = {"std": "standard deviation"}
+_LONGEST: Final = 1e300  # Near the largest float, lengths overflow.
+_BELIEFS: Final = (1, 10, 50, 90)  # Percent.
+_WEAK: Final = 10.0  # An epsilon above which odds say that hardly anything is promised.
+_USUAL_DELTA: Final = 1e-6  # Where a loss in rho is read.
+_ROWS: Final = 3  # Of one person, in an example.
+_EXACT: Final = Context(prec=60)
+_LARGEST: Final = Decimal(1000)  # exp of more helps nobody, and of far more has no number.
+_CERTAIN: Final = Decimal("99.9")  # Percent; the next step up would read 100.
+_PLAINLY: Final = 5  # Powers of ten up to which a factor is written out.
 
 
 def record_text(record: Data) -> str:
@@ -33,48 +46,32 @@ def render(record: Data, title: str | None = None) -> str:
     """
     statistics = statistics_of(record["releases"])
     numbers = [number for statistic in statistics for number in statistic.numbers]
+    confidence = record["request"]["confidence"]
     return html.render(
         "dpnoise.statistics.report/page.html",
         title=(title or "").strip() or _title(statistics),
         record={"discovered": None, "ledger": None, **record, "releases": None},
         date=_date(record["date"]),
-        confidence=_percent(record["request"]["confidence"]),
-        outside=_percent(1 - record["request"]["confidence"])[:-1],
-        statistics=[
-            {**one.view(), "cost": _cost(one.release), "noise": _noise(one.release)}
-            for one in statistics
-        ],
+        confidence=f"{100 * confidence:.6g}%",
+        outside=f"{100 * (1 - confidence):.6g}",
+        statistics=[statistic.view() for statistic in statistics],
         some_joint=any(number.joint is not None for number in numbers),
         some_intervals=any(number.interval is not None for number in numbers),
-        protection=Protection.of(record).view(),
+        protection=_protection(record),
         request=request_toml(record["request"]),
         digest=hashlib.sha256(record_text(record).encode("utf-8")).hexdigest(),
     )
 
 
-def _title(statistics: Sequence[Statistic]) -> str:
+def _title(statistics: Sequence["Statistic"]) -> str:
     """Name what was published: `Mean and median of income, by city; count of rows`."""
     names: dict[str, list[str]] = {}
-    for one in statistics:
-        names.setdefault(one.of_what, []).append(one.called)
+    for statistic in statistics:
+        names.setdefault(statistic.subject, []).append(statistic.name)
     titles = [f"{' and '.join(dict.fromkeys(called))} of {of}" for of, called in names.items()]
     more = len(titles) - _MOST_NAMED
     text = "; ".join(titles[:_MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
     return text[:1].upper() + text[1:] if titles else "No group could be published"
-
-
-def _cost(release: Data) -> str:
-    """Say what a statistic cost, and its parts: `epsilon 0.5 (median 0.25, interval 0.25)`."""
-    inner = ", ".join(f"{name} {part:.4g}" for name, part in release["parts"].items())
-    amount = "rho" if release["epsilon"] is None else "epsilon"
-    return f"{amount} {release[amount]:.4g}" + (f" ({inner})" if inner else "")
-
-
-def _noise(release: Data) -> str:
-    """Say how a statistic was released: `discrete Laplace noise, exact; scale 1; grid 1`."""
-    amounts = {name: release[name] for name in ("scale", "grid") if release[name] is not None}
-    parts = [f"{name} {rounded(amount, None)[0]}" for name, amount in amounts.items()]
-    return "; ".join(filter(None, [release["mechanism"], *parts]))
 
 
 def _date(text: str) -> str:
@@ -84,10 +81,6 @@ def _date(text: str) -> str:
     except ValueError:
         return text
     return f"{date.day} {date:%B %Y, %H:%M} {date.tzname() or ''}".strip()
-
-
-def _percent(probability: float) -> str:
-    return f"{100 * probability:.6g}%"
 
 
 def request_toml(request: Data) -> str:
@@ -126,3 +119,240 @@ def _toml(part: object) -> str:
     if isinstance(part, str):  # The strings of TOML are those of JSON but for one character.
         return json.dumps(part, ensure_ascii=False, allow_nan=False).replace("\x7f", "\\u007f")
     return repr(part)
+
+
+# The numbers: of each statistic a table, and bars whose lines are the margins ---------------------
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """One statistic of one column, of all rows or of every group."""
+
+    column: str | None
+    by: tuple[str, ...]
+    release: Release
+    numbers: list[Number] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return _NAMES.get(self.release.query, self.release.query)
+
+    @property
+    def subject(self) -> str:
+        """The column and the groups: `income, by city and sex`; a count may be of rows."""
+        return self._values + (f", by {' and '.join(self.by)}" if self.by else "")
+
+    @property
+    def _values(self) -> str:
+        return "rows" if self.column is None else self.column
+
+    def view(self) -> Data:
+        """Return what the page shows: a number by itself, or a table with bars; and the cost."""
+        title = f"{self.name[:1].upper()}{self.name[1:]} of {self.subject}"
+        view = {"title": title, "cost": self._cost(), "noise": self._noise()}
+        if len(self.numbers) == 1:
+            (number,) = self.numbers
+            return {**view, "path": number.path, "shown": number.shown()}
+        joint = any(number.joint is not None for number in self.numbers)
+        label = self._values if self.release.labels else self.by[-1]
+        head = [label, "Published", "Within", *(["All within"] if joint else [])]
+        scale = Scale.of(self.numbers)
+        groups = [
+            {
+                "name": ", ".join(f"{by} {key}" for by, key in zip(self.by, keys, strict=False)),
+                "rows": [(n.path[-1], n.shown()[: len(head) - 1], scale.bar(n)) for n in numbers],
+            }
+            for keys, numbers in groupby(self.numbers, key=lambda number: number.path[:-1])
+        ]
+        return {**view, "shown": None, "head": head, "groups": groups}
+
+    def _cost(self) -> str:
+        """Say what it cost, and its parts: `epsilon 0.5 (median 0.25, interval 0.25)`."""
+        release = self.release
+        inner = ", ".join(f"{name} {part:.4g}" for name, part in release.parts.items())
+        is_rho = release.epsilon is None
+        amount = f"rho {release.rho:.4g}" if is_rho else f"epsilon {release.epsilon:.4g}"
+        return amount + (f" ({inner})" if inner else "")
+
+    def _noise(self) -> str:
+        """Say how it was released: `discrete Laplace noise, exact; scale 1; grid 1`."""
+        amounts = (("scale", self.release.scale), ("grid", self.release.grid))
+        parts = [f"{name} {rounded(x, None)[0]}" for name, x in amounts if x is not None]
+        return "; ".join(filter(None, [self.release.mechanism, *parts]))
+
+
+def statistics_of(releases: Iterable[Data]) -> list[Statistic]:
+    """Put the groups of every statistic together; one that was asked for twice is two."""
+    statistics: dict[tuple[object, ...], Statistic] = {}
+    seen: dict[tuple[object, ...], int] = {}
+    for record in releases:
+        column, by = record["column"], tuple(record["by"])
+        keys = tuple(map(named, record["group"] if len(by) > 1 else [record["group"]] * len(by)))
+        names = (part.name for part in fields(Release) if part.name in record)
+        release = Release(**{name: record[name] for name in names})
+        what = (column, by, release.query)
+        again = seen[(*what, keys)] = seen.get((*what, keys), 0) + 1
+        statistic = statistics.setdefault((*what, again), Statistic(column, by, release))
+        statistic.numbers.extend(release.numbers(keys))
+    return list(statistics.values())
+
+
+def named(key: object) -> str:
+    """Return the name of a group; quotes show where one begins and ends that cannot be seen.
+
+    Examples
+    --------
+    >>> named("cork"), named(" cork"), named(""), named(7)
+    ('cork', '" cork"', '""', '7')
+    """
+    text = str(key)
+    return text if text and text == text.strip() else f'"{text}"'
+
+
+@dataclass(frozen=True)
+class Scale:
+    """From which number to which the bars of one statistic go."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, numbers: Sequence[Number]) -> "Scale":
+        """Hold all numbers, zero, and of the margins no more than leaves a third to the bars."""
+        values = [_clamp(number.value) for number in numbers]
+        least, most = min(0.0, *values), max(0.0, *values)
+        room = (most - least) or _LONGEST
+        lows, highs = zip(*map(_error_bar, numbers), strict=True)
+        low = max(min(least, *map(_clamp, lows)), least - room)
+        high = min(max(most, *map(_clamp, highs)), most + room)
+        return cls(low, high if high > low else low + 1.0)
+
+    def place(self, value: float) -> float:
+        """Return where a number stands, as a part of the width."""
+        inside = min(max(_clamp(value), self.low), self.high)
+        return (inside - self.low) / (self.high - self.low)
+
+    def bar(self, number: Number) -> Data:
+        """Place a number from zero, and its margin, capped where its end is in sight."""
+        zero, here = self.place(0.0), self.place(number.value)
+        low, high = _error_bar(number)
+        return {
+            "x": min(zero, here),
+            "width": abs(here - zero),
+            "zero": zero,
+            "margin": [self.place(low), self.place(high)] if low < high else None,
+            "caps": [self.place(end) for end in (low, high) if self.low <= end <= self.high],
+        }
+
+
+def _error_bar(number: Number) -> tuple[float, float]:
+    """Return where the error bar of a number begins and ends."""
+    if number.interval is not None:
+        return float(number.interval[0]), float(number.interval[1])
+    error = number.error if number.error and math.isfinite(number.error) else 0
+    return float(number.value - error), float(number.value + error)
+
+
+def _clamp(value: float) -> float:
+    """Keep numbers where differences of two do not overflow; integers may be beyond all floats."""
+    return float(min(max(value, -_LONGEST), _LONGEST))
+
+
+# What is protected and how strongly, with epsilon as odds -----------------------------------------
+
+
+def _protection(record: Data) -> Data:
+    """Return what the page shows of it; `noun` is who or what is protected, in one word.
+
+    A record without `privacy` spent its request's epsilon. A loss in rho has no epsilon until a
+    delta is chosen, which is done here.
+    """
+    request, unit = record["request"], record["privacy_unit"]
+    privacy = record.get("privacy") or {"epsilon": request["epsilon"]}
+    epsilon, delta, rho = privacy["epsilon"], privacy.get("delta") or 0.0, None
+    if epsilon is None:
+        rho = privacy["rho"]
+        epsilon = epsilon_of_zcdp(rho, _USUAL_DELTA)
+        delta = _USUAL_DELTA + (privacy.get("rho_delta") or 0.0)
+    shown_delta = never_less(delta) if delta else None
+    once_in = f"{1 / delta:,.0f}" if delta > 1e-15 else f"{1 / delta:.2g}" if delta else None  # noqa: PLR2004 - readable
+    return {
+        "unit": unit,
+        "noun": "row" if unit.startswith("one row") else "person",
+        "replaced": request.get("neighbours") == "replace",
+        "weak": epsilon > _WEAK,
+        "epsilon": never_less(epsilon),
+        "rho": None if rho is None else never_less(rho),
+        "loss": f"epsilon {never_less(epsilon)}" + (f" and delta {shown_delta}" if delta else ""),
+        "delta": shown_delta,
+        "once_in": once_in,
+        "usual_delta": f"{_USUAL_DELTA:g}",
+        "factor": factor(epsilon),
+        "rows": _ROWS,
+        "factor_of_rows": factor(_ROWS * epsilon),
+        "beliefs": [_range(belief, epsilon) for belief in _BELIEFS],
+        "from_half": at_most(50, epsilon),
+    }
+
+
+def _range(belief: int, epsilon: float) -> Data:
+    """Return what a belief, in percent, can become: in words, and as parts of 1 to draw it."""
+    up = _exp(epsilon)
+    return {
+        "percent": belief,
+        "says": f"{at_least(belief, epsilon)} to {at_most(belief, epsilon)}",
+        "low": float(_belief(belief, 1 / up) / 100),
+        "high": float(_belief(belief, up) / 100),
+    }
+
+
+def factor(epsilon: float) -> str:
+    """Return the most that odds are multiplied by, exp(epsilon), with three digits, rounded up.
+
+    Examples
+    --------
+    >>> factor(1.0), factor(0.1), factor(5.0), factor(50.0)
+    ('2.72', '1.11', '149', '5.19e+21')
+    """
+    up = Context(prec=3, rounding=ROUND_CEILING).plus(_exp(epsilon))
+    return f"{up:.3g}" if up.adjusted() > _PLAINLY else f"{up.normalize(_EXACT):f}"
+
+
+def at_most(percent: int, epsilon: float) -> str:
+    """Return what a belief, in percent, can rise to.
+
+    Examples
+    --------
+    >>> at_most(50, 1.0), at_most(10, 0.1), at_most(50, 20.0)
+    ('73.2%', '11%', 'over 99.9%')
+    """
+    return _shown(_belief(percent, _exp(epsilon)), ROUND_CEILING)
+
+
+def at_least(percent: int, epsilon: float) -> str:
+    """Return what a belief, in percent, can fall to.
+
+    Examples
+    --------
+    >>> at_least(50, 1.0), at_least(10, 0.1), at_least(50, 20.0)
+    ('26.8%', '9.1%', '0%')
+    """
+    return _shown(_belief(percent, 1 / _exp(epsilon)), ROUND_FLOOR)
+
+
+def _exp(epsilon: float) -> Decimal:
+    return _EXACT.exp(min(Decimal(epsilon), _LARGEST))
+
+
+def _belief(percent: int, times: Decimal) -> Decimal:
+    """Return the percentage whose odds are `times` those of another."""
+    odds = times * percent / (100 - percent)
+    return 100 * odds / (1 + odds)
+
+
+def _shown(percent: Decimal, rounding: str) -> str:
+    if percent > _CERTAIN:
+        return "over 99.9%"
+    rounded = percent.quantize(Decimal("0.1"), rounding)
+    return f"{rounded.normalize(_EXACT):f}%"
