@@ -221,7 +221,7 @@ class Report:
     def from_dict(cls, data: object) -> Self:
         """Return the report that `to_dict` took apart."""
         if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise ArgumentError(f"Expected a report of format {FORMAT}.")
+            raise ArgumentError(f"The report must have format {FORMAT}.")
         fields = {name: data[name] for name in cls.__dataclass_fields__}
         # In JSON an infinite epsilon is a text.
         bounds = "epsilon_lower", "certified"

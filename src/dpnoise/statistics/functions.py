@@ -322,12 +322,12 @@ def chunks_of(values: Column) -> Iterator[Floats]:
             array = _column(values)
     except Exception:  # noqa: BLE001 - each library has errors of its own
         raise ArgumentTypeError(
-            f"Expected a column of numbers, got a {type(values).__name__} that is none. "
+            f"The data must be a column of numbers, got a {type(values).__name__}. "
             "Convert text first; a missing value is NaN."
         ) from None
     if array.dtype.kind not in "iufb" or array.dtype.itemsize > _WIDEST or array.ndim != 1:
         raise ArgumentTypeError(
-            f"Expected a column of numbers, got {array.dtype} of shape {array.shape}. "
+            f"The data must be a column of numbers, got {array.dtype} of shape {array.shape}. "
             "Convert text first; a missing value is NaN."
         )
     for start in range(0, array.size, _TURN):

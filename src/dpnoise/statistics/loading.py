@@ -58,7 +58,7 @@ def load_request(path: Path) -> Signed:  # Most of its lines are documentation.
             raise ArgumentError("Write the delimiter where the rest of the source is: [source].")
         ledger = told.pop("ledger", None)
         if not isinstance(ledger, str | None):
-            raise ArgumentError(f"Expected ledger to be the name of a file, got {shown(ledger)}.")
+            raise ArgumentError(f"ledger must be the name of a file, got {shown(ledger)}.")
         questions = told.pop("publish", [])
         if not isinstance(questions, list) or not all(isinstance(one, dict) for one in questions):
             raise ArgumentError("Questions must be tables: [[publish]].")

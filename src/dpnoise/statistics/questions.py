@@ -182,12 +182,14 @@ def _checked(column: str, keys: Sequence[Key]) -> tuple[Key, ...]:
     if isinstance(keys, str) or not isinstance(keys, Sequence):
         raise ArgumentError(f"The groups of {column!r} must be a list: {_EXAMPLE}.")
     if not keys or len({(type(key), key) for key in keys}) < len(keys):
-        raise ArgumentError(f"Expected a declared list of groups, each once: {_EXAMPLE}.")
+        raise ArgumentError(
+            f"The list of groups must not be empty and must not repeat a group: {_EXAMPLE}."
+        )
     kinds = {
         next((name for name, kind in _KINDS.items() if isinstance(key, kind)), None) for key in keys
     }
     if None in kinds or any(key != key or key == "" or _is_no_text(key) for key in keys):  # noqa: PLR0124
-        raise ArgumentError(f"Expected every declared group to have a name, in UTF-8: {_EXAMPLE}.")
+        raise ArgumentError(f"Every declared group must have a name, in UTF-8: {_EXAMPLE}.")
     if len(kinds) > 1:
         raise ArgumentError(
             f"The groups of {column!r} must be of one kind: all text, or all numbers."
