@@ -571,7 +571,7 @@ def test_rows_of_any_kind_are_audited_at_once_and_one_by_one(
         "neighbours": "rows",
         "data": data,
         "one_by_one": one_by_one,
-        "budget": 2_000 if LONG else 1_000,
+        "budget": 2_000,
     }
     assert audited(counts, **options).broken
 

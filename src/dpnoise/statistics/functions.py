@@ -39,18 +39,6 @@ class Options(TypedDict, total=False):
     rng: Generator | None  # Where noise comes from; by default a new Generator.
 
 
-class GridOptions(Options, total=False):
-    """What statistics of clamped values take besides: `grid=None`."""
-
-    grid: float | None  # A power of two; by default from the bounds.
-
-
-class CellOptions(GridOptions, total=False):
-    """What quantiles take besides: `interval=True`."""
-
-    interval: bool  # Whether half of epsilon is for intervals that have the quantiles inside.
-
-
 @forgetful
 def exact_sum(values: Column, lower: float, upper: float, grid: float | None = None) -> Fraction:
     """Return the exact sum of the values, each clamped to the bounds and rounded to the grid.
@@ -114,7 +102,13 @@ def count(
 
 @forgetful
 def sum(  # noqa: A001 - it is what people ask for, under `dpnoise.statistics`
-    values: Column, *, lower: float, upper: float, epsilon: float, **options: Unpack[GridOptions]
+    values: Column,
+    *,
+    lower: float,
+    upper: float,
+    epsilon: float,
+    grid: float | None = None,
+    **options: Unpack[Options],
 ) -> Release:
     """Release the sum of the values, each clamped to the bounds.
 
@@ -123,13 +117,19 @@ def sum(  # noqa: A001 - it is what people ask for, under `dpnoise.statistics`
     >>> sum([3.5, 2.0, 7.25], lower=0, upper=10, epsilon=0.5).scale
     20.0
     """
-    query = queries.Sum(_COLUMN, lower, upper, epsilon, options.pop("grid", None))
+    query = queries.Sum(_COLUMN, lower, upper, epsilon, grid)
     return _release(values, query, options)
 
 
 @forgetful
 def mean(
-    values: Column, *, lower: float, upper: float, epsilon: float, **options: Unpack[GridOptions]
+    values: Column,
+    *,
+    lower: float,
+    upper: float,
+    epsilon: float,
+    grid: float | None = None,
+    **options: Unpack[Options],
 ) -> Release:
     """Release the mean of the clamped values.
 
@@ -139,13 +139,19 @@ def mean(
     >>> 1970 < released.value < 1990 and released.error < 1
     True
     """
-    query = queries.Mean(_COLUMN, lower, upper, epsilon, options.pop("grid", None))
+    query = queries.Mean(_COLUMN, lower, upper, epsilon, grid)
     return _release(values, query, options)
 
 
 @forgetful
 def variance(
-    values: Column, *, lower: float, upper: float, epsilon: float, **options: Unpack[GridOptions]
+    values: Column,
+    *,
+    lower: float,
+    upper: float,
+    epsilon: float,
+    grid: float | None = None,
+    **options: Unpack[Options],
 ) -> Release:
     """Release the variance of the clamped values: over their number, not one less.
 
@@ -155,13 +161,19 @@ def variance(
     >>> 80 < released.value < 120
     True
     """
-    query = queries.Variance(_COLUMN, lower, upper, epsilon, options.pop("grid", None))
+    query = queries.Variance(_COLUMN, lower, upper, epsilon, grid)
     return _release(values, query, options)
 
 
 @forgetful
 def std(
-    values: Column, *, lower: float, upper: float, epsilon: float, **options: Unpack[GridOptions]
+    values: Column,
+    *,
+    lower: float,
+    upper: float,
+    epsilon: float,
+    grid: float | None = None,
+    **options: Unpack[Options],
 ) -> Release:
     """Release the standard deviation of the clamped values: the root of `variance`.
 
@@ -171,7 +183,7 @@ def std(
     >>> 9 < released.value < 11
     True
     """
-    query = queries.Deviation(_COLUMN, lower, upper, epsilon, options.pop("grid", None))
+    query = queries.Deviation(_COLUMN, lower, upper, epsilon, grid)
     return _release(values, query, options)
 
 
@@ -205,7 +217,9 @@ def quantile(
     lower: float,
     upper: float,
     epsilon: float,
-    **options: Unpack[CellOptions],
+    grid: float | None = None,
+    interval: bool = True,
+    **options: Unpack[Options],
 ) -> Release:
     """Release the q-quantile of the clamped values, among the multiples of the grid.
 
@@ -218,12 +232,28 @@ def quantile(
     >>> low <= released.value <= high
     True
     """
-    return quantiles(values, [q], lower=lower, upper=upper, epsilon=epsilon, **options)
+    return quantiles(
+        values,
+        [q],
+        lower=lower,
+        upper=upper,
+        epsilon=epsilon,
+        grid=grid,
+        interval=interval,
+        **options,
+    )
 
 
 @forgetful
 def median(
-    values: Column, *, lower: float, upper: float, epsilon: float, **options: Unpack[CellOptions]
+    values: Column,
+    *,
+    lower: float,
+    upper: float,
+    epsilon: float,
+    grid: float | None = None,
+    interval: bool = True,
+    **options: Unpack[Options],
 ) -> Release:
     """Release the median of the clamped values: the 0.5-quantile.
 
@@ -232,7 +262,16 @@ def median(
     >>> median([38.0] * 1000, lower=0, upper=120, epsilon=1.0).value
     38.0
     """
-    return quantiles(values, [0.5], lower=lower, upper=upper, epsilon=epsilon, **options)
+    return quantiles(
+        values,
+        [0.5],
+        lower=lower,
+        upper=upper,
+        epsilon=epsilon,
+        grid=grid,
+        interval=interval,
+        **options,
+    )
 
 
 @forgetful
@@ -243,7 +282,9 @@ def quantiles(
     lower: float,
     upper: float,
     epsilon: float,
-    **options: Unpack[CellOptions],
+    grid: float | None = None,
+    interval: bool = True,
+    **options: Unpack[Options],
 ) -> Release:
     """Release several quantiles of the clamped values together: in order, they never cross.
 
@@ -256,7 +297,6 @@ def quantiles(
     >>> released.value == sorted(released.value)
     True
     """
-    grid, interval = options.pop("grid", None), options.pop("interval", True)
     query = Quantiles(_COLUMN, q, lower, upper, epsilon, grid, interval=interval)
     return _release(values, query, options)
 
