@@ -21,6 +21,7 @@ from dpnoise.auditing.attacks.bounds import Judge
 from dpnoise.auditing.targets.target import Releases, Target, named
 from dpnoise.core.arrays import Flags, Floats, Integers
 from dpnoise.core.errors import ArgumentError, check_integer
+from dpnoise.core.parallel import cores, in_runs
 
 Progress = Callable[[float], object]
 Explains = Callable[[Releases, float], Flags]
@@ -35,6 +36,7 @@ MISFIT: Final = "this model does not fit the library on this machine"
 # Releases that tell apart events that differ in what they know of the sampler, and that check one.
 _ENOUGH: Final = 2_000
 _ERROR: Final = 1e-4  # Of the limits by which events are compared.
+_DECIDED_TOGETHER: Final = 2**8  # Releases that a thread takes at a time; each costs microseconds.
 
 
 def silent(*_: object) -> None:
@@ -83,8 +85,8 @@ def excluded(
 ) -> Event:
     """Return the event that value0 is possible and value1 is not.
 
-    `possible` tells of each release, or of each row that `grouped` makes of so many releases,
-    whether it can come from a value. It is slow, so value1 is asked about only where value0 is
+    `possible` tells of each release, or of each row that `grouped` makes of several releases,
+    whether it can come from a value. It is slow, so value0 is asked about only where value1 is not
     possible.
     """
 
@@ -93,11 +95,35 @@ def excluded(
 
     def holds(y: Releases) -> Flags:
         groups = grouped(y)
-        result = possible(groups, value0)
-        result[result] = ~possible(groups[result], value1)
+        result = ~possible(groups, value1)
+        result[result] = possible(groups[result], value0)
         return result
 
     return Event(words, holds, releases, explains=explains)
+
+
+def decide(
+    kernel: Callable[..., None],
+    y: Releases,
+    value: float,
+    scale: float,
+    *model: object,
+    progress: Progress = silent,
+) -> Flags:
+    """Call a kernel on all cores that tells of each row of releases whether the value can have it.
+
+    The kernel takes rows, the value and the scale in the format of the releases, what describes the
+    model, and the flags to fill.
+    """
+    number, rows, flags = y.dtype.type, np.ascontiguousarray(y), np.empty(len(y), dtype=np.bool_)
+
+    def work(first: int, last: int) -> None:
+        part = slice(first, last)
+        kernel(rows[part], number(value), number(scale), *model, flags[part])
+        progress(last / max(1, len(y)))
+
+    in_runs(work, len(y), _DECIDED_TOGETHER, cores())
+    return flags
 
 
 def best(events: Sequence[Event], target: Target, value0: float, value1: float, n: int) -> Event:

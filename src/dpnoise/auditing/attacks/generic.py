@@ -24,6 +24,7 @@ from dpnoise.auditing.attacks.base import (
     Attack,
     Event,
     Progress,
+    decide,
     excluded,
     never,
     promise,
@@ -226,8 +227,7 @@ def _feasible(q: Real, c: Real, s: Real) -> bool:
 
 
 @compiled
-def feasible(releases: NDArray[Real], value: Real, scale: Real, out: Flags) -> None:
-    """Tell of each release whether any noise gives it from this value."""
+def _are_feasible(releases: NDArray[Real], value: Real, scale: Real, out: Flags) -> None:
     for i in range(releases.size):
         out[i] = _feasible(releases[i], value, scale)
 
@@ -235,9 +235,7 @@ def feasible(releases: NDArray[Real], value: Real, scale: Real, out: Flags) -> N
 def possible(releases: Releases, value: float, scale: float) -> Flags:
     """Tell of each release whether any noise of this scale gives it, in the releases' format."""
     format_ = np.float64 if releases.dtype == np.float64 else np.float32
-    out = np.empty(len(releases), dtype=np.bool_)
-    feasible(releases.astype(format_), format_(value), format_(scale), out)
-    return out
+    return decide(_are_feasible, releases.astype(format_), value, scale)
 
 
 @dataclass(frozen=True)

@@ -31,14 +31,20 @@ from typing import Final
 
 import numpy as np
 
-from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, best, excluded, silent
+from dpnoise.auditing.attacks.base import (
+    SOURCE,
+    Attack,
+    Event,
+    Progress,
+    best,
+    decide,
+    excluded,
+    silent,
+)
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import check_choice
-from dpnoise.core.parallel import cores, in_runs
 from dpnoise.kernels import compiled
-
-_RUN: Final = 2**10  # Releases that one thread takes at a time; each costs some microseconds.
 
 
 @dataclass(frozen=True)
@@ -124,16 +130,8 @@ def feasible(releases: Releases, value: float, scale: float, table: str = "numpy
     """
     check_choice("table", table, _TABLES)
     layers = _TABLES[table]()
-    q = np.ascontiguousarray(releases, dtype=np.float64)
-    out = np.empty(q.size, dtype=np.bool_)
-    shape = (layers.weights, layers.edge, 2.0**layers.digits, layers.tied)
-
-    def work(first: int, last: int) -> None:
-        part = slice(first, last)
-        _feasible(q[part], float(value), float(scale), *shape, out[part])
-
-    in_runs(work, q.size, _RUN, cores())
-    return out
+    model = (layers.weights, layers.edge, 2.0**layers.digits, layers.tied)
+    return decide(_feasible, np.asarray(releases, dtype=np.float64), value, scale, *model)
 
 
 @compiled
