@@ -60,19 +60,16 @@ _CONTRADICTION: Final = -1
 _FIRST_RELEASES: Final = 640
 _KNOWN_NOISE: Final = 1_000
 
+_TOO_FEW: Final = "Too few releases to solve for the state: give more of them."
+_NO_STATE: Final = "No Mersenne Twister state explains the releases."
+
 
 class TooFewReleasesError(ArgumentError):
     """What was released leaves some bits of the state open."""
 
-    def __init__(self) -> None:
-        super().__init__("Too few releases to solve for the state: give more of them.")
-
 
 class NoStateError(ArgumentError):
     """What was released cannot come from this generator."""
-
-    def __init__(self) -> None:
-        super().__init__("No Mersenne Twister state explains the releases.")
 
 
 # Linear forms over GF(2): 64 coefficients in each word, the constant last ------------------------
@@ -114,18 +111,12 @@ def _insert(equation: Forms, basis: Forms, filled: Flags) -> int:
     return _CONTRADICTION if _has(equation, filled.size) else 0
 
 
-@compiled
 def _solve(basis: Forms) -> Forms:
     """Return the solution of a full basis, from the last unknown to the first, the constant 1."""
     solution = np.zeros(basis.shape[1], np.uint64)
     _toggle(solution, len(basis))
-    for column in range(len(basis) - 1, -1, -1):
-        parity = np.uint64(0)
-        for w in range(column >> 6, solution.size):
-            parity ^= basis[column, w] & solution[w]
-        for shift in (32, 16, 8, 4, 2, 1):
-            parity ^= parity >> np.uint64(shift)
-        if parity & np.uint64(1):
+    for column in reversed(range(len(basis))):
+        if np.bitwise_count(basis[column] & solution).sum() & 1:
             _toggle(solution, column)
     return solution
 
@@ -240,14 +231,14 @@ def recover_state(uniforms: Bits, masks: Bits) -> NDArray[np.uint32]:
     known = _words(np.asarray(masks, np.int64))
     outputs = _words(np.asarray(uniforms, np.int64)) & known
     if len(outputs) < _WORDS or int(np.bitwise_count(known).sum()) < _STATE_BITS:
-        raise TooFewReleasesError
+        raise TooFewReleasesError(_TOO_FEW)
     window, unknowns = _first_window(outputs[:_WORDS], known[:_WORDS])
     basis, filled = np.zeros((unknowns, window.shape[2]), np.uint64), np.zeros(unknowns, np.bool_)
     rank = _eliminate(outputs, known, window.copy(), basis, filled)
     if rank == _CONTRADICTION:
-        raise NoStateError
+        raise NoStateError(_NO_STATE)
     if rank < unknowns:
-        raise TooFewReleasesError
+        raise TooFewReleasesError(_TOO_FEW)
     values = np.bitwise_count(window & _solve(basis)).sum(axis=-1, dtype=np.int64) & 1
     return np.asarray((values << _BIT).sum(axis=1), np.uint32)
 
@@ -357,7 +348,7 @@ def clone_numpy(
     clone.set_state(("MT19937", state, _WORDS, 0, 0.0))
     later = np.asarray(releases)[_WORDS // 2 :]
     if (later != value + predict_noise(clone, len(later), scale, formula)).any():
-        raise NoStateError
+        raise NoStateError(_NO_STATE)
     return clone
 
 
