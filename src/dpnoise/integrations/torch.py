@@ -6,6 +6,8 @@ generators: what cannot be done securely is an error.
 
 import math
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -110,15 +112,10 @@ def _check_tensor(name: str, tensor: torch.Tensor) -> None:
         raise ArgumentError(f"Expected {name} on the CPU or a CUDA device, got {tensor.device}.")
 
 
-def _device_kernels() -> ModuleType:
+def import_kernels(name: str) -> ModuleType:
+    """Import a module of this package that imports Triton."""
     import_extra("triton", "torch")
-    return import_whole(_import_device)
-
-
-def _import_device() -> ModuleType:
-    from dpnoise.integrations import device  # noqa: PLC0415 - it imports Triton
-
-    return device
+    return import_whole(partial(import_module, f"dpnoise.integrations.{name}"))
 
 
 def _release_on_device(task: TensorTask, tensor: torch.Tensor, rng: _OnProcessor) -> torch.Tensor:
@@ -126,7 +123,7 @@ def _release_on_device(task: TensorTask, tensor: torch.Tensor, rng: _OnProcessor
         raise ArgumentTypeError(
             f"Expected floats on a CUDA device, got {tensor.dtype}: release tensor.cpu()."
         )
-    kernels = _device_kernels()
+    kernels = import_kernels("device")
     is_bfloat16 = tensor.dtype == torch.bfloat16
     bounds = _bfloat16_bounds(task) if is_bfloat16 else task.bounds(_NUMPY_TYPES[tensor.dtype])
     flat = tensor.contiguous().reshape(-1)
@@ -207,8 +204,6 @@ class Generator:
             device = torch.device(self.device)
         except (RuntimeError, TypeError):
             reject("device", self.device, 'to be "cpu" or a CUDA device')
-        if device.type not in {"cpu", "cuda"}:
-            reject("device", self.device, 'to be "cpu" or a CUDA device')
         if device.type == "cuda":
             if not torch.cuda.is_available():
                 reject("device", self.device, "to be there: PyTorch sees no CUDA device")
@@ -216,7 +211,9 @@ class Generator:
             if index >= torch.cuda.device_count():
                 reject("device", self.device, f"to be one of {torch.cuda.device_count()}")
             device = torch.device("cuda", index)
-            _device_kernels()
+            import_kernels("device")
+        elif device.type != "cpu":
+            reject("device", self.device, 'to be "cpu" or a CUDA device')
         object.__setattr__(self, "device", device)
 
     def random(
@@ -319,7 +316,7 @@ def _draw_on_processor(name: str, scale: float, variates: int, flat: torch.Tenso
 
 
 def _draw_on_device(name: str, scale: float, variates: int, flat: torch.Tensor) -> None:
-    kernels, key = _device_kernels(), SYSTEM.key(CHACHA20)
+    kernels, key = import_kernels("device"), SYSTEM.key(CHACHA20)
     with torch.cuda.device(flat.device):
         if name == "random":
             kernels.fill_uniforms(flat, key)

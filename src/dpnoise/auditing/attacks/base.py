@@ -161,6 +161,15 @@ def promise(hits0: Integers, hits1: Integers, n: int, judge: Judge | None = None
     return np.asarray(promised[place.reshape(hits0.shape)])
 
 
+def beyond(threshold: float, *, above: bool) -> Event:
+    """Return the event on one side of a threshold."""
+
+    def holds(y: Releases) -> Flags:
+        return np.asarray(y > threshold if above else y < threshold, dtype=np.bool_)
+
+    return Event(f"y {'>' if above else '<'} {threshold:.6g}", holds)
+
+
 def never(words: str) -> Event:
     """Return the event of an attack that found nothing."""
     return Event(words, lambda y: np.zeros(len(y), dtype=np.bool_), applies=False)

@@ -24,6 +24,7 @@ from dpnoise.auditing.attacks.base import (
     Attack,
     Event,
     Progress,
+    beyond,
     decide,
     excluded,
     never,
@@ -84,12 +85,7 @@ class Threshold(Attack):
         above0, above1 = (n - np.searchsorted(y, cuts, side="right") for y in (y0, y1))
         hits0, hits1 = np.concatenate([below0, above0]), np.concatenate([below1, above1])
         side, best = divmod(int(promise(hits0, hits1, n, self.judge).argmax()), _CUTS)
-        t = cuts[best]
-
-        def holds(y: Releases) -> Flags:
-            return np.asarray(y > t if side else y < t)
-
-        return Event(f"y {'>' if side else '<'} {t:.6g}", holds)
+        return beyond(cuts[best], above=side == 1)
 
 
 # The bits -----------------------------------------------------------------------------------------

@@ -6,21 +6,7 @@ lowest layer is there another formula. A release q of the value c is q = fl(c + 
 candidate c is excluded if no layer has a k that gives q. That is decided exactly, because all three
 roundings are monotone in k. Products and sums are taken to be rounded one by one, as NumPy does on
 x86-64; a build that fuses them needs another `_released`.
-
-What is and is not excluded, of values 0 and 1; test_ziggurat.py holds these to account:
-
-NumPy, 256 layers, 52-bit k
-    Hardly more than for any sampler whose doubles are added to a double. The grids of all layers
-    together meet practically every double z from 1/16 to 2. Below, they have holes (one double of
-    5 at 1/128, 9 of 10 at 1/2048), and a few above, where only the last layers reach. At epsilon 1
-    and delta 1e-6, where sigma is 4.22, the wrong 0 is excluded in 5.5 % of the releases of 1, and
-    in 5.0 % without any knowledge of the ziggurat; the wrong 1 in 21.5 % of the releases of 0, to
-    which the ziggurat adds 0.02 %, because the addition of 1 rounds most of its holes away.
-Go, 128 layers, 32-bit k
-    Nearly everything: outside the tail there are at most 2^32 variates (math/rand, where the layer
-    is the low seven bits of k) or 2^39 (math/rand/v2, where it is drawn apart).
-
-In the tails (2.6 releases of 10,000 with NumPy, 5.8 with Go) nothing is excluded here.
+What is and is not excluded is in docs/attacks.md; test_ziggurat.py holds it to account.
 """
 
 import math
@@ -111,16 +97,8 @@ _TABLES: Final[dict[str, Callable[[], Layers]]] = {
 def feasible(releases: Releases, value: float, scale: float, table: str = "numpy") -> Flags:
     """Tell which releases a ziggurat's Gaussian, times the scale, can make of the value.
 
-    A release of this value is always feasible. What is not feasible is no release of it.
-
-    Parameters
-    ----------
-    releases
-        In float64.
-    value, scale
-        The candidate, and the standard deviation of the noise.
-    table
-        "numpy" for `numpy.random.Generator`, "go" for math/rand, "go/v2" for math/rand/v2.
+    A release of this value is always feasible. What is not feasible is no release of it. The table
+    is "numpy" for `numpy.random.Generator`, "go" for math/rand, or "go/v2" for math/rand/v2.
 
     Examples
     --------
