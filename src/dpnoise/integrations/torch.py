@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -173,6 +173,14 @@ def tensor_of(values: NDArray[np.float64], dtype: torch.dtype) -> torch.Tensor:
     return torch.from_numpy(patterns.view(np.int16)).view(torch.bfloat16)
 
 
+class DrawOptions(TypedDict, total=False):
+    """The arguments that the methods of a Generator share, apart from `scale` and `size`."""
+
+    dtype: torch.dtype | None
+    out: torch.Tensor | None
+    variates: int
+
+
 @dataclass(frozen=True)
 class Generator:
     """Draws noise into tensors, each number from n uniforms of a secure generator, n = 4.
@@ -184,6 +192,9 @@ class Generator:
 
     float64 is made of uniforms of 53 bits. Narrower formats are drawn in float32, from uniforms of
     24 bits, and rounded once.
+
+    All drawing methods take `size` (an int, a tuple, or None for one number), `dtype`, and `out` (a
+    tensor to fill); all but `random` take `scale` and `variates` (n).
 
     Parameters
     ----------
@@ -224,43 +235,25 @@ class Generator:
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Draw uniforms on [0, 1): of 53, 24, 11 or 8 bits, as the format holds."""
-        return self._draw("random", 1.0, size, dtype, out, 1)
+        return self._draw("random", 1.0, size, dtype=dtype, out=out, variates=1)
 
     def normal(
-        self,
-        scale: float = 1.0,
-        size: Size = None,
-        *,
-        dtype: torch.dtype | None = None,
-        out: torch.Tensor | None = None,
-        variates: int = 4,
+        self, scale: float = 1.0, size: Size = None, **options: Unpack[DrawOptions]
     ) -> torch.Tensor:
         """Draw Gaussian noise with mean 0 and standard deviation `scale`; n is 2, 4 or 8."""
-        return self._draw("normal", scale, size, dtype, out, variates)
+        return self._draw("normal", scale, size, **options)
 
     def laplace(
-        self,
-        scale: float = 1.0,
-        size: Size = None,
-        *,
-        dtype: torch.dtype | None = None,
-        out: torch.Tensor | None = None,
-        variates: int = 4,
+        self, scale: float = 1.0, size: Size = None, **options: Unpack[DrawOptions]
     ) -> torch.Tensor:
         """Draw Laplace noise with mean 0 and this scale; n is 2 or 4 (Theorem 5.1)."""
-        return self._draw("laplace", scale, size, dtype, out, variates)
+        return self._draw("laplace", scale, size, **options)
 
     def exponential(
-        self,
-        scale: float = 1.0,
-        size: Size = None,
-        *,
-        dtype: torch.dtype | None = None,
-        out: torch.Tensor | None = None,
-        variates: int = 4,
+        self, scale: float = 1.0, size: Size = None, **options: Unpack[DrawOptions]
     ) -> torch.Tensor:
         """Draw exponential variates with this mean; n is 4."""
-        return self._draw("exponential", scale, size, dtype, out, variates)
+        return self._draw("exponential", scale, size, **options)
 
     @forgetful
     def _draw(
@@ -268,9 +261,10 @@ class Generator:
         name: str,
         scale: float,
         size: Size,
-        dtype: torch.dtype | None,
-        out: torch.Tensor | None,
-        variates: int,
+        *,
+        dtype: torch.dtype | None = None,
+        out: torch.Tensor | None = None,
+        variates: int = 4,
     ) -> torch.Tensor:
         """Check everything, then draw: a check that fails leaves `out` as it was."""
         scale = check_positive("scale", scale)
