@@ -115,7 +115,7 @@ def pairs_until_known(rows: int, precision: int, scale: float) -> tuple[Integers
     y = np.empty_like(U)
     box_muller_releases(U, 0.0, scale, y)
     model = precision, pairs.DOUBLE
-    possible = [decide(pairs.box_muller, y, value, scale, *model) for value in (0.0, 1.0)]
+    possible = [decide(pairs.box_muller, y, c, scale=scale, model=model) for c in (0.0, 1.0)]
     excluded = ~possible[1].reshape(rows, _MOST)
     needed = np.where(excluded.any(axis=1), excluded.argmax(axis=1) + 1, 0)
     return needed.astype(np.int64), int(np.count_nonzero(~possible[0]))

@@ -79,7 +79,6 @@ def excluded(
     possible: Explains,
     value0: float,
     value1: float,
-    *,
     grouped: Callable[[Releases], Releases] = np.asarray,
     releases: int = 1,
 ) -> Event:
@@ -106,20 +105,22 @@ def decide(
     kernel: Callable[..., None],
     y: Releases,
     value: float,
+    *,
     scale: float,
-    *model: object,
+    model: tuple[object, ...] = (),
+    dtype: type = np.float64,
     progress: Progress = silent,
 ) -> Flags:
     """Call a kernel on all cores that tells of each row of releases whether the value can have it.
 
-    The kernel takes rows, the value and the scale in the format of the releases, what describes the
-    model, and the flags to fill.
+    The kernel takes rows, the value and the scale in a format, the parts of the model, and the
+    flags to fill.
     """
-    number, rows, flags = y.dtype.type, np.ascontiguousarray(y), np.empty(len(y), dtype=np.bool_)
+    rows, flags = np.ascontiguousarray(y, dtype), np.empty(len(y), dtype=np.bool_)
 
     def work(first: int, last: int) -> None:
         part = slice(first, last)
-        kernel(rows[part], number(value), number(scale), *model, flags[part])
+        kernel(rows[part], dtype(value), dtype(scale), *model, flags[part])
         progress(last / max(1, len(y)))
 
     in_runs(work, len(y), _DECIDED_TOGETHER, cores())

@@ -231,7 +231,7 @@ def _are_feasible(releases: NDArray[Real], value: Real, scale: Real, out: Flags)
 def possible(releases: Releases, value: float, scale: float) -> Flags:
     """Tell of each release whether any noise of this scale gives it, in the releases' format."""
     format_ = np.float64 if releases.dtype == np.float64 else np.float32
-    return decide(_are_feasible, releases.astype(format_), value, scale)
+    return decide(_are_feasible, releases, value, scale=scale, dtype=format_)
 
 
 @dataclass(frozen=True)

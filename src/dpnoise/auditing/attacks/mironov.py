@@ -18,7 +18,7 @@ Compiled into one kernel (jax.jit), the same formula is rounded elsewhere, and h
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from typing import Final
 
@@ -123,17 +123,12 @@ class Mironov(Attack):
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
         """Return the event that value0 is possible and value1 is not, for the best formula."""
-        words = f"no uniform of {self.precision} bits leads from {value1:g} to y"
-
-        def event(formula: str) -> Event:
-            def possible(y: Releases, value: float) -> Flags:
-                model = self.precision, FORMULAS.index(formula)
-                return decide(_have_uniforms, y.astype(np.float64), value, target.scale, *model)
-
-            return excluded(f"{words} ({formula})", possible, value0, value1)
-
-        formulas = FORMULAS if self.formula is None else (self.formula,)
-        return best(list(map(event, formulas)), target, value0, value1, n)
+        words, events = f"no uniform of {self.precision} bits leads from {value1:g} to y", []
+        for formula in FORMULAS if self.formula is None else (self.formula,):
+            model = self.precision, FORMULAS.index(formula)
+            possible = partial(decide, _have_uniforms, scale=target.scale, model=model)
+            events.append(excluded(f"{words} ({formula})", possible, value0, value1))
+        return best(events, target, value0, value1, n)
 
 
 # Float32 noise of one uniform --------------------------------------------------------------------

@@ -301,14 +301,8 @@ class BoxMullerPair(Attack):
         guesses = [g for g in _GUESSES.get(str(dtype), []) if self.method in {None, g[0]}]
         if n < 2 * _BLOCK or not guesses:
             return never(f"no method is known for pairs of {dtype}")
-
-        def event(
-            words: str, kernel: Callable[..., None], model: tuple[int, ...], layout: Layout
-        ) -> Event:
-            def possible(pairs: Releases, value: float) -> Flags:
-                return decide(kernel, pairs, value, target.scale, *model)
-
-            event = f"no pair of uniforms leads from {value1:g} to y and y' ({words})"
-            return excluded(event, possible, value0, value1, grouped=layout, releases=2)
-
-        return best([event(*guess) for guess in guesses], target, value0, value1, n)
+        words, events = f"no pair of uniforms leads from {value1:g} to y and y'", []
+        for method, kernel, model, layout in guesses:
+            possible = partial(decide, kernel, scale=target.scale, model=model, dtype=dtype.type)
+            events.append(excluded(f"{words} ({method})", possible, value0, value1, layout, 2))
+        return best(events, target, value0, value1, n)

@@ -7,6 +7,7 @@ cost is counted in a checkout, by reproduction/preimages.py.
 
 import math
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -160,12 +161,12 @@ class GaussianSearch(Attack):
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
         """Return the event that value0 has a preimage and value1 has none."""
+        options = {"scale": target.scale, "model": (self.precision,), "progress": progress}
 
         def possible(y: Releases, value: float) -> Flags:
-            model = _have_pairs, y, value, target.scale, self.precision
             # The search leaves out the uniforms whose Gaussian is zero up to rounding.
             near = np.abs(y - value) <= _ZERO * max(target.scale, abs(value))
-            return np.asarray(near | decide(*model, progress=progress))
+            return np.asarray(near | decide(_have_pairs, y, value, **options))
 
         words = f"no pair of uniforms of {self.precision} bits leads from {value1:g} to y"
         return excluded(words, possible, value0, value1)
@@ -199,10 +200,6 @@ class MeetInTheMiddle(Attack):
     ) -> Event:
         """Return the event that value0 has a preimage and value1 has none."""
         table = summands(self.precision) if self.table is None else self.table
-        ordered = np.sort(table)
-
-        def possible(y: Releases, value: float) -> Flags:
-            return decide(_have_summands, y, value, target.scale, ordered, progress=progress)
-
+        options = {"scale": target.scale, "model": (np.sort(table),), "progress": progress}
         words = f"no two of {len(table):,} summands lead from {value1:g} to y"
-        return excluded(words, possible, value0, value1)
+        return excluded(words, partial(decide, _have_summands, **options), value0, value1)

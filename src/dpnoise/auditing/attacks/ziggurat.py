@@ -108,8 +108,9 @@ def feasible(releases: Releases, value: float, scale: float, table: str = "numpy
     """
     check_choice("table", table, _TABLES)
     layers = _TABLES[table]()
-    model = (layers.weights, layers.edge, 2.0**layers.digits, layers.tied)
-    return decide(_feasible, np.asarray(releases, dtype=np.float64), value, scale, *model)
+    stride = float(layers.weights.size) if layers.tied else 1.0
+    model = (layers.weights, layers.edge, 2.0**layers.digits, stride)
+    return decide(_feasible, releases, value, scale=scale, model=model)
 
 
 @compiled
@@ -144,19 +145,17 @@ def _feasible(
     weights: Floats,
     edge: float,
     most: float,
-    tied: bool,  # noqa: FBT001 - kernels take no keywords
+    stride: float,
     out: Flags,
 ) -> None:
     """Try the layers of each release until one gives it."""
-    stride = float(weights.size) if tied else 1.0
     for element in range(q.size):
         # In the tail, and in a hair's breadth before it, everything counts as possible.
         found = abs(q[element] - c) >= sigma * edge * (1 - 2.0**-40)
         for i in range(weights.size):
             if found:
                 break
-            layer = float(i) if tied else 0.0
-            found = _layer_gives(q[element], weights[i], c, sigma, most, stride, layer)
+            found = _layer_gives(q[element], weights[i], c, sigma, most, stride, i % stride)
         out[element] = found
 
 
@@ -193,14 +192,11 @@ class Ziggurat(Attack):
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
         """Return the event that value0 is possible and value1 is not, for the best table."""
-        tables = list(_TABLES) if self.table is None else [self.table]
-        events = [
-            excluded(
-                f"a layer of {table}'s ziggurat leads from {value0:g} to y, none from {value1:g}",
-                partial(feasible, scale=target.scale, table=table),
-                value0,
-                value1,
+        events = []
+        for table in _TABLES if self.table is None else (self.table,):
+            words = (
+                f"a layer of {table}'s ziggurat leads from {value0:g} to y, none from {value1:g}"
             )
-            for table in tables
-        ]
+            possible = partial(feasible, scale=target.scale, table=table)
+            events.append(excluded(words, possible, value0, value1))
         return best(events, target, value0, value1, n)
