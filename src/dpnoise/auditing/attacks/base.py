@@ -12,7 +12,7 @@ known. What is certified does not rest on this: it is counted, whatever the mode
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Final, final
+from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
@@ -116,7 +116,8 @@ def decide(
     The kernel takes rows, the value and the scale in a format, the parts of the model, and the
     flags to fill.
     """
-    rows, flags = np.ascontiguousarray(y, dtype), np.empty(len(y), dtype=np.bool_)
+    rows: Releases = np.ascontiguousarray(y, dtype)
+    flags = np.empty(len(y), dtype=np.bool_)
 
     def work(first: int, last: int) -> None:
         part = slice(first, last)
@@ -138,6 +139,23 @@ def best(events: Sequence[Event], target: Target, value0: float, value1: float, 
         return -wrong, count(event, at0).rate - count(event, at1).rate
 
     return max(events, key=worth)
+
+
+def exclude(
+    models: Sequence[tuple[Any, ...]],
+    target: Target,
+    value0: float,
+    value1: float,
+    n: int,
+    *,
+    otherwise: str = "no model is known",
+) -> Event:
+    """Return the event that value0 is possible and value1 is not, by the model that fits best.
+
+    A model is what `excluded` takes: words, possible, and for groups of releases the last two.
+    """
+    events = [excluded(words, can, value0, value1, *groups) for words, can, *groups in models]
+    return best(events, target, value0, value1, n) if events else never(otherwise)
 
 
 def _unexplained(event: Event, releases: Releases, value: float) -> int:

@@ -29,11 +29,10 @@ from dpnoise.auditing.attacks.base import (
     SOURCE,
     Attack,
     Event,
+    Explains,
     Progress,
-    best,
     decide,
-    excluded,
-    never,
+    exclude,
     silent,
 )
 from dpnoise.auditing.targets.target import Releases, Target
@@ -123,12 +122,12 @@ class Mironov(Attack):
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
         """Return the event that value0 is possible and value1 is not, for the best formula."""
-        words, events = f"no uniform of {self.precision} bits leads from {value1:g} to y", []
+        words, models = f"no uniform of {self.precision} bits leads from {value1:g} to y", []
         for formula in FORMULAS if self.formula is None else (self.formula,):
             model = self.precision, FORMULAS.index(formula)
             possible = partial(decide, _have_uniforms, scale=target.scale, model=model)
-            events.append(excluded(f"{words} ({formula})", possible, value0, value1))
-        return best(events, target, value0, value1, n)
+            models.append((f"{words} ({formula})", possible))
+        return exclude(models, target, value0, value1, n)
 
 
 # Float32 noise of one uniform --------------------------------------------------------------------
@@ -220,14 +219,13 @@ class Tabulated(Attack):
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
         """Return the event that value0 is possible and value1 is not, for the best sampler."""
-        dtype = target(value0, n).dtype
-        if dtype != np.float32:
-            return never(f"no table holds all outputs in {dtype}")
-        events = []
-        for done, sampler in enumerate(self._samplers()):
+        dtype, models = target(value0, n).dtype, []
+        for done, sampler in enumerate(self._samplers() if dtype == np.float32 else []):
             progress(done / len(SAMPLERS))
-            events.append(_table_event(sampler, target.scale, value0, value1))
-        return best(events, target, value0, value1, n)
+            words = f"{sampler} has a uniform that leads from {value0:g} to y, none from {value1:g}"
+            models.append((words, _have_outputs(sampler, target.scale)))
+        otherwise = f"no table holds all outputs in {dtype}"
+        return exclude(models, target, value0, value1, n, otherwise=otherwise)
 
     def _samplers(self) -> list[str]:
         if self.sampler is not None:
@@ -238,17 +236,16 @@ class Tabulated(Attack):
         return installed
 
 
-def _table_event(sampler: str, scale: float, value0: float, value1: float) -> Event:
+def _have_outputs(sampler: str, scale: float) -> Explains:
     variates = np.concatenate([outputs(sampler), _other_outputs(sampler)])
     noise = np.sort(np.float32(scale) * variates)
-    # Rounding is monotonic, so what is sorted stays sorted.
-    releases = {value: np.float32(value) + noise for value in (value0, value1)}
 
-    def possible(y: Releases, value: float) -> Flags:
-        return _among(y, releases[value])
+    @lru_cache(maxsize=2)
+    def releases(value: float) -> Outputs:
+        # Rounding is monotonic, so what is sorted stays sorted.
+        return np.asarray(np.float32(value) + noise)
 
-    words = f"{sampler} has a uniform that leads from {value0:g} to y, none from {value1:g}"
-    return excluded(words, possible, value0, value1)
+    return lambda y, value: _among(y, releases(value))
 
 
 def _among(y: Releases, table: Outputs) -> Flags:

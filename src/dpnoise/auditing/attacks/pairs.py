@@ -27,17 +27,7 @@ from typing import Final
 
 import numpy as np
 
-from dpnoise.auditing.attacks.base import (
-    SOURCE,
-    Attack,
-    Event,
-    Progress,
-    best,
-    decide,
-    excluded,
-    never,
-    silent,
-)
+from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, decide, exclude, silent
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import check_choice
@@ -299,10 +289,9 @@ class BoxMullerPair(Attack):
         """Return the event that value0 is possible and value1 is not, for the best guess."""
         dtype = target(value0, n).dtype
         guesses = [g for g in _GUESSES.get(str(dtype), []) if self.method in {None, g[0]}]
-        if n < 2 * _BLOCK or not guesses:
-            return never(f"no method is known for pairs of {dtype}")
-        words, events = f"no pair of uniforms leads from {value1:g} to y and y'", []
-        for method, kernel, model, layout in guesses:
+        words, models = f"no pair of uniforms leads from {value1:g} to y and y'", []
+        for method, kernel, model, layout in guesses if n >= 2 * _BLOCK else []:
             possible = partial(decide, kernel, scale=target.scale, model=model, dtype=dtype.type)
-            events.append(excluded(f"{words} ({method})", possible, value0, value1, layout, 2))
-        return best(events, target, value0, value1, n)
+            models.append((f"{words} ({method})", possible, layout, 2))
+        otherwise = f"no method is known for pairs of {dtype}"
+        return exclude(models, target, value0, value1, n, otherwise=otherwise)

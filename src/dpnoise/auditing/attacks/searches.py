@@ -12,15 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from dpnoise.auditing.attacks.base import (
-    SOURCE,
-    Attack,
-    Event,
-    Progress,
-    decide,
-    excluded,
-    silent,
-)
+from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, decide, excluded, silent
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import check_integer
@@ -161,12 +153,13 @@ class GaussianSearch(Attack):
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
         """Return the event that value0 has a preimage and value1 has none."""
-        options = {"scale": target.scale, "model": (self.precision,), "progress": progress}
+        scale, model = target.scale, (self.precision,)
+        search = partial(decide, _have_pairs, scale=scale, model=model, progress=progress)
 
         def possible(y: Releases, value: float) -> Flags:
             # The search leaves out the uniforms whose Gaussian is zero up to rounding.
-            near = np.abs(y - value) <= _ZERO * max(target.scale, abs(value))
-            return np.asarray(near | decide(_have_pairs, y, value, **options))
+            near = np.abs(y - value) <= _ZERO * max(scale, abs(value))
+            return np.asarray(near | search(y, value))
 
         words = f"no pair of uniforms of {self.precision} bits leads from {value1:g} to y"
         return excluded(words, possible, value0, value1)
@@ -200,6 +193,7 @@ class MeetInTheMiddle(Attack):
     ) -> Event:
         """Return the event that value0 has a preimage and value1 has none."""
         table = summands(self.precision) if self.table is None else self.table
-        options = {"scale": target.scale, "model": (np.sort(table),), "progress": progress}
+        scale, model = target.scale, (np.sort(table),)
+        possible = partial(decide, _have_summands, scale=scale, model=model, progress=progress)
         words = f"no two of {len(table):,} summands lead from {value1:g} to y"
-        return excluded(words, partial(decide, _have_summands, **options), value0, value1)
+        return excluded(words, possible, value0, value1)

@@ -17,16 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from dpnoise.auditing.attacks.base import (
-    SOURCE,
-    Attack,
-    Event,
-    Progress,
-    best,
-    decide,
-    excluded,
-    silent,
-)
+from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, decide, exclude, silent
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import check_choice
@@ -192,11 +183,8 @@ class Ziggurat(Attack):
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
         """Return the event that value0 is possible and value1 is not, for the best table."""
-        events = []
+        models, words = [], f"ziggurat leads from {value0:g} to y, none from {value1:g}"
         for table in _TABLES if self.table is None else (self.table,):
-            words = (
-                f"a layer of {table}'s ziggurat leads from {value0:g} to y, none from {value1:g}"
-            )
             possible = partial(feasible, scale=target.scale, table=table)
-            events.append(excluded(words, possible, value0, value1))
-        return best(events, target, value0, value1, n)
+            models.append((f"a layer of {table}'s {words}", possible))
+        return exclude(models, target, value0, value1, n)
