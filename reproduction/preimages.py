@@ -1,7 +1,7 @@
 """The paper's searches for the uniforms behind one variate: Example 3.2, sections 3 and 6.
 
-A candidate value is excluded when the search finds no uniforms at all. Everything here is run at
-the precision p that is asked for; what a search costs is counted, not estimated.
+A candidate value is excluded when the search finds no uniforms at all. Each search counts its
+checks, at the precision p that is given.
 
     gaussian_preimages    one Box-Muller Gaussian: try all U1 and solve for U2, or the reverse
     exhaustive            Theorem 5.1: try three uniforms and solve for the last
@@ -69,8 +69,8 @@ def gaussian_preimages(
 
     cos(2 pi U2) is the same at 1 - U2, up to rounding, so each check covers both. The search over
     U1 takes 2^(p - 1/2) checks on average, as section 6 says; over U2 it takes 2^(p - 2), so that
-    the former is no lower bound. Left out are U1 = 0 and cos(2 pi U2) = 0, where N1 is zero up to
-    rounding.
+    the former is not a lower bound. Left out are U1 = 0 and cos(2 pi U2) = 0, where N1 is zero up
+    to rounding.
 
     Examples
     --------

@@ -63,7 +63,7 @@ def reconstruct(
     Parameters
     ----------
     query
-        Releases the column once more, each row with noise of its own.
+        Releases the column once more, each row with fresh noise.
     candidates
         The finite set that the values come from.
     scale, precision, formula

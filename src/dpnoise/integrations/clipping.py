@@ -187,8 +187,6 @@ def _split_rows(flat: torch.Tensor) -> Iterable[torch.Tensor]:
     return runs
 
 
-# Ghost clipping ----------------------------------------------------------------------------------
-
 # From the first and the last sample of a run to their gradients by name.
 Part = Callable[[int, int], Mapping[str, "torch.Tensor"]]
 

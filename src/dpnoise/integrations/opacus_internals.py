@@ -54,9 +54,6 @@ def secure_class(opacus_class: type, *ours: type) -> type:
     return type(f"Secure{opacus_class.__name__}", (*ours, opacus_class), {})
 
 
-# Ghost clipping ----------------------------------------------------------------------------------
-
-
 class LayerRecorder:
     """Comes before Opacus's hooks: keeps what gradients are computed from, and computes none."""
 
@@ -177,9 +174,6 @@ class Criterion(fast_gradient_clipping_utils.DPLossFastGradientClipping):  # typ
     __call__ = _returning_our_loss(fast_gradient_clipping_utils.DPLossFastGradientClipping.__call__)
 
 
-# Which samples make a batch ----------------------------------------------------------------------
-
-
 def choose_samples(count: int, rate: float) -> torch.Tensor:
     """Return the places of the samples that are in: each with a probability of at most `rate`.
 
@@ -255,9 +249,6 @@ def _with_batches(loader: data.DataLoader, batches: data.Sampler) -> data.DataLo
     made = copy.copy(loader)
     made.__dict__["batch_sampler"] = batches
     return made
-
-
-# The engine --------------------------------------------------------------------------------------
 
 
 class EngineSteps(opacus.PrivacyEngine):  # type: ignore[misc]

@@ -84,7 +84,7 @@ def excluded(
 ) -> Event:
     """Return the event that value0 is possible and value1 is not.
 
-    `possible` tells of each release, or of each row that `grouped` makes of several releases,
+    `possible` returns for each release, or each row that `grouped` makes of several releases,
     whether it can come from a value. It is slow, so value0 is asked about only where value1 is not
     possible.
     """
@@ -111,7 +111,7 @@ def decide(
     dtype: type = np.float64,
     progress: Progress = silent,
 ) -> Flags:
-    """Call a kernel on all cores that tells of each row of releases whether the value can have it.
+    """Find out on all cores, by a kernel, which rows of releases can come from the value.
 
     The kernel takes rows, the value and the scale in a format, the parts of the model, and the
     flags to fill.

@@ -7,8 +7,7 @@ restraint. `Precision` and `BitPatterns` learn from releases where the differenc
 `Feasibility` knows the scale of the noise too. Whatever draws z, most code then computes
 fl(c + fl(s z)). Given the release q, the candidate c and the scale s, the floats w with
 fl(c + w) = q are a short run of neighbours, and of those only some are fl(s z) for any float z. If
-none is, c is excluded, for every sampler there is. This is the strongest generic attack at small
-epsilon: n uniforms for each variate do nothing against it.
+none is, c is excluded, for every sampler there is.
 """
 
 from dataclasses import dataclass
@@ -44,9 +43,6 @@ _CUTS: Final = 255  # Thresholds that are tried, at equal steps of probability.
 _LEAST: Final = -200
 _MOST: Final = 56
 _SPAN: Final = _MOST - _LEAST
-
-
-# The size -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -86,9 +82,6 @@ class Threshold(Attack):
         hits0, hits1 = np.concatenate([below0, above0]), np.concatenate([below1, above1])
         side, best = divmod(int(promise(hits0, hits1, n, self.judge).argmax()), _CUTS)
         return beyond(cuts[best], above=side == 1)
-
-
-# The bits -----------------------------------------------------------------------------------------
 
 
 def exponents(y: Releases) -> tuple[Integers, Integers]:
@@ -191,9 +184,6 @@ def patterns(y: Releases) -> Integers:
     """Give each pattern (sign, exponent of the first bit, exponent of the last bit) a number."""
     first, last = exponents(y)
     return ((y < 0) * _SPAN + (first - _LEAST)) * _SPAN + (last - _LEAST)
-
-
-# The addition -------------------------------------------------------------------------------------
 
 
 @compiled

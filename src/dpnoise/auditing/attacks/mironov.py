@@ -1,22 +1,20 @@
 """Mironov's attack of 2012: a value is excluded if no uniform leads from it to the release.
 
-`Mironov` inverts Laplace noise by inverse CDF in float64, Algorithm 1 of the paper. A candidate c
-is excluded by a release q if no uniform U, a multiple of 2^-p, has fl(c + fl(s z)) = q with z the
-sampler's output for U. The true value is never excluded. Two ways to write the sampler are in use:
+`Mironov` inverts Laplace noise by inverse CDF in float64, Algorithm 1 of the paper. Two ways to
+write the sampler are in use:
 
     the paper's equation (2)      z = (-1)^round(U) log(1 - 2|U - 1/2|)
     NumPy, and SciPy through it   z = log(U + U) for U < 1/2, else -log(2 - U - U)
 
 They differ in a rounding: 2 - U loses U's last bit, which moves about half of the positive z.
 
-`Tabulated` needs no inverse: a float32 sampler that uses one uniform has 2^23 or 2^24 outputs in
-all. Running it over every uniform takes a second or two, adding a candidate to the table gives
-every release that the candidate can have, and a release that is not among them excludes it. The
-model is the library called step by step, each operation rounded to float32: fl(c + fl(s z)).
-Compiled into one kernel (jax.jit), the same formula is rounded elsewhere, and has another table.
+`Tabulated` runs a float32 sampler over all of its 2^23 or 2^24 uniforms instead. The model is the
+library called step by step, each operation rounded to float32: fl(c + fl(s z)). Compiled into one
+kernel (jax.jit), the same formula is rounded elsewhere, and has another table.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib.util import find_spec
@@ -25,16 +23,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.auditing.attacks.base import (
-    SOURCE,
-    Attack,
-    Event,
-    Explains,
-    Progress,
-    decide,
-    exclude,
-    silent,
-)
+from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, decide, exclude, silent
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import check_choice, check_integer, import_extra
@@ -236,7 +225,7 @@ class Tabulated(Attack):
         return installed
 
 
-def _have_outputs(sampler: str, scale: float) -> Explains:
+def _have_outputs(sampler: str, scale: float) -> Callable[[Releases, float], Flags]:
     variates = np.concatenate([outputs(sampler), _other_outputs(sampler)])
     noise = np.sort(np.float32(scale) * variates)
 

@@ -1,11 +1,8 @@
 """The attack on pairs of Gaussians that share their uniforms: section 2.4 of the paper.
 
-The Box-Muller transform makes two Gaussians from two uniforms. Who sees both takes them apart:
+Both Gaussians show both uniforms, by the paper's equation (4), which needs a reduction mod 1:
 
     U1 = 1 - exp(-(N1^2 + N2^2)/2),    U2 = atan2(N2, N1) / 2 pi  mod 1
-
-(the paper's equation (4), with the reduction mod 1 that it needs). The true value has a pair of
-uniforms that gives both releases to the last bit; of a wrong value hardly one in twenty has.
 
     Box-Muller    random.gauss, which keeps the second of a pair for the next call; torch on a CPU,
                   which pairs element j with j + 8 in each block of 16
@@ -138,9 +135,6 @@ def release_pair(
     return np.float64(value + scale * (r * cosine)), np.float64(value + scale * (r * sine))
 
 
-# The pairs of uniforms behind two releases -------------------------------------------------------
-
-
 @compiled
 def _slack(q: float, s: float, n: float, half: float) -> float:
     """Bound how far n = (q - c)/s is from the Gaussian behind the release q; half: half an ulp."""
@@ -243,7 +237,7 @@ def _in_blocks(y: Releases) -> Releases:
 Layout = Callable[[Releases], Releases]
 _EVEN: Final[Layout] = partial(_successive, phase=0)
 _ODD: Final[Layout] = partial(_successive, phase=1)
-# A method, its kernel, what the kernel is told of the sampler, and how releases are paired.
+# A method, its kernel, its parameters, and how releases are paired.
 _Guess = tuple[str, Callable[..., None], tuple[int, ...], Layout]
 _GUESSES: Final[dict[str, list[_Guess]]] = {
     "float64": [

@@ -129,9 +129,6 @@ def _have_summands(q: Floats, c: float, s: float, ordered: Floats, out: Flags) -
         out[i] = not math.isnan(find_summands(q[i], c, s, ordered)[1])
 
 
-# The attacks -------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class GaussianSearch(Attack):
     """Excludes a value when no (U1, U2) of one Box-Muller Gaussian leads from it to the release."""

@@ -44,9 +44,6 @@ _BLOCK: Final = 1024  # Both halves of this many keys stay in a core's first cac
 _MOST_FOUND: Final = 16  # In a chunk; one is a success, and how many others is of no interest.
 
 
-# The cipher --------------------------------------------------------------------------------------
-
-
 @compiled
 def _round(x0: np.uint32, x1: np.uint32, r: int) -> tuple[np.uint32, np.uint32]:
     # Numba widens to 64 bits unless it is told otherwise, and then vectorises half as well.
@@ -82,9 +79,6 @@ def threefry(
     x0, x1 = np.uint32(x0 + k1), np.uint32(x1 + k2 + np.uint32(4))
     x0, x1 = _four_rounds(x0, x1, 13, 15, 26, 6)
     return np.uint32(x0 + k2), np.uint32(x1 + k0 + np.uint32(5))
-
-
-# The search --------------------------------------------------------------------------------------
 
 
 @compiled
@@ -198,9 +192,6 @@ def recover(
             result += found
             progress(done / len(starts))
     return result
-
-
-# The attack --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,7 @@
 """Solve for the state of a Mersenne Twister from its noise, then remove all further noise.
 
-Laplace noise by the inverse distribution function takes one uniform U = k 2^-53. Whoever knows the
-value behind a release sees k, or its leading bits. Drawn from `random.Random` or
-`numpy.random.RandomState`, 624 releases of the value 0 give the whole state, and some more do where
-the value hides low bits.
+Laplace noise by the inverse distribution function takes one uniform U = k 2^-53. A release of a
+known value shows k, or its leading bits.
 
 Each bit of MT19937's outputs is a sum, over GF(2), of the 19937 bits of its state. The words x[0],
 x[1], ... behind the outputs obey one recursion at every place,
@@ -14,9 +12,6 @@ so x[0] may be the first word that was seen, wherever the generator stood in its
 no phase has to be guessed. A uniform U = k 2^-53 is made of the upper 27 bits of one 32-bit output
 and the upper 26 of the next. The unknowns are those bits of the first 624 outputs that were not
 seen, 11 in 64 at best. What was seen enters as a constant, which keeps the elimination small.
-
-Counting bits, 377 uniforms would do. But the recursion joins few words at a time, so many of the
-bits follow from earlier ones: it takes 624 uniforms with all 53 bits known.
 """
 
 from dataclasses import dataclass
@@ -119,9 +114,6 @@ def _solve(basis: Forms) -> Forms:
         if np.bitwise_count(basis[column] & solution).sum() & 1:
             _toggle(solution, column)
     return solution
-
-
-# The twister, on forms of the bits of its words --------------------------------------------------
 
 
 @compiled
@@ -236,9 +228,6 @@ def recover_state(uniforms: Bits, masks: Bits) -> NDArray[np.uint32]:
     return np.asarray((values << _BIT).sum(axis=1), np.uint32)
 
 
-# From a release to the bits of its uniform -------------------------------------------------------
-
-
 @compiled
 def _first_above(y: float, value: float, scale: float, formula: int) -> int:
     """Return the least k whose release is above y, or 2^53."""
@@ -295,9 +284,6 @@ def invert_laplace(
         rule = f"to be {value!r} plus noise of scale {scale!r} by the formula {formula!r}"
         reject(f"releases[{wrong}]", float(y[wrong]), rule)
     return uniforms, masks
-
-
-# The attack --------------------------------------------------------------------------------------
 
 
 def clone_numpy(

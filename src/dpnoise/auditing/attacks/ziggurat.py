@@ -6,7 +6,7 @@ lowest layer is there another formula. A release q of the value c is q = fl(c + 
 candidate c is excluded if no layer has a k that gives q. That is decided exactly, because all three
 roundings are monotone in k. Products and sums are taken to be rounded one by one, as NumPy does on
 x86-64; a build that fuses them needs another `_released`.
-What is and is not excluded is in docs/attacks.md; test_ziggurat.py holds it to account.
+docs/attacks.md says how much this excludes, and test_ziggurat.py tests that.
 """
 
 import math
@@ -88,8 +88,8 @@ _TABLES: Final[dict[str, Callable[[], Layers]]] = {
 def feasible(releases: Releases, value: float, scale: float, table: str = "numpy") -> Flags:
     """Tell which releases a ziggurat's Gaussian, times the scale, can make of the value.
 
-    A release of this value is always feasible. What is not feasible is no release of it. The table
-    is "numpy" for `numpy.random.Generator`, "go" for math/rand, or "go/v2" for math/rand/v2.
+    A release of this value is always feasible. The table is "numpy" for `numpy.random.Generator`,
+    "go" for math/rand, or "go/v2" for math/rand/v2.
 
     Examples
     --------
