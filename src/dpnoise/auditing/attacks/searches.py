@@ -155,7 +155,7 @@ class GaussianSearch(Attack):
 
         def possible(y: Releases, value: float) -> Flags:
             # The search leaves out the uniforms whose Gaussian is zero up to rounding.
-            near = np.abs(y - value) <= _ZERO * max(scale, abs(value))
+            near = np.abs(y.astype(np.float64) - value) <= _ZERO * max(scale, abs(value))
             return np.asarray(near | search(y, value))
 
         words = f"no pair of uniforms of {self.precision} bits leads from {value1:g} to y"
