@@ -23,15 +23,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from dpnoise.core.errors import ArgumentError, check_positive, import_extra, reject
+from dpnoise.core.errors import ArgumentError, check_positive, reject
 from dpnoise.integrations.torch import import_kernels
 
-if TYPE_CHECKING:
-    import torch
-else:
-    torch = import_extra("torch", "torch")
+# Imported last: those above say what to install where it is missing.
+# isort: split
+import torch
 
 _CUT: Final = 30  # A step is the bound times 2^-30, or up to twice that.
 _MOST_SAMPLES: Final = 2**22  # Sums of this many, of at most the bound each, are below 2^53 steps.

@@ -8,9 +8,9 @@ Clipping, modes and accountants are Opacus's. docs/dp-sgd.md says what is exact,
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from dpnoise.core.errors import ArgumentError, ArgumentTypeError, forgetful, import_extra, reject
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, forgetful, reject
 from dpnoise.integrations import clipping
 from dpnoise.integrations.opacus_internals import (
     GHOST_HOOKS,
@@ -21,17 +21,12 @@ from dpnoise.integrations.opacus_internals import (
 )
 from dpnoise.release.additive import GaussianMechanism
 
-if TYPE_CHECKING:
-    import torch
-    from opacus import accountants, optimizers
-    from torch import distributed
-    from torch.distributed import tensor as sharded_tensors
-else:
-    torch = import_extra("torch", "torch")
-    accountants = import_extra("opacus.accountants", "opacus")
-    optimizers = import_extra("opacus.optimizers", "opacus")
-    distributed = torch.distributed
-    sharded_tensors = import_extra("torch.distributed.tensor", "torch")
+# Imported last: those above say what to install where it is missing.
+# isort: split
+import torch
+from opacus import accountants, optimizers
+from torch import distributed
+from torch.distributed import tensor as sharded_tensors
 
 __all__ = ["SecurePrivacyEngine", "SecurePrivacyEngineAdaptiveClipping"]
 
