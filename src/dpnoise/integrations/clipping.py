@@ -119,7 +119,7 @@ def clipped_sums(
         parts = [flat[place] for place in group]
         local = factor.to(parts[0].device)
         if local.is_cuda:
-            totals = import_kernels("triton_clipping").clipped_sums(parts, local, step)
+            totals = import_kernels()[1].clipped_sums(parts, local, step)
         else:
             totals = [_clipped_sum(part, local / step).mul_(step) for part in parts]
         sums.update(zip(group, totals, strict=True))
@@ -143,7 +143,7 @@ def _flat(gradients: torch.Tensor) -> torch.Tensor:
 def _ordered_sums(parts: list[torch.Tensor], *, squares: bool) -> torch.Tensor:
     """Return the sums, or the sums of squares, of the tiles of rows that are on one device."""
     if parts[0].is_cuda:
-        kernels = import_kernels("triton_clipping")
+        _, kernels = import_kernels()
         sums: torch.Tensor = kernels.ordered_sums(parts, squares=squares)
         return sums
     each = [

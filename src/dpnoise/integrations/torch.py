@@ -6,8 +6,6 @@ generators: what cannot be done securely is an error.
 
 import math
 from dataclasses import dataclass
-from functools import partial
-from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
@@ -112,10 +110,16 @@ def _check_tensor(name: str, tensor: torch.Tensor) -> None:
         raise ArgumentError(f"Expected {name} on the CPU or a CUDA device, got {tensor.device}.")
 
 
-def import_kernels(name: str) -> ModuleType:
-    """Import a module of this package that imports Triton."""
+def import_kernels() -> tuple[ModuleType, ModuleType]:
+    """Import the modules that import Triton: of noise and releases, and of clipping."""
     import_extra("triton", "torch")
-    return import_whole(partial(import_module, f"dpnoise.integrations.{name}"))
+    return import_whole(_import_triton)
+
+
+def _import_triton() -> tuple[ModuleType, ModuleType]:
+    from dpnoise.integrations import device, triton_clipping  # noqa: PLC0415 - as above
+
+    return device, triton_clipping
 
 
 def _release_on_device(task: TensorTask, tensor: torch.Tensor, rng: _OnProcessor) -> torch.Tensor:
@@ -123,7 +127,7 @@ def _release_on_device(task: TensorTask, tensor: torch.Tensor, rng: _OnProcessor
         raise ArgumentTypeError(
             f"Expected floats on a CUDA device, got {tensor.dtype}: release tensor.cpu()."
         )
-    kernels = import_kernels("device")
+    kernels, _ = import_kernels()
     is_bfloat16 = tensor.dtype == torch.bfloat16
     bounds = _bfloat16_bounds(task) if is_bfloat16 else task.bounds(_NUMPY_TYPES[tensor.dtype])
     flat = tensor.contiguous().reshape(-1)
@@ -222,7 +226,7 @@ class Generator:
             if index >= torch.cuda.device_count():
                 reject("device", self.device, f"to be one of {torch.cuda.device_count()}")
             device = torch.device("cuda", index)
-            import_kernels("device")
+            import_kernels()
         elif device.type != "cpu":
             reject("device", self.device, 'to be "cpu" or a CUDA device')
         object.__setattr__(self, "device", device)
@@ -310,7 +314,7 @@ def _draw_on_processor(name: str, scale: float, variates: int, flat: torch.Tenso
 
 
 def _draw_on_device(name: str, scale: float, variates: int, flat: torch.Tensor) -> None:
-    kernels, key = import_kernels("device"), SYSTEM.key(CHACHA20)
+    (kernels, _), key = import_kernels(), SYSTEM.key(CHACHA20)
     with torch.cuda.device(flat.device):
         if name == "random":
             kernels.fill_uniforms(flat, key)
