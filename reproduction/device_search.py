@@ -6,11 +6,12 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from dpnoise.auditing.attacks.searches import Search, gaussian
+from dpnoise.auditing.attacks.searches import gaussian
 from dpnoise.core.errors import ArgumentError, check_integer
 from dpnoise.integrations import triton_stream
 from dpnoise.integrations.device import launch
 from reproduction import triton_search
+from reproduction.preimages import Search
 
 _ROUNDS: Final = 64  # Checks that one lane makes, one after another.
 _ROOM: Final = 2**22  # Candidates that can be listed.
@@ -24,7 +25,7 @@ def gaussian_preimages(
     value: float = 0.0,
     scale: float = 1.0,
 ) -> Search:
-    """Find what `dpnoise.auditing.attacks.searches.gaussian_preimages` finds over U2, on a device.
+    """Find what `reproduction.preimages.gaussian_preimages` finds over U2, on a device.
 
     The device solves for U1 and lists where it is near a multiple of 2^-p; the host tries those.
     """

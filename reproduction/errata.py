@@ -9,9 +9,9 @@ from functools import partial
 
 import numpy as np
 
-from dpnoise.auditing.attacks import searches
 from dpnoise.auditing.targets.adapters import paper_laplace
 from dpnoise.noise.generator import Generator
+from reproduction import preimages
 from reproduction.piece import CONFIRMED, DIFFERS, Effort, Judgement, Piece, Table
 
 _RNG = Generator()
@@ -75,7 +75,7 @@ def no_lower_bound(_: Effort) -> Row:
     p = 10
     draws = _RNG.normal(size=500).tolist()
     first, second = (
-        sum(searches.gaussian_preimages(N1, p, over).checks for N1 in draws)
+        sum(preimages.gaussian_preimages(N1, p, over).checks for N1 in draws)
         for over in ("U1", "U2")
     )
     return (

@@ -8,9 +8,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.auditing.attacks import mironov, pairs
+from dpnoise.auditing.attacks import pairs
+from dpnoise.auditing.attacks.base import decide
 from dpnoise.auditing.attacks.generic import Feasibility
-from dpnoise.auditing.attacks.searches import gaussian, gaussian_preimages
+from dpnoise.auditing.attacks.searches import gaussian
 from dpnoise.auditing.targets.adapters import paper_laplace
 from dpnoise.auditing.targets.target import Target, wrap
 from dpnoise.kernels import compiled
@@ -26,6 +27,8 @@ from reproduction.piece import (
     Table,
     floored_percent,
 )
+from reproduction.preimages import gaussian_preimages
+from reproduction.reconstruction import reconstruct
 from reproduction.samplers import products
 
 Floats = NDArray[np.float64]
@@ -74,7 +77,7 @@ def check_mironov(effort: Effort) -> Judgement:
         def query(values: Floats = values, p: int = p) -> Floats:
             return laplace_releases(values, 1.0, p)
 
-        found = mironov.reconstruct(
+        found = reconstruct(
             query, range(candidates), 1.0, precision=p, formula="paper", most_queries=400
         )
         right &= bool(np.array_equal(found.values, values))
@@ -111,10 +114,8 @@ def pairs_until_known(rows: int, precision: int, scale: float) -> tuple[Integers
     U = Generator().random((rows * _MOST, 2), precision=precision)
     y = np.empty_like(U)
     box_muller_releases(U, 0.0, scale, y)
-    first, second = np.ascontiguousarray(y[:, 0]), np.ascontiguousarray(y[:, 1])
-    possible = np.empty((2, len(U)), dtype=np.bool_)
-    for value in (0, 1):
-        pairs.box_muller(first, second, float(value), scale, possible[value], precision)
+    model = precision, pairs.DOUBLE
+    possible = [decide(pairs.box_muller, y, c, scale=scale, model=model) for c in (0.0, 1.0)]
     excluded = ~possible[1].reshape(rows, _MOST)
     needed = np.where(excluded.any(axis=1), excluded.argmax(axis=1) + 1, 0)
     return needed.astype(np.int64), int(np.count_nonzero(~possible[0]))
@@ -278,7 +279,7 @@ PIECES = (
         statement="A value can be reconstructed with certainty from naive Laplace noise, whatever "
         "the precision of the uniforms.",
         check=check_mironov,
-        code=(paper_laplace, mironov.reconstruct, check_mironov),
+        code=(paper_laplace, reconstruct, check_mironov),
     ),
     Piece(
         key="gaussian",

@@ -21,6 +21,7 @@ from reproduction.piece import (
     Piece,
     Table,
 )
+from reproduction.preimages import gaussian_preimages
 
 Floats = NDArray[np.float64]
 _RNG = Generator()
@@ -32,8 +33,7 @@ _RNG = Generator()
 def mean_checks(precision: int, over: str, draws: int) -> tuple[float, float]:
     """Search the uniforms of fresh Gaussians; return the mean of the checks and its error."""
     checks = [
-        searches.gaussian_preimages(N1, precision, over).checks
-        for N1 in _RNG.normal(size=draws).tolist()
+        gaussian_preimages(N1, precision, over).checks for N1 in _RNG.normal(size=draws).tolist()
     ]
     return float(np.mean(checks)), float(np.std(checks) / math.sqrt(draws))
 
@@ -109,7 +109,7 @@ def check_tails(effort: Effort) -> Judgement:
     p = effort.pick(22, 12)
     rows = []
     for N1 in (0.5, 1.0, 2.0, 3.0, 4.0):
-        counted = searches.gaussian_preimages(N1, p, "U1").checks
+        counted = gaussian_preimages(N1, p, "U1").checks
         formula = math.exp(-(N1**2) / 2) * 2**p
         full = 53 - N1**2 / 2 / math.log(2)
         rows.append((N1, counted, formula, full, float(2 * special.ndtr(-N1))))
@@ -163,7 +163,7 @@ PIECES = (
         statement="Knowing a single output of Box-Muller is not enough for Mironov's attack in one "
         "step: a search through the uniforms is needed.",
         check=check_search,
-        code=(searches.gaussian, searches.gaussian_preimages, check_search),
+        code=(searches.gaussian, gaussian_preimages, check_search),
     ),
     Piece(
         key="checks",
@@ -171,7 +171,7 @@ PIECES = (
         place="Section 6, equations (14) and (15)",
         statement="On average 2^(p-1/2) values of U1 have to be checked to invert one Gaussian.",
         check=check_checks,
-        code=(mean_checks, searches.gaussian_preimages, check_checks),
+        code=(mean_checks, gaussian_preimages, check_checks),
     ),
     Piece(
         key="tails",
@@ -180,7 +180,7 @@ PIECES = (
         statement="A given N1 takes exp(-N1^2/2) 2^p checks. Outliers take few, but are so rare "
         "that they hardly matter on average.",
         check=check_tails,
-        code=(searches.gaussian_preimages, check_tails),
+        code=(gaussian_preimages, check_tails),
     ),
     Piece(
         key="sizes",

@@ -4,8 +4,9 @@ import time
 
 import numpy as np
 
-from dpnoise.auditing.attacks import searches
+from dpnoise.auditing.attacks.searches import summands
 from dpnoise.noise.generator import Generator
+from reproduction import preimages
 from reproduction.drawing import lines
 from reproduction.piece import DIFFERS, SUPERSEDED, Effort, Judgement, Piece, Table
 from reproduction.race import CONFIDENCE, Ratio
@@ -18,7 +19,7 @@ def excluded_share(precision: int) -> tuple[float, float]:
 
     Returns it for the float16 numbers in [1/2, 1), with the mean number of preimages of one.
     """
-    a = np.sort(searches.summands(precision))
+    a = np.sort(summands(precision))
     reached = np.zeros(2**16, dtype=np.int64)
     for row in a:
         low, high = np.searchsorted(a, (0.49 - row, 1.01 - row))
@@ -31,10 +32,10 @@ def excluded_share(precision: int) -> tuple[float, float]:
 
 def wrong_candidate(precision: int) -> float:
     """Return a double that Theorem 5.1 cannot give, and that has the size of one it gives."""
-    table = np.sort(searches.summands(precision))
+    table = np.sort(summands(precision))
     while True:
         z = float(_RNG.laplace())
-        if not searches.meet_in_the_middle(z, table).preimages:
+        if not preimages.meet_in_the_middle(z, table).preimages:
             return z
 
 
@@ -42,9 +43,9 @@ def search_costs(effort: Effort) -> Table:
     """Count the checks that exclude one wrong candidate, one by one and by meeting."""
     rows = []
     for p in effort.pick([3, 4, 5, 6, 7], [3, 4]):
-        z, table = wrong_candidate(p), np.sort(searches.summands(p))
-        one_by_one = searches.exhaustive(z, p).checks
-        middle = searches.meet_in_the_middle(z, table).checks
+        z, table = wrong_candidate(p), np.sort(summands(p))
+        one_by_one = preimages.exhaustive(z, p).checks
+        middle = preimages.meet_in_the_middle(z, table).checks
         rows.append((p, 2 ** (3 * p), one_by_one, middle, len(table)))
     columns = ("p", "the paper's 2^(3p)", "one by one", "meeting in the middle", "entries")
     return Table("Excluding one wrong candidate of Theorem 5.1 in float64", columns, rows)
@@ -59,9 +60,9 @@ def exclusions(effort: Effort) -> Table:
 
 def preimages_found(draws: int) -> tuple[Ratio, float]:
     """Find one preimage of this many doubles, p = 53; return the checks and the seconds of one."""
-    searches.one_preimage(1.0)  # Compiles it.
+    preimages.one_preimage(1.0)  # Compiles it.
     start = time.perf_counter()
-    checks = [searches.one_preimage(z).checks for z in _RNG.laplace(size=draws).tolist()]
+    checks = [preimages.one_preimage(z).checks for z in _RNG.laplace(size=draws).tolist()]
     return Ratio(tuple(checks)), (time.perf_counter() - start) / draws
 
 
@@ -101,9 +102,9 @@ PIECES = (
         "NP-complete subset-sum problem it is intractable for large n.",
         check=check_subset_sum,
         code=(
-            searches.exhaustive,
-            searches.meet_in_the_middle,
-            searches.one_preimage,
+            preimages.exhaustive,
+            preimages.meet_in_the_middle,
+            preimages.one_preimage,
             excluded_share,
             search_costs,
             check_subset_sum,

@@ -20,7 +20,6 @@ from dpnoise import Generator, inversion_cost
 from dpnoise.auditing import targets
 from dpnoise.auditing.attacks import ATTACKS, searches
 from dpnoise.auditing.attacks.base import MISFIT
-from dpnoise.auditing.attacks.mironov import reconstruct
 from dpnoise.auditing.attacks.searches import MeetInTheMiddle
 from dpnoise.auditing.processes import LOOKS
 from dpnoise.auditing.targets import adapters
@@ -28,6 +27,8 @@ from dpnoise.auditing.wording import at_least
 from dpnoise.core.machine import described
 from dpnoise.kernels import variates
 from dpnoise.noise.inversion import PRECISIONS
+from reproduction import preimages
+from reproduction.reconstruction import reconstruct
 
 Floats = NDArray[np.float64]
 
@@ -207,8 +208,8 @@ def search_rows() -> Iterator[str]:
         for _ in range(count):
             U1, U2 = rng.integers(1, 2**precision, 2) / 2.0**precision
             n1 = searches.gaussian(U1, U2)
-            first = searches.gaussian_preimages(n1, precision, "U1")
-            second = searches.gaussian_preimages(n1, precision, "U2")
+            first = preimages.gaussian_preimages(n1, precision, "U1")
+            second = preimages.gaussian_preimages(n1, precision, "U2")
             shares.append(first.checks / 2**precision)
             seconds.append(second.checks / 2**precision)
             right += (U1, U2) in first.preimages
@@ -225,17 +226,17 @@ def cost_rows() -> Iterator[str]:
     yield "| p | search | steps to exclude | formula | seconds | at p = 24 | at p = 53 |"
     yield "|---|---|---|---|---|---|---|"
     z = 0.7  # No sum of two summands at these precisions.
-    searches.exhaustive(z, 4)
-    searches.meet_in_the_middle(z, np.sort(searches.summands(4)))
+    preimages.exhaustive(z, 4)
+    preimages.meet_in_the_middle(z, np.sort(searches.summands(4)))
     for precision, name in ((8, "one by one"), (8, "in the middle"), (11, "in the middle")):
         cost = inversion_cost(precision, 4, dtype="float64")
         formula = cost.exhaustive if name == "one by one" else cost.meet_in_the_middle
         ordered = np.sort(searches.summands(precision))
         started = time.perf_counter()
         if name == "one by one":
-            found = searches.exhaustive(z, precision)
+            found = preimages.exhaustive(z, precision)
         else:
-            found = searches.meet_in_the_middle(z, ordered)
+            found = preimages.meet_in_the_middle(z, ordered)
         seconds = time.perf_counter() - started
         assert not found.preimages, "z has a preimage: choose another"  # noqa: S101
         yield (
@@ -315,7 +316,7 @@ def own_summands(precision: int) -> Floats:
 
 def preimage_rows() -> Iterator[str]:
     """Find one preimage of arbitrary doubles under Theorem 5.1 at p = 53."""
-    checks = [searches.one_preimage(z).checks for z in np.random.default_rng().laplace(size=5_000)]
+    checks = [preimages.one_preimage(z).checks for z in np.random.default_rng().laplace(size=5_000)]
     yield "| p | doubles | found | checks, median | mean |"
     yield "|---|---|---|---|---|"
     median = statistics.median(checks)

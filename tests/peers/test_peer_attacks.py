@@ -28,7 +28,7 @@ from dpnoise.auditing.attacks import (
     Precision,
     Tabulated,
 )
-from dpnoise.auditing.attacks.pairs import gaussians_32
+from dpnoise.auditing.attacks.pairs import SINGLE, VECTORISED, radius_of, release_pair
 from dpnoise.auditing.targets import named, names
 from dpnoise.core.errors import import_extra
 
@@ -129,8 +129,9 @@ def box_muller(uniforms: Single, out: Single, vectorised: bool) -> None:  # noqa
     """Make Gaussians of uniforms as torch does: element j is paired with j + 8 of its block."""
     for block in range(0, uniforms.size, 16):
         for j in range(block, block + 8):
-            V1 = np.float32(1) - uniforms[j]
-            out[j], out[j + 8] = gaussians_32(V1, uniforms[j + 8], vectorised)
+            arithmetic = VECTORISED if vectorised else SINGLE
+            radius = radius_of(np.float32(1) - uniforms[j], arithmetic)
+            out[j], out[j + 8] = release_pair(radius, uniforms[j + 8], 0.0, 1.0, arithmetic)
 
 
 def test_the_formulas_of_float32_are_torch_s_to_the_last_bit() -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dpnoise.auditing.attacks import searches
-from reproduction import device_search
+from reproduction import device_search, preimages
 
 
 @pytest.mark.parametrize("pair", [(0.75, 0.125), (819 / 4096, 1500 / 4096), (1 / 4096, 3 / 4096)])
@@ -13,7 +13,7 @@ def test_the_pair_is_found_and_all_others_that_the_processor_finds(
 ) -> None:
     release = 1.0 + 4.0 * searches.gaussian(*pair)
     there = device_search.gaussian_preimages(release, 12, device, value=1.0, scale=4.0)
-    here = searches.gaussian_preimages(release, 12, value=1.0, scale=4.0)
+    here = preimages.gaussian_preimages(release, 12, value=1.0, scale=4.0)
     assert pair in there.preimages
     assert there == here
 

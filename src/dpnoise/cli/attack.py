@@ -2,6 +2,7 @@
 
 import argparse
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
@@ -22,41 +23,17 @@ def _attack(asked: argparse.Namespace) -> None:
     from dpnoise.auditing.attacks import ATTACKS
     from dpnoise.auditing.processes import LOOKS
 
-    if asked.list or asked.name is None:
-        _list(ATTACKS, LOOKS)
-        return
     claims = {"epsilon": asked.epsilon, "delta": asked.delta, "sensitivity": asked.sensitivity}
-    if asked.name in LOOKS:
-        _look(LOOKS[asked.name], asked.target, claims, as_json=asked.json)
-        return
-    if asked.name not in ATTACKS:
-        known = [*ATTACKS, *LOOKS]
-        raise unknown("attack", asked.name, known)
-    _check_numbers(asked)
-    attack = ATTACKS[asked.name]()
-    target = _target(asked.target, claims) if asked.target is not None else attack.target(**claims)
-    with progress_bar(attack.name) as progress:
-        outcome = attack(
-            target,
-            asked.value0,
-            asked.value1,
-            n=asked.size,
-            confidence=asked.confidence,
-            progress=progress,
-        )
-    delta = asked.delta if target.noise == "gaussian" else 0.0
-    if asked.json:
-        report = {**asdict(outcome), "epsilon_lower": outcome.epsilon_lower(delta)}
-        print(strict_json.dumps(report))  # noqa: T201 - this is the command line
+    lines: Iterable[str]
+    if asked.list or asked.name is None:
+        lines = _list(ATTACKS, LOOKS)
+    elif asked.name in LOOKS:
+        lines = _look(LOOKS[asked.name], asked, claims)
+    elif asked.name in ATTACKS:
+        lines = _run(ATTACKS[asked.name](), asked, claims)
     else:
-        _show(outcome, target, asked.epsilon, delta)
-
-
-def _check_numbers(asked: argparse.Namespace) -> None:
-    for name in ("value0", "value1"):
-        if not math.isfinite(getattr(asked, name)):
-            reject(name, getattr(asked, name), "be finite")
-    check_part("confidence", asked.confidence)
+        raise unknown("attack", asked.name, [*ATTACKS, *LOOKS])
+    print("\n".join(lines))  # noqa: T201 - this is the command line
 
 
 def _target(name: str, claims: dict[str, float]) -> targets.Target:
@@ -66,42 +43,52 @@ def _target(name: str, claims: dict[str, float]) -> targets.Target:
     return targets.named(name, **claims)
 
 
-def _look(look: "Look", name: str | None, claims: dict[str, float], *, as_json: bool) -> None:
-    target = _target(look.default_target if name is None else name, claims)
-    observation = look.look(target)
-    if as_json:
-        print(strict_json.dumps(asdict(observation)))  # noqa: T201 - this is the command line
-        return
-    found = "FOUND" if observation.found else "not found, which proves nothing"
-    print(shown(f"{look.name}, {target.name} {target.version}: {found}"))  # noqa: T201
-    print(shown(f"  {observation.words}"))  # noqa: T201
-
-
-def _list(attacks: "dict[str, type[Attack]]", looks: "dict[str, Look]") -> None:
+def _list(attacks: "dict[str, type[Attack]]", looks: "dict[str, Look]") -> Iterator[str]:
     described = [
         *((a.name, a.access, a.breaks, a.source) for a in attacks.values()),
         *((k.name, "to run its process", k.breaks, k.source) for k in looks.values()),
     ]
     for name, needs, breaks, source in described:
-        print(name)  # noqa: T201 - this is the command line
-        print(f"  needs   {needs}\n  breaks  {breaks}\n  source  {source}")  # noqa: T201
-    print("\nTargets:", ", ".join(targets.names()))  # noqa: T201
-    print("\nMechanisms, for audits alone:", ", ".join(targets.MECHANISMS))  # noqa: T201
+        yield f"{name}\n  needs   {needs}\n  breaks  {breaks}\n  source  {source}"
+    yield f"\nTargets: {', '.join(targets.names())}"
+    yield f"\nMechanisms, for audits alone: {', '.join(targets.MECHANISMS)}"
 
 
-def _show(outcome: "Outcome", target: targets.Target, epsilon: float, delta: float) -> None:
+def _look(look: "Look", asked: argparse.Namespace, claims: dict[str, float]) -> list[str]:
+    target = _target(look.default_target if asked.target is None else asked.target, claims)
+    observation = look.look(target)
+    if asked.json:
+        return [strict_json.dumps(asdict(observation))]
+    found = "FOUND" if observation.found else "not found, which proves nothing"
+    lines = f"{look.name}, {target.name} {target.version}: {found}", f"  {observation.words}"
+    return list(map(shown, lines))
+
+
+def _run(attack: "Attack", asked: argparse.Namespace, claims: dict[str, float]) -> list[str]:
+    for name in ("value0", "value1"):
+        if not math.isfinite(getattr(asked, name)):
+            reject(name, getattr(asked, name), "to be finite")
+    check_part("confidence", asked.confidence)
+    target = attack.target(**claims) if asked.target is None else _target(asked.target, claims)
+    options = {"n": asked.size, "confidence": asked.confidence}
+    with progress_bar(attack.name) as progress:
+        outcome = attack(target, asked.value0, asked.value1, **options, progress=progress)
+    delta = asked.delta if target.noise == "gaussian" else 0.0
     certified = outcome.epsilon_lower(delta)
+    if asked.json:
+        return [strict_json.dumps({**asdict(outcome), "epsilon_lower": certified})]
     version = f" {target.version}" if target.version else ""
+    used = used_as_if("epsilon", asked.epsilon, delta)
     lines = [
-        f"{outcome.attack} against {target.name}{version}, {used_as_if('epsilon', epsilon, delta)}",
+        f"{outcome.attack} against {target.name}{version}, {used}",
         f"  event      {outcome.event}",
         f"  at {outcome.value0:<8g}{_counted(outcome.at0)}",
         f"  at {outcome.value1:<8g}{_counted(outcome.at1)}",
         f"  advantage  {_interval(outcome.advantage)}, at confidence {1 - outcome.error:g}",
         f"  placebo    {_interval(outcome.placebo_advantage)}, with both values equal",
-        f"  {_verdict(outcome, certified, epsilon)}",
+        f"  {_verdict(outcome, certified, asked.epsilon)}",
     ]
-    print("\n".join(map(shown, lines)))  # noqa: T201 - this is the command line
+    return list(map(shown, lines))
 
 
 def _verdict(outcome: "Outcome", certified: float, epsilon: float) -> str:

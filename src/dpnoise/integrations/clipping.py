@@ -23,16 +23,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from types import ModuleType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from dpnoise.core.errors import ArgumentError, check_positive, import_extra, reject
-from dpnoise.core.kernel_table import import_whole
+from dpnoise.core.errors import ArgumentError, check_positive, reject
+from dpnoise.integrations.torch import import_kernels
 
-if TYPE_CHECKING:
-    import torch
-else:
-    torch = import_extra("torch", "torch")
+# Imported last: those above say what to install where it is missing.
+# isort: split
+import torch
 
 _CUT: Final = 30  # A step is the bound times 2^-30, or up to twice that.
 _MOST_SAMPLES: Final = 2**22  # Sums of this many, of at most the bound each, are below 2^53 steps.
@@ -92,8 +90,9 @@ def tile_sums(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.cat([each.to(flat[0].device) for each in sums], dim=1)
 
 
-def fold_tiles(sums: torch.Tensor) -> torch.Tensor:
-    """Return the total of each row of sums, added in tiles."""
+def fold_tiles(*parts: torch.Tensor) -> torch.Tensor:
+    """Return the total of each row of all parts, added in tiles."""
+    sums = torch.cat([part.to(parts[0].device) for part in parts], dim=1)
     while sums.shape[1] > 1:
         sums = _ordered_sums([sums.contiguous()], squares=False)
     return sums.sum(1)
@@ -101,7 +100,7 @@ def fold_tiles(sums: torch.Tensor) -> torch.Tensor:
 
 def factors(squares: torch.Tensor, bound: float) -> torch.Tensor:
     """Return what to multiply each sample's gradient with, from the squares of the norms."""
-    norms = squares.sqrt()
+    bound, norms = check_bound(bound), squares.sqrt()
     bad = int((~torch.isfinite(norms)).sum().item())
     if bad:
         raise ArgumentError(
@@ -114,13 +113,13 @@ def clipped_sums(
     gradients: Sequence[torch.Tensor], factor: torch.Tensor, bound: float
 ) -> list[torch.Tensor]:
     """Return the sums of the clipped gradients, cut to multiples of the step, in float64: exact."""
-    flat, step = [_flat(each) for each in gradients], step_for(bound)
+    flat, step = [_flat(each) for each in gradients], step_for(float(bound))
     sums: dict[int, torch.Tensor] = {}
     for group in places_by_device(flat):
         parts = [flat[place] for place in group]
         local = factor.to(parts[0].device)
         if local.is_cuda:
-            totals = _kernels().clipped_sums(parts, local, step)
+            totals = import_kernels()[1].clipped_sums(parts, local, step)
         else:
             totals = [_clipped_sum(part, local / step).mul_(step) for part in parts]
         sums.update(zip(group, totals, strict=True))
@@ -135,17 +134,6 @@ def places_by_device(tensors: Iterable[torch.Tensor]) -> Iterable[list[int]]:
     return places.values()
 
 
-def _kernels() -> ModuleType:
-    import_extra("triton", "torch")
-    return import_whole(_import_kernels)
-
-
-def _import_kernels() -> ModuleType:
-    from dpnoise.integrations import triton_clipping  # noqa: PLC0415 - it imports Triton
-
-    return triton_clipping
-
-
 def _flat(gradients: torch.Tensor) -> torch.Tensor:
     """Return the gradients as rows, one after another in memory."""
     rows = gradients.detach().reshape(len(gradients), math.prod(gradients.shape[1:]))
@@ -155,7 +143,8 @@ def _flat(gradients: torch.Tensor) -> torch.Tensor:
 def _ordered_sums(parts: list[torch.Tensor], *, squares: bool) -> torch.Tensor:
     """Return the sums, or the sums of squares, of the tiles of rows that are on one device."""
     if parts[0].is_cuda:
-        sums: torch.Tensor = _kernels().ordered_sums(parts, squares=squares)
+        _, kernels = import_kernels()
+        sums: torch.Tensor = kernels.ordered_sums(parts, squares=squares)
         return sums
     each = [
         torch.cat([_sum_tiles(run, squares=squares) for run in _split_rows(part)]) for part in parts
@@ -196,8 +185,6 @@ def _split_rows(flat: torch.Tensor) -> Iterable[torch.Tensor]:
     runs: Iterable[torch.Tensor] = flat.split(max(1, _TOGETHER // max(1, flat.shape[1])))
     return runs
 
-
-# Ghost clipping ----------------------------------------------------------------------------------
 
 # From the first and the last sample of a run to their gradients by name.
 Part = Callable[[int, int], Mapping[str, "torch.Tensor"]]

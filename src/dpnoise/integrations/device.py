@@ -242,8 +242,6 @@ class _Release:
         self.out.index_put_((there[:border].view(torch.int64),), there[border:].view(settled.dtype))
 
 
-# Noise -------------------------------------------------------------------------------------------
-
 # By distribution and n: the pieces of two uniforms each that are added.
 PIECES: Final = {
     "normal": dict.fromkeys((2, 4, 8), triton_noise.GAUSSIAN),

@@ -7,10 +7,10 @@ Clipping, modes and accountants are Opacus's. docs/dp-sgd.md says what is exact,
 """
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
-from dpnoise.core.errors import ArgumentError, ArgumentTypeError, forgetful, import_extra, reject
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, forgetful, reject
 from dpnoise.integrations import clipping
 from dpnoise.integrations.opacus_internals import (
     GHOST_HOOKS,
@@ -21,17 +21,12 @@ from dpnoise.integrations.opacus_internals import (
 )
 from dpnoise.release.additive import GaussianMechanism
 
-if TYPE_CHECKING:
-    import torch
-    from opacus import accountants, optimizers
-    from torch import distributed
-    from torch.distributed import tensor as sharded_tensors
-else:
-    torch = import_extra("torch", "torch")
-    accountants = import_extra("opacus.accountants", "opacus")
-    optimizers = import_extra("opacus.optimizers", "opacus")
-    distributed = torch.distributed
-    sharded_tensors = import_extra("torch.distributed.tensor", "torch")
+# Imported last: those above say what to install where it is missing.
+# isort: split
+import torch
+from opacus import accountants, optimizers
+from torch import distributed
+from torch.distributed import tensor as sharded_tensors
 
 __all__ = ["SecurePrivacyEngine", "SecurePrivacyEngineAdaptiveClipping"]
 
@@ -120,7 +115,9 @@ class _FlatClipping(_SecureNoise):
 
     def _clip(self, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
         """Return the sums of gradients that are clipped by the norm of all parameters together."""
-        bound = clipping.check_bound(self.max_grad_norm)
+        return self._clip_to(self.max_grad_norm, gradients)
+
+    def _clip_to(self, bound: float, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
         factor = clipping.factors(clipping.squared_norms(gradients), bound)
         self._count_unclipped(factor)
         return clipping.clipped_sums(gradients, factor, bound)
@@ -141,12 +138,8 @@ class _PerLayerClipping(_FlatClipping):
         self.max_grad_norm = math.sqrt(math.fsum(b * b for b in bounds)) * (1.0 + 2.0**-50)
 
     def _clip(self, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
-        sums = []
-        for each, given in zip(gradients, self.max_grad_norms, strict=True):
-            bound = clipping.check_bound(given)
-            factor = clipping.factors(clipping.squared_norms([each]), bound)
-            sums += clipping.clipped_sums([each], factor, bound)
-        return sums
+        bounds = zip(self.max_grad_norms, gradients, strict=True)
+        return [total for bound, each in bounds for total in self._clip_to(bound, [each])]
 
 
 class _AdaptiveClipping(_FlatClipping):
@@ -177,28 +170,13 @@ class _AdaptiveClipping(_FlatClipping):
         self.unclipped_num = torch.tensor(self.sample_size / 2 + noisy)
 
 
-@dataclass(frozen=True)
-class _Adaptation:
-    """How ghost clipping's bound follows a quantile of the norms."""
-
-    target_unclipped_quantile: float
-    min_clipbound: float
-    max_clipbound: float
-    clipbound_learning_rate: float
-
-    def __call__(self, bound: float, fraction: float) -> float:
-        """Return the next bound, when a fraction of the norms were within this one."""
-        excess = fraction - self.target_unclipped_quantile
-        wanted = bound * math.exp(-self.clipbound_learning_rate * excess)
-        return min(max(wanted, self.min_clipbound), self.max_clipbound)
-
-
 class _GhostClipping(_SecureNoise):
     """Ghost clipping: the criterion's backward pass hands over what it kept of the layers."""
 
     original_optimizer: torch.optim.Optimizer
     expected_batch_size: float
-    adaptation: _Adaptation | None = None
+    # The next bound, from this one and the fraction of the norms that were within it.
+    adapted_bound: Callable[[float, float], float] | None = None
     _adapted_multiplier: float | None = None
     _clipped: tuple[int, dict[torch.nn.Parameter, torch.Tensor]] | None = None
 
@@ -208,16 +186,12 @@ class _GhostClipping(_SecureNoise):
         self.original_optimizer.zero_grad()
         ordered = self._order_layers(layers)
         tiles = clipping.layer_tile_sums(ordered)
-        squares = clipping.fold_tiles(
-            torch.cat([each.to(tiles[0].device) for each in tiles], dim=1)
-        )
-        bound = clipping.check_bound(self.max_grad_norm)
-        factor = clipping.factors(squares, bound)
-        if self.adaptation is not None:
-            self._adapt(self.adaptation, factor, bound)
-            bound = clipping.check_bound(self.max_grad_norm)
-            factor = clipping.factors(squares, bound)
-        sums = clipping.clipped_layer_sums(ordered, tiles, factor, bound)
+        squares = clipping.fold_tiles(*tiles)
+        factor = clipping.factors(squares, self.max_grad_norm)
+        if self.adapted_bound is not None:
+            self._adapt(self.adapted_bound, factor)
+            factor = clipping.factors(squares, self.max_grad_norm)
+        sums = clipping.clipped_layer_sums(ordered, tiles, factor, self.max_grad_norm)
         self._clipped = len(factor), sums
 
     def _order_layers(self, layers: list[clipping.Layer]) -> list[clipping.Layer]:
@@ -233,7 +207,7 @@ class _GhostClipping(_SecureNoise):
         first = {some[0]: each for some, each in zip(places, layers, strict=True) if some}
         return [first[i] for i in sorted(first)]
 
-    def _adapt(self, adaptation: _Adaptation, factor: torch.Tensor, bound: float) -> None:
+    def _adapt(self, bound_for: Callable[[float, float], float], factor: torch.Tensor) -> None:
         """Choose another bound, from a released count of those that were not clipped.
 
         As many samples are taken to be there as are expected.
@@ -244,7 +218,7 @@ class _GhostClipping(_SecureNoise):
         scale = size / 20.0  # As Opacus has it.
         centred = int((factor >= 1).sum().item()) - len(factor) / 2
         fraction = 0.5 + self._release_total(centred, scale) / size
-        self.max_grad_norm = adaptation(bound, fraction)
+        self.max_grad_norm = bound_for(self.max_grad_norm, fraction)
         self._adapted_multiplier = _multiplier_beside_a_count(self.noise_multiplier, scale)
 
     def _multiplier(self) -> float:
@@ -455,18 +429,19 @@ class SecurePrivacyEngineAdaptiveClipping(SecurePrivacyEngine):
         clipbound_learning_rate: float = 0.2,
         **_: float,
     ) -> None:
-        least = clipping.check_bound(min_clipbound)
-        if least > clipping.check_bound(max_clipbound):
-            reject("min_clipbound", min_clipbound, f"be at most max_clipbound={max_clipbound}")
+        least, most = map(clipping.check_bound, (min_clipbound, max_clipbound))
+        if least > most:
+            reject("min_clipbound", min_clipbound, f"to be at most max_clipbound={max_clipbound}")
         size = optimizer.expected_batch_size * optimizer.processes
         if size <= 10 * optimizer.noise_multiplier:
             raise ArgumentError(
                 "Batches must have more than 10 * noise_multiplier samples with adaptive "
                 f"clipping, got {size:g}."
             )
-        optimizer.adaptation = _Adaptation(
-            float(target_unclipped_quantile),
-            least,
-            float(max_clipbound),
-            float(clipbound_learning_rate),
-        )
+
+        def bound_for(bound: float, fraction: float) -> float:
+            excess = fraction - float(target_unclipped_quantile)
+            wanted = float(bound) * math.exp(-float(clipbound_learning_rate) * excess)
+            return min(max(wanted, least), most)
+
+        optimizer.adapted_bound = bound_for

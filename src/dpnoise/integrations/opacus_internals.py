@@ -54,9 +54,6 @@ def secure_class(opacus_class: type, *ours: type) -> type:
     return type(f"Secure{opacus_class.__name__}", (*ours, opacus_class), {})
 
 
-# Ghost clipping ----------------------------------------------------------------------------------
-
-
 class LayerRecorder:
     """Comes before Opacus's hooks: keeps what gradients are computed from, and computes none."""
 
@@ -177,9 +174,6 @@ class Criterion(fast_gradient_clipping_utils.DPLossFastGradientClipping):  # typ
     __call__ = _returning_our_loss(fast_gradient_clipping_utils.DPLossFastGradientClipping.__call__)
 
 
-# Which samples make a batch ----------------------------------------------------------------------
-
-
 def choose_samples(count: int, rate: float) -> torch.Tensor:
     """Return the places of the samples that are in: each with a probability of at most `rate`.
 
@@ -218,29 +212,18 @@ class DistributedPoissonSampler(
             yield local[choose_samples(len(local), self.sample_rate)].tolist()
 
 
-class Shuffled(data.Sampler):  # type: ignore[misc]
+class Shuffled(data.RandomSampler):  # type: ignore[misc]
     """All samples once, in an order of secure bits."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def __len__(self) -> int:
-        """Return how many there are."""
-        return self.count
 
     def __iter__(self) -> Iterator[int]:
         """Yield the places: sorting 53 random bits each; two that are equal keep their order."""
-        yield from np.argsort(Generator().random(self.count), kind="stable").tolist()
+        yield from np.argsort(Generator().random(len(self)), kind="stable").tolist()
 
 
 def use_poisson_sampling(loader: data.DataLoader, *, distributed: bool) -> data.DataLoader:
     """Return a DPDataLoader whose sampler draws from secure bits instead."""
-    made = loader.batch_sampler
-    rate = made.sample_rate
-    if distributed:
-        sampler = DistributedPoissonSampler(total_size=made.total_size, sample_rate=rate)
-    else:
-        sampler = PoissonSampler(num_samples=made.num_samples, sample_rate=rate, steps=made.steps)
+    sampler = copy.copy(loader.batch_sampler)
+    sampler.__class__ = DistributedPoissonSampler if distributed else PoissonSampler
     return _with_batches(loader, sampler)
 
 
@@ -257,7 +240,7 @@ def use_secure_shuffling(loader: data.DataLoader) -> data.DataLoader:
             "data_loader must have shuffle=True or shuffle=False and no other sampler, "
             "because that draws from an insecure generator."
         )
-    shuffled = Shuffled(len(loader.dataset))
+    shuffled = Shuffled(loader.dataset)
     return _with_batches(loader, data.BatchSampler(shuffled, batches.batch_size, batches.drop_last))
 
 
@@ -266,9 +249,6 @@ def _with_batches(loader: data.DataLoader, batches: data.Sampler) -> data.DataLo
     made = copy.copy(loader)
     made.__dict__["batch_sampler"] = batches
     return made
-
-
-# The engine --------------------------------------------------------------------------------------
 
 
 class EngineSteps(opacus.PrivacyEngine):  # type: ignore[misc]

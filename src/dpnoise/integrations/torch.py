@@ -7,7 +7,7 @@ generators: what cannot be done securely is an error.
 import math
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,15 +108,16 @@ def _check_tensor(name: str, tensor: torch.Tensor) -> None:
         raise ArgumentError(f"{name} must be on the CPU or on a CUDA device, got {tensor.device}.")
 
 
-def _device_kernels() -> ModuleType:
+def import_kernels() -> tuple[ModuleType, ModuleType]:
+    """Import the modules that import Triton: of noise and releases, and of clipping."""
     import_extra("triton", "torch")
-    return import_whole(_import_device)
+    return import_whole(_import_triton)
 
 
-def _import_device() -> ModuleType:
-    from dpnoise.integrations import device  # noqa: PLC0415 - it imports Triton
+def _import_triton() -> tuple[ModuleType, ModuleType]:
+    from dpnoise.integrations import device, triton_clipping  # noqa: PLC0415 - as above
 
-    return device
+    return device, triton_clipping
 
 
 def _release_on_device(task: TensorTask, tensor: torch.Tensor, rng: _OnProcessor) -> torch.Tensor:
@@ -124,7 +125,7 @@ def _release_on_device(task: TensorTask, tensor: torch.Tensor, rng: _OnProcessor
         raise ArgumentTypeError(
             f"On a CUDA device tensors must hold floats, got {tensor.dtype}: release tensor.cpu()."
         )
-    kernels = _device_kernels()
+    kernels, _ = import_kernels()
     is_bfloat16 = tensor.dtype == torch.bfloat16
     bounds = _bfloat16_bounds(task) if is_bfloat16 else task.bounds(_NUMPY_TYPES[tensor.dtype])
     flat = tensor.contiguous().reshape(-1)
@@ -174,6 +175,14 @@ def tensor_of(values: NDArray[np.float64], dtype: torch.dtype) -> torch.Tensor:
     return torch.from_numpy(patterns.view(np.int16)).view(torch.bfloat16)
 
 
+class DrawOptions(TypedDict, total=False):
+    """The arguments that the methods of a Generator share, apart from `scale` and `size`."""
+
+    dtype: torch.dtype | None
+    out: torch.Tensor | None
+    variates: int
+
+
 @dataclass(frozen=True)
 class Generator:
     """Draws noise into tensors, each number from n uniforms of a secure generator, n = 4.
@@ -185,6 +194,9 @@ class Generator:
 
     float64 is made of uniforms of 53 bits. Narrower formats are drawn in float32, from uniforms of
     24 bits, and rounded once.
+
+    All drawing methods take `size` (an int, a tuple, or None for one number), `dtype`, and `out` (a
+    tensor to fill); all but `random` take `scale` and `variates` (n).
 
     Parameters
     ----------
@@ -204,9 +216,7 @@ class Generator:
         try:
             device = torch.device(self.device)
         except (RuntimeError, TypeError):
-            reject("device", self.device, 'be "cpu" or a CUDA device')
-        if device.type not in {"cpu", "cuda"}:
-            reject("device", self.device, 'be "cpu" or a CUDA device')
+            reject("device", self.device, 'to be "cpu" or a CUDA device')
         if device.type == "cuda":
             if not torch.cuda.is_available():
                 reject("device", self.device, "exist: PyTorch finds no CUDA device")
@@ -214,7 +224,9 @@ class Generator:
             if index >= torch.cuda.device_count():
                 reject("device", self.device, f"be one of {torch.cuda.device_count()}")
             device = torch.device("cuda", index)
-            _device_kernels()
+            import_kernels()
+        elif device.type != "cpu":
+            reject("device", self.device, 'to be "cpu" or a CUDA device')
         object.__setattr__(self, "device", device)
 
     def random(
@@ -225,43 +237,25 @@ class Generator:
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Draw uniforms on [0, 1): of 53, 24, 11 or 8 bits, as the format holds."""
-        return self._draw("random", 1.0, size, dtype, out, 1)
+        return self._draw("random", 1.0, size, dtype=dtype, out=out, variates=1)
 
     def normal(
-        self,
-        scale: float = 1.0,
-        size: Size = None,
-        *,
-        dtype: torch.dtype | None = None,
-        out: torch.Tensor | None = None,
-        variates: int = 4,
+        self, scale: float = 1.0, size: Size = None, **options: Unpack[DrawOptions]
     ) -> torch.Tensor:
         """Draw Gaussian noise with mean 0 and standard deviation `scale`; n is 2, 4 or 8."""
-        return self._draw("normal", scale, size, dtype, out, variates)
+        return self._draw("normal", scale, size, **options)
 
     def laplace(
-        self,
-        scale: float = 1.0,
-        size: Size = None,
-        *,
-        dtype: torch.dtype | None = None,
-        out: torch.Tensor | None = None,
-        variates: int = 4,
+        self, scale: float = 1.0, size: Size = None, **options: Unpack[DrawOptions]
     ) -> torch.Tensor:
         """Draw Laplace noise with mean 0 and this scale; n is 2 or 4 (Theorem 5.1)."""
-        return self._draw("laplace", scale, size, dtype, out, variates)
+        return self._draw("laplace", scale, size, **options)
 
     def exponential(
-        self,
-        scale: float = 1.0,
-        size: Size = None,
-        *,
-        dtype: torch.dtype | None = None,
-        out: torch.Tensor | None = None,
-        variates: int = 4,
+        self, scale: float = 1.0, size: Size = None, **options: Unpack[DrawOptions]
     ) -> torch.Tensor:
         """Draw exponential variates with this mean; n is 4."""
-        return self._draw("exponential", scale, size, dtype, out, variates)
+        return self._draw("exponential", scale, size, **options)
 
     @forgetful
     def _draw(
@@ -269,9 +263,10 @@ class Generator:
         name: str,
         scale: float,
         size: Size,
-        dtype: torch.dtype | None,
-        out: torch.Tensor | None,
-        variates: int,
+        *,
+        dtype: torch.dtype | None = None,
+        out: torch.Tensor | None = None,
+        variates: int = 4,
     ) -> torch.Tensor:
         """Check everything, then draw: a check that fails leaves `out` as it was."""
         scale = check_positive("scale", scale)
@@ -317,7 +312,7 @@ def _draw_on_processor(name: str, scale: float, variates: int, flat: torch.Tenso
 
 
 def _draw_on_device(name: str, scale: float, variates: int, flat: torch.Tensor) -> None:
-    kernels, key = _device_kernels(), SYSTEM.key(CHACHA20)
+    (kernels, _), key = import_kernels(), SYSTEM.key(CHACHA20)
     with torch.cuda.device(flat.device):
         if name == "random":
             kernels.fill_uniforms(flat, key)

@@ -94,8 +94,6 @@ def clipped_sums_kernel(tiles, like, steps, samples, out, aligned: tl.constexpr)
     tl.store(out + start + at, total * tl.load(steps + samples), mask=at < count)
 
 
-# The host ----------------------------------------------------------------------------------------
-
 _TILE = ROWS.value * LANES.value
 _ALIGNED = ALIGNED_NUMBERS.value
 _OPTIONS = {"num_warps": 4, **STRICT}

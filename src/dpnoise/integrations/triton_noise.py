@@ -60,9 +60,6 @@ def cospi(word):
     return with_sign_of(word, sinpi(left))
 
 
-# float32 -----------------------------------------------------------------------------------------
-
-
 @triton.jit
 def step_32(q, t, c: tl.constexpr):
     return tl.fma(q, t, tl.full(t.shape, c, tl.float32))

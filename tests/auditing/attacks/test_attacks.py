@@ -1,7 +1,7 @@
 """The attacks on one table of targets: what breaks must break, and what must hold holds.
 
-Tests of the searches behind two of them are in test_searches.py, of those with a file of their own
-there, and of the targets that are heavy to install in peers/.
+Tests of the searches behind two of them are in tests/reproduction/test_preimages.py, of those with
+a file of their own there, and of the targets that are heavy to install in peers/.
 """
 
 import math
@@ -33,7 +33,6 @@ from dpnoise.auditing.attacks import (
 )
 from dpnoise.auditing.attacks.base import Outcome
 from dpnoise.auditing.attacks.bounds import lower_limit, upper_limit
-from dpnoise.auditing.attacks.mironov import reconstruct
 from dpnoise.auditing.targets import Target, named, wrap
 from dpnoise.auditing.targets.adapters import paper_laplace
 from dpnoise.core.errors import ArgumentError
@@ -187,77 +186,12 @@ def test_a_value_is_possible_exactly_if_one_of_all_uniforms_leads_to_the_release
     for value in (0.0, 1.0, 2.0**40):
         possible = np.unique(value + scale * outputs)
         near = np.concatenate([possible, np.nextafter(possible, np.inf), 1.0 + scale * outputs])
-        found = np.ones((len(near), 1), dtype=np.bool_)
-        mironov.exclude(near, np.array([value]), scale, p, formula, found)
-        assert (found[:, 0] == np.isin(near, possible)).all()
+        found = [mironov.has_uniform(q, value, scale, p, formula) for q in near.tolist()]
+        assert (np.array(found) == np.isin(near, possible)).all()
 
 
-def column(rows: int, candidates: Floats) -> tuple[Floats, Callable[[], Floats]]:
-    """Return values of a column and a query that releases them with NumPy's noise of scale 1000."""
-    rng = np.random.default_rng()
-    values = rng.choice(candidates, rows)
-    return values, lambda: values + rng.laplace(scale=1000.0, size=rows)
-
-
-def test_a_column_of_10_000_values_is_recovered_exactly() -> None:
-    """At the published rate a wrong candidate stays with probability 0.38 in each query.
-
-    The last of 990,000 is gone after 34 queries, but for one run in 10^8.
-    """
-    candidates = np.arange(100.0)
-    values, query = column(10_000, candidates)
-    found = reconstruct(query, candidates.tolist(), 1000.0)
-    assert (found.values == values).all()
-    assert found.queries == found.needed.max() <= 34
-    assert found.needed.min() >= 1
-    print(f"{found.queries} queries, {found.needed.mean():.2f} for the mean row")
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 1000])
-def test_any_number_of_candidates_is_told_apart(size: int) -> None:
-    """A wrong one stays in a query with probability 0.12 at least: no query settles 300 rows."""
-    candidates = np.random.default_rng().normal(scale=100.0, size=size)
-    values, query = column(300, candidates)
-    found = reconstruct(query, candidates.tolist(), 1000.0)
-    assert (found.values == values).all()
-    assert (found.queries == 1) == (size == 1)
-
-
-def test_rows_that_are_left_open_are_marked() -> None:
-    values, query = column(2000, np.arange(50.0))
-    found = reconstruct(query, range(50), 1000.0, most_queries=1)
-    open_rows = np.isnan(found.values)
-    assert open_rows.any()
-    assert (found.needed[open_rows] == 0).all()
-    assert (found.values[~open_rows] == values[~open_rows]).all()
-    assert found.queries == 1
-
-
-def test_the_paper_s_formula_is_reconstructed_at_few_bits() -> None:
-    target = paper_target(16, 100.0)
-    values = [3.0, 1.0, 4.0, 1.0, 5.0]
-
-    def query() -> Floats:
-        return np.concatenate([target(value, 1) for value in values])
-
-    found = reconstruct(query, range(10), 100.0, precision=16, formula="paper")
-    assert found.values.tolist() == values
-
-
-def test_a_wrong_model_raises_and_bad_arguments_are_named() -> None:
-    rng = np.random.default_rng()
-    with pytest.raises(ArgumentError, match="A release fits no candidate"):
-        reconstruct(lambda: rng.normal(scale=1000.0, size=1000), range(10), 1000.0)
-    _, query = column(1000, np.array([0.5]))
-    with pytest.raises(ArgumentError, match="A release fits no candidate"):
-        reconstruct(query, range(10), 1000.0)
-    with pytest.raises(ArgumentError, match="candidates must have at least one value"):
-        reconstruct(query, [], 1000.0)
-    with pytest.raises(ArgumentError, match="formula must be one of"):
-        reconstruct(query, range(10), 1000.0, formula="go")
-    with pytest.raises(ArgumentError, match="most_queries must be at least 1, got 0"):
-        reconstruct(query, range(10), 1000.0, most_queries=0)
-    with pytest.raises(ArgumentError, match="precision must be at most 53, got 54"):
+def test_the_precision_of_mironov_s_attack_is_checked() -> None:
+    with pytest.raises(ArgumentError, match="Expected precision=54 <= 53"):
         Mironov(precision=54)
 
 

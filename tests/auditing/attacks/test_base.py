@@ -120,7 +120,7 @@ def test_the_event_with_the_greatest_difference_is_taken() -> None:
     assert best(events[::-1], constant(), 0.0, 1.0, 10) is events[1]
 
 
-def test_an_exclusion_asks_about_the_second_value_only_where_the_first_is_possible() -> None:
+def test_an_exclusion_asks_about_the_first_value_only_where_the_second_is_impossible() -> None:
     asked: list[tuple[float, int]] = []
 
     def possible(y: Releases, value: float) -> Flags:
@@ -129,7 +129,7 @@ def test_an_exclusion_asks_about_the_second_value_only_where_the_first_is_possib
 
     event = excluded("words", possible, 1.0, 2.0)
     assert event.holds(np.array([0.0, 1.0, 1.5, 2.0])).tolist() == [False, True, True, False]
-    assert asked == [(1.0, 4), (2.0, 3)]
+    assert asked == [(2.0, 4), (1.0, 3)]
 
 
 def test_progress_is_passed_on_and_bad_sizes_are_named() -> None:

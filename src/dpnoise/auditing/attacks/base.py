@@ -12,7 +12,7 @@ known. What is certified does not rest on this: it is counted, whatever the mode
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Final, final
+from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from dpnoise.auditing.attacks.bounds import Judge
 from dpnoise.auditing.targets.target import Releases, Target, named
 from dpnoise.core.arrays import Flags, Floats, Integers
 from dpnoise.core.errors import ArgumentError, check_integer
+from dpnoise.core.parallel import cores, in_runs
 
 Progress = Callable[[float], object]
 Explains = Callable[[Releases, float], Flags]
@@ -35,6 +36,7 @@ MISFIT: Final = "this model does not fit the library on this machine"
 # Releases that tell apart events that differ in what they know of the sampler, and that check one.
 _ENOUGH: Final = 2_000
 _ERROR: Final = 1e-4  # Of the limits by which events are compared.
+_DECIDED_TOGETHER: Final = 2**8  # Releases that a thread takes at a time; each costs microseconds.
 
 
 def silent(*_: object) -> None:
@@ -77,14 +79,13 @@ def excluded(
     possible: Explains,
     value0: float,
     value1: float,
-    *,
     grouped: Callable[[Releases], Releases] = np.asarray,
     releases: int = 1,
 ) -> Event:
     """Return the event that value0 is possible and value1 is not.
 
-    `possible` tells of each release, or of each row that `grouped` makes of so many releases,
-    whether it can come from a value. It is slow, so value1 is asked about only where value0 is
+    `possible` returns for each release, or each row that `grouped` makes of several releases,
+    whether it can come from a value. It is slow, so value0 is asked about only where value1 is not
     possible.
     """
 
@@ -93,11 +94,38 @@ def excluded(
 
     def holds(y: Releases) -> Flags:
         groups = grouped(y)
-        result = possible(groups, value0)
-        result[result] = ~possible(groups[result], value1)
+        result = ~possible(groups, value1)
+        result[result] = possible(groups[result], value0)
         return result
 
     return Event(words, holds, releases, explains=explains)
+
+
+def decide(
+    kernel: Callable[..., None],
+    y: Releases,
+    value: float,
+    *,
+    scale: float,
+    model: tuple[object, ...] = (),
+    dtype: type = np.float64,
+    progress: Progress = silent,
+) -> Flags:
+    """Find out on all cores, by a kernel, which rows of releases can come from the value.
+
+    The kernel takes rows, the value and the scale in a format, the parts of the model, and the
+    flags to fill.
+    """
+    rows: Releases = np.ascontiguousarray(y, dtype)
+    flags = np.empty(len(y), dtype=np.bool_)
+
+    def work(first: int, last: int) -> None:
+        part = slice(first, last)
+        kernel(rows[part], dtype(value), dtype(scale), *model, flags[part])
+        progress(last / max(1, len(y)))
+
+    in_runs(work, len(y), _DECIDED_TOGETHER, cores())
+    return flags
 
 
 def best(events: Sequence[Event], target: Target, value0: float, value1: float, n: int) -> Event:
@@ -111,6 +139,23 @@ def best(events: Sequence[Event], target: Target, value0: float, value1: float, 
         return -wrong, count(event, at0).rate - count(event, at1).rate
 
     return max(events, key=worth)
+
+
+def exclude(
+    models: Sequence[tuple[Any, ...]],
+    target: Target,
+    value0: float,
+    value1: float,
+    n: int,
+    *,
+    otherwise: str = "no model is known",
+) -> Event:
+    """Return the event that value0 is possible and value1 is not, by the model that fits best.
+
+    A model is what `excluded` takes: words, possible, and for groups of releases the last two.
+    """
+    events = [excluded(words, can, value0, value1, *groups) for words, can, *groups in models]
+    return best(events, target, value0, value1, n) if events else never(otherwise)
 
 
 def _unexplained(event: Event, releases: Releases, value: float) -> int:
@@ -133,6 +178,15 @@ def promise(hits0: Integers, hits1: Integers, n: int, judge: Judge | None = None
         low, high = bounds.lower_limits(seen0, n, _ERROR), bounds.upper_limits(seen1, n, _ERROR)
         promised = low / high
     return np.asarray(promised[place.reshape(hits0.shape)])
+
+
+def beyond(threshold: float, *, above: bool) -> Event:
+    """Return the event on one side of a threshold."""
+
+    def holds(y: Releases) -> Flags:
+        return np.asarray(y > threshold if above else y < threshold, dtype=np.bool_)
+
+    return Event(f"y {'>' if above else '<'} {threshold:.6g}", holds)
 
 
 def never(words: str) -> Event:

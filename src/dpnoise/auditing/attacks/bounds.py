@@ -36,9 +36,6 @@ _ORDERS: Final = 1 + np.geomspace(*TUNING.renyi_orders)
 TOSSED: Final = 0.9  # The part of the error that is for the ratio, where a coin is tossed.
 
 
-# Limits ----------------------------------------------------------------------------------------
-
-
 def lower_limit(hits: int, trials: int, error: float) -> float:
     """Return a limit that the probability is below with probability at most `error`.
 
@@ -164,9 +161,6 @@ def _check(hits: int, trials: int, error: float) -> None:
     check_integer("trials", trials, least=1)
     check_integer("hits", hits, least=0, most=trials)
     check_part("error", error)
-
-
-# Claims ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ restraint. `Precision` and `BitPatterns` learn from releases where the differenc
 `Feasibility` knows the scale of the noise too. Whatever draws z, most code then computes
 fl(c + fl(s z)). Given the release q, the candidate c and the scale s, the floats w with
 fl(c + w) = q are a short run of neighbours, and of those only some are fl(s z) for any float z. If
-none is, c is excluded, for every sampler there is. This is the strongest generic attack at small
-epsilon: n uniforms for each variate do nothing against it.
+none is, c is excluded, for every sampler there is.
 """
 
 from dataclasses import dataclass
@@ -24,6 +23,8 @@ from dpnoise.auditing.attacks.base import (
     Attack,
     Event,
     Progress,
+    beyond,
+    decide,
     excluded,
     never,
     promise,
@@ -42,9 +43,6 @@ _CUTS: Final = 255  # Thresholds that are tried, at equal steps of probability.
 _LEAST: Final = -200
 _MOST: Final = 56
 _SPAN: Final = _MOST - _LEAST
-
-
-# The size -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -83,15 +81,7 @@ class Threshold(Attack):
         above0, above1 = (n - np.searchsorted(y, cuts, side="right") for y in (y0, y1))
         hits0, hits1 = np.concatenate([below0, above0]), np.concatenate([below1, above1])
         side, best = divmod(int(promise(hits0, hits1, n, self.judge).argmax()), _CUTS)
-        t = cuts[best]
-
-        def holds(y: Releases) -> Flags:
-            return np.asarray(y > t if side else y < t)
-
-        return Event(f"y {'>' if side else '<'} {t:.6g}", holds)
-
-
-# The bits -----------------------------------------------------------------------------------------
+        return beyond(cuts[best], above=side == 1)
 
 
 def exponents(y: Releases) -> tuple[Integers, Integers]:
@@ -196,9 +186,6 @@ def patterns(y: Releases) -> Integers:
     return ((y < 0) * _SPAN + (first - _LEAST)) * _SPAN + (last - _LEAST)
 
 
-# The addition -------------------------------------------------------------------------------------
-
-
 @compiled
 def _is_product(w: Real, s: Real) -> bool:
     """Tell whether w = fl(s z) for some float z. It would be the quotient or next to it."""
@@ -226,8 +213,7 @@ def _feasible(q: Real, c: Real, s: Real) -> bool:
 
 
 @compiled
-def feasible(releases: NDArray[Real], value: Real, scale: Real, out: Flags) -> None:
-    """Tell of each release whether any noise gives it from this value."""
+def _are_feasible(releases: NDArray[Real], value: Real, scale: Real, out: Flags) -> None:
     for i in range(releases.size):
         out[i] = _feasible(releases[i], value, scale)
 
@@ -235,9 +221,7 @@ def feasible(releases: NDArray[Real], value: Real, scale: Real, out: Flags) -> N
 def possible(releases: Releases, value: float, scale: float) -> Flags:
     """Tell of each release whether any noise of this scale gives it, in the releases' format."""
     format_ = np.float64 if releases.dtype == np.float64 else np.float32
-    out = np.empty(len(releases), dtype=np.bool_)
-    feasible(releases.astype(format_), format_(value), format_(scale), out)
-    return out
+    return decide(_are_feasible, releases, value, scale=scale, dtype=format_)
 
 
 @dataclass(frozen=True)

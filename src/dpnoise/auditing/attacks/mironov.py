@@ -1,44 +1,32 @@
 """Mironov's attack of 2012: a value is excluded if no uniform leads from it to the release.
 
-`Mironov` inverts Laplace noise by inverse CDF in float64, Algorithm 1 of the paper. A candidate c
-is excluded by a release q if no uniform U, a multiple of 2^-p, has fl(c + fl(s z)) = q with z the
-sampler's output for U. The true value is never excluded. Two ways to write the sampler are in use:
+`Mironov` inverts Laplace noise by inverse CDF in float64, Algorithm 1 of the paper. Two ways to
+write the sampler are in use:
 
     the paper's equation (2)      z = (-1)^round(U) log(1 - 2|U - 1/2|)
     NumPy, and SciPy through it   z = log(U + U) for U < 1/2, else -log(2 - U - U)
 
 They differ in a rounding: 2 - U loses U's last bit, which moves about half of the positive z.
 
-`Tabulated` needs no inverse: a float32 sampler that uses one uniform has 2^23 or 2^24 outputs in
-all. Running it over every uniform takes a second or two, adding a candidate to the table gives
-every release that the candidate can have, and a release that is not among them excludes it. The
-model is the library called step by step, each operation rounded to float32: fl(c + fl(s z)).
-Compiled into one kernel (jax.jit), the same formula is rounded elsewhere, and has another table.
+`Tabulated` runs a float32 sampler over all of its 2^23 or 2^24 uniforms instead. The model is the
+library called step by step, each operation rounded to float32: fl(c + fl(s z)). Compiled into one
+kernel (jax.jit), the same formula is rounded elsewhere, and has another table.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.auditing.attacks.base import (
-    SOURCE,
-    Attack,
-    Event,
-    Progress,
-    best,
-    excluded,
-    never,
-    silent,
-)
+from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, decide, exclude, silent
 from dpnoise.auditing.targets.target import Releases, Target
-from dpnoise.core.arrays import Flags, Floats, Integers
-from dpnoise.core.errors import ArgumentError, check_choice, check_integer, import_extra
+from dpnoise.core.arrays import Flags, Floats
+from dpnoise.core.errors import check_choice, check_integer, import_extra
 from dpnoise.kernels import compiled
 
 Outputs = NDArray[np.float32]
@@ -67,7 +55,7 @@ def laplace_release(U: float, value: float, scale: float, formula: int) -> float
 
 
 @compiled
-def _feasible(q: float, c: float, s: float, precision: int, formula: int) -> bool:
+def has_uniform(q: float, c: float, s: float, precision: int, formula: int) -> bool:
     """Tell whether a uniform U, or its mirror image 1 - U, gives the release q of the value c."""
     w = q - c
     z = w / s
@@ -88,19 +76,9 @@ def _feasible(q: float, c: float, s: float, precision: int, formula: int) -> boo
 
 
 @compiled
-def exclude(
-    releases: Floats,
-    candidates: Floats,
-    scale: float,
-    precision: int,
-    formula: int,
-    possible: Flags,
-) -> None:
-    """Remove from each row's candidates those that its release excludes."""
-    for i in range(releases.size):
-        for j in range(candidates.size):
-            if possible[i, j]:
-                possible[i, j] = _feasible(releases[i], candidates[j], scale, precision, formula)
+def _have_uniforms(q: Floats, c: float, s: float, precision: int, formula: int, out: Flags) -> None:
+    for i in range(q.size):
+        out[i] = has_uniform(q[i], c, s, precision, formula)
 
 
 @dataclass(frozen=True)
@@ -133,93 +111,12 @@ class Mironov(Attack):
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
         """Return the event that value0 is possible and value1 is not, for the best formula."""
-        formulas = FORMULAS if self.formula is None else (self.formula,)
-        events = [self._event(target.scale, value0, value1, formula) for formula in formulas]
-        return best(events, target, value0, value1, n)
-
-    def _event(self, scale: float, value0: float, value1: float, formula: str) -> Event:
-        def possible(y: Releases, value: float) -> Flags:
-            out = np.ones((len(y), 1), dtype=np.bool_)
-            releases, candidates = np.asarray(y, dtype=np.float64), np.array([float(value)])
-            exclude(releases, candidates, scale, self.precision, FORMULAS.index(formula), out)
-            return out[:, 0]
-
-        words = f"no uniform of {self.precision} bits leads from {value1:g} to y ({formula})"
-        return excluded(words, possible, value0, value1)
-
-
-@dataclass(frozen=True)
-class Reconstruction:
-    """A column recovered from its releases.
-
-    Parameters
-    ----------
-    values
-        The one candidate that is left for each row; NaN where several are.
-    queries
-        How many releases of the whole column were asked for.
-    needed
-        How many of them each row needed; 0 where several candidates are left.
-    """
-
-    values: Floats
-    queries: int
-    needed: Integers
-
-
-# It is longer than others because it is Algorithm 1 of the paper in one piece.
-def reconstruct(
-    query: Callable[[], Floats],
-    candidates: Sequence[float],
-    scale: float,
-    *,
-    precision: int = 53,
-    formula: str = "numpy",
-    most_queries: int = 1000,
-    progress: Progress = silent,
-) -> Reconstruction:
-    """Recover a whole column: ask until one candidate is left for each row (Algorithm 1).
-
-    Parameters
-    ----------
-    query
-        Releases the column once more, each row with noise of its own.
-    candidates
-        The finite set that the values come from.
-    scale, precision, formula
-        Of the noise, of its uniforms, and "numpy" or "paper".
-    most_queries
-        Give up after this many.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng()
-    >>> ages = np.array([23.0, 42.0, 8.0])
-    >>> found = reconstruct(lambda: ages + rng.laplace(scale=1e4, size=3), range(100), 1e4)
-    >>> found.values.tolist()
-    [23.0, 42.0, 8.0]
-    """
-    check_choice("formula", formula, FORMULAS)
-    check_integer("precision", precision, least=2, most=53)
-    check_integer("most_queries", most_queries, least=1)
-    choices = np.array(sorted(set(candidates)), dtype=np.float64)
-    if not len(choices):
-        raise ArgumentError("candidates must have at least one value.")
-    releases = np.asarray(query(), dtype=np.float64)
-    possible = np.ones((len(releases), len(choices)), dtype=np.bool_)
-    needed = np.zeros(len(releases), dtype=np.int64)
-    for queries in range(1, most_queries + 1):
-        exclude(releases, choices, float(scale), precision, FORMULAS.index(formula), possible)
-        left = possible.sum(axis=1)
-        if not left.all():
-            raise ArgumentError("A release fits no candidate: the noise is another, or the values.")
-        needed[(left == 1) & (needed == 0)] = queries
-        progress(float(np.mean(left == 1)))
-        if (left == 1).all() or queries == most_queries:
-            break
-        releases = np.asarray(query(), dtype=np.float64)
-    values = np.where(left == 1, choices[possible.argmax(axis=1)], np.nan)
-    return Reconstruction(values, queries, needed)
+        words, models = f"no uniform of {self.precision} bits leads from {value1:g} to y", []
+        for formula in FORMULAS if self.formula is None else (self.formula,):
+            model = self.precision, FORMULAS.index(formula)
+            possible = partial(decide, _have_uniforms, scale=target.scale, model=model)
+            models.append((f"{words} ({formula})", possible))
+        return exclude(models, target, value0, value1, n)
 
 
 # Float32 noise of one uniform --------------------------------------------------------------------
@@ -311,14 +208,13 @@ class Tabulated(Attack):
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
         """Return the event that value0 is possible and value1 is not, for the best sampler."""
-        dtype = target(value0, n).dtype
-        if dtype != np.float32:
-            return never(f"no table holds all outputs in {dtype}")
-        events = []
-        for done, sampler in enumerate(self._samplers()):
+        dtype, models = target(value0, n).dtype, []
+        for done, sampler in enumerate(self._samplers() if dtype == np.float32 else []):
             progress(done / len(SAMPLERS))
-            events.append(_table_event(sampler, target.scale, value0, value1))
-        return best(events, target, value0, value1, n)
+            words = f"{sampler} has a uniform that leads from {value0:g} to y, none from {value1:g}"
+            models.append((words, _have_outputs(sampler, target.scale)))
+        otherwise = f"no table holds all outputs in {dtype}"
+        return exclude(models, target, value0, value1, n, otherwise=otherwise)
 
     def _samplers(self) -> list[str]:
         if self.sampler is not None:
@@ -329,17 +225,16 @@ class Tabulated(Attack):
         return installed
 
 
-def _table_event(sampler: str, scale: float, value0: float, value1: float) -> Event:
+def _have_outputs(sampler: str, scale: float) -> Callable[[Releases, float], Flags]:
     variates = np.concatenate([outputs(sampler), _other_outputs(sampler)])
     noise = np.sort(np.float32(scale) * variates)
-    # Rounding is monotonic, so what is sorted stays sorted.
-    releases = {value: np.float32(value) + noise for value in (value0, value1)}
 
-    def possible(y: Releases, value: float) -> Flags:
-        return _among(y, releases[value])
+    @lru_cache(maxsize=2)
+    def releases(value: float) -> Outputs:
+        # Rounding is monotonic, so what is sorted stays sorted.
+        return np.asarray(np.float32(value) + noise)
 
-    words = f"{sampler} has a uniform that leads from {value0:g} to y, none from {value1:g}"
-    return excluded(words, possible, value0, value1)
+    return lambda y, value: _among(y, releases(value))
 
 
 def _among(y: Releases, table: Outputs) -> Flags:

@@ -1,11 +1,8 @@
 """The attack on pairs of Gaussians that share their uniforms: section 2.4 of the paper.
 
-The Box-Muller transform makes two Gaussians from two uniforms. Who sees both takes them apart:
+Both Gaussians show both uniforms, by the paper's equation (4), which needs a reduction mod 1:
 
     U1 = 1 - exp(-(N1^2 + N2^2)/2),    U2 = atan2(N2, N1) / 2 pi  mod 1
-
-(the paper's equation (4), with the reduction mod 1 that it needs). The true value has a pair of
-uniforms that gives both releases to the last bit; of a wrong value hardly one in twenty has.
 
     Box-Muller    random.gauss, which keeps the second of a pair for the next call; torch on a CPU,
                   which pairs element j with j + 8 in each block of 16
@@ -26,18 +23,8 @@ from functools import partial
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpnoise.auditing.attacks.base import (
-    SOURCE,
-    Attack,
-    Event,
-    Progress,
-    best,
-    excluded,
-    never,
-    silent,
-)
+from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, decide, exclude, silent
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import check_choice
@@ -46,6 +33,7 @@ from dpnoise.kernels import compiled
 # With this many pairs of uniforms in question one of them fits, or may as well: no search is made.
 _MOST: Final = 2.0**11
 _BLOCK: Final = 16
+DOUBLE, SINGLE, VECTORISED = range(3)  # The arithmetic: torch's float32 is one of the last two.
 
 _f = np.float32
 _SQRT_HALF = _f(math.sqrt(0.5))
@@ -121,23 +109,30 @@ def sincos_32(x: np.float32) -> tuple[np.float32, np.float32]:
 
 
 @compiled
-def gaussians_32(
-    V1: np.float32,
-    U2: np.float32,
-    vectorised: bool,  # noqa: FBT001 - kernels take no keywords
-) -> tuple[np.float32, np.float32]:
-    """Return the pair of Gaussians that torch makes of V1 = 1 - U1 and U2."""
-    if vectorised:
-        radius = np.sqrt(_f(-2.0) * log_32(V1))
-        sine, cosine = sincos_32(_f(2.0 * math.pi) * U2)
+def radius_of(V1: float, arithmetic: int) -> float:
+    """Return sqrt(-2 log V1), as computed by an arithmetic."""
+    if arithmetic == DOUBLE:
+        return math.sqrt(-2.0 * math.log(V1))
+    V = np.float32(V1)
+    log = log_32(V) if arithmetic == VECTORISED else _f(math.log(V))
+    return np.float64(np.sqrt(_f(-2.0) * log))
+
+
+@compiled
+def release_pair(
+    radius: float, U2: float, c: float, s: float, arithmetic: int
+) -> tuple[float, float]:
+    """Return the two releases of the value c that a radius and U2 give, by an arithmetic."""
+    if arithmetic == DOUBLE:
+        angle = U2 * (2.0 * math.pi)
+        return c + s * (math.cos(angle) * radius), c + s * (math.sin(angle) * radius)
+    if arithmetic == VECTORISED:
+        sine, cosine = sincos_32(_f(2.0 * math.pi) * np.float32(U2))
     else:
-        radius = np.sqrt(_f(-2.0) * _f(math.log(V1)))
-        angle = _f(2.0 * math.pi * np.float64(U2))
-        sine, cosine = _f(math.sin(angle)), _f(math.cos(angle))
-    return radius * cosine, radius * sine
-
-
-# The pairs of uniforms behind two releases -------------------------------------------------------
+        narrow = np.float32(2.0 * math.pi * U2)
+        sine, cosine = _f(math.sin(narrow)), _f(math.cos(narrow))
+    r, value, scale = np.float32(radius), np.float32(c), np.float32(s)
+    return np.float64(value + scale * (r * cosine)), np.float64(value + scale * (r * sine))
 
 
 @compiled
@@ -163,45 +158,22 @@ def _window(
 
 
 @compiled
-def _box_muller(q1: float, q2: float, c: float, s: float, unit: float) -> bool:
-    """Tell whether a pair of uniforms, multiples of `unit`, gives both releases of the value c."""
-    V, turn, rows, columns = _window(q1, q2, c, s, unit, 2.0**-53)
+def _box_muller(q1: float, q2: float, c: float, s: float, precision: int, arithmetic: int) -> bool:
+    """Tell whether a pair of uniforms of this many bits gives both releases of the value c."""
+    unit = 2.0**-precision
+    half = 2.0**-53 if arithmetic == DOUBLE else 2.0**-24
+    V, turn, rows, columns = _window(q1, q2, c, s, unit, half)
     if rows * columns > _MOST:
         return True
     for i in range(-int(rows), int(rows) + 1):
         V1 = (V + i) * unit
         if not 0.0 < V1 <= 1.0:
             continue
-        radius = math.sqrt(-2.0 * math.log(V1))
+        radius = radius_of(V1, arithmetic)
         for j in range(-int(columns), int(columns) + 1):
-            angle = ((turn + j) * unit % 1.0) * (2.0 * math.pi)
-            cosine, sine = math.cos(angle), math.sin(angle)
-            if c + s * (cosine * radius) == q1 and c + s * (sine * radius) == q2:
-                return True
-    return False
-
-
-@compiled
-def _box_muller_32(
-    q1: np.float32,
-    q2: np.float32,
-    c: np.float32,
-    s: np.float32,
-    vectorised: bool,  # noqa: FBT001 - kernels take no keywords
-) -> bool:
-    """Tell the same of torch's float32, whose uniforms have 24 bits."""
-    unit = 2.0**-24
-    V, turn, rows, columns = _window(float(q1), float(q2), float(c), float(s), unit, unit)
-    if rows * columns > _MOST:
-        return True
-    for i in range(-int(rows), int(rows) + 1):
-        V1 = (V + i) * unit
-        if not 0.0 < V1 <= 1.0:
-            continue
-        for j in range(-int(columns), int(columns) + 1):
-            U2 = np.float32((turn + j) * unit % 1.0)
-            z1, z2 = gaussians_32(np.float32(V1), U2, vectorised)
-            if c + s * z1 == q1 and c + s * z2 == q2:
+            U2 = (turn + j) * unit % 1.0
+            y1, y2 = release_pair(radius, U2, c, s, arithmetic)
+            if y1 == q1 and y2 == q2:
                 return True
     return False
 
@@ -234,32 +206,20 @@ def _polar(q1: float, q2: float, c: float, s: float) -> bool:
 
 @compiled
 def box_muller(
-    first: Floats, second: Floats, value: float, scale: float, out: Flags, precision: int
+    pairs: Releases, value: float, scale: float, precision: int, arithmetic: int, out: Flags
 ) -> None:
     """Tell of each pair whether Box-Muller on uniforms of this many bits gives it."""
+    c, s = np.float64(value), np.float64(scale)
     for i in range(out.size):
-        out[i] = _box_muller(first[i], second[i], value, scale, 2.0**-precision)
+        q1, q2 = np.float64(pairs[i, 0]), np.float64(pairs[i, 1])
+        out[i] = _box_muller(q1, q2, c, s, precision, arithmetic)
 
 
 @compiled
-def box_muller_32(
-    first: NDArray[np.float32],
-    second: NDArray[np.float32],
-    value: np.float32,
-    scale: np.float32,
-    out: Flags,
-    vectorised: bool,  # noqa: FBT001 - kernels take no keywords
-) -> None:
-    """Tell of each pair whether torch's float32 Box-Muller gives it from this value."""
-    for i in range(out.size):
-        out[i] = _box_muller_32(first[i], second[i], value, scale, vectorised)
-
-
-@compiled
-def polar(first: Floats, second: Floats, value: float, scale: float, out: Flags) -> None:
+def polar(pairs: Floats, value: float, scale: float, out: Flags) -> None:
     """Tell of each pair whether the polar method gives it from this value."""
     for i in range(out.size):
-        out[i] = _polar(first[i], second[i], value, scale)
+        out[i] = _polar(pairs[i, 0], pairs[i, 1], value, scale)
 
 
 def _successive(y: Releases, phase: int) -> Releases:
@@ -277,18 +237,19 @@ def _in_blocks(y: Releases) -> Releases:
 Layout = Callable[[Releases], Releases]
 _EVEN: Final[Layout] = partial(_successive, phase=0)
 _ODD: Final[Layout] = partial(_successive, phase=1)
-_BOX_MULLER: Final = partial(box_muller, precision=53)
-_GUESSES: Final[dict[str, list[tuple[str, Callable[..., None], Layout]]]] = {
+# A method, its kernel, its parameters, and how releases are paired.
+_Guess = tuple[str, Callable[..., None], tuple[int, ...], Layout]
+_GUESSES: Final[dict[str, list[_Guess]]] = {
     "float64": [
-        ("Box-Muller, in this phase", _BOX_MULLER, _EVEN),
-        ("Box-Muller, in the other phase", _BOX_MULLER, _ODD),
-        ("polar, in this phase", polar, _EVEN),
-        ("polar, in the other phase", polar, _ODD),
-        ("Box-Muller in blocks of 16", _BOX_MULLER, _in_blocks),
+        ("Box-Muller, in this phase", box_muller, (53, DOUBLE), _EVEN),
+        ("Box-Muller, in the other phase", box_muller, (53, DOUBLE), _ODD),
+        ("polar, in this phase", polar, (), _EVEN),
+        ("polar, in the other phase", polar, (), _ODD),
+        ("Box-Muller in blocks of 16", box_muller, (53, DOUBLE), _in_blocks),
     ],
     "float32": [
-        ("Box-Muller in blocks of 16", partial(box_muller_32, vectorised=True), _in_blocks),
-        ("Box-Muller in blocks of 16", partial(box_muller_32, vectorised=False), _in_blocks),
+        ("Box-Muller in blocks of 16", box_muller, (24, arithmetic), _in_blocks)
+        for arithmetic in (VECTORISED, SINGLE)
     ],
 }
 METHODS: Final = tuple(dict.fromkeys(guess[0] for some in _GUESSES.values() for guess in some))
@@ -322,25 +283,9 @@ class BoxMullerPair(Attack):
         """Return the event that value0 is possible and value1 is not, for the best guess."""
         dtype = target(value0, n).dtype
         guesses = [g for g in _GUESSES.get(str(dtype), []) if self.method in {None, g[0]}]
-        events = [_event(*guess, target.scale, value0, value1) for guess in guesses]
-        if n < 2 * _BLOCK or not events:
-            return never(f"no method is known for pairs of {dtype}")
-        return best(events, target, value0, value1, n)
-
-
-def _event(
-    words: str,
-    kernel: Callable[..., None],
-    layout: Layout,
-    scale: float,
-    value0: float,
-    value1: float,
-) -> Event:
-    def possible(pairs: Releases, value: float) -> Flags:
-        first, second = np.ascontiguousarray(pairs.T)
-        out = np.empty(len(pairs), dtype=np.bool_)
-        kernel(first, second, first.dtype.type(value), first.dtype.type(scale), out)
-        return out
-
-    event = f"no pair of uniforms leads from {value1:g} to y and y' ({words})"
-    return excluded(event, possible, value0, value1, grouped=layout, releases=2)
+        words, models = f"no pair of uniforms leads from {value1:g} to y and y'", []
+        for method, kernel, model, layout in guesses if n >= 2 * _BLOCK else []:
+            possible = partial(decide, kernel, scale=target.scale, model=model, dtype=dtype.type)
+            models.append((f"{words} ({method})", possible, layout, 2))
+        otherwise = f"no method is known for pairs of {dtype}"
+        return exclude(models, target, value0, value1, n, otherwise=otherwise)

@@ -18,9 +18,8 @@ from typing import Final, SupportsFloat
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpnoise.auditing.attacks.base import OUTPUTS, Attack, Event, Progress, never, silent
+from dpnoise.auditing.attacks.base import OUTPUTS, Attack, Event, Progress, beyond, never, silent
 from dpnoise.auditing.targets.target import Releases, Target
-from dpnoise.core.arrays import Flags
 from dpnoise.core.errors import check_integer
 
 Data = NDArray[np.float64]
@@ -74,11 +73,16 @@ def changed(
     >>> neighbours.sensitivity, neighbours.gap(np.sum), neighbours.gap(neighbours.real_sum)
     (1.0, 128.0, 1.0)
     """
-    bounds = _checked(lower, upper)
+    # Integers for which `exact_sum` takes a grid of 1.
+    least = check_integer("lower", lower, least=-_MOST, most=_MOST)
+    most = check_integer("upper", upper, least=least + 1, most=_MOST)
     low, high = 0, check_integer("rows", rows, least=1)
 
+    def data_with(t: int) -> Data:
+        return np.repeat([float(most), float(least)], [t, rows - t])
+
     def sum_of(t: int) -> Fraction:
-        return _fraction(total(_rows_at(np.arange(t), rows, *bounds)))
+        return _fraction(total(data_with(t)))
 
     bottom, top = sum_of(low), sum_of(high)
     while high - low > 1:
@@ -89,21 +93,8 @@ def changed(
             high, top = middle, value
         else:
             low, bottom = middle, value
-    fewer, more = (_rows_at(np.arange(t), rows, *bounds) for t in (low, high))
-    return Neighbours("changed", (fewer, more), *bounds, float(upper - lower), 1.0)
-
-
-def _checked(lower: int, upper: int) -> tuple[float, float]:
-    """Return the bounds, which are integers for which `exact_sum` takes a grid of 1."""
-    least = check_integer("lower", lower, least=-_MOST, most=_MOST)
-    return float(least), float(check_integer("upper", upper, least=least + 1, most=_MOST))
-
-
-def _rows_at(places: NDArray[np.intp], rows: int, lower: float, upper: float) -> Data:
-    """Return rows of `lower` with `upper` at these places."""
-    data = np.full(rows, lower)
-    data[places] = upper
-    return data
+    data = data_with(low), data_with(high)
+    return Neighbours("changed", data, float(least), float(most), float(most - least), 1.0)
 
 
 def sum_target(
@@ -115,18 +106,9 @@ def sum_target(
 ) -> Target:
     """Make a target whose values 0 and 1 are the two data sets.
 
-    Parameters
-    ----------
-    neighbours
-        The data sets.
-    release
-        (data, n) -> n private sums of the data, with the noise that neighbours.sensitivity and
-        epsilon ask for. It is shown after a public number near the sums was subtracted: a large
-        integer would lose its last digits in the float64 that attacks look at.
-    epsilon
-        What the target claims.
-    name
-        As it is shown.
+    `release` takes (data, n) and returns n private sums of the data, with the noise that
+    neighbours.sensitivity and epsilon ask for. A public number near the sums is subtracted: a large
+    integer would lose its last digits in the float64 that attacks look at.
     """
     origin = round(float(neighbours.real_sum(neighbours.data[0])))
 
@@ -162,15 +144,12 @@ class Sensitivity(Attack):
 
     def target(self, **claims: float) -> Target:
         """Return NumPy's sum of the data sets of `changed`, with noise for their sensitivity."""
-        neighbours = changed(np.sum)
-        rng = np.random.default_rng()
-        scale = neighbours.sensitivity / claims["epsilon"]
-        return sum_target(
-            neighbours,
-            lambda data, n: rng.laplace(np.sum(data), scale, n),
-            epsilon=claims["epsilon"],
-            name=self.default_target,
-        )
+        neighbours, epsilon, rng = changed(np.sum), claims["epsilon"], np.random.default_rng()
+
+        def release(data: Data, n: int) -> ArrayLike:
+            return rng.laplace(np.sum(data), neighbours.sensitivity / epsilon, n)
+
+        return sum_target(neighbours, release, epsilon=epsilon, name=self.default_target)
 
     def find(
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
@@ -180,8 +159,4 @@ class Sensitivity(Attack):
         middle = (median0 + median1) / 2
         if median0 == median1:
             return never(f"both medians are {middle:g}")
-
-        def holds(y: Releases) -> Flags:
-            return np.asarray(y < middle if median0 < median1 else y > middle, dtype=np.bool_)
-
-        return Event(f"y {'<' if median0 < median1 else '>'} {middle:g}", holds)
+        return beyond(middle, above=median0 > median1)

@@ -44,9 +44,6 @@ _BLOCK: Final = 1024  # Both halves of this many keys stay in a core's first cac
 _MOST_FOUND: Final = 16  # In a chunk; one is a success, and how many others is of no interest.
 
 
-# The cipher --------------------------------------------------------------------------------------
-
-
 @compiled
 def _round(x0: np.uint32, x1: np.uint32, r: int) -> tuple[np.uint32, np.uint32]:
     # Numba widens to 64 bits unless it is told otherwise, and then vectorises half as well.
@@ -84,25 +81,14 @@ def threefry(
     return np.uint32(x0 + k2), np.uint32(x1 + k0 + np.uint32(5))
 
 
-# The search --------------------------------------------------------------------------------------
-
-
 @compiled
-def _search(
-    first: int,
-    last: int,
-    path: Words,
-    lows: Words,
-    highs: Words,
-    x0: Words,
-    x1: Words,
-    found: Words,
-) -> int:
+def _search(first: int, last: int, path: Words, lows: Words, highs: Words, found: Words) -> int:
     """Write the seeds from first to last that fit to `found`, and return how many there are.
 
-    x0 and x1 are scratch: a block of seeds goes through them, in loops without a branch that LLVM
-    vectorises. Hardly a block has a seed that fits the first release, and is looked at again.
+    A block of seeds goes through x0 and x1, in loops without a branch that LLVM vectorises. Hardly
+    a block has a seed that fits the first release, and is looked at again.
     """
+    x0, x1 = np.empty(_BLOCK, np.uint32), np.empty(_BLOCK, np.uint32)
     count = 0
     for start in range(first, last, x0.size):
         size = min(x0.size, last - start)
@@ -185,26 +171,18 @@ def recover(
 ) -> list[int]:
     """Return every seed for which jax.random.key(seed) explains the first numbers of a release.
 
-    Parameters
-    ----------
-    releases, value, scale
-        The first numbers of value + scale * jax.random.normal(key, shape). Two of them leave one
-        seed, unless the value is so large beside the scale that its addition rounds noise away.
-    path
-        The splits that lead from the seed's key to the key of the draw: (1, 0) stands for
-        split(split(key)[1])[0].
-    seeds, progress
-        Where to look; called with numbers from 0 to 1.
+    These are value + scale * jax.random.normal(key, shape). Two of them leave one seed, unless the
+    value is so large next to the scale that its addition rounds noise away. `path` has the splits
+    from the seed's key to that of the draw: (1, 0) stands for split(split(key)[1])[0].
     """
     if not len(releases):
         reject("releases", releases, "have at least one number")
     lows, highs = mantissas(releases, value, scale)
 
     def work(first: int) -> list[int]:
-        x0, x1 = np.empty((2, _BLOCK), dtype=np.uint32)
         found = np.empty(_MOST_FOUND, dtype=np.uint32)
         last = min(first + _CHUNK, seeds.stop)
-        count = _search(first, last, np.array(path, np.uint32), lows, highs, x0, x1, found)
+        count = _search(first, last, np.array(path, np.uint32), lows, highs, found)
         return [int(seed) for seed in found[:count]]
 
     starts = range(seeds.start, seeds.stop, _CHUNK)
@@ -214,9 +192,6 @@ def recover(
             result += found
             progress(done / len(starts))
     return result
-
-
-# The attack --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

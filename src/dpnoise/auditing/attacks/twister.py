@@ -1,9 +1,7 @@
 """Solve for the state of a Mersenne Twister from its noise, then remove all further noise.
 
-Laplace noise by the inverse distribution function takes one uniform U = k 2^-53. Whoever knows the
-value behind a release sees k, or its leading bits. Drawn from `random.Random` or
-`numpy.random.RandomState`, 624 releases of the value 0 give the whole state, and some more do where
-the value hides low bits.
+Laplace noise by the inverse distribution function takes one uniform U = k 2^-53. A release of a
+known value shows k, or its leading bits.
 
 Each bit of MT19937's outputs is a sum, over GF(2), of the 19937 bits of its state. The words x[0],
 x[1], ... behind the outputs obey one recursion at every place,
@@ -14,9 +12,6 @@ so x[0] may be the first word that was seen, wherever the generator stood in its
 no phase has to be guessed. A uniform U = k 2^-53 is made of the upper 27 bits of one 32-bit output
 and the upper 26 of the next. The unknowns are those bits of the first 624 outputs that were not
 seen, 11 in 64 at best. What was seen enters as a constant, which keeps the elimination small.
-
-Counting bits, 377 uniforms would do. But the recursion joins few words at a time, so many of the
-bits follow from earlier ones: it takes 624 uniforms with all 53 bits known.
 """
 
 from dataclasses import dataclass
@@ -60,19 +55,16 @@ _CONTRADICTION: Final = -1
 _FIRST_RELEASES: Final = 640
 _KNOWN_NOISE: Final = 1_000
 
+_TOO_FEW: Final = "Too few releases to solve for the state: give more of them."
+_NO_STATE: Final = "No Mersenne Twister state explains the releases."
+
 
 class TooFewReleasesError(ArgumentError):
     """What was released leaves some bits of the state open."""
 
-    def __init__(self) -> None:
-        super().__init__("Too few releases to solve for the state: give more of them.")
-
 
 class NoStateError(ArgumentError):
     """What was released cannot come from this generator."""
-
-    def __init__(self) -> None:
-        super().__init__("No Mersenne Twister state explains the releases.")
 
 
 # Linear forms over GF(2): 64 coefficients in each word, the constant last ------------------------
@@ -114,23 +106,14 @@ def _insert(equation: Forms, basis: Forms, filled: Flags) -> int:
     return _CONTRADICTION if _has(equation, filled.size) else 0
 
 
-@compiled
 def _solve(basis: Forms) -> Forms:
     """Return the solution of a full basis, from the last unknown to the first, the constant 1."""
     solution = np.zeros(basis.shape[1], np.uint64)
     _toggle(solution, len(basis))
-    for column in range(len(basis) - 1, -1, -1):
-        parity = np.uint64(0)
-        for w in range(column >> 6, solution.size):
-            parity ^= basis[column, w] & solution[w]
-        for shift in (32, 16, 8, 4, 2, 1):
-            parity ^= parity >> np.uint64(shift)
-        if parity & np.uint64(1):
+    for column in reversed(range(len(basis))):
+        if np.bitwise_count(basis[column] & solution).sum() & 1:
             _toggle(solution, column)
     return solution
-
-
-# The twister, on forms of the bits of its words --------------------------------------------------
 
 
 @compiled
@@ -213,26 +196,19 @@ def _first_window(outputs: Bits, known: Bits) -> tuple[Forms, int]:
 def recover_state(uniforms: Bits, masks: Bits) -> NDArray[np.uint32]:
     """Return the 624 state words behind the first 312 of consecutive uniforms.
 
-    They are a whole state: a generator that is given them with position 624 continues with uniform
-    312. Of the first word only the top bit matters; its other bits are returned as 0.
+    `uniforms` are the bits k of each U = k 2^-53, with ones in `masks` where they are known. It
+    takes 624 of them, and more if many bits are unknown: else there is a TooFewReleasesError. If no
+    state explains them, there is a NoStateError.
 
-    Parameters
-    ----------
-    uniforms, masks
-        The bits k of each U = k 2^-53, and ones where they are known. It takes 624 uniforms, and
-        more of them if many of their bits are unknown: else there is a TooFewReleasesError. If no
-        state explains them, there is a NoStateError.
+    The words are a whole state: with position 624 a generator continues with uniform 312. Of the
+    first word only the top bit matters; its other bits are returned as 0.
 
     Examples
     --------
-    >>> victim = np.random.RandomState()
+    >>> victim, clone = np.random.RandomState(), np.random.RandomState()
     >>> uniforms = (victim.random_sample(700) * 2.0**53).astype(np.int64)
-    >>> state = recover_state(uniforms, np.full(700, 2**53 - 1))
-    >>> clone = np.random.RandomState()
-    >>> clone.set_state(("MT19937", state, 624))
+    >>> clone.set_state(("MT19937", recover_state(uniforms, np.full(700, 2**53 - 1)), 624))
     >>> bool((clone.random_sample(388) == uniforms[312:] / 2.0**53).all())
-    True
-    >>> clone.random_sample() == victim.random_sample()
     True
     """
     if np.shape(uniforms) != np.shape(masks):
@@ -240,19 +216,16 @@ def recover_state(uniforms: Bits, masks: Bits) -> NDArray[np.uint32]:
     known = _words(np.asarray(masks, np.int64))
     outputs = _words(np.asarray(uniforms, np.int64)) & known
     if len(outputs) < _WORDS or int(np.bitwise_count(known).sum()) < _STATE_BITS:
-        raise TooFewReleasesError
+        raise TooFewReleasesError(_TOO_FEW)
     window, unknowns = _first_window(outputs[:_WORDS], known[:_WORDS])
     basis, filled = np.zeros((unknowns, window.shape[2]), np.uint64), np.zeros(unknowns, np.bool_)
     rank = _eliminate(outputs, known, window.copy(), basis, filled)
     if rank == _CONTRADICTION:
-        raise NoStateError
+        raise NoStateError(_NO_STATE)
     if rank < unknowns:
-        raise TooFewReleasesError
+        raise TooFewReleasesError(_TOO_FEW)
     values = np.bitwise_count(window & _solve(basis)).sum(axis=-1, dtype=np.int64) & 1
     return np.asarray((values << _BIT).sum(axis=1), np.uint32)
-
-
-# From a release to the bits of its uniform -------------------------------------------------------
 
 
 @compiled
@@ -270,11 +243,11 @@ def _first_above(y: float, value: float, scale: float, formula: int) -> int:
 
 @compiled
 def _invert(
-    y: Floats, below: Floats, value: float, scale: float, formula: int, uniforms: Bits, masks: Bits
+    y: Floats, value: float, scale: float, formula: int, uniforms: Bits, masks: Bits
 ) -> int:
     """Fill in k and which bits of it are sure; return the first release without a k, or -1."""
     for i in range(y.size):
-        first = _first_above(below[i], value, scale, formula)
+        first = _first_above(np.nextafter(y[i], -np.inf), value, scale, formula)
         last = _first_above(y[i], value, scale, formula) - 1
         if last < first:
             return i
@@ -289,45 +262,28 @@ def _invert(
 def invert_laplace(
     releases: Releases, value: float, scale: float, formula: str = "numpy"
 ) -> tuple[Bits, Bits]:
-    """Return, for each release of a known value, the bits k of U = k 2^-53 that it determines.
+    """Return the bits k of U = k 2^-53 that releases of a known value show, and ones where sure.
 
     The release never falls as k grows: from one k to the next the logarithm moves by at least one
     unit in its last place, and a library's error is a little more than half a unit. So the k that
     lead to a release are consecutive, bisection finds the first and the last, and the bits that
     all of them share are their common leading bits. U = 0 is left out: it is drawn again.
 
-    Parameters
-    ----------
-    releases, value, scale
-        What was released, as float64, in order; the value behind all of it, and the noise's scale.
-    formula
-        "numpy" for `RandomState.laplace` and SciPy, "paper" for equation (2) of the paper.
-
-    Returns
-    -------
-    uniforms, masks
-        Integers of 53 bits: the bits of k, and ones where they are sure.
-
     Examples
     --------
-    >>> import math
-    >>> uniforms, masks = invert_laplace(np.array([math.log(0.75)]), 0.0, 1.0)
+    >>> uniforms, masks = invert_laplace(np.array([-0.2876820724517809]), 0.0, 1.0)
     >>> uniforms[0] / 2**53, int(masks[0]) == 2**53 - 1
     (np.float64(0.375), True)
     """
-    check_choice("formula", formula, FORMULAS)
+    number = _number_of(formula)
     scale = check_positive("scale", scale)
     y = np.ascontiguousarray(releases, dtype=np.float64)
     uniforms, masks = np.empty((2, y.size), np.int64)
-    number = FORMULAS.index(formula)
-    wrong = _invert(y, np.nextafter(y, -np.inf), float(value), scale, number, uniforms, masks)
+    wrong = _invert(y, float(value), scale, number, uniforms, masks)
     if wrong >= 0:
         rule = f"be {value!r} plus noise of scale {scale!r} by the formula {formula!r}"
         reject(f"releases[{wrong}]", float(y[wrong]), rule)
     return uniforms, masks
-
-
-# The attack --------------------------------------------------------------------------------------
 
 
 def clone_numpy(
@@ -335,15 +291,10 @@ def clone_numpy(
 ) -> np.random.RandomState:
     """Return a `RandomState` in step with the one behind consecutive releases of a known value.
 
-    It stands right after the last of them, so it draws what the victim draws next: its
-    `random_sample()` is also the `random()` of a `random.Random`. The releases from number 312 on
-    are drawn again and compared, to the last bit.
-
-    Parameters
-    ----------
-    releases, value, scale, formula
-        As in `invert_laplace`. At value 0 it takes 624 releases. A value much larger than the noise
-        hides low bits: then give a few thousand.
+    It draws what the victim draws next: its `random_sample()` is also the `random()` of a
+    `random.Random`. The releases from number 312 on are drawn again and compared, to the last bit.
+    At value 0 it takes 624 releases; a value much larger than the noise hides low bits and takes a
+    few thousand.
 
     Examples
     --------
@@ -357,7 +308,7 @@ def clone_numpy(
     clone.set_state(("MT19937", state, _WORDS, 0, 0.0))
     later = np.asarray(releases)[_WORDS // 2 :]
     if (later != value + predict_noise(clone, len(later), scale, formula)).any():
-        raise NoStateError
+        raise NoStateError(_NO_STATE)
     return clone
 
 
@@ -369,17 +320,20 @@ def predict_noise(
     Subtracted from the victim's next n releases, it leaves the values. (The clone loses step if
     the victim draws U = 0 and draws again: one release in 2^53.)
     """
+    return _noise(clone.random_sample(n), float(scale), _number_of(formula))
+
+
+def _number_of(formula: str) -> int:
     check_choice("formula", formula, FORMULAS)
-    uniforms = (clone.random_sample(n) * 2.0**UNIFORM_BITS).astype(np.int64)
-    return _noise(uniforms, float(scale), FORMULAS.index(formula))
+    return FORMULAS.index(formula)
 
 
 @compiled
-def _noise(uniforms: Bits, scale: float, formula: int) -> Floats:
+def _noise(uniforms: Floats, scale: float, formula: int) -> Floats:
     """Return the noise of each uniform."""
     noise = np.empty(uniforms.size)
     for i in range(noise.size):
-        noise[i] = laplace_release(uniforms[i] * 2.0**-53, 0.0, scale, formula)
+        noise[i] = laplace_release(uniforms[i], 0.0, scale, formula)
     return noise
 
 

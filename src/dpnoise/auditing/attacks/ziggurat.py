@@ -6,21 +6,7 @@ lowest layer is there another formula. A release q of the value c is q = fl(c + 
 candidate c is excluded if no layer has a k that gives q. That is decided exactly, because all three
 roundings are monotone in k. Products and sums are taken to be rounded one by one, as NumPy does on
 x86-64; a build that fuses them needs another `_released`.
-
-What is and is not excluded, of values 0 and 1; test_ziggurat.py holds these to account:
-
-NumPy, 256 layers, 52-bit k
-    Hardly more than for any sampler whose doubles are added to a double. The grids of all layers
-    together meet practically every double z from 1/16 to 2. Below, they have holes (one double of
-    5 at 1/128, 9 of 10 at 1/2048), and a few above, where only the last layers reach. At epsilon 1
-    and delta 1e-6, where sigma is 4.22, the wrong 0 is excluded in 5.5 % of the releases of 1, and
-    in 5.0 % without any knowledge of the ziggurat; the wrong 1 in 21.5 % of the releases of 0, to
-    which the ziggurat adds 0.02 %, because the addition of 1 rounds most of its holes away.
-Go, 128 layers, 32-bit k
-    Nearly everything: outside the tail there are at most 2^32 variates (math/rand, where the layer
-    is the low seven bits of k) or 2^39 (math/rand/v2, where it is drawn apart).
-
-In the tails (2.6 releases of 10,000 with NumPy, 5.8 with Go) nothing is excluded here.
+docs/attacks.md says how much this excludes, and test_ziggurat.py tests that.
 """
 
 import math
@@ -31,14 +17,11 @@ from typing import Final
 
 import numpy as np
 
-from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, best, excluded, silent
+from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, decide, exclude, silent
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import check_choice
-from dpnoise.core.parallel import cores, in_runs
 from dpnoise.kernels import compiled
-
-_RUN: Final = 2**10  # Releases that one thread takes at a time; each costs some microseconds.
 
 
 @dataclass(frozen=True)
@@ -105,16 +88,8 @@ _TABLES: Final[dict[str, Callable[[], Layers]]] = {
 def feasible(releases: Releases, value: float, scale: float, table: str = "numpy") -> Flags:
     """Tell which releases a ziggurat's Gaussian, times the scale, can make of the value.
 
-    A release of this value is always feasible. What is not feasible is no release of it.
-
-    Parameters
-    ----------
-    releases
-        In float64.
-    value, scale
-        The candidate, and the standard deviation of the noise.
-    table
-        "numpy" for `numpy.random.Generator`, "go" for math/rand, "go/v2" for math/rand/v2.
+    A release of this value is always feasible. The table is "numpy" for `numpy.random.Generator`,
+    "go" for math/rand, or "go/v2" for math/rand/v2.
 
     Examples
     --------
@@ -124,16 +99,9 @@ def feasible(releases: Releases, value: float, scale: float, table: str = "numpy
     """
     check_choice("table", table, _TABLES)
     layers = _TABLES[table]()
-    q = np.ascontiguousarray(releases, dtype=np.float64)
-    out = np.empty(q.size, dtype=np.bool_)
-    shape = (layers.weights, layers.edge, 2.0**layers.digits, layers.tied)
-
-    def work(first: int, last: int) -> None:
-        part = slice(first, last)
-        _feasible(q[part], float(value), float(scale), *shape, out[part])
-
-    in_runs(work, q.size, _RUN, cores())
-    return out
+    stride = float(layers.weights.size) if layers.tied else 1.0
+    model = (layers.weights, layers.edge, 2.0**layers.digits, stride)
+    return decide(_feasible, releases, value, scale=scale, model=model)
 
 
 @compiled
@@ -168,19 +136,17 @@ def _feasible(
     weights: Floats,
     edge: float,
     most: float,
-    tied: bool,  # noqa: FBT001 - kernels take no keywords
+    stride: float,
     out: Flags,
 ) -> None:
     """Try the layers of each release until one gives it."""
-    stride = float(weights.size) if tied else 1.0
     for element in range(q.size):
         # In the tail, and in a hair's breadth before it, everything counts as possible.
         found = abs(q[element] - c) >= sigma * edge * (1 - 2.0**-40)
         for i in range(weights.size):
             if found:
                 break
-            layer = float(i) if tied else 0.0
-            found = _layer_gives(q[element], weights[i], c, sigma, most, stride, layer)
+            found = _layer_gives(q[element], weights[i], c, sigma, most, stride, i % stride)
         out[element] = found
 
 
@@ -217,14 +183,8 @@ class Ziggurat(Attack):
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
         """Return the event that value0 is possible and value1 is not, for the best table."""
-        tables = list(_TABLES) if self.table is None else [self.table]
-        events = [
-            excluded(
-                f"a layer of {table}'s ziggurat leads from {value0:g} to y, none from {value1:g}",
-                partial(feasible, scale=target.scale, table=table),
-                value0,
-                value1,
-            )
-            for table in tables
-        ]
-        return best(events, target, value0, value1, n)
+        models, words = [], f"ziggurat leads from {value0:g} to y, none from {value1:g}"
+        for table in _TABLES if self.table is None else (self.table,):
+            possible = partial(feasible, scale=target.scale, table=table)
+            models.append((f"a layer of {table}'s {words}", possible))
+        return exclude(models, target, value0, value1, n)
