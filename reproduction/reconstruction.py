@@ -84,7 +84,7 @@ def reconstruct(
     check_integer("most_queries", most_queries, least=1)
     choices = np.array(sorted(set(candidates)), dtype=np.float64)
     if not len(choices):
-        raise ArgumentError("Expected candidates to have at least one value.")
+        raise ArgumentError("candidates must have at least one value.")
     releases = np.asarray(query(), dtype=np.float64)
     possible = np.ones((len(releases), len(choices)), dtype=np.bool_)
     needed = np.zeros(len(releases), dtype=np.int64)

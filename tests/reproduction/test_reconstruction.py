@@ -71,9 +71,9 @@ def test_a_wrong_model_raises_and_bad_arguments_are_named() -> None:
     _, query = column(1000, np.array([0.5]))
     with pytest.raises(ArgumentError, match="A release fits no candidate"):
         reconstruct(query, range(10), 1000.0)
-    with pytest.raises(ArgumentError, match="Expected candidates to have at least one value"):
+    with pytest.raises(ArgumentError, match="candidates must have at least one value"):
         reconstruct(query, [], 1000.0)
-    with pytest.raises(ArgumentError, match="Expected formula='go' to be one of"):
+    with pytest.raises(ArgumentError, match="formula must be one of"):
         reconstruct(query, range(10), 1000.0, formula="go")
-    with pytest.raises(ArgumentError, match="Expected most_queries=0 >= 1"):
+    with pytest.raises(ArgumentError, match="most_queries must be at least 1, got 0"):
         reconstruct(query, range(10), 1000.0, most_queries=0)

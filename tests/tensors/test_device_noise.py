@@ -10,7 +10,7 @@ from support import naive
 
 from dpnoise.core.entropy import CHACHA20, WORD, Key
 from dpnoise.integrations import device as kernels
-from dpnoise.integrations.torch import DIGITS
+from dpnoise.integrations.tensor_formats import DIGITS
 from dpnoise.kernels import variates
 
 

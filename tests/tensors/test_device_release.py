@@ -11,7 +11,7 @@ from dpnoise.core import reference
 from dpnoise.core.entropy import AES, CHACHA20, WORD, Key
 from dpnoise.core.errors import ArgumentError
 from dpnoise.integrations import device as kernels
-from dpnoise.integrations.torch import tensor_of
+from dpnoise.integrations.tensor_formats import tensor_of
 from dpnoise.release import exact
 from dpnoise.release.exact import GAUSSIAN_PAIRS, LAPLACE_1, AdditiveForm
 

@@ -67,7 +67,7 @@ def _look(look: "Look", asked: argparse.Namespace, claims: dict[str, float]) -> 
 def _run(attack: "Attack", asked: argparse.Namespace, claims: dict[str, float]) -> list[str]:
     for name in ("value0", "value1"):
         if not math.isfinite(getattr(asked, name)):
-            reject(name, getattr(asked, name), "to be finite")
+            reject(name, getattr(asked, name), "be finite")
     check_part("confidence", asked.confidence)
     target = attack.target(**claims) if asked.target is None else _target(asked.target, claims)
     options = {"n": asked.size, "confidence": asked.confidence}

@@ -16,7 +16,7 @@ from dpnoise.core.entropy import CHACHA20, Key
 from dpnoise.core.errors import ArgumentError
 from dpnoise.core.kernel_table import second_stage
 from dpnoise.integrations import triton_noise, triton_release, triton_stream
-from dpnoise.integrations.torch import DIGITS, tensor_of
+from dpnoise.integrations.tensor_formats import DIGITS, tensor_of
 from dpnoise.integrations.triton_stream import INTERPRETED
 from dpnoise.release.containers import Bounds
 from dpnoise.release.exact import AdditiveForm, judge_at, slots_for

@@ -431,7 +431,7 @@ class SecurePrivacyEngineAdaptiveClipping(SecurePrivacyEngine):
     ) -> None:
         least, most = map(clipping.check_bound, (min_clipbound, max_clipbound))
         if least > most:
-            reject("min_clipbound", min_clipbound, f"to be at most max_clipbound={max_clipbound}")
+            reject("min_clipbound", min_clipbound, f"be at most max_clipbound={max_clipbound}")
         size = optimizer.expected_batch_size * optimizer.processes
         if size <= 10 * optimizer.noise_multiplier:
             raise ArgumentError(

@@ -7,12 +7,10 @@ generators: what cannot be done securely is an error.
 import math
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpnoise.core.arrays import narrowed
 from dpnoise.core.entropy import CHACHA20, SYSTEM
 from dpnoise.core.errors import (
     ArgumentError,
@@ -25,6 +23,7 @@ from dpnoise.core.errors import (
     reject,
 )
 from dpnoise.core.kernel_table import formats, import_whole
+from dpnoise.integrations.tensor_formats import BFLOAT16, DIGITS, NUMPY_TYPES, tensor_of
 from dpnoise.noise.generator import Generator as _OnProcessor
 from dpnoise.noise.generator import Size
 from dpnoise.release import exact
@@ -38,15 +37,6 @@ else:
 
 __all__ = ["Generator", "release"]
 
-NumpyType = np.dtype[Any]
-
-DIGITS: Final = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
-_NUMPY_TYPES: Final[dict[torch.dtype, NumpyType]] = {
-    torch.float64: np.dtype(np.float64),
-    torch.float32: np.dtype(np.float32),
-    torch.float16: np.dtype(np.float16),
-}
-_BFLOAT16: Final = (8, -126)  # Digits and least exponent: NumPy has no such format.
 _INTEGERS: Final = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 _FORMS: Final = {"random": (1,), "normal": (2, 4, 8), "laplace": (2, 4), "exponential": (4,)}
 
@@ -127,7 +117,7 @@ def _release_on_device(task: TensorTask, tensor: torch.Tensor, rng: _OnProcessor
         )
     kernels, _ = import_kernels()
     is_bfloat16 = tensor.dtype == torch.bfloat16
-    bounds = _bfloat16_bounds(task) if is_bfloat16 else task.bounds(_NUMPY_TYPES[tensor.dtype])
+    bounds = _bfloat16_bounds(task) if is_bfloat16 else task.bounds(NUMPY_TYPES[tensor.dtype])
     flat = tensor.contiguous().reshape(-1)
     key = rng.source.key(CHACHA20)
     with torch.cuda.device(tensor.device):
@@ -158,21 +148,12 @@ def _release_bfloat16(task: TensorTask, tensor: torch.Tensor, rng: _OnProcessor)
     bounds = _bfloat16_bounds(task)
     patterns = tensor.contiguous().reshape(-1).view(torch.int16).numpy().view(np.uint16)
     values = np.empty(patterns.size)
-    formats.widen(patterns, *_BFLOAT16, values)
+    formats.widen(patterns, *BFLOAT16, values)
     exact.check_finite(values, rng.threads)
     key, threads = rng.source.key(), rng.threads
     out = exact.release_floats(task.form, values, task.scale, task.grid, key, threads)
     np.clip(out, *bounds, out=out)
     return tensor_of(out, torch.bfloat16).reshape(tensor.shape)
-
-
-def tensor_of(values: NDArray[np.float64], dtype: torch.dtype) -> torch.Tensor:
-    """Return finite float64 as a tensor of a format, rounded once, never -0.0."""
-    if dtype != torch.bfloat16:
-        return torch.from_numpy(narrowed(values, _NUMPY_TYPES[dtype]))
-    patterns = np.empty(values.size, dtype=np.uint16)
-    formats.narrow(values, *_BFLOAT16, patterns)
-    return torch.from_numpy(patterns.view(np.int16)).view(torch.bfloat16)
 
 
 class DrawOptions(TypedDict, total=False):
@@ -216,7 +197,7 @@ class Generator:
         try:
             device = torch.device(self.device)
         except (RuntimeError, TypeError):
-            reject("device", self.device, 'to be "cpu" or a CUDA device')
+            reject("device", self.device, 'be "cpu" or a CUDA device')
         if device.type == "cuda":
             if not torch.cuda.is_available():
                 reject("device", self.device, "exist: PyTorch finds no CUDA device")
@@ -226,7 +207,7 @@ class Generator:
             device = torch.device("cuda", index)
             import_kernels()
         elif device.type != "cpu":
-            reject("device", self.device, 'to be "cpu" or a CUDA device')
+            reject("device", self.device, 'be "cpu" or a CUDA device')
         object.__setattr__(self, "device", device)
 
     def random(

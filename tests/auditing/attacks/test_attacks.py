@@ -191,7 +191,7 @@ def test_a_value_is_possible_exactly_if_one_of_all_uniforms_leads_to_the_release
 
 
 def test_the_precision_of_mironov_s_attack_is_checked() -> None:
-    with pytest.raises(ArgumentError, match="Expected precision=54 <= 53"):
+    with pytest.raises(ArgumentError, match="precision must be at most 53, got 54"):
         Mironov(precision=54)
 
 

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import narwhals as nw
     from narwhals.dtypes import DType
 
-    from dpnoise.statistics.engines.runners import DataFrame
+    DataFrame = nw.DataFrame[Any]
 else:
     nw = import_extra("narwhals", "engines")
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     import narwhals as nw
     from narwhals.dtypes import DType
 
-    from dpnoise.statistics.engines.runners import DataFrame, Frame
+    from dpnoise.statistics.engines.arithmetic import DataFrame
+    from dpnoise.statistics.engines.runners import Frame
 else:
     nw = import_extra("narwhals", "engines")
 

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyRelation
     from narwhals.dtypes import DType
 
-    from dpnoise.statistics.engines.runners import DataFrame, Frame
+    from dpnoise.statistics.engines.arithmetic import DataFrame
+    from dpnoise.statistics.engines.runners import Frame
 else:
     nw = import_extra("narwhals", "engines")
 

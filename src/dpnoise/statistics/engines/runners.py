@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql import DataFrame as SparkFrame
 
-    DataFrame = nw.DataFrame[Any]
+    from dpnoise.statistics.engines.arithmetic import DataFrame
+
     Frame = DataFrame | nw.LazyFrame[Any]
 else:
     nw = import_extra("narwhals", "engines")
