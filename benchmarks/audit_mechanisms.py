@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.auditing.neighbours import vectors
-from dpnoise.core.parallel import cores, in_runs
+from dpnoise.core.parallel import cores, run_in_parallel
 from dpnoise.kernels import compiled, inlined
 from dpnoise.kernels.elementary import in_widest_vectors, log
 
@@ -81,7 +81,9 @@ def drawn(
     """Return n rows that a kernel fills, a column each."""
     # With one more than is asked for, a part of it and all of it have one layout, and one kernel.
     out: NDArray[Any] = np.empty((width, n + 1), dtype=dtype)[:, :n]
-    in_runs(lambda start, stop: fill(generator(), out[:, start:stop], *arguments), n, _RUN, cores())
+    run_in_parallel(
+        lambda start, stop: fill(generator(), out[:, start:stop], *arguments), n, _RUN, cores()
+    )
     return out.T
 
 

@@ -23,7 +23,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.auditing.attacks.base import promise
+from dpnoise.auditing.attacks.base import expected_bound
 from dpnoise.auditing.attacks.bounds import certified_epsilon
 from dpnoise.core.errors import check_integer
 
@@ -149,14 +149,16 @@ def _times(
 
 
 def chosen(half: Half) -> Event:
-    """Return the event that promises most, of all thresholds, both sides and both values."""
+    """Return the event with the largest expected bound, over thresholds, sides and values."""
     ordered = np.sort(np.concatenate([half.at0, half.at1]))
     thresholds = np.unique(ordered[(_PARTS * ordered.size).astype(np.int64)])
     n = half.at0.size
     below = [np.searchsorted(np.sort(t), thresholds, side="right") for t in (half.at0, half.at1)]
     above = [n - hits for hits in below]
-    promises = np.array([promise(a, b, n) for a, b in (below, below[::-1], above, above[::-1])])
-    kind, best = np.unravel_index(promises.argmax(), promises.shape)
+    expected = np.array(
+        [expected_bound(a, b, n) for a, b in (below, below[::-1], above, above[::-1])]
+    )
+    kind, best = np.unravel_index(expected.argmax(), expected.shape)
     return Event(int(thresholds[best]), longer=bool(kind >= 2), of1=bool(kind % 2))
 
 

@@ -1,4 +1,4 @@
-"""What an audit of added noise sees with the releases that it has, and what it refuses to judge."""
+"""What an audit of added noise sees with the releases that it has, and what it refuses."""
 
 import math
 import threading
@@ -18,7 +18,7 @@ from support.choices import some
 import dpnoise
 from dpnoise import cli
 from dpnoise.auditing import additive_noise, calls
-from dpnoise.auditing.attacks.bounds import Claim, Judge, gaussian_claim
+from dpnoise.auditing.attacks.bounds import BoundEstimator, Claim, gaussian_claim
 from dpnoise.auditing.counting import check_calls, check_independent, p_value
 from dpnoise.auditing.neighbours import search
 from dpnoise.auditing.report import Report
@@ -349,9 +349,11 @@ def test_the_certified_curve_falls_from_the_difference_to_zero() -> None:
 
 
 def test_a_promise_is_what_would_be_certified_if_the_counts_were_right() -> None:
-    judge = Judge(Claim("epsilon", 1.0, 0.01), trials=10**6, error=0.001, chance=0.0, caution=0.0)
-    promised = judge.promises(np.array([4000]), np.array([1000]), 10_000)
-    assert promised[0] == pytest.approx(math.log(0.39 / 0.1), abs=0.02)
+    estimator = BoundEstimator(
+        Claim("epsilon", 1.0, 0.01), trials=10**6, error=0.001, chance=0.0, caution=0.0
+    )
+    expected = estimator.expected_bounds(np.array([4000]), np.array([1000]), 10_000)
+    assert expected[0] == pytest.approx(math.log(0.39 / 0.1), abs=0.02)
 
 
 # Releases that depend on each other --------------------------------------------------------------

@@ -21,7 +21,7 @@ import dpnoise
 from dpnoise.auditing import any_mechanism
 from dpnoise.auditing.attacks import bounds
 from dpnoise.auditing.attacks.base import Event
-from dpnoise.auditing.attacks.bounds import Claim, Judge
+from dpnoise.auditing.attacks.bounds import BoundEstimator, Claim
 from dpnoise.auditing.learned.expected_bounds import Proposal, Score, ranges
 from dpnoise.auditing.neighbours import neighbours_of
 from dpnoise.auditing.outputs import Encoder, Source
@@ -205,7 +205,7 @@ RARE, CLEAR, SURE = (120.0, 40.0), (30_000.0, 18_400.0), (30_000.0, 9_000.0)
 def test_beside_an_event_that_chance_may_have_chosen_a_sure_one_is_counted(
     monkeypatch: pytest.MonkeyPatch, seen: list[tuple[float, float]], chosen: list[int]
 ) -> None:
-    judge = Judge(Claim("epsilon", 0.1), trials=1_000_000, error=0.1)
+    estimator = BoundEstimator(Claim("epsilon", 0.1), trials=1_000_000, error=0.1)
     pair = (0, 1)
     never = Event("never", lambda y: np.zeros(len(y), np.bool_)), 0.0, False, 0.0
     parts: dict[str, Any] = {"shares": (0.0, 0.0), "off": 0.0, "cost": 0.0}
@@ -216,7 +216,7 @@ def test_beside_an_event_that_chance_may_have_chosen_a_sure_one_is_counted(
         return np.array([one.hits for one, _ in found]) * n / 100_000
 
     sizes = any_mechanism.Sizes(0, 0, 0, tuning=100_000, racing=100_000, final=1_000_000)
-    best, counts, _ = any_mechanism._compare_events(None, found, sizes, judge)  # type: ignore[arg-type]
+    best, counts, _ = any_mechanism._compare_events(None, found, sizes, estimator)  # type: ignore[arg-type]
     assert [one.hits for one, _ in best] == [seen[i] for i in chosen]
     assert len(counts) == len(chosen)
 

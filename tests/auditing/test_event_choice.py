@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dpnoise.auditing import any_mechanism
 from dpnoise.auditing.any_mechanism import Sizes
 from dpnoise.auditing.attacks.base import Event
-from dpnoise.auditing.attacks.bounds import Claim, Judge
+from dpnoise.auditing.attacks.bounds import BoundEstimator, Claim
 from dpnoise.auditing.learned.events import proposals
 from dpnoise.auditing.learned.expected_bounds import Proposal, evaluate
 from dpnoise.auditing.learned.scores import cells_of
@@ -79,8 +79,8 @@ def test_scores_that_look_at_the_same_are_what_each_is_alone() -> None:
     for one in outputs:
         one[rng.random((n, 4)) < 0.1] = np.nan
     rows = [np.column_stack([np.full(n, 4.0), one]) for one in outputs]
-    judge = Judge(Claim("epsilon", 0.1), n, 0.1)
-    found = proposals(rows[0], rows[1], ["its length", *"abcd"], judge)
+    estimator = BoundEstimator(Claim("epsilon", 0.1), n, 0.1)
+    found = proposals(rows[0], rows[1], ["its length", *"abcd"], estimator)
     scores = list({id(one.score): one.score for one in found}.values())
     assert len(scores) > len({tuple(map(id, score.views)) for score in scores}) > 3
     for score, together in zip(scores, evaluate(scores, rows[0]), strict=True):
@@ -117,7 +117,7 @@ def test_a_rare_event_that_the_first_fresh_releases_miss_is_not_given_up(
 ) -> None:
     """It was seen 150 times where its threshold was chosen, and has 7 of 7,500 fresh ones to show.
 
-    A wide event certifies 1, the rare one up to 4; one that never happens promises nothing.
+    A wide event certifies 1, the rare one up to 4; one that never happens has no expected bound.
     """
     sizes = Sizes(0, 0, 150_000, 125_000, 75_000, 700_000)
     rates = {"wide": (0.5, 0.18), "rare": (1e-3, 0.0), "never": (0.0, 0.0)}
@@ -134,10 +134,10 @@ def test_a_rare_event_that_the_first_fresh_releases_miss_is_not_given_up(
         return np.array([seen[id(one)] for one, _ in found])
 
     monkeypatch.setattr(any_mechanism, "_tally_events", tallied)
-    judge = Judge(Claim("epsilon", 1.0), sizes.final, 0.001, chance=3.0)
+    estimator = BoundEstimator(Claim("epsilon", 1.0), sizes.final, 0.001, chance=3.0)
     source: Any = SimpleNamespace()
     best, counts, seen = any_mechanism._compare_events(
-        source, [(one, PAIR) for one in events.values()], sizes, judge
+        source, [(one, PAIR) for one in events.values()], sizes, estimator
     )
     assert len(rounds) > 1
     assert rounds[0] < 0.2 * sizes.racing

@@ -12,7 +12,7 @@ from scipy import optimize, special
 from support.alarms import FALSE_ALARM, LONG
 
 import dpnoise
-from dpnoise.auditing.attacks.bounds import Claim, Judge
+from dpnoise.auditing.attacks.bounds import BoundEstimator, Claim
 from dpnoise.auditing.learned.events import proposals, tune
 from dpnoise.auditing.learned.expected_bounds import _ladder
 from dpnoise.auditing.learned.scores import (
@@ -138,10 +138,10 @@ def test_what_several_views_look_at_is_taken_once() -> None:
 
 
 def test_no_number_counts_twice_in_a_sum_and_sums_of_several_kinds_cost_more() -> None:
-    judge = Judge(Claim("epsilon", 0.1), 1_000_000, 0.1, chance=3.0)
+    estimator = BoundEstimator(Claim("epsilon", 0.1), 1_000_000, 0.1, chance=3.0)
     rows = [np.column_stack([np.full(40_000, 3.0), rng.laplace(size=(40_000, 3)) + mean])
             for mean in (0.0, 0.3)]  # fmt: skip
-    found = proposals(rows[0], rows[1], ["its length", *"abc"], judge)
+    found = proposals(rows[0], rows[1], ["its length", *"abc"], estimator)
     for one in found:
         kinds = {view.kind for view in one.score.views}
         assert len({view.take for view in one.score.views}) == len(one.score.views)
@@ -152,23 +152,23 @@ def test_no_number_counts_twice_in_a_sum_and_sums_of_several_kinds_cost_more() -
 
 def test_the_events_beside_the_best_are_the_best_of_those_that_are_rarer_and_likelier() -> None:
     hits = np.sort(rng.integers(0, 10_000, 60)).astype(np.float64)
-    promised = rng.normal(size=60)
-    promised[rng.random(60) < 0.2] = -np.inf
+    expected = rng.normal(size=60)
+    expected[rng.random(60) < 0.2] = -np.inf
     rarer, likelier = 4, 3
-    places = _ladder(promised, hits, (rarer, likelier))
+    places = _ladder(expected, hits, (rarer, likelier))
     best = places[0]
-    assert promised[best] == promised.max()
+    assert expected[best] == expected.max()
     down = [place for place in places if hits[place] < hits[best]]
     up = [place for place in places if hits[place] > hits[best]]
     assert places == [best, *down, *up]
-    possible = hits[promised > -np.inf]
+    possible = hits[expected > -np.inf]
     assert len(down) == rarer or (possible >= TUNING.event_step * hits[[best, *down][-1]]).all()
     assert len(up) == likelier or (possible <= TUNING.event_step**-1 * hits[[best, *up][-1]]).all()
     for last, place in pairwise([best, *down]):
-        assert promised[place] == promised[hits < TUNING.event_step * hits[last]].max()
+        assert expected[place] == expected[hits < TUNING.event_step * hits[last]].max()
     for last, place in pairwise([best, *up]):
-        assert promised[place] == promised[hits > TUNING.event_step**-1 * hits[last]].max()
-    assert _ladder(promised, hits, (0, 0)) == [best]
+        assert expected[place] == expected[hits > TUNING.event_step**-1 * hits[last]].max()
+    assert _ladder(expected, hits, (0, 0)) == [best]
     assert _ladder(np.full(60, -np.inf), hits, (rarer, likelier)) == []
 
 
@@ -179,28 +179,30 @@ def test_an_event_that_several_scores_have_is_proposed_once() -> None:
         np.eye(4)[rng.choice(4, 20_000, p=probabilities)]
         for probabilities in (shares, shares[::-1])
     )
-    judge = Judge(Claim("epsilon", 1.0), 100_000, 0.001)
-    found = proposals(rows0, rows1, list("abcd"), judge)
-    again = tune([one.score for one in found], rows0, rows1, judge)
+    estimator = BoundEstimator(Claim("epsilon", 1.0), 100_000, 0.001)
+    found = proposals(rows0, rows1, list("abcd"), estimator)
+    again = tune([one.score for one in found], rows0, rows1, estimator)
     for some in (found, again):
         events = [(one.swapped, one.hits) for one in some if not one.rare]
         assert len(events) == len(set(events)) > 3
-        promises = [one.promise for one in some]
-        assert promises == sorted(promises, reverse=True)
+        expected_bounds = [one.expected_bound for one in some]
+        assert expected_bounds == sorted(expected_bounds, reverse=True)
 
 
 def test_likelier_events_are_compared_as_well_where_the_best_is_one_of_many() -> None:
     """In few releases a rare event may look best by chance, and only rarer ones stood beside it."""
-    judge, n = Judge(Claim("epsilon", 0.1), 1_000_000, 0.05), 20_000
+    estimator, n = BoundEstimator(Claim("epsilon", 0.1), 1_000_000, 0.05), 20_000
     rows0, rows1 = (rng.laplace(move, 10.0, (n, 3)) for move in (0.0, 2.0))
-    scores = {id(one.score): one.score for one in proposals(rows0, rows1, ["a", "b", "c"], judge)}
+    scores = {
+        id(one.score): one.score for one in proposals(rows0, rows1, ["a", "b", "c"], estimator)
+    }
     values = [np.unique(score(np.concatenate([rows0, rows1]))) for score in scores.values()]
     many = [len(of_score) > TUNING.thresholds for of_score in values]
     assert any(many)
     assert not all(many)
     for score, is_one_of_many in zip(scores.values(), many, strict=True):
         for swapped in (False, True):
-            found = tune([score], rows0, rows1, judge)
+            found = tune([score], rows0, rows1, estimator)
             best, *others = [one for one in found if one.swapped == swapped]
             likelier = [one for one in others if one.hits[0] > best.hits[0]]
             if is_one_of_many:
@@ -259,23 +261,23 @@ def indices(ratio: float, n: int) -> NDArray[np.float64]:
 def test_the_one_number_in_fifty_that_tells_something_is_found() -> None:
     """Seen 3,000 and 1,800 times where it is chosen: 17 standard errors from equal.
 
-    What it promises is 0.5 but for six standard errors of 0.03 (false alarms: 2e-9) and for the
+    Its expected bound is 0.5 but for six standard errors of 0.03 (false alarms: 2e-9) and for the
     tenth of it, at the most, that is put down to chance and to its cost.
     """
     rows = [
         np.column_stack([np.ones(600_000), indices(ratio, 600_000)])
         for ratio in (1.0, math.exp(-0.5))
     ]
-    judge = Judge(Claim("epsilon", 0.1), 1_000_000, 0.1, chance=3.0)
-    best = proposals(rows[0], rows[1], ["its length", "y"], judge)[0]
+    estimator = BoundEstimator(Claim("epsilon", 0.1), 1_000_000, 0.1, chance=3.0)
+    best = proposals(rows[0], rows[1], ["its length", "y"], estimator)[0]
     assert best.event.words == "y is 7"
-    assert 0.9 * (0.5 - 6 * 0.03) < best.promise < 0.5 + 6 * 0.03
+    assert 0.9 * (0.5 - 6 * 0.03) < best.expected_bound < 0.5 + 6 * 0.03
 
 
 def test_an_event_is_the_same_by_its_score_and_in_rows_of_integers() -> None:
     """Of one view it is a few ranges, of several a sum: both say what the score says."""
     n, parts = 20_000, 4
-    judge = Judge(Claim("epsilon", 0.1), n, 0.1)
+    estimator = BoundEstimator(Claim("epsilon", 0.1), n, 0.1)
     bits = [rng.random((n, parts)) < p for p in (0.5, np.array([0.6, 0.5, 0.5, 0.4]))]
     noisy = [rng.normal(size=(n, parts)) + mean for mean in (0.0, 0.5)]
     for seen in noisy:
@@ -284,7 +286,7 @@ def test_an_event_is_the_same_by_its_score_and_in_rows_of_integers() -> None:
         rows: list[Any] = [
             np.column_stack([np.full(n, parts), one]).astype(dtype) for one in outputs
         ]
-        found = proposals(rows[0], rows[1], ["its length", *"abcd"], judge)
+        found = proposals(rows[0], rows[1], ["its length", *"abcd"], estimator)
         assert {len(one.score.views) > 1 for one in found} == {False, True}
         for one in found:
             flags = one.event.holds(rows[0])
@@ -299,8 +301,8 @@ def test_the_steps_of_sums_that_were_released_are_learned_together() -> None:
     noise = [np.rint(rng.laplace(scale=2048, size=(n, parts))) / 1024 for _ in range(2)]
     sums = [(one + up).cumsum(axis=1) for up, one in enumerate(noise)]
     rows = [np.column_stack([np.full(n, float(parts)), one]) for one in sums]
-    judge = Judge(Claim("epsilon", 0.1), 1_000_000, 0.1, chance=3.0)
-    found = proposals(rows[0], rows[1], ["its length", *"abcdefghij"], judge)
+    estimator = BoundEstimator(Claim("epsilon", 0.1), 1_000_000, 0.1, chance=3.0)
+    found = proposals(rows[0], rows[1], ["its length", *"abcdefghij"], estimator)
     assert [STEPS] * parts in [[view.kind for view in one.score.views] for one in found]
 
 
@@ -350,12 +352,12 @@ def same_codes(columns: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def test_numbers_and_bits_of_two_mechanisms_are_summed_up() -> None:
-    judge = Judge(Claim("epsilon", 0.1), 1_000_000, 0.1, chance=3.0)
+    estimator = BoundEstimator(Claim("epsilon", 0.1), 1_000_000, 0.1, chance=3.0)
     rows = [mixed(40_000) for _ in range(2)]
     # Numbers and bits both tell the two apart: without that, chance alone decides which are summed.
     rows[1][:, 1:4] += 0.2 * (rows[1][:, 1:4] > -1000)
     rows[1][:, 4:] = rng.random((40_000, 3)) < 0.55
-    found = proposals(rows[0], rows[1], ["its length", *"abcxyz"], judge)
+    found = proposals(rows[0], rows[1], ["its length", *"abcxyz"], estimator)
     assert set(SIDES) in [{view.kind for view in one.score.views} for one in found]
 
 

@@ -17,7 +17,7 @@ from support.registers import MODES, known, rounding_mode
 import dpnoise
 from dpnoise.core.entropy import SYSTEM
 from dpnoise.core.errors import ArgumentError, DpnoiseError, RoundingModeError, SecretError
-from dpnoise.core.parallel import expand, in_runs
+from dpnoise.core.parallel import expand, run_in_parallel
 from dpnoise.noise import generator
 from dpnoise.testing import fixed_generator
 
@@ -104,7 +104,7 @@ def test_threads_take_runs_in_turn_each_once_and_a_failure_is_raised() -> None:
         if len(taken) == len(range(0, 1001, 100)) - 1:
             others_are_done.set()
 
-    in_runs(held_up, 1001, 100, 2)
+    run_in_parallel(held_up, 1001, 100, 2)
     assert taken[-1] == (0, 100)  # The thread that had it took no other.
     assert [i for run in sorted(taken) for i in range(*run)] == list(range(1001))
 
@@ -113,7 +113,7 @@ def test_threads_take_runs_in_turn_each_once_and_a_failure_is_raised() -> None:
             raise ValueError("the sixth")
 
     with pytest.raises(ValueError, match="the sixth"):
-        in_runs(failing, 1001, 100, 2)
+        run_in_parallel(failing, 1001, 100, 2)
 
 
 @pytest.mark.parametrize("variates", [1, 4, 6])

@@ -22,7 +22,7 @@ import numpy as np
 
 from dpnoise.auditing import targets
 from dpnoise.auditing.attacks.base import OUTPUTS, Attack, Event
-from dpnoise.auditing.attacks.bounds import Judge
+from dpnoise.auditing.attacks.bounds import BoundEstimator
 from dpnoise.auditing.attacks.generic import exponents
 from dpnoise.auditing.calls import affordable_budget, draw_fresh, with_time_limit
 from dpnoise.auditing.counting import (
@@ -91,9 +91,9 @@ class Plan:
         )
 
     @property
-    def judge(self) -> Judge:
-        """How the last events will be judged."""
-        return Judge(self.options.claim, self.final, self.last_error)
+    def estimator(self) -> BoundEstimator:
+        """Estimates the bounds of the events of the last count."""
+        return BoundEstimator(self.options.claim, self.final, self.last_error)
 
 
 def audit_added_noise(target: object, options: AuditOptions) -> Report:
@@ -176,7 +176,7 @@ def _find_and_count(
     The largest bound is first. Where no attacks were asked for, events are learned as well.
     """
     options = plan.options
-    knowing = [_with_judge(attack, plan.judge) for attack in attacks]
+    knowing = [_with_estimator(attack, plan.estimator) for attack in attacks]
     findings: list[Finding] = []
     candidates: list[Candidate] = []
     skipped: dict[str, str] = {}
@@ -203,10 +203,10 @@ def _find_and_count(
     return best, {name: why for name, why in skipped.items() if name not in run}, final
 
 
-def _with_judge(attack: Attack, judge: Judge) -> Attack:
-    """Tell an attack that can use it how its events will be judged."""
-    if any(field.name == "judge" for field in fields(attack)):
-        return replace(attack, judge=judge)  # type: ignore[call-arg]
+def _with_estimator(attack: Attack, estimator: BoundEstimator) -> Attack:
+    """Give an attack the estimator of its events, if it has a field for it."""
+    if any(field.name == "estimator" for field in fields(attack)):
+        return replace(attack, estimator=estimator)  # type: ignore[call-arg]
     return attack
 
 
@@ -294,7 +294,7 @@ def _choose_again(
 
     With them comes the number of releases that they are to be counted in.
     """
-    judge = plan.judge
+    estimator = plan.estimator
     best_there = _best_pair(target, tried, plan)
     pair = best_there[0].data
     choosing, holding = plan.again // 3, plan.again // 6
@@ -311,14 +311,14 @@ def _choose_again(
         if event is not None and event.applies:
             candidates.append(replace(candidate, event=event))
     if plan.options.attacks is None:
-        candidates += _learn_events(pair, seen, judge)
+        candidates += _learn_events(pair, seen, estimator)
     measured = [candidate.count_in(held_out) for candidate in candidates]
-    measured.sort(key=lambda candidate: -candidate.promise(judge))
+    measured.sort(key=lambda candidate: -candidate.expected_bound(estimator))
     best = measured[: TUNING.noise_events_counted]
     if plan.fixed:
         return best, plan.final
     most = most_trials(plan.final, seconds_each, TUNING.noise_growth_seconds)
-    return best, needed_trials(judge, best, plan.final, most)
+    return best, needed_trials(estimator, best, plan.final, most)
 
 
 def _best_pair(target: Target, tried: Sequence[Candidate], plan: Plan) -> list[Candidate]:
@@ -328,7 +328,7 @@ def _best_pair(target: Target, tried: Sequence[Candidate], plan: Plan) -> list[C
     """
 
     def loss(candidate: Candidate) -> float:
-        return -candidate.promise(plan.judge)
+        return -candidate.expected_bound(plan.estimator)
 
     ranked = sorted(tried, key=loss)
     pairs = list(dict.fromkeys(tuple(sorted(candidate.data)) for candidate in ranked))
@@ -347,10 +347,12 @@ def _best_pair(target: Target, tried: Sequence[Candidate], plan: Plan) -> list[C
     return [candidate for candidate in again if set(candidate.data) == best]
 
 
-def _learn_events(pair: Pair, seen: Mapping[float, Releases], judge: Judge) -> list[Candidate]:
+def _learn_events(
+    pair: Pair, seen: Mapping[float, Releases], estimator: BoundEstimator
+) -> list[Candidate]:
     """Return events that were learned without knowing that noise was added."""
     rows0, rows1 = (_with_lengths(seen[value]) for value in pair)
-    wary = replace(judge, chance=TUNING.chance_of_many)
+    wary = replace(estimator, chance=TUNING.chance_of_many)
     learned = proposals(rows0, rows1, ["its length", "y"], wary)
     events = [
         (_of_numbers(proposal.event), pair[::-1] if proposal.swapped else pair)

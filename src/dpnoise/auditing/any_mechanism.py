@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 import numpy as np
 
 from dpnoise.auditing.attacks.base import OUTPUTS, Count, Event
-from dpnoise.auditing.attacks.bounds import Judge
+from dpnoise.auditing.attacks.bounds import BoundEstimator
 from dpnoise.auditing.calls import affordable_budget
 from dpnoise.auditing.counting import (
     ERROR,
@@ -174,13 +174,15 @@ def _choose_events(
     source: Source, pairs: Sequence[Pair], sizes: Sizes, options: AuditOptions
 ) -> _Chosen:
     """Screen pairs, learn events for the best, and compare these in a pilot."""
-    judge = Judge(options.claim, sizes.final, 1 - options.confidence, TUNING.chance_of_many)
-    best_pairs = _screen_pairs(source, pairs, sizes, judge, options.progress)
-    learned = _learn_scores(source, best_pairs, sizes.learning // 2, judge, options)
+    estimator = BoundEstimator(
+        options.claim, sizes.final, 1 - options.confidence, TUNING.chance_of_many
+    )
+    best_pairs = _screen_pairs(source, pairs, sizes, estimator, options.progress)
+    learned = _learn_scores(source, best_pairs, sizes.learning // 2, estimator, options)
     options.progress(0.4, "comparing the best events")
     clock = time.perf_counter()
     # A race is to come, or the thresholds that are chosen now are the last word.
-    chosen_by = judge if sizes.racing else replace(judge, caution=TUNING.caution_of_best)
+    chosen_by = estimator if sizes.racing else replace(estimator, caution=TUNING.caution_of_best)
     best, counts, seen = _run_pilot(source, learned, sizes, chosen_by)
     events = [(one.event, pair[::-1] if one.swapped else pair) for one, pair in best]
     if not events:
@@ -204,9 +206,9 @@ def _final_trials(
     final = max(sizes.final, left // 2)
     if budget is not None:
         return final
-    judge = Judge(options.claim, sizes.final, 1 - options.confidence)
+    estimator = BoundEstimator(options.claim, sizes.final, 1 - options.confidence)
     most = most_trials(final, chosen.seconds_each, TUNING.mechanism_growth_seconds)
-    return needed_trials(judge, chosen.candidates, final, most)
+    return needed_trials(estimator, chosen.candidates, final, most)
 
 
 def _count_last(
@@ -234,9 +236,13 @@ def _describe_pair(pair: Pair) -> tuple[str, str]:
 
 
 def _screen_pairs(
-    source: Source, pairs: Sequence[Pair], sizes: Sizes, judge: Judge, progress: Progress
+    source: Source,
+    pairs: Sequence[Pair],
+    sizes: Sizes,
+    estimator: BoundEstimator,
+    progress: Progress,
 ) -> list[Pair]:
-    """Return the pairs that promise most.
+    """Return the pairs with the largest expected bound.
 
     A few events are learned for each, in few releases, and counted in more that are fresh.
     """
@@ -251,7 +257,7 @@ def _screen_pairs(
     def glimpsed(pair: Pair) -> list[tuple[Proposal, Pair]]:
         rows0, rows1 = (seen[id(data)] for data in pair)
         best: dict[int, Proposal] = {}
-        for proposal in proposals(rows0, rows1, names, judge, quick=True):
+        for proposal in proposals(rows0, rows1, names, estimator, quick=True):
             if not proposal.rare:
                 best.setdefault(id(proposal.score), proposal)
         return [(proposal, pair) for proposal in [*best.values()][: TUNING.screening_events]]
@@ -260,15 +266,19 @@ def _screen_pairs(
     if not found:
         return list(pairs[: TUNING.pairs_learned])
     n = sizes.screening - first
-    promised = expect([one for one, _ in found], _tally_events(source, found, n), n, judge)
+    expected = expect([one for one, _ in found], _tally_events(source, found, n), n, estimator)
     best = {id(pair): -np.inf for pair in pairs}
-    for one, (_, pair) in zip(promised.tolist(), found, strict=True):
+    for one, (_, pair) in zip(expected.tolist(), found, strict=True):
         best[id(pair)] = max(best[id(pair)], one)
     return sorted(pairs, key=lambda pair: -best[id(pair)])[: TUNING.pairs_learned]
 
 
 def _learn_scores(
-    source: Source, pairs: Sequence[Pair], half: int, judge: Judge, options: AuditOptions
+    source: Source,
+    pairs: Sequence[Pair],
+    half: int,
+    estimator: BoundEstimator,
+    options: AuditOptions,
 ) -> list[tuple[Score, Pair]]:
     """Learn scores in two halves of releases, after a look at whether these are independent."""
     names, text = source.encoder.names, source.encoder.text
@@ -284,7 +294,7 @@ def _learn_scores(
         seen.append(np.concatenate([before, after]))
 
     def learn(i: int) -> list[tuple[Score, Pair]]:
-        found = proposals(seen[2 * i], seen[2 * i + 1], names, judge, text=text, trees=trees)
+        found = proposals(seen[2 * i], seen[2 * i + 1], names, estimator, text=text, trees=trees)
         best = [proposal.score for proposal in leading(found, TUNING.scores_compared)]
         return [(score, pairs[i]) for score in {id(score): score for score in best}.values()]
 
@@ -292,7 +302,7 @@ def _learn_scores(
 
 
 def _run_pilot(
-    source: Source, learned: Sequence[tuple[Score, Pair]], sizes: Sizes, judge: Judge
+    source: Source, learned: Sequence[tuple[Score, Pair]], sizes: Sizes, estimator: BoundEstimator
 ) -> tuple[list[tuple[Proposal, Pair]], Floats, int]:
     """Choose thresholds in other releases, and return the best events with their counts in some.
 
@@ -304,33 +314,36 @@ def _run_pilot(
     def tune_pair(pair: Pair) -> list[tuple[Proposal, Pair]]:
         rows0, rows1 = (releases[id(data)] for data in pair)
         of_pair = [score for score, other in learned if other is pair]
-        return [(proposal, pair) for proposal in tune(of_pair, rows0, rows1, judge)]
+        return [(proposal, pair) for proposal in tune(of_pair, rows0, rows1, estimator)]
 
     pairs = list({id(pair): pair for _, pair in learned}.values())
     found = [one for some in in_threads(tune_pair, pairs) for one in some]
-    found.sort(key=lambda one: -one[0].promise)
+    found.sort(key=lambda one: -one[0].expected_bound)
     if sizes.racing and found:
-        return _compare_events(source, found, sizes, judge)
+        return _compare_events(source, found, sizes, estimator)
     best = found[:1]
     return best, np.array([one.hits for one, _ in best]).reshape(-1, 2), sizes.tuning
 
 
 def _compare_events(
-    source: Source, found: list[tuple[Proposal, Pair]], sizes: Sizes, judge: Judge
+    source: Source, found: list[tuple[Proposal, Pair]], sizes: Sizes, estimator: BoundEstimator
 ) -> tuple[list[tuple[Proposal, Pair]], Floats, int]:
     """Compare events in fresh releases, and return the best, with its counts.
 
-    The best is the one that promises most with caution; those that may be better stay beside it.
-    For that, the releases count as well that their thresholds were chosen on: a rare event may be
-    missing in a few fresh ones. And a rare event may be the best by chance alone, so that the one
-    that promises most with much more caution is returned as well, if it is another.
+    The best has the largest expected bound under caution; those that may be better stay in the
+    comparison. The releases that their thresholds were chosen on count too, because a rare event
+    may be missing in a few fresh ones. A rare event may also be the best by chance. So the event
+    with the largest expected bound under much more caution is returned as well, if it differs.
     """
-    bold, careful = replace(judge, caution=-1.0), replace(judge, caution=TUNING.caution_of_best)
-    timid = replace(judge, caution=TUNING.caution_of_safest)
+    bold, careful = (
+        replace(estimator, caution=-1.0),
+        replace(estimator, caution=TUNING.caution_of_best),
+    )
+    timid = replace(estimator, caution=TUNING.caution_of_safest)
     events = [one for one, _ in found]
     chosen_by = np.array([one.hits for one in events])
     sure = expect(events, chosen_by, sizes.tuning, careful)
-    order = _take_turns(sure, np.array([one.promise for one in events]))
+    order = _take_turns(sure, np.array([one.expected_bound for one in events]))
     found = [found[i] for i in _drop_equal_events(order, found, chosen_by)]
     counts, seen, planned = np.zeros((len(found), 2)), 0, sizes.racing * len(_data_sets(found))
     for most, part in TUNING.comparison_rounds:
@@ -355,7 +368,7 @@ def _compare_events(
 
 
 def _safest_events(safe: Floats, found: Sequence[tuple[Proposal, Pair]]) -> list[int]:
-    """Return the place of the event of each pair that promises most."""
+    """Return the place of the event of each pair with the largest expected bound."""
     best: dict[int, int] = {}
     for i in np.argsort(-safe, kind="stable").tolist():
         best.setdefault(id(found[i][1]), i)
@@ -363,7 +376,7 @@ def _safest_events(safe: Floats, found: Sequence[tuple[Proposal, Pair]]) -> list
 
 
 def _take_turns(sure: Floats, hopes: Floats) -> list[int]:
-    """Return, in turns, the place that promises most with caution, and the one that may be best."""
+    """Return the order of events by two estimates in turn: a cautious one and a hopeful one."""
     turns = np.column_stack([np.argsort(-x, kind="stable") for x in (sure, hopes)])
     return list(dict.fromkeys(turns.ravel().tolist()))
 

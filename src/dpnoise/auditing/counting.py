@@ -34,7 +34,7 @@ from scipy import stats
 
 from dpnoise.auditing.attacks import bounds
 from dpnoise.auditing.attacks.base import Attack, Count, Event, count, happened
-from dpnoise.auditing.attacks.bounds import Claim, Judge
+from dpnoise.auditing.attacks.bounds import BoundEstimator, Claim
 from dpnoise.auditing.options import AuditOptions
 from dpnoise.auditing.report import Finding
 from dpnoise.auditing.targets.mechanisms import Data, Pair
@@ -70,12 +70,12 @@ class Candidate:
         at0, at1 = (count(self.event, releases[data]) for data in self.data)
         return replace(self, counts=(at0, at1))
 
-    def promise(self, judge: Judge) -> float:
+    def expected_bound(self, estimator: BoundEstimator) -> float:
         """Return what it would certify if its probabilities were about what its counts show."""
         at0, at1 = self.counts
         hits0, hits1 = np.array([at0.hits]), np.array([at1.hits])
         n = min(at0.trials, at1.trials)
-        return float(judge.promises(hits0, hits1, n, self.event.releases)[0])
+        return float(estimator.expected_bounds(hits0, hits1, n, self.event.releases)[0])
 
 
 def count_events(
@@ -198,24 +198,26 @@ def ceiling(claim: Claim, trials: int, error: float, *, tossed: bool = False) ->
     return claim.certified(low, bounds.upper_limit(0, trials, error / 2))
 
 
-def needed_trials(judge: Judge, candidates: Sequence[Candidate], trials: int, most: int) -> int:
+def needed_trials(
+    estimator: BoundEstimator, candidates: Sequence[Candidate], trials: int, most: int
+) -> int:
     """Return how many trials the claim needs, if more than planned are needed and may help.
 
-    They are doubled until the best event promises more than the claim with some caution. If `most`
-    do not suffice for that, they are taken where a hopeful guess says that they may help. Else the
-    plan stays, unless no event at all could be above the claim with it.
+    They are doubled until the expected bound of the best event, with caution, exceeds the claim. If
+    `most` does not suffice, it is used where a hopeful estimate says that it may help. Otherwise
+    the plan stays, unless no event at all could exceed the claim with it.
     """
 
-    def promise(trials: int, caution: float) -> float:
-        guess = replace(judge, trials=trials, caution=caution)
-        return max(candidate.promise(guess) for candidate in candidates)
+    def expected_bound(trials: int, caution: float) -> float:
+        guess = replace(estimator, trials=trials, caution=caution)
+        return max(candidate.expected_bound(guess) for candidate in candidates)
 
-    claim, enough = judge.claim, trials
-    while enough < most and promise(enough, 1.0) <= claim.value:
+    claim, enough = estimator.claim, trials
+    while enough < most and expected_bound(enough, 1.0) <= claim.value:
         enough = min(most, 2 * enough)
-    if promise(enough, -1.0) <= claim.value:
+    if expected_bound(enough, -1.0) <= claim.value:
         enough = trials
-    while enough < most and ceiling(claim, enough, judge.error) <= claim.value:
+    while enough < most and ceiling(claim, enough, estimator.error) <= claim.value:
         enough = min(most, 2 * enough)
     return enough
 

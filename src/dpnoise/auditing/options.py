@@ -21,8 +21,8 @@ from dpnoise.core.errors import (
     ArgumentTypeError,
     check_flag,
     check_integer,
-    check_part,
     check_positive,
+    check_probability,
     reject,
     unknown,
 )
@@ -72,7 +72,7 @@ class AuditOptions:
             check_positive("scale", self.scale)
         if self.seed is not None:
             check_integer("seed", self.seed, least=0)
-        check_part("confidence", check_positive("confidence", self.confidence))
+        check_probability("confidence", check_positive("confidence", self.confidence))
         by_rows = isinstance(self.neighbours, str) and self.neighbours == ROWS
         if self.data is not None and not by_rows:
             raise ArgumentError("data is for neighbours='rows': the rows of which one is another.")

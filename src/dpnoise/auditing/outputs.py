@@ -27,7 +27,7 @@ from dpnoise.auditing.targets.target import TargetError, function_of, piped
 from dpnoise.core import strict_json
 from dpnoise.core.arrays import Floats
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, is_real, shown
-from dpnoise.core.parallel import cores, in_runs
+from dpnoise.core.parallel import cores, run_in_parallel
 from dpnoise.core.safe_text import shortened
 
 Outputs = Data  # What a mechanism gives: told by its attributes.
@@ -257,7 +257,7 @@ class Encoder:
                 np.clip(kept[some], -_LARGEST, _LARGEST, out=numbers[some], dtype=np.float64)
 
             if array.dtype.kind == "f":
-                in_runs(clip, len(kept), _RUN, cores())
+                run_in_parallel(clip, len(kept), _RUN, cores())
             else:
                 numbers[:] = kept
         else:

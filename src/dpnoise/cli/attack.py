@@ -10,7 +10,7 @@ from dpnoise.auditing import targets
 from dpnoise.auditing.wording import at_least, used_as_if
 from dpnoise.cli.terminal import Command, Option, progress_bar
 from dpnoise.core import strict_json
-from dpnoise.core.errors import check_part, reject, unknown
+from dpnoise.core.errors import check_probability, reject, unknown
 from dpnoise.core.safe_text import shown
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _run(attack: "Attack", asked: argparse.Namespace, claims: dict[str, float]) 
     for name in ("value0", "value1"):
         if not math.isfinite(getattr(asked, name)):
             reject(name, getattr(asked, name), "be finite")
-    check_part("confidence", asked.confidence)
+    check_probability("confidence", asked.confidence)
     target = attack.target(**claims) if asked.target is None else _target(asked.target, claims)
     options = {"n": asked.size, "confidence": asked.confidence}
     with progress_bar(attack.name) as progress:

@@ -70,7 +70,7 @@ def plain(array: Array) -> Array:
     return np.require(native, requirements=["C_CONTIGUOUS", "ALIGNED"])
 
 
-def numbers_of(array: Array) -> Array:
+def numeric_array(array: Array) -> Array:
     """Return a plain array of integers (dtype object for unlimited ones) or of floats.
 
     Any other kind is an error: a conversion that rounds could move a value by more than its
@@ -92,7 +92,7 @@ def _wrong_kind(kind: str) -> str:
     )
 
 
-def numbers_in(entries: Sequence[object]) -> Array:
+def array_from_list(entries: Sequence[object]) -> Array:
     """Return nested lists, tuples and arrays as one array of integers of any size, or of floats.
 
     The result's type depends on the types in the list, never on the values. NumPy would choose
@@ -118,7 +118,7 @@ def _flatten(entries: object, depth: int = 0) -> tuple[Shape, list[Any]]:
     if depth > _MAX_DIMENSIONS:
         raise ArgumentTypeError(_TOO_DEEP)
     if isinstance(entries, np.ndarray):
-        entries = numbers_of(entries)
+        entries = numeric_array(entries)
         leaves: list[Any] = entries.reshape(-1).tolist()
         if entries.dtype in _NARROW:
             leaves = widened(entries).reshape(-1).tolist()
@@ -184,9 +184,9 @@ def narrowed(values: Floats, dtype: DType) -> Array:
 def exact_floats(value: object) -> Floats:
     """Return a list or an array of numbers as float64; raise on what float64 does not hold."""
     if isinstance(value, list | tuple):
-        array = numbers_in(value)
+        array = array_from_list(value)
     else:
-        array = numbers_of(value if isinstance(value, np.ndarray) else np.asarray(value))
+        array = numeric_array(value if isinstance(value, np.ndarray) else np.asarray(value))
     if array.dtype.kind == "f":
         return widened(array)
     exactly = [_float_of(int(entry)) for entry in array.flat]
@@ -204,7 +204,7 @@ def check_positive_array(name: str, value: object) -> Floats:
     return array
 
 
-def check_places(out: Array) -> None:
+def check_no_overlap(out: Array) -> None:
     """Raise if two elements of `out` may share memory: they would share their noise."""
     reach = out.itemsize
     for stride, size in sorted((abs(s), n) for s, n in zip(out.strides, out.shape, strict=True)):

@@ -197,7 +197,7 @@ def check_bound(name: str, value: object) -> int | float | None:
     return bound
 
 
-def check_part(name: str, value: object, *, ends: bool = False) -> float:
+def check_probability(name: str, value: object, *, ends: bool = False) -> float:
     """Return `value` as a float between 0 and 1, without 0 and 1 unless `ends` is True."""
     part = _nearest_float(name, value)
     if not (0 < part < 1 or (ends and part in {0.0, 1.0})):
@@ -247,7 +247,7 @@ def _is_absent(module: str, error: ImportError) -> bool:
     return isinstance(error, ModuleNotFoundError) and error.name == first
 
 
-def forgetful(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+def scrub_traceback(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
     """Decorate a function so that tracebacks of its exceptions show no local variables.
 
     Debuggers, error trackers and rich print the locals of every frame of a traceback. The frames

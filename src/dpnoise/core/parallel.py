@@ -19,7 +19,7 @@ _SHORTEST_CHUNK: Final = 2**13
 _CHUNKS_IN_A_SHORT_CALL: Final = 8
 # Below this many words a second thread costs more time than it saves.
 _WORDS_WORTH_A_THREAD: Final = 2**19
-# Runs for each thread in `in_runs`, so that a delayed thread leaves work to the others.
+# Runs for each thread in `run_in_parallel`, so that a delayed thread leaves work to the others.
 _RUNS_PER_THREAD: Final = 8
 
 Worker = Callable[[Words, int, int], None]
@@ -101,7 +101,9 @@ def expand(
     _run_concurrently(work, readers, stopped)
 
 
-def in_runs(work: Callable[[int, int], None], count: int, longest: int, threads: int) -> None:
+def run_in_parallel(
+    work: Callable[[int, int], None], count: int, longest: int, threads: int
+) -> None:
     """Call work(first, last) on runs of whole chunks, in several threads, and wait for all.
 
     A delayed thread takes fewer runs. No thread is at work when this returns or raises.

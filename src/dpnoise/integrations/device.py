@@ -19,7 +19,7 @@ from dpnoise.integrations import triton_noise, triton_release, triton_stream
 from dpnoise.integrations.tensor_formats import DIGITS, tensor_of
 from dpnoise.integrations.triton_stream import INTERPRETED
 from dpnoise.release.containers import Bounds
-from dpnoise.release.exact import AdditiveForm, judge_at, slots_for
+from dpnoise.release.exact import AdditiveForm, reference_release, slots_for
 
 Integers = NDArray[np.int64]
 
@@ -219,7 +219,7 @@ class _Release:
         if second_stage.settle_floats(noise, slots, width, inputs, self.scale, self.grid, out):
             for i in np.flatnonzero(np.isnan(out)).tolist():
                 slot = i // width
-                out[i] = judge_at(
+                out[i] = reference_release(
                     self.form,
                     self.key,
                     int(places[slot]),

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from dpnoise.core.errors import ArgumentError, ArgumentTypeError, forgetful, reject
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, reject, scrub_traceback
 from dpnoise.integrations import clipping
 from dpnoise.integrations.opacus_internals import (
     GHOST_HOOKS,
@@ -71,7 +71,7 @@ class _SecureNoise:
         """Return the standard deviation of the noise, rounded up."""
         return math.nextafter(self._multiplier() * self.sensitivity, math.inf)
 
-    @forgetful
+    @scrub_traceback
     def _release(self, sums: list[torch.Tensor]) -> list[torch.Tensor]:
         """Release float64 tensors in one call for each device, and return them in their shapes."""
         mechanism = GaussianMechanism.for_scale(self._scale(), sensitivity=self.sensitivity)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dpnoise import testing
-from dpnoise.core.errors import check_part
+from dpnoise.core.errors import check_probability
 
 if TYPE_CHECKING:
     from dpnoise.auditing.report import Report
@@ -32,7 +32,7 @@ def assert_private(request: pytest.FixtureRequest) -> "Callable[..., Report]":
     suite whose mechanisms all keep their claims fails with probability 0.001 at most, however many
     there are. The setting `dpnoise_confidence` is another, and `confidence=` another for one call.
     """
-    confidence = check_part(_INI, float(request.config.getini(_INI)))
+    confidence = check_probability(_INI, float(request.config.getini(_INI)))
     users = [
         item
         for item in request.session.items

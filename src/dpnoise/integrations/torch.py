@@ -18,9 +18,9 @@ from dpnoise.core.errors import (
     check_choice,
     check_integer,
     check_positive,
-    forgetful,
     import_extra,
     reject,
+    scrub_traceback,
 )
 from dpnoise.core.kernel_table import formats, import_whole
 from dpnoise.integrations.tensor_formats import BFLOAT16, DIGITS, NUMPY_TYPES, tensor_of
@@ -238,7 +238,7 @@ class Generator:
         """Draw exponential variates with this mean; n is 4."""
         return self._draw("exponential", scale, size, **options)
 
-    @forgetful
+    @scrub_traceback
     def _draw(
         self,
         name: str,

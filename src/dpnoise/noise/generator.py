@@ -15,7 +15,7 @@ from dpnoise.core.arrays import (
     Floats,
     Numbers,
     Shape,
-    check_places,
+    check_no_overlap,
     check_positive_array,
     check_rounding_mode,
 )
@@ -25,9 +25,9 @@ from dpnoise.core.errors import (
     ArgumentTypeError,
     check_choice,
     check_integer,
-    forgetful,
     reject,
     reject_type,
+    scrub_traceback,
     shown,
 )
 from dpnoise.core.kernel_table import kernel_for_one
@@ -226,7 +226,7 @@ class Generator:
             reject_type("distribution", distribution, "be a Distribution")
         return self._draw(distribution.forms, distribution.scale, size, options)
 
-    @forgetful
+    @scrub_traceback
     def _draw(
         self, available: Forms, scale: ArrayLike | float, size: Size, options: DrawOptions
     ) -> Numbers:
@@ -402,7 +402,7 @@ def _dtype_of(out: object, dtype: DTypeLike | None) -> DType:
     if isinstance(out, np.ma.MaskedArray):
         raise ArgumentTypeError("out must not be a masked array: give out.data.")
     out = np.asarray(out)
-    check_places(out)
+    check_no_overlap(out)
     if not out.flags.writeable:
         raise ArgumentError("out must be writeable, got a read-only array.")
     kind: DType = out.dtype

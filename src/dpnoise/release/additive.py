@@ -19,7 +19,7 @@ from dpnoise.core.arrays import (
     NumPyInteger,
     check_rounding_mode,
     narrowed,
-    numbers_of,
+    numeric_array,
     plain,
     widened,
 )
@@ -27,12 +27,12 @@ from dpnoise.core.errors import (
     ArgumentError,
     ArgumentTypeError,
     check_bound,
-    check_part,
     check_power_of_two,
-    forgetful,
+    check_probability,
     import_extra,
     is_integer,
     reject,
+    scrub_traceback,
 )
 from dpnoise.core.kernel_table import import_whole
 from dpnoise.noise.distributions import Gaussian, Laplace
@@ -105,12 +105,12 @@ class _Additive(Mechanism):
 
         h includes the rounding to the grid. For integers on a grid below 1, add 1/2.
         """
-        confidence = check_part("confidence", confidence)
+        confidence = check_probability("confidence", confidence)
         # The upper quantile by symmetry: the lower one keeps its digits for confidences near 1.
         quantile = -float(self._noise.ppf((1 - confidence) / 2))
         return math.nextafter(quantile + self.grid / 2, math.inf)
 
-    @forgetful
+    @scrub_traceback
     def release(  # Most of its lines are documentation.
         self, value: Value, rng: Generator | None = None
     ) -> Value:
@@ -159,7 +159,7 @@ class _Additive(Mechanism):
         """Release a PyTorch tensor. The import is late, because it imports PyTorch."""
 
         def release_array(array: Array) -> Array:
-            return self._release_array(numbers_of(array), rng)
+            return self._release_array(numeric_array(array), rng)
 
         task = TensorTask(self._form, self.scale, self.grid, self._float_bounds, release_array)
         return import_whole(containers.import_tensor_release)(task, value, rng)

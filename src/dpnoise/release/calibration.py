@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from flint import arb
 
-from dpnoise.core.errors import ArgumentError, check_part, check_positive, reject
+from dpnoise.core.errors import ArgumentError, check_positive, check_probability, reject
 from dpnoise.core.reference import Ball, ball_of
 
 _MOST_BITS = 2**14
@@ -74,7 +74,7 @@ def gaussian_scale(epsilon: float, delta: float, sensitivity: float) -> float:
     epsilon = check_positive("epsilon", epsilon)
     sensitivity = check_positive("sensitivity", sensitivity)
     return _gaussian_scale(
-        epsilon, check_part("delta", check_positive("delta", delta)), sensitivity
+        epsilon, check_probability("delta", check_positive("delta", delta)), sensitivity
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from dpnoise.core.arrays import Array, DType, numbers_in, numbers_of
+from dpnoise.core.arrays import Array, DType, array_from_list, numeric_array
 from dpnoise.core.errors import ArgumentTypeError
 from dpnoise.noise.generator import Generator
 from dpnoise.release.exact import AdditiveForm
@@ -44,13 +44,13 @@ import_tensor_release: Callable[[], Callable[[TensorTask, Value, Generator], Val
 def release_like(value: Value, release: Callable[[Array], Array]) -> Value:
     """Release the numbers of an array, a list, a tuple or a Series, and return the same kind."""
     if isinstance(value, np.ndarray):
-        return _saturate(release(numbers_of(value)))
+        return _saturate(release(numeric_array(value)))
     if isinstance(value, list | tuple):
-        return _rebuild_container(value, release(numbers_in(value)).tolist())
+        return _rebuild_container(value, release(array_from_list(value)).tolist())
     library = type(value).__module__.split(".")[0]
     if library in {"pandas", "polars"} and type(value).__name__ == "Series":
         _warn_of_index(value)
-        released = _saturate(release(numbers_of(_array_of_series(value))))
+        released = _saturate(release(numeric_array(_array_of_series(value))))
         if library == "polars":
             return type(value)(value.name, released)
         return type(value)(released, index=value.index, name=value.name)

@@ -19,8 +19,8 @@ from dpnoise.core.errors import (
     ArgumentError,
     ArgumentTypeError,
     check_integer,
-    check_part,
-    forgetful,
+    check_probability,
+    scrub_traceback,
 )
 from dpnoise.core.parallel import first_words
 from dpnoise.noise.generator import Generator, check_generator
@@ -91,11 +91,11 @@ class DiscreteLaplaceMechanism(Mechanism):
 
         Here a is exp(-1/scale). The result is increased by more than the rounding errors.
         """
-        left = 1 - check_part("confidence", confidence)
+        left = 1 - check_probability("confidence", confidence)
         scales = math.log(2 / left) - math.log1p(math.exp(-1 / self.scale))
         return max(math.ceil(self.scale * scales * (1 + 2.0**-48)) - 1, 0)
 
-    @forgetful
+    @scrub_traceback
     def release(self, values: Integers, rng: Generator | None = None) -> Integers:
         """Return an array of integers with noise, as int64; results saturate at its ends."""
         if values.dtype.kind not in "iu" or not np.can_cast(values.dtype, np.int64):

@@ -22,14 +22,14 @@ from dpnoise.core.arrays import Floats, Integers, NumPyInteger, check_rounding_m
 from dpnoise.core.entropy import WORD, Key, Source, Words
 from dpnoise.core.errors import ArgumentError
 from dpnoise.core.kernel_table import first_stage, kernel_for_one, second_stage
-from dpnoise.core.parallel import Worker, cores, expand, first_words, in_runs
+from dpnoise.core.parallel import Worker, cores, expand, first_words, run_in_parallel
 from dpnoise.noise.distributions import Distribution, Exponential, Gaussian, Gumbel, Laplace
 
 Rows = Iterator[
     Sequence[int]
 ]  # The words of an element's uniforms: 64 digits of each, the next 64 ...
 _Values = TypeVar("_Values", Floats, Integers)
-Judge = Callable[[float, float, float], int]  # From value, scale and grid to a cell.
+ReferenceCell = Callable[[float, float, float], int]  # From value, scale and grid to a cell.
 
 _BITS: Final = reference.WORD_BITS
 _CHUNK_WORDS: Final = 2**17  # Longer than for noise: the second stage has a cost for each chunk.
@@ -165,7 +165,7 @@ def check_finite(values: Floats, threads: int | None = 1) -> None:
     def count_in(first: int, last: int) -> None:
         counts.append(first_stage.not_finite(flat[first:last]))
 
-    in_runs(count_in, flat.size, _WORTH_A_THREAD, cores() if threads is None else threads)
+    run_in_parallel(count_in, flat.size, _WORTH_A_THREAD, cores() if threads is None else threads)
     if bad := sum(counts):
         raise ArgumentError(f"Every value must be finite, got {bad} NaN or infinite.")
 
@@ -223,15 +223,17 @@ class _SecondStage:
         self._draw(words, self._read(slots + start), slots, noise)
         return noise, slots
 
-    def left_open(self, words: Words, start: int, out: Floats) -> list[tuple[int, Judge]]:
+    def left_open(self, words: Words, start: int, out: Floats) -> list[tuple[int, ReferenceCell]]:
         """Return the index of each NaN in `out`, with the reference implementation for it."""
         n, width = self._form.variates, self._form.width
-        judges: list[tuple[int, Judge]] = []
+        undecided: list[tuple[int, ReferenceCell]] = []
         for i in np.flatnonzero(np.isnan(out)).tolist():
             place = i // width
             rows = rows_from_key(self._key, start + place, words[place * n : (place + 1) * n])
-            judges.append((i, partial(reference.grid_point, self._form.formulas[i % width], rows)))
-        return judges
+            undecided.append(
+                (i, partial(reference.grid_point, self._form.formulas[i % width], rows))
+            )
+        return undecided
 
 
 def release_floats(
@@ -253,8 +255,8 @@ def release_floats(
             first(words, _BITS, inside, scale, grid, results)
             noise, slots = second.noise(words, start, results)
             if settle(noise, slots, form.width, inside, scale, grid, results):
-                for i, judge in second.left_open(words, start, results):
-                    results[i] = nearest_float(judge(float(inside[i]), scale, grid), grid)
+                for i, cell_of in second.left_open(words, start, results):
+                    results[i] = nearest_float(cell_of(float(inside[i]), scale, grid), grid)
 
         return work
 
@@ -284,10 +286,10 @@ def release_cells(
             first(words, _BITS, inside, scale, grid, points)
             noise, slots = second.noise(words, start, points)
             left = settle(noise, slots, form.width, inside, shift, ratio, points)
-            judges = second.left_open(words, start, points) if left else []
+            undecided = second.left_open(words, start, points) if left else []
             second_stage.add_whole_grids(inside, shift, results)
-            for i, judge in judges:
-                point = judge(int(inside[i]), scale, grid)
+            for i, cell_of in undecided:
+                point = cell_of(int(inside[i]), scale, grid)
                 results[i] = min(max(point, _INT64.min), _INT64.max)
 
         return work
@@ -302,8 +304,8 @@ def release_integers(
 ) -> Integers:
     """Return the released values on a grid of 2^shift, which saturate."""
     if shift > _MOST_SHIFT:
-        judged = judge_integers(form, values.reshape(-1).tolist(), shift, scale, key)
-        saturated = [min(max(point, _INT64.min), _INT64.max) for point in judged]
+        exactly = reference_integers(form, values.reshape(-1).tolist(), shift, scale, key)
+        saturated = [min(max(point, _INT64.min), _INT64.max) for point in exactly]
         return np.array(saturated, dtype=np.int64).reshape(values.shape)
     out = release_cells(form, values, shift, scale, key, threads)
     if shift:
@@ -316,7 +318,7 @@ def release_integers_of_any_size(
 ) -> list[int]:
     """Return the released values on a grid of 2^shift, as integers without a limit."""
     if shift > _MOST_SHIFT:
-        return judge_integers(form, values, shift, scale, key)
+        return reference_integers(form, values, shift, scale, key)
     low_bits = (1 << shift) - 1
     rests = np.array([value & low_bits for value in values], dtype=np.int64)
     cells = release_cells(form, rests, shift, scale, key, threads)
@@ -326,7 +328,7 @@ def release_integers_of_any_size(
     ]
 
 
-def judge_integers(
+def reference_integers(
     form: ExactForm, values: list[int], shift: int, scale: float, key: Key
 ) -> list[int]:
     """Release all integers by the reference: on grids coarser than those of the kernels."""
@@ -390,7 +392,7 @@ def release_integer(
     return reference.grid_point(form.formula, rows, int(value), scale, 2.0**shift) << shift
 
 
-def judge_at(
+def reference_release(
     form: ExactForm,
     key: Key,
     place: int,

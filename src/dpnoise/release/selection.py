@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from dpnoise.core import reference
 from dpnoise.core.arrays import Floats, check_rounding_mode, number
 from dpnoise.core.entropy import Key, Words
-from dpnoise.core.errors import ArgumentError, ArgumentTypeError, check_flag, forgetful
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, check_flag, scrub_traceback
 from dpnoise.core.parallel import first_words
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import calibration, exact
@@ -39,7 +39,7 @@ class _Selection(Mechanism):
         scale = calibration.selection_scale(**loss, monotonic=monotonic)
         self._hold({**loss, "monotonic": monotonic}, scale=scale)
 
-    @forgetful
+    @scrub_traceback
     def select(
         self,
         scores: ArrayLike,

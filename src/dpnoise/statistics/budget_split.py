@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
 
-from dpnoise.core.errors import ArgumentError, check_choice, check_part, check_positive, reject
+from dpnoise.core.errors import (
+    ArgumentError,
+    check_choice,
+    check_positive,
+    check_probability,
+    reject,
+)
 from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
 from dpnoise.release.calibration import quotient_down, smallest_float
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
@@ -243,7 +249,7 @@ class Budget:
         if self.epsilon is None and self.rho is None and not by_error:
             raise ArgumentError("A request needs epsilon, rho, or an error for every question.")
         if self.delta != 0:
-            check_part("delta", self.delta)
+            check_probability("delta", self.delta)
         elif self.discovers:
             raise ArgumentError(
                 "Groups that are discovered need delta > 0, the probability that one which a "

@@ -19,7 +19,13 @@ from typing import Final
 
 from flint import arb
 
-from dpnoise.core.errors import ArgumentError, check_choice, check_part, check_positive, reject
+from dpnoise.core.errors import (
+    ArgumentError,
+    check_choice,
+    check_positive,
+    check_probability,
+    reject,
+)
 from dpnoise.core.reference import Ball, ball_of
 from dpnoise.release.calibration import (
     certainly_at_most,
@@ -124,7 +130,7 @@ def compose(losses: Sequence[Loss], delta: float = 0.0, *, aside: float = 0.0) -
     if not losses:
         raise ArgumentError("There must be at least one loss.")
     own, beside = (
-        Fraction(check_part(name, value, ends=True))
+        Fraction(check_probability(name, value, ends=True))
         for name, value in (("delta", delta), ("aside", aside))
     )
     if own + beside >= 1:
@@ -282,7 +288,7 @@ def float_up(number: Fraction) -> float:
 
 def check_delta(delta: float) -> float:
     """Return a delta between 0 and 1, without the two."""
-    return check_part("delta", check_positive("delta", delta))
+    return check_probability("delta", check_positive("delta", delta))
 
 
 def _ball(number: Fraction, bits: int = 4 * _BITS) -> Ball:

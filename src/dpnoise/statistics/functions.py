@@ -12,7 +12,7 @@ from typing import Any, Final, TypedDict, Unpack, cast
 import numpy as np
 
 from dpnoise.core.arrays import Array, Floats, number, plain, widened
-from dpnoise.core.errors import ArgumentError, ArgumentTypeError, check_choice, forgetful
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, check_choice, scrub_traceback
 from dpnoise.core.kernel_table import sums
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics import queries
@@ -39,7 +39,7 @@ class Options(TypedDict, total=False):
     rng: Generator | None  # Where noise comes from; by default a new Generator.
 
 
-@forgetful
+@scrub_traceback
 def exact_sum(values: Column, lower: float, upper: float, grid: float | None = None) -> Fraction:
     """Return the exact sum of the values, each clamped to the bounds and rounded to the grid.
 
@@ -86,7 +86,7 @@ def _release(values: Column, query: queries.Query, options: Options) -> Release:
     return release
 
 
-@forgetful
+@scrub_traceback
 def count(
     values: Column, *, epsilon: float, clamp: bool = True, **options: Unpack[Options]
 ) -> Release:
@@ -100,7 +100,7 @@ def count(
     return _release(values, queries.Count(_COLUMN, epsilon, clamp=clamp), options)
 
 
-@forgetful
+@scrub_traceback
 def sum(  # noqa: A001 - it is what people ask for, under `dpnoise.statistics`
     values: Column,
     *,
@@ -121,7 +121,7 @@ def sum(  # noqa: A001 - it is what people ask for, under `dpnoise.statistics`
     return _release(values, query, options)
 
 
-@forgetful
+@scrub_traceback
 def mean(
     values: Column,
     *,
@@ -143,7 +143,7 @@ def mean(
     return _release(values, query, options)
 
 
-@forgetful
+@scrub_traceback
 def variance(
     values: Column,
     *,
@@ -165,7 +165,7 @@ def variance(
     return _release(values, query, options)
 
 
-@forgetful
+@scrub_traceback
 def std(
     values: Column,
     *,
@@ -187,7 +187,7 @@ def std(
     return _release(values, query, options)
 
 
-@forgetful
+@scrub_traceback
 def histogram(
     values: Column,
     *,
@@ -209,7 +209,7 @@ def histogram(
     return _release(values, queries.Histogram(_COLUMN, edges, epsilon, clamp=clamp), options)
 
 
-@forgetful
+@scrub_traceback
 def quantile(
     values: Column,
     q: float,
@@ -244,7 +244,7 @@ def quantile(
     )
 
 
-@forgetful
+@scrub_traceback
 def median(
     values: Column,
     *,
@@ -274,7 +274,7 @@ def median(
     )
 
 
-@forgetful
+@scrub_traceback
 def quantiles(
     values: Column,
     q: Sequence[float],

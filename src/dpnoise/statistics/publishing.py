@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from dpnoise.core.errors import ArgumentError, forgetful, import_extra
+from dpnoise.core.errors import ArgumentError, import_extra, scrub_traceback
 from dpnoise.core.strict_json import Data
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics import engines, report
@@ -187,7 +187,7 @@ def _described(one: Published) -> Row:
     return {"column": one.column, "by": list(one.by), "group": group, **asdict(one.release)}
 
 
-@forgetful
+@scrub_traceback
 def publish(  # Most of its lines are documentation.
     source: object,
     request: Request,

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from dpnoise.core.arrays import Array, Integers, exact_floats
-from dpnoise.core.errors import ArgumentError, check_part, reject
+from dpnoise.core.errors import ArgumentError, check_probability, reject
 from dpnoise.noise.generator import Generator
 from dpnoise.release import exact
 from dpnoise.release.calibration import EXTREME
@@ -400,7 +400,7 @@ Query = Count | Sum | Mean | Variance | Histogram | Quantiles
 
 def check_confidence(confidence: float) -> float:
     """Return a confidence at which errors are finite, those of several parts too."""
-    part = check_part("confidence", confidence)
+    part = check_probability("confidence", confidence)
     if (1 + part) / 2 == 1:
         reject("confidence", confidence, "be at most 1 - 2^-52")
     return part

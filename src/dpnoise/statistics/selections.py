@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.core.errors import ArgumentError, check_part
+from dpnoise.core.errors import ArgumentError, check_probability
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import exact
 from dpnoise.release.calibration import difference_down, quotient_down, selection_scale
@@ -60,7 +60,7 @@ class Quantiles(Priced):
         interval: bool = True,
         reach: Reach = ONE_ROW,
     ) -> None:
-        self.places = [check_part("q", place, ends=True) for place in places]
+        self.places = [check_probability("q", place, ends=True) for place in places]
         if not self.places or len(set(map(nearest_place, self.places))) < len(self.places):
             raise ArgumentError(
                 "q must be one or more different numbers, such as q=[0.25, 0.5, 0.75]."

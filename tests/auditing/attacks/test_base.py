@@ -1,4 +1,4 @@
-"""The judge of attacks: fresh releases for every claim, and a placebo for every attack."""
+"""How attacks are counted: fresh releases for every claim, and a placebo for every attack."""
 
 from typing import Any
 
@@ -16,10 +16,10 @@ from dpnoise.auditing.attacks.base import (
     best,
     count,
     excluded,
+    expected_bound,
     never,
-    promise,
 )
-from dpnoise.auditing.attacks.bounds import Claim, Judge
+from dpnoise.auditing.attacks.bounds import BoundEstimator, Claim
 from dpnoise.auditing.targets import Releases, Target, named, wrap
 
 Flags = NDArray[np.bool_]
@@ -152,13 +152,15 @@ def test_every_attack_says_what_it_is(name: str) -> None:
     assert attack() == attack()
 
 
-@pytest.mark.parametrize("judge", [None, Judge(Claim("epsilon", 1.0), 1_000, 0.001)])
+@pytest.mark.parametrize("estimator", [None, BoundEstimator(Claim("epsilon", 1.0), 1_000, 0.001)])
 def test_a_promise_is_that_of_its_two_counts_whatever_stands_beside_them(
-    judge: Judge | None,
+    estimator: BoundEstimator | None,
 ) -> None:
     """Counts that occur again are judged once; 0 and n are among them."""
     n = 9
     hits0, hits1 = np.random.default_rng().integers(0, n + 1, (2, 300))
-    together = promise(hits0, hits1, n, judge)
-    alone = [promise(hits0[i : i + 1], hits1[i : i + 1], n, judge) for i in range(hits0.size)]
+    together = expected_bound(hits0, hits1, n, estimator)
+    alone = [
+        expected_bound(hits0[i : i + 1], hits1[i : i + 1], n, estimator) for i in range(hits0.size)
+    ]
     np.testing.assert_array_equal(together, np.concatenate(alone))

@@ -1,4 +1,4 @@
-"""The judge's statistics: limits that are exact, and an epsilon that is hardly ever too large."""
+"""The statistics of a count: exact limits, and an epsilon that is rarely too large."""
 
 import math
 from collections.abc import Callable
@@ -123,7 +123,7 @@ def test_nothing_is_certified_of_equal_or_rare_events() -> None:
     assert certified_epsilon(9, 1000, 0, 1000, error=0.001, delta=0.01) == 0.0
 
 
-JUDGES = 1000 if LONG else 300  # How many each test of the border asks.
+AUDITS = 1000 if LONG else 300  # How many each test of the border asks.
 BORDERS = [
     # p1, epsilon, delta, releases, trials at value0, trials at value1
     (0.3, 1.0, 0.0, 1, 20_000, 20_000),
@@ -142,17 +142,17 @@ BORDERS = [
 def test_at_the_border_of_privacy_999_of_1000_verdicts_are_right(
     border: tuple[float, float, float, int, int, int],
 ) -> None:
-    """P0 = exp(k epsilon) P1 + k delta is still private, and JUDGES certify at 0.999.
+    """P0 = exp(k epsilon) P1 + k delta is still private, and AUDITS certify at 0.999.
 
-    So many alarms or more have a probability of at most that of Binomial(JUDGES, 0.001), and a
+    So many alarms or more have a probability of at most that of Binomial(AUDITS, 0.001), and a
     smaller one where two limits would have to fail together.
     """
     p1, epsilon, delta, k, trials0, trials1 = border
     p0 = math.exp(k * epsilon) * p1 + k * delta
     rng = np.random.default_rng()
     counts = zip(
-        rng.binomial(trials0, p0, JUDGES).tolist(),
-        rng.binomial(trials1, p1, JUDGES).tolist(),
+        rng.binomial(trials0, p0, AUDITS).tolist(),
+        rng.binomial(trials1, p1, AUDITS).tolist(),
         strict=True,
     )
     epsilons = [
@@ -163,8 +163,8 @@ def test_at_the_border_of_privacy_999_of_1000_verdicts_are_right(
 
 
 def check_alarms(number: int) -> None:
-    """Raise if JUDGES, each wrong with probability 0.001 at most, give more than chance."""
-    check_probability(float(stats.binom.sf(number - 1, JUDGES, 0.001)))
+    """Raise if AUDITS, each wrong with probability 0.001 at most, give more than chance."""
+    check_probability(float(stats.binom.sf(number - 1, AUDITS, 0.001)))
 
 
 @pytest.mark.parametrize(("p1", "epsilon"), [(0.3, 1.0), (0.01, 0.1), (1e-4, 3.0), (0.36, 1.0)])
@@ -174,7 +174,7 @@ def test_at_the_border_999_of_1000_verdicts_are_right_where_a_coin_divides_the_t
 ) -> None:
     """P0 = exp(epsilon) P1, as above."""
     rng = np.random.default_rng()
-    heads = rng.binomial(trials, 0.5, JUDGES)
+    heads = rng.binomial(trials, 0.5, AUDITS)
     at0 = rng.binomial(heads, math.exp(epsilon) * p1).tolist()
     at1 = rng.binomial(trials - heads, p1).tolist()
     counts = zip(at0, heads.tolist(), at1, (trials - heads).tolist(), strict=True)
@@ -193,11 +193,11 @@ def test_a_ratio_that_a_coin_divides_has_one_limit() -> None:
 
 
 def test_the_border_is_where_alarms_begin() -> None:
-    """At twice the claimed epsilon all JUDGES raise it: 2 is measured to within 0.1."""
+    """At twice the claimed epsilon all AUDITS raise it: 2 is measured to within 0.1."""
     rng = np.random.default_rng()
     counts = zip(
-        rng.binomial(20_000, 0.1 * math.exp(2.0), JUDGES).tolist(),
-        rng.binomial(20_000, 0.1, JUDGES).tolist(),
+        rng.binomial(20_000, 0.1 * math.exp(2.0), AUDITS).tolist(),
+        rng.binomial(20_000, 0.1, AUDITS).tolist(),
         strict=True,
     )
     assert all(certified_epsilon(a, 20_000, b, 20_000, error=0.001) > 1.0 for a, b in counts)

@@ -17,11 +17,11 @@ from typing import Any, ClassVar, Final, final
 import numpy as np
 
 from dpnoise.auditing.attacks import bounds
-from dpnoise.auditing.attacks.bounds import Judge
+from dpnoise.auditing.attacks.bounds import BoundEstimator
 from dpnoise.auditing.targets.target import Releases, Target, named
 from dpnoise.core.arrays import Flags, Floats, Integers
 from dpnoise.core.errors import ArgumentError, check_integer
-from dpnoise.core.parallel import cores, in_runs
+from dpnoise.core.parallel import cores, run_in_parallel
 
 Progress = Callable[[float], object]
 Explains = Callable[[Releases, float], Flags]
@@ -124,7 +124,7 @@ def decide(
         kernel(rows[part], dtype(value), dtype(scale), *model, flags[part])
         progress(last / max(1, len(y)))
 
-    in_runs(work, len(y), _DECIDED_TOGETHER, cores())
+    run_in_parallel(work, len(y), _DECIDED_TOGETHER, cores())
     return flags
 
 
@@ -163,7 +163,9 @@ def _unexplained(event: Event, releases: Releases, value: float) -> int:
     return 0 if event.explains is None else int((~event.explains(releases.copy(), value)).sum())
 
 
-def promise(hits0: Integers, hits1: Integers, n: int, judge: Judge | None = None) -> Floats:
+def expected_bound(
+    hits0: Integers, hits1: Integers, n: int, estimator: BoundEstimator | None = None
+) -> Floats:
     """Return what each event would be worth if these were its counts.
 
     That is what it would certify in an audit, or without one the ratio of its limits. For choosing
@@ -172,12 +174,12 @@ def promise(hits0: Integers, hits1: Integers, n: int, judge: Judge | None = None
     """
     pairs, place = np.unique(hits0 * (n + 1) + hits1, return_inverse=True)
     seen0, seen1 = pairs // (n + 1), pairs % (n + 1)
-    if judge is not None:
-        promised = judge.promises(seen0, seen1, n)
+    if estimator is not None:
+        expected = estimator.expected_bounds(seen0, seen1, n)
     else:
         low, high = bounds.lower_limits(seen0, n, _ERROR), bounds.upper_limits(seen1, n, _ERROR)
-        promised = low / high
-    return np.asarray(promised[place.reshape(hits0.shape)])
+        expected = low / high
+    return np.asarray(expected[place.reshape(hits0.shape)])
 
 
 def beyond(threshold: float, *, above: bool) -> Event:

@@ -19,7 +19,7 @@ from scipy import special, stats
 
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Floats
-from dpnoise.core.errors import ArgumentError, check_integer, check_part, check_positive
+from dpnoise.core.errors import ArgumentError, check_integer, check_positive, check_probability
 from dpnoise.release.calibration import gaussian_scale
 
 Counts = NDArray[np.integer | np.floating]
@@ -81,7 +81,7 @@ def advantage(
     >>> 0.13 < low < 0.186 < high < 0.24
     True
     """
-    check_part("error", error)
+    check_probability("error", error)
     each = error / 4
     return (
         lower_limit(hits0, trials0, each) - upper_limit(hits1, trials1, each),
@@ -115,9 +115,9 @@ def certified_epsilon(
     >>> certified_epsilon(100, 20_000, 100, 20_000, error=0.001)
     0.0
     """
-    check_part("error", error)
+    check_probability("error", error)
     if delta != 0:
-        check_part("delta", delta)
+        check_probability("delta", delta)
     check_integer("releases", releases, least=1)
     low, high = lower_limit(hits0, trials0, error / 2), upper_limit(hits1, trials1, error / 2)
     return epsilon_of(low, high, delta=delta, releases=releases)
@@ -137,7 +137,7 @@ def tossed_epsilon(hits0: int, trials0: int, hits1: int, trials1: int, *, error:
     >>> [round(epsilon(*counts, error=0.1), 3) for epsilon in (certified_epsilon, tossed_epsilon)]
     [0.0, 0.036]
     """
-    check_part("error", error)
+    check_probability("error", error)
     by_limits = certified_epsilon(hits0, trials0, hits1, trials1, error=(1 - TOSSED) * error)
     if hits0 + hits1 == 0:
         return by_limits
@@ -160,7 +160,7 @@ def epsilon_of(low: float, high: float, *, delta: float = 0.0, releases: int = 1
 def _check(hits: int, trials: int, error: float) -> None:
     check_integer("trials", trials, least=1)
     check_integer("hits", hits, least=0, most=trials)
-    check_part("error", error)
+    check_probability("error", error)
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ def claim_of(
     if len(claimed) != 1:
         raise ArgumentError("Give one claim: epsilon=1.0 (with its delta), mu=1.0 or rho=0.5.")
     if delta != 0:
-        delta = check_part("delta", check_positive("delta", delta))
+        delta = check_probability("delta", check_positive("delta", delta))
     ((kind, value),) = claimed.items()
     return Claim(kind, check_positive(kind, value), delta)
 
@@ -272,8 +272,8 @@ def gaussian_claim(epsilon: float, delta: float) -> Claim:
 
 
 @dataclass(frozen=True)
-class Judge:
-    """How an event will be judged, so that the best one can be chosen before that."""
+class BoundEstimator:
+    """Estimates the bound that an event will certify, to choose the best before counting it."""
 
     claim: Claim  # What it is held against.
     trials: int  # Of each data set, in which it will be counted.
@@ -281,11 +281,11 @@ class Judge:
     chance: float = TUNING.chance  # Trials attributed to chance: of many events, more.
     caution: float = TUNING.caution  # Standard errors by which the estimate is discounted.
 
-    def promises(self, hits0: Counts, hits1: Counts, n: int, releases: int = 1) -> Floats:
+    def expected_bounds(self, hits0: Counts, hits1: Counts, n: int, releases: int = 1) -> Floats:
         """Return what each event would certify if its probabilities were about what n showed.
 
-        Of events that promise nothing, those that would with less caution are less below zero, and
-        then those whose counts are clearer.
+        Events without a bound get a negative number: closer to zero if less caution would give one,
+        and then if their counts are clearer.
         """
         p0 = np.maximum(0.0, hits0 - self.chance) / n
         p1 = np.minimum(1.0, (hits1 + self.chance) / n)

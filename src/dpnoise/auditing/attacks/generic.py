@@ -26,11 +26,11 @@ from dpnoise.auditing.attacks.base import (
     beyond,
     decide,
     excluded,
+    expected_bound,
     never,
-    promise,
     silent,
 )
-from dpnoise.auditing.attacks.bounds import Judge
+from dpnoise.auditing.attacks.bounds import BoundEstimator
 from dpnoise.auditing.targets.adapters import Privacy
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.arrays import Flags, Integers
@@ -58,7 +58,7 @@ class Threshold(Attack):
     source = "the definition of differential privacy"
     default_target = "half the noise"
 
-    judge: Judge | None = None  # How an audit will count what it finds.
+    estimator: BoundEstimator | None = None  # How an audit will count what it finds.
 
     def target(self, **claims: float) -> Target:
         """Return Laplace noise of half the scale that is claimed."""
@@ -74,13 +74,13 @@ class Threshold(Attack):
     def find(
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
-        """Return the event beyond the threshold, on the side, that promises most."""
+        """Return the event beyond the threshold, on the side, with the largest expected bound."""
         y0, y1 = (np.sort(target(value, n)) for value in (value0, value1))
         cuts = np.quantile(np.concatenate([y0, y1]), np.arange(1, _CUTS + 1) / (_CUTS + 1))
         below0, below1 = (np.searchsorted(y, cuts) for y in (y0, y1))
         above0, above1 = (n - np.searchsorted(y, cuts, side="right") for y in (y0, y1))
         hits0, hits1 = np.concatenate([below0, above0]), np.concatenate([below1, above1])
-        side, best = divmod(int(promise(hits0, hits1, n, self.judge).argmax()), _CUTS)
+        side, best = divmod(int(expected_bound(hits0, hits1, n, self.estimator).argmax()), _CUTS)
         return beyond(cuts[best], above=side == 1)
 
 
@@ -123,17 +123,19 @@ class Precision(Attack):
     source = "Haney, Desfontaines, Hartman, Shrestha and Hay 2022"
     default_target = "numpy.laplace"
 
-    judge: Judge | None = None  # How an audit will count what it finds.
+    estimator: BoundEstimator | None = None  # How an audit will count what it finds.
 
     def find(
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
-        """Return "|y| < 2^t and y is no multiple of 2^g", for the t and g that promise most."""
+        """Return "|y| < 2^t and y is not a multiple of 2^g", for the best t and g."""
         hits0, hits1 = (_smaller_and_finer(target(value, n)) for value in (value0, value1))
         worth = np.flatnonzero(hits0 > hits1)
         if not worth.size:
             return never("no size of y has finer bits at one value")
-        best = worth[promise(hits0.flat[worth], hits1.flat[worth], n, self.judge).argmax()]
+        best = worth[
+            expected_bound(hits0.flat[worth], hits1.flat[worth], n, self.estimator).argmax()
+        ]
         t, g = (int(i) + _LEAST for i in np.unravel_index(best, hits0.shape))
 
         def holds(y: Releases) -> Flags:
@@ -161,17 +163,19 @@ class BitPatterns(Attack):
     source = "this library; in the spirit of Bichsel and others 2021 (DP-Sniper)"
     default_target = "numpy.laplace"
 
-    judge: Judge | None = None  # How an audit will count what it finds.
+    estimator: BoundEstimator | None = None  # How an audit will count what it finds.
 
     def find(
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
-        """Return the event of the patterns, in the order of their ratios, that promise most."""
+        """Return the best event of the patterns, which are ordered by their ratios."""
         y0, y1 = (patterns(target(value, n)) for value in (value0, value1))
         cells, index = np.unique(np.concatenate([y0, y1]), return_inverse=True)
         hits0, hits1 = (np.bincount(half, minlength=len(cells)) for half in (index[:n], index[n:]))
         order = np.argsort(-(hits0 + 0.5) / (hits1 + 0.5), kind="stable")
-        best = promise(hits0[order].cumsum(), hits1[order].cumsum(), n, self.judge).argmax()
+        best = expected_bound(
+            hits0[order].cumsum(), hits1[order].cumsum(), n, self.estimator
+        ).argmax()
         chosen = np.sort(cells[order[: best + 1]])
 
         def holds(y: Releases) -> Flags:

@@ -17,7 +17,7 @@ from dpnoise.core.arrays import Floats, Integers
 from dpnoise.core.entropy import Words
 from dpnoise.core.errors import check_choice, check_integer, reject
 from dpnoise.core.kernel_table import formats
-from dpnoise.core.parallel import cores, in_runs
+from dpnoise.core.parallel import cores, run_in_parallel
 from dpnoise.noise import forms
 from dpnoise.noise.distributions import Distribution
 
@@ -326,7 +326,7 @@ def _counted(a: Law, b: Law, fmt: Format) -> Law:
             count(slice(first, last), slice(None), 1.0)
         histograms.append(histogram)
 
-    in_runs(work, a.values.size, _ROWS, cores())
+    run_in_parallel(work, a.values.size, _ROWS, cores())
     mass = np.sum(histograms, axis=0)
     found = mass > 0
     return merged(np.concatenate([sizes, -sizes])[found], mass[found])
@@ -346,6 +346,6 @@ def enumerated(draw: Draw, n: int, bits: int, count: int) -> Law:
             draw(words, out)
             found.append(np.unique(out, return_counts=True))
 
-    in_runs(work, count, _CHUNK, cores())
+    run_in_parallel(work, count, _CHUNK, cores())
     values, counts = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return merged(values, counts / count)

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from dpnoise.auditing.attacks.bounds import Judge
+from dpnoise.auditing.attacks.bounds import BoundEstimator
 from dpnoise.auditing.learned.expected_bounds import TREES, Proposal, Score, each_once, thresholds
 from dpnoise.auditing.learned.scores import (
     Cells,
@@ -53,7 +53,7 @@ def proposals(
     rows0: Floats,
     rows1: Floats,
     names: Sequence[str],
-    judge: Judge,
+    estimator: BoundEstimator,
     *,
     text: Text = no_text,
     quick: bool = False,
@@ -80,18 +80,20 @@ def proposals(
         scores = chain(scores, _boost_trees(fit.first(TUNING.boosting_outputs), combine, trees))
     for score in scores:
         part = select.first(TUNING.summing_outputs) if len(score.views) > 1 else select
-        found += thresholds(score, part.evaluate(score), judge)
+        found += thresholds(score, part.evaluate(score), estimator)
     return each_once(found)
 
 
-def tune(scores: Sequence[Score], rows0: Floats, rows1: Floats, judge: Judge) -> list[Proposal]:
+def tune(
+    scores: Sequence[Score], rows0: Floats, rows1: Floats, estimator: BoundEstimator
+) -> list[Proposal]:
     """Choose the thresholds of scores anew, on rows that they were not learned from.
 
     For each score there are some: of the best event, and of rarer and likelier ones.
     """
     part = _Part(rows0, rows1)
     seen = ((score, part.evaluate(score)) for score in scores)
-    found = chain.from_iterable(thresholds(*one, judge, some=True) for one in seen)
+    found = chain.from_iterable(thresholds(*one, estimator, some=True) for one in seen)
     return each_once(proposal for proposal in found if not proposal.rare)
 
 

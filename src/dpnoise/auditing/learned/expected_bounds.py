@@ -1,4 +1,4 @@
-"""Events of a score: its thresholds, what each promises to certify, and how events are compared.
+"""Events of a score: its thresholds, their expected bounds, and how events are compared.
 
 A score is meant to be a likelihood ratio, so that an event is that it is above a threshold, or
 below. What is chosen here is a proposal: an audit counts it in fresh releases.
@@ -13,12 +13,12 @@ import numpy as np
 from scipy import special
 
 from dpnoise.auditing.attacks.base import Event
-from dpnoise.auditing.attacks.bounds import Judge
+from dpnoise.auditing.attacks.bounds import BoundEstimator
 from dpnoise.auditing.learned.scores import Steps, fit_logistic_curve, sides, tail_shares
 from dpnoise.auditing.learned.views import SIDES, Block, Rows, Text, View, no_text
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Flags, Floats
-from dpnoise.core.parallel import cores, in_runs
+from dpnoise.core.parallel import cores, run_in_parallel
 
 TREES: Final = "trees"  # The kind of the view that boosted trees give.
 _NAMED: Final = 4  # Numbers, ranges or views that are named in an event's words.
@@ -49,23 +49,23 @@ def evaluate(scores: Sequence[Score], rows: Rows) -> Floats:
                 for view, step, weight in zip(score.views, score.steps, score.weights, strict=True):
                     step.add(block.of(view.take), weight, total[some])
 
-    in_runs(add, len(rows), TUNING.block_rows, cores())
+    run_in_parallel(add, len(rows), TUNING.block_rows, cores())
     return totals
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """An event that was learned: on which side it happens, and what it promises to certify."""
+    """An event that was learned: on which side it happens, and its expected bound."""
 
     score: Score
     event: Event
     cut: float  # The threshold of the score.
     swapped: bool  # It is meant to happen at the second data set, where the score is below.
-    promise: float
+    expected_bound: float
     hits: tuple[float, float]  # How often it happened where it is meant to, and at the other.
     shares: tuple[float, float]  # How often it does as a smooth curve has it.
     off: float  # By how much the curve is off, as a standard error of its logarithms.
-    cost: float  # The part of its promise that was taken off, because it is not simple.
+    cost: float  # The part of its expected bound that was taken off, because it is not simple.
     rare: bool = False
 
     def holds(self, value: Floats) -> Flags:
@@ -82,7 +82,11 @@ def _happens(score: Score, cut: float, swapped: bool, rows: Rows) -> Flags:  # n
 
 
 def thresholds(
-    score: Score, seen: tuple[Floats, Floats, Floats], judge: Judge, *, some: bool = False
+    score: Score,
+    seen: tuple[Floats, Floats, Floats],
+    estimator: BoundEstimator,
+    *,
+    some: bool = False,
 ) -> list[Proposal]:
     """Return the best threshold of a score for each of the two data sets.
 
@@ -99,11 +103,11 @@ def thresholds(
     steps = (TUNING.rarer_events, 0 if few else TUNING.likelier_events) if some else (0, 0)
     found: list[Proposal] = []
     for swapped, hits, shares in ((False, above, upper), (True, below[::-1], lower[::-1])):
-        for i, promised, rare in _best_cuts(hits, shares, n, judge, off, steps):
+        for i, expected, rare in _best_cuts(hits, shares, n, estimator, off, steps):
             cut = cuts[i]
             words = _words(score, cut, swapped=swapped)
             event = Event(words, partial(_happens, score, cut, swapped))
-            worth = promised - cost * abs(promised)
+            worth = expected - cost * abs(expected)
             counted, smooth = ((float(x[0][i]), float(x[1][i])) for x in (hits, shares))
             found.append(
                 Proposal(score, event, cut, swapped, worth, counted, smooth, off, cost, rare)
@@ -115,51 +119,52 @@ def _best_cuts(
     hits: Sequence[Floats],
     shares: Sequence[Floats],
     n: int,
-    judge: Judge,
+    estimator: BoundEstimator,
     off: float,
     steps: tuple[int, int],
 ) -> list[tuple[int, float, bool]]:
-    """Return the places of the best thresholds, what each promises, and whether it is rare."""
+    """Return the places of the best thresholds, their expected bounds, and whether it is rare."""
     hits0, hits1 = hits
     usual = np.maximum(
-        judge.promises(hits0, hits1, n), _shrink_to_curve(hits, shares, n, judge, off)
+        estimator.expected_bounds(hits0, hits1, n),
+        _shrink_to_curve(hits, shares, n, estimator, off),
     )
     chosen = [(i, float(usual[i]), False) for i in _ladder(usual, hits0, steps)]
     # An event of few releases is not seen often enough to be clear: it has a place of its own.
     seldom = (hits0 <= TUNING.rare_share * n) & (hits0 >= TUNING.least_rare_hits)
     rare = np.full(len(hits0), -1.0)
-    fixed = replace(judge, chance=TUNING.chance)
-    rare[seldom] = fixed.promises(hits0[seldom], hits1[seldom], n)
+    fixed = replace(estimator, chance=TUNING.chance)
+    rare[seldom] = fixed.expected_bounds(hits0[seldom], hits1[seldom], n)
     if rare.max() > usual.max():
         chosen.append((int(rare.argmax()), float(rare.max()), True))
     return chosen
 
 
 def each_once(found: Iterable[Proposal]) -> list[Proposal]:
-    """Return proposals in the order of what they promise, each event once.
+    """Return proposals in the order of their expected bounds, each event once.
 
-    What happened as often is the same event, of several scores: the simplest promises most. Rare
-    events may happen as often by chance.
+    Events with equal counts are the same event of several scores: the simplest has the largest
+    bound. Rare events may have equal counts by chance.
     """
     first: dict[Hashable, Proposal] = {}
-    for one in sorted(found, key=lambda proposal: -proposal.promise):
+    for one in sorted(found, key=lambda proposal: -proposal.expected_bound):
         first.setdefault(id(one) if one.rare else (one.swapped, one.hits), one)
     return list(first.values())
 
 
-def expect(found: Sequence[Proposal], hits: Floats, n: int, judge: Judge) -> Floats:
-    """Return what events promise by how often each happened in n other releases of both."""
+def expect(found: Sequence[Proposal], hits: Floats, n: int, estimator: BoundEstimator) -> Floats:
+    """Return what events expected_bound by how often each happened in n other releases of both."""
     hits0, hits1 = hits.T
     shares = np.array([one.shares for one in found]).T
     off = np.array([one.off for one in found])
-    drawn = _shrink_to_curve((hits0, hits1), (shares[0], shares[1]), n, judge, off, hope=0.0)
+    drawn = _shrink_to_curve((hits0, hits1), (shares[0], shares[1]), n, estimator, off, hope=0.0)
     # The better of two guesses would be that of chance, where one of many events is chosen.
-    promised = np.where(drawn > -np.inf, drawn, judge.promises(hits0, hits1, n))
-    return np.asarray(promised - np.array([one.cost for one in found]) * np.abs(promised))
+    expected = np.where(drawn > -np.inf, drawn, estimator.expected_bounds(hits0, hits1, n))
+    return np.asarray(expected - np.array([one.cost for one in found]) * np.abs(expected))
 
 
 def leading(found: Sequence[Proposal], n: int) -> list[Proposal]:
-    """Return the n best proposals, and half as many of rare events, whose promise is less sure."""
+    """Return the n best proposals, and n/2 of rare events, whose expected bound is less certain."""
     usual = [proposal for proposal in found if not proposal.rare]
     rare = [proposal for proposal in found if proposal.rare]
     return [*usual[:n], *rare[: max(1, n // 2)]]
@@ -187,22 +192,22 @@ def _cuts(score: Floats, often: Floats) -> tuple[Floats, bool]:
     return np.unique(s[np.searchsorted(total[:-1], shares * total[-1])]), False
 
 
-def _ladder(promised: Floats, hits: Floats, steps: tuple[int, int]) -> list[int]:
+def _ladder(expected: Floats, hits: Floats, steps: tuple[int, int]) -> list[int]:
     """Return the place of the best, then of the best that is rarer than the last, in some steps.
 
     Then from the best again, of the best that is likelier than the last.
     """
-    places = np.flatnonzero(promised > -np.inf)
+    places = np.flatnonzero(expected > -np.inf)
     if not len(places):
         return []
-    found = [int(places[promised[places].argmax()])]
+    found = [int(places[expected[places].argmax()])]
     for count, sign in zip(steps, (1, -1), strict=True):
         last = found[0]
         for _ in range(count):
             left = places[sign * hits[places] < sign * TUNING.event_step**sign * hits[last]]
             if not len(left):
                 break
-            last = int(left[promised[left].argmax()])
+            last = int(left[expected[left].argmax()])
             found.append(last)
     return found
 
@@ -244,12 +249,12 @@ def _shrink_to_curve(
     hits: Sequence[Floats],
     shares: Sequence[Floats],
     n: int,
-    judge: Judge,
+    estimator: BoundEstimator,
     off: float | Floats,
     *,
     hope: float = 0.5,
 ) -> Floats:
-    """Return what events promise whose ratios are drawn to smooth ones, the rarer the more.
+    """Return what events expected_bound whose ratios are drawn to smooth ones, the rarer the more.
 
     Besides a part of a smooth ratio, `off` is by how much it may be off. Where it is larger than
     what was seen, it is off by the difference, and taken to be larger by `hope` standard errors of
@@ -269,8 +274,8 @@ def _shrink_to_curve(
     spread = np.sqrt(by_counts * by_model / (by_counts + by_model) + apart**2)
     share = special.expit(ratio)
     likely = [np.minimum(1.0, mass * part) for part in (share, 1 - share)]
-    promised = judge.expects(likely[0], likely[1], spread)
-    return np.where(seen, promised, -np.inf)
+    expected = estimator.expects(likely[0], likely[1], spread)
+    return np.where(seen, expected, -np.inf)
 
 
 def _words(score: Score, threshold: float, *, swapped: bool) -> str:

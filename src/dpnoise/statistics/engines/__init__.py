@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 
-from dpnoise.core.errors import forgetful
+from dpnoise.core.errors import scrub_traceback
 from dpnoise.statistics.engines import discovery, files, frames
 from dpnoise.statistics.engines.description import Files
 from dpnoise.statistics.engines.discovery import Holders
@@ -11,7 +11,7 @@ from dpnoise.statistics.plan import Plan, Tally, Unit
 __all__ = ["Files", "Holders", "holders", "tally", "tally_all"]
 
 
-@forgetful
+@scrub_traceback
 def tally(
     source: object, plan: Plan, *, progress: Callable[[float], object] | None = None
 ) -> Tally:
@@ -38,7 +38,7 @@ def tally(
     return tally_all(source, [plan], progress=progress)[0]
 
 
-@forgetful
+@scrub_traceback
 def tally_all(
     source: object, plans: Sequence[Plan], *, progress: Callable[[float], object] | None = None
 ) -> list[Tally]:
@@ -67,7 +67,7 @@ def tally_all(
     return frames.tally_all(source, plans)
 
 
-@forgetful
+@scrub_traceback
 def holders(
     source: object,
     column: str,
