@@ -174,8 +174,8 @@ def test_a_page_opens_in_silence_and_asks_for_nothing(
     browser.open(pages[kind], DESK)
     assert browser.evaluate("document.readyState") == "complete"
     loud = ("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown")
-    assert browser.happened(*loud, "Page.javascriptDialogOpening") == []
-    asked = [event["request"]["url"] for event in browser.happened("Network.requestWillBeSent")]
+    assert browser.events_of(*loud, "Page.javascriptDialogOpening") == []
+    asked = [event["request"]["url"] for event in browser.events_of("Network.requestWillBeSent")]
     assert asked == [pages[kind].as_uri()]
 
 
@@ -184,8 +184,8 @@ def test_the_browser_would_tell_of_a_script(browser: Chromium, tmp_path: Path) -
     path = tmp_path / "loud.html"
     path.write_text("<!doctype html><script>console.error('heard')</script><img src=absent.png>")
     browser.open(path, DESK)
-    assert browser.happened("Runtime.consoleAPICalled")
-    assert len(browser.happened("Network.requestWillBeSent")) == 2
+    assert browser.events_of("Runtime.consoleAPICalled")
+    assert len(browser.events_of("Network.requestWillBeSent")) == 2
 
 
 def test_the_policy_stops_a_script_that_got_in(
@@ -244,7 +244,7 @@ def test_a_page_prints_dark_on_white(browser: Chromium, pages: dict[str, Path], 
     paper = browser.evaluate("getComputedStyle(document.body).backgroundColor")
     assert paper == "rgb(255, 255, 255)"
     assert min(contrast for contrast, _ in browser.evaluate(CONTRASTS)) >= 4.5
-    assert browser.printed().startswith(b"%PDF")
+    assert browser.print_to_pdf().startswith(b"%PDF")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -97,10 +97,12 @@ def test_a_page_fits_loads_nothing_from_elsewhere_and_draws_its_formulas(
         browser.open(site / page, width)
         assert browser.evaluate("document.documentElement.scrollWidth") == width
         assert browser.evaluate(MISFITS) == []
-        asked = [event["request"]["url"] for event in browser.happened("Network.requestWillBeSent")]
+        asked = [
+            event["request"]["url"] for event in browser.events_of("Network.requestWillBeSent")
+        ]
         assert len(asked) > 1
         assert all(url.startswith((site.as_uri(), "data:", "blob:")) for url in asked), asked
-        assert browser.happened("Runtime.exceptionThrown", "Log.entryAdded") == []
+        assert browser.events_of("Runtime.exceptionThrown", "Log.entryAdded") == []
     formulas = awaited(browser, FORMULAS)
     assert isinstance(formulas, list)
     source = (ROOT / "docs" / page).with_suffix(".md").read_text()

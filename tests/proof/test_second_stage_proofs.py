@@ -227,16 +227,16 @@ def test_the_translated_sine_is_the_function() -> None:
     t = FixedPoint()
     result = t.call(fixed.half_sine, t.free("t", 0, 2**128 - 1))
     for number in numbers(200):
-        assert t.at(result.text, {"t": number}) == whole(fixed.half_sine(wide(number)))
+        assert t.evaluate(result.text, {"t": number}) == whole(fixed.half_sine(wide(number)))
 
 
 def test_the_translated_reciprocal_is_the_function() -> None:
-    t = FixedPoint(wraps=dict.fromkeys(second_functions.WRAPPED, 1))
+    t = FixedPoint(wraps=dict.fromkeys(second_functions.WRAPS, 1))
     result = t.call(fixed.half_reciprocal, t.free("x", 0, 2**128 - 1))
     for number in numbers(100):
         x = 2**126 + (number >> 2) + whole(fixed._HALF_SQRT_HALF)
         if x < 2**127 + whole(fixed._HALF_SQRT_HALF):
-            assert t.at(result.text, {"x": x}) == whole(fixed.half_reciprocal(wide(x)))
+            assert t.evaluate(result.text, {"x": x}) == whole(fixed.half_reciprocal(wide(x)))
 
 
 def test_the_translated_logarithm_is_the_function() -> None:
@@ -245,10 +245,10 @@ def test_the_translated_logarithm_is_the_function() -> None:
         below = v << zeros < whole(fixed.SQRT_HALF)
         t = FixedPoint(
             choices={"zeros_before(v)": zeros, "less(f, SQRT_HALF)": below},
-            wraps=dict.fromkeys(second_functions.WRAPPED, 1),
+            wraps=dict.fromkeys(second_functions.WRAPS, 1),
         )
         result, e = t.call(fixed.minus_log, t.free("v", 0, 2**128 - 1))
-        made, expected = t.at(result.text, {"v": v}), fixed.minus_log(wide(v))
+        made, expected = t.evaluate(result.text, {"v": v}), fixed.minus_log(wide(v))
         assert made == whole(expected[0])
         assert e == expected[1]
 
@@ -258,7 +258,7 @@ def test_the_translated_root_is_the_function() -> None:
         a = max(number, 1)
         t = FixedPoint(choices={"zeros_before(a)": 128 - a.bit_length()})
         result, k = t.call(fixed.root, t.free("a", 0, 2**128 - 1))
-        made, expected = t.at(result.text, {"a": a}), fixed.root(wide(a))
+        made, expected = t.evaluate(result.text, {"a": a}), fixed.root(wide(a))
         assert made == whole(expected[0])
         assert k == expected[1]
 

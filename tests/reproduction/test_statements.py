@@ -88,7 +88,7 @@ def test_the_source_of_a_paper_is_counted() -> None:
     \begin{theorem} \begin{equation} a \end{equation} \end{theorem} % \begin{theorem}
     \begin{align} a \\ b \end{align} \textbf{Remark 1:} x\footnote{y} \begin{lstlisting}
     """
-    assert read_paper.counted(text) == {
+    assert read_paper.count_statements(text) == {
         "theorem": 1,
         "equation": 3,
         "remark": 1,
