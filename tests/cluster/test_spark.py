@@ -173,7 +173,7 @@ def test_the_example_publishes_from_a_cluster(spark: Any) -> None:
     example: dict[str, Any] = runpy.run_path(str(EXAMPLE))
     rows = [("cork", 100.0), ("cork", None), ("dublin", 250_000.0), ("nowhere", 1.0)]
     people = spark.createDataFrame(rows, "city STRING, income DOUBLE")
-    published = example["published"](people)
+    published = example["release"](people)
     assert [city for city, _, _ in published] == list(example["CITIES"].keys)
     assert all(isinstance(count, int) for _, count, _ in published)
     grid = example["INCOME"].grid

@@ -22,7 +22,7 @@ LEFT_OUT = "python-dp has no build for Linux on aarch64, so it is left out."
 
 def results(architecture: str, **changes: Any) -> pages.Results:
     """Return what was kept of x86-64, as if another machine had measured it."""
-    measured = next(one for one in pages.kept() if one["architecture"] == "x86_64")
+    measured = next(one for one in pages.read_results() if one["architecture"] == "x86_64")
     return measured | {"architecture": architecture, "machine": f"{architecture} (cpu)"} | changes
 
 
@@ -39,13 +39,13 @@ def test_the_pages_show_what_is_kept_of_every_architecture() -> None:
     written = pages.ROOT / "README.md", pages.ROOT / "docs/performance.md"
     for page in written:
         text = page.read_text()
-        for one in pages.kept():
+        for one in pages.read_results():
             assert one["format"] == pages.FORMAT
             assert pages.measured_on(one) in text
 
 
 def test_the_file_of_an_architecture_is_called_after_it() -> None:
-    assert [one["architecture"] for one in pages.kept()] == sorted(
+    assert [one["architecture"] for one in pages.read_results()] == sorted(
         path.stem for path in pages.RESULTS.glob("*.json")
     )
 
@@ -67,7 +67,7 @@ def test_architectures_stand_side_by_side_and_one_may_have_none(row: str) -> Non
 
 
 def test_an_architecture_without_a_measured_peak_says_so() -> None:
-    parts = {"uniforms": {"cipher": 3.0, "floor": 3.25, "measured over floor": 1.5}}
+    parts = {"uniforms": {"cipher": 3.0, "lower bound": 3.25, "measured over bound": 1.5}}
     known, unknown = results("aarch64", peak=parts), results("x86_64")
     unknown.pop("peak", None)
     lines = pages.full_tables([known, unknown]).splitlines()
@@ -89,18 +89,18 @@ def one_by_one(x: NDArray[np.float64], out: NDArray[np.float64]) -> None:
 
 def test_the_operations_of_a_loop_are_counted_for_each_number() -> None:
     """A fused multiply-add, a product, a root and a division, however LLVM unrolls them."""
-    found = peak.counted(poorly, np.ones(100), np.ones(100))
-    assert found == peak.Counted(divisions=1, roots=1, others=2)
+    found = peak.count_operations(poorly, np.ones(100), np.ones(100))
+    assert found == peak.OperationCounts(divisions=1, roots=1, others=2)
 
 
 def test_a_loop_over_single_numbers_has_no_peak() -> None:
     with pytest.raises(RuntimeError, match="LLVM made no loop over vectors of one_by_one"):
-        peak.counted(one_by_one, np.ones(100), np.ones(100))
+        peak.count_operations(one_by_one, np.ones(100), np.ones(100))
 
 
 def test_the_floor_is_the_cipher_and_the_operations_at_their_peak() -> None:
     found = peak.Peak(division=2.0, root=3.0, other=0.125)
-    assert found.time_of(peak.Counted(divisions=0.5, roots=1, others=8)) == 1 + 3 + 1
+    assert found.time_of(peak.OperationCounts(divisions=0.5, roots=1, others=8)) == 1 + 3 + 1
 
 
 def test_the_threat_model_shows_what_the_clock_certified_on_every_architecture() -> None:
@@ -183,8 +183,8 @@ def test_the_page_shows_what_was_measured_of_persons(engine: persons.Engine) -> 
 def test_the_pages_show_the_errors_of_every_library() -> None:
     docs = errors.ROOT / "docs"
     for page, shown in (
-        ("publishing.md", errors.SHOWN_OF_COLUMNS),
-        ("persons.md", errors.SHOWN_OF_VISITS),
+        ("publishing.md", errors.COLUMN_TITLES),
+        ("persons.md", errors.VISIT_TITLES),
     ):
         header, _ = errors.header([], shown)
         assert header.removeprefix("|") in (docs / page).read_text()
@@ -207,5 +207,5 @@ def test_with_hardly_any_noise_we_publish_what_errors_are_measured_against(name:
     """Noise is beyond 10,000 of its scales with a probability below 1e-300."""
     column = Column("x", [float(value) for value in range(200)] * 5, 0.0, 150.0, 1e6, [])
     found = np.array(ours.STATISTICS[name](column, 2), dtype=float).reshape(2, -1)
-    expected = errors.exactly(column)[name.partition(",")[0]]
+    expected = errors.exact_statistics(column)[name.partition(",")[0]]
     assert np.abs(found - expected).max() <= 1.5

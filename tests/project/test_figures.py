@@ -103,7 +103,7 @@ def column_of(page: str, machine: str) -> set[float]:
     found, place = set(), 0
     for line in page.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if line.startswith("| what"):
+        if line.startswith("| call"):
             place = cells.index(machine) if machine in cells else 0
         elif line.startswith("| ") and 0 < place < len(cells):
             found |= {float(n.replace(",", "")) for n in re.findall(r"^[\d,]+\.\d$", cells[place])}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from support.alarms import FALSE_ALARM, LONG
 
-from benchmarks.timing_attack import Event, Half, certified, chosen, taken
+from benchmarks.timing_attack import Event, Half, certify, choose_event, time_calls
 from dpnoise.auditing.attacks.bounds import lower_limit, upper_limit
 
 Times = NDArray[np.int64]
@@ -20,11 +20,11 @@ Times = NDArray[np.int64]
 N = 40_000
 
 
-def halves(times: Times, of1: NDArray[np.bool_]) -> tuple[Half, Half]:
+def halves(times: Times, at_value1: NDArray[np.bool_]) -> tuple[Half, Half]:
     """Deal times to the two halves by turns."""
     return (
-        Half(times[~of1][::2], times[of1][::2]),
-        Half(times[~of1][1::2], times[of1][1::2]),
+        Half(times[~at_value1][::2], times[at_value1][::2]),
+        Half(times[~at_value1][1::2], times[at_value1][1::2]),
     )
 
 
@@ -56,9 +56,9 @@ class Clockwork:
         self.collecting.append(gc.isenabled())
         self.now += self.cost(value, next(self.calls))
 
-    def taken(self, value0: Any, value1: Any, n: int = 4000) -> tuple[Half, Half]:
+    def time_calls(self, value0: Any, value1: Any, n: int = 4000) -> tuple[Half, Half]:
         """Time it with its own clock."""
-        return taken(self, value0, value1, n, lambda: self.now)
+        return time_calls(self, value0, value1, n, lambda: self.now)
 
 
 @pytest.mark.parametrize("error", [0.1, 0.001])
@@ -83,7 +83,7 @@ def test_values_of_equal_times_are_told_apart_more_seldom_than_the_error_says(
 
 def test_nothing_is_certified_where_the_value_has_no_part_in_the_time() -> None:
     """It raises a false alarm with probability below FALSE_ALARM, by the test above."""
-    assert certified(*halves(drifting(), random_order()), error=FALSE_ALARM).epsilon == 0.0
+    assert certify(*halves(drifting(), random_order()), error=FALSE_ALARM).epsilon == 0.0
 
 
 def test_a_slow_path_that_one_value_alone_takes_now_and_then_is_found() -> None:
@@ -93,10 +93,10 @@ def test_a_slow_path_that_one_value_alone_takes_now_and_then_is_found() -> None:
     certify log(lower_limit(30) / upper_limit(0)).
     """
     rng = np.random.default_rng()
-    of1 = random_order()
-    times = 5000 + rng.integers(0, 40, N) * 8 + 1000 * (of1 & (rng.random(N) < 0.01))
-    found = certified(*halves(times, of1), error=0.001)
-    assert found.event.of1
+    at_value1 = random_order()
+    times = 5000 + rng.integers(0, 40, N) * 8 + 1000 * (at_value1 & (rng.random(N) < 0.01))
+    found = certify(*halves(times, at_value1), error=0.001)
+    assert found.event.at_value1
     assert found.event.longer
     each = 0.001 / 2
     least = math.log(lower_limit(30, 10_000, each) / upper_limit(0, 10_000, each))
@@ -111,10 +111,10 @@ def test_a_shift_of_all_times_is_found_whichever_value_it_is_of(slower: int) -> 
     calls 62 while the machine is at its quickest. Fewer than 19, with which nothing would be
     certified, have a probability of 1e-9.
     """
-    of1 = random_order()
-    found = certified(*halves(drifting() + 8 * (of1 == bool(slower)), of1), error=0.001)
+    at_value1 = random_order()
+    found = certify(*halves(drifting() + 8 * (at_value1 == bool(slower)), at_value1), error=0.001)
     assert not found.event.longer
-    assert found.event.of1 == (slower == 0)
+    assert found.event.at_value1 == (slower == 0)
     assert found.epsilon > 0
 
 
@@ -122,16 +122,16 @@ def test_the_half_that_certifies_has_no_part_in_the_choice() -> None:
     """The first half differs below 60 ns, the second above 1,000 only: nothing is certified."""
     first = Half(np.full(1000, 50), np.full(1000, 70))
     second = Half(np.full(1000, 2000), np.full(1000, 3000))
-    found = certified(first, second, error=0.001)
-    assert found.event == chosen(first) == Event(50, longer=False, of1=False)
+    found = certify(first, second, error=0.001)
+    assert found.event == choose_event(first) == Event(50, longer=False, at_value1=False)
     assert (found.hits, found.epsilon) == ((0, 0), 0.0)
-    swapped = certified(second, first, error=0.001)
+    swapped = certify(second, first, error=0.001)
     assert (swapped.event.threshold, swapped.epsilon) == (2000, 0.0)
 
 
 def test_all_of_one_value_and_none_of_the_other_certify_what_they_do_in_any_attack() -> None:
     """e^(1/n) and 1 - e^(1/n) are the limits of n hits of n and of none; e is half the error."""
-    found = certified(*Clockwork(lambda value, _: 100 + value).taken(0, 1), error=0.002)
+    found = certify(*Clockwork(lambda value, _: 100 + value).time_calls(0, 1), error=0.002)
     assert (found.hits, found.trials) == ((1000, 0), 1000)
     root = 0.001 ** (1 / 1000)
     assert found.epsilon == pytest.approx(math.log(root / (1 - root)))
@@ -139,13 +139,13 @@ def test_all_of_one_value_and_none_of_the_other_certify_what_they_do_in_any_atta
 
 def test_a_delta_that_is_claimed_is_not_counted() -> None:
     half = Half(np.full(1000, 50), np.concatenate([np.full(980, 50), np.full(20, 90)]))
-    assert certified(half, half, error=0.001).epsilon > 0
-    assert certified(half, half, error=0.001, delta=0.1).epsilon == 0.0
+    assert certify(half, half, error=0.001).epsilon > 0
+    assert certify(half, half, error=0.001, delta=0.1).epsilon == 0.0
 
 
 def test_either_half_has_as_many_calls_of_either_value() -> None:
     clockwork = Clockwork(lambda value, _: 100 + value)
-    for half in clockwork.taken(3, 7, n=4003):
+    for half in clockwork.time_calls(3, 7, n=4003):
         assert half.at0.tolist() == [103] * 1000
         assert half.at1.tolist() == [107] * 1000
     assert set(clockwork.values) == {3, 7}
@@ -154,7 +154,7 @@ def test_either_half_has_as_many_calls_of_either_value() -> None:
 def test_the_order_and_the_halves_are_drawn_anew() -> None:
     """Two orders of 4,000 calls are the same with a probability of 1e-1200."""
     one, other = Clockwork(lambda _, call: call), Clockwork(lambda _, call: call)
-    first, again = one.taken(0, 1), other.taken(0, 1)
+    first, again = one.time_calls(0, 1), other.time_calls(0, 1)
     assert one.values != other.values
     assert set(first[0].at0.tolist()) != set(again[0].at0.tolist())
 
@@ -162,7 +162,7 @@ def test_the_order_and_the_halves_are_drawn_anew() -> None:
 def test_a_time_that_depends_on_the_turn_alone_tells_nothing_of_the_value() -> None:
     """It raises a false alarm with probability below FALSE_ALARM."""
     by_turns = Clockwork(lambda _, call: 100 + 50 * (call % 2) + call // 100)
-    assert certified(*by_turns.taken(0, 1), error=FALSE_ALARM).epsilon == 0.0
+    assert certify(*by_turns.time_calls(0, 1), error=FALSE_ALARM).epsilon == 0.0
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_a_time_that_depends_on_the_turn_alone_tells_nothing_of_the_value() -> N
 )
 def test_values_are_made_anew_and_arrive_as_they_are(value0: Any, value1: Any) -> None:
     clockwork = Clockwork(lambda value, _: 1000 if np.array_equal(value, value1) else 500)
-    first, second = clockwork.taken(value0, value1)
+    first, second = clockwork.time_calls(value0, value1)
     for half in (first, second):
         assert set(half.at0.tolist()) == {500}
         assert set(half.at1.tolist()) == {1000}
@@ -182,7 +182,7 @@ def test_values_are_made_anew_and_arrive_as_they_are(value0: Any, value1: Any) -
 def test_no_garbage_is_collected_while_calls_are_timed() -> None:
     assert gc.isenabled()
     clockwork = Clockwork(lambda _value, _call: 1)
-    clockwork.taken(0, 1)
+    clockwork.time_calls(0, 1)
     assert not any(clockwork.collecting)
     assert gc.isenabled()
 
@@ -192,10 +192,10 @@ def test_garbage_is_collected_again_after_a_call_that_fails() -> None:
         raise ZeroDivisionError(value)
 
     with pytest.raises(ZeroDivisionError):
-        taken(fails, 0, 1, 4000)
+        time_calls(fails, 0, 1, 4000)
     assert gc.isenabled()
 
 
 def test_too_few_calls_are_refused() -> None:
     with pytest.raises(ValueError, match="Expected n=399 >= 400"):
-        taken(lambda _: None, 0, 1, 399)
+        time_calls(lambda _: None, 0, 1, 399)
