@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-from reproduction.statements import numbered
+from reproduction.statements import count_numbered
 
 ENVIRONMENTS = {
     "theorem": "theorem",
@@ -49,7 +49,7 @@ def main() -> None:
     if len(sys.argv) != 2:  # noqa: PLR2004 - the command and its file
         sys.exit("Name the file: python tools/read_paper.py secure-random-sampling.tex")
     text = Path(sys.argv[1]).read_text()
-    paper, ours = count_statements(text), numbered()
+    paper, ours = count_statements(text), count_numbered()
     for kind in sorted(paper.keys() | ours.keys()):
         print(f"{kind:<12} paper {paper.get(kind, 0):>3}   list {ours.get(kind, 0):>3}")
     numbers = re.findall(r"\\num\{([^}]*)\}|(?<![\w.])(\d[\d.]*\^?\{?[-\w()]*\}?)", text)

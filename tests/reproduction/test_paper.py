@@ -38,7 +38,7 @@ from reproduction import (
     subset_sums,
     symmetry,
 )
-from reproduction.page import counted, page, shown
+from reproduction.page import format_cell, page, verdict_counts
 from reproduction.piece import (
     CONFIRMED,
     DIFFERS,
@@ -53,7 +53,7 @@ from reproduction.piece import (
     Table,
     floored_percent,
 )
-from reproduction.race import CONFIDENCE, Race, Ratio, all_of, rank
+from reproduction.race import CONFIDENCE, Race, Ratio, combine_verdicts, rank
 
 ROOT = Path(__file__).parents[2]
 QUICK = Effort(quick=True)
@@ -133,13 +133,13 @@ def test_limits_of_a_median_miss_it_as_seldom_as_they_say() -> None:
 def test_a_verdict_by_the_clock_takes_limits_on_one_side_of_its_rule(
     rounds: Any, verdict: str
 ) -> None:
-    assert Ratio(tuple(float(x) for x in rounds)).judged(130, 250) == verdict
+    assert Ratio(tuple(float(x) for x in rounds)).judge(130, 250) == verdict
 
 
 def test_one_claim_that_differs_or_stays_open_decides_for_all() -> None:
-    assert all_of([CONFIRMED, CONFIRMED]) == CONFIRMED
-    assert all_of([CONFIRMED, INCONCLUSIVE]) == INCONCLUSIVE
-    assert all_of([CONFIRMED, INCONCLUSIVE, DIFFERS]) == DIFFERS
+    assert combine_verdicts([CONFIRMED, CONFIRMED]) == CONFIRMED
+    assert combine_verdicts([CONFIRMED, INCONCLUSIVE]) == INCONCLUSIVE
+    assert combine_verdicts([CONFIRMED, INCONCLUSIVE, DIFFERS]) == DIFFERS
 
 
 @given(st.floats(0.5, 3), st.sampled_from([1.0, 1.01, 1.5, 2.5]))
@@ -235,7 +235,7 @@ def test_every_form_has_its_law() -> None:
 )
 def test_a_wrong_law_is_rejected(law: laws.Hypothesis, draw: laws.Draw) -> None:
     """Chi-squared is 18 standard deviations or more above where its p-value is 1e-12."""
-    assert laws.tested(draw, law, 1_500_000, QUICK)[0] < 1e-12
+    assert laws.p_values_of(draw, law, 1_500_000, QUICK)[0] < 1e-12
 
 
 def test_cells_are_those_of_the_distribution_function() -> None:
@@ -377,9 +377,9 @@ def test_the_page_is_well_formed() -> None:
 
 def test_the_page_counts_its_verdicts() -> None:
     results = [result(CONFIRMED), result(DIFFERS), result(CONFIRMED), result(NOT_RUN)]
-    assert counted(results) == "4 pieces: 2 confirmed, 1 differs, 1 not run."
+    assert verdict_counts(results) == "4 pieces: 2 confirmed, 1 differs, 1 not run."
     assert "4 pieces: 2 confirmed, 1 differs, 1 not run." in page(results, "about")
-    assert counted([result(DIFFERS)] * 2) == "2 pieces: 2 differ."
+    assert verdict_counts([result(DIFFERS)] * 2) == "2 pieces: 2 differ."
 
 
 def test_keys_and_verdicts_fit_their_columns() -> None:
@@ -418,14 +418,14 @@ def test_no_two_drawings_share_a_name() -> None:
     [(True, "True"), (2**53, "9,007,199,254,740,992"), (65536.0, "65,536"), (0.0, "0")],
 )
 def test_cells_are_shown_for_people(cell: Any, text: str) -> None:
-    assert shown(cell) == text
+    assert format_cell(cell) == text
 
 
 # The command -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Work in an empty folder."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -437,19 +437,19 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
     return status, printed.out, printed.err
 
 
-def test_one_piece_is_written_whole(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_piece_is_written_whole(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, "--figure", "1", "--quick")
     assert status == 0
     assert "confirmed    1             Figure 1" in out
     assert "1 piece: 1 confirmed." in out
-    assert {path.name for path in here.iterdir()} == {"paper-1"}
-    assert {path.name for path in (here / "paper-1").iterdir()} == {
+    assert {path.name for path in folder.iterdir()} == {"paper-1"}
+    assert {path.name for path in (folder / "paper-1").iterdir()} == {
         "index.html",
         "results.json",
         "1.svg",
     }
-    minidom.parse(str(here / "paper-1" / "1.svg"))  # noqa: S318 - likewise
-    report = json.loads((here / "paper-1" / "results.json").read_text())
+    minidom.parse(str(folder / "paper-1" / "1.svg"))  # noqa: S318 - likewise
+    report = json.loads((folder / "paper-1" / "results.json").read_text())
     assert report["format"] == 1
     assert [piece["verdict"] for piece in report["pieces"]] == ["confirmed"]
 
@@ -460,51 +460,51 @@ def test_several_pieces_keep_the_page_s_order(capsys: pytest.CaptureFixture[str]
 
 
 def test_an_unknown_figure_lists_the_known_ones(
-    here: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, _, err = run(capsys, "--figure", "3")
     assert status == 2
     assert "There is no figure '3'. Known: " + ", ".join(reproduction.PIECES) in err
-    assert not list(here.iterdir())
+    assert not list(folder.iterdir())
 
 
 def test_an_existing_folder_is_written_to_by_force_only(
-    here: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ("--figure", "sizes", "--quick", "--output", "out")
     assert run(capsys, *arguments)[0] == 0
-    (here / "out" / "note.txt").write_text("mine")
-    (here / "out" / "index.html").write_text("old")
+    (folder / "out" / "note.txt").write_text("mine")
+    (folder / "out" / "index.html").write_text("old")
     status, _, err = run(capsys, *arguments)
     assert status == 2
-    assert "exists. Name another folder, or write into it by --force." in err
-    assert (here / "out" / "index.html").read_text() == "old"
+    assert "exists. Name another folder, or use --force to write to it." in err
+    assert (folder / "out" / "index.html").read_text() == "old"
     assert run(capsys, *arguments, "--force")[0] == 0
-    assert (here / "out" / "index.html").read_text() != "old"
-    assert (here / "out" / "note.txt").read_text() == "mine"
+    assert (folder / "out" / "index.html").read_text() != "old"
+    assert (folder / "out" / "note.txt").read_text() == "mine"
 
 
-def test_what_is_no_folder_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (here / "file").write_text("more")
+def test_what_is_no_folder_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "file").write_text("more")
     status, _, err = run(capsys, "--figure", "sizes", "--output", "file", "--force")
     assert status == 2
     assert "exists. Name another folder" in err
-    assert (here / "file").read_text() == "more"
-    status, _, err = run(capsys, "--figure", "sizes", "--output", here / "no" / "folder")
+    assert (folder / "file").read_text() == "more"
+    status, _, err = run(capsys, "--figure", "sizes", "--output", folder / "no" / "folder")
     assert status == 2
     assert "There is no folder" in err
 
 
 @pytest.mark.parametrize("existing", [False, True])
 def test_a_run_that_fails_leaves_all_as_it_was(
-    here: Path,
+    folder: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     existing: bool,  # noqa: FBT001
 ) -> None:
     if existing:
         assert run(capsys, "--figure", "sizes", "--quick", "--output", "paper")[0] == 0
-    before = {path: path.read_bytes() for path in here.rglob("*") if path.is_file()}
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
     def interrupted(_: Effort) -> Judgement:
         raise ArgumentError("stop")
@@ -515,8 +515,8 @@ def test_a_run_that_fails_leaves_all_as_it_was(
     status, _, err = run(capsys, *arguments)
     assert status == 2
     assert "stop" in err
-    assert {path: path.read_bytes() for path in here.rglob("*") if path.is_file()} == before
-    assert {path.name for path in here.iterdir()} == ({"paper"} if existing else set())
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    assert {path.name for path in folder.iterdir()} == ({"paper"} if existing else set())
 
 
 def test_progress_goes_from_nothing_to_all() -> None:

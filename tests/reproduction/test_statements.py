@@ -40,7 +40,7 @@ QUICK = Effort(quick=True)
 def test_every_statement_has_a_piece_or_the_reason_why_not() -> None:
     for statement in statements.STATEMENTS:
         assert statement.kind in statements.KINDS, statement
-        assert statement.says, statement
+        assert statement.text, statement
         assert bool(statement.pieces) != bool(statement.unchecked), statement
         assert set(statement.pieces) <= reproduction.PIECES.keys(), statement
 
@@ -134,7 +134,7 @@ def test_with_its_state_a_mersenne_twister_is_predicted_to_the_last_bit(
     state = np.array(rng.getstate()[1][:-1], np.uint32)
     rng.setstate(before)
     monkeypatch.setattr(generators, "recover_state", lambda *_: state)
-    assert generators.predicted(rng.random, 50) == 1.0
+    assert generators.predicted_share(rng.random, 50) == 1.0
 
 
 @pytest.mark.parametrize(("system", "verdict"), [(0.0, CONFIRMED), (0.5, DIFFERS)])
@@ -142,7 +142,7 @@ def test_the_assumption_holds_if_only_twisters_are_predicted(
     monkeypatch: pytest.MonkeyPatch, system: float, verdict: str
 ) -> None:
     shares = iter([1.0, 1.0, system])
-    monkeypatch.setattr(generators, "predicted", lambda *_: next(shares))
+    monkeypatch.setattr(generators, "predicted_share", lambda *_: next(shares))
     assert generators.check_twister(QUICK).verdict == verdict
 
 
@@ -159,9 +159,9 @@ def test_normalvariate_follows_from_its_own_uniforms_and_gauss_does_not() -> Non
 
 
 def test_what_is_made_of_a_pair_does_not_tell_its_uniforms() -> None:
-    assert inversions.ambiguous(lambda N1, N2: (N1, N2), 4, 12) == 0
+    assert inversions.ambiguous_share(lambda N1, N2: (N1, N2), 4, 12) == 0
     for combined in (lambda N1, N2: N1 * N2, lambda N1, N2: N1 * N1 - N2 * N2):
-        assert inversions.ambiguous(combined, 4, 12) > 0.98
+        assert inversions.ambiguous_share(combined, 4, 12) > 0.98
 
 
 def test_sums_of_parts_have_the_whole_law() -> None:
@@ -199,7 +199,7 @@ def test_releases_on_a_grid_have_the_law_of_four_distributions() -> None:
 def test_a_grid_with_another_law_is_noticed() -> None:
     """A scale off by a quarter: chi-squared is 15 standard deviations above a p-value of 1e-9."""
     mechanism = LaplaceMechanism(epsilon=1.0, sensitivity=1.0, grid=0.5)
-    assert adoption.cells_of(Laplace(1.25), 0.5, 20_000, mechanism.release) < 1e-9
+    assert adoption.grid_p_value(Laplace(1.25), 0.5, 20_000, mechanism.release) < 1e-9
 
 
 def test_without_diffprivlib_adoption_is_not_run_and_says_what_to_install(
