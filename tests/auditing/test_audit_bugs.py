@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from support.alarms import FALSE_ALARM, LONG, check_probability, check_rate
-from support.choices import some
+from support.choices import sample_cases
 
 import dpnoise
 from benchmarks import audit_bench, false_alarms
@@ -56,7 +56,7 @@ def test_a_rare_event_is_chosen_where_it_certifies_most() -> None:
     Of 100 audits of each bug none was below its bound, so that fewer than 1 in 20 are (confidence
     0.99). At least 2 of 8 have to reach it: if 1 in 20 failed, 7 of 8 would once in 10^8.
     """
-    for words in some(list(RARE), 2):
+    for words in sample_cases(list(RARE), 2):
         (bug,) = (bug for bug in BUGS if bug.words == words)
         reached = 0
         for _ in range(8):

@@ -134,12 +134,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     )
     others = replace(finding, broken=False)
     reports = {
-        "broken": example_report.broken(),
-        "not-broken": example_report.not_broken(),
-        "nothing": replace(example_report.broken(), findings=[], observations=[]),
-        "script": replace(example_report.broken(), target="<script>alert(1)</script>"),
+        "broken": example_report.broken_report(),
+        "not-broken": example_report.unbroken_report(),
+        "nothing": replace(example_report.broken_report(), findings=[], observations=[]),
+        "script": replace(example_report.broken_report(), target="<script>alert(1)</script>"),
         "long": replace(
-            example_report.broken(),
+            example_report.broken_report(),
             target="<b>" + "n" * 300,
             version="9." * 100,
             command="dpnoise audit --target " + "c" * 300,
@@ -150,11 +150,13 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
     for name, report in reports.items():
         report.to_html(folder / f"{name}.html")
-    write_comparison([*example_report.several(), *reports.values()], folder / "comparison.html")
+    write_comparison(
+        [*example_report.several_reports(), *reports.values()], folder / "comparison.html"
+    )
     for name, table in example_tables.EVERY_KIND.items():
         title = example_tables.HOSTILE if name == "hostile" else None
         table.to_html(folder / f"published-{name}.html", title)
-    persons = published.render(example_tables.of_persons(), "Visits of patients in 2026")
+    persons = published.render(example_tables.person_record(), "Visits of patients in 2026")
     (folder / "published-persons.html").write_text(persons, encoding="utf-8")
     reproduced = paper_page(paper_results(), "Measured " + "by a command " * 20)
     (folder / "paper.html").write_text(reproduced, encoding="utf-8")

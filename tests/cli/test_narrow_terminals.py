@@ -25,7 +25,7 @@ def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
 
 
 def test_an_audit(width: int, capsys: pytest.CaptureFixture[str]) -> None:
-    report = example_report.broken()
+    report = example_report.broken_report()
     audit_command._show(report, terminal.console(soft_wrap=True))
     out = capsys.readouterr().out
     before, table, curve, after = out.split("\n\n")
@@ -45,7 +45,9 @@ def test_an_audit(width: int, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_comparison_of_audits(capsys: pytest.CaptureFixture[str]) -> None:
-    long = replace(example_report.broken(), target="diffprivlib.GaussianAnalytic", version="0.6.6")
+    long = replace(
+        example_report.broken_report(), target="diffprivlib.GaussianAnalytic", version="0.6.6"
+    )
     audit_command._compare([long], {}, terminal.console(soft_wrap=True))
     head, row = capsys.readouterr().out.strip().splitlines()
     assert row.split() == ["diffprivlib.GaussianAnalytic", "0.6.6", "1", "5.82", "7.4", "precision"]

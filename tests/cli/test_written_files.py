@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.choices import some
+from support.choices import sample_cases
 
 import dpnoise
 from dpnoise import cli
@@ -115,7 +115,7 @@ def test_a_new_file_has_the_mode_that_the_umask_gives(
 def test_a_file_that_is_replaced_hands_on_its_mode(
     command: Command, option: str, ending: str
 ) -> None:
-    for mode in some((0o600, 0o666), 1):
+    for mode in sample_cases((0o600, 0o666), 1):
         target = Path(f"old{ending}")
         target.write_bytes(b"")
         target.chmod(mode)
@@ -309,7 +309,7 @@ def test_a_device_stays_a_device(command: Command, option: str, ending: str) -> 
         pytest.skip("devices are not allowed here")
     before = device.stat()
     Path(f"link{ending}").symlink_to(device)
-    for name in some((device, Path(f"link{ending}")), 1):
+    for name in sample_cases((device, Path(f"link{ending}")), 1):
         assert command(option, name) in {0, 1}
         assert device.is_char_device()
         assert (device.stat().st_ino, device.stat().st_mode) == (before.st_ino, before.st_mode)

@@ -20,7 +20,7 @@ import pytest
 from support.alarms import LONG
 from support.engine_list import CENTS, DATES, FLOATS, INTEGERS, KEYS
 from support.neighbours import HOSTILE as HOSTILE_CELLS
-from support.neighbours import check_hostile_persons, read
+from support.neighbours import check_hostile_persons, read_with
 from support.tally_reference import assert_same
 from support.tally_reference import tally as judged
 
@@ -483,7 +483,7 @@ def test_a_hostile_person_moves_no_world_beyond_its_sensitivity(
     """The columns of a table have the types that pandas infers from all rows."""
 
     def read_rows(rows: Any) -> Files:
-        frame = read("pandas", tmp_path, rows)
+        frame = read_with("pandas", tmp_path, rows)
         kinds = {name: POSTGRES_TYPES.get(str(kind), "text") for name, kind in frame.dtypes.items()}
         held = {name: [None if pd.isna(x) else x for x in frame[name]] for name in frame}
         return made(address, "visits", kinds, held)

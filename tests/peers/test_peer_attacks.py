@@ -9,11 +9,11 @@ from support.alarms import check_probability
 from support.verdicts import (
     DELTA,
     Break,
-    attacked,
     check_break,
     check_placebo,
     check_withstands,
     peer,
+    run_attack,
 )
 
 from dpnoise.auditing.attacks import (
@@ -86,7 +86,7 @@ def test_libraries_that_round_their_releases_are_not_broken(attack: str, name: s
     target = peer(name, epsilon=1.0, delta=DELTA)
     n = 2000 if name.startswith("opendp") else 10_000
     for values in ((0.0, 1.0), (1.0, 0.0)):
-        check_withstands(attacked(ATTACKS[attack](), target, *values, n), target, 1.0)
+        check_withstands(run_attack(ATTACKS[attack](), target, *values, n), target, 1.0)
 
 
 SPECIAL: list[Attack] = [
@@ -102,13 +102,13 @@ SPECIAL: list[Attack] = [
 def test_pydp_withstands_the_attacks_on_other_samplers_too(attack: Attack) -> None:
     target = peer("pydp.laplace", epsilon=1.0)
     n = 100 if attack.default_size < 20_000 else 5000
-    check_withstands(attacked(attack, target, n=n), target, 1.0)
+    check_withstands(run_attack(attack, target, n=n), target, 1.0)
 
 
 @pytest.mark.parametrize("name", ["feasibility", "table"])
 def test_attacks_on_peers_pass_the_placebo(name: str) -> None:
     attack = ATTACKS[name]()
-    check_placebo(attacked(attack, attack.target(epsilon=1.0), n=2000))
+    check_placebo(run_attack(attack, attack.target(epsilon=1.0), n=2000))
 
 
 @pytest.mark.parametrize("name", names())

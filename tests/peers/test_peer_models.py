@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.alarms import SAMPLES
-from support.verdicts import attacked, elsewhere, peer
+from support.verdicts import on_other_machine, peer, run_attack
 
 from dpnoise.auditing.attacks import ATTACKS, Attack, BoxMullerPair, KeySearch, Tabulated, threefry
 from dpnoise.auditing.attacks.base import MISFIT
@@ -30,7 +30,7 @@ def test_a_model_explains_the_library_on_this_machine(attack: Attack, name: str)
 @pytest.mark.parametrize(("attack", "name"), MODELS)
 def test_nothing_is_concluded_from_a_model_of_another_machine(attack: Attack, name: str) -> None:
     """Of 2,000 releases hundreds are excluded though their value is true: chance has no part."""
-    outcome = attacked(attack, elsewhere(peer(name)), n=2_000)
+    outcome = run_attack(attack, on_other_machine(peer(name)), n=2_000)
     assert not outcome.applies
     assert outcome.event.startswith(MISFIT)
 

@@ -62,7 +62,7 @@ def test_the_picture_has_no_background() -> None:
 
 def test_the_table_of_audits_has_the_ceiling_beside_each_bound() -> None:
     named = {"python": "3.11.7", "machine": "a machine"}
-    reports = [replace(report, versions=named) for report in example_report.several()]
+    reports = [replace(report, versions=named) for report in example_report.several_reports()]
     lines = write_comparison.table(reports).splitlines()
     head, *rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
@@ -81,9 +81,9 @@ def test_the_table_of_audits_has_the_ceiling_beside_each_bound() -> None:
 
 def test_the_picture_of_audits_has_no_background_and_names_each_verdict(tmp_path: Path) -> None:
     reports = [
-        replace(example_report.broken(), target="numpy.laplace"),
-        replace(example_report.not_broken(), target="dpnoise.release"),
-        replace(example_report.broken(), target="not.one.that.people.use"),
+        replace(example_report.broken_report(), target="numpy.laplace"),
+        replace(example_report.unbroken_report(), target="dpnoise.release"),
+        replace(example_report.broken_report(), target="not.one.that.people.use"),
     ]
     bars = write_comparison.bars_of(reports)
     assert [bar.label for bar in bars] == ["NumPy laplace", "dpnoise release"]

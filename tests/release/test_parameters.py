@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from support.silence import Alarm
+from support.silence import FailingGenerator
 
 import dpnoise
 from dpnoise import statistics
@@ -89,7 +89,7 @@ BAD_OPTIONS: list[Callable[[Any], object]] = [
 @pytest.mark.parametrize("call", BAD_OPTIONS)
 def test_bad_options_are_refused_before_noise_is_drawn(call: Callable[[Any], object]) -> None:
     with pytest.raises((dpnoise.ArgumentError, dpnoise.ArgumentTypeError), match="Expected"):
-        call(Alarm())
+        call(FailingGenerator())
 
 
 def test_a_fraction_may_say_which_quantile() -> None:
@@ -160,6 +160,6 @@ def test_the_rounding_mode_is_looked_at_before_noise_is_drawn(
     monkeypatch.setattr(arrays, "_UNIT", 2.0**-52)  # As if rounding were another.
     for value in (1.0, 1, np.ones(3), np.ones(3, int), [1, 2]):
         with pytest.raises(dpnoise.RoundingModeError):
-            laplace.release(value, rng=Alarm())
+            laplace.release(value, rng=FailingGenerator())
     with pytest.raises(dpnoise.RoundingModeError):
-        statistics.sum([1.0], lower=0, upper=1, epsilon=1.0, rng=Alarm())
+        statistics.sum([1.0], lower=0, upper=1, epsilon=1.0, rng=FailingGenerator())
