@@ -1,4 +1,4 @@
-"""Those who adopted the paper's fix: section 5.3."""
+"""Libraries that adopted the paper's fix: section 5.3."""
 
 from reproduction import adoption
 from reproduction.piece import CONFIRMED, Effort
