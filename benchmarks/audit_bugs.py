@@ -24,7 +24,7 @@ from dpnoise.core.machine import described
 PAGE: Final = Path(__file__).parent.parent / "docs" / "auditing.md"
 CLAIM: Final = 1.0
 _GRID: Final = 2.0**20
-_FORGETTING_RATE: Final = 1e-3  # How often the noise is forgotten.
+_FORGETTING_RATE: Final = 1e-3  # The rate at which noise is forgotten.
 _ROWS: Final = [1.0] * 5
 _GROUPS: Final = ({"a": 3}, {"a": 3, "b": 1})
 

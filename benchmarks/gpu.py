@@ -105,7 +105,7 @@ def release_launch(
     numbers = {"ratio": 1 / GRID, "grid": GRID, "inverse_grid": 1 / GRID, "whole": 2.0**53 * GRID}
     words = parameters(stream, values.numel() // 8, **numbers, least=-largest, most=largest)
     counter = torch.zeros(1, dtype=torch.int64, device="cuda")
-    places = torch.zeros(4096, dtype=torch.int64, device="cuda")
+    open_indices = torch.zeros(4096, dtype=torch.int64, device="cuda")
     lanes = launch_options.pop("lanes", 32)
     options = {
         **({"maxnreg": 128} if pairs else {}),
@@ -118,7 +118,15 @@ def release_launch(
         **launch_options,
     }
     launch = release.release[(-(-values.numel() // (8 * lanes)),)]
-    arguments = (values, out, words, words.view(torch.float64), counter, places, places.numel())
+    arguments = (
+        values,
+        out,
+        words,
+        words.view(torch.float64),
+        counter,
+        open_indices,
+        open_indices.numel(),
+    )
     return lambda: launch(*arguments, **options)
 
 

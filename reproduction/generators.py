@@ -83,7 +83,7 @@ def keeps_a_gaussian() -> dict[str, bool]:
 
 def check_phase(effort: Effort) -> Judgement:
     """Time single calls of random.gauss, and of a sampler that keeps nothing."""
-    n, kept = effort.pick(20_000, 1_000), keeps_a_gaussian()
+    n, stores_second = effort.pick(20_000, 1_000), keeps_a_gaussian()
     observations = {
         name: phased(named(name), n=n) for name in ("random.gauss", "random.normalvariate")
     }
@@ -96,7 +96,7 @@ def check_phase(effort: Effort) -> Judgement:
     columns = ("calls", "odd, ns", "even, ns", "distinguished", "control", "p-value")
     gauss, normalvariate = (observation.measured["least"] for observation in observations.values())
     return Judgement(
-        DIFFERS if not all(kept.values()) else CONFIRMED if is_detected else INCONCLUSIVE,
+        DIFFERS if not all(stores_second.values()) else CONFIRMED if is_detected else INCONCLUSIVE,
         f"Timing distinguishes a call that computes a pair from one that returns the kept value in "
         f"{percent_beside(gauss, PHASE)} of the cases; for normalvariate, which keeps nothing, in "
         f"{percent_beside(normalvariate, PHASE)} (half is guessing). "
@@ -109,7 +109,7 @@ def check_phase(effort: Effort) -> Judgement:
             Table(
                 "Generators that store the second of a pair",
                 ("generator", "stores it"),
-                [*kept.items()],
+                [*stores_second.items()],
             ),
         ],
     )

@@ -156,8 +156,8 @@ def mitigations(scale: float) -> dict[str, Target]:
         return Target(name, "gaussian", scale, release)
 
     def discard_second() -> float:
-        kept, _ = rng.gauss(0, 1), rng.gauss(0, 1)
-        return kept
+        first, _ = rng.gauss(0, 1), rng.gauss(0, 1)
+        return first
 
     def add_both() -> float:
         return (rng.gauss(0, 1) + rng.gauss(0, 1)) / math.sqrt(2)

@@ -258,10 +258,14 @@ def print_table(
     for module in modules:
         of_module = [mutant for mutant in mutants if mutant.module == module]
         module_outcomes = [outcome for outcome in outcomes if outcome.mutant.module == module]
-        equivalent = sum(mutant.key in reasons for mutant in of_module)
-        found = sum(o.found_by is not None for o in module_outcomes)
-        survived = sum(o.found_by is None and o.mutant.key not in reasons for o in module_outcomes)
-        print(f"{module.path:<28}{len(of_module):>8}{found:>8}{equivalent:>12}{survived:>10}")
+        equivalent_count = sum(mutant.key in reasons for mutant in of_module)
+        found_count = sum(o.found_by is not None for o in module_outcomes)
+        survivor_count = sum(
+            o.found_by is None and o.mutant.key not in reasons for o in module_outcomes
+        )
+        print(
+            f"{module.path:<28}{len(of_module):>8}{found_count:>8}{equivalent_count:>12}{survivor_count:>10}"
+        )
 
 
 def run_mutants(

@@ -176,7 +176,7 @@ def _literal(node: ast.expr) -> object:
     parts = [part for part in ast.walk(node) if isinstance(part, ast.expr)]
     if not all(isinstance(part, ast.BinOp | ast.UnaryOp | ast.Constant) for part in parts):
         return None
-    value: object = eval(ast.unparse(node), {})  # noqa: S307 - literals of our own source
+    value: object = eval(ast.unparse(node), {})  # noqa: S307 - literals of our source
     return value
 
 

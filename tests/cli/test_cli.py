@@ -107,7 +107,7 @@ def test_output_and_plot_are_written_whole(
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("group_by", "expected"),
     [
         ('"city "="dublin ",cork', {"dublin ": 2, "cork": 1}),
         ('"city "= " cork" , cork ,dublin', {" cork": 1, "cork": 1, "dublin": 0}),
@@ -117,7 +117,7 @@ def test_output_and_plot_are_written_whole(
     ],
 )  # fmt: skip
 def test_names_in_quotes_are_taken_as_they_stand(
-    asked: str, expected: dict[str, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    group_by: str, expected: dict[str, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """At epsilon 10^6 the noise of a count is not 0 with a probability below 10^-200000."""
     cities = ["dublin ", "dublin ", "cork", " cork", "Cork, County", 'say "hi"', '5" pipe']
@@ -125,17 +125,17 @@ def test_names_in_quotes_are_taken_as_they_stand(
         csv.writer(file).writerows([["x", "city ", "a=b"], *([1, city, "x"] for city in cities)])
     out = run(
         capsys, "release", tmp_path / "t.csv", "--column", "x", "--epsilon", 1e6,
-        "--group-by", asked, "--json",
+        "--group-by", group_by, "--json",
     )[1]  # fmt: skip
     assert {release["group"]: release["value"] for release in releases(out)} == expected
 
 
-@pytest.mark.parametrize("asked", ['city="cork', 'city="cork"x,dublin', 'city=a,"""', '"city=a'])
+@pytest.mark.parametrize("group_by", ['city="cork', 'city="cork"x,dublin', 'city=a,"""', '"city=a'])
 def test_a_quote_that_does_not_end_a_name_is_refused(
-    asked: str, table: Path, capsys: pytest.CaptureFixture[str]
+    group_by: str, table: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
-        run(capsys, "release", table, *BOUNDS, "--group-by", asked)
+        run(capsys, "release", table, *BOUNDS, "--group-by", group_by)
     assert "a name in quotes ends with them" in capsys.readouterr().err
 
 

@@ -27,7 +27,7 @@ CONTROL_NAMES = ["\x1b[31mred", "a\x07\x08", "\x9b2J", "\x7f", "\u202etxt", "\u2
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
 

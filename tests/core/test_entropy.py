@@ -34,7 +34,7 @@ def cipher(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     return AES if uses_gcm else str(request.param)
 
 
-def read(stream: KeyStream, count: int) -> NDArray[np.uint64]:
+def read_words(stream: KeyStream, count: int) -> NDArray[np.uint64]:
     words = np.empty(count, dtype=np.uint64)
     stream.fill(words)
     return words
@@ -91,7 +91,7 @@ def test_chacha20_gives_the_published_vectors(
     key: bytes, counter: int, nonce: str, expected: str
 ) -> None:
     block = counter + (int.from_bytes(bytes.fromhex(nonce), "little") << 32)
-    assert read(Key(key, CHACHA20).stream(8 * block), 8).tobytes().hex() == expected
+    assert read_words(Key(key, CHACHA20).stream(8 * block), 8).tobytes().hex() == expected
 
 
 def test_aes_gives_the_published_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ def test_aes_gives_the_published_vectors(monkeypatch: pytest.MonkeyPatch) -> Non
     further = [key.further_words(element, 2, row + k) for k in range(4)]
     assert np.concatenate(further).tobytes().hex() == expected
     monkeypatch.setattr(entropy, "blocks_in_a_group", 2**128)
-    assert read(key.stream(2 * block), 8).tobytes().hex() == expected
+    assert read_words(key.stream(2 * block), 8).tobytes().hex() == expected
 
 
 class FaultyCipher:
@@ -198,14 +198,14 @@ def test_gcm_makes_long_reads_from_the_start_of_a_group(monkeypatch: pytest.Monk
     for wide in (False, True):
         monkeypatch.setattr(entropy, "gcm_is_wider", lambda wide=wide: wide)
         for word, number in ((0, 7_000), (6, 10**4), (2 * 10**6, 10**4)):
-            read(key.stream(word), number)
+            read_words(key.stream(word), number)
         assert not gcm_calls
     for word in (0, 1, 4):
         aes_calls.clear()
-        read(key.stream(word), 10**4)
+        read_words(key.stream(word), 10**4)
         assert gcm_calls.pop() == (key._secret, 0)
         assert aes_calls == [(key._secret, word // 2)][: word < 4]
-    read(key.stream(2 * 2**32 - 2), 10**4)
+    read_words(key.stream(2 * 2**32 - 2), 10**4)
     assert gcm_calls == [(key._secret_of(1), 1)]
 
 
@@ -218,16 +218,16 @@ def test_the_check_of_chacha20_has_a_published_block() -> None:
 
 def test_stream_can_be_entered_at_any_word(cipher: str) -> None:
     key = Key(os.urandom(32), cipher)
-    whole = read(key.stream(), 200)
+    whole = read_words(key.stream(), 200)
     for start in (0, 1, 7, 8, 9, 100):
-        np.testing.assert_array_equal(read(key.stream(start), 200 - start), whole[start:])
+        np.testing.assert_array_equal(read_words(key.stream(start), 200 - start), whole[start:])
 
 
 def test_stream_read_in_pieces_is_the_same_stream(cipher: str) -> None:
     key = Key(os.urandom(32), cipher)
-    whole = read(key.stream(3), 70_000)
+    whole = read_words(key.stream(3), 70_000)
     stream = key.stream(3)
-    pieces = [read(stream, count) for count in (1, 2, 5, 8, 64, 40_000, 29_920)]
+    pieces = [read_words(stream, count) for count in (1, 2, 5, 8, 64, 40_000, 29_920)]
     np.testing.assert_array_equal(np.concatenate(pieces), whole)
 
 
@@ -242,10 +242,10 @@ def test_every_block_is_where_the_layout_has_it(
     )
     monkeypatch.setattr(entropy, "blocks_in_a_group", group_size)
     for start in (0, 1, 2, 15, 16, 17, 79, 80, 81, 160):
-        words = read(Key(secret, cipher).stream(start), len(expected) - start)
+        words = read_words(Key(secret, cipher).stream(start), len(expected) - start)
         np.testing.assert_array_equal(words, expected[start:])
     stream = Key(secret, cipher).stream()
-    pieces = [read(stream, count) for count in (1, 2, 18, 19, 40, 41, len(expected) - 121)]
+    pieces = [read_words(stream, count) for count in (1, 2, 18, 19, 40, 41, len(expected) - 121)]
     np.testing.assert_array_equal(np.concatenate(pieces), expected)
 
 
@@ -255,7 +255,7 @@ def test_another_key_or_nonce_follows_after_two_to_the_32_blocks(cipher: str, gr
     first = group * 2**32 - 2
     expected = b"".join(main_block(secret, cipher, block) for block in range(first, first + 8))
     for skipped in range(8 * per_block):
-        words = read(
+        words = read_words(
             Key(secret, cipher).stream(per_block * first + skipped), 8 * per_block - skipped
         )
         assert words.tobytes() == expected[8 * skipped :]
@@ -317,18 +317,18 @@ def test_no_two_streams_of_aes_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     key = Key(os.urandom(32))
     calls = record_aes_calls(key, monkeypatch)
-    read(key.stream(2 * (2**32 - 1)), 1)
+    read_words(key.stream(2 * (2**32 - 1)), 1)
     elements = [0, 1, 2, 2**62, 2**63 - 2, 2**63 - 1]
     for element in elements:
         key.further_words(element, 1)
-    read(key.stream(2 * 2**50 * 2**32), 1)
+    read_words(key.stream(2 * 2**50 * 2**32), 1)
     first, *further, keys, other = calls
     assert [secret for secret, _ in (first, *further, keys)] == [key._secret] * 8
     assert other[0] != key._secret
     starts = [counter for _, counter in further]
     assert [b - a for a, b in pairwise(starts)] == [
         (b - a) * 2**64 for a, b in pairwise(elements)
-    ], "each element has 2^64 counters of its own"
+    ], "each element has 2^64 separate counters"
     intervals = [
         (0, first[1] + 1),
         *((start, start + (2**63 if start == starts[-1] else 2**64)) for start in starts),
@@ -349,8 +349,8 @@ def test_no_two_streams_of_chacha20_meet(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(entropy, "_chacha20", record)
     key = Key(os.urandom(32), CHACHA20)
-    read(key.stream(0), 1)
-    read(key.stream(8 * (2**127 - 1)), 1)
+    read_words(key.stream(0), 1)
+    read_words(key.stream(8 * (2**127 - 1)), 1)
     for element in (0, 1, 2**63 - 1):
         key.further_words(element, 4, row=2**33 - 2)  # In the last block of the nonce.
     assert nonces == [0, 2**95 - 1, 2**95, 2**95 + 1, 2**95 + 2**63 - 1]
@@ -382,7 +382,7 @@ def test_words_do_not_depend_on_chunks_or_threads(
     monkeypatch.setattr(entropy, "blocks_in_a_group", group_size)
     key = kind(os.urandom(32), cipher)
     count = 2000 if variates < 1000 else 3
-    expected = read(key.stream(), count * variates)
+    expected = read_words(key.stream(), count * variates)
     for chunk_words in (1, 40, 4096, 2**16):
         for threads in (None, 1, 2, 3, 7):
             got = np.zeros(count * variates, dtype=np.uint64)

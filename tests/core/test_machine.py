@@ -26,7 +26,7 @@ MACHINES = [("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "x86_64"), ("d
 WINDOWS = [("win32", "AMD64")]
 
 
-def declared(extra: str) -> list[Requirement]:
+def declared_requirements(extra: str) -> list[Requirement]:
     return [Requirement(line) for line in PROJECT["optional-dependencies"][extra]]
 
 
@@ -48,7 +48,9 @@ def without_pydp(monkeypatch: pytest.MonkeyPatch, system: str, processor: str) -
 
 @pytest.mark.parametrize("extra", ["peers", "bench"])
 def test_pip_is_asked_for_a_library_exactly_where_we_say_that_it_has_a_build(extra: str) -> None:
-    for requirement, (system, processor) in product(declared(extra), [*MACHINES, *WINDOWS]):
+    for requirement, (system, processor) in product(
+        declared_requirements(extra), [*MACHINES, *WINDOWS]
+    ):
         environment = {"sys_platform": system, "platform_machine": processor}
         is_required = requirement.marker is None or requirement.marker.evaluate(environment)
         assert is_required == machine.has_build(requirement.name, system, processor), requirement

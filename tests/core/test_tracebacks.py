@@ -28,7 +28,7 @@ noisy_max = dpnoise.NoisyMax(1.0, 1.0)
 BOUNDS: dict[str, Any] = {"lower": 0, "upper": 4e7, "epsilon": 1.0}
 
 
-def fixed() -> dpnoise.Generator:
+def one_thread() -> dpnoise.Generator:
     return fixed_generator(KEY, threads=1)
 
 
@@ -38,24 +38,26 @@ def two_threads() -> dpnoise.Generator:
 
 # Public calls, each with a secret among its arguments.
 CALLS: dict[str, Callable[[], object]] = {
-    "a float": lambda: laplace.release(VALUE, fixed()),
-    "an int": lambda: laplace.release(int(VALUE), fixed()),
-    "an array": lambda: laplace.release(np.full(10, VALUE), fixed()),
+    "a float": lambda: laplace.release(VALUE, one_thread()),
+    "an int": lambda: laplace.release(int(VALUE), one_thread()),
+    "an array": lambda: laplace.release(np.full(10, VALUE), one_thread()),
     "an array, two threads": lambda: laplace.release(np.full(10**5, VALUE), two_threads()),
-    "integers": lambda: laplace.release(np.full(10, int(VALUE)), fixed()),
-    "a list": lambda: laplace.release([VALUE, 1.0], fixed()),
-    "selection": lambda: noisy_max.select([VALUE, 1.0], rng=fixed()),
-    "count": lambda: statistics.count([VALUE], epsilon=1.0, rng=fixed()),
-    "sum": lambda: statistics.sum([VALUE], **BOUNDS, rng=fixed()),
-    "mean": lambda: statistics.mean([VALUE], **BOUNDS, rng=fixed()),
-    "median": lambda: statistics.median([VALUE], **BOUNDS, rng=fixed()),
-    "quantile": lambda: statistics.quantile([VALUE], 0.9, **BOUNDS, rng=fixed()),
-    "histogram": lambda: statistics.histogram([VALUE], edges=[0, 4e7], epsilon=1.0, rng=fixed()),
-    "a slow path": lambda: [fine.release(VALUE, fixed()) for _ in range(50)],
-    "slow paths": lambda: fine.release(np.full(1000, VALUE), fixed()),
-    "noise": lambda: fixed().laplace(size=10),
+    "integers": lambda: laplace.release(np.full(10, int(VALUE)), one_thread()),
+    "a list": lambda: laplace.release([VALUE, 1.0], one_thread()),
+    "selection": lambda: noisy_max.select([VALUE, 1.0], rng=one_thread()),
+    "count": lambda: statistics.count([VALUE], epsilon=1.0, rng=one_thread()),
+    "sum": lambda: statistics.sum([VALUE], **BOUNDS, rng=one_thread()),
+    "mean": lambda: statistics.mean([VALUE], **BOUNDS, rng=one_thread()),
+    "median": lambda: statistics.median([VALUE], **BOUNDS, rng=one_thread()),
+    "quantile": lambda: statistics.quantile([VALUE], 0.9, **BOUNDS, rng=one_thread()),
+    "histogram": lambda: statistics.histogram(
+        [VALUE], edges=[0, 4e7], epsilon=1.0, rng=one_thread()
+    ),
+    "a slow path": lambda: [fine.release(VALUE, one_thread()) for _ in range(50)],
+    "slow paths": lambda: fine.release(np.full(1000, VALUE), one_thread()),
+    "noise": lambda: one_thread().laplace(size=10),
     "noise, two threads": lambda: two_threads().laplace(size=10**6),
-    "one number": lambda: fixed().laplace(),
+    "one number": lambda: one_thread().laplace(),
 }
 
 
@@ -133,8 +135,8 @@ def test_frames_of_libraries_below_ours_show_no_value() -> None:
     calls: list[Callable[[], object]] = [
         lambda: statistics.count(pd.DataFrame({"a": [secret]}), epsilon=1.0),
         lambda: statistics.count(pl.Series(["secret", str(secret)]), epsilon=1.0),
-        lambda: noisy_max.select(pl.Series([str(secret)]), rng=fixed()),
-        lambda: laplace.release(pl.Series([str(secret)]), fixed()),
+        lambda: noisy_max.select(pl.Series([str(secret)]), rng=one_thread()),
+        lambda: laplace.release(pl.Series([str(secret)]), one_thread()),
     ]
     for call in calls:
         try:

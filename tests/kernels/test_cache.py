@@ -329,12 +329,12 @@ def test_the_place_is_that_of_the_user_s_caches(
 def test_without_a_home_there_is_no_place(
     home: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unknown(_: int) -> None:
+    def raise_unknown(_: int) -> None:
         raise KeyError
 
     for name in ("DPNOISE_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    monkeypatch.setattr(pwd, "getpwuid", raise_unknown)
     monkeypatch.chdir(tmp_path)
     if home is not None:
         monkeypatch.setenv("HOME", home)

@@ -134,8 +134,8 @@ def cross_compiled() -> dict[str, list[str]]:
         text=True,
         check=True,
     )
-    made: dict[str, list[str]] = json.loads(child.stdout)
-    return made
+    compiled_code: dict[str, list[str]] = json.loads(child.stdout)
+    return compiled_code
 
 
 @pytest.mark.parametrize("cpu", PROCESSORS)
@@ -213,7 +213,7 @@ def test_no_branch_tells_it_on_other_processors(
 
 
 def test_a_branch_on_floats_is_found() -> None:
-    def planted(values: Any) -> Any:
+    def branch_on_float(values: Any) -> Any:
         total = 0.0
         for i in range(values.size):
             if values[i] < 0.5:
@@ -221,7 +221,7 @@ def test_a_branch_on_floats_is_found() -> None:
         return total
 
     signature = (FLOATS,)
-    kernel = numba.njit(planted)
+    kernel = numba.njit(branch_on_float)
     kernel.compile(signature)
     assert branches_on_floats(kernel.inspect_llvm(signature))
 
@@ -262,14 +262,14 @@ def test_no_branch_tells_the_size_or_the_sign_of_an_integer(form: str) -> None:
 
 
 def test_a_branch_on_an_integer_is_found() -> None:
-    def planted(raw: bytes, raised: Any, shift: int, ratio: float) -> Any:
+    def branch_on_integer(raw: bytes, raised: Any, shift: int, ratio: float) -> Any:
         word, noise = scalar.raised_word(raised), second_stage.laplace_1_of(raw)
         while word:
             word >>= np.uint64(30)
             ratio += math.sin(ratio)
         return second_stage.release_integer(np.int64(5), shift, noise, ratio)
 
-    kernel = numba.njit(planted)
+    kernel = numba.njit(branch_on_integer)
     kernel.compile(INTEGER_SIGNATURE)
     function, dependent = dependent_on("raised", kernel.inspect_llvm(INTEGER_SIGNATURE))
     assert branches_on(dependent, function)

@@ -241,7 +241,7 @@ def error_in_units(computed: Wide, true: arb, bits: int) -> float:
     return float(abs(arb(number(computed)) - in_units(true, bits)).upper())
 
 
-def around(centre: int, least: int = 0, most: int = ALL - 1) -> list[int]:
+def neighbours_of(centre: int, least: int = 0, most: int = ALL - 1) -> list[int]:
     return [x for k in range(-3, 4) if least <= (x := centre + k) <= most]
 
 
@@ -253,25 +253,31 @@ C_HALF = math.isqrt(2**253)
 def reciprocals(count: int) -> list[int]:
     low, high = 2**126 + C_HALF, 2**127 + C_HALF
     random = [low + random_number() * (high - low) // ALL for _ in range(count)]
-    ends = [*around(low, least=low), *around(high, most=high), *around((low + high) // 2)]
+    ends = [
+        *neighbours_of(low, least=low),
+        *neighbours_of(high, most=high),
+        *neighbours_of((low + high) // 2),
+    ]
     return ends + random
 
 
 def fractions(count: int) -> list[int]:
     """Return V above 0: of all sizes, near 1, and near powers of two and their roots."""
-    borders = [x for e in EXPONENTS for x in (*around(SQRT_HALF >> e), *around(2**127 >> e))]
+    borders = [
+        x for e in EXPONENTS for x in (*neighbours_of(SQRT_HALF >> e), *neighbours_of(2**127 >> e))
+    ]
     near_one = [ALL - 2**k for k in EXPONENTS] + [ALL - 1 - 2**k for k in EXPONENTS]
     return [x for x in (*borders, *near_one, *numbers(count)) if 0 < x < ALL]
 
 
 def angles(count: int) -> list[int]:
     uniform = [int.from_bytes(rng.bytes(16), "big") for _ in range(count)]
-    quarters = [x for k in range(1, 8) for x in around(k * ALL // 8)]
+    quarters = [x for k in range(1, 8) for x in neighbours_of(k * ALL // 8)]
     return [0, *numbers(count // 4), *uniform, *quarters]
 
 
 def magnitudes(count: int) -> list[int]:
-    powers = [x for k in EXPONENTS for x in around(2**k)]
+    powers = [x for k in EXPONENTS for x in neighbours_of(2**k)]
     return [*powers, *numbers(count)]
 
 

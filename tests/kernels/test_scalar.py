@@ -26,7 +26,7 @@ def raised_value(value: int) -> int:
 
 
 @pytest.fixture(scope="module")
-def read() -> Callable[[bytes, int], int]:
+def read_integer() -> Callable[[bytes, int], int]:
     def read_raised(raw: bytes, value: Any) -> Any:  # noqa: ARG001 - kernels for one number take bytes
         return scalar.raised_word(value)
 
@@ -34,19 +34,24 @@ def read() -> Callable[[bytes, int], int]:
 
 
 @readable
-def test_every_integer_is_read_from_its_digits(read: Callable[[bytes, int], int]) -> None:
-    assert [read(b"", value) for value in INTEGERS] == [*map(raised_value, INTEGERS)]
+def test_every_integer_is_read_from_its_digits(read_integer: Callable[[bytes, int], int]) -> None:
+    assert [read_integer(b"", value) for value in INTEGERS] == [*map(raised_value, INTEGERS)]
     for bits in range(1, 95):
         value = int.from_bytes(os.urandom(12)) >> (96 - bits)
-        assert (read(b"", value), read(b"", -value)) == (raised_value(value), raised_value(-value))
+        assert (read_integer(b"", value), read_integer(b"", -value)) == (
+            raised_value(value),
+            raised_value(-value),
+        )
 
 
 @readable
-def test_what_an_integer_has_no_digits_for_is_not_read(read: Callable[[bytes, int], int]) -> None:
+def test_what_an_integer_has_no_digits_for_is_not_read(
+    read_integer: Callable[[bytes, int], int],
+) -> None:
     """CPython shortens a difference and leaves unused digits in memory, which are all ones here."""
     for value in INTEGERS[:-2]:
         shortened = (value ^ (LONG - 1)) ^ (LONG - 1)
-        assert read(b"", shortened) == raised_value(value)
+        assert read_integer(b"", shortened) == raised_value(value)
 
 
 @pytest.mark.parametrize("layout", ["signed count", "tag"])

@@ -16,7 +16,7 @@ import pytest
 from flint import arb, ctx
 from numpy.typing import NDArray
 from support.registers import needs_known_registers, subnormals_flushed
-from test_fixed import ALL, around, number, random_number, wide
+from test_fixed import ALL, neighbours_of, number, random_number, wide
 
 from dpnoise.core import kernel_table, reference
 from dpnoise.core.entropy import Key
@@ -103,7 +103,16 @@ def worst_ratio(form: str, rows: Sequence[Sequence[int]]) -> float:
 
 def adversarial_digits() -> list[int]:
     """Return U with V at its ends, near 1, and near powers of two and their roots; all angles."""
-    ends = [0, 1, 2, ALL - 1, ALL - 2, *around(2**127), *around(2**126), *around(3 * 2**126)]
+    ends = [
+        0,
+        1,
+        2,
+        ALL - 1,
+        ALL - 2,
+        *neighbours_of(2**127),
+        *neighbours_of(2**126),
+        *neighbours_of(3 * 2**126),
+    ]
     near_one = [2**k for k in (3, 20, 27, 28, 29, 36, 37, 64, 65, 100)]
     small = [
         2**128 - 2**64 - 1,
@@ -112,7 +121,7 @@ def adversarial_digits() -> list[int]:
     borders = [
         ALL - 1 - x
         for e in (0, 1, 7, 8, 20, 63, 64, 65, 66, 67)
-        for x in (*around(SQRT_HALF >> e), *around(2**127 >> e))
+        for x in (*neighbours_of(SQRT_HALF >> e), *neighbours_of(2**127 >> e))
     ]
     return sorted({*ends, *near_one, *small, *borders})
 

@@ -26,7 +26,7 @@ def results(architecture: str, **changes: Any) -> pages.Results:
     return measured | {"architecture": architecture, "machine": f"{architecture} (cpu)"} | changes
 
 
-def without(measured: pages.Results, peer: str) -> pages.Results:
+def without_peer(measured: pages.Results, peer: str) -> pages.Results:
     timings = {
         table: {what: ns for what, ns in rows.items() if not what.startswith(peer)}
         for table, rows in measured["nanoseconds"].items()
@@ -51,7 +51,7 @@ def test_the_file_of_an_architecture_is_called_after_it() -> None:
 
 
 def test_a_peer_that_a_machine_has_not_is_left_out_of_its_table_and_named() -> None:
-    table = pages.readme_table(without(results("aarch64"), "PyDP"))
+    table = pages.readme_table(without_peer(results("aarch64"), "PyDP"))
     assert "| PyDP" not in table
     assert table.endswith(f"Measured on aarch64 (cpu). Note: {LEFT_OUT}")
     assert "| PyDP Laplace |" in pages.readme_table(results("x86_64"))
@@ -59,7 +59,7 @@ def test_a_peer_that_a_machine_has_not_is_left_out_of_its_table_and_named() -> N
 
 @pytest.mark.parametrize("row", ["PyDP Laplace", "PyDP's Laplace, time over our release"])
 def test_architectures_stand_side_by_side_and_one_may_have_none(row: str) -> None:
-    full = pages.full_tables([without(results("aarch64"), "PyDP"), results("x86_64")])
+    full = pages.full_tables([without_peer(results("aarch64"), "PyDP"), results("x86_64")])
     line = next(line for line in full.splitlines() if line.startswith(f"| {row} |"))
     *_, aarch64, x86 = line.strip("| ").split(" | ")
     assert aarch64 == "none"

@@ -119,13 +119,13 @@ def test_the_times_of_the_readme_are_those_of_the_performance_page(machine: str)
     table = readme.split(f"| {machine} | dpnoise", 1)[1].split("\n\n", 1)[0]
     times = re.findall(r"([\d,.]+) ns", table)
     assert len(times) >= 16
-    for shown in times:
-        digits = len(shown.partition(".")[2])
+    for time_text in times:
+        digits = len(time_text.partition(".")[2])
         # The page has one more digit, which is rounded too.
         tolerance = 0.5 * 10.0**-digits + 0.05
-        assert any(abs(time - float(shown.replace(",", ""))) <= tolerance for time in measured), (
-            shown
-        )
+        assert any(
+            abs(time - float(time_text.replace(",", ""))) <= tolerance for time in measured
+        ), time_text
 
 
 @pytest.mark.parametrize(

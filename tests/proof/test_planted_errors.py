@@ -134,7 +134,7 @@ PLANTED_ERRORS = {
     "the grid for its reciprocal": PlantedError(
         "first_stage.py", "ratio = scale * (1.0 / grid)", "ratio = scale * grid", "certain_point"
     ),
-    "a cell that is no float": PlantedError(
+    "a cell that is not a float": PlantedError(
         "second_stage.py", "_EXACT = np.int64(2**53)", "_EXACT = np.int64(2**54)", "release_float"
     ),
     "a step of the device's reciprocal left out": PlantedError(

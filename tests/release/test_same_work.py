@@ -132,12 +132,12 @@ class WorkRecorder:
     def wrap(self, name: str, function: Any) -> Callable[..., Any]:
         """Return a function that records its name and the sizes of its arguments."""
 
-        def recorded(*arguments: Any) -> Any:
+        def record_call(*arguments: Any) -> Any:
             sizes = [getattr(argument, "shape", None) for argument in arguments]
             self.entries.append((name, sizes))
             return function(*arguments)
 
-        return recorded
+        return record_call
 
     def record(self, call: Callable[[], object]) -> list[Any]:
         """Return the entries of a call."""
@@ -327,8 +327,8 @@ def test_what_is_open_does_not_change_the_work_or_the_result(
 
         with monkeypatch.context() as patch:
             if recorder is not None:
-                planted = recorder.wrap(mechanism._form.name, plant_nans)
-                patch.setattr(kernel_table.first_stage, mechanism._form.name, planted)
+                release_with_nans = recorder.wrap(mechanism._form.name, plant_nans)
+                patch.setattr(kernel_table.first_stage, mechanism._form.name, release_with_nans)
             return mechanism.release(values, fixed_generator(secret, cipher=cipher, threads=1))
 
     recorder: WorkRecorder | None = None
@@ -339,10 +339,10 @@ def test_what_is_open_does_not_change_the_work_or_the_result(
     assert max(slots) > 1
     for share in (0.01, 0.5, 1.0):
 
-        def planted(share: float = share) -> None:
+        def release_with_nans(share: float = share) -> None:
             np.testing.assert_array_equal(release(share), expected)
 
-        assert recorder.record(planted) == usual
+        assert recorder.record(release_with_nans) == usual
 
 
 def test_the_slots_are_all_for_numbers_of_the_chunk(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -233,7 +233,7 @@ def test_a_gaussian_has_the_loss_that_was_asked_for_and_no_other() -> None:
     ]
 
 
-SHOWN = [
+REPRS = [
     "LaplaceMechanism(epsilon=1.0, sensitivity=1.0)",
     "LaplaceMechanism(epsilon=0.1, sensitivity=1.0, grid=0.5, lower=0, upper=9.5)",
     "GaussianMechanism(epsilon=1.0, delta=1e-06, sensitivity=1.0)",
@@ -244,7 +244,7 @@ SHOWN = [
 ]
 
 
-@pytest.mark.parametrize("text", SHOWN)
+@pytest.mark.parametrize("text", REPRS)
 def test_a_mechanism_is_shown_as_it_is_asked_for(text: str) -> None:
     assert repr(eval(text, vars(dpnoise))) == text  # noqa: S307 - as above
 

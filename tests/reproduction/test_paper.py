@@ -144,16 +144,16 @@ def test_one_claim_that_differs_or_stays_open_decides_for_all() -> None:
 
 @given(st.floats(0.5, 3), st.sampled_from([1.0, 1.01, 1.5, 2.5]))
 def test_no_number_is_rounded_across_the_limit_that_it_is_judged_by(x: float, limit: float) -> None:
-    shown = float(beside(x, limit))
+    rounded = float(beside(x, limit))
     if abs(x - limit) > 1e-14:
-        assert (shown > limit) == (x > limit)
-        assert (shown < limit) == (x < limit)
+        assert (rounded > limit) == (x > limit)
+        assert (rounded < limit) == (x < limit)
 
 
 @given(st.floats(0, 1), st.integers(0, 3))
 def test_a_share_is_never_rounded_up(share: float, digits: int) -> None:
-    shown = Fraction(floored_percent(share, digits).removesuffix("%")) / 100
-    assert shown <= Fraction(repr(share)) < shown + Fraction(1, 10 ** (digits + 2))
+    rounded = Fraction(floored_percent(share, digits).removesuffix("%")) / 100
+    assert rounded <= Fraction(repr(share)) < rounded + Fraction(1, 10 ** (digits + 2))
 
 
 @pytest.mark.parametrize("precision", [3, 5, 7])

@@ -282,7 +282,7 @@ def requests(
 ) -> list[PreparedRequest]:
     """Return requests of all statistics, with Laplace and with Gaussian noise.
 
-    Without max_groups there are no groups; without max_rows each person has one sum or mean.
+    Nothing is grouped without max_groups; without max_rows each person has one sum or mean.
     """
     by = () if max_groups is None else ("city",)
     requests_of_both = []

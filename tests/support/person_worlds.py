@@ -62,7 +62,7 @@ IDS = {
 def requests(neighbours: str, max_groups: int | None, max_rows: int | None) -> list[Request]:
     """Return requests of all statistics, with Laplace and with Gaussian noise.
 
-    Without max_groups there are no groups; without max_rows each person has one value.
+    Nothing is grouped without max_groups; without max_rows each person has one value.
     """
     by = () if max_groups is None else ("city",)
     pairs = []

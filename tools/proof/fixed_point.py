@@ -10,7 +10,7 @@ numbers that wrap on purpose, and how often.
 The operations of `kernels.fixed` (`plus`, ..., `negated_if`) are integer operations here.
 tests/kernels/test_fixed.py tests that the compiled ones compute the same.
 
-There are no branches: the statement chooses the outcome of each comparison and the number of
+Branches do not occur: the statement chooses the outcome of each comparison and the number of
 leading zeros, and a goal says that the choice is right in this case.
 """
 

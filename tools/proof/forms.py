@@ -184,7 +184,7 @@ def _root_case(
         f"{C} - {low} in [0, {gappa(turned)}]",
         f"E in [{gappa(factor * ends[0] / 2)}, {gappa(2 * factor * ends[1])}]",
     ]
-    seen = f"(bound_{VR} * {VR}) * ((V / {V.float}) * (({V.float} * {R} / {VR}) * (r / {R})))"
+    unseen = f"(bound_{VR} * {VR}) * ((V / {V.float}) * (({V.float} * {R} / {VR}) * (r / {R})))"
     hints = [
         f"E + {times}ln_V -> (E - {E}) - {times}({V.log} - ln_V)",
         f"r / {R} -> 1 / (1 + ({R} - r) / r) {not_zero(['r', R])}",
@@ -203,7 +203,7 @@ def _root_case(
             f" {minus} (r * ({z} - {R} * {c}) + (r * ({R} - r)) * {c}"
             f" + (r * r) * (({c} - {low}) - ({C} - {low})))"
             f" {minus} (kappa * {C}) * (E + {times}ln_V)"
-            f" + {times}(w * ((1 - {u(cut)}) * ({seen}) {minus} (kappa * {C}) * (theta / w)))"
+            f" + {times}(w * ((1 - {u(cut)}) * ({unseen}) {minus} (kappa * {C}) * (theta / w)))"
             f" {not_zero(['r', R, VR, *V.not_zero])}"
         )
     return case(

@@ -40,20 +40,20 @@ def _error_of_log(e: int, unseen: int) -> tuple[FixedPoint, Number, int]:
 
     t = FixedPoint(lemmas={"minus_log": logarithm})
     v = t.free("v", 2**127 >> e, max((2**128 >> e) - 1, 0))
-    made, error = t.call(noise_128bit._minus_log_v, v, np.uint64(unseen))
-    return t, made, int(error)
+    minus_log, error = t.call(noise_128bit._minus_log_v, v, np.uint64(unseen))
+    return t, minus_log, int(error)
 
 
 def _minus_log_v(e: int, unseen: int) -> Case:
     """Return the case of e zeros, with 2^unseen unseen units of V."""
-    t, made, error = _error_of_log(e, unseen)
+    t, computed, error = _error_of_log(e, unseen)
     t.assume(f"log - log_v in [-{2 * e + LOG_ERROR}, {2 * e + LOG_ERROR}]")
     # log(V + x) = log V + slope x / V, with a slope from 0 to 1, and x up to 2^unseen units.
     t.assume("slope in [0, 1]", f"x in [0, {2**unseen}]")
     t.define("moved", "slope * (x / v) * 1b120")
     t.define("true", "log_v - moved")
-    t.define("above", f"({made.text} - true) - {error - 6}")
-    t.define("below", f"(true - {made.text}) - {error - 6}")
+    t.define("above", f"({computed.text} - true) - {error - 6}")
+    t.define("below", f"(true - {computed.text}) - {error - 6}")
     t.prove(f"{error} in [1, {LARGEST_ERROR}]")
     hints = [
         "log - true -> (log - log_v) + moved { v <> 0 }",
@@ -83,7 +83,7 @@ def root_of_minus_log_v() -> Statement:
     return statement_in_units("root_of_minus_log_v", claim, 9, cases)
 
 
-_HALF_ZEROS = 50  # With this many pairs of leading zeros, and more, there is no bound.
+_HALF_ZEROS = 50  # The error has no bound from this many pairs of leading zeros on.
 
 
 def _root_and_zeros(k: int, *, bounded: bool) -> FixedPoint:
@@ -114,7 +114,7 @@ def _root_of_minus_log_v(k: int) -> Case:
     t.prove(f"root in [0, {_MOST_ROOT}]")
     t.define("off", "of_made * of_made * 1b-120 - of_true * of_true * 1b-120")
     t.assume("off / error in [-1, 1]")
-    more = 9 - t.evaluate(error.text, {"error": 0})
+    remaining = 9 - t.evaluate(error.text, {"error": 0})
     t.define("above", f"(root - of_true) - ({error.text} - 9)")
     t.define("below", f"(of_true - root) - ({error.text} - 9)")
     t.prove(f"{error.text} in [0, {LARGEST_ERROR}]")
@@ -127,9 +127,9 @@ def _root_of_minus_log_v(k: int) -> Case:
         [
             "root -> of_made + (root - of_made)",
             f"above -> (root - of_made) + ({moved}) * (off / error * ({slope}) - 1)"
-            f" - (floor({moved}) - {moved}) + ({more}) {nonzero}",
+            f" - (floor({moved}) - {moved}) + ({remaining}) {nonzero}",
             f"below -> (of_made - root) - ({moved}) * (off / error * ({slope}) + 1)"
-            f" - (floor({moved}) - {moved}) + ({more}) {nonzero}",
+            f" - (floor({moved}) - {moved}) + ({remaining}) {nonzero}",
         ],
         most=9,
     )
@@ -229,13 +229,13 @@ class _Form:
         )
         return t.free(f"sine{k}", 0, 2**128 - 1)
 
-    def case(self, made: str, true: str, error: str, used: int, sides: Sequence[str]) -> Case:
+    def case(self, computed: str, true: str, error: str, used: int, sides: Sequence[str]) -> Case:
         """Return the case that the noise is within its error, which contains the constant `used`.
 
         `sides` are hints for the excess above and below the error, without that constant.
         """
-        self.t.define("above", f"({made} - {true}) - ({error} - {used})")
-        self.t.define("below", f"({true} - {made}) - ({error} - {used})")
+        self.t.define("above", f"({computed} - {true}) - ({error} - {used})")
+        self.t.define("below", f"({true} - {computed}) - ({error} - {used})")
         nonzero = ", ".join(f"error{k} <> 0" for k in range(len(self.v)))
         constant = self.t.evaluate(error, {f"error{k}": 0 for k in range(len(self.v))})
         for side, text in zip(_BOTH_SIDES, sides, strict=True):
@@ -259,14 +259,14 @@ def laplace_1() -> Statement:
     cases = []
     for sign, unbounded in product((0, 1), ((), (0,))):
         form = _Form(f"first bit {sign}", 1, unbounded=unbounded)
-        made, word, error = form.t.call(noise_128bit.laplace_1, form.of_v("u", sign, 1))
+        magnitude, word, error = form.t.call(noise_128bit.laplace_1, form.of_v("u", sign, 1))
         _check_sign(word, 1 - sign)
         if unbounded:
             cases.append(form.no_bound(error))
             continue
         part = "(radius0 - true0) / error0"
         sides = [f"error0 * ({part} - 1)", f"error0 * (0 - {part} - 1)"]
-        cases.append(form.case(made.text, "true0", error.text, 0, sides))
+        cases.append(form.case(magnitude.text, "true0", error.text, 0, sides))
     return statement_in_units(
         "second laplace_1", "the error of Laplace noise from 1 uniform: as of -log V", 0, cases
     )
@@ -305,10 +305,10 @@ def gaussian_pair() -> Statement:
 
 def _gaussian(form: _Form, noise: Value, member: int) -> Case:
     """Return the case that sqrt(2) R times a cosine or a sine is within its error."""
-    t, (made, _, error) = form.t, noise
+    t, (magnitude_value, _, error) = form.t, noise
     if form.unbounded:
         return form.no_bound(error)
-    magnitude, off = t.require_unwrapped(made), t.require_unwrapped(error, 64)
+    magnitude, off = t.require_unwrapped(magnitude_value), t.require_unwrapped(error, 64)
     with ctx.workprec(BITS):
         t.assume(ball_hypothesis("c", (arb(1) / 2).sqrt() * arb(2) ** 128))
     t.define("exact", f"((radius0 * c * 1b-128) * real{member} * 1b-128) * 1b2")

@@ -17,7 +17,7 @@ from proof.statement import Case, Statement
 # Bounds that the statements about the forms, and docs/exact-release.md, use.
 RECIPROCAL_ERROR, SINE_ERROR, ROOT_ERROR = 4, 64, 8
 LOG_ERROR = 5  # In addition to 2e.
-ZEROS = 67  # With this many leading zeros of V, and more, there is no bound.
+ZEROS = 67  # The error has no bound from this many leading zeros of V on.
 FEW_ZEROS = 7  # From here on -log V is at least 4, and k of its root at most 2.
 MOST_LOG = 93 * 2**119  # 46.5
 
@@ -250,7 +250,7 @@ def _twice_atanh(*, below: bool) -> Case:
     t.define("atanh", "atanh_made + slope * (s - minus_log_s)")
     t.define("above", "minus_log_twice_atanh - atanh * 1b-7")
     t.define("below", "atanh * 1b-7 - minus_log_twice_atanh")
-    made = (
+    unshifted = (
         dict(t.definitions)["minus_log_twice_atanh"].removeprefix("floor(").removesuffix(" * 1b-7)")
     )
     hints += [
@@ -259,7 +259,7 @@ def _twice_atanh(*, below: bool) -> Case:
         f"x - (f + c) * 1b-1 -> (floor(f * 1b-1) - f * 1b-1) + ({_HALF_C} - c * 1b-1)",
         "1b255 / x - 1b256 / (f + c) -> 0 - 1b256 * (x - (f + c) * 1b-1) / (x * (f + c))"
         " { x <> 0, f + c <> 0 }",
-        f"above -> (minus_log_twice_atanh - {made} * 1b-7) + (({made} - series)"
+        f"above -> (minus_log_twice_atanh - {unshifted} * 1b-7) + (({unshifted} - series)"
         " - (atanh_made - series) + slope * (minus_log_s - s)) * 1b-7 { f + c <> 0 }",
         "below -> 0 - above { f + c <> 0 }",
     ]
