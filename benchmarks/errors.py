@@ -119,15 +119,15 @@ def columns() -> Iterator[Column]:
 
 def exact_statistics(column: Column) -> dict[str, Floats]:
     """Return the exact statistics of a column."""
-    clamped = column.clamped
-    total = math.fsum(clamped)
+    clamped_values = column.clamped_values
+    total = math.fsum(clamped_values)
     return {
-        "count": clamped.size,
+        "count": clamped_values.size,
         "sum": total,
-        "mean": total / clamped.size,
-        "histogram": np.histogram(clamped, column.edges)[0],
-        "median": np.quantile(clamped, 0.5, method="inverted_cdf"),
-        "deciles": np.quantile(clamped, DECILES, method="inverted_cdf"),
+        "mean": total / clamped_values.size,
+        "histogram": np.histogram(clamped_values, column.edges)[0],
+        "median": np.quantile(clamped_values, 0.5, method="inverted_cdf"),
+        "deciles": np.quantile(clamped_values, DECILES, method="inverted_cdf"),
     }
 
 

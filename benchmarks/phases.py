@@ -38,7 +38,7 @@ KEEPS_GAUSSIAN: Final = {
 
 
 @contextlib.contextmanager
-def busy(processes: int) -> Iterator[None]:
+def busy_processes(processes: int) -> Iterator[None]:
     """Keep this many processes busy."""
     context = multiprocessing.get_context("spawn")
     loads = [context.Process(target=_load, daemon=True) for _ in range(processes)]
@@ -71,7 +71,7 @@ def main(looks: int) -> int:
     installed = [name for name in KEEPS_GAUSSIAN if find_spec(name.partition(".")[0])]
     counts = {name: [count_detections(name, looks)] for name in installed}
     load = os.getloadavg()[0] / cores
-    with busy(2 * cores):
+    with busy_processes(2 * cores):
         for name in installed:
             counts[name].append(count_detections(name, looks))
             print(name, *counts[name], flush=True)

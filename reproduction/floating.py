@@ -39,8 +39,8 @@ def value(sign: int, exponent: int, fraction: int) -> Fraction:
 def rounded_sums(count: int) -> dict[str, float]:
     """Add doubles that need rounding; return the share of sums that each mode explains.
 
-    1 <= |a| < 2 and b is 0 to 3 quarters of a step, so that a quarter of the sums are ties, and
-    half lie between two doubles.
+    1 <= |a| < 2 and b is 0 to 3 quarters of a step. A quarter of the sums are ties, and half lie
+    between two doubles.
     """
     hits_by_mode = dict.fromkeys(MODES, 0)
     for _ in range(count):

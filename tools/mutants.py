@@ -5,7 +5,7 @@
 A mutant is the package with one small error: `>` for `>=`, a constant that is off by one, `min` for
 `max`, a missing factor, a rounding to nearest instead of up. The program finds these places
 in the syntax tree of the modules that tools/mutants.toml names. It writes each to a copy of the
-repository, never to the working tree, and runs the tests that call the changed function, the
+repository, not to the working tree. Then it runs the tests that call the changed function, the
 quickest first. A mutant that no test finds has survived.
 
 Some mutants are equivalent: they change nothing observable. tools/mutants.toml lists these, each
@@ -61,7 +61,7 @@ class Coverage:
         tests = {
             test
             for function, callers in self.callers.items()
-            # A constant of a class or module can matter to whatever uses the class or module.
+            # A constant of a class or module can affect everything that uses it.
             if function == start or (not mutant.in_function and function.startswith(start))
             for test in callers
         }

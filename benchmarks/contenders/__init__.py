@@ -26,7 +26,7 @@ class Column(NamedTuple):
     candidates: list[float]  # For libraries that select a quantile from given candidates.
 
     @property
-    def clamped(self) -> Floats:
+    def clamped_values(self) -> Floats:
         """The values, clamped to the bounds."""
         return np.clip(self.values, self.lower, self.upper)
 

@@ -20,15 +20,17 @@ def count(column: Column, rounds: int) -> Floats:
 def call_tool(tool: Callable[..., Any], column: Column, rounds: int) -> Floats:
     """Call a tool `rounds` times."""
     options = {"epsilon": column.epsilon, "bounds": (column.lower, column.upper)}
-    clamped = column.clamped
-    return [tool(clamped, **options) for _ in range(rounds)]
+    clamped_values = column.clamped_values
+    return [tool(clamped_values, **options) for _ in range(rounds)]
 
 
 def histogram(column: Column, rounds: int) -> Floats:
     """Count the values in each cell."""
     cells = {"bins": CELLS, "range": (column.lower, column.upper)}
-    clamped = column.clamped
-    return [tools.histogram(clamped, epsilon=column.epsilon, **cells)[0] for _ in range(rounds)]
+    clamped_values = column.clamped_values
+    return [
+        tools.histogram(clamped_values, epsilon=column.epsilon, **cells)[0] for _ in range(rounds)
+    ]
 
 
 def deciles(column: Column, rounds: int) -> Floats:

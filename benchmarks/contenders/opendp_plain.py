@@ -29,7 +29,7 @@ def count(column: Column, rounds: int) -> Floats:
 
 def add_up(column: Column, rounds: int) -> Floats:
     """Add up the values."""
-    total = math.fsum(column.clamped)
+    total = math.fsum(column.clamped_values)
     return add_noise(total, max(abs(column.lower), abs(column.upper)), column.epsilon, rounds)
 
 
@@ -42,7 +42,9 @@ def mean(column: Column, rounds: int) -> Floats:
 
 def histogram(column: Column, rounds: int) -> Floats:
     """Count the values in each cell."""
-    return add_noise(np.histogram(column.clamped, column.edges)[0], 1.0, column.epsilon, rounds)
+    return add_noise(
+        np.histogram(column.clamped_values, column.edges)[0], 1.0, column.epsilon, rounds
+    )
 
 
 def quantile(column: Column, q: float, rounds: int) -> Floats:
@@ -53,7 +55,7 @@ def quantile(column: Column, q: float, rounds: int) -> Floats:
         *space, dp.max_divergence(), candidates=column.candidates, alpha=q, scale=scale
     )
     assert mechanism.map(1) <= column.epsilon * 1.0001  # noqa: S101 - both use the same epsilon
-    rows = column.clamped.tolist()
+    rows = column.clamped_values.tolist()
     return np.array([mechanism(rows) for _ in range(rounds)])
 
 

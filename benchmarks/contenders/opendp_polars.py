@@ -28,8 +28,10 @@ def context(frame: pl.LazyFrame, margins: Any, loss: Any, **unit: Any) -> Any:
 
 def release_query(column: Column, rounds: int, query: Callable[[Any], Any]) -> Floats:
     """Release a query `rounds` times with one mechanism."""
-    cells = np.clip(np.searchsorted(column.edges, column.clamped, side="right") - 1, 0, CELLS - 1)
-    frame = pl.LazyFrame({"x": column.clamped, "cell": cells})
+    cells = np.clip(
+        np.searchsorted(column.edges, column.clamped_values, side="right") - 1, 0, CELLS - 1
+    )
+    frame = pl.LazyFrame({"x": column.clamped_values, "cell": cells})
     margins = [
         dp.polars.Margin(max_length=len(column.values)),
         dp.polars.Margin(by=["cell"], max_length=len(column.values), max_groups=CELLS),

@@ -19,8 +19,8 @@ PACKAGES: Final = ("numpy",)
 
 def release_repeatedly(query: Query, column: Column, rounds: int) -> Floats:
     """Release one tally many times, as if it belonged to many equal groups."""
-    clamped = column.clamped
-    tally = tally_chunks([clamped], Plan((query.ask,)))
+    clamped_values = column.clamped_values
+    tally = tally_chunks([clamped_values], Plan((query.ask,)))
     answer: Any = tally.answers[0]
     if isinstance(answer, np.ndarray):
         repeated: Any = np.broadcast_to(answer, (rounds, *answer.shape))

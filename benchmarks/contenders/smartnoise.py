@@ -34,7 +34,7 @@ def release_query(query: str) -> Callable[[Column, int], Floats]:
 
     def release(column: Column, rounds: int) -> Floats:
         cells = np.clip(
-            np.searchsorted(column.edges, column.clamped, side="right") - 1, 0, CELLS - 1
+            np.searchsorted(column.edges, column.clamped_values, side="right") - 1, 0, CELLS - 1
         )
         table_metadata = {
             "row_privacy": True,
@@ -42,7 +42,7 @@ def release_query(query: str) -> Callable[[Column, int], Floats]:
             "x": {"name": "x", "type": "float", "lower": column.lower, "upper": column.upper},
             "cell": {"name": "cell", "type": "int"},
         }
-        frame = pd.DataFrame({"x": column.clamped, "cell": cells})
+        frame = pd.DataFrame({"x": column.clamped_values, "cell": cells})
         reader = reader_of(frame, table_metadata, query, column.epsilon, 0.0)
         subquery, _ = reader._rewrite(query)  # noqa: SLF001 - the query for its engine
         names, *rows = reader._get_reader(subquery)._execute_ast(subquery)  # noqa: SLF001

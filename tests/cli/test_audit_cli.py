@@ -145,7 +145,7 @@ def test_status_2_is_wrong_usage_with_one_line_that_explains(
     assert err.count("\n") == 1
 
 
-def test_an_audit_that_fails_leaves_an_older_report_alone_and_no_other_file(
+def test_an_audit_that_fails_keeps_an_older_report_and_leaves_no_file(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     older, newer = folder / "report.json", folder / "report.html"

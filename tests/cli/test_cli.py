@@ -386,7 +386,7 @@ def test_the_row_that_is_no_number_is_named(
         assert "Row 3 of column 'x'" in capsys.readouterr().err
 
 
-def test_a_header_alone_is_a_file_without_rows(tmp_path: Path) -> None:
+def test_a_file_with_only_a_header_has_no_rows(tmp_path: Path) -> None:
     for text in ("x,y", "x,y\n", "x,y\r\n", "\nx,y"):
         (tmp_path / "header.csv").write_text(text)
         request = simple_request("x", ["count"], 1e6)

@@ -61,7 +61,7 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def hostile_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder of hostile files."""
     folder = tmp_path_factory.mktemp("hostile")
     texts = {
@@ -96,11 +96,11 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _hostile_folder(hostile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _hostile_folder(hostile_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the hostile folder the current one, with an empty folder `out`."""
-    monkeypatch.chdir(hostile)
-    (hostile / "out").unlink(missing_ok=True)
-    (hostile / "out").symlink_to(tmp_path)
+    monkeypatch.chdir(hostile_folder)
+    (hostile_folder / "out").unlink(missing_ok=True)
+    (hostile_folder / "out").symlink_to(tmp_path)
 
 
 PARQUET = {

@@ -251,9 +251,7 @@ def test_arrays_of_every_kind_release_their_numbers(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float64, np.int64])
 @pytest.mark.parametrize("mechanism", [laplace, gaussian])
-def test_an_array_that_may_not_be_written_to_compiles_nothing_anew(
-    mechanism: Any, dtype: type
-) -> None:
+def test_a_read_only_array_compiles_nothing_again(mechanism: Any, dtype: type) -> None:
     """Arrays of pandas are read-only, which is another type for Numba."""
     kernels = [
         kernel

@@ -168,7 +168,7 @@ def test_no_signal_handler_runs_before_the_cleanup_of_an_interrupt(
     assert not [step for step in steps[handler:done] if step.opname.startswith(turns)]
 
 
-def test_an_interrupt_in_the_first_draw_costs_that_draw_alone() -> None:
+def test_an_interrupt_in_the_first_draw_costs_only_that_draw() -> None:
     """It comes while Numba is being imported; a half import would fail forever."""
     code = """
 import signal

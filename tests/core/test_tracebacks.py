@@ -154,7 +154,7 @@ def test_frames_of_libraries_below_ours_show_no_value() -> None:
             pytest.fail("expected an error")
 
 
-def test_the_exception_that_was_being_handled_is_left_alone() -> None:
+def test_the_exception_that_was_being_handled_is_unchanged() -> None:
     """Only our frames are cleared, not those of a caller that handles an exception."""
 
     def fail_in_caller() -> None:

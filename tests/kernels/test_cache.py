@@ -94,7 +94,7 @@ def test_an_upgrade_of_a_file_that_a_kernel_calls_runs_the_new_code(
     assert not list(package.rglob("*.nb?")), "nothing is stored next to the source"
 
 
-def test_without_a_home_and_beside_a_read_only_install_nothing_is_written_anywhere(
+def test_without_a_home_a_read_only_install_writes_nothing_anywhere(
     package: Path, tmp_path: Path
 ) -> None:
     """A file in the place of a folder keeps even root from making one."""
@@ -163,7 +163,7 @@ def with_checksum(data: bytes) -> bytes:
     ],
     ids=["empty", "no data", "truncated", "one bit", "garbage", "text", "tuple", "code", "type"],
 )
-def test_a_damaged_file_is_compiled_anew_and_replaced(
+def test_a_damaged_file_is_compiled_again_and_replaced(
     base: Path, damage: Callable[[bytes], bytes]
 ) -> None:
     draw()

@@ -189,20 +189,20 @@ def branches_on_floats(llvm: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_no_branch_tells_what_the_first_stage_left_open(name: str) -> None:
+def test_no_branch_depends_on_what_the_first_stage_left_open(name: str) -> None:
     llvm, _ = compile_kernel(name)
     assert "fcmp" in llvm
     assert branches_on_floats(llvm) == []
 
 
 @pytest.mark.parametrize("name", SETTLING)
-def test_no_branch_tells_what_the_second_stage_decides(name: str) -> None:
+def test_no_branch_depends_on_what_the_second_stage_decides(name: str) -> None:
     assert branches_on_floats(compile_for(getattr(second_stage, name), SETTLING[name])[0]) == []
 
 
 @pytest.mark.parametrize("cpu", PROCESSORS)
 @pytest.mark.parametrize("name", FORMS)
-def test_no_branch_tells_it_on_other_processors(
+def test_no_branch_depends_on_it_on_other_processors(
     name: str, cpu: str, cross_compiled: dict[str, list[str]]
 ) -> None:
     """It checks less than the two tests above: Numba first optimises the callees of a kernel.
@@ -254,7 +254,7 @@ def branches_on(dependent: set[str], function: str) -> list[str]:
 
 
 @pytest.mark.parametrize("form", ["laplace_1", "gaussian_2"])
-def test_no_branch_tells_the_size_or_the_sign_of_an_integer(form: str) -> None:
+def test_no_branch_depends_on_the_size_or_the_sign_of_an_integer(form: str) -> None:
     llvm, _ = compile_for(getattr(second_stage, f"{form}_integer"), INTEGER_SIGNATURE)
     function, dependent = dependent_on("raised", llvm)
     assert set(re.findall(r"store i64 (%[^\s,]+)", function)) & dependent  # The result.

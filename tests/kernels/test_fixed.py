@@ -23,13 +23,13 @@ rng = np.random.default_rng()
 
 
 @pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
+def _ignore_overflow() -> Iterator[None]:
     """Interpreted, arithmetic modulo 2^64 warns; compiled, it does not."""
     with np.errstate(all="ignore"):
         yield
 
 
-def wide(number: int) -> Wide:
+def to_wide(number: int) -> Wide:
     return np.uint64(number >> 64), np.uint64(number & (2**64 - 1))
 
 
@@ -86,14 +86,14 @@ def check_exact(count: int) -> None:
         ["plus", "minus", "times", "less", "product", "zeros_before", "negated_if", "up", "down"],
     )
     for a, b in pairs(count):
-        A, B = wide(a), wide(b)
+        A, B = to_wide(a), to_wide(b)
         assert number(plus(A, B)) == (a + b) % ALL
         assert number(minus(A, B)) == (a - b) % ALL
         assert number(times(A, B)) == a * b >> 128
         assert bool(less(A, B)) == (a < b)
         assert number(product(A[1], B[0])) == int(A[1]) * int(B[0])
     for a in numbers(count // 50):
-        A = wide(a)
+        A = to_wide(a)
         assert int(zeros_before(A)) == 128 - a.bit_length()
         assert number(negated_if(np.uint64(2**64 - 1), A)) == -a % ALL
         assert number(negated_if(np.uint64(0), A)) == a
@@ -283,7 +283,7 @@ def magnitudes(count: int) -> list[int]:
 
 def worst_reciprocal(count: int) -> float:
     return max(
-        error_in_units(fixed.half_reciprocal(wide(x)), arb(ALL) / (2 * arb(x)), 128)
+        error_in_units(fixed.half_reciprocal(to_wide(x)), arb(ALL) / (2 * arb(x)), 128)
         for x in reciprocals(count)
     )
 
@@ -292,7 +292,7 @@ def worst_logarithm(count: int) -> float:
     """Return the largest error of -log V, relative to its bound 2e + 5."""
     worst = 0.0
     for v in fractions(count):
-        computed, e = fixed.minus_log(wide(v))
+        computed, e = fixed.minus_log(to_wide(v))
         assert int(e) == 128 - v.bit_length()
         assert number(computed) < 2**127, "negative"
         error = error_in_units(computed, -(arb((v, -128)).log()), 120)
@@ -302,7 +302,7 @@ def worst_logarithm(count: int) -> float:
 
 def worst_sine(count: int) -> float:
     return max(
-        error_in_units(fixed.half_sine(wide(t)), arb((t, -129)).sin_pi() / 2, 128)
+        error_in_units(fixed.half_sine(to_wide(t)), arb((t, -129)).sin_pi() / 2, 128)
         for t in angles(count)
     )
 
@@ -310,7 +310,7 @@ def worst_sine(count: int) -> float:
 def worst_root(count: int) -> float:
     worst = 0.0
     for a in magnitudes(count):
-        computed, k = fixed.root(wide(a))
+        computed, k = fixed.root(to_wide(a))
         worst = max(worst, error_in_units(computed, arb((a, -120)).sqrt(), 120))
         if a:  # root >= 2^(3-k), in real numbers: a 2^-120 >= 2^(6-2k)
             assert a << 2 * int(k) >= 2**126
@@ -340,11 +340,11 @@ def test_no_point_is_further_off_than_is_claimed(name: str) -> None:
 
 def test_the_ends_are_what_they_should_be() -> None:
     """The sine and the root of 0 are 0, the last sine is 1/2, the last logarithm 2^-128."""
-    assert number(fixed.half_sine(wide(0))) == 0
-    top = number(fixed.half_sine(wide(ALL - 1)))
+    assert number(fixed.half_sine(to_wide(0))) == 0
+    top = number(fixed.half_sine(to_wide(ALL - 1)))
     assert 2**127 - 64 <= top <= 2**127
-    assert number(fixed.root(wide(0))[0]) == 0
-    assert 0 <= number(fixed.minus_log(wide(ALL - 1))[0]) <= 6
+    assert number(fixed.root(to_wide(0))[0]) == 0
+    assert 0 <= number(fixed.minus_log(to_wide(ALL - 1))[0]) <= 6
 
 
 MEASURE_INTERPRETED = """

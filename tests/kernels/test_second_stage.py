@@ -16,7 +16,7 @@ import pytest
 from flint import arb, ctx
 from numpy.typing import NDArray
 from support.registers import needs_known_registers, subnormals_flushed
-from test_fixed import ALL, neighbours_of, number, random_number, wide
+from test_fixed import ALL, neighbours_of, number, random_number, to_wide
 
 from dpnoise.core import kernel_table, reference
 from dpnoise.core.entropy import Key
@@ -33,7 +33,7 @@ rng = np.random.default_rng()
 
 
 @pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
+def _ignore_overflow() -> Iterator[None]:
     """Interpreted, arithmetic modulo 2^64 warns; compiled, it does not."""
     with np.errstate(all="ignore"):
         yield
@@ -54,7 +54,7 @@ def test_every_form_has_a_second_stage() -> None:
 
 def refined_noise(form: str, u: Sequence[int]) -> list[Noise]:
     """Return the noise of all numbers made from these uniforms of 128 digits."""
-    noise = KERNELS[form](*(wide(digits) for digits in u))
+    noise = KERNELS[form](*(to_wide(digits) for digits in u))
     return list(noise) if form == "gaussian_pairs" else [noise]
 
 
@@ -203,7 +203,7 @@ def cells_of(fraction: int, noise: Noise, ratio: float, extra_units: int) -> set
 
 def check_nearest_cell(fraction: int, noise: Noise, ratio: float) -> bool:
     """Compare one decision with fractions, and return whether it was certain."""
-    cell, certain = second_stage.nearest_cell(wide(fraction), noise, ratio)
+    cell, certain = second_stage.nearest_cell(to_wide(fraction), noise, ratio)
     if certain:
         assert not claims_nothing(noise)
         assert cells_of(fraction, noise, ratio, 0) == {int(cell)}
@@ -223,7 +223,7 @@ FRACTIONS = [0, 1, 2, 2**64 - 1, 2**64, 2**127 - 1, 2**127, 2**127 + 1, ALL // 3
 
 def random_noise(error: int) -> Noise:
     sign = np.uint64(random_number() >> 64)
-    return wide(random_number() >> int(rng.integers(0, 100))), sign, np.uint64(error)
+    return to_wide(random_number() >> int(rng.integers(0, 100))), sign, np.uint64(error)
 
 
 def check_decisions(count: int) -> list[bool]:
@@ -333,7 +333,7 @@ def nearby_noise(ratio: float, fraction: Fraction) -> Noise:
     units = math.floor(target) + int(rng.integers(-9, 10))
     if abs(units) >= ALL:
         return noise
-    return wide(abs(units)), np.uint64(2**63 if units < 0 else 0), noise[2]
+    return to_wide(abs(units)), np.uint64(2**63 if units < 0 else 0), noise[2]
 
 
 def check_release_float(value: float, scale: float, grid: float) -> bool:

@@ -147,7 +147,7 @@ def test_security_bits_and_precision_choose_the_variates(monkeypatch: pytest.Mon
     assert exponential == [4, 8, 16, 8, 12, 20, 8, 12, 28]
 
 
-def test_variates_alone_picks_the_form() -> None:
+def test_the_number_of_variates_picks_the_form() -> None:
     for variates, form in ((2, "exponentials"), (4, "theorem"), (8, "products"), (24, "products")):
         np.testing.assert_array_equal(
             fixed_generator(KEY).laplace(size=100, variates=variates),

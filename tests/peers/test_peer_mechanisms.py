@@ -43,7 +43,7 @@ def test_a_peer_s_mechanism_is_not_broken_in_a_small_audit(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_quantile_that_is_placed_in_floats_tells_its_neighbours(name: str) -> None:
+def test_a_quantile_that_is_placed_in_floats_reveals_its_neighbours(name: str) -> None:
     """0.5 + 3.5 u and 4 u have different possible values, so one data set never gives some."""
     make_mechanism(name)
     report = dpnoise.audit(name, 1.0, budget=20_000)

@@ -215,41 +215,45 @@ def test_what_is_not_planted_is_not_found() -> None:
 # The translation, compared with the functions. ----------------------------------------------------
 
 
-def wide(number: int) -> fixed.Wide:
+def to_wide(number: int) -> fixed.Wide:
     return np.uint64(number >> 64), np.uint64(number & (2**64 - 1))
 
 
-def whole(pair: fixed.Wide) -> int:
+def to_integer(pair: fixed.Wide) -> int:
     return int(pair[0]) << 64 | int(pair[1])
 
 
 def test_the_translated_sine_is_the_function() -> None:
     t = FixedPoint()
-    result = t.call(fixed.half_sine, t.free("t", 0, 2**128 - 1))
+    result = t.call(fixed.half_sine, t.free_variable("t", 0, 2**128 - 1))
     for number in numbers(200):
-        assert t.evaluate(result.text, {"t": number}) == whole(fixed.half_sine(wide(number)))
+        assert t.evaluate(result.text, {"t": number}) == to_integer(
+            fixed.half_sine(to_wide(number))
+        )
 
 
 def test_the_translated_reciprocal_is_the_function() -> None:
     t = FixedPoint(wraps=dict.fromkeys(second_functions.WRAPS, 1))
-    result = t.call(fixed.half_reciprocal, t.free("x", 0, 2**128 - 1))
+    result = t.call(fixed.half_reciprocal, t.free_variable("x", 0, 2**128 - 1))
     for number in numbers(100):
-        x = 2**126 + (number >> 2) + whole(fixed._HALF_SQRT_HALF)
-        if x < 2**127 + whole(fixed._HALF_SQRT_HALF):
-            assert t.evaluate(result.text, {"x": x}) == whole(fixed.half_reciprocal(wide(x)))
+        x = 2**126 + (number >> 2) + to_integer(fixed._HALF_SQRT_HALF)
+        if x < 2**127 + to_integer(fixed._HALF_SQRT_HALF):
+            assert t.evaluate(result.text, {"x": x}) == to_integer(
+                fixed.half_reciprocal(to_wide(x))
+            )
 
 
 def test_the_translated_logarithm_is_the_function() -> None:
     for number in numbers(200):
         v, zeros = max(number, 1), 128 - max(number, 1).bit_length()
-        below = v << zeros < whole(fixed.SQRT_HALF)
+        below = v << zeros < to_integer(fixed.SQRT_HALF)
         t = FixedPoint(
             choices={"zeros_before(v)": zeros, "less(f, SQRT_HALF)": below},
             wraps=dict.fromkeys(second_functions.WRAPS, 1),
         )
-        result, e = t.call(fixed.minus_log, t.free("v", 0, 2**128 - 1))
-        computed, expected = t.evaluate(result.text, {"v": v}), fixed.minus_log(wide(v))
-        assert computed == whole(expected[0])
+        result, e = t.call(fixed.minus_log, t.free_variable("v", 0, 2**128 - 1))
+        computed, expected = t.evaluate(result.text, {"v": v}), fixed.minus_log(to_wide(v))
+        assert computed == to_integer(expected[0])
         assert e == expected[1]
 
 
@@ -257,9 +261,9 @@ def test_the_translated_root_is_the_function() -> None:
     for number in numbers(200):
         a = max(number, 1)
         t = FixedPoint(choices={"zeros_before(a)": 128 - a.bit_length()})
-        result, k = t.call(fixed.root, t.free("a", 0, 2**128 - 1))
-        computed, expected = t.evaluate(result.text, {"a": a}), fixed.root(wide(a))
-        assert computed == whole(expected[0])
+        result, k = t.call(fixed.root, t.free_variable("a", 0, 2**128 - 1))
+        computed, expected = t.evaluate(result.text, {"a": a}), fixed.root(to_wide(a))
+        assert computed == to_integer(expected[0])
         assert k == expected[1]
 
 
@@ -289,13 +293,13 @@ def test_what_has_no_rule_is_refused(
     kernel = importlib.import_module("untranslatable").kernel
     t = FixedPoint()
     with pytest.raises(UntranslatableError):
-        t.call(kernel, t.free("a", 0, 2**128 - 1), t.free("b", 0, 2**128 - 1))
+        t.call(kernel, t.free_variable("a", 0, 2**128 - 1), t.free_variable("b", 0, 2**128 - 1))
     assert reason
 
 
 def test_a_lemma_that_the_source_does_not_call_is_refused() -> None:
     t = FixedPoint(lemmas={"half_reciprocal": lambda _t, x: x})
-    t.call(fixed.half_sine, t.free("t", 0, 2**128 - 1))
+    t.call(fixed.half_sine, t.free_variable("t", 0, 2**128 - 1))
     with pytest.raises(UntranslatableError, match="half_reciprocal"):
         t.case("")
 

@@ -1,8 +1,8 @@
 """A release does the same work for all values and all noise.
 
-On the default grid the reference is reached with a probability below 2^-64. Otherwise neither the
-kernels and the sizes of their arrays, nor the number of words read, nor any Python instruction
-depends on the value or on the words.
+On the default grid the reference is reached with a probability below 2^-64. Otherwise nothing
+depends on the value or on the words: not the kernels and the sizes of their arrays, not the number
+of words read, and not the Python instructions.
 """
 
 import os

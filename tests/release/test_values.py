@@ -195,7 +195,7 @@ def test_other_classes_and_other_ways_of_asking_make_other_values() -> None:
     assert dpnoise.NoisyMax(1.0, 1.0) != (1.0, 1.0)
 
 
-def test_a_grid_that_was_asked_for_is_kept_and_a_default_one_chosen_anew() -> None:
+def test_an_explicit_grid_is_kept_and_a_default_one_is_chosen_again() -> None:
     default = dpnoise.LaplaceMechanism(1.0, 1.0)
     explicit = dpnoise.LaplaceMechanism(1.0, 1.0, grid=2.0**-20)
     assert default.grid == explicit.grid == 2.0**-20
@@ -205,7 +205,7 @@ def test_a_grid_that_was_asked_for_is_kept_and_a_default_one_chosen_anew() -> No
     assert explicit != default, "they release the same, but replace differs"
 
 
-def test_a_gaussian_is_calibrated_anew_as_it_was_asked_for() -> None:
+def test_a_replaced_gaussian_is_calibrated_like_the_original() -> None:
     gaussian = dpnoise.GaussianMechanism
     by_rho = gaussian.for_rho(0.5, sensitivity=1.0, lower=0)
     assert by_rho.replace(sensitivity=2.0) == gaussian.for_rho(0.5, sensitivity=2.0, lower=0)

@@ -120,8 +120,8 @@ def cosine(digits: int) -> mpmath.mpf:
 def pair_member(v: int, angle: int, member: int) -> mpmath.mpf:
     """Return sqrt(-2 log V) times the cosine of an angle (member 0), or its sine (member 1).
 
-    The first digit is the sign of the cosine, the second the sign of the sine, and the others are
-    the angle in a quarter turn.
+    The first digit is the sign of the cosine and the second that of the sine. The others are the
+    angle in a quarter turn.
     """
     signs, rest = divmod(angle, 2 ** (DIGITS - 2))
     half_turns = mpmath.ldexp(2 * rest + 1, -DIGITS)

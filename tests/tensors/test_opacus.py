@@ -158,7 +158,7 @@ def test_without_noise_the_sum_is_opacus_s(mode: str, monkeypatch: pytest.Monkey
     assert grads(secure[0]).abs().max() > 0.1
 
 
-def test_the_noise_has_the_deviation_that_the_accountant_is_told() -> None:
+def test_the_noise_has_the_deviation_that_the_accountant_assumes() -> None:
     """The sum of squares of 53 normals around their means over 60 steps is a chi-squared."""
     model, loader = model_and_data("cpu")
     model, optimizer, criterion, _ = make_private(model, loader, rate=0.0)

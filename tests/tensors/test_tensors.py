@@ -101,7 +101,7 @@ def test_what_cannot_be_released_is_refused(
         GAUSSIAN.release(moved)
 
 
-def test_a_tensor_elsewhere_and_a_subclass_are_refused() -> None:
+def test_a_tensor_on_another_device_and_a_subclass_are_refused() -> None:
     class Wrapped(torch.Tensor):  # type: ignore[misc]
         pass
 

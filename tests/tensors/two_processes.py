@@ -39,7 +39,9 @@ def model_and_data() -> tuple[Any, Any, Any]:
     return model.double(), x, y
 
 
-def private(model: Any, x: Any, y: Any, engine: Any = SecurePrivacyEngine, **options: Any) -> Any:
+def make_private(
+    model: Any, x: Any, y: Any, engine: Any = SecurePrivacyEngine, **options: Any
+) -> Any:
     """Return module, optimizer, criterion and loader."""
     criterion = torch.nn.CrossEntropyLoss(reduction="sum")
     arguments = {
@@ -79,7 +81,7 @@ def gradient_of(name: str, rank: int, world: int) -> dict[str, Any]:
         fsdp.fully_shard(model)
     elif world > 1:
         model = DifferentiallyPrivateDistributedDataParallel(model)
-    model, optimizer, criterion, loader = private(model, x, y, **options)
+    model, optimizer, criterion, loader = make_private(model, x, y, **options)
     chosen = [index for batch in loader.batch_sampler for index in batch]
     optimizer.zero_grad()
     criterion(model(x[rank::world]), y[rank::world]).backward()

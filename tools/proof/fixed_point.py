@@ -11,7 +11,7 @@ The operations of `kernels.fixed` (`plus`, ..., `negated_if`) are integer operat
 tests/kernels/test_fixed.py tests that the compiled ones compute the same.
 
 Branches do not occur: the statement chooses the outcome of each comparison and the number of
-leading zeros, and a goal says that the choice is right in this case.
+leading zeros. A goal says that the choice is right in this case.
 """
 
 import ast
@@ -147,7 +147,9 @@ class FixedPoint(Translation):
         for state in (self.definitions, self.hypotheses, self.goals, self._names):
             state.clear()
 
-    def free(self, name: str, least: int | str, most: int | str, bits: int = 128) -> Number:
+    def free_variable(
+        self, name: str, least: int | str, most: int | str, bits: int = 128
+    ) -> Number:
         """Return a free variable for an integer in a range."""
         self.assume(f"@FIX({name}, 0)", f"{name} in [{least}, {most}]")
         return Number(name, bits, reduced=True)
@@ -411,9 +413,9 @@ class _Body:
             added = int(right) * (1 if isinstance(operator, ast.Add) else -1)
             return LargeShift(left.least, left.extra + added)
         if isinstance(left, LargeShift) and isinstance(operator, ast.BitAnd):
-            return self.translation.free("low_places", 0, int(right), bits=64)
+            return self.translation.free_variable("low_places", 0, int(right), bits=64)
         if isinstance(right, Number) and isinstance(operator, ast.RShift):
-            return self.translation.free("moved_away", 0, _ALL_ONES, bits=64)
+            return self.translation.free_variable("moved_away", 0, _ALL_ONES, bits=64)
         if isinstance(left, Bits) and _is_constant(right):
             match operator, int(right):
                 case ast.RShift(), places if places >= left.width:
@@ -432,7 +434,9 @@ class _Body:
         if _is_constant(left) and isinstance(operator, ast.BitOr):
             if int(left) == 0:
                 return right
-            return self.translation.free("either", int(left), _ALL_ONES, bits=64)  # No bit is lost.
+            return self.translation.free_variable(
+                "either", int(left), _ALL_ONES, bits=64
+            )  # No bit is lost.
         a, b = (self.modular_text(value) for value in (left, right))
         match operator:
             case ast.Add():

@@ -17,7 +17,7 @@ from proof.terms import (
     polynomial,
     u,
 )
-from proof.translation import Translation, Value, exactly, gappa
+from proof.translation import Translation, Value, binary_text, gappa
 
 # Exponents e, one by one where |log x| may be small compared with e log 2. Forms have no others.
 _EXPONENTS = ((0, 0), (-1, -1), (1, 1), (-2, -2), (2, 2), (-4, -3), (3, 6), (-64, -5))
@@ -55,7 +55,7 @@ def _exact_uniforms() -> list[Case]:
         for precision in range(least, _LARGEST_PRECISION + 1):
             translation = Translation(LEMMAS)
             result = translation.call(kernel, "v", Fraction(precision))
-            unit = exactly(Fraction(1, 2**precision))
+            unit = binary_text(Fraction(1, 2**precision))
             # The top bits of the word, or of all its bits but the first.
             k = f"v{'' if least == 1 else '_low_63'}_from_{64 - precision}"
             exact = expected.format(k=k, unit=unit)

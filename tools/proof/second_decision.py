@@ -68,12 +68,15 @@ def _ratio_times_noise(places: int | None) -> Case:
         after={"nearest_cell: part": record_part},
     )
     exponent = 1073 - (places or 0)
-    words = t.free("high", 0, 2**64 - 1), t.free("low", 0, 2**64 - 1)
-    error = t.free("error", 0, NO_BOUND - 1, bits=64)
-    t.free("mantissa", 0, 2**52 - 1)
+    words = t.free_variable("high", 0, 2**64 - 1), t.free_variable("low", 0, 2**64 - 1)
+    error = t.free_variable("error", 0, NO_BOUND - 1, bits=64)
+    t.free_variable("mantissa", 0, 2**52 - 1)
     ratio = Bits(exponent, "mantissa", 52)
     t.call(
-        second_stage.nearest_cell, t.free("fraction", 0, 2**128 - 1), (words, None, error), ratio
+        second_stage.nearest_cell,
+        t.free_variable("fraction", 0, 2**128 - 1),
+        (words, None, error),
+        ratio,
     )
     scale = "far" if places is None else f"1b-{places}"
     t.define("true", f"(high * 1b64 + low) * {_M} * {scale}")
@@ -124,10 +127,10 @@ def nearest_cell() -> Statement:
     # A part of 0 has no carry.
     parts = ((True, False), (False, False), (False, True))
     cases = [
-        _certain(sign, is_zero=is_zero, carry=carry, half=half)
+        _certain_case(sign, is_zero=is_zero, carry=carry, half=half)
         for sign, (is_zero, carry), half in product((0, 1), parts, (False, True))
     ]
-    cases += [_not_certain(reason) for reason in ("below", "above", "no bound")]
+    cases += [_uncertain_case(reason) for reason in ("below", "above", "no bound")]
     claim = "a certain cell contains every number within the error; the units needed for this"
     return statement_in_units("nearest_cell", claim, 4, cases)
 
@@ -135,14 +138,14 @@ def nearest_cell() -> Statement:
 _BEFORE = ("bits = ", "exponent = ", "m = ", "places = ", "lower = ", "upper = ", "whole = down")
 
 
-def _certain(sign: int, *, is_zero: bool, carry: bool, half: bool) -> Case:
+def _certain_case(sign: int, *, is_zero: bool, carry: bool, half: bool) -> Case:
     """Return a case in which the cell is certain."""
 
     def set_free_variables(t: FixedPoint, values: dict[str, Value]) -> None:
         """Set free variables for the results that "ratio_times_noise" bounds."""
-        values["whole"] = t.free("whole", 0, "1b59", bits=64)
-        values["part"] = t.free("part", *((0, 0) if is_zero else (1, 2**128 - 1)))
-        values["bound"] = t.free("bound", 3, 2**122)
+        values["whole"] = t.free_variable("whole", 0, "1b59", bits=64)
+        values["part"] = t.free_variable("part", *((0, 0) if is_zero else (1, 2**128 - 1)))
+        values["bound"] = t.free_variable("bound", 3, 2**122)
 
     wraps = {"negated_if(mask, part)": 1} if sign and not is_zero else {}
     wraps |= {"plus(part, fraction)": -1} if carry else {}
@@ -162,8 +165,8 @@ def _certain(sign: int, *, is_zero: bool, carry: bool, half: bool) -> Case:
             _CERTAIN: True,
         },
     )
-    fraction = t.free("fraction", 0, 2**128 - 1)
-    error = t.free("error", 0, NO_BOUND - 1, bits=64)
+    fraction = t.free_variable("fraction", 0, 2**128 - 1)
+    error = t.free_variable("error", 0, NO_BOUND - 1, bits=64)
     noise = (None, Bits(sign, "rest", 63), error)
     cell, certain = t.call(second_stage.nearest_cell, fraction, noise, None)
     _check(certain)
@@ -199,13 +202,13 @@ def _certain(sign: int, *, is_zero: bool, carry: bool, half: bool) -> Case:
     return t.case(name, _BOTH_SIDES, hints, most=4)
 
 
-def _not_certain(reason: str) -> Case:
+def _uncertain_case(reason: str) -> Case:
     """Return a case in which the cell is not certain: the bound leaves it, or there is none."""
 
     def set_free_variables(t: FixedPoint, values: dict[str, Value]) -> None:
-        values["whole"] = t.free("whole", 0, "1b59", bits=64)
-        values["bound"] = t.free("bound", 3, 2**122)
-        values["y"] = t.free("y", 0, 2**128 - 1)
+        values["whole"] = t.free_variable("whole", 0, "1b59", bits=64)
+        values["bound"] = t.free_variable("bound", 3, 2**122)
+        values["y"] = t.free_variable("y", 0, 2**128 - 1)
 
     lines = (*_BEFORE, "part = ", "bound = ", "mask = ", "y = plus(part", "whole ")
     t = FixedPoint(
@@ -218,8 +221,8 @@ def _not_certain(reason: str) -> Case:
         },
     )
     ends = (NO_BOUND, 2**64 - 1) if reason == "no bound" else (0, 2**64 - 1)
-    error = t.free("error", *ends, bits=64)
-    fraction = t.free("fraction", 0, 2**128 - 1)
+    error = t.free_variable("error", *ends, bits=64)
+    fraction = t.free_variable("fraction", 0, 2**128 - 1)
     _, certain = t.call(second_stage.nearest_cell, fraction, (None, None, error), None)
     _check(not certain)
     t.assume(f"y - bound in {f'[{-(2**128)}, -1]' if reason == 'below' else f'[0, {2**128}]'}")

@@ -36,10 +36,10 @@ def _error_of_log(e: int, unseen: int) -> tuple[FixedPoint, Number, int]:
     """Return -log V and its error, for a V with e leading zeros."""
 
     def logarithm(t: FixedPoint, _v: Number) -> tuple[Number, np.uint64]:
-        return t.free("log", 0, 2**128 - 1), np.uint64(e)
+        return t.free_variable("log", 0, 2**128 - 1), np.uint64(e)
 
     t = FixedPoint(lemmas={"minus_log": logarithm})
-    v = t.free("v", 2**127 >> e, max((2**128 >> e) - 1, 0))
+    v = t.free_variable("v", 2**127 >> e, max((2**128 >> e) - 1, 0))
     minus_log, error = t.call(noise_128bit._minus_log_v, v, np.uint64(unseen))
     return t, minus_log, int(error)
 
@@ -93,10 +93,10 @@ def _root_and_zeros(k: int, *, bounded: bool) -> FixedPoint:
         # A logarithm with k > 2 is below 4, so V has fewer than 7 zeros, by "minus_log".
         few = max(_error_of_log(e, 0)[2] for e in range(FEW_ZEROS))
         ends = (1, LARGEST_ERROR if k <= 2 else few) if bounded else (NO_BOUND, NO_BOUND)
-        return t.free("log", 0, 2**128 - 1), t.free("error", *ends, bits=64)
+        return t.free_variable("log", 0, 2**128 - 1), t.free_variable("error", *ends, bits=64)
 
     def root(t: FixedPoint, _a: Number) -> tuple[Number, np.uint64]:
-        return t.free("root", 0, 2**128 - 1), np.uint64(k)
+        return t.free_variable("root", 0, 2**128 - 1), np.uint64(k)
 
     return FixedPoint(
         choices={"error < NO_BOUND": bounded}, lemmas={"_minus_log_v": logarithm, "root": root}
@@ -106,7 +106,7 @@ def _root_and_zeros(k: int, *, bounded: bool) -> FixedPoint:
 def _root_of_minus_log_v(k: int) -> Case:
     """Return the case of a logarithm with 2k or 2k + 1 leading zeros."""
     t = _root_and_zeros(k, bounded=True)
-    _, error = t.call(noise_128bit._root_of_minus_log_v, t.free("v", 0, 2**128 - 1))
+    _, error = t.call(noise_128bit._root_of_minus_log_v, t.free_variable("v", 0, 2**128 - 1))
     # In units: of_made is the root of the computed logarithm, of_true the root of the real one.
     # By "minus_log" neither logarithm is above 46.5, so neither root is above 6.82.
     t.assume(f"root - of_made in [-{ROOT_ERROR}, {ROOT_ERROR}]")
@@ -137,7 +137,7 @@ def _root_of_minus_log_v(k: int) -> Case:
 
 def _no_bound_on_root(k: int, *, bounded: bool) -> tuple[FixedPoint, int]:
     t = _root_and_zeros(k, bounded=bounded)
-    _, error = t.call(noise_128bit._root_of_minus_log_v, t.free("v", 0, 2**128 - 1))
+    _, error = t.call(noise_128bit._root_of_minus_log_v, t.free_variable("v", 0, 2**128 - 1))
     return t, int(error)
 
 
@@ -171,8 +171,8 @@ class _Form:
 
     def word(self, name: str, top: int, known: int) -> tuple[Bits, Number]:
         """Return the words of a uniform with known first bits."""
-        self.t.free(f"{name}_high", 0, 2 ** (64 - known) - 1)
-        self.t.free(f"{name}_low", 0, 2**64 - 1)
+        self.t.free_variable(f"{name}_high", 0, 2 ** (64 - known) - 1)
+        self.t.free_variable(f"{name}_low", 0, 2**64 - 1)
         self.t.assume(f"{name}_unseen in [0, 1]")
         return Bits(top, f"{name}_high", 64 - known), Number(f"{name}_low", 64, reduced=True)
 
@@ -207,7 +207,9 @@ class _Form:
         self.prove_unseen(f"v{k}", self.v[k], self.t.require_unwrapped(complement), unseen)
         ends = (NO_BOUND, NO_BOUND) if k in self.unbounded else (1, LARGEST_ERROR)
         self.t.assume(f"(radius{k} - true{k}) / error{k} in [-1, 1]")
-        return self.t.free(f"radius{k}", 0, most), self.t.free(f"error{k}", *ends, bits=64)
+        return self.t.free_variable(f"radius{k}", 0, most), self.t.free_variable(
+            f"error{k}", *ends, bits=64
+        )
 
     def logarithm(self, _t: FixedPoint, complement: Value, unseen: int) -> tuple[Number, Number]:
         return self.radius(complement, int(unseen), MOST_LOG)
@@ -227,7 +229,7 @@ class _Form:
         self.hints.append(
             f"sine{k} - real{k} -> (sine{k} - of_seen{k}) - slope{k} * (angle{k} - {seen_digits})"
         )
-        return t.free(f"sine{k}", 0, 2**128 - 1)
+        return t.free_variable(f"sine{k}", 0, 2**128 - 1)
 
     def case(self, computed: str, true: str, error: str, used: int, sides: Sequence[str]) -> Case:
         """Return the case that the noise is within its error, which contains the constant `used`.

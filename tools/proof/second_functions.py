@@ -59,7 +59,7 @@ def half_reciprocal() -> Statement:
         t.prove(bound_hypothesis("e", off[-1]))
         cases.append(t.case(f"step {len(cases)}", hints=hints))
         t.restart()
-        t.free("x", _RECIPROCAL_LEAST, _RECIPROCAL_MOST)
+        t.free_variable("x", _RECIPROCAL_LEAST, _RECIPROCAL_MOST)
         t.define("before", "1 - x * g * 1b-255")
         t.assume("@FIX(g, 0)", bound_hypothesis("before", off[-1]))
         return Number("g", 128)
@@ -67,7 +67,7 @@ def half_reciprocal() -> Statement:
     wraps = dict.fromkeys(WRAPS, 1)
     t = FixedPoint(wraps=wraps, after={"half_reciprocal: g": step})
     t.used_keys.update(wraps)
-    t.call(fixed.half_reciprocal, t.free("x", _RECIPROCAL_LEAST, _RECIPROCAL_MOST))
+    t.call(fixed.half_reciprocal, t.free_variable("x", _RECIPROCAL_LEAST, _RECIPROCAL_MOST))
     t.define("above", "g - 1b255 / x")
     t.define("below", "1b255 / x - g")
     hints = [
@@ -174,7 +174,7 @@ def _root_of(k: int, off: Fraction) -> Case:
 def half_sine() -> Statement:
     """Return the statement about Horner's rule, compared with the series of real coefficients."""
     t = FixedPoint()
-    t.free("t", 0, 2**128 - 1)
+    t.free_variable("t", 0, 2**128 - 1)
     result = t.call(fixed.half_sine, Number("t", 128, reduced=True))
     steps = [name for name, _ in t.definitions if name.startswith("half_sine_q")]
     terms = len(steps) + 1
@@ -225,7 +225,9 @@ def _twice_atanh(*, below: bool) -> Case:
         choices={"zeros_before(v)": 0, "less(f, SQRT_HALF)": below},
         lemmas={"half_reciprocal": reciprocal},
     )
-    t.call(fixed.minus_log, t.free("f", *((2**127, _C - 1) if below else (_C, 2**128 - 1))))
+    t.call(
+        fixed.minus_log, t.free_variable("f", *((2**127, _C - 1) if below else (_C, 2**128 - 1)))
+    )
     steps = [name for name, _ in t.definitions if name.startswith("minus_log_rest")]
     terms = len(steps) + 1
     with ctx.workprec(BITS):
@@ -280,7 +282,7 @@ def _minus_log(e: int, *, below: bool) -> Case:
     """Return the case of e zeros, with f < c or f >= c."""
 
     def set_twice_atanh(t: FixedPoint, values: Values) -> None:
-        values["twice_atanh"] = t.free("twice_atanh", 0, 2**120)
+        values["twice_atanh"] = t.free_variable("twice_atanh", 0, 2**120)
         t.assume(f"twice_atanh - twice_atanh_true in {_ATANH_OFF}")
 
     lines = ("s = ", "t = ", "rest = ", "for k in ")
@@ -290,7 +292,7 @@ def _minus_log(e: int, *, below: bool) -> Case:
     )
     # v 2^e and the truncated c are integers, so f < c is a comparison of integers.
     border = -(-_C >> e)
-    v = t.free("v", *((2**127 >> e, border - 1) if below else (border, (2**128 >> e) - 1)))
+    v = t.free_variable("v", *((2**127 >> e, border - 1) if below else (border, (2**128 >> e) - 1)))
     result, _ = t.call(fixed.minus_log, v)
     with ctx.workprec(BITS):
         log_2 = arb(2).log() * arb(2) ** 120

@@ -44,7 +44,7 @@ def _digits_case(places: int | None) -> Case:
     """Return the case of a value of m 2^-places grids; None means a shift that leaves 0."""
 
     def integer(t: FixedPoint, values: dict[str, Value]) -> None:
-        values["m"] = t.free("m", 0, 2**53 - 1, bits=64)
+        values["m"] = t.free_variable("m", 0, 2**53 - 1, bits=64)
 
     def shift_far(t: FixedPoint, values: dict[str, Value]) -> None:
         t.assume(f"far in [1b-2200, 1b-{_FAR}]")
@@ -81,10 +81,10 @@ def _sign_case(sign: int, *, is_zero: bool) -> Case:
     """Return the case of a sign, with a fraction of 0 or above 0."""
 
     def set_part(t: FixedPoint, values: dict[str, Value]) -> None:
-        values["part"] = t.free("part", *((0, 0) if is_zero else (1, 2**128 - 1)))
+        values["part"] = t.free_variable("part", *((0, 0) if is_zero else (1, 2**128 - 1)))
 
     def set_whole(t: FixedPoint, values: dict[str, Value]) -> None:
-        values["whole"] = t.free("whole", 0, 2**53, bits=64)
+        values["whole"] = t.free_variable("whole", 0, 2**53, bits=64)
 
     t = FixedPoint(
         cuts={"part = down": set_part, "whole = m >>": set_whole},
@@ -108,7 +108,7 @@ def _whole_value_case(places: int) -> Case:
         wraps={"up((_0, m), up_by)": "(4503599627370496 + mantissa)"},
         choices={"part[0] | part[1] == _0": True},
     )
-    t.free("mantissa", 0, 2**52 - 1)
+    t.free_variable("mantissa", 0, 2**52 - 1)
     value = _float(_EXPONENT)
     base, whole, fraction = t.call(second_stage.split_float, value, _float(_EXPONENT - 52 + places))
     _check(base is value and int(whole) == 0 and tuple(map(int, fraction)) == (0, 0))
@@ -141,7 +141,7 @@ def _shift_case(shift: int, *, negative: bool) -> Case:
         choices={view: negative},
         wraps={f"up((_0, {view}), np.uint64(128 - shift))": f"({quotient}{raised})"},
     )
-    value = t.free("value", *((-(2**63), -1) if negative else (0, 2**63 - 1)), bits=64)
+    value = t.free_variable("value", *((-(2**63), -1) if negative else (0, 2**63 - 1)), bits=64)
     whole, fraction = t.call(second_stage.split_integer, value, shift)
     part = t.require_unwrapped(fraction)
     t.define("off", f"value * 1b{128 - shift} - ({whole.text} * 1b128 + {part})")
@@ -156,10 +156,12 @@ def _sum_case(*, certain: bool) -> Case:
     """Return the case of a cell that is certain, or of one that is not."""
 
     def split(t: FixedPoint, _value: Value, _shift: Value) -> tuple[Number, Number]:
-        return t.free("whole", -(2**62), 2**62, bits=64), t.free("fraction", 0, 2**128 - 1)
+        return t.free_variable("whole", -(2**62), 2**62, bits=64), t.free_variable(
+            "fraction", 0, 2**128 - 1
+        )
 
     def nearest(t: FixedPoint, *_arguments: Value) -> tuple[Number, bool]:
-        return t.free("cell", -(2**60), 2**60, bits=64), certain
+        return t.free_variable("cell", -(2**60), 2**60, bits=64), certain
 
     t = FixedPoint(lemmas={"split_integer": split, "nearest_cell": nearest})
     result = t.call(second_stage.release_integer, None, 0, None, None)
@@ -199,7 +201,7 @@ def _raised_case(
     least = -(2**63)
 
     def value(t: FixedPoint, values: dict[str, Value]) -> None:
-        values["value"] = t.free("value", least + 1, 2**63 - 1, bits=64)
+        values["value"] = t.free_variable("value", least + 1, 2**63 - 1, bits=64)
 
     def beyond(t: FixedPoint, result: Number) -> Number:
         t.prove(f"{result.text} in [{least}, {2**62}]")
@@ -208,7 +210,9 @@ def _raised_case(
     def release(t: FixedPoint, inside: Number, *_arguments: Value) -> Number:
         t.define("inside", inside.text)
         t.prove(f"inside in [0, {2**62 - 1}]")
-        return t.free("cell", *((least, least) if is_open else (least + 1, 2**63 - 1)), bits=64)
+        return t.free_variable(
+            "cell", *((least, least) if is_open else (least + 1, 2**63 - 1)), bits=64
+        )
 
     def overflow(t: FixedPoint, values: dict[str, Value]) -> None:
         values["wrapped"] = wrapped
@@ -222,7 +226,7 @@ def _raised_case(
         after={"release_raised: beyond": beyond},
         lemmas={"release_integer": release},
     )
-    raised = t.free("raised", *((0, 0) if is_none else (1, 2**64 - 1)), bits=64)
+    raised = t.free_variable("raised", *((0, 0) if is_none else (1, 2**64 - 1)), bits=64)
     result = t.call(second_stage.release_raised, raised, shift, None, 0)
     t.prove("off >= 0")
     if wrapped or is_none or is_open:

@@ -12,7 +12,7 @@ Names in the scripts:
 from collections.abc import Iterable
 from fractions import Fraction
 
-from proof.translation import Lemma, Translation, Value, exactly, gappa
+from proof.translation import Lemma, Translation, Value, binary_text, gappa
 
 # Relative errors, in u, that one statement proves and the next one assumes.
 LOG = Fraction(6)  # Of log x.
@@ -33,7 +33,7 @@ def in_u(multiple: float | Fraction) -> Fraction:
 
 def u(multiple: float | Fraction) -> str:
     """Return a multiple of u for a script."""
-    return exactly(in_u(multiple))
+    return binary_text(in_u(multiple))
 
 
 def around_0(bound: str | Fraction) -> str:

@@ -54,7 +54,7 @@ def source_of(function: Any) -> tuple[ast.FunctionDef, dict[str, Any]]:
     return tree, python.__globals__
 
 
-def exactly(number: Fraction) -> str:
+def binary_text(number: Fraction) -> str:
     """Return a binary number in Gappa's notation, exactly."""
     odd, power = number.numerator, number.denominator.bit_length() - 1
     if number.denominator != 1 << power:
@@ -64,7 +64,7 @@ def exactly(number: Fraction) -> str:
 
 def gappa(value: Value) -> str:
     """Return a value as a Gappa expression."""
-    return exactly(value) if isinstance(value, Fraction) else str(value)
+    return binary_text(value) if isinstance(value, Fraction) else str(value)
 
 
 class Translation:
