@@ -157,7 +157,7 @@ def test_an_audit_that_fails_keeps_an_older_report_and_leaves_no_file(
     assert older.read_text() == "an older report"
 
 
-def test_what_was_certified_before_the_target_failed_is_shown(
+def test_findings_before_the_target_failed_are_shown(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An event is counted before the next pair is tried, so its bound holds."""
@@ -258,7 +258,7 @@ def test_a_library_that_no_attack_could_be_run_against_costs_the_status(
     assert "No attack could be run against dpnoise.release: nothing is known." in err
 
 
-def test_what_is_claimed_has_to_be_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_claim_is_required(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["audit", "numpy.laplace"]) == 2
     assert "Say which epsilon is claimed: --epsilon 1." in capsys.readouterr().err
 
@@ -271,7 +271,7 @@ def test_a_command_with_brackets_is_shown_as_it_is(capsys: pytest.CaptureFixture
     assert "[/z]" in out + err
 
 
-def test_a_folder_is_no_file_to_write_to(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_a_folder_cannot_be_written_to(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     status, _, err = run(capsys, "numpy.laplace", *QUICK, "--html", folder)
     assert status == 2
     assert "is a folder" in err

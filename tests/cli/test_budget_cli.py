@@ -49,7 +49,7 @@ def test_a_ledger_is_made_spent_from_and_shown(capsys: pytest.CaptureFixture[str
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_what_is_not_there_cannot_be_spent(capsys: pytest.CaptureFixture[str]) -> None:
+def test_more_than_the_remaining_budget_cannot_be_spent(capsys: pytest.CaptureFixture[str]) -> None:
     create(capsys, "--epsilon", "1")
     before = Path("b.json").read_bytes()
     status, out, err = run(capsys, "spend", "b.json", "--epsilon", "1.01", "--note", "too much")
@@ -136,7 +136,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("arguments", "words"), WRONG, ids=lambda value: " ".join(value)[:60])
-def test_what_is_wrong_is_said_in_one_line(
+def test_errors_are_one_line(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     create(capsys, "--epsilon", "1")
@@ -155,7 +155,7 @@ NAMES = ["[bold]x[/]", "[/nothing]", ":heart:", "a\x1b[2J\nb", "\u202etxet", "å°
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
 @pytest.mark.parametrize("columns", ["20", "80"])
-def test_names_neither_steer_nor_break_what_is_shown(
+def test_names_neither_control_nor_break_the_output(
     name: str, columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)

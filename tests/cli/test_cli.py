@@ -66,7 +66,7 @@ def test_release_publishes_each_query_with_its_part_of_epsilon(
     assert all(release["epsilon"] == 1e6 for release in releases(out))
 
 
-def test_groups_are_those_declared_and_no_others(
+def test_only_declared_groups_are_published(
     table: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, out, _ = run(
@@ -175,7 +175,7 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def test_what_is_wrong_is_said_before_any_noise_is_drawn(
+def test_errors_are_reported_before_noise_is_drawn(
     table: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -375,7 +375,7 @@ def test_words_for_missing_values_are_names_of_groups(
     assert counts == {"NA": 3, "US": 1, "null": 1, "Cork, County": 1}
 
 
-def test_the_row_that_is_no_number_is_named(
+def test_a_row_that_is_not_a_number_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also if Python or DuckDB would read the text as a number, but people would not."""

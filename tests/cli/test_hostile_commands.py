@@ -302,7 +302,7 @@ def value_of(out: str) -> Any:
 PRECISE = ["--epsilon", "1e6", "--json"]
 
 
-def test_what_looks_hostile_but_has_a_meaning_is_read(run: Run) -> None:
+def test_unusual_but_valid_files_are_read(run: Run) -> None:
     """At epsilon 10^6 a count is wrong with probability 2 exp(-5 * 10^5)."""
     Path("late.csv").write_text("\n\nx,city\n1,cork\n2,dublin\n")
     columns = 10_000 if LONG else 1_000
@@ -328,7 +328,7 @@ def test_what_looks_hostile_but_has_a_meaning_is_read(run: Run) -> None:
         assert err == ""
 
 
-def test_columns_of_parquet_are_found_by_name_whatever_their_order(run: Run) -> None:
+def test_columns_of_parquet_are_found_by_name_in_any_order(run: Run) -> None:
     pq.write_table(pa.table({"g": ["1", "1", "2"], "x": [5.0, 6.0, 7.0]}), "order.parquet")
     out = run("release", "order.parquet", *X, *SUM, "--group-by", "g=1", *PRECISE)[1]
     assert value_of(out) == pytest.approx(11, abs=0.1)

@@ -57,7 +57,7 @@ def test_a_comparison_of_audits(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(row) <= 80
 
 
-def test_what_a_request_would_publish(width: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_preview_of_a_request(width: int, capsys: pytest.CaptureFixture[str]) -> None:
     cities = ",".join(f"city{i}" for i in range(30))
     columns_and_queries = [
         "--column",

@@ -99,7 +99,7 @@ def test_two_equal_queries_are_two_bars() -> None:
 
 @given(st.text(max_size=30))
 @settings(deadline=None, max_examples=50)
-def test_what_is_shown_is_visible_and_on_one_line(text: str) -> None:
+def test_shown_text_is_visible_and_on_one_line(text: str) -> None:
     assert shown(text + "\n\udcff").isprintable()
     if text.isprintable():
         assert shown(text) == text
@@ -126,7 +126,7 @@ def test_a_target_may_have_any_name(
         assert "\x1b" not in page
 
 
-def test_a_page_can_be_written_whatever_it_quotes() -> None:
+def test_a_page_can_be_written_with_any_quoted_text() -> None:
     """A page escapes characters that change the direction, and bytes that are not text."""
     template = html.environment().from_string('<p title="{{ title }}">{{ text }}</p>')
     rendered = template.render(text="\u202e\udcff\x00<b>\nnext", title="\x1b")

@@ -152,7 +152,7 @@ def test_nobody_else_may_read_a_private_file_while_it_is_written(
 
 
 @pytest.mark.parametrize(("command", "option", "ending"), IRREPLACEABLE)
-def test_what_cannot_be_made_again_is_replaced_by_force_only(
+def test_files_that_cannot_be_made_again_are_replaced_only_by_force(
     command: Command,
     option: str,
     ending: str,
@@ -175,7 +175,9 @@ def test_what_cannot_be_made_again_is_replaced_by_force_only(
 
 
 @pytest.mark.parametrize(("command", "option", "ending"), REPLACEABLE)
-def test_what_can_be_made_again_is_replaced(command: Command, option: str, ending: str) -> None:
+def test_files_that_can_be_made_again_are_replaced(
+    command: Command, option: str, ending: str
+) -> None:
     target = Path(f"old{ending}")
     target.write_text("an earlier report")
     assert command(option, target) in {0, 1}
@@ -246,7 +248,7 @@ def test_a_link_stays_a_link_and_its_target_is_written(
     assert [path.name for path in Path("far").iterdir()] == ["real"]
 
 
-def test_links_follow_the_rules_of_what_they_lead_to(capsys: pytest.CaptureFixture[str]) -> None:
+def test_links_follow_the_rules_of_their_targets(capsys: pytest.CaptureFixture[str]) -> None:
     Path("earlier.json").write_text("an earlier release")
     for name, leads_to, words in [
         ("to-release", "earlier.json", "exists. Name another file"),
@@ -428,7 +430,7 @@ def test_strict_json_has_no_word_that_json_has_not() -> None:
     assert parse_strictly(strict_json.dumps(data)) == {"a": ["inf", ["-inf"]], "b": {"c": "nan"}}
 
 
-def test_whatever_writes_json_refuses_what_is_not_json() -> None:
+def test_every_json_writer_refuses_invalid_json() -> None:
     calls = []
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

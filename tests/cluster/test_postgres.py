@@ -443,7 +443,7 @@ def error_message(source: Files, *, column: str = "x") -> str:
     return str(raised.value)
 
 
-def test_what_is_wrong_with_a_table_is_said_in_one_line(address: str) -> None:
+def test_errors_about_a_table_are_one_line(address: str) -> None:
     source = make_table(address, "words", {"x": "text"}, {"x": ["1", SECRET]})
     assert "holds text that is no number" in error_message(source)
     assert "has no column 'y'. It has: x." in error_message(source, column="y")

@@ -239,7 +239,7 @@ def test_spark_bounds_persons_as_they_are_declared(spark: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sum", "mean"])
-def test_values_of_ones_own_are_those_of_other_engines(spark: Any, kind: str) -> None:
+def test_per_person_values_equal_those_of_other_engines(spark: Any, kind: str) -> None:
     columns = {"who": [1, 1, 1, 2, 2, None], "x": [0.3, 1e300, -7.0, None, 2.5, 4.0]}
     plan = Plan(
         (Rows(), Sums("x", 0.25, -100, 1_000)),

@@ -31,6 +31,6 @@ def test_no_type_of_a_value_is_trusted() -> None:
             assert "<i>" not in page
 
 
-def test_a_template_that_asks_for_what_is_missing_makes_no_page() -> None:
+def test_a_template_with_a_missing_value_makes_no_page() -> None:
     with pytest.raises(UndefinedError, match="title"):
         html.render("dpnoise.core/base.html")

@@ -40,7 +40,7 @@ SIZES = [5, 2**62 + 513, 2**63 - 1, 2**63, 2**64 - 1, 2**64, 10**40, -(2**63), -
 
 @pytest.mark.parametrize("value", SIZES)
 @pytest.mark.parametrize("kind", [list, tuple])
-def test_integers_of_a_list_have_no_limit_whatever_their_size(kind: Any, value: int) -> None:
+def test_integers_of_a_list_have_no_size_limit(kind: Any, value: int) -> None:
     """The noise, of scale 10^18, is the same for all sizes, so only the values differ."""
     grid = int(max(1.0, WIDE.grid))
     for offset in (0, grid):
@@ -181,7 +181,9 @@ REFUSED = [
 @pytest.mark.parametrize(
     "value", REFUSED, ids=lambda v: f"{type(v).__name__}: {errors.shown(v)}"[:60].split(" at ")[0]
 )
-def test_what_would_be_rounded_or_guessed_is_refused_before_noise_is_drawn(value: Any) -> None:
+def test_values_that_need_rounding_or_guessing_are_refused_before_noise_is_drawn(
+    value: Any,
+) -> None:
     with pytest.raises((ValueError, TypeError), match="Expected"):
         laplace.release(value, rng=FailingGenerator())
 
@@ -354,7 +356,7 @@ BAD_SCALES = [
 
 
 @pytest.mark.parametrize("scale", BAD_SCALES, ids=lambda v: f"{type(v).__name__}"[:40])
-def test_a_scale_that_is_no_number_is_refused(scale: Any) -> None:
+def test_a_scale_that_is_not_a_number_is_refused(scale: Any) -> None:
     for method in ("laplace", "normal", "exponential", "gumbel", "cauchy"):
         with pytest.raises((ValueError, TypeError), match="Expected"):
             getattr(FailingGenerator(), method)(scale)
@@ -422,7 +424,7 @@ BAD_BOUNDS = [10**400, -(10**400), 10**5000, Decimal(1), Fraction(1, 2), "1", Tr
 
 @pytest.mark.parametrize("bound", BAD_BOUNDS, ids=lambda v: f"{type(v).__name__}")
 @pytest.mark.parametrize("name", ["lower", "upper"])
-def test_a_bound_that_is_no_number_is_refused_when_it_is_given(name: str, bound: Any) -> None:
+def test_a_bound_that_is_not_a_number_is_refused_immediately(name: str, bound: Any) -> None:
     makers: list[Callable[..., object]] = [
         lambda **b: dpnoise.LaplaceMechanism(1.0, 1.0, **b),
         lambda **b: dpnoise.GaussianMechanism.for_scale(1.0, sensitivity=1.0, **b),
@@ -502,7 +504,7 @@ def test_every_number_of_float16_and_many_of_float32_are_read_and_written_exactl
             )
 
 
-def test_no_distribution_gives_nan_whatever_its_parameters() -> None:
+def test_no_distribution_gives_nan_for_any_parameters() -> None:
     extremes = [5e-324, 1e-310, 2.3e-308, 1e-160, 1e-20, 1.0, 1e20, 1e160, 1.7e308]
     rng = dpnoise.Generator()
     for extreme in extremes:
@@ -537,7 +539,7 @@ MASKED = np.ma.array([1.0, 5.0, 9.0], mask=[False, True, False])
     ],
     ids=lambda column: type(column).__name__,
 )
-def test_what_is_masked_or_null_is_missing(column: Any) -> None:
+def test_masked_and_null_values_are_missing(column: Any) -> None:
     column = list(column) if isinstance(column, Iterator) else [column]
     with pytest.raises(dpnoise.ArgumentError, match="a number in every row"):
         statistics.count(iter(column), epsilon=1.0, rng=FailingGenerator())

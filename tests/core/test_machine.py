@@ -75,7 +75,7 @@ def test_a_library_with_a_build_gets_the_line_that_installs_it(
     assert not targets.left_out()
 
 
-def test_what_is_installed_is_not_left_out_whatever_the_machine(
+def test_an_installed_library_is_not_left_out_on_any_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")

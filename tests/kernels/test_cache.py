@@ -191,9 +191,7 @@ def give_away(path: Path) -> None:
 
 
 @pytest.mark.parametrize("foreign", ["base", "dpnoise", "stamp", "file"])
-def test_what_another_user_planted_is_not_unpickled(
-    base: Path, tmp_path: Path, foreign: str
-) -> None:
+def test_a_file_of_another_user_is_not_unpickled(base: Path, tmp_path: Path, foreign: str) -> None:
     draw()
     file = cached_file(base)
     file.write_bytes(with_checksum(pickle.dumps(PlantedPickle(tmp_path / "marker"))))
@@ -438,7 +436,7 @@ def test_a_kernel_is_stamped_by_the_kernels_and_any_other_function_by_the_packag
     assert cache._sources_of(with_a_closure) is None
 
 
-def test_what_was_imported_before_an_upgrade_is_not_kept_as_the_upgrade(
+def test_code_imported_before_an_upgrade_is_not_cached_as_the_upgrade(
     base: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(SOURCE / "kernels", tmp_path / "kernels")

@@ -73,7 +73,7 @@ def test_no_point_is_further_off_than_is_proved(name: str, fused: bool) -> None:
 
 
 @pytest.mark.parametrize("check", bit_tricks.ALL, ids=lambda check: check.__name__)
-def test_bit_tricks_do_what_the_proof_takes_of_them(check: Callable[[], None]) -> None:
+def test_bit_tricks_do_what_the_proof_assumes(check: Callable[[], None]) -> None:
     """Here on compiled functions; `make proof` runs them interpreted."""
     check()
 

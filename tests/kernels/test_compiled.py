@@ -76,7 +76,7 @@ def count_fused(function: Any) -> int:
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_the_compiled_code_fuses_what_the_source_names(name: str) -> None:
+def test_the_compiled_code_fuses_the_operations_of_the_source(name: str) -> None:
     check_fused(name, *compile_kernel(name))
 
 

@@ -338,7 +338,7 @@ def test_no_point_is_further_off_than_is_claimed(name: str) -> None:
     assert 0 < largest < claimed
 
 
-def test_the_ends_are_what_they_should_be() -> None:
+def test_the_functions_are_right_at_the_ends() -> None:
     """The sine and the root of 0 are 0, the last sine is 1/2, the last logarithm 2^-128."""
     assert number(fixed.half_sine(to_wide(0))) == 0
     top = number(fixed.half_sine(to_wide(ALL - 1)))

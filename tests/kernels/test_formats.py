@@ -103,7 +103,7 @@ def test_releases_at_the_ends_of_a_format_saturate_without_a_warning(
 
 
 @pytest.mark.parametrize("kind", FLOATS)
-def test_what_is_not_finite_is_refused_without_a_warning(kind: str) -> None:
+def test_values_that_are_not_finite_are_refused_without_a_warning(kind: str) -> None:
     for mechanism in make_mechanisms(1.0):
         for bad in (np.inf, -np.inf, np.nan):
             for value in (np.array([1, bad], kind), np.array(bad, kind), np.dtype(kind).type(bad)):

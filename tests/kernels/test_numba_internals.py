@@ -28,7 +28,7 @@ def test_the_package_asks_for_the_versions_that_were_tested() -> None:
     assert (0, int(first_untested) - 1) == numba_internals.NEWEST
 
 
-def test_no_other_module_imports_what_numba_does_not_document() -> None:
+def test_no_other_module_imports_undocumented_parts_of_numba() -> None:
     for path in SOURCE.rglob("*.py"):
         if path.name == "numba_internals.py":
             continue

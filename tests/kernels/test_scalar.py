@@ -45,7 +45,7 @@ def test_every_integer_is_read_from_its_digits(read_integer: Callable[[bytes, in
 
 
 @readable
-def test_what_an_integer_has_no_digits_for_is_not_read(
+def test_unused_digits_of_an_integer_are_not_read(
     read_integer: Callable[[bytes, int], int],
 ) -> None:
     """CPython shortens a difference and leaves unused digits in memory, which are all ones here."""
@@ -89,7 +89,7 @@ def test_where_no_digits_are_read_the_results_are_the_same(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("grid", [2.0**-20, 1.0, 8.0, 2.0**40])
 @pytest.mark.parametrize("kind", [int, np.int64])
-def test_the_noise_is_the_same_whatever_the_size(grid: float, kind: Callable[[int], Any]) -> None:
+def test_the_noise_is_the_same_for_every_size(grid: float, kind: Callable[[int], Any]) -> None:
     """Shifting a value by whole grids shifts its release equally, without a limit."""
     mechanism = dpnoise.LaplaceMechanism(1.0, max(1.0, grid), grid=grid)
     step = max(1, int(grid))

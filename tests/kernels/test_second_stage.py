@@ -503,7 +503,7 @@ def certain_rows(count: int) -> NDArray[np.uint64]:
 
 @pytest.mark.parametrize("width", [1, 2])
 @pytest.mark.parametrize("pattern", [p for p in PATTERNS if p])
-def test_only_what_is_open_is_settled(pattern: str, width: int) -> None:
+def test_only_open_numbers_are_settled(pattern: str, width: int) -> None:
     """All pairs have a slot, in random order, some twice. Decided numbers do not change.
 
     The second member of an odd last pair does not exist, so its noise is not used.
@@ -526,7 +526,7 @@ def test_only_what_is_open_is_settled(pattern: str, width: int) -> None:
 
 
 @pytest.mark.parametrize("width", [1, 2])
-def test_what_is_not_certain_stays_open(width: int) -> None:
+def test_uncertain_numbers_stay_open(width: int) -> None:
     """Also the last of an odd number, although the noise of its pair's second member is certain."""
     noise = certain_rows(6)
     noise[:5, 3] = noise_128bit.NO_BOUND
@@ -609,7 +609,7 @@ def test_integers_equal_the_reference_for_any_number_of_slots(
 
 
 @pytest.mark.parametrize("form", ADDITIVE.values(), ids=ADDITIVE)
-def test_the_reference_decides_what_both_stages_leave_open(
+def test_the_reference_decides_numbers_that_both_stages_leave_open(
     form: AdditiveForm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here the first stage decides nothing (see below), and the second one is disabled."""

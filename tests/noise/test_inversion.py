@@ -11,7 +11,7 @@ import dpnoise
 from dpnoise import inversion_cost, variates_for
 
 
-def test_choice_of_n_is_the_paper_s() -> None:
+def test_the_choice_of_n_matches_the_paper() -> None:
     assert [variates_for(bits, 53) for bits in (128, 192, 256)] == [4, 5, 6]
     assert [variates_for(bits, 24) for bits in (128, 192, 256)] == [7, 9, 12]
     assert [variates_for(bits, 11) for bits in (128, 192, 256)] == [13, 19, 25]
@@ -55,7 +55,7 @@ def all_uniforms(n: int, p: int) -> NDArray[np.float64]:
         (naive.half_gammas(2), dpnoise.Exponential(), 4, 5, "float16"),
     ],
 )
-def test_expected_preimages_are_those_counted(
+def test_expected_preimages_match_the_count(
     formula: naive.Formula, distribution: dpnoise.Laplace, n: int, p: int, dtype: str
 ) -> None:
     """Count the preimages of the floats around the median |z|, over all inputs."""

@@ -4,7 +4,7 @@ from reproduction import adoption
 from reproduction.piece import CONFIRMED, Effort
 
 
-def test_diffprivlib_ships_the_theorem_and_the_addition_breaks_who_adopted_it() -> None:
+def test_diffprivlib_ships_the_theorem_and_the_addition_breaks_its_adopters() -> None:
     """The certified epsilons are wrong with probability 10^-9 each."""
     judgement = adoption.check_adopted(Effort(quick=True))
     assert judgement.verdict == CONFIRMED

@@ -124,7 +124,7 @@ def test_opendp_keeps_one_group_less_than_it_is_asked_for_the_first_of_the_alpha
 
 
 @opendp
-def test_opendp_s_own_way_of_keeping_groups_ends_in_an_error() -> None:
+def test_the_default_of_opendp_for_keeping_groups_is_an_error() -> None:
     from opendp.mod import OpenDPException
 
     with pytest.raises(OpenDPException, match="multiple fields with name"):

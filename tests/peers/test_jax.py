@@ -70,7 +70,7 @@ def test_the_target_is_jax_privacy_itself() -> None:
     assert target(1.0, 10).dtype == np.float32
 
 
-def test_a_seed_a_child_and_a_word_are_what_the_search_takes_them_for() -> None:
+def test_seeds_splits_and_words_match_the_model_of_the_search() -> None:
     seed = secrets.randbelow(2**31)
     key = jax.random.key(seed)
     assert jax.random.key_data(key).tolist() == [0, seed]

@@ -57,7 +57,7 @@ BREAKS = [
 
 
 @pytest.mark.parametrize("row", BREAKS, ids=str)
-def test_what_is_known_to_break_breaks(row: Break) -> None:
+def test_libraries_known_to_be_broken_are_broken(row: Break) -> None:
     check_break(row)
 
 
@@ -133,7 +133,7 @@ def box_muller(uniforms: Single, out: Single, vectorised: bool) -> None:  # noqa
             out[j], out[j + 8] = gaussians_32(V1, uniforms[j + 8], vectorised)
 
 
-def test_the_formulas_of_float32_are_torch_s_to_the_last_bit() -> None:
+def test_the_formulas_of_float32_equal_torch_to_the_last_bit() -> None:
     """One of two variants is this machine's: 20 operations, each wrong in one of 2^29 cases."""
     size = 2**20
     seed = torch.seed()

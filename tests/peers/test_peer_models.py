@@ -56,7 +56,7 @@ def test_the_search_for_keys_explains_jax_on_this_machine_and_a_run_that_it_has_
     assert event.explains is not None
 
 
-def test_the_search_for_keys_says_that_its_bounds_are_another_machine_s(
+def test_the_search_for_keys_says_that_its_bounds_do_not_fit_this_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With bounds that are wrong by five mantissas no key is found, not even a known one."""

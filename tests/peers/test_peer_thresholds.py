@@ -48,7 +48,7 @@ def test_opendp_0_16_shows_groups_of_one_more_often_than_the_delta_it_states(kin
     )
 
 
-def test_the_table_of_the_docs_is_what_each_gives() -> None:
+def test_the_table_of_the_docs_matches_both_libraries() -> None:
     rows = re.findall(
         r"^\| ([\d.e-]+) \| (\d+) \| ([\d.e-]+) \| (\d+) \| ([\d.]+) \| (\d+) \| ([\d.e-]+) \|$",
         PAGE.read_text(),

@@ -35,7 +35,7 @@ def without_peer(measured: pages.Results, peer: str) -> pages.Results:
     return measured | {"nanoseconds": timings, "promises": promises, "left out": [LEFT_OUT]}
 
 
-def test_the_pages_show_what_is_kept_of_every_architecture() -> None:
+def test_the_pages_show_the_stored_results_of_every_architecture() -> None:
     pages_with_tables = pages.ROOT / "README.md", pages.ROOT / "docs/performance.md"
     for page in pages_with_tables:
         text = page.read_text()
@@ -103,7 +103,7 @@ def test_the_lower_bound_is_the_cipher_and_the_operations_at_their_peak() -> Non
     assert peak_times.time_of(peak.OperationCounts(divisions=0.5, roots=1, others=8)) == 1 + 3 + 1
 
 
-def test_the_threat_model_shows_what_the_clock_certified_on_every_architecture() -> None:
+def test_the_threat_model_shows_the_timing_results_of_every_architecture() -> None:
     stored = sorted(clock.RESULTS.glob("*.json"))
     assert stored
     text = clock.PAGE.read_text()
@@ -111,7 +111,7 @@ def test_the_threat_model_shows_what_the_clock_certified_on_every_architecture()
         assert clock.table(json.loads(path.read_text())) in text
 
 
-def test_the_page_shows_what_engines_took_on_every_architecture_and_the_plain_sql() -> None:
+def test_the_page_shows_the_times_of_engines_on_every_architecture_and_the_plain_sql() -> None:
     stored = [json.loads(path.read_text()) for path in sorted(engines.RESULTS.glob("*.json"))]
     assert stored
     assert engines.page_text(stored) in engines.PAGE.read_text()
@@ -122,7 +122,7 @@ def test_the_page_shows_what_engines_took_on_every_architecture_and_the_plain_sq
     )
 
 
-def test_the_plain_queries_ask_what_the_exact_ones_do(tmp_path: Path) -> None:
+def test_the_plain_and_the_exact_queries_have_the_same_answer(tmp_path: Path) -> None:
     """Sums of floats differ from those of whole grids by at most half a grid per row."""
     people = tmp_path / "people.parquet"
     engines.write_people(people, 1_000)
@@ -156,7 +156,7 @@ def test_the_clock_has_a_pair_that_is_equal_and_leaks_that_are_planted() -> None
         (0.1, True, "NOT FOUND"),
     ],
 )
-def test_more_than_what_is_claimed_is_a_leak(epsilon: float, planted: bool, verdict: str) -> None:  # noqa: FBT001
+def test_more_than_the_claim_is_a_leak(epsilon: float, planted: bool, verdict: str) -> None:  # noqa: FBT001
     pair = clock.Pair("0 and 1", lambda _: None, 0, 1, claimed=0.1, planted=planted)
     assert clock.verdict(epsilon, pair) == verdict
 
@@ -182,7 +182,7 @@ def test_bounding_by_hand_bounds_as_much_as_we_do(tmp_path: Path) -> None:
     [persons.DUCKDB, persons.SPARK],
     ids=lambda results_of_machine: results_of_machine.name,
 )
-def test_the_page_shows_what_was_measured_of_persons(engine: persons.Engine) -> None:
+def test_the_page_shows_the_times_of_bounding_persons(engine: persons.Engine) -> None:
     stored = [json.loads(path.read_text()) for path in engine.results.glob("*.json")]
     assert engine.page_text() in persons.PAGE.read_text()
     assert all(
@@ -218,7 +218,7 @@ def test_an_error_above_the_goal_by_more_than_chance_is_marked(
 
 
 @pytest.mark.parametrize("name", ours.STATISTICS)
-def test_with_hardly_any_noise_we_publish_what_errors_are_measured_against(name: str) -> None:
+def test_with_hardly_any_noise_we_publish_the_exact_statistics(name: str) -> None:
     """Noise exceeds 10,000 scales with a probability below 1e-300."""
     column = Column("x", [float(value) for value in range(200)] * 5, 0.0, 150.0, 1e6, [])
     released = np.array(ours.STATISTICS[name](column, 2), dtype=float).reshape(2, -1)

@@ -113,7 +113,7 @@ def column_of(page: str, machine: str) -> set[float]:
 
 
 @pytest.mark.parametrize("machine", ["aarch64", "x86_64"])
-def test_the_times_of_the_readme_are_those_of_the_performance_page(machine: str) -> None:
+def test_the_times_of_the_readme_match_the_performance_page(machine: str) -> None:
     readme = (ROOT / "README.md").read_text()
     measured = column_of((ROOT / "docs/performance.md").read_text(), machine)
     table = readme.split(f"| {machine} | dpnoise", 1)[1].split("\n\n", 1)[0]

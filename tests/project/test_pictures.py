@@ -24,7 +24,7 @@ REPRODUCTION = ROOT / "examples" / "pydp_gaussian.py"
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, 0.25])
-def test_what_is_drawn_is_what_uniforms_around_it_lead_to(value: float) -> None:
+def test_the_drawn_doubles_are_those_that_uniforms_reach(value: float) -> None:
     """Tries far more uniforms than those that lead into the window."""
     window = 8
     middle = round(0.5 * math.exp(-value) * 2**53)
@@ -45,7 +45,7 @@ def test_every_point_of_the_grid_is_nearly_as_likely_from_both() -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
-def test_the_pages_count_what_is_drawn(page: str) -> None:
+def test_the_pages_state_the_number_of_drawn_doubles(page: str) -> None:
     text = (ROOT / page).read_text()
     assert "pictures/reachable.svg" in text
     (counts,) = re.findall(r"can be: (\d+) from 0, (\d+) from 1,", text)

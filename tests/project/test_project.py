@@ -78,7 +78,7 @@ def test_the_api_pages_have_every_public_name_and_every_attack() -> None:
     assert names <= set(re.findall(r"\w+", text))
 
 
-def test_the_docs_have_what_every_attack_found() -> None:
+def test_the_docs_have_the_results_of_every_attack() -> None:
     page = (ROOT / "docs/attacks.md").read_text()
     for name in [*ATTACKS, *LOOKS]:
         _, table = page.split(f"<!-- {name}: begin -->")
@@ -95,7 +95,7 @@ def documented_names(page: str) -> set[str]:
     return set(re.findall(r"^::: dpnoise\.(?!integrations\.)(\w+)", page, re.MULTILINE))
 
 
-def test_what_the_integrations_offer_is_documented() -> None:
+def test_public_names_of_the_integrations_are_documented() -> None:
     pages = "\n".join(page.read_text() for page in (ROOT / "docs/api").glob("*.md"))
     offered = {
         f"{path.stem}.{name}"
@@ -108,7 +108,7 @@ def test_what_the_integrations_offer_is_documented() -> None:
     assert offered == set(re.findall(r"^::: dpnoise\.integrations\.([\w.]+)", pages, re.MULTILINE))
 
 
-def test_what_is_public_is_what_is_documented_and_listed() -> None:
+def test_public_names_are_documented_and_listed() -> None:
     pages = "\n".join(page.read_text() for page in (ROOT / "docs/api").glob("*.md"))
     assert set(dpnoise.__all__) == documented_names(pages)
     assert list(dpnoise.__all__) == sorted(dpnoise.__all__) == dir(dpnoise)
@@ -324,7 +324,7 @@ def test_an_extra_that_an_error_names_installs_what_is_missing() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
-def test_the_extras_in_the_pages_are_those_of_the_code(page: Path) -> None:
+def test_the_extras_in_the_pages_match_the_code(page: Path) -> None:
     text = page.read_text()
     assert 'pip install "dpnoise' not in text, "it is not published: install a checkout"
     for named in re.findall(r'"(?:\./dpnoise|\.)\[([\w,]+)\]"|\(extra `(\w+)`\)', text):

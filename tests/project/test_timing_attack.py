@@ -131,7 +131,7 @@ def test_the_half_that_certifies_does_not_affect_the_choice() -> None:
     assert (swapped.event.threshold, swapped.epsilon) == (2000, 0.0)
 
 
-def test_all_of_one_value_and_none_of_the_other_certify_what_they_do_in_any_attack() -> None:
+def test_all_hits_against_none_certify_the_same_as_in_any_attack() -> None:
     """e^(1/n) and 1 - e^(1/n) are the limits of n hits of n and of none; e is half the error."""
     certificate = certify(*Clockwork(lambda value, _: 100 + value).time_calls(0, 1), error=0.002)
     assert (certificate.hits, certificate.trials) == ((1000, 0), 1000)

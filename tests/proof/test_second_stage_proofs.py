@@ -207,7 +207,7 @@ def test_a_planted_error_is_found(error: str, tmp_path: Path) -> None:
 
 
 @needs_gappa
-def test_what_is_not_planted_is_not_found() -> None:
+def test_the_source_without_an_error_is_proved() -> None:
     """The source without an error is proved."""
     assert not failure_message(ROOT / "src", "second_forms.gaussian_2")
 
@@ -282,7 +282,7 @@ def numbers(count: int) -> list[int]:
         ("return unknown(a)", "a function that nobody knows"),
     ],
 )
-def test_what_has_no_rule_is_refused(
+def test_source_without_a_rule_is_refused(
     source: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "untranslatable.py").write_text(

@@ -138,7 +138,7 @@ def test_integer_arrays_saturate_and_never_wrap(scale: float) -> None:
             assert {2**63 - 1, -(2**63)} <= set(expected)
 
 
-def test_scalar_releases_are_those_of_an_array_of_one() -> None:
+def test_a_scalar_release_equals_that_of_an_array_of_one() -> None:
     """Except for pairs: a single number has no second member."""
     for form in ADDITIVE.keys() - {"gaussian_pairs"}:
         for power in (-40, -20, 3):

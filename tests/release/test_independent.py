@@ -59,7 +59,7 @@ def assert_same(released: Any, expected: list[float]) -> None:
 @for_ciphers
 @for_arrays
 @pytest.mark.parametrize("dtype", independent.FORMATS)
-def test_floats_are_those_of_a_second_implementation(
+def test_floats_equal_a_second_implementation(
     kind: str, form: str, dtype: str, cipher: str
 ) -> None:
     """With an odd number of values, in two dimensions."""
@@ -80,7 +80,7 @@ def test_floats_are_those_of_a_second_implementation(
 @for_ciphers
 @for_arrays
 @pytest.mark.parametrize("count", [1, 2, 7, 120, 121])
-def test_chunks_and_threads_are_those_of_a_second_implementation(
+def test_chunks_and_threads_equal_a_second_implementation(
     kind: str,
     form: str,
     count: int,
@@ -108,9 +108,7 @@ def test_chunks_and_threads_are_those_of_a_second_implementation(
 
 @for_ciphers
 @for_one
-def test_scalar_floats_are_those_of_a_second_implementation(
-    kind: str, form: str, cipher: str
-) -> None:
+def test_scalar_floats_equal_a_second_implementation(kind: str, form: str, cipher: str) -> None:
     """With `lower` and `upper`, and with a generator that makes a new key for each call."""
     secret = os.urandom(32)
     rng = fixed_generator(secret, cipher=cipher)
@@ -129,9 +127,7 @@ def test_scalar_floats_are_those_of_a_second_implementation(
 
 @for_one
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_narrow_scalars_are_those_of_a_second_implementation(
-    kind: str, form: str, dtype: str
-) -> None:
+def test_narrow_scalars_equal_a_second_implementation(kind: str, form: str, dtype: str) -> None:
     secret = os.urandom(32)
     rng = fixed_generator(secret)
     for scale, grid in SCALES[:3]:
@@ -161,7 +157,7 @@ def release_integers(
 
 @for_ciphers
 @for_arrays
-def test_integers_are_those_of_a_second_implementation(kind: str, form: str, cipher: str) -> None:
+def test_integers_equal_a_second_implementation(kind: str, form: str, cipher: str) -> None:
     """In lists, without a limit, and in arrays of int64, uint64 and objects, which saturate."""
     rng = np.random.default_rng()
     for scale, grid in INTEGER_SCALES:
@@ -186,9 +182,7 @@ def test_integers_are_those_of_a_second_implementation(kind: str, form: str, cip
 
 @for_ciphers
 @for_one
-def test_scalar_integers_are_those_of_a_second_implementation(
-    kind: str, form: str, cipher: str
-) -> None:
+def test_scalar_integers_equal_a_second_implementation(kind: str, form: str, cipher: str) -> None:
     for scale, grid in INTEGER_SCALES:
         mech = mechanism(kind, scale, grid)
         for value in (0, 5, -7, 2**62, -(2**62) - 1, 2**63 - 1, -(2**63), -(2**90) + 3):
@@ -203,7 +197,7 @@ def test_scalar_integers_are_those_of_a_second_implementation(
     ("mechanism", "form"),
     [(dpnoise.NoisyMax, "exponential"), (dpnoise.ExponentialMechanism, "gumbel")],
 )
-def test_selections_are_those_of_a_second_implementation(mechanism: Any, form: str) -> None:
+def test_selections_equal_a_second_implementation(mechanism: Any, form: str) -> None:
     rng = np.random.default_rng()
     for size in (1.0, 1e-3, 2.0**70):
         for _ in range(10):

@@ -113,7 +113,7 @@ def test_output_is_clamped(value: Any) -> None:
             assert set(np.unique(released)) <= {3.0, 4.0, 5.0, 6.0, 7.0}
 
 
-def test_error_and_variance_are_those_of_the_releases() -> None:
+def test_error_and_variance_match_the_releases() -> None:
     """An error of 3 % in the variance is more than 13 standard deviations of its estimate."""
     for mechanism in (laplace, gaussian, dpnoise.LaplaceMechanism(0.5, 1.0, grid=1.0)):
         error = mechanism.release(np.full(alarms.SAMPLES, 0.25)) - 0.25

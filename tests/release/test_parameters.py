@@ -120,7 +120,7 @@ class FalseSize(np.ndarray[Any, Any]):
         return 0
 
 
-def test_what_an_array_says_of_itself_is_not_believed() -> None:
+def test_a_false_size_of_an_array_is_ignored() -> None:
     out = np.zeros(5).view(FalseSize)
     dpnoise.Generator().laplace(out=out)
     assert np.count_nonzero(np.asarray(out)) == 5

@@ -205,7 +205,9 @@ def test_single_numbers_take_the_same_stages_and_instructions(
 
 
 @pytest.mark.parametrize("name", ["laplace", "coarse"])
-def test_so_do_those_of_numpy(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_numpy_integers_take_the_same_stages_and_instructions(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     check_single_numbers(MECHANISMS[name], [*map(np.int64, INTEGERS)], monkeypatch)
 
 
@@ -304,7 +306,7 @@ def test_only_the_kernel_reads_a_python_integer(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("cipher", [AES, CHACHA20])
 @for_mechanisms
-def test_what_is_open_does_not_change_the_work_or_the_result(
+def test_open_numbers_do_not_change_the_work_or_the_result(
     mechanism: Any, cipher: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """NaNs are planted after the first stage, until a share of the slots is needed."""
@@ -390,7 +392,7 @@ def test_more_work_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("levels", [[0.5], [0.1, 0.5, 0.9]])
-def test_a_quantile_is_the_same_work_whatever_the_rows(levels: list[float]) -> None:
+def test_a_quantile_is_the_same_work_for_all_rows(levels: list[float]) -> None:
     """One value, all values or none: the same instructions."""
     cells = 256
     all_counts = [
@@ -412,7 +414,7 @@ def test_a_quantile_is_the_same_work_whatever_the_rows(levels: list[float]) -> N
     assert len(runs) == 1
 
 
-def test_a_count_is_the_same_work_whatever_it_is() -> None:
+def test_every_count_is_the_same_work() -> None:
     mechanism = DiscreteLaplaceMechanism(0.1)
     values = [np.array([value]) for value in (0, 1, 2**30, 2**40)]
     mechanism.release(values[0], fixed_generator(bytes(32)))

@@ -151,7 +151,7 @@ def test_scores_of_numpy_s_kinds_are_taken_exactly() -> None:
     ],
     ids=str,
 )
-def test_scores_that_are_no_exact_floats_are_refused(scores: Any) -> None:
+def test_scores_that_are_not_exact_floats_are_refused(scores: Any) -> None:
     for mechanism, _ in MECHANISMS:
         with pytest.raises((TypeError, ValueError), match="Expected"):
             mechanism(1.0, 1.0).select(scores)

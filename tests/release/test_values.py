@@ -128,7 +128,7 @@ def test_every_mechanism_is_tested_and_every_argument() -> None:
 @pytest.mark.parametrize("maker", MAKERS.values(), ids=MAKERS)
 @given(data=st.data())
 @settings(max_examples=25)
-def test_what_is_replaced_is_what_a_new_one_would_be(maker: Maker, data: st.DataObject) -> None:
+def test_a_replaced_mechanism_equals_a_new_one(maker: Maker, data: st.DataObject) -> None:
     """For every argument and value: the same mechanism, or the same error."""
     arguments = data.draw(valid_arguments(maker))
     mechanism = maker(**arguments)
@@ -165,7 +165,7 @@ def test_copies_and_pickles_are_equal_and_do_the_same(mechanism: Any) -> None:
 
 
 @pytest.mark.parametrize("maker", MAKERS.values(), ids=MAKERS)
-def test_equal_are_those_with_equal_arguments_of_whatever_type(maker: Maker) -> None:
+def test_mechanisms_with_equal_arguments_of_any_type_are_equal(maker: Maker) -> None:
     first = {name: GOOD[name][0] for name in arguments_of(maker)}
     for name in first:
         outcomes = [(value, outcome(maker, {**first, name: value})) for value in GOOD[name]]
@@ -181,7 +181,7 @@ def test_equal_are_those_with_equal_arguments_of_whatever_type(maker: Maker) -> 
 
 
 @given(mechanism=mechanisms())
-def test_what_it_shows_are_numbers_of_python(mechanism: Any) -> None:
+def test_public_attributes_are_python_numbers(mechanism: Any) -> None:
     types = {name: type(value) for name, value in vars(mechanism).items() if name[0] != "_"}
     assert set(types.values()) <= {int, float, bool, type(None)}, types
 
@@ -219,7 +219,7 @@ def test_a_replaced_gaussian_is_calibrated_like_the_original() -> None:
     assert by_loss.replace(epsilon=0.5).scale == stronger.scale > by_loss.scale
 
 
-def test_a_gaussian_has_the_loss_that_was_asked_for_and_no_other() -> None:
+def test_a_gaussian_has_only_the_loss_of_its_arguments() -> None:
     gaussian = dpnoise.GaussianMechanism
     mechanisms = [
         gaussian(epsilon=1.0, delta=1e-6, sensitivity=1.0),
@@ -245,7 +245,7 @@ REPRS = [
 
 
 @pytest.mark.parametrize("text", REPRS)
-def test_a_mechanism_is_shown_as_it_is_asked_for(text: str) -> None:
+def test_the_repr_of_a_mechanism_is_its_call(text: str) -> None:
     assert repr(eval(text, vars(dpnoise))) == text  # noqa: S307 - as above
 
 

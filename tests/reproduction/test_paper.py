@@ -85,7 +85,7 @@ def test_the_level_curves_lead_back_to_their_gaussian() -> None:
         (lambda: samplers.with_numpy(2), stats.laplace),
     ],
 )
-def test_what_is_timed_has_its_law(draw: Any, law: Any) -> None:
+def test_every_timed_sampler_has_its_law(draw: Any, law: Any) -> None:
     """A false alarm has probability FALSE_ALARM, by Kolmogorov and Smirnov."""
     check_probability(float(stats.kstest([draw() for _ in range(5_000)], law.cdf).pvalue))
 
@@ -157,7 +157,7 @@ def test_a_share_is_never_rounded_up(share: float, digits: int) -> None:
 
 
 @pytest.mark.parametrize("precision", [3, 5, 7])
-def test_distinct_cosines_are_those_of_floats(precision: int) -> None:
+def test_distinct_cosines_match_floats(precision: int) -> None:
     """At these p the values are far apart, so that rounded floats stay distinct."""
     U = np.arange(2**precision) / 2**precision
     for turns in (1, 2, 4):
@@ -238,7 +238,7 @@ def test_a_wrong_law_is_rejected(law: laws.Hypothesis, draw: laws.Draw) -> None:
     assert laws.p_values_of(draw, law, 1_500_000, QUICK)[0] < 1e-12
 
 
-def test_cells_are_those_of_the_distribution_function() -> None:
+def test_cells_match_the_distribution_function() -> None:
     points = np.linspace(-9, 9, 1801)
     for law, exact in ((laws.LAPLACE, stats.laplace), (laws.GAUSSIAN, stats.norm)):
         counts = np.zeros(10, dtype=np.int64)
@@ -248,7 +248,7 @@ def test_cells_are_those_of_the_distribution_function() -> None:
         assert 2 * exact.sf(law.rare) == pytest.approx(1e-6, rel=1e-6)
 
 
-def test_the_densities_are_those_of_the_appendix() -> None:
+def test_the_densities_match_the_appendix() -> None:
     (table,) = laws.check_densities(QUICK).tables
     assert max(table.column("largest error")) < 1e-7
     for p_value in table.column("p-value of a sample"):
@@ -286,7 +286,7 @@ def test_outliers_take_the_checks_of_the_formula() -> None:
     assert searching.check_tails(QUICK).verdict == CONFIRMED
 
 
-def test_the_sizes_of_n_are_the_paper_s() -> None:
+def test_the_sizes_of_n_match_the_paper() -> None:
     judgement = searching.check_sizes(QUICK)
     assert judgement.verdict == CONFIRMED
     (table,) = judgement.tables

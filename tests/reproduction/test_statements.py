@@ -50,7 +50,7 @@ def test_every_piece_checks_a_statement() -> None:
     assert checked == reproduction.PIECES.keys()
 
 
-def test_what_has_a_number_is_there_once_and_in_a_row() -> None:
+def test_numbered_statements_are_listed_once_and_in_order() -> None:
     """The paper has 15 equations, two of them with two parts, 8 listings, and so on."""
     numbered = [(s.kind, s.number) for s in statements.STATEMENTS if s.number]
     assert len(numbered) == len(set(numbered))

@@ -110,7 +110,7 @@ def test_norms_are_within_the_roundings_that_the_excess_counts(kind: torch.dtype
         assert abs(Fraction(float(norms[i])) / exact - 1) < Fraction(79, 2**53)
 
 
-def test_a_norm_does_not_depend_on_who_else_is_in_the_batch() -> None:
+def test_a_norm_does_not_depend_on_the_rest_of_the_batch() -> None:
     gradients = [torch.randn(9, n) for n in (70_000, 1_300, 7, 1)]
     together = clipping.squared_norms(gradients)
     for i in range(9):

@@ -52,7 +52,7 @@ ALL = [(name, n) for name, forms in kernels.PIECES.items() for n in forms]
 
 
 @pytest.mark.parametrize(("name", "n"), ALL)
-def test_doubles_are_the_processor_s_bit_for_bit(
+def test_doubles_equal_those_of_the_processor_bit_for_bit(
     name: str, n: int, device: torch.device, count: int
 ) -> None:
     key = Key(os.urandom(32), CHACHA20)
@@ -64,7 +64,7 @@ def test_doubles_are_the_processor_s_bit_for_bit(
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(("name", "n"), ALL)
-def test_narrower_formats_are_the_processor_s_of_32_bit_words_up_to_rounding(
+def test_narrower_formats_equal_the_processor_with_32_bit_words_up_to_rounding(
     name: str, n: int, kind: torch.dtype, device: torch.device, count: int
 ) -> None:
     """Pieces are summed in float32, each correct to a few units in the last place.

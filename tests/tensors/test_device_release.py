@@ -161,7 +161,7 @@ def test_a_key_for_another_cipher_is_refused(device: torch.device) -> None:
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
-def test_the_first_stage_leaves_open_what_the_processor_s_does(
+def test_the_first_stage_leaves_the_same_numbers_open_as_on_the_processor(
     form: AdditiveForm, device: torch.device, count: int
 ) -> None:
     """The operations and their order are the same, so the open numbers agree too."""

@@ -138,7 +138,9 @@ def test_every_mode_releases_on_the_grid_of_its_bound_and_asks_no_other_generato
 
 
 @pytest.mark.parametrize("mode", ["flat", "per layer", "ghost"])
-def test_without_noise_the_sum_is_opacus_s(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_noise_the_sum_equals_that_of_opacus(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Opacus clips in the model's format, here float64; truncation changes a number by 32 steps."""
     monkeypatch.setattr(GaussianMechanism, "release", lambda _self, value, _rng=None: value)
     model, loader = model_and_data("cpu")
@@ -172,7 +174,7 @@ def test_the_noise_has_the_deviation_that_the_accountant_assumes() -> None:
     check_probability(2 * min(law.cdf(squares), law.sf(squares)))
 
 
-def test_the_accountant_is_opacus_s() -> None:
+def test_the_accountant_equals_that_of_opacus() -> None:
     model, loader = model_and_data("cpu")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Secure RNG")

@@ -35,7 +35,7 @@ def test_a_tensor_on_the_processor_is_released_as_its_array_is(
     assert torch.equal(release(mechanism, tensor, fixed_generator(key)), released)
 
 
-def test_a_bfloat16_is_the_nearest_to_what_a_float64_of_its_value_becomes() -> None:
+def test_a_bfloat16_is_the_release_of_its_float64_rounded() -> None:
     key = os.urandom(32)
     tensor = (100 * torch.randn(1_001)).bfloat16()
     mechanism = GAUSSIAN.replace(grid=2.0**-8)
@@ -46,7 +46,7 @@ def test_a_bfloat16_is_the_nearest_to_what_a_float64_of_its_value_becomes() -> N
     assert torch.equal(released, wide.float().bfloat16())
 
 
-def test_the_bounds_of_a_bfloat16_are_bfloat16s_within_the_mechanism_s() -> None:
+def test_the_bounds_of_a_bfloat16_are_rounded_inward() -> None:
     mechanism = GAUSSIAN.replace(lower=-1.001, upper=0.999)
     released = mechanism.release(torch.zeros(1_000, dtype=torch.bfloat16))
     assert (released.min().item(), released.max().item()) == (-1.0, 0.99609375)
@@ -91,7 +91,7 @@ def test_a_tensor_on_a_device_is_released_as_on_the_processor(
     ],
     ids=["requires grad", "parameter", "NaN", "infinity", "complex", "bool", "sparse"],
 )
-def test_what_cannot_be_released_is_refused(
+def test_tensors_that_cannot_be_released_are_refused(
     tensor: Any, error: type[Exception], words: str, device: str
 ) -> None:
     moved = tensor if device == "cpu" else tensor.detach().to(device)
@@ -114,7 +114,7 @@ def test_a_tensor_on_another_device_and_a_subclass_are_refused() -> None:
 
 
 @pytest.mark.cuda
-def test_what_a_device_cannot_do_is_refused_there() -> None:
+def test_a_device_refuses_integers_and_aes() -> None:
     with pytest.raises(ArgumentTypeError, match="on a CUDA device, got"):
         GAUSSIAN.release(torch.zeros(3, dtype=torch.int64, device="cuda"))
     with pytest.raises(ArgumentError, match="ChaCha20"):
@@ -173,7 +173,7 @@ def test_bad_arguments_of_a_generator_are_refused(
 
 
 @pytest.mark.cuda
-def test_a_tensor_of_the_processor_is_no_out_of_a_device() -> None:
+def test_a_tensor_of_the_processor_is_refused_as_out_of_a_device() -> None:
     with pytest.raises(ArgumentError, match="Expected out on cuda:0, got one on cpu"):
         Generator(device="cuda").normal(out=torch.zeros(4))
 
