@@ -115,8 +115,8 @@ def race() -> None:
         console.print(f"{name:36} {seconds(call) / SIZE * 1e9:5.1f} ns a value", highlight=False)
     console.print(
         "\nMeasured on this machine, on one thread except for the last line. A release\n"
-        "executes the same instructions for every value and noise. What timing can\n"
-        "still reveal: docs/threat-model.md#what-a-clock-certifies\n"
+        "executes the same instructions for every value and noise. Measurements of\n"
+        "timing attacks: docs/threat-model.md#what-a-clock-certifies\n"
     )
 
 

@@ -26,7 +26,7 @@ def search(
     ROUNDS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """List the k that may belong to a preimage; if EXACT, count those whose U1 leads to N.
+    """List the k that may belong to a preimage; if EXACT, count the k with a U1 that leads to N.
 
     The list is for a search at small p, after which the host verifies the candidates. EXACT
     measures the work of a whole check at p = 53, where nearly every k has a preimage.

@@ -163,7 +163,7 @@ def split_by_availability(names: list[str]) -> tuple[list[str], list[str]]:
 
 
 def look_rows(name: str) -> Iterator[str]:
-    """Observe one side channel in several processes, and yield its table."""
+    """Yield the table of one side channel, observed in several processes."""
     yield "| target | version | found | seen |"
     yield "|---|---|---|---|"
     available, notes = split_by_availability(OBSERVED_TARGETS[name])

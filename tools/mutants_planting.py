@@ -382,7 +382,7 @@ def _text(
 
 
 def _shallow_copy(root: ast.AST, shared_node: ast.AST) -> ast.AST:
-    """Return a copy of a tree that contains `shared_node` itself, so that it can be found."""
+    """Return a copy of a tree in which `shared_node` is the original node."""
     if root is shared_node:
         return root
     fields: dict[str, Any] = {}

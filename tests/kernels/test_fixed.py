@@ -24,7 +24,7 @@ rng = np.random.default_rng()
 
 @pytest.fixture(autouse=True)
 def _ignore_overflow() -> Iterator[None]:
-    """Interpreted, arithmetic modulo 2^64 warns; compiled, it does not."""
+    """Ignore warnings of interpreted arithmetic modulo 2^64; compiled code has none."""
     with np.errstate(all="ignore"):
         yield
 

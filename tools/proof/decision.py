@@ -155,7 +155,7 @@ def the_grid_is_divided_out() -> None:
 
 
 def _conversion(*, inside: bool) -> Case:
-    """Prove that only the last of the sums that convert the result to a float rounds."""
+    """Prove that the conversion of the result to a float rounds only in its last sum."""
     translation, result = _translate_certain_point(inside=inside)
     definition = dict(translation.definitions)[result]
     inner = definition.removeprefix("rnd(certain_point_cell + ").removesuffix(")")
