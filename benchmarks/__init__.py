@@ -1,1 +1,1 @@
-"""Speed and memory, side by side with the peers: `make bench`."""
+"""Benchmarks of speed and memory, compared with other libraries: `make bench`."""

@@ -1,4 +1,4 @@
-"""Run all benchmarks, show the tables, keep them for this architecture, and write the pages."""
+"""Run all benchmarks, print and store the tables, and write them to the docs."""
 
 import argparse
 import json
@@ -20,7 +20,7 @@ PEERS = ("numpy", "numba", "cryptography", "opendp", "python-dp", "diffprivlib")
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure that we promise, and what was measured."""
+    """A performance figure that we promise, and the measured value."""
 
     what: str
     promise: str
@@ -29,12 +29,12 @@ class Figure:
 
 
 def at_most(what: str, limit: float, measured: float) -> Figure:
-    """Return a figure that must not be above its limit."""
+    """Return a figure with an upper limit."""
     return Figure(what, f"at most {limit:g}", measured, measured <= limit)
 
 
 def at_least(what: str, limit: float, measured: float) -> Figure:
-    """Return a figure that must not be below its limit."""
+    """Return a figure with a lower limit."""
     return Figure(what, f"at least {limit:g}", measured, measured >= limit)
 
 
@@ -55,7 +55,7 @@ TABLES: dict[str, Callable[[int], dict[str, Timing]]] = {
 def measure(
     rounds: int, points: int, console: Console
 ) -> tuple[dict[str, dict[str, Timing]], dict[str, float], list[Figure]]:
-    """Run everything, with a progress bar."""
+    """Run all benchmarks, with a progress bar."""
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("", total=len(TABLES) + 2 + accuracy.steps(points))
         tables = {}
@@ -80,13 +80,13 @@ def measure(
     return tables, worst, figures
 
 
-def here(x86_64: float, aarch64: float) -> float:
-    """Return what is promised for this machine's architecture."""
+def limit_for_machine(x86_64: float, aarch64: float) -> float:
+    """Return the limit for the architecture of this machine."""
     return aarch64 if platform.machine() in {"aarch64", "arm64"} else x86_64
 
 
 def release_figures(tables: dict[str, dict[str, Timing]], worst: dict[str, float]) -> list[Figure]:
-    """Return what we promise of exact release."""
+    """Return the figures of exact release."""
     arrays, scalars, threads = (
         tables[name] for name in ("releases", "scalar releases", "release threads")
     )
@@ -97,12 +97,12 @@ def release_figures(tables: dict[str, dict[str, Timing]], worst: dict[str, float
     return [
         at_most(
             "release, Laplace, time over NumPy's insecure laplace",
-            here(0.30, 0.60),
+            limit_for_machine(0.30, 0.60),
             ours.ratio_to(arrays["NumPy laplace (insecure noise)"]),
         ),
         at_most(
             "release, Gaussian, time over NumPy's insecure standard_normal",
-            here(0.55, 1.3),
+            limit_for_machine(0.55, 1.3),
             gaussian.ratio_to(arrays["NumPy standard_normal (insecure noise)"]),
         ),
         at_most(
@@ -129,7 +129,9 @@ def release_figures(tables: dict[str, dict[str, Timing]], worst: dict[str, float
             300,
             arrays["diffprivlib Laplace"].ratio_to(ours),
         ),
-        at_most("microseconds of a scalar release", here(3, 6), scalar.nanoseconds / 1000),
+        at_most(
+            "microseconds of a scalar release", limit_for_machine(3, 6), scalar.nanoseconds / 1000
+        ),
         at_most("scalar release, time over the quickest peer's", 1, scalar.ratio_to(quickest_peer)),
         at_least(
             "release, one thread's time over two threads', 10^7 values",
@@ -146,24 +148,24 @@ def release_figures(tables: dict[str, dict[str, Timing]], worst: dict[str, float
 
 
 def noise_figures(tables: dict[str, dict[str, Timing]]) -> list[Figure]:
-    """Return what we promise of noise."""
+    """Return the figures of noise."""
     arrays, scalars = tables["arrays"], tables["scalars"]
     by_size = [timing.nanoseconds for timing in tables["sizes"].values()]
     by_n = tables["variates"]
     return [
         at_most(
             "Laplace n=4, array, time over NumPy's laplace",
-            here(0.50, 1.25),
+            limit_for_machine(0.50, 1.25),
             arrays["dpnoise laplace n=4"].ratio_to(arrays["NumPy laplace"]),
         ),
         at_most(
             "Gaussian n=4, array, time over NumPy's standard_normal",
-            here(0.90, 3.5),
+            limit_for_machine(0.90, 3.5),
             arrays["dpnoise normal n=4"].ratio_to(arrays["NumPy standard_normal"]),
         ),
         at_most(
             "uniform, array, time over NumPy's random",
-            here(0.95, 0.70),
+            limit_for_machine(0.95, 0.70),
             arrays["dpnoise random"].ratio_to(arrays["NumPy random"]),
         ),
         at_most(
@@ -197,7 +199,7 @@ def noise_figures(tables: dict[str, dict[str, Timing]]) -> list[Figure]:
 def show(tables: dict[str, dict[str, Timing]], figures: list[Figure], console: Console) -> None:
     """Print the tables."""
     for name, rows in tables.items():
-        table = Table("what", "ns", title=name, title_justify="left")
+        table = Table("call", "ns", title=name, title_justify="left")
         for what, timing in rows.items():
             table.add_row(what, f"{timing.nanoseconds:,.1f}", style="bold" * ("dpnoise" in what))
         console.print(table)
@@ -209,50 +211,52 @@ def show(tables: dict[str, dict[str, Timing]], figures: list[Figure], console: C
 
 
 def show_peak(parts: pages.Parts, console: Console) -> None:
-    """Print how far the kernels are from the machine's peak."""
+    """Print the times of the kernels compared with the peak of the machine."""
     columns = list(next(iter(parts.values())))
-    table = Table("ns for each", *columns, title="peak", title_justify="left")
+    table = Table("ns per number", *columns, title="peak", title_justify="left")
     for name, row in parts.items():
         table.add_row(name, *(f"{row[column]:.2f}" for column in columns))
     console.print(table)
 
 
-def rounded(parts: pages.Parts) -> pages.Parts:
-    """Return the parts with the digits that are kept."""
+def round_parts(parts: pages.Parts) -> pages.Parts:
+    """Return the parts rounded to the digits that are stored."""
     return {name: {part: round(ns, 2) for part, ns in row.items()} for name, row in parts.items()}
 
 
 def machine() -> str:
-    """Say on what the figures were measured."""
-    there = [name for name in PEERS if not left_out(name)]
-    libraries = ", ".join(f"{name} {version(name)}" for name in there)
+    """Return the machine and the versions of the libraries."""
+    installed = [name for name in PEERS if not left_out(name)]
+    libraries = ", ".join(f"{name} {version(name)}" for name in installed)
     return f"{described()}, Python {platform.python_version()}, {libraries}"
 
 
 def main() -> None:
     """Run as `make bench`."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=31, help="turns of each contender")
+    parser.add_argument("--rounds", type=int, default=31, help="rounds of each contender")
     parser.add_argument("--points", type=int, default=10_080_000, help="points of the error run")
-    parser.add_argument("--keep-pages", action="store_true", help="do not write into the pages")
-    parser.add_argument("--only-pages", action="store_true", help="write them from what is kept")
+    parser.add_argument("--keep-pages", action="store_true", help="do not write to the docs")
     parser.add_argument(
-        "--only-peak", action="store_true", help="measure that table, keep the rest"
+        "--only-pages", action="store_true", help="write the docs from the stored results"
+    )
+    parser.add_argument(
+        "--only-peak", action="store_true", help="measure only the table of the peak"
     )
     arguments = parser.parse_args()
     console = Console()
-    kept = pages.RESULTS / f"{platform.machine()}.json"
+    results_file = pages.RESULTS / f"{platform.machine()}.json"
     if arguments.only_peak:
-        parts = peak.measured(arguments.rounds)
+        parts = peak.measure(arguments.rounds)
         show_peak(parts, console)
         if arguments.keep_pages:
             return
-        results = json.loads(kept.read_text()) | {"peak": rounded(parts)}
-        kept.write_text(json.dumps(results, indent=2) + "\n")
+        results = json.loads(results_file.read_text()) | {"peak": round_parts(parts)}
+        results_file.write_text(json.dumps(results, indent=2) + "\n")
     elif not arguments.only_pages:
         tables, worst, figures = measure(arguments.rounds, arguments.points, console)
         show(tables, figures, console)
-        parts = peak.measured(arguments.rounds)
+        parts = peak.measure(arguments.rounds)
         show_peak(parts, console)
         if arguments.keep_pages:
             return
@@ -260,19 +264,19 @@ def main() -> None:
             "format": pages.FORMAT,
             "architecture": platform.machine(),
             "machine": machine(),
-            "left out": [why for why in map(left_out, PEERS) if why],
+            "left out": [reason for reason in map(left_out, PEERS) if reason],
             "points": arguments.points,
             "nanoseconds": {
                 name: {what: round(timing.nanoseconds, 2) for what, timing in rows.items()}
                 for name, rows in tables.items()
             },
             "error over bound": worst,
-            "peak": rounded(parts),
+            "peak": round_parts(parts),
             "promises": [vars(figure) for figure in figures],
         }
-        kept.write_text(json.dumps(results, indent=2) + "\n")
-    written = pages.write()
-    console.print(f"Written to README.md and docs/performance.md: {', '.join(written)}.")
+        results_file.write_text(json.dumps(results, indent=2) + "\n")
+    architectures = pages.write()
+    console.print(f"Wrote README.md and docs/performance.md: {', '.join(architectures)}.")
 
 
 if __name__ == "__main__":

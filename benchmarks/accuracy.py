@@ -1,4 +1,4 @@
-"""The true error of the certified kernels against ball arithmetic, on millions of random points."""
+"""Compare the true error of the certified kernels with their bound, on millions of points."""
 
 import os
 from collections.abc import Callable
@@ -13,11 +13,11 @@ from dpnoise.kernels import certified
 from dpnoise.release.exact import FORMS
 
 _BATCH = 20_000
-_KERNELS = {"gaussian_pairs": "gaussian_pair"}  # Of one pair.
+_KERNELS = {"gaussian_pairs": "gaussian_pair"}  # The kernel of one pair has another name.
 
 
 def worst_of_batch(form: str, count: int) -> float:
-    """Return the largest |z - Z| / bound of this many random points."""
+    """Return the largest |z - Z| / bound over `count` random points."""
     n, kernel = FORMS[form].variates, getattr(certified, _KERNELS.get(form, form))
     rows = np.frombuffer(os.urandom(8 * n * count), dtype=np.uint64).reshape(-1, n)
     worst = 0.0
@@ -31,7 +31,7 @@ def worst_of_batch(form: str, count: int) -> float:
 
 
 def worst_ratios(points: int, advance: Callable[[], object]) -> dict[str, float]:
-    """Return the worst ratio of each form, over `points` in all, on all cores."""
+    """Return the worst ratio of each form over `points` points in total, on all cores."""
     forms = list(FORMS)
     batches = max(1, points // len(forms) // _BATCH)
     worst = dict.fromkeys(forms, 0.0)
@@ -48,5 +48,5 @@ def worst_ratios(points: int, advance: Callable[[], object]) -> dict[str, float]
 
 
 def steps(points: int) -> int:
-    """Return how often `advance` will be called."""
+    """Return the number of calls of `advance`."""
     return max(1, points // len(FORMS) // _BATCH) * len(FORMS)

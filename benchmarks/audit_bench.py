@@ -1,10 +1,13 @@
-"""Audits of the mechanisms that DP-Sniper was measured on, beside its figures: `make audit-bench`.
+"""Audit the mechanisms of the DP-Sniper paper, and compare with its figures: `make audit-bench`.
 
-An event is chosen and counted once; the counts are read at confidence 0.9, as the published ones
-were, and at 0.999. Times are by the clock, on the cores of this machine, with the mechanism's own,
-after a first small audit of each; DP-Sniper's are its own, of a larger one. Each is audited three
-times: the table has the audit that certifies neither most nor least, and how many reach what was
-published. `python -m benchmarks.audit_bench SVT1 SVT2` measures some, and writes no table.
+An event is chosen and counted once. The counts give a bound at confidence 0.9, as in the paper, and
+one at 0.999. Times are wall-clock times on all cores of this machine, including those of the
+mechanism, after a small warm-up audit. DP-Sniper's times are those of the paper, on a larger
+machine.
+
+Each mechanism is audited three times. The table shows the median audit, and how many audits reach
+the published bound. `python -m benchmarks.audit_bench SVT1 SVT2` measures only these mechanisms and
+writes no table.
 """
 
 import json
@@ -31,14 +34,14 @@ PAGE: Final = ROOT / "docs" / "auditing.md"
 RESULTS: Final = ROOT / "benchmarks" / "results" / "audits"  # One file for each architecture.
 TENTH: Final = 10
 RUNS: Final = 3
-FIRST: Final = 100_000  # Releases of an audit that is not measured.
+WARM_UP: Final = 100_000  # Releases of the warm-up audit, which is not measured.
 
 
-def measured(row: Row) -> dict[str, Any]:
-    """Audit one mechanism, and return what its counts certify."""
-    # A first audit imports what there is, and loads what was compiled.
-    dpnoise.audit(row.mechanism, row.claim, neighbours=row.neighbours, budget=FIRST)
-    cpu, wall = time.process_time(), time.perf_counter()
+def measure_audit(row: Row) -> dict[str, Any]:
+    """Audit one mechanism, and return its result and times."""
+    # The warm-up audit imports the libraries and loads compiled code.
+    dpnoise.audit(row.mechanism, row.claim, neighbours=row.neighbours, budget=WARM_UP)
+    cpu_seconds, wall_seconds = time.process_time(), time.perf_counter()
     with progress_bar(row.name) as show:
         report = dpnoise.audit(
             row.mechanism,
@@ -48,11 +51,16 @@ def measured(row: Row) -> dict[str, Any]:
             confidence=0.9,
             progress=lambda part, _: show(part),
         )
-    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-    found = report.findings[0]
-    # Of two events it may be either: the smaller part of the error is enough for both.
+    cpu_seconds, wall_seconds = (
+        time.process_time() - cpu_seconds,
+        time.perf_counter() - wall_seconds,
+    )
+    finding = report.findings[0]
+    # With two events the finding may be either, so the smaller share of the error is used.
     error = (1 - 0.999) * (min(TUNING.event_error_shares) if len(report.findings) > 1 else 1)
-    sure = tossed_epsilon(found.hits0, found.trials0, found.hits1, found.trials1, error=error)
+    certified_at_999 = tossed_epsilon(
+        finding.hits0, finding.trials0, finding.hits1, finding.trials1, error=error
+    )
     return {
         "mechanism": row.name,
         "claim": row.claim,
@@ -60,79 +68,80 @@ def measured(row: Row) -> dict[str, Any]:
         "published": row.published,
         "published_seconds": row.seconds,
         "certified": report.epsilon_lower,
-        "certified_0.999": sure,
-        "cpu_seconds": cpu,
-        "wall_seconds": wall,
+        "certified_0.999": certified_at_999,
+        "cpu_seconds": cpu_seconds,
+        "wall_seconds": wall_seconds,
         "releases": report.releases,
-        "event": found.event,
-        "data": [found.value0, found.value1],
+        "event": finding.event,
+        "data": [finding.value0, finding.value1],
     }
 
 
-def reached(one: dict[str, Any]) -> bool:
-    """Tell whether an audit certifies at least what was published."""
-    return bool(one["certified"] >= one["published"])
+def is_reached(audit: dict[str, Any]) -> bool:
+    """Return whether an audit certifies at least the published bound."""
+    return bool(audit["certified"] >= audit["published"])
 
 
-def in_time(one: dict[str, Any]) -> bool:
-    """Tell whether it takes at most a tenth of the published time."""
-    return bool(one["wall_seconds"] <= one["published_seconds"] / TENTH)
+def is_quick(audit: dict[str, Any]) -> bool:
+    """Return whether an audit takes at most a tenth of the published time."""
+    return bool(audit["wall_seconds"] <= audit["published_seconds"] / TENTH)
 
 
-def middle(audits: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the audit of a mechanism that certifies neither most nor least."""
-    return sorted(audits, key=lambda one: one["certified"])[len(audits) // 2]
+def median_of(audits: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the audit of a mechanism with the median certified bound."""
+    return sorted(audits, key=lambda audit: audit["certified"])[len(audits) // 2]
 
 
 def table(rows: list[list[dict[str, Any]]], machine: str) -> str:
-    """Return the table of the docs, of the audits of each mechanism."""
+    """Return the table of the docs from the audits of each mechanism."""
     head = (
         "| mechanism | claims | keeps it | DP-Sniper, 0.9 | ours, 0.9 | ours, 0.999 | reach it "
         "| DP-Sniper, s | ours, s | in time | releases |"
     )
     lines = [head, "|---" * 11 + "|"]
     for audits in rows:
-        one, runs = middle(audits), len(audits)
-        certified = at_least(one["certified"])
+        audit, runs = median_of(audits), len(audits)
+        certified = at_least(audit["certified"])
         lines.append(
-            f"| {one['mechanism']} | {one['claim']:.3g} | {'yes' if one['keeps'] else 'no'} "
-            f"| {one['published']:g} | {f'**{certified}**' if reached(one) else certified} "
-            f"| {at_least(one['certified_0.999'])} | {sum(map(reached, audits))} of {runs} "
-            f"| {one['published_seconds']:g} | {one['wall_seconds']:.1f} "
-            f"| {sum(map(in_time, audits))} of {runs} | {one['releases'] / 1e6:.1f} million |"
+            f"| {audit['mechanism']} | {audit['claim']:.3g} | {'yes' if audit['keeps'] else 'no'} "
+            f"| {audit['published']:g} | {f'**{certified}**' if is_reached(audit) else certified} "
+            f"| {at_least(audit['certified_0.999'])} | {sum(map(is_reached, audits))} of {runs} "
+            f"| {audit['published_seconds']:g} | {audit['wall_seconds']:.1f} "
+            f"| {sum(map(is_quick, audits))} of {runs} | {audit['releases'] / 1e6:.1f} million |"
         )
-    usual, every = [middle(audits) for audits in rows], list(chain(*rows))
+    medians, all_audits = [median_of(audits) for audits in rows], list(chain(*rows))
     note = (
         f"\nOn {machine}, {cores()} cores; seconds by the clock. In bold: at least what was "
-        f"published: {sum(map(reached, usual))} of {len(rows)}; in at most a tenth of its time: "
-        f"{sum(map(in_time, usual))}. Of all {len(every)} audits, {sum(map(reached, every))} and "
-        f"{sum(map(in_time, every))}."
+        f"published: {sum(map(is_reached, medians))} of {len(rows)}; "
+        f"in at most a tenth of its time: {sum(map(is_quick, medians))}. "
+        f"Of all {len(all_audits)} audits, {sum(map(is_reached, all_audits))} and "
+        f"{sum(map(is_quick, all_audits))}."
     )
     return "\n".join(["", *lines, note, ""])
 
 
 def main(names: list[str]) -> None:
-    """Measure, print and write the table."""
-    known = [row.name for row in ROWS]
-    if unknown := [name for name in names if name not in known]:
-        sys.exit(f"no mechanism is called {', '.join(unknown)}; there are {', '.join(known)}")
+    """Audit the named mechanisms, or all; print the results and write the table."""
+    available = [row.name for row in ROWS]
+    if unknown := [name for name in names if name not in available]:
+        sys.exit(f"no mechanism is called {', '.join(unknown)}; there are {', '.join(available)}")
     rows = [row for row in ROWS if not names or row.name in names]
     results: dict[str, list[dict[str, Any]]] = {row.name: [] for row in rows}
     for _ in range(RUNS):
         for row in rows:
-            one = measured(row)
-            results[row.name].append(one)
+            audit = measure_audit(row)
+            results[row.name].append(audit)
             print(
-                f"{row.name:20}{at_least(one['certified']):>8} (published {row.published:g}) "
-                f"{at_least(one['certified_0.999']):>8} at 0.999, {one['wall_seconds']:.1f} s of "
-                f"{row.seconds / TENTH:g}{'' if in_time(one) else ' (late)'} "
-                f"({one['cpu_seconds']:.1f} s of one core): {one['event']}",
+                f"{row.name:20}{at_least(audit['certified']):>8} (published {row.published:g}) "
+                f"{at_least(audit['certified_0.999']):>8} at 0.999, {audit['wall_seconds']:.1f} s "
+                f"of {row.seconds / TENTH:g}{'' if is_quick(audit) else ' (late)'} "
+                f"({audit['cpu_seconds']:.1f} s of one core): {audit['event']}",
                 flush=True,
             )
     if not names:
-        kept = RESULTS / f"{platform.machine()}.json"
+        results_file = RESULTS / f"{platform.machine()}.json"
         audits = {"machine": described(), "rows": list(results.values())}
-        kept.write_text(json.dumps(audits, indent=1) + "\n")
+        results_file.write_text(json.dumps(audits, indent=1) + "\n")
         write_between_marks(PAGE, "audit-bench", table(list(results.values()), described()))
 
 

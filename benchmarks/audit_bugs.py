@@ -1,7 +1,7 @@
-"""Bugs that people really make, each with its true epsilon, and whether an audit finds them.
+"""Audit common bugs, each with its true epsilon, and show whether the audit finds them.
 
 `PYTHONPATH=tools python -m benchmarks.audit_bugs` writes the table of docs/auditing.md. Noise is
-two-sided geometric on whole numbers, or rounded to a fine grid: floats give nothing away.
+two-sided geometric on integers, or rounded to a fine grid, so that floating point reveals nothing.
 """
 
 import math
@@ -22,29 +22,29 @@ from dpnoise.auditing.wording import at_least
 from dpnoise.core.machine import described
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "auditing.md"
-CLAIMED: Final = 1.0
+CLAIM: Final = 1.0
 _GRID: Final = 2.0**20
-_FORGOTTEN: Final = 1e-3  # How often the noise is.
-_SET: Final = [1.0] * 5
+_FORGETTING_RATE: Final = 1e-3  # The rate at which noise is forgotten.
+_ROWS: Final = [1.0] * 5
 _GROUPS: Final = ({"a": 3}, {"a": 3, "b": 1})
 
 rng = np.random.default_rng()
 
 
 def geometric(epsilon: float, size: Any) -> NDArray[np.int64]:
-    """Draw noise that spends exactly epsilon on a whole number that moves by 1."""
-    up, down = rng.geometric(1 - math.exp(-epsilon), (2, *np.atleast_1d(size)))
-    return np.asarray(up - down)
+    """Draw noise that spends exactly epsilon on an integer that changes by 1."""
+    positive, negative = rng.geometric(1 - math.exp(-epsilon), (2, *np.atleast_1d(size)))
+    return np.asarray(positive - negative)
 
 
-def on_grid(noise: Any) -> Any:
+def round_to_grid(noise: Any) -> Any:
     """Round noise to the grid."""
     return np.rint(noise * _GRID) / _GRID
 
 
 @dataclass(frozen=True)
 class Bug:
-    """A mechanism that claims an epsilon of 1, two neighbours, and what it truly spends on them."""
+    """A mechanism that claims an epsilon of 1, two neighbours, and its true epsilon on them."""
 
     words: str
     mechanism: Callable[[Any, int], Any]
@@ -53,105 +53,106 @@ class Bug:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-def audited(bug: Bug, **options: Any) -> Report:
+def audit_bug(bug: Bug, **options: Any) -> Report:
     """Audit a bug at its claim."""
-    claim: dict[str, Any] = {"epsilon": CLAIMED} | bug.options
+    claim: dict[str, Any] = {"epsilon": CLAIM} | bug.options
     return dpnoise.audit(bug.mechanism, neighbours=[bug.neighbours], **(claim | options))
 
 
-def _scaled(factor: float) -> Callable[[int, int], Any]:
-    return lambda value, n: value + geometric(factor * CLAIMED, n)
+def _geometric_mechanism(factor: float) -> Callable[[int, int], Any]:
+    return lambda value, n: value + geometric(factor * CLAIM, n)
 
 
-def _reused(answers: Any, n: int) -> Any:
-    return answers + geometric(CLAIMED, n)[:, None]
+def _reuse_noise(answers: Any, n: int) -> Any:
+    return answers + geometric(CLAIM, n)[:, None]
 
 
-def _forgotten(value: float, n: int) -> Any:
-    noise = on_grid(rng.laplace(scale=1 / CLAIMED, size=n))
-    return value + np.where(rng.random(n) < _FORGOTTEN, 0.0, noise)
+def _forget_noise(value: float, n: int) -> Any:
+    noise = round_to_grid(rng.laplace(scale=1 / CLAIM, size=n))
+    return value + np.where(rng.random(n) < _FORGETTING_RATE, 0.0, noise)
 
 
-def _rounded_before(value: int, n: int) -> Any:
-    return 10 * round(value / 10) + geometric(CLAIMED, n)
+def _round_first(value: int, n: int) -> Any:
+    return 10 * round(value / 10) + geometric(CLAIM, n)
 
 
 def _classical(value: float, n: int) -> Any:
-    return value + on_grid(rng.normal(scale=math.sqrt(2 * math.log(1.25 / 0.01)) / 10, size=n))
+    return value + round_to_grid(
+        rng.normal(scale=math.sqrt(2 * math.log(1.25 / 0.01)) / 10, size=n)
+    )
 
 
-def _seeded(value: int, n: int) -> Any:
-    fixed = np.random.default_rng(7)
-    return value + fixed.geometric(0.5, n) - fixed.geometric(0.5, n)
+def _fix_seed(value: int, n: int) -> Any:
+    seeded_rng = np.random.default_rng(7)
+    return value + seeded_rng.geometric(0.5, n) - seeded_rng.geometric(0.5, n)
 
 
-def _clamped_by_data(rows: list[float], n: int) -> Any:
-    most = max(rows)
-    total = sum(min(row, most) for row in rows)
-    return total + on_grid(rng.laplace(scale=most / CLAIMED, size=n))
+def _clamp_by_data(rows: list[float], n: int) -> Any:
+    largest = max(rows)
+    total = sum(min(row, largest) for row in rows)
+    return total + round_to_grid(rng.laplace(scale=largest / CLAIM, size=n))
 
 
-def _hidden_cells(cells: list[int], n: int) -> Any:
-    noisy = np.array(cells) + geometric(CLAIMED, (n, len(cells)))
+def _hide_empty_cells(cells: list[int], n: int) -> Any:
+    noisy = np.array(cells) + geometric(CLAIM, (n, len(cells)))
     return np.where(np.array(cells) > 0, noisy, np.nan)
 
 
-def _with_value(answers: Any, n: int) -> Any:
-    noisy = answers + on_grid(rng.laplace(scale=2 / CLAIMED, size=(n, len(answers))))
+def _release_largest(answers: Any, n: int) -> Any:
+    noisy = answers + round_to_grid(rng.laplace(scale=2 / CLAIM, size=(n, len(answers))))
     return np.column_stack([noisy.argmax(axis=1), noisy.max(axis=1)])
 
 
-def _three_times(value: int, n: int) -> Any:
-    return value + geometric(CLAIMED / 2, (n, 3))
+def _release_three_times(value: int, n: int) -> Any:
+    return value + geometric(CLAIM / 2, (n, 3))
 
 
-def _keys_if_present(groups: dict[str, int], n: int) -> Any:
-    noise = geometric(CLAIMED, (n, len(groups)))
+def _show_present_keys(groups: dict[str, int], n: int) -> Any:
+    noise = geometric(CLAIM, (n, len(groups)))
     return [dict(zip(groups, row, strict=True)) for row in (noise + list(groups.values())).tolist()]
 
 
 _ANSWERS: Final = (np.ones(5), np.zeros(5))
 
 BUGS: Final = [
-    Bug("the scale is half of what it should be", _scaled(2.0), (0, 1), 2.0),
-    Bug("the scale is too small by 1.2", _scaled(1.2), (0, 1), 1.2),
-    Bug("one noise for two numbers", _reused, (np.array([3, 5]), np.array([4, 5])), math.inf),
-    Bug("a count that a person changes by 2", _scaled(1.0), (10, 12), 2.0),
-    Bug("noise forgotten one time in a thousand", _forgotten, (42, 43), math.inf),
-    Bug("rounded before the noise, to tens", _rounded_before, (5, 6), 10.0),
+    Bug("the scale is half of what it should be", _geometric_mechanism(2.0), (0, 1), 2.0),
+    Bug("the scale is too small by 1.2", _geometric_mechanism(1.2), (0, 1), 1.2),
+    Bug("one noise for two numbers", _reuse_noise, (np.array([3, 5]), np.array([4, 5])), math.inf),
+    Bug("a count that a person changes by 2", _geometric_mechanism(1.0), (10, 12), 2.0),
+    Bug("noise forgotten one time in a thousand", _forget_noise, (42, 43), math.inf),
+    Bug("rounded before the noise, to tens", _round_first, (5, 6), 10.0),
     Bug("the classical Gaussian formula at epsilon 10, delta 0.01", _classical, (0, 1), math.inf,
         {"epsilon": 10.0, "delta": 0.01, "curve": True}),
-    Bug("a fixed seed", _seeded, (0, 1), math.inf),
-    Bug("clamped by the data's largest value", _clamped_by_data, (_SET, [*_SET, 50.0]), math.inf),
-    Bug("a histogram that hides empty cells", _hidden_cells, ([4, 0], [4, 1]), math.inf),
-    Bug("the place of the largest of 5, and its value", _with_value, _ANSWERS, 2.5),
-    Bug("epsilon halved for two queries, which run three times", _three_times, (0, 1), 1.5),
-    Bug("groups that appear only if present", _keys_if_present, _GROUPS, math.inf),
+    Bug("a fixed seed", _fix_seed, (0, 1), math.inf),
+    Bug("clamped by the data's largest value", _clamp_by_data, (_ROWS, [*_ROWS, 50.0]), math.inf),
+    Bug("a histogram that hides empty cells", _hide_empty_cells, ([4, 0], [4, 1]), math.inf),
+    Bug("the place of the largest of 5, and its value", _release_largest, _ANSWERS, 2.5),
+    Bug("epsilon halved for two queries, which run three times", _release_three_times, (0, 1), 1.5),
+    Bug("groups that appear only if present", _show_present_keys, _GROUPS, math.inf),
 ]  # fmt: skip
 
 
 def main() -> None:
-    """Audit every bug, and write what was found."""
+    """Audit every bug, and write the table."""
     lines = ["", "| bug | true epsilon | certified | releases | seconds |", "|---|---|---|---|---|"]
     for bug in BUGS:
         started = time.process_time()
         true = "any" if math.isinf(bug.true) else f"{bug.true:g}"
         try:
-            report = audited(bug)
+            report = audit_bug(bug)
         except TargetError:
-            found, releases = "refused: the releases are not independent", "—"
+            result, releases = "refused: the releases are not independent", "—"
         else:
             unit = (
                 ""
                 if report.kind == "epsilon"
                 else f" ({report.kind}, {report.claimed:.3g} claimed)"
             )
-            found = at_least(report.certified, report.claimed) + unit
-            found = f"**{found}**" if report.broken else f"{found}: not found"
+            result = at_least(report.certified, report.claimed) + unit
+            result = f"**{result}**" if report.broken else f"{result}: not found"
             releases = f"{report.releases:,}"
-        lines.append(
-            f"| {bug.words} | {true} | {found} | {releases} | {time.process_time() - started:.1f} |"
-        )
+        seconds = time.process_time() - started
+        lines.append(f"| {bug.words} | {true} | {result} | {releases} | {seconds:.1f} |")
         print(lines[-1], flush=True)
     note = (
         f"\nEach claims epsilon 1 unless it says otherwise; on {described()}, seconds of one core."

@@ -1,7 +1,7 @@
-"""Audits of every mechanism that is known by name, as a table of docs/auditing.md.
+"""Audit every named mechanism of other libraries, and write the table of docs/auditing.md.
 
-`PYTHONPATH=tools python -m benchmarks.audit_peers` writes it, or prints one row for each name that
-it is given. What is not installed is left out of the table and named below it.
+`PYTHONPATH=tools python -m benchmarks.audit_peers` writes the table. With names as arguments it
+prints only their rows. The note below the table names the libraries that are not installed.
 """
 
 import sys
@@ -18,25 +18,25 @@ from dpnoise.core.errors import MissingExtraError
 from dpnoise.core.machine import described
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "auditing.md"
-CLAIMED: Final = 1.0
+CLAIM: Final = 1.0
 DELTA: Final = 1e-6
 BUDGET: Final = 10_000
-SLOWER: Final = {"smartnoise.count": 1_000, "smartnoise.group_by": 1_000}
+SMALLER_BUDGETS: Final = {"smartnoise.count": 1_000, "smartnoise.group_by": 1_000}
 
 
-def row(name: str) -> str:
-    """Audit a mechanism, and return its row."""
+def audit_row(name: str) -> str:
+    """Audit a mechanism, and return its row of the table."""
     delta = DELTA if MECHANISMS[name].has_delta else 0.0
     started = time.process_time()
-    report = dpnoise.audit(name, CLAIMED, delta, budget=SLOWER.get(name, BUDGET))
+    report = dpnoise.audit(name, CLAIM, delta, budget=SMALLER_BUDGETS.get(name, BUDGET))
     best = report.findings[0]
-    seen = f"{percent(best.hits0, best.trials0)} and {percent(best.hits1, best.trials1)}"
-    bound = at_least(report.epsilon_lower, CLAIMED)
+    rates = f"{percent(best.hits0, best.trials0)} and {percent(best.hits1, best.trials1)}"
+    bound = at_least(report.epsilon_lower, CLAIM)
     cells = [
         f"`{name}` {report.version}",
         f"**{bound}: broken**" if report.broken else bound,
         f"{best.value0} and {best.value1}",
-        seen,
+        rates,
         f"{report.releases:,}",
         f"{time.process_time() - started:.1f}",
     ]
@@ -44,25 +44,25 @@ def row(name: str) -> str:
 
 
 def main(names: list[str]) -> None:
-    """Audit what is installed."""
+    """Audit the named mechanisms, or all that are installed."""
     if names:
         for name in names:
-            print(row(name), flush=True)
+            print(audit_row(name), flush=True)
         return
     lines = [
         "",
-        "| mechanism | certified | strongest at | its event seen there | releases | seconds |",
+        "| mechanism | certified | strongest at | event rates there | releases | seconds |",
         "|---|---|---|---|---|---|",
     ]
     missing = []
     for name in MECHANISMS:
         try:
-            lines.append(row(name))
+            lines.append(audit_row(name))
             print(lines[-1], flush=True)
         except MissingExtraError:
             missing.append(f"`{name}`")
     note = (
-        f"\nEach claims epsilon {CLAIMED:g}, those that find groups at delta {DELTA:g}; on "
+        f"\nEach claims epsilon {CLAIM:g}, those that discover groups at delta {DELTA:g}; on "
         f"{described()}, seconds of one core. Not installed here: {', '.join(missing) or 'none'}.\n"
     )
     write_between_marks(PAGE, "audit-peers", "\n".join([*lines, note]))

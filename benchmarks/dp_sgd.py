@@ -1,4 +1,4 @@
-"""The time of a DP-SGD step of 100 million parameters that goes to clipping and to noise."""
+"""Measure the time of clipping and noise in a DP-SGD step of 100 million parameters."""
 
 import importlib
 import warnings
@@ -13,11 +13,11 @@ SAMPLES: Final = 8
 
 
 def _private(engine: Any, width: int, layers: int, mode: str) -> tuple[Any, Any, Any]:
-    """Return model, optimizer and criterion."""
+    """Return a private model, its optimizer and its criterion."""
     model = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(layers))).cuda()
     data = torch.utils.data.TensorDataset(torch.randn(2 * SAMPLES, width))
     criterion = torch.nn.CrossEntropyLoss()
-    made = engine.make_private(
+    private_parts = engine.make_private(
         module=model,
         optimizer=torch.optim.SGD(model.parameters(), lr=1e-3),
         data_loader=torch.utils.data.DataLoader(data, batch_size=SAMPLES),
@@ -27,11 +27,11 @@ def _private(engine: Any, width: int, layers: int, mode: str) -> tuple[Any, Any,
         poisson_sampling=False,
         grad_sample_mode=mode,
     )
-    return made[0], made[1], made[2] if mode == "ghost" else criterion
+    return private_parts[0], private_parts[1], private_parts[2] if mode == "ghost" else criterion
 
 
 def _engines() -> list[tuple[str, Callable[[], Any], str]]:
-    """Return plain Opacus, its secure formula on the insecure generator, and ours, with modes."""
+    """Return the engines with their modes: Opacus, its secure formula, and ours."""
     plain = importlib.import_module("opacus").PrivacyEngine
     ours = importlib.import_module("dpnoise.integrations.opacus").SecurePrivacyEngine
     return [
@@ -43,16 +43,16 @@ def _engines() -> list[tuple[str, Callable[[], Any], str]]:
     ]
 
 
-class Watch:
-    """Times calls with device events."""
+class Stopwatch:
+    """Measures calls with device events."""
 
     def __init__(self) -> None:
         self.events: dict[str, list[tuple[Any, Any]]] = {}
 
-    def timed(self, name: str, work: Callable[[], Any]) -> Callable[[], Any]:
-        """Return the same work, timed under a name."""
+    def wrap(self, name: str, work: Callable[[], Any]) -> Callable[[], Any]:
+        """Return the work with a measurement under a name."""
 
-        def watched() -> Any:
+        def measured_work() -> Any:
             start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
             result = work()
@@ -60,10 +60,10 @@ class Watch:
             self.events.setdefault(name, []).append((start, stop))
             return result
 
-        return watched
+        return measured_work
 
     def milliseconds(self) -> dict[str, list[float]]:
-        """Return the times of all calls but the first two, by name."""
+        """Return the times of all calls except the first two, by name."""
         torch.cuda.synchronize()
         return {
             name: [start.elapsed_time(stop) for start, stop in events[2:]]
@@ -76,7 +76,7 @@ def step_times(
 ) -> dict[str, dict[str, list[float]]]:
     """Return milliseconds of gradients, clipping, noise and whole steps, and GiB, by engine.
 
-    With ghost clipping gradients and clipping are one.
+    Ghost clipping computes gradients and clips in one step.
     """
     return {
         name: _times_of(name, engine, mode, rounds, width, layers)
@@ -91,28 +91,28 @@ def _times_of(
         warnings.simplefilter("ignore")  # Opacus warns that its generator is insecure.
         model, optimizer, criterion = _private(engine(), width, layers, mode)
     optimizer.secure_mode = optimizer.secure_mode or "formula" in name
-    watch, x = Watch(), torch.randn(SAMPLES, width, device="cuda")
+    stopwatch, x = Stopwatch(), torch.randn(SAMPLES, width, device="cuda")
     y = torch.randint(0, width, (SAMPLES,), device="cuda")
-    optimizer.add_noise = watch.timed("noise", optimizer.add_noise)
+    optimizer.add_noise = stopwatch.wrap("noise", optimizer.add_noise)
     if mode != "ghost":
-        optimizer.clip_and_accumulate = watch.timed("clipping", optimizer.clip_and_accumulate)
+        optimizer.clip_and_accumulate = stopwatch.wrap("clipping", optimizer.clip_and_accumulate)
 
     def gradients() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PyTorch warns of Opacus's hooks.
             criterion(model(x), y).backward()
 
-    watched = watch.timed("gradients", gradients)
+    measured_gradients = stopwatch.wrap("gradients", gradients)
 
     def step() -> None:
         optimizer.zero_grad()
-        watched()
+        measured_gradients()
         optimizer.step()
 
-    timed = watch.timed("step", step)
+    measured_step = stopwatch.wrap("step", step)
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     for _ in range(rounds + 2):
-        timed()
-    used = (torch.cuda.max_memory_allocated() - before) / 2**30
-    return {**watch.milliseconds(), "memory": [used]}
+        measured_step()
+    gibibytes = (torch.cuda.max_memory_allocated() - before) / 2**30
+    return {**stopwatch.milliseconds(), "memory": [gibibytes]}

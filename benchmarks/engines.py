@@ -1,8 +1,8 @@
-"""Exact integers beside a plain query of the same engine: run as `make bench-engines`.
+"""Compare exact integers with a plain query of the same engine: `make bench-engines`.
 
-Both read one Parquet file, or one of CSV, and answer the same question; the plain query adds
-floats, which round and depend on the order. Every run is a process of its own, so that its memory
-is its own, too; contenders take turns, and the best of the rounds counts.
+Both read the same Parquet or CSV file and answer the same question. The plain query adds floats,
+which round and depend on the order. Every run is a separate process, so that its memory can be
+measured. Contenders take turns, and the best round counts.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import duckdb
 import polars as pl
 from marks import write_between_marks
 
-from benchmarks.timing import Taken, least_of, taken_by
+from benchmarks.timing import Usage, best_rounds, measure_call
 from dpnoise.core.machine import described
 from dpnoise.statistics.engines import Files, tally
 from dpnoise.statistics.plan import Edges, Grouping, Plan, Rows, Sums
@@ -54,17 +54,17 @@ SQL: Final = {
 
 
 def write_people(path: Path, rows: int) -> None:
-    """Write invented people, some of whom earn more or less than the bounds allow."""
-    written = path.suffix.removeprefix(".")
+    """Write invented people, some with incomes outside the bounds."""
+    file_format = path.suffix.removeprefix(".")
     duckdb.sql(
         "COPY (SELECT random() * 250000 - 10000 AS income, 'Ireland' AS country, "
         f"'city ' || floor(random() * {GROUPS})::INTEGER AS city FROM range({rows})) "
-        f"TO '{path}' (FORMAT {written})"
+        f"TO '{path}' (FORMAT {file_format})"
     )
 
 
 def duckdb_plain(path: Path, what: str) -> None:
-    """Run the SQL as it stands."""
+    """Run the plain SQL queries."""
     with duckdb.connect() as connection:
         read = connection.read_csv if path.suffix == ".csv" else connection.read_parquet
         read(str(path)).create_view("people")
@@ -73,15 +73,15 @@ def duckdb_plain(path: Path, what: str) -> None:
 
 
 def polars_plain(path: Path, what: str) -> None:
-    """Ask the same of Polars, all in one pass."""
+    """Run the same queries on Polars, all in one pass."""
     people, income = pl.scan_parquet(path), pl.col("income")
-    added = [income.count().alias("count"), income.clip(0, 200_000).sum().alias("sum")]
+    count_and_sum = [income.count().alias("count"), income.clip(0, 200_000).sum().alias("sum")]
     if what == "count, sum, histogram":
         inside = people.filter(income.is_between(0, 200_000))
-        queries = [people.select(added), inside.group_by((income / 10_000).floor()).len()]
+        queries = [people.select(count_and_sum), inside.group_by((income / 10_000).floor()).len()]
     else:
         by = "city" if "2,000" in what else "country"
-        queries = [people.group_by(by).agg(added)]
+        queries = [people.group_by(by).agg(count_and_sum)]
     pl.collect_all(queries, engine="streaming")
 
 
@@ -91,45 +91,45 @@ CONTENDERS: Final[dict[str, Callable[[Path, str], object]]] = {
     "Polars plain": polars_plain,
     "Polars exact": lambda path, what: tally(pl.scan_parquet(path), PLANS[what]),
 }
-CSV: Final = ("DuckDB plain", "DuckDB exact")  # The contenders that read it too.
-MOST_ROWS_OF_CSV: Final = 10**7
+CSV_CONTENDERS: Final = ("DuckDB plain", "DuckDB exact")
+MAX_CSV_ROWS: Final = 10**7
 
 
-def run_here(contender: str, path: Path, what: str) -> None:
-    """Run one contender, and print what it took, its imports not counted."""
+def run_contender(contender: str, path: Path, what: str) -> None:
+    """Run one contender, and print its time and memory, without those of the imports."""
     with tempfile.TemporaryDirectory() as folder:
-        few = Path(folder) / f"few{path.suffix}"
-        write_people(few, 10)
-        CONTENDERS[contender](few, what)
-    print(json.dumps(taken_by(lambda: CONTENDERS[contender](path, what))))
+        warm_up = Path(folder) / f"few{path.suffix}"
+        write_people(warm_up, 10)
+        CONTENDERS[contender](warm_up, what)
+    print(json.dumps(measure_call(lambda: CONTENDERS[contender](path, what))))
 
 
-def rows_of(sizes: list[int], rounds: int) -> list[list[str]]:
-    """Measure all questions, and return the rows of the table."""
+def measure_rows(sizes: list[int], rounds: int) -> list[list[str]]:
+    """Measure all plans, and return the rows of the table."""
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for size in sizes:
             path = Path(folder) / "people.parquet"
             write_people(path, size)
             for what in PLANS:
-                best = least_of("benchmarks.engines", CONTENDERS, [str(path), what], rounds)
+                best = best_rounds("benchmarks.engines", CONTENDERS, [str(path), what], rounds)
                 rows += [_row(size, what, engine, best) for engine in ("DuckDB", "Polars")]
                 print(*map(" | ".join, rows[-2:]), sep="\n", flush=True)
-            if size <= MOST_ROWS_OF_CSV:
+            if size <= MAX_CSV_ROWS:
                 rows.append(_row_of_csv(path.with_suffix(".csv"), size, rounds))
                 print(" | ".join(rows[-1]), flush=True)
     return rows
 
 
 def _row_of_csv(path: Path, size: int, rounds: int) -> list[str]:
-    """Measure what reading text costs, of the plan that the plain query answers in one pass."""
+    """Measure a plan on CSV that the plain query answers in one pass."""
     write_people(path, size)
     what = "count, sum in one group"
-    best = least_of("benchmarks.engines", CSV, [str(path), what], rounds)
+    best = best_rounds("benchmarks.engines", CSV_CONTENDERS, [str(path), what], rounds)
     return _row(size, f"{what}, of CSV", "DuckDB", best)
 
 
-def _row(size: int, what: str, engine: str, best: dict[str, Taken]) -> list[str]:
+def _row(size: int, what: str, engine: str, best: dict[str, Usage]) -> list[str]:
     plain, exact = best[f"{engine} plain"], best[f"{engine} exact"]
     return [
         f"{size:,}",
@@ -150,7 +150,7 @@ TITLES: Final = (
     "engine",
     "plain, s",
     "exact, s",
-    "time over the plain one's",
+    "exact over plain",
     "of all cores",
     "plain, MB",
     "exact, MB",
@@ -165,40 +165,42 @@ def table(results: dict[str, Any]) -> str:
 
 
 def page_text(results: list[dict[str, Any]]) -> str:
-    """Return what is written into the page: the plain SQL, and a table for each machine."""
+    """Return the text for the docs: the plain SQL, and a table for each machine."""
     sql = "\n".join(f"{query};" for queries in SQL.values() for query in queries)
     return "\n\n".join([f"```sql\n{sql}\n```", *map(table, results)])
 
 
 def machine() -> str:
-    """Say on what the figures were measured."""
+    """Return the machine and the versions of the libraries."""
     libraries = ", ".join(f"{name} {version(name)}" for name in ("duckdb", "polars", "narwhals"))
     python = platform.python_version()
     return f"{described()}, {os.cpu_count()} cores, Python {python}, {libraries}"
 
 
 def main() -> None:
-    """Measure, print and keep the table, and write it into the page."""
+    """Measure, print and store the table, and write it to the docs."""
     parser = argparse.ArgumentParser(prog="benchmarks.engines", description=__doc__)
     parser.add_argument("--rows", type=int, nargs="*", default=[10**6, 10**7, 10**8])
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each contender")
-    parser.add_argument("--keep-pages", action="store_true", help="do not write into the pages")
-    parser.add_argument("--only-pages", action="store_true", help="write them from what is kept")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of each contender")
+    parser.add_argument("--keep-pages", action="store_true", help="do not write to the docs")
+    parser.add_argument(
+        "--only-pages", action="store_true", help="write the docs from the stored results"
+    )
     parser.add_argument("--run", nargs=3, metavar=("CONTENDER", "FILE", "WHAT"))
     arguments = parser.parse_args()
     if arguments.run:
         contender, path, what = arguments.run
-        run_here(contender, Path(path), what)
+        run_contender(contender, Path(path), what)
         return
     if not arguments.only_pages:
-        results = {"machine": machine(), "rows": rows_of(arguments.rows, arguments.rounds)}
+        results = {"machine": machine(), "rows": measure_rows(arguments.rows, arguments.rounds)}
         if arguments.keep_pages:
             return
         RESULTS.mkdir(exist_ok=True)
-        kept = RESULTS / f"{platform.machine()}.json"
-        kept.write_text(json.dumps(results, indent=2) + "\n")
-    results_kept = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
-    write_between_marks(PAGE, "engines", page_text(results_kept))
+        results_file = RESULTS / f"{platform.machine()}.json"
+        results_file.write_text(json.dumps(results, indent=2) + "\n")
+    stored_results = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
+    write_between_marks(PAGE, "engines", page_text(stored_results))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""How far published statistics are off, beside other libraries at the same epsilon and delta.
+"""Compare the errors of published statistics with other libraries at equal epsilon and delta.
 
 `make errors` prints two tables and writes them to docs/publishing.md and docs/persons.md. Every
-library is asked for the same statistic of the same clamped values, in its own environment
+library computes the same statistic of the same clamped values, in its environment
 (`benchmarks.contenders`).
 """
 
@@ -25,11 +25,11 @@ ROOT: Final = Path(__file__).parent.parent
 PEOPLE: Final = ROOT / "src" / "dpnoise" / "cli" / "people.csv"
 EPSILON: Final = 1.0
 DELTA: Final = 1e-6
-HARDLY_ANY_NOISE: Final = 1e4  # An epsilon at which what is off is what bounding left out.
+HARDLY_ANY_NOISE: Final = 1e4  # An epsilon at which the error comes from bounding only.
 ROUNDS: Final = {"count": 4000, "sum": 4000, "mean": 4000, "histogram": 4000, "median": 250,
                  "deciles": 30, "median, interval": 250, "deciles, interval": 30}  # fmt: skip
 VISIT_ROUNDS: Final = 100
-_FAIR: Final = 1.05
+_LARGEST_RATIO: Final = 1.05  # Our goal for the error compared with the best library.
 
 
 class Contender(NamedTuple):
@@ -38,7 +38,7 @@ class Contender(NamedTuple):
     title: str
     module: str
     python: str = sys.executable
-    share: float = 1.0  # Of the rounds: some take long for a release.
+    share: float = 1.0  # The share of the rounds to run: some libraries are slow.
 
 
 CONTENDERS: Final = (
@@ -48,14 +48,14 @@ CONTENDERS: Final = (
     Contender("SmartNoise SQL", "smartnoise", ".venv-smartnoise/bin/python", 0.25),
     Contender("diffprivlib", "diffprivlib_tools"),
 )
-OF_VISITS: Final = tuple(one for one in CONTENDERS if one.title not in {"OpenDP", "diffprivlib"})
-SHOWN_OF_COLUMNS: Final = ["dpnoise", "with intervals", *(one.title for one in CONTENDERS[1:])]
-SHOWN_OF_VISITS: Final = [one.title for one in OF_VISITS]
+VISIT_CONTENDERS: Final = tuple(c for c in CONTENDERS if c.title not in {"OpenDP", "diffprivlib"})
+COLUMN_TITLES: Final = ["dpnoise", "with intervals", *(c.title for c in CONTENDERS[1:])]
+VISIT_TITLES: Final = [contender.title for contender in VISIT_CONTENDERS]
 
 
-def asked(contender: Contender, **question: Any) -> Any:
-    """Ask a library in a process of its own."""
-    done = subprocess.run(  # noqa: S603 - our own interpreters and code
+def ask(contender: Contender, **question: Any) -> Any:
+    """Run a library in a separate process, and return its answer."""
+    process = subprocess.run(  # noqa: S603 - our own interpreters and code
         [contender.python, "-m", "benchmarks.contenders", contender.module],
         input=json.dumps(question),
         stdout=subprocess.PIPE,
@@ -63,35 +63,35 @@ def asked(contender: Contender, **question: Any) -> Any:
         text=True,
         cwd=ROOT,
     )
-    return json.loads(done.stdout)
+    return json.loads(process.stdout)
 
 
 class Error(NamedTuple):
-    """A mean error over releases, and its own standard deviation."""
+    """A mean error over releases, and the standard deviation of that mean."""
 
     mean: float
     deviation: float
 
     @classmethod
-    def of(cls, off: Sequence[float]) -> "Error":
-        """Return that of some releases."""
-        return cls(float(np.mean(off)), float(np.std(off) / math.sqrt(len(off))))
+    def of(cls, errors: Sequence[float]) -> "Error":
+        """Return the mean of some errors, and its standard deviation."""
+        return cls(float(np.mean(errors)), float(np.std(errors) / math.sqrt(len(errors))))
 
 
-def line(what: Sequence[str], found: dict[str, Error], shown: Sequence[str]) -> str:
-    """Return a line of a table: the error of each library, and ours over the least."""
-    ours = found["dpnoise"]
-    best = min(found[one.title] for one in CONTENDERS[1:] if one.title in found)
+def line(cells_before: Sequence[str], errors: dict[str, Error], titles: Sequence[str]) -> str:
+    """Return a line of a table: the error of each library, and ours over the smallest."""
+    ours = errors["dpnoise"]
+    best = min(errors[peer.title] for peer in CONTENDERS[1:] if peer.title in errors)
     ratio = ours.mean / best.mean
-    deviation = ratio * math.hypot(*(one.deviation / one.mean for one in (ours, best) if one.mean))
-    verdict = "" if ratio <= _FAIR + 2 * deviation else " **above 1.05**"
-    cells = [f"{found[title].mean:,.3g}" if title in found else "" for title in shown]
-    return f"| {' | '.join([*what, *cells])} | {ratio:.2f} ± {deviation:.2f}{verdict} |"
+    deviation = ratio * math.hypot(*(e.deviation / e.mean for e in (ours, best) if e.mean))
+    verdict = "" if ratio <= _LARGEST_RATIO + 2 * deviation else " **above 1.05**"
+    cells = [f"{errors[title].mean:,.3g}" if title in errors else "" for title in titles]
+    return f"| {' | '.join([*cells_before, *cells])} | {ratio:.2f} ± {deviation:.2f}{verdict} |"
 
 
-def header(what: Sequence[str], shown: Sequence[str]) -> list[str]:
+def header(first_titles: Sequence[str], libraries: Sequence[str]) -> list[str]:
     """Return the first lines of a table."""
-    titles = [*what, *shown, "dpnoise over the best"]
+    titles = [*first_titles, *libraries, "dpnoise over the best"]
     return [f"| {' | '.join(titles)} |", "|" + "---|" * len(titles)]
 
 
@@ -99,8 +99,8 @@ def header(what: Sequence[str], shown: Sequence[str]) -> list[str]:
 
 
 def columns() -> Iterator[Column]:
-    """Yield the people, patients of scikit-learn's wheel, ties, and a skewed column."""
-    from sklearn.datasets import load_diabetes  # noqa: PLC0415 - only where it is measured
+    """Yield four columns: people, patients of scikit-learn, one with ties, and a skewed one."""
+    from sklearn.datasets import load_diabetes  # noqa: PLC0415 - only the benchmark needs it
 
     rng = np.random.default_rng(1)  # Test data, not noise.
 
@@ -117,64 +117,68 @@ def columns() -> Iterator[Column]:
     yield column("5,000 skewed", np.exp(rng.normal(9.0, 1.5, 5000)), 1_000_000.0)
 
 
-def exactly(column: Column) -> dict[str, Floats]:
-    """Return what the statistics are."""
-    clamped = column.clamped
-    total = math.fsum(clamped)
+def exact_statistics(column: Column) -> dict[str, Floats]:
+    """Return the exact statistics of a column."""
+    clamped_values = column.clamped_values
+    total = math.fsum(clamped_values)
     return {
-        "count": clamped.size,
+        "count": clamped_values.size,
         "sum": total,
-        "mean": total / clamped.size,
-        "histogram": np.histogram(clamped, column.edges)[0],
-        "median": np.quantile(clamped, 0.5, method="inverted_cdf"),
-        "deciles": np.quantile(clamped, DECILES, method="inverted_cdf"),
+        "mean": total / clamped_values.size,
+        "histogram": np.histogram(clamped_values, column.edges)[0],
+        "median": np.quantile(clamped_values, 0.5, method="inverted_cdf"),
+        "deciles": np.quantile(clamped_values, DECILES, method="inverted_cdf"),
     }
 
 
 def errors_of(column: Column) -> dict[str, dict[str, Error]]:
-    """Return the error of every statistic, by library; a NaN is a number that was not published."""
-    truth = exactly(column)
-    found: dict[str, dict[str, Error]] = defaultdict(dict)
+    """Return the error of every statistic, by library; unpublished numbers (NaN) do not count."""
+    truth = exact_statistics(column)
+    errors: dict[str, dict[str, Error]] = defaultdict(dict)
     for contender in CONTENDERS:
         rounds = {name: math.ceil(number * contender.share) for name, number in ROUNDS.items()}
-        for name, values in asked(contender, column=column._asdict(), rounds=rounds).items():
+        for name, values in ask(contender, column=column._asdict(), rounds=rounds).items():
             statistic, _, interval = name.partition(", ")
-            off = np.nanmean(np.abs(np.array(values, dtype=float) - truth[statistic]), axis=1)
-            found[statistic]["with intervals" if interval else contender.title] = Error.of(off)
-    return found
+            absolute_errors = np.nanmean(
+                np.abs(np.array(values, dtype=float) - truth[statistic]), axis=1
+            )
+            errors[statistic]["with intervals" if interval else contender.title] = Error.of(
+                absolute_errors
+            )
+    return errors
 
 
 def table_of_columns() -> Iterator[str]:
     """Yield the lines of the table of statistics of columns."""
-    yield from header(["data", "statistic"], SHOWN_OF_COLUMNS)
+    yield from header(["data", "statistic"], COLUMN_TITLES)
     for column in columns():
-        for statistic, found in errors_of(column).items():
-            yield line([column.name, statistic], found, SHOWN_OF_COLUMNS)
+        for statistic, errors in errors_of(column).items():
+            yield line([column.name, statistic], errors, COLUMN_TITLES)
 
 
 # Visits of persons --------------------------------------------------------------------------------
 
 
 def visits() -> Visits:
-    """Return invented visits: some persons have many, in several of 60 towns of all sizes."""
+    """Return invented visits to 60 towns of all sizes; some persons have many, in several towns."""
     rng = np.random.default_rng(2)  # Test data, not noise.
     persons, names = 3_000, [f"town {number:02}" for number in rng.permutation(60)]
     shares = 1 / np.arange(1, len(names) + 1)
     shares /= shares.sum()
     homes = rng.choice(len(names), persons, p=shares)
-    who = np.repeat(np.arange(persons), rng.geometric(0.4, persons))
-    away = rng.random(who.size) < 0.15
-    towns = np.where(away, rng.choice(len(names), who.size, p=shares), homes[who])
-    costs = np.round(rng.lognormal(4.0, 0.6, who.size), 2)
+    visitors = np.repeat(np.arange(persons), rng.geometric(0.4, persons))
+    is_away = rng.random(visitors.size) < 0.15
+    towns = np.where(is_away, rng.choice(len(names), visitors.size, p=shares), homes[visitors])
+    costs = np.round(rng.lognormal(4.0, 0.6, visitors.size), 2)
     return Visits(
-        who.tolist(), [names[town] for town in towns], costs.tolist(), 500.0,
+        visitors.tolist(), [names[town] for town in towns], costs.tolist(), 500.0,
         max_groups=2, max_rows=3, epsilon=EPSILON, delta=0.0, declared=sorted(names),
     )  # fmt: skip
 
 
 def table_of_visits() -> Iterator[str]:
     """Yield the lines of the table of persons with several rows."""
-    yield from header(["towns", "epsilon", "statistic"], SHOWN_OF_VISITS)
+    yield from header(["towns", "epsilon", "statistic"], VISIT_TITLES)
     declared = visits()
     truth = np.array([_totals(declared, town) for town in declared.declared]).T
     nobody = [0.0, 0.0]
@@ -183,48 +187,59 @@ def table_of_visits() -> Iterator[str]:
         declared._replace(delta=DELTA, declared=[]),
         declared._replace(epsilon=HARDLY_ANY_NOISE),
     ):
-        found: dict[str, dict[str, Error]] = defaultdict(dict)
-        shown: dict[str, Error] = {}
-        for contender in OF_VISITS:
+        errors_by_statistic: dict[str, dict[str, Error]] = defaultdict(dict)
+        town_counts: dict[str, Error] = {}
+        for contender in VISIT_CONTENDERS:
             rounds = math.ceil(VISIT_ROUNDS * contender.share)
-            tables = asked(contender, visits=question._asdict(), rounds=rounds)
-            values = [[one.get(town, nobody) for town in declared.declared] for one in tables]
-            off = np.abs(np.transpose(np.array(values, dtype=float), (2, 0, 1)) - truth[:, None])
-            for statistic, errors in zip(("count", "sum"), off.mean(axis=2), strict=True):
-                found[statistic][contender.title] = Error.of(errors)
-            shown[contender.title] = Error.of([len(one) for one in tables])
-        how = "declared" if question.declared else f"discovered, delta {DELTA:g}"
-        for statistic in ("count", "sum"):
-            yield line([how, f"{question.epsilon:g}", statistic], found[statistic], SHOWN_OF_VISITS)
-        if not question.declared:
-            numbers = " | ".join(
-                f"{found['towns shown'][title].mean:.1f}" for title in SHOWN_OF_VISITS
+            tables = ask(contender, visits=question._asdict(), rounds=rounds)
+            values = [
+                [released_table.get(town, nobody) for town in declared.declared]
+                for released_table in tables
+            ]
+            absolute_errors = np.abs(
+                np.transpose(np.array(values, dtype=float), (2, 0, 1)) - truth[:, None]
             )
-            of_all = f"towns shown, of {truth.shape[1]}"
-            yield f"| {how} | {question.epsilon:g} | {of_all} | {numbers} | |"
+            for statistic, release_errors in zip(
+                ("count", "sum"), absolute_errors.mean(axis=2), strict=True
+            ):
+                errors_by_statistic[statistic][contender.title] = Error.of(release_errors)
+            town_counts[contender.title] = Error.of(
+                [len(released_table) for released_table in tables]
+            )
+        grouping = "declared" if question.declared else f"discovered, delta {DELTA:g}"
+        for statistic in ("count", "sum"):
+            yield line(
+                [grouping, f"{question.epsilon:g}", statistic],
+                errors_by_statistic[statistic],
+                VISIT_TITLES,
+            )
+        if not question.declared:
+            numbers = " | ".join(f"{town_counts[title].mean:.1f}" for title in VISIT_TITLES)
+            statistic_name = f"towns shown, of {truth.shape[1]}"
+            yield f"| {grouping} | {question.epsilon:g} | {statistic_name} | {numbers} | |"
 
 
-def _totals(held: Visits, town: str) -> tuple[int, float]:
-    costs = [min(cost, held.upper) for where, cost in zip(held.towns, held.costs, strict=True)
-             if where == town]  # fmt: skip
+def _totals(question: Visits, town: str) -> tuple[int, float]:
+    visits_of_all = zip(question.towns, question.costs, strict=True)
+    costs = [min(cost, question.upper) for visited, cost in visits_of_all if visited == town]
     return len(costs), math.fsum(costs)
 
 
 def main() -> None:
-    """Measure, print, and write the tables."""
+    """Measure, print and write both tables."""
     versions: dict[str, str] = {}
     for contender in CONTENDERS:
-        versions |= {f"{name} {number}": "" for name, number in asked(contender).items()}
+        versions |= {f"{name} {number}": "" for name, number in ask(contender).items()}
     measured = f"Measured on {described()}, {', '.join(versions)}."
     for page, mark, lines in (
         ("publishing.md", "errors", table_of_columns()),
         ("persons.md", "errors", table_of_visits()),
     ):
-        written = []
+        printed_lines = []
         for text in lines:
             print(text, flush=True)
-            written.append(text)
-        write_between_marks(ROOT / "docs" / page, mark, "\n".join([*written, "", measured]))
+            printed_lines.append(text)
+        write_between_marks(ROOT / "docs" / page, mark, "\n".join([*printed_lines, "", measured]))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What is not speed: memory beyond the output, the cost of the import and of the first draw."""
+"""Measure memory beyond the output, and the cost of the import and of the first draw."""
 
 import json
 import os
@@ -20,12 +20,12 @@ def kilobytes(name):
 
 out = np.ones(100_000_000)
 dpnoise.Generator().laplace(out=out[:1000])
-pathlib.Path("/proc/self/clear_refs").write_text("5")  # The peak starts again from here (Linux).
+pathlib.Path("/proc/self/clear_refs").write_text("5")  # Resets the peak (Linux).
 before = kilobytes("VmRSS")
 dpnoise.Generator().laplace(out=out)
 print(json.dumps((kilobytes("VmHWM") - before) / 1024))
 """
-_FIRST = """
+_FIRST_CALL = """
 import json, time
 import dpnoise
 start = time.perf_counter()
@@ -39,47 +39,47 @@ _FIRST_CALLS = {
     "release(1.5)": f"{_MECHANISM}.release(1.5)",
     "release([1.5] * 10)": f"{_MECHANISM}.release([1.5] * 10)",
 }
-# Compiling takes seconds, whatever else varies: a few rounds are enough.
+# Compiling takes seconds and varies little, so a few rounds are enough.
 _MOST_ROUNDS = 3
 
 
 def _run(code: str, **environment: str) -> float:
-    """Run a program in a process of its own and return the number it prints."""
-    done = subprocess.run(  # noqa: S603 - this interpreter, our own code
+    """Run a program in a separate process, and return the number that it prints."""
+    process = subprocess.run(  # noqa: S603 - this interpreter, our own code
         [sys.executable, "-P", "-c", code],
         capture_output=True,
         check=True,
         text=True,
         env=os.environ | environment,
     )
-    return float(json.loads(done.stdout))
+    return float(json.loads(process.stdout))
 
 
 def memory_beyond_output() -> float:
-    """Return the MB of memory that 10^8 samples take beyond the array they fill."""
+    """Return the MB of memory that 10^8 samples need in addition to their array."""
     return _run(_MEMORY)
 
 
 def import_seconds(rounds: int = 11) -> float:
-    """Return what `import dpnoise` costs after `import numpy`, in seconds."""
-    extra = []
+    """Return the seconds that `import dpnoise` adds to `import numpy`."""
+    differences = []
     for _ in range(rounds):
-        taken = []
+        durations = []
         for code in ("import numpy", "import numpy, dpnoise"):
             start = time.perf_counter()
             subprocess.run([sys.executable, "-P", "-c", code], check=True)  # noqa: S603 - as above
-            taken.append(time.perf_counter() - start)
-        extra.append(taken[1] - taken[0])
-    return statistics.median(extra)
+            durations.append(time.perf_counter() - start)
+        differences.append(durations[1] - durations[0])
+    return statistics.median(differences)
 
 
 def first_draws(rounds: int) -> dict[str, Timing]:
     """Time the first call of a process, with an empty compile cache and with a warm one."""
-    taken: dict[str, list[float]] = {}
+    durations: dict[str, list[float]] = {}
     for _ in range(min(rounds, _MOST_ROUNDS)):
         for name, call in _FIRST_CALLS.items():
             with tempfile.TemporaryDirectory() as cache:
                 for state in ("empty", "warm"):
-                    seconds = _run(_FIRST.format(call=call), DPNOISE_CACHE_DIR=cache)
-                    taken.setdefault(f"{name}, {state} cache", []).append(seconds)
-    return {name: Timing(tuple(seconds)) for name, seconds in taken.items()}
+                    seconds = _run(_FIRST_CALL.format(call=call), DPNOISE_CACHE_DIR=cache)
+                    durations.setdefault(f"{name}, {state} cache", []).append(seconds)
+    return {name: Timing(tuple(seconds)) for name, seconds in durations.items()}

@@ -1,4 +1,4 @@
-"""The speed of noise: arrays and scalars, against the peers; threads, sizes and n."""
+"""Measure the speed of noise: arrays and scalars compared with peers; threads, sizes and n."""
 
 import random
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import randomgen
 from diffprivlib.mechanisms import Laplace as DiffprivlibLaplace
 
 import dpnoise
-from benchmarks.timing import Timing, timed
+from benchmarks.timing import Timing, time_contenders
 from reproduction import samplers
 
 MILLION = 1_000_000
@@ -19,8 +19,8 @@ one_thread = dpnoise.Generator(threads=1)
 numpy_rng = np.random.default_rng()
 
 
-def often(call: Callable[[], object], times: int) -> tuple[Callable[[], object], int]:
-    """Return a contender that makes the same call many times."""
+def repeat_call(call: Callable[[], object], times: int) -> tuple[Callable[[], object], int]:
+    """Return a contender that makes the same call `times` times."""
 
     def repeat() -> None:
         for _ in range(times):
@@ -30,7 +30,7 @@ def often(call: Callable[[], object], times: int) -> tuple[Callable[[], object],
 
 
 def arrays(rounds: int) -> dict[str, Timing]:
-    """Time 10^6 variates a call, on one thread."""
+    """Time 10^6 variates per call, on one thread."""
     aes = np.random.Generator(randomgen.AESCounter())
     chacha = np.random.Generator(randomgen.ChaCha())
     draw: dict[str, Callable[..., Any]] = {
@@ -59,18 +59,18 @@ def arrays(rounds: int) -> dict[str, Timing]:
         "NumPy standard_cauchy": numpy_rng.standard_cauchy,
         "dpnoise cauchy n=4": one_thread.cauchy,
     }
-    return timed(
+    return time_contenders(
         {name: (partial(call, size=MILLION), MILLION) for name, call in draw.items()}, rounds
     )
 
 
 def scalars(rounds: int) -> dict[str, Timing]:
-    """Time one variate a call, with the peers that offer nothing else."""
+    """Time one variate per call, also of the peers that offer nothing else."""
     system = random.SystemRandom()
     mechanism = DiffprivlibLaplace(epsilon=1.0, sensitivity=1.0)
 
     def diffprivlib_formula() -> float:
-        """Draw as diffprivlib's sampler does: Theorem 5.1, NumPy's functions, SystemRandom."""
+        """Draw like diffprivlib's sampler: Theorem 5.1, NumPy's functions, SystemRandom."""
         u1, u2, u3, u4 = (system.random() for _ in range(4))
         first = np.log(1 - u1) * np.cos(np.pi * u2)
         return float(first + np.log(1 - u3) * np.cos(np.pi * u4))
@@ -89,36 +89,36 @@ def scalars(rounds: int) -> dict[str, Timing]:
         "paper: math and random": samplers.math_and_random,
         "paper: NumPy": samplers.with_numpy,
     }
-    return timed({name: often(call, 2000) for name, call in calls.items()}, rounds)
+    return time_contenders({name: repeat_call(call, 2000) for name, call in calls.items()}, rounds)
 
 
 def threads(rounds: int) -> dict[str, Timing]:
     """Time 10^7 variates on one thread and on two, into one array."""
     out = np.empty(10 * MILLION)
     generators = {f"{count} threads": dpnoise.Generator(threads=count) for count in (1, 2)}
-    return timed(
+    return time_contenders(
         {name: (partial(rng.laplace, out=out), out.size) for name, rng in generators.items()},
         max(5, rounds // 3),
     )
 
 
 def sizes(rounds: int) -> dict[str, Timing]:
-    """Time 10^4 to 10^8 variates a call, on one thread, into one array."""
+    """Time 10^4 to 10^8 variates per call, on one thread, into one array."""
     out = np.empty(100 * MILLION)
     contenders: Contenders = {}
     for power in range(4, 9):
         view = out[: 10**power]
         call = partial(one_thread.laplace, out=view)
-        # Each contender draws at least 10^7, so that its round is long enough to time.
+        # Each contender draws at least 10^7, so that a round is long enough to measure.
         times = max(1, 10**7 // 10**power)
-        repeat, _ = often(call, times)
+        repeat, _ = repeat_call(call, times)
         contenders[f"10^{power}"] = (repeat, times * 10**power)
-    return timed(contenders, max(3, rounds // 6))
+    return time_contenders(contenders, max(3, rounds // 6))
 
 
 def variates(rounds: int) -> dict[str, Timing]:
-    """Time the Gaussian of more and more uniforms."""
-    return timed(
+    """Time the Gaussian made of 2 to 32 uniforms."""
+    return time_contenders(
         {
             f"n={n}": (partial(one_thread.normal, size=MILLION, variates=n), MILLION)
             for n in (2, 4, 8, 16, 32)

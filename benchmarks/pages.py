@@ -1,4 +1,4 @@
-"""The tables of the README and of docs/performance.md, from the results of every architecture."""
+"""Write the tables of the README and docs/performance.md from the stored results."""
 
 import json
 from collections.abc import Iterator
@@ -10,9 +10,9 @@ from marks import write_between_marks
 ROOT: Final = Path(__file__).parent.parent
 RESULTS: Final = ROOT / "benchmarks" / "results"  # One file for each architecture.
 FORMAT: Final = 2
-_RARELY: Final = 0.1  # A ratio below it is shown as a fraction.
-_HUNDRED: Final = 100
-_NONE: Final = "none"
+_SMALL_RATIO: Final = 0.1  # A ratio below this is shown as a fraction.
+_LONG_TIME: Final = 100  # Nanoseconds from which a time is shown without decimals.
+_NOT_MEASURED: Final = "none"
 
 Results = dict[str, Any]
 Parts = dict[str, dict[str, float]]
@@ -29,7 +29,7 @@ TITLES: Final = {
     "variates": "Noise: Gaussians by number of uniforms, one thread",
     "first draws": "The first call of a process, which compiles or loads",
 }
-# What is compared, in which table, ours, and the peer's.
+# A description, the table, and the rows of dpnoise and of the peer.
 README_ROWS: Final = (
     (
         "exact release, Laplace",
@@ -59,46 +59,45 @@ README_ROWS: Final = (
 )
 
 
-def kept() -> list[Results]:
+def read_results() -> list[Results]:
     """Read the results of every architecture, in the order of their names."""
     return [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
 
 
 def write() -> list[str]:
-    """Write both pages, and return the architectures that they show."""
-    results = kept()
+    """Write both pages, and return the architectures in them."""
+    results = read_results()
     write_between_marks(ROOT / "README.md", "bench", "\n\n".join(map(readme_table, results)))
     write_between_marks(ROOT / "docs/performance.md", "bench", full_tables(results))
-    return [one["architecture"] for one in results]
+    return [stored["architecture"] for stored in results]
 
 
 def measured_on(results: Results) -> str:
-    """Say on what machine the figures were measured, and what was left out there."""
-    left_out = "".join(f" Note: {why}" for why in results["left out"])
+    """Return a sentence on the machine, and on the peers that it lacks."""
+    left_out = "".join(f" Note: {reason}" for reason in results["left out"])
     return f"Measured on {results['machine']}.{left_out}"
 
 
 def readme_table(results: Results) -> str:
-    """Return one architecture's table of the README."""
+    """Return the README's table of one architecture."""
     lines = [
         f"| {results['architecture']} | dpnoise | peer | | time over the peer's |",
         "|---|---|---|---|---|",
     ]
-    for what, table, ours, theirs in README_ROWS:
+    for description, table, ours, theirs in README_ROWS:
         times = results["nanoseconds"][table]
         if theirs in times:
             ratio = times[ours] / times[theirs]
-            shown = f"{ratio:.2f}" if ratio > _RARELY else f"1/{1 / ratio:,.0f}"
-            lines.append(
-                f"| {what} | {_time(times[ours])} | {theirs} | {_time(times[theirs])} | {shown} |"
-            )
+            ratio_text = f"{ratio:.2f}" if ratio > _SMALL_RATIO else f"1/{1 / ratio:,.0f}"
+            our_time, their_time = _format_time(times[ours]), _format_time(times[theirs])
+            lines.append(f"| {description} | {our_time} | {theirs} | {their_time} | {ratio_text} |")
     return "\n".join([*lines, "", measured_on(results)])
 
 
-def _time(nanoseconds: float) -> str:
-    """Show a time with as many digits as it deserves."""
-    few = nanoseconds < _HUNDRED
-    return f"{nanoseconds:.1f} ns" if few else f"{nanoseconds:,.0f} ns"
+def _format_time(nanoseconds: float) -> str:
+    """Format a time: with one decimal if it is short."""
+    is_short = nanoseconds < _LONG_TIME
+    return f"{nanoseconds:.1f} ns" if is_short else f"{nanoseconds:,.0f} ns"
 
 
 def full_tables(results: list[Results]) -> str:
@@ -107,56 +106,78 @@ def full_tables(results: list[Results]) -> str:
 
 
 def _full_lines(results: list[Results]) -> Iterator[str]:
-    for one in results:
-        yield from (measured_on(one), "")
-    promises = [{p["what"]: p for p in one["promises"]} for one in results]
+    for stored in results:
+        yield from (measured_on(stored), "")
+    promises = [{p["what"]: p for p in stored["promises"]} for stored in results]
     yield from ("### What is promised", "")
-    yield from _table(["figure"], results)
-    for what in _union(promises):
-        yield _row(what, *(_measured(own[what]) if what in own else _NONE for own in promises))
+    yield from _table_head(["figure"], results)
+    for name_of_row in _row_names(promises):
+        yield _row(
+            name_of_row,
+            *(
+                _format_promise(of_machine[name_of_row])
+                if name_of_row in of_machine
+                else _NOT_MEASURED
+                for of_machine in promises
+            ),
+        )
     for name, title in TITLES.items():
-        timings = [one["nanoseconds"].get(name, {}) for one in results]
+        timings = [stored["nanoseconds"].get(name, {}) for stored in results]
         yield from ("", f"### {title}", "")
-        yield from _table(["what, ns for each"], results)
-        for what in _union(timings):
-            yield _row(what, *(f"{own[what]:,.1f}" if what in own else _NONE for own in timings))
+        yield from _table_head(["call, ns per item"], results)
+        for name_of_row in _row_names(timings):
+            yield _row(
+                name_of_row,
+                *(
+                    f"{of_machine[name_of_row]:,.1f}"
+                    if name_of_row in of_machine
+                    else _NOT_MEASURED
+                    for of_machine in timings
+                ),
+            )
     yield from _peak_lines(results)
-    points = ", ".join(sorted({f"{one['points']:,}" for one in results}))
+    points = ", ".join(sorted({f"{stored['points']:,}" for stored in results}))
     yield from ("", f"### True error over its certified bound, {points} random points", "")
-    yield from _table(["form, largest ratio"], results)
-    worst = [one["error over bound"] for one in results]
-    for form in _union(worst):
-        yield _row(form, *(f"{own[form]:.3f}" if form in own else _NONE for own in worst))
+    yield from _table_head(["form, largest ratio"], results)
+    worst = [stored["error over bound"] for stored in results]
+    for form in _row_names(worst):
+        yield _row(
+            form,
+            *(
+                f"{of_machine[form]:.3f}" if form in of_machine else _NOT_MEASURED
+                for of_machine in worst
+            ),
+        )
 
 
 def _peak_lines(results: list[Results]) -> Iterator[str]:
-    """Yield a table for each architecture, or that it was not measured there."""
+    """Yield a table for each architecture, or a note that it was not measured."""
     yield from ("", "### How far from the machine's peak, one thread")
-    for one in results:
-        if "peak" not in one:
-            yield from ("", f"Not measured on {one['architecture']}: `make bench` there does.")
+    for stored in results:
+        if "peak" not in stored:
+            yield from ("", f"Not measured on {stored['architecture']}: `make bench` there does.")
             continue
-        parts: Parts = one["peak"]
+        parts: Parts = stored["peak"]
         columns = list(next(iter(parts.values())))
-        yield from ("", _row(f"{one['architecture']}, ns for each", *columns))
+        yield from ("", _row(f"{stored['architecture']}, ns per number", *columns))
         yield "|" + "---|" * (len(columns) + 1)
         for name, row in parts.items():
             yield _row(name, *(f"{row[column]:.2f}" for column in columns))
 
 
-def _measured(promise: dict[str, Any]) -> str:
+def _format_promise(promise: dict[str, Any]) -> str:
     missed = "" if promise["reached"] else ", not reached"
     return f"{promise['measured']:.3g} ({promise['promise']}{missed})"
 
 
-def _union(tables: list[dict[str, Any]]) -> list[str]:
-    """Return the rows that any of the tables has, in the order of the fullest."""
+def _row_names(tables: list[dict[str, Any]]) -> list[str]:
+    """Return the names of all rows, in the order of the longest table."""
     ordered = sorted(tables, key=len, reverse=True)
-    return list(dict.fromkeys(what for table in ordered for what in table))
+    return list(dict.fromkeys(name for table in ordered for name in table))
 
 
-def _table(titles: list[str], results: list[Results]) -> Iterator[str]:
-    columns = [*titles, *(one["architecture"] for one in results)]
+def _table_head(titles: list[str], results: list[Results]) -> Iterator[str]:
+    columns = [*titles, *(stored["architecture"] for stored in results)]
     yield _row(*columns)
     yield "|" + "---|" * len(columns)
 

@@ -1,9 +1,9 @@
-"""Bounding persons beside the same written by hand in SQL: run as `make bench-persons`.
+"""Compare bounding persons in dpnoise with hand-written SQL: `make bench-persons`.
 
-Rows of persons in 100 groups, of which each counts in two, with three rows in each, are added up
-by group on DuckDB, or with `--spark` on a Spark of two workers: by dpnoise, which releases them
-too; by hand, with windows over hashes; and not bounded at all. Every run is a process of its own;
-contenders take turns, the best round counts.
+Rows of persons are summed in 100 groups. Each person counts in two groups, with three rows in each.
+DuckDB, or with `--spark` a Spark of two workers, sums them in three ways: with dpnoise, which also
+releases the sums; with hand-written SQL, by windows over hashes; and without bounds. Every run is a
+separate process. Contenders take turns, and the best round counts.
 """
 
 import argparse
@@ -21,16 +21,15 @@ from typing import Any, Final
 import duckdb
 from marks import write_between_marks
 
-from benchmarks.timing import Taken, least_of, taken_by
+from benchmarks.timing import Usage, best_rounds, measure_call
 from dpnoise.core.machine import described
 from dpnoise.statistics import Question, Request, publish
 from dpnoise.statistics.engines import Files
 
 ROOT: Final = Path(__file__).parent.parent
 PAGE: Final = ROOT / "docs" / "performance.md"
-RESULTS: Final = (
-    ROOT / "benchmarks" / "results"
-)  # A folder for each engine, a file for each architecture.
+# A folder for each engine, with a file for each architecture.
+RESULTS: Final = ROOT / "benchmarks" / "results"
 ROWS_A_PERSON: Final = 100
 GROUPS: Final = 100
 MAX_GROUPS: Final = 2
@@ -39,29 +38,29 @@ CLAMPED: Final = "least(greatest(x, 0), 100)"
 PLAIN: Final = f"SELECT city, count(*), sum({CLAMPED}) FROM visits GROUP BY city"  # noqa: S608
 
 
-def by_hand(mixed: str) -> str:
-    """Return the SQL that bounds persons by windows, for an engine's hash of columns."""
-    of_group, of_row = mixed.format("id, city"), mixed.format("id, x")
+def bounding_sql(hash_template: str) -> str:
+    """Return SQL that bounds persons by windows, given the engine's hash function."""
+    group_hash, row_hash = hash_template.format("id, city"), hash_template.format("id, x")
     return f"""
-WITH held AS (
-    SELECT id, city, row_number() OVER (PARTITION BY id ORDER BY {of_group}) AS place
+WITH top_groups AS (
+    SELECT id, city, row_number() OVER (PARTITION BY id ORDER BY {group_hash}) AS number
     FROM (SELECT DISTINCT id, city FROM visits)
 ),
-kept AS (
+top_rows AS (
     SELECT city, x,
-        row_number() OVER (PARTITION BY id, city ORDER BY {of_row}) AS place
-    FROM visits SEMI JOIN (SELECT * FROM held WHERE place <= {MAX_GROUPS}) USING (id, city)
+        row_number() OVER (PARTITION BY id, city ORDER BY {row_hash}) AS number
+    FROM visits SEMI JOIN (SELECT * FROM top_groups WHERE number <= {MAX_GROUPS}) USING (id, city)
 )
-SELECT city, count(*), sum({CLAMPED}) FROM kept WHERE place <= {MAX_ROWS} GROUP BY city
-"""  # noqa: S608 - numbers of ours
+SELECT city, count(*), sum({CLAMPED}) FROM top_rows WHERE number <= {MAX_ROWS} GROUP BY city
+"""  # noqa: S608 - only our constants
 
 
-BY_HAND: Final = by_hand("hash(hash({}))")
-BY_HAND_IN_SPARK: Final = by_hand("xxhash64({})")
+BY_HAND: Final = bounding_sql("hash(hash({}))")
+BY_HAND_IN_SPARK: Final = bounding_sql("xxhash64({})")
 
 
 def write_visits(path: Path, rows: int) -> None:
-    """Write invented visits: of each person 100 on average, in groups and of values at random."""
+    """Write invented visits: 100 per person on average, with random groups and values."""
     persons = max(rows // ROWS_A_PERSON, 1)
     duckdb.sql(
         f"COPY (SELECT floor(random() * {persons})::BIGINT AS id, 'city ' || floor(random() * "  # noqa: S608
@@ -71,7 +70,7 @@ def write_visits(path: Path, rows: int) -> None:
 
 
 def in_duckdb(query: str) -> Callable[[Path], object]:
-    """Return what runs a query as it stands."""
+    """Return a function that runs a query on DuckDB."""
 
     def run(path: Path) -> None:
         with duckdb.connect() as connection:
@@ -84,8 +83,8 @@ def in_duckdb(query: str) -> Callable[[Path], object]:
 
 @cache
 def spark() -> Any:
-    """Start a Spark of two workers, which are processes of their own."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - only where it is asked for
+    """Start a Spark with two workers in separate processes."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - only `--spark` needs it
 
     settings: dict[str, bool | float | str | None] = {
         "spark.ui.enabled": "false",
@@ -101,7 +100,7 @@ def spark() -> Any:
 
 
 def in_spark(query: str) -> Callable[[Path], object]:
-    """Return what runs a query as it stands."""
+    """Return a function that runs a query on Spark."""
 
     def run(path: Path) -> None:
         spark().read.parquet(str(path)).createOrReplaceTempView("visits")
@@ -110,51 +109,53 @@ def in_spark(query: str) -> Callable[[Path], object]:
     return run
 
 
-def released(source: Any) -> None:
-    """Bound, add up and release."""
+def release(source: Any) -> None:
+    """Bound, sum and release the visits."""
     cities = {"city": tuple(f"city {number}" for number in range(GROUPS))}
-    asked = Question(("count", "sum"), "x", lower=0, upper=100, by=("city",))
-    request = Request(1.0, (asked,), cities, person="id", max_groups=MAX_GROUPS, max_rows=MAX_ROWS)
+    question = Question(("count", "sum"), "x", lower=0, upper=100, by=("city",))
+    request = Request(
+        1.0, (question,), cities, person="id", max_groups=MAX_GROUPS, max_rows=MAX_ROWS
+    )
     publish(source, request)
 
 
 CONTENDERS: Final[dict[str, Callable[[Path], object]]] = {
     "DuckDB plain": in_duckdb(PLAIN),
     "DuckDB by hand": in_duckdb(BY_HAND),
-    "DuckDB dpnoise": lambda path: released(Files(path)),
+    "DuckDB dpnoise": lambda path: release(Files(path)),
     "Spark plain": in_spark(PLAIN),
     "Spark by hand": in_spark(BY_HAND_IN_SPARK),
-    "Spark dpnoise": lambda path: released(spark().read.parquet(str(path))),
+    "Spark dpnoise": lambda path: release(spark().read.parquet(str(path))),
 }
 
 
-def figures(plain: Taken, hand: Taken, ours: Taken) -> dict[str, str]:
-    """Return what the columns show of the plain query, the one by hand and ours."""
+def figures(plain: Usage, by_hand: Usage, ours: Usage) -> dict[str, str]:
+    """Return the cells of a row, from the usage of the three contenders."""
     return {
         "not bounded, s": f"{plain['wall']:.2f}",
-        "by hand, s": f"{hand['wall']:.2f}",
+        "by hand, s": f"{by_hand['wall']:.2f}",
         "dpnoise, s": f"{ours['wall']:.2f}",
-        "over by hand": f"{ours['wall'] / hand['wall']:.2f}",
-        "of all cores": f"{ours['cpu'] / hand['cpu']:.2f}",
+        "over by hand": f"{ours['wall'] / by_hand['wall']:.2f}",
+        "of all cores": f"{ours['cpu'] / by_hand['cpu']:.2f}",
         "over not bounded": f"{ours['wall'] / plain['wall']:.0f}",
-        "by hand, MB": f"{hand['MB']:,.0f}",
+        "by hand, MB": f"{by_hand['MB']:,.0f}",
         "dpnoise, MB": f"{ours['MB']:,.0f}",
     }
 
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine: its package, its SQL by hand, where its results are, and the columns it has."""
+    """An engine: its package, its hand-written SQL, its mark in the docs, and its columns."""
 
     name: str
     package: str
     sql: str
-    mark: str  # Of its table in the page, and the name of its folder of results.
+    mark: str  # Names the table in the docs, and the folder of results.
     columns: tuple[str, ...]
 
     @property
     def results(self) -> Path:
-        """Where results are kept."""
+        """The folder of the stored results."""
         return RESULTS / self.mark
 
     @property
@@ -162,12 +163,14 @@ class Engine:
         """The titles of the table."""
         return ("rows", "persons", *self.columns)
 
-    def row(self, size: int, least: dict[str, Taken]) -> list[str]:
+    def row(self, size: int, best: dict[str, Usage]) -> list[str]:
         """Return a row of the table."""
-        plain, hand, ours = (least[f"{self.name} {one}"] for one in ("plain", "by hand", "dpnoise"))
+        plain, by_hand, ours = (
+            best[f"{self.name} {contender}"] for contender in ("plain", "by hand", "dpnoise")
+        )
         persons = max(size // ROWS_A_PERSON, 1)
-        shown = figures(plain, hand, ours)
-        return [f"{size:,}", f"{persons:,}", *(shown[column] for column in self.columns)]
+        cells = figures(plain, by_hand, ours)
+        return [f"{size:,}", f"{persons:,}", *(cells[column] for column in self.columns)]
 
     def table(self, results: dict[str, Any]) -> str:
         """Return the table of one machine."""
@@ -176,9 +179,11 @@ class Engine:
         return "\n".join([f"Measured on {results['machine']}.", "", *lines])
 
     def page_text(self) -> str:
-        """Return what is written into the page: the SQL, and a table for each machine."""
-        kept = [json.loads(path.read_text()) for path in sorted(self.results.glob("*.json"))]
-        return "\n\n".join([f"```sql{self.sql}```", *map(self.table, kept)])
+        """Return the text for the docs: the SQL, and a table for each machine."""
+        stored_results = [
+            json.loads(path.read_text()) for path in sorted(self.results.glob("*.json"))
+        ]
+        return "\n\n".join([f"```sql{self.sql}```", *map(self.table, stored_results)])
 
 
 COLUMNS: Final = (
@@ -191,7 +196,7 @@ COLUMNS: Final = (
     "by hand, MB",
     "dpnoise, MB",
 )
-# Spark's workers are processes of their own: of what they use the clock's time is all we know.
+# Spark's workers are separate processes, of which we know only the wall-clock time.
 NOT_OF_WORKERS: Final = {"of all cores", "by hand, MB", "dpnoise, MB"}
 DUCKDB: Final = Engine("DuckDB", "duckdb", BY_HAND, "persons", COLUMNS)
 SPARK: Final = Engine(
@@ -203,16 +208,16 @@ SPARK: Final = Engine(
 )
 
 
-def run_here(contender: str, path: Path) -> None:
-    """Run one contender, and print what it took, its imports not counted."""
+def run_contender(contender: str, path: Path) -> None:
+    """Run one contender, and print its time and memory, without those of the imports."""
     with tempfile.TemporaryDirectory() as folder:
-        few = Path(folder) / "few.parquet"
-        write_visits(few, 1_000)
-        CONTENDERS[contender](few)
-    print(json.dumps(taken_by(lambda: CONTENDERS[contender](path))))
+        warm_up = Path(folder) / "few.parquet"
+        write_visits(warm_up, 1_000)
+        CONTENDERS[contender](warm_up)
+    print(json.dumps(measure_call(lambda: CONTENDERS[contender](path))))
 
 
-def rows_of(engine: Engine, sizes: list[int], rounds: int) -> list[list[str]]:
+def measure_rows(engine: Engine, sizes: list[int], rounds: int) -> list[list[str]]:
     """Measure all sizes, and return the rows of the table."""
     rows = []
     contenders = [name for name in CONTENDERS if name.startswith(engine.name)]
@@ -220,25 +225,27 @@ def rows_of(engine: Engine, sizes: list[int], rounds: int) -> list[list[str]]:
         for size in sizes:
             path = Path(folder) / "visits.parquet"
             write_visits(path, size)
-            least = least_of("benchmarks.persons", contenders, [str(path)], rounds)
-            rows.append(engine.row(size, least))
+            best = best_rounds("benchmarks.persons", contenders, [str(path)], rounds)
+            rows.append(engine.row(size, best))
             print(" | ".join(rows[-1]), flush=True)
     return rows
 
 
 def main() -> None:
-    """Measure, print and keep the table, and write it into the page."""
+    """Measure, print and store the table, and write it to the docs."""
     parser = argparse.ArgumentParser(prog="benchmarks.persons", description=__doc__)
     parser.add_argument("--rows", type=int, nargs="*")
-    parser.add_argument("--rounds", type=int, default=3, help="turns of each contender")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each contender")
     parser.add_argument("--spark", action="store_true", help="on Spark, which needs Java 17")
-    parser.add_argument("--keep-pages", action="store_true", help="do not write into the pages")
-    parser.add_argument("--only-pages", action="store_true", help="write them from what is kept")
+    parser.add_argument("--keep-pages", action="store_true", help="do not write to the docs")
+    parser.add_argument(
+        "--only-pages", action="store_true", help="write the docs from the stored results"
+    )
     parser.add_argument("--run", nargs=2, metavar=("CONTENDER", "FILE"))
     arguments = parser.parse_args()
     if arguments.run:
         contender, path = arguments.run
-        run_here(contender, Path(path))
+        run_contender(contender, Path(path))
         return
     engine = SPARK if arguments.spark else DUCKDB
     if not arguments.only_pages:
@@ -246,13 +253,13 @@ def main() -> None:
         sizes = arguments.rows or [10**6, 10**7, *([] if arguments.spark else [10**8])]
         results = {
             "machine": f"{machine}, {engine.package} {version(engine.package)}",
-            "rows": rows_of(engine, sizes, arguments.rounds),
+            "rows": measure_rows(engine, sizes, arguments.rounds),
         }
         if arguments.keep_pages:
             return
         engine.results.mkdir(exist_ok=True)
-        kept = engine.results / f"{platform.machine()}.json"
-        kept.write_text(json.dumps(results, indent=2) + "\n")
+        results_file = engine.results / f"{platform.machine()}.json"
+        results_file.write_text(json.dumps(results, indent=2) + "\n")
     write_between_marks(PAGE, engine.mark, engine.page_text())
 
 

@@ -1,8 +1,8 @@
-"""How often `phased` accuses noise that keeps nothing, and finds what does, on a busy machine.
+"""Measure the false positives and the detections of `phased` on a busy machine.
 
-`PYTHONPATH=tools python -m benchmarks.phases 100` looks as often as an audit does at each target,
-first as the machine is, then beside two processes for each core that compute and copy, and writes
-the table of docs/attacks.md. Status 1 says that noise which keeps nothing was accused.
+`PYTHONPATH=tools python -m benchmarks.phases 100` runs `phased` 100 times on each target: first on
+the machine as it is, then with two busy processes per core. It writes the table of docs/attacks.md.
+Status 1 means a false positive: noise that keeps no Gaussian was accused.
 """
 
 import contextlib
@@ -22,8 +22,8 @@ from dpnoise.auditing.targets import named
 from dpnoise.core.machine import described
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "attacks.md"
-RELEASES: Final = 2_000  # As many as an audit times.
-KEEPS: Final = {
+RELEASES: Final = 2_000  # The number that an audit times.
+KEEPS_GAUSSIAN: Final = {
     "random.gauss": True,
     "numpy.RandomState.normal": True,
     "scipy.norm": True,
@@ -38,8 +38,8 @@ KEEPS: Final = {
 
 
 @contextlib.contextmanager
-def busy(processes: int) -> Iterator[None]:
-    """Keep as many processes busy."""
+def busy_processes(processes: int) -> Iterator[None]:
+    """Keep this many processes busy."""
     context = multiprocessing.get_context("spawn")
     loads = [context.Process(target=_load, daemon=True) for _ in range(processes)]
     for load in loads:
@@ -52,45 +52,51 @@ def busy(processes: int) -> Iterator[None]:
 
 
 def _load() -> None:
-    """Compute in turns of some milliseconds, in memory that no cache holds."""
+    """Compute in phases of some milliseconds, in memory larger than the caches."""
     numbers = np.ones(2**22)
     while True:
         numbers[:: 2 ** (1 + os.urandom(1)[0] % 8)].copy().sum()
         sum(range(os.urandom(1)[0] << 8))
 
 
-def found(name: str, looks: int) -> int:
-    """Return how many looks found that a target keeps a Gaussian."""
+def count_detections(name: str, looks: int) -> int:
+    """Return how many looks detect that a target keeps a Gaussian."""
     target = named(name)
     return sum(phased(target, n=RELEASES).found for _ in range(looks))
 
 
 def main(looks: int) -> int:
-    """Look, print and write the table, and return the status."""
+    """Measure, print and write the table, and return the status."""
     cores = os.cpu_count() or 1
-    here = [name for name in KEEPS if find_spec(name.partition(".")[0])]
-    counts = {name: [found(name, looks)] for name in here}
-    before = os.getloadavg()[0] / cores
-    with busy(2 * cores):
-        for name in here:
-            counts[name].append(found(name, looks))
+    installed = [name for name in KEEPS_GAUSSIAN if find_spec(name.partition(".")[0])]
+    counts = {name: [count_detections(name, looks)] for name in installed}
+    load = os.getloadavg()[0] / cores
+    with busy_processes(2 * cores):
+        for name in installed:
+            counts[name].append(count_detections(name, looks))
             print(name, *counts[name], flush=True)
     note = (
         f"Of {looks} looks at {RELEASES:,} releases each, on {described()}. Its load was "
-        f"{before:.1f} for each core; busy: with two more processes for each."
+        f"{load:.1f} for each core; busy: with two more processes for each."
     )
     lines = [
         "| target | keeps a Gaussian | found | on a busy machine |",
         "|---|---|---|---|",
         *(
-            f"| {name} | {'yes' if KEEPS[name] else 'no'} | {quiet} | {loud} |"
-            for name, (quiet, loud) in counts.items()
+            f"| {name} | {'yes' if KEEPS_GAUSSIAN[name] else 'no'} | {idle_count} | {busy_count} |"
+            for name, (idle_count, busy_count) in counts.items()
         ),
         "",
         note,
     ]
     write_between_marks(PAGE, "phases", "\n".join(lines))
-    return int(any(sum(both) for name, both in counts.items() if not KEEPS[name]))
+    return int(
+        any(
+            sum(counts_of_target)
+            for name, counts_of_target in counts.items()
+            if not KEEPS_GAUSSIAN[name]
+        )
+    )
 
 
 if __name__ == "__main__":

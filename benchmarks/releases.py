@@ -1,4 +1,4 @@
-"""The speed of exact release against the peers', and against NumPy's insecure noise."""
+"""Time exact release against other libraries, and against NumPy's insecure noise."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,13 +9,13 @@ import opendp.prelude as dp
 from diffprivlib.mechanisms import Laplace as DiffprivlibLaplace
 
 import dpnoise
-from benchmarks.noise import MILLION, Contenders, numpy_rng, often, one_thread
-from benchmarks.timing import Timing, timed
+from benchmarks.noise import MILLION, Contenders, numpy_rng, one_thread, repeat_call
+from benchmarks.timing import Timing, time_contenders
 from dpnoise.core.machine import left_out
 
 laplace = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0)
 gaussian = dpnoise.GaussianMechanism.for_scale(1.0, sensitivity=1.0)
-FEW = 2000
+SLOW_PEER_SIZE = 2000
 PEERS = ("PyDP Laplace", "diffprivlib Laplace", "OpenDP Laplace")
 
 
@@ -31,8 +31,8 @@ def _opendp(size: int | None) -> Callable[[object], object]:
     return measurement
 
 
-def _one_by_one() -> dict[str, Callable[[float], object]]:
-    """Return the mechanisms that release one value a call, of the peers that this machine has."""
+def _scalar_peers() -> dict[str, Callable[[float], object]]:
+    """Return the peers' mechanisms that release one value per call, as far as installed."""
     peers: dict[str, Callable[[float], object]] = {}
     if not left_out("python-dp"):
         pydp = import_module("pydp.algorithms.numerical_mechanisms")
@@ -41,7 +41,7 @@ def _one_by_one() -> dict[str, Callable[[float], object]]:
     return peers
 
 
-def _each(release: Callable[[float], object], values: list[float]) -> None:
+def _release_each(release: Callable[[float], object], values: list[float]) -> None:
     for value in values:
         release(value)
 
@@ -49,11 +49,11 @@ def _each(release: Callable[[float], object], values: list[float]) -> None:
 def arrays(rounds: int) -> dict[str, Timing]:
     """Time releases of 10^6 values, on one thread; the slow peers release fewer.
 
-    All have the same floats and the same integers, which the caches keep, or do not, alike.
+    All release the same floats and the same integers, so that caches affect them equally.
     """
     values = numpy_rng.random(MILLION) * 1000
-    whole = values.astype(np.int64)
-    few = values[:FEW].tolist()
+    integers = values.astype(np.int64)
+    few_values = values[:SLOW_PEER_SIZE].tolist()
     contenders: Contenders = {
         "NumPy laplace (insecure noise)": (partial(numpy_rng.laplace, size=MILLION), MILLION),
         "NumPy standard_normal (insecure noise)": (
@@ -61,36 +61,39 @@ def arrays(rounds: int) -> dict[str, Timing]:
             MILLION,
         ),
         **{
-            name: (partial(mechanism.release, given, rng=one_thread), MILLION)
-            for name, mechanism, given in (
+            name: (partial(mechanism.release, array, rng=one_thread), MILLION)
+            for name, mechanism, array in (
                 ("dpnoise Laplace", laplace, values),
-                ("dpnoise Laplace, integers", laplace, whole),
+                ("dpnoise Laplace, integers", laplace, integers),
                 ("dpnoise Gaussian", gaussian, values),
-                ("dpnoise Gaussian, integers", gaussian, whole),
+                ("dpnoise Gaussian, integers", gaussian, integers),
             )
         },
-        "OpenDP vector Laplace": (partial(_opendp(FEW), few), FEW),
-        **{name: (partial(_each, release, few), FEW) for name, release in _one_by_one().items()},
+        "OpenDP vector Laplace": (partial(_opendp(SLOW_PEER_SIZE), few_values), SLOW_PEER_SIZE),
+        **{
+            name: (partial(_release_each, release, few_values), SLOW_PEER_SIZE)
+            for name, release in _scalar_peers().items()
+        },
     }
-    return timed(contenders, rounds)
+    return time_contenders(contenders, rounds)
 
 
 def scalars(rounds: int) -> dict[str, Timing]:
-    """Time the release of one value a call."""
+    """Time the release of one value per call."""
     calls: dict[str, Callable[[], object]] = {
         "dpnoise Laplace, a float": partial(laplace.release, 42.5),
         "dpnoise Laplace, an int": partial(laplace.release, 42),
         "dpnoise Gaussian, a float": partial(gaussian.release, 42.5),
-        **{name: partial(release, 42.5) for name, release in _one_by_one().items()},
+        **{name: partial(release, 42.5) for name, release in _scalar_peers().items()},
         "OpenDP Laplace": partial(_opendp(None), 42.5),
     }
-    return timed({name: often(call, 300) for name, call in calls.items()}, rounds)
+    return time_contenders({name: repeat_call(call, 300) for name, call in calls.items()}, rounds)
 
 
 def threads(rounds: int) -> dict[str, Timing]:
     """Time releases of 10^7 values on one thread and on two."""
     values = numpy_rng.random(10 * MILLION)
-    return timed(
+    return time_contenders(
         {
             f"{count} threads": (
                 partial(laplace.release, values, rng=dpnoise.Generator(threads=count)),

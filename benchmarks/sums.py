@@ -1,11 +1,11 @@
-"""The speed of exact sums against NumPy's clip and sum, which round and depend on the order."""
+"""Time exact sums against NumPy's clip and sum, which round and depend on the order."""
 
 from collections.abc import Callable
 
 import numpy as np
 
 from benchmarks.noise import MILLION, Contenders, numpy_rng
-from benchmarks.timing import Timing, timed
+from benchmarks.timing import Timing, time_contenders
 from dpnoise import statistics
 
 SIZE = 100 * MILLION
@@ -22,4 +22,4 @@ def sums(rounds: int) -> dict[str, Timing]:
         ),
     }
     contenders: Contenders = {name: (call, SIZE) for name, call in calls.items()}
-    return timed(contenders, max(3, rounds // 6))
+    return time_contenders(contenders, max(3, rounds // 6))

@@ -1,4 +1,4 @@
-"""How we time: contenders take turns, as in `reproduction.race`, and the best round counts."""
+"""Time contenders in turns, as in `reproduction.race`; the best round counts."""
 
 import json
 import os
@@ -21,28 +21,28 @@ class Timing:
 
     @property
     def nanoseconds(self) -> float:
-        """The best time of an item: what it takes when nothing else disturbs it."""
+        """The best time per item, which is the least disturbed one."""
         return min(self.rounds) * 1e9
 
     def ratio_to(self, other: "Timing") -> float:
-        """Return the quotient of the two best times of one run."""
+        """Return the ratio of the two best times."""
         return self.nanoseconds / other.nanoseconds
 
 
-def timed(
+def time_contenders(
     contenders: Mapping[str, tuple[Callable[[], object], int]], rounds: int
 ) -> dict[str, Timing]:
-    """Time each contender (a call, and how many items it makes) once a round, in turns."""
-    racing = {name: Contender(*contender) for name, contender in contenders.items()}
-    taken = take_turns(racing, rounds)
-    return {name: Timing(tuple(seconds)) for name, seconds in taken.items()}
+    """Time each contender, a call and its number of items, once per round, in turns."""
+    racers = {name: Contender(*contender) for name, contender in contenders.items()}
+    durations = take_turns(racers, rounds)
+    return {name: Timing(tuple(seconds)) for name, seconds in durations.items()}
 
 
-Taken = dict[str, float]
+Usage = dict[str, float]
 
 
-def taken_by(call: Callable[[], object]) -> Taken:
-    """Return the seconds of a call, by the clock and of all cores, and the peak of memory."""
+def measure_call(call: Callable[[], object]) -> Usage:
+    """Return the wall-clock and CPU seconds of a call, and the peak memory."""
     before, start = process_time(), perf_counter()
     call()
     seconds = perf_counter() - start
@@ -50,9 +50,9 @@ def taken_by(call: Callable[[], object]) -> Taken:
     return {"wall": seconds, "cpu": process_time() - before, "MB": peak}
 
 
-def apart(module: str, contender: str, *arguments: str) -> Taken:
-    """Run a contender in a process of its own, which prints what it took: `--run CONTENDER ...`."""
-    done = subprocess.run(  # noqa: S603 - this interpreter, our own code
+def run_in_process(module: str, contender: str, *arguments: str) -> Usage:
+    """Run a contender in a separate process, which prints its usage: `--run CONTENDER ...`."""
+    process = subprocess.run(  # noqa: S603 - this interpreter, our own code
         [sys.executable, "-m", module, "--run", contender, *arguments],
         stdout=subprocess.PIPE,
         check=True,
@@ -60,17 +60,17 @@ def apart(module: str, contender: str, *arguments: str) -> Taken:
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path[1:])},
         cwd=Path(__file__).parent.parent,
     )
-    return dict(json.loads(done.stdout))
+    return dict(json.loads(process.stdout))
 
 
-def least_of(
+def best_rounds(
     module: str, contenders: Iterable[str], arguments: Sequence[str], rounds: int
-) -> dict[str, Taken]:
-    """Let contenders take turns, each run in a process of its own; the least of all rounds."""
-    least: dict[str, Taken] = {}
+) -> dict[str, Usage]:
+    """Run contenders in turns, each run in a separate process, and return their best usage."""
+    best_usage: dict[str, Usage] = {}
     for _ in range(rounds):
         for contender in contenders:
-            taken = apart(module, contender, *arguments)
-            known = least.get(contender, taken)
-            least[contender] = {name: min(taken[name], known[name]) for name in taken}
-    return least
+            usage = run_in_process(module, contender, *arguments)
+            best = best_usage.get(contender, usage)
+            best_usage[contender] = {name: min(usage[name], best[name]) for name in usage}
+    return best_usage

@@ -1,4 +1,4 @@
-"""See dpnoise work: `make demo`."""
+"""Demonstrate dpnoise: publish, attack, race and audit (`make demo`)."""
 
 import csv
 import time
@@ -21,13 +21,13 @@ PAGES = Path("demo-pages")
 
 
 def publish() -> None:
-    """Release how many people of the data set live in each city."""
+    """Release the number of people in each city of the data set."""
     text = files("dpnoise.cli").joinpath("people.csv").read_text()
     counts = Counter(row["city"] for row in csv.DictReader(text.splitlines()))
     mechanism = dpnoise.LaplaceMechanism(epsilon=0.5, sensitivity=1.0)
     console.print(
-        f"How many of {counts.total():,} people live in each city, one person's presence hidden\n"
-        f"by epsilon = {mechanism.epsilon}:\n"
+        f"The number of {counts.total():,} people who live in each city. Each person's presence\n"
+        f"is protected by epsilon = {mechanism.epsilon}:\n"
     )
     table = Table("city", "secret", "published", "", box=None)
     most = max(counts.values())
@@ -36,15 +36,16 @@ def publish() -> None:
         bar = "█" * round(BAR * published / most)
         table.add_row(city, f"[dim]{count}", f"[bold]{published}", f"[cyan]{bar}")
     console.print(table)
-    margin = f"{mechanism.error(0.95) + 0.5:.1f}"  # An integer is rounded by half a unit at most.
+    margin = f"{mechanism.error(0.95) + 0.5:.1f}"  # Rounding to an integer adds at most 0.5.
     console.print(
-        f"\nEach is within {margin} of the secret with probability 0.95. The guarantee is\n"
-        "that of real arithmetic: the output is the ideal mechanism's, rounded once.\n"
+        f"\nEach is within {margin} of the secret with probability 0.95. The guarantee holds\n"
+        "for the code that runs: each output is distributed as if computed in real\n"
+        "arithmetic and rounded once.\n"
     )
 
 
 def off_the_lattice(outputs: np.ndarray) -> float:
-    """Return how often an output is small and keeps bits that no sum with 1 could keep."""
+    """Return how often an output is small and has bits that a sum with 1 cannot have."""
     scaled = outputs * 2.0**53
     return float(np.mean((np.abs(outputs) < 0.25) & (scaled != np.rint(scaled))))  # noqa: PLR2004
 
@@ -58,7 +59,7 @@ def attack() -> None:
         ("dpnoise release", lambda x: mechanism.release(np.full(DRAWS, x))),
     ]
     console.print(
-        "Is the value 0 or 1? Small outputs with bits below 2^-53 only come from 0.\n"
+        "Is the value 0 or 1? Small outputs with bits below 2^-53 come only from 0.\n"
         "At epsilon = 1 no event may be more than 2.7 times as likely at 0 as at 1:\n"
     )
     table = Table("", "seen at 0", "seen at 1", "", box=None)
@@ -71,11 +72,11 @@ def attack() -> None:
 
 
 def audits() -> None:
-    """Audit NumPy's noise and a release, and write the pages."""
+    """Audit NumPy's noise and a release, and write the reports."""
     PAGES.mkdir(exist_ok=True)
     console.print(
-        "Every attack there is here, and a lower bound on the true epsilon that is\n"
-        "wrong with probability 0.001 at most. Both claim epsilon = 1:\n"
+        "All attacks, and a lower bound on the true epsilon that is wrong with\n"
+        "probability at most 0.001. Both claim epsilon = 1:\n"
     )
     for target in ("numpy.laplace", "dpnoise.release"):
         with console.status(f"auditing {target}"):
@@ -84,17 +85,17 @@ def audits() -> None:
         report.to_html(page)
         style = "red" if report.broken else "green"
         console.print(f"{target:16} [{style}]{report.verdict}", highlight=False)
-        console.print(f"{'':16} the page: {page}\n", highlight=False)
+        console.print(f"{'':16} report: {page}\n", highlight=False)
 
 
 def seconds(call: Callable[[], object]) -> float:
-    """Return the best of seven times of a call."""
-    taken = []
+    """Return the best of seven durations of a call."""
+    durations = []
     for _ in range(7):
         start = time.perf_counter()
         call()
-        taken.append(time.perf_counter() - start)
-    return min(taken)
+        durations.append(time.perf_counter() - start)
+    return min(durations)
 
 
 def race() -> None:
@@ -113,14 +114,14 @@ def race() -> None:
     ]:
         console.print(f"{name:36} {seconds(call) / SIZE * 1e9:5.1f} ns a value", highlight=False)
     console.print(
-        "\nMeasured here, one thread but for the last. A release executes the same\n"
-        "instructions whatever the value and the noise. What a clock certifies by\n"
-        "itself: docs/threat-model.md#what-a-clock-certifies\n"
+        "\nMeasured on this machine, on one thread except for the last line. A release\n"
+        "executes the same instructions for every value and noise. Measurements of\n"
+        "timing attacks: docs/threat-model.md#what-a-clock-certifies\n"
     )
 
 
 def main() -> None:
-    """Publish, attack, race, audit."""
+    """Run all parts."""
     for title, show in [
         ("publish", publish),
         ("why not simply add noise", attack),
@@ -132,7 +133,7 @@ def main() -> None:
     console.rule("[bold]next", align="left")
     console.print(
         "README.md              the five lines that do this\n"
-        "docs/exact-release.md  why the guarantee holds, and what a clock tells\n"
+        "docs/exact-release.md  why the guarantee holds, and what timing reveals\n"
         "docs/auditing.md       audit your own: dpnoise audit module:function --epsilon 1\n"
         "docs/attacks.md        every attack, and what it breaks\n"
         "docs/paper.md          the paper, checked: make paper\n"

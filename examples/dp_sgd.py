@@ -1,7 +1,7 @@
-"""Train with DP-SGD, plain Opacus beside exact release: python examples/dp_sgd.py [--audit].
+"""Train with DP-SGD, with plain Opacus and with exact release: python examples/dp_sgd.py [--audit].
 
-A small model on the CPU, a few seconds. With --audit both additions of noise are attacked as well,
-which takes a minute or two. It needs the extra `opacus`.
+Training a small model on the CPU takes a few seconds. With --audit the noise of both is attacked
+too, which takes a minute or two. It needs the extra `opacus`.
 """
 
 import argparse
@@ -27,7 +27,7 @@ ENGINES: dict[str, Callable[..., Any]] = {
 
 
 def clusters() -> tuple[TensorDataset, TensorDataset]:
-    """Return invented data: points around as many centres as there are classes."""
+    """Return invented training and test data: points around one centre per class."""
     centres = 1.2 * torch.randn(CLASSES, FEATURES)
     labels = torch.randint(0, CLASSES, (2 * SAMPLES,))
     points = centres[labels] + 1.5 * torch.randn(2 * SAMPLES, FEATURES)
@@ -38,7 +38,7 @@ def clusters() -> tuple[TensorDataset, TensorDataset]:
 
 
 def accuracy(make_engine: Callable[..., Any], train: TensorDataset, test: TensorDataset) -> float:
-    """Train a model for an epsilon of 3, and return how often it is right on other data."""
+    """Train a model with an epsilon of 3, and return its accuracy on the test data."""
     model: Any = torch.nn.Sequential(
         torch.nn.Linear(FEATURES, 16), torch.nn.ReLU(), torch.nn.Linear(16, CLASSES)
     )
@@ -62,10 +62,10 @@ def accuracy(make_engine: Callable[..., Any], train: TensorDataset, test: Tensor
 
 
 def noisy_sums(make_engine: Callable[..., Any]) -> Callable[[float, int], Any]:
-    """Return what adds noise to a sum of gradients, as the optimizer of an engine does it."""
+    """Return a function that adds the optimizer's noise to a sum of gradients."""
     scale = dpnoise.GaussianMechanism(epsilon=1.0, delta=1e-6, sensitivity=1.0).scale
 
-    def noisy(value: float, n: int) -> Any:
+    def add_noise(value: float, n: int) -> Any:
         module = torch.nn.Linear(n, 1, bias=False)
         _, optimizer, _ = make_engine().make_private(
             module=module,
@@ -79,23 +79,24 @@ def noisy_sums(make_engine: Callable[..., Any]) -> Callable[[float, int], Any]:
         optimizer.add_noise()
         return weights.grad.reshape(-1).double().numpy()
 
-    return noisy
+    return add_noise
 
 
 def main() -> None:
-    """Train with both, and attack both if asked to."""
+    """Train with both engines, and with --audit attack both."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--audit", action="store_true", help="attack both additions of noise")
+    parser.add_argument("--audit", action="store_true", help="attack the noise of both")
     options = parser.parse_args()
     warnings.simplefilter("ignore")  # Opacus warns that its own generator is insecure.
     data = [clusters() for _ in range(RUNS)]
     for name, engine in ENGINES.items():
         start = time.perf_counter()
-        found = [accuracy(engine, *each) for each in data]
-        took = time.perf_counter() - start
+        accuracies = [accuracy(engine, *datasets) for datasets in data]
+        seconds = time.perf_counter() - start
         print(
-            f"{name:14} epsilon {EPSILON:g}, delta {DELTA:g}: right {statistics.mean(found):.1%} "
-            f"of the time ({', '.join(f'{x:.1%}' for x in found)}), {took / RUNS:.1f} s a training"
+            f"{name:14} epsilon {EPSILON:g}, delta {DELTA:g}: "
+            f"accuracy {statistics.mean(accuracies):.1%} "
+            f"({', '.join(f'{x:.1%}' for x in accuracies)}), {seconds / RUNS:.1f} s per training"
         )
     for name, engine in ENGINES.items() if options.audit else ():
         report = dpnoise.audit(noisy_sums(engine), epsilon=1.0, delta=1e-6, budget=240_000)

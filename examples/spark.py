@@ -1,7 +1,7 @@
 """Publish from a Spark cluster: spark-submit examples/spark.py [PEOPLE.parquet].
 
-The cluster adds up whole numbers, and only these come to the driver, which draws the noise. Workers
-need neither dpnoise nor Python. Without a file, the people are invented: those of `make demo`.
+The cluster adds up integers, and only the sums reach the driver, which draws the noise. Workers
+need neither dpnoise nor Python. Without a file, it uses the invented people of `make demo`.
 """
 
 import sys
@@ -14,14 +14,14 @@ from dpnoise.statistics.plan import Grouping, Plan, Rows, Sum, Sums
 
 CITIES = Grouping("city", ("dublin", "cork", "limerick", "galway", "waterford"))
 INCOME = Sums("income", grid=2.0**-8, least=0, most=200_000 * 2**8)
-SCHEMA = "city STRING, age INT, income DOUBLE"  # Of the invented people.
-EPSILON = 1.0  # In all: half for the counts, half for the sums. One person, one row.
+SCHEMA = "city STRING, age INT, income DOUBLE"  # The columns of the invented people.
+EPSILON = 1.0  # In total: half for the counts, half for the sums. Each person has one row.
 
 
-def published(people: Any) -> list[tuple[str, int, float]]:
+def release(people: Any) -> list[tuple[str, int, float]]:
     """Return the number of people in each city and the sum of their incomes, with noise."""
     rows, incomes = tally(people, Plan((Rows(), INCOME), (CITIES,), missing="drop")).answers
-    assert isinstance(incomes, Sum)  # noqa: S101 - tells the type checker what a plan promises
+    assert isinstance(incomes, Sum)  # noqa: S101 - for the type checker
     assert not isinstance(rows, Sum)  # noqa: S101 - likewise
     counting = dpnoise.LaplaceMechanism(epsilon=EPSILON / 2, sensitivity=1.0)
     adding = dpnoise.LaplaceMechanism(epsilon=EPSILON / 2, sensitivity=float(INCOME.most))
@@ -34,16 +34,16 @@ def published(people: Any) -> list[tuple[str, int, float]]:
 
 
 def main() -> None:
-    """Read a Parquet file, or the invented people, and print what may be published."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - the cluster's own
+    """Read a Parquet file, or the invented people, and print the released numbers."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - the cluster provides it
 
     spark = SparkSession.builder.appName("dpnoise").getOrCreate()
     if len(sys.argv) > 1:
         people = spark.read.parquet(sys.argv[1])
     else:
-        shipped = str(files("dpnoise.cli").joinpath("people.csv"))
-        people = spark.read.csv(shipped, header=True, schema=SCHEMA)
-    for city, count, total in published(people):
+        path = str(files("dpnoise.cli").joinpath("people.csv"))
+        people = spark.read.csv(path, header=True, schema=SCHEMA)
+    for city, count, total in release(people):
         print(f"{city:10} {count:8,} people {total:16,.2f} in all")
     spark.stop()
 

@@ -1,21 +1,21 @@
-"""The paper, statement by statement: measured again, with a verdict.
+"""Reproduce the paper: each statement is measured again and gets a verdict.
 
-piece          what a statement, a check and a judgement are
-samplers       the paper's own samplers, written from their formulas
+piece          the data types: pieces, judgements and results
+samplers       the paper's samplers, implemented from their formulas
 level_curves   Figure 1
 timings        Figure 2 and the claims about time
 laws           section 4, Theorem 5.1, appendix A, as statistical tests
 floating       section 2.1: the range of doubles, and how they are rounded
-symmetry       what can be counted out: floats, Remark 1, the turn by pi/4
-inversions     the attacks of section 2 and the advice against them
-generators     what can be predicted, and which calls share uniforms
-divisibility   section 4's definition, and parts that can be drawn
-searching      sections 3, 5.3 and 6: what a search costs
-addition       what remains; snapping; shifts
-adoption       the fix in libraries that adopted it, and the defence that the paper set aside
-errata         each shown by a number
-race           how we time, and what a verdict by the clock takes
-drawing, page  lines, and the page that shows all of it
+symmetry       statements that can be checked by counting: floats, Remark 1, the turn by pi/4
+inversions     the attacks of section 2 and the mitigations
+generators     predictable generators, and calls that share uniforms
+divisibility   section 4's definition, and distributions whose parts can be drawn
+searching      sections 3, 5.3 and 6: the cost of a search
+addition       the remaining leak of the addition; snapping; shifts
+adoption       the fix in libraries that adopted it, and defences on a grid
+errata         errors of the paper, each shown by a number
+race           how contenders are timed, and the rule for verdicts on time
+drawing, page  the drawings, and the page with all results
 """
 
 import platform
@@ -53,7 +53,7 @@ FORMAT: Final = 1
 RESULTS: Final = "results.json"
 PAGE: Final = "index.html"
 
-# In the order of the page: the two figures first, then as the paper goes, then what corrects it.
+# In the order of the page: the two figures, then the order of the paper, then corrections.
 PIECES: Final[dict[str, Piece]] = {
     piece.key: piece
     for piece in (
@@ -75,7 +75,7 @@ PIECES: Final[dict[str, Piece]] = {
 
 
 def choose(keys: Collection[str] | None) -> list[Piece]:
-    """Return the pieces of these keys in the page's order; all of them if there are none.
+    """Return the pieces with these keys, or all, in the order of the page.
 
     Examples
     --------
@@ -97,16 +97,16 @@ def measure(
     quick: bool = False,
     progress: Progress = silent,
 ) -> list[Result]:
-    """Run the checks one after the other.
+    """Run the checks of pieces, one after the other.
 
     Parameters
     ----------
     pieces
-        From `choose`.
+        Pieces from `choose`.
     quick
-        Measure little, to see that all of it works: the figures then say little too.
+        Use small samples, to test that everything works; the results are then not precise.
     progress
-        Called with the part of the pieces that is done.
+        Called with the finished share of the pieces.
     """
     results = []
     for i, piece in enumerate(pieces):
@@ -119,14 +119,14 @@ def measure(
 
 
 def write(results: Sequence[Result], folder: Path, *, quick: bool = False) -> None:
-    """Write the page, the drawings and the numbers into an empty folder."""
+    """Write the page, the drawings and the numbers to a folder."""
     versions = {name: version(name) for name in ("numpy", "scipy", "numba")}
     python = platform.python_version()
     machine = {"machine": described(), "python": python, "cores": cores(), **versions}
-    made = ", ".join(f"{name} {number}" for name, number in machine.items())
-    about = f"dpnoise {dpnoise.__version__}, {time.strftime('%Y-%m-%d')}: {made}."
+    versions_text = ", ".join(f"{name} {number}" for name, number in machine.items())
+    about = f"dpnoise {dpnoise.__version__}, {time.strftime('%Y-%m-%d')}: {versions_text}."
     if quick:
-        about += " A quick run: the samples are small, and the figures say little."
+        about += " This was a quick run: the samples are small, and the figures are not precise."
     (folder / PAGE).write_text(page(results, about), encoding="utf-8")
     for result in results:
         if result.finding.figure:

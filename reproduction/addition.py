@@ -1,4 +1,4 @@
-"""What the paper leaves open: the addition of value and noise; the granularity of snapping."""
+"""Check what the paper leaves open: the addition of value and noise, and snapping."""
 
 import time
 from contextlib import suppress
@@ -26,10 +26,10 @@ from reproduction.piece import (
     floored_percent,
 )
 
-_ETA = 2.0**-53  # Half of machine epsilon, as Mironov counts it.
+_ETA = 2.0**-53  # Half of machine epsilon, as in Mironov's paper.
 
 
-def _theorem_added(variates: int) -> Target:
+def _theorem_target(variates: int) -> Target:
     rng = Generator()
     return wrap(
         lambda value, n: value + rng.laplace(size=n, variates=variates),
@@ -38,37 +38,37 @@ def _theorem_added(variates: int) -> Target:
 
 
 def attacked_targets() -> list[Target]:
-    """Return noise of ever more uniforms, the library that ships the theorem, and our release."""
-    targets = [_theorem_added(n) for n in (4, 16, 64)]
+    """Return noise of 4, 16 and 64 uniforms, a library with the theorem, and our release."""
+    targets = [_theorem_target(n) for n in (4, 16, 64)]
     with suppress(MissingExtraError):
         targets.append(named("diffprivlib.Laplace"))
     return [*targets, named("dpnoise.release")]
 
 
 def check_addition(effort: Effort) -> Judgement:
-    """Attack the sum of value and noise, for ever more uniforms, and the exact release."""
+    """Attack the sum of value and noise for growing numbers of uniforms, and exact release."""
     n, rows, targets = effort.pick(20_000, 2_000), [], attacked_targets()
     for i, target in enumerate(targets):
         by_scale, by_bits = (
             attack(target, n=n, confidence=1 - 1e-9, placebo=False)
             for attack in (Feasibility(), Precision())
         )
-        shown = f"{target.name} {target.version}".strip()
+        name = f"{target.name} {target.version}".strip()
         certified = (by_scale.epsilon_lower(), by_bits.epsilon_lower())
-        rows.append((shown, by_scale.at0.rate, by_scale.at1.rate, *certified))
+        rows.append((name, by_scale.at0.rate, by_scale.at1.rate, *certified))
         effort.progress((i + 1) / len(targets))
     columns = (
         "released",
         "1 excluded at 0",
         "1 excluded at 1",
         "epsilon >=, scale known",
-        "epsilon >=, outputs alone",
+        "epsilon >=, only outputs",
     )
-    broken = min(min(row[3:]) for row in rows[:-1]) > 1
-    held = max(rows[-1][3:]) <= 1
+    are_sums_broken = min(min(row[3:]) for row in rows[:-1]) > 1
+    is_exact_unbroken = max(rows[-1][3:]) <= 1
     least = min(row[1] for row in rows[:-1])
     return Judgement(
-        SUPERSEDED if broken and held else DIFFERS,
+        SUPERSEDED if are_sums_broken and is_exact_unbroken else DIFFERS,
         "More uniforms close the sampler's holes, but fl(value + noise) keeps bits that no other "
         f"value could have: 1 is excluded for sure in {floored_percent(least)} or more of all "
         "releases of 0, at any n, without a search. Haney and others (2022) found it. All are used "
@@ -82,30 +82,32 @@ def check_addition(effort: Effort) -> Judgement:
 # The abstract: infeasible ------------------------------------------------------------------------
 
 
-def decided(releases: NDArray[np.float64], value: float) -> tuple[float, float]:
-    """Return the share of releases that exclude this value, and the nanoseconds for each."""
-    possible(releases[:10], value, 1.0)  # Compiles it.
+def time_exclusion(releases: NDArray[np.float64], value: float) -> tuple[float, float]:
+    """Return the share of releases that exclude a value, and the nanoseconds per release."""
+    possible(releases[:10], value, 1.0)  # Compiles the attack.
     start = time.perf_counter_ns()
     excluded = ~possible(releases, value, 1.0)
     return float(np.mean(excluded)), (time.perf_counter_ns() - start) / len(releases)
 
 
 def check_infeasible(effort: Effort) -> Judgement:
-    """Exclude values from releases by Theorem 5.1 without inverting anything."""
+    """Exclude values from releases of Theorem 5.1 without inverting the sampler."""
     n, rows = effort.pick(200_000, 5_000), []
     for variates in (4, 16, 64):
         releases = 0.0 + Generator().laplace(size=n, variates=variates)
-        share, each = decided(releases, 1.0)
+        share, nanoseconds = time_exclusion(releases, 1.0)
         figure = inversion_cost(53, variates).paper
-        rows.append((variates, f"2^{figure:g}", share, decided(releases, 0.0)[0], each))
+        rows.append(
+            (variates, f"2^{figure:g}", share, time_exclusion(releases, 0.0)[0], nanoseconds)
+        )
     columns = ("n", "the paper's checks", "1 excluded", "0 excluded", "nanoseconds a release")
     least, slowest = min(row[2] for row in rows), max(row[4] for row in rows)
     return Judgement(
         SUPERSEDED if least > 0.2 and not any(row[3] for row in rows) else DIFFERS,
-        "An attack that searches uniforms is infeasible as stated. One that looks at the sum alone "
+        "An attack that searches uniforms is infeasible as stated. One that uses only the sum "
         f"excludes the value 1 for sure in {floored_percent(least)} or more of the releases of 0, "
         f"at any n, in {slowest:,.0f} ns a release on {described()} (superseded if above 20 % "
-        "and the true value never is). What is exponential is the cost of a step that the attacker "
+        "and the true value never is). The exponential cost is that of a step that the attacker "
         "need not take.",
         [Table(f"{n:,} releases of 0, used as if epsilon were 1", columns, rows)],
     )
@@ -115,7 +117,7 @@ def check_infeasible(effort: Effort) -> Judgement:
 
 
 def check_shifts(effort: Effort) -> Judgement:
-    """Scale and shift standard variates, in law and in floats."""
+    """Scale and shift standard variates; test their law and their last bits."""
     size, rng = effort.pick(400_000, 10_000), Generator()
     mu, b = 3.0, 2.0
     laws = [
@@ -126,14 +128,14 @@ def check_shifts(effort: Effort) -> Judgement:
     ]
     p_values = [(name, float(stats.kstest(y, law.cdf).pvalue)) for name, y, law in laws]
     noise = rng.laplace(size=size)
-    finest = {at: _off_grid(at + noise) for at in (0.0, 1.0)}
+    finest = {shift: _off_grid(shift + noise) for shift in (0.0, 1.0)}
     least = min(p for _, p in p_values)
     return Judgement(
         CONFIRMED if least > FALSE_ALARM and finest[0.0] > 0 == finest[1.0] else DIFFERS,
-        "In law it holds for all four (the smallest p-value is "
-        f"{least:.2g}; below {FALSE_ALARM:g} would reject). In floats the shift is where the value "
-        f"shows: of the same {size:,} Laplace variates, {floored_percent(finest[0.0])} are smaller "
-        "than 1/4 and no multiple of 2^-53 when they are shifted by 0, and none when by 1. An "
+        "All four have the right distribution (the smallest p-value is "
+        f"{least:.2g}; below {FALSE_ALARM:g} would reject). But in floats the shift reveals the "
+        f"value: of the same {size:,} Laplace variates, {floored_percent(finest[0.0])} are smaller "
+        "than 1/4 and not a multiple of 2^-53 after a shift by 0, and none after a shift by 1. An "
         "exact release rounds after the shift: see 'addition'.",
         [
             Table("Fresh variates against the law", ("form", "p-value"), p_values),
@@ -156,25 +158,25 @@ def _off_grid(y: NDArray[np.float64]) -> float:
 
 def granularity(outputs: list[float]) -> float:
     """Return the largest power of two that all outputs are multiples of."""
-    whole = [int(y * 2**20) for y in outputs if y]
-    return float(np.gcd.reduce(np.array(whole)) & -np.gcd.reduce(np.array(whole))) / 2**20
+    integers = [int(y * 2**20) for y in outputs if y]
+    return float(np.gcd.reduce(np.array(integers)) & -np.gcd.reduce(np.array(integers))) / 2**20
 
 
 def check_snapping(effort: Effort) -> Judgement:
-    """Release through diffprivlib's Snapping, and look at what its outputs are multiples of."""
+    """Measure the granularity of diffprivlib's Snapping."""
     try:
         snapping = import_extra("diffprivlib.mechanisms", "peers").Snapping
     except MissingExtraError as error:
         return Judgement(NOT_RUN, str(error))
     bound, n, rows = 1024.0, effort.pick(5_000, 300), []
-    # The epsilon whose effective part is 2^-5, by section 5.2 of Mironov 2012.
+    # The epsilon with an effective epsilon of 2^-5, by section 5.2 of Mironov 2012.
     compensated = (2.0**-5 * (1 + 12 * bound * _ETA) + 2 * _ETA) * (1 + 2.0**-50)
     for name, epsilon in (("2^-5", 2.0**-5), ("2^-5, compensated", compensated), ("2^-3", 2.0**-3)):
         mechanism = snapping(epsilon=epsilon, sensitivity=1.0, lower=-bound, upper=bound)
         outputs = [mechanism.randomise(0.0) for _ in range(n)]
         step = granularity(outputs)
         rows.append((name, mechanism.effective_epsilon() / epsilon - 1, step, len(set(outputs))))
-    columns = ("epsilon", "effective epsilon, less", "multiples of", "distinct outputs")
+    columns = ("epsilon", "effective over it, less 1", "multiples of", "distinct outputs")
     steps = [row[2] for row in rows]
     return Judgement(
         CONFIRMED if steps[0] == 32 else DIFFERS,
@@ -212,7 +214,7 @@ PIECES = (
         statement="Attacks become infeasible, since the work of brute force is exponential in the "
         "size of the domain.",
         check=check_infeasible,
-        code=(possible, decided, check_infeasible),
+        code=(possible, time_exclusion, check_infeasible),
     ),
     Piece(
         key="shifts",

@@ -1,4 +1,4 @@
-"""The search for the uniforms of one Gaussian on a device: the paper's section 6, run."""
+"""Search for the uniforms of one Gaussian on a device: section 6 of the paper."""
 
 import math
 from typing import Any, Final
@@ -13,8 +13,8 @@ from dpnoise.integrations.device import launch
 from reproduction import triton_search
 from reproduction.preimages import Search
 
-_ROUNDS: Final = 64  # Checks that one lane makes, one after another.
-_ROOM: Final = 2**22  # Candidates that can be listed.
+_ROUNDS: Final = 64  # Consecutive checks of one lane.
+_CAPACITY: Final = 2**22  # Candidates that can be listed.
 
 
 def gaussian_preimages(
@@ -25,16 +25,16 @@ def gaussian_preimages(
     value: float = 0.0,
     scale: float = 1.0,
 ) -> Search:
-    """Find what `reproduction.preimages.gaussian_preimages` finds over U2, on a device.
+    """Return the preimages of `searches.gaussian_preimages` over U2, found on a device.
 
-    The device solves for U1 and lists where it is near a multiple of 2^-p; the host tries those.
+    The device solves for U1 and lists candidates near a multiple of 2^-p; the host verifies them.
     """
     check_integer("precision", precision, least=2, most=34)
     last = 2 ** (precision - 2) + 1
-    counter, places = checks(release, precision, device, 0, last, value=value, scale=scale)
-    if counter > _ROOM:
-        raise ArgumentError(f"There must be at most {_ROOM} candidates, got {counter}.")
-    return Search(_tried(release, precision, value, scale, places[:counter].tolist()), last)
+    counter, candidates = checks(release, precision, device, 0, last, value=value, scale=scale)
+    if counter > _CAPACITY:
+        raise ArgumentError(f"Expected at most {_CAPACITY} candidates, got {counter}.")
+    return Search(_verify(release, precision, value, scale, candidates[:counter].tolist()), last)
 
 
 def checks(
@@ -48,9 +48,9 @@ def checks(
     scale: float = 1.0,
     exact: bool = False,
 ) -> tuple[int, torch.Tensor]:
-    """Check U2 = k 2^-p for k from first to last; return how many may be, and a list of them.
+    """Check U2 = k 2^-p for k from first to last, and return the number and list of candidates.
 
-    If `exact`, return how many are, up to rounding, and no list.
+    If `exact`, return the number of solutions, up to rounding, and no list.
     """
     n1 = (release - value) / scale
     words = np.zeros(triton_stream.PARAMETERS, dtype=np.int64)
@@ -63,29 +63,29 @@ def checks(
     floats[triton_search.WIDTH.value] = math.ulp(release) / scale
     parameters = torch.from_numpy(words).to(device)
     counter = torch.zeros(1, dtype=torch.int64, device=device)
-    places = torch.empty(1 if exact else _ROOM, dtype=torch.int64, device=device)
+    candidates = torch.empty(1 if exact else _CAPACITY, dtype=torch.int64, device=device)
     launch(
         triton_search.search,
         -(-(last - first) // _ROUNDS),
         parameters,
         parameters.view(torch.float64),
         counter,
-        places,
-        places.numel(),
+        candidates,
+        candidates.numel(),
         EXACT=exact,
         ROUNDS=_ROUNDS,
         BLOCK=128,
         num_warps=4,
     )
-    return int(counter.item()), places
+    return int(counter.item()), candidates
 
 
-def _tried(
+def _verify(
     release: float, precision: int, value: float, scale: float, candidates: list[int]
 ) -> list[tuple[float, ...]]:
-    """Return the pairs around the candidates that lead to the release, to the last bit."""
+    """Return the pairs near the candidates that give exactly the release."""
     n1, unit = (release - value) / scale, 2.0**-precision
-    found: set[tuple[float, ...]] = set()
+    pairs: set[tuple[float, ...]] = set()
     for k in candidates:
         U2 = k * unit if n1 >= 0 else 0.5 - k * unit
         cosine = math.cos(2.0 * math.pi * U2)
@@ -102,5 +102,5 @@ def _tried(
             U1 = j * unit
             for U in (U2, 1.0 - U2):
                 if 0.0 <= U1 < 1.0 and U < 1.0 and value + scale * gaussian(U1, U) == release:
-                    found.add((U1, U))
-    return sorted(found)
+                    pairs.add((U1, U))
+    return sorted(pairs)

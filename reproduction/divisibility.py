@@ -1,4 +1,4 @@
-"""Section 4: what divisible means, and for which distributions the parts can be drawn."""
+"""Check section 4: the definition of divisible, and distributions whose parts can be drawn."""
 
 import cmath
 import math
@@ -34,7 +34,7 @@ LAWS: dict[str, Any] = {
 
 
 def p_value_of_sum(law: Any, parts: int, size: int) -> float:
-    """Draw `parts` independent parts, add them, and hold the sum against the whole law."""
+    """Draw `parts` independent parts, add them, and return the p-value of the sum's law."""
     total = _RNG.sample(law.share(parts), size=(parts, size)).sum(axis=0)
     return float(stats.kstest(total, law.cdf).pvalue)
 
@@ -45,30 +45,30 @@ def gamma_part(t: float, parts: int) -> complex:
 
 
 def laplace_of_parts(t: float, parts: int) -> complex:
-    """Return that of the sum of n differences of Gamma(1/n, 1): Proposition 4.1."""
+    """Return the function of the sum of n differences of Gamma(1/n, 1): Proposition 4.1."""
     return (gamma_part(t, parts) * gamma_part(-t, parts)) ** parts
 
 
 def product_of_gaussians(t: float) -> float:
-    """Integrate the characteristic function of N1 N2: that of N2 at t N1, over N1."""
+    """Return the characteristic function of N1 N2: the mean of that of N2 at t N1."""
 
-    def weighed(x: float) -> float:
+    def integrand(x: float) -> float:
         return math.exp(-((t * x) ** 2) / 2 - x**2 / 2) / math.sqrt(2 * math.pi)
 
-    return float(integrate.quad(weighed, -math.inf, math.inf, epsabs=1e-13)[0])
+    return float(integrate.quad(integrand, -math.inf, math.inf, epsabs=1e-13)[0])
 
 
 def slope_at_zero(t: float) -> float:
-    """Return the slope of sin(t/2)/(t/2), the uniform's function on [-1/2, 1/2], at a zero of it.
+    """Return the slope at a zero of sin(t/2)/(t/2), the function of a uniform on [-1/2, 1/2].
 
-    Were it the square of a part's, which has bounded support and so a smooth one, the slope would
-    be 0: a square has no simple zeros.
+    If the uniform had two equal parts, this function would be the square of theirs. That one is
+    smooth, because the parts are bounded, so the slope would be 0.
     """
     return math.cos(t / 2) / t - 2 * math.sin(t / 2) / t**2
 
 
 def check_divisible(effort: Effort) -> Judgement:
-    """Draw the parts and add them; hold the definition against its characteristic functions."""
+    """Test sums of parts against the law, and compare characteristic functions."""
     size, least = effort.pick(20_000, 1_000), 1.0
     rows: list[tuple[Cell, ...]] = []
     for i, (name, law) in enumerate(LAWS.items()):
@@ -77,10 +77,12 @@ def check_divisible(effort: Effort) -> Judgement:
         rows.append((name, *p_values))
         effort.progress((i + 1) / len(LAWS))
     points = np.linspace(-5, 5, 21).tolist()
-    off = max(abs(laplace_of_parts(t, n) - 1 / (1 + t**2)) for t in points for n in _PARTS)
+    largest_difference = max(
+        abs(laplace_of_parts(t, n) - 1 / (1 + t**2)) for t in points for n in _PARTS
+    )
     product = max(abs(product_of_gaussians(t) - (1 + t**2) ** -0.5) for t in points)
     slope = slope_at_zero(2 * math.pi)
-    holds = least > FALSE_ALARM and max(off, product) < 1e-10 and abs(slope) > 0.1
+    holds = least > FALSE_ALARM and max(largest_difference, product) < 1e-10 and abs(slope) > 0.1
     return Judgement(
         CONFIRMED if holds else DIFFERS,
         f"For {len(LAWS)} infinitely divisible distributions parts were drawn and added: the sums "
@@ -100,7 +102,10 @@ def check_divisible(effort: Effort) -> Judgement:
                 "Characteristic functions, largest difference",
                 ("what", "off by"),
                 [
-                    ("n differences of Gamma(1/n), n = 2, 3, 8, against 1/(1 + t^2)", off),
+                    (
+                        "n differences of Gamma(1/n), n = 2, 3, 8, against 1/(1 + t^2)",
+                        largest_difference,
+                    ),
                     ("N1 N2, integrated, against (1 + t^2)^(-1/2), as proved for (10)", product),
                 ],
             ),

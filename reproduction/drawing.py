@@ -1,4 +1,4 @@
-"""Draws lines as SVG that takes the page's own text colour, so that it is read by day and night."""
+"""Draw lines as SVG in the text colour of the page, for light and dark mode."""
 
 import io
 import re
@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from dpnoise.core.errors import import_extra
 
-# Matplotlib knows no "currentColor": lines and letters are drawn in a colour that nothing else has.
+# Matplotlib has no "currentColor", so text and axes are drawn in a colour that nothing else has.
 _INK: Final = "#010203"
-# Told apart by most colour-blind people, and legible on black and on white (Okabe and Ito 2008).
+# Distinguishable with most colour blindness, legible on black and white (Okabe and Ito 2008).
 _COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a7a2f")
 _SETTINGS: Final = {
     "svg.fonttype": "none",
@@ -26,7 +26,7 @@ Line = tuple[Sequence[float], Sequence[float]]
 
 def lines(
     name: str,
-    drawn: Mapping[str, Line],
+    curves: Mapping[str, Line],
     x: str,
     y: str,
     *,
@@ -39,11 +39,11 @@ def lines(
     with matplotlib.rc_context(_SETTINGS):
         figure = figures.Figure(figsize=(7.2, 3.8), layout="constrained")
         axes = figure.add_subplot()
-        for (label, (at, values)), colour in zip(drawn.items(), _COLOURS, strict=False):
-            axes.plot(at, values, marker=marker, markersize=3.5, color=colour, label=label)
+        for (label, (positions, values)), colour in zip(curves.items(), _COLOURS, strict=False):
+            axes.plot(positions, values, marker=marker, markersize=3.5, color=colour, label=label)
         if "x" in log:
             axes.set_xscale("log", base=2)
-            ticks = list(next(iter(drawn.values()))[0])
+            ticks = list(next(iter(curves.values()))[0])
             axes.set_xticks(ticks, labels=[f"{tick:g}" for tick in ticks])
         if "y" in log:
             axes.set_yscale("log")
@@ -54,7 +54,7 @@ def lines(
 
 
 def _inline(name: str, figure: Any) -> str:
-    """Return the SVG without what only files need, and with names that no other drawing has."""
+    """Return the SVG for use inside HTML, with ids that no other drawing has."""
     file = io.StringIO()
     figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
     text = file.getvalue()

@@ -1,4 +1,4 @@
-"""What is wrong or missing in the paper, each shown by a number."""
+"""Show each error or omission of the paper by a number."""
 
 import itertools
 import math
@@ -16,50 +16,50 @@ from reproduction.piece import CONFIRMED, DIFFERS, Effort, Judgement, Piece, Tab
 
 _RNG = Generator()
 
-# The place, what the paper says, what it should say, the number, and what the paper would have.
+# The place, the paper's claim, the correction, the measured number, and the one by the paper.
 Row = tuple[str, str, str, float, float]
 
 
 def recovered_turn(N1: float, N2: float) -> float:
-    """Equation (4b) as it stands: (atan(N2/N1) + pi [N1 < 0]) / 2 pi."""
+    """Return equation (4b) as printed: (atan(N2/N1) + pi [N1 < 0]) / 2 pi."""
     return (math.atan(N2 / N1) + math.pi * (N1 < 0)) / (2 * math.pi)
 
 
 def wrong_turns(size: int) -> tuple[float, float]:
-    """Recover U2 from this many pairs; return the shares that are wrong, as printed and mod 1."""
+    """Recover U2 from `size` pairs, and return the wrong shares, as printed and mod 1."""
     U1, U2 = _RNG.random((2, size))
     radius = np.sqrt(-2 * np.log(1 - U1))
     N1, N2 = radius * np.cos(2 * np.pi * U2), radius * np.sin(2 * np.pi * U2)
-    found = np.array([recovered_turn(*pair) for pair in zip(N1, N2, strict=True)])
-    apart = np.abs((found - U2 + 0.5) % 1.0 - 0.5)
-    return float(np.mean(np.abs(found - U2) > 1e-9)), float(np.mean(apart > 1e-9))
+    recovered = np.array([recovered_turn(*pair) for pair in zip(N1, N2, strict=True)])
+    distance = np.abs((recovered - U2 + 0.5) % 1.0 - 0.5)
+    return float(np.mean(np.abs(recovered - U2) > 1e-9)), float(np.mean(distance > 1e-9))
 
 
 def reduction(effort: Effort) -> Row:
-    """Recover U2 from pairs; a quarter of them comes out negative."""
-    wrong, mended = wrong_turns(effort.pick(100_000, 4_000))
+    """Recover U2 from pairs; a quarter of the results is negative."""
+    wrong, wrong_mod_1 = wrong_turns(effort.pick(100_000, 4_000))
     return (
         "Section 2.4, (4b)",
         "U2 = (atan(N2/N1) + pi [N1 < 0]) / 2 pi",
-        f"negative where N1 > 0 > N2. Share of wrong U2; reduced mod 1, {mended:g}",
+        f"negative where N1 > 0 > N2. Share of wrong U2; reduced mod 1, {wrong_mod_1:g}",
         wrong,
         0.0,
     )
 
 
 def equal_signs(precision: int) -> int:
-    """Count the U of this many bits at which Remark 1's formula and listing agree."""
-    same = 0
+    """Count the U of `precision` bits at which Remark 1's formula and listing agree."""
+    equal = 0
     for U in np.arange(2**precision) / 2**precision:
         magnitude = math.cos(math.pi * (U % 0.5))
         formula = (-1) ** math.floor(U + 0.5) * magnitude
         listing = math.copysign(magnitude, U - 0.5)
-        same += formula == listing
-    return same
+        equal += formula == listing
+    return equal
 
 
 def signs(effort: Effort) -> Row:
-    """Compare the two signs at all uniforms."""
+    """Compare the signs of Remark 1's formula and listing at all uniforms."""
     p = effort.pick(12, 8)
     return (
         "Remark 1",
@@ -71,44 +71,44 @@ def signs(effort: Effort) -> Row:
 
 
 def no_lower_bound(_: Effort) -> Row:
-    """Count the checks of both searches for the same Gaussians."""
+    """Compare the checks of both searches for the same Gaussians."""
     p = 10
     draws = _RNG.normal(size=500).tolist()
-    first, second = (
-        sum(preimages.gaussian_preimages(N1, p, over).checks for N1 in draws)
+    over_U1, over_U2 = (
+        sum(searches.gaussian_preimages(N1, p, over).checks for N1 in draws)
         for over in ("U1", "U2")
     )
     return (
         "Section 6, (15)",
         "2^(p-1/2) checks are a lower bound",
         "it counts values of U1; over U2 it takes 2^(p-2). The second over the first, counted",
-        second / first,
+        over_U2 / over_U1,
         1.0,
     )
 
 
 def key_search(effort: Effort) -> Row:
-    """Try all keys of a size at which that can be done."""
+    """Count all keys of a small size."""
     bits = effort.pick(16, 8)
-    tried = sum(1 for _ in itertools.product((0, 1), repeat=bits))
+    keys = sum(1 for _ in itertools.product((0, 1), repeat=bits))
     return (
         "Section 5.3",
         "trying all keys takes O(key size) steps",
         f"exponential in the key size. Keys of {bits} bits, counted",
-        float(tried),
+        float(keys),
         float(bits),
     )
 
 
 def nearest_uniform(q: float, c: float) -> float:
-    """Line 4 of Algorithm 1: F(q - c), rounded to a multiple of 2^-53."""
+    """Return line 4 of Algorithm 1: F(q - c), rounded to a multiple of 2^-53."""
     z = q - c
     F = 0.5 * math.exp(z) if z <= 0 else 1.0 - 0.5 * math.exp(-z)
     return round(F * 2**53) * 2.0**-53
 
 
 def neighbours(effort: Effort) -> Row:
-    """Run lines 4 and 5 of Algorithm 1 as they stand on the true value 1."""
+    """Run lines 4 and 5 of Algorithm 1 as printed on the true value 1."""
     n, excluded = effort.pick(50_000, 5_000), 0
     uniforms = iter(_RNG.random(2 * n).tolist())
     for _ in range(n):
@@ -129,13 +129,13 @@ def uniforms_drawn(effort: Effort) -> Row:
     calls = 0
     draw = random.random
 
-    def counting() -> float:
+    def count_and_draw() -> float:
         nonlocal calls
         calls += 1
         return draw()
 
     rng = random.Random()
-    rng.random = counting  # type: ignore[method-assign]
+    rng.random = count_and_draw  # type: ignore[method-assign]
     n = effort.pick(20_000, 2_000)
     for _ in range(4 * n):
         rng.normalvariate(0, 1)
@@ -161,7 +161,7 @@ def second_parameter(effort: Effort) -> Row:
 
 
 def raises_at_zero(draw: Callable[[float], float], precision: int) -> int:
-    """Count the U of this many bits at which a sampler has no value."""
+    """Count the U of `precision` bits at which a sampler raises an error."""
     failures = 0
     for U in (np.arange(2**precision) / 2**precision).tolist():
         try:
@@ -172,12 +172,12 @@ def raises_at_zero(draw: Callable[[float], float], precision: int) -> int:
 
 
 def inverse_as_printed(U: float) -> float:
-    """Equation (2) and the first listing of appendix B, at this U."""
+    """Return equation (2), as in the first listing of appendix B, at U."""
     return math.copysign(math.log(1 - 2 * abs(U - 0.5)), U - 0.5)
 
 
 def at_zero(effort: Effort) -> Row:
-    """Evaluate equation (2) at all uniforms, U = 0 among them."""
+    """Evaluate equation (2) at all uniforms, including U = 0."""
     p = effort.pick(12, 8)
     return (
         "Section 2.3, (2), and listing 5 (ours)",
@@ -189,7 +189,7 @@ def at_zero(effort: Effort) -> Row:
 
 
 def away_from_zero(_: Effort) -> Row:
-    """Round 2.25 to an integer by the mode as named and as the standard has it."""
+    """Round 2.25 to an integer by the mode as named and by that of the standard."""
     exact = Decimal("2.25")
     as_named, standard = (
         float(exact.quantize(Decimal(1), rounding=mode)) for mode in (ROUND_UP, ROUND_HALF_UP)
@@ -223,9 +223,9 @@ def check_errata(effort: Effort) -> Judgement:
         rows.append(erratum(effort))
         effort.progress((i + 1) / len(ERRATA))
     columns = ("place", "the paper", "what holds, and what is counted", "measured", "the paper's")
-    shown = all(abs(measured - printed) > 0.01 for *_, measured, printed in rows)
+    are_shown = all(abs(measured - papers) > 0.01 for *_, measured, papers in rows)
     return Judgement(
-        DIFFERS if shown else CONFIRMED,
+        DIFFERS if are_shown else CONFIRMED,
         "In each row the number measured is not the paper's. None of these touches a theorem; "
         "those marked as ours were found while reproducing the paper.",
         [Table("Errata", columns, rows)],

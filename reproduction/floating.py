@@ -1,4 +1,4 @@
-"""Section 2.1: the range of doubles, their layout, and how this machine rounds."""
+"""Check section 2.1: the range and layout of doubles, and how this machine rounds."""
 
 import math
 import random
@@ -9,9 +9,9 @@ from typing import Final
 
 from reproduction.piece import CONFIRMED, DIFFERS, Cell, Effort, Judgement, Piece, Table
 
-_STEP: Final = Fraction(1, 2**52)  # Between doubles in [1, 2).
+_STEP: Final = Fraction(1, 2**52)  # The distance between doubles in [1, 2).
 
-# The five of IEEE 754-2019, on multiples of a step. Python's round() takes ties to even.
+# The five modes of IEEE 754-2019, for multiples of a step. Python's round() takes ties to even.
 MODES: Final[dict[str, Callable[[Fraction], int]]] = {
     "to nearest, ties to even": round,
     "to nearest, ties away from zero": lambda x: (
@@ -24,13 +24,13 @@ MODES: Final[dict[str, Callable[[Fraction], int]]] = {
 
 
 def layout(x: float) -> tuple[int, int, int]:
-    """Return sign, exponent and fraction of a double: its 1, 11 and 52 bits."""
+    """Return the sign, exponent and fraction of a double: its 1, 11 and 52 bits."""
     (bits,) = struct.unpack("<Q", struct.pack("<d", x))
     return bits >> 63, bits >> 52 & 0x7FF, bits & (2**52 - 1)
 
 
 def value(sign: int, exponent: int, fraction: int) -> Fraction:
-    """Return the formula of section 2.1: (-1)^sign (1.fraction) 2^(exponent - 1023)."""
+    """Return the value by section 2.1: (-1)^sign (1.fraction) 2^(exponent - 1023)."""
     significand = 1 + Fraction(fraction, 2**52)
     power = Fraction(2**exponent, 2**1023)
     return -significand * power if sign else significand * power
@@ -39,42 +39,42 @@ def value(sign: int, exponent: int, fraction: int) -> Fraction:
 def rounded_sums(count: int) -> dict[str, float]:
     """Add doubles that need rounding; return the share of sums that each mode explains.
 
-    1 <= |a| < 2 and b is an odd or even number of quarters of a step, so that a quarter of the sums
-    are ties, and half lie between two doubles.
+    1 <= |a| < 2 and b is 0 to 3 quarters of a step. A quarter of the sums are ties, and half lie
+    between two doubles.
     """
-    agreed = dict.fromkeys(MODES, 0)
+    hits_by_mode = dict.fromkeys(MODES, 0)
     for _ in range(count):
         a = random.choice((-1.0, 1.0)) * (1 + random.randrange(1, 2**51) * 2.0**-51 / 2)
         b = random.randrange(4) * 2.0**-54
         exact = (Fraction(a) + Fraction(b)) / _STEP
         for name, mode in MODES.items():
-            agreed[name] += Fraction(a + b) / _STEP == mode(exact)
-    return {name: hits / count for name, hits in agreed.items()}
+            hits_by_mode[name] += Fraction(a + b) / _STEP == mode(exact)
+    return {name: hits / count for name, hits in hits_by_mode.items()}
 
 
 def _nearest(x: Fraction) -> float:
-    """Round a fraction to the nearest double: Python divides integers with one rounding."""
+    """Return the double nearest to a fraction: Python divides integers with one rounding."""
     return x.numerator / x.denominator
 
 
 def _is_nearest_root(y: float, x: float) -> bool:
-    """Tell whether y is the double nearest to the square root of x, by squares alone."""
+    """Return whether y is the double nearest to the square root of x, using only squares."""
     below, above = ((Fraction(y) + Fraction(math.nextafter(y, end))) / 2 for end in (0.0, math.inf))
     return below**2 <= Fraction(x) <= above**2
 
 
 def correctly_rounded(count: int) -> dict[str, float]:
-    """Compare the five operations of the standard with their exact results, rounded once."""
-    right = dict.fromkeys(("a + b", "a - b", "a * b", "a / b", "sqrt(a)"), 0)
+    """Return the share of correctly rounded results for each of the standard's operations."""
+    hits_by_operation = dict.fromkeys(("a + b", "a - b", "a * b", "a / b", "sqrt(a)"), 0)
     for _ in range(count):
         a, b = (random.uniform(0.5, 2) * 2.0 ** random.randrange(-40, 40) for _ in range(2))
         A, B = Fraction(a), Fraction(b)
-        right["a + b"] += a + b == _nearest(A + B)
-        right["a - b"] += a - b == _nearest(A - B)
-        right["a * b"] += a * b == _nearest(A * B)
-        right["a / b"] += a / b == _nearest(A / B)
-        right["sqrt(a)"] += _is_nearest_root(math.sqrt(a), a)
-    return {name: hits / count for name, hits in right.items()}
+        hits_by_operation["a + b"] += a + b == _nearest(A + B)
+        hits_by_operation["a - b"] += a - b == _nearest(A - B)
+        hits_by_operation["a * b"] += a * b == _nearest(A * B)
+        hits_by_operation["a / b"] += a / b == _nearest(A / B)
+        hits_by_operation["sqrt(a)"] += _is_nearest_root(math.sqrt(a), a)
+    return {name: hits / count for name, hits in hits_by_operation.items()}
 
 
 def binary_digits(x: Fraction, count: int) -> str:
@@ -94,7 +94,7 @@ def _ranges() -> list[tuple[Cell, ...]]:
 
 
 def check_rounding(effort: Effort) -> Judgement:
-    """Look at range and layout, and see how the machine rounds."""
+    """Check the range and layout of doubles, and how the machine rounds."""
     count = effort.pick(20_000, 400)
     modes, operations = rounded_sums(count), correctly_rounded(count)
     ranges = _ranges()
@@ -107,7 +107,7 @@ def check_rounding(effort: Effort) -> Judgement:
         f"In {count:,} trials of each, this machine's +, -, *, / and square root gave the exact "
         "result rounded to nearest, ties to even. The range holds for doubles with a leading 1; "
         "subnormal ones, for which the printed formula is not meant, reach down to 4.9e-324. One "
-        "of the five rounding modes is named too shortly: see 'errata'.",
+        "of the five rounding modes has an incomplete name: see 'errata'.",
         [
             Table("Range and layout", ("what", "number", "and"), ranges),
             Table(

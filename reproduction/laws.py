@@ -1,8 +1,8 @@
-"""The propositions of section 4, Theorem 5.1 and the densities of appendix A, tested as laws.
+"""Test the distributions of section 4, Theorem 5.1 and appendix A.
 
 Fresh variates are counted in cells of equal probability (chi-squared), and beyond the size that one
-in a million exceeds (exact binomial). The sampler is drawn and counted chunk by chunk, so that 10^8
-variates take the memory of one chunk for each core.
+in a million exceeds (exact binomial). Variates are drawn and counted in chunks, so that 10^8
+variates need the memory of one chunk per core.
 """
 
 import math
@@ -58,7 +58,7 @@ def count_gaussian(sample: Floats, counts: Counts) -> None:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A law to test: how to count in its equal cells, and the size that one in 10^6 exceeds."""
+    """A law to test: the function that counts in its cells, and the size that 1 in 10^6 exceeds."""
 
     count: Callable[[Floats, Counts], None]
     rare: float
@@ -68,10 +68,10 @@ LAPLACE = Hypothesis(count_laplace, -math.log(_RARE))
 GAUSSIAN = Hypothesis(count_gaussian, float(special.ndtri(1 - _RARE / 2)))
 
 
-def tested(draw: Draw, law: Hypothesis, size: int, effort: Effort) -> tuple[float, float]:
-    """Draw this many variates; return the p-values of the cells and of the tails."""
+def p_values_of(draw: Draw, law: Hypothesis, size: int, effort: Effort) -> tuple[float, float]:
+    """Draw `size` variates, and return the p-values of the cells and of the tails."""
 
-    def part(length: int) -> tuple[Counts, int]:
+    def count_chunk(length: int) -> tuple[Counts, int]:
         sample = draw(length)
         counts = np.zeros(_CELLS, dtype=np.int64)
         law.count(sample, counts)
@@ -80,7 +80,7 @@ def tested(draw: Draw, law: Hypothesis, size: int, effort: Effort) -> tuple[floa
     lengths = [_CHUNK] * (size // _CHUNK) + [size % _CHUNK] * (size % _CHUNK > 0)
     total, beyond = np.zeros(_CELLS, dtype=np.int64), 0
     with ThreadPoolExecutor(cores()) as pool:
-        for i, (counts, rare) in enumerate(pool.map(part, lengths)):
+        for i, (counts, rare) in enumerate(pool.map(count_chunk, lengths)):
             total += counts
             beyond += rare
             effort.progress((i + 1) / len(lengths))
@@ -88,7 +88,7 @@ def tested(draw: Draw, law: Hypothesis, size: int, effort: Effort) -> tuple[floa
     return float(stats.chisquare(total).pvalue), float(tails)
 
 
-# Each row: the statement, its law, how it is drawn, and the share of all samples it is given.
+# Each row: the statement, its law, how to draw it, and its share of the sample size.
 def _laws() -> list[tuple[str, Hypothesis, Draw, float]]:
     def laplace(form: str, n: int) -> Draw:
         return lambda size: _RNG.laplace(size=size, form=form, variates=n)
@@ -117,7 +117,7 @@ def check_laws(effort: Effort) -> Judgement:
     rows, laws = [], _laws()
     for i, (name, law, draw, share) in enumerate(laws):
         samples = int(size * share)
-        rows.append((name, samples, *tested(draw, law, samples, effort.part(i, len(laws)))))
+        rows.append((name, samples, *p_values_of(draw, law, samples, effort.part(i, len(laws)))))
     columns = ("form", "samples", f"p-value of {_CELLS} cells", "p-value of the tails")
     least = min(min(row[2:]) for row in rows)
     return Judgement(
@@ -134,7 +134,7 @@ def check_laws(effort: Effort) -> Judgement:
 
 
 def moments(distribution: Any, low: float, high: float) -> tuple[float, float, float]:
-    """Integrate the density: its whole, its mean and its variance."""
+    """Return the integral, the mean and the variance of a density, by integration."""
 
     def integral(power: int, centre: float = 0.0) -> float:
         halves = ((low, 0.0), (0.0, high)) if low < 0 else ((low, high),)
@@ -151,7 +151,7 @@ def moments(distribution: Any, low: float, high: float) -> tuple[float, float, f
 def check_densities(effort: Effort) -> Judgement:
     """Integrate each density of appendix A, and count variates of dpnoise in its cells."""
     b, lam, theta = 2.0, 4.0, 3.0
-    rows_of: list[tuple[str, Any, float, float, float]] = [
+    densities: list[tuple[str, Any, float, float, float]] = [
         ("A.1 uniform on [0, 1]", distributions.Uniform(), 1.0, 1 / 2, 1 / 12),
         ("A.2 Gaussian, sigma = 2", distributions.Gaussian(2.0), math.inf, 0.0, 4.0),
         ("A.3 Laplace, b = 2", distributions.Laplace(b), math.inf, 0.0, 2 * b**2),
@@ -166,21 +166,32 @@ def check_densities(effort: Effort) -> Judgement:
         ("A.6 chi-squared, k = 3", distributions.ChiSquared(3), math.inf, 3.0, 6.0),
     ]
     size, rows = effort.pick(4_000_000, 50_000), []
-    for i, (name, law, high, mean, variance) in enumerate(rows_of):
+    for i, (name, law, high, mean, variance) in enumerate(densities):
         low = -math.inf if law.mean == 0 else 0.0
-        whole, first, second = moments(law, low, high)
-        off = max(abs(whole - 1), abs(first - mean), abs(second / variance - 1))
+        integral, measured_mean, measured_variance = moments(law, low, high)
+        largest_error = max(
+            abs(integral - 1), abs(measured_mean - mean), abs(measured_variance / variance - 1)
+        )
         borders = law.ppf(np.arange(1, _CELLS // 10) * 10 / _CELLS)
         cells = np.searchsorted(borders, Generator().sample(law, size=size))
         counts = np.bincount(cells, minlength=_CELLS // 10)
-        rows.append((name, whole, first, second, off, float(stats.chisquare(counts).pvalue)))
-        effort.progress((i + 1) / len(rows_of))
+        rows.append(
+            (
+                name,
+                integral,
+                measured_mean,
+                measured_variance,
+                largest_error,
+                float(stats.chisquare(counts).pvalue),
+            )
+        )
+        effort.progress((i + 1) / len(densities))
     columns = ("density", "integral", "mean", "variance", "largest error", "p-value of a sample")
     table = Table(f"Densities, integrated, and {size:,} variates of each", columns, rows)
-    right = max(table.column("largest error")) < 1e-7
-    sampled = min(table.column("p-value of a sample")) > FALSE_ALARM
+    has_moments = max(table.column("largest error")) < 1e-7
+    has_law = min(table.column("p-value of a sample")) > FALSE_ALARM
     return Judgement(
-        CONFIRMED if right and sampled else DIFFERS,
+        CONFIRMED if has_moments and has_law else DIFFERS,
         "Each density integrates to 1 and has the mean and variance that the appendix states "
         "(within 10^-7), and fresh variates have it (no p-value of 100 cells below "
         f"{FALSE_ALARM:g}). For chi-squared the appendix states no moments; k and 2k are taken.",
@@ -196,7 +207,7 @@ PIECES = (
         statement="Sums of Gaussians are Gaussian; differences of gammas or exponentials, squares "
         "and products of Gaussians, and Theorem 5.1's form in four uniforms are Laplace.",
         check=check_laws,
-        code=(tested, count_laplace, count_gaussian, check_laws),
+        code=(p_values_of, count_laplace, count_gaussian, check_laws),
     ),
     Piece(
         key="densities",

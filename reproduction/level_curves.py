@@ -1,4 +1,4 @@
-"""Figure 1: the pairs of uniforms that give one Gaussian."""
+"""Check Figure 1: the pairs of uniforms that give one Gaussian."""
 
 import math
 
@@ -13,19 +13,19 @@ Floats = NDArray[np.float64]
 
 
 def level_curve(N1: float, U2: Floats) -> Floats:
-    """Equation (6): U1 = 1 - exp(-N1^2 / (2 cos^2(2 pi U2)))."""
+    """Return equation (6): U1 = 1 - exp(-N1^2 / (2 cos^2(2 pi U2)))."""
     return 1.0 - np.exp(-(N1**2) / (2.0 * np.cos(2.0 * np.pi * U2) ** 2))
 
 
 def check_figure_1(effort: Effort) -> Judgement:
-    """Draw the curves, and put every point of them back into the Box-Muller transform."""
+    """Draw the curves, and apply the Box-Muller transform to every point of them."""
     U2 = np.arange(1, effort.pick(4096, 256)) / effort.pick(4096, 256)
     U2 = U2[np.abs(np.cos(2.0 * np.pi * U2)) > 1e-9]
-    drawn, rows = {}, []
+    curves, rows = {}, []
     for N1 in (0.25, 0.5, 1.0, 1.5, 2.0, 3.0):
         U1 = level_curve(N1, U2)
-        drawn[f"N1 = {N1:g}"] = (U2.tolist(), U1.tolist())
-        # Where U1 is next to 1 its own rounding decides about N1: only what lies below is compared.
+        curves[f"N1 = {N1:g}"] = (U2.tolist(), U1.tolist())
+        # If U1 is next to 1, its rounding determines N1, so only smaller U1 are compared.
         clear = np.flatnonzero(U1 < 1.0 - 2.0**-20)
         back = np.array([gaussian(U1[i], U2[i]) for i in clear])
         error = float(np.max(np.abs(np.abs(back) - N1)))
@@ -41,7 +41,7 @@ def check_figure_1(effort: Effort) -> Judgement:
         "limit of section 6. Since (6) squares the cosine, half of each curve belongs to -N1: a "
         "search needs the half where the cosine has the sign of N1.",
         [table],
-        lines("figure-1", drawn, "U2", "U1", marker=""),
+        lines("figure-1", curves, "U2", "U1", marker=""),
     )
 
 

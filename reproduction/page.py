@@ -1,4 +1,4 @@
-"""The page: one HTML file that needs nothing else, on a phone, at night and on paper."""
+"""Render the results as one self-contained HTML page, for screens, phones and print."""
 
 import inspect
 from collections import Counter
@@ -14,53 +14,55 @@ _SMALL: Final = 1e-3
 
 
 def page(results: Sequence[Result], about: str) -> str:
-    """Return the page of these results; `about` says how, with what and when it was made."""
-    found = Counter(result.finding.verdict for result in results)
+    """Return the page of these results; `about` describes the run."""
+    counts = Counter(result.finding.verdict for result in results)
     rows = [
-        Bar(verdict, f"{found[verdict]} of {len(results)}", found[verdict], _kind(verdict))
+        Bar(verdict, f"{counts[verdict]} of {len(results)}", counts[verdict], _kind(verdict))
         for verdict in VERDICTS
-        if found[verdict]
+        if counts[verdict]
     ]
     return html.render(
         "reproduction/page.html",
         title="Secure Random Sampling in Differential Privacy, reproduced",
-        counted=counted(results),
+        verdict_counts=verdict_counts(results),
         chart=bar_chart("Pieces of each verdict", rows, full=len(results)),
         results=list(map(_view, results)),
         about=about,
     )
 
 
-def counted(results: Sequence[Result]) -> str:
-    """Say how many pieces there are, and of which verdict."""
-    found = Counter(result.finding.verdict for result in results)
-    plural = {DIFFERS: "differ"} if found[DIFFERS] > 1 else {}
+def verdict_counts(results: Sequence[Result]) -> str:
+    """Return a sentence with the number of pieces of each verdict."""
+    counts = Counter(result.finding.verdict for result in results)
+    plural = {DIFFERS: "differ"} if counts[DIFFERS] > 1 else {}
     parts = ", ".join(
-        f"{found[verdict]} {plural.get(verdict, verdict)}" for verdict in VERDICTS if found[verdict]
+        f"{counts[verdict]} {plural.get(verdict, verdict)}"
+        for verdict in VERDICTS
+        if counts[verdict]
     )
     return f"{len(results)} piece{'s' if len(results) != 1 else ''}: {parts}."
 
 
 def _kind(verdict: str) -> str:
-    """Return the style sheet's name for a verdict."""
-    assert verdict in VERDICTS  # noqa: S101 - the style knows no others
+    """Return the CSS class of a verdict."""
+    assert verdict in VERDICTS  # noqa: S101 - the style sheet has no others
     return verdict.replace(" ", "-")
 
 
 def _view(result: Result) -> dict[str, Any]:
-    """Return what the page shows of a piece, the source of its functions too."""
+    """Return the template's data for a piece, with the source of its functions."""
     piece, judgement = result.piece, result.finding
-    # Of a compiled function, what was compiled.
+    # The Python function behind a compiled one.
     functions = [inspect.unwrap(getattr(code, "py_func", code)) for code in piece.code]
     return {
-        **_described(result),
+        **_description(result),
         "kind": _kind(judgement.verdict),
         "figure": judgement.figure,
         "tables": [
             {
                 "title": table.title,
                 "head": table.columns,
-                "rows": [[shown(cell) for cell in row] for row in table.rows],
+                "rows": [[format_cell(cell) for cell in row] for row in table.rows],
             }
             for table in judgement.tables
         ],
@@ -68,13 +70,13 @@ def _view(result: Result) -> dict[str, Any]:
     }
 
 
-def shown(cell: Cell) -> str:
-    """Show a number with four digits, and an integer with all of them.
+def format_cell(cell: Cell) -> str:
+    """Format a number with four digits, and an integer with all of them.
 
     Examples
     --------
-    >>> shown(0.123456), shown(1e-9), shown(65536), shown(2.0), shown("p")
-    ('0.1235', '1e-09', '65,536', '2', 'p')
+    >>> [format_cell(cell) for cell in (0.123456, 1e-9, 65536, 2.0, "p")]
+    ['0.1235', '1e-09', '65,536', '2', 'p']
     """
     if isinstance(cell, str | bool):
         return str(cell)
@@ -92,10 +94,10 @@ def summary(results: Sequence[Result]) -> Iterator[dict[str, Any]]:
             {"title": t.title, "columns": t.columns, "rows": [list(row) for row in t.rows]}
             for t in result.finding.tables
         ]
-        yield {**_described(result), "tables": tables, "seconds": round(result.seconds, 3)}
+        yield {**_description(result), "tables": tables, "seconds": round(result.seconds, 3)}
 
 
-def _described(result: Result) -> dict[str, Any]:
+def _description(result: Result) -> dict[str, Any]:
     piece, judgement = result.piece, result.finding
     return {
         "key": piece.key,

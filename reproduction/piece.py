@@ -1,4 +1,4 @@
-"""What a piece of the reproduction is: a statement of the paper, and the check that measures it."""
+"""The pieces of the reproduction: statements of the paper, and the checks that measure them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,41 +17,41 @@ SUPERSEDED: Final = "superseded"
 NOT_RUN: Final = "not run"
 VERDICTS: Final = (CONFIRMED, DIFFERS, INCONCLUSIVE, SUPERSEDED, NOT_RUN)
 
-# A test of a law rejects below this p-value; a piece with k of them errs with k times it at most.
+# A test of a law rejects below this p-value; a piece with k tests errs with at most k times this.
 FALSE_ALARM: Final = 1e-6
 
 
 def floored_percent(share: float, digits: int = 0) -> str:
-    """Show a share as a percentage that it reaches: never rounded up, past a limit.
+    """Return a share as a percentage, rounded down.
 
     Examples
     --------
     >>> floored_percent(0.3466), floored_percent(0.97996, 1), floored_percent(0.29)
     ('34%', '97.9%', '29%')
     """
-    shown = Decimal(repr(share)).scaleb(2).quantize(Decimal(1).scaleb(-digits), ROUND_FLOOR)
-    return f"{shown}%"
+    percentage = Decimal(repr(share)).scaleb(2).quantize(Decimal(1).scaleb(-digits), ROUND_FLOOR)
+    return f"{percentage}%"
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much to measure, and whom to tell how far it has come."""
+    """How much to measure, and the callback for the progress."""
 
     quick: bool = False
     progress: Progress = silent
 
     def pick(self, full: T, quick: T) -> T:
-        """Return one of two sizes."""
+        """Return the size for a full or for a quick run."""
         return quick if self.quick else full
 
     def part(self, i: int, count: int) -> "Effort":
-        """Return the effort of the i-th of this many parts, which reports as such."""
+        """Return the effort of part i of `count`, which reports its share of the progress."""
         return Effort(self.quick, lambda done: self.progress((i + done) / count))
 
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers with their names."""
+    """A table of results."""
 
     title: str
     columns: tuple[str, ...]
@@ -64,7 +64,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What was measured, and what follows for the statement.
+    """The verdict on a statement, and the measurements behind it.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class Judgement:
     why
         The rule by which the verdict was reached, with the numbers that decided.
     tables
-        What was measured.
+        The measurements.
     figure
         A drawing, as SVG.
     """
@@ -86,20 +86,20 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Piece:
-    """A statement of the paper, in our words, and how it is checked.
+    """A statement of the paper, in our words, and its check.
 
     Parameters
     ----------
     key
-        Its short name, by which it is chosen.
+        The short name for the command line.
     title, place
-        For people; the place is a section, equation, theorem, remark, figure or listing.
+        For readers; the place is a section, equation, theorem, remark, figure or listing.
     statement
-        What the paper says there.
+        The claim of the paper.
     check
-        Measures.
+        Measures, and returns the judgement.
     code
-        The functions that hold the statement, for the page to show.
+        The functions that the page shows.
     """
 
     key: str
@@ -112,8 +112,8 @@ class Piece:
 
 @dataclass(frozen=True)
 class Result:
-    """A piece with what it found, and how long that took."""
+    """A piece with its judgement, and the time that it took."""
 
     piece: Piece
-    finding: Judgement  # A documented name; its type is no Finding of an audit.
+    finding: Judgement  # A documented name; its type is not a Finding of an audit.
     seconds: float

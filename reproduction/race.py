@@ -1,7 +1,7 @@
-"""How we time: contenders take turns, and what counts is the ratio within a round.
+"""Time contenders in turns, and compare them by the ratio within a round.
 
-A slow minute of the machine then hits all of them, and the median forgets it. The paper's races are
-timed by the processor, not by the wall: what other programs take does not count.
+A slow phase of the machine then affects all contenders, and the median ignores it. The races of the
+paper are timed in CPU time, so that other programs do not count.
 """
 
 import math
@@ -17,17 +17,17 @@ from dpnoise.core.machine import described
 from dpnoise.core.safe_text import beside
 from reproduction.piece import CONFIRMED, DIFFERS, INCONCLUSIVE, Effort
 
-# Of each limit that a verdict by the clock rests on.
+# The confidence of the limits in each verdict on time.
 CONFIDENCE: Final = 0.999
 
-# A clock of the processor that is finer than a round: Windows has one of 16 ms.
-_FINE: Final = time.get_clock_info("process_time").resolution <= 1e-5
-TIMER: Final = time.process_time if _FINE else time.perf_counter
+# Whether the CPU clock is finer than a round; that of Windows has steps of 16 ms.
+_HAS_FINE_CLOCK: Final = time.get_clock_info("process_time").resolution <= 1e-5
+TIMER: Final = time.process_time if _HAS_FINE_CLOCK else time.perf_counter
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A call, and how many variates it makes."""
+    """A call, and the number of variates that it makes."""
 
     call: Callable[[], object]
     items: int = 1
@@ -35,10 +35,10 @@ class Contender:
 
 @dataclass(frozen=True)
 class Ratio:
-    """The median of what the rounds say, and where it lies at CONFIDENCE.
+    """The ratios of all rounds, their median, and its limits at CONFIDENCE.
 
-    The limits are order statistics: they hold for rounds that are independent, whatever their
-    distribution. They are about this run: another process on this machine may differ by more.
+    The limits are order statistics: they hold for independent rounds of any distribution. They are
+    about this run; another process on this machine may differ by more.
     """
 
     rounds: tuple[float, ...]
@@ -55,19 +55,19 @@ class Ratio:
         k = rank(len(ordered))
         return (ordered[k - 1], ordered[-k]) if k else (0.0, math.inf)
 
-    def judged(self, low: float = 0.0, high: float = math.inf) -> str:
-        """Return the verdict on "between low and high": inconclusive where the limits straddle."""
+    def judge(self, low: float = 0.0, high: float = math.inf) -> str:
+        """Return the verdict on "between low and high": inconclusive if the limits straddle one."""
         least, most = self.limits
         if low <= least and most <= high:
             return CONFIRMED
         return DIFFERS if most < low or least > high else INCONCLUSIVE
 
-    def told(self, *borders: float) -> str:
-        """Say the median and its limits, none rounded across a border that it is judged by."""
-        return f"{beside(self.median, *borders)} ({self.between(*borders)})"
+    def describe(self, *borders: float) -> str:
+        """Return the median and its limits as text, none rounded across a border of the verdict."""
+        return f"{beside(self.median, *borders)} ({self.describe_limits(*borders)})"
 
-    def between(self, *borders: float) -> str:
-        """Say the limits."""
+    def describe_limits(self, *borders: float) -> str:
+        """Return the limits as text."""
         if not rank(len(self.rounds)):
             return "too few rounds for limits"
         least, most = (beside(limit, *borders) for limit in self.limits)
@@ -75,7 +75,7 @@ class Ratio:
 
 
 def rank(rounds: int) -> int:
-    """Return the k for which the median is between the k-th values from either end, or 0.
+    """Return the k such that the median lies between the k-th values from either end, or 0.
 
     It misses with probability 2 P(B < k), B binomial of this many rounds and 1/2.
 
@@ -91,12 +91,12 @@ def rank(rounds: int) -> int:
     return k
 
 
-def all_of(verdicts: Iterable[str]) -> str:
-    """Join verdicts: all confirmed, or one differs, or it stays open."""
-    found = set(verdicts)
-    if found == {CONFIRMED}:
+def combine_verdicts(verdicts: Iterable[str]) -> str:
+    """Combine verdicts: confirmed if all are, differs if one does, otherwise inconclusive."""
+    distinct = set(verdicts)
+    if distinct == {CONFIRMED}:
         return CONFIRMED
-    return DIFFERS if DIFFERS in found else INCONCLUSIVE
+    return DIFFERS if DIFFERS in distinct else INCONCLUSIVE
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Race:
         return 1e6 * statistics.median(self.seconds[name])
 
     def spread(self, name: str) -> float:
-        """Return the distance between the quartiles of the rounds, as a part of the median."""
+        """Return the interquartile range of the rounds, relative to the median."""
         low, middle, high = statistics.quantiles(self.seconds[name], n=4)
         return (high - low) / middle
 
@@ -120,29 +120,35 @@ class Race:
         return Ratio(tuple(a / b for a, b in pairs))
 
     def rows(self, against: str) -> list[tuple[str, float, float, float, str]]:
-        """Return each contender's time, spread and ratio to one of them, for a table."""
-        found = []
+        """Return the time, spread and ratio to `against` of each contender, for a table."""
+        rows = []
         for name in self.seconds:
             ratio = self.ratio(name, against)
-            found.append(
-                (name, self.microseconds(name), self.spread(name), ratio.median, ratio.between())
+            rows.append(
+                (
+                    name,
+                    self.microseconds(name),
+                    self.spread(name),
+                    ratio.median,
+                    ratio.describe_limits(),
+                )
             )
-        return found
+        return rows
 
-    def measured(self) -> str:
-        """Say how and on what it was measured, for every verdict by the clock."""
+    def conditions(self) -> str:
+        """Return a sentence about rounds, clock and machine, for every verdict on time."""
         rounds = len(next(iter(self.seconds.values())))
-        clock = "CPU time" if _FINE else "time"
+        clock = "CPU time" if _HAS_FINE_CLOCK else "time"
         return f"{rounds} rounds of {clock} on {described()}, limits at confidence {CONFIDENCE:g}."
 
 
 def columns(against: str) -> tuple[str, ...]:
-    """Name the columns of `Race.rows`."""
+    """Return the column titles of `Race.rows`."""
     return ("sampler", "microseconds", "spread", f"times {against}", "limits")
 
 
 def race(contenders: Mapping[str, Contender], effort: Effort, seconds: float = 0.01) -> Race:
-    """Time all contenders in turns, each for about this many seconds a round."""
+    """Time all contenders in turns, each for about `seconds` per round."""
     rounds, seconds = effort.pick(51, 3), effort.pick(seconds, seconds / 10)
     return Race(take_turns(contenders, rounds, seconds, effort.progress, TIMER))
 
@@ -154,22 +160,22 @@ def take_turns(
     progress: Progress = silent,
     timer: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Return what an item took in each round, of one call or of about this many seconds of them."""
+    """Return the seconds per item in each round, of one call or of calls for about `seconds`."""
     repeats = {name: _repeats(contender, seconds) for name, contender in contenders.items()}
-    taken: dict[str, list[float]] = {name: [] for name in contenders}
+    durations: dict[str, list[float]] = {name: [] for name in contenders}
     for i in range(rounds):
         for name, contender in contenders.items():
             items = repeats[name] * contender.items
-            once = timeit.timeit(contender.call, timer=timer, number=repeats[name])
-            taken[name].append(once / items)
+            duration = timeit.timeit(contender.call, timer=timer, number=repeats[name])
+            durations[name].append(duration / items)
         progress((i + 1) / rounds)
-    return taken
+    return durations
 
 
 def _repeats(contender: Contender, seconds: float) -> int:
-    """Return how many calls fill a round."""
-    contender.call()  # Compiles, and warms the caches.
+    """Return the number of calls that fill a round."""
+    contender.call()  # Compiles the call and warms the caches.
     if not seconds:
         return 1
-    once = max(timeit.timeit(contender.call, number=3) / 3, 1e-8)
-    return max(1, int(seconds / once))
+    duration = max(timeit.timeit(contender.call, number=3) / 3, 1e-8)
+    return max(1, int(seconds / duration))

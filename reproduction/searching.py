@@ -1,4 +1,4 @@
-"""What the searches of sections 3, 5.3 and 6 cost: counted where they can be run."""
+"""Count the cost of the searches of sections 3, 5.3 and 6, at small p."""
 
 import math
 
@@ -31,7 +31,7 @@ _RNG = Generator()
 
 
 def mean_checks(precision: int, over: str, draws: int) -> tuple[float, float]:
-    """Search the uniforms of fresh Gaussians; return the mean of the checks and its error."""
+    """Search the uniforms of fresh Gaussians, and return the mean checks and its error."""
     checks = [
         gaussian_preimages(N1, precision, over).checks for N1 in _RNG.normal(size=draws).tolist()
     ]
@@ -43,20 +43,22 @@ def check_checks(effort: Effort) -> Judgement:
     draws, rows = effort.pick(2_000, 400), []
     precisions = effort.pick([8, 10, 12, 14], [8, 10])
     for i, p in enumerate(precisions):
-        first, error = mean_checks(p, "U1", draws)
-        second, _ = mean_checks(p, "U2", draws // 10)
-        rows.append((p, first, error, 2 ** (p - 0.5), first / 2 ** (p - 0.5), second, 2 ** (p - 2)))
+        over_U1, error = mean_checks(p, "U1", draws)
+        over_U2, _ = mean_checks(p, "U2", draws // 10)
+        rows.append(
+            (p, over_U1, error, 2 ** (p - 0.5), over_U1 / 2 ** (p - 0.5), over_U2, 2 ** (p - 2))
+        )
         effort.progress((i + 1) / len(precisions))
     columns = ("p", "over U1", "error", "2^(p-1/2)", "ratio", "over U2", "2^(p-2)")
-    # The search starts at the last U1 below the limit and leaves out U1 = 0: a check or two more.
-    off = max((abs(row[1] - row[3]) - 2) / row[2] for row in rows)
-    # Each search over U2 tries both ends of its quarter: one check more than 2^(p-2).
+    # The search starts at the last U1 below the limit and skips U1 = 0: one or two checks more.
+    deviation = max((abs(row[1] - row[3]) - 2) / row[2] for row in rows)
+    # A search over U2 tries both ends of its quarter: one check more than 2^(p-2).
     quarter = all(row[5] == row[6] + 1 for row in rows)
     return Judgement(
-        CONFIRMED if off < 7 and quarter else DIFFERS,
+        CONFIRMED if deviation < 7 and quarter else DIFFERS,
         f"Over {draws:,} Gaussians at each p, the search over U1 took 2^(p-1/2) checks within "
-        f"{max(off, 0):.1f} standard errors (confirmed below 7). But "
-        "the search over U2 takes a quarter of 2^p, always, since the cosine is symmetric and its "
+        f"{max(deviation, 0):.1f} standard errors (confirmed below 7). But "
+        "the search over U2 always takes a quarter of 2^p, because the cosine is symmetric and its "
         "sign is known: 2^(p-1/2) is the cost of one search, not the lower bound that the paper "
         "calls it.",
         [Table("Checks until all preimages of one Gaussian are known", columns, rows)],
@@ -82,20 +84,20 @@ def _gaussian_target(precision: int) -> Target:
 
 
 def check_search(effort: Effort) -> Judgement:
-    """Run the search of Example 3.2 as an attack: one release of one Gaussian each time."""
+    """Run the search of Example 3.2 as an attack on single releases of one Gaussian."""
     rows, n = [], effort.pick(200, 60)
     precisions = effort.pick([8, 12, 16, 18], [10, 12])
     for i, p in enumerate(precisions):
-        attacked = searches.GaussianSearch(precision=p)(_gaussian_target(p), n=n, placebo=False)
+        outcome = searches.GaussianSearch(precision=p)(_gaussian_target(p), n=n, placebo=False)
         preimages = inversion_cost(p, 2, distribution=Gaussian(), dtype="float64").preimages
-        rows.append((p, 2 ** (p - 2) + 1, attacked.at0.rate, attacked.at1.rate, preimages))
+        rows.append((p, 2 ** (p - 2) + 1, outcome.at0.rate, outcome.at1.rate, preimages))
         effort.progress((i + 1) / len(precisions))
     double = inversion_cost(53, 2, distribution=Gaussian())
     unsearched = (53, 2 ** (53 - 2) + 1, "not run", "not run", double.preimages)
     columns = ("p", "checks", "1 excluded at 0", "1 excluded at 1", "log2 of preimages")
-    works = min(row[2] for row in rows) > 0.9 and max(row[3] for row in rows) == 0
+    is_found = min(row[2] for row in rows) > 0.9 and max(row[3] for row in rows) == 0
     return Judgement(
-        CONFIRMED if works else DIFFERS,
+        CONFIRMED if is_found else DIFFERS,
         "A search through 2^p uniforms replaces the single step, and where p is small it works: "
         "one release of one Gaussian excludes the wrong value nearly always, and the true one "
         "never. The last row is not searched: at p = 53 a double has 2^51 preimages from any "
@@ -105,14 +107,14 @@ def check_search(effort: Effort) -> Judgement:
 
 
 def check_tails(effort: Effort) -> Judgement:
-    """Count the checks that one Gaussian of a given size takes."""
+    """Count the checks for a Gaussian of a given size."""
     p = effort.pick(22, 12)
     rows = []
     for N1 in (0.5, 1.0, 2.0, 3.0, 4.0):
-        counted = gaussian_preimages(N1, p, "U1").checks
+        checks = searches.gaussian_preimages(N1, p, "U1").checks
         formula = math.exp(-(N1**2) / 2) * 2**p
-        full = 53 - N1**2 / 2 / math.log(2)
-        rows.append((N1, counted, formula, full, float(2 * special.ndtr(-N1))))
+        log2_at_53 = 53 - N1**2 / 2 / math.log(2)
+        rows.append((N1, checks, formula, log2_at_53, float(2 * special.ndtr(-N1))))
     columns = (
         "|N1|",
         f"checks, p = {p}, counted",
@@ -121,15 +123,15 @@ def check_tails(effort: Effort) -> Judgement:
         "share of draws beyond",
     )
     holds = all(abs(row[1] - row[2]) <= 2 for row in rows)
-    within = {
+    shares = {
         bits: 2 * special.ndtr(-math.sqrt(2 * (53 - bits) * math.log(2))) for bits in (40, 30)
     }
     return Judgement(
         CONFIRMED if holds else DIFFERS,
-        "Outliers are cheap, by the formula to the last check or two, and rare: they lower the "
-        f"mean by sqrt 2 alone. But the mean is not each person's: {within[40]:.1e} of all draws "
-        f"take fewer than 2^40 checks at p = 53, some {within[40] * 1e6:.0f} in a million "
-        f"releases, and {within[30]:.1e} fewer than 2^30.",
+        "Outliers are cheap, as the formula says up to one or two checks, and rare: they lower the "
+        f"mean by only sqrt 2. But the mean is not that of each release: {shares[40]:.1e} of all "
+        f"draws take fewer than 2^40 checks at p = 53, some {shares[40] * 1e6:.0f} in a million "
+        f"releases, and {shares[30]:.1e} fewer than 2^30.",
         [Table("The search over U1 for one Gaussian", columns, rows)],
     )
 
@@ -138,7 +140,7 @@ def check_tails(effort: Effort) -> Judgement:
 
 
 def check_sizes(_: Effort) -> Judgement:
-    """List the n of the paper's rule at three precisions."""
+    """Compute the n of the paper's rule at three precisions."""
     rows = []
     for p in (53, 24, 11):
         sizes = [variates_for(bits, p) for bits in (128, 192, 256)]

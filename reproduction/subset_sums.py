@@ -1,4 +1,4 @@
-"""Section 3: the paper's 2^(p(n-1)) checks, its analogy with subset sums, and what became of it."""
+"""Check section 3: the paper's 2^(p(n-1)) checks, and its analogy with subset sums."""
 
 import time
 
@@ -15,24 +15,26 @@ _RNG = Generator()
 
 
 def excluded_share(precision: int) -> tuple[float, float]:
-    """Enumerate Theorem 5.1 in float16, all uniforms: the share of floats that no uniforms give.
+    """Return the share of float16 numbers in [1/2, 1) that Theorem 5.1 cannot give.
 
-    Returns it for the float16 numbers in [1/2, 1), with the mean number of preimages of one.
+    The second number is the mean number of preimages. All uniforms are enumerated.
     """
-    a = np.sort(summands(precision))
-    reached = np.zeros(2**16, dtype=np.int64)
+    a = np.sort(searches.summands(precision))
+    preimage_counts = np.zeros(2**16, dtype=np.int64)
     for row in a:
         low, high = np.searchsorted(a, (0.49 - row, 1.01 - row))
         sums = (row + a[low:high]).astype(np.float16)
         inside = sums[(sums >= 0.5) & (sums < 1)].view(np.uint16)
-        reached += np.bincount(inside, minlength=2**16)
-    wanted = np.arange(0.5, 1.0, 2.0**-11).astype(np.float16).view(np.uint16)
-    return float(np.mean(reached[wanted] == 0)), float(np.mean(reached[wanted]))
+        preimage_counts += np.bincount(inside, minlength=2**16)
+    candidates = np.arange(0.5, 1.0, 2.0**-11).astype(np.float16).view(np.uint16)
+    return float(np.mean(preimage_counts[candidates] == 0)), float(
+        np.mean(preimage_counts[candidates])
+    )
 
 
 def wrong_candidate(precision: int) -> float:
-    """Return a double that Theorem 5.1 cannot give, and that has the size of one it gives."""
-    table = np.sort(summands(precision))
+    """Return a Laplace-distributed double that Theorem 5.1 cannot give."""
+    table = np.sort(searches.summands(precision))
     while True:
         z = float(_RNG.laplace())
         if not preimages.meet_in_the_middle(z, table).preimages:
@@ -40,56 +42,56 @@ def wrong_candidate(precision: int) -> float:
 
 
 def search_costs(effort: Effort) -> Table:
-    """Count the checks that exclude one wrong candidate, one by one and by meeting."""
+    """Return the checks that exclude a wrong candidate, one by one and meeting in the middle."""
     rows = []
     for p in effort.pick([3, 4, 5, 6, 7], [3, 4]):
-        z, table = wrong_candidate(p), np.sort(summands(p))
-        one_by_one = preimages.exhaustive(z, p).checks
-        middle = preimages.meet_in_the_middle(z, table).checks
-        rows.append((p, 2 ** (3 * p), one_by_one, middle, len(table)))
+        z, table = wrong_candidate(p), np.sort(searches.summands(p))
+        one_by_one = searches.exhaustive(z, p).checks
+        meeting = searches.meet_in_the_middle(z, table).checks
+        rows.append((p, 2 ** (3 * p), one_by_one, meeting, len(table)))
     columns = ("p", "the paper's 2^(3p)", "one by one", "meeting in the middle", "entries")
     return Table("Excluding one wrong candidate of Theorem 5.1 in float64", columns, rows)
 
 
 def exclusions(effort: Effort) -> Table:
-    """Enumerate what the theorem reaches in float16, at growing p."""
+    """Return the share of float16 numbers that the theorem excludes, at growing p."""
     rows = [(p, *excluded_share(p)) for p in effort.pick([2, 3, 4, 5, 6], [2, 3, 5])]
     columns = ("p", "share excluded", "preimages of a float")
     return Table("All sums of Theorem 5.1, rounded to float16, in [1/2, 1)", columns, rows)
 
 
 def preimages_found(draws: int) -> tuple[Ratio, float]:
-    """Find one preimage of this many doubles, p = 53; return the checks and the seconds of one."""
-    preimages.one_preimage(1.0)  # Compiles it.
+    """Find a preimage of `draws` doubles at p = 53; return the checks and the seconds of one."""
+    searches.one_preimage(1.0)  # Compiles the search.
     start = time.perf_counter()
     checks = [preimages.one_preimage(z).checks for z in _RNG.laplace(size=draws).tolist()]
     return Ratio(tuple(checks)), (time.perf_counter() - start) / draws
 
 
 def check_subset_sum(effort: Effort) -> Judgement:
-    """Exclude by both searches at small p, count what is excluded, and invert at p = 53."""
+    """Run both searches at small p, count the excluded floats, and invert at p = 53."""
     costs = search_costs(effort)
     effort.progress(0.4)
     shares = exclusions(effort)
     effort.progress(0.8)
-    found, seconds = preimages_found(effort.pick(2_000, 100))
+    preimage_checks, seconds = preimages_found(effort.pick(2_000, 100))
     bits = np.array(costs.column("p"))
-    cheaper = costs.column("meeting in the middle") == (2 ** (2 * bits)).tolist()
+    is_cheaper = costs.column("meeting in the middle") == (2 ** (2 * bits)).tolist()
     share = shares.column("share excluded")
-    drawn = {
+    curves = {
         name: (bits.tolist(), costs.column(name))
         for name in ("the paper's 2^(3p)", "one by one", "meeting in the middle")
     }
     return Judgement(
-        SUPERSEDED if cheaper and share[0] > 0.5 and share[-1] == 0 else DIFFERS,
+        SUPERSEDED if is_cheaper and share[0] > 0.5 and share[-1] == 0 else DIFFERS,
         "The subset-sum problem is hard for large sets; here there are n terms, and a meeting in "
         "the middle takes 2^(pn/2) steps where the paper counts 2^(p(n-1)). And as with subset "
         "sums of high density, where an output has many preimages nothing is excluded, at any "
         "cost. At p = 53 that is so from n = 2 on, and one preimage of a double is found after a "
-        f"median of {found.limits[0]:g} to {found.limits[1]:g} checks (at confidence "
-        f"{CONFIDENCE:g}; {1e6 * seconds:.0f} microseconds each).",
+        f"median of {preimage_checks.limits[0]:g} to {preimage_checks.limits[1]:g} checks "
+        f"(at confidence {CONFIDENCE:g}; {1e6 * seconds:.0f} microseconds each).",
         [costs, shares],
-        lines("subset-sum", drawn, "p", "checks, n = 4", log="y"),
+        lines("subset-sum", curves, "p", "checks, n = 4", log="y"),
     )
 
 

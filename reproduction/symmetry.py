@@ -1,4 +1,4 @@
-"""Statements that can be counted out: floats, Remarks 1 and 2, the turn by pi/4."""
+"""Check statements by counting: floats, Remarks 1 and 2, the turn by pi/4."""
 
 import math
 import random
@@ -17,9 +17,9 @@ Floats = NDArray[np.float64]
 
 
 def doubles_for_each_in_unit_interval() -> float:
-    """Return how many finite doubles there are for each one in [0, 1), by their bit patterns."""
-    finite = 2 * 2047 * 2**52  # All exponents but the last, which stands for infinities and NaN.
-    below_one = struct.unpack("<Q", struct.pack("<d", 1.0))[0]  # Patterns grow with the number.
+    """Return the number of finite doubles divided by the number of those in [0, 1)."""
+    finite = 2 * 2047 * 2**52  # All exponents except the last, which encodes infinities and NaN.
+    below_one = struct.unpack("<Q", struct.pack("<d", 1.0))[0]  # Bit patterns grow with the number.
     return float(finite / below_one)
 
 
@@ -32,10 +32,10 @@ def _digits() -> list[int]:
 
 
 def check_floats(effort: Effort) -> Judgement:
-    """Look at the floats and uniforms of this machine."""
+    """Count the floats and uniforms of this machine."""
     draws = [random.random() for _ in range(effort.pick(100_000, 1_000))]
     multiples = all((U * 2**53).is_integer() for U in draws)
-    # Half of all multiples of 2^-53 are odd: if none were, the grid would be coarser.
+    # Half of all multiples of 2^-53 are odd; without odd ones the grid would be coarser.
     odd = sum(int(U * 2**53) % 2 for U in draws) / len(draws)
     tenth = Fraction(0.1) - Fraction(1, 10)
     rows: list[tuple[Cell, ...]] = [
@@ -60,7 +60,7 @@ def check_floats(effort: Effort) -> Judgement:
         CONFIRMED if holds and abs(odd - 0.5) < 0.2 else DIFFERS,
         "Counted on this machine. There are four times as many doubles on the line as in the unit "
         "interval, where the paper says many more; 2^11 bit patterns for each multiple of 2^-53, "
-        "2^53 of which are no numbers.",
+        "2^53 of which are not numbers.",
         [Table("Floats and uniforms", ("what", "number", "and"), rows)],
     )
 
@@ -73,7 +73,7 @@ def plain_angles(precision: int) -> list[Fraction]:
     return [Fraction(k, 2**precision) for k in range(2**precision)]
 
 
-def unmatched(angles: list[Fraction]) -> int:
+def count_unmatched(angles: list[Fraction]) -> int:
     """Count the angles a, in [0, 1], for which no angle has the cosine -cos(pi a).
 
     On [0, 1] the cosine falls strictly, and -cos(pi a) = cos(pi (1 - a)).
@@ -83,7 +83,7 @@ def unmatched(angles: list[Fraction]) -> int:
 
 
 def signed_angles(precision: int) -> list[Fraction]:
-    """Return the same for Remark 1: the first bit the sign, the rest the magnitude."""
+    """Return the angles of Remark 1: the first bit is the sign, the rest the magnitude."""
     half = 2 ** (precision - 1)
     magnitudes = [Fraction(k % half, 2**precision) for k in range(2**precision)]
     return [a if k < half else 1 - a for k, a in enumerate(magnitudes)]
@@ -102,7 +102,9 @@ def check_remark_1(effort: Effort) -> Judgement:
         plain, signed = plain_angles(p), signed_angles(p)
         mean = math.fsum(math.cos(math.pi * float(a)) for a in plain) / 2**p
         zeros = (plain.count(Fraction(1, 2)), signed.count(Fraction(1, 2)))
-        rows.append((p, unmatched(plain), unmatched(signed), *zeros, mean, _kernel_mean(p)))
+        rows.append(
+            (p, count_unmatched(plain), count_unmatched(signed), *zeros, mean, _kernel_mean(p))
+        )
     columns = (
         "p",
         "unmatched, cos(pi U)",
@@ -113,12 +115,12 @@ def check_remark_1(effort: Effort) -> Judgement:
         "mean, dpnoise's",
     )
     table = Table("All U of p bits", columns, rows)
-    skewed = all(
+    is_skewed = all(
         row[1] == 1 and row[3] == 1 and abs(row[5] - 2.0 ** -row[0]) < 1e-12 for row in rows
     )
-    mended = all(row[2] == 0 and row[4] == 0 and row[6] == 0.0 for row in rows)
+    is_symmetric = all(row[2] == 0 and row[4] == 0 and row[6] == 0.0 for row in rows)
     return Judgement(
-        CONFIRMED if skewed and mended else DIFFERS,
+        CONFIRMED if is_skewed and is_symmetric else DIFFERS,
         "Counted exactly, in fractions: one cosine, that of U = 0, has no counterpart, and the "
         "mean is 2^-p. With the first bit as the sign every cosine has one, zero is never taken, "
         "and the mean of the kernel's cosines is exactly 0. (The remark's formula and its listing "
@@ -147,9 +149,11 @@ def check_redundancy(effort: Effort) -> Judgement:
         (p, distinct_cosines(p, turns=4), distinct_cosines(p, turns=1))
         for p in range(4, effort.pick(17, 9), 2)
     ]
-    redundant = all(four == 2 ** (p - 2) + 1 and one == 2**p for p, four, one in rows)
+    is_redundant = all(
+        box_muller == 2 ** (p - 2) + 1 and theorem == 2**p for p, box_muller, theorem in rows
+    )
     return Judgement(
-        CONFIRMED if redundant else DIFFERS,
+        CONFIRMED if is_redundant else DIFFERS,
         "N1^2 - N2^2 has the factor cos(4 pi U2), which takes 2^(p-2) + 1 values where Theorem "
         "5.1's cos(pi U2) takes 2^p: two bits are redundant. Counted exactly, in integers.",
         [
@@ -171,8 +175,8 @@ def both_members(U1: Floats, U2: Floats) -> Floats:
     return total
 
 
-def turned(U1: Floats, U2: Floats) -> Floats:
-    """Return N1 of the same U1, with U2 less an eighth of a turn."""
+def turned_member(U1: Floats, U2: Floats) -> Floats:
+    """Return N1 for the same U1 and U2 minus an eighth of a turn."""
     N1: Floats = np.sqrt(-2.0 * np.log(1.0 - U1)) * np.cos(2.0 * np.pi * ((U2 - 0.125) % 1.0))
     return N1
 
@@ -186,7 +190,7 @@ def check_turn(effort: Effort) -> Judgement:
         else:
             grid = np.arange(2**p) / 2**p
             U1, U2 = (axis.ravel() for axis in np.meshgrid(grid, grid))
-        sums, turns = both_members(U1, U2), turned(U1, U2)
+        sums, turns = both_members(U1, U2), turned_member(U1, U2)
         rows.append(
             (p, len(U1), float(np.max(np.abs(sums - turns))), float(np.mean(sums == turns)))
         )
@@ -195,7 +199,7 @@ def check_turn(effort: Effort) -> Judgement:
     holds = max(table.column("largest difference")) < 1e-14
     return Judgement(
         CONFIRMED if holds else DIFFERS,
-        "The difference is rounding alone (below 10^-14), at all uniforms of 4 and 8 bits and at "
+        "The difference is only rounding (below 10^-14), at all uniforms of 4 and 8 bits and at "
         "random ones of 53. An eighth of a turn moves multiples of 2^-p to multiples from p = 3 "
         "on, so that in real arithmetic the two have one and the same law at every p.",
         [table],
@@ -207,7 +211,7 @@ PIECES = (
         key="floats",
         title="Floating-point numbers and uniforms",
         place="Sections 2.1 to 2.3, Definition 3.1",
-        statement="Machine epsilon is 2^-52 in double and 2^-23 in single precision, 1/10 is no "
+        statement="Machine epsilon is 2^-52 in double and 2^-23 in single precision, 1/10 is not a "
         "binary fraction, Python's uniforms are the multiples of 2^-53, and there are far more "
         "floats than uniforms.",
         check=check_floats,
@@ -220,7 +224,7 @@ PIECES = (
         statement="As U = 1 is never drawn, cos(pi U) reaches 1 and never -1. Taking the first bit "
         "of U as the sign removes the asymmetry, and the value 0.",
         check=check_remark_1,
-        code=(plain_angles, signed_angles, unmatched, cospi, check_remark_1),
+        code=(plain_angles, signed_angles, count_unmatched, cospi, check_remark_1),
     ),
     Piece(
         key="redundancy",
@@ -238,6 +242,6 @@ PIECES = (
         statement="Discarding one member of a pair, and adding both and dividing by sqrt 2, are "
         "mathematically the same, out of phase by pi/4.",
         check=check_turn,
-        code=(both_members, turned, check_turn),
+        code=(both_members, turned_member, check_turn),
     ),
 )

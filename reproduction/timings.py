@@ -1,7 +1,7 @@
 """Figure 2 and the claims about time.
 
-Times differ between machines and between minutes: each verdict is about one run, by a rule that it
-states, at a confidence that it states. Where the limits straddle the rule, it is inconclusive.
+Times differ between machines and between runs. Each verdict is about one run, by a rule that it
+states, at a confidence that it states. If the limits straddle the rule, it is inconclusive.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,10 +16,10 @@ from dpnoise.noise.inversion import inversion_cost
 from reproduction import samplers
 from reproduction.drawing import lines
 from reproduction.piece import Effort, Judgement, Piece, Table
-from reproduction.race import Contender, Ratio, all_of, columns, race
+from reproduction.race import Contender, Ratio, columns, combine_verdicts, race
 
 _RNG = Generator(threads=1)
-_MANY = 20_000
+_ARRAY_SIZE = 20_000
 
 
 # Figure 2 ----------------------------------------------------------------------------------------
@@ -33,7 +33,7 @@ def check_figure_2(effort: Effort) -> Judgement:
         "NumPy": lambda n: Contender(partial(samplers.with_numpy, n)),
         "dpnoise, one a call": lambda n: Contender(partial(_RNG.laplace, variates=8 * n)),
         "dpnoise, arrays": lambda n: Contender(
-            partial(_RNG.laplace, size=_MANY, variates=8 * n), _MANY
+            partial(_RNG.laplace, size=_ARRAY_SIZE, variates=8 * n), _ARRAY_SIZE
         ),
     }
     fixed = {"naive": Contender(samplers.naive), "Theorem 5.1": Contender(samplers.theorem)}
@@ -49,11 +49,12 @@ def check_figure_2(effort: Effort) -> Judgement:
     ]
     slowest = min(steps, key=lambda step: step.median)
     return Judgement(
-        all_of([costly.judged(low=3), *(step.judged(low=1) for step in steps)]),
-        f"Python's loop costs {costly.told(3)} times what NumPy does at n = {last} (confirmed "
-        f"above 3), and grows at every step of n, by {slowest.told(1)} times or more (confirmed if "
+        combine_verdicts([costly.judge(low=3), *(step.judge(low=1) for step in steps)]),
+        f"Python's loop takes {costly.describe(3)} times as long as NumPy at n = {last} (confirmed "
+        f"above 3), and grows at every step of n, by {slowest.describe(1)} times or more "
+        "(confirmed if "
         "every step is above 1). dpnoise's scalar calls draw from the operating system, its arrays "
-        f"from AES-256; the others from a Mersenne Twister. {times.measured()}",
+        f"from AES-256; the others from a Mersenne Twister. {times.conditions()}",
         [
             Table(
                 "Microseconds for one variate; n is the listings', and dpnoise takes 8n uniforms",
@@ -84,9 +85,10 @@ def check_twice(effort: Effort) -> Judgement:
     times = race(contenders, effort)
     ratio = times.ratio("Theorem 5.1", "naive")
     return Judgement(
-        ratio.judged(1.5, 2.5),
-        f"Four uniforms took {ratio.told(1.5, 2.5)} times the time of one (confirmed between 1.5 "
-        f"and 2.5). {times.measured()}",
+        ratio.judge(1.5, 2.5),
+        f"Four uniforms took {ratio.describe(1.5, 2.5)} times as long as one "
+        "(confirmed between 1.5 "
+        f"and 2.5). {times.conditions()}",
         [Table("One variate", columns("naive"), times.rows("naive"))],
     )
 
@@ -95,7 +97,7 @@ def check_products(effort: Effort) -> Judgement:
     """Time the two Gaussian forms, in Python and in arrays."""
     arrays = {
         f"dpnoise, {form}": Contender(
-            partial(_RNG.laplace, size=_MANY, form=form, variates=4), _MANY
+            partial(_RNG.laplace, size=_ARRAY_SIZE, form=form, variates=4), _ARRAY_SIZE
         )
         for form in ("squares", "products")
     }
@@ -107,10 +109,11 @@ def check_products(effort: Effort) -> Judgement:
     ratio = times.ratio("squares", "products")
     ours = times.ratio("dpnoise, squares", "dpnoise, products")
     return Judgement(
-        ratio.judged(low=1),
-        f"Squares took {ratio.told(1)} times the time of products in Python (confirmed above 1), "
-        f"{ours.told(1)} times in compiled arrays: the Gaussians themselves are nearly all of the "
-        f"work. {times.measured()}",
+        ratio.judge(low=1),
+        f"Squares took {ratio.describe(1)} times as long as products in Python "
+        "(confirmed above 1), "
+        f"{ours.describe(1)} times in compiled arrays: nearly all of the work is in the Gaussians. "
+        f"{times.conditions()}",
         [Table("One variate", columns("products"), times.rows("products"))],
     )
 
@@ -120,20 +123,23 @@ def check_arrays(effort: Effort) -> Judgement:
     contenders = {"naive, one a call": Contender(samplers.naive)}
     for n in (1, 2, 4):
         contenders[f"NumPy arrays, n = {n}"] = Contender(
-            partial(samplers.numpy_arrays, _MANY, n), _MANY
+            partial(samplers.numpy_arrays, _ARRAY_SIZE, n), _ARRAY_SIZE
         )
-    contenders["dpnoise arrays, Theorem 5.1"] = Contender(partial(_RNG.laplace, size=_MANY), _MANY)
+    contenders["dpnoise arrays, Theorem 5.1"] = Contender(
+        partial(_RNG.laplace, size=_ARRAY_SIZE), _ARRAY_SIZE
+    )
     times = race(contenders, effort)
     ratio = times.ratio("NumPy arrays, n = 1", "naive, one a call")
     at_4 = times.ratio("NumPy arrays, n = 4", "naive, one a call")
     return Judgement(
-        ratio.judged(high=1),
-        f"A variate in an array of NumPy's took {ratio.told(1)} times naive sampling at n = 1 "
+        ratio.judge(high=1),
+        f"A variate in a NumPy array took {ratio.describe(1)} times as long as naive sampling "
+        "at n = 1 "
         "(confirmed below 1). Each variate takes 8n Gaussians, so that the advantage shrinks as n "
-        f"grows: at n = 4 it was {at_4.told(1)} times. {times.measured()}",
+        f"grows: at n = 4 it was {at_4.describe(1)} times. {times.conditions()}",
         [
             Table(
-                f"One variate of {_MANY:,}",
+                f"One variate of {_ARRAY_SIZE:,}",
                 columns("naive"),
                 times.rows("naive, one a call"),
             )
@@ -150,9 +156,9 @@ def check_halved(effort: Effort) -> Judgement:
     times = race(contenders, effort)
     ratio = times.ratio("products of Box-Muller pairs", "Theorem 5.1")
     return Judgement(
-        ratio.judged(1.5, 2.5),
-        f"Theorem 5.1 was {ratio.told(1.5, 2.5)} times as fast (confirmed between 1.5 and 2.5; "
-        f"above it, the claim is too modest). {times.measured()}",
+        ratio.judge(1.5, 2.5),
+        f"Theorem 5.1 was {ratio.describe(1.5, 2.5)} times as fast (confirmed between 1.5 and 2.5; "
+        f"above it, the claim is too modest). {times.conditions()}",
         [Table("One variate", columns("Theorem 5.1"), times.rows("Theorem 5.1"))],
     )
 
@@ -168,45 +174,47 @@ def check_polar(effort: Effort) -> Judgement:
     times = race(contenders, effort)
     ratio = times.ratio("polar method, a pair", "Box-Muller, a pair")
     return Judgement(
-        ratio.judged(low=1),
-        f"Without sine and cosine, but with a loop that rejects, a Gaussian took {ratio.told(1)} "
+        ratio.judge(low=1),
+        f"Without sine and cosine, but with a loop that rejects, a Gaussian took "
+        f"{ratio.describe(1)} "
         "times as long in Python (confirmed above 1). The loop also makes the time depend on the "
-        f"noise, which Box-Muller's does not in this way. {times.measured()}",
+        f"noise, unlike that of Box-Muller. {times.conditions()}",
         [Table("One Gaussian", columns("Box-Muller"), times.rows("Box-Muller, a pair"))],
     )
 
 
-def _explained(counts: Sequence[int], taken: Sequence[float]) -> float:
-    """Return the part of the differences between times that a line in n explains."""
-    slope, offset = np.polyfit(counts, taken, 1)
-    rest = np.array(taken) - slope * np.array(counts) - offset
-    return float(1 - np.var(rest) / np.var(taken))
+def _explained_share(counts: Sequence[int], times: Sequence[float]) -> float:
+    """Return the share of the variance of times that a line in n explains."""
+    slope, offset = np.polyfit(counts, times, 1)
+    residuals = np.array(times) - slope * np.array(counts) - offset
+    return float(1 - np.var(residuals) / np.var(times))
 
 
 def check_linear(effort: Effort) -> Judgement:
-    """Fit a line to the time of a Gaussian against n, and put the paper's exponent beside it."""
+    """Fit a line to the time of a Gaussian against n, and list the paper's exponents."""
     counts = effort.pick([2, 4, 8, 16, 32, 64, 128, 256], [2, 4, 8])
-    size = effort.pick(_MANY, 2_000)
+    size = effort.pick(_ARRAY_SIZE, 2_000)
     contenders = {
         str(n): Contender(partial(_RNG.normal, size=size, variates=n), size) for n in counts
     }
     times = race(contenders, effort)
-    taken = [1e3 * times.microseconds(str(n)) for n in counts]
-    slope = float(np.polyfit(counts, taken, 1)[0])
-    power = float(np.polyfit(np.log(counts), np.log(taken), 1)[0])
+    nanoseconds = [1e3 * times.microseconds(str(n)) for n in counts]
+    slope = float(np.polyfit(counts, nanoseconds, 1)[0])
+    power = float(np.polyfit(np.log(counts), np.log(nanoseconds), 1)[0])
     rounds = zip(*(times.seconds[str(n)] for n in counts), strict=True)
-    fit = Ratio(tuple(_explained(counts, seconds) for seconds in rounds))
-    steps = [times.ratio(str(b), str(a)).judged(low=1) for a, b in pairwise(counts)]
+    fit = Ratio(tuple(_explained_share(counts, seconds) for seconds in rounds))
+    steps = [times.ratio(str(b), str(a)).judge(low=1) for a, b in pairwise(counts)]
     rows = [
         (n, t, t / n, inversion_cost(53, n, distribution=Gaussian()).paper)
-        for n, t in zip(counts, taken, strict=True)
+        for n, t in zip(counts, nanoseconds, strict=True)
     ]
     return Judgement(
-        all_of([fit.judged(low=0.98), *steps]),
-        f"A line of {slope:.2f} ns for each uniform explains {fit.told(0.98)} of the differences "
+        combine_verdicts([fit.judge(low=0.98), *steps]),
+        f"A line of {slope:.2f} ns for each uniform explains {fit.describe(0.98)} of the "
+        "differences "
         "(confirmed from 0.98 on, and if every step of n takes longer; as a power of n the time "
-        f"grows with exponent {power:.2f}). The paper's figure for the attack is 2^(p(n-1)); what "
-        f"has become of it is told under 'subset-sum'. {times.measured()}",
+        f"grows with exponent {power:.2f}). The paper's figure for the attack is 2^(p(n-1)); "
+        f"'subset-sum' shows why it is superseded. {times.conditions()}",
         [
             Table(
                 "One Gaussian of n uniforms, in arrays",
@@ -214,7 +222,7 @@ def check_linear(effort: Effort) -> Judgement:
                 rows,
             )
         ],
-        lines("linear", {"dpnoise, arrays": (counts, taken)}, "n", "nanoseconds", log="xy"),
+        lines("linear", {"dpnoise, arrays": (counts, nanoseconds)}, "n", "nanoseconds", log="xy"),
     )
 
 

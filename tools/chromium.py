@@ -1,6 +1,6 @@
-"""A headless Chromium, spoken to over a pipe: it shows a page as a person with that screen sees it.
+"""Control a headless Chromium over a pipe, to see a page as people see it on a given screen.
 
-The protocol is Chrome DevTools', as JSON between zero bytes on file descriptors 3 and 4
+It speaks the Chrome DevTools protocol: JSON between zero bytes on file descriptors 3 and 4
 (`--remote-debugging-pipe`), so no package and no port is needed.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 _NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _FLAGS: Final = (
     "--headless=new",
-    "--no-sandbox",  # a container has no namespaces to spare, and the page is our own
+    "--no-sandbox",  # Containers have no namespaces to spare, and we wrote the page.
     "--no-first-run",
     "--disable-gpu",
     "--disable-dev-shm-usage",
@@ -27,26 +27,26 @@ _FLAGS: Final = (
 
 
 class ChromiumError(Exception):
-    """Chromium is not there, ended, or refused a command."""
+    """Chromium is not installed, has ended, or refused a command."""
 
 
 class Chromium:
     """A browser with one tab, for use in a with statement."""
 
     def __init__(self) -> None:
-        found = next(filter(None, map(shutil.which, _NAMES)), None)
-        if found is None:
+        executable = next(filter(None, map(shutil.which, _NAMES)), None)
+        if executable is None:
             raise ChromiumError("Chromium is needed: apt-get install chromium, or the like.")
         self.events: list[dict[str, Any]] = []
         self._numbers = itertools.count(1)
         self._session: str | None = None
         self._unread = b""
         self._profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        # The shell moves our pipes from 0 and 1 to where Chromium looks for them.
-        moved = 'exec "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1'
+        # The shell moves our pipes from 0 and 1 to the descriptors that Chromium reads.
+        move_pipes = 'exec "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1'
         profile = f"--user-data-dir={self._profile.name}"
-        self._process = subprocess.Popen(  # noqa: S603 - the browser that was found
-            ["/bin/sh", "-c", moved, "sh", found, *_FLAGS, profile],
+        self._process = subprocess.Popen(  # noqa: S603 - the browser that is installed
+            ["/bin/sh", "-c", move_pipes, "sh", executable, *_FLAGS, profile],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
@@ -54,8 +54,8 @@ class Chromium:
 
     def __enter__(self) -> Self:
         tab = self.ask("Target.createTarget", url="about:blank")["targetId"]
-        attached = self.ask("Target.attachToTarget", targetId=tab, flatten=True)
-        self._session = attached["sessionId"]
+        session = self.ask("Target.attachToTarget", targetId=tab, flatten=True)
+        self._session = session["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.ask(f"{domain}.enable")
         self.ask("Page.setLifecycleEventsEnabled", enabled=True)
@@ -67,15 +67,15 @@ class Chromium:
         self._profile.cleanup()
 
     def ask(self, method: str, **parameters: Any) -> Any:
-        """Send a command and return its result; what happens meanwhile is kept in `events`."""
+        """Send a command and return its result; keep events that arrive meanwhile in `events`."""
         number = next(self._numbers)
         message = {"id": number, "method": method, "params": parameters}
         if self._session:
             message["sessionId"] = self._session
-        assert self._process.stdin is not None  # noqa: S101 - we asked for a pipe
+        assert self._process.stdin is not None  # noqa: S101 - it was started with a pipe
         self._process.stdin.write(json.dumps(message).encode() + b"\0")
         while True:
-            answer = self._read()
+            answer = self._read_message()
             if answer.get("id") != number:
                 self.events.append(answer)
             elif "error" in answer:
@@ -93,12 +93,12 @@ class Chromium:
         loader = self.ask("Page.navigate", url=page.resolve().as_uri())["loaderId"]
         while not any(
             (event["loaderId"], event["name"]) == (loader, "load")
-            for event in self.happened("Page.lifecycleEvent")
+            for event in self.events_of("Page.lifecycleEvent")
         ):
-            self.events.append(self._read())
+            self.events.append(self._read_message())
 
-    def happened(self, *methods: str) -> list[dict[str, Any]]:
-        """Return what has happened since the page was opened, of the kinds asked for."""
+    def events_of(self, *methods: str) -> list[dict[str, Any]]:
+        """Return the events of the given methods since the page was opened."""
         return [event["params"] for event in self.events if event.get("method") in methods]
 
     def evaluate(self, expression: str) -> Any:
@@ -109,24 +109,24 @@ class Chromium:
         return answer["result"]["value"]
 
     def screenshot(self, target: Path, *, height: int | None = None) -> None:
-        """Write the page as PNG, the whole of it or its upper part."""
+        """Write the whole page, or its upper part, as PNG."""
         size = self.ask("Page.getLayoutMetrics")["cssContentSize"]
-        tall = min(size["height"], height or size["height"])
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": tall, "scale": 1}
+        clip_height = min(size["height"], height or size["height"])
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": clip_height, "scale": 1}
         shot = self.ask("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
         target.write_bytes(base64.b64decode(shot["data"]))
 
-    def printed(self) -> bytes:
-        """Return the page as it is printed, as PDF."""
+    def print_to_pdf(self) -> bytes:
+        """Return the printed page, as PDF."""
         return base64.b64decode(self.ask("Page.printToPDF", preferCSSPageSize=True)["data"])
 
-    def _read(self) -> dict[str, Any]:
-        assert self._process.stdout is not None  # noqa: S101 - we asked for a pipe
+    def _read_message(self) -> dict[str, Any]:
+        assert self._process.stdout is not None  # noqa: S101 - it was started with a pipe
         while b"\0" not in self._unread:
-            more = self._process.stdout.read(1 << 16)
-            if not more:
+            chunk = self._process.stdout.read(1 << 16)
+            if not chunk:
                 raise ChromiumError("Chromium has ended.")
-            self._unread += more
+            self._unread += chunk
         message, _, self._unread = self._unread.partition(b"\0")
         answer: dict[str, Any] = json.loads(message)
         return answer

@@ -58,7 +58,7 @@ def remez(function: Callable[[mpf], mpf], end: mpf, degree: int) -> tuple[list[m
 
 
 def main() -> None:
-    """Print both fits as the kernels have them."""
+    """Print both fits in the layout of the kernels."""
     largest_s = (mp.sqrt(2) - 1) / (mp.sqrt(2) + 1)
     for name, function, end, degree in (
         ("LOG_COEFFICIENTS", log_quotient, largest_s**2, 7),

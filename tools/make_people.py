@@ -1,7 +1,7 @@
 """Make the data set that comes with the package: `python tools/make_people.py`.
 
-Five thousand invented people. The generator is seeded, because the data are meant to be the same
-for everyone; noise never is.
+It describes five thousand invented people. The generator is seeded, because everyone must get the
+same data. Noise is never seeded.
 """
 
 import csv
@@ -15,15 +15,17 @@ TARGET = Path(__file__).parent.parent / "src" / "dpnoise" / "cli" / "people.csv"
 
 def main() -> None:
     """Write the file."""
-    chance = random.Random(2021)
+    rng = random.Random(2021)
     with TARGET.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["city", "age", "income"])
         for _ in range(PEOPLE):
-            city = chance.choices(list(CITIES), list(CITIES.values()))[0]
-            age = min(95, 18 + int(chance.gammavariate(2.6, 11)))
-            middle = 38_000 * (1.2 if city == "dublin" else 1.0) * (0.6 + 0.4 * min(age, 60) / 45)
-            writer.writerow([city, age, round(middle * chance.lognormvariate(0, 0.5), 2)])
+            city = rng.choices(list(CITIES), list(CITIES.values()))[0]
+            age = min(95, 18 + int(rng.gammavariate(2.6, 11)))
+            typical_income = (
+                38_000 * (1.2 if city == "dublin" else 1.0) * (0.6 + 0.4 * min(age, 60) / 45)
+            )
+            writer.writerow([city, age, round(typical_income * rng.lognormvariate(0, 0.5), 2)])
     print(f"{PEOPLE} people written to {TARGET.name}")
 
 

@@ -1,4 +1,4 @@
-"""Make the pictures of the docs, with the commands that stand beside them there."""
+"""Make the pictures of the docs with the commands that the docs show."""
 
 import os
 from pathlib import Path
@@ -24,8 +24,8 @@ def main() -> None:
     for name, command in COMMANDS.items():
         print(f"$ dpnoise {command} --plot {name}")
         with mpl.rc_context(SETTINGS):
-            failed = cli.main([*command.split(), "--plot", str(PICTURES / name)])
-        if failed:
+            status = cli.main([*command.split(), "--plot", str(PICTURES / name)])
+        if status != 0:
             raise SystemExit(2)
 
 

@@ -1,8 +1,7 @@
-"""Take the docs' pictures of pages: `python tools/make_screenshots.py [reports.json]`.
+"""Take the screenshots of the docs: `python tools/make_screenshots.py [reports.json]`.
 
-The reports are those that `dpnoise audit --all --json reports.json` wrote; without them, a few
-audits are run. The first is shown by itself, and all of them compared. Before them comes the page
-of a release.
+`dpnoise audit --all --json reports.json` writes the reports; without them, a few audits are run.
+The screenshots show the page of a release, the first report, and a comparison of all reports.
 """
 
 import sys
@@ -19,15 +18,20 @@ PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
 PEOPLE = Path(__file__).parent.parent / "src" / "dpnoise" / "cli" / "people.csv"
 CITIES = ("dublin", "cork", "limerick", "galway", "waterford")
 TARGETS = ("numpy.laplace", "paper.laplace", "dpnoise.laplace", "dpnoise.release")
-DESK, PHONE = 1000, 380
+DESKTOP, PHONE = 1000, 380
 
 
 def main(paths: list[str]) -> None:
-    """Render the pages, and take each on a desk in light and on a phone in dark."""
+    """Take each page on a desktop in light mode and on a phone in dark mode."""
     with tempfile.TemporaryDirectory() as folder, Chromium() as browser:
-        _take(browser, _published(Path(folder, "published.html")), "published-page", height=900)
-    given = [report for path in paths for report in read_list(path)]
-    reports = given or [audit(target, epsilon=1.0) for target in TARGETS]
+        _take(
+            browser,
+            _write_release_page(Path(folder, "published.html")),
+            "published-page",
+            height=900,
+        )
+    reports_of_files = [report for path in paths for report in read_list(path)]
+    reports = reports_of_files or [audit(target, epsilon=1.0) for target in TARGETS]
     with tempfile.TemporaryDirectory() as folder, Chromium() as browser:
         report, comparison = Path(folder, "report.html"), Path(folder, "comparison.html")
         reports[0].to_html(report)
@@ -36,8 +40,8 @@ def main(paths: list[str]) -> None:
         _take(browser, comparison, "audit-comparison", height=1100)
 
 
-def _published(page: Path) -> Path:
-    """Write the page of a release about the people that come with dpnoise."""
+def _write_release_page(page: Path) -> Path:
+    """Write the page of a release of the data set in the package, and return its path."""
     income = Question(["mean", "median"], "income", lower=0, upper=200_000, by=("city",))
     ages = Question(["histogram"], "age", edges=(0, 30, 40, 50, 65, 120))
     request = Request(1.0, [income, ages], groups={"city": CITIES})
@@ -46,7 +50,7 @@ def _published(page: Path) -> Path:
 
 
 def _take(browser: Chromium, page: Path, name: str, height: int) -> None:
-    for width, scheme, suffix in ((DESK, "light", "desk"), (PHONE, "dark", "phone")):
+    for width, scheme, suffix in ((DESKTOP, "light", "desk"), (PHONE, "dark", "phone")):
         browser.open(page, width, scheme=scheme)
         target = PICTURES / f"{name}-{suffix}.png"
         browser.screenshot(target, height=height)

@@ -1,6 +1,6 @@
-"""Run the attacks against the libraries that are installed, and write what they found to the docs.
+"""Run the attacks against the installed libraries: `make attacks`.
 
-`make attacks`. The tables of docs/attacks.md stand between marks, one for each section.
+The results are written to docs/attacks.md, one table between marks for each section.
 """
 
 import math
@@ -37,7 +37,7 @@ PAGE = DOCS / "attacks.md"
 BEYOND = DOCS / "beyond-the-paper.md"
 SECONDS_IN_A_YEAR = 365.25 * 86_400
 
-# (targets, epsilons) for each attack: what it breaks, then what it must not.
+# Targets and epsilons for each attack: first the ones it breaks, then the ones it must not break.
 RUNS: dict[str, list[tuple[str, tuple[float, ...]]]] = {
     "mironov": [
         ("numpy.laplace", (1.0, 0.1, 1e-4)),
@@ -108,7 +108,7 @@ RUNS: dict[str, list[tuple[str, tuple[float, ...]]]] = {
     "ziggurat": [("numpy.normal", (1.0, 0.1)), ("dpnoise.release.gaussian", (1.0,))],
     "sensitivity": [("numpy.sum", (1.0, 0.1))],
 }
-LOOKED: dict[str, list[str]] = {
+OBSERVED_TARGETS: dict[str, list[str]] = {
     "forked": [
         "numpy.laplace",
         "random.gauss",
@@ -125,37 +125,37 @@ LOOKED: dict[str, list[str]] = {
 
 
 def attack_rows(name: str) -> Iterator[str]:
-    """Run one attack on its targets."""
+    """Run one attack on its targets, and yield its table."""
     yield "| target | version | epsilon | event seen at 0 | at 1 | certified epsilon | seconds |"
     yield "|---|---|---|---|---|---|---|"
-    here, notes = divided([target_name for target_name, _ in RUNS[name]])
+    available, notes = split_by_availability([target_name for target_name, _ in RUNS[name]])
     for target_name, epsilons in RUNS[name]:
-        for epsilon in epsilons if target_name in here else ():
+        for epsilon in epsilons if target_name in available else ():
             attack = ATTACKS[name]()
             claims = {"epsilon": epsilon, "delta": 1e-6, "sensitivity": 1.0}
-            known = target_name in targets.names()
-            target = targets.named(target_name, **claims) if known else attack.target(**claims)
+            is_listed = target_name in targets.names()
+            target = targets.named(target_name, **claims) if is_listed else attack.target(**claims)
             started = time.perf_counter()
             outcome = attack(target)
             seconds = time.perf_counter() - started
             certified = outcome.epsilon_lower(1e-6 if target.noise == "gaussian" else 0.0)
-            broken = at_least(certified, epsilon)
+            result = at_least(certified, epsilon)
             if certified > epsilon:
-                broken = f"**{broken}**"
+                result = f"**{result}**"
             elif not outcome.independent:
-                broken = "**state recovered**" if outcome.at0.hits else "not recovered"
+                result = "**state recovered**" if outcome.at0.hits else "not recovered"
             rates = f"{outcome.at0.rate:.2%} | {outcome.at1.rate:.2%}"
             if outcome.event.startswith(MISFIT):
-                rates, broken = "not counted | not counted", "model does not fit"
+                rates, result = "not counted | not counted", "model does not fit"
             yield (
-                f"| {target_name} | {target.version} | {epsilon:g} | {rates} | {broken} "
+                f"| {target_name} | {target.version} | {epsilon:g} | {rates} | {result} "
                 f"| {seconds:.1f} |"
             )
     yield from notes
 
 
-def divided(names: list[str]) -> tuple[list[str], list[str]]:
-    """Return the targets that this machine has, and lines to put below a table on the others."""
+def split_by_availability(names: list[str]) -> tuple[list[str], list[str]]:
+    """Return the targets that have a build for this machine, and notes about the others."""
     missing = {name: why for name, why in targets.left_out().items() if name in names}
     notes = (
         [f"Not run: {', '.join(missing)}. Note: {next(iter(missing.values()))}"] if missing else []
@@ -164,143 +164,147 @@ def divided(names: list[str]) -> tuple[list[str], list[str]]:
 
 
 def look_rows(name: str) -> Iterator[str]:
-    """Look at one thing in several processes."""
+    """Yield the table of one side channel, observed in several processes."""
     yield "| target | version | found | seen |"
     yield "|---|---|---|---|"
-    here, notes = divided(LOOKED[name])
-    for target_name in here:
+    available, notes = split_by_availability(OBSERVED_TARGETS[name])
+    for target_name in available:
         target = targets.named(target_name)
-        seen = LOOKS[name].look(target)
-        found = "**yes**" if seen.found else "no"
-        yield f"| {target_name} | {target.version} | {found} | {seen.words} |"
+        observation = LOOKS[name].look(target)
+        verdict = "**yes**" if observation.found else "no"
+        yield f"| {target_name} | {target.version} | {verdict} | {observation.words} |"
     yield from notes
 
 
 def reconstruction_rows() -> Iterator[str]:
-    """Reconstruct a column of 10,000 values of 100 candidates."""
+    """Reconstruct a column of 10,000 values, each one of 100 candidates."""
     yield "| values | candidates | epsilon | recovered | queries for all | on average |"
     yield "|---|---|---|---|---|---|"
     rng = np.random.default_rng()
     column = rng.integers(0, 100, 10_000).astype(np.float64)
     for epsilon in (1.0, 0.01, 1e-4):
         scale = 1 / epsilon
-        query = partial(_released, rng, column, scale)
-        found = reconstruct(query, range(100), scale)
-        right = int((found.values == column).sum())
+        query = partial(_release_column, rng, column, scale)
+        reconstruction = reconstruct(query, range(100), scale)
+        recovered = int((reconstruction.values == column).sum())
         yield (
-            f"| 10,000 | 100 | {epsilon:g} | {right:,} | {found.queries} "
-            f"| {found.needed.mean():.1f} |"
+            f"| 10,000 | 100 | {epsilon:g} | {recovered:,} | {reconstruction.queries} "
+            f"| {reconstruction.needed.mean():.1f} |"
         )
 
 
-def _released(rng: np.random.Generator, column: Floats, scale: float) -> Floats:
+def _release_column(rng: np.random.Generator, column: Floats, scale: float) -> Floats:
     return column + rng.laplace(scale=scale, size=len(column))
 
 
 def search_rows() -> Iterator[str]:
-    """Count the checks of the single-variate search, over U1 and over U2."""
+    """Count the checks of the search for a single variate, over U1 and over U2."""
     yield "| p | variates | checks over U1 / 2^p | paper | over U2 / 2^p | here | recovered |"
     yield "|---|---|---|---|---|---|---|"
     rng = np.random.default_rng()
     for precision in (8, 12, 16, 20, 24):
         count = max(20, min(2_000, 2**26 >> precision))
-        shares, seconds, right = [], [], 0
+        checks_over_U1, checks_over_U2, recovered = [], [], 0
         for _ in range(count):
             U1, U2 = rng.integers(1, 2**precision, 2) / 2.0**precision
             n1 = searches.gaussian(U1, U2)
-            first = preimages.gaussian_preimages(n1, precision, "U1")
-            second = preimages.gaussian_preimages(n1, precision, "U2")
-            shares.append(first.checks / 2**precision)
-            seconds.append(second.checks / 2**precision)
-            right += (U1, U2) in first.preimages
-        error = statistics.stdev(shares) / count**0.5
+            over_U1 = searches.gaussian_preimages(n1, precision, "U1")
+            over_U2 = searches.gaussian_preimages(n1, precision, "U2")
+            checks_over_U1.append(over_U1.checks / 2**precision)
+            checks_over_U2.append(over_U2.checks / 2**precision)
+            recovered += (U1, U2) in over_U1.preimages
+        error = statistics.stdev(checks_over_U1) / count**0.5
         yield (
-            f"| {precision} | {count:,} | {statistics.mean(shares):.3f} ± {error:.3f} "
-            f"| 2^(-1/2) = 0.707 | {statistics.mean(seconds):.4f} | 2^(-2) = 0.25 "
-            f"| {right / count:.1%} |"
+            f"| {precision} | {count:,} | {statistics.mean(checks_over_U1):.3f} ± {error:.3f} "
+            f"| 2^(-1/2) = 0.707 | {statistics.mean(checks_over_U2):.4f} | 2^(-2) = 0.25 "
+            f"| {recovered / count:.1%} |"
         )
 
 
 def cost_rows() -> Iterator[str]:
-    """Exclude candidates of Theorem 5.1 at p = 8 and 11, and extrapolate from the rates."""
+    """Measure the cost of excluding candidates of Theorem 5.1, and extrapolate to larger p."""
     yield "| p | search | steps to exclude | formula | seconds | at p = 24 | at p = 53 |"
     yield "|---|---|---|---|---|---|---|"
-    z = 0.7  # No sum of two summands at these precisions.
-    preimages.exhaustive(z, 4)
-    preimages.meet_in_the_middle(z, np.sort(searches.summands(4)))
+    z = 0.7  # At these precisions it is not a sum of two summands.
+    searches.exhaustive(z, 4)
+    searches.meet_in_the_middle(z, np.sort(searches.summands(4)))
     for precision, name in ((8, "one by one"), (8, "in the middle"), (11, "in the middle")):
         cost = inversion_cost(precision, 4, dtype="float64")
         formula = cost.exhaustive if name == "one by one" else cost.meet_in_the_middle
         ordered = np.sort(searches.summands(precision))
         started = time.perf_counter()
         if name == "one by one":
-            found = preimages.exhaustive(z, precision)
+            result = searches.exhaustive(z, precision)
         else:
-            found = preimages.meet_in_the_middle(z, ordered)
+            result = searches.meet_in_the_middle(z, ordered)
         seconds = time.perf_counter() - started
-        assert not found.preimages, "z has a preimage: choose another"  # noqa: S101
+        assert not result.preimages, "z has a preimage: choose another"  # noqa: S101
         yield (
-            f"| {precision} | {name} | {found.checks:,} | 2^{formula:g} | {seconds:.3f} "
-            + "".join(f"| {years(found.checks / seconds, name, p)} " for p in (24, 53))
+            f"| {precision} | {name} | {result.checks:,} | 2^{formula:g} | {seconds:.3f} "
+            + "".join(f"| {format_years(result.checks / seconds, name, p)} " for p in (24, 53))
             + "|"
         )
 
 
-def years(rate: float, name: str, precision: int) -> str:
-    """Extrapolate from a rate of steps in a second."""
+def format_years(rate: float, name: str, precision: int) -> str:
+    """Extrapolate the duration of a search from its steps per second."""
     cost = inversion_cost(precision, 4, dtype="float64")
     bits = cost.exhaustive if name == "one by one" else cost.meet_in_the_middle
     return f"{2.0**bits / rate / SECONDS_IN_A_YEAR:.1e} years"
 
 
-def mitigated() -> Iterator[tuple[str, str, adapters.ReleaseFunction, int]]:
-    """Yield what stands against an attack: words, the attack, the target and how many releases."""
+def mitigations() -> Iterator[tuple[str, str, adapters.ReleaseFunction, int]]:
+    """Yield each mitigation: its description, the attack, the target and the number of releases."""
     gauss = random.Random().gauss
     scale = adapters.Privacy().scale("gaussian")
 
-    def one_discarded(value: float, n: int) -> Floats:
+    def discard_second(value: float, n: int) -> Floats:
         return np.array([value + scale * (gauss(), gauss())[0] for _ in range(n)])
 
-    def both_added(value: float, n: int) -> Floats:
+    def add_both(value: float, n: int) -> Floats:
         root = math.sqrt(2)
         return np.array([value + scale * ((gauss() + gauss()) / root) for _ in range(n)])
 
-    def drawn(value: float, n: int, dtype: str) -> Any:
+    def add_normal(value: float, n: int, dtype: str) -> Any:
         return value + Generator().normal(scale, n, dtype=dtype)
 
-    def few_bits(value: float, n: int, precision: int) -> Any:
+    def add_short_laplace(value: float, n: int, precision: int) -> Any:
         return value + Generator().laplace(1.0, n, precision=precision, variates=4)
 
-    shifted = targets.named("random.gauss")
-    shifted(0.0, 1)
+    after_one_draw = targets.named("random.gauss")
+    after_one_draw(0.0, 1)
     yield "random.gauss, as it is", "pair", targets.named("random.gauss").release, 20_000
-    yield "the first cached value discarded", "pair", shifted.release, 20_000
-    yield "one of each pair discarded", "pair", one_discarded, 20_000
-    yield "(N1 + N2)/sqrt 2", "pair", both_added, 20_000
+    yield "the first cached value discarded", "pair", after_one_draw.release, 20_000
+    yield "one of each pair discarded", "pair", discard_second, 20_000
+    yield "(N1 + N2)/sqrt 2", "pair", add_both, 20_000
     for dtype in ("float64", "float32", "float16"):
-        words = f"dpnoise normal, {dtype}, p = {PRECISIONS[dtype]}"
-        yield words, "pair", partial(drawn, dtype=dtype), 20_000
+        description = f"dpnoise normal, {dtype}, p = {PRECISIONS[dtype]}"
+        yield description, "pair", partial(add_normal, dtype=dtype), 20_000
     for bits, size in ((6, 1_000), (11, 100)):
-        words = f"dpnoise laplace, n = 4, p = {bits} in float64"
-        yield words, f"middle {bits}", partial(few_bits, precision=bits), size
+        description = f"dpnoise laplace, n = 4, p = {bits} in float64"
+        yield description, f"middle {bits}", partial(add_short_laplace, precision=bits), size
 
 
 def mitigation_rows() -> Iterator[str]:
-    """Measure the advantage that is left, and what the addition gives away in any case."""
-    yield "| noise | attack | advantage at confidence 0.999 | that of `feasibility` |"
+    """Measure the remaining advantage of each attack, next to the one of `feasibility`."""
+    yield "| noise | attack | advantage at confidence 0.999 | advantage of `feasibility` |"
     yield "|---|---|---|---|"
-    for words, name, release, size in mitigated():
+    for description, name, release, size in mitigations():
         attack_name, _, bits = name.partition(" ")
         noise = "laplace" if bits else "gaussian"
         target = targets.wrap(release, noise=noise)
-        attack = MeetInTheMiddle(table=own_summands(int(bits))) if bits else ATTACKS[attack_name]()
+        attack = (
+            MeetInTheMiddle(table=summands_of_dpnoise(int(bits)))
+            if bits
+            else ATTACKS[attack_name]()
+        )
         outcomes = attack(target, n=size), ATTACKS["feasibility"]()(target)
         intervals = ("{:.1%} to {:.1%}".format(*outcome.advantage) for outcome in outcomes)
-        yield f"| {words} | `{attack_name}` | " + " | ".join(intervals) + " |"
+        yield f"| {description} | `{attack_name}` | " + " | ".join(intervals) + " |"
 
 
-def own_summands(precision: int) -> Floats:
-    """Return all values of a summand of dpnoise's Theorem 5.1, by its own kernel.
+def summands_of_dpnoise(precision: int) -> Floats:
+    """Return all values of a summand of Theorem 5.1, computed by dpnoise's kernel.
 
     With V2 = 1 the second summand is zero.
     """
@@ -315,18 +319,18 @@ def own_summands(precision: int) -> Floats:
 
 
 def preimage_rows() -> Iterator[str]:
-    """Find one preimage of arbitrary doubles under Theorem 5.1 at p = 53."""
-    checks = [preimages.one_preimage(z).checks for z in np.random.default_rng().laplace(size=5_000)]
+    """Find a preimage of arbitrary doubles under Theorem 5.1 at p = 53."""
+    checks = [searches.one_preimage(z).checks for z in np.random.default_rng().laplace(size=5_000)]
     yield "| p | doubles | found | checks, median | mean |"
     yield "|---|---|---|---|---|"
     median = statistics.median(checks)
     yield f"| 53 | 5,000 | {len(checks):,} | {median:g} | {np.mean(checks):.1f} |"
 
 
-def beyond_rows(written: dict[str, list[str]]) -> Iterator[str]:
-    """Pick what the two attacks on the addition found against Theorem 5.1, and the release."""
+def beyond_rows(lines_by_section: dict[str, list[str]]) -> Iterator[str]:
+    """Yield the rows of `precision` and `feasibility` for Theorem 5.1 and the release."""
     for name in ("precision", "feasibility"):
-        header, rule, *rows = written[name]
+        header, rule, *rows = lines_by_section[name]
         if name == "precision":
             yield "| attack " + header
             yield "|---" + rule
@@ -336,17 +340,17 @@ def beyond_rows(written: dict[str, list[str]]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Run all, and print as it goes."""
+    """Measure every section, print its rows, and write them to the docs."""
     sections = {
         **{name: attack_rows(name) for name in RUNS},
-        **{name: look_rows(name) for name in LOOKED},
+        **{name: look_rows(name) for name in OBSERVED_TARGETS},
         "reconstruction": reconstruction_rows(),
         "checks": search_rows(),
         "cost": cost_rows(),
         "mitigations": mitigation_rows(),
         "one-preimage": preimage_rows(),
     }
-    written: dict[str, list[str]] = {}
+    lines_by_section: dict[str, list[str]] = {}
     for name, rows in sections.items():
         print(f"\n{name}")
         lines = []
@@ -354,11 +358,11 @@ def main() -> None:
             print(row, flush=True)
             lines.append(row)
         write_between_marks(PAGE, name, "\n".join(lines))
-        written[name] = lines
+        lines_by_section[name] = lines
     for page in (PAGE, BEYOND):
         write_between_marks(page, "machine", f"The tables were measured on {described()}.")
-    write_between_marks(BEYOND, "one-preimage", "\n".join(written["one-preimage"]))
-    write_between_marks(BEYOND, "beyond", "\n".join(beyond_rows(written)))
+    write_between_marks(BEYOND, "one-preimage", "\n".join(lines_by_section["one-preimage"]))
+    write_between_marks(BEYOND, "beyond", "\n".join(beyond_rows(lines_by_section)))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""Plant errors in the lines that decide the privacy of a release, and see whether a test fails.
+"""Plant errors in the lines that decide the privacy of a release, and check that a test fails.
 
     python tools/mutants.py [--module statistics/bounds] [--list] [--sample N] [--quick] [--recheck]
 
 A mutant is the package with one small error: `>` for `>=`, a constant that is off by one, `min` for
-`max`, a factor that is missing, a rounding up that is a rounding to nearest. The program finds them
+`max`, a missing factor, a rounding to nearest instead of up. The program finds these places
 in the syntax tree of the modules that tools/mutants.toml names. It writes each to a copy of the
-repository, never to the working tree, and runs the tests that call the changed function, the
+repository, not to the working tree. Then it runs the tests that call the changed function, the
 quickest first. A mutant that no test finds has survived.
 
-Some mutants change nothing that anyone could see. tools/mutants.toml lists them, each with the
-reason. Status 1: a mutant survived that is not listed, or a listed one no longer exists.
+Some mutants are equivalent: they change nothing observable. tools/mutants.toml lists these, each
+with the reason. Status 1: a mutant survived that is not listed, or a listed one no longer exists.
 """
 
 import argparse
@@ -34,12 +34,14 @@ from mutants_planting import MODULE_LEVEL, Finder, Module, Mutant
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 TABLE: Final = ROOT / "tools" / "mutants.toml"
-# What the tests need of the repository.
-COPIED: Final = ("src", "tests", "tools", "docs", "examples", "benchmarks", "requirements")
-FIRST_SECONDS: Final = 10.0  # Tests that together take this long run before the slower ones.
-LEAST_LIMIT: Final = 40.0  # Seconds that a run of tests may take at least, on a busy machine.
-SLOWDOWN: Final = 5.0  # A run that takes this many times as long as without the mutant has hung.
-FOUND_STATUSES: Final = (1, 2)  # Of pytest: a test failed, or a test file could not be imported.
+# Folders of the repository that the tests need.
+COPIED_FOLDERS: Final = ("src", "tests", "tools", "docs", "examples", "benchmarks", "requirements")
+QUICK_TESTS_SECONDS: Final = (
+    10.0  # Total time of the quick tests, which run before the slower ones.
+)
+LEAST_LIMIT: Final = 40.0  # Smallest time limit of a run, in seconds, for a busy machine.
+SLOWDOWN: Final = 5.0  # A run this many times slower than without the mutant counts as hung.
+FAILURE_STATUSES: Final = (1, 2)  # pytest's: a test failed, or an import failed.
 
 # Running the tests --------------------------------------------------------------------------------
 
@@ -59,28 +61,28 @@ class Coverage:
         tests = {
             test
             for function, callers in self.callers.items()
-            # A constant of a class or module can matter to whatever uses the class or module.
+            # A constant of a class or module can affect everything that uses it.
             if function == start or (not mutant.in_function and function.startswith(start))
             for test in callers
         }
         return sorted(tests, key=lambda name: self.seconds.get(name, 0.0))
 
     def stages(self, mutant: Mutant) -> list[list[str]]:
-        """Divide these tests: those of the first file and the examples, quick ones, the others."""
+        """Split these tests: the first file and the examples, then quick ones, then the others."""
         tests = self.tests_for(mutant)
-        light = (mutant.module.tests[0], mutant.module.tests[-1])
-        first = [name for name in tests if name.split("::")[0] in light]
-        rest = [name for name in tests if name not in first]
+        first_files = (mutant.module.tests[0], mutant.module.tests[-1])
+        first = [name for name in tests if name.split("::")[0] in first_files]
+        others = [name for name in tests if name not in first]
         total, quick = 0.0, 0
-        while quick < len(rest) and total < FIRST_SECONDS:
-            total += self.seconds.get(rest[quick], 0.0)
+        while quick < len(others) and total < QUICK_TESTS_SECONDS:
+            total += self.seconds.get(others[quick], 0.0)
             quick += 1
-        return [first, rest[:quick], rest[quick:]]
+        return [first, others[:quick], others[quick:]]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a mutant: the test that found it, or None."""
+    """The result of a mutant: the test that found it, or None."""
 
     mutant: Mutant
     found_by: str | None
@@ -89,22 +91,22 @@ class Outcome:
 
 
 class Copy:
-    """A copy of the repository, in which one module at a time is changed."""
+    """A copy of the repository; one module of it is changed at a time."""
 
     def __init__(self, folder: Path, cache: Path) -> None:
         self.folder, self.package = folder, folder / "src" / "dpnoise"
         ignored = shutil.ignore_patterns("__pycache__", ".venv*", "*.egg-info")
-        for name in COPIED:
+        for name in COPIED_FOLDERS:
             shutil.copytree(ROOT / name, folder / name, ignore=ignored)
         for file in ROOT.iterdir():
             if file.is_file():
                 shutil.copy2(file, folder)
-        compiling = [sys.executable, "-m", "compileall", "-q", str(folder / "src")]
-        subprocess.run(compiling, check=True)  # noqa: S603 - our own interpreter
+        compile_command = [sys.executable, "-m", "compileall", "-q", str(folder / "src")]
+        subprocess.run(compile_command, check=True)  # noqa: S603 - our own interpreter
         self._environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(folder / "src"), str(folder / "tools")]),
-            # Bytecode is found by time and size: of two mutants that share them it could be wrong.
+            # Python identifies bytecode by time and size, which two mutants can share.
             "PYTHONDONTWRITEBYTECODE": "1",
             # Kernels are compiled once for all mutants, because none changes a kernel.
             "DPNOISE_CACHE_DIR": str(cache),
@@ -154,8 +156,8 @@ class Copy:
                     os.killpg(process.pid, signal.SIGKILL)
                     process.wait()
 
-    def output(self) -> str:
-        """Return the end of what pytest printed."""
+    def read_output(self) -> str:
+        """Return the end of pytest's output."""
         return (self.folder / "output.txt").read_text()[-3000:]
 
     def check(self, mutant: Mutant, coverage: Coverage) -> Outcome:
@@ -163,58 +165,57 @@ class Copy:
         started = time.monotonic()
         file = self.package / mutant.module.file
         original = file.read_bytes()
-        for compiled in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
-            compiled.unlink()
+        for bytecode in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
+            bytecode.unlink()
         stages = coverage.stages(mutant)
         file.write_text(mutant.source)
         try:
-            found = self._found_by(stages, coverage)
+            found_by = self._find_failing_test(stages, coverage)
         finally:
             file.write_bytes(original)
-        return Outcome(mutant, found, sum(map(len, stages)), time.monotonic() - started)
+        return Outcome(mutant, found_by, sum(map(len, stages)), time.monotonic() - started)
 
-    def _found_by(self, stages: Sequence[Sequence[str]], coverage: Coverage) -> str | None:
-        for some in stages:
-            if not some:
+    def _find_failing_test(self, stages: Sequence[Sequence[str]], coverage: Coverage) -> str | None:
+        for tests in stages:
+            if not tests:
                 continue
-            expected = sum(coverage.seconds.get(name, 0.0) for name in some)
-            files = sorted({name.split("::")[0] for name in some})
+            expected = sum(coverage.seconds.get(name, 0.0) for name in tests)
+            files = sorted({name.split("::")[0] for name in tests})
             limit = LEAST_LIMIT + SLOWDOWN * expected
-            status, result = self.run(some, files, limit, record=False)
+            status, result = self.run(tests, files, limit, record=False)
             if status is None:
                 return f"no end after {limit:.0f} seconds"
-            if status in FOUND_STATUSES:
+            if status in FAILURE_STATUSES:
                 failed: list[str] = result["failed"]
                 return failed[0] if failed else "an import that fails"
-            if status < 0:  # Such as a segmentation fault, or no memory left.
+            if status < 0:  # A signal, such as SIGSEGV, or SIGKILL when memory runs out.
                 return f"a crash by {signal.Signals(-status).name}"
             if status != 0:
-                raise SystemExit(f"pytest ended with status {status}:\n{self.output()}")
+                raise SystemExit(f"pytest ended with status {status}:\n{self.read_output()}")
         return None
 
 
 def record_coverage(copies: Sequence[Copy], files: Sequence[str]) -> Coverage:
-    """Run all tests without an error planted, and record what they call."""
-    shares = [files[place :: len(copies)] for place in range(len(copies))]
+    """Run all tests without a planted error, and record which functions they call."""
+    files_of_copies = [files[number :: len(copies)] for number in range(len(copies))]
 
-    def run(copy: Copy, share: Sequence[str]) -> dict[str, Any]:
-        if not share:
+    def run_share(copy: Copy, files_of_copy: Sequence[str]) -> dict[str, Any]:
+        if not files_of_copy:
             return {"seconds": {}, "functions": {}}
-        status, result = copy.run(None, share, 3600.0, record=True)
+        status, result = copy.run(None, files_of_copy, 3600.0, record=True)
         if status != 0:
             raise SystemExit(
-                f"Tests fail without an error planted, so they find none. Mend them first.\n"
-                f"{copy.output()}"
+                f"Tests fail without a planted error. Fix them first.\n{copy.read_output()}"
             )
         return result
 
     with ThreadPoolExecutor(len(copies)) as pool:
-        results = list(pool.map(run, copies, shares))
-    seconds = {name: took for result in results for name, took in result["seconds"].items()}
+        results = list(pool.map(run_share, copies, files_of_copies))
+    seconds = {name: duration for result in results for name, duration in result["seconds"].items()}
     callers: dict[str, list[str]] = {}
     for result in results:
         for owner, functions in result["functions"].items():
-            # All tests of a file may depend on what the file calls while it is imported.
+            # All tests of a file may depend on the calls made while the file is imported.
             tests = [owner] if owner in seconds else [n for n in seconds if n.startswith(owner)]
             for function in functions:
                 callers.setdefault(function, []).extend(tests)
@@ -224,17 +225,17 @@ def record_coverage(copies: Sequence[Copy], files: Sequence[str]) -> Coverage:
 # The program --------------------------------------------------------------------------------------
 
 
-Reasons = dict[tuple[str, str, str], str]  # Why a mutant changes nothing, by its key.
+Reasons = dict[tuple[str, str, str], str]  # The reason why a mutant is equivalent, by its key.
 
 
 def read_table() -> tuple[list[Module], Reasons]:
-    """Return the modules to mutate, and the reasons of the equivalent mutants."""
+    """Return the modules to mutate, and the reason for each equivalent mutant."""
     table = tomllib.loads(TABLE.read_text())
     modules = [
         Module(
             row["path"],
             (*row["tests"], f"src/dpnoise/{row['path']}.py"),
-            tuple(row.get("only", ())),
+            tuple(row.get("include", ())),
             tuple(row.get("skip", ())),
             row.get("sql", False),
             row.get("integers", False),
@@ -252,15 +253,19 @@ def read_table() -> tuple[list[Module], Reasons]:
 def print_table(
     modules: list[Module], mutants: list[Mutant], outcomes: list[Outcome], reasons: Reasons
 ) -> None:
-    """Print how many mutants each module has, and what became of them."""
+    """Print the number of mutants of each module, by result."""
     print(f"\n{'module':<28}{'planted':>8}{'found':>8}{'equivalent':>12}{'SURVIVED':>10}")
     for module in modules:
-        mine = [mutant for mutant in mutants if mutant.module == module]
-        results = [outcome for outcome in outcomes if outcome.mutant.module == module]
-        equivalent = sum(mutant.key in reasons for mutant in mine)
-        found = sum(o.found_by is not None for o in results)
-        survived = sum(o.found_by is None and o.mutant.key not in reasons for o in results)
-        print(f"{module.path:<28}{len(mine):>8}{found:>8}{equivalent:>12}{survived:>10}")
+        of_module = [mutant for mutant in mutants if mutant.module == module]
+        module_outcomes = [outcome for outcome in outcomes if outcome.mutant.module == module]
+        equivalent_count = sum(mutant.key in reasons for mutant in of_module)
+        found_count = sum(o.found_by is not None for o in module_outcomes)
+        survivor_count = sum(
+            o.found_by is None and o.mutant.key not in reasons for o in module_outcomes
+        )
+        print(
+            f"{module.path:<28}{len(of_module):>8}{found_count:>8}{equivalent_count:>12}{survivor_count:>10}"
+        )
 
 
 def run_mutants(
@@ -273,7 +278,7 @@ def run_mutants(
         cache = folder / "cache"
         copies = [Copy(folder / f"copy{number}", cache) for number in range(workers)]
         files = sorted({file for module in modules for file in module.tests})
-        print(f"Running the tests of {len(files)} files without an error planted ...", flush=True)
+        print(f"Running the tests of {len(files)} files without a planted error ...", flush=True)
         coverage = record_coverage(copies, files)
         free: queue.SimpleQueue[Copy] = queue.SimpleQueue()
         for copy in copies:
@@ -289,14 +294,16 @@ def run_mutants(
         with ThreadPoolExecutor(workers) as pool:
             running = [pool.submit(check, mutant) for mutant in mutants]
             for number, future in enumerate(as_completed(running), 1):
-                if future.exception() is not None:  # Else the others would run to their end first.
+                if (
+                    future.exception() is not None
+                ):  # Without this the other mutants would run to their end first.
                     pool.shutdown(wait=False, cancel_futures=True)
                 outcome = future.result()
                 outcomes.append(outcome)
-                words = outcome.found_by or f"SURVIVED {outcome.tests} tests"
+                result = outcome.found_by or f"SURVIVED {outcome.tests} tests"
                 print(
                     f"[{number}/{len(mutants)}] {outcome.seconds:5.1f} s  {outcome.mutant}\n"
-                    f"        {words}",
+                    f"        {result}",
                     flush=True,
                 )
     return outcomes
@@ -324,11 +331,11 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def choose_modules(modules: list[Module], options: argparse.Namespace) -> list[Module]:
-    """Return the modules that the command line names, with the tests that it wants to run."""
+    """Return the modules that the command line names, each with the tests to run."""
     if options.module:
-        strangers = set(options.module) - {module.path for module in modules}
-        if strangers:
-            raise SystemExit(f"tools/mutants.toml has no module {', '.join(sorted(strangers))}.")
+        unknown = set(options.module) - {module.path for module in modules}
+        if unknown:
+            raise SystemExit(f"tools/mutants.toml has no module {', '.join(sorted(unknown))}.")
         modules = [module for module in modules if module.path in options.module]
     if options.quick:
         modules = [replace(m, tests=(m.tests[0], m.tests[-1])) for m in modules]
@@ -346,15 +353,15 @@ def choose_mutants(mutants: list[Mutant], options: argparse.Namespace) -> list[M
 
 def report(modules: list[Module], mutants: list[Mutant], outcomes: list[Outcome],
            reasons: Reasons) -> bool:  # fmt: skip
-    """Print the table and what is wrong; return whether anything is."""
+    """Print the table, the survivors and wrong entries; return whether there are any."""
     print_table(modules, mutants, outcomes, reasons)
     survivors = [o.mutant for o in outcomes if o.found_by is None and o.mutant.key not in reasons]
-    wrong = [o for o in outcomes if o.found_by is not None and o.mutant.key in reasons]
+    wrongly_listed = [o for o in outcomes if o.found_by is not None and o.mutant.key in reasons]
     for mutant in survivors:
         print(f"SURVIVED: {mutant}")
-    for outcome in wrong:
+    for outcome in wrongly_listed:
         print(f"Listed as equivalent, but {outcome.found_by} finds it: {outcome.mutant}")
-    return bool(survivors or wrong)
+    return bool(survivors or wrongly_listed)
 
 
 def main() -> int:
@@ -368,22 +375,22 @@ def main() -> int:
         for mutant in Finder(module, (ROOT / "src/dpnoise" / module.file).read_text()).find()
     ]
     keys, paths = {mutant.key for mutant in mutants}, {module.path for module in modules}
-    gone = [key for key in reasons if key[0] in paths and key not in keys]
-    for key in gone:
+    missing_keys = [key for key in reasons if key[0] in paths and key not in keys]
+    for key in missing_keys:
         print(f"Listed as equivalent, but no longer in the source: {' | '.join(key)}")
     if options.list:
         for mutant in mutants:
             print(f"{mutant}{'  (equivalent)' if mutant.key in reasons else ''}")
         print(f"{len(mutants)} mutants, {len(keys & reasons.keys())} of them equivalent")
-        return int(bool(gone))
+        return int(bool(missing_keys))
     planted = [mutant for mutant in mutants if options.recheck or mutant.key not in reasons]
     started = time.monotonic()
     outcomes = run_mutants(modules, choose_mutants(planted, options), options.workers)
-    is_wrong = report(modules, mutants, outcomes, reasons)
+    has_failed = report(modules, mutants, outcomes, reasons)
     minutes, times = (time.monotonic() - started) / 60, os.times()
     processor = (times.children_user + times.children_system) / 60
     print(f"{len(outcomes)} mutants in {minutes:.1f} minutes, {processor:.1f} of processor time")
-    return int(bool(is_wrong or gone))
+    return int(bool(has_failed or missing_keys))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The part of `make mutants` that finds mutants: small errors in the syntax tree of a module."""
+"""Find mutants for `make mutants`: small errors in the syntax tree of a module."""
 
 import ast
 import re
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-# What is mutated ----------------------------------------------------------------------------------
+# Modules and mutants ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -16,10 +16,10 @@ class Module:
 
     path: str
     tests: tuple[str, ...]
-    only: tuple[str, ...] = ()  # Functions and classes to mutate; empty: all.
+    include: tuple[str, ...] = ()  # Functions and classes to mutate; all if empty.
     skip: tuple[str, ...] = ()  # Functions, classes and constants that privacy does not depend on.
-    sql: bool = False  # Whether text of the module is SQL, which is mutated too.
-    integers: bool = False  # Whether comparisons are of integers: limits are also moved by one.
+    sql: bool = False  # Whether string literals of the module are SQL, to be mutated too.
+    integers: bool = False  # Whether comparisons are of integers, so that limits also move by one.
 
     @property
     def file(self) -> str:
@@ -27,9 +27,11 @@ class Module:
         return f"{self.path}.py"
 
     def covers(self, function: str) -> bool:
-        """Tell whether a function, a class or a constant is to be mutated."""
+        """Return whether to mutate a function, a class or a constant."""
         names = {function, function.split(".", maxsplit=1)[0], f"*.{function.rsplit('.', 1)[-1]}"}
-        return (not self.only or not names.isdisjoint(self.only)) and names.isdisjoint(self.skip)
+        return (not self.include or not names.isdisjoint(self.include)) and names.isdisjoint(
+            self.skip
+        )
 
 
 @dataclass(frozen=True)
@@ -41,18 +43,18 @@ class Mutant:
     change: str
     line: int
     source: str = field(repr=False, compare=False)
-    in_function: bool = True  # Else in the body of a class or of the module.
+    in_function: bool = True  # False in the body of a class or of the module.
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What identifies it in the list of equivalent mutants."""
+        """The key in the list of equivalent mutants."""
         return self.module.path, self.function, self.change
 
     def __str__(self) -> str:
         return f"{self.module.path}:{self.line} {self.function}: {self.change}"
 
 
-# The errors ---------------------------------------------------------------------------------------
+# Kinds of errors ----------------------------------------------------------------------------------
 
 COMPARISONS: Final[dict[type[ast.cmpop], ast.cmpop]] = {
     ast.Gt: ast.GtE(),
@@ -73,7 +75,7 @@ OPPOSITES: Final = {
     "np.minimum": "np.maximum",
     "np.floor": "np.ceil",
 }
-# Calls that are replaced by something simpler: in most of them a rounding by one to nearest.
+# Calls that are replaced by something simpler, in most cases by a rounding to nearest.
 SIMPLER: Final = {
     "abs": "{0}",
     "float_up": "float({0})",
@@ -86,7 +88,7 @@ SIMPLER: Final = {
     "np.clip": "{0}",
     "deciding.nearest_float": "{0} * {1}",
 }
-METHODS: Final = ("sqrt", "nonnegative_part")  # Calls that are dropped.
+DROPPED_METHODS: Final = ("sqrt", "nonnegative_part")
 SQL_CHANGES: Final = (
     (r"<= ", "< "),
     (r"> 0", ">= 0"),
@@ -107,15 +109,15 @@ SQL_CHANGES: Final = (
 )
 
 
-def changes_of(node: ast.AST, parent: ast.AST, module: Module) -> Iterator[ast.expr]:
-    """Yield what can stand in place of an expression: each is one error."""
+def replacements_of(node: ast.AST, parent: ast.AST, module: Module) -> Iterator[ast.expr]:
+    """Yield the erroneous replacements of an expression."""
     match node:
         case ast.Compare():
             yield from _comparisons(node, integers=module.integers)
         case ast.BinOp():
             yield from _constants(node) or _sides(node)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            if not isinstance(parent, ast.If | ast.IfExp):  # These are replaced as a whole.
+            if not isinstance(parent, ast.If | ast.IfExp):  # Conditions are replaced as a whole.
                 yield operand
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             yield operand
@@ -127,7 +129,7 @@ def changes_of(node: ast.AST, parent: ast.AST, module: Module) -> Iterator[ast.e
         case ast.Call():
             yield from _calls(node)
         case ast.Constant(value=str(text)) if module.sql:
-            yield from (ast.Constant(other) for other in _sql(text))
+            yield from (ast.Constant(mutated) for mutated in _sql(text))
         case ast.JoinedStr() if module.sql:
             yield from _sql_parts(node)
         case ast.Constant() if not isinstance(parent, ast.BinOp):  # There it is dropped.
@@ -138,21 +140,21 @@ def changes_of(node: ast.AST, parent: ast.AST, module: Module) -> Iterator[ast.e
 
 def _comparisons(node: ast.Compare, *, integers: bool) -> Iterator[ast.expr]:
     operands = [node.left, *node.comparators]
-    for place, op in enumerate(node.ops):
+    for number, op in enumerate(node.ops):
         if type(op) not in COMPARISONS:
             continue
         ops = [*node.ops]
-        ops[place] = COMPARISONS[type(op)]
+        ops[number] = COMPARISONS[type(op)]
         yield ast.Compare(node.left, ops, node.comparators)
         if integers and not isinstance(op, ast.Eq | ast.NotEq):
-            larger = place + isinstance(op, ast.Gt | ast.LtE)
-            moved = [*operands]
-            moved[larger] = ast.BinOp(operands[larger], ast.Add(), ast.Constant(1))
-            yield ast.Compare(moved[0], node.ops, moved[1:])
+            index = number + isinstance(op, ast.Gt | ast.LtE)
+            shifted = [*operands]
+            shifted[index] = ast.BinOp(operands[index], ast.Add(), ast.Constant(1))
+            yield ast.Compare(shifted[0], node.ops, shifted[1:])
 
 
 def _constants(node: ast.expr) -> list[ast.expr]:
-    """Return another value for a literal, or for arithmetic of literals such as 2**51."""
+    """Return a different value for a literal, or for arithmetic of literals such as 2**51."""
     value = _literal(node)
     match value:
         case bool():
@@ -171,25 +173,25 @@ def _literal(node: ast.expr) -> object:
         return node.value
     if not isinstance(node, ast.BinOp | ast.UnaryOp):
         return None
-    inside = [part for part in ast.walk(node) if isinstance(part, ast.expr)]
-    if not all(isinstance(part, ast.BinOp | ast.UnaryOp | ast.Constant) for part in inside):
+    parts = [part for part in ast.walk(node) if isinstance(part, ast.expr)]
+    if not all(isinstance(part, ast.BinOp | ast.UnaryOp | ast.Constant) for part in parts):
         return None
-    value: object = eval(ast.unparse(node), {})  # noqa: S307 - literals of our own source
+    value: object = eval(ast.unparse(node), {})  # noqa: S307 - literals of our source
     return value
 
 
 def _sides(node: ast.BinOp) -> list[ast.expr]:
-    """Return one side of an operation, or each; of a division down the one up."""
+    """Return one or both operands of an operation; for a floor division, the ceiling."""
     left, right = node.left, node.right
     match node.op:
         case ast.Add() | ast.Mult():
             variable = [side for side in (left, right) if _literal(side) is None]
             return variable[:1] if ast.unparse(left) == ast.unparse(right) else variable
         case ast.FloorDiv():
-            down = ast.BinOp(ast.UnaryOp(ast.USub(), left), ast.FloorDiv(), right)
-            return [ast.UnaryOp(ast.USub(), down)]
+            negated = ast.BinOp(ast.UnaryOp(ast.USub(), left), ast.FloorDiv(), right)
+            return [ast.UnaryOp(ast.USub(), negated)]
         case ast.BitOr():
-            return []  # Of types.
+            return []  # A union of types.
         case _:
             return [left]
 
@@ -202,7 +204,7 @@ def _calls(node: ast.Call) -> Iterator[ast.expr]:
         texts = [f"({ast.unparse(argument)})" for argument in arguments]
         text = SIMPLER[name].format(*texts)
         yield _expression(text.replace("Fraction(", "__import__('fractions').Fraction("))
-    if isinstance(node.func, ast.Attribute) and node.func.attr in METHODS and not arguments:
+    if isinstance(node.func, ast.Attribute) and node.func.attr in DROPPED_METHODS and not arguments:
         yield node.func.value
     if name.split(".")[-1].startswith("check_"):
         yield arguments[1] if len(arguments) > 1 else (arguments or [ast.Constant(None)])[0]
@@ -213,24 +215,24 @@ def _expression(text: str) -> ast.expr:
 
 
 def _sql(text: str) -> Iterator[str]:
-    for pattern, other in SQL_CHANGES:
-        changed = re.sub(pattern, other, text, count=1)
+    for pattern, replacement in SQL_CHANGES:
+        changed = re.sub(pattern, replacement, text, count=1)
         if changed != text:
             yield changed
 
 
 def _sql_parts(node: ast.JoinedStr) -> Iterator[ast.expr]:
-    for place, part in enumerate(node.values):
+    for index, part in enumerate(node.values):
         if isinstance(part, ast.Constant):
-            for other in _sql(str(part.value)):
+            for mutated in _sql(str(part.value)):
                 values = [*node.values]
-                values[place] = ast.Constant(other)
+                values[index] = ast.Constant(mutated)
                 yield ast.JoinedStr(values)
 
 
-# Where errors are planted -------------------------------------------------------------------------
+# Places to plant errors --------------------------------------------------------------------------
 
-_NEVER_ENTERED: Final = (ast.Raise, ast.Assert, ast.Import, ast.ImportFrom, ast.Slice)
+_SKIPPED_NODES: Final = (ast.Raise, ast.Assert, ast.Import, ast.ImportFrom, ast.Slice)
 _TEXT_CALLS: Final = ("reject", "ArgumentError", "ArgumentTypeError", "TypeVar", "import_extra")
 _SKIPPED_FIELDS: Final = ("annotation", "returns", "decorator_list", "bases", "keywords", "slice")
 MODULE_LEVEL: Final = "module"
@@ -243,7 +245,7 @@ class Finder:
         self.module, self.source = module, source
         self.lines = source.encode().splitlines(keepends=True)
         self.mutants: list[Mutant] = []
-        self._seen: Counter[tuple[str, str]] = Counter()
+        self._counts: Counter[tuple[str, str]] = Counter()
         self._functions: set[str] = set()
 
     def find(self) -> list[Mutant]:
@@ -256,18 +258,18 @@ class Finder:
         self, node: ast.AST, names: tuple[str, ...], parent: ast.AST | None, site: ast.AST | None
     ) -> None:
         """Visit a node; `site` is the expression that the change is described by."""
-        if isinstance(node, _NEVER_ENTERED) or _is_text(node):
+        if isinstance(node, _SKIPPED_NODES) or _is_text(node):
             return
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             if ".".join([*names, node.name]) in self.module.skip:
                 return
-            names = self._named(node, names, parent)
+            names = self._qualify(node, names, parent)
         elif self._is_skipped_constant(node, names, parent):
             return
         if isinstance(node, ast.expr):
             self._plant(node, names, parent, site)
             if isinstance(node, ast.JoinedStr) or _constants(node):
-                return  # Inside text positions are unknown; a literal is mutated as a whole.
+                return  # Positions inside an f-string are unknown; a literal is mutated as a whole.
             if not isinstance(node, ast.Name | ast.Attribute):
                 site = node
         elif isinstance(node, ast.stmt):
@@ -275,10 +277,10 @@ class Finder:
         for child in _children(node):
             self._enter(child, names, node, site)
 
-    def _named(
+    def _qualify(
         self, node: ast.FunctionDef | ast.ClassDef, names: tuple[str, ...], parent: ast.AST | None
     ) -> tuple[str, ...]:
-        """Return the names of a function or class; inside a function it is a part of that one."""
+        """Return the qualified name of a definition; a nested one belongs to the outer function."""
         if not isinstance(parent, ast.FunctionDef):
             names = (*names, node.name)
         if isinstance(node, ast.FunctionDef):
@@ -288,7 +290,7 @@ class Finder:
     def _is_skipped_constant(
         self, node: ast.AST, names: tuple[str, ...], parent: ast.AST | None
     ) -> bool:
-        """Tell whether a node sets a constant of a class or module that is not to be mutated."""
+        """Return whether a node sets a constant of a class or module that must not be mutated."""
         if not isinstance(node, ast.Assign | ast.AnnAssign) or isinstance(parent, ast.FunctionDef):
             return False
         target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
@@ -304,35 +306,35 @@ class Finder:
         function = ".".join(names) or MODULE_LEVEL
         if names and not self.module.covers(function):
             return
-        others = list(changes_of(node, parent or node, self.module))
+        replacements = list(replacements_of(node, parent or node, self.module))
         if isinstance(parent, ast.If) and node is parent.test and not parent.orelse:
-            others.append(ast.Constant(value=False))
+            replacements.append(ast.Constant(value=False))
         described = site if isinstance(node, ast.Constant) and site is not None else node
-        for other in others:
-            self._add(function, node, other, described, parent)
+        for replacement in replacements:
+            self._add(function, node, replacement, described, parent)
 
     def _add(
         self,
         function: str,
         node: ast.expr,
-        other: ast.expr,
+        replacement: ast.expr,
         described: ast.AST,
         parent: ast.AST | None,
     ) -> None:
         before = _text(described, parent)
-        after = _text(described, parent, node, other)
+        after = _text(described, parent, node, replacement)
         if before == after:
             return
         change = f"{before} -> {after}"
-        self._seen[function, change] += 1
-        if (number := self._seen[function, change]) > 1:
+        self._counts[function, change] += 1
+        if (number := self._counts[function, change]) > 1:
             change += f" (#{number})"
-        source = self._spliced(node, f"({ast.unparse(other)})")
+        source = self._replace_text(node, f"({ast.unparse(replacement)})")
         in_function = function in self._functions
         self.mutants.append(Mutant(self.module, function, change, node.lineno, source, in_function))
 
-    def _spliced(self, node: ast.expr, text: str) -> str:
-        """Return the source with the text of a node replaced; positions count bytes."""
+    def _replace_text(self, node: ast.expr, text: str) -> str:
+        """Return the source with the text of a node replaced. Positions count bytes."""
         assert node.end_lineno is not None  # noqa: S101 - for the type checker
         first, last = node.lineno - 1, node.end_lineno - 1
         before = b"".join(self.lines[:first]) + self.lines[first][: node.col_offset]
@@ -341,7 +343,7 @@ class Finder:
 
 
 def _children(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield what errors can be planted in: no annotation, no decorator, no index."""
+    """Yield the nodes in which errors can be planted: no annotation, no decorator, no index."""
     for name, value in ast.iter_fields(node):
         if name not in _SKIPPED_FIELDS or (name == "keywords" and isinstance(node, ast.Call)):
             for child in value if isinstance(value, list) else [value]:
@@ -350,7 +352,7 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _is_text(node: ast.AST) -> bool:
-    """Tell whether a node is a docstring, makes an error, or is the check of a zip."""
+    """Return whether a node is a docstring, an error message, or the `strict` of a zip."""
     if isinstance(node, ast.keyword) and node.arg == "strict":
         return True
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
@@ -362,33 +364,36 @@ def _text(
     described: ast.AST,
     parent: ast.AST | None,
     node: ast.expr | None = None,
-    other: ast.expr | None = None,
+    replacement: ast.expr | None = None,
 ) -> str:
-    """Return the text of an expression, with another one in place of one in it."""
+    """Return the text of an expression, with one node in it replaced."""
 
     class Swap(ast.NodeTransformer):
-        def visit(self, inside: ast.AST) -> Any:
-            return other if inside is node else self.generic_visit(inside)
+        def visit(self, visited: ast.AST) -> Any:
+            return replacement if visited is node else self.generic_visit(visited)
 
-    named = described
+    root = described
     if isinstance(described, ast.Constant) and isinstance(parent, ast.stmt | ast.keyword):
-        named = parent if not isinstance(parent, ast.If | ast.While) else described
+        root = parent if not isinstance(parent, ast.If | ast.While) else described
     if node is None:
-        return " ".join(ast.unparse(named).split())
-    swapped = Swap().visit(_shallow_copy(named, node))
+        return " ".join(ast.unparse(root).split())
+    swapped = Swap().visit(_shallow_copy(root, node))
     return " ".join(ast.unparse(ast.fix_missing_locations(swapped)).split())
 
 
-def _shallow_copy(root: ast.AST, kept: ast.AST) -> ast.AST:
-    """Return a copy of a tree in which one node is the node itself, so that it can be found."""
-    if root is kept:
+def _shallow_copy(root: ast.AST, shared_node: ast.AST) -> ast.AST:
+    """Return a copy of a tree in which `shared_node` is the original node."""
+    if root is shared_node:
         return root
     fields: dict[str, Any] = {}
     for name, value in ast.iter_fields(root):
         if isinstance(value, list):
             fields[name] = [
-                _shallow_copy(one, kept) if isinstance(one, ast.AST) else one for one in value
+                _shallow_copy(child, shared_node) if isinstance(child, ast.AST) else child
+                for child in value
             ]
         else:
-            fields[name] = _shallow_copy(value, kept) if isinstance(value, ast.AST) else value
+            fields[name] = (
+                _shallow_copy(value, shared_node) if isinstance(value, ast.AST) else value
+            )
     return type(root)(**fields)

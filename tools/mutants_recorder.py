@@ -1,4 +1,4 @@
-"""The part of `make mutants` that runs inside pytest: which tests to run, and what they did.
+"""A pytest plugin for `make mutants`: select the tests to run, and record their results.
 
 The program passes a JSON file by the environment variable MUTANTS_JOB:
 
@@ -61,7 +61,7 @@ class Recorder:
             self._running.add(code)
 
     def functions(self) -> dict[str, list[str]]:
-        """Return "file:function" for each call; what a function defines inside counts as it."""
+        """Return "file:function" for each call; nested functions count as the outer one."""
         return {
             owner: sorted(
                 f"{code.co_filename[len(_PACKAGE) + 1 :]}:{code.co_qualname.split('.<locals>')[0]}"
@@ -75,24 +75,24 @@ _recorder: Final = Recorder()
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:
-    """Record what a test file calls while it is imported."""
+    """Record the functions that a test file calls while it is imported."""
     if _JOB["record"] and isinstance(collector, pytest.Module):
         _recorder.start(collector.nodeid)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of the job, in the order of the job."""
+    """Keep only the tests of the job, in its order."""
     _recorder.stop()
     if _JOB["tests"] is not None:
-        places = {name: place for place, name in enumerate(_JOB["tests"])}
+        order = {name: position for position, name in enumerate(_JOB["tests"])}
         items[:] = sorted(
-            (item for item in items if item.nodeid in places), key=lambda item: places[item.nodeid]
+            (item for item in items if item.nodeid in order), key=lambda item: order[item.nodeid]
         )
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Any:
-    """Record what a test and its fixtures call."""
+    """Record the functions that a test and its fixtures call."""
     if _JOB["record"]:
         _recorder.start(item.nodeid)
     try:
@@ -102,14 +102,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Any:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Note how long a test took and whether it failed."""
+    """Record the duration of a test and whether it failed."""
     _recorder.seconds[report.nodeid] += report.duration
     if report.failed:
         _recorder.failed.append(report.nodeid)
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
-    """Note a test file that cannot be imported."""
+    """Record a test file that cannot be imported."""
     if report.failed:
         _recorder.failed.append(report.nodeid)
 

@@ -1,8 +1,8 @@
-"""Show in the site the files of the repository that its pages link to, and formulas as MathML.
+"""Add linked files of the repository to the site, and convert formulas to MathML.
 
 In a checkout a page links to `../src/dpnoise/release/exact.py`. The site has no such file, so
-each one that a page links to becomes a page of its own, and the link leads there. Formulas are
-written in LaTeX; browsers show MathML by themselves, without a script.
+each linked file becomes a page, and the link leads there. Formulas are written in LaTeX; browsers
+show MathML without a script.
 """
 
 import html
@@ -19,9 +19,9 @@ LINK = re.compile(r"\]\(((?:\.\./)+[^)#\s]+)")
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 # The converter leaves no space around the names of functions.
 SPACE = '<mspace width="0.17em"/>'
-BEFORE = re.compile(r"(?<=/mi>|/mn>|sub>|qrt>)(?=<mi>(?:log|cos|sin|tan)</mi>)")
-AFTER = re.compile(r"(<mi>(?:log|cos|sin|tan)</mi>)(?!<mo)")
-# Search finds the pages, not the code that they link to.
+BEFORE_FUNCTION = re.compile(r"(?<=/mi>|/mn>|sub>|qrt>)(?=<mi>(?:log|cos|sin|tan)</mi>)")
+AFTER_FUNCTION = re.compile(r"(<mi>(?:log|cos|sin|tan)</mi>)(?!<mo)")
+# The search covers the pages, not the code that they link to.
 PAGE = """---
 search: {{exclude: true}}
 ---
@@ -33,16 +33,16 @@ search: {{exclude: true}}
 """
 
 
-def outside(link: str, page: str) -> str | None:
-    """Return the path from the repository's root if the link of a page leads out of docs/."""
+def path_outside_docs(link: str, page: str) -> str | None:
+    """Return the path from the repository's root, or None if a link stays within docs/."""
     path = posixpath.normpath(posixpath.join("docs", posixpath.dirname(page), link))
     return None if path.startswith("docs/") else path
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add a page for each file outside docs/ that some page links to."""
+    """Add a page for each file outside docs/ that a page links to."""
     pages = [(file.src_uri, file.content_string) for file in files.documentation_pages()]
-    linked = {outside(link, page) for page, text in pages for link in LINK.findall(text)}
+    linked = {path_outside_docs(link, page) for page, text in pages for link in LINK.findall(text)}
     for path in sorted(linked - {None}, key=str):
         file = ROOT / str(path)
         language = file.suffix[1:] or "text"
@@ -52,24 +52,26 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
-    """Turn the links that lead out of docs/ towards those pages."""
+    """Redirect links that leave docs/ to those pages."""
 
-    def turned(link: re.Match[str]) -> str:
-        path = outside(link[1], page.file.src_uri)
+    def redirect(link: re.Match[str]) -> str:
+        path = path_outside_docs(link[1], page.file.src_uri)
         up = "../" * page.file.src_uri.count("/")
         return link[0] if path is None else f"]({up}source/{path}.md"
 
-    return LINK.sub(turned, markdown)
+    return LINK.sub(redirect, markdown)
 
 
 def on_page_content(content: str, **_: object) -> str:
-    """Turn the formulas of a page into MathML."""
-    return FORMULA.sub(mathml, content)
+    """Convert the formulas of a page to MathML."""
+    return FORMULA.sub(to_mathml, content)
 
 
-def mathml(formula: re.Match[str]) -> str:
-    """Return a formula as MathML; a wide one is moved to the side in a box of its own."""
+def to_mathml(formula: re.Match[str]) -> str:
+    """Return a formula as MathML; displayed formulas get a box that scrolls sideways."""
     kind, text = formula.groups()
-    drawn = convert(html.unescape(text).strip(), display="inline" if kind == "span" else "block")
-    spaced = AFTER.sub(rf"\1{SPACE}", BEFORE.sub(SPACE, drawn))
+    formula_xml = convert(
+        html.unescape(text).strip(), display="inline" if kind == "span" else "block"
+    )
+    spaced = AFTER_FUNCTION.sub(rf"\1{SPACE}", BEFORE_FUNCTION.sub(SPACE, formula_xml))
     return spaced if kind == "span" else f'<div class="formula">{spaced}</div>'

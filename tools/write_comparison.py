@@ -15,9 +15,9 @@ from dpnoise.auditing.wording import at_least
 
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs" / "pictures" / "certified.svg"
-BROKEN, CALM = "#d1493f", "#3b8fc0"
+BROKEN, NOT_BROKEN = "#d1493f", "#3b8fc0"
 
-# What people use: one line of the picture each. The table has all targets.
+# The targets that people use; the picture has one bar for each. The table has all targets.
 COMMON = {
     "numpy.laplace": "NumPy laplace",
     "numpy.normal": "NumPy normal",
@@ -36,7 +36,7 @@ COMMON = {
 
 
 def table(reports: list[Report]) -> str:
-    """Return one row for each audit; "at most" is what its number of releases could certify."""
+    """Return the table: one row for each audit, then the machine and the missing targets."""
     lines = [
         "| target | version | as if ε were | certified at least | of at most | verdict | by |",
         "|---|---|---|---|---|---|---|",
@@ -44,16 +44,16 @@ def table(reports: list[Report]) -> str:
     for report in reports:
         certified = at_least(report.certified, report.claimed)
         verdict = "**broken**" if report.broken else "not broken by these attacks"
-        by = report.findings[0].attack if report.broken else ""
+        attack = report.findings[0].attack if report.broken else ""
         lines.append(
             f"| {report.target} | {report.version} | {report.claimed:g} | {certified} "
-            f"| {at_least(report.ceiling)} | {verdict} | {by} |"
+            f"| {at_least(report.ceiling)} | {verdict} | {attack} |"
         )
     return "\n".join([*lines, "", *measured_on(reports)])
 
 
 def measured_on(reports: list[Report]) -> list[str]:
-    """Return lines that name the machine, and the targets that have no build for it."""
+    """Return lines that name the machine and the targets without a build for it."""
     versions = reports[0].versions
     audited = {report.target for report in reports}
     missing = {name: why for name, why in targets.left_out().items() if name not in audited}
@@ -64,7 +64,7 @@ def measured_on(reports: list[Report]) -> list[str]:
 
 
 class Bar(NamedTuple):
-    """A line of the picture."""
+    """A bar of the picture."""
 
     label: str
     certified: float
@@ -73,7 +73,7 @@ class Bar(NamedTuple):
 
 
 def bars_of(reports: list[Report]) -> list[Bar]:
-    """Return a bar for each of those that people use."""
+    """Return a bar for each target in `COMMON`."""
     by_name = {report.target: report for report in reports}
     return [
         Bar(label, by_name[name].certified, by_name[name].claimed, by_name[name].broken)
@@ -83,20 +83,20 @@ def bars_of(reports: list[Report]) -> list[Bar]:
 
 
 def draw(bars: list[Bar], confidence: float, target: Path = PICTURE) -> None:
-    """Draw claimed against certified epsilon, in colours that are read on white and on black."""
+    """Draw claimed against certified epsilon, in colours readable on white and on black."""
     with mpl.rc_context(SETTINGS):
         figure = Figure(figsize=(5.6, 0.27 * len(bars) + 0.9), layout="constrained")
         axis = figure.add_subplot()
-        colours = [BROKEN if bar.broken else CALM for bar in bars]
+        colours = [BROKEN if bar.broken else NOT_BROKEN for bar in bars]
         axis.barh([bar.label for bar in bars], [bar.certified for bar in bars], color=colours)
         axis.axvline(bars[0].claimed, color=INK, linestyle="--", linewidth=1.2)
         axis.text(
             bars[0].claimed + 0.08, -1, f"used as if epsilon were {bars[0].claimed:g}", va="center"
         )
         for row, bar in enumerate(bars):
-            word = "broken" if bar.broken else "not broken"
+            verdict = "broken" if bar.broken else "not broken"
             right = max(bar.certified, bar.claimed) + 0.1
-            axis.text(right, row, f"{at_least(bar.certified, bar.claimed)}, {word}", va="center")
+            axis.text(right, row, f"{at_least(bar.certified, bar.claimed)}, {verdict}", va="center")
         axis.set_ylim(len(bars) - 0.4, -1.5)
         axis.set_xlim(0, 10.2)
         axis.tick_params(left=False)
@@ -106,7 +106,7 @@ def draw(bars: list[Bar], confidence: float, target: Path = PICTURE) -> None:
 
 
 def main() -> None:
-    """Write both."""
+    """Write the table and the picture."""
     reports = read_list(sys.argv[1])
     draw(bars_of(reports), reports[0].confidence)
     write_between_marks(ROOT / "README.md", "audits", table(reports))

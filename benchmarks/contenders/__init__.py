@@ -1,9 +1,9 @@
-"""What `make errors` asks of each library, which may live in an environment of its own.
+"""The libraries that `make errors` compares, each of which may need a separate environment.
 
-A contender is a module here: `STATISTICS` of a column, `visits` of persons where it has them, and
-the `PACKAGES` whose versions count. It is run as `python -m benchmarks.contenders MODULE`: a
-question as JSON comes in, the releases go out, a row for each release and a column for each number.
-So this file and what runs it need nothing but NumPy; each module needs its own library.
+A contender is a module here. It has `STATISTICS` of a column, `visits` of persons if the library
+supports them, and the `PACKAGES` to name with their versions. `python -m benchmarks.contenders
+MODULE` reads a question as JSON and prints the releases: a row for each release and a column for
+each number. So this file and its caller need only NumPy, and each module only its library.
 """
 
 from typing import Any, Final, NamedTuple
@@ -16,28 +16,28 @@ CELLS: Final = 10
 
 
 class Column(NamedTuple):
-    """A column with its declared bounds, and what may be spent on one statistic of it."""
+    """A column with its declared bounds, and the epsilon of one statistic."""
 
     name: str
     values: list[float]
     lower: float
     upper: float
     epsilon: float
-    candidates: list[float]  # For a quantile, where a library wants to be told.
+    candidates: list[float]  # For libraries that select a quantile from given candidates.
 
     @property
-    def clamped(self) -> Floats:
-        """The values within the bounds."""
+    def clamped_values(self) -> Floats:
+        """The values, clamped to the bounds."""
         return np.clip(self.values, self.lower, self.upper)
 
     @property
     def edges(self) -> list[float]:
-        """Edges of equal cells."""
+        """The edges of equally wide cells."""
         return [float(edge) for edge in np.linspace(self.lower, self.upper, CELLS + 1)]
 
 
 class Visits(NamedTuple):
-    """Visits of persons in towns, the bounds on one person, and what may be spent on all of it."""
+    """Visits of persons in towns, the contribution bounds, and the budget of all statistics."""
 
     persons: list[int]
     towns: list[str]
@@ -46,5 +46,5 @@ class Visits(NamedTuple):
     max_groups: int
     max_rows: int
     epsilon: float
-    delta: float  # 0 where the towns are declared.
+    delta: float  # 0 if the towns are declared.
     declared: list[str]

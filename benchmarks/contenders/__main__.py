@@ -1,4 +1,4 @@
-"""Read a question from the standard input, and print a contender's releases: see the package."""
+"""Read a question from the standard input, and print the releases of a contender."""
 
 import json
 import sys
@@ -12,8 +12,8 @@ import numpy as np
 from benchmarks.contenders import Column, Visits
 
 
-def answered(module: Any, question: dict[str, Any]) -> Any:
-    """Return the releases of a column's statistics, or of visits by town; or versions."""
+def answer(module: Any, question: dict[str, Any]) -> Any:
+    """Return the releases of a column or of visits; for an empty question, the versions."""
     if not question:
         return {name: version(name) for name in module.PACKAGES}
     if "visits" in question:
@@ -26,6 +26,6 @@ def answered(module: Any, question: dict[str, Any]) -> Any:
 
 
 if __name__ == "__main__":
-    warnings.simplefilter("ignore")  # What the peers warn of is their own.
+    warnings.simplefilter("ignore")  # Warnings of the peers are of no interest here.
     contender = import_module(f"benchmarks.contenders.{sys.argv[1]}")
-    print(json.dumps(answered(contender, json.load(sys.stdin))))
+    print(json.dumps(answer(contender, json.load(sys.stdin))))

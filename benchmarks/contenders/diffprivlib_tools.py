@@ -1,4 +1,4 @@
-"""diffprivlib, which takes the number of rows for known."""
+"""diffprivlib, which treats the number of rows as public."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -11,39 +11,41 @@ from benchmarks.contenders import CELLS, DECILES, Column, Floats
 PACKAGES: Final = ("diffprivlib",)
 
 
-def count(one: Column, rounds: int) -> Floats:
-    """Count ones among as many zeros, because a count is clamped to the size."""
-    ones = np.repeat([0, 1], len(one.values))
-    return [tools.count_nonzero(ones, epsilon=one.epsilon) for _ in range(rounds)]
+def count(column: Column, rounds: int) -> Floats:
+    """Count ones among equally many zeros, because a count is clamped to the size."""
+    ones = np.repeat([0, 1], len(column.values))
+    return [tools.count_nonzero(ones, epsilon=column.epsilon) for _ in range(rounds)]
 
 
-def called(tool: Callable[..., Any], one: Column, rounds: int) -> Floats:
-    """Call a tool again and again."""
-    told = {"epsilon": one.epsilon, "bounds": (one.lower, one.upper)}
-    clamped = one.clamped
-    return [tool(clamped, **told) for _ in range(rounds)]
+def call_tool(tool: Callable[..., Any], column: Column, rounds: int) -> Floats:
+    """Call a tool `rounds` times."""
+    options = {"epsilon": column.epsilon, "bounds": (column.lower, column.upper)}
+    clamped_values = column.clamped_values
+    return [tool(clamped_values, **options) for _ in range(rounds)]
 
 
-def histogram(one: Column, rounds: int) -> Floats:
+def histogram(column: Column, rounds: int) -> Floats:
     """Count the values in each cell."""
-    span = {"bins": CELLS, "range": (one.lower, one.upper)}
-    clamped = one.clamped
-    return [tools.histogram(clamped, epsilon=one.epsilon, **span)[0] for _ in range(rounds)]
+    cells = {"bins": CELLS, "range": (column.lower, column.upper)}
+    clamped_values = column.clamped_values
+    return [
+        tools.histogram(clamped_values, epsilon=column.epsilon, **cells)[0] for _ in range(rounds)
+    ]
 
 
-def deciles(one: Column, rounds: int) -> Floats:
-    """Select them one by one, each with its part of epsilon, and sort them."""
-    part = one._replace(epsilon=one.epsilon / len(DECILES))
-    found = [called(lambda x, q=q, **told: tools.quantile(x, q, **told), part, rounds)
+def deciles(column: Column, rounds: int) -> Floats:
+    """Select each decile with its share of epsilon, and sort them."""
+    share = column._replace(epsilon=column.epsilon / len(DECILES))
+    quantiles = [call_tool(lambda x, q=q, **options: tools.quantile(x, q, **options), share, rounds)
              for q in DECILES]  # fmt: skip
-    return np.sort(np.transpose(found), axis=1)
+    return np.sort(np.transpose(quantiles), axis=1)
 
 
 STATISTICS: Final[dict[str, Callable[[Column, int], Floats]]] = {
     "count": count,
-    "sum": lambda one, rounds: called(tools.sum, one, rounds),
-    "mean": lambda one, rounds: called(tools.mean, one, rounds),
+    "sum": lambda column, rounds: call_tool(tools.sum, column, rounds),
+    "mean": lambda column, rounds: call_tool(tools.mean, column, rounds),
     "histogram": histogram,
-    "median": lambda one, rounds: called(tools.median, one, rounds),
+    "median": lambda column, rounds: call_tool(tools.median, column, rounds),
     "deciles": deciles,
 }

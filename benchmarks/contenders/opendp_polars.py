@@ -1,4 +1,4 @@
-"""OpenDP through Polars, of which it takes one version: `make test-opendp` has the environment."""
+"""OpenDP with Polars. It requires one version of Polars: that of `make test-opendp`."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -26,25 +26,29 @@ def context(frame: pl.LazyFrame, margins: Any, loss: Any, **unit: Any) -> Any:
     )
 
 
-def released(one: Column, rounds: int, query: Callable[[Any], Any]) -> Floats:
-    """Release what is made of a query again and again: its mechanism is made once."""
-    cells = np.clip(np.searchsorted(one.edges, one.clamped, side="right") - 1, 0, CELLS - 1)
-    frame = pl.LazyFrame({"x": one.clamped, "cell": cells})
+def release_query(column: Column, rounds: int, query: Callable[[Any], Any]) -> Floats:
+    """Release a query `rounds` times with one mechanism."""
+    cells = np.clip(
+        np.searchsorted(column.edges, column.clamped_values, side="right") - 1, 0, CELLS - 1
+    )
+    frame = pl.LazyFrame({"x": column.clamped_values, "cell": cells})
     margins = [
-        dp.polars.Margin(max_length=len(one.values)),
-        dp.polars.Margin(by=["cell"], max_length=len(one.values), max_groups=CELLS),
+        dp.polars.Margin(max_length=len(column.values)),
+        dp.polars.Margin(by=["cell"], max_length=len(column.values), max_groups=CELLS),
     ]
-    asked = query(context(frame, margins, dp.loss_of(epsilon=one.epsilon)).query())
-    mechanism = asked.resolve()
+    resolved_query = query(context(frame, margins, dp.loss_of(epsilon=column.epsilon)).query())
+    mechanism = resolved_query.resolve()
     return [mechanism(frame).collect() for _ in range(rounds)]
 
 
-def selected(*expressions: Any) -> Callable[[Column, int], Floats]:
-    """Return what releases expressions, each a function of the column, in one query."""
+def select(*expressions: Any) -> Callable[[Column, int], Floats]:
+    """Return a function that releases expressions, each of the column, in one query."""
 
-    def release(one: Column, rounds: int) -> Floats:
-        made = [expression(one).alias(str(n)) for n, expression in enumerate(expressions)]
-        frames = released(one, rounds, lambda rows: rows.select(made))
+    def release(column: Column, rounds: int) -> Floats:
+        named_expressions = [
+            expression(column).alias(str(n)) for n, expression in enumerate(expressions)
+        ]
+        frames = release_query(column, rounds, lambda rows: rows.select(named_expressions))
         return np.array([frame.row(0) for frame in frames], dtype=float)
 
     return release
@@ -52,50 +56,54 @@ def selected(*expressions: Any) -> Callable[[Column, int], Floats]:
 
 def quantile(q: float) -> Callable[[Column], Any]:
     """Return an expression for a quantile."""
-    return lambda one: X.dp.quantile(q, one.candidates)
+    return lambda column: X.dp.quantile(q, column.candidates)
 
 
-def histogram(one: Column, rounds: int) -> Floats:
+def histogram(column: Column, rounds: int) -> Floats:
     """Count the values in each cell."""
     cells = pl.LazyFrame({"cell": range(CELLS)})
-    frames = released(
-        one, rounds, lambda rows: rows.group_by("cell").agg(dp.len(signed=True)).with_keys(cells)
+    frames = release_query(
+        column, rounds, lambda rows: rows.group_by("cell").agg(dp.len(signed=True)).with_keys(cells)
     )
     return np.array([frame.sort("cell")["len"] for frame in frames], dtype=float)
 
 
-def deciles(one: Column, rounds: int) -> Floats:
-    """Select all in one query, and sort them."""
-    return np.sort(selected(*map(quantile, DECILES))(one, rounds), axis=1)
+def deciles(column: Column, rounds: int) -> Floats:
+    """Select all deciles in one query, and sort them."""
+    return np.sort(select(*map(quantile, DECILES))(column, rounds), axis=1)
 
 
 STATISTICS: Final[dict[str, Callable[[Column, int], Floats]]] = {
-    "count": selected(lambda _: dp.len(signed=True)),
-    "sum": selected(lambda one: X.dp.sum((one.lower, one.upper))),
-    "mean": selected(lambda one: X.dp.mean((one.lower, one.upper))),
+    "count": select(lambda _: dp.len(signed=True)),
+    "sum": select(lambda column: X.dp.sum((column.lower, column.upper))),
+    "mean": select(lambda column: X.dp.mean((column.lower, column.upper))),
     "histogram": histogram,
-    "median": selected(quantile(0.5)),
+    "median": select(quantile(0.5)),
     "deciles": deciles,
 }
 
 
-def visits(asked: Visits, rounds: int) -> Iterator[dict[str, list[float]]]:
-    """Publish how many visits each town had, and what they cost."""
-    frame = pl.LazyFrame({"person": asked.persons, "town": asked.towns, "cost": asked.costs})
-    groups = len(set(asked.towns))
-    loss = dp.loss_of(epsilon=asked.epsilon, **({"delta": asked.delta} if asked.delta else {}))
-    margins = [dp.polars.Margin(by=["town"], max_length=len(asked.persons), max_groups=groups)]
+def visits(question: Visits, rounds: int) -> Iterator[dict[str, list[float]]]:
+    """Publish the number and the cost of the visits in each town."""
+    frame = pl.LazyFrame(
+        {"person": question.persons, "town": question.towns, "cost": question.costs}
+    )
+    groups = len(set(question.towns))
+    loss = dp.loss_of(
+        epsilon=question.epsilon, **({"delta": question.delta} if question.delta else {})
+    )
+    margins = [dp.polars.Margin(by=["town"], max_length=len(question.persons), max_groups=groups)]
     query = (
         context(frame, margins, loss, identifier="person")
         .query()
-        .truncate_per_group(asked.max_rows, by=["town"])
-        # One more than asked for: it keeps one less (tests/peers/test_coming_from.py).
-        .truncate_num_groups(asked.max_groups + 1, by=["town"], keep="first")
+        .truncate_per_group(question.max_rows, by=["town"])
+        # One more, because it keeps one less than given (tests/peers/test_coming_from.py).
+        .truncate_num_groups(question.max_groups + 1, by=["town"], keep="first")
         .group_by("town")
-        .agg(dp.len(signed=True), COST.dp.sum((0.0, asked.upper)))
+        .agg(dp.len(signed=True), COST.dp.sum((0.0, question.upper)))
     )
-    if asked.declared:
-        query = query.with_keys(pl.LazyFrame({"town": asked.declared}))
+    if question.declared:
+        query = query.with_keys(pl.LazyFrame({"town": question.declared}))
     mechanism = query.resolve()
     for _ in range(rounds):
         rows = mechanism(frame).collect().iter_rows()

@@ -1,4 +1,4 @@
-"""dpnoise."""
+"""dpnoise, with the interface of a contender."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -17,34 +17,42 @@ from dpnoise.statistics.selections import Quantiles
 PACKAGES: Final = ("numpy",)
 
 
-def released(query: Query, column: Column, rounds: int) -> Floats:
-    """Release one tally many times: that of as many groups that are all alike."""
-    clamped = column.clamped
-    tally = tally_chunks([clamped], Plan((query.ask,)))
+def release_repeatedly(query: Query, column: Column, rounds: int) -> Floats:
+    """Release one tally many times, as if it belonged to many equal groups."""
+    clamped_values = column.clamped_values
+    tally = tally_chunks([clamped_values], Plan((query.ask,)))
     answer: Any = tally.answers[0]
     if isinstance(answer, np.ndarray):
         repeated: Any = np.broadcast_to(answer, (rounds, *answer.shape))
     else:
         parts = (np.full(rounds, part.item()) for part in (answer.count, answer.total))
         repeated = type(answer)(*parts)
-    return np.array([one.value for one in query.release(repeated, 0.95, None)], dtype=float)
+    return np.array([result.value for result in query.release(repeated, 0.95, None)], dtype=float)
 
 
-def quantiles(places: list[float], *, interval: bool) -> Callable[[Column, int], Floats]:
-    """Return what selects quantiles together."""
+def quantiles(levels: list[float], *, interval: bool) -> Callable[[Column, int], Floats]:
+    """Return a function that selects quantiles together."""
 
-    def release(one: Column, rounds: int) -> Floats:
-        query = Quantiles("x", places, one.lower, one.upper, one.epsilon, interval=interval)
-        return released(query, one, rounds)
+    def release(column: Column, rounds: int) -> Floats:
+        query = Quantiles(
+            "x", levels, column.lower, column.upper, column.epsilon, interval=interval
+        )
+        return release_repeatedly(query, column, rounds)
 
     return release
 
 
 STATISTICS: Final[dict[str, Callable[[Column, int], Floats]]] = {
-    "count": lambda one, rounds: released(Count(None, one.epsilon), one, rounds),
-    "sum": lambda one, rounds: released(Sum("x", one.lower, one.upper, one.epsilon), one, rounds),
-    "mean": lambda one, rounds: released(Mean("x", one.lower, one.upper, one.epsilon), one, rounds),
-    "histogram": lambda one, rounds: released(Histogram("x", one.edges, one.epsilon), one, rounds),
+    "count": lambda column, rounds: release_repeatedly(Count(None, column.epsilon), column, rounds),
+    "sum": lambda column, rounds: release_repeatedly(
+        Sum("x", column.lower, column.upper, column.epsilon), column, rounds
+    ),
+    "mean": lambda column, rounds: release_repeatedly(
+        Mean("x", column.lower, column.upper, column.epsilon), column, rounds
+    ),
+    "histogram": lambda column, rounds: release_repeatedly(
+        Histogram("x", column.edges, column.epsilon), column, rounds
+    ),
     "median": quantiles([0.5], interval=False),
     "deciles": quantiles(DECILES, interval=False),
     "median, interval": quantiles([0.5], interval=True),
@@ -52,21 +60,23 @@ STATISTICS: Final[dict[str, Callable[[Column, int], Floats]]] = {
 }
 
 
-def visits(asked: Visits, rounds: int) -> Iterator[dict[str, list[float]]]:
-    """Publish how many visits each town had, and what they cost."""
-    frame = pl.DataFrame({"person": asked.persons, "town": asked.towns, "cost": asked.costs})
+def visits(question: Visits, rounds: int) -> Iterator[dict[str, list[float]]]:
+    """Publish the number and the cost of the visits in each town."""
+    frame = pl.DataFrame(
+        {"person": question.persons, "town": question.towns, "cost": question.costs}
+    )
     request = Request(
-        asked.epsilon,
-        [Question(["count", "sum"], "cost", lower=0, upper=asked.upper, by=("town",))],
-        groups={"town": asked.declared or "discover"},
-        delta=asked.delta,
+        question.epsilon,
+        [Question(["count", "sum"], "cost", lower=0, upper=question.upper, by=("town",))],
+        groups={"town": question.declared or "discover"},
+        delta=question.delta,
         person="person",
-        max_groups=asked.max_groups,
-        max_rows=asked.max_rows,
+        max_groups=question.max_groups,
+        max_rows=question.max_rows,
         clamp=False,
     )
     for _ in range(rounds):
-        published: dict[str, list[float]] = defaultdict(list)
+        values_by_town: dict[str, list[float]] = defaultdict(list)
         for row in publish(frame, request).rows():
-            published[row["town"]].append(row["value"])
-        yield published
+            values_by_town[row["town"]].append(row["value"])
+        yield values_by_town

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 from support.alarms import FALSE_ALARM, LONG, check_rate
-from support.choices import some
+from support.choices import sample_cases
 
 import dpnoise
 from dpnoise import cli
@@ -141,7 +141,7 @@ def test_a_value_that_is_treated_otherwise_is_searched_for() -> None:
     Of 32 releases there, all but some differ from those elsewhere: a p-value of about 1e-20, which
     no other of 117 values has by chance.
     """
-    for odd in some([17.0, -5.0, 1e6, 0.625], 2):
+    for odd in sample_cases([17.0, -5.0, 1e6, 0.625], 2):
         report = dpnoise.audit(moved_at(odd), 1.0, attacks=["threshold"], budget=200_000)
         assert report.broken, odd
         assert {report.findings[0].value0, report.findings[0].value1} & {odd}

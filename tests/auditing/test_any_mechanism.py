@@ -270,7 +270,7 @@ def test_delta_is_taken_off() -> None:
     """The value is let through with probability delta, and never with another."""
 
     def mechanism(value: int, n: int) -> Any:
-        return border.revealed(value, n)
+        return border.flip_or_reveal(value, n)
 
     claim: dict[str, Any] = {"epsilon": border.EPSILON, "budget": 40_000}
     loose = audited(mechanism, **claim, delta=border.DELTA, confidence=CERTAIN)

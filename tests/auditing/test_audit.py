@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from support import border
 from support.alarms import FALSE_ALARM, LONG, check_rate
-from support.verdicts import Chosen
+from support.verdicts import EventAttack
 
 import dpnoise
 from dpnoise.auditing import additive_noise, calls, processes, targets
@@ -98,9 +98,9 @@ def both_odd(_target: Target, value0: float, _value1: float, _n: int) -> Event:
 @pytest.mark.parametrize(
     ("target", "epsilon", "delta", "attacks"),
     [
-        (border.flipped, border.EPSILON, 0.0, ["bits"]),
-        (border.flipped, border.EPSILON, 0.0, [Chosen(both_odd)]),
-        (border.revealed, border.EPSILON, border.DELTA, ["bits"]),
+        (border.flip, border.EPSILON, 0.0, ["bits"]),
+        (border.flip, border.EPSILON, 0.0, [EventAttack(both_odd)]),
+        (border.flip_or_reveal, border.EPSILON, border.DELTA, ["bits"]),
         (border.geometric, border.EPSILON, 0.0, ["bits"]),
         (border.uniform, 1e-9, border.DELTA, ["bits"]),
     ],
@@ -128,7 +128,7 @@ def test_a_target_at_its_border_is_called_broken_no_more_often_than_the_confiden
 
 def test_a_target_beyond_its_border_is_broken() -> None:
     """The same bits are no longer private at a claim a third lower; n is 20,000."""
-    report = audited(border.flipped, border.EPSILON * 2 / 3, budget=480_000)
+    report = audited(border.flip, border.EPSILON * 2 / 3, budget=480_000)
     assert report.broken
 
 
@@ -155,7 +155,7 @@ def test_an_event_over_two_releases_is_held_against_twice_the_epsilon_and_the_de
     def both(_target: Target, value0: float, _value1: float, _n: int) -> Event:
         return Event("both", lambda y: (y.reshape(-1, 2) == value0).all(axis=1), releases=2)
 
-    report = audited(lambda value, n: np.full(n, value), attacks=[Chosen(both)], delta=0.1)
+    report = audited(lambda value, n: np.full(n, value), attacks=[EventAttack(both)], delta=0.1)
     n, error = 24_000 // 4 // 2, (1 - 0.999) / 2 / 2 / 2
     root = error ** (1 / n)
     assert report.epsilon_lower == pytest.approx(math.log((root - 2 * 0.1) / (1 - root)) / 2)
@@ -165,8 +165,8 @@ def test_an_event_over_two_releases_is_held_against_twice_the_epsilon_and_the_de
 
 
 def test_every_bound_is_that_of_its_counts_at_its_share_of_the_error() -> None:
-    attacks = [*QUICK, Chosen(both_odd)]
-    report = audited(border.revealed, delta=border.DELTA, attacks=attacks, confidence=0.9)
+    attacks = [*QUICK, EventAttack(both_odd)]
+    report = audited(border.flip_or_reveal, delta=border.DELTA, attacks=attacks, confidence=0.9)
     assert {finding.attack for finding in report.findings} == {"precision", "bits", "chosen"}
     # The first count is in 136 releases of each value, the last, of two events, in 6,000.
     shares = {24_000 // (16 * len(report.pairs)): 3 * len(report.pairs) * 2, 24_000 // 4: 2}
@@ -209,7 +209,7 @@ def test_all_events_of_a_pair_are_fixed_before_any_release_that_they_are_counted
         happened.append("fixed")
         return Event("never", lambda y: y < -1e9)
 
-    report = audited(release, attacks=[Chosen(note), Chosen(note)])
+    report = audited(release, attacks=[EventAttack(note), EventAttack(note)])
     assert happened.pop(0) == (0.0, 1)
     for low, high in report.pairs:
         drawn = [(low, 136), (high, 136)]
@@ -228,7 +228,7 @@ def test_an_event_made_of_what_was_seen_certifies_nothing() -> None:
         seen = target(value0, n)
         return Event("y was seen", lambda y: np.isin(y, seen))
 
-    report = audited(attacks=[Chosen(remember)], pairs=[(0, 1)])
+    report = audited(attacks=[EventAttack(remember)], pairs=[(0, 1)])
     assert report.findings[0].hits0 == 0
     assert not report.broken
 
@@ -247,7 +247,7 @@ def test_an_event_cannot_change_what_the_next_one_is_counted_in() -> None:
         counted.append(y)
         return np.asarray(y == 7.0)
 
-    audited(attacks=[Chosen(spoil), Chosen(lambda *_: Event("y is 7", keep))])
+    audited(attacks=[EventAttack(spoil), EventAttack(lambda *_: Event("y is 7", keep))])
     assert len(counted) >= 4 * 11
     assert not (np.concatenate(counted) == 7.0).any()
 
@@ -263,13 +263,13 @@ def test_an_event_cannot_change_what_the_next_one_is_counted_in() -> None:
 def test_trials_that_share_a_release_are_refused(holds: Any, made: str) -> None:
     event = Event("odd", holds)
     with pytest.raises(ArgumentError, match=f"The event 'odd' made {made}"):
-        audited(attacks=[Chosen(lambda *_: event)])
+        audited(attacks=[EventAttack(lambda *_: event)])
 
 
 def test_overlapping_groups_are_refused() -> None:
     event = Event("rises", lambda y: y[1:] > y[:-1], releases=2)
     with pytest.raises(ArgumentError, match="135 trials of 136 releases, 2 for each"):
-        audited(attacks=[Chosen(lambda *_: event)])
+        audited(attacks=[EventAttack(lambda *_: event)])
 
 
 def test_a_target_may_write_its_releases_to_one_place() -> None:
@@ -474,7 +474,7 @@ def test_an_attack_without_its_library_is_skipped_with_the_line_that_installs_it
         errors.import_extra("no_such_library", "peers")
         return Event("never", lambda y: y < 0)
 
-    report = audited(attacks=["bits", Chosen(missing)])
+    report = audited(attacks=["bits", EventAttack(missing)])
     assert [finding.attack for finding in report.findings] == ["bits"]
     assert (
         'pip install no-such-library, or in a checkout of dpnoise pip install ".[peers]"'

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from scipy import stats
 from support.alarms import FALSE_ALARM, LONG, check_probability, check_rate
-from support.choices import some
+from support.choices import sample_cases
 
 import dpnoise
 from benchmarks import audit_bench, false_alarms
-from benchmarks.audit_bugs import BUGS, Bug, audited, geometric
-from benchmarks.audit_mechanisms import _GAMMA, ROWS, Row, added, murmur3, rappor, word_of
+from benchmarks.audit_bugs import BUGS, Bug, audit_bug, geometric
+from benchmarks.audit_mechanisms import _GAMMA, ROWS, Row, add_laplace, murmur3, rappor, word_of
 from dpnoise.auditing import BrokenError
 from dpnoise.auditing.targets import TargetError
 from dpnoise.core.errors import ArgumentError
@@ -36,7 +36,7 @@ FOUND = [bug for bug in BUGS if bug.words not in {*SMALL, REFUSED}]
 def test_every_bug_that_people_make_is_found(bug: Bug) -> None:
     is_plain = bug.true == math.inf and not bug.options  # Far above what it claims.
     budget = 40_000 if is_plain and not LONG else 120_000
-    report = audited(bug, budget=budget, confidence=CERTAIN)
+    report = audit_bug(bug, budget=budget, confidence=CERTAIN)
     assert report.broken
     assert report.epsilon_lower <= bug.true
 
@@ -56,11 +56,11 @@ def test_a_rare_event_is_chosen_where_it_certifies_most() -> None:
     Of 100 audits of each bug none was below its bound, so that fewer than 1 in 20 are (confidence
     0.99). At least 2 of 8 have to reach it: if 1 in 20 failed, 7 of 8 would once in 10^8.
     """
-    for words in some(list(RARE), 2):
+    for words in sample_cases(list(RARE), 2):
         (bug,) = (bug for bug in BUGS if bug.words == words)
         reached = 0
         for _ in range(8):
-            reached += audited(bug).epsilon_lower >= RARE[words]
+            reached += audit_bug(bug).epsilon_lower >= RARE[words]
             if reached == 2:
                 break
         assert reached == 2, words
@@ -75,7 +75,7 @@ def test_the_benchmark_shows_how_far_each_audit_is(monkeypatch: pytest.MonkeyPat
         yield told.append
 
     monkeypatch.setattr(audit_bench, "progress_bar", heard)
-    assert audit_bench.measured(replace(ROWS[0], budget=4_000))["mechanism"] == "Laplace"
+    assert audit_bench.measure_audit(replace(ROWS[0], budget=4_000))["mechanism"] == "Laplace"
     assert told == sorted(told)
     assert (told[0], told[-1]) == (0.0, 1.0)
 
@@ -113,7 +113,7 @@ def test_the_benchmark_knows_no_other_mechanisms() -> None:
 def test_a_fixed_seed_is_refused() -> None:
     (seeded,) = (bug for bug in BUGS if bug.words == REFUSED)
     with pytest.raises(TargetError, match="depend on each other"):
-        audited(seeded, budget=120_000)
+        audit_bug(seeded, budget=120_000)
 
 
 def test_the_docs_have_every_bug() -> None:
@@ -144,7 +144,7 @@ def test_a_mechanism_gives_an_output_for_each_that_is_asked_for(row: Row) -> Non
 
 
 def test_noise_of_the_mechanisms_is_laplace_and_each_is_new() -> None:
-    noise = np.concatenate([added(0.0, 200_000, scale=1.0)[:, 0] for _ in range(2)])
+    noise = np.concatenate([add_laplace(0.0, 200_000, scale=1.0)[:, 0] for _ in range(2)])
     # On a grid of 2^-20 some 19,000 of 400,000 meet another: n^2/2 2^-20 times the integral of the
     # squared density, 1/4. Runs with one seed would all meet.
     assert len(np.unique(noise)) > 0.85 * len(noise)
@@ -183,7 +183,7 @@ def test_false_alarms_are_no_more_frequent_than_the_confidence_says() -> None:
     """At confidence 0.7, at most 3 audits of 10 are wrong: counted in 50, exact binomial."""
     kinds = cycle(false_alarms.KINDS.values())
     check_rate(
-        lambda: false_alarms.alarmed(next(kinds), confidence=0.7, budget=4_000),
+        lambda: false_alarms.is_alarm(next(kinds), confidence=0.7, budget=4_000),
         5 * len(false_alarms.KINDS),
         0.3,
     )

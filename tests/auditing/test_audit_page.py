@@ -30,7 +30,7 @@ def compared(*reports: Report) -> Reader:
 
 def hostile() -> Report:
     """Return a report whose every text tries to become part of the page."""
-    report = example_report.broken()
+    report = example_report.broken_report()
     finding = replace(report.findings[0], attack=HOSTILE, access=HOSTILE, event=HOSTILE)
     observation = replace(report.observations[0], name=HOSTILE, words=HOSTILE)
     return replace(
@@ -49,14 +49,16 @@ def hostile() -> Report:
 
 def extreme(epsilon_lower: float) -> Report:
     finding = example_report.finding(epsilon_lower=epsilon_lower)
-    return replace(example_report.broken(), findings=[finding])
+    return replace(example_report.broken_report(), findings=[finding])
 
 
 EVERY_KIND = {
-    "broken": example_report.broken(),
-    "not broken": example_report.not_broken(),
+    "broken": example_report.broken_report(),
+    "not broken": example_report.unbroken_report(),
     "hostile": hostile(),
-    "nothing": replace(example_report.broken(), findings=[], observations=[], skipped={}, pairs=[]),
+    "nothing": replace(
+        example_report.broken_report(), findings=[], observations=[], skipped={}, pairs=[]
+    ),
     "infinite": extreme(float("inf")),
     "huge": extreme(1e300),
     "long": replace(
@@ -69,7 +71,7 @@ EVERY_KIND = {
 def test_every_page_is_well_formed(report: Report) -> None:
     reader = read(report)
     assert {"title", "h1", "h2", "svg", "style"} <= {tag for tag, _ in reader.tags}
-    assert compared(report, example_report.broken()).count("table") == 1
+    assert compared(report, example_report.broken_report()).count("table") == 1
 
 
 @pytest.mark.parametrize("report", EVERY_KIND.values(), ids=EVERY_KIND)
@@ -92,7 +94,7 @@ def test_what_names_contain_is_shown_as_text() -> None:
 def test_the_browser_is_told_to_load_nothing() -> None:
     policies = [
         attributes["content"]
-        for tag, attributes in read(example_report.broken()).tags
+        for tag, attributes in read(example_report.broken_report()).tags
         if attributes.get("http-equiv") == "Content-Security-Policy"
     ]
     assert len(policies) == 1
@@ -100,23 +102,26 @@ def test_the_browser_is_told_to_load_nothing() -> None:
 
 
 def test_the_verdict_comes_first_with_both_epsilons() -> None:
-    report = example_report.broken()
+    report = example_report.broken_report()
     text = read(report).text.removeprefix(f"Audit of {report.target}: broken")
     assert text.index(report.verdict) < text.index("What gave it away")
     assert text.index("Used as if 1") < text.index("Certified at least 5.82")
 
 
 def test_the_ceiling_stands_beside_the_bound_and_among_the_limits() -> None:
-    text = read(example_report.broken()).text
+    text = read(example_report.broken_report()).text
     assert "So many releases can certify 7.4 at most." in text
     assert "no epsilon above 7.4 could have been certified" in text
     assert "used as if epsilon were 1" in text
-    both = [example_report.broken(), replace(example_report.not_broken(), ceiling=8.125)]
+    both = [
+        example_report.broken_report(),
+        replace(example_report.unbroken_report(), ceiling=8.125),
+    ]
     assert "no epsilon above 8.12 could have been certified" in compared(*both).text
 
 
 def test_a_finding_shows_its_event_and_its_two_counts() -> None:
-    text = read(example_report.broken()).text
+    text = read(example_report.broken_report()).text
     assert "|y| < 2-2 and y is no multiple of 2-54" in text
     assert "3,723 of 20,000 (18.6%)" in text
     assert "Seen 3,723 times at 0, never at 1." in text
@@ -125,7 +130,7 @@ def test_a_finding_shows_its_event_and_its_two_counts() -> None:
 
 
 def test_every_finding_is_shown_once() -> None:
-    report = example_report.broken()
+    report = example_report.broken_report()
     reader = read(report)
     broke = {finding.attack for finding in report.findings if finding.broken}
     assert reader.count("article") == len(broke)
@@ -136,12 +141,12 @@ def test_the_same_outputs_are_drawn_once() -> None:
     found = example_report.finding()
     again = replace(found, attack="another", value0=found.value1, value1=found.value0)
     elsewhere = replace(found, attack="a third", value0=7.0, value1=8.0)
-    reader = read(replace(example_report.broken(), findings=[found, again, elsewhere]))
+    reader = read(replace(example_report.broken_report(), findings=[found, again, elsewhere]))
     assert reader.text.count("The last set bit of the releases") == 2
 
 
 def test_observations_are_set_apart_from_what_is_certified() -> None:
-    report = example_report.broken()
+    report = example_report.broken_report()
     text = read(report).text
     assert "They are not part of the certified epsilon." in text
     assert all(observation.words in text for observation in report.observations)
@@ -149,7 +154,7 @@ def test_observations_are_set_apart_from_what_is_certified() -> None:
 
 
 def test_the_page_says_how_to_reproduce_it() -> None:
-    report = example_report.broken()
+    report = example_report.broken_report()
     text = read(report).text
     for part in (report.command, report.method, "240,000 in all", "99.9%", "1000 and 1001"):
         assert part in text
@@ -164,7 +169,7 @@ def test_every_page_says_what_not_broken_does_not_mean(report: Report) -> None:
 
 
 def test_a_page_never_calls_anything_safe_or_secure() -> None:
-    text = read(example_report.not_broken()).text.lower()
+    text = read(example_report.unbroken_report()).text.lower()
     assert "secure" not in text
     assert re.findall(r"[a-z]+ mean safe", text) == ["not mean safe"] * text.count("safe")
 
@@ -176,7 +181,7 @@ def test_a_report_without_findings_claims_nothing() -> None:
 
 
 def test_the_comparison_has_a_row_and_a_bar_for_each_target_worst_first() -> None:
-    reports = example_report.several()
+    reports = example_report.several_reports()
     reader = compared(*reports)
     assert reader.count("tr") == 1 + len(reports)
     assert sum(attributes.get("class") == "track" for _, attributes in reader.tags) == len(reports)
@@ -201,7 +206,9 @@ def test_exponents_without_end_fit_into_one_picture() -> None:
     """Counts beyond the window are kept, in the outermost columns."""
     exponents = [-1074, *range(-90, 10), 900]
     evidence = {"exponents": exponents, "at0": [99] * 102, "at1": [0] * 101 + [1]}
-    report = replace(example_report.broken(), findings=[example_report.finding(evidence=evidence)])
+    report = replace(
+        example_report.broken_report(), findings=[example_report.finding(evidence=evidence)]
+    )
     reader = read(report)
     drawn = [attributes for _, attributes in reader.tags if attributes.get("class") == "value0"]
     columns = [attributes for attributes in drawn if attributes.get("x") != "0"]
@@ -225,7 +232,7 @@ def test_a_file_that_is_no_report_is_refused(tmp_path: Path) -> None:
 
 
 def test_pages_are_written_in_utf8(tmp_path: Path) -> None:
-    report = replace(example_report.broken(), target="bruit \N{GREEK SMALL LETTER EPSILON}")
+    report = replace(example_report.broken_report(), target="bruit \N{GREEK SMALL LETTER EPSILON}")
     report.to_html(tmp_path / "one.html")
     write_comparison([report], tmp_path / "many.html")
     for name in ("one.html", "many.html"):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.alarms import FALSE_ALARM
-from support.choices import some
+from support.choices import sample_cases
 
 import dpnoise
 from dpnoise import cli, statistics
@@ -28,7 +28,7 @@ def delta_of(name: str) -> float:
 
 def test_our_own_mechanisms_are_not_broken_and_could_have_been() -> None:
     """A correct one is called broken in one of 10^8 of these audits at most."""
-    for name in some(OWN, 4):
+    for name in sample_cases(OWN, 4):
         report = dpnoise.audit(name, 1.0, delta_of(name), budget=1_000, confidence=CERTAIN)
         assert not report.broken, name
         assert report.refutable, name

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 from support.alarms import check_probability
-from support.choices import some
+from support.choices import sample_cases
 
 import dpnoise
 from dpnoise.auditing.processes import (
@@ -126,7 +126,7 @@ def test_a_fixed_seed_repeats_its_noise_after_a_restart() -> None:
 
 
 def test_a_fresh_seed_does_not() -> None:
-    for name in some(["numpy.laplace", "dpnoise.release"], 1):
+    for name in sample_cases(["numpy.laplace", "dpnoise.release"], 1):
         assert not restarted(program_of(name)).found, name
 
 

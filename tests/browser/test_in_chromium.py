@@ -1,4 +1,4 @@
-"""The pages as a browser shows them: on a phone and a desk, in light and dark, and printed."""
+"""The pages in a browser: on a phone and a desktop, in light and dark mode, and printed."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,9 +14,9 @@ from dpnoise.statistics import report as published
 from reproduction.page import page as paper_page
 from reproduction.piece import CONFIRMED, VERDICTS, Judgement, Piece, Result, Table
 
-PHONE, DESK = 380, 1200
+PHONE, DESKTOP = 380, 1200
 
-# The contrast of every text with what lies behind it, as WCAG 2 defines it.
+# The contrast of every text with its background, as defined by WCAG 2.
 CONTRASTS = """
 (() => {
   const channels = text => text.match(/[\\d.]+/g).map(Number);
@@ -44,14 +44,14 @@ CONTRASTS = """
 })()
 """
 
-# The colours of the paper, of a bar and of the line that is its margin.
+# The colours of the background, of a bar and of the line of its margin.
 COLOURS = """
 [['body', 'backgroundColor'], ['svg .amount', 'fill'], ['svg .mark', 'stroke']]
   .map(([name, what]) => getComputedStyle(document.querySelector(name))[what])
   .map(colour => colour.match(/[\\d.]+/g).map(Number))
 """
 
-# Elements that reach beyond the window, and texts that leave their picture or cover one another.
+# Elements beyond the window, and texts that leave their picture or overlap.
 OVERFLOWS = """
 (() => {
   const boxes = [...document.querySelectorAll('body *')]
@@ -75,7 +75,7 @@ OVERFLOWS = """
 })()
 """
 
-# The size of every picture that stands by itself, and of its bars: what starts at one point is one.
+# The sizes of every separate picture and of its bars; rectangles with the same start are one bar.
 SIZES = """
 [...document.querySelectorAll('svg:not([aria-hidden])')].map(svg => {
   const frame = svg.getBoundingClientRect(), bars = new Map();
@@ -88,7 +88,7 @@ SIZES = """
 """
 
 
-# Of every row of published numbers: how wide its bar's picture and bar are, and what can be read.
+# For every row of published numbers: the widths of its picture and bar, and the visible text.
 ROWS = """
 [...document.querySelectorAll('.numbers tr:has(td)')].map(row => {
   const svg = row.querySelector('svg'), bar = svg.querySelector('.amount');
@@ -108,7 +108,7 @@ def browser() -> Iterator[Chromium]:
 
 
 def paper_results() -> list[Result]:
-    """Return made-up results of every verdict, with names that are long, and source to show."""
+    """Return invented results of every verdict, with long names, and source code."""
     table = Table("What was measured", ("n", "w" * 40), [(2**53, 0.5), (4, "long " * 30)])
     results = []
     for i, verdict in enumerate(VERDICTS):
@@ -121,7 +121,7 @@ def paper_results() -> list[Result]:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Write one page of each kind; the long one has names that nobody would give."""
+    """Write one page of each kind; the long one has very long names."""
     folder = tmp_path_factory.mktemp("pages")
     finding = example_report.finding(
         attack="a" * 200,
@@ -134,12 +134,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     )
     others = replace(finding, broken=False)
     reports = {
-        "broken": example_report.broken(),
-        "not-broken": example_report.not_broken(),
-        "nothing": replace(example_report.broken(), findings=[], observations=[]),
-        "script": replace(example_report.broken(), target="<script>alert(1)</script>"),
+        "broken": example_report.broken_report(),
+        "not-broken": example_report.unbroken_report(),
+        "nothing": replace(example_report.broken_report(), findings=[], observations=[]),
+        "script": replace(example_report.broken_report(), target="<script>alert(1)</script>"),
         "long": replace(
-            example_report.broken(),
+            example_report.broken_report(),
             target="<b>" + "n" * 300,
             version="9." * 100,
             command="dpnoise audit --target " + "c" * 300,
@@ -150,11 +150,13 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
     for name, report in reports.items():
         report.to_html(folder / f"{name}.html")
-    write_comparison([*example_report.several(), *reports.values()], folder / "comparison.html")
+    write_comparison(
+        [*example_report.several_reports(), *reports.values()], folder / "comparison.html"
+    )
     for name, table in example_tables.EVERY_KIND.items():
         title = example_tables.HOSTILE if name == "hostile" else None
         table.to_html(folder / f"published-{name}.html", title)
-    persons = published.render(example_tables.of_persons(), "Visits of patients in 2026")
+    persons = published.render(example_tables.person_record(), "Visits of patients in 2026")
     (folder / "published-persons.html").write_text(persons, encoding="utf-8")
     reproduced = paper_page(paper_results(), "Measured " + "by a command " * 20)
     (folder / "paper.html").write_text(reproduced, encoding="utf-8")
@@ -168,24 +170,24 @@ KINDS = (
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_page_opens_in_silence_and_asks_for_nothing(
+def test_a_page_opens_without_messages_or_requests(
     browser: Chromium, pages: dict[str, Path], kind: str
 ) -> None:
-    browser.open(pages[kind], DESK)
+    browser.open(pages[kind], DESKTOP)
     assert browser.evaluate("document.readyState") == "complete"
-    loud = ("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown")
-    assert browser.happened(*loud, "Page.javascriptDialogOpening") == []
-    asked = [event["request"]["url"] for event in browser.happened("Network.requestWillBeSent")]
-    assert asked == [pages[kind].as_uri()]
+    messages = ("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown")
+    assert browser.events_of(*messages, "Page.javascriptDialogOpening") == []
+    urls = [event["request"]["url"] for event in browser.events_of("Network.requestWillBeSent")]
+    assert urls == [pages[kind].as_uri()]
 
 
-def test_the_browser_would_tell_of_a_script(browser: Chromium, tmp_path: Path) -> None:
-    """A check that hears nothing proves nothing: here it must hear."""
+def test_the_browser_reports_a_script(browser: Chromium, tmp_path: Path) -> None:
+    """Shows that the test above can fail."""
     path = tmp_path / "loud.html"
     path.write_text("<!doctype html><script>console.error('heard')</script><img src=absent.png>")
-    browser.open(path, DESK)
-    assert browser.happened("Runtime.consoleAPICalled")
-    assert len(browser.happened("Network.requestWillBeSent")) == 2
+    browser.open(path, DESKTOP)
+    assert browser.events_of("Runtime.consoleAPICalled")
+    assert len(browser.events_of("Network.requestWillBeSent")) == 2
 
 
 def test_the_policy_stops_a_script_that_got_in(
@@ -194,12 +196,12 @@ def test_the_policy_stops_a_script_that_got_in(
     path = tmp_path / "bitten.html"
     script = "<body><script>document.title = 'bitten'</script>"
     path.write_text(pages["broken"].read_text().replace("<body>", script))
-    browser.open(path, DESK)
+    browser.open(path, DESKTOP)
     assert browser.evaluate("document.scripts.length") == 1
     assert browser.evaluate("document.title") != "bitten"
 
 
-@pytest.mark.parametrize("width", [PHONE, DESK])
+@pytest.mark.parametrize("width", [PHONE, DESKTOP])
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_leaves_the_window_and_no_text_covers_another(
     browser: Chromium, pages: dict[str, Path], kind: str, width: int
@@ -210,7 +212,7 @@ def test_nothing_leaves_the_window_and_no_text_covers_another(
     assert browser.evaluate(OVERFLOWS) == [[], []]
 
 
-@pytest.mark.parametrize("width", [PHONE, DESK])
+@pytest.mark.parametrize("width", [PHONE, DESKTOP])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_figure_shows(
     browser: Chromium, pages: dict[str, Path], kind: str, width: int
@@ -218,9 +220,9 @@ def test_every_figure_shows(
     browser.open(pages[kind], width)
     figures = browser.evaluate(SIZES)
     assert figures
-    for wide, tall, bars in figures:
-        assert wide > 0.8 * min(width, 800)
-        assert tall >= 50
+    for width_of_figure, height, bars in figures:
+        assert width_of_figure > 0.8 * min(width, 800)
+        assert height >= 50
         assert bars
         assert all(bar[0] > 0.9 and bar[1] > 0.9 for bar in bars)
 
@@ -240,11 +242,11 @@ def test_every_text_has_the_contrast_that_readers_need(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_page_prints_dark_on_white(browser: Chromium, pages: dict[str, Path], kind: str) -> None:
-    browser.open(pages[kind], DESK, scheme="dark", media="print")
+    browser.open(pages[kind], DESKTOP, scheme="dark", media="print")
     paper = browser.evaluate("getComputedStyle(document.body).backgroundColor")
     assert paper == "rgb(255, 255, 255)"
     assert min(contrast for contrast, _ in browser.evaluate(CONTRASTS)) >= 4.5
-    assert browser.printed().startswith(b"%PDF")
+    assert browser.print_to_pdf().startswith(b"%PDF")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -261,25 +263,32 @@ def test_a_screen_reader_finds_headings_in_order_and_named_pictures(
     nodes = browser.ask("Accessibility.getFullAXTree")["nodes"]
     roles = [(node["role"]["value"], node.get("name", {}).get("value")) for node in nodes]
     images = [name for role, name in roles if role in {"image", "img", "SvgRoot"}]
-    alone = "document.querySelectorAll('svg:not([aria-hidden])').length"
-    assert len(images) == browser.evaluate(alone)
-    # The other pictures are bars beside their numbers.
-    beside = "[...document.querySelectorAll('svg[aria-hidden]')].map(svg => svg.closest('tr'))"
-    assert browser.evaluate(f"{beside}.every(row => row.querySelector('.value').textContent)")
+    separate_pictures = "document.querySelectorAll('svg:not([aria-hidden])').length"
+    assert len(images) == browser.evaluate(separate_pictures)
+    # The other pictures are bars next to their numbers.
+    rows_with_bars = (
+        "[...document.querySelectorAll('svg[aria-hidden]')].map(svg => svg.closest('tr'))"
+    )
+    assert browser.evaluate(
+        f"{rows_with_bars}.every(row => row.querySelector('.value').textContent)"
+    )
     assert all(images)
     if browser.evaluate("document.querySelectorAll('table').length"):
         assert {"table", "row", "cell", "columnheader"} <= {role for role, _ in roles}
 
 
-@pytest.mark.parametrize("width", [PHONE, DESK])
+@pytest.mark.parametrize("width", [PHONE, DESKTOP])
 @pytest.mark.parametrize("name", ["plain", "many", "extreme"])
-def test_every_published_number_can_be_read_beside_its_bar(
+def test_every_published_number_can_be_read_next_to_its_bar(
     browser: Chromium, pages: dict[str, Path], name: str, width: int
 ) -> None:
     browser.open(pages[f"published-{name}"], width)
     rows = browser.evaluate(ROWS)
-    releases = [one.release for one in example_tables.EVERY_KIND[name]]
-    numbers = [len(one.value) if one.labels else 1 for one in releases]
+    releases = [published_number.release for published_number in example_tables.EVERY_KIND[name]]
+    numbers = [
+        len(published_number.value) if published_number.labels else 1
+        for published_number in releases
+    ]
     single = browser.evaluate("document.querySelectorAll('.alone').length")
     assert len(rows) + single == sum(numbers)
     for row in rows:
@@ -290,7 +299,7 @@ def test_every_published_number_can_be_read_beside_its_bar(
 def test_bars_are_as_long_as_their_numbers_on_every_screen(
     browser: Chromium, pages: dict[str, Path]
 ) -> None:
-    for width in (PHONE, DESK):
+    for width in (PHONE, DESKTOP):
         browser.open(pages["published-many"], width)
         rows = browser.evaluate(ROWS)
         values = [float(row["seen"][1].replace(",", "")) for row in rows]
@@ -301,13 +310,13 @@ def test_bars_are_as_long_as_their_numbers_on_every_screen(
 
 
 def test_the_head_of_a_long_table_stays_in_sight(browser: Chromium, pages: dict[str, Path]) -> None:
-    browser.open(pages["published-many"], DESK)
+    browser.open(pages["published-many"], DESKTOP)
     top = "document.querySelector('.numbers thead th').getBoundingClientRect().top"
     assert browser.evaluate(f"scrollTo(0, 3000), {top}") == pytest.approx(0, abs=1)
 
 
 def contrast(*colours: list[float]) -> float:
-    """Return the contrast of two colours, as WCAG 2 defines it."""
+    """Return the contrast of two colours, as defined by WCAG 2."""
     lights = []
     for colour in colours:
         parts = [part / 255 for part in colour]
@@ -322,7 +331,7 @@ def contrast(*colours: list[float]) -> float:
 def test_a_bar_stands_out_from_the_paper_and_its_margin_from_the_bar(
     browser: Chromium, pages: dict[str, Path], scheme: str, media: str
 ) -> None:
-    browser.open(pages["published-plain"], DESK, scheme=scheme, media=media)
+    browser.open(pages["published-plain"], DESKTOP, scheme=scheme, media=media)
     paper, bar, margin = browser.evaluate(COLOURS)
     assert contrast(paper, bar) >= 3
     assert contrast(bar, margin) >= 3

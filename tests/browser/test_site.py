@@ -1,4 +1,4 @@
-"""The documentation as a site, opened from a folder: on a phone and a desk, in light and dark."""
+"""The site, opened from a folder: on a phone and a desktop, in light and dark mode."""
 
 import re
 from collections.abc import Iterator
@@ -14,10 +14,10 @@ PAGES = sorted(
     path.relative_to(ROOT / "docs").with_suffix(".html").as_posix()
     for path in (ROOT / "docs").rglob("*.md")
 )
-PHONE, DESK, SCREEN = 390, 1280, 800
+PHONE, DESKTOP, SCREEN = 390, 1280, 800
 
-# Tables, code and formulas that no box keeps within the window, pictures that did not load or do
-# not fit, and rows that no table has.
+# Tables, code and formulas that leave the window, pictures that did not load or do not fit, and
+# rows outside a table.
 MISFITS = """
 (() => {
   const fits = box => box.left >= -1 && box.right <= innerWidth + 1;
@@ -37,7 +37,7 @@ MISFITS = """
 })()
 """
 
-# What is drawn of each formula, and whether it is in the font that comes with the site.
+# The size of each drawn formula, and whether it uses the font of the site.
 FORMULAS = """
 document.fonts.ready.then(() => [...document.querySelectorAll('math')].map(math => {
   const box = math.getBoundingClientRect();
@@ -45,8 +45,8 @@ document.fonts.ready.then(() => [...document.querySelectorAll('math')].map(math 
 }))
 """
 
-# The first result of a search, as soon as there is one.
-FOUND = """
+# The first result of a search.
+FIRST_RESULT = """
 new Promise(resolve => {
   const found = () => {
     const link = document.querySelector('.md-search-result__item a');
@@ -61,7 +61,7 @@ new Promise(resolve => {
 })
 """
 
-# What the first screen must show, and where it ends.
+# The bottoms of all parts of the first screen.
 FIRST_SCREEN = """
 ['.point img', '.point pre', '.point a[href*="arxiv.org"]', '.doors > :nth-child(1) a',
  '.doors > :nth-child(2) a', '.doors > :nth-child(3)']
@@ -83,25 +83,25 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def awaited(browser: Chromium, promise: str) -> object:
-    """Return what a promise of the page comes to."""
-    asked = {"expression": promise, "awaitPromise": True, "returnByValue": True}
-    return browser.ask("Runtime.evaluate", **asked)["result"]["value"]
+def await_promise(browser: Chromium, promise: str) -> object:
+    """Return the result of a promise in the page."""
+    parameters = {"expression": promise, "awaitPromise": True, "returnByValue": True}
+    return browser.ask("Runtime.evaluate", **parameters)["result"]["value"]
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_fits_loads_nothing_from_elsewhere_and_draws_its_formulas(
     browser: Chromium, site: Path, page: str
 ) -> None:
-    for width in (PHONE, DESK):
+    for width in (PHONE, DESKTOP):
         browser.open(site / page, width)
         assert browser.evaluate("document.documentElement.scrollWidth") == width
         assert browser.evaluate(MISFITS) == []
-        asked = [event["request"]["url"] for event in browser.happened("Network.requestWillBeSent")]
-        assert len(asked) > 1
-        assert all(url.startswith((site.as_uri(), "data:", "blob:")) for url in asked), asked
-        assert browser.happened("Runtime.exceptionThrown", "Log.entryAdded") == []
-    formulas = awaited(browser, FORMULAS)
+        urls = [event["request"]["url"] for event in browser.events_of("Network.requestWillBeSent")]
+        assert len(urls) > 1
+        assert all(url.startswith((site.as_uri(), "data:", "blob:")) for url in urls), urls
+        assert browser.events_of("Runtime.exceptionThrown", "Log.entryAdded") == []
+    formulas = await_promise(browser, FORMULAS)
     assert isinstance(formulas, list)
     source = (ROOT / "docs" / page).with_suffix(".md").read_text()
     assert bool(formulas) == bool(re.search(r"^ *```math|\$\S[^$`]*\S\$", source, re.MULTILINE))
@@ -116,33 +116,33 @@ def test_a_page_fits_loads_nothing_from_elsewhere_and_draws_its_formulas(
 def test_a_page_follows_the_scheme_of_the_reader(
     browser: Chromium, site: Path, scheme: str
 ) -> None:
-    browser.open(site / "leakage.html", DESK, scheme=scheme)
+    browser.open(site / "leakage.html", DESKTOP, scheme=scheme)
     paper = browser.evaluate("getComputedStyle(document.body).backgroundColor")
     red, green, blue = map(int, re.findall(r"\d+", paper)[:3])
     assert (red + green + blue > 3 * 200) == (scheme == "light")
 
 
 def test_search_finds_in_a_folder(browser: Chromium, site: Path) -> None:
-    browser.open(site / "index.html", DESK)
-    found = awaited(browser, FOUND)
-    assert isinstance(found, str)
-    assert found.startswith(site.as_uri())
+    browser.open(site / "index.html", DESKTOP)
+    url = await_promise(browser, FIRST_RESULT)
+    assert isinstance(url, str)
+    assert url.startswith(site.as_uri())
     assert (
-        site / found.removeprefix(f"{site.as_uri()}/").partition("?")[0].partition("#")[0]
+        site / url.removeprefix(f"{site.as_uri()}/").partition("?")[0].partition("#")[0]
     ).exists()
 
 
 def test_the_first_screen_shows_picture_code_paper_and_three_doors(
     browser: Chromium, site: Path
 ) -> None:
-    browser.open(site / "index.html", DESK)
+    browser.open(site / "index.html", DESKTOP)
     ends = browser.evaluate(FIRST_SCREEN)
     assert len(ends) == 6
     assert max(ends) <= SCREEN
 
 
 def test_no_file_of_the_site_asks_for_one_elsewhere(site: Path) -> None:
-    """Links that a reader follows may lead elsewhere; what a browser loads by itself may not."""
+    """Links may lead elsewhere, but files that the browser loads may not."""
     loads = re.compile(
         r"""<(?:script|img|iframe|source|link)\b[^>]*?\b(?:src|srcset|href)=["']?(https?:|//)"""
         r"""|url\(["']?(?:https?:|//)|@import["' ]+(?:https?:|//)"""
@@ -150,4 +150,4 @@ def test_no_file_of_the_site_asks_for_one_elsewhere(site: Path) -> None:
     files = [path for path in site.rglob("*") if path.suffix in {".html", ".css", ".svg"}]
     assert len(files) > len(PAGES)
     assert [path for path in files if loads.search(path.read_text())] == []
-    assert loads.search('<script src="https://unpkg.com/shim">'), "the check sees one"
+    assert loads.search('<script src="https://unpkg.com/shim">'), "the check detects one"

@@ -1,4 +1,4 @@
-"""`dpnoise audit` as a person or a CI job runs it: what it prints, its status, what it leaves."""
+"""`dpnoise audit` for a person or a CI job: its output, its status and its files."""
 
 import html
 import json
@@ -37,10 +37,12 @@ def exits(value, n):
 
 
 @pytest.fixture(autouse=True)
-def _one_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """See a fork's repetition everywhere: it must not change a status."""
-    seen = Observation("forked", found=True, words="All 3 children drew the same 64 releases.")
-    monkeypatch.setattr(additive_noise, "observations", lambda *_: [seen])
+def _one_observation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Return the same observation for every target; it must not change a status."""
+    observation = Observation(
+        "forked", found=True, words="All 3 children drew the same 64 releases."
+    )
+    monkeypatch.setattr(additive_noise, "observations", lambda *_: [observation])
 
 
 def test_a_delta_that_is_not_given_is_asked_for_by_its_option(
@@ -52,7 +54,7 @@ def test_a_delta_that_is_not_given_is_asked_for_by_its_option(
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the current folder, which has a module and room for reports."""
+    """Return a folder for reports, in a current folder with a module."""
     (tmp_path / "audited_module.py").write_text(NUMPY)
     monkeypatch.chdir(tmp_path)
     sys.modules.pop("audited_module", None)
@@ -61,7 +63,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    """Run the command, with a claim of epsilon 1 unless all is audited."""
+    """Run the command, with a claim of epsilon 1 unless all targets are audited."""
     claim = [] if "--all" in arguments else ["--epsilon", "1"]
     status = cli.main(["audit", *claim, *(str(argument) for argument in arguments)])
     printed = capsys.readouterr()
@@ -91,21 +93,21 @@ def test_the_page_and_the_terminal_show_event_curve_ceiling_and_how_to_reproduce
         capsys, "audited_module:release", *options, *quick, "--html", page, "--json", data
     )
     report = Report.from_json(data)
-    shown = html_text(page.read_text())
+    page_text = html_text(page.read_text())
     event = report.findings[0].event
-    for text in (" ".join(out.split()), shown):
+    for text in (" ".join(out.split()), page_text):
         assert event.replace("^", "") in text.replace("^", "")
         assert at_least(report.ceiling) in text
         assert report.command in text
     assert f"The certified curve: {curve_words(report.curve)}" in " ".join(out.split())
-    assert "The certified curve" in shown
-    assert f"delta is at least {at_least(report.curve[0][1])} at epsilon 0" in shown
+    assert "The certified curve" in page_text
+    assert f"delta is at least {at_least(report.curve[0][1])} at epsilon 0" in page_text
     assert curve_words(report.curve) in str(report)
     assert report.command in str(report)
 
 
 def html_text(page: str) -> str:
-    """Return what a page says, without its marks."""
+    """Return the text of a page, without tags."""
     return " ".join(html.unescape(re.sub(r"<[^>]*>", "", page)).split())
 
 
@@ -143,7 +145,7 @@ def test_status_2_is_wrong_usage_with_one_line_that_explains(
     assert err.count("\n") == 1
 
 
-def test_an_audit_that_fails_leaves_an_older_report_alone_and_no_other_file(
+def test_an_audit_that_fails_keeps_an_older_report_and_leaves_no_file(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     older, newer = folder / "report.json", folder / "report.html"
@@ -155,10 +157,10 @@ def test_an_audit_that_fails_leaves_an_older_report_alone_and_no_other_file(
     assert older.read_text() == "an older report"
 
 
-def test_what_was_certified_before_the_target_failed_is_shown(
+def test_findings_before_the_target_failed_are_shown(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An event is counted before the next pair is tried: what it certifies holds by itself."""
+    """An event is counted before the next pair is tried, so its bound holds."""
     status, out, err = run(capsys, "audited_module:exits", *QUICK, "--json", folder / "report.json")
     assert status == 2
     assert err.startswith("dpnoise: audited_module:exits ended its process with status 1. ")
@@ -171,7 +173,7 @@ def test_what_was_certified_before_the_target_failed_is_shown(
 def test_status_2_is_also_that_no_attack_could_be_run(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """NumPy's model excludes exact releases of every value, so that attack says nothing."""
+    """NumPy's model excludes exact releases of every value, so the attack does not apply."""
     written = folder / "report.json"
     only_mironov = ["--attack", "mironov", "--budget", "24000", "--json", written]
     status, out, err = run(capsys, "dpnoise.release", *only_mironov)
@@ -196,25 +198,25 @@ def test_a_command_is_audited(folder: Path, capsys: pytest.CaptureFixture[str]) 
 # Of all libraries --------------------------------------------------------------------------------
 
 
-def only(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    """Make these the only targets that are known."""
-    kinds = {name: adapter.noise for name, adapter in adapters.ADAPTERS.items()}
+def use_only_targets(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Make these the only known targets."""
+    kinds = {name: add_adapter.noise for name, add_adapter in adapters.ADAPTERS.items()}
 
-    def known(noise: str | None = None) -> list[str]:
+    def target_names(noise: str | None = None) -> list[str]:
         return [name for name in names if noise in {None, kinds[name]}]
 
-    monkeypatch.setattr(targets, "names", known)
+    monkeypatch.setattr(targets, "names", target_names)
 
 
-def adapter(monkeypatch: pytest.MonkeyPatch, name: str, release: Any) -> None:
-    made = adapters.Adapter(lambda _: (1.0, release), "laplace", None)
-    monkeypatch.setitem(adapters.ADAPTERS, name, made)
+def add_adapter(monkeypatch: pytest.MonkeyPatch, name: str, release: Any) -> None:
+    adapter = adapters.Adapter(lambda _: (1.0, release), "laplace", None)
+    monkeypatch.setitem(adapters.ADAPTERS, name, adapter)
 
 
 def test_all_libraries_are_compared_gaussian_ones_at_a_delta(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    only(monkeypatch, "numpy.laplace", "numpy.normal", "paper.laplace")
+    use_only_targets(monkeypatch, "numpy.laplace", "numpy.normal", "paper.laplace")
     status, out, _ = run(capsys, "--all", *QUICK, "--json", folder / "all.json")
     assert status == 1
     assert "numpy.normal: Broken" in out
@@ -229,7 +231,7 @@ def test_a_library_that_is_not_installed_is_passed_over(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    only(monkeypatch, "torch.laplace", "dpnoise.release")
+    use_only_targets(monkeypatch, "torch.laplace", "dpnoise.release")
     status, out, _ = run(capsys, "--all", *QUICK, "--confidence", 1 - 1e-8)
     assert status == 0
     assert "torch.laplace: This needs torch, which is not installed: pip install torch, or" in out
@@ -238,9 +240,9 @@ def test_a_library_that_is_not_installed_is_passed_over(
 def test_a_library_that_fails_costs_the_status_but_not_the_others(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    adapter(monkeypatch, "failing", lambda *_: 1 / 0)
-    adapter(monkeypatch, "constant", lambda _, n: np.zeros(n))
-    only(monkeypatch, "failing", "constant")
+    add_adapter(monkeypatch, "failing", lambda *_: 1 / 0)
+    add_adapter(monkeypatch, "constant", lambda _, n: np.zeros(n))
+    use_only_targets(monkeypatch, "failing", "constant")
     status, out, _ = run(capsys, "--all", *QUICK, "--json", folder / "all.json")
     assert status == 2
     assert "failing: failing(0.0, 1) raised ZeroDivisionError" in out
@@ -250,26 +252,26 @@ def test_a_library_that_fails_costs_the_status_but_not_the_others(
 def test_a_library_that_no_attack_could_be_run_against_costs_the_status(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    only(monkeypatch, "dpnoise.release")
+    use_only_targets(monkeypatch, "dpnoise.release")
     status, _, err = run(capsys, "--all", "--attack", "mironov", "--budget", "24000")
     assert status == 2
     assert "No attack could be run against dpnoise.release: nothing is known." in err
 
 
-def test_what_is_claimed_has_to_be_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_claim_is_required(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["audit", "numpy.laplace"]) == 2
     assert "Say which epsilon is claimed: --epsilon 1." in capsys.readouterr().err
 
 
 def test_a_command_with_brackets_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    """They are no markup of the terminal's."""
+    """They are not markup for the terminal."""
     code = "import sys; [print(len('[/z]') + float(line)) for line in sys.stdin]"
     command = shlex.join([sys.executable, "-c", code])
     _, out, err = run(capsys, "--command", command, *QUICK)
     assert "[/z]" in out + err
 
 
-def test_a_folder_is_no_file_to_write_to(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_a_folder_cannot_be_written_to(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     status, _, err = run(capsys, "numpy.laplace", *QUICK, "--html", folder)
     assert status == 2
     assert "is a folder" in err

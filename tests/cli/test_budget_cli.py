@@ -13,7 +13,7 @@ from dpnoise.statistics.ledger import open_ledger
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
 
@@ -21,7 +21,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     try:
         status = cli.main(["budget", *arguments])
-    except SystemExit as error:  # argparse ends so
+    except SystemExit as error:  # Raised by argparse.
         status = error.code if isinstance(error.code, int) else 70
     printed = capsys.readouterr()
     return status, printed.out, printed.err
@@ -49,7 +49,7 @@ def test_a_ledger_is_made_spent_from_and_shown(capsys: pytest.CaptureFixture[str
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_what_is_not_there_cannot_be_spent(capsys: pytest.CaptureFixture[str]) -> None:
+def test_more_than_the_remaining_budget_cannot_be_spent(capsys: pytest.CaptureFixture[str]) -> None:
     create(capsys, "--epsilon", "1")
     before = Path("b.json").read_bytes()
     status, out, err = run(capsys, "spend", "b.json", "--epsilon", "1.01", "--note", "too much")
@@ -61,13 +61,13 @@ def test_what_is_not_there_cannot_be_spent(capsys: pytest.CaptureFixture[str]) -
 def test_json_has_the_numbers_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     create(capsys, "--rho", "0.1", "--unit", "one household", "--neighbours", "replace")
     run(capsys, "spend", "b.json", "--rho", "0.03", "--note", "x")
-    told = json.loads(run(capsys, "show", "b.json", "--json")[1])
-    assert told["total"] == {"rho": "0.1", "delta": "0"}
-    assert told["spent"] == {"rho": "0.03", "delta": "0"}
-    assert told["left"] == {"rho": "0.07", "delta": "0"}
-    assert (told["unit"], told["neighbours"]) == ("one household", "replace")
-    assert told["entries"][0]["note"] == "x"
-    assert told["head"] == open_ledger("b.json").head == told["entries"][0]["head"]
+    ledger_json = json.loads(run(capsys, "show", "b.json", "--json")[1])
+    assert ledger_json["total"] == {"rho": "0.1", "delta": "0"}
+    assert ledger_json["spent"] == {"rho": "0.03", "delta": "0"}
+    assert ledger_json["left"] == {"rho": "0.07", "delta": "0"}
+    assert (ledger_json["unit"], ledger_json["neighbours"]) == ("one household", "replace")
+    assert ledger_json["entries"][0]["note"] == "x"
+    assert ledger_json["head"] == open_ledger("b.json").head == ledger_json["entries"][0]["head"]
 
 
 def test_a_record_is_found_or_missed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,8 +80,8 @@ def test_a_record_is_found_or_missed(capsys: pytest.CaptureFixture[str]) -> None
     assert status == 0
     assert "count, mean of income by city" in out
     assert out.endswith("record.json was paid for by entry 1.\n")
-    told = json.loads(run(capsys, "show", "b.json", "--record", "record.json", "--json")[1])
-    assert told["entry_of_record"] == 1
+    ledger_json = json.loads(run(capsys, "show", "b.json", "--record", "record.json", "--json")[1])
+    assert ledger_json["entry_of_record"] == 1
     Path("b.json").write_bytes(before)
     status, out, err = run(capsys, "show", "b.json", "--record", "record.json")
     assert (status, out) == (2, "")
@@ -135,8 +135,8 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "words"), WRONG, ids=lambda given: " ".join(given)[:60])
-def test_what_is_wrong_is_said_in_one_line(
+@pytest.mark.parametrize(("arguments", "words"), WRONG, ids=lambda value: " ".join(value)[:60])
+def test_errors_are_one_line(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     create(capsys, "--epsilon", "1")
@@ -155,7 +155,7 @@ NAMES = ["[bold]x[/]", "[/nothing]", ":heart:", "a\x1b[2J\nb", "\u202etxet", "å°
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
 @pytest.mark.parametrize("columns", ["20", "80"])
-def test_names_neither_steer_nor_break_what_is_shown(
+def test_names_neither_control_nor_break_the_output(
     name: str, columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)

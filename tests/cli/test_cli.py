@@ -1,4 +1,4 @@
-"""The command line as a person types it: what it prints, writes, refuses and leaves behind."""
+"""The command line: its output, its files, and the arguments that it refuses."""
 
 import csv
 import errno
@@ -48,11 +48,11 @@ def releases(out: str) -> list[dict[str, Any]]:
 def test_release_publishes_each_query_with_its_part_of_epsilon(
     table: Path, suffix: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """At epsilon 10^6 the noise is below any rounding that matters here."""
+    """At epsilon 10^6 the noise is smaller than the tolerances here."""
     queries = ["count", "sum", "mean", "median", "quantile:0.9", "histogram"]
-    asked = [part for query in queries for part in ("--query", query)]
+    query_options = [part for query in queries for part in ("--query", query)]
     status, out, _ = run(
-        capsys, "release", table.with_suffix(suffix), *BOUNDS, *asked,
+        capsys, "release", table.with_suffix(suffix), *BOUNDS, *query_options,
         "--epsilon", 6e6, "--edges", "0,50,99", "--json",
     )  # fmt: skip
     assert status == 0
@@ -63,19 +63,22 @@ def test_release_publishes_each_query_with_its_part_of_epsilon(
     assert median["value"] == pytest.approx(49.5, abs=1)
     assert ninth["value"] == pytest.approx(89.5, abs=1)
     assert histogram["value"] == [50, 50]
-    assert all(one["epsilon"] == 1e6 for one in releases(out))
+    assert all(release["epsilon"] == 1e6 for release in releases(out))
 
 
-def test_groups_are_those_declared_and_no_others(
+def test_only_declared_groups_are_published(
     table: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, out, _ = run(
         capsys, "release", table, *BOUNDS, "--query", "count", "--epsilon", 1e6,
         "--group-by", "city=cork,nowhere", "--json",
     )  # fmt: skip
-    assert [(one["group"], one["value"]) for one in releases(out)] == [("cork", 75), ("nowhere", 0)]
+    assert [(release["group"], release["value"]) for release in releases(out)] == [
+        ("cork", 75),
+        ("nowhere", 0),
+    ]
     assert "dublin" not in out
-    assert all(one["epsilon"] == 1e6 for one in releases(out))
+    assert all(release["epsilon"] == 1e6 for release in releases(out))
 
 
 def test_without_a_file_the_shipped_people_are_used(capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,7 +107,7 @@ def test_output_and_plot_are_written_whole(
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("group_by", "expected"),
     [
         ('"city "="dublin ",cork', {"dublin ": 2, "cork": 1}),
         ('"city "= " cork" , cork ,dublin', {" cork": 1, "cork": 1, "dublin": 0}),
@@ -114,7 +117,7 @@ def test_output_and_plot_are_written_whole(
     ],
 )  # fmt: skip
 def test_names_in_quotes_are_taken_as_they_stand(
-    asked: str, expected: dict[str, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    group_by: str, expected: dict[str, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """At epsilon 10^6 the noise of a count is not 0 with a probability below 10^-200000."""
     cities = ["dublin ", "dublin ", "cork", " cork", "Cork, County", 'say "hi"', '5" pipe']
@@ -122,17 +125,17 @@ def test_names_in_quotes_are_taken_as_they_stand(
         csv.writer(file).writerows([["x", "city ", "a=b"], *([1, city, "x"] for city in cities)])
     out = run(
         capsys, "release", tmp_path / "t.csv", "--column", "x", "--epsilon", 1e6,
-        "--group-by", asked, "--json",
+        "--group-by", group_by, "--json",
     )[1]  # fmt: skip
-    assert {one["group"]: one["value"] for one in releases(out)} == expected
+    assert {release["group"]: release["value"] for release in releases(out)} == expected
 
 
-@pytest.mark.parametrize("asked", ['city="cork', 'city="cork"x,dublin', 'city=a,"""', '"city=a'])
+@pytest.mark.parametrize("group_by", ['city="cork', 'city="cork"x,dublin', 'city=a,"""', '"city=a'])
 def test_a_quote_that_does_not_end_a_name_is_refused(
-    asked: str, table: Path, capsys: pytest.CaptureFixture[str]
+    group_by: str, table: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
-        run(capsys, "release", table, *BOUNDS, "--group-by", asked)
+        run(capsys, "release", table, *BOUNDS, "--group-by", group_by)
     assert "a name in quotes ends with them" in capsys.readouterr().err
 
 
@@ -172,17 +175,17 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def test_what_is_wrong_is_said_before_any_noise_is_drawn(
+def test_errors_are_reported_before_noise_is_drawn(
     table: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def alarm(*_: object) -> None:
+    def fail_if_called(*_: object) -> None:
         pytest.fail("noise was drawn")
 
     for query in (queries.Count, queries.Sum, queries.Mean, selections.Quantiles):
-        monkeypatch.setattr(query, "release", alarm)
+        monkeypatch.setattr(query, "release", fail_if_called)
     text = write(tmp_path / "text.csv", "x\n1\n2\nsecret\n4\n")
     missing = write(tmp_path / "missing.csv", "x,y\n1,1\n,2\n3,3\n")
     truncated = tmp_path / "truncated.parquet"
@@ -224,10 +227,10 @@ def test_what_is_wrong_is_said_before_any_noise_is_drawn(
         ([table, *mean, "--plot", tmp_path / "p.xyz"], "must end in .png, .pdf, .svg"),
         ([table, *mean, "--plot", tmp_path / "no" / "p.png"], "There is no folder"),
         ([table, *BOUNDS, "--query", "histogram"], "needs its edges: --edges 0,10000,20000."),
-        ([table, *mean, "--epsilon", "0"], "--epsilon must be greater than 0, got 0.0"),
-        ([table, *mean, "--lower", "200"], "--lower must be below --upper 100.0, got 200.0"),
-        ([table, *mean, "--grid", "0.3"], "--grid must be a power of two"),
-        ([table, *BOUNDS, "--epsilon=1e-300"], "scale must "),  # No option is called so.
+        ([table, *mean, "--epsilon", "0"], "Expected --epsilon 0.0 > 0"),
+        ([table, *mean, "--lower", "200"], "Expected --lower 200.0 < --upper 100.0"),
+        ([table, *mean, "--grid", "0.3"], "Expected --grid 0.3 to be a power of two"),
+        ([table, *BOUNDS, "--epsilon=1e-300"], "Expected scale="),  # No option has this name.
         ([tmp_path / "Expected epsilon=1", *mean, "--epsilon", "1"], "/Expected epsilon=1."),
         ([table, *mean, "--confidence", "2"], "must be between 0 and 1"),
         ([table, *mean, "--group-by", "town=a"], "has no column 'town'"),
@@ -253,11 +256,11 @@ def test_the_data_is_never_overwritten(table: Path, capsys: pytest.CaptureFixtur
 def test_groups_are_given_once_and_without_their_spaces(
     table: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = ["release", table, *BOUNDS, "--query", "count", "--epsilon", "1e6", "--json"]
-    out = run(capsys, *asked, "--group-by", "city=cork, dublin")[1]
-    assert [one["value"] for one in releases(out)] == [75, 25]
+    arguments = ["release", table, *BOUNDS, "--query", "count", "--epsilon", "1e6", "--json"]
+    out = run(capsys, *arguments, "--group-by", "city=cork, dublin")[1]
+    assert [release["value"] for release in releases(out)] == [75, 25]
     with pytest.raises(SystemExit):
-        run(capsys, *asked, "--group-by", "city=cork", "--group-by", "x=1")
+        run(capsys, *arguments, "--group-by", "city=cork", "--group-by", "x=1")
     assert "--group-by may be given once" in capsys.readouterr().err
 
 
@@ -325,15 +328,15 @@ def test_a_full_disk_is_noticed_before_noise_is_drawn(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def full(self: Path, _: bytes) -> int:
+    def raise_disk_full(self: Path, _: bytes) -> int:
         self.touch()
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    def alarm(*_: object) -> None:
+    def fail_if_called(*_: object) -> None:
         pytest.fail("noise was drawn")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
-    monkeypatch.setattr(queries.Count, "release", alarm)
+    monkeypatch.setattr(Path, "write_bytes", raise_disk_full)
+    monkeypatch.setattr(queries.Count, "release", fail_if_called)
     target = tmp_path / "out" / "r.png"
     target.parent.mkdir()
     status, _, err = run(capsys, "release", table, *BOUNDS, "--query", "count", option, target)
@@ -359,26 +362,26 @@ def test_parts_of_epsilon_never_add_up_to_more() -> None:
             assert spent <= Fraction(epsilon)
 
 
-# Files that are read wrongly without a word. ------------------------------------------------------
+# Files that are easy to read wrongly. -------------------------------------------------------------
 
 
 def test_words_for_missing_values_are_names_of_groups(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """NA is Namibia; in the column of numbers it is a missing value."""
+    """NA is Namibia in one column, and a missing value in the column of numbers."""
     path = tmp_path / "countries.csv"
     path.write_text('country,x\nNA,1\nNA,2\nUS,3\n"NA",3\nnull,3\nUS,NA\n"Cork, County",1\n')
-    asked = ["--group-by", 'country=NA,US,null,"Cork, County"', "--missing", "drop", "--json"]
-    assert cli.main(["release", str(path), "--column", "x", "--epsilon", "1000", *asked]) == 0
+    options = ["--group-by", 'country=NA,US,null,"Cork, County"', "--missing", "drop", "--json"]
+    assert cli.main(["release", str(path), "--column", "x", "--epsilon", "1000", *options]) == 0
     releases = json.loads(capsys.readouterr().out)["releases"]
-    counted = {one["group"]: one["value"] for one in releases}
-    assert counted == {"NA": 3, "US": 1, "null": 1, "Cork, County": 1}
+    counts = {release["group"]: release["value"] for release in releases}
+    assert counts == {"NA": 3, "US": 1, "null": 1, "Cork, County": 1}
 
 
-def test_the_row_that_is_no_number_is_named(
+def test_a_row_that_is_not_a_number_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also where Python or DuckDB would read the text as a number, and people would not."""
+    """Also if Python or DuckDB would read the text as a number, but people would not."""
     path = tmp_path / "odd.csv"
     for third in ("1_0", "+-5", "0x10", "1,5", "abc", "- 5", "5f"):
         path.write_text(f'x,y\n1,0\n2,0\n"{third}",0\n')
@@ -386,7 +389,7 @@ def test_the_row_that_is_no_number_is_named(
         assert "Row 3 of column 'x'" in capsys.readouterr().err
 
 
-def test_a_header_alone_is_a_file_without_rows(tmp_path: Path) -> None:
+def test_a_file_with_only_a_header_has_no_rows(tmp_path: Path) -> None:
     for text in ("x,y", "x,y\n", "x,y\r\n", "\nx,y"):
         (tmp_path / "header.csv").write_text(text)
         request = Request(1e6, [Question(["count"], "x")])
@@ -422,9 +425,9 @@ def test_a_library_that_cannot_be_set_up_is_an_error_in_words(
 ) -> None:
     monkeypatch.setenv("MPLBACKEND", "bogus")
     code = "import sys; from dpnoise import cli; sys.exit(cli.main(['release', '--plot', 'a.png']))"
-    ended = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert ended.returncode == 2
-    assert ended.stderr.startswith("dpnoise: matplotlib cannot be imported")
+    assert process.returncode == 2
+    assert process.stderr.startswith("dpnoise: matplotlib cannot be imported")
     assert not list(tmp_path.iterdir())

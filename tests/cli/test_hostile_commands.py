@@ -1,4 +1,4 @@
-"""Hostile command lines: each is refused with one line, before any noise, and leaves nothing."""
+"""Hostile commands are refused with one line, before noise is drawn, and leave no files."""
 
 import datetime as dt
 import io
@@ -27,17 +27,17 @@ from dpnoise.statistics.requests import Request
 
 Run = Callable[..., tuple[int, str, str]]
 SUM = ["--query", "sum", "--lower", "0", "--upper", "10"]
-STEERING = "\x1b[31m\x07\x9b\x7f\u202e\u2066\u2028"
+CONTROL_CHARACTERS = "\x1b[31m\x07\x9b\x7f\u202e\u2066\u2028"
 
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Return a function that runs a command and gives its status, its output and its errors."""
+    """Return a function that runs a command and returns its status, output and errors."""
 
     def run(*arguments: object) -> tuple[int, str, str]:
         try:
             status = cli.main([str(argument) for argument in arguments])
-        except SystemExit as error:  # argparse ends so
+        except SystemExit as error:  # Raised by argparse.
             status = error.code  # type: ignore[assignment]
         printed = capsys.readouterr()
         return status, printed.out, printed.err
@@ -47,21 +47,21 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.fixture
 def draws(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a list that gets an entry whenever the operating system is asked for noise."""
-    drawn: list[str] = []
+    """Return a list that records every request for noise to the operating system."""
+    recorded: list[str] = []
     for hook in ("key", "random_bytes"):
         real = getattr(SYSTEM, hook)
 
-        def counted(*arguments: Any, real: Any = real, hook: str = hook) -> Any:
-            drawn.append(hook)
+        def record(*arguments: Any, real: Any = real, hook: str = hook) -> Any:
+            recorded.append(hook)
             return real(*arguments)
 
-        monkeypatch.setattr(Source, hook, staticmethod(counted))
-    return drawn
+        monkeypatch.setattr(Source, hook, staticmethod(record))
+    return recorded
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def hostile_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder of hostile files."""
     folder = tmp_path_factory.mktemp("hostile")
     texts = {
@@ -88,19 +88,19 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, column in PARQUET.items():
         rows = {"x": pa.array([1.0]), "g": column}
         pq.write_table(pa.table(rows), folder / f"{name}.parquet")
-    both = pa.Table.from_arrays([pa.array([1.0]), pa.array([2.0])], names=["x", "x"])
-    pq.write_table(both, folder / "twice.parquet")
+    two_columns = pa.Table.from_arrays([pa.array([1.0]), pa.array([2.0])], names=["x", "x"])
+    pq.write_table(two_columns, folder / "twice.parquet")
     os.mkfifo(folder / "fifo.csv")
     (folder / "loop").symlink_to("loop")
     return folder
 
 
 @pytest.fixture(autouse=True)
-def _here(hostile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make it the current folder of a test, with an empty folder `out` in it."""
-    monkeypatch.chdir(hostile)
-    (hostile / "out").unlink(missing_ok=True)
-    (hostile / "out").symlink_to(tmp_path)
+def _hostile_folder(hostile_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the hostile folder the current one, with an empty folder `out`."""
+    monkeypatch.chdir(hostile_folder)
+    (hostile_folder / "out").unlink(missing_ok=True)
+    (hostile_folder / "out").symlink_to(tmp_path)
 
 
 PARQUET = {
@@ -117,7 +117,7 @@ PARQUET = {
 
 X = ["--column", "x"]
 OUTPUT = ["--output", "out/r.json"]
-# What is asked, and words of the one line that answers.
+# Arguments, and words of the error message.
 RELEASES: list[tuple[list[object], str]] = [
     (["empty.csv", *X], "is empty: it has no header"),
     (["blank.csv", *X], "is empty: it has no header"),
@@ -138,8 +138,11 @@ RELEASES: list[tuple[list[object], str]] = [
     (["a\0b", *X], "a name without NUL"),
     (["", *X], "give the name of a file"),
     (["ok.csv", "--column", ""], "Every column must have a name"),
-    (["ok.csv", "--column", STEERING], r"has no column '\x1b[31m\x07\x9b\x7f\u202e"),
-    ([f"{STEERING}.csv", *X], r"There is no file \x1b[31m\x07\x9b\x7f\u202e\u2066\u2028.csv"),
+    (["ok.csv", "--column", CONTROL_CHARACTERS], r"has no column '\x1b[31m\x07\x9b\x7f\u202e"),
+    (
+        [f"{CONTROL_CHARACTERS}.csv", *X],
+        r"There is no file \x1b[31m\x07\x9b\x7f\u202e\u2066\u2028.csv",
+    ),
     (["one\ntwo.csv", *X], r"There is no file one\ntwo.csv"),
     (["ok.csv", *X, "--delimiter", ""], "must be one ASCII character"),
     (["ok.csv", *X, "--delimiter", ";;"], "must be one ASCII character"),
@@ -166,7 +169,7 @@ RELEASES: list[tuple[list[object], str]] = [
     (["ok.csv", *X, "--epsilon", "1e-300"], "scale"),
     (["ok.csv", *X, "--epsilon", "1e300"], "scale"),
     (["ok.csv", *X, "--epsilon", ""], "epsilon"),
-    (["ok.csv", *X, "--epsilon", STEERING], "epsilon"),
+    (["ok.csv", *X, "--epsilon", CONTROL_CHARACTERS], "epsilon"),
     (["ok.csv", *X, "--group-by", "city"], "declare the groups"),
     (["ok.csv", *X, "--group-by", ""], "declare the groups"),
     (["ok.csv", *X, "--group-by", "=cork"], "Every column must have a name"),
@@ -203,14 +206,14 @@ RELEASES: list[tuple[list[object], str]] = [
     (["loop", *X], "Too many levels"),
     (["n" * 300, *X], "File name too long"),
     (["ok.csv", *X, *["--query", "count"] * 1100, "--plot", "out/r.png"], "--plot draws"),
-    (["ok.csv", *X, "--missing", STEERING], "--missing"),
-    (["ok.csv", *X, STEERING], "unrecognized arguments"),
+    (["ok.csv", *X, "--missing", CONTROL_CHARACTERS], "--missing"),
+    (["ok.csv", *X, CONTROL_CHARACTERS], "unrecognized arguments"),
     (["ok.csv", *X, "--no-such-option"], "unrecognized arguments"),
 ]
 OTHERS: list[tuple[list[object], str]] = [
     ([], "COMMAND"),
     ([""], "COMMAND"),
-    ([STEERING], "COMMAND"),
+    ([CONTROL_CHARACTERS], "COMMAND"),
     (["sample"], "distribution"),
     (["sample", "laplace", "--size", "-1"], "size"),
     (["sample", "laplace", "--size", "9" * 30], "size"),
@@ -219,23 +222,23 @@ OTHERS: list[tuple[list[object], str]] = [
     (["sample", "laplace", "--scale", "-1"], "scale"),
     (["sample", "laplace", "--variates", "0"], "variates"),
     (["sample", "laplace", "--form", ""], "form"),
-    (["sample", "laplace", "--form", STEERING], "form"),
+    (["sample", "laplace", "--form", CONTROL_CHARACTERS], "form"),
     (["sample", "laplace", "--output", ""], "give the name of a file"),
     (["sample", "laplace", "--output", "out/noise"], "must end in"),
     (["sample", "laplace", "--output", "nowhere/noise.npy"], "There is no folder"),
     (["cost", "--precision", "0"], "precision"),
     (["cost", "--variates", "-3"], "variates"),
     (["cost", "--form", "["], "form"),
-    (["attack", STEERING], r"There is no attack '\x1b"),
+    (["attack", CONTROL_CHARACTERS], r"There is no attack '\x1b"),
     (["attack", ""], "There is no attack"),
-    (["attack", "precision", "--target", STEERING], r"There is no target '\x1b"),
+    (["attack", "precision", "--target", CONTROL_CHARACTERS], r"There is no target '\x1b"),
     (["attack", "precision", "--target", ""], "There is no target"),
     (["attack", "precision", "--epsilon", "nan"], "epsilon"),
     (["attack", "precision", "--size", "-5"], "n must"),
     (["attack", "precision", "--value0", "nan"], "value0"),
     (["attack", "precision", "--value1", "inf"], "value1"),
     (["attack", "precision", "--confidence", "2"], "confidence"),
-    (["audit", STEERING, "--epsilon", "1"], r"There is no target '\x1b"),
+    (["audit", CONTROL_CHARACTERS, "--epsilon", "1"], r"There is no target '\x1b"),
     (["audit", "", "--epsilon", "1"], "There is no target"),
     (["audit", ":", "--epsilon", "1"], "was not imported"),
     (["audit", "numpy.laplace", "--epsilon", "nan"], "epsilon"),
@@ -273,8 +276,8 @@ def check_refusal(answer: tuple[int, str, str], words: str, draws: list[str]) ->
 def test_a_hostile_release_is_refused(
     arguments: list[object], words: str, run: Run, draws: list[str]
 ) -> None:
-    own = [] if {"--output", "--plot"} & set(arguments) else OUTPUT
-    check_refusal(run("release", *arguments, *own), words, draws)
+    output_option = [] if {"--output", "--plot"} & set(arguments) else OUTPUT
+    check_refusal(run("release", *arguments, *output_option), words, draws)
 
 
 @pytest.mark.parametrize(("arguments", "words"), OTHERS)
@@ -296,11 +299,11 @@ def value_of(out: str) -> Any:
     return json.loads(out)["releases"][0]["value"]
 
 
-SURE = ["--epsilon", "1e6", "--json"]
+PRECISE = ["--epsilon", "1e6", "--json"]
 
 
-def test_what_looks_hostile_but_has_a_meaning_is_read(run: Run) -> None:
-    """At epsilon 10^6 a count is off with probability 2 exp(-5 * 10^5)."""
+def test_unusual_but_valid_files_are_read(run: Run) -> None:
+    """At epsilon 10^6 a count is wrong with probability 2 exp(-5 * 10^5)."""
     Path("late.csv").write_text("\n\nx,city\n1,cork\n2,dublin\n")
     columns = 10_000 if LONG else 1_000
     Path("many.csv").write_text(
@@ -319,15 +322,15 @@ def test_what_looks_hostile_but_has_a_meaning_is_read(run: Run) -> None:
         (["large.parquet", "--column", "g"], 1),
         (["ok.csv", *X, "--group-by", "x=2"], 1),
     ]:
-        status, out, err = run("release", *arguments, *SURE)
+        status, out, err = run("release", *arguments, *PRECISE)
         assert status == 0, err
         assert value_of(out) == count, arguments
         assert err == ""
 
 
-def test_columns_of_parquet_are_found_by_name_whatever_their_order(run: Run) -> None:
+def test_columns_of_parquet_are_found_by_name_in_any_order(run: Run) -> None:
     pq.write_table(pa.table({"g": ["1", "1", "2"], "x": [5.0, 6.0, 7.0]}), "order.parquet")
-    out = run("release", "order.parquet", *X, *SUM, "--group-by", "g=1", *SURE)[1]
+    out = run("release", "order.parquet", *X, *SUM, "--group-by", "g=1", *PRECISE)[1]
     assert value_of(out) == pytest.approx(11, abs=0.1)
 
 
@@ -335,8 +338,8 @@ def test_bounds_too_small_for_a_grid_are_released_or_refused_in_words(
     run: Run, draws: list[str]
 ) -> None:
     for query in ("sum", "mean", "median"):
-        asked = ["--query", query, "--lower", "0", "--upper", "1e-320"]
-        status, _, err = run("release", "ok.csv", *X, *asked)
+        options = ["--query", query, "--lower", "0", "--upper", "1e-320"]
+        status, _, err = run("release", "ok.csv", *X, *options)
         assert status == 0 or (status == 2 and err.startswith("dpnoise: ") and not draws)
 
 
@@ -344,7 +347,7 @@ def test_bounds_too_small_for_a_grid_are_released_or_refused_in_words(
 
 
 class _OddError(BaseException):
-    """What no `except Exception` catches."""
+    """An exception that `except Exception` does not catch."""
 
 
 @pytest.mark.parametrize(
@@ -369,8 +372,8 @@ def test_status_1_is_never_an_accident(
         raise error
 
     monkeypatch.setattr(publishing, "publish", fail)
-    got, out, err = run("release", "ok.csv", *X, "--output", "out/r.json")
-    assert (got, out) == (status, "")
+    actual_status, out, err = run("release", "ok.csv", *X, "--output", "out/r.json")
+    assert (actual_status, out) == (status, "")
     assert words in err
     assert err.count("\n") == (1 if words else 0)
     assert "Traceback" not in err
@@ -389,7 +392,7 @@ def publish_zeros(_path: Path, request: Request, **_: object) -> Any:
     return publishing.rehearsal(request)
 
 
-ASKED = ["release", "ok.csv", "--column", "x", "--output", "out/r.json"]
+RELEASE_COMMAND = ["release", "ok.csv", "--column", "x", "--output", "out/r.json"]
 PROGRAM = """
 import os, signal, sys
 from dpnoise import cli
@@ -400,7 +403,7 @@ def publish(_path, request, **_):
     return publishing.rehearsal(request)
 
 publishing.publish = publish
-# Whatever the tests were started by, which may ignore it too.
+# The parent of the tests may ignore it too.
 signal.signal(signal.SIGHUP, signal.SIG_IGN if sys.argv[2] == "ignored" else signal.SIG_DFL)
 before = [signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGTERM)]
 status = cli.main(sys.argv[3:])
@@ -409,24 +412,24 @@ sys.exit(status)
 """
 
 
-def signalled(*arguments: str) -> "subprocess.CompletedProcess[bytes]":
-    """Run a command that gets a signal where noise would be drawn, in a process of its own."""
-    command = [sys.executable, "-c", PROGRAM, *arguments, *ASKED]
+def run_with_signal(*arguments: str) -> "subprocess.CompletedProcess[bytes]":
+    """Run a command in a separate process that gets a signal instead of drawing noise."""
+    command = [sys.executable, "-c", PROGRAM, *arguments, *RELEASE_COMMAND]
     return subprocess.run(command, check=False, capture_output=True)
 
 
 @pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGHUP", 129)])
 def test_a_signal_that_ends_the_command_leaves_nothing(name: str, status: int) -> None:
-    ended = signalled(name, "handled")
+    process = run_with_signal(name, "handled")
     assert list(Path("out").iterdir()) == []
-    assert (ended.returncode, ended.stdout) == (status, b"")
-    assert ended.stderr == f"dpnoise: ended by {name}\n".encode()
+    assert (process.returncode, process.stdout) == (status, b"")
+    assert process.stderr == f"dpnoise: ended by {name}\n".encode()
 
 
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
-    """`nohup` ignores SIGHUP for its command."""
-    ended = signalled("SIGHUP", "ignored")
-    assert ended.returncode == 0, ended.stderr
+    """`nohup` makes its command ignore SIGHUP."""
+    process = run_with_signal("SIGHUP", "ignored")
+    assert process.returncode == 0, process.stderr
     assert [path.name for path in Path("out").iterdir()] == ["r.json"]
 
 
@@ -434,7 +437,7 @@ def test_the_command_runs_in_a_thread_too(monkeypatch: pytest.MonkeyPatch) -> No
     """Only the main thread may handle signals."""
     monkeypatch.setattr(publishing, "publish", publish_zeros)
     statuses: list[int] = []
-    call = threading.Thread(target=lambda: statuses.append(cli.main(ASKED)))
+    call = threading.Thread(target=lambda: statuses.append(cli.main(RELEASE_COMMAND)))
     call.start()
     call.join()
     assert statuses == [0]
@@ -448,41 +451,43 @@ def test_a_closed_output_is_refused_before_noise_is_drawn(
             closed.close()
         with monkeypatch.context() as patch:
             patch.setattr(sys, "stdout", closed)
-            assert cli.main(ASKED) == 2
+            assert cli.main(RELEASE_COMMAND) == 2
         assert "standard output is closed" in capsys.readouterr().err
     assert draws == []
 
 
-def main_into(
-    out: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *asked: str
+def run_with_output(
+    out: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
 ) -> tuple[int, str]:
-    """Run a command with this for its standard output, and return its status and its errors."""
+    """Run a command with a given standard output, and return its status and errors."""
     monkeypatch.setattr(publishing, "publish", publish_zeros)
     with out, monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", out)
-        status = cli.main(list(asked))
+        status = cli.main(list(arguments))
     return status, capsys.readouterr().err
 
 
-@pytest.mark.parametrize("asked", [ASKED, [*ASKED, "--json"], ["sample", "laplace"]])
-def test_a_reader_who_has_seen_enough_is_no_error_and_no_finding(
-    asked: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    "arguments", [RELEASE_COMMAND, [*RELEASE_COMMAND, "--json"], ["sample", "laplace"]]
+)
+def test_a_reader_who_stops_early_causes_no_error_and_no_finding(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ours, theirs = os.pipe()
-    os.close(ours)
-    out = os.fdopen(theirs, "w", encoding="utf-8")
-    assert main_into(out, monkeypatch, capsys, *asked) == (141, "")
-    if asked[0] == "release":
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    out = os.fdopen(write_end, "w", encoding="utf-8")
+    assert run_with_output(out, monkeypatch, capsys, *arguments) == (141, "")
+    if arguments[0] == "release":
         assert [path.name for path in Path("out").iterdir()] == ["r.json"]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has /dev/full")
-@pytest.mark.parametrize("asked", [ASKED, [*ASKED, "--json"]])
+@pytest.mark.parametrize("arguments", [RELEASE_COMMAND, [*RELEASE_COMMAND, "--json"]])
 def test_a_full_output_is_an_error(
-    asked: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = Path("/dev/full").open("w", encoding="utf-8")  # noqa: SIM115 - closed by main_into
-    status, err = main_into(out, monkeypatch, capsys, *asked)
+    out = Path("/dev/full").open("w", encoding="utf-8")  # noqa: SIM115 - closed by run_with_output
+    status, err = run_with_output(out, monkeypatch, capsys, *arguments)
     assert status == 2
     assert err.count("\n") == 1
     assert "No space left" in err
@@ -496,7 +501,7 @@ def test_any_encoding_of_the_terminal_will_do(
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, encoding=encoding)
     monkeypatch.setattr(raw, "close", lambda: None, raising=False)
-    status, err = main_into(
+    status, err = run_with_output(
         out, monkeypatch, capsys,
         "release", "ok.csv", "--column", "größe 尺", "--group-by", "city=cork,köln,尺",
     )  # fmt: skip
@@ -509,20 +514,20 @@ def test_any_encoding_of_the_terminal_will_do(
 
 
 def test_edges_that_are_far_apart_give_no_warning() -> None:
-    """Warnings are errors in the tests, and the difference of these overflows."""
+    """Warnings are errors in the tests, and the difference of these edges overflows."""
     for edges in ([-1e308, 1e308], [-np.inf, 0.0, np.inf]):
         released = statistics.histogram([1.0], edges=edges, epsilon=1.0)
         assert len(released.value) == len(edges) - 1
 
 
 def test_errors_near_certainty_are_finite_or_refused_before_noise(draws: list[str]) -> None:
-    """The Laplace distribution leaves exp(-h) beyond h scales: here 2^-53."""
-    nearly = 1 - 2.0**-53
+    """The Laplace distribution has a mass of exp(-h) beyond h scales, here 2^-53."""
+    confidence = 1 - 2.0**-53
     mechanism = LaplaceMechanism(epsilon=1.0, sensitivity=1.0)
-    assert mechanism.error(nearly) == pytest.approx(53 * np.log(2), rel=1e-6)
+    assert mechanism.error(confidence) == pytest.approx(53 * np.log(2), rel=1e-6)
     for query in (statistics.mean, statistics.sum):
         with pytest.raises(ArgumentError, match="confidence"):
-            query([1.0], lower=0, upper=1, epsilon=1.0, confidence=nearly)
+            query([1.0], lower=0, upper=1, epsilon=1.0, confidence=confidence)
         assert draws == []
         released = query([1.0], lower=0, upper=1, epsilon=1.0, confidence=1 - 2.0**-52)
         assert released.error is not None
@@ -533,14 +538,14 @@ def test_errors_near_certainty_are_finite_or_refused_before_noise(draws: list[st
 def test_a_signal_that_a_library_makes_another_error_of_still_ends_the_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As DuckDB does, whose own error then hides what was raised."""
+    """DuckDB does this: its error hides the exception of the handler."""
 
-    def interrupted(*_: object) -> NoReturn:
+    def raise_signal(*_: object) -> NoReturn:
         with suppress(SystemExit):
             signal.raise_signal(signal.SIGTERM)
         raise RuntimeError
 
-    monkeypatch.setattr("dpnoise.cli.release.asked_for", interrupted)
+    monkeypatch.setattr("dpnoise.cli.release.asked_for", raise_signal)
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         assert cli.main(["release"]) == 128 + signal.SIGTERM

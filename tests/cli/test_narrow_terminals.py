@@ -1,4 +1,4 @@
-"""What commands print is folded between words, at 80 columns and at 60."""
+"""The output of commands is wrapped between words, at 80 and at 60 columns."""
 
 import ast
 from dataclasses import replace
@@ -25,18 +25,18 @@ def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
 
 
 def test_an_audit(width: int, capsys: pytest.CaptureFixture[str]) -> None:
-    report = example_report.broken()
+    report = example_report.broken_report()
     audit_command._show(report, terminal.console(soft_wrap=True))
     out = capsys.readouterr().out
     before, table, curve, after = out.split("\n\n")
-    text, again = after.split("Again: ")
-    assert again.strip() == report.command, "the command can be copied"
+    text, command = after.split("Again: ")
+    assert command.strip() == report.command, "the command can be copied"
     assert {*report.method.split()} <= {*text.split()}
     assert all(len(line) <= width for line in f"{before}\n{curve}\n{text}".splitlines())
     assert curve.startswith("The certified curve: delta")
     assert "used as if epsilon were 1" in before
     assert "nothing above epsilon 7.4 can be certified" in " ".join(text.split())
-    # A table that has no room runs over the edge: half a number would be another number.
+    # A table that is too wide exceeds the width: half a number would be another number.
     rows, observed = table.split("Three forked", 1)
     assert all(len(line.rstrip()) <= 80 for line in rows.splitlines())
     assert all(len(line) <= width for line in observed.splitlines())
@@ -45,21 +45,32 @@ def test_an_audit(width: int, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_comparison_of_audits(capsys: pytest.CaptureFixture[str]) -> None:
-    long = replace(example_report.broken(), target="diffprivlib.GaussianAnalytic", version="0.6.6")
+    long = replace(
+        example_report.broken_report(), target="diffprivlib.GaussianAnalytic", version="0.6.6"
+    )
     audit_command._compare([long], {}, terminal.console(soft_wrap=True))
     head, row = capsys.readouterr().out.strip().splitlines()
     assert row.split() == ["diffprivlib.GaussianAnalytic", "0.6.6", "1", "5.82", "7.4", "precision"]
-    assert [row.index(found) + len(found) for found in ("5.82", "7.4")] == [
+    assert [row.index(cell) + len(cell) for cell in ("5.82", "7.4")] == [
         head.index(title) + len(title) for title in ("certified", "at most")
     ]
     assert len(row) <= 80
 
 
-def test_what_a_request_would_publish(width: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_preview_of_a_request(width: int, capsys: pytest.CaptureFixture[str]) -> None:
     cities = ",".join(f"city{i}" for i in range(30))
-    asked = ["--column", "income", "--query", "mean", "--query", "median", "--lower", "0"]
+    columns_and_queries = [
+        "--column",
+        "income",
+        "--query",
+        "mean",
+        "--query",
+        "median",
+        "--lower",
+        "0",
+    ]
     limits = ["--upper", "200000", "--epsilon", "1", "--group-by", f"city={cities}", "--check"]
-    assert cli.main(["release", *asked, *limits]) == 0
+    assert cli.main(["release", *columns_and_queries, *limits]) == 0
     out = capsys.readouterr().out
     assert all(len(line.rstrip()) <= width for line in out.splitlines())
     assert {f"city{i}" for i in range(30)} <= {word.strip(",") for word in out.split()}
@@ -68,16 +79,16 @@ def test_what_a_request_would_publish(width: int, capsys: pytest.CaptureFixture[
 def test_the_pieces_of_the_paper(width: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert paper_command.main(["--list"]) == 0
     pieces = reproduction.choose(None)
-    why = "diffprivlib is not installed, and neither is anything else that this needs here"
-    paper_command._show([Result(piece, Judgement("not run", why), 0.0) for piece in pieces])
+    reason = "diffprivlib is not installed, and neither is anything else that this needs here"
+    paper_command._show([Result(piece, Judgement("not run", reason), 0.0) for piece in pieces])
     out = capsys.readouterr().out
     assert all(len(line) <= width for line in out.splitlines())
     words = {*out.split()}
-    assert all({*piece.title.split(), *why.split()} <= words for piece in pieces)
+    assert all({*piece.title.split(), *reason.split()} <= words for piece in pieces)
 
 
 def test_no_line_of_the_demo_is_folded() -> None:
-    """It lays its texts out itself, for 80 columns."""
+    """Its texts are laid out for 80 columns."""
     calls = [node for node in ast.walk(ast.parse(DEMO.read_text())) if isinstance(node, ast.Call)]
     printed = [call for call in calls if ast.unparse(call.func) == "console.print"]
     parts = [part for call in printed for part in ast.walk(call) if isinstance(part, ast.Constant)]

@@ -1,4 +1,4 @@
-"""Names from data and users: shown as they are, and able to neither steer nor break what shows."""
+"""Names from data and users are shown as they are, and cannot control or break the output."""
 
 import io
 import json
@@ -23,23 +23,23 @@ from dpnoise.statistics.digits import rounded
 from dpnoise.statistics.requests import Question, Request
 
 NAMES = ["[kg]", "[/x]", "[bold]b", "a\\", ":heart:", "$a_{$", "$x$", "\\frac", "尺度", "<b>&amp;"]
-STEERING = ["\x1b[31mred", "a\x07\x08", "\x9b2J", "\x7f", "\u202etxt", "\u2066", "a\nb"]
+CONTROL_NAMES = ["\x1b[31mred", "a\x07\x08", "\x9b2J", "\x7f", "\u202etxt", "\u2066", "a\nb"]
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
 
 
-def printed_for(
+def release_with_name(
     name: str, capsys: pytest.CaptureFixture[str], *arguments: str
 ) -> tuple[str, list[dict[str, Any]]]:
-    """Release counts where the column and a group have this name; return both outputs."""
+    """Release counts with this name for a column and a group; return text and releases."""
     quoted = '"' + name.replace('"', '""') + '"'
     Path("t.csv").write_text(f"{quoted},g\n1,{quoted}\n2,other\n")
-    asked = ["release", "t.csv", "--column", name, "--group-by", f"g={name},other"]
-    status = cli.main([*asked, "--output", "r.json", "--force", *arguments])
+    command = ["release", "t.csv", "--column", name, "--group-by", f"g={name},other"]
+    status = cli.main([*command, "--output", "r.json", "--force", *arguments])
     printed = capsys.readouterr()
     assert (status, printed.err) == (0, "")
     return printed.out, json.loads(Path("r.json").read_text())["releases"]
@@ -47,19 +47,19 @@ def printed_for(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_names_are_printed_as_they_are(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    out, published = printed_for(name, capsys)
+    out, published = release_with_name(name, capsys)
     title, first, second = out.splitlines()[:3]
     assert title.startswith(f"{name} ")
     assert first.startswith(f"{name}, count ")
     assert second.startswith("other, count ")
-    assert [one["group"] for one in published] == [name, "other"]
+    assert [release["group"] for release in published] == [name, "other"]
 
 
-@pytest.mark.parametrize("name", STEERING)
-def test_characters_that_steer_are_printed_as_escapes(
+@pytest.mark.parametrize("name", CONTROL_NAMES)
+def test_control_characters_are_printed_as_escapes(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out, published = printed_for(name, capsys)
+    out, published = release_with_name(name, capsys)
     assert out.replace("\n", "").isprintable()
     assert f"{shown(name)}, count " in out
     assert published[0]["group"] == name
@@ -67,8 +67,8 @@ def test_characters_that_steer_are_printed_as_escapes(
 
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_every_name_can_be_drawn(ending: str) -> None:
-    groups = [*NAMES, *STEERING]
-    request = Request(1.0, [Question(["count"], "$a_{$", by=("g",))], {"g": groups})
+    groups = [*NAMES, *CONTROL_NAMES]
+    request = simple_request("$a_{$", ["count"], 1.0, groups={"g": groups})
     target = Path(f"plot.{ending}")
     release.draw_bars(publishing.rehearsal(request), target)
     assert target.stat().st_size > 1000
@@ -82,9 +82,9 @@ def test_names_of_any_length_and_bars_of_any_size_can_be_drawn() -> None:
     question = Question(["count"], "x" * 10_000, by=("g",))
     request = Request(1.0, [question], {"g": ["y" * 10_000]})
     for value in (0.0, 1.7e308, -1.7e308, 5e-324, 2**70, float("inf")):
-        counted = statistics.Release("count", value, 1.0, 1.0, 1.0, 0.95)
-        one = publishing.Published("x" * 10_000, ("g",), ("y" * 10_000,), counted)
-        release.draw_bars(publishing.Table(request, (one,), ""), Path("p.png"))
+        count = statistics.Release("count", value, 1.0, 1.0, 1.0, 0.95)
+        published = publishing.Published("x" * 10_000, ("g",), ("y" * 10_000,), count)
+        bars.draw_bars(publishing.Table(request, (published,), ""), Path("p.png"))
 
 
 def test_two_equal_queries_are_two_bars() -> None:
@@ -100,13 +100,13 @@ def test_two_equal_queries_are_two_bars() -> None:
 
 @given(st.text(max_size=30))
 @settings(deadline=None, max_examples=50)
-def test_what_is_shown_is_visible_and_on_one_line(text: str) -> None:
+def test_shown_text_is_visible_and_on_one_line(text: str) -> None:
     assert shown(text + "\n\udcff").isprintable()
     if text.isprintable():
         assert shown(text) == text
 
 
-# Where else names appear -------------------------------------------------------------------------
+# Other places of names ---------------------------------------------------------------------------
 
 
 def test_a_target_may_have_any_name(
@@ -116,22 +116,24 @@ def test_a_target_may_have_any_name(
     monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
     for name in ("[/x]:heart:", "\x1b[2Jgone"):
         monkeypatch.setitem(adapters.ADAPTERS, name, quick)
-        asked = ["--epsilon", "1", "--budget", "1000", "--html", "a.html"]
-        assert cli.main(["audit", name, *asked]) in {0, 1}
+        options = ["--epsilon", "1", "--budget", "1000", "--html", "a.html"]
+        assert cli.main(["audit", name, *options]) in {0, 1}
         assert cli.main(["attack", "precision", "--target", name, "--size", "50"]) == 0
         printed = capsys.readouterr()
-        assert printed.out.count(shown(name)) == 3  # The last is how to run it again.
+        assert printed.out.count(shown(name)) == 3  # The last one is the command to reproduce it.
         assert (printed.out + printed.err).replace("\n", "").isprintable()
         page = Path("a.html").read_text(encoding="utf-8")
         assert shown(name) in page
         assert "\x1b" not in page
 
 
-def test_a_page_can_be_written_whatever_it_quotes() -> None:
-    """Text in a page shows what would turn its direction, and bytes that are no text."""
+def test_a_page_can_be_written_with_any_quoted_text() -> None:
+    """A page escapes characters that change the direction, and bytes that are not text."""
     template = html.environment().from_string('<p title="{{ title }}">{{ text }}</p>')
-    made = template.render(text="\u202e\udcff\x00<b>\nnext", title="\x1b")
-    assert made.encode("utf-8") == (rb'<p title="\x1b">\u202e\udcff\x00&lt;b&gt;' + b"\nnext</p>")
+    rendered = template.render(text="\u202e\udcff\x00<b>\nnext", title="\x1b")
+    assert rendered.encode("utf-8") == (
+        rb'<p title="\x1b">\u202e\udcff\x00&lt;b&gt;' + b"\nnext</p>"
+    )
 
 
 def test_a_progress_bar_shows_its_title_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +142,7 @@ def test_a_progress_bar_shows_its_title_as_it_is(monkeypatch: pytest.MonkeyPatch
             return True
 
     screen = Terminal()
-    monkeypatch.setenv("TERM", "xterm")  # On a dumb terminal there is no bar.
+    monkeypatch.setenv("TERM", "xterm")  # A dumb terminal has no bar.
     monkeypatch.setattr(sys, "stderr", screen)
     with terminal.progress_bar("reading [/x][kg]:heart:\x07") as show:
         show(0.5)
@@ -168,7 +170,7 @@ def test_no_number_is_cut_at_any_width(
     values = [-1234567.891, 123456789012345678901234567890, 9.87654321e15, 0.5]
     groups = [f"group{'-long' * i * 5}-{i}" for i in range(len(values))]
     table = counts(groups, values, [0.001, 1.0, 1e9, None])
-    numbers = [rounded(one.release.value, one.release.error) for one in table]
+    numbers = [rounded(published.release.value, published.release.error) for published in table]
     for width in (*range(1, 60), 80, 120, 200):
         monkeypatch.setenv("COLUMNS", str(width))
         release._show(table, as_json=False)
@@ -201,7 +203,7 @@ def test_no_number_of_an_audit_is_cut_at_any_width() -> None:
     for width in range(1, 200):
         out = io.StringIO()
         console = terminal.console(file=out, width=width)
-        made = terminal.table(("a", "epsilon >=", "at", "at", "event"), [row], width, folded=4)
-        terminal.print_table(console, made)
+        table = terminal.table(("a", "epsilon >=", "at", "at", "event"), [row], width, folded=4)
+        terminal.print_table(console, table)
         assert all(number in out.getvalue() for number in row[:4])
         assert re.sub(r"\s", "", out.getvalue()).count("a" * 12) >= 1

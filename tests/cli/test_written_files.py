@@ -1,4 +1,4 @@
-"""What the command line writes: where, with which mode, and what it never writes over."""
+"""Files of the command line: where they are, their mode, and which are never replaced."""
 
 import ast
 import json
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.choices import some
+from support.choices import sample_cases
 
 import dpnoise
 from dpnoise import cli
@@ -32,7 +32,7 @@ ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes device
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make a folder with a few rows the current one."""
+    """Return the current folder, a new one with a few rows."""
     (tmp_path / "t.csv").write_text("x,city\n1,cork\n2,dublin\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -60,8 +60,8 @@ def audit(*arguments: object) -> int:
 
 
 @pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make what is audited or enumerated small."""
+def _small_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make audits and enumerations small."""
     quick = adapters.Adapter(lambda _: (1.0, lambda value, n: np.full(n, value)), "laplace", None)
     monkeypatch.setitem(adapters.ADAPTERS, "quick", quick)
     monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
@@ -83,20 +83,20 @@ WRITERS: list[tuple[Callable[..., int], str, str]] = [
     (audit, "--json", ".json"),
     (leakage, "--plot", ".png"),
 ]
-ONCE = [writer for writer in WRITERS if writer[0] in {release, sample}]
-AGAIN = [writer for writer in WRITERS if writer[0] in {audit, leakage}]
-each = pytest.mark.parametrize(("command", "option", "ending"), WRITERS)
+IRREPLACEABLE = [writer for writer in WRITERS if writer[0] in {release, sample}]
+REPLACEABLE = [writer for writer in WRITERS if writer[0] in {audit, leakage}]
+for_each_writer = pytest.mark.parametrize(("command", "option", "ending"), WRITERS)
 Command = Callable[..., int]
 
 
-def only_the_data_and(*names: str) -> bool:
+def folder_has_only(*names: str) -> bool:
     return {path.name for path in Path().iterdir()} == {"t.csv", *names}
 
 
 # Regular files -----------------------------------------------------------------------------------
 
 
-@each
+@for_each_writer
 def test_a_new_file_has_the_mode_that_the_umask_gives(
     command: Command, option: str, ending: str
 ) -> None:
@@ -108,21 +108,21 @@ def test_a_new_file_has_the_mode_that_the_umask_gives(
         os.umask(before)
     assert stat.S_IMODE(target.stat().st_mode) == 0o640
     assert target.stat().st_size
-    assert only_the_data_and(target.name)
+    assert folder_has_only(target.name)
 
 
-@each
+@for_each_writer
 def test_a_file_that_is_replaced_hands_on_its_mode(
     command: Command, option: str, ending: str
 ) -> None:
-    for mode in some((0o600, 0o666), 1):
+    for mode in sample_cases((0o600, 0o666), 1):
         target = Path(f"old{ending}")
         target.write_bytes(b"")
         target.chmod(mode)
         assert command(option, target) in {0, 1}
         assert stat.S_IMODE(target.stat().st_mode) == mode
         assert target.stat().st_size
-        assert only_the_data_and(target.name)
+        assert folder_has_only(target.name)
 
 
 @ROOT_ONLY
@@ -139,20 +139,20 @@ def test_nobody_else_may_read_a_private_file_while_it_is_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     Path("old.json").touch(mode=0o600)
-    seen: list[int] = []
+    modes: list[int] = []
 
-    def look(*_: object, **__: object) -> None:
-        seen.extend(stat.S_IMODE(path.stat().st_mode) for path in Path().glob(".dpnoise*"))
+    def record_modes(*_: object, **__: object) -> None:
+        modes.extend(stat.S_IMODE(path.stat().st_mode) for path in Path().glob(".dpnoise*"))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(publishing, "publish", look)
+    monkeypatch.setattr(publishing, "publish", record_modes)
     assert release("--output", "old.json") == 130
-    assert seen == [0o600]
-    assert only_the_data_and("old.json")
+    assert modes == [0o600]
+    assert folder_has_only("old.json")
 
 
-@pytest.mark.parametrize(("command", "option", "ending"), ONCE)
-def test_what_cannot_be_made_again_is_replaced_by_force_only(
+@pytest.mark.parametrize(("command", "option", "ending"), IRREPLACEABLE)
+def test_files_that_cannot_be_made_again_are_replaced_only_by_force(
     command: Command,
     option: str,
     ending: str,
@@ -169,13 +169,15 @@ def test_what_cannot_be_made_again_is_replaced_by_force_only(
         f"dpnoise: {target} exists. Name another file, or replace it by --force.\n"
     )
     assert target.read_text() == "an earlier release"
-    assert only_the_data_and(target.name)
+    assert folder_has_only(target.name)
     assert command(option, target, "--force") == 0
     assert target.read_bytes() != b"an earlier release"
 
 
-@pytest.mark.parametrize(("command", "option", "ending"), AGAIN)
-def test_what_can_be_made_again_is_replaced(command: Command, option: str, ending: str) -> None:
+@pytest.mark.parametrize(("command", "option", "ending"), REPLACEABLE)
+def test_files_that_can_be_made_again_are_replaced(
+    command: Command, option: str, ending: str
+) -> None:
     target = Path(f"old{ending}")
     target.write_text("an earlier report")
     assert command(option, target) in {0, 1}
@@ -185,7 +187,7 @@ def test_what_can_be_made_again_is_replaced(command: Command, option: str, endin
 def test_a_release_that_another_wrote_in_the_meantime_is_not_replaced(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The numbers are shown all the same: they were paid for."""
+    """The numbers are shown, because their budget is spent."""
     real = publishing.publish
 
     def publish(*arguments: Any, **options: Any) -> Any:
@@ -199,24 +201,24 @@ def test_a_release_that_another_wrote_in_the_meantime_is_not_replaced(
     assert "epsilon 1 in all: count 1." in printed.out
     assert "Written" not in printed.out
     assert "exists" in printed.err
-    assert only_the_data_and("r.json")
+    assert folder_has_only("r.json")
 
 
 def test_a_plot_that_fails_after_all_costs_neither_the_report_nor_the_table(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    drawn: list[object] = []
+    calls: list[object] = []
 
     def draw(*arguments: object) -> None:
-        drawn.append(arguments)
-        if len(drawn) == 2:
+        calls.append(arguments)
+        if len(calls) == 2:
             raise KeyboardInterrupt
 
     monkeypatch.setattr("dpnoise.cli.release.draw_bars", draw)
     assert release("--output", "r.json", "--plot", "r.png") == 130
     assert json.loads(Path("r.json").read_text())["format"] == 3
     assert "epsilon 1 in all" in capsys.readouterr().out
-    assert only_the_data_and("r.json")
+    assert folder_has_only("r.json")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
@@ -229,7 +231,7 @@ def test_a_read_only_file_stays_as_it_is() -> None:
 # Links -------------------------------------------------------------------------------------------
 
 
-@each
+@for_each_writer
 def test_a_link_stays_a_link_and_its_target_is_written(
     command: Command, option: str, ending: str
 ) -> None:
@@ -246,7 +248,7 @@ def test_a_link_stays_a_link_and_its_target_is_written(
     assert [path.name for path in Path("far").iterdir()] == ["real"]
 
 
-def test_links_follow_the_rules_of_what_they_lead_to(capsys: pytest.CaptureFixture[str]) -> None:
+def test_links_follow_the_rules_of_their_targets(capsys: pytest.CaptureFixture[str]) -> None:
     Path("earlier.json").write_text("an earlier release")
     for name, leads_to, words in [
         ("to-release", "earlier.json", "exists. Name another file"),
@@ -273,8 +275,8 @@ def test_two_names_of_one_file_are_the_same(capsys: pytest.CaptureFixture[str]) 
 # Devices, pipes and descriptors ------------------------------------------------------------------
 
 
-def content_through_a_pipe(path: Path, write: Callable[[], int]) -> tuple[int, bytes]:
-    """Run a command while somebody reads from a named pipe, and return what came."""
+def read_from_pipe(path: Path, write: Callable[[], int]) -> tuple[int, bytes]:
+    """Run a command while a thread reads from a named pipe; return status and content."""
     received: list[bytes] = []
     reader = threading.Thread(target=lambda: received.append(path.read_bytes()), daemon=True)
     reader.start()
@@ -283,22 +285,22 @@ def content_through_a_pipe(path: Path, write: Callable[[], int]) -> tuple[int, b
     return status, received[0]
 
 
-@each
+@for_each_writer
 def test_a_named_pipe_is_written_to(command: Command, option: str, ending: str) -> None:
     pipe = Path(f"pipe{ending}")
     os.mkfifo(pipe, mode=0o600)
-    status, content = content_through_a_pipe(pipe, lambda: command(option, pipe))
+    status, content = read_from_pipe(pipe, lambda: command(option, pipe))
     assert status in {0, 1}
     assert content
     assert content != bytes(len(content))
     assert pipe.is_fifo()
-    assert only_the_data_and(pipe.name)
+    assert folder_has_only(pipe.name)
     if (command, option) == (release, "--output"):
         assert json.loads(content)["format"] == 3
 
 
 @ROOT_ONLY
-@each
+@for_each_writer
 def test_a_device_stays_a_device(command: Command, option: str, ending: str) -> None:
     """The device is one like /dev/null."""
     device = Path(f"null{ending}")
@@ -309,11 +311,11 @@ def test_a_device_stays_a_device(command: Command, option: str, ending: str) -> 
         pytest.skip("devices are not allowed here")
     before = device.stat()
     Path(f"link{ending}").symlink_to(device)
-    for name in some((device, Path(f"link{ending}")), 1):
+    for name in sample_cases((device, Path(f"link{ending}")), 1):
         assert command(option, name) in {0, 1}
         assert device.is_char_device()
         assert (device.stat().st_ino, device.stat().st_mode) == (before.st_ino, before.st_mode)
-    assert only_the_data_and(device.name, f"link{ending}")
+    assert folder_has_only(device.name, f"link{ending}")
 
 
 def test_a_socket_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -326,7 +328,7 @@ def test_a_socket_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 @ROOT_ONLY
 def test_a_disk_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """No driver has this number, so that nothing could be written to it."""
+    """No driver has this number, so nothing can be written to it."""
     try:
         os.mknod("disk", 0o600 | stat.S_IFBLK, os.makedev(240, 0))
     except PermissionError:
@@ -339,12 +341,12 @@ def test_a_disk_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_pipe_whose_reader_has_gone_is_an_error_and_the_numbers_are_shown(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    ours, theirs = os.pipe()
-    os.close(ours)
+    read_end, write_end = os.pipe()
+    os.close(read_end)
     try:
-        assert release("--output", f"/dev/fd/{theirs}") == 2
+        assert release("--output", f"/dev/fd/{write_end}") == 2
     finally:
-        os.close(theirs)
+        os.close(write_end)
     printed = capsys.readouterr()
     assert "cannot be written: Broken pipe" in printed.err
     assert "epsilon 1 in all" in printed.out
@@ -368,16 +370,16 @@ def test_a_descriptor_that_takes_nothing_is_refused_before_noise_is_drawn(
 
 @pytest.mark.parametrize("name", ["/dev/fd/1", "link"])
 def test_the_standard_output_is_written_to_from_where_it_is(name: str) -> None:
-    """A file that the shell has opened is appended to. Here it has a line already."""
+    """The file is open in the shell and has a line already; the output is appended."""
     Path("link").symlink_to("/dev/stdout")
-    asked = ["release", "t.csv", "--column", "x", "--output", name]
+    arguments = ["release", "t.csv", "--column", "x", "--output", name]
     code = f"""
 import sys
 from dpnoise import cli
 from dpnoise.statistics import publishing
 publishing.publish = lambda _, request, **__: publishing.rehearsal(request)
 print("first")
-sys.exit(cli.main({asked!r}))
+sys.exit(cli.main({arguments!r}))
 """
     with Path("out.txt").open("wb") as out:
         inode = os.fstat(out.fileno()).st_ino
@@ -393,8 +395,8 @@ sys.exit(cli.main({asked!r}))
 # JSON --------------------------------------------------------------------------------------------
 
 
-def strictly(text: str) -> Any:
-    """Read JSON as the standard has it."""
+def parse_strictly(text: str) -> Any:
+    """Return parsed JSON, without Python's extensions."""
 
     def refuse(word: str) -> None:
         pytest.fail(f"{word} is not JSON")
@@ -406,29 +408,29 @@ def test_infinite_edges_are_published_as_json(capsys: pytest.CaptureFixture[str]
     edges = ["--query", "histogram", "--edges=-inf,0,inf"]
     assert release(*edges, "--json", "--output", "r.json") == 0
     for text in (capsys.readouterr().out, Path("r.json").read_text()):
-        assert strictly(text)["request"]["publish"][0]["edges"] == ["-inf", 0, "inf"]
+        assert parse_strictly(text)["request"]["publish"][0]["edges"] == ["-inf", 0, "inf"]
 
 
 def test_an_infinite_epsilon_is_written_as_json_and_read_back(folder: Path) -> None:
     assert audit("--json", "a.json") in {0, 1}
-    data = strictly(Path("a.json").read_text())
+    data = parse_strictly(Path("a.json").read_text())
     data["findings"][0]["epsilon_lower"] = "inf"
     report = Report.from_dict(data)
     assert report.epsilon_lower == float("inf")
     report.to_json("b.json")
-    assert strictly(Path("b.json").read_text())["epsilon_lower"] == "inf"
+    assert parse_strictly(Path("b.json").read_text())["epsilon_lower"] == "inf"
     assert Report.from_json("b.json") == report
     dpnoise.auditing.report.write_list([report], folder / "list.json")
-    strictly(Path("list.json").read_text())
+    parse_strictly(Path("list.json").read_text())
     assert read_list("list.json") == [report]
 
 
 def test_strict_json_has_no_word_that_json_has_not() -> None:
     data = {"a": [float("inf"), (-np.float64("inf"),)], "b": {"c": float("nan")}}
-    assert strictly(strict_json.dumps(data)) == {"a": ["inf", ["-inf"]], "b": {"c": "nan"}}
+    assert parse_strictly(strict_json.dumps(data)) == {"a": ["inf", ["-inf"]], "b": {"c": "nan"}}
 
 
-def test_whatever_writes_json_refuses_what_is_not_json() -> None:
+def test_every_json_writer_refuses_invalid_json() -> None:
     calls = []
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -1,6 +1,6 @@
-"""A real Spark with several workers gives the exact integers, whatever becomes of a worker.
+"""A Spark with several workers gives the exact integers, even if a worker is killed.
 
-One Spark serves the whole run: a driver, and two executors that are processes of their own.
+One Spark serves the whole run: a driver, and two executors in separate processes.
 """
 
 import os
@@ -24,7 +24,7 @@ from support.engine_list import Engine, check_engine, check_every_hostile_value
 from support.neighbours import HOSTILE, check_hostile_persons, csv_text
 from support.person_worlds import IDS, check_neighbours, requests, table, worlds
 from support.tally_reference import assert_same
-from support.tally_reference import tally as judged
+from support.tally_reference import tally as reference_tally
 
 from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.engines import holders, tally, tally_all
@@ -32,7 +32,7 @@ from dpnoise.statistics.plan import Cells, Grouping, Own, Plan, Rows, Sums, Unit
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # Of its own sockets.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # Spark leaves sockets open.
 ]
 ROWS = 10_000
 EXAMPLE = Path(__file__).parents[2] / "examples" / "spark.py"
@@ -53,18 +53,18 @@ def spark() -> Iterator[Any]:
     builder = SparkSession.builder.master("local-cluster[2,1,1024]").appName("dpnoise")
     session = builder.config(map=settings).getOrCreate()
     session.sparkContext.setLogLevel("OFF")
-    kept = session.range(3)
+    frame_of_session = session.range(3)
     yield session
     session.stop()
     with pytest.raises(ArgumentError, match="Is its session or connection still open"):
-        tally(kept, Plan((Rows(),)))
+        tally(frame_of_session, Plan((Rows(),)))
 
 
 def engine(spark: Any) -> Engine:
     def frame(table: pa.Table) -> Any:
         plain = table.drop(["u64"])
-        place = plain.schema.get_field_index("dict")
-        plain = plain.set_column(place, "dict", plain["dict"].cast(pa.string()))
+        index = plain.schema.get_field_index("dict")
+        plain = plain.set_column(index, "dict", plain["dict"].cast(pa.string()))
         return spark.createDataFrame(plain).repartition(3)
 
     return Engine(frame, lacks=("u64",))
@@ -77,9 +77,9 @@ def test_every_hostile_value_counts_as_it_should(spark: Any) -> None:
 def test_dates_of_any_year_are_groups(spark: Any) -> None:
     days = [date(1, 1, 1), date(999, 12, 31), date(2024, 2, 29)]
     frame = spark.createDataFrame(pa.table({"day": pa.array([*days, days[0], None])}))
-    counted = Plan((Rows(),), (Grouping("day", tuple(days)),))
-    alone, (_, beside) = tally(frame, counted), tally_all(frame, [Plan((Rows(),)), counted])
-    assert [one.answers[0].tolist() for one in (alone, beside)] == [[2, 1, 1]] * 2  # type: ignore[union-attr]
+    plan = Plan((Rows(),), (Grouping("day", tuple(days)),))
+    single, (_, with_other_plan) = tally(frame, plan), tally_all(frame, [Plan((Rows(),)), plan])
+    assert [answer.answers[0].tolist() for answer in (single, with_other_plan)] == [[2, 1, 1]] * 2  # type: ignore[union-attr]
 
 
 def test_several_groupings_are_one_job_with_the_same_integers(spark: Any) -> None:
@@ -99,7 +99,7 @@ def test_several_groupings_are_one_job_with_the_same_integers(spark: Any) -> Non
     ]
     frame = spark.createDataFrame(pa.table(columns)).repartition(3)
     for ours, plan in zip(tally_all(frame, plans), plans, strict=True):
-        assert_same(ours, judged(columns, plan))
+        assert_same(ours, reference_tally(columns, plan))
 
 
 @given(data=st.data())
@@ -112,13 +112,13 @@ def test_spark_gives_the_exact_integers(spark: Any, data: st.DataObject) -> None
     check_engine(engine(spark), data)
 
 
-def test_names_of_columns_are_no_syntax(spark: Any) -> None:
+def test_names_of_columns_are_not_syntax(spark: Any) -> None:
     names = ["a.b", "`tick`", "a b;--"]
     columns = {name: [1.0, 2.5, None] for name in names[:2]} | {names[2]: ["x", "y", "x"]}
     frame = spark.createDataFrame(pa.table(columns))
     asks = tuple(Sums(name, 0.5, 0, 10) for name in names[:2])
     plan = Plan(asks, (Grouping(names[2], ("x", "y")),), missing="drop")
-    assert_same(tally(frame, plan), judged(columns, plan))
+    assert_same(tally(frame, plan), reference_tally(columns, plan))
 
 
 def parent_of(process: int) -> int:
@@ -126,15 +126,15 @@ def parent_of(process: int) -> int:
 
 
 def test_a_killed_executor_changes_nothing(spark: Any, tmp_path: Path) -> None:
-    """Each task says whose child it is and waits, until one of the executors is dead."""
+    """Each task records the executor that started it, and waits until one is dead."""
     started, killed = tmp_path / "started", tmp_path / "killed"
     started.mkdir()
     driver = spark.sparkContext._gateway.proc.pid
 
-    def held_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def wait_until_killed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             if not killed.exists():
-                # A worker is forked by a daemon, which the executor started.
+                # A daemon of the executor forks the workers.
                 stat = Path(f"/proc/{os.getppid()}/stat").read_text()
                 (started / stat.rpartition(")")[2].split()[1]).touch()
             while not killed.exists():
@@ -148,7 +148,7 @@ def test_a_killed_executor_changes_nothing(spark: Any, tmp_path: Path) -> None:
         (Grouping("day", tuple("0123456")),),
     )
     expected = tally(numbers, plan)
-    slow = numbers.mapInArrow(held_up, numbers.schema)
+    slow = numbers.mapInArrow(wait_until_killed, numbers.schema)
     answers: list[Any] = []
     job = threading.Thread(target=lambda: answers.append(tally(slow, plan)))
     job.start()
@@ -156,7 +156,7 @@ def test_a_killed_executor_changes_nothing(spark: Any, tmp_path: Path) -> None:
         assert job.is_alive(), "the job ended before it began"
         threading.Event().wait(0.05)
     executor = int(next(started.iterdir()).name)
-    assert parent_of(executor) == driver, "it is one of ours"
+    assert parent_of(executor) == driver, "it is an executor of this test"
     os.kill(executor, signal.SIGKILL)
     killed.touch()
     job.join()
@@ -173,7 +173,7 @@ def test_the_example_publishes_from_a_cluster(spark: Any) -> None:
     example: dict[str, Any] = runpy.run_path(str(EXAMPLE))
     rows = [("cork", 100.0), ("cork", None), ("dublin", 250_000.0), ("nowhere", 1.0)]
     people = spark.createDataFrame(rows, "city STRING, income DOUBLE")
-    published = example["published"](people)
+    published = example["release"](people)
     assert [city for city, _, _ in published] == list(example["CITIES"].keys)
     assert all(isinstance(count, int) for _, count, _ in published)
     grid = example["INCOME"].grid
@@ -193,15 +193,18 @@ def test_one_person_moves_no_statistic_beyond_its_sensitivity(
     rows, without, replaced = data.draw(worlds(ids))
     neighbours = data.draw(st.sampled_from(["add-remove", "replace"]))
     other = without if neighbours == "add-remove" else replaced
-    some = requests(neighbours, *data.draw(st.sampled_from([(2, 3), (None, 4), (2, None)])))
-    frames = [spark.createDataFrame(table(one, ids)).repartition(3) for one in (rows, other)]
-    for pair in (some[:2], some[2:]):
+    all_requests = requests(neighbours, *data.draw(st.sampled_from([(2, 3), (None, 4), (2, None)])))
+    frames = [
+        spark.createDataFrame(table(rows_of_world, ids)).repartition(3)
+        for rows_of_world in (rows, other)
+    ]
+    for pair in (all_requests[:2], all_requests[2:]):
         if pair:
             check_neighbours(pair, *frames)
 
 
 def test_a_hostile_person_moves_no_world_beyond_its_sensitivity(spark: Any, tmp_path: Path) -> None:
-    """Spark infers types from all rows of a CSV file: some kinds in each run, it takes seconds."""
+    """Spark infers types from all rows of a CSV file. It is slow, so each run tries a few kinds."""
 
     def read_rows(rows: Any) -> Any:
         path = Path(mkdtemp(dir=tmp_path), "visits.csv")
@@ -217,26 +220,26 @@ def test_a_hostile_person_moves_no_world_beyond_its_sensitivity(spark: Any, tmp_
 
 
 def test_spark_bounds_persons_as_they_are_declared(spark: Any) -> None:
-    """Hashes differ between engines: how much counts is the same, which rows are may not be."""
+    """Hashes differ between engines: they keep equally many rows, but maybe not the same."""
     count = 3_000
     rows = spark.range(count).selectExpr("'w' AS who", "cast(id % 5 as string) AS city", "id AS x")
     by = (Grouping("city", tuple("01234")),)
     for groups, most in ((1, 7), (2, 10_000), (5, 1)):
         unit = Unit(("who",), groups, most)
-        once, again = (
+        tally_of_one_part, tally_of_seven_parts = (
             tally(rows.repartition(parts), Plan((Rows(), Sums("x", 1.0, 0, 2**20)), by, unit=unit))
             for parts in (1, 7)
         )
-        assert_same(once, again)
-        counts = once.answers[0]
+        assert_same(tally_of_one_part, tally_of_seven_parts)
+        counts = tally_of_one_part.answers[0]
         assert sorted(counts.tolist())[-groups:] == [min(most, count // 5)] * groups  # type: ignore[union-attr]
         assert int(counts.sum()) == groups * min(most, count // 5)  # type: ignore[union-attr]
-    held = holders(rows, "city", Unit(("who",), 2, 1))
-    assert held.persons.tolist() == [1, 1]
+    group_counts = holders(rows, "city", Unit(("who",), 2, 1))
+    assert group_counts.persons.tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("kind", ["sum", "mean"])
-def test_values_of_ones_own_are_those_of_other_engines(spark: Any, kind: str) -> None:
+def test_per_person_values_equal_those_of_other_engines(spark: Any, kind: str) -> None:
     columns = {"who": [1, 1, 1, 2, 2, None], "x": [0.3, 1e300, -7.0, None, 2.5, 4.0]}
     plan = Plan(
         (Rows(), Sums("x", 0.25, -100, 1_000)),
@@ -251,8 +254,11 @@ def test_values_of_ones_own_are_those_of_other_engines(spark: Any, kind: str) ->
 def test_a_collation_makes_no_two_groups_one(spark: Any, unit: Unit | None) -> None:
     city = "collate(if(id = 0, 'CORK', 'cork'), 'UTF8_LCASE') AS city"
     frame = spark.range(3).selectExpr("id AS who", city)
-    held = holders(frame, "city", unit)
-    assert dict(zip(held.keys, held.persons.tolist(), strict=True)) == {"CORK": 1, "cork": 2}
+    group_counts = holders(frame, "city", unit)
+    assert dict(zip(group_counts.keys, group_counts.persons.tolist(), strict=True)) == {
+        "CORK": 1,
+        "cork": 2,
+    }
     plan = Plan((Rows(),), (Grouping("city", ("cork",)),), unit=unit)
-    for one in (tally(frame, plan), tally_all(frame, [plan, Plan((Rows(),), unit=unit)])[0]):
-        assert one.answers[0].tolist() == [2]  # type: ignore[union-attr]
+    for answer in (tally(frame, plan), tally_all(frame, [plan, Plan((Rows(),), unit=unit)])[0]):
+        assert answer.answers[0].tolist() == [2]  # type: ignore[union-attr]

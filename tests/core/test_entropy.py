@@ -27,20 +27,20 @@ WIDE = "AES-256-CTR by GCM"
 
 @pytest.fixture(params=[AES, WIDE, CHACHA20])
 def cipher(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return a cipher: AES twice, first by counter mode alone, then by GCM wherever it can be."""
-    wide: bool = request.param == WIDE
-    monkeypatch.setattr(entropy, "gcm_is_wider", lambda: wide)
+    """Return a cipher: AES twice, first only by counter mode, then by GCM wherever possible."""
+    uses_gcm: bool = request.param == WIDE
+    monkeypatch.setattr(entropy, "gcm_is_wider", lambda: uses_gcm)
     monkeypatch.setattr(entropy, "_LONG_READ", 1)
-    return AES if wide else str(request.param)
+    return AES if uses_gcm else str(request.param)
 
 
-def read(stream: KeyStream, count: int) -> NDArray[np.uint64]:
+def read_words(stream: KeyStream, count: int) -> NDArray[np.uint64]:
     words = np.empty(count, dtype=np.uint64)
     stream.fill(words)
     return words
 
 
-# The layout a second time: each block by a call of its own. --------------------------------------
+# A second implementation of the layout: a separate call for each block. --------------------------
 
 
 def aes_block(secret: bytes, counter: int) -> bytes:
@@ -54,9 +54,9 @@ def chacha20_block(secret: bytes, counter: int, nonce: int) -> bytes:
 
 
 def main_block(secret: bytes, cipher: str, block: int, group_size: int = 2**32) -> bytes:
-    group, within = divmod(block, group_size)
+    group, block_in_group = divmod(block, group_size)
     if cipher == CHACHA20:
-        return chacha20_block(secret, within, group)
+        return chacha20_block(secret, block_in_group, group)
     if group:
         first = 2**128 - 2 * group
         secret = aes_block(secret, first) + aes_block(secret, first + 1)
@@ -76,7 +76,7 @@ def words_in_a_block(cipher: str) -> int:
 def further_words(
     secret: bytes, cipher: str, element: int, first: int, count: int
 ) -> NDArray[np.uint64]:
-    """Return words of an element's own stream, from the given one on."""
+    """Return words of the further stream of an element, from `first` on."""
     per_block = words_in_a_block(cipher)
     blocks = range((first + count) // per_block + 1)
     raw = b"".join(further_block(secret, cipher, element, block) for block in blocks)
@@ -91,30 +91,30 @@ def test_chacha20_gives_the_published_vectors(
     key: bytes, counter: int, nonce: str, expected: str
 ) -> None:
     block = counter + (int.from_bytes(bytes.fromhex(nonce), "little") << 32)
-    assert read(Key(key, CHACHA20).stream(8 * block), 8).tobytes().hex() == expected
+    assert read_words(Key(key, CHACHA20).stream(8 * block), 8).tobytes().hex() == expected
 
 
 def test_aes_gives_the_published_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the main stream, were there no second key, and in the further words of an element."""
+    """In the main stream, without a second key, and in the further words of an element."""
     secret, counter, expected = SP_800_38A
     key, block = Key(bytes.fromhex(secret)), int(counter, 16)
     element, row = divmod(block - 2**127, 2**64)
     further = [key.further_words(element, 2, row + k) for k in range(4)]
     assert np.concatenate(further).tobytes().hex() == expected
     monkeypatch.setattr(entropy, "blocks_in_a_group", 2**128)
-    assert read(key.stream(2 * block), 8).tobytes().hex() == expected
+    assert read_words(key.stream(2 * block), 8).tobytes().hex() == expected
 
 
-class Wrong:
-    """A cipher whose `wrong` updates, told by their number of bytes, differ in their last bit."""
+class FaultyCipher:
+    """A cipher with a wrong last bit in the updates of which `is_wrong(length)` is true."""
 
-    def __init__(self, cipher: CipherContext, wrong: Callable[[int], bool]) -> None:
-        self.cipher, self.wrong = cipher, wrong
+    def __init__(self, cipher: CipherContext, is_wrong: Callable[[int], bool]) -> None:
+        self.cipher, self.is_wrong = cipher, is_wrong
 
     def update(self, zeros: bytes) -> bytes:
-        """Encrypt what are zeros."""
+        """Return the key stream, as the encryption of zeros."""
         stream = self.cipher.update(zeros)
-        return stream[:-1] + bytes([stream[-1] ^ self.wrong(len(zeros))])
+        return stream[:-1] + bytes([stream[-1] ^ self.is_wrong(len(zeros))])
 
 
 @pytest.mark.parametrize("number", [1, 4, 12, 20, 33, None])
@@ -122,17 +122,19 @@ class Wrong:
 def test_a_library_whose_stream_is_wrong_draws_nothing(
     cipher: str, number: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For so many blocks, or for all that leave four of sixteen, as one was."""
+    """Wrong for this number of blocks, or for all that are 4 modulo 16, like a real bug."""
     size = 8 * words_in_a_block(cipher)
     name = {AES: "_aes", CHACHA20: "_chacha20"}[cipher]
-    right = getattr(entropy, name)
+    open_cipher = getattr(entropy, name)
 
-    def wrong(length: int) -> bool:
+    def is_wrong(length: int) -> bool:
         return length == number * size if number else length // size % 16 == 4
 
     entropy.check_cipher.cache_clear()
     with monkeypatch.context() as patched:
-        patched.setattr(entropy, name, lambda *given: Wrong(right(*given), wrong))
+        patched.setattr(
+            entropy, name, lambda *arguments: FaultyCipher(open_cipher(*arguments), is_wrong)
+        )
         for _ in range(2):
             with pytest.raises(CipherError, match=f"wrong {cipher} stream on this machine"):
                 SYSTEM.key(cipher)
@@ -143,17 +145,19 @@ def test_a_library_whose_stream_is_wrong_draws_nothing(
 def test_a_library_whose_gcm_is_not_counter_mode_draws_nothing(
     number: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For so many blocks, or for a long run alone."""
-    right, words = entropy._gcm, np.zeros(2**14, dtype=np.uint64)
+    """Wrong for this number of blocks, or only for a long run."""
+    open_gcm, words = entropy._gcm, np.zeros(2**14, dtype=np.uint64)
 
-    def wrong(length: int) -> bool:
+    def is_wrong(length: int) -> bool:
         return length == 16 * number if number else length > 16 * 33
 
     monkeypatch.setattr(backend, "openssl_version_number", lambda: 0x40000000)
     entropy.gcm_is_wider.cache_clear()
     monkeypatch.setattr(entropy, "has_instructions", lambda *_: True)
     with monkeypatch.context() as patched:
-        patched.setattr(entropy, "_gcm", lambda *given: Wrong(right(*given), wrong))
+        patched.setattr(
+            entropy, "_gcm", lambda *arguments: FaultyCipher(open_gcm(*arguments), is_wrong)
+        )
         for _ in range(2):
             with pytest.raises(CipherError, match=f"wrong {AES} stream on this machine"):
                 Key.fresh().stream().fill(words)
@@ -167,7 +171,7 @@ def test_a_library_whose_gcm_is_not_counter_mode_draws_nothing(
 def test_gcm_is_taken_from_an_openssl_that_has_it_wide_and_counter_mode_narrow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """From 3.1 up to 4.0, that is; the number below 3 is what BoringSSL says of itself."""
+    """These are 3.1 to 4.0; the number below 3 is the one that BoringSSL reports."""
     versions = [0x1010107F, 0x300000F0, 0x30100000, 0x40000030, 0x400000F0, 0x40100000]
     wider = []
     monkeypatch.setattr(entropy, "has_instructions", lambda *_: True)
@@ -180,29 +184,29 @@ def test_gcm_is_taken_from_an_openssl_that_has_it_wide_and_counter_mode_narrow(
 
 
 def test_gcm_makes_long_reads_from_the_start_of_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There and nowhere else: under the group's key, with its number as the nonce."""
+    """Only there: under the key of the group, with its number as the nonce."""
     key = Key(os.urandom(32))
-    opened_aes = opened(key, monkeypatch)
-    opened_gcm: list[tuple[bytes, int]] = []
+    aes_calls = record_aes_calls(key, monkeypatch)
+    gcm_calls: list[tuple[bytes, int]] = []
     gcm = entropy._gcm
 
-    def noted(secret: bytes, nonce: int) -> object:
-        opened_gcm.append((secret, nonce))
+    def record(secret: bytes, nonce: int) -> object:
+        gcm_calls.append((secret, nonce))
         return gcm(secret, nonce)
 
-    monkeypatch.setattr(entropy, "_gcm", noted)
+    monkeypatch.setattr(entropy, "_gcm", record)
     for wide in (False, True):
         monkeypatch.setattr(entropy, "gcm_is_wider", lambda wide=wide: wide)
         for word, number in ((0, 7_000), (6, 10**4), (2 * 10**6, 10**4)):
-            read(key.stream(word), number)
-        assert not opened_gcm
+            read_words(key.stream(word), number)
+        assert not gcm_calls
     for word in (0, 1, 4):
-        opened_aes.clear()
-        read(key.stream(word), 10**4)
-        assert opened_gcm.pop() == (key._secret, 0)
-        assert opened_aes == [(key._secret, word // 2)][: word < 4]
-    read(key.stream(2 * 2**32 - 2), 10**4)
-    assert opened_gcm == [(key._secret_of(1), 1)]
+        aes_calls.clear()
+        read_words(key.stream(word), 10**4)
+        assert gcm_calls.pop() == (key._secret, 0)
+        assert aes_calls == [(key._secret, word // 2)][: word < 4]
+    read_words(key.stream(2 * 2**32 - 2), 10**4)
+    assert gcm_calls == [(key._secret_of(1), 1)]
 
 
 def test_the_check_of_chacha20_has_a_published_block() -> None:
@@ -214,16 +218,16 @@ def test_the_check_of_chacha20_has_a_published_block() -> None:
 
 def test_stream_can_be_entered_at_any_word(cipher: str) -> None:
     key = Key(os.urandom(32), cipher)
-    whole = read(key.stream(), 200)
+    whole = read_words(key.stream(), 200)
     for start in (0, 1, 7, 8, 9, 100):
-        np.testing.assert_array_equal(read(key.stream(start), 200 - start), whole[start:])
+        np.testing.assert_array_equal(read_words(key.stream(start), 200 - start), whole[start:])
 
 
 def test_stream_read_in_pieces_is_the_same_stream(cipher: str) -> None:
     key = Key(os.urandom(32), cipher)
-    whole = read(key.stream(3), 70_000)
+    whole = read_words(key.stream(3), 70_000)
     stream = key.stream(3)
-    pieces = [read(stream, count) for count in (1, 2, 5, 8, 64, 40_000, 29_920)]
+    pieces = [read_words(stream, count) for count in (1, 2, 5, 8, 64, 40_000, 29_920)]
     np.testing.assert_array_equal(np.concatenate(pieces), whole)
 
 
@@ -231,17 +235,17 @@ def test_stream_read_in_pieces_is_the_same_stream(cipher: str) -> None:
 def test_every_block_is_where_the_layout_has_it(
     cipher: str, group_size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Through many groups, which are made short: 120 blocks, entered at several words."""
+    """In many short groups: 120 blocks, entered at several words."""
     secret = os.urandom(32)
     expected = np.frombuffer(
         b"".join(main_block(secret, cipher, block, group_size) for block in range(120)), dtype="<u8"
     )
     monkeypatch.setattr(entropy, "blocks_in_a_group", group_size)
     for start in (0, 1, 2, 15, 16, 17, 79, 80, 81, 160):
-        words = read(Key(secret, cipher).stream(start), len(expected) - start)
+        words = read_words(Key(secret, cipher).stream(start), len(expected) - start)
         np.testing.assert_array_equal(words, expected[start:])
     stream = Key(secret, cipher).stream()
-    pieces = [read(stream, count) for count in (1, 2, 18, 19, 40, 41, len(expected) - 121)]
+    pieces = [read_words(stream, count) for count in (1, 2, 18, 19, 40, 41, len(expected) - 121)]
     np.testing.assert_array_equal(np.concatenate(pieces), expected)
 
 
@@ -251,7 +255,7 @@ def test_another_key_or_nonce_follows_after_two_to_the_32_blocks(cipher: str, gr
     first = group * 2**32 - 2
     expected = b"".join(main_block(secret, cipher, block) for block in range(first, first + 8))
     for skipped in range(8 * per_block):
-        words = read(
+        words = read_words(
             Key(secret, cipher).stream(per_block * first + skipped), 8 * per_block - skipped
         )
         assert words.tobytes() == expected[8 * skipped :]
@@ -281,7 +285,7 @@ def test_further_words_come_from_a_stream_of_their_own(cipher: str, variates: in
 @pytest.mark.parametrize("cipher", CIPHERS)
 @pytest.mark.parametrize("variates", [1, 2, 3, 4, 5, 16])
 def test_second_words_are_the_first_further_ones(cipher: str, variates: int) -> None:
-    """In one go, in any order, twice, and one element alone."""
+    """All at once, in any order, twice, and a single element."""
     secret = os.urandom(32)
     reader = Key(secret, cipher).second_words(variates)
     for elements in ([0], [2**63 - 1], [7, 3, 3, 2**40, 0, 2**62 + 1, *range(100, 130)]):
@@ -291,40 +295,40 @@ def test_second_words_are_the_first_further_ones(cipher: str, variates: int) -> 
         np.testing.assert_array_equal(words, expected)
 
 
-def opened(key: Key, monkeypatch: pytest.MonkeyPatch) -> list[tuple[bytes, int]]:
-    """Return a list of what AES is opened with from now on: the key and the counter."""
+def record_aes_calls(key: Key, monkeypatch: pytest.MonkeyPatch) -> list[tuple[bytes, int]]:
+    """Return a list that records the key and counter of each AES cipher from now on."""
     calls: list[tuple[bytes, int]] = []
     aes = entropy._aes
 
-    def noted(secret: bytes, counter: int) -> object:
+    def record(secret: bytes, counter: int) -> object:
         calls.append((secret, counter))
         return aes(secret, counter)
 
     assert key.cipher == AES
-    monkeypatch.setattr(entropy, "_aes", noted)
+    monkeypatch.setattr(entropy, "_aes", record)
     return calls
 
 
 def test_no_two_streams_of_aes_meet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All counters under the first key, as intervals: main stream, elements, keys of groups.
+    """The intervals of counters under the first key: main stream, elements, keys of groups.
 
-    A call of N <= 2^63 elements of at most 2^20 uniforms has fewer than 2^50 groups. An element's
-    stream has 2^64 counters, and the last one's first 2^63 are before the keys of all groups.
+    A call of N <= 2^63 elements of at most 2^20 uniforms has fewer than 2^50 groups. The stream of
+    an element has 2^64 counters. The first 2^63 of the last element are before the keys of groups.
     """
     key = Key(os.urandom(32))
-    calls = opened(key, monkeypatch)
-    read(key.stream(2 * (2**32 - 1)), 1)
+    calls = record_aes_calls(key, monkeypatch)
+    read_words(key.stream(2 * (2**32 - 1)), 1)
     elements = [0, 1, 2, 2**62, 2**63 - 2, 2**63 - 1]
     for element in elements:
         key.further_words(element, 1)
-    read(key.stream(2 * 2**50 * 2**32), 1)
+    read_words(key.stream(2 * 2**50 * 2**32), 1)
     first, *further, keys, other = calls
     assert [secret for secret, _ in (first, *further, keys)] == [key._secret] * 8
     assert other[0] != key._secret
     starts = [counter for _, counter in further]
     assert [b - a for a, b in pairwise(starts)] == [
         (b - a) * 2**64 for a, b in pairwise(elements)
-    ], "each element has 2^64 counters of its own"
+    ], "each element has 2^64 separate counters"
     intervals = [
         (0, first[1] + 1),
         *((start, start + (2**63 if start == starts[-1] else 2**64)) for start in starts),
@@ -335,30 +339,30 @@ def test_no_two_streams_of_aes_meet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_two_streams_of_chacha20_meet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Main blocks below 2^127 have nonces below 2^95, elements their own from there on."""
+    """Main blocks below 2^127 have nonces below 2^95; elements have nonces from 2^95 on."""
     nonces: list[int] = []
     chacha20 = entropy._chacha20
 
-    def noted(secret: bytes, counter: int, nonce: int) -> object:
+    def record(secret: bytes, counter: int, nonce: int) -> object:
         nonces.append(nonce)
         return chacha20(secret, counter, nonce)
 
-    monkeypatch.setattr(entropy, "_chacha20", noted)
+    monkeypatch.setattr(entropy, "_chacha20", record)
     key = Key(os.urandom(32), CHACHA20)
-    read(key.stream(0), 1)
-    read(key.stream(8 * (2**127 - 1)), 1)
+    read_words(key.stream(0), 1)
+    read_words(key.stream(8 * (2**127 - 1)), 1)
     for element in (0, 1, 2**63 - 1):
-        key.further_words(element, 4, row=2**33 - 2)  # In the nonce's last block.
+        key.further_words(element, 4, row=2**33 - 2)  # In the last block of the nonce.
     assert nonces == [0, 2**95 - 1, 2**95, 2**95 + 1, 2**95 + 2**63 - 1]
 
 
 class ShiftedKey(Key):
-    """A key whose streams start shortly before the border of the first group."""
+    """A key with streams that start shortly before the end of the first group."""
 
     __slots__ = ()
 
     def stream(self, word: int = 0) -> KeyStream:
-        """Return the stream from a hundred blocks before the border on."""
+        """Return the stream from a hundred blocks before the end of the group on."""
         return super().stream(word + words_in_a_block(self.cipher) * (2**32 - 100))
 
 
@@ -378,7 +382,7 @@ def test_words_do_not_depend_on_chunks_or_threads(
     monkeypatch.setattr(entropy, "blocks_in_a_group", group_size)
     key = kind(os.urandom(32), cipher)
     count = 2000 if variates < 1000 else 3
-    expected = read(key.stream(), count * variates)
+    expected = read_words(key.stream(), count * variates)
     for chunk_words in (1, 40, 4096, 2**16):
         for threads in (None, 1, 2, 3, 7):
             got = np.zeros(count * variates, dtype=np.uint64)
@@ -395,15 +399,15 @@ def test_words_do_not_depend_on_chunks_or_threads(
 
 @pytest.mark.usefixtures("cipher")
 def test_a_read_that_fails_ends_every_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where two of them read one stream in turn: neither waits for the other for ever."""
+    """Also if two threads read one stream in turn: neither waits for the other forever."""
     fill, reads = KeyStream.fill, count()
 
-    def failing(stream: KeyStream, words: NDArray[np.uint64]) -> None:
+    def fail_at_tenth(stream: KeyStream, words: NDArray[np.uint64]) -> None:
         if next(reads) == 10:
             raise ArithmeticError
         fill(stream, words)
 
-    monkeypatch.setattr(KeyStream, "fill", failing)
+    monkeypatch.setattr(KeyStream, "fill", fail_at_tenth)
     with pytest.raises(ArithmeticError):
         parallel.expand(Key.fresh(), 1, 2**20, lambda _: lambda *_: None, 3, chunk_words=2**13)
 
@@ -414,7 +418,7 @@ def test_a_read_that_fails_ends_every_thread(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("cipher", CIPHERS)
 @pytest.mark.parametrize("variates", [1, 2, 4])
 def test_a_fixed_scalar_draw_is_element_0_of_its_key(cipher: str, variates: int) -> None:
-    """The first words are the key stream's, the second and all further ones its element 0's."""
+    """The first words come from the key stream, all others from the stream of element 0."""
     secret = os.urandom(32)
     source = fixed_generator(secret, cipher=cipher).source
     first = b"".join(main_block(secret, cipher, block) for block in range(variates))
@@ -454,7 +458,7 @@ def test_the_cipher_of_processors_is_aes() -> None:
     assert AES in repr(fixed_generator(bytes(32)))
 
 
-# What a key shows. -------------------------------------------------------------------------------
+# What a key reveals. -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cipher", CIPHERS)
@@ -498,13 +502,13 @@ def test_an_unknown_cipher_is_refused(cipher: str) -> None:
 
 
 def draw(rng: dpnoise.Generator, _: int = 0) -> list[float]:
-    """Draw scalars and an array; module level, so that a spawned process finds it."""
+    """Draw scalars and an array. It is at module level so that a spawned process finds it."""
     scalars: list[float] = [rng.laplace() for _ in range(100)]
     return scalars + list(rng.laplace(size=1000))
 
 
-def repeats(draws: list[list[float]]) -> int:
-    values = [value for one in draws for value in one]
+def count_repeats(draws: list[list[float]]) -> int:
+    values = [value for draw_of_process in draws for value in draw_of_process]
     return len(values) - len(set(values))
 
 
@@ -523,7 +527,7 @@ def test_no_repeats_after_fork() -> None:
         with os.fdopen(reader, "rb") as pipe:
             draws.append(pickle.load(pipe))
         os.waitpid(child, 0)
-    assert repeats([*draws, draw(rng)]) == 0
+    assert count_repeats([*draws, draw(rng)]) == 0
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -531,18 +535,18 @@ def test_no_repeats_in_processes(method: str) -> None:
     rng = dpnoise.Generator()
     with multiprocessing.get_context(method).Pool(2) as pool:
         draws = pool.map(partial(draw, rng), range(6))
-    assert repeats([*draws, draw(rng)]) == 0
+    assert count_repeats([*draws, draw(rng)]) == 0
 
 
 def test_no_repeats_in_threads() -> None:
     rng = dpnoise.Generator(threads=2)
     with ThreadPoolExecutor(4) as pool:
         draws = list(pool.map(partial(draw, rng), range(8)))
-    assert repeats(draws) == 0
+    assert count_repeats(draws) == 0
 
 
 def test_no_repeats_in_copies_and_children() -> None:
     rng = dpnoise.Generator(threads=3, security_bits=256)
     copies = [pickle.loads(pickle.dumps(rng)), copy.deepcopy(rng), *rng.spawn(3)]
     assert copies == [rng] * 5
-    assert repeats([draw(one) for one in [rng, *copies]]) == 0
+    assert count_repeats([draw(copied) for copied in [rng, *copies]]) == 0

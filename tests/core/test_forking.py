@@ -1,4 +1,4 @@
-"""A child of a fork draws, whatever the other threads of its parent were doing."""
+"""A child of a fork can draw, whatever the other threads of its parent were doing."""
 
 import os
 import signal
@@ -20,10 +20,10 @@ from dpnoise.release.selection import noisy_argmax
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
-# A child that waits for ever ends the test by this; a first draw takes a few seconds.
-SAFETY_NET = 300.0
+# Timeout in seconds for a child that waits forever; a first draw takes a few seconds.
+TIMEOUT = 300.0
 
-# Forks as soon as another thread has come so far in its first draw, in a process without a cache.
+# Forks when another thread has reached a point of its first draw, in a process without a cache.
 AT_THE_FIRST_DRAW = """
 import multiprocessing, os, sys, threading, time, warnings
 import dpnoise
@@ -31,7 +31,7 @@ import dpnoise
 warnings.simplefilter("ignore")  # Python warns of forks in a process with threads.
 rng = dpnoise.Generator()
 
-def child_draws_during(draw, reached, fork):
+def draw_in_child_during(draw, reached, fork):
     thread = threading.Thread(target=draw)
     thread.start()
     while thread.is_alive() and not reached():
@@ -63,14 +63,14 @@ def multiprocessed(draw):
     child.join()
     return child.exitcode
 
-child_draws_during(lambda: rng.random(size=10), importing, forked)
-child_draws_during(lambda: rng.laplace(), compiling, forked)
-child_draws_during(lambda: rng.laplace(size=10), compiling, multiprocessed)
+draw_in_child_during(lambda: rng.random(size=10), importing, forked)
+draw_in_child_during(lambda: rng.laplace(), compiling, forked)
+draw_in_child_during(lambda: rng.laplace(size=10), compiling, multiprocessed)
 """
 
 
 def run(code: str, **environment: str) -> str:
-    """Run a program and return what it prints; a process that hangs is killed with all it has."""
+    """Run a program and return its output; if it hangs, kill it and all its children."""
     with subprocess.Popen(
         [sys.executable, "-P", "-c", code],
         stdout=subprocess.PIPE,
@@ -79,7 +79,7 @@ def run(code: str, **environment: str) -> str:
         start_new_session=True,
     ) as process:
         try:
-            return process.communicate(timeout=SAFETY_NET)[0]
+            return process.communicate(timeout=TIMEOUT)[0]
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             pytest.fail(f"It hangs. Before, it printed {process.communicate()[0]!r}.")
@@ -111,7 +111,7 @@ thread.join()
 
 
 def test_a_child_forked_during_another_thread_s_first_margin_computes_it() -> None:
-    """It imports SciPy, for which a fork waits."""
+    """A margin imports SciPy, and a fork waits for that."""
     for _ in range(3 if LONG else 1):
         assert run(AT_THE_FIRST_MARGIN) == "0\n"
 
@@ -128,25 +128,27 @@ print(*(set(sys.modules) - before))
 
 
 def test_a_draw_imports_nothing_once_it_has_its_kernel() -> None:
-    """A fork waits for the import of a kernel; for any other import it would not."""
+    """A fork waits only for the import of a kernel."""
     assert run(IMPORTED) == "\n"
 
 
 def test_a_draw_that_compiles_imports_nothing_where_another_kernel_was_compiled(
     tmp_path: Path,
 ) -> None:
-    """What Numba calls first then lies on the disk, and does not import what compiling needs."""
+    """Numba then loads its first function from the disk, which does not import the compiler."""
     first = "from dpnoise import kernels; kernels.finish_importing()"
     assert run(first, DPNOISE_CACHE_DIR=str(tmp_path)) == ""
     assert list(tmp_path.rglob("*"))
     assert run(IMPORTED, DPNOISE_CACHE_DIR=str(tmp_path)) == "\n"
 
 
-MANY = 10**4  # Words enough for a long read.
+MANY = 10**4  # Enough words for a long read.
 LONG_CALLS: dict[str, Callable[[], object]] = {
     "noise": lambda: dpnoise.Generator().random(size=MANY),
     "floats": lambda: dpnoise.LaplaceMechanism(1.0, 1.0).release(np.zeros(MANY)),
-    "the judge": lambda: dpnoise.LaplaceMechanism(1.0, 2.0**30, grid=2.0**64).release([1] * MANY),
+    "the reference": lambda: dpnoise.LaplaceMechanism(1.0, 2.0**30, grid=2.0**64).release(
+        [1] * MANY
+    ),
     "discrete": lambda: DiscreteLaplaceMechanism(1.0).release(np.zeros(MANY, dtype=np.int64)),
     "selection": lambda: dpnoise.NoisyMax(1.0, 1.0).select([0] * MANY),
     "ranks": lambda: noisy_argmax(np.zeros(MANY), lambda _: 0, 1.0, None),
@@ -157,7 +159,7 @@ LONG_CALLS: dict[str, Callable[[], object]] = {
 def test_a_fork_waits_while_a_first_call_asks_for_the_processor_s_instructions(
     call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer is llvmlite's, which is imported for it, whatever the first call may be."""
+    """Any first call imports llvmlite to ask for them."""
     waits: list[bool] = []
 
     def fork_would_wait() -> bool:
@@ -166,12 +168,12 @@ def test_a_fork_waits_while_a_first_call_asks_for_the_processor_s_instructions(
             kernel_table._importing.release()
         return not free
 
-    def asked(*_: str) -> bool:
+    def has_instructions(*_: str) -> bool:
         with ThreadPoolExecutor(1) as another:
             waits.append(another.submit(fork_would_wait).result())
         return False
 
-    monkeypatch.setattr(entropy, "has_instructions", asked)
+    monkeypatch.setattr(entropy, "has_instructions", has_instructions)
     for cached in (entropy.gcm_is_wider, kernel_table.load_kernels, generator._plan):
         cached.cache_clear()
     for module in (kernel_table.first_stage, kernel_table.second_stage, kernel_table.variates):
@@ -207,7 +209,7 @@ for _ in range({FORKS}):
     child = os.fork()
     if child == 0:
         draw()
-        raise SystemExit(7)  # With all that Python does at its end.
+        raise SystemExit(7)  # Runs Python's exit handlers.
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 stop.set()
 thread.join()

@@ -1,4 +1,4 @@
-"""Pages from templates: whatever a value is, it becomes text that can be seen."""
+"""Pages from templates: every value becomes visible text."""
 
 import pytest
 from jinja2 import UndefinedError
@@ -6,31 +6,31 @@ from markupsafe import Markup
 
 from dpnoise.core import html
 
-STEERING = "\u202e\x1b<b>.2^-1"
+CONTROL_TEXT = "\u202e\x1b<b>.2^-1"
 
 
 @pytest.mark.parametrize("filters", ["", "| powers", "| dotted"])
 def test_a_value_is_visible_and_escaped_through_every_filter(filters: str) -> None:
-    made = html.environment().from_string(f"{{{{ text {filters} }}}}").render(text=STEERING)
-    assert made.startswith(r"\u202e\x1b&lt;b&gt;.")
-    assert made.replace("<wbr/>", "").replace("<sup>-1</sup>", "^-1").endswith(".2^-1")
+    rendered = html.environment().from_string(f"{{{{ text {filters} }}}}").render(text=CONTROL_TEXT)
+    assert rendered.startswith(r"\u202e\x1b&lt;b&gt;.")
+    assert rendered.replace("<wbr/>", "").replace("<sup>-1</sup>", "^-1").endswith(".2^-1")
 
 
 def test_no_type_of_a_value_is_trusted() -> None:
-    class Trusting:
+    class FakeMarkup:
         def __html__(self) -> str:
             return "<b>"
 
         def __str__(self) -> str:
             return "<i>"
 
-    for value in (Markup("<b>"), Trusting()):
+    for value in (Markup("<b>"), FakeMarkup()):
         for title in (value, [value], {"a": value}, {value: 1}):
             page = html.render("dpnoise.core/base.html", title=title)
             assert "<b>" not in page
             assert "<i>" not in page
 
 
-def test_a_template_that_asks_for_what_is_missing_makes_no_page() -> None:
+def test_a_template_with_a_missing_value_makes_no_page() -> None:
     with pytest.raises(UndefinedError, match="title"):
         html.render("dpnoise.core/base.html")

@@ -1,4 +1,4 @@
-"""Signals, failing threads and missing ones: old numbers, new numbers or zeros; never words."""
+"""Signals and failing threads leave old numbers, new numbers or zeros, never random words."""
 
 import _thread
 import dis
@@ -24,28 +24,28 @@ KEY = bytes(range(32))
 
 @pytest.fixture(autouse=True)
 def interrupts() -> Iterator[None]:
-    """Heed SIGINT, which a shell lets a command in the background ignore."""
+    """Handle SIGINT, which a shell ignores for commands in the background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
-def interrupted_at(
-    turn: int, monkeypatch: pytest.MonkeyPatch, how: Callable[[], object]
+def interrupt_at(
+    turn: int, monkeypatch: pytest.MonkeyPatch, interrupt: Callable[[], object]
 ) -> list[np.ndarray[Any, Any]]:
-    """Call `how` when the key stream is read for this time; collect all words that were read."""
+    """Call `interrupt` at the given read of the key stream, and collect all words read."""
     fill = entropy.KeyStream.fill
     turns = itertools.count()
-    seen: list[np.ndarray[Any, Any]] = []
+    collected: list[np.ndarray[Any, Any]] = []
 
-    def filling(self: entropy.KeyStream, words: Any) -> None:
+    def fill_and_interrupt(self: entropy.KeyStream, words: Any) -> None:
         fill(self, words)
-        seen.append(words.copy())
+        collected.append(words.copy())
         if next(turns) == turn:
-            how()
+            interrupt()
 
-    monkeypatch.setattr(entropy.KeyStream, "fill", filling)
-    return seen
+    monkeypatch.setattr(entropy.KeyStream, "fill", fill_and_interrupt)
+    return collected
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -55,20 +55,20 @@ def interrupted_at(
 def test_an_interrupt_leaves_no_words_and_no_noise_in_out(
     threads: int, dtype: str, method: str, turn: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A real SIGINT, of which the main thread makes a KeyboardInterrupt while it draws or waits."""
+    """A real SIGINT raises KeyboardInterrupt in the main thread while it draws or waits."""
     out = np.full((2, 60_000), 7.0, dtype)
     draw = getattr(dpnoise.Generator(threads=threads), method)
-    draw(out=out)  # Compiles, and starts whatever threads there will be.
+    draw(out=out)  # Compiles the kernel, and starts all threads.
     before = _thread._count()
-    seen = interrupted_at(turn, monkeypatch, lambda: signal.raise_signal(signal.SIGINT))
+    collected = interrupt_at(turn, monkeypatch, lambda: signal.raise_signal(signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
         draw(out=out)
     assert not out.any()
-    read = len(seen)
-    while _thread._count() > before:  # A thread that has done its work may not have ended yet.
+    reads = len(collected)
+    while _thread._count() > before:  # A finished thread may not have ended yet.
         time.sleep(0.001)
-    assert len(seen) == read > 0
-    assert not out.any(), "a thread wrote on"
+    assert len(collected) == reads > 0
+    assert not out.any(), "a thread continued to write"
 
 
 def test_a_failing_thread_stops_the_others_and_leaves_zeros(
@@ -77,52 +77,55 @@ def test_a_failing_thread_stops_the_others_and_leaves_zeros(
     def fail() -> None:
         filling = entropy.KeyStream.fill
 
-        def slowly(*given: Any) -> None:
-            time.sleep(0.1)  # So that the other comes not far before this one tells that it failed.
-            filling(*given)
+        def fill_slowly(*arguments: Any) -> None:
+            time.sleep(
+                0.1
+            )  # Keeps the other thread from going far before it learns of the failure.
+            filling(*arguments)
 
-        monkeypatch.setattr(entropy.KeyStream, "fill", slowly)
+        monkeypatch.setattr(entropy.KeyStream, "fill", fill_slowly)
         raise MemoryError
 
     out = np.ones(1_000_000)
-    seen = interrupted_at(2, monkeypatch, fail)
+    collected = interrupt_at(2, monkeypatch, fail)
     with pytest.raises(MemoryError):
         dpnoise.Generator(threads=2).laplace(out=out)
     assert not out.any()
-    assert len(seen) < 20
+    assert len(collected) < 20
 
 
-def storm(lightnings: list[BaseException], after: float, every: float) -> None:
-    """Raise these exceptions from a signal's handler, one after another, until there are none."""
+def raise_repeatedly(exceptions: list[BaseException], after: float, every: float) -> None:
+    """Raise these exceptions from a signal handler, one after another."""
 
     def handler(*_: object) -> None:
-        if lightnings:
-            raise lightnings.pop()
+        if exceptions:
+            raise exceptions.pop()
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     signal.signal(signal.SIGALRM, handler)
     signal.setitimer(signal.ITIMER_REAL, after, every)
 
 
-STORMS = f"""
+REPEATED_SIGNALS = f"""
 import signal, sys
 sys.path[:0] = {[str(folder) for folder in Path(__file__).parents[:2]]}
 import numpy as np
 import dpnoise
-from test_interrupts import storm
+from test_interrupts import raise_repeatedly
 for threads in (1, 2):
     rng = dpnoise.Generator(threads=threads)
     rng.laplace(size=300_000)
     for turn in range(0, 80, {1 if LONG else 3}):
         kind = (KeyboardInterrupt, TimeoutError)[turn % 2]
         out = np.full(300_000, 7.0)
-        lightnings = [kind() for _ in range(20)]
+        exceptions = [kind() for _ in range(20)]
         try:
-            storm(lightnings, after=1e-3 + 1e-4 * (turn % 40), every=(1e-5, 2e-4)[turn // 2 % 2])
+            every = (1e-5, 2e-4)[turn // 2 % 2]
+            raise_repeatedly(exceptions, after=1e-3 + 1e-4 * (turn % 40), every=every)
             rng.laplace(out=out)
-            lightnings.clear()
+            exceptions.clear()
         except kind:
-            lightnings.clear()  # First of all, so that no second one leaves this test.
+            exceptions.clear()  # First, so that no second exception leaves this test.
         signal.setitimer(signal.ITIMER_REAL, 0)
         now = out.copy()
         zeros, old = not now.any(), np.all(now == 7.0)
@@ -134,35 +137,39 @@ print("done")
 """
 
 
-def test_a_storm_of_signals_leaves_zeros_the_old_or_the_new_numbers() -> None:
-    """In a process of its own, because signals come at any time; that it ends is part of it."""
-    ended = subprocess.run(
-        [sys.executable, "-c", STORMS], capture_output=True, text=True, timeout=480, check=False
+def test_repeated_signals_leave_zeros_the_old_or_the_new_numbers() -> None:
+    """In a separate process, because signals come at any time. The process must end."""
+    process = subprocess.run(
+        [sys.executable, "-c", REPEATED_SIGNALS],
+        capture_output=True,
+        text=True,
+        timeout=480,
+        check=False,
     )
-    assert ended.stdout == "done\n", ended.stderr
+    assert process.stdout == "done\n", process.stderr
 
 
 @pytest.mark.parametrize(
-    ("function", "what_must_be_done", "done_by"),
+    ("function", "name", "opcode"),
     [
         (signals.run_uninterrupted, "_acquire", "CALL"),
         (dpnoise.Generator._fill, "out", "STORE_SUBSCR"),
     ],
 )
-def test_a_handler_of_signals_has_no_turn_before_what_an_interrupt_must_do(
-    function: Callable[..., Any], what_must_be_done: str, done_by: str
+def test_no_signal_handler_runs_before_the_cleanup_of_an_interrupt(
+    function: Callable[..., Any], name: str, opcode: str
 ) -> None:
-    """CPython runs them after a call, at the head of a function and where a loop turns."""
+    """CPython runs handlers after a call, at the start of a function and at a loop's jump."""
     steps = list(dis.get_instructions(function))
-    caught = next(i for i, step in enumerate(steps) if step.argval == "BaseException")
-    named = next(i for i in range(caught, len(steps)) if steps[i].argval == what_must_be_done)
-    done = next(i for i in range(named, len(steps)) if steps[i].opname == done_by)
+    handler = next(i for i, step in enumerate(steps) if step.argval == "BaseException")
+    loaded = next(i for i in range(handler, len(steps)) if steps[i].argval == name)
+    done = next(i for i in range(loaded, len(steps)) if steps[i].opname == opcode)
     turns = ("CALL", "RESUME", "JUMP_BACKWARD", "SEND", "YIELD", "FOR_ITER")
-    assert not [step for step in steps[caught:done] if step.opname.startswith(turns)]
+    assert not [step for step in steps[handler:done] if step.opname.startswith(turns)]
 
 
-def test_an_interrupt_in_the_first_draw_costs_that_draw_alone() -> None:
-    """While Numba is being imported: half imported, it would fail for ever."""
+def test_an_interrupt_in_the_first_draw_costs_only_that_draw() -> None:
+    """It comes while Numba is being imported; a half import would fail forever."""
     code = """
 import signal
 import dpnoise
@@ -176,16 +183,16 @@ for delay in (0.02, 0.1, 0.3):
         pass
 print(type(dpnoise.Generator().laplace(size=3)).__name__)
 """
-    ended = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
-    assert ended.stdout == "ndarray\n", ended.stderr
+    assert process.stdout == "ndarray\n", process.stderr
 
 
 def test_without_further_threads_the_calling_one_does_the_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As when the interpreter ends, or where a limit is reached."""
+    """As when the interpreter ends, or at a limit on threads."""
 
     def refuse(*_: object) -> None:
         raise RuntimeError("can't start new thread")
@@ -196,7 +203,7 @@ def test_without_further_threads_the_calling_one_does_the_work(
     np.testing.assert_array_equal(fixed_generator(KEY, threads=2).laplace(size=10**6), expected)
 
 
-# Interrupts the first kernel that each call loads or compiles, and says where that was.
+# Interrupts the first kernel that each call loads or compiles, and prints in which thread.
 AT_THE_FIRST_USE = """
 import os, signal, threading
 import numpy as np
@@ -236,8 +243,8 @@ for call in (
 
 
 def test_no_interrupt_comes_into_the_middle_of_compiling() -> None:
-    """It could leave Numba or LLVM unusable; it is raised when the kernel is whole."""
-    done = subprocess.run(
+    """It could leave Numba or LLVM unusable, so it is raised when the kernel is complete."""
+    process = subprocess.run(
         [sys.executable, "-c", AT_THE_FIRST_USE], capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == ["False"] * 8
+    assert process.stdout.split() == ["False"] * 8

@@ -1,4 +1,4 @@
-"""What is left out on the machine at hand, and how tables name it."""
+"""Libraries without a build for this machine, and how tables name them."""
 
 import platform
 import re
@@ -26,21 +26,21 @@ MACHINES = [("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "x86_64"), ("d
 WINDOWS = [("win32", "AMD64")]
 
 
-def declared(extra: str) -> list[Requirement]:
+def declared_requirements(extra: str) -> list[Requirement]:
     return [Requirement(line) for line in PROJECT["optional-dependencies"][extra]]
 
 
-def no_pydp(monkeypatch: pytest.MonkeyPatch, system: str, processor: str) -> None:
-    """Be a machine of this kind, on which PyDP is not installed."""
+def without_pydp(monkeypatch: pytest.MonkeyPatch, system: str, processor: str) -> None:
+    """Simulate a machine of this kind without PyDP."""
 
-    def hidden(name: str, *rest: Any) -> Any:
+    def import_without_pydp(name: str, *arguments: Any) -> Any:
         if name.partition(".")[0] == "pydp":
             raise ModuleNotFoundError(name="pydp")
-        return import_module(name, *rest)
+        return import_module(name, *arguments)
 
     monkeypatch.setattr(sys, "platform", system)
     monkeypatch.setattr(platform, "machine", lambda: processor)
-    monkeypatch.setattr(errors, "import_module", hidden)
+    monkeypatch.setattr(errors, "import_module", import_without_pydp)
     monkeypatch.setattr(
         machine, "find_spec", lambda name: None if name == "pydp" else find_spec(name)
     )
@@ -48,16 +48,18 @@ def no_pydp(monkeypatch: pytest.MonkeyPatch, system: str, processor: str) -> Non
 
 @pytest.mark.parametrize("extra", ["peers", "bench"])
 def test_pip_is_asked_for_a_library_exactly_where_we_say_that_it_has_a_build(extra: str) -> None:
-    for requirement, (system, processor) in product(declared(extra), [*MACHINES, *WINDOWS]):
+    for requirement, (system, processor) in product(
+        declared_requirements(extra), [*MACHINES, *WINDOWS]
+    ):
         environment = {"sys_platform": system, "platform_machine": processor}
-        asked = requirement.marker is None or requirement.marker.evaluate(environment)
-        assert asked == machine.has_build(requirement.name, system, processor), requirement
+        is_required = requirement.marker is None or requirement.marker.evaluate(environment)
+        assert is_required == machine.has_build(requirement.name, system, processor), requirement
 
 
 def test_a_library_without_a_build_is_called_left_out_and_no_line_is_given_that_must_fail(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    no_pydp(monkeypatch, "linux", "aarch64")
+    without_pydp(monkeypatch, "linux", "aarch64")
     with pytest.raises(MissingExtraError, match="python-dp has no build for Linux on aarch64") as e:
         targets.named("pydp.laplace")
     assert "pip" not in str(e.value)
@@ -67,13 +69,13 @@ def test_a_library_without_a_build_is_called_left_out_and_no_line_is_given_that_
 def test_a_library_with_a_build_gets_the_line_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    no_pydp(monkeypatch, "linux", "x86_64")
+    without_pydp(monkeypatch, "linux", "x86_64")
     with pytest.raises(MissingExtraError, match=r'pip install python-dp, .* "\.\[peers\]"'):
         import_extra("pydp", "peers")
     assert not targets.left_out()
 
 
-def test_what_is_installed_is_not_left_out_whatever_the_machine(
+def test_an_installed_library_is_not_left_out_on_any_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
@@ -84,18 +86,18 @@ def test_what_is_installed_is_not_left_out_whatever_the_machine(
 def test_an_audit_of_all_libraries_says_at_the_end_which_were_left_out(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    no_pydp(monkeypatch, "linux", "aarch64")
+    without_pydp(monkeypatch, "linux", "aarch64")
     few = {name: adapters.ADAPTERS[name] for name in ("dpnoise.release", "pydp.laplace")}
     monkeypatch.setattr(target, "ADAPTERS", few)
     monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
     page = tmp_path / "all.html"
     certain = ["--confidence", str(1 - FALSE_ALARM)]
-    asked = ["audit", "--all", "--budget", "2000", "--attack", "threshold", *certain]
-    assert main([*asked, "--html", str(page)]) == 0
-    why = "python-dp has no build for Linux on aarch64"
+    arguments = ["audit", "--all", "--budget", "2000", "--attack", "threshold", *certain]
+    assert main([*arguments, "--html", str(page)]) == 0
+    reason = "python-dp has no build for Linux on aarch64"
     table = capsys.readouterr().out.partition("at most  by")[2]
-    assert f"{'pydp.laplace':29}not audited: {why}" in table
-    assert why in page.read_text()
+    assert f"{'pydp.laplace':29}not audited: {reason}" in table
+    assert reason in page.read_text()
 
 
 @pytest.mark.parametrize(
@@ -124,14 +126,14 @@ def test_the_machine_is_named_by_its_architecture_and_its_processor() -> None:
 def test_a_library_that_fails_to_import_is_not_called_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of its own accord, or because something that it needs is missing or of another version."""
+    """It fails itself, or because a dependency is missing or has another version."""
     (tmp_path / "needy.py").write_text("import no_such_library")
     (tmp_path / "outdated.py").write_text("from json import no_such_name")
     monkeypatch.syspath_prepend(tmp_path)
-    for library, why in (("needy", "no_such_library"), ("outdated", "no_such_name")):
+    for library, missing_name in (("needy", "no_such_library"), ("outdated", "no_such_name")):
         with pytest.raises(MissingExtraError, match=f"{library}, which is installed") as caught:
             import_extra(library, "peers")
-        assert why in str(caught.value)
+        assert missing_name in str(caught.value)
         assert "\n" not in str(caught.value)
     with pytest.raises(MissingExtraError, match="absent, which is not installed"):
         import_extra("absent", "peers")

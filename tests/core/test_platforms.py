@@ -1,4 +1,4 @@
-"""Where POSIX is missing, dpnoise is imported, draws and releases all the same."""
+"""Without POSIX, dpnoise can be imported, and it draws and releases."""
 
 import subprocess
 import sys
@@ -37,11 +37,11 @@ print(dpnoise.NoisyMax(1.0, 1.0).select([0, 10**6]))
 
 
 def test_a_system_without_posix_draws_and_releases() -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-W", "error", "-c", WITHOUT_POSIX],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert not done.stderr
-    assert done.stdout.splitlines() == ["float (1000000,)", "int float", "float64 int64", "1"]
+    assert not process.stderr
+    assert process.stdout.splitlines() == ["float (1000000,)", "int float", "float64 int64", "1"]

@@ -1,7 +1,7 @@
-"""flint's precision belongs to the user: one number for the whole process, which dpnoise leaves.
+"""dpnoise does not change flint's precision, which belongs to the user.
 
-It is a setting of the process, not of a thread. Whoever sets it, even for a moment, sets it for
-every thread that computes with flint.
+It is a setting of the process, not of a thread. Setting it, even for a moment, affects every thread
+that computes with flint.
 """
 
 import sys
@@ -19,14 +19,14 @@ from dpnoise.core.entropy import Key
 from dpnoise.release import calibration
 from dpnoise.release.exact import FORMS, rows_from_key
 
-USERS = 113  # A precision that nothing in dpnoise takes.
-THREADS = 4  # For each kind of work.
+USER_PRECISION = 113  # A precision that dpnoise never uses.
+THREADS = 4  # Threads for each kind of work.
 
 
 @pytest.fixture(autouse=True)
 def _the_users_precision() -> Iterator[None]:
     before = ctx.prec
-    ctx.prec = USERS
+    ctx.prec = USER_PRECISION
     try:
         yield
     finally:
@@ -34,13 +34,13 @@ def _the_users_precision() -> Iterator[None]:
 
 
 def release_slowly() -> None:
-    """Release on a grid so fine that the judge decides almost every cell."""
+    """Release on a grid so fine that the reference decides almost every cell."""
     mechanism = dpnoise.LaplaceMechanism(1.0, 1.0, grid=2.0**-50)
     mechanism.release(np.zeros(100), rng=dpnoise.Generator(threads=1))
 
 
 def select_slowly() -> None:
-    """Select among scores that floats do not tell apart."""
+    """Select among scores that floats cannot distinguish."""
     mechanism = dpnoise.ExponentialMechanism(1.0, 1.0)
     for _ in range(20):
         mechanism.select([2**80, 2**80 + 1, 2**80])
@@ -55,19 +55,19 @@ WORK = [release_slowly, select_slowly, calibrate]
 
 @pytest.mark.parametrize("work", WORK)
 def test_no_other_thread_can_see_another_precision(work: Callable[[], None]) -> None:
-    """Look wherever Python calls or returns: between two of these points no thread takes over."""
-    work()  # What must be imported or compiled is so from here on.
-    seen: set[int] = set()
-    sys.setprofile(lambda *_: seen.add(ctx.prec))
+    """Read it at every call and return of Python: threads switch nowhere else."""
+    work()  # Imports and compiles everything.
+    precisions: set[int] = set()
+    sys.setprofile(lambda *_: precisions.add(ctx.prec))
     try:
         work()
     finally:
         sys.setprofile(None)
-    assert seen == {USERS}
+    assert precisions == {USER_PRECISION}
 
 
 def test_the_precision_is_the_same_after_slow_paths_in_many_threads() -> None:
-    """With turns as short as Python makes them."""
+    """With the shortest switch interval of Python."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
@@ -78,13 +78,13 @@ def test_the_precision_is_the_same_after_slow_paths_in_many_threads() -> None:
             thread.join()
     finally:
         sys.setswitchinterval(interval)
-    assert ctx.prec == USERS
+    assert ctx.prec == USER_PRECISION
 
 
-def test_the_judge_does_not_depend_on_the_users_precision() -> None:
+def test_the_reference_does_not_depend_on_the_users_precision() -> None:
     """At 2 bits and at 2,000 the cells are the same, and so is the calibration."""
-    found = []
-    for precision in (2, USERS, 2000):
+    results = []
+    for precision in (2, USER_PRECISION, 2000):
         ctx.prec = precision
         cells = [
             reference.grid_point(
@@ -97,6 +97,6 @@ def test_the_judge_does_not_depend_on_the_users_precision() -> None:
             for i, form in enumerate(FORMS.values())
             for formula in form.formulas
         ]
-        found.append((cells, calibration.gaussian_scale(0.5, 1e-9, 2.0)))
+        results.append((cells, calibration.gaussian_scale(0.5, 1e-9, 2.0)))
         assert ctx.prec == precision
-    assert found[0] == found[1] == found[2]
+    assert results[0] == results[1] == results[2]

@@ -1,4 +1,4 @@
-"""Tracebacks that show locals, as error trackers print them: no key, no words, no value."""
+"""Tracebacks with locals, as error trackers print them, show no key, no words and no value."""
 
 import inspect
 import os
@@ -28,7 +28,7 @@ noisy_max = dpnoise.NoisyMax(1.0, 1.0)
 BOUNDS: dict[str, Any] = {"lower": 0, "upper": 4e7, "epsilon": 1.0}
 
 
-def fixed() -> dpnoise.Generator:
+def one_thread() -> dpnoise.Generator:
     return fixed_generator(KEY, threads=1)
 
 
@@ -36,50 +36,52 @@ def two_threads() -> dpnoise.Generator:
     return fixed_generator(KEY, threads=2)
 
 
-# What people call, each with a secret among its arguments.
+# Public calls, each with a secret among its arguments.
 CALLS: dict[str, Callable[[], object]] = {
-    "a float": lambda: laplace.release(VALUE, fixed()),
-    "an int": lambda: laplace.release(int(VALUE), fixed()),
-    "an array": lambda: laplace.release(np.full(10, VALUE), fixed()),
+    "a float": lambda: laplace.release(VALUE, one_thread()),
+    "an int": lambda: laplace.release(int(VALUE), one_thread()),
+    "an array": lambda: laplace.release(np.full(10, VALUE), one_thread()),
     "an array, two threads": lambda: laplace.release(np.full(10**5, VALUE), two_threads()),
-    "integers": lambda: laplace.release(np.full(10, int(VALUE)), fixed()),
-    "a list": lambda: laplace.release([VALUE, 1.0], fixed()),
-    "selection": lambda: noisy_max.select([VALUE, 1.0], rng=fixed()),
-    "count": lambda: statistics.count([VALUE], epsilon=1.0, rng=fixed()),
-    "sum": lambda: statistics.sum([VALUE], **BOUNDS, rng=fixed()),
-    "mean": lambda: statistics.mean([VALUE], **BOUNDS, rng=fixed()),
-    "median": lambda: statistics.median([VALUE], **BOUNDS, rng=fixed()),
-    "quantile": lambda: statistics.quantile([VALUE], 0.9, **BOUNDS, rng=fixed()),
-    "histogram": lambda: statistics.histogram([VALUE], edges=[0, 4e7], epsilon=1.0, rng=fixed()),
-    "a slow path": lambda: [fine.release(VALUE, fixed()) for _ in range(50)],
-    "slow paths": lambda: fine.release(np.full(1000, VALUE), fixed()),
-    "noise": lambda: fixed().laplace(size=10),
+    "integers": lambda: laplace.release(np.full(10, int(VALUE)), one_thread()),
+    "a list": lambda: laplace.release([VALUE, 1.0], one_thread()),
+    "selection": lambda: noisy_max.select([VALUE, 1.0], rng=one_thread()),
+    "count": lambda: statistics.count([VALUE], epsilon=1.0, rng=one_thread()),
+    "sum": lambda: statistics.sum([VALUE], **BOUNDS, rng=one_thread()),
+    "mean": lambda: statistics.mean([VALUE], **BOUNDS, rng=one_thread()),
+    "median": lambda: statistics.median([VALUE], **BOUNDS, rng=one_thread()),
+    "quantile": lambda: statistics.quantile([VALUE], 0.9, **BOUNDS, rng=one_thread()),
+    "histogram": lambda: statistics.histogram(
+        [VALUE], edges=[0, 4e7], epsilon=1.0, rng=one_thread()
+    ),
+    "a slow path": lambda: [fine.release(VALUE, one_thread()) for _ in range(50)],
+    "slow paths": lambda: fine.release(np.full(1000, VALUE), one_thread()),
+    "noise": lambda: one_thread().laplace(size=10),
     "noise, two threads": lambda: two_threads().laplace(size=10**6),
-    "one number": lambda: fixed().laplace(),
+    "one number": lambda: one_thread().laplace(),
 }
 
 
-class Tripped(BaseException):
-    """What no code here expects, as an interrupt is."""
+class PlantedError(BaseException):
+    """An exception that no code expects, like an interrupt."""
 
 
-def trip(*_: Any, **__: Any) -> None:
-    raise Tripped
+def raise_planted(*_: Any, **__: Any) -> None:
+    raise PlantedError
 
 
 def text_with_locals(error: BaseException) -> str:
-    """Return the traceback with the locals of our frames; those of the caller are the caller's."""
-    shown = traceback.TracebackException.from_exception(error, capture_locals=True)
-    # Not by its name: a checkout may be called like the package.
+    """Return the traceback with the locals of dpnoise's frames, without those of callers."""
+    formatted = traceback.TracebackException.from_exception(error, capture_locals=True)
+    # By the path, because a checkout may have the name of the package.
     ours = str(Path(dpnoise.__file__).parent)
-    frames = [frame for frame in shown.stack if frame.filename.startswith(ours + os.sep)]
-    assert frames, "the lines must stay"
+    frames = [frame for frame in formatted.stack if frame.filename.startswith(ours + os.sep)]
+    assert frames, "the frames must stay"
     text = "\n".join(f"{frame.line}\n{frame.locals}" for frame in frames)
     return re.sub(r" at 0x[0-9a-f]+", "", text)  # An address may have the digits of a secret.
 
 
 def secrets() -> list[str]:
-    """Return what must not be seen: the value, and the key and its first words in all spellings."""
+    """Return the secrets: the value, the key and its first words, in all spellings."""
     words = np.empty(8, dtype=entropy.WORD)
     entropy.Key(KEY).stream().fill(words)
     values = [f"{VALUE:.0f}"[:-1], f"{VALUE:e}"[:5], repr(KEY)[2:12], KEY.hex()[:12]]
@@ -90,31 +92,33 @@ SECRETS = secrets()
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("place", ["the key stream", "the rounding check", "the judge", "a kernel"])
+@pytest.mark.parametrize(
+    "part", ["the key stream", "the rounding check", "the reference", "a kernel"]
+)
 def test_a_failure_inside_shows_no_secret(
-    call: str, place: str, monkeypatch: pytest.MonkeyPatch
+    call: str, part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if place == "the key stream":
-        monkeypatch.setattr(entropy.KeyStream, "fill", trip)
-    elif place == "the rounding check":
+    if part == "the key stream":
+        monkeypatch.setattr(entropy.KeyStream, "fill", raise_planted)
+    elif part == "the rounding check":
         for module in (additive, exact, discrete, selection):
-            monkeypatch.setattr(module, "check_rounding_mode", trip)
-    elif place == "the judge":
-        monkeypatch.setattr(reference, "grid_point", trip)
+            monkeypatch.setattr(module, "check_rounding_mode", raise_planted)
+    elif part == "the reference":
+        monkeypatch.setattr(reference, "grid_point", raise_planted)
     else:
         for name in ("not_finite", "laplace_1", "gaussian_pairs", "exponential", "gumbel"):
-            monkeypatch.setattr(kernel_table.first_stage, name, trip)
+            monkeypatch.setattr(kernel_table.first_stage, name, raise_planted)
         for name in ("sum_all", "sum_squares", "count_cells"):
-            monkeypatch.setattr(kernel_table.sums, name, trip)
+            monkeypatch.setattr(kernel_table.sums, name, raise_planted)
     try:
         CALLS[call]()
-    except Tripped as error:
-        shown = text_with_locals(error)
+    except PlantedError as error:
+        text = text_with_locals(error)
         for secret in SECRETS:
-            assert secret not in shown
+            assert secret not in text
     else:
-        noise_alone = call in {"noise", "noise, two threads", "one number"}
-        assert noise_alone or place in {"the judge", "a kernel"} or call == "quantile"
+        is_noise = call in {"noise", "noise, two threads", "one number"}
+        assert is_noise or part in {"the reference", "a kernel"} or call == "quantile"
 
 
 def test_an_argument_error_shows_no_value() -> None:
@@ -126,13 +130,13 @@ def test_an_argument_error_shows_no_value() -> None:
 
 
 def test_frames_of_libraries_below_ours_show_no_value() -> None:
-    """A library that fails in the middle of our call has our values in its own frames."""
+    """If a library fails during our call, its frames contain our values."""
     secret = 271828182
     calls: list[Callable[[], object]] = [
         lambda: statistics.count(pd.DataFrame({"a": [secret]}), epsilon=1.0),
         lambda: statistics.count(pl.Series(["secret", str(secret)]), epsilon=1.0),
-        lambda: noisy_max.select(pl.Series([str(secret)]), rng=fixed()),
-        lambda: laplace.release(pl.Series([str(secret)]), fixed()),
+        lambda: noisy_max.select(pl.Series([str(secret)]), rng=one_thread()),
+        lambda: laplace.release(pl.Series([str(secret)]), one_thread()),
     ]
     for call in calls:
         try:
@@ -140,23 +144,25 @@ def test_frames_of_libraries_below_ours_show_no_value() -> None:
         except (ValueError, TypeError) as raised:
             error: BaseException | None = raised
             while error is not None:
-                shown = traceback.TracebackException.from_exception(error, capture_locals=True)
-                below = [frame for frame in shown.stack if "test_tracebacks" not in frame.filename]
-                assert str(secret) not in "".join(str(frame.locals) for frame in below)
+                formatted = traceback.TracebackException.from_exception(error, capture_locals=True)
+                frames = [
+                    frame for frame in formatted.stack if "test_tracebacks" not in frame.filename
+                ]
+                assert str(secret) not in "".join(str(frame.locals) for frame in frames)
                 error = error.__context__
         else:
             pytest.fail("expected an error")
 
 
-def test_the_exception_that_was_being_handled_is_left_alone() -> None:
-    """Our frames are cleared, not those of a caller who was in the middle of something."""
+def test_the_exception_that_was_being_handled_is_unchanged() -> None:
+    """Only our frames are cleared, not those of a caller that handles an exception."""
 
-    def callers() -> None:
+    def fail_in_caller() -> None:
         mine = "a caller's own"
         raise KeyError(mine)
 
     try:
-        callers()
+        fail_in_caller()
     except KeyError as before:
         with pytest.raises(ValueError, match="finite"):
             laplace.release(float("nan"))
@@ -165,7 +171,7 @@ def test_the_exception_that_was_being_handled_is_left_alone() -> None:
 
 
 def test_every_public_function_that_takes_data_forgets_it() -> None:
-    """All of them: the mechanisms' methods, and each public function of statistics on values."""
+    """The methods of the mechanisms, and each public function of statistics on values."""
     takes_values = [
         function
         for name, function in vars(functions).items()

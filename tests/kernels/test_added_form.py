@@ -1,4 +1,4 @@
-"""The worked example of docs/exact-release.md: a Cauchy form, added and held to its bound."""
+"""The worked example of docs/exact-release.md: a Cauchy form and its error bound."""
 
 import re
 from collections.abc import Sequence
@@ -39,8 +39,8 @@ def cauchy_1(word: Word, bits: int) -> tuple[float, float]:
 
 @pytest.fixture
 def cauchy(monkeypatch: pytest.MonkeyPatch) -> None:
-    added = test_certified.Number(cauchy_1, cauchy_1_formula, 1)
-    monkeypatch.setitem(test_certified.NUMBERS, "cauchy_1", added)
+    number = test_certified.Number(cauchy_1, cauchy_1_formula, 1)
+    monkeypatch.setitem(test_certified.NUMBERS, "cauchy_1", number)
 
 
 @pytest.mark.usefixtures("cauchy")
@@ -53,7 +53,7 @@ def test_the_added_form_is_within_its_bound() -> None:
 
 
 def test_the_page_shows_this_form() -> None:
-    """The body of the kernel above stands on the page, word for word."""
+    """The page contains the body of the kernel above, word for word."""
     page = re.sub(r"\s+", " ", PAGE.read_text())
     source = Path(__file__).read_text().split("def cauchy_1(word")[1].split("@pytest")[0]
     for line in source.splitlines()[1:]:

@@ -1,4 +1,4 @@
-"""The compile cache: private, keyed by all that decides the machine code, and never in the way."""
+"""The compile cache is private, keyed by all that determines the machine code, and optional."""
 
 import ast
 import errno
@@ -17,7 +17,7 @@ from typing import Any
 
 import numba
 import pytest
-from support.choices import some
+from support.choices import sample_cases
 
 from dpnoise.auditing.attacks import pairs
 from dpnoise.kernels import cache, certified, compiled, elementary
@@ -25,11 +25,11 @@ from dpnoise.kernels.numba_internals import describe
 
 SOURCE = Path(__file__).parents[2] / "src" / "dpnoise"
 STAMP = cache.stamp(SOURCE / "kernels")
-SOMEBODY_ELSE = 54321
+OTHER_USER = 54321
 
-# A process of its own -----------------------------------------------------------------------------
+# A separate process -------------------------------------------------------------------------------
 
-# Kernels of variates.py and rounding.py, which call elementary.py and certified.py.
+# Kernels of variates.py and first_stage.py, which call elementary.py and certified.py.
 TWO_KERNELS = """
 import numpy as np
 from dpnoise.core.kernel_table import first_stage, variates
@@ -50,20 +50,22 @@ print(elementary.power_of_two(3))
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """Return a folder with a copy of the package, as an installer puts it there.
+    """Return a folder with a copy of the package, like an installed one.
 
-    It has the bytecode of all modules but the kernels, which some tests change.
+    It has bytecode of all modules except the kernels, which some tests change.
     """
 
-    def ignored(folder: str, names: list[str]) -> list[str]:
+    def ignore_bytecode(folder: str, names: list[str]) -> list[str]:
         return ["__pycache__"] if Path(folder).name == "kernels" and "__pycache__" in names else []
 
-    return Path(shutil.copytree(SOURCE, tmp_path / "site" / "dpnoise", ignore=ignored)).parent
+    return Path(
+        shutil.copytree(SOURCE, tmp_path / "site" / "dpnoise", ignore=ignore_bytecode)
+    ).parent
 
 
 def run(code: str, package: Path, folder: Path, **environment: str) -> str:
-    """Run code in `folder` with a package of its own, and return what it prints."""
-    done = subprocess.run(
+    """Run code in `folder` with a copy of the package, and return its output."""
+    process = subprocess.run(
         [sys.executable, "-P", "-W", "error", "-c", code],
         capture_output=True,
         check=False,
@@ -71,8 +73,8 @@ def run(code: str, package: Path, folder: Path, **environment: str) -> str:
         cwd=folder,
         env={"PATH": "", "PYTHONPATH": str(package), **environment},
     )
-    assert not done.stderr
-    return done.stdout
+    assert not process.stderr
+    return process.stdout
 
 
 def test_an_upgrade_of_a_file_that_a_kernel_calls_runs_the_new_code(
@@ -89,15 +91,15 @@ def test_an_upgrade_of_a_file_that_a_kernel_calls_runs_the_new_code(
     after = run(TWO_KERNELS, package, tmp_path, HOME=str(tmp_path))
     assert before.split()[0] == "0.0"
     assert after.split() == ["7.0", "8.0"]
-    assert not list(package.rglob("*.nb?")), "nothing is kept beside the source"
+    assert not list(package.rglob("*.nb?")), "nothing is stored next to the source"
 
 
-def test_without_a_home_and_beside_a_read_only_install_nothing_is_written_anywhere(
+def test_without_a_home_a_read_only_install_writes_nothing_anywhere(
     package: Path, tmp_path: Path
 ) -> None:
-    """A file where a folder should be keeps root from making one, too."""
+    """A file in the place of a folder keeps even root from making one."""
     (package / "dpnoise" / "kernels" / "__pycache__").touch()
-    for name in some(["writable", "not writable"], 1):
+    for name in sample_cases(["writable", "not writable"], 1):
         folder = tmp_path / name
         folder.mkdir()
         if name == "not writable":
@@ -112,37 +114,37 @@ def test_without_a_home_and_beside_a_read_only_install_nothing_is_written_anywhe
 
 @pytest.fixture
 def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a new base for the cache."""
+    """Return a new base folder for the cache."""
     monkeypatch.setenv("DPNOISE_CACHE_DIR", str(tmp_path / "base"))
     (tmp_path / "base").mkdir(mode=0o700)
     return tmp_path / "base"
 
 
 def draw() -> int:
-    """Use a kernel as a new process does, and return how often it was found in the cache."""
+    """Use a kernel as in a new process, and return the number of cache hits."""
     kernel: Any = compiled(elementary.power_of_two.py_func)  # type: ignore[attr-defined]
     assert kernel(3) == 8.0
     return sum(kernel.stats.cache_hits.values())
 
 
-def kept(base: Path) -> Path:
-    """Return the one file in the cache."""
+def cached_file(base: Path) -> Path:
+    """Return the only file in the cache."""
     (file,) = base.glob("dpnoise/*/*")
     return file
 
 
-def test_what_was_compiled_is_found_by_the_next_process_and_is_this_user_s_alone(
+def test_compiled_code_is_found_by_the_next_process_and_is_private_to_the_user(
     base: Path,
 ) -> None:
     assert draw() == 0
     assert draw() == 1
-    for path in (kept(base), *list(kept(base).parents)[:2]):
+    for path in (cached_file(base), *list(cached_file(base).parents)[:2]):
         assert path.stat().st_mode & 0o077 == 0
         assert path.stat().st_uid == os.geteuid()
 
 
-def whole(data: bytes) -> bytes:
-    """Return a file as the cache writes it."""
+def with_checksum(data: bytes) -> bytes:
+    """Return the content of a file of the cache: a checksum and the data."""
     return hashlib.sha256(data).digest() + data
 
 
@@ -154,24 +156,24 @@ def whole(data: bytes) -> bytes:
         lambda file: file[:-1],
         lambda file: file[:-1] + bytes([file[-1] ^ 1]),
         lambda _: b"garbage" * 1000,
-        lambda _: whole(b"no pickle"),
-        lambda _: whole(pickle.dumps("no tuple")),
-        lambda file: whole(pickle.dumps((pickle.loads(file[32:])[0], "no code"))),
-        lambda file: whole(pickle.dumps(((numba.float64,), pickle.loads(file[32:])[1]))),
+        lambda _: with_checksum(b"no pickle"),
+        lambda _: with_checksum(pickle.dumps("no tuple")),
+        lambda file: with_checksum(pickle.dumps((pickle.loads(file[32:])[0], "no code"))),
+        lambda file: with_checksum(pickle.dumps(((numba.float64,), pickle.loads(file[32:])[1]))),
     ],
     ids=["empty", "no data", "truncated", "one bit", "garbage", "text", "tuple", "code", "type"],
 )
-def test_a_damaged_file_is_compiled_anew_and_replaced(
+def test_a_damaged_file_is_compiled_again_and_replaced(
     base: Path, damage: Callable[[bytes], bytes]
 ) -> None:
     draw()
-    kept(base).write_bytes(damage(kept(base).read_bytes()))
+    cached_file(base).write_bytes(damage(cached_file(base).read_bytes()))
     assert draw() == 0
     assert draw() == 1
 
 
-class Planted:
-    """Makes a folder when it is unpickled."""
+class PlantedPickle:
+    """A pickle that makes a folder when it is loaded."""
 
     def __init__(self, marker: Path) -> None:
         self.marker = marker
@@ -181,30 +183,28 @@ class Planted:
 
 
 def give_away(path: Path) -> None:
-    """Give a file or a folder to another user; without the right to that, let all write to it."""
+    """Give a path to another user; without that permission, make it writable by all."""
     if os.geteuid() == 0:
-        os.chown(path, SOMEBODY_ELSE, -1)
+        os.chown(path, OTHER_USER, -1)
     else:
         path.chmod(0o777)
 
 
 @pytest.mark.parametrize("foreign", ["base", "dpnoise", "stamp", "file"])
-def test_what_another_user_planted_is_not_unpickled(
-    base: Path, tmp_path: Path, foreign: str
-) -> None:
+def test_a_file_of_another_user_is_not_unpickled(base: Path, tmp_path: Path, foreign: str) -> None:
     draw()
-    file = kept(base)
-    file.write_bytes(whole(pickle.dumps(Planted(tmp_path / "marker"))))
-    places = dict(zip(("file", "stamp", "dpnoise", "base"), (file, *file.parents), strict=False))
-    give_away(places[foreign])
+    file = cached_file(base)
+    file.write_bytes(with_checksum(pickle.dumps(PlantedPickle(tmp_path / "marker"))))
+    paths = dict(zip(("file", "stamp", "dpnoise", "base"), (file, *file.parents), strict=False))
+    give_away(paths[foreign])
     assert draw() == 0
     assert not (tmp_path / "marker").exists()
 
 
 def test_the_same_in_one_s_own_folder_is_unpickled(base: Path, tmp_path: Path) -> None:
-    """Without this, the test above would prove nothing."""
+    """Shows that the test above can fail."""
     draw()
-    kept(base).write_bytes(whole(pickle.dumps(Planted(tmp_path / "marker"))))
+    cached_file(base).write_bytes(with_checksum(pickle.dumps(PlantedPickle(tmp_path / "marker"))))
     draw()
     assert (tmp_path / "marker").exists()
 
@@ -215,7 +215,7 @@ def test_a_file_or_folder_that_others_may_open_is_not_read(
     base: Path, mode: int, depth: int
 ) -> None:
     draw()
-    (kept(base), *kept(base).parents)[depth].chmod(mode)
+    (cached_file(base), *cached_file(base).parents)[depth].chmod(mode)
     assert draw() == 0
 
 
@@ -233,12 +233,12 @@ def test_parents_may_be_read_by_others_and_not_written_but_with_the_sticky_bit(
 
 def test_links_into_other_places_are_not_followed(base: Path, tmp_path: Path) -> None:
     draw()
-    file = kept(base)
+    file = cached_file(base)
     shutil.copy2(file, tmp_path / "elsewhere")
     file.unlink()
     file.symlink_to(tmp_path / "elsewhere")
     assert draw() == 0
-    assert not kept(base).is_symlink(), "it was replaced"
+    assert not cached_file(base).is_symlink(), "it was replaced"
     (base / "dpnoise").rename(tmp_path / "moved")
     (base / "dpnoise").symlink_to(tmp_path / "moved")
     assert draw() == 0
@@ -247,29 +247,29 @@ def test_links_into_other_places_are_not_followed(base: Path, tmp_path: Path) ->
 def test_a_user_other_than_the_owner_of_the_home_keeps_nothing_there(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As under sudo, which leaves HOME as it was."""
-    monkeypatch.setattr(os, "geteuid", lambda: SOMEBODY_ELSE)
+    """As under sudo, which keeps HOME."""
+    monkeypatch.setattr(os, "geteuid", lambda: OTHER_USER)
     assert draw() == draw() == 0
     assert not list(base.glob("dpnoise/*"))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a home to another user")
 def test_root_keeps_nothing_in_the_home_of_another(base: Path) -> None:
-    os.chown(base, SOMEBODY_ELSE, -1)
+    os.chown(base, OTHER_USER, -1)
     assert draw() == draw() == 0
     assert not list(base.iterdir())
 
 
-def fail(*_: object, **__: object) -> None:
+def raise_disk_full(*_: object, **__: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.mark.parametrize("place", [(tempfile, "mkstemp"), (Path, "replace"), (Path, "mkdir")])
+@pytest.mark.parametrize("function", [(tempfile, "mkstemp"), (Path, "replace"), (Path, "mkdir")])
 def test_a_full_disk_costs_a_compilation_and_leaves_nothing(
-    base: Path, place: tuple[Any, str], monkeypatch: pytest.MonkeyPatch
+    base: Path, function: tuple[Any, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(*place, fail)
+        patched.setattr(*function, raise_disk_full)
         assert draw() == draw() == 0
     assert not list(base.glob("dpnoise/*/*"))
 
@@ -285,13 +285,13 @@ def test_a_file_is_whole_while_others_write_it(base: Path) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(write_and_read, texts * 8))
-    assert kept(base) == file
+    assert cached_file(base) == file
 
 
 def test_the_oldest_stamps_are_forgotten_and_nothing_else_is_removed(base: Path) -> None:
     draw()
-    alien = base / "dpnoise" / "notes"
-    alien.mkdir()
+    foreign = base / "dpnoise" / "notes"
+    foreign.mkdir()
     for i in range(20):
         folder = base / "dpnoise" / f"{i:032x}"
         folder.mkdir()
@@ -303,7 +303,7 @@ def test_the_oldest_stamps_are_forgotten_and_nothing_else_is_removed(base: Path)
     assert names == {"notes", STAMP, *(f"{i:032x}" for i in range(5, 20))}
 
 
-# Where it is --------------------------------------------------------------------------------------
+# Its place ----------------------------------------------------------------------------------------
 
 
 def test_the_place_is_that_of_the_user_s_caches(
@@ -327,12 +327,12 @@ def test_the_place_is_that_of_the_user_s_caches(
 def test_without_a_home_there_is_no_place(
     home: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unknown(_: int) -> None:
+    def raise_unknown(_: int) -> None:
         raise KeyError
 
     for name in ("DPNOISE_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    monkeypatch.setattr(pwd, "getpwuid", raise_unknown)
     monkeypatch.chdir(tmp_path)
     if home is not None:
         monkeypatch.setenv("HOME", home)
@@ -342,17 +342,17 @@ def test_without_a_home_there_is_no_place(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("off", ["", "relative", "~"])
+@pytest.mark.parametrize("path", ["", "relative", "~"])
 def test_the_cache_is_turned_off_by_an_empty_or_a_relative_path(
-    off: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPNOISE_CACHE_DIR", off)
+    monkeypatch.setenv("DPNOISE_CACHE_DIR", path)
     assert draw() == draw() == 0
     assert not list(tmp_path.iterdir())
 
 
-# What it is keyed by ------------------------------------------------------------------------------
+# Its keys -----------------------------------------------------------------------------------------
 
 
 def test_the_stamp_changes_with_the_content_of_every_source(tmp_path: Path) -> None:
@@ -382,7 +382,7 @@ def test_the_stamp_changes_with_the_versions(monkeypatch: pytest.MonkeyPatch) ->
 
 
 class Processor:
-    """What Numba's code generator says of a processor."""
+    """The description of a processor by Numba's code generator."""
 
     def __init__(self, *words: str) -> None:
         self.magic_tuple = lambda: words
@@ -396,21 +396,21 @@ def test_a_file_is_for_one_function_signature_processor_and_setting(
         cache.KernelCache(kernel.py_func)  # type: ignore[attr-defined]
         for kernel in (elementary.sinpi, elementary.log)
     )
-    here = Processor("aarch64", "neoverse-n1", "+neon")
+    processor = Processor("aarch64", "neoverse-n1", "+neon")
     files = [
-        sinpi._file(describe((numba.float64,), here)),
-        log._file(describe((numba.float64,), here)),
-        sinpi._file(describe((numba.float32,), here)),
+        sinpi._file(describe((numba.float64,), processor)),
+        log._file(describe((numba.float64,), processor)),
+        sinpi._file(describe((numba.float32,), processor)),
         sinpi._file(describe((numba.float64,), Processor("aarch64", "neoverse-n1", "+neon,+sve"))),
         sinpi._file(describe((numba.float64,), Processor("aarch64", "cortex-a72", "+neon"))),
     ]
     monkeypatch.setattr(numba.config, "BOUNDSCHECK", 1)
-    files.append(sinpi._file(describe((numba.float64,), here)))
+    files.append(sinpi._file(describe((numba.float64,), processor)))
     assert len(set(files)) == len(files)
 
 
 def test_kernels_import_nothing_of_the_package_but_kernels() -> None:
-    """Their stamp has the sources of their folder alone."""
+    """Their stamp covers only the sources of their folder."""
     for path in (SOURCE / "kernels").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -425,18 +425,18 @@ def test_a_kernel_is_stamped_by_the_kernels_and_any_other_function_by_the_packag
     def with_a_closure() -> object:
         return base
 
-    def elsewhere() -> None:
+    def outside_package() -> None:
         """Not a function of the package."""
 
-    of_a_kernel: Any = certified.exponential
-    of_an_attack: Any = pairs.log_32
-    assert cache._sources_of(of_a_kernel.py_func) == SOURCE / "kernels"
-    assert cache._sources_of(of_an_attack.py_func) == SOURCE
-    assert cache._sources_of(elsewhere) is None
+    kernel: Any = certified.exponential
+    attack: Any = pairs.log_32
+    assert cache._sources_of(kernel.py_func) == SOURCE / "kernels"
+    assert cache._sources_of(attack.py_func) == SOURCE
+    assert cache._sources_of(outside_package) is None
     assert cache._sources_of(with_a_closure) is None
 
 
-def test_what_was_imported_before_an_upgrade_is_not_kept_as_the_upgrade(
+def test_code_imported_before_an_upgrade_is_not_cached_as_the_upgrade(
     base: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(SOURCE / "kernels", tmp_path / "kernels")
@@ -447,7 +447,7 @@ def test_what_was_imported_before_an_upgrade_is_not_kept_as_the_upgrade(
     assert not list(base.glob("dpnoise/*/*"))
 
 
-# Others -------------------------------------------------------------------------------------------
+# Other users --------------------------------------------------------------------------------------
 
 
 def test_settings_of_other_users_of_numba_are_neither_changed_nor_obeyed(

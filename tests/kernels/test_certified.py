@@ -1,4 +1,4 @@
-"""The certified error bounds: polynomials proved over their intervals, errors held to the judge."""
+"""The certified error bounds, compared with ball arithmetic."""
 
 import ctypes
 import json
@@ -19,14 +19,14 @@ from flint import arb, ctx
 from numpy.typing import NDArray
 from proof import bit_tricks, facts, terms
 from support import alarms
-from support.choices import some
+from support.choices import sample_cases
 
 from dpnoise.core import reference
 from dpnoise.kernels import certified, elementary, first_stage
 from dpnoise.release.exact import ADDITIVE, FORMS
 
 # The functions. --------------------------------------------------------------------------------
-# `make proof` proves them; here the compiled ones are held to what it proves.
+# `make proof` proves their bounds; these tests check the compiled functions.
 
 # Name, coefficients, series, end of the interval of t.
 POLYNOMIALS = {
@@ -37,11 +37,11 @@ POLYNOMIALS = {
 
 @pytest.mark.parametrize("name", POLYNOMIALS)
 def test_a_planted_error_in_any_coefficient_is_found(name: str) -> None:
-    """Each coefficient in turn is moved so that the polynomial moves by twice the bound."""
+    """Each coefficient in turn is changed so that the polynomial changes by twice the bound."""
     coefficients, series, end = POLYNOMIALS[name]
     bound = float(facts.polynomial_error(name))
     size = abs(sum(c * float(end) ** k for k, c in enumerate(coefficients)))
-    for k in some(range(len(coefficients)), 3):
+    for k in sample_cases(range(len(coefficients)), 3):
         planted = [Fraction(c) for c in coefficients]
         planted[k] += Fraction(2 * bound * max(size, abs(coefficients[0])) / float(end) ** k)
         with ctx.workprec(300):
@@ -55,7 +55,7 @@ def test_no_point_is_further_off_than_is_proved(name: str, fused: bool) -> None:
     """Compiled, each multiply-add rounds once; interpreted, twice."""
     function: Any = {"log": elementary.log, "sinpi": elementary.sinpi}[name]
     evaluate = function if fused else function.py_func
-    proved = {"log": terms.LOG, "sinpi": terms.SINE}[name]
+    proved_bound = {"log": terms.LOG, "sinpi": terms.SINE}[name]
     rng = np.random.default_rng()
     points = 2.0 ** rng.uniform(-64, -1, 10_000)
     if name == "log":
@@ -69,23 +69,23 @@ def test_no_point_is_further_off_than_is_proved(name: str, fused: bool) -> None:
             worst = worst.max(abs(arb(float(evaluate(x))) / true - 1).upper())
     units = float(worst * 2**53)
     print(f"\n{name}, {'fused' if fused else 'not fused'}: {units:.2f}u at worst")
-    assert 0.9 < units <= proved
+    assert 0.9 < units <= proved_bound
 
 
 @pytest.mark.parametrize("check", bit_tricks.ALL, ids=lambda check: check.__name__)
-def test_bit_tricks_do_what_the_proof_takes_of_them(check: Callable[[], None]) -> None:
-    """Here on compiled functions; `make proof` runs them as they are written."""
+def test_bit_tricks_do_what_the_proof_assumes(check: Callable[[], None]) -> None:
+    """Here on compiled functions; `make proof` runs them interpreted."""
     check()
 
 
 # The errors. -----------------------------------------------------------------------------------
 
-# Beyond this error no cell is ever decided, and the judge may have no finite ball.
+# Beyond this error no cell is decided, and the reference may have no finite ball.
 NOTHING_CLAIMED = 1e100
 
 
 class Number(NamedTuple):
-    """One number of a form: its kernel, its formula and how many uniforms both take."""
+    """One number of a form: its kernel, its formula and the number of uniforms."""
 
     kernel: Callable[..., tuple[float, float]]
     formula: reference.Formula
@@ -110,7 +110,7 @@ NUMBERS = {
     "gaussian_pairs[0]": Number(cosine_of_pair, FORMS["gaussian_pairs"].formulas[0], 2),
     "gaussian_pairs[1]": Number(sine_of_pair, FORMS["gaussian_pairs"].formulas[1], 2),
 }
-ADDED = [name for name in NUMBERS if name.split("[")[0] in ADDITIVE]
+ADDITIVE_NUMBERS = [name for name in NUMBERS if name.split("[")[0] in ADDITIVE]
 
 
 def test_every_number_of_every_form_is_held_to_its_bound() -> None:
@@ -127,12 +127,14 @@ def adversarial_words() -> list[int]:
     return sorted({*ends, *near_one, *near_zero, *angles, root_half, root_half - 2048})
 
 
-def at_the_corners(form: str, row: Sequence[int], bits: int, z: float) -> arb:
-    """Return the largest |z - Z|: Z is monotone in what is not seen of each uniform."""
-    more = 128
+def largest_error(form: str, row: Sequence[int], bits: int, z: float) -> arb:
+    """Return the largest |z - Z|, at a corner: Z is monotone in the unseen bits of each uniform."""
+    further_bits = 128
     values = [int(word) >> (64 - bits) for word in row]
-    low = [reference.Digits(value << more, bits + more) for value in values]
-    high = [reference.Digits(((value + 1) << more) - 1, bits + more) for value in values]
+    low = [reference.Digits(value << further_bits, bits + further_bits) for value in values]
+    high = [
+        reference.Digits(((value + 1) << further_bits) - 1, bits + further_bits) for value in values
+    ]
     largest = arb(0)
     with ctx.workprec(300):
         for corner in product(*zip(low, high, strict=True)):
@@ -143,7 +145,7 @@ def at_the_corners(form: str, row: Sequence[int], bits: int, z: float) -> arb:
 def worst_ratio(form: str, rows: NDArray[np.uint64]) -> float:
     """Return the largest |z - Z| / error over the rows, Z ranging over all unseen bits.
 
-    One ball around all of them is quick but a little too wide; where it matters, the corners tell.
+    One ball for all unseen bits is quick but slightly too wide; near the limit the corners count.
     """
     worst = 0.0
     with ctx.workprec(192):
@@ -155,7 +157,7 @@ def worst_ratio(form: str, rows: NDArray[np.uint64]) -> float:
             ball = NUMBERS[form].formula([reference.Digits(int(word), 64) for word in row])
             ratio = float(abs(arb(z) - ball).upper() / arb(error))
             if ratio > 0.9:
-                ratio = float(at_the_corners(form, row.tolist(), 64, z) / arb(error))
+                ratio = float(largest_error(form, row.tolist(), 64, z) / arb(error))
             worst = max(worst, ratio)
     return worst
 
@@ -189,37 +191,37 @@ def test_the_bound_holds_for_short_words(form: str, bits: int) -> None:
     for row in np.concatenate([random_rows(2000 >> n, n), ends]) & top:
         z, error = NUMBERS[form].kernel(*row, bits)
         if error <= NOTHING_CLAIMED:
-            assert at_the_corners(form, row.tolist(), bits, z) <= arb(error)
+            assert largest_error(form, row.tolist(), bits, z) <= arb(error)
 
 
 def test_an_unbounded_error_is_said_to_be_so() -> None:
-    """Where the unseen bits can move Z without limit, the error is beyond every grid."""
-    most = 2**64 - 1
+    """If the unseen bits can change Z without limit, the error is beyond every grid."""
+    last_word = 2**64 - 1
     for form, row in [
-        ("exponential", [most]),
-        ("laplace_1", [most]),
+        ("exponential", [last_word]),
+        ("laplace_1", [last_word]),
         ("gumbel", [0]),
-        ("gumbel", [most]),
+        ("gumbel", [last_word]),
         ("gaussian_2", [0, 5]),
         ("gaussian_pairs[0]", [0, 5]),
-        ("gaussian_pairs[1]", [most, 5]),
+        ("gaussian_pairs[1]", [last_word, 5]),
     ]:
         _, error = NUMBERS[form].kernel(*np.array(row, dtype=np.uint64), 64)
         assert error > 2.0**900
 
 
-@pytest.mark.parametrize("form", ADDED)
+@pytest.mark.parametrize("form", ADDITIVE_NUMBERS)
 def test_where_a_uniform_has_no_bound_nothing_is_decided(form: str) -> None:
-    """All ones in the first word of V, the other words anything, at all ratios of scale to grid.
+    """With all ones in the first word of V, any other words, and all ratios of scale to grid.
 
     Mechanisms with floats have scale/grid >= 2^-60, with integers >= 2^-960.
     """
     n = NUMBERS[form].variates
-    places = [0] if n < 4 else [0, 2]
+    indices = [0] if n < 4 else [0, 2]
     for row in [*random_rows(50, n), np.full(n, 2**64 - 1), np.full(n, 2**63), np.zeros(n)]:
-        for place in places:
+        for index in indices:
             words = np.array(row, dtype=np.uint64)
-            words[place] = 2**64 - 1
+            words[index] = 2**64 - 1
             z, error = NUMBERS[form].kernel(*words, 64)
             for power in [-960, -955, -900, -60, 0, 50]:
                 assert not first_stage.certain_point(0.0, z, error, 2.0**power, 1.0)[1]
@@ -234,22 +236,33 @@ def test_nothing_underflows_but_the_value_s_quotient_and_ratio_times_z() -> None
     libm = ctypes.CDLL(None)
     flag = UNDERFLOW[platform.machine()]
 
-    def raised(call: Callable[..., object], *arguments: object) -> bool:
+    def underflows(call: Callable[..., object], *arguments: object) -> bool:
         call(*arguments)
         libm.feclearexcept(flag)
         call(*arguments)
         return bool(libm.fetestexcept(flag))
 
-    few = [0, 1, 2**11, 2**62, 2**63 - 1, 2**63 - 2, 2**63, 2**64 - 2**11, 2**64 - 2, 2**64 - 1]
+    words_near_ends = [
+        0,
+        1,
+        2**11,
+        2**62,
+        2**63 - 1,
+        2**63 - 2,
+        2**63,
+        2**64 - 2**11,
+        2**64 - 2,
+        2**64 - 1,
+    ]
     for form, (kernel, _, n) in NUMBERS.items():
-        words = list(product(few[:: 1 if n < 4 else 3], repeat=n))
+        words = list(product(words_near_ends[:: 1 if n < 4 else 3], repeat=n))
         for row in np.array(words, dtype=np.uint64):
-            assert not raised(kernel, *row, 64), (form, row)
+            assert not underflows(kernel, *row, 64), (form, row)
             z, error = kernel(*row, 64)
-            assert not raised(first_stage.certain_point, 1.5, z, error, 2.0**-60, 1.0)
-    assert raised(first_stage.certain_point, 0.0, 2.0**-70 / 3, 2.0**-50, 2.0**-960, 1.0)
+            assert not underflows(first_stage.certain_point, 1.5, z, error, 2.0**-60, 1.0)
+    assert underflows(first_stage.certain_point, 0.0, 2.0**-70 / 3, 2.0**-50, 2.0**-960, 1.0)
     assert first_stage.certain_point(0.0, 2.0**-70 / 3, 2.0**-50, 2.0**-960, 1.0) == (0.0, True)
-    assert raised(first_stage.certain_point, 1e-300 / 3, 0.5, 2.0**-50, 2.0**60, 2.0**100)
+    assert underflows(first_stage.certain_point, 1e-300 / 3, 0.5, 2.0**-50, 2.0**60, 2.0**100)
 
 
 MEASURE_INTERPRETED = """
@@ -264,22 +277,22 @@ print(json.dumps({form: t.worst_ratio(form, t.random_rows(rows, t.NUMBERS[form].
 
 def test_the_bound_holds_without_fused_multiply_add() -> None:
     """Interpreted, every multiply-add rounds twice."""
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", MEASURE_INTERPRETED],
         capture_output=True,
         check=True,
         text=True,
         env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
     )
-    for form, worst in json.loads(done.stdout).items():
+    for form, worst in json.loads(process.stdout).items():
         assert 0.01 < worst <= 1, form
 
 
-# The judge itself. -----------------------------------------------------------------------------
+# The reference. --------------------------------------------------------------------------------
 
 
 def mpmath_formula(form: str, u: Sequence[mpmath.mpf]) -> mpmath.mpf:
-    """Evaluate the definition with another library."""
+    """Return the number by its definition, with another library."""
 
     def log_v(x: mpmath.mpf) -> mpmath.mpf:
         return mpmath.log(1 - x)
@@ -302,8 +315,8 @@ def mpmath_formula(form: str, u: Sequence[mpmath.mpf]) -> mpmath.mpf:
 
 
 @pytest.mark.parametrize("form", NUMBERS)
-def test_the_judge_agrees_with_mpmath(form: str) -> None:
-    """For 192 digits of each uniform, the ball holds the value and is narrow."""
+def test_the_reference_agrees_with_mpmath(form: str) -> None:
+    """For 192 digits of each uniform, the ball contains the value and is narrow."""
     formula, n = NUMBERS[form].formula, NUMBERS[form].variates
     for _ in range(300):
         rows = random_rows(3, n).tolist()
@@ -322,7 +335,7 @@ def test_the_judge_agrees_with_mpmath(form: str) -> None:
 
 
 def test_a_decision_on_one_grid_is_that_on_another() -> None:
-    """The proof is for a grid of 1: with value, scale and grid times 2^k, so is the result."""
+    """The proof is for a grid of 1; a factor of 2^k on all inputs is one on the result."""
     rng = np.random.default_rng()
     decided = 0
     for k in range(-950, 951, 5):

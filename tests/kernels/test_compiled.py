@@ -1,7 +1,7 @@
-"""The compiler does what the source says: no fused operation more, none less, no fast-math.
+"""The compiler keeps the fused operations of the source, adds none, and uses no fast-math.
 
-The proof (`make proof`) is about the operations that the source names. LLVM may not join a product
-and a sum into one rounding of its own accord, nor take a named one apart.
+The proof (`make proof`) is about the operations in the source. LLVM must not fuse a product and a
+sum that the source does not fuse, nor split a fused operation.
 """
 
 import ast
@@ -23,12 +23,12 @@ from proof.translation import source_of
 
 from dpnoise.kernels import certified, first_stage, scalar, second_stage
 
-pytestmark = pytest.mark.internals  # It reads LLVM's intermediate code and assembly.
+pytestmark = pytest.mark.internals  # It reads LLVM's IR and assembly.
 
 WORDS, FLOATS = types.Array(types.uint64, 1, "C"), types.Array(types.float64, 1, "C")
 INTEGERS = types.Array(types.int64, 1, "C")
 VALUES = {"floats": FLOATS, "integers": INTEGERS}
-# Kernels, and the form and the number of results in each round of their loop.
+# The form of each kernel, and the number of results per iteration of its loop.
 KERNELS = {
     "laplace_1": (certified.laplace_1, 1),
     "gaussian_2": (certified.gaussian_2, 1),
@@ -36,31 +36,31 @@ KERNELS = {
 }
 FORMS = {f"{name} of {values}": form for name, form in KERNELS.items() for values in VALUES}
 FUSED_IN_LLVM = re.compile(r"call [^@\n]*@llvm\.fma\.(\w+)\(")
-# NEON and SVE; AVX2 and AVX-512; a processor without any calls a function of this name.
+# NEON and SVE; AVX2 and AVX-512; the function that other processors call.
 FUSED = re.compile(r"\b(fn?m(?:add|sub)|fml[as]|vfn?m(?:add|sub)\d{3}[sp]d|fma)\b")
 FAST_MATH = re.compile(r"= f(?:add|sub|mul|div|neg|cmp) (?:fast|contract|reassoc|arcp|afn)\b")
 
 
 @cache
-def compiled(name: str) -> tuple[str, str]:
-    """Return LLVM's code for a kernel of the first stage, optimised, and the assembly of it."""
+def compile_kernel(name: str) -> tuple[str, str]:
+    """Return the optimised LLVM IR and the assembly of a kernel of the first stage."""
     kernel, values = name.split(" of ")
     numbers = (types.float64, types.float64)
     signature = (WORDS, types.int64, VALUES[values], *numbers, FLOATS)
-    return compiled_for(getattr(first_stage, kernel), signature)
+    return compile_for(getattr(first_stage, kernel), signature)
 
 
-def compiled_for(cached: Any, signature: tuple[Any, ...]) -> tuple[str, str]:
-    """Return the same of any kernel."""
+def compile_for(cached: Any, signature: tuple[Any, ...]) -> tuple[str, str]:
+    """Return the optimised LLVM IR and the assembly of any kernel."""
     kernel = numba.jit(**cached.targetoptions)(cached.py_func)  # Code from disk cannot be read.
     kernel.compile(signature)
     return kernel.inspect_llvm(signature), kernel.inspect_asm(signature)
 
 
-def named_in(function: Any) -> int:
-    """Return how many fused operations a function names, in itself and in what it calls.
+def count_fused(function: Any) -> int:
+    """Return the number of fused operations in the source of a function and of its callees.
 
-    One whose addend is 0 is a product, and may be compiled so.
+    An operation with addend 0 is a product, and may be compiled as one.
     """
     tree, names = source_of(function)
     total = 0
@@ -71,31 +71,31 @@ def named_in(function: Any) -> int:
             case ast.Call(func=ast.Name(id="fma")):
                 total += 1
             case ast.Call(func=ast.Name(id=name)) if hasattr(names.get(name), "py_func"):
-                total += named_in(names[name])
+                total += count_fused(names[name])
     return total
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_the_compiled_code_fuses_what_the_source_names(name: str) -> None:
-    check_fused(name, *compiled(name))
+def test_the_compiled_code_fuses_the_operations_of_the_source(name: str) -> None:
+    check_fused(name, *compile_kernel(name))
 
 
 def check_fused(name: str, llvm: str, assembly: str) -> None:
-    """Check that both have the fused operations that the source names, in each of their loops."""
-    counted = Counter(FUSED_IN_LLVM.findall(llvm))
-    assert sum(counted.values()) == len(FUSED.findall(assembly)), "the back end changed a rounding"
+    """Check that each loop of both has the fused operations of the source."""
+    counts = Counter(FUSED_IN_LLVM.findall(llvm))
+    assert sum(counts.values()) == len(FUSED.findall(assembly)), "the back end changed a rounding"
     form, results = FORMS[name]
-    expected = named_in(form) + results * named_in(first_stage.certain_point)
-    if name.startswith("gaussian_pairs"):  # Its last loop, for an odd number, has one result.
-        assert counted["f64"] > expected
+    expected = count_fused(form) + results * count_fused(first_stage.certain_point)
+    if name.startswith("gaussian_pairs"):  # Its last loop, for an odd count, has one result.
+        assert counts["f64"] > expected
     else:
-        assert counted["f64"] == expected
-    vectors = [number for kind, number in counted.items() if kind != "f64"]
+        assert counts["f64"] == expected
+    vectors = [number for kind, number in counts.items() if kind != "f64"]
     assert vectors
     assert all(number % expected == 0 for number in vectors)
 
 
-# Numba's code before LLVM optimises it, compiled for processors that need not be this one.
+# Numba's code before LLVM's optimisation, compiled for several processors.
 PROCESSORS = {
     "skylake-avx512": "x86_64-unknown-linux-gnu",
     "haswell": "x86_64-unknown-linux-gnu",
@@ -111,7 +111,7 @@ llvm.initialize_all_targets()
 llvm.initialize_all_asmprinters()
 made = {}
 for name in t.FORMS:
-    source, _ = t.compiled(name)
+    source, _ = t.compile_kernel(name)
     for cpu, triple in t.PROCESSORS.items():
         module = llvm.parse_assembly(source)
         machine = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, opt=3)
@@ -134,8 +134,8 @@ def cross_compiled() -> dict[str, list[str]]:
         text=True,
         check=True,
     )
-    made: dict[str, list[str]] = json.loads(child.stdout)
-    return made
+    compiled_code: dict[str, list[str]] = json.loads(child.stdout)
+    return compiled_code
 
 
 @pytest.mark.parametrize("cpu", PROCESSORS)
@@ -150,12 +150,12 @@ def test_other_processors_fuse_the_same(
 
 @pytest.mark.parametrize("name", FORMS)
 def test_no_operation_is_compiled_with_fast_math(name: str) -> None:
-    llvm, _ = compiled(name)
+    llvm, _ = compile_kernel(name)
     assert re.search(r"= f(?:add|sub|mul) ", llvm)
     assert not FAST_MATH.search(llvm)
 
 
-# Whether a number is certain, and which one is open, are comparisons of floats. -------------------
+# Comparisons of floats decide whether a number is certain, and which one is open. -----------------
 
 ROWS = types.Array(types.uint64, 2, "C")
 SETTLING = {
@@ -173,45 +173,47 @@ LOGIC = r"(?:and|or|xor|zext|sext|select|icmp|freeze|phi|extractelement|(?:tail 
 
 
 def branches_on_floats(llvm: str) -> list[str]:
-    """Return the branches of a kernel on something that a comparison of floats leads to."""
-    led_to: set[str] = set()
+    """Return the branches of a kernel that depend on a comparison of floats."""
+    dependent: set[str] = set()
     while True:
-        before = len(led_to)
+        before = len(dependent)
         for name, text in re.findall(r"^ *(%\S+) = (.*)$", llvm, re.MULTILINE):
-            from_floats = re.match(LOGIC, text) and led_to & set(re.findall(r"%[^\s,)\]]+", text))
+            from_floats = re.match(LOGIC, text) and dependent & set(
+                re.findall(r"%[^\s,)\]]+", text)
+            )
             if text.startswith("fcmp") or from_floats:
-                led_to.add(name)
-        if len(led_to) == before:
+                dependent.add(name)
+        if len(dependent) == before:
             conditions = re.findall(r"^ *(?:br i1|switch \w+) (%[^\s,]+)", llvm, re.MULTILINE)
-            return [name for name in conditions if name in led_to]
+            return [name for name in conditions if name in dependent]
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_no_branch_tells_what_the_first_stage_left_open(name: str) -> None:
-    llvm, _ = compiled(name)
+def test_no_branch_depends_on_what_the_first_stage_left_open(name: str) -> None:
+    llvm, _ = compile_kernel(name)
     assert "fcmp" in llvm
     assert branches_on_floats(llvm) == []
 
 
 @pytest.mark.parametrize("name", SETTLING)
-def test_no_branch_tells_what_the_second_stage_decides(name: str) -> None:
-    assert branches_on_floats(compiled_for(getattr(second_stage, name), SETTLING[name])[0]) == []
+def test_no_branch_depends_on_what_the_second_stage_decides(name: str) -> None:
+    assert branches_on_floats(compile_for(getattr(second_stage, name), SETTLING[name])[0]) == []
 
 
 @pytest.mark.parametrize("cpu", PROCESSORS)
 @pytest.mark.parametrize("name", FORMS)
-def test_no_branch_tells_it_on_other_processors(
+def test_no_branch_depends_on_it_on_other_processors(
     name: str, cpu: str, cross_compiled: dict[str, list[str]]
 ) -> None:
-    """Less than the two above: Numba optimises what a kernel calls first, which is left out here.
+    """It checks less than the two tests above: Numba first optimises the callees of a kernel.
 
-    So a branch that LLVM makes there is seen only where the tests run on such a processor.
+    That step is missing here, so its branches are found only if tests run on such a processor.
     """
     assert branches_on_floats(cross_compiled[f"{name} {cpu}"][0]) == []
 
 
 def test_a_branch_on_floats_is_found() -> None:
-    def planted(values: Any) -> Any:
+    def branch_on_float(values: Any) -> Any:
         total = 0.0
         for i in range(values.size):
             if values[i] < 0.5:
@@ -219,50 +221,55 @@ def test_a_branch_on_floats_is_found() -> None:
         return total
 
     signature = (FLOATS,)
-    kernel = numba.njit(planted)
+    kernel = numba.njit(branch_on_float)
     kernel.compile(signature)
     assert branches_on_floats(kernel.inspect_llvm(signature))
 
 
-# What one of Python's integers is like. -----------------------------------------------------------
+# The digits of a Python integer. ------------------------------------------------------------------
 
-ONE_INTEGER = (types.Bytes(types.uint8, 1, "C"), scalar.PYTHON_INTEGER, types.int64, types.float64)
+INTEGER_SIGNATURE = (
+    types.Bytes(types.uint8, 1, "C"),
+    scalar.PYTHON_INTEGER,
+    types.int64,
+    types.float64,
+)
 
 
-def led_to_by(argument: str, llvm: str) -> tuple[str, set[str]]:
-    """Return the code of the first function, and all that an argument leads to in it."""
+def dependent_on(argument: str, llvm: str) -> tuple[str, set[str]]:
+    """Return the code of the first function, and all values in it that depend on an argument."""
     function = re.split(r"^}", llvm[llvm.index("\ndefine ") :], flags=re.MULTILINE)[0]
-    led_to, before = {f"%arg.{argument}"}, 0
-    while len(led_to) > before:
-        before = len(led_to)
+    dependent, before = {f"%arg.{argument}"}, 0
+    while len(dependent) > before:
+        before = len(dependent)
         for name, text in re.findall(r"^ *(%\S+) = (.*)$", function, re.MULTILINE):
-            if led_to & set(re.findall(r"%[^\s,)\]]+", text)):
-                led_to.add(name)
-    return function, led_to
+            if dependent & set(re.findall(r"%[^\s,)\]]+", text)):
+                dependent.add(name)
+    return function, dependent
 
 
-def branches_on(led_to: set[str], function: str) -> list[str]:
+def branches_on(dependent: set[str], function: str) -> list[str]:
     conditions = re.findall(r"^ *(?:br i1|switch \w+) (%[^\s,]+)", function, re.MULTILINE)
-    return [name for name in conditions if name in led_to]
+    return [name for name in conditions if name in dependent]
 
 
 @pytest.mark.parametrize("form", ["laplace_1", "gaussian_2"])
-def test_no_branch_tells_the_size_or_the_sign_of_an_integer(form: str) -> None:
-    llvm, _ = compiled_for(getattr(second_stage, f"{form}_integer"), ONE_INTEGER)
-    function, led_to = led_to_by("raised", llvm)
-    assert set(re.findall(r"store i64 (%[^\s,]+)", function)) & led_to  # The result.
-    assert branches_on(led_to, function) == []
+def test_no_branch_depends_on_the_size_or_the_sign_of_an_integer(form: str) -> None:
+    llvm, _ = compile_for(getattr(second_stage, f"{form}_integer"), INTEGER_SIGNATURE)
+    function, dependent = dependent_on("raised", llvm)
+    assert set(re.findall(r"store i64 (%[^\s,]+)", function)) & dependent  # The result.
+    assert branches_on(dependent, function) == []
 
 
 def test_a_branch_on_an_integer_is_found() -> None:
-    def planted(raw: bytes, raised: Any, shift: int, ratio: float) -> Any:
+    def branch_on_integer(raw: bytes, raised: Any, shift: int, ratio: float) -> Any:
         word, noise = scalar.raised_word(raised), second_stage.laplace_1_of(raw)
         while word:
             word >>= np.uint64(30)
             ratio += math.sin(ratio)
         return second_stage.release_integer(np.int64(5), shift, noise, ratio)
 
-    kernel = numba.njit(planted)
-    kernel.compile(ONE_INTEGER)
-    function, led_to = led_to_by("raised", kernel.inspect_llvm(ONE_INTEGER))
-    assert branches_on(led_to, function)
+    kernel = numba.njit(branch_on_integer)
+    kernel.compile(INTEGER_SIGNATURE)
+    function, dependent = dependent_on("raised", kernel.inspect_llvm(INTEGER_SIGNATURE))
+    assert branches_on(dependent, function)

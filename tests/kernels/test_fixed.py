@@ -1,4 +1,4 @@
-"""Fixed point with 128 bits: held against Python's integers, and its errors against balls."""
+"""128-bit fixed point: operations against Python's integers, errors against ball arithmetic."""
 
 import json
 import math
@@ -23,13 +23,13 @@ rng = np.random.default_rng()
 
 
 @pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    """Interpreted, arithmetic modulo 2^64 warns; compiled, it does not."""
+def _ignore_overflow() -> Iterator[None]:
+    """Ignore warnings of interpreted arithmetic modulo 2^64; compiled code has none."""
     with np.errstate(all="ignore"):
         yield
 
 
-def wide(number: int) -> Wide:
+def to_wide(number: int) -> Wide:
     return np.uint64(number >> 64), np.uint64(number & (2**64 - 1))
 
 
@@ -41,9 +41,9 @@ def number(pair: Wide) -> int:
 
 
 def random_number() -> int:
-    """Return one of any size, or with long runs of ones."""
-    chosen = int.from_bytes(rng.bytes(16), "big") >> int(rng.integers(0, 128))
-    return ALL - 1 - chosen if rng.integers(2) else chosen
+    """Return a number of random size, or one with a long run of ones."""
+    digits = int.from_bytes(rng.bytes(16), "big") >> int(rng.integers(0, 128))
+    return ALL - 1 - digits if rng.integers(2) else digits
 
 
 ENDS = [
@@ -66,11 +66,11 @@ def pairs(count: int) -> list[tuple[int, int]]:
     ]
 
 
-# Exactly. ----------------------------------------------------------------------------------------
+# Operations. -------------------------------------------------------------------------------------
 
 
-def callable_from_here(name: str) -> Callable[..., Any]:
-    """Return an operation that Python can call: those of LLVM's are for kernels alone."""
+def make_callable(name: str) -> Callable[..., Any]:
+    """Return an operation that Python can call; those of LLVM can only be called in kernels."""
     operation: Callable[..., Any] = getattr(fixed, name)
     if not hasattr(operation, "definition"):
         return operation
@@ -82,25 +82,25 @@ def callable_from_here(name: str) -> Callable[..., Any]:
 def check_exact(count: int) -> None:
     """Compare every operation with Python's integers."""
     plus, minus, times, less, product, zeros_before, negated_if, up, down = map(
-        callable_from_here,
+        make_callable,
         ["plus", "minus", "times", "less", "product", "zeros_before", "negated_if", "up", "down"],
     )
     for a, b in pairs(count):
-        A, B = wide(a), wide(b)
+        A, B = to_wide(a), to_wide(b)
         assert number(plus(A, B)) == (a + b) % ALL
         assert number(minus(A, B)) == (a - b) % ALL
         assert number(times(A, B)) == a * b >> 128
         assert bool(less(A, B)) == (a < b)
         assert number(product(A[1], B[0])) == int(A[1]) * int(B[0])
     for a in numbers(count // 50):
-        A = wide(a)
+        A = to_wide(a)
         assert int(zeros_before(A)) == 128 - a.bit_length()
         assert number(negated_if(np.uint64(2**64 - 1), A)) == -a % ALL
         assert number(negated_if(np.uint64(0), A)) == a
         assert int(fixed.mask_of(A[0])) == (2**64 - 1 if a >> 127 else 0)
         for places in PLACES:
-            moved = a << places if places < 128 else 0
-            assert number(up(A, np.uint64(places))) == moved % ALL
+            shifted = a << places if places < 128 else 0
+            assert number(up(A, np.uint64(places))) == shifted % ALL
             assert number(down(A, np.uint64(places))) == a >> min(places, 128)
     for condition in (True, False, np.True_, np.False_):
         assert int(fixed.where(condition)) == (2**64 - 1 if condition else 0)
@@ -146,14 +146,14 @@ def test_the_tails_of_the_series_are_below_a_unit() -> None:
     """Each is below a geometric series that starts with the first term left out."""
     with ctx.workprec(300):
         c = (arb(1) / 2).sqrt()
-        # f in [1/2, 1): |f - c|/(f + c) is largest at an end, and there at most:
+        # For f in [1/2, 1), |f - c|/(f + c) is largest at an end:
         s = ((c - arb(1) / 2) / (c + arb(1) / 2)).max((1 - c) / (1 + c))
         t = s * s
         assert t <= 0.0295
         n = fixed._ATANH_TERMS
         tail = s * t * t**n / (2 * n + 3) / (1 - t)
         assert in_units(tail) < 1
-        assert in_units(tail / t**2) > 1, "two terms fewer would do"
+        assert in_units(tail / t**2) > 1, "two terms fewer would be enough"
         n = fixed._SINE_TERMS
         half_pi = arb.pi() / 2
         assert in_units(half_pi ** (2 * n + 1) / math.factorial(2 * n + 1) / 2) < 1
@@ -181,7 +181,7 @@ def test_the_line_for_the_reciprocal_is_within_a_64th() -> None:
             line = 1 + as_ball(fixed._RECIPROCAL_AT_0) - as_ball(fixed._RECIPROCAL_SLOPE) * x
             worst = worst.max(abs(2 * x * line - 1).upper())
         assert worst <= arb(1) / 64
-        assert worst >= arb(1) / 68, "the line could do better than is said"
+        assert worst >= arb(1) / 68, "the bound could be smaller"
 
 
 def test_the_line_for_the_root_is_within_an_eleventh() -> None:
@@ -191,18 +191,18 @@ def test_the_line_for_the_root_is_within_an_eleventh() -> None:
             line = as_ball(fixed._ROOT_AT_0) - as_ball(fixed._ROOT_SLOPE) * g
             worst = worst.max(abs(4 * g.sqrt() * line - 1).upper())
         assert worst <= arb(1) / 11
-        assert worst >= arb(1) / 12, "the line could do better than is said"
+        assert worst >= arb(1) / 12, "the bound could be smaller"
 
 
 def test_five_steps_lead_to_the_reciprocal() -> None:
-    """2xg = 1 - d becomes 1 - d^2 in g <- 2g(1 - xg), but for what is cut off.
+    """2xg = 1 - d becomes 1 - d^2 in g <- 2g(1 - xg), apart from truncation.
 
-    A unit of xg and a unit of the product are: g is off by 2(g + 1) units more. The line at the
-    start is off by two units more than it was proved to be.
+    A unit of xg and a unit of the product are truncated, which adds 2(g + 1) units to the error of
+    g. The line at the start has an error of two units more than was proved.
     """
     unit = arb(2) ** -128
     with ctx.workprec(300):
-        x = arb("0.72855", "0.12505")  # All of them: f/2 + c/2 with f in [1/2, 1).
+        x = arb("0.72855", "0.12505")  # All f/2 + c/2 with f in [1/2, 1).
         assert x.contains((1 + arb(2).sqrt()) / 4)
         assert x.contains((2 + arb(2).sqrt()) / 4)
         d, ideal = arb(1) / 64 + 4 * unit, arb(1) / 64
@@ -212,36 +212,36 @@ def test_five_steps_lead_to_the_reciprocal() -> None:
             before, ideal = ideal, ideal**2
             d = (2 * x * off).upper()
         assert off.upper() < 4 * unit
-        assert before / 2 > 4 * unit, "four steps would do"
+        assert before / 2 > 4 * unit, "four steps would be enough"
 
 
 def test_six_steps_lead_to_the_root() -> None:
-    """4y sqrt(g) = 1 - d becomes 1 - 3/2 d^2 + d^3/2 in y <- 8y(3/16 - g y^2), but for the cuts.
+    """4y sqrt(g) = 1 - d becomes 1 - 3/2 d^2 + d^3/2 in y <- 8y(3/16 - g y^2), plus truncation.
 
-    A unit of y^2, of g y^2 and of the product are cut off: y is off by 8(2y + 1) units more, and
-    d by 4 sqrt(g) times that, where y = (1 - d)/(4 sqrt(g)).
+    A unit of y^2, of g y^2 and of the product are truncated. This adds 8(2y + 1) units to the error
+    of y, and 4 sqrt(g) times that to d, where y = (1 - d)/(4 sqrt(g)).
     """
     unit = arb(2) ** -128
     with ctx.workprec(300):
         d = ideal = arb(1) / 11
-        d += 8 * unit  # The line is cut off, too.
+        d += 8 * unit  # The line is truncated, too.
         for _ in range(6):
             before, ideal = ideal, 3 * ideal**2 / 2 + ideal**3 / 2
             d = 3 * d**2 / 2 + d**3 / 2 + 8 * (2 * (1 + d) + 4) * unit
-        # The root is g y = sqrt(g)/4 (1 - d), cut off, and a quarter of it at most, cut off again.
+        # The root is g y = sqrt(g)/4 (1 - d), truncated, divided by 4 or more, truncated again.
         assert (d / 4 + unit) / 4 + unit < 8 * unit
-        assert before / 16 > 8 * unit, "five steps would do"
+        assert before / 16 > 8 * unit, "five steps would be enough"
 
 
 # The functions. ----------------------------------------------------------------------------------
 
 
-def distance(made: Wide, true: arb, bits: int) -> float:
-    """Return by how many units a number is off, rounded up."""
-    return float(abs(arb(number(made)) - in_units(true, bits)).upper())
+def error_in_units(computed: Wide, true: arb, bits: int) -> float:
+    """Return the error of a number in units, rounded up."""
+    return float(abs(arb(number(computed)) - in_units(true, bits)).upper())
 
 
-def around(centre: int, least: int = 0, most: int = ALL - 1) -> list[int]:
+def neighbours_of(centre: int, least: int = 0, most: int = ALL - 1) -> list[int]:
     return [x for k in range(-3, 4) if least <= (x := centre + k) <= most]
 
 
@@ -253,58 +253,65 @@ C_HALF = math.isqrt(2**253)
 def reciprocals(count: int) -> list[int]:
     low, high = 2**126 + C_HALF, 2**127 + C_HALF
     random = [low + random_number() * (high - low) // ALL for _ in range(count)]
-    ends = [*around(low, least=low), *around(high, most=high), *around((low + high) // 2)]
+    ends = [
+        *neighbours_of(low, least=low),
+        *neighbours_of(high, most=high),
+        *neighbours_of((low + high) // 2),
+    ]
     return ends + random
 
 
 def fractions(count: int) -> list[int]:
-    """Return V above 0: of all sizes, near 1, and about powers of two and their roots."""
-    borders = [x for e in EXPONENTS for x in (*around(SQRT_HALF >> e), *around(2**127 >> e))]
+    """Return V above 0: of all sizes, near 1, and near powers of two and their roots."""
+    borders = [
+        x for e in EXPONENTS for x in (*neighbours_of(SQRT_HALF >> e), *neighbours_of(2**127 >> e))
+    ]
     near_one = [ALL - 2**k for k in EXPONENTS] + [ALL - 1 - 2**k for k in EXPONENTS]
     return [x for x in (*borders, *near_one, *numbers(count)) if 0 < x < ALL]
 
 
 def angles(count: int) -> list[int]:
     uniform = [int.from_bytes(rng.bytes(16), "big") for _ in range(count)]
-    quarters = [x for k in range(1, 8) for x in around(k * ALL // 8)]
+    quarters = [x for k in range(1, 8) for x in neighbours_of(k * ALL // 8)]
     return [0, *numbers(count // 4), *uniform, *quarters]
 
 
 def magnitudes(count: int) -> list[int]:
-    powers = [x for k in EXPONENTS for x in around(2**k)]
+    powers = [x for k in EXPONENTS for x in neighbours_of(2**k)]
     return [*powers, *numbers(count)]
 
 
 def worst_reciprocal(count: int) -> float:
     return max(
-        distance(fixed.half_reciprocal(wide(x)), arb(ALL) / (2 * arb(x)), 128)
+        error_in_units(fixed.half_reciprocal(to_wide(x)), arb(ALL) / (2 * arb(x)), 128)
         for x in reciprocals(count)
     )
 
 
 def worst_logarithm(count: int) -> float:
-    """Return the largest error of -log V as a part of its bound 2e + 5."""
+    """Return the largest error of -log V, relative to its bound 2e + 5."""
     worst = 0.0
     for v in fractions(count):
-        made, e = fixed.minus_log(wide(v))
+        computed, e = fixed.minus_log(to_wide(v))
         assert int(e) == 128 - v.bit_length()
-        assert number(made) < 2**127, "negative"
-        off = distance(made, -(arb((v, -128)).log()), 120)
-        worst = max(worst, off / (2 * int(e) + 5))
+        assert number(computed) < 2**127, "negative"
+        error = error_in_units(computed, -(arb((v, -128)).log()), 120)
+        worst = max(worst, error / (2 * int(e) + 5))
     return worst
 
 
 def worst_sine(count: int) -> float:
     return max(
-        distance(fixed.half_sine(wide(t)), arb((t, -129)).sin_pi() / 2, 128) for t in angles(count)
+        error_in_units(fixed.half_sine(to_wide(t)), arb((t, -129)).sin_pi() / 2, 128)
+        for t in angles(count)
     )
 
 
 def worst_root(count: int) -> float:
     worst = 0.0
     for a in magnitudes(count):
-        made, k = fixed.root(wide(a))
-        worst = max(worst, distance(made, arb((a, -120)).sqrt(), 120))
+        computed, k = fixed.root(to_wide(a))
+        worst = max(worst, error_in_units(computed, arb((a, -120)).sqrt(), 120))
         if a:  # root >= 2^(3-k), in real numbers: a 2^-120 >= 2^(6-2k)
             assert a << 2 * int(k) >= 2**126
         else:
@@ -312,10 +319,10 @@ def worst_root(count: int) -> float:
     return worst
 
 
-# By name: the largest error that is claimed, in units, and what is found.
+# By name: the claimed bound in units, and the function that measures the largest error.
 BOUNDS: dict[str, tuple[float, Callable[[int], float]]] = {
     "half_reciprocal": (4, worst_reciprocal),
-    "minus_log": (1, worst_logarithm),  # In 2e + 5.
+    "minus_log": (1, worst_logarithm),  # In units of 2e + 5.
     "half_sine": (64, worst_sine),
     "root": (8, worst_root),
 }
@@ -323,21 +330,21 @@ BOUNDS: dict[str, tuple[float, Callable[[int], float]]] = {
 
 @pytest.mark.parametrize("name", BOUNDS)
 def test_no_point_is_further_off_than_is_claimed(name: str) -> None:
-    """On 10^4 random points and on adversarial ones; the worst is printed (pytest -s)."""
+    """On 10^4 random points and on adversarial ones; pytest -s prints the largest error."""
     claimed, worst = BOUNDS[name]
     with ctx.workprec(300):
-        found = worst(10_000)
-    print(f"\n{name}: {found:.2f} of {claimed}")
-    assert 0 < found < claimed
+        largest = worst(10_000)
+    print(f"\n{name}: {largest:.2f} of {claimed}")
+    assert 0 < largest < claimed
 
 
-def test_the_ends_are_what_they_should_be() -> None:
+def test_the_functions_are_right_at_the_ends() -> None:
     """The sine and the root of 0 are 0, the last sine is 1/2, the last logarithm 2^-128."""
-    assert number(fixed.half_sine(wide(0))) == 0
-    top = number(fixed.half_sine(wide(ALL - 1)))
+    assert number(fixed.half_sine(to_wide(0))) == 0
+    top = number(fixed.half_sine(to_wide(ALL - 1)))
     assert 2**127 - 64 <= top <= 2**127
-    assert number(fixed.root(wide(0))[0]) == 0
-    assert 0 <= number(fixed.minus_log(wide(ALL - 1))[0]) <= 6
+    assert number(fixed.root(to_wide(0))[0]) == 0
+    assert 0 <= number(fixed.minus_log(to_wide(ALL - 1))[0]) <= 6
 
 
 MEASURE_INTERPRETED = """
@@ -353,23 +360,23 @@ with np.errstate(all="ignore"), t.ctx.workprec(300):
 
 
 def test_all_of_it_holds_without_the_compiler() -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-W", "error", "-c", MEASURE_INTERPRETED],
         capture_output=True,
         check=True,
         text=True,
         env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
     )
-    for name, found in json.loads(done.stdout).items():
-        assert 0 < found < BOUNDS[name][0], name
+    for name, largest in json.loads(process.stdout).items():
+        assert 0 < largest < BOUNDS[name][0], name
 
 
 def body_of(kernel: Any) -> str:
-    """Return a kernel as LLVM leaves it; compiled once more, because a cached one is not shown."""
+    """Return the LLVM IR of a kernel, compiled again, because cached code has none."""
     wide_type = numba.types.UniTuple(numba.uint64, 2)
-    again = numba.njit(error_model="numpy", no_cfunc_wrapper=True)(kernel.py_func)
-    again.compile((wide_type,))
-    code: str = again.inspect_llvm((wide_type,))
+    recompiled = numba.njit(error_model="numpy", no_cfunc_wrapper=True)(kernel.py_func)
+    recompiled.compile((wide_type,))
+    code: str = recompiled.inspect_llvm((wide_type,))
     start = code.index("define ")
     return code[start : code.index("\n}", start)]
 
@@ -377,7 +384,7 @@ def body_of(kernel: Any) -> str:
 @compiler
 @pytest.mark.parametrize("name", ["minus_log", "half_sine", "root"])
 def test_nothing_is_divided_nothing_is_a_float_nothing_is_called(name: str) -> None:
-    """These instructions take a time that depends on what they are given, on some processors."""
+    """On some processors the time of these instructions depends on their operands."""
     body = body_of(getattr(fixed, name))
     assert " mul " in body
     assert not re.findall(r" [usf](?:div|rem) ", body)

@@ -1,4 +1,4 @@
-"""Every number format, in and out of a release: byte order, width, range, and no warning."""
+"""Every number format as input and output of a release: byte order, width, range, no warning."""
 
 import os
 from typing import Any
@@ -39,9 +39,9 @@ def extremes(kind: str) -> np.ndarray:
 def test_a_release_has_this_machine_s_byte_order_and_the_same_values(
     mechanism: Any, kind: str
 ) -> None:
-    secret, given = os.urandom(32), extremes(kind)
-    swapped = given.astype(given.dtype.newbyteorder("S"))
-    expected = mechanism.release(given, fixed_generator(secret))
+    secret, values = os.urandom(32), extremes(kind)
+    swapped = values.astype(values.dtype.newbyteorder("S"))
+    expected = mechanism.release(values, fixed_generator(secret))
     assert expected.dtype == (np.dtype(kind) if kind in FLOATS else np.dtype(np.int64))
     for value in (swapped, swapped.reshape(-1, 1)[:, 0], np.repeat(swapped, 2)[::2]):
         released = mechanism.release(value, fixed_generator(secret))
@@ -52,19 +52,19 @@ def test_a_release_has_this_machine_s_byte_order_and_the_same_values(
 
 @pytest.mark.parametrize("kind", FLOATS + INTEGERS)
 def test_lists_series_and_choices_read_either_byte_order(kind: str) -> None:
-    given = np.array([1, 2, 100], kind)
-    swapped = given.astype(given.dtype.newbyteorder("S"))
+    values = np.array([1, 2, 100], kind)
+    swapped = values.astype(values.dtype.newbyteorder("S"))
     laplace, secret = dpnoise.LaplaceMechanism(1.0, 1.0), os.urandom(32)
     for wrap in (lambda array: [array, array], pd.Series, lambda array: array.reshape(1, 3)):
-        from_native = laplace.release(wrap(given), fixed_generator(secret))
+        from_native = laplace.release(wrap(values), fixed_generator(secret))
         from_swapped = laplace.release(wrap(swapped), fixed_generator(secret))
         assert np.asarray(from_swapped).dtype == np.asarray(from_native).dtype
         assert np.asarray(from_swapped).tolist() == np.asarray(from_native).tolist()
     for selection in (dpnoise.NoisyMax(50.0, 1.0), dpnoise.ExponentialMechanism(50.0, 1.0)):
-        chosen = {
-            selection.select(scores, rng=fixed_generator(secret)) for scores in (given, swapped)
+        selected = {
+            selection.select(scores, rng=fixed_generator(secret)) for scores in (values, swapped)
         }
-        assert chosen == {2}
+        assert selected == {2}
 
 
 @pytest.mark.parametrize("kind", FLOATS)
@@ -95,15 +95,15 @@ def test_releases_at_the_ends_of_a_format_saturate_without_a_warning(
     kind: str, scale: float, bounds: dict[str, Any]
 ) -> None:
     """Warnings are errors in these tests."""
-    given = extremes(kind)
+    values = extremes(kind)
     for mechanism in make_mechanisms(scale, **bounds):
-        for value in (given, given[0], given[1], given.tolist()):
+        for value in (values, values[0], values[1], values.tolist()):
             released = np.asarray(mechanism.release(value), dtype=object)
             assert np.isfinite(released.astype(np.float64)).all()
 
 
 @pytest.mark.parametrize("kind", FLOATS)
-def test_what_is_not_finite_is_refused_without_a_warning(kind: str) -> None:
+def test_values_that_are_not_finite_are_refused_without_a_warning(kind: str) -> None:
     for mechanism in make_mechanisms(1.0):
         for bad in (np.inf, -np.inf, np.nan):
             for value in (np.array([1, bad], kind), np.array(bad, kind), np.dtype(kind).type(bad)):
@@ -118,7 +118,7 @@ def test_noise_beyond_the_range_of_a_format_is_drawn_without_a_warning(
 ) -> None:
     rng: Any = dpnoise.Generator()
     for draw in (rng.laplace, rng.normal, rng.exponential, rng.gumbel, rng.cauchy):
-        drawn = [draw(scale, dtype=dtype), draw(scale, size=2, dtype=dtype)]
+        noises = [draw(scale, dtype=dtype), draw(scale, size=2, dtype=dtype)]
         out = np.empty(4, dtype)
         draw(scale, out=out[::2])
-        assert not any(np.isnan(noise).any() for noise in (*drawn, out[::2]))
+        assert not any(np.isnan(noise).any() for noise in (*noises, out[::2]))

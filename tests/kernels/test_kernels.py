@@ -1,4 +1,4 @@
-"""The elementary functions against mpmath, and every kernel against its naive twin."""
+"""The elementary functions against mpmath, and every kernel against its naive formula."""
 
 from collections.abc import Callable
 from itertools import product
@@ -25,9 +25,9 @@ def random_words(count: int) -> NDArray[np.uint64]:
 def test_log_is_as_accurate_as_its_rounding_analysis_says() -> None:
     """With u = 2^-53 and x = 2^e f, the error is at most u (4.1 |log f| + 0.21 |e| + |log x|).
 
-    s is off by 2u of itself (one sum, one quotient), which is 2.05u of the logarithm; polynomial
-    and product are by 2.05u; log 2 as a double is off by 0.21u; the last operation rounds once.
-    Relative error survives near x = 1, where e = 0. test_certified.py proves the constants.
+    s has a relative error of 2u (one sum, one quotient), which is 2.05u of the log. Polynomial
+    and product add 2.05u, log 2 as a double 0.21u, and the last operation rounds once. The error
+    stays relative near x = 1, where e = 0. test_certified.py checks the constants.
     """
     rng = np.random.default_rng()
     points = np.concatenate(
@@ -52,9 +52,8 @@ def test_log_is_as_accurate_as_its_rounding_analysis_says() -> None:
 def test_sinpi_is_as_accurate_as_its_rounding_analysis_says() -> None:
     """The relative error is at most 4u with u = 2^-53.
 
-    t is off by u, which moves the polynomial by at most 0.5u; the polynomial is by 0.4u; the steps
-    of Horner's rule round by at most 1.7u together; the product by u. test_certified.py
-    proves the constants.
+    The error u of t changes the polynomial by at most 0.5u. The polynomial adds 0.4u, the steps of
+    Horner's rule at most 1.7u, and the product u. test_certified.py checks the constants.
     """
     points = np.concatenate([np.random.default_rng().random(3000) - 0.5, 2.0 ** -np.arange(1, 60)])
     for x in points:
@@ -134,27 +133,27 @@ def test_kernel_equals_its_naive_twin(
     words = np.concatenate([tiled, random_words(1001 * n).reshape(-1, n)])
     u = (words >> np.uint64(64 - precision)).astype(np.float64) * 2.0**-precision
     expected = formula(precision)(u)
-    got = run(kernel, parameters, words, n, precision)
-    # Tangents are unbounded and may cancel; they are held against their size before that. So are
-    # the pieces of a Gaussian, which leave fewer digits of its logarithm the nearer to 0 it is.
+    computed = run(kernel, parameters, words, n, precision)
+    # Tangents are unbounded and may cancel, so errors are relative to their size before that. The
+    # same holds for the pieces of a Gaussian: the nearer it is to 0, the fewer digits its log has.
     size = naive.cauchy_size(u) if kernel is variates.cauchy else np.abs(expected)
     if kernel is variates.gumbel:
         size += naive.gumbel_size(u, precision)
-    assert np.all(np.abs(got - expected) <= 1e-13 * (1 + size))
+    assert np.all(np.abs(computed - expected) <= 1e-13 * (1 + size))
 
 
 def test_one_element_kernels_equal_the_array_kernels() -> None:
-    """They read their words from bytes: no Python integer, whose length could be timed, is made."""
+    """They read words from bytes, without Python integers, whose length timing could reveal."""
     extremes = np.array(list(product([0, 1, 2**63, 2**64 - 1], repeat=4)), dtype=np.uint64)
     words = np.append(extremes, random_words(4000))
     rows: list[tuple[Callable[..., float], Kernel]] = [
         (variates.laplace_of, variates.laplace_theorem),
         (variates.gaussian_of, variates.gaussian),
     ]
-    for one, many in rows:
-        expected = run(many, (), words.copy(), 4, 53)
-        got = [one(row.tobytes(), 53) for row in words.astype("<u8").reshape(-1, 4)]
-        np.testing.assert_array_equal(got, expected)
+    for scalar_kernel, array_kernel in rows:
+        expected = run(array_kernel, (), words.copy(), 4, 53)
+        computed = [scalar_kernel(row.tobytes(), 53) for row in words.astype("<u8").reshape(-1, 4)]
+        np.testing.assert_array_equal(computed, expected)
 
 
 def test_the_asymmetry_of_remark_1_is_gone() -> None:

@@ -1,4 +1,4 @@
-"""Numba's internals are used in one module, with the versions that it names and no others."""
+"""Only one module uses Numba's internals, and only with the versions that it names."""
 
 import ast
 import re
@@ -21,14 +21,14 @@ def test_a_version_that_was_not_tested_is_refused_with_what_to_install(version: 
 def test_the_package_asks_for_the_versions_that_were_tested() -> None:
     numba_internals.check_version("0.61.0")
     numba_internals.check_version("0.68.1")
-    oldest, after = re.search(
+    oldest, first_untested = re.search(
         r'"numba>=0\.(\d+),<0\.(\d+)"', (ROOT / "pyproject.toml").read_text()
     ).groups()  # type: ignore[union-attr]
     assert (0, int(oldest)) == numba_internals.OLDEST
-    assert (0, int(after) - 1) == numba_internals.NEWEST
+    assert (0, int(first_untested) - 1) == numba_internals.NEWEST
 
 
-def test_no_other_module_imports_what_numba_does_not_document() -> None:
+def test_no_other_module_imports_undocumented_parts_of_numba() -> None:
     for path in SOURCE.rglob("*.py"):
         if path.name == "numba_internals.py":
             continue

@@ -1,4 +1,4 @@
-"""One of Python's integers is read from its digits as it is, whatever they are, on every Python."""
+"""A Python integer is read from its digits, for every size and on every Python."""
 
 import os
 from collections.abc import Callable
@@ -12,44 +12,51 @@ import dpnoise
 from dpnoise.kernels import scalar, second_stage
 from dpnoise.testing import fixed_generator
 
-ENDS = [2**k + more for k in (0, 1, 8, 29, 30, 31, 59, 60, 61, 62, 63, 64) for more in (-1, 0, 1)]
+ENDS = [
+    2**k + offset for k in (0, 1, 8, 29, 30, 31, 59, 60, 61, 62, 63, 64) for offset in (-1, 0, 1)
+]
 ENDS += [2**89, 2**90 - 1, 2**90, 2**120 + 5, 2**63 + 2**90, 10**400, int.from_bytes(os.urandom(7))]
 INTEGERS = [sign * number for number in ENDS for sign in (1, -1)]
-LONG = 2**119  # Of four digits.
+LONG = 2**119  # An integer of four digits.
 readable = pytest.mark.skipif(not scalar.READABLE, reason="the digits are not read here")
 
 
-def expected(value: int) -> int:
+def raised_value(value: int) -> int:
     return value + 2**63 if abs(value) < 2**63 else 0
 
 
 @pytest.fixture(scope="module")
-def read() -> Callable[[bytes, int], int]:
-    def raised(raw: bytes, value: Any) -> Any:  # noqa: ARG001 - kernels for one number take bytes
+def read_integer() -> Callable[[bytes, int], int]:
+    def read_raised(raw: bytes, value: Any) -> Any:  # noqa: ARG001 - kernels for one number take bytes
         return scalar.raised_word(value)
 
-    return scalar.without_dispatch(numba.njit(raised), "p")
+    return scalar.without_dispatch(numba.njit(read_raised), "p")
 
 
 @readable
-def test_every_integer_is_read_from_its_digits(read: Callable[[bytes, int], int]) -> None:
-    assert [read(b"", value) for value in INTEGERS] == [*map(expected, INTEGERS)]
+def test_every_integer_is_read_from_its_digits(read_integer: Callable[[bytes, int], int]) -> None:
+    assert [read_integer(b"", value) for value in INTEGERS] == [*map(raised_value, INTEGERS)]
     for bits in range(1, 95):
         value = int.from_bytes(os.urandom(12)) >> (96 - bits)
-        assert (read(b"", value), read(b"", -value)) == (expected(value), expected(-value))
+        assert (read_integer(b"", value), read_integer(b"", -value)) == (
+            raised_value(value),
+            raised_value(-value),
+        )
 
 
 @readable
-def test_what_an_integer_has_no_digits_for_is_not_read(read: Callable[[bytes, int], int]) -> None:
-    """CPython cuts a difference to its digits and leaves the others in memory: full ones here."""
+def test_unused_digits_of_an_integer_are_not_read(
+    read_integer: Callable[[bytes, int], int],
+) -> None:
+    """CPython shortens a difference and leaves unused digits in memory, which are all ones here."""
     for value in INTEGERS[:-2]:
-        cut = (value ^ (LONG - 1)) ^ (LONG - 1)
-        assert read(b"", cut) == expected(value)
+        shortened = (value ^ (LONG - 1)) ^ (LONG - 1)
+        assert read_integer(b"", shortened) == raised_value(value)
 
 
 @pytest.mark.parametrize("layout", ["signed count", "tag"])
 def test_either_layout_is_read(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The count of digits with a sign, of Python 3.11, and the tag of later ones."""
+    """The signed count of digits in Python 3.11, and the tag of later versions."""
     signed_count = layout == "signed count"
 
     def digit(number: int, i: int) -> np.uint64:
@@ -61,32 +68,32 @@ def test_either_layout_is_read(layout: str, monkeypatch: pytest.MonkeyPatch) -> 
             tag = count << 3 | (number <= 0) << (number < 0)
         if i < 0:
             return np.uint64(tag >> 32 * (i + 2) & (2**32 - 1))
-        return np.uint64([*digits, 12345][i])  # The first one is there, whatever it is.
+        return np.uint64([*digits, 12345][i])  # The first digit always exists.
 
     monkeypatch.setattr(scalar, "_digit", digit)
     monkeypatch.setattr(scalar, "_SIGNED_COUNT", signed_count)
     monkeypatch.setattr(scalar, "mask_of", lambda word: np.uint64(0) - (word >> np.uint64(63)))
     with np.errstate(over="ignore"):
-        assert [int(scalar._read(value)) for value in INTEGERS] == [*map(expected, INTEGERS)]
+        assert [int(scalar._read(value)) for value in INTEGERS] == [*map(raised_value, INTEGERS)]
 
 
 def test_where_no_digits_are_read_the_results_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = scalar.without_dispatch(second_stage.laplace_1_integer, "pif")
     monkeypatch.setattr(scalar, "READABLE", False)
-    other = scalar.without_dispatch(second_stage.laplace_1_integer, "pif")
-    assert other is not kernel
+    fallback = scalar.without_dispatch(second_stage.laplace_1_integer, "pif")
+    assert fallback is not kernel
     for value in INTEGERS:
         raw = os.urandom(16)
-        assert kernel(raw, value, 3, 2.5) == other(raw, value, 3, 2.5)
+        assert kernel(raw, value, 3, 2.5) == fallback(raw, value, 3, 2.5)
 
 
 @pytest.mark.parametrize("grid", [2.0**-20, 1.0, 8.0, 2.0**40])
 @pytest.mark.parametrize("kind", [int, np.int64])
-def test_the_noise_is_the_same_whatever_the_size(grid: float, kind: Callable[[int], Any]) -> None:
-    """A value that is moved by whole grids is released moved by as much, without a limit."""
+def test_the_noise_is_the_same_for_every_size(grid: float, kind: Callable[[int], Any]) -> None:
+    """Shifting a value by whole grids shifts its release equally, without a limit."""
     mechanism = dpnoise.LaplaceMechanism(1.0, max(1.0, grid), grid=grid)
-    whole = max(1, int(grid))
-    values = {value // whole * whole for value in INTEGERS}
+    step = max(1, int(grid))
+    values = {value // step * step for value in INTEGERS}
     if kind is np.int64:
         values = {value for value in values if -(2**63) <= value < 2**63}
     for value in values:

@@ -1,4 +1,4 @@
-"""The second stage of exact release: its errors, its decision, and that it leaves nothing out."""
+"""The second stage of exact release: its errors, its decisions, and the numbers it settles."""
 
 import json
 import math
@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from flint import arb, ctx
 from numpy.typing import NDArray
-from support.registers import known, subnormals_flushed
-from test_fixed import ALL, around, number, random_number, wide
+from support.registers import needs_known_registers, subnormals_flushed
+from test_fixed import ALL, neighbours_of, number, random_number, to_wide
 
 from dpnoise.core import kernel_table, reference
 from dpnoise.core.entropy import Key
@@ -33,15 +33,15 @@ rng = np.random.default_rng()
 
 
 @pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    """Interpreted, arithmetic modulo 2^64 warns; compiled, it does not."""
+def _ignore_overflow() -> Iterator[None]:
+    """Ignore warnings of interpreted arithmetic modulo 2^64; compiled code has none."""
     with np.errstate(all="ignore"):
         yield
 
 
 # The noise. --------------------------------------------------------------------------------------
 
-BETWEEN: dict[str, Callable[..., Any]] = {
+KERNELS: dict[str, Callable[..., Any]] = {
     "laplace_1": noise_128bit.laplace_1,
     "gaussian_2": noise_128bit.gaussian_2,
     "gaussian_pairs": noise_128bit.gaussian_pair,
@@ -49,16 +49,16 @@ BETWEEN: dict[str, Callable[..., Any]] = {
 
 
 def test_every_form_has_a_second_stage() -> None:
-    assert BETWEEN.keys() == ADDITIVE.keys()
+    assert KERNELS.keys() == ADDITIVE.keys()
 
 
 def refined_noise(form: str, u: Sequence[int]) -> list[Noise]:
-    """Return the noise of all numbers that are made of these uniforms of 128 digits."""
-    made = BETWEEN[form](*(wide(digits) for digits in u))
-    return list(made) if form == "gaussian_pairs" else [made]
+    """Return the noise of all numbers made from these uniforms of 128 digits."""
+    noise = KERNELS[form](*(to_wide(digits) for digits in u))
+    return list(noise) if form == "gaussian_pairs" else [noise]
 
 
-def signed(noise: Noise) -> int:
+def signed_units(noise: Noise) -> int:
     """Return the noise as a signed number of units."""
     magnitude, sign, _ = noise
     return -number(magnitude) if int(sign) >> 63 else number(magnitude)
@@ -69,13 +69,13 @@ def claims_nothing(noise: Noise) -> bool:
 
 
 def largest_distance(formula: reference.Formula, u: Sequence[int], units: int) -> arb:
-    """Return |Z - units| at most: one ball for all that is not seen, which is a little too wide."""
+    """Return a bound on |Z - units| from one ball for all unseen bits, slightly too wide."""
     Z = formula([reference.Digits(digits, 128) for digits in u])
     return abs(Z * arb(2) ** 120 - units).upper()
 
 
-def distance_at_the_corners(formula: reference.Formula, u: Sequence[int], units: int) -> arb:
-    """Return it exactly: Z is monotone in what is not seen of each uniform."""
+def exact_distance(formula: reference.Formula, u: Sequence[int], units: int) -> arb:
+    """Return |Z - units| exactly: Z is monotone in the unseen bits of each uniform."""
     low = [reference.Digits(digits << 128, 256) for digits in u]
     high = [reference.Digits(((digits + 1) << 128) - 1, 256) for digits in u]
     largest = arb(0)
@@ -85,7 +85,7 @@ def distance_at_the_corners(formula: reference.Formula, u: Sequence[int], units:
 
 
 def worst_ratio(form: str, rows: Sequence[Sequence[int]]) -> float:
-    """Return the largest |z - Z| / error over all unseen bits of the rows: none is above 1."""
+    """Return the largest |z - Z| / error over all unseen bits of the rows; fail above 1."""
     worst = 0.0
     with ctx.workprec(500):
         for u in rows:
@@ -93,23 +93,35 @@ def worst_ratio(form: str, rows: Sequence[Sequence[int]]) -> float:
                 if claims_nothing(noise):
                     continue
                 error = int(noise[2])
-                distance = largest_distance(formula, u, signed(noise))
+                distance = largest_distance(formula, u, signed_units(noise))
                 if not distance <= error:
-                    distance = distance_at_the_corners(formula, u, signed(noise))
+                    distance = exact_distance(formula, u, signed_units(noise))
                 assert distance <= error, (form, u)
                 worst = max(worst, float(distance / error))
     return worst
 
 
 def adversarial_digits() -> list[int]:
-    """Return U with V at its ends, near 1, and about powers of two and their roots; all angles."""
-    ends = [0, 1, 2, ALL - 1, ALL - 2, *around(2**127), *around(2**126), *around(3 * 2**126)]
+    """Return U with V at its ends, near 1, and near powers of two and their roots; all angles."""
+    ends = [
+        0,
+        1,
+        2,
+        ALL - 1,
+        ALL - 2,
+        *neighbours_of(2**127),
+        *neighbours_of(2**126),
+        *neighbours_of(3 * 2**126),
+    ]
     near_one = [2**k for k in (3, 20, 27, 28, 29, 36, 37, 64, 65, 100)]
-    small = [2**128 - 2**64 - 1, 2**128 - 1 - (random_number() >> 64)]  # V's first word is 1, 0.
+    small = [
+        2**128 - 2**64 - 1,
+        2**128 - 1 - (random_number() >> 64),
+    ]  # The first word of V is 1, then 0.
     borders = [
         ALL - 1 - x
         for e in (0, 1, 7, 8, 20, 63, 64, 65, 66, 67)
-        for x in (*around(SQRT_HALF >> e), *around(2**127 >> e))
+        for x in (*neighbours_of(SQRT_HALF >> e), *neighbours_of(2**127 >> e))
     ]
     return sorted({*ends, *near_one, *small, *borders})
 
@@ -136,17 +148,17 @@ def random_rows(count: int, n: int) -> list[tuple[int, ...]]:
 
 @pytest.mark.parametrize("form", ADDITIVE)
 def test_the_noise_is_within_its_error(form: str) -> None:
-    """On 3000 random points, half of them of all sizes, and adversarial ones; pytest -s prints."""
+    """On 3000 random points, half of them of random size, and on adversarial ones."""
     n = ADDITIVE[form].variates
     at_random = worst_ratio(form, random_rows(1500, n))
     at_worst = worst_ratio(form, adversarial_rows(n))
     print(f"\n{form}: {at_random:.3f} of the bound at random, {at_worst:.3f} at the extremes")
-    assert max(at_random, at_worst) > 0.1, "the bound has grown slack"
+    assert max(at_random, at_worst) > 0.1, "the bound is too large"
 
 
 @pytest.mark.parametrize("form", ADDITIVE)
 def test_nothing_is_claimed_only_where_v_is_at_an_end(form: str) -> None:
-    """Where V < 2^-66, or for Gaussians within 2^-90 of 1: with probability below 2^-64."""
+    """V < 2^-66, or for Gaussians V within 2^-90 of 1, has a probability below 2^-64."""
     n = ADDITIVE[form].variates
     for u in (*random_rows(300, n), *adversarial_rows(n)):
         of_v = [2 * u[0] % ALL] if form == "laplace_1" else u[::2]
@@ -159,19 +171,19 @@ def test_nothing_is_claimed_only_where_v_is_at_an_end(form: str) -> None:
 
 @pytest.mark.parametrize("form", ADDITIVE)
 def test_at_the_very_ends_nothing_is_claimed(form: str) -> None:
-    """V may be 0, and then Z has no bound; Gaussians have a root without slope at V = 1."""
+    """At V = 0, Z has no bound; at V = 1 the root of a Gaussian has no finite slope."""
     n = ADDITIVE[form].variates
     ends = [ALL - 1, *([0] if form.startswith("gaussian") else [])]
-    for end, place in product(ends, [0] if n < 4 else [0, 2]):
+    for end, index in product(ends, [0] if n < 4 else [0, 2]):
         for _ in range(20):
             u = [random_number() for _ in range(n)]
-            u[place] = end
+            u[index] = end
             assert all(claims_nothing(noise) for noise in refined_noise(form, u))
 
 
 @pytest.mark.parametrize("form", ADDITIVE)
 def test_the_error_is_small_almost_always(form: str) -> None:
-    """Below 2^-100 where every V is at least 2^-10 and at most 1 - 2^-10."""
+    """Below 2^-100 if every V is between 2^-10 and 1 - 2^-10."""
     n = ADDITIVE[form].variates
     for _ in range(300):
         u = [int(x) << 64 for x in rng.integers(2**54, 2**63 - 2**54, n)]
@@ -182,16 +194,16 @@ def test_the_error_is_small_almost_always(form: str) -> None:
 # The decision. -----------------------------------------------------------------------------------
 
 
-def cells_of(fraction: int, noise: Noise, ratio: float, more: int) -> set[int]:
-    """Return the cells of both ends, the noise's error made larger by some units of 2^-128."""
-    y = fraction * UNIT + Fraction(ratio) * signed(noise) * NOISE_UNIT + Fraction(1, 2)
-    error = Fraction(ratio) * int(noise[2]) * NOISE_UNIT + more * UNIT
+def cells_of(fraction: int, noise: Noise, ratio: float, extra_units: int) -> set[int]:
+    """Return the cells of both ends, with `extra_units` of 2^-128 added to the error."""
+    y = fraction * UNIT + Fraction(ratio) * signed_units(noise) * NOISE_UNIT + Fraction(1, 2)
+    error = Fraction(ratio) * int(noise[2]) * NOISE_UNIT + extra_units * UNIT
     return {math.floor(y - error), math.floor(y + error)}
 
 
 def check_nearest_cell(fraction: int, noise: Noise, ratio: float) -> bool:
-    """Hold one decision against fractions, and return whether it was certain."""
-    cell, certain = second_stage.nearest_cell(wide(fraction), noise, ratio)
+    """Compare one decision with fractions, and return whether it was certain."""
+    cell, certain = second_stage.nearest_cell(to_wide(fraction), noise, ratio)
     if certain:
         assert not claims_nothing(noise)
         assert cells_of(fraction, noise, ratio, 0) == {int(cell)}
@@ -211,35 +223,35 @@ FRACTIONS = [0, 1, 2, 2**64 - 1, 2**64, 2**127 - 1, 2**127, 2**127 + 1, ALL // 3
 
 def random_noise(error: int) -> Noise:
     sign = np.uint64(random_number() >> 64)
-    return wide(random_number() >> int(rng.integers(0, 100))), sign, np.uint64(error)
+    return to_wide(random_number() >> int(rng.integers(0, 100))), sign, np.uint64(error)
 
 
 def check_decisions(count: int) -> list[bool]:
-    """Hold decisions at random, and within a few units of a border, against fractions."""
+    """Compare random decisions, and some within a few units of a border, with fractions."""
     certain = []
     for ratio in RATIOS:
         for _ in range(count):
             noise = random_noise(int(rng.choice([0, 1, 7, 300, 2**40, 2**61, 2**62, 2**63])))
             certain.append(check_nearest_cell(random_number(), noise, ratio))
             certain += [check_nearest_cell(f, noise, ratio) for f in FRACTIONS]
-            close = random_noise(int(rng.choice([0, 1, 3, 8, 100])))
-            z = Fraction(ratio) * signed(close) * NOISE_UNIT
-            reach = Fraction(ratio) * int(close[2]) * NOISE_UNIT
+            near_border = random_noise(int(rng.choice([0, 1, 3, 8, 100])))
+            z = Fraction(ratio) * signed_units(near_border) * NOISE_UNIT
+            reach = Fraction(ratio) * int(near_border[2]) * NOISE_UNIT
             for shift in (-reach, 0, reach):
                 border = math.floor(((Fraction(1, 2) - z - shift) % 1) * ALL)
                 certain += [
-                    check_nearest_cell((border + k) % ALL, close, ratio) for k in range(-6, 7)
+                    check_nearest_cell((border + k) % ALL, near_border, ratio) for k in range(-6, 7)
                 ]
     return certain
 
 
 def test_a_certain_cell_is_the_only_one() -> None:
-    """And one is not certain only where a border is within the error."""
+    """A cell is uncertain only if a border is within the error."""
     assert set(check_decisions(6)) == {True, False}
 
 
 def exact_float(cell: int, grid: float) -> float:
-    """Return the float nearest to cell * grid, which saturates."""
+    """Return the float nearest to cell * grid, saturated."""
     point = cell * Fraction(grid)
     most = Fraction(LARGEST)
     return float(min(max(point, -most), most))
@@ -263,7 +275,7 @@ GRIDS = [2.0**e for e in (-1010, -1000, -960, -300, -53, -20, -1, 0, 1, 3, 30, 3
 
 
 def check_split(value: float, grid: float) -> tuple[int, int, int]:
-    """Hold one split against fractions, and return all of it as integers."""
+    """Compare one split with fractions, and return its parts as integers."""
     base, whole, fraction = second_stage.split_float(value, grid)
     quotient = value_of(value) / Fraction(grid)
     if base != 0.0:
@@ -271,11 +283,11 @@ def check_split(value: float, grid: float) -> tuple[int, int, int]:
         assert quotient.denominator == 1
         assert (int(whole), number(fraction)) == (0, 0)
     else:
-        rest = quotient - int(whole) - number(fraction) * UNIT
+        remainder = quotient - int(whole) - number(fraction) * UNIT
         assert abs(int(whole)) <= 2**53
-        # What is beyond 128 digits is cut off, towards 0.
-        assert 0 <= (rest if quotient > 0 else -rest) < UNIT
-        assert rest == 0 or quotient * ALL != int(quotient * ALL)
+        # Digits beyond 128 are truncated, towards 0.
+        assert 0 <= (remainder if quotient > 0 else -remainder) < UNIT
+        assert remainder == 0 or quotient * ALL != int(quotient * ALL)
     return bits_of(base), int(whole), number(fraction)
 
 
@@ -300,7 +312,7 @@ def test_a_float_is_split_exactly() -> None:
         check_split(value, grid)
 
 
-@known
+@needs_known_registers
 def test_a_float_is_split_exactly_where_subnormals_are_flushed() -> None:
     cases = all_splits()
     usual = [check_split(value, grid) for value, grid in cases]
@@ -311,17 +323,17 @@ def test_a_float_is_split_exactly_where_subnormals_are_flushed() -> None:
     assert [(bits_of(b), int(w), number(f)) for b, w, f in flushed] == usual
 
 
-def nearby_noise(ratio: float, rest: Fraction) -> Noise:
-    """Return noise that, times ratio, ends within a few units of a border, or anywhere."""
+def nearby_noise(ratio: float, fraction: Fraction) -> Noise:
+    """Return noise that, times ratio, is within a few units of a border, or random noise."""
     noise = random_noise(int(rng.choice([0, 5, 100])))
     if ratio < 2.0**-60 or rng.integers(2):
         return noise
     cells = int(rng.integers(-1000, 1000))
-    target = (cells + Fraction(1, 2) - rest) / Fraction(ratio) / NOISE_UNIT
+    target = (cells + Fraction(1, 2) - fraction) / Fraction(ratio) / NOISE_UNIT
     units = math.floor(target) + int(rng.integers(-9, 10))
     if abs(units) >= ALL:
         return noise
-    return wide(abs(units)), np.uint64(2**63 if units < 0 else 0), noise[2]
+    return to_wide(abs(units)), np.uint64(2**63 if units < 0 else 0), noise[2]
 
 
 def check_release_float(value: float, scale: float, grid: float) -> bool:
@@ -329,13 +341,13 @@ def check_release_float(value: float, scale: float, grid: float) -> bool:
     ratio = scale / grid
     noise = nearby_noise(ratio, quotient % 1)
     released = float(second_stage.release_float(value, noise, scale, grid))
-    rest = math.floor((quotient % 1) * ALL)
-    cells = {math.floor(quotient) + cell for cell in cells_of(rest, noise, ratio, 8)}
+    fraction = math.floor((quotient % 1) * ALL)
+    cells = {math.floor(quotient) + cell for cell in cells_of(fraction, noise, ratio, 8)}
     if math.isnan(released):
-        beyond = max(abs(cell - math.floor(quotient)) for cell in cells) >= 2**53
-        assert len(cells) == 2 or beyond
+        is_beyond = max(abs(cell - math.floor(quotient)) for cell in cells) >= 2**53
+        assert len(cells) == 2 or is_beyond
         return False
-    y = quotient + Fraction(ratio) * signed(noise) * NOISE_UNIT + Fraction(1, 2)
+    y = quotient + Fraction(ratio) * signed_units(noise) * NOISE_UNIT + Fraction(1, 2)
     error = Fraction(ratio) * int(noise[2]) * NOISE_UNIT
     assert math.floor(y - error) == math.floor(y + error)
     assert bits_of(released) == bits_of(exact_float(math.floor(y), grid))
@@ -343,15 +355,17 @@ def check_release_float(value: float, scale: float, grid: float) -> bool:
 
 
 def check_floats(count: int) -> list[bool]:
-    found = []
+    certain = []
     for grid in GRIDS:
         for ratio in (2.0**-60, 2.0**-20, 0.3, 1.7, 2.0**20, 2.0**50):
             scale = grid * ratio
             if scale > calibration.EXTREME:
-                continue  # Mechanisms take none that is larger.
-            chosen = (rng.standard_normal(count) * scale).tolist()
-            found += [check_release_float(value, scale, grid) for value in (*VALUES, *chosen)]
-    return found
+                continue  # Mechanisms refuse larger scales.
+            random_values = (rng.standard_normal(count) * scale).tolist()
+            certain += [
+                check_release_float(value, scale, grid) for value in (*VALUES, *random_values)
+            ]
+    return certain
 
 
 def test_a_released_float_is_the_nearest_to_its_grid_point() -> None:
@@ -370,21 +384,21 @@ AT_MOST_62_BITS = [value for value in INTEGERS if abs(value) <= 2**62]
 def check_release_integer(value: int, shift: int, ratio: float) -> bool:
     noise = nearby_noise(ratio, Fraction(value, 2**shift) % 1)
     released = int(second_stage.release_integer(np.int64(value), shift, noise, ratio))
-    rest, whole = (value % 2**shift) * ALL >> shift, value >> shift
+    fraction, whole = (value % 2**shift) * ALL >> shift, value >> shift
     if released == INT64[0]:
-        assert len(cells_of(rest, noise, ratio, 8)) == 2
+        assert len(cells_of(fraction, noise, ratio, 8)) == 2
         return False
-    assert {whole + cell for cell in cells_of(rest, noise, ratio, 0)} == {released}
+    assert {whole + cell for cell in cells_of(fraction, noise, ratio, 0)} == {released}
     return True
 
 
 def check_integers(count: int) -> list[bool]:
-    found = []
+    certain = []
     for shift in range(63):
         for ratio in (2.0**-960, 0.3, 2.0**50):
-            chosen = [*AT_MOST_62_BITS, *rng.integers(-(2**62), 2**62, count).tolist()]
-            found += [check_release_integer(value, shift, ratio) for value in chosen]
-    return found
+            chosen_values = [*AT_MOST_62_BITS, *rng.integers(-(2**62), 2**62, count).tolist()]
+            certain += [check_release_integer(value, shift, ratio) for value in chosen_values]
+    return certain
 
 
 def test_a_released_integer_is_its_cell_or_open() -> None:
@@ -412,14 +426,14 @@ with np.errstate(all="ignore"):
 
 
 def test_all_of_it_holds_without_the_compiler() -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-W", "error", "-c", MEASURE_INTERPRETED],
         capture_output=True,
         check=True,
         text=True,
         env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
     )
-    worst = json.loads(done.stdout)
+    worst = json.loads(process.stdout)
     assert worst.keys() == ADDITIVE.keys()
     assert all(ratio > 0 for ratio in worst.values())
 
@@ -427,7 +441,7 @@ def test_all_of_it_holds_without_the_compiler() -> None:
 # Integers in arrays. -----------------------------------------------------------------------------
 
 
-def saturated(point: int) -> int:
+def saturate(point: int) -> int:
     return min(max(point, INT64[0]), INT64[1])
 
 
@@ -448,10 +462,10 @@ def test_cells_are_added_to_whole_grids_and_saturate(shift: int) -> None:
         assert above_grids(-2.5, 2.0**shift) == -2.5
     out = np.array([float(cell << shift) for _, cell in cases]).view(np.int64)
     second_stage.add_whole_grids(values, shift, out)
-    totals = [saturated((value >> shift) + cell) for value, cell in cases]
+    totals = [saturate((value >> shift) + cell) for value, cell in cases]
     assert out.tolist() == totals
     second_stage.to_integers(shift, out)
-    assert out.tolist() == [saturated(total << shift) for total in totals]
+    assert out.tolist() == [saturate(total << shift) for total in totals]
 
 
 # The slots. --------------------------------------------------------------------------------------
@@ -469,15 +483,17 @@ def with_open(pattern: str) -> NDArray[np.float64]:
 @pytest.mark.parametrize("width", [1, 2])
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_open_places_are_found_in_order(pattern: str, width: int, least: int) -> None:
-    """A pair is open if one member is; a last one without a second is a pair."""
+    """A pair is open if one member is; a last single number counts as a pair."""
     parts = [pattern[i : i + width] for i in range(0, len(pattern), width)]
-    places = [i for i, part in enumerate(parts) if "o" in part]
+    open_pairs = [i for i, part in enumerate(parts) if "o" in part]
     slots = np.full(len(parts) + 2, -7, dtype=np.int64)
     blocks = np.full(len(parts) + 1, -7, dtype=np.int64)
-    assert second_stage.open_places(with_open(pattern), width, least, blocks, slots) == len(places)
-    assert slots[: len(places)].tolist() == places
+    assert second_stage.open_places(with_open(pattern), width, least, blocks, slots) == len(
+        open_pairs
+    )
+    assert slots[: len(open_pairs)].tolist() == open_pairs
     assert slots[-1] == -7
-    assert all(place == -7 or 0 <= place < len(parts) for place in slots[len(places) :].tolist())
+    assert all(slot == -7 or 0 <= slot < len(parts) for slot in slots[len(open_pairs) :].tolist())
 
 
 def certain_rows(count: int) -> NDArray[np.uint64]:
@@ -487,10 +503,10 @@ def certain_rows(count: int) -> NDArray[np.uint64]:
 
 @pytest.mark.parametrize("width", [1, 2])
 @pytest.mark.parametrize("pattern", [p for p in PATTERNS if p])
-def test_only_what_is_open_is_settled(pattern: str, width: int) -> None:
-    """All are in a slot, in another order, some twice; what was decided is kept as it is.
+def test_only_open_numbers_are_settled(pattern: str, width: int) -> None:
+    """All pairs have a slot, in random order, some twice. Decided numbers do not change.
 
-    The second member of an odd last pair is nobody's, so nobody gets its noise.
+    The second member of an odd last pair does not exist, so its noise is not used.
     """
     pairs = -(-len(pattern) // width)
     slots = np.concatenate([rng.permutation(pairs), np.zeros(2, dtype=np.int64), [pairs - 1]])
@@ -510,8 +526,8 @@ def test_only_what_is_open_is_settled(pattern: str, width: int) -> None:
 
 
 @pytest.mark.parametrize("width", [1, 2])
-def test_what_is_not_certain_stays_open(width: int) -> None:
-    """Also the last of an odd number, though the noise of its pair's second member is certain."""
+def test_uncertain_numbers_stay_open(width: int) -> None:
+    """Also the last of an odd number, although the noise of its pair's second member is certain."""
     noise = certain_rows(6)
     noise[:5, 3] = noise_128bit.NO_BOUND
     slots = np.arange(6 // width) % 5
@@ -519,24 +535,26 @@ def test_what_is_not_certain_stays_open(width: int) -> None:
     floats, cells = np.full(5, math.nan), np.full(5, math.nan)
     second_stage.settle_floats(noise, slots, width, values.astype(np.float64), 1.0, 1.0, floats)
     second_stage.settle_cells(noise, slots, width, values, 0, 1.0, cells)
-    first = [] if width == 2 else [7.0]  # A second slot of the first number: its noise is 6.
-    assert floats[np.isfinite(floats)].tolist() == first
-    assert cells[np.isfinite(cells)].tolist() == [x - 1 for x in first]
+    settled = [] if width == 2 else [7.0]  # The second slot of the first number has noise of 6.
+    assert floats[np.isfinite(floats)].tolist() == settled
+    assert cells[np.isfinite(cells)].tolist() == [x - 1 for x in settled]
 
 
-# All three stages against the judge. -------------------------------------------------------------
+# All three stages against the reference.----------------------------------------------------------
 
 
-def judged(form: AdditiveForm, key: Key, i: int, value: Any, scale: float, grid: float) -> int:
-    """Let the judge alone compute one cell, from the key."""
-    n, place = form.variates, i // form.width
+def reference_cell(
+    form: AdditiveForm, key: Key, i: int, value: Any, scale: float, grid: float
+) -> int:
+    """Return one cell from the key, computed only by the reference."""
+    n, element = form.variates, i // form.width
     words = np.empty(n, dtype=np.uint64)
-    key.stream(place * n).fill(words)
-    rows = exact.rows_from_key(key, place, words)
+    key.stream(element * n).fill(words)
+    rows = exact.rows_from_key(key, element, words)
     return reference.grid_point(form.formulas[i % form.width], rows, value, scale, grid)
 
 
-# How many slots: one, which is always too few here; what is needed; one for each place.
+# The number of slots: one, which is too few here; the usual number; one for each place.
 SLOTS: dict[str, Callable[..., int]] = {
     "too few": lambda *_: 1,
     "usual": exact.slots_for,
@@ -546,39 +564,39 @@ SLOTS: dict[str, Callable[..., int]] = {
 
 @pytest.fixture(params=SLOTS)
 def _slots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take this many slots of each chunk, and make the chunks short."""
+    """Use this number of slots, and short chunks."""
     monkeypatch.setattr(exact, "slots_for", SLOTS[request.param])
     monkeypatch.setattr(exact, "_CHUNK_WORDS", 96)
 
 
-# Scale/grid: the first stage leaves one number in ten open here, and all of them.
+# Ratios of scale to grid at which the first stage leaves a tenth of the numbers open, and all.
 FINE = [1.3 * 2.0**43, 2.0**50]
 
 
 @pytest.mark.usefixtures("_slots")
 @pytest.mark.parametrize("ratio", FINE)
 @pytest.mark.parametrize("form", ADDITIVE.values(), ids=ADDITIVE)
-def test_floats_are_the_judge_s_however_many_slots_there_are(
+def test_floats_equal_the_reference_for_any_number_of_slots(
     form: AdditiveForm, ratio: float
 ) -> None:
-    """Of odd sizes and in chunks, on two threads."""
+    """With odd sizes, in chunks, on two threads."""
     grid = 2.0**-45
     for count in (1, 2, 5, 99):
         key = Key(os.urandom(32))
         values = rng.standard_normal(count) * 2.0 ** rng.integers(-60, 40, count)
         released = exact.release_floats(form, values, ratio * grid, grid, key, 2)
         for i, value in enumerate(values.tolist()):
-            point = exact_float(judged(form, key, i, value, ratio * grid, grid), grid)
+            point = exact_float(reference_cell(form, key, i, value, ratio * grid, grid), grid)
             assert bits_of(released[i]) == bits_of(point)
 
 
 @pytest.mark.usefixtures("_slots")
 @pytest.mark.parametrize("ratio", FINE)
 @pytest.mark.parametrize("form", ADDITIVE.values(), ids=ADDITIVE)
-def test_integers_are_the_judge_s_however_many_slots_there_are(
+def test_integers_equal_the_reference_for_any_number_of_slots(
     form: AdditiveForm, ratio: float
 ) -> None:
-    """At the ends of int64, too, which the noise leads out of."""
+    """Also at the ends of int64, which noise exceeds."""
     for shift, count in ((0, 1), (0, 2), (0, 99), (7, 99), (62, 9)):
         scale = ratio * 2.0**shift
         key = Key(os.urandom(32))
@@ -586,30 +604,30 @@ def test_integers_are_the_judge_s_however_many_slots_there_are(
         values[: len(INTEGERS)] = INTEGERS[:count]
         released = exact.release_integers(form, values, shift, scale, key, 2).tolist()
         for i, value in enumerate(values.tolist()):
-            cell = judged(form, key, i, value, scale, 2.0**shift)
-            assert released[i] == saturated(cell << shift)
+            cell = reference_cell(form, key, i, value, scale, 2.0**shift)
+            assert released[i] == saturate(cell << shift)
 
 
 @pytest.mark.parametrize("form", ADDITIVE.values(), ids=ADDITIVE)
-def test_what_both_stages_leave_open_the_judge_decides(
+def test_the_reference_decides_numbers_that_both_stages_leave_open(
     form: AdditiveForm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here the first stage decides nothing (see below), and the second one is taken away."""
+    """Here the first stage decides nothing (see below), and the second one is disabled."""
     for name in ("settle_floats", "settle_cells"):
-        monkeypatch.setattr(kernel_table.second_stage, name, lambda *given: given[-1].size)
+        monkeypatch.setattr(kernel_table.second_stage, name, lambda *arguments: arguments[-1].size)
     key, ratio = Key(os.urandom(32)), FINE[1]
     values = np.array(INTEGERS, dtype=np.int64)
     integers = exact.release_integers(form, values, 7, ratio * 2.0**7, key, 1).tolist()
     floats = exact.release_floats(form, values.astype(np.float64), ratio, 1.0, key, 1)
     for i, value in enumerate(INTEGERS):
-        cell = judged(form, key, i, value, ratio * 2.0**7, 2.0**7)
-        assert integers[i] == saturated(cell << 7)
-        assert floats[i] == exact_float(judged(form, key, i, float(value), ratio, 1.0), 1.0)
+        cell = reference_cell(form, key, i, value, ratio * 2.0**7, 2.0**7)
+        assert integers[i] == saturate(cell << 7)
+        assert floats[i] == exact_float(reference_cell(form, key, i, float(value), ratio, 1.0), 1.0)
 
 
 @pytest.mark.parametrize("form", ADDITIVE.values(), ids=ADDITIVE)
 def test_on_the_finest_grid_the_first_stage_leaves_all_open(form: AdditiveForm) -> None:
-    """What the two tests above rest on: one slot is too few there, whatever the words are."""
+    """The two tests above rely on this: one slot is too few there, for all words."""
     words = np.frombuffer(rng.bytes(8 * form.variates * 99), dtype=np.uint64)
     out = np.empty(99)
     form.first_stage()(words, 64, np.zeros(99), 1.0, 1.0 / FINE[1], out)
@@ -621,22 +639,22 @@ def test_on_the_finest_grid_the_first_stage_leaves_all_open(form: AdditiveForm) 
 def test_slots_are_too_few_with_a_probability_below_two_to_the_minus_64(
     ratio: float, width: int
 ) -> None:
-    """The tail of the binomial distribution itself, for a call of so many chunks."""
+    """The exact tail of the binomial distribution, for a call of `count` chunks."""
     p = mpmath.mpf(width * exact.open_after_first_stage(ratio))
     for places, count in product([1, 10, 1000, 2**13, 2**16], [1, 8, 10**6, 10**9]):
         slots = exact.slots_for(places, count, ratio, width)
         assert 1 <= slots <= places
         if slots < places:
             with mpmath.workprec(200):
-                more = slots + 1
-                term = mpmath.binomial(places, more) * p**more
-                # Each further term is smaller by places p/(slots + 1) at least.
-                tail = term / (1 - places * p / more)
+                overflow = slots + 1
+                term = mpmath.binomial(places, overflow) * p**overflow
+                # Each further term is smaller by a factor of at least places p/(slots + 1).
+                tail = term / (1 - places * p / overflow)
                 assert count * tail < mpmath.ldexp(1, -64)
 
 
-def test_a_sum_that_is_no_int64_shows_in_its_sign_and_a_raised_word_is_its_integer() -> None:
-    """What the proof of `release_raised` takes for granted; cells are what the noise makes them."""
+def test_an_overflowing_sum_shows_in_its_sign_and_a_raised_word_is_its_integer() -> None:
+    """The proof of `release_raised` assumes this; cells are those that noise can give."""
     ends = [0, 1, 2**30, 2**61, 2**62 - 1, 2**62, 2**63 - 1]
     numbers = [sign * end for end in ends for sign in (1, -1)] + [-(2**63)]
     for a, b in product(numbers, repeat=2):

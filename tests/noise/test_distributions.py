@@ -1,4 +1,4 @@
-"""The frozen distributions against SciPy's, and their own consistency."""
+"""The frozen distributions: agreement with SciPy, and consistency."""
 
 import pickle
 from collections.abc import Callable
@@ -56,7 +56,7 @@ def test_distributions_are_frozen_values(distribution: Distribution) -> None:
 @pytest.mark.parametrize("parties", [1, 2, 3, 10])
 def test_the_density_of_a_share_is_one(parties: int) -> None:
     share = dpnoise.Laplace(2.5).share(parties)
-    # The density has a pole at 0; x = t^parties takes it away.
+    # The density has a pole at 0, which the substitution x = t^parties removes.
     inner = integrate.quad(lambda t: share.pdf(t**parties) * parties * t ** (parties - 1), 0, 1)[0]
     mass = inner + integrate.quad(share.pdf, 1, np.inf)[0]
     assert 2 * mass == pytest.approx(1, abs=1e-6)

@@ -1,4 +1,4 @@
-"""The Generator as a NumPy user meets it: shapes, formats, out, errors, and no seed."""
+"""The Generator for a NumPy user: shapes, formats, out, errors, and no seed."""
 
 import copy
 import pickle
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.registers import MODES, known, rounding_mode
+from support.registers import MODES, needs_known_registers, rounding_mode
 
 import dpnoise
 from dpnoise.core.entropy import SYSTEM
@@ -21,7 +21,7 @@ from dpnoise.core.parallel import expand, run_in_parallel
 from dpnoise.noise import generator
 from dpnoise.testing import fixed_generator
 
-rng: Any = dpnoise.Generator()  # Any, because it is also called wrongly here.
+rng: Any = dpnoise.Generator()  # Any, because some calls here are wrong.
 KEY = bytes(range(32))
 METHODS: dict[str, dict[str, Any]] = {
     "random": {},
@@ -70,7 +70,7 @@ def test_scale_broadcasts() -> None:
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
 def test_out_may_have_any_strides(dtype: str) -> None:
     expected = fixed_generator(KEY).laplace(2.0, size=(30, 20), dtype=dtype)
-    places: list[np.ndarray[Any, Any]] = [
+    outs: list[np.ndarray[Any, Any]] = [
         np.empty((30, 20), dtype),
         np.empty((30, 20), dtype, order="F"),
         np.empty((60, 40), dtype)[::2, ::-2],
@@ -78,11 +78,11 @@ def test_out_may_have_any_strides(dtype: str) -> None:
         .view(dtype)
         .reshape(30, 20),
     ]
-    for out in places:
+    for out in outs:
         assert fixed_generator(KEY).laplace(2.0, out=out) is out
         np.testing.assert_array_equal(out, expected)
     scales = np.linspace(1, 2, 20)
-    by_column = [fixed_generator(KEY).laplace(scales, out=out).copy() for out in places]
+    by_column = [fixed_generator(KEY).laplace(scales, out=out).copy() for out in outs]
     for result in by_column[1:]:
         np.testing.assert_array_equal(result, by_column[0])
 
@@ -94,26 +94,26 @@ def test_outside_of_a_sliced_out_nothing_is_written() -> None:
 
 
 def test_threads_take_runs_in_turn_each_once_and_a_failure_is_raised() -> None:
-    taken: list[tuple[int, int]] = []
+    runs: list[tuple[int, int]] = []
     others_are_done = threading.Event()
 
-    def held_up(first: int, last: int) -> None:
+    def wait_in_first(first: int, last: int) -> None:
         if first == 0:
             assert others_are_done.wait(60)
-        taken.append((first, last))
-        if len(taken) == len(range(0, 1001, 100)) - 1:
+        runs.append((first, last))
+        if len(runs) == len(range(0, 1001, 100)) - 1:
             others_are_done.set()
 
-    run_in_parallel(held_up, 1001, 100, 2)
-    assert taken[-1] == (0, 100)  # The thread that had it took no other.
-    assert [i for run in sorted(taken) for i in range(*run)] == list(range(1001))
+    in_runs(wait_in_first, 1001, 100, 2)
+    assert runs[-1] == (0, 100)  # Its thread took no other run.
+    assert [i for run in sorted(runs) for i in range(*run)] == list(range(1001))
 
-    def failing(first: int, _last: int) -> None:
+    def fail_in_sixth(first: int, _last: int) -> None:
         if first == 500:
             raise ValueError("the sixth")
 
     with pytest.raises(ValueError, match="the sixth"):
-        run_in_parallel(failing, 1001, 100, 2)
+        in_runs(fail_in_sixth, 1001, 100, 2)
 
 
 @pytest.mark.parametrize("variates", [1, 4, 6])
@@ -132,22 +132,22 @@ def test_result_does_not_depend_on_chunks_or_threads(
 
 
 def test_security_bits_and_precision_choose_the_variates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Section 5.3 of the paper, rounded up to what each sampler supports."""
-    used: list[int] = []
-    monkeypatch.setattr(generator, "expand", lambda _key, n, *_: used.append(n))
+    """Section 5.3 of the paper, rounded up to a number that each sampler supports."""
+    variates: list[int] = []
+    monkeypatch.setattr(generator, "expand", lambda _key, n, *_: variates.append(n))
     for bits in (128, 192, 256):
         for dtype in ("float64", "float32", "float16"):
             rng = dpnoise.Generator(security_bits=bits)
             rng.laplace(size=2, dtype=dtype)
             rng.normal(size=2, dtype=dtype)
             rng.exponential(size=2, dtype=dtype)
-    laplace, normal, exponential = used[::3], used[1::3], used[2::3]
+    laplace, normal, exponential = variates[::3], variates[1::3], variates[2::3]
     assert laplace == [4, 8, 16, 8, 16, 24, 8, 16, 32]
     assert normal == [4, 8, 14, 6, 10, 20, 6, 12, 26]
     assert exponential == [4, 8, 16, 8, 12, 20, 8, 12, 28]
 
 
-def test_variates_alone_picks_the_form() -> None:
+def test_the_number_of_variates_picks_the_form() -> None:
     for variates, form in ((2, "exponentials"), (4, "theorem"), (8, "products"), (24, "products")):
         np.testing.assert_array_equal(
             fixed_generator(KEY).laplace(size=100, variates=variates),
@@ -315,10 +315,10 @@ def test_bad_sizes_dtypes_and_outs_are_named() -> None:
 
 @pytest.mark.parametrize("kind", ["f2", "f4", "f8"])
 def test_the_other_byte_order_is_refused_with_the_dtype_to_use(kind: str) -> None:
-    other = np.dtype(kind).newbyteorder("S")
-    message = f"byte order of this machine, got '{other}'. Draw in {np.dtype(kind).name} and"
-    out = np.arange(6).astype(other)
-    for arguments in ({"dtype": other}, {"dtype": other, "size": 6}, {"out": out}):
+    swapped = np.dtype(kind).newbyteorder("S")
+    message = f"byte order of this machine, got '{swapped}'. Draw in {np.dtype(kind).name} and"
+    out = np.arange(6).astype(swapped)
+    for arguments in ({"dtype": swapped}, {"dtype": swapped, "size": 6}, {"out": out}):
         with pytest.raises(ArgumentError, match=re.escape(message)):
             rng.laplace(**arguments)
     assert out.tolist() == [0, 1, 2, 3, 4, 5]
@@ -352,7 +352,7 @@ def test_security_bits_that_take_too_many_uniforms_are_refused() -> None:
             dpnoise.Generator(security_bits=bits).normal()
 
 
-@known
+@needs_known_registers
 @pytest.mark.parametrize("mode", MODES, ids=["down", "up", "to zero"])
 @pytest.mark.parametrize("method", METHODS)
 def test_another_rounding_mode_is_refused_and_leaves_out_as_it_was(method: str, mode: int) -> None:

@@ -1,4 +1,4 @@
-"""The costs of inversion: the published figures, and the formulas counted out at small p."""
+"""The costs of inversion: the published figures, and the formulas checked by counting."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ import dpnoise
 from dpnoise import inversion_cost, variates_for
 
 
-def test_choice_of_n_is_the_paper_s() -> None:
+def test_the_choice_of_n_matches_the_paper() -> None:
     assert [variates_for(bits, 53) for bits in (128, 192, 256)] == [4, 5, 6]
     assert [variates_for(bits, 24) for bits in (128, 192, 256)] == [7, 9, 12]
     assert [variates_for(bits, 11) for bits in (128, 192, 256)] == [13, 19, 25]
@@ -55,30 +55,30 @@ def all_uniforms(n: int, p: int) -> NDArray[np.float64]:
         (naive.half_gammas(2), dpnoise.Exponential(), 4, 5, "float16"),
     ],
 )
-def test_expected_preimages_are_those_counted(
+def test_expected_preimages_match_the_count(
     formula: naive.Formula, distribution: dpnoise.Laplace, n: int, p: int, dtype: str
 ) -> None:
-    """Count the preimages of the floats around the median |z|: all inputs, no sampling."""
+    """Count the preimages of the floats around the median |z|, over all inputs."""
     outputs = np.abs(formula(all_uniforms(n, p)).astype(dtype))
     cost = inversion_cost(p, n, distribution=distribution, dtype=dtype)
     median = np.median(outputs)
     near = outputs[(outputs > 0.9 * median) & (outputs < 1.1 * median)]
     width = np.spacing(near[0].astype(dtype)).astype(float)
     floats = 0.2 * float(median) / width
-    # A positive output is one of two of its size where the distribution is symmetric.
+    # A symmetric distribution has two outputs of each size.
     signs = 2 if distribution.mean == 0 else 1
-    counted = len(near) / floats / signs
-    assert abs(np.log2(counted) - cost.preimages) < 0.5
+    preimages = len(near) / floats / signs
+    assert abs(np.log2(preimages) - cost.preimages) < 0.5
 
 
 def checks_for(z: float) -> int:
-    """Fix V1, U1, U2 at random and solve for V2, until it gives the double exactly.
+    """Return how many random V1, U1, U2 it takes until the V2 solved for gives z exactly.
 
-    A z far from 0 takes e^|z| checks, so that the search ends before, beyond any median.
+    A z far from 0 takes e^|z| checks, so the search stops early, above any median.
     """
     rng = np.random.default_rng()
-    most = 1_000
-    for count in range(1, most):
+    limit = 1_000
+    for count in range(1, limit):
         u = rng.random((1, 4))
         first = naive.laplace_theorem(u * [1, 1, 0, 0])
         with np.errstate(all="ignore"):
@@ -88,13 +88,13 @@ def checks_for(z: float) -> int:
         u[:, 2] = np.round(solved * 2.0**53) * 2.0**-53
         if naive.laplace_theorem(u)[0] == z:
             return count
-    return most
+    return limit
 
 
 def test_one_preimage_at_full_precision_takes_a_handful_of_checks() -> None:
     """The median of the checks is within a factor of 4 of the formula, for 200 outputs.
 
-    By a Chernoff bound it is outside with probability below 10^-8 if the formula is right within 2.
+    If the formula is right within a factor of 2, the test fails with probability below 10^-8.
     """
     cost = inversion_cost(53, 4)
     assert cost.preimages == 4 * 53 - 55

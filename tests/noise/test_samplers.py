@@ -1,4 +1,4 @@
-"""Every sampler against its exact distribution, on fresh noise; alarms.py has the alarm rate."""
+"""Every sampler against its exact distribution, on fresh noise; see alarms.py."""
 
 import math
 from typing import Any
@@ -14,7 +14,7 @@ from dpnoise.noise.distributions import Distribution
 SAMPLES = alarms.SAMPLES if alarms.LONG else 300_000
 rng = dpnoise.Generator()
 
-# Distribution, options, fourth central moment at scale 1 (None where there is none).
+# Distribution, options, fourth central moment at scale 1 (None if it does not exist).
 SAMPLERS: list[tuple[Distribution, dict[str, Any], float | None]] = [
     (dpnoise.Uniform(), {}, 1 / 80),
     (dpnoise.Gaussian(), {"variates": 2}, 3),
@@ -45,7 +45,7 @@ SAMPLERS: list[tuple[Distribution, dict[str, Any], float | None]] = [
 
 
 def is_inverted(distribution: Distribution, options: dict[str, Any]) -> bool:
-    """Tell whether each piece takes an inverse of the incomplete gamma function: these are slow."""
+    """Return whether each piece needs a slow inverse of the incomplete gamma function."""
     shape = getattr(distribution, "shape", 0.5)
     return options.get("form") == "gammas" or not (2 * shape).is_integer()
 
@@ -61,7 +61,7 @@ def test_sampler_has_its_distribution(
     count = SAMPLES // (4 if is_inverted(distribution, options) else 1)
     sample = rng.sample(distribution, size=count, **options).astype(np.float64)
     alarms.check_independence(sample, distribution, lags=(1, 2, 8))
-    sample.sort()  # What is below asks for no order.
+    sample.sort()  # The checks below do not depend on the order.
     alarms.check_distribution(sample, distribution)
     alarms.check_cells(sample, distribution)
     alarms.check_tails(sample, distribution)
@@ -70,7 +70,7 @@ def test_sampler_has_its_distribution(
 
 
 def test_calls_are_independent() -> None:
-    """Pairs made of two calls, element by element."""
+    """Pairs of elements from two calls."""
     pairs = np.stack([rng.laplace(size=SAMPLES) for _ in range(2)], axis=1)
     alarms.check_independence(pairs.ravel(), dpnoise.Laplace())
 
@@ -102,7 +102,7 @@ WHOLES = [
 @pytest.mark.parametrize(("whole", "parties"), WHOLES, ids=[f"{w} / {k}" for w, k in WHOLES])
 def test_the_sum_of_shares_has_the_whole_distribution(whole: Any, parties: int) -> None:
     share = whole.share(parties)
-    count = SAMPLES // (20 if parties == 3 else 5)  # Thirds are slow: each is inverted.
+    count = SAMPLES // (20 if parties == 3 else 5)  # Thirds are slow, because each is inverted.
     total = np.sort(sum(rng.sample(share, size=count) for _ in range(parties)))
     alarms.check_distribution(total, whole)
     alarms.check_cells(total, whole, cells=100)
@@ -113,7 +113,7 @@ def test_a_share_has_its_own_density() -> None:
     sample = rng.sample(share, size=SAMPLES // 5)
     borders = np.linspace(0.01, 6, 60)
     middles = (borders[1:] + borders[:-1]) / 2
-    # Simpson's rule on cells so narrow that its error is far below the noise of the counts.
+    # On such narrow cells the error of Simpson's rule is far below the noise of the counts.
     inner = (share.pdf(borders[1:]) + 4 * share.pdf(middles) + share.pdf(borders[:-1])) / 6
     probabilities = inner * np.diff(borders)
     counts = np.histogram(sample, borders)[0]
@@ -121,7 +121,7 @@ def test_a_share_has_its_own_density() -> None:
     alarms.check_counts(np.append(counts, len(sample) - counts.sum()), probabilities)
 
 
-# At reduced precision: against the distribution that all words, enumerated, give.
+# At reduced precision: against the distribution over all words, by enumeration.
 
 ENUMERATED: list[tuple[str, dict[str, Any], naive.Formula, int, int]] = [
     ("laplace", {}, naive.laplace_theorem, 4, 5),
@@ -149,7 +149,7 @@ ENUMERATED: list[tuple[str, dict[str, Any], naive.Formula, int, int]] = [
 def test_reduced_precision_has_the_enumerated_distribution(
     method: str, options: dict[str, Any], formula: naive.Formula, n: int, p: int
 ) -> None:
-    """All 2^(np) words through the naive twin give the exact probability of every output."""
+    """The naive formula on all 2^(np) words gives the exact probability of every output."""
     axes = np.meshgrid(*[np.arange(2**p) / 2**p] * n, indexing="ij")
     exact = np.unique(
         formula(np.stack([axis.ravel() for axis in axes], axis=1)), return_counts=True
@@ -164,10 +164,10 @@ def test_reduced_precision_has_the_enumerated_distribution(
 def check_enumerated(
     sample: alarms.Sample, exact: alarms.Sample, times: NDArray[np.intp], dtype: str
 ) -> None:
-    """Compare with numbers as likely as the times that each occurs, before they are rounded.
+    """Compare a sample with exact values and the number of times that each occurs.
 
-    All are sorted. They are within `slack` of the sampler's before both round. Floats that one
-    value could round to are counted together.
+    All are sorted. The sampler's values are within `slack` of the exact ones before rounding.
+    Floats to which one exact value could round are counted together.
     """
     slack = 1e-12 * (1 + np.abs(exact))
     low, high = ((exact + side * slack).astype(dtype).astype(np.float64) for side in (-1, 1))
@@ -180,12 +180,12 @@ def check_enumerated(
     cell_of = np.cumsum(np.append(0, joined[:-1] == 0))
     cells = cell_of[-1] + 1
     probabilities = np.bincount(cell_of[first], times, minlength=cells) / times.sum()
-    # Every output lies in a cell, between the least and the largest float of it.
-    at = np.searchsorted(floats, sample, side="right") - 1
-    above = np.minimum(at + 1, len(floats) - 1)
-    assert np.all((floats[at] == sample) | (cell_of[at] == cell_of[above]))
+    # Every output lies in a cell, between its smallest and its largest float.
+    nearest = np.searchsorted(floats, sample, side="right") - 1
+    next_float = np.minimum(nearest + 1, len(floats) - 1)
+    assert np.all((floats[nearest] == sample) | (cell_of[nearest] == cell_of[next_float]))
     assert cells > 10
-    alarms.check_counts(np.bincount(cell_of[at], minlength=cells), probabilities)
+    alarms.check_counts(np.bincount(cell_of[nearest], minlength=cells), probabilities)
 
 
 @pytest.mark.parametrize(("dtype", "most"), [("float64", 53), ("float32", 24), ("float16", 11)])
@@ -197,7 +197,7 @@ def test_uniforms_are_multiples_on_the_unit_interval(dtype: str, most: int) -> N
         assert np.all(scaled == np.floor(scaled))
         assert sample.min() >= 0
         assert sample.max() < 1
-        # All bits are used, the lowest too.
+        # All bits are used, including the lowest.
         low = scaled.astype(np.int64) & 1
         alarms.check_counts(np.bincount(low, minlength=2), np.array([0.5, 0.5]))
 

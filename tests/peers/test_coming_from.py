@@ -1,4 +1,4 @@
-"""One task in dpnoise, OpenDP and diffprivlib, side by side, as docs/coming-from.md shows it."""
+"""One task in dpnoise, OpenDP and diffprivlib, with the code of docs/coming-from.md."""
 
 import re
 import runpy
@@ -28,7 +28,7 @@ Published = dict[str, tuple[float, float]]
 
 @pytest.fixture(scope="module", autouse=True)
 def _visits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Write the visits into the folder where everything runs."""
+    """Write the visits to the current folder of the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("coming-from"))
         patch.setattr(sys, "argv", ["make_visits.py", "visits.csv"])
@@ -36,17 +36,17 @@ def _visits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-def published(library: str, epsilon: float) -> Published:
-    """Run the page's code for a library; epsilon may be another than the page's."""
+def publish(library: str, epsilon: float) -> Published:
+    """Return the result of the page's code for a library, with a given epsilon."""
     blocks = page_blocks.code("coming-from.md")
     names: dict[str, Any] = {}
     exec(blocks[""], names)  # noqa: S102 - ours
     names["epsilon"] = epsilon
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # What peers warn of is not ours.
+        warnings.simplefilter("ignore")  # Warnings of peers are of no interest.
         exec(blocks[library], names)  # noqa: S102 - ours
-    told: Published = names["published"]
-    return told
+    results: Published = names["published"]
+    return results
 
 
 def rows() -> list[tuple[str, str, float]]:
@@ -55,7 +55,7 @@ def rows() -> list[tuple[str, str, float]]:
 
 
 def counts() -> dict[str, tuple[int, int]]:
-    """Return the least and the most visits that may count: who has more clinics keeps any two."""
+    """Return bounds on the counted visits; of a patient with more clinics, any two count."""
     visits = Counter((patient, clinic) for patient, clinic, _ in rows())
     clinics = Counter(patient for patient, _ in visits)
     least: Counter[str] = Counter()
@@ -70,36 +70,36 @@ def counts() -> dict[str, tuple[int, int]]:
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_the_code_of_the_page_runs_and_counts_bounded_persons(library: str) -> None:
     """Noise of scale 18, the largest here, is beyond 450 with a probability below 1e-10."""
-    told = published(library, 1.0)
+    published = publish(library, 1.0)
     for clinic, (least, most) in counts().items():
-        assert least - 450 <= told[clinic][0] <= most + 450
+        assert least - 450 <= published[clinic][0] <= most + 450
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_with_hardly_any_noise_all_publish_the_same(library: str) -> None:
-    """A mean of a thousand kept rows, of 40 around it each, is within 12 of all rows' mean.
+    """The mean of a thousand rows, each with a deviation of 40, is within 12 of the mean of all.
 
-    That is nine times 40 over the root of a thousand: wrong in far fewer than one in 1e10 runs.
+    That is nine standard errors, so the test fails in far fewer than one in 1e10 runs.
     """
     costs = defaultdict(list)
     for _, clinic, cost in rows():
         costs[clinic].append(min(cost, 500.0))
-    told = published(library, 1e4)
+    published = publish(library, 1e4)
     for clinic, (least, most) in counts().items():
-        number, mean = told[clinic]
+        number, mean = published[clinic]
         assert least <= number <= most
         assert mean == pytest.approx(fmean(costs[clinic]), abs=12)
 
 
-def kept_by_opendp(groups: int, **how: str) -> dict[str, int]:
-    """Return how many rows of 100 persons, with two in each of three groups, OpenDP keeps."""
+def rows_kept_by_opendp(groups: int, **options: str) -> dict[str, int]:
+    """Return how many rows OpenDP keeps of 100 persons with two rows in each of three groups."""
     import opendp.prelude as dp
     import polars as pl
 
     dp.enable_features("contrib")
-    held = [(f"P{i}", group) for i in range(100) for group in "abc" for _ in range(2)]
+    rows_of_persons = [(f"P{i}", group) for i in range(100) for group in "abc" for _ in range(2)]
     context = dp.Context.compositor(
-        data=pl.LazyFrame(held, schema=["person", "group"], orient="row"),
+        data=pl.LazyFrame(rows_of_persons, schema=["person", "group"], orient="row"),
         privacy_unit=dp.unit_of(contributions=1, identifier="person"),
         privacy_loss=dp.loss_of(epsilon=1e4),
         split_evenly_over=1,
@@ -108,7 +108,7 @@ def kept_by_opendp(groups: int, **how: str) -> dict[str, int]:
     query = (
         context.query()
         .truncate_per_group(2, by=["group"])
-        .truncate_num_groups(groups, by=["group"], **how)
+        .truncate_num_groups(groups, by=["group"], **options)
         .group_by("group")
         .agg(dp.len(signed=True))
         .with_keys(pl.LazyFrame({"group": list("abc")}))
@@ -118,22 +118,22 @@ def kept_by_opendp(groups: int, **how: str) -> dict[str, int]:
 
 @opendp
 def test_opendp_keeps_one_group_less_than_it_is_asked_for_the_first_of_the_alphabet() -> None:
-    """Its noise moves a count at epsilon 10,000 with a probability below 1e-300."""
-    assert kept_by_opendp(2, keep="first") == {"a": 200, "b": 0, "c": 0}
-    assert kept_by_opendp(3, keep="first") == {"a": 200, "b": 200, "c": 0}
+    """At epsilon 10,000 noise changes a count with a probability below 1e-300."""
+    assert rows_kept_by_opendp(2, keep="first") == {"a": 200, "b": 0, "c": 0}
+    assert rows_kept_by_opendp(3, keep="first") == {"a": 200, "b": 200, "c": 0}
 
 
 @opendp
-def test_opendp_s_own_way_of_keeping_groups_ends_in_an_error() -> None:
+def test_the_default_of_opendp_for_keeping_groups_is_an_error() -> None:
     from opendp.mod import OpenDPException
 
     with pytest.raises(OpenDPException, match="multiple fields with name"):
-        kept_by_opendp(3)
+        rows_kept_by_opendp(3)
 
 
 def test_the_page_shows_every_library_that_it_is_about() -> None:
     title = (page_blocks.DOCS / "coming-from.md").read_text().splitlines()[0]
-    shown = page_blocks.code("coming-from.md").keys()
+    headings = page_blocks.code("coming-from.md").keys()
     for library in ("OpenDP", "Tumult Analytics", "PipelineDP", "diffprivlib"):
-        assert library in shown
+        assert library in headings
         assert library.split()[0] in title

@@ -1,4 +1,4 @@
-"""JAX and PyTorch in float32: the key found again, and noise inverted by tables of all outputs."""
+"""JAX and PyTorch in float32: recovering the key, and tables of all outputs."""
 
 import secrets
 from importlib.metadata import version
@@ -16,12 +16,12 @@ from dpnoise.auditing.targets import Target, named
 jax = pytest.importorskip("jax")
 torch = pytest.importorskip("torch")
 
-# A search of all seeds takes seconds on a quiet machine; most tests look in a part that has it.
+# A search of all seeds takes seconds on a quiet machine; most tests search a part with the seed.
 PART = 2**24
 
 
 def run_of(key: Any, scale: float = 3.7, *, jit: bool = False) -> Target:
-    """Release arrays as jax-privacy does: a split for each release, another for each array."""
+    """Return a target like jax-privacy: a split for each release, another for each array."""
 
     def draw(value: float, leaf: Any, n: int) -> Any:
         return value + scale * jax.random.normal(leaf, (n,))
@@ -37,8 +37,8 @@ def run_of(key: Any, scale: float = 3.7, *, jit: bool = False) -> Target:
     return Target("run", "gaussian", scale, release)
 
 
-def some_seed() -> tuple[int, range]:
-    """Draw a seed as jax-privacy does, and a range that has it somewhere."""
+def draw_seed() -> tuple[int, range]:
+    """Return a seed drawn as in jax-privacy, and a range that contains it."""
     seed = secrets.randbelow(2**31)
     first = max(0, seed - secrets.randbelow(PART))
     return seed, range(first, first + PART)
@@ -52,15 +52,15 @@ def os_key() -> Any:
 
 
 def test_the_noise_of_jax_privacy_is_that_of_these_splits() -> None:
-    """Bit for bit, so that what breaks these breaks the library."""
+    """Bit for bit, so that an attack on these splits is one on the library."""
     noise = pytest.importorskip("jax_privacy.noise_addition")
     key = os_key()
     privatizer = noise.gaussian_privatizer(stddev=3.7, prng_key=key)
     state = privatizer.init(jax.numpy.zeros(1))
-    alike = run_of(key)
+    target = run_of(key)
     for value in (0.0, 1.0, -5.5):
         released, state = privatizer.update(jax.numpy.full(100, value, "float32"), state)
-        np.testing.assert_array_equal(np.asarray(released), alike(value, 100))
+        np.testing.assert_array_equal(np.asarray(released), target(value, 100))
 
 
 def test_the_target_is_jax_privacy_itself() -> None:
@@ -70,7 +70,7 @@ def test_the_target_is_jax_privacy_itself() -> None:
     assert target(1.0, 10).dtype == np.float32
 
 
-def test_a_seed_a_child_and_a_word_are_what_the_search_takes_them_for() -> None:
+def test_seeds_splits_and_words_match_the_model_of_the_search() -> None:
     seed = secrets.randbelow(2**31)
     key = jax.random.key(seed)
     assert jax.random.key_data(key).tolist() == [0, seed]
@@ -84,7 +84,7 @@ def test_a_seed_a_child_and_a_word_are_what_the_search_takes_them_for() -> None:
 def test_every_normal_of_jax_has_its_mantissa_between_the_bounds(
     value: float, scale: float
 ) -> None:
-    """All 2^23 of them, so the search cannot miss a key."""
+    """All 2^23 normals, so the search cannot miss a key."""
     releases = np.float32(value) + np.float32(scale) * mironov.outputs("jax.normal")
     lows, highs = threefry.mantissas(releases, value, scale)
     assert (lows <= np.arange(2**23)).all()
@@ -106,8 +106,8 @@ def test_all_seeds_are_searched_and_all_noise_is_removed_exactly() -> None:
 
 
 @pytest.mark.parametrize("jit", [False, True])
-def test_the_attack_tells_the_values_apart_without_an_error(*, jit: bool) -> None:
-    seed, seeds = some_seed()
+def test_the_attack_distinguishes_the_values_without_an_error(*, jit: bool) -> None:
+    seed, seeds = draw_seed()
     target = run_of(jax.random.key(seed), jit=jit)
     outcome = threefry.KeySearch(seeds=seeds)(target, 0.0, 1.0, n=10_000)
     assert outcome.at0.rate == 1.0
@@ -116,7 +116,7 @@ def test_the_attack_tells_the_values_apart_without_an_error(*, jit: bool) -> Non
 
 
 def test_one_key_for_all_releases_is_found_too() -> None:
-    seed, seeds = some_seed()
+    seed, seeds = draw_seed()
     key = jax.random.key(seed)
     target = Target("one key", "gaussian", 1.0, lambda v, n: v + jax.random.normal(key, (n,)))
     outcome = threefry.KeySearch(path=(), seeds=seeds)(target, n=1000)
@@ -125,8 +125,8 @@ def test_one_key_for_all_releases_is_found_too() -> None:
     assert (placebo0.rate, placebo1.rate) == (1.0, 1.0)
 
 
-def test_releases_may_go_by_between_those_that_are_judged() -> None:
-    seed, seeds = some_seed()
+def test_the_attack_works_after_further_releases() -> None:
+    seed, seeds = draw_seed()
     target = run_of(jax.random.key(seed))
     event = threefry.KeySearch(seeds=seeds).find(target, 0.0, 1.0, 100)
     for _ in range(5):
@@ -137,7 +137,7 @@ def test_releases_may_go_by_between_those_that_are_judged() -> None:
 
 
 def test_a_key_of_64_bits_is_not_found() -> None:
-    """It is one of the 2^31 with probability 2^-33, less than a FALSE_ALARM."""
+    """It is one of the 2^31 seeds with probability 2^-33, below FALSE_ALARM."""
     target = run_of(os_key())
     seeds = threefry.ALL_SEEDS if LONG else range(PART)
     outcome = threefry.KeySearch(seeds=seeds)(target, n=1000)
@@ -151,7 +151,7 @@ def test_a_key_of_64_bits_is_not_found() -> None:
 @pytest.mark.parametrize(("epsilon", "value"), [(1.0, 0.0), (0.1, 1.0), (0.01, -3.3)])
 @pytest.mark.parametrize("sampler", mironov.SAMPLERS)
 def test_the_true_value_is_never_excluded(sampler: str, epsilon: float, value: float) -> None:
-    """A million releases at three scales are in the tables of their value: no event happens."""
+    """A million releases at three scales are all in the table of their value."""
     target = named(sampler, epsilon=epsilon)
     releases = target(value, SAMPLES // 3)
     event = mironov.Tabulated(sampler).find(target, value + 1, value, 1)
@@ -162,7 +162,7 @@ def test_the_true_value_is_never_excluded(sampler: str, epsilon: float, value: f
 
 @pytest.mark.parametrize("sampler", mironov.SAMPLERS)
 def test_the_wrong_value_is_excluded_as_often_as_counting_says(sampler: str) -> None:
-    """All uniforms are equally likely, so the table itself has the probability of the event."""
+    """All uniforms are equally likely, so the table gives the probability of the event."""
     target = named(sampler, epsilon=1.0)
     attack = mironov.Tabulated(sampler)
     outcome = attack(target, n=50_000, confidence=1 - FALSE_ALARM)
@@ -176,7 +176,7 @@ def test_the_wrong_value_is_excluded_as_often_as_counting_says(sampler: str) -> 
 
 
 def test_a_release_is_in_the_table_exactly_if_some_uniform_gives_it() -> None:
-    """The slow twin tries all uniforms, for releases of the right value and of a wrong one."""
+    """A slow search tries all uniforms, for releases of the true value and of a wrong one."""
     target = named("jax.normal", epsilon=1.0)
     noise = np.float32(target.scale) * mironov.outputs("jax.normal")
     releases = np.concatenate([target(0.0, 50), target(1.0, 50)])

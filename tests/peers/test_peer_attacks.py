@@ -1,4 +1,4 @@
-"""The table of breaks for libraries that are heavy to install, in the pinned versions."""
+"""Attacks that break libraries which are heavy to install, in the pinned versions."""
 
 import numba
 import numpy as np
@@ -9,11 +9,11 @@ from support.alarms import check_probability
 from support.verdicts import (
     DELTA,
     Break,
-    attacked,
     check_break,
     check_placebo,
     check_withstands,
     peer,
+    run_attack,
 )
 
 from dpnoise.auditing.attacks import (
@@ -35,7 +35,7 @@ from dpnoise.core.errors import import_extra
 Single = NDArray[np.float32]
 torch = import_extra("torch", "peers")
 
-# The rates are the first measured ones; those of today are higher.
+# Rates of the first measurement; today's are higher.
 BREAKS = [
     *(
         Break(BoxMullerPair(), target, 1.0, least=0.94)
@@ -47,7 +47,7 @@ BREAKS = [
     Break(Precision(), "diffprivlib.Laplace", 1.0, least=0.147),
     Break(Precision(), "diffprivlib.GaussianAnalytic", 1.0, least=0.044),
     Break(BitPatterns(), "diffprivlib.Laplace", 1.0, least=0.147, most=0.005),
-    # Its grid of 2^-53 is finer than its sums: from 1 to a negative y above -1 it loses a bit.
+    # Its grid of 2^-53 is finer than its sums, which lose a bit from 1 to a y between -1 and 0.
     Break(BitPatterns(), "pydp.gaussian", 1.0, least=0.044, most=0.005),
     Break(Feasibility(), "diffprivlib.Laplace", 1.0, least=0.34, n=100_000),
     Break(Tabulated(), "jax.normal", 1.0, least=0.62),
@@ -57,7 +57,7 @@ BREAKS = [
 
 
 @pytest.mark.parametrize("row", BREAKS, ids=str)
-def test_what_is_known_to_break_breaks(row: Break) -> None:
+def test_libraries_known_to_be_broken_are_broken(row: Break) -> None:
     check_break(row)
 
 
@@ -65,7 +65,7 @@ def test_what_is_known_to_break_breaks(row: Break) -> None:
 @pytest.mark.parametrize("name", ["torch.normal", "torch.normal.float64", "opacus"])
 def test_the_true_value_is_never_excluded(name: str, value: float) -> None:
     target = named(name, delta=DELTA)
-    # At 1000 hardly anything is excluded, and releases do not tell which method is behind them.
+    # At 1000 hardly anything is excluded, and releases do not reveal the method.
     event = BoxMullerPair("Box-Muller in blocks of 16").find(target, value + 1, value, n=4000)
     assert not event.holds(target(value, 20_000)).any()
 
@@ -86,7 +86,7 @@ def test_libraries_that_round_their_releases_are_not_broken(attack: str, name: s
     target = peer(name, epsilon=1.0, delta=DELTA)
     n = 2000 if name.startswith("opendp") else 10_000
     for values in ((0.0, 1.0), (1.0, 0.0)):
-        check_withstands(attacked(ATTACKS[attack](), target, *values, n), target, 1.0)
+        check_withstands(run_attack(ATTACKS[attack](), target, *values, n), target, 1.0)
 
 
 SPECIAL: list[Attack] = [
@@ -102,13 +102,13 @@ SPECIAL: list[Attack] = [
 def test_pydp_withstands_the_attacks_on_other_samplers_too(attack: Attack) -> None:
     target = peer("pydp.laplace", epsilon=1.0)
     n = 100 if attack.default_size < 20_000 else 5000
-    check_withstands(attacked(attack, target, n=n), target, 1.0)
+    check_withstands(run_attack(attack, target, n=n), target, 1.0)
 
 
 @pytest.mark.parametrize("name", ["feasibility", "table"])
 def test_attacks_on_peers_pass_the_placebo(name: str) -> None:
     attack = ATTACKS[name]()
-    check_placebo(attacked(attack, attack.target(epsilon=1.0), n=2000))
+    check_placebo(run_attack(attack, attack.target(epsilon=1.0), n=2000))
 
 
 @pytest.mark.parametrize("name", names())
@@ -126,7 +126,7 @@ def test_every_adapter_releases_n_numbers_and_knows_its_version(name: str) -> No
 
 @numba.njit  # type: ignore[untyped-decorator]
 def box_muller(uniforms: Single, out: Single, vectorised: bool) -> None:  # noqa: FBT001
-    """Make Gaussians of uniforms as torch does: element j is paired with j + 8 of its block."""
+    """Make Gaussians from uniforms like torch: element j is paired with j + 8 of its block."""
     for block in range(0, uniforms.size, 16):
         for j in range(block, block + 8):
             arithmetic = VECTORISED if vectorised else SINGLE
@@ -134,8 +134,8 @@ def box_muller(uniforms: Single, out: Single, vectorised: bool) -> None:  # noqa
             out[j], out[j + 8] = release_pair(radius, uniforms[j + 8], 0.0, 1.0, arithmetic)
 
 
-def test_the_formulas_of_float32_are_torch_s_to_the_last_bit() -> None:
-    """One of the two ways is this machine's: 20 operations, each off in one of 2^29 cases."""
+def test_the_formulas_of_float32_equal_torch_to_the_last_bit() -> None:
+    """One of two variants is this machine's: 20 operations, each wrong in one of 2^29 cases."""
     size = 2**20
     seed = torch.seed()
     uniforms = torch.rand(size).numpy()
@@ -143,9 +143,9 @@ def test_the_formulas_of_float32_are_torch_s_to_the_last_bit() -> None:
     normals = torch.randn(size).numpy()
     ours = np.empty_like(normals)
 
-    def differing_if(vectorised: bool) -> int:  # noqa: FBT001
+    def count_differing(vectorised: bool) -> int:  # noqa: FBT001
         box_muller(uniforms, ours, vectorised)
         return int((ours != normals).sum())
 
-    differing = min(map(differing_if, (True, False)))
+    differing = min(map(count_differing, (True, False)))
     check_probability(float(stats.binom.sf(differing - 1, size, 20 / 2**29)))

@@ -8,13 +8,13 @@ import dpnoise
 from dpnoise.auditing import additive_noise, targets
 
 FULL_AUDITS = 20 if LONG else 2
-# Those that take little time on every format; all attacks together find no less.
+# Attacks that are quick on every format; all attacks together certify at least as much.
 QUICK = ["feasibility", "precision", "bits"]
 
 
 @pytest.fixture(autouse=True)
-def _no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out forks, restarts and clocks: they certify nothing."""
+def _no_observations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Skip forks, restarts and clocks, which certify nothing."""
     monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
 
 
@@ -48,7 +48,7 @@ def test_the_formula_of_opacus_s_secure_mode_is_broken_too() -> None:
 
 @pytest.mark.parametrize("name", ["pydp.laplace", "opendp.laplace", "dpnoise.release"])
 def test_full_audits_of_noise_on_a_grid_find_nothing(name: str) -> None:
-    """A correct library is called broken in one of 10^8 of these audits at most."""
+    """A correct library is called broken in at most one of 10^8 of these audits."""
     peer(name)
     for _ in range(FULL_AUDITS):
         assert not dpnoise.audit(name, epsilon=1.0, confidence=1 - FALSE_ALARM).broken

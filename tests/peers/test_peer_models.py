@@ -1,11 +1,11 @@
-"""The models of libraries that are heavy to install, held against them on this machine."""
+"""Models of libraries that are heavy to install, compared with them on this machine."""
 
 from typing import Any
 
 import numpy as np
 import pytest
 from support.alarms import SAMPLES
-from support.verdicts import attacked, elsewhere, peer
+from support.verdicts import on_other_machine, peer, run_attack
 
 from dpnoise.auditing.attacks import ATTACKS, Attack, BoxMullerPair, KeySearch, Tabulated, threefry
 from dpnoise.auditing.attacks.base import MISFIT
@@ -29,8 +29,8 @@ def test_a_model_explains_the_library_on_this_machine(attack: Attack, name: str)
 
 @pytest.mark.parametrize(("attack", "name"), MODELS)
 def test_nothing_is_concluded_from_a_model_of_another_machine(attack: Attack, name: str) -> None:
-    """Of 2,000 releases hundreds are excluded though their value is true: chance has no part."""
-    outcome = attacked(attack, elsewhere(peer(name)), n=2_000)
+    """Hundreds of 2,000 releases are excluded although their value is true, not by chance."""
+    outcome = run_attack(attack, on_other_machine(peer(name)), n=2_000)
     assert not outcome.applies
     assert outcome.event.startswith(MISFIT)
 
@@ -38,7 +38,7 @@ def test_nothing_is_concluded_from_a_model_of_another_machine(attack: Attack, na
 @pytest.mark.parametrize("size", [1, 100, 40_000, SAMPLES // 3, SAMPLES // 3 + 1])
 @pytest.mark.parametrize("name", ["jax.normal", "jax.laplace"])
 def test_the_table_has_the_outputs_of_arrays_of_every_size(name: str, size: int) -> None:
-    """XLA compiles a sampler for each size, and rounds otherwise in large ones of odd size."""
+    """XLA compiles a sampler for each size, and rounds differently in large odd sizes."""
     target = peer(name)
     event = Tabulated(name).find(target, 0.0, 1.0, 1)
     assert event.explains is not None
@@ -56,15 +56,15 @@ def test_the_search_for_keys_explains_jax_on_this_machine_and_a_run_that_it_has_
     assert event.explains is not None
 
 
-def test_the_search_for_keys_says_that_its_bounds_are_another_machine_s(
+def test_the_search_for_keys_says_that_its_bounds_do_not_fit_this_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Bounds that are five mantissas off find no key, not even a known one."""
-    right = threefry.mantissas
+    """With bounds that are wrong by five mantissas no key is found, not even a known one."""
+    mantissas = threefry.mantissas
 
-    def wrong(*given: Any) -> Any:
-        return tuple(bound + np.uint32(5) for bound in right(*given))
+    def shifted_mantissas(*arguments: Any) -> Any:
+        return tuple(bound + np.uint32(5) for bound in mantissas(*arguments))
 
-    monkeypatch.setattr(threefry, "mantissas", wrong)
+    monkeypatch.setattr(threefry, "mantissas", shifted_mantissas)
     event = KeySearch(seeds=range(2**10)).event(ATTACKS["key-search"]().target(), 0.0, 1.0, 100)
     assert event.words.startswith(MISFIT)

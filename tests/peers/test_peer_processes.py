@@ -1,4 +1,4 @@
-"""Which libraries draw the same noise in forked children."""
+"""Libraries that draw the same noise in forked children."""
 
 import subprocess
 import sys
@@ -42,15 +42,17 @@ def test_forked_children_repeat_the_noise_of_libraries_that_keep_a_state(
 
 @pytest.mark.parametrize("name", ["pydp.laplace", "pydp.gaussian"])
 def test_forked_children_repeat_the_noise_of_pydp(name: str) -> None:
-    """PyDP has 64 KiB of random bytes in store for a process, and draws afresh when they are spent.
+    """PyDP stores 64 KiB of random bytes per process, and draws new ones when they are used up.
 
-    In a process of its own nearly all are left. In one that has released before there may be fewer
-    than the first eight releases of a child take, and then nothing is found.
+    A new process has nearly all of them left. An older one may have fewer than the first eight
+    releases of a child need, and then nothing is found.
     """
     peer(name)
     code = (
         "from dpnoise.auditing.processes import forked; from dpnoise.auditing.targets import named"
     )
     code = f"{code}; print(forked(named({name!r})).found)"
-    seen = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
-    assert seen.stdout == "True\n"
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, text=True
+    )
+    assert process.stdout == "True\n"

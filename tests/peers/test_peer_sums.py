@@ -1,4 +1,4 @@
-"""Sums of other libraries, on the data sets that deceive float sums."""
+"""Sums of other libraries, on data sets for which float sums are wrong."""
 
 import math
 from typing import Any
@@ -9,10 +9,10 @@ import pytest
 from dpnoise.auditing.attacks.sensitivity import Sensitivity, changed, sum_target
 
 
-def test_diffprivlib_s_sum_tells_two_neighbours_apart() -> None:
+def test_diffprivlib_s_sum_distinguishes_two_neighbours() -> None:
     """It adds with np.sum, and scales its noise to upper - lower.
 
-    The sums are 32 apart: noise of scale 1/2 leads beyond the middle once in 10^14.
+    The sums differ by 32; noise of scale 1/2 exceeds half of that once in 10^14.
     """
     tools = pytest.importorskip("diffprivlib.tools")
     neighbours = changed(np.sum, rows=2**18)
@@ -27,7 +27,7 @@ def test_diffprivlib_s_sum_tells_two_neighbours_apart() -> None:
 
 
 def test_opendp_s_sensitivity_covers_the_rounding_of_its_sum() -> None:
-    """Two steps of its metric are one changed row: the gap that np.sum shows is within its map."""
+    """A changed row is two steps of its metric; the gap of np.sum is within its map."""
     opendp = pytest.importorskip("opendp.prelude")
     opendp.enable_features("contrib")
     neighbours = changed(np.sum, rows=2**18)

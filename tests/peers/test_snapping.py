@@ -6,12 +6,12 @@ from reproduction import addition
 from reproduction.piece import DIFFERS, Effort
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # What its imports warn of is not ours.
+    warnings.simplefilter("ignore")  # Warnings of its imports are of no interest.
     import diffprivlib.mechanisms
 
 
 def test_snapping_at_2_to_the_minus_5_gives_multiples_of_64() -> None:
-    """Mironov's mechanism snaps to the power of two from the scale on, which is just above 32."""
+    """Mironov's mechanism rounds the scale, just above 32, up to a power of two."""
     mechanism = diffprivlib.mechanisms.Snapping(
         epsilon=2.0**-5, sensitivity=1.0, lower=-1024.0, upper=1024.0
     )

@@ -1,4 +1,4 @@
-"""The tables of `make bench` and `make clock`: each names the machine that made it."""
+"""The tables of the benchmarks: each names its machine, and the docs show them."""
 
 import json
 import math
@@ -21,37 +21,37 @@ LEFT_OUT = "python-dp has no build for Linux on aarch64, so it is left out."
 
 
 def results(architecture: str, **changes: Any) -> pages.Results:
-    """Return what was kept of x86-64, as if another machine had measured it."""
-    measured = next(one for one in pages.kept() if one["architecture"] == "x86_64")
+    """Return the stored results of x86-64, as if another machine had measured them."""
+    measured = next(stored for stored in pages.read_results() if stored["architecture"] == "x86_64")
     return measured | {"architecture": architecture, "machine": f"{architecture} (cpu)"} | changes
 
 
-def without(measured: pages.Results, peer: str) -> pages.Results:
+def without_peer(measured: pages.Results, peer: str) -> pages.Results:
     timings = {
         table: {what: ns for what, ns in rows.items() if not what.startswith(peer)}
         for table, rows in measured["nanoseconds"].items()
     }
-    promises = [one for one in measured["promises"] if not one["what"].startswith(peer)]
+    promises = [promise for promise in measured["promises"] if not promise["what"].startswith(peer)]
     return measured | {"nanoseconds": timings, "promises": promises, "left out": [LEFT_OUT]}
 
 
-def test_the_pages_show_what_is_kept_of_every_architecture() -> None:
-    written = pages.ROOT / "README.md", pages.ROOT / "docs/performance.md"
-    for page in written:
+def test_the_pages_show_the_stored_results_of_every_architecture() -> None:
+    pages_with_tables = pages.ROOT / "README.md", pages.ROOT / "docs/performance.md"
+    for page in pages_with_tables:
         text = page.read_text()
-        for one in pages.kept():
-            assert one["format"] == pages.FORMAT
-            assert pages.measured_on(one) in text
+        for stored in pages.read_results():
+            assert stored["format"] == pages.FORMAT
+            assert pages.measured_on(stored) in text
 
 
 def test_the_file_of_an_architecture_is_called_after_it() -> None:
-    assert [one["architecture"] for one in pages.kept()] == sorted(
+    assert [stored["architecture"] for stored in pages.read_results()] == sorted(
         path.stem for path in pages.RESULTS.glob("*.json")
     )
 
 
 def test_a_peer_that_a_machine_has_not_is_left_out_of_its_table_and_named() -> None:
-    table = pages.readme_table(without(results("aarch64"), "PyDP"))
+    table = pages.readme_table(without_peer(results("aarch64"), "PyDP"))
     assert "| PyDP" not in table
     assert table.endswith(f"Measured on aarch64 (cpu). Note: {LEFT_OUT}")
     assert "| PyDP Laplace |" in pages.readme_table(results("x86_64"))
@@ -59,7 +59,7 @@ def test_a_peer_that_a_machine_has_not_is_left_out_of_its_table_and_named() -> N
 
 @pytest.mark.parametrize("row", ["PyDP Laplace", "PyDP's Laplace, time over our release"])
 def test_architectures_stand_side_by_side_and_one_may_have_none(row: str) -> None:
-    full = pages.full_tables([without(results("aarch64"), "PyDP"), results("x86_64")])
+    full = pages.full_tables([without_peer(results("aarch64"), "PyDP"), results("x86_64")])
     line = next(line for line in full.splitlines() if line.startswith(f"| {row} |"))
     *_, aarch64, x86 = line.strip("| ").split(" | ")
     assert aarch64 == "none"
@@ -67,83 +67,87 @@ def test_architectures_stand_side_by_side_and_one_may_have_none(row: str) -> Non
 
 
 def test_an_architecture_without_a_measured_peak_says_so() -> None:
-    parts = {"uniforms": {"cipher": 3.0, "floor": 3.25, "measured over floor": 1.5}}
-    known, unknown = results("aarch64", peak=parts), results("x86_64")
-    unknown.pop("peak", None)
-    lines = pages.full_tables([known, unknown]).splitlines()
+    parts = {"uniforms": {"cipher": 3.0, "lower bound": 3.25, "measured over bound": 1.5}}
+    measured, unmeasured = results("aarch64", peak=parts), results("x86_64")
+    unmeasured.pop("peak", None)
+    lines = pages.full_tables([measured, unmeasured]).splitlines()
     assert "| uniforms | 3.00 | 3.25 | 1.50 |" in lines
     assert "Not measured on x86_64: `make bench` there does." in lines
 
 
 @compiled
-def poorly(x: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+def mixed_loop(x: NDArray[np.float64], out: NDArray[np.float64]) -> None:
     for i in range(out.size):
         out[i] = math.sqrt(fma(x[i], 3.0, 1.0)) / (x[i] * 2.5)
 
 
 @compiled
-def one_by_one(x: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+def sequential_loop(x: NDArray[np.float64], out: NDArray[np.float64]) -> None:
     for i in range(1, out.size):
         out[i] = math.sqrt(out[i - 1]) + x[i]
 
 
 def test_the_operations_of_a_loop_are_counted_for_each_number() -> None:
-    """A fused multiply-add, a product, a root and a division, however LLVM unrolls them."""
-    found = peak.counted(poorly, np.ones(100), np.ones(100))
-    assert found == peak.Counted(divisions=1, roots=1, others=2)
+    """A fused multiply-add, a product, a root and a division, for any unrolling by LLVM."""
+    counts = peak.count_operations(mixed_loop, np.ones(100), np.ones(100))
+    assert counts == peak.OperationCounts(divisions=1, roots=1, others=2)
 
 
 def test_a_loop_over_single_numbers_has_no_peak() -> None:
-    with pytest.raises(RuntimeError, match="LLVM made no loop over vectors of one_by_one"):
-        peak.counted(one_by_one, np.ones(100), np.ones(100))
+    with pytest.raises(RuntimeError, match="LLVM made no loop over vectors of sequential_loop"):
+        peak.count_operations(sequential_loop, np.ones(100), np.ones(100))
 
 
-def test_the_floor_is_the_cipher_and_the_operations_at_their_peak() -> None:
-    found = peak.Peak(division=2.0, root=3.0, other=0.125)
-    assert found.time_of(peak.Counted(divisions=0.5, roots=1, others=8)) == 1 + 3 + 1
+def test_the_lower_bound_is_the_cipher_and_the_operations_at_their_peak() -> None:
+    peak_times = peak.Peak(division=2.0, root=3.0, other=0.125)
+    assert peak_times.time_of(peak.OperationCounts(divisions=0.5, roots=1, others=8)) == 1 + 3 + 1
 
 
-def test_the_threat_model_shows_what_the_clock_certified_on_every_architecture() -> None:
-    kept = sorted(clock.RESULTS.glob("*.json"))
-    assert kept
+def test_the_threat_model_shows_the_timing_results_of_every_architecture() -> None:
+    stored = sorted(clock.RESULTS.glob("*.json"))
+    assert stored
     text = clock.PAGE.read_text()
-    for path in kept:
+    for path in stored:
         assert clock.table(json.loads(path.read_text())) in text
 
 
-def test_the_page_shows_what_engines_took_on_every_architecture_and_the_plain_sql() -> None:
-    kept = [json.loads(path.read_text()) for path in sorted(engines.RESULTS.glob("*.json"))]
-    assert kept
-    assert engines.page_text(kept) in engines.PAGE.read_text()
-    assert all(len(row) == len(engines.TITLES) for one in kept for row in one["rows"])
+def test_the_page_shows_the_times_of_engines_on_every_architecture_and_the_plain_sql() -> None:
+    stored = [json.loads(path.read_text()) for path in sorted(engines.RESULTS.glob("*.json"))]
+    assert stored
+    assert engines.page_text(stored) in engines.PAGE.read_text()
+    assert all(
+        len(row) == len(engines.TITLES)
+        for results_of_machine in stored
+        for row in results_of_machine["rows"]
+    )
 
 
-def test_the_plain_queries_ask_what_the_exact_ones_do(tmp_path: Path) -> None:
-    """Sums of floats differ from those of whole grids by half a grid for each row, at most."""
+def test_the_plain_and_the_exact_queries_have_the_same_answer(tmp_path: Path) -> None:
+    """Sums of floats differ from those of whole grids by at most half a grid per row."""
     people = tmp_path / "people.parquet"
     engines.write_people(people, 1_000)
     income, cells = tally(Files(people), engines.PLANS["count, sum, histogram"]).answers
     assert isinstance(income, Sum)
     with duckdb.connect() as connection:
         connection.read_parquet(str(people)).create_view("people")
-        added, histogram = (
+        count_and_sum, histogram = (
             connection.sql(query).fetchall() for query in engines.SQL["count, sum, histogram"]
         )
-    count, total = added[0]
+    count, total = count_and_sum[0]
     assert int(income.count) == count == 1_000
     assert abs(int(income.total) * engines.INCOME.grid - total) <= count * engines.INCOME.grid
     assert [number for _, number in sorted(histogram)] == list(cells)  # type: ignore[arg-type]
 
 
 def test_the_clock_has_a_pair_that_is_equal_and_leaks_that_are_planted() -> None:
-    asked = list(clock.pairs())
-    assert any(pair.value0 is pair.value1 for pair in asked)
-    assert sum(pair.planted for pair in asked) == 2
-    assert len({pair.words for pair in asked}) == len(asked)
+    pairs = list(clock.pairs())
+    assert any(pair.value0 is pair.value1 for pair in pairs)
+    assert sum(pair.planted for pair in pairs) == 2
+    assert len({pair.words for pair in pairs}) == len(pairs)
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "planted", "said"),
+    ("epsilon", "planted", "verdict"),
     [
         (0.0, False, "nothing"),
         (0.1, False, "within the claim"),
@@ -152,13 +156,13 @@ def test_the_clock_has_a_pair_that_is_equal_and_leaks_that_are_planted() -> None
         (0.1, True, "NOT FOUND"),
     ],
 )
-def test_more_than_what_is_claimed_is_a_leak(epsilon: float, planted: bool, said: str) -> None:  # noqa: FBT001
+def test_more_than_the_claim_is_a_leak(epsilon: float, planted: bool, verdict: str) -> None:  # noqa: FBT001
     pair = clock.Pair("0 and 1", lambda _: None, 0, 1, claimed=0.1, planted=planted)
-    assert clock.verdict(epsilon, pair) == said
+    assert clock.verdict(epsilon, pair) == verdict
 
 
 def test_bounding_by_hand_bounds_as_much_as_we_do(tmp_path: Path) -> None:
-    """Both keep as many pairs of persons and groups, whichever these are, with three rows each."""
+    """Both keep equally many pairs of persons and groups, with three rows each."""
     path = tmp_path / "visits.parquet"
     visits = "SELECT i % 50 AS id, 'city ' || i % 7 AS city, 1.0 AS x FROM range(3500) r(i)"
     with duckdb.connect() as connection:
@@ -173,20 +177,28 @@ def test_bounding_by_hand_bounds_as_much_as_we_do(tmp_path: Path) -> None:
     assert int(ours.sum()) == 50 * 2 * 3
 
 
-@pytest.mark.parametrize("engine", [persons.DUCKDB, persons.SPARK], ids=lambda one: one.name)
-def test_the_page_shows_what_was_measured_of_persons(engine: persons.Engine) -> None:
-    kept = [json.loads(path.read_text()) for path in engine.results.glob("*.json")]
+@pytest.mark.parametrize(
+    "engine",
+    [persons.DUCKDB, persons.SPARK],
+    ids=lambda results_of_machine: results_of_machine.name,
+)
+def test_the_page_shows_the_times_of_bounding_persons(engine: persons.Engine) -> None:
+    stored = [json.loads(path.read_text()) for path in engine.results.glob("*.json")]
     assert engine.page_text() in persons.PAGE.read_text()
-    assert all(len(row) == len(engine.titles) for one in kept for row in one["rows"])
+    assert all(
+        len(row) == len(engine.titles)
+        for results_of_machine in stored
+        for row in results_of_machine["rows"]
+    )
 
 
 def test_the_pages_show_the_errors_of_every_library() -> None:
     docs = errors.ROOT / "docs"
-    for page, shown in (
-        ("publishing.md", errors.SHOWN_OF_COLUMNS),
-        ("persons.md", errors.SHOWN_OF_VISITS),
+    for page, titles in (
+        ("publishing.md", errors.COLUMN_TITLES),
+        ("persons.md", errors.VISIT_TITLES),
     ):
-        header, _ = errors.header([], shown)
+        header, _ = errors.header([], titles)
         assert header.removeprefix("|") in (docs / page).read_text()
 
 
@@ -195,17 +207,20 @@ def test_an_error_above_the_goal_by_more_than_chance_is_marked(
     ours_over_best: float,
     marked: bool,  # noqa: FBT001 - a parameter
 ) -> None:
-    """Two deviations of the ratio are 0.028 here."""
-    found = {"dpnoise": errors.Error(ours_over_best, 0.01), "OpenDP": errors.Error(1.0, 0.01)}
-    found["diffprivlib"] = errors.Error(2.0, 0.5)
-    text = errors.line(["people", "count"], found, ["dpnoise", "OpenDP", "diffprivlib"])
+    """Two standard deviations of the ratio are 0.028 here."""
+    errors_by_library = {
+        "dpnoise": errors.Error(ours_over_best, 0.01),
+        "OpenDP": errors.Error(1.0, 0.01),
+    }
+    errors_by_library["diffprivlib"] = errors.Error(2.0, 0.5)
+    text = errors.line(["people", "count"], errors_by_library, ["dpnoise", "OpenDP", "diffprivlib"])
     assert ("above 1.05" in text) == marked
 
 
 @pytest.mark.parametrize("name", ours.STATISTICS)
-def test_with_hardly_any_noise_we_publish_what_errors_are_measured_against(name: str) -> None:
-    """Noise is beyond 10,000 of its scales with a probability below 1e-300."""
+def test_with_hardly_any_noise_we_publish_the_exact_statistics(name: str) -> None:
+    """Noise exceeds 10,000 scales with a probability below 1e-300."""
     column = Column("x", [float(value) for value in range(200)] * 5, 0.0, 150.0, 1e6, [])
-    found = np.array(ours.STATISTICS[name](column, 2), dtype=float).reshape(2, -1)
-    expected = errors.exactly(column)[name.partition(",")[0]]
-    assert np.abs(found - expected).max() <= 1.5
+    released = np.array(ours.STATISTICS[name](column, 2), dtype=float).reshape(2, -1)
+    expected = errors.exact_statistics(column)[name.partition(",")[0]]
+    assert np.abs(released - expected).max() <= 1.5

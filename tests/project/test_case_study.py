@@ -1,4 +1,4 @@
-"""The case study runs as it stands: every command, in order, with what the page shows of it."""
+"""Every command of the case study runs, in order, with the output that the page shows."""
 
 import os
 import shlex
@@ -18,35 +18,35 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return an empty folder beside the examples, with the files that the page shows in full."""
-    made = tmp_path_factory.mktemp("case-study")
-    (made / "examples").symlink_to(ROOT / "examples")
+    """Return a folder with the examples, and the files that the page shows in full."""
+    new_folder = tmp_path_factory.mktemp("case-study")
+    (new_folder / "examples").symlink_to(ROOT / "examples")
     for name, text in page_blocks.files("case-study.md").items():
-        (made / name).write_text(text, encoding="utf-8")
-    return made
+        (new_folder / name).write_text(text, encoding="utf-8")
+    return new_folder
 
 
 def run(line: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    """Run a command: dpnoise in this process, all else in a shell."""
+    """Run a command: dpnoise in this process, others in a shell."""
     words = shlex.split(line)
     if words[0] == "dpnoise":
         return cli.main(words[1:]), "".join(capsys.readouterr())
-    here = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    ran = subprocess.run(
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    process = subprocess.run(
         ["/bin/sh", "-c", line],
         capture_output=True,
         check=False,
         text=True,
-        env={**os.environ, "PATH": here},
+        env={**os.environ, "PATH": path},
     )
-    return ran.returncode, ran.stdout + ran.stderr
+    return process.returncode, process.stdout + process.stderr
 
 
 def test_every_command_of_the_case_study_runs(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if shutil.which("sha256sum") is None:
-        pytest.skip("there is no sha256sum, which the page uses")
+        pytest.skip("sha256sum, which the page uses, is not installed")
     monkeypatch.chdir(folder)
     commands = page_blocks.commands("case-study.md")
     assert len(commands) > 8

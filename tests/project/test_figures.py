@@ -1,4 +1,4 @@
-"""A figure that stands in two places is the same in both."""
+"""A figure that is in several places is the same in all."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ from write_comparison import COMMON
 from reproduction.errata import ERRATA
 
 ROOT = Path(__file__).parents[2]
-SHOWN = [
+FILES_FOR_USERS = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "Makefile",
@@ -18,7 +18,7 @@ SHOWN = [
     *sorted((ROOT / "src").rglob("*.py")),
 ]
 
-# What is told, and where: each pattern takes the figure out of its page.
+# The figures and their places; each pattern extracts the figure from its page.
 FIGURES = {
     "checks for one preimage, median": {
         "docs/attacks.md": r"checks, median .*\n.*\n\| 53 \| [\d,]+ \| [\d,]+ \| (\d+) \|",
@@ -66,12 +66,12 @@ FIGURES = {
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_figure_is_the_same_in_every_place(name: str) -> None:
-    found = {}
+    figures = {}
     for page, pattern in FIGURES[name].items():
         hits = set(re.findall(pattern, (ROOT / page).read_text()))
         assert len(hits) == 1, (page, hits)
-        found[page] = hits.pop()
-    assert len(set(found.values())) == 1, found
+        figures[page] = hits.pop()
+    assert len(set(figures.values())) == 1, figures
 
 
 def test_the_errata_are_as_many_as_the_page_says() -> None:
@@ -84,46 +84,52 @@ def test_the_errata_are_as_many_as_the_page_says() -> None:
 
 def test_the_picture_of_audits_shows_the_table() -> None:
     picture = (ROOT / "docs/pictures/certified.svg").read_text()
-    shown = re.findall(r">([\d.]+, (?:not )?broken)<", picture)
+    from_picture = re.findall(r">([\d.]+, (?:not )?broken)<", picture)
     readme = (ROOT / "README.md").read_text()
     head, _, *lines = readme.split("<!-- audits: begin -->")[1].strip().splitlines()
     titles, *rows = [[cell.strip() for cell in line.split("|")] for line in (head, *lines)]
     certified, verdict = titles.index("certified at least"), titles.index("verdict")
-    told = {
+    from_table = {
         row[1]: f"{row[certified]}, {'' if '**' in row[verdict] else 'not '}broken"
         for row in rows
         if len(row) == len(titles)
     }
-    assert shown == [told[name] for name in COMMON if name in told]
-    assert len(shown) >= 8
+    assert from_picture == [from_table[name] for name in COMMON if name in from_table]
+    assert len(from_picture) >= 8
 
 
 def column_of(page: str, machine: str) -> set[float]:
-    """Return all numbers under a machine's name in the tables of docs/performance.md."""
-    found, place = set(), 0
+    """Return all numbers in the column of a machine in the tables of docs/performance.md."""
+    numbers, column = set(), 0
     for line in page.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if line.startswith("| what"):
-            place = cells.index(machine) if machine in cells else 0
-        elif line.startswith("| ") and 0 < place < len(cells):
-            found |= {float(n.replace(",", "")) for n in re.findall(r"^[\d,]+\.\d$", cells[place])}
-    return found
+        if line.startswith("| call"):
+            column = cells.index(machine) if machine in cells else 0
+        elif line.startswith("| ") and 0 < column < len(cells):
+            numbers |= {
+                float(n.replace(",", "")) for n in re.findall(r"^[\d,]+\.\d$", cells[column])
+            }
+    return numbers
 
 
 @pytest.mark.parametrize("machine", ["aarch64", "x86_64"])
-def test_the_times_of_the_readme_are_those_of_the_performance_page(machine: str) -> None:
+def test_the_times_of_the_readme_match_the_performance_page(machine: str) -> None:
     readme = (ROOT / "README.md").read_text()
     measured = column_of((ROOT / "docs/performance.md").read_text(), machine)
     table = readme.split(f"| {machine} | dpnoise", 1)[1].split("\n\n", 1)[0]
     times = re.findall(r"([\d,.]+) ns", table)
     assert len(times) >= 16
-    for shown in times:
-        digits = len(shown.partition(".")[2])
-        # The page has one more digit, of which the last is rounded too.
-        most = 0.5 * 10.0**-digits + 0.05
-        assert any(abs(time - float(shown.replace(",", ""))) <= most for time in measured), shown
+    for time_text in times:
+        digits = len(time_text.partition(".")[2])
+        # The page has one more digit, which is rounded too.
+        tolerance = 0.5 * 10.0**-digits + 0.05
+        assert any(
+            abs(time - float(time_text.replace(",", ""))) <= tolerance for time in measured
+        ), time_text
 
 
-@pytest.mark.parametrize("path", SHOWN, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_nobody_is_told_to_install_what_is_on_no_index(path: Path) -> None:
+@pytest.mark.parametrize(
+    "path", FILES_FOR_USERS, ids=lambda path: path.relative_to(ROOT).as_posix()
+)
+def test_no_page_says_to_install_from_an_index(path: Path) -> None:
     assert not re.search(r'pip install "?dpnoise', path.read_text())

@@ -1,4 +1,4 @@
-"""The pictures of the docs and the table of audits, and the reproduction that needs PyDP alone."""
+"""The pictures of the docs, the table of audits, and the reproduction that needs only PyDP."""
 
 import math
 import re
@@ -24,19 +24,19 @@ REPRODUCTION = ROOT / "examples" / "pydp_gaussian.py"
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, 0.25])
-def test_what_is_drawn_is_what_uniforms_around_it_lead_to(value: float) -> None:
-    """Far more uniforms than lead into the window, one by one."""
+def test_the_drawn_doubles_are_those_that_uniforms_reach(value: float) -> None:
+    """Tries far more uniforms than those that lead into the window."""
     window = 8
     middle = round(0.5 * math.exp(-value) * 2**53)
-    all_of_them = {value + draw_reachable.noise(k) for k in range(middle - 200, middle + 201)}
-    inside = sorted(y for y in all_of_them if abs(y) <= window * 2.0**-53)
+    releases = {value + draw_reachable.noise(k) for k in range(middle - 200, middle + 201)}
+    inside = sorted(y for y in releases if abs(y) <= window * 2.0**-53)
     assert draw_reachable.reachable(value, window) == inside
 
 
 def test_from_1_only_multiples_are_reached_and_from_0_finer_ones() -> None:
-    zero, one = (draw_reachable.reachable(value) for value in (0.0, 1.0))
-    assert all((y * 2.0**53).is_integer() for y in one)
-    assert sum((y * 2.0**53).is_integer() for y in zero) < len(zero) / 2
+    from_0, from_1 = (draw_reachable.reachable(value) for value in (0.0, 1.0))
+    assert all((y * 2.0**53).is_integer() for y in from_1)
+    assert sum((y * 2.0**53).is_integer() for y in from_0) < len(from_0) / 2
 
 
 def test_every_point_of_the_grid_is_nearly_as_likely_from_both() -> None:
@@ -45,11 +45,11 @@ def test_every_point_of_the_grid_is_nearly_as_likely_from_both() -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
-def test_the_pages_count_what_is_drawn(page: str) -> None:
+def test_the_pages_state_the_number_of_drawn_doubles(page: str) -> None:
     text = (ROOT / page).read_text()
     assert "pictures/reachable.svg" in text
-    (told,) = re.findall(r"can be: (\d+) from 0, (\d+) from 1,", text)
-    assert told == tuple(str(len(draw_reachable.reachable(value))) for value in (0.0, 1.0))
+    (counts,) = re.findall(r"can be: (\d+) from 0, (\d+) from 1,", text)
+    assert counts == tuple(str(len(draw_reachable.reachable(value))) for value in (0.0, 1.0))
 
 
 def test_the_picture_has_no_background() -> None:
@@ -60,9 +60,9 @@ def test_the_picture_has_no_background() -> None:
 # The audits of all peers ------------------------------------------------------------------------
 
 
-def test_the_table_of_audits_has_the_ceiling_beside_each_bound() -> None:
-    named = {"python": "3.11.7", "machine": "a machine"}
-    reports = [replace(report, versions=named) for report in example_report.several()]
+def test_the_table_of_audits_has_the_ceiling_next_to_each_bound() -> None:
+    versions = {"python": "3.11.7", "machine": "a machine"}
+    reports = [replace(report, versions=versions) for report in example_report.several_reports()]
     lines = write_comparison.table(reports).splitlines()
     head, *rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
@@ -81,9 +81,9 @@ def test_the_table_of_audits_has_the_ceiling_beside_each_bound() -> None:
 
 def test_the_picture_of_audits_has_no_background_and_names_each_verdict(tmp_path: Path) -> None:
     reports = [
-        replace(example_report.broken(), target="numpy.laplace"),
-        replace(example_report.not_broken(), target="dpnoise.release"),
-        replace(example_report.broken(), target="not.one.that.people.use"),
+        replace(example_report.broken_report(), target="numpy.laplace"),
+        replace(example_report.unbroken_report(), target="dpnoise.release"),
+        replace(example_report.broken_report(), target="not.one.that.people.use"),
     ]
     bars = write_comparison.bars_of(reports)
     assert [bar.label for bar in bars] == ["NumPy laplace", "dpnoise release"]
@@ -99,8 +99,8 @@ def test_the_picture_of_audits_has_no_background_and_names_each_verdict(tmp_path
 # The reproduction for PyDP ------------------------------------------------------------------------
 
 
-def pretend(monkeypatch: pytest.MonkeyPatch, add_noise: Callable[[float], float]) -> None:
-    """Be PyDP, with a Gaussian mechanism that does this."""
+def replace_pydp(monkeypatch: pytest.MonkeyPatch, add_noise: Callable[[float], float]) -> None:
+    """Replace PyDP by a Gaussian mechanism with this function."""
 
     class GaussianMechanism:
         def __init__(self, epsilon: float, delta: float, sensitivity: float) -> None:
@@ -113,23 +113,23 @@ def pretend(monkeypatch: pytest.MonkeyPatch, add_noise: Callable[[float], float]
     module.GaussianMechanism = GaussianMechanism
 
 
-def counted(capsys: pytest.CaptureFixture[str], n: int) -> tuple[int, int]:
-    """Run the file with fewer releases, and return what it printed."""
+def run_and_count(capsys: pytest.CaptureFixture[str], n: int) -> tuple[int, int]:
+    """Run the file with fewer releases, and return the printed counts."""
     names = runpy.run_path(str(REPRODUCTION))
     names["main"].__globals__["RELEASES"] = n
     names["main"]()
-    found = re.findall(r"of (\d): ([\d,]+)", capsys.readouterr().out)
-    return int(found[0][1].replace(",", "")), int(found[1][1].replace(",", ""))
+    counts = re.findall(r"of (\d): ([\d,]+)", capsys.readouterr().out)
+    return int(counts[0][1].replace(",", "")), int(counts[1][1].replace(",", ""))
 
 
 def test_noise_rounded_before_it_is_added_is_seen(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """At 1 half of the releases between 0 and 1: none of 4,000 has probability 10^-80."""
+    """At 1, half of the releases between 0 and 1 count; none of 4,000 has probability 10^-80."""
     rng = np.random.default_rng()
     steps = iter((rng.normal(scale=4.2247, size=8_000) * 2.0**53).astype(np.int64).tolist())
-    pretend(monkeypatch, lambda value: value + float(next(steps)) * 2.0**-53)
-    at_1, at_2 = counted(capsys, 4_000)
+    replace_pydp(monkeypatch, lambda value: value + float(next(steps)) * 2.0**-53)
+    at_1, at_2 = run_and_count(capsys, 4_000)
     share = (stats.norm.cdf(1 / 4.2247) - 0.5) / 2
     assert stats.binomtest(at_1, 4_000, share).pvalue > 1e-8
     assert at_2 == 0
@@ -139,8 +139,8 @@ def test_an_exact_release_is_seen_at_neither_value(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mechanism = dpnoise.GaussianMechanism(epsilon=1.0, delta=1e-6, sensitivity=1.0)
-    pretend(monkeypatch, mechanism.release)
-    assert counted(capsys, 500) == (0, 0)
+    replace_pydp(monkeypatch, mechanism.release)
+    assert run_and_count(capsys, 500) == (0, 0)
 
 
 def test_without_pydp_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,27 +33,30 @@ def page_name(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
-# Where modules of ours are imported by their names.
-LAZY = ("__init__.py",)
+# Files that import our modules by their names.
+LAZY_IMPORTERS = ("__init__.py",)
 
 
 def test_no_module_of_ours_is_imported_by_a_string() -> None:
-    """Import-linter reads import statements only, so that every import must be one.
+    """Import-linter reads only import statements, so every import must be one.
 
-    The exceptions are packages that load their public subpackages when these are first used.
+    The exceptions are packages that load public subpackages on first use.
     """
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and "import" in ast.unparse(node.func):
                 argument = ast.unparse(node.args[0]) if node.args else ""
-                assert "dpnoise" not in argument or path.name in LAZY, (path.name, argument)
+                assert "dpnoise" not in argument or path.name in LAZY_IMPORTERS, (
+                    path.name,
+                    argument,
+                )
 
 
 def test_device_kernels_take_their_polynomials_from_the_kernels() -> None:
-    """No coefficient has as few bits as the numbers that are written there."""
+    """Coefficients have more bits than all numbers in the source of the device kernels."""
     tree = ast.parse((SOURCE / "integrations" / "triton_release.py").read_text())
-    written = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
-    short = [(number * 2**10).is_integer() for number in written if isinstance(number, float)]
+    constants = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    short = [(number * 2**10).is_integer() for number in constants if isinstance(number, float)]
     assert short
     assert all(short)
     coefficients = (*elementary.LOG_COEFFICIENTS[1:], *elementary.SINPI_COEFFICIENTS)
@@ -75,11 +78,11 @@ def test_the_api_pages_have_every_public_name_and_every_attack() -> None:
     assert names <= set(re.findall(r"\w+", text))
 
 
-def test_the_docs_have_what_every_attack_found() -> None:
+def test_the_docs_have_the_results_of_every_attack() -> None:
     page = (ROOT / "docs/attacks.md").read_text()
     for name in [*ATTACKS, *LOOKS]:
-        _, found = page.split(f"<!-- {name}: begin -->")
-        assert found.startswith("\n| target |"), f"run `make attacks`: {name}"
+        _, table = page.split(f"<!-- {name}: begin -->")
+        assert table.startswith("\n| target |"), f"run `make attacks`: {name}"
 
 
 def test_no_table_of_the_pages_is_empty() -> None:
@@ -87,12 +90,12 @@ def test_no_table_of_the_pages_is_empty() -> None:
         assert not re.search(r"<!-- [\w-]+: begin -->\s*<!--", page.read_text()), page
 
 
-def documented(page: str) -> set[str]:
-    """Return what the names on an API page start with, after `dpnoise`; not of the integrations."""
+def documented_names(page: str) -> set[str]:
+    """Return the first part, after `dpnoise`, of the names on an API page, without integrations."""
     return set(re.findall(r"^::: dpnoise\.(?!integrations\.)(\w+)", page, re.MULTILINE))
 
 
-def test_what_the_integrations_offer_is_documented() -> None:
+def test_public_names_of_the_integrations_are_documented() -> None:
     pages = "\n".join(page.read_text() for page in (ROOT / "docs/api").glob("*.md"))
     offered = {
         f"{path.stem}.{name}"
@@ -105,34 +108,36 @@ def test_what_the_integrations_offer_is_documented() -> None:
     assert offered == set(re.findall(r"^::: dpnoise\.integrations\.([\w.]+)", pages, re.MULTILINE))
 
 
-def test_what_is_public_is_what_is_documented_and_listed() -> None:
+def test_public_names_are_documented_and_listed() -> None:
     pages = "\n".join(page.read_text() for page in (ROOT / "docs/api").glob("*.md"))
-    assert set(dpnoise.__all__) == documented(pages)
+    assert set(dpnoise.__all__) == documented_names(pages)
     assert list(dpnoise.__all__) == sorted(dpnoise.__all__) == dir(dpnoise)
     assert all(hasattr(dpnoise, name) for name in dpnoise.__all__)
 
 
 def test_a_module_that_was_imported_is_an_attribute_of_its_package() -> None:
-    """In a new process: here other tests have imported everything."""
+    """In a new process, because other tests have imported everything here."""
     code = """
 import dpnoise.release.additive
 dpnoise.statistics, dpnoise.auditing.attacks, dpnoise.auditing.targets, dpnoise.auditing.leakage
 print(dpnoise.release.additive.__name__)
 """
-    seen = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
-    assert seen.stdout == "dpnoise.release.additive\n"
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, text=True
+    )
+    assert process.stdout == "dpnoise.release.additive\n"
 
 
 def test_import_brings_no_heavy_library() -> None:
     code = "import dpnoise, sys; print(*{name.split('.')[0] for name in sys.modules})"
-    loaded = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, check=True, text=True
     )
-    assert not {"numba", "scipy", "llvmlite", "rich", "jinja2"} & set(loaded.stdout.split())
+    assert not {"numba", "scipy", "llvmlite", "rich", "jinja2"} & set(process.stdout.split())
 
 
 def test_kernels_agree_with_the_compiler_off() -> None:
-    """Interpreted, the fused operations round twice: noise may differ in its last bits only."""
+    """Interpreted, fused operations round twice, so noise may differ in its last bits."""
     code = """
 import dpnoise
 from dpnoise.testing import fixed_generator
@@ -142,13 +147,13 @@ drawn = [rng.laplace(), rng.normal(variates=2), *rng.laplace(size=50, variates=8
 print([float(x) for x in drawn])
 """
     results = []
-    for off in ("0", "1"):
+    for disabled in ("0", "1"):
         run = subprocess.run(
             [sys.executable, "-W", "error", "-c", code],
             capture_output=True,
             check=True,
             text=True,
-            env={**os.environ, "NUMBA_DISABLE_JIT": off},
+            env={**os.environ, "NUMBA_DISABLE_JIT": disabled},
         )
         package, drawn = run.stdout.splitlines()
         assert package == dpnoise.__file__, "another dpnoise was tested"
@@ -165,10 +170,10 @@ def test_examples_in_the_pages_run(page: Path) -> None:
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs/index.md"], ids=page_name)
 def test_the_margin_of_the_first_example_is_that_of_an_integer(page: Path) -> None:
-    """A Laplace number of scale 1 is beyond k + 1/2, so that it moves an integer by more than k."""
+    """An integer moves by more than k if the Laplace noise of scale 1 exceeds k + 1/2."""
     names: dict[str, Any] = {}
     for example in doctest.DocTestParser().get_examples(page.read_text())[:4]:
-        exec(example.source, names)  # noqa: S102 - ours
+        exec(example.source, names)  # noqa: S102 - our own page
     assert isinstance(names["published"], int)
     assert math.exp(-(math.floor(names["margin"]) + 0.5)) <= 1 - 0.95
 
@@ -176,7 +181,7 @@ def test_the_margin_of_the_first_example_is_that_of_an_integer(page: Path) -> No
 @pytest.mark.parametrize(
     "page", ["README.md", "docs/index.md", "docs/limitations.md", "examples/demo.py"]
 )
-def test_who_speaks_of_time_says_what_a_clock_still_sees(page: str) -> None:
+def test_pages_about_time_link_to_what_timing_reveals(page: str) -> None:
     assert "threat-model.md#what-a-clock-certifies" in (ROOT / page).read_text()
 
 
@@ -187,12 +192,12 @@ def test_links_between_the_pages_lead_somewhere(page: Path) -> None:
 
 
 def test_the_readme_on_pypi_leads_to_the_repository() -> None:
-    """PyPI shows it without the files around it, so the build makes pictures and links absolute."""
+    """PyPI has only the README, so the build makes pictures and links absolute."""
     text = readme = (ROOT / "README.md").read_text()
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
     hook = pyproject["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
-    for each in hook["substitutions"]:
-        text = re.sub(each["pattern"], each["replacement"], text)
+    for substitution in hook["substitutions"]:
+        text = re.sub(substitution["pattern"], substitution["replacement"], text)
     links = re.findall(r"\]\(([^)]+)\)", text)
     assert all(link.startswith(("https://", "#")) for link in links)
     source = pyproject["project"]["urls"]["Source"]
@@ -204,7 +209,7 @@ def test_the_readme_on_pypi_leads_to_the_repository() -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """Return what links to parts of a page may say: its headings, as GitHub and the site do."""
+    """Return the anchors of a page: its headings, as GitHub and the site write them."""
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     words = [re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings]
@@ -216,12 +221,12 @@ def anchors(page: Path) -> set[str]:
 def test_links_to_parts_of_pages_lead_to_a_heading(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#\s]*)#([^)\s]+)\)", page.read_text())
     for target, anchor in links:
-        there = (page.parent / target) if target else page
-        assert there.suffix == ".md", target
-        assert anchor in anchors(there), f"{target}#{anchor}"
+        target_page = (page.parent / target) if target else page
+        assert target_page.suffix == ".md", target
+        assert anchor in anchors(target_page), f"{target}#{anchor}"
 
 
-def test_the_check_of_anchors_sees_them() -> None:
+def test_the_check_of_anchors_finds_them() -> None:
     assert "what-a-clock-certifies" in anchors(ROOT / "docs/threat-model.md")
     assert "what-a-clock-tells" not in anchors(ROOT / "docs/threat-model.md")
 
@@ -254,39 +259,43 @@ def test_the_citation_names_this_version_and_the_paper() -> None:
     assert "Secure Random Sampling in Differential Privacy" in citation
 
 
-def needed_by(extra: str, extras: dict[str, list[str]]) -> list[str]:
-    """Return what an extra requires, and what the extras in it do."""
-    needed: list[str] = []
+def requirements_of(extra: str, extras: dict[str, list[str]]) -> list[str]:
+    """Return the requirements of an extra, including those of its extras."""
+    requirements: list[str] = []
     for line in extras[extra]:
-        own = re.fullmatch(r"dpnoise\[(.*)\]", line)
-        inner = [needed_by(name, extras) for name in own[1].split(",")] if own else [[line]]
-        needed += [requirement for part in inner for requirement in part]
-    return needed
+        extras_in_line = re.fullmatch(r"dpnoise\[(.*)\]", line)
+        inner = (
+            [requirements_of(name, extras) for name in extras_in_line[1].split(",")]
+            if extras_in_line
+            else [[line]]
+        )
+        requirements += [requirement for part in inner for requirement in part]
+    return requirements
 
 
 def test_the_oldest_dependencies_tested_are_the_oldest_allowed() -> None:
     """`make test-oldest` takes its versions from requirements/oldest.txt."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    allowed = [*project["dependencies"], *needed_by("test", project["optional-dependencies"])]
+    allowed = [*project["dependencies"], *requirements_of("test", project["optional-dependencies"])]
     pinned = (ROOT / "requirements" / "oldest.txt").read_text().splitlines()
     oldest = [line for line in pinned if not line.startswith("#")]
     assert sorted(oldest) == sorted(line.split(",")[0].replace(">=", "==") for line in allowed)
     assert all(re.fullmatch(r"[\w-]+==[\d.]+", line) for line in oldest), "give it a lower bound"
 
 
-def test_the_library_does_not_speak_of_the_command_line_s_options() -> None:
+def test_the_library_does_not_mention_command_line_options() -> None:
     """Errors name Python's arguments, and the command line translates them."""
-    # A report says which command made it.
-    rooms = {*SOURCE.rglob("*.py")} - {*SOURCE.glob("cli/*"), SOURCE / "auditing/options.py"}
-    assert len(rooms) > 50
-    for room in rooms:
-        for node in ast.walk(ast.parse(room.read_text())):
+    # A report names the command that made it.
+    modules = {*SOURCE.rglob("*.py")} - {*SOURCE.glob("cli/*"), SOURCE / "auditing/options.py"}
+    assert len(modules) > 50
+    for module in modules:
+        for node in ast.walk(ast.parse(module.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                assert not re.search(r"(?<![\w-])--[a-z]", node.value), (room.name, node.value)
+                assert not re.search(r"(?<![\w-])--[a-z]", node.value), (module.name, node.value)
 
 
 def extras() -> dict[str, list[str]]:
-    """Return the packages that each extra declares by itself."""
+    """Return the packages that each extra declares."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return {
         extra: re.findall(r"^[\w-]+", "\n".join(lines), re.MULTILINE)
@@ -295,33 +304,33 @@ def extras() -> dict[str, list[str]]:
 
 
 @cache
-def asked_for() -> set[tuple[str, str]]:
-    """Return every package that the code imports by `import_extra`, with the extra it names."""
+def imported_extras() -> set[tuple[str, str]]:
+    """Return every package that the code imports with `import_extra`, and its extra."""
     calls = (
         node
         for path in SOURCE.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "import_extra"
     )
-    named = (tuple(ast.literal_eval(argument) for argument in call.args) for call in calls)
-    return {(package_of(module).replace("_", "-"), extra) for module, extra in named}
+    imports = (tuple(ast.literal_eval(argument) for argument in call.args) for call in calls)
+    return {(package_of(module).replace("_", "-"), extra) for module, extra in imports}
 
 
 def test_an_extra_that_an_error_names_installs_what_is_missing() -> None:
     declared = extras()
-    assert len(asked_for()) > 5
-    for package, extra in asked_for():
+    assert len(imported_extras()) > 5
+    for package, extra in imported_extras():
         assert package in declared.get(extra, []), f"dpnoise[{extra}] does not install {package}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
-def test_the_extras_in_the_pages_are_those_of_the_code(page: Path) -> None:
+def test_the_extras_in_the_pages_match_the_code(page: Path) -> None:
     text = page.read_text()
     assert 'pip install "dpnoise' not in text, "it is not published: install a checkout"
     for named in re.findall(r'"(?:\./dpnoise|\.)\[([\w,]+)\]"|\(extra `(\w+)`\)', text):
-        assert set("".join(named).split(",")) <= {extra for _, extra in asked_for()}
+        assert set("".join(named).split(",")) <= {extra for _, extra in imported_extras()}
     for library, extra in re.findall(r"^\| ([\w-]+) \(extra `(\w+)`\)", text, re.MULTILINE):
-        assert (library, extra) in asked_for(), f"the code does not ask for {extra}"
+        assert (library, extra) in imported_extras(), f"the code does not ask for {extra}"
 
 
 def test_no_test_has_a_limit_in_time() -> None:

@@ -1,4 +1,4 @@
-"""The proof of the second stage: what is translated, and that planted errors are found."""
+"""The proof of the second stage: its translation, and planted errors that it finds."""
 
 import importlib
 import os
@@ -22,7 +22,7 @@ needs_gappa = pytest.mark.skipif(
 )
 
 
-# A child proves one statement about a copy of the package, until a case fails.
+# A program that proves one statement about a copy of the package, until a case fails.
 PROVE = """
 import sys
 from proof import second_decision, second_forms, second_functions, second_values
@@ -31,8 +31,8 @@ for case in getattr(globals()[part], name)().make_cases():
     if why := case.outcome().failure:
         sys.exit(f"{case.name}: {why}")
 """
-# What a child says if it comes to the point: Gappa's words, or the translator's.
-UNPROVED = (
+# Messages of Gappa or of the translator when a proof fails.
+FAILURE_MESSAGES = (
     "not satisfied",
     "no contradiction was found",
     "not trivially equal",
@@ -40,23 +40,23 @@ UNPROVED = (
 )
 
 
-def why_not_proved(package: Path, statement: str) -> str:
-    """Return why a statement is not proved from the source in a folder: nothing if it is."""
+def failure_message(package: Path, statement: str) -> str:
+    """Return the reason why the source in a folder does not prove a statement, or an empty text."""
     path = f"{package}{os.pathsep}{ROOT / 'tools'}"
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": path}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", PROVE, statement],
         stderr=subprocess.PIPE,
         text=True,
         check=False,
         env=environment,
     )
-    assert bool(done.returncode) == bool(done.stderr)
-    return done.stderr
+    assert bool(process.returncode) == bool(process.stderr)
+    return process.stderr
 
 
-# The statement that fails, the file, what stands there, and the error that is planted.
-PLANTED = {
+# The statement that fails, the file, the text to replace, and the planted error.
+PLANTED_ERRORS = {
     "two terms of atanh dropped": (
         "second_functions.twice_atanh",
         ("fixed", "_ATANH_TERMS = 24", "_ATANH_TERMS = 22"),
@@ -193,63 +193,67 @@ PLANTED = {
 
 
 @needs_gappa
-@pytest.mark.parametrize("error", PLANTED)
+@pytest.mark.parametrize("error", PLANTED_ERRORS)
 def test_a_planted_error_is_found(error: str, tmp_path: Path) -> None:
-    statement, (module, right, wrong) = PLANTED[error]
+    statement, (module, right, wrong) = PLANTED_ERRORS[error]
     shutil.copytree(ROOT / "src" / "dpnoise", tmp_path / "dpnoise")
     path = tmp_path / "dpnoise" / "kernels" / f"{module}.py"
     source = path.read_text()
     assert source.count(right) == 1
     path.write_text(source.replace(right, wrong))
-    why = why_not_proved(tmp_path, statement)
-    print(why)
-    assert any(words in why for words in UNPROVED), why
+    message = failure_message(tmp_path, statement)
+    print(message)
+    assert any(text in message for text in FAILURE_MESSAGES), message
 
 
 @needs_gappa
-def test_what_is_not_planted_is_not_found() -> None:
-    """The child does prove the source as it is."""
-    assert not why_not_proved(ROOT / "src", "second_forms.gaussian_2")
+def test_the_source_without_an_error_is_proved() -> None:
+    """The source without an error is proved."""
+    assert not failure_message(ROOT / "src", "second_forms.gaussian_2")
 
 
-# The translation, held against the functions. -----------------------------------------------------
+# The translation, compared with the functions. ----------------------------------------------------
 
 
-def wide(number: int) -> fixed.Wide:
+def to_wide(number: int) -> fixed.Wide:
     return np.uint64(number >> 64), np.uint64(number & (2**64 - 1))
 
 
-def whole(pair: fixed.Wide) -> int:
+def to_integer(pair: fixed.Wide) -> int:
     return int(pair[0]) << 64 | int(pair[1])
 
 
 def test_the_translated_sine_is_the_function() -> None:
     t = FixedPoint()
-    result = t.call(fixed.half_sine, t.free("t", 0, 2**128 - 1))
+    result = t.call(fixed.half_sine, t.free_variable("t", 0, 2**128 - 1))
     for number in numbers(200):
-        assert t.at(result.text, {"t": number}) == whole(fixed.half_sine(wide(number)))
+        assert t.evaluate(result.text, {"t": number}) == to_integer(
+            fixed.half_sine(to_wide(number))
+        )
 
 
 def test_the_translated_reciprocal_is_the_function() -> None:
-    t = FixedPoint(wraps=dict.fromkeys(second_functions.WRAPPED, 1))
-    result = t.call(fixed.half_reciprocal, t.free("x", 0, 2**128 - 1))
+    t = FixedPoint(wraps=dict.fromkeys(second_functions.WRAPS, 1))
+    result = t.call(fixed.half_reciprocal, t.free_variable("x", 0, 2**128 - 1))
     for number in numbers(100):
-        x = 2**126 + (number >> 2) + whole(fixed._HALF_SQRT_HALF)
-        if x < 2**127 + whole(fixed._HALF_SQRT_HALF):
-            assert t.at(result.text, {"x": x}) == whole(fixed.half_reciprocal(wide(x)))
+        x = 2**126 + (number >> 2) + to_integer(fixed._HALF_SQRT_HALF)
+        if x < 2**127 + to_integer(fixed._HALF_SQRT_HALF):
+            assert t.evaluate(result.text, {"x": x}) == to_integer(
+                fixed.half_reciprocal(to_wide(x))
+            )
 
 
 def test_the_translated_logarithm_is_the_function() -> None:
     for number in numbers(200):
         v, zeros = max(number, 1), 128 - max(number, 1).bit_length()
-        below = v << zeros < whole(fixed.SQRT_HALF)
+        below = v << zeros < to_integer(fixed.SQRT_HALF)
         t = FixedPoint(
             choices={"zeros_before(v)": zeros, "less(f, SQRT_HALF)": below},
-            wraps=dict.fromkeys(second_functions.WRAPPED, 1),
+            wraps=dict.fromkeys(second_functions.WRAPS, 1),
         )
-        result, e = t.call(fixed.minus_log, t.free("v", 0, 2**128 - 1))
-        made, expected = t.at(result.text, {"v": v}), fixed.minus_log(wide(v))
-        assert made == whole(expected[0])
+        result, e = t.call(fixed.minus_log, t.free_variable("v", 0, 2**128 - 1))
+        computed, expected = t.evaluate(result.text, {"v": v}), fixed.minus_log(to_wide(v))
+        assert computed == to_integer(expected[0])
         assert e == expected[1]
 
 
@@ -257,9 +261,9 @@ def test_the_translated_root_is_the_function() -> None:
     for number in numbers(200):
         a = max(number, 1)
         t = FixedPoint(choices={"zeros_before(a)": 128 - a.bit_length()})
-        result, k = t.call(fixed.root, t.free("a", 0, 2**128 - 1))
-        made, expected = t.at(result.text, {"a": a}), fixed.root(wide(a))
-        assert made == whole(expected[0])
+        result, k = t.call(fixed.root, t.free_variable("a", 0, 2**128 - 1))
+        computed, expected = t.evaluate(result.text, {"a": a}), fixed.root(to_wide(a))
+        assert computed == to_integer(expected[0])
         assert k == expected[1]
 
 
@@ -270,7 +274,7 @@ def numbers(count: int) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("source", "why"),
+    ("source", "reason"),
     [
         ("return plus(a, b) if less(a, b) else a", "a selection nobody decided"),
         ("while a:\n        pass\n    return a", "a loop of unknown length"),
@@ -278,8 +282,8 @@ def numbers(count: int) -> list[int]:
         ("return unknown(a)", "a function that nobody knows"),
     ],
 )
-def test_what_has_no_rule_is_refused(
-    source: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_source_without_a_rule_is_refused(
+    source: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "untranslatable.py").write_text(
         f"from dpnoise.kernels.fixed import less, plus\n\ndef kernel(a, b):\n    {source}\n"
@@ -289,24 +293,26 @@ def test_what_has_no_rule_is_refused(
     kernel = importlib.import_module("untranslatable").kernel
     t = FixedPoint()
     with pytest.raises(UntranslatableError):
-        t.call(kernel, t.free("a", 0, 2**128 - 1), t.free("b", 0, 2**128 - 1))
-    assert why
+        t.call(kernel, t.free_variable("a", 0, 2**128 - 1), t.free_variable("b", 0, 2**128 - 1))
+    assert reason
 
 
 def test_a_lemma_that_the_source_does_not_call_is_refused() -> None:
     t = FixedPoint(lemmas={"half_reciprocal": lambda _t, x: x})
-    t.call(fixed.half_sine, t.free("t", 0, 2**128 - 1))
+    t.call(fixed.half_sine, t.free_variable("t", 0, 2**128 - 1))
     with pytest.raises(UntranslatableError, match="half_reciprocal"):
         t.case("")
 
 
 def test_every_selection_is_proved_both_ways() -> None:
-    taken = {
+    outcomes = {
         outcome
-        for made in second_stage.statements()
-        for case in made.make_cases()
+        for statement in second_stage.statements()
+        for case in statement.make_cases()
         for outcome in case.selections
     }
-    assert taken
-    one_sided = {(f, text) for f, text, _ in taken if {(f, text, True), (f, text, False)} - taken}
+    assert outcomes
+    one_sided = {
+        (f, text) for f, text, _ in outcomes if {(f, text, True), (f, text, False)} - outcomes
+    }
     assert not one_sided

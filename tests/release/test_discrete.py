@@ -1,4 +1,4 @@
-"""Discrete Laplace noise: its law, its margins, its words, and the largest scale it can have."""
+"""Discrete Laplace noise: its law, its margins, its words, and its largest scale."""
 
 import math
 import os
@@ -47,7 +47,7 @@ def test_neighbours_differ_by_epsilon_at_most() -> None:
 
 
 @pytest.mark.parametrize("scale", [0.01, 0.5, 10.0, 2.0**30, LARGEST_SCALE])
-def test_every_half_is_the_judge_s(scale: float) -> None:
+def test_every_half_equals_the_reference(scale: float) -> None:
     secret = os.urandom(32)
     mechanism = DiscreteLaplaceMechanism(1 / scale)
     halves = mechanism._halves(200, fixed_generator(secret))
@@ -104,8 +104,8 @@ def test_sums_beyond_int64_saturate_and_others_are_exact(scale: float) -> None:
     values = np.repeat(ends, 8)
     noise = mechanism.release(np.zeros_like(values), fixed_generator(secret)).tolist()
     released = mechanism.release(values, fixed_generator(secret)).tolist()
-    for value, added, result in zip(values.tolist(), noise, released, strict=True):
-        assert result == min(max(value + added, INT64.min), INT64.max)
+    for value, noise_of_value, result in zip(values.tolist(), noise, released, strict=True):
+        assert result == min(max(value + noise_of_value, INT64.min), INT64.max)
 
 
 @pytest.mark.parametrize("kind", ["i1", "u1", "i2", "u2", "i4", "u4", "i8"])
@@ -135,8 +135,8 @@ def test_a_lower_end_beyond_int64_is_refused(lower: int) -> None:
 # The largest scale ---------------------------------------------------------------------------
 
 
-def held_law(a: Fraction, most: int) -> dict[int, Fraction]:
-    """Return the law of the difference of two geometric halves, each held at `most`."""
+def clamped_law(a: Fraction, most: int) -> dict[int, Fraction]:
+    """Return the law of the difference of two geometric halves, each clamped to `most`."""
     half = [(1 - a) * a**k for k in range(most)] + [a**most]
     law: dict[int, Fraction] = {}
     for k, p in enumerate(half):
@@ -154,23 +154,23 @@ def total_variation_bound(scale: float, largest_half: int) -> arb:
 @pytest.mark.parametrize("a", [Fraction(1, 10), Fraction(1, 2), Fraction(9, 10)])
 @pytest.mark.parametrize("most", [1, 2, 5, 20])
 def test_holding_the_halves_moves_the_law_by_at_most_the_bound(a: Fraction, most: int) -> None:
-    """Sum the distance exactly, for halves held at small numbers; a is exp(-1/scale).
+    """The exact total variation, for halves clamped to small numbers; a is exp(-1/scale).
 
-    Beyond +-most only the ideal law has mass: 2 a^(most + 1)/(1 + a).
+    Only the ideal law has mass beyond +-most: 2 a^(most + 1)/(1 + a).
     """
-    held = held_law(a, most)
-    assert sum(held.values()) == 1
-    ideal = {k: (1 - a) / (1 + a) * a ** abs(k) for k in held}
+    clamped = clamped_law(a, most)
+    assert sum(clamped.values()) == 1
+    ideal = {k: (1 - a) / (1 + a) * a ** abs(k) for k in clamped}
     beyond = 2 * a ** (most + 1) / (1 + a)
     assert sum(ideal.values()) + beyond == 1
-    distance = (sum(abs(held[k] - ideal[k]) for k in held) + beyond) / 2
+    distance = (sum(abs(clamped[k] - ideal[k]) for k in clamped) + beyond) / 2
     assert 0 < distance <= 2 * a ** (most + 1) < 2 * a**most
-    for k in range(1, most + 1):  # Thresholds rest on it: no tail has grown.
-        assert sum(p for j, p in held.items() if j >= k) <= a**k / (1 + a)
+    for k in range(1, most + 1):  # Thresholds rely on this: no tail is larger.
+        assert sum(p for j, p in clamped.items() if j >= k) <= a**k / (1 + a)
 
 
 def test_the_total_variation_is_below_2_to_the_minus_183_at_every_allowed_scale() -> None:
-    """In ball arithmetic, at the top of every octave of scales: the bound grows with the scale."""
+    """In ball arithmetic, at the top of each octave of scales; the bound grows with the scale."""
     with ctx.workprec(128):
         limit = arb(2) ** -183
         scales = [LARGEST_SCALE * 2.0**-k for k in range(64)]
@@ -181,7 +181,7 @@ def test_the_total_variation_is_below_2_to_the_minus_183_at_every_allowed_scale(
 
 
 def test_a_half_beyond_the_largest_is_held_there_and_nothing_overflows() -> None:
-    """No allowed scale reaches it, so the scale is set behind the mechanism's back."""
+    """No allowed scale reaches it, so the test changes the frozen scale."""
     mechanism = DiscreteLaplaceMechanism(1.0)
     object.__setattr__(mechanism, "scale", 2.0**80)
     halves = mechanism._halves(200, fixed_generator(bytes(32)))
@@ -190,7 +190,7 @@ def test_a_half_beyond_the_largest_is_held_there_and_nothing_overflows() -> None
 
 
 def test_at_the_largest_scale_no_number_is_without_noise() -> None:
-    """P(X = 0) is below 1/(2 scale) = 2^-56: one of 2,000 numbers is, with less than 1e-13."""
+    """P(X = 0) is below 1/(2 scale) = 2^-56, and for one of 2,000 numbers below 1e-13."""
     mechanism = DiscreteLaplaceMechanism(1 / LARGEST_SCALE)
     assert mechanism.scale == LARGEST_SCALE
     released = mechanism.release(np.full(2000, 50))
@@ -208,10 +208,10 @@ def test_a_larger_scale_is_refused_with_the_epsilon_to_use(epsilon: float) -> No
         DiscreteLaplaceMechanism(epsilon)
     with pytest.raises(ArgumentError, match="too small"):
         DiscreteLaplaceMechanism(1.0, 1 / epsilon)
-    named = 3.0 / LARGEST_SCALE
-    with pytest.raises(ArgumentError, match=f"at least {named!r}"):
+    smallest_epsilon = 3.0 / LARGEST_SCALE
+    with pytest.raises(ArgumentError, match=f"at least {smallest_epsilon!r}"):
         DiscreteLaplaceMechanism(epsilon, 3.0)
-    assert DiscreteLaplaceMechanism(named, 3.0).scale == LARGEST_SCALE
+    assert DiscreteLaplaceMechanism(smallest_epsilon, 3.0).scale == LARGEST_SCALE
 
 
 QUESTION = statistics.Question(["count"])

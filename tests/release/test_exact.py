@@ -1,4 +1,4 @@
-"""Exact release: every result is the judge's, to the last bit, and the ideal law is the law."""
+"""Exact release: every result equals the reference to the last bit, and has the ideal law."""
 
 import io
 import math
@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support import alarms
-from support.registers import MODES, known, rounding_mode, subnormals_flushed
+from support.registers import MODES, needs_known_registers, rounding_mode, subnormals_flushed
 
 import dpnoise
 from dpnoise.core import reference
@@ -44,16 +44,18 @@ def mechanism(form: str, scale: float, **options: Any) -> Any:
     return kind.for_scale(scale, sensitivity=1.0, **options)
 
 
-def judged(form: str, secret: bytes, values: list[Any], scale: float, grid: float) -> list[int]:
-    """Let the judge alone compute all elements of a bulk call, from the key."""
+def reference_cells(
+    form: str, secret: bytes, values: list[Any], scale: float, grid: float
+) -> list[int]:
+    """Return all cells of a bulk call from the key, computed only by the reference."""
     n, width = FORMS[form].variates, FORMS[form].width
     key = Key(secret)
     words = np.empty((-(-len(values) // width), n), dtype=np.uint64)
     key.stream().fill(words.reshape(-1))
     points = []
     for element, value in enumerate(values):
-        place, member = divmod(element, width)
-        rows = exact.rows_from_key(key, place, words[place])
+        element_of_stream, member = divmod(element, width)
+        rows = exact.rows_from_key(key, element_of_stream, words[element_of_stream])
         formula = FORMS[form].formulas[member]
         points.append(reference.grid_point(formula, rows, value, scale, grid))
     return points
@@ -71,7 +73,7 @@ def random_values(rng: np.random.Generator, count: int, scale: float) -> NDArray
 
 
 @pytest.mark.parametrize("form", ADDITIVE)
-def test_every_float_release_is_the_judge_s_to_the_last_bit(form: str) -> None:
+def test_every_float_release_equals_the_reference_to_the_last_bit(form: str) -> None:
     """Random and extreme scales, grids from scale * 2^-40 to scale * 8, values of both signs."""
     rng = np.random.default_rng()
     batch = 125
@@ -83,15 +85,15 @@ def test_every_float_release_is_the_judge_s_to_the_last_bit(form: str) -> None:
         secret = os.urandom(32)
         values = random_values(rng, batch, scale)
         released = mechanism(form, scale, grid=grid).release(values, rng=fixed_generator(secret))
-        cells = judged(form, secret, values.tolist(), scale, grid)
-        for got, cell in zip(released.tolist(), cells, strict=True):
+        cells = reference_cells(form, secret, values.tolist(), scale, grid)
+        for result, cell in zip(released.tolist(), cells, strict=True):
             expected = exact.nearest_float(cell, grid)
-            assert got == expected
-            assert math.copysign(1, got) == math.copysign(1, expected + 0.0)
+            assert result == expected
+            assert math.copysign(1, result) == math.copysign(1, expected + 0.0)
 
 
 @pytest.mark.parametrize("form", ADDITIVE)
-def test_every_integer_release_is_the_judge_s(form: str) -> None:
+def test_every_integer_release_equals_the_reference(form: str) -> None:
     """Python integers of any size, and int64 arrays to their ends, on grids below and above 1."""
     rng = np.random.default_rng()
     for _ in range(600 if alarms.LONG else 20):
@@ -107,21 +109,23 @@ def test_every_integer_release_is_the_judge_s(form: str) -> None:
         ]
         big += [0, 1, -1, 2**64, -(2**64), 2**63 - 1, 10**300]
         released = mech.release(big, rng=fixed_generator(secret))
-        expected = [cell * int(grid) for cell in judged(form, secret, big, scale, grid)]
+        expected = [cell * int(grid) for cell in reference_cells(form, secret, big, scale, grid)]
         assert released == expected
         assert all(isinstance(x, int) for x in released)
         ends = [0, 1, -1, 2**63 - 1, -(2**63), 2**62, -(2**62) - 1, 12345678901]
         sizes = rng.integers(0, 64, 67)
         small = np.append(ends, rng.integers(-(2**63), 2**63 - 1, sizes.size) >> sizes)
-        got = mech.release(small, rng=fixed_generator(secret))
-        assert got.dtype == np.int64
-        exactly = [cell * int(grid) for cell in judged(form, secret, small.tolist(), scale, grid)]
-        assert got.tolist() == [min(max(x, -(2**63)), 2**63 - 1) for x in exactly]
+        result = mech.release(small, rng=fixed_generator(secret))
+        assert result.dtype == np.int64
+        unlimited = [
+            cell * int(grid) for cell in reference_cells(form, secret, small.tolist(), scale, grid)
+        ]
+        assert result.tolist() == [min(max(x, -(2**63)), 2**63 - 1) for x in unlimited]
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e3, 1e9, 1e17, 1e18, 1e19, 1e22])
 def test_integer_arrays_saturate_and_never_wrap(scale: float) -> None:
-    """Where the noise alone passes 2^63; one key in 2,000 values gives many such."""
+    """Also where the noise itself exceeds 2^63, which happens often in 2,000 values."""
     for form in ("laplace_1", "gaussian_pairs"):
         secret = os.urandom(32)
         values = np.random.default_rng().integers(-(2**40), 2**40, 2000)
@@ -134,16 +138,16 @@ def test_integer_arrays_saturate_and_never_wrap(scale: float) -> None:
             assert {2**63 - 1, -(2**63)} <= set(expected)
 
 
-def test_scalar_releases_are_those_of_an_array_of_one() -> None:
-    """But for pairs: a single number has no second one."""
+def test_a_scalar_release_equals_that_of_an_array_of_one() -> None:
+    """Except for pairs: a single number has no second member."""
     for form in ADDITIVE.keys() - {"gaussian_pairs"}:
         for power in (-40, -20, 3):
             mech = mechanism(form, 1.0, grid=2.0**power)
             for value in (0.1, -7.25, 1e300):
                 secret = os.urandom(32)
-                one = mech.release(value, rng=fixed_generator(secret))
-                many = mech.release(np.array([value]), rng=fixed_generator(secret))
-                assert one == many[0]
+                scalar = mech.release(value, rng=fixed_generator(secret))
+                array = mech.release(np.array([value]), rng=fixed_generator(secret))
+                assert scalar == array[0]
             secret = os.urandom(32)
             assert (
                 mech.release(3, rng=fixed_generator(secret))
@@ -160,9 +164,11 @@ def test_integers_of_numpy_are_released_as_python_s(value: int) -> None:
     expected = dpnoise.LaplaceMechanism(1.0, 1.0).release(value, rng=fixed_generator(secret))
     for kind in (np.int8, np.uint8, np.int16, np.uint32, np.int64, np.uint64):
         if np.iinfo(kind).min <= value <= np.iinfo(kind).max:
-            given = kind(value)
-            got = dpnoise.LaplaceMechanism(1.0, 1.0).release(given, rng=fixed_generator(secret))
-            assert (got, type(got)) == (expected, int)
+            numpy_value = kind(value)
+            result = dpnoise.LaplaceMechanism(1.0, 1.0).release(
+                numpy_value, rng=fixed_generator(secret)
+            )
+            assert (result, type(result)) == (expected, int)
 
 
 @pytest.mark.parametrize("form", ADDITIVE)
@@ -224,25 +230,25 @@ def test_release_does_not_depend_on_the_compiler() -> None:
 def test_the_decision_holds_for_all_noise_within_the_error(
     value: float, cells: int, ulps: int, error: float, scale: float, grid: float
 ) -> None:
-    """Noise is aimed at a border; in exact arithmetic both ends must lie in the decided cell."""
+    """Noise is placed near a border; both ends of its interval must lie in the decided cell."""
     border = (Fraction(grid) * (2 * cells + 1) / 2 - Fraction(value)) / Fraction(scale)
     z = float(border)
     for _ in range(abs(ulps)):
         z = math.nextafter(z, math.inf if ulps > 0 else -math.inf)
     z += math.copysign(error * 1.0001, ulps)
-    # The two roundings of scale * z are relative to z; the forms count them in their ROUND.
+    # The two roundings of scale * z are relative to z; ROUND of the forms covers them.
     claimed = error + 2.0**-52 * abs(z)
     result, certain = first_stage.certain_point(value, z, claimed, scale, grid)
     assert math.isnan(result) != certain
     if certain:
         for end in (-error, error):
-            exactly = (
+            quotient = (
                 Fraction(value) + Fraction(scale) * (Fraction(z) + Fraction(end))
             ) / Fraction(grid)
-            assert math.floor(exactly + Fraction(1, 2)) * Fraction(grid) == Fraction(result)
+            assert math.floor(quotient + Fraction(1, 2)) * Fraction(grid) == Fraction(result)
 
 
-# Checks that cannot be circular: the law itself. ------------------------------------------------
+# Checks of the law, which cannot be circular. ---------------------------------------------------
 
 
 def all_words(bits: int, n: int) -> Iterator[NDArray[np.uint64]]:
@@ -276,7 +282,7 @@ def test_all_short_words_give_the_ideal_law(
 ) -> None:
     """Run the real kernel on all words of 6 to 10 bits.
 
-    A cell that it decides holds for all further bits, so for each cell: decided mass <= true
+    A decided cell holds for all further bits, so for each cell: decided mass <= true
     probability <= decided plus undecided mass.
     """
     kernel = getattr(first_stage, form)
@@ -290,13 +296,13 @@ def test_all_short_words_give_the_ideal_law(
         kernel(words, bits, np.full(out.size, value), 1.0, grid, out)
         total += words.size // n
         for member in range(width):
-            ours = out[member::width]
-            undecided[member] += np.isnan(ours).sum()
-            indices = (ours[~np.isnan(ours)] / grid).astype(np.int64) + 40
+            member_out = out[member::width]
+            undecided[member] += np.isnan(member_out).sum()
+            indices = (member_out[~np.isnan(member_out)] / grid).astype(np.int64) + 40
             decided[member] += np.bincount(indices, minlength=len(cells))
     assert total == 2 ** (bits * n)
     assert np.all(decided.sum(axis=1) + undecided == total)
-    assert np.all(undecided < 0.8 * total), "too little is decided for the check to mean anything"
+    assert np.all(undecided < 0.8 * total), "too few cells are decided for a meaningful check"
     cdf = FORMS[form].distribution.cdf
     truth = cdf((cells + 0.5) * grid - value) - cdf((cells - 0.5) * grid - value)
     assert np.all(decided / total <= truth + 1e-15)
@@ -306,7 +312,7 @@ def test_all_short_words_give_the_ideal_law(
 @pytest.mark.parametrize("form", ADDITIVE)
 @pytest.mark.parametrize("power", [2, -3, -20])
 def test_millions_of_releases_have_the_exact_probabilities(form: str, power: int) -> None:
-    """On coarse grids cell by cell, on fine ones in cells made of many (chi-squared)."""
+    """On coarse grids cell by cell, on fine ones in groups of cells (chi-squared)."""
     grid = 2.0**power
     value = 0.3
     released = mechanism(form, 1.0, grid=grid).release(
@@ -316,7 +322,7 @@ def test_millions_of_releases_have_the_exact_probabilities(form: str, power: int
     assert np.all(points * grid == released)
     ideal = FORMS[form].distribution
     edges = np.unique(np.rint((ideal.ppf(np.linspace(1e-4, 1 - 1e-4, 400)) + value) / grid))
-    # None is beyond 2^31, and sorted ones are counted quickly.
+    # No point is beyond 2^31, and sorted integers are counted quickly.
     up_to = np.searchsorted(np.sort(points.astype(np.int32)), edges, side="right")
     counts = np.diff(up_to, prepend=0, append=points.size)
     cumulative = ideal.cdf((edges + 0.5) * grid - value)
@@ -327,7 +333,7 @@ def test_millions_of_releases_have_the_exact_probabilities(form: str, power: int
 # The floating-point environment. ----------------------------------------------------------------
 
 
-@known
+@needs_known_registers
 @pytest.mark.parametrize("mode", MODES, ids=["down", "up", "to zero"])
 def test_another_rounding_mode_is_refused(mode: int) -> None:
     mech = dpnoise.LaplaceMechanism(1.0, 1.0)
@@ -346,7 +352,7 @@ def test_another_rounding_mode_is_refused(mode: int) -> None:
     assert isinstance(mech.release(1.0), float)
 
 
-@known
+@needs_known_registers
 def test_release_is_the_same_when_subnormals_are_flushed() -> None:
     secret = os.urandom(32)
     values = np.array([0.0, 5e-324, -5e-324, 1e-310, 2e-308, 2.3e-308, 0.7] * 20)
@@ -360,12 +366,12 @@ def test_release_is_the_same_when_subnormals_are_flushed() -> None:
             np.testing.assert_array_equal(flushed, usual)
 
 
-@known
+@needs_known_registers
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_narrow_subnormals_are_read_and_written_when_they_are_flushed(dtype: Any) -> None:
-    """Values on both sides of the least normal number, with noise of that size and far below it.
+    """Values on both sides of the smallest normal number, with noise of that size and far below.
 
-    They come as arrays, as scalars, in lists and as scores; and the releases are subnormal too.
+    They are arrays, scalars, lists and scores. The releases are subnormal too.
     """
     secret = os.urandom(32)
     info = np.finfo(dtype)
@@ -376,8 +382,8 @@ def test_narrow_subnormals_are_read_and_written_when_they_are_flushed(dtype: Any
     for scale in (least, spacing, spacing * 2.0**-12):
         for form in ADDITIVE:
             mech = mechanism(form, scale, grid=scale * 2.0**-10)
-            exactly = mech.release(wide, rng=fixed_generator(secret))
-            expected = (exactly.astype(dtype) + dtype(0)).tobytes()  # The sum has no -0.0.
+            wide_release = mech.release(wide, rng=fixed_generator(secret))
+            expected = (wide_release.astype(dtype) + dtype(0)).tobytes()  # The sum has no -0.0.
             first = (mech.release(wide[0], rng=fixed_generator(secret)).astype(dtype)).tobytes()
             with subnormals_flushed():
                 released = mech.release(values, rng=fixed_generator(secret))
@@ -385,10 +391,10 @@ def test_narrow_subnormals_are_read_and_written_when_they_are_flushed(dtype: Any
                 in_a_list = mech.release(list(values), rng=fixed_generator(secret))
             assert released.tobytes() == expected
             assert single.tobytes() == first
-            assert in_a_list == exactly.tolist()
+            assert in_a_list == wide_release.tolist()
     with subnormals_flushed():
-        close = dpnoise.NoisyMax(1.0, spacing * 1e-9).select(values[:2])
-    assert close == 1, "the larger score, by a margin of 10^9 scales"
+        selected = dpnoise.NoisyMax(1.0, spacing * 1e-9).select(values[:2])
+    assert selected == 1, "the larger score, by a margin of 10^9 scales"
 
 
 def test_a_settled_cell_is_the_nearest_float() -> None:
@@ -399,6 +405,6 @@ def test_a_settled_cell_is_the_nearest_float() -> None:
     assert exact.nearest_float(0, 2.0**-900) == 0.0
 
 
-def test_the_judge_says_when_the_words_end() -> None:
+def test_the_reference_says_when_the_words_end() -> None:
     with pytest.raises(ValueError, match="words ended"):
         reference.grid_point(reference.exponential, [[2**64 - 1]], Fraction(0), 1.0, 1.0)

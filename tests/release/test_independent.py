@@ -28,7 +28,7 @@ for_one = pytest.mark.parametrize(
     ("kind", "form"), [("laplace", "laplace_1"), ("gaussian", "gaussian_2")]
 )
 for_ciphers = pytest.mark.parametrize("cipher", CIPHERS)
-# Scale and grid: much left to the judge, the default grid, a coarse one, and the limits.
+# Scale and grid: a fine grid that often needs the reference, the default, a coarse one, limits.
 SCALES = [(1.0, 2.0**-42), (3.7, None), (0.3, 2.0), (2.0**-960, 2.0**-1010), (2.0**960, 2.0**920)]
 
 
@@ -46,12 +46,12 @@ def values(kind: str, scale: float, count: int) -> Any:
         near = (rng.standard_normal(count) * scale).astype(kind)
         sizes = (rng.standard_normal(count) * 2.0 ** rng.integers(-1000, 900, count)).astype(kind)
     ends = np.array([0.0, -0.0, limits.max, limits.min, limits.smallest_subnormal], kind)
-    chosen = np.choose(rng.integers(0, 3, count), [near, sizes, rng.choice(ends, count)])
-    return np.where(np.isfinite(chosen), chosen, limits.max)
+    mixed = np.choose(rng.integers(0, 3, count), [near, sizes, rng.choice(ends, count)])
+    return np.where(np.isfinite(mixed), mixed, limits.max)
 
 
 def assert_same(released: Any, expected: list[float]) -> None:
-    """Compare to the last bit; no zero has a sign."""
+    """Compare to the last bit, and check that no zero is negative."""
     np.testing.assert_array_equal(np.asarray(released, dtype=np.float64), expected)
     assert not np.any(np.signbit(released) & (np.asarray(released) == 0.0))
 
@@ -59,10 +59,10 @@ def assert_same(released: Any, expected: list[float]) -> None:
 @for_ciphers
 @for_arrays
 @pytest.mark.parametrize("dtype", independent.FORMATS)
-def test_floats_are_those_of_a_second_implementation(
+def test_floats_equal_a_second_implementation(
     kind: str, form: str, dtype: str, cipher: str
 ) -> None:
-    """Of an odd number, in two dimensions."""
+    """With an odd number of values, in two dimensions."""
     for scale, grid in SCALES:
         mech = mechanism(kind, scale, grid)
         secret, x = os.urandom(32), values(dtype, scale, 15)
@@ -80,43 +80,41 @@ def test_floats_are_those_of_a_second_implementation(
 @for_ciphers
 @for_arrays
 @pytest.mark.parametrize("count", [1, 2, 7, 120, 121])
-def test_chunks_and_threads_are_those_of_a_second_implementation(
+def test_chunks_and_threads_equal_a_second_implementation(
     kind: str,
     form: str,
     count: int,
     cipher: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Chunks of a few numbers on three threads, and a new key or nonce after each 5 blocks."""
+    """With chunks of a few numbers on three threads, and a new key or nonce every 5 blocks."""
     secret = os.urandom(32)
     key = Key(secret, cipher, group_size=5)
     monkeypatch.setattr(entropy, "blocks_in_a_group", 5)
     mech = mechanism(kind, 1.0, 2.0**-36)
     x = values("float64", 1.0, count)
-    whole = np.random.default_rng().integers(-(10**6), 10**6, count)
+    integer_values = np.random.default_rng().integers(-(10**6), 10**6, count)
     expected = [
         independent.release_float(form, key, i, float(value), 1.0, mech.grid)
         for i, value in enumerate(x)
     ]
-    whole_expected = integers(form, key, 1.0, mech.grid, whole.tolist())
+    expected_integers = release_integers(form, key, 1.0, mech.grid, integer_values.tolist())
     for chunk_words, threads in ((8, 3), (13, 2), (2**16, 1)):
         monkeypatch.setattr(exact, "_CHUNK_WORDS", chunk_words)
         rng = partial(fixed_generator, secret, cipher=cipher, threads=threads)
         assert_same(mech.release(x, rng=rng()), expected)
-        assert mech.release(whole, rng=rng()).tolist() == whole_expected
+        assert mech.release(integer_values, rng=rng()).tolist() == expected_integers
 
 
 @for_ciphers
 @for_one
-def test_scalar_floats_are_those_of_a_second_implementation(
-    kind: str, form: str, cipher: str
-) -> None:
-    """With `lower` and `upper`, and of a generator that makes a new key for each call."""
+def test_scalar_floats_equal_a_second_implementation(kind: str, form: str, cipher: str) -> None:
+    """With `lower` and `upper`, and with a generator that makes a new key for each call."""
     secret = os.urandom(32)
     rng = fixed_generator(secret, cipher=cipher)
     for (scale, grid), limits in product(SCALES, [None, (-0.5, 0.75)]):
-        given = {} if limits is None else {"lower": limits[0], "upper": limits[1]}
-        mech = mechanism(kind, scale, grid, **given)
+        bounds = {} if limits is None else {"lower": limits[0], "upper": limits[1]}
+        mech = mechanism(kind, scale, grid, **bounds)
         for value in values("float64", scale, 4).tolist():
             released = mech.release(value, rng=rng)
             assert type(released) is float
@@ -129,9 +127,7 @@ def test_scalar_floats_are_those_of_a_second_implementation(
 
 @for_one
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_narrow_scalars_are_those_of_a_second_implementation(
-    kind: str, form: str, dtype: str
-) -> None:
+def test_narrow_scalars_equal_a_second_implementation(kind: str, form: str, dtype: str) -> None:
     secret = os.urandom(32)
     rng = fixed_generator(secret)
     for scale, grid in SCALES[:3]:
@@ -149,18 +145,20 @@ def test_narrow_scalars_are_those_of_a_second_implementation(
 INTEGER_SCALES = [(1.0, None), (0.3, 16.0), (1e19, 2.0**30), (2.0**-960, None), (2.0**70, 2.0**66)]
 
 
-def integers(form: str, key: Key, scale: float, grid: float, given: Sequence[int]) -> list[int]:
-    """Release all of an array or a list by the second implementation."""
+def release_integers(
+    form: str, key: Key, scale: float, grid: float, values: Sequence[int]
+) -> list[int]:
+    """Return the releases of integers by the second implementation."""
     return [
         independent.release_integer(form, key, i, value, scale, grid)
-        for i, value in enumerate(given)
+        for i, value in enumerate(values)
     ]
 
 
 @for_ciphers
 @for_arrays
-def test_integers_are_those_of_a_second_implementation(kind: str, form: str, cipher: str) -> None:
-    """In lists, without a limit; in arrays of int64, uint64 and of objects, which saturate."""
+def test_integers_equal_a_second_implementation(kind: str, form: str, cipher: str) -> None:
+    """In lists, without a limit, and in arrays of int64, uint64 and objects, which saturate."""
     rng = np.random.default_rng()
     for scale, grid in INTEGER_SCALES:
         mech = mechanism(kind, scale, grid)
@@ -171,28 +169,26 @@ def test_integers_are_those_of_a_second_implementation(kind: str, form: str, cip
         big = [*x, 2**80 + 8, -(10**40)]
         positive = [abs(value) for value in x]
         fixed = partial(fixed_generator, secret, cipher=cipher)
-        second = partial(integers, form, Key(secret, cipher), scale, mech.grid)
-        assert mech.release(big, rng=fixed()) == second(big)
+        release_again = partial(release_integers, form, Key(secret, cipher), scale, mech.grid)
+        assert mech.release(big, rng=fixed()) == release_again(big)
         for array in (
             np.array(x, dtype=np.int64),
             np.array(positive, dtype=np.uint64),
             np.array(big, dtype=object),
         ):
-            saturated = [min(max(y, -(2**63)), 2**63 - 1) for y in second(array.tolist())]
+            saturated = [min(max(y, -(2**63)), 2**63 - 1) for y in release_again(array.tolist())]
             assert mech.release(array, rng=fixed()).tolist() == saturated
 
 
 @for_ciphers
 @for_one
-def test_scalar_integers_are_those_of_a_second_implementation(
-    kind: str, form: str, cipher: str
-) -> None:
+def test_scalar_integers_equal_a_second_implementation(kind: str, form: str, cipher: str) -> None:
     for scale, grid in INTEGER_SCALES:
         mech = mechanism(kind, scale, grid)
         for value in (0, 5, -7, 2**62, -(2**62) - 1, 2**63 - 1, -(2**63), -(2**90) + 3):
             secret = os.urandom(32)
-            one = mech.release(value, rng=fixed_generator(secret, cipher=cipher))
-            assert one == independent.release_integer(
+            released = mech.release(value, rng=fixed_generator(secret, cipher=cipher))
+            assert released == independent.release_integer(
                 form, Key(secret, cipher), 0, value, scale, mech.grid
             )
 
@@ -201,15 +197,15 @@ def test_scalar_integers_are_those_of_a_second_implementation(
     ("mechanism", "form"),
     [(dpnoise.NoisyMax, "exponential"), (dpnoise.ExponentialMechanism, "gumbel")],
 )
-def test_selections_are_those_of_a_second_implementation(mechanism: Any, form: str) -> None:
+def test_selections_equal_a_second_implementation(mechanism: Any, form: str) -> None:
     rng = np.random.default_rng()
     for size in (1.0, 1e-3, 2.0**70):
         for _ in range(10):
             secret = os.urandom(32)
             scores = (size + rng.standard_normal(12)).tolist()
             mech = mechanism(0.7, 1.0)
-            chosen = mech.select(scores, rng=fixed_generator(secret))
-            assert chosen == independent.select(form, Key(secret), scores, mech.scale)
+            selected = mech.select(scores, rng=fixed_generator(secret))
+            assert selected == independent.select(form, Key(secret), scores, mech.scale)
 
 
 @pytest.mark.parametrize(("key", "counter", "nonce", "expected"), RFC_8439)

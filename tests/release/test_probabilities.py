@@ -1,8 +1,8 @@
-"""How often a stage leaves a number open: the sums of docs/exact-release.md, and counts.
+"""The probability that a stage leaves a number open: the sums of docs/exact-release.md, and counts.
 
 The sums are evaluated in ball arithmetic with the constants of the kernels, for balls of
-r = scale/grid that cover whole octaves. The counts draw real noise on grids so fine that numbers
-are left open often enough to be counted.
+r = scale/grid that cover whole octaves. The counts draw real noise on grids so fine that open
+numbers are frequent enough to count.
 """
 
 import math
@@ -38,8 +38,8 @@ UNSEEN = arb(2.0**-64)
 class Slice:
     """Uniforms for which the bound on the error of Z is at most `error`.
 
-    They have the probability `mass`, and give Z a density of at most `density`, all on intervals of
-    which none is longer than `length`.
+    They have the probability `mass`, and give Z a density of at most `density`, on intervals no
+    longer than `length`.
     """
 
     mass: arb
@@ -50,13 +50,13 @@ class Slice:
 
 @dataclass(frozen=True)
 class Stage:
-    """What a stage adds to the bound, in grids, and what an open number is within, in bounds."""
+    """The constant that a stage adds to the bound, in grids, and its reach, in bounds."""
 
     added: float
     reach: float
 
 
-# What the bound of the first stage rounds by, in its own arithmetic, is in the 0.01.
+# The 0.01 covers the roundings in the computation of the first stage's bound.
 FIRST_STAGE = Stage(added=2.0**-51, reach=2.01)
 SECOND_STAGE = Stage(added=2.0**-126, reach=2.0)  # 4 units.
 
@@ -66,25 +66,25 @@ def total(numbers: Iterator[arb]) -> arb:
 
 
 def from_slices(stage: Stage, slices: tuple[Slice, ...], r: arb) -> arb:
-    """Return the mass of what lies near a border, slice by slice."""
+    """Return the probability of a number near a border, summed over slices."""
 
-    def near(part: Slice) -> arb:
+    def mass_near_border(part: Slice) -> arb:
         reach = stage.reach * (part.error + stage.added / r)  # In scales.
         borders = part.length * r + 2 * r * reach + 1
         return arb(min(part.mass.upper(), (part.density * borders * 2 * reach).upper()))
 
-    return total(near(part) for part in slices)
+    return total(mass_near_border(part) for part in slices)
 
 
 def slice_of_root(least: arb, most: arb, error: arb) -> Slice:
-    """Return the slice of a root between two numbers: a ring in the plane of two Gaussians."""
+    """Return the slice of roots between two numbers: a ring in the plane of two Gaussians."""
     inside, outside = (-least * least).exp(), (-most * most).exp()
     chord = (2 * (most * most - least * least)).sqrt()
     return Slice(inside - outside, inside * chord / arb.pi(), 2 * arb(2).sqrt() * most, error)
 
 
-# The first stage. Outside of what is counted as open, V at its lower end is at least half of V, and
-# a computed logarithm or root is within 6 % of the real one, or less than ROUND_V / 2^40 away.
+# The first stage. Except for what counts as open, V at its lower end is at least half of V, and a
+# computed logarithm or root is within 6 % of the real one, or less than ROUND_V / 2^40 away.
 
 NEAR = arb(1.06)
 RECIPROCAL = arb(2 * 1.125)  # reciprocal_bound(V) is at most this over the real V.
@@ -100,7 +100,7 @@ def first_slices_of_laplace() -> Iterator[Slice]:
 
 
 def first_roots() -> Iterator[tuple[arb, arb]]:
-    """Yield octaves of the root below 1, and above it unit steps of its square."""
+    """Yield octaves of the root below 1, and unit steps of its square above."""
     for i in range(1, OCTAVES + 1):
         yield arb(2.0**-i), arb(2.0 ** (1 - i))
     for j in range(1, LOGS):
@@ -129,15 +129,15 @@ def first_laplace_1(r: arb) -> arb:
 
 
 def first_gaussian_2(r: arb) -> arb:
-    rest = 4.0**-OCTAVES + arb(-LOGS).exp() + 2.0**-64
-    return from_slices(FIRST_STAGE, first_gaussian_slices(), r) + rest
+    uncovered = 4.0**-OCTAVES + arb(-LOGS).exp() + 2.0**-64
+    return from_slices(FIRST_STAGE, first_gaussian_slices(), r) + uncovered
 
 
-# The second stage, whose errors are counts of units of 2^-120.
+# The second stage, with errors in units of 2^-120.
 
 UNIT = arb(2.0**-120)
-NO_BOUND_FROM = 67  # Zeros at the start of V.
-REFINED_OCTAVES = 45  # Of the root, below sqrt(log 2); k >= 50 is beyond.
+NO_BOUND_FROM = 67  # Leading zeros of V.
+REFINED_OCTAVES = 45  # Octaves of the root below sqrt(log 2); k >= 50 is beyond them.
 
 
 def error_of_log(zeros: int, unseen: int) -> int:
@@ -145,12 +145,12 @@ def error_of_log(zeros: int, unseen: int) -> int:
 
 
 def error_of_root(least: arb, zeros: int) -> arb:
-    """Take 2 over the root, within a part 2^-20, for the code's 2^(k-3), which is less."""
+    """Return the error with 2/root, up to 2^-20 of it, as an upper bound on the code's 2^(k-3)."""
     return 2.001 * error_of_log(zeros, 0) / least + 9
 
 
 def second_roots() -> Iterator[tuple[arb, arb, int]]:
-    """Yield the slices of the root with the zeros at the start of V."""
+    """Yield the slices of the root with the leading zeros of V."""
     for i in range(REFINED_OCTAVES):
         yield (LOG_2 / 4 ** (i + 1)).sqrt(), (LOG_2 / 4**i).sqrt(), 0
     for zeros in range(1, NO_BOUND_FROM):
@@ -178,8 +178,8 @@ def second_laplace_1(r: arb) -> arb:
 
 
 def second_gaussian_2(r: arb) -> arb:
-    rest = 2.0**-NO_BOUND_FROM + 4.0**-REFINED_OCTAVES
-    return from_slices(SECOND_STAGE, second_gaussian_slices(), r) + rest
+    uncovered = 2.0**-NO_BOUND_FROM + 4.0**-REFINED_OCTAVES
+    return from_slices(SECOND_STAGE, second_gaussian_slices(), r) + uncovered
 
 
 Bound = Callable[[arb], arb]
@@ -196,7 +196,7 @@ SECOND: dict[str, Bound] = {
 
 
 def octave(k: int) -> arb:
-    """Return a ball that has all numbers between 2^k and 2^(k+1)."""
+    """Return a ball of all numbers between 2^k and 2^(k+1)."""
     return arb(1.5 * 2.0**k, 0.5 * 2.0**k)
 
 
@@ -208,21 +208,21 @@ def test_there_is_a_sum_for_every_form() -> None:
 def test_the_first_stage_leaves_no_more_open_than_the_bound_says(form: str) -> None:
     """Every grid that a mechanism accepts lies in one of the octaves."""
     for k in range(-60, 50):
-        # The bound is convex, and 4, where it is least, an end of an octave.
+        # The bound is convex and smallest at 4, which is an end of an octave.
         claimed = min(open_after_first_stage(2.0**end) for end in (k, k + 1))
         assert claimed >= 1 or FIRST[form](octave(k)) < claimed, k
 
 
 @pytest.mark.parametrize("form", SECOND)
-def test_the_judge_is_reached_less_than_once_in_2_to_the_64(form: str) -> None:
-    """For grids between 2^-44 and 2^50 scales, as the page says; and not for all others."""
+def test_the_reference_is_reached_less_than_once_in_2_to_the_64(form: str) -> None:
+    """For grids between 2^-44 and 2^50 scales, as in the docs, but not for all others."""
     for k in range(-50, 44):
         assert SECOND[form](octave(k)) < 2.0**-64, k
     assert SECOND[form](arb(2.0**50)) > 2.0**-64
 
 
 def test_no_cell_of_these_grids_is_beyond_the_exact_floats() -> None:
-    """The largest Z with a bound is that of `laplace_1`: the largest -log V."""
+    """The largest Z with a bound is the largest -log V, of `laplace_1`."""
     largest = NO_BOUND_FROM * LOG_2
     assert largest * 2.0**44 + 2 < 2.0**53
 
@@ -238,8 +238,8 @@ def test_more_are_open_than_there_are_slots_less_than_once_in_2_to_the_64_calls(
             slots = slots_for(places, chunks, 2.0**k, width)
             if slots < places:
                 p = arb(width * open_after_first_stage(2.0**k))
-                more = p.beta_lower(slots + 1, places - slots, 1)
-                assert chunks * more < 2.0**-64, (places, chunks, k)
+                overflow = p.beta_lower(slots + 1, places - slots, 1)
+                assert chunks * overflow < 2.0**-64, (places, chunks, k)
             assert 1 <= slots <= places
 
 
@@ -248,8 +248,8 @@ def test_more_are_open_than_there_are_slots_less_than_once_in_2_to_the_64_calls(
 NUMBERS = 100_000
 
 
-def left_open(form: str, ratio: float, values: NDArray[np.float64]) -> int:
-    """Return how many numbers the first stage leaves open; of a pair, only the first counts."""
+def count_open(form: str, ratio: float, values: NDArray[np.float64]) -> int:
+    """Return how many numbers the first stage leaves open, counting the first of each pair."""
     exact, out = ADDITIVE[form], np.empty(values.size)
     words = np.frombuffer(system_bytes(8 * exact.variates * values.size), dtype=WORD)
     exact.first_stage()(words, 64, values, ratio, 1.0, out)
@@ -263,7 +263,7 @@ def test_the_bound_holds_on_fine_grids_and_is_at_most_64_times_too_large(
 ) -> None:
     ratio, width = 2.0**power, ADDITIVE[form].width
     values = np.random.default_rng().random(width * NUMBERS)
-    count, claimed = left_open(form, ratio, values), open_after_first_stage(ratio)
+    count, claimed = count_open(form, ratio, values), open_after_first_stage(ratio)
     check_probability(stats.binom.sf(count - 1, NUMBERS, claimed))
     check_probability(stats.binom.cdf(count, NUMBERS, claimed / 64))
 
@@ -272,24 +272,26 @@ def test_the_bound_holds_on_fine_grids_and_is_at_most_64_times_too_large(
 @pytest.mark.parametrize("power", [-34, -26])
 def test_the_bound_holds_on_coarse_grids_for_values_on_a_border(form: str, power: int) -> None:
     ratio, width = 2.0**power, ADDITIVE[form].width
-    count = left_open(form, ratio, np.full(width * NUMBERS, 0.5))
+    count = count_open(form, ratio, np.full(width * NUMBERS, 0.5))
     check_probability(stats.binom.sf(count - 1, NUMBERS, open_after_first_stage(ratio)))
 
 
 def several_leaders(candidates: int, size: float) -> float:
-    """Return the page's bound on the probability that the judge selects, `size` its S."""
+    """Return the docs' bound on the probability that the reference selects; `size` is S."""
     return 2.0**-43 * (3 + math.log(candidates) + size) + candidates * 2.0**-44
 
 
 @pytest.mark.parametrize("form", [EXPONENTIAL.name, GUMBEL.name])
 @pytest.mark.parametrize("candidates", [2, 50])
-def test_the_judge_selects_no_more_often_than_the_bound_says(form: str, candidates: int) -> None:
-    """With scores so large beside the noise that their own rounding leaves the leader open."""
+def test_the_reference_selects_no_more_often_than_the_bound_says(
+    form: str, candidates: int
+) -> None:
+    """With scores so large that their rounding leaves the leader open."""
     calls, size = 5000, 2.0**38
     scores = np.full(candidates, size)
-    found = 0
+    selections = 0
     for _ in range(calls):
         words = np.frombuffer(system_bytes(8 * candidates), dtype=WORD)
         leaders = selection._possible_leaders(SELECTION[form], words, scores, 1.0)
-        found += len(leaders) > 1
-    check_probability(stats.binom.sf(found - 1, calls, several_leaders(candidates, size)))
+        selections += len(leaders) > 1
+    check_probability(stats.binom.sf(selections - 1, calls, several_leaders(candidates, size)))

@@ -1,4 +1,4 @@
-"""Selection: the exact argmax, and the laws that the literature gives for it."""
+"""Selection: the exact argmax, and its laws in the literature."""
 
 import math
 import os
@@ -27,15 +27,15 @@ MECHANISMS: list[tuple[Any, str]] = [
 ]
 
 
-def judged(form: str, secret: bytes, scores: list[Any], scale: float) -> int:
-    """Return the argmax by the judge alone, with 640 digits of every uniform."""
+def reference_argmax(form: str, secret: bytes, scores: list[Any], scale: float) -> int:
+    """Return the argmax by the reference only, with 640 digits of every uniform."""
     words = np.empty(len(scores), dtype=np.uint64)
     Key(secret).stream().fill(words)
     totals = []
     for i, score in enumerate(scores):
         rows = exact.rows_from_key(Key(secret), i, words[i : i + 1])
-        ten = [next(rows) for _ in range(10)]
-        *_, noise = reference.enclosures(SELECTION[form].formula, ten)
+        first_rows = [next(rows) for _ in range(10)]
+        *_, noise = reference.enclosures(SELECTION[form].formula, first_rows)
         with ctx.workprec(2000):
             totals.append(reference.ball_of(score) + reference.ball_of(scale) * noise)
     with ctx.workprec(2000):
@@ -47,7 +47,7 @@ def judged(form: str, secret: bytes, scores: list[Any], scale: float) -> int:
 
 
 @pytest.mark.parametrize(("mechanism", "form"), MECHANISMS)
-def test_the_selected_is_the_judge_s(mechanism: Any, form: str) -> None:
+def test_the_selection_equals_the_reference(mechanism: Any, form: str) -> None:
     rng = np.random.default_rng()
     for _ in range(150 if alarms.LONG else 50):
         epsilon = float(10 ** rng.uniform(-3, 2))
@@ -57,23 +57,23 @@ def test_the_selected_is_the_judge_s(mechanism: Any, form: str) -> None:
         if rng.random() < 0.3:
             scores = [int(x) + 10**25 for x in scores]
         secret = os.urandom(32)
-        assert mech.select(scores, rng=fixed_generator(secret)) == judged(
+        assert mech.select(scores, rng=fixed_generator(secret)) == reference_argmax(
             form, secret, scores, mech.scale
         )
 
 
 @pytest.mark.parametrize(("mechanism", "form"), MECHANISMS)
-def test_what_the_floats_cannot_tell_apart_is_refined(mechanism: Any, form: str) -> None:
-    """Scores far beyond 2^53 scales: as floats the noise vanishes, exactly it decides."""
+def test_scores_that_floats_cannot_distinguish_are_refined(mechanism: Any, form: str) -> None:
+    """With scores far beyond 2^53 scales the noise vanishes in floats, but still decides."""
     mech = mechanism(1.0, 1.0)
     scores = [2**80, 2**80 + 1, 2**80, 2**80 - 1]
-    chosen = set()
+    selected = set()
     for _ in range(60):
         secret = os.urandom(32)
         index = mech.select(scores, rng=fixed_generator(secret))
-        assert index == judged(form, secret, scores, mech.scale)
-        chosen.add(index)
-    assert len(chosen) > 1
+        assert index == reference_argmax(form, secret, scores, mech.scale)
+        selected.add(index)
+    assert len(selected) > 1
     words = np.array([5, 6], dtype=np.uint64)
     far = np.array([1e30, 1e30])
     assert selection._possible_leaders(SELECTION[form], words, far, 1.0) == [0, 1]
@@ -85,20 +85,20 @@ def test_sums_beyond_the_largest_float_are_compared_exactly() -> None:
         mech = mechanism(1.0, 2.0**958)
         for _ in range(20):
             secret = os.urandom(32)
-            chosen = mech.select(scores, rng=fixed_generator(secret))
-            assert chosen == judged(form, secret, scores, mech.scale)
+            selected = mech.select(scores, rng=fixed_generator(secret))
+            assert selected == reference_argmax(form, secret, scores, mech.scale)
 
 
 @pytest.mark.parametrize(("mechanism", "form"), MECHANISMS)
 def test_the_roundings_of_large_scores_are_covered(mechanism: Any, form: str) -> None:
-    """Near 2^50 a float keeps two bits of the noise: what they leave open the judge decides."""
+    """Near 2^50 a float keeps two bits of the noise; the reference decides what they leave open."""
     rng = np.random.default_rng()
     mech = mechanism(1.0, 0.5)
     for _ in range(150 if alarms.LONG else 50):
         scores = (2.0**50 + np.rint(rng.standard_normal(6) * 4) / 4).tolist()
         secret = os.urandom(32)
-        chosen = mech.select(scores, rng=fixed_generator(secret))
-        assert chosen == judged(form, secret, scores, mech.scale)
+        selected = mech.select(scores, rng=fixed_generator(secret))
+        assert selected == reference_argmax(form, secret, scores, mech.scale)
 
 
 @pytest.mark.parametrize("monotonic", [False, True])
@@ -112,8 +112,8 @@ def test_the_scale_of_a_selection_is_rounded_up(monotonic: bool) -> None:  # noq
 
 
 def test_scores_of_numpy_s_kinds_are_taken_exactly() -> None:
-    """Also where the judge must decide: far beyond what floats tell apart."""
-    integers = [2**62, 2**62 + 1]  # As floats they are one.
+    """Also if the reference must decide, far beyond the precision of floats."""
+    integers = [2**62, 2**62 + 1]  # Equal as floats.
     narrow = [np.float32(1e30), np.nextafter(np.float32(1e30), np.float32(np.inf))]
     cases: list[tuple[float, list[Any], list[Any]]] = [
         (1.0, integers, [integers, [np.int64(x) for x in integers], np.array(integers)]),
@@ -125,16 +125,16 @@ def test_scores_of_numpy_s_kinds_are_taken_exactly() -> None:
             [[1e30, 1e30 + 2.0**76], np.array([1e30, 1e30 + 2.0**76])],
         ),
     ]
-    for (mechanism, form), (sensitivity, exactly, kinds) in product(MECHANISMS, cases):
+    for (mechanism, form), (sensitivity, exact_scores, kinds) in product(MECHANISMS, cases):
         mech = mechanism(1.0, sensitivity)
-        chosen = []
+        selected = []
         for _ in range(60):
             secret = os.urandom(32)
-            chosen.append(judged(form, secret, exactly, mech.scale))
+            selected.append(reference_argmax(form, secret, exact_scores, mech.scale))
             for scores in kinds:
-                assert mech.select(scores, rng=fixed_generator(secret)) == chosen[-1]
+                assert mech.select(scores, rng=fixed_generator(secret)) == selected[-1]
         # Each is chosen with a probability above 0.3; 60 draws miss it with one below 10^-9.
-        assert set(chosen) == {0, 1}
+        assert set(selected) == {0, 1}
 
 
 @pytest.mark.parametrize(
@@ -151,14 +151,14 @@ def test_scores_of_numpy_s_kinds_are_taken_exactly() -> None:
     ],
     ids=str,
 )
-def test_scores_that_are_no_exact_floats_are_refused(scores: Any) -> None:
+def test_scores_that_are_not_exact_floats_are_refused(scores: Any) -> None:
     for mechanism, _ in MECHANISMS:
         with pytest.raises((TypeError, ValueError), match=r"must|not supported"):
             mechanism(1.0, 1.0).select(scores)
 
 
 def permute_and_flip(scores: np.ndarray, epsilon: float) -> np.ndarray:
-    """Exact probabilities of permute-and-flip, over all permutations."""
+    """Return the exact probabilities of permute-and-flip, over all permutations."""
     flip = np.exp(epsilon / 2 * (scores - scores.max()))
     probabilities = np.zeros(len(scores))
     orders = list(permutations(range(len(scores))))
@@ -187,13 +187,13 @@ def test_the_exponential_mechanism_has_its_law() -> None:
 
 
 def test_exact_scores_decide_where_floats_leave_a_choice() -> None:
-    """Two scores that are one float, and differ by ten scales: the second wins but for e^-10."""
+    """Two scores with the same float differ by ten scales, so the second usually wins."""
     scores = np.array([2.0**60, 2.0**60])
-    chosen = [
+    selected = [
         selection.noisy_argmax(scores, lambda i: 2**60 + 10 * i, 1.0, None) for _ in range(1000)
     ]
-    # Of exponential noise E, P(E1 > E2 + 10) = e^-10/2.
-    alarms.check_probability(stats.binomtest(chosen.count(0), 1000, math.exp(-10) / 2).pvalue)
+    # For exponential noise E, P(E1 > E2 + 10) = e^-10/2.
+    alarms.check_probability(stats.binomtest(selected.count(0), 1000, math.exp(-10) / 2).pvalue)
 
 
 def test_monotonic_halves_the_noise() -> None:
@@ -204,26 +204,26 @@ def test_monotonic_halves_the_noise() -> None:
 
 def test_candidates_and_kinds_of_scores() -> None:
     mech = dpnoise.NoisyMax(1.0, 1.0)
-    sure = [0, 10**6, 3]
-    assert mech.select(sure) == 1
-    assert mech.select(np.array(sure)) == 1
-    assert mech.select(tuple(sure), candidates="abc") == "b"
+    scores = [0, 10**6, 3]
+    assert mech.select(scores) == 1
+    assert mech.select(np.array(scores)) == 1
+    assert mech.select(tuple(scores), candidates="abc") == "b"
     assert mech.select([5.0]) == 0
-    assert isinstance(mech.select(np.array(sure)), int)
+    assert isinstance(mech.select(np.array(scores)), int)
 
 
 @pytest.mark.parametrize(("mechanism", "form"), MECHANISMS)
 def test_scores_that_a_float_rounds_are_compared_exactly(mechanism: Any, form: str) -> None:
-    """Above 2^53 neighbouring integers are one float: what that rounds is part of the margin."""
+    """Above 2^53 neighbouring integers have the same float; the margin covers this rounding."""
     for k in range(400 if alarms.LONG else 100):
         secret = k.to_bytes(32, "little")
         scores = [2**53 + 1, 2**53, 2**53 + 2 + k % 2]
-        chosen = mechanism(2.0, 1.0).select(scores, rng=fixed_generator(secret))
-        assert chosen == judged(form, secret, scores, mechanism(2.0, 1.0).scale)
+        selected = mechanism(2.0, 1.0).select(scores, rng=fixed_generator(secret))
+        assert selected == reference_argmax(form, secret, scores, mechanism(2.0, 1.0).scale)
 
 
 def test_no_candidate_is_ruled_out_where_its_noise_has_no_bound() -> None:
-    """At V = 0 noise is unbounded: no score, however large, is sure to lead."""
+    """At V = 0 noise is unbounded, so no score is certain to lead."""
     words = np.array([2**64 - 1, 0], dtype=np.uint64)
     for scores, scale in (([0.0, 1.0], 2.0**-960), ([0.0, 1e300], 1.0)):
         for form in ("exponential", "gumbel"):

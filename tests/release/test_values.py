@@ -1,4 +1,4 @@
-"""Mechanisms are values: frozen, and compared, printed, stored and replaced by their arguments."""
+"""Mechanisms are frozen values; arguments determine equality, repr, pickles and replacement."""
 
 import copy
 import dataclasses
@@ -21,11 +21,11 @@ KEY = bytes(range(32))
 Maker = Callable[..., Any]
 PUBLIC = [getattr(dpnoise, name) for name in dpnoise.__all__]
 MECHANISMS = [
-    each
-    for each in PUBLIC
-    if inspect.isclass(each) and (hasattr(each, "release") or hasattr(each, "select"))
+    public
+    for public in PUBLIC
+    if inspect.isclass(public) and (hasattr(public, "release") or hasattr(public, "select"))
 ]
-# Each class, and each of its class methods, which are further ways to ask for one.
+# Each class and each of its class methods, which are alternative constructors.
 MAKERS: dict[str, Maker] = {
     maker.__qualname__: maker
     for mechanism in MECHANISMS
@@ -38,7 +38,7 @@ MAKERS: dict[str, Maker] = {
         ),
     )
 }
-# A small choice for each argument, so that equal ones meet, each in several types.
+# Few values for each argument, in several types, so that equal ones occur.
 GOOD: dict[str, list[Any]] = {
     "epsilon": [1, 1.0, np.float64(1.0), np.float32(0.5), 0.3],
     "delta": [1e-6, np.float64(1e-6), 0.25],
@@ -50,7 +50,7 @@ GOOD: dict[str, list[Any]] = {
     "upper": [None, 7, 7.0, np.float64(7.0), 0.1, 2**70],
     "monotonic": [False, True, np.True_, np.False_],
 }
-# Those that break a rule, some of them only together with others.
+# Invalid values, some of them only together with others.
 BAD: dict[str, list[Any]] = {
     "epsilon": [1e-8, 0.0, "1", None],
     "delta": [2, 0],
@@ -72,42 +72,45 @@ def arguments_of(maker: Maker) -> dict[str, inspect.Parameter]:
 
 
 @st.composite
-def asked_for(draw: st.DrawFn, maker: Maker) -> dict[str, Any]:
-    """Return arguments that a mechanism can be made with, those with a default not always."""
-    asked = {}
+def valid_arguments(draw: st.DrawFn, maker: Maker) -> dict[str, Any]:
+    """Draw valid arguments of a mechanism; optional ones may be missing."""
+    arguments = {}
     for name, parameter in arguments_of(maker).items():
         if parameter.default is parameter.empty or draw(st.booleans()):
-            asked[name] = draw(st.sampled_from(GOOD[name]))
-    assume(makes_one(maker, asked))
-    return asked
+            arguments[name] = draw(st.sampled_from(GOOD[name]))
+    assume(is_valid(maker, arguments))
+    return arguments
 
 
 @st.composite
 def mechanisms(draw: st.DrawFn) -> Any:
-    """Return any mechanism, made in any way."""
+    """Draw a mechanism from any constructor."""
     maker = draw(st.sampled_from(list(MAKERS.values())))
-    return maker(**draw(asked_for(maker)))
+    return maker(**draw(valid_arguments(maker)))
 
 
 def outcome(make: Maker, arguments: dict[str, Any]) -> Any:
-    """Return the mechanism, or the error as a text."""
+    """Return the mechanism, or the error as text."""
     try:
         return make(**arguments)
     except dpnoise.DpnoiseError as error:
         return f"{type(error).__name__}: {error}"
 
 
-def makes_one(maker: Maker, arguments: dict[str, Any]) -> bool:
+def is_valid(maker: Maker, arguments: dict[str, Any]) -> bool:
     return not isinstance(outcome(maker, arguments), str)
 
 
 def behaviour(mechanism: Any) -> dict[str, Any]:
-    """Return all that can be seen of a mechanism: its attributes, its errors and its outputs."""
+    """Return the observable behaviour of a mechanism: its attributes and its output or error."""
     names = [name for name in dir(mechanism) if not name.startswith("_")]
     members = {name: getattr(mechanism, name) for name in names}
-    seen = {name: member for name, member in members.items() if not callable(member)}
-    act = getattr(mechanism, "release", None) or mechanism.select
-    return {**seen, "output": outcome(act, {"rng": fixed_generator(KEY), **DATA[act.__name__]})}
+    attributes = {name: member for name, member in members.items() if not callable(member)}
+    release = getattr(mechanism, "release", None) or mechanism.select
+    return {
+        **attributes,
+        "output": outcome(release, {"rng": fixed_generator(KEY), **DATA[release.__name__]}),
+    }
 
 
 def test_every_mechanism_is_tested_and_every_argument() -> None:
@@ -125,13 +128,13 @@ def test_every_mechanism_is_tested_and_every_argument() -> None:
 @pytest.mark.parametrize("maker", MAKERS.values(), ids=MAKERS)
 @given(data=st.data())
 @settings(max_examples=25)
-def test_what_is_replaced_is_what_a_new_one_would_be(maker: Maker, data: st.DataObject) -> None:
-    """Of every argument every value: the same mechanism, or the same error."""
-    asked = data.draw(asked_for(maker))
-    mechanism = maker(**asked)
+def test_a_replaced_mechanism_equals_a_new_one(maker: Maker, data: st.DataObject) -> None:
+    """For every argument and value: the same mechanism, or the same error."""
+    arguments = data.draw(valid_arguments(maker))
+    mechanism = maker(**arguments)
     for name in arguments_of(maker):
         change = {name: data.draw(st.sampled_from(GOOD[name] + BAD[name]))}
-        new, replaced = outcome(maker, asked | change), outcome(mechanism.replace, change)
+        new, replaced = outcome(maker, arguments | change), outcome(mechanism.replace, change)
         assert replaced == new
         assert outcome(mechanism.__replace__, change) == new, "what copy.replace calls"
         if not isinstance(new, str):
@@ -162,12 +165,12 @@ def test_copies_and_pickles_are_equal_and_do_the_same(mechanism: Any) -> None:
 
 
 @pytest.mark.parametrize("maker", MAKERS.values(), ids=MAKERS)
-def test_equal_are_those_with_equal_arguments_of_whatever_type(maker: Maker) -> None:
+def test_mechanisms_with_equal_arguments_of_any_type_are_equal(maker: Maker) -> None:
     first = {name: GOOD[name][0] for name in arguments_of(maker)}
     for name in first:
-        made = [(value, outcome(maker, {**first, name: value})) for value in GOOD[name]]
-        for (one, a), (other, b) in itertools.combinations(made, 2):
-            if one == other:
+        outcomes = [(value, outcome(maker, {**first, name: value})) for value in GOOD[name]]
+        for (value_a, a), (value_b, b) in itertools.combinations(outcomes, 2):
+            if value_a == value_b:
                 assert isinstance(a, str) == isinstance(b, str), (name, a, b)
                 if not isinstance(a, str):
                     assert a == b
@@ -178,9 +181,9 @@ def test_equal_are_those_with_equal_arguments_of_whatever_type(maker: Maker) -> 
 
 
 @given(mechanism=mechanisms())
-def test_what_it_shows_are_numbers_of_python(mechanism: Any) -> None:
-    shown = {name: type(value) for name, value in vars(mechanism).items() if name[0] != "_"}
-    assert set(shown.values()) <= {int, float, bool, type(None)}, shown
+def test_public_attributes_are_python_numbers(mechanism: Any) -> None:
+    types = {name: type(value) for name, value in vars(mechanism).items() if name[0] != "_"}
+    assert set(types.values()) <= {int, float, bool, type(None)}, types
 
 
 def test_other_classes_and_other_ways_of_asking_make_other_values() -> None:
@@ -192,17 +195,17 @@ def test_other_classes_and_other_ways_of_asking_make_other_values() -> None:
     assert dpnoise.NoisyMax(1.0, 1.0) != (1.0, 1.0)
 
 
-def test_a_grid_that_was_asked_for_is_kept_and_a_default_one_chosen_anew() -> None:
+def test_an_explicit_grid_is_kept_and_a_default_one_is_chosen_again() -> None:
     default = dpnoise.LaplaceMechanism(1.0, 1.0)
-    asked = dpnoise.LaplaceMechanism(1.0, 1.0, grid=2.0**-20)
-    assert default.grid == asked.grid == 2.0**-20
+    explicit = dpnoise.LaplaceMechanism(1.0, 1.0, grid=2.0**-20)
+    assert default.grid == explicit.grid == 2.0**-20
     assert default.replace(epsilon=2.0**-10).grid == 2.0**-10
-    assert asked.replace(epsilon=2.0**-10).grid == 2.0**-20
-    assert asked.replace(grid=None) == default
-    assert asked != default, "they release the same, but replace differs"
+    assert explicit.replace(epsilon=2.0**-10).grid == 2.0**-20
+    assert explicit.replace(grid=None) == default
+    assert explicit != default, "they release the same, but replace differs"
 
 
-def test_a_gaussian_is_calibrated_anew_as_it_was_asked_for() -> None:
+def test_a_replaced_gaussian_is_calibrated_like_the_original() -> None:
     gaussian = dpnoise.GaussianMechanism
     by_rho = gaussian.for_rho(0.5, sensitivity=1.0, lower=0)
     assert by_rho.replace(sensitivity=2.0) == gaussian.for_rho(0.5, sensitivity=2.0, lower=0)
@@ -216,21 +219,21 @@ def test_a_gaussian_is_calibrated_anew_as_it_was_asked_for() -> None:
     assert by_loss.replace(epsilon=0.5).scale == stronger.scale > by_loss.scale
 
 
-def test_a_gaussian_has_the_loss_that_was_asked_for_and_no_other() -> None:
+def test_a_gaussian_has_only_the_loss_of_its_arguments() -> None:
     gaussian = dpnoise.GaussianMechanism
-    made = [
+    mechanisms = [
         gaussian(epsilon=1.0, delta=1e-6, sensitivity=1.0),
         gaussian.for_rho(0.5, sensitivity=1.0),
         gaussian.for_scale(3.0, sensitivity=1.0),
     ]
-    assert [(m.epsilon, m.delta, m.rho) for m in made] == [
+    assert [(m.epsilon, m.delta, m.rho) for m in mechanisms] == [
         (1.0, 1e-6, None),
         (None, None, 0.5),
         (None, None, None),
     ]
 
 
-SHOWN = [
+REPRS = [
     "LaplaceMechanism(epsilon=1.0, sensitivity=1.0)",
     "LaplaceMechanism(epsilon=0.1, sensitivity=1.0, grid=0.5, lower=0, upper=9.5)",
     "GaussianMechanism(epsilon=1.0, delta=1e-06, sensitivity=1.0)",
@@ -241,8 +244,8 @@ SHOWN = [
 ]
 
 
-@pytest.mark.parametrize("text", SHOWN)
-def test_a_mechanism_is_shown_as_it_is_asked_for(text: str) -> None:
+@pytest.mark.parametrize("text", REPRS)
+def test_the_repr_of_a_mechanism_is_its_call(text: str) -> None:
     assert repr(eval(text, vars(dpnoise))) == text  # noqa: S307 - as above
 
 
@@ -257,29 +260,29 @@ def test_no_attribute_is_set_or_deleted(mechanism: Any) -> None:
     assert behaviour(mechanism) == before
 
 
-anything: Any = dpnoise  # Any, because it is called wrongly here.
+untyped: Any = dpnoise  # Any, because the calls here are wrong.
 LOSS = {"epsilon": 1.0, "delta": 1e-6}
 by_rho: Any = dpnoise.GaussianMechanism.for_rho(0.5, sensitivity=1.0)
 WRONG: list[tuple[Callable[[], object], str]] = [
-    (lambda: anything.GaussianMechanism(rho=0.5, sensitivity=1.0), r"for_rho\(rho, sens"),
-    (lambda: anything.GaussianMechanism(scale=2.0, sensitivity=1.0), r"for_scale\(scale, sens"),
+    (lambda: untyped.GaussianMechanism(rho=0.5, sensitivity=1.0), r"for_rho\(rho, sens"),
+    (lambda: untyped.GaussianMechanism(scale=2.0, sensitivity=1.0), r"for_scale\(scale, sens"),
     (
-        lambda: anything.GaussianMechanism(**LOSS, rho=0.5, sensitivity=1.0),
-        r"^Epsilon and delta determine the noise, so rho .* GaussianMechanism\.for_rho\.$",
+        lambda: untyped.GaussianMechanism(**LOSS, rho=0.5, sensitivity=1.0),
+        r"^Expected no rho beside epsilon and delta, .* GaussianMechanism\.for_rho\.$",
     ),
     (
-        lambda: anything.GaussianMechanism(**LOSS, scale=2.0, sensitivity=1.0),
-        r"^Epsilon and delta determine the noise, so scale .* GaussianMechanism\.for_scale\.$",
+        lambda: untyped.GaussianMechanism(**LOSS, scale=2.0, sensitivity=1.0),
+        r"^Expected no scale beside epsilon and delta, .* GaussianMechanism\.for_scale\.$",
     ),
-    (lambda: anything.LaplaceMechanism(scale=2.0), r"give epsilon = sensitivity / scale\.$"),
-    (lambda: anything.LaplaceMechanism(1.0, 1.0, scale=2.0), "epsilon and sensitivity, not sc"),
-    (lambda: anything.GaussianMechanism(epsilon=1.0, sensitivity=1.0), "delta.*LaplaceMechanism"),
-    (lambda: anything.GaussianMechanism(sensitivity=1.0), "needs both epsilon and delta"),
-    (lambda: anything.GaussianMechanism(1.0, 1e-6, 1.0), "by name"),
+    (lambda: untyped.LaplaceMechanism(scale=2.0), r"give epsilon = sensitivity / scale\.$"),
+    (lambda: untyped.LaplaceMechanism(1.0, 1.0, scale=2.0), "epsilon and sensitivity, and no sc"),
+    (lambda: untyped.GaussianMechanism(epsilon=1.0, sensitivity=1.0), "delta.*LaplaceMechanism"),
+    (lambda: untyped.GaussianMechanism(sensitivity=1.0), "Expected both epsilon and delta"),
+    (lambda: untyped.GaussianMechanism(1.0, 1e-6, 1.0), "by name"),
     (lambda: by_rho.replace(epsilon=1.0), r"for_rho.*rho, sensitivity, grid.*got epsilon.*new"),
     (lambda: by_rho.replace(scale=1.0), "got scale"),
     (lambda: by_rho.replace(sensitivity=2.0, b=1, a=2), "got a, b"),
-    (lambda: anything.NoisyMax(1.0, 1.0).replace(monotone=True), "monotonic.*got monotone"),
+    (lambda: untyped.NoisyMax(1.0, 1.0).replace(monotone=True), "monotonic.*got monotone"),
 ]
 
 
@@ -292,22 +295,22 @@ def test_arguments_that_a_mechanism_does_not_take_are_named(
 
 
 def test_the_replace_of_dataclasses_does_not_apply() -> None:
-    """It would take a default grid for one that was asked for."""
+    """It would treat a default grid as an explicit one."""
     mechanisms: list[Any] = [by_rho, dpnoise.LaplaceMechanism(1, 1), dpnoise.NoisyMax(1, 1)]
     for mechanism in mechanisms:
         with pytest.raises(TypeError, match="dataclass"):
             dataclasses.replace(mechanism, sensitivity=2.0)
 
 
-class Renamed(dpnoise.GaussianMechanism):
-    """A subclass, made in three ways."""
+class GaussianSubclass(dpnoise.GaussianMechanism):
+    """A subclass with three constructors."""
 
 
 def test_a_subclass_shows_its_own_name() -> None:
-    made = [
-        Renamed(epsilon=1.0, delta=1e-6, sensitivity=1.0),
-        Renamed.for_rho(0.5, sensitivity=1.0),
-        Renamed.for_scale(2.0, sensitivity=1.0),
+    mechanisms = [
+        GaussianSubclass(epsilon=1.0, delta=1e-6, sensitivity=1.0),
+        GaussianSubclass.for_rho(0.5, sensitivity=1.0),
+        GaussianSubclass.for_scale(2.0, sensitivity=1.0),
     ]
-    for mechanism in made:
-        assert eval(repr(mechanism)) == mechanism  # noqa: S307 - what is shown makes an equal one
+    for mechanism in mechanisms:
+        assert eval(repr(mechanism)) == mechanism  # noqa: S307 - our own repr

@@ -1,7 +1,7 @@
-"""The reproduction: each piece, at a small size, finds what the mathematics says it must.
+"""The reproduction: each piece, at a small size, has the result that mathematics predicts.
 
-No verdict about time is tested, because it belongs to the machine. The pieces' other verdicts err
-with the probabilities that they state; where that is above FALSE_ALARM, the numbers are tested.
+Verdicts about time are not tested, because they depend on the machine. The other verdicts err with
+the probabilities that they state; if that is above FALSE_ALARM, the numbers are tested instead.
 """
 
 import json
@@ -39,7 +39,7 @@ from reproduction import (
     subset_sums,
     symmetry,
 )
-from reproduction.page import counted, page, shown
+from reproduction.page import format_cell, page, verdict_counts
 from reproduction.piece import (
     CONFIRMED,
     DIFFERS,
@@ -54,7 +54,7 @@ from reproduction.piece import (
     Table,
     floored_percent,
 )
-from reproduction.race import CONFIDENCE, Race, Ratio, all_of, rank
+from reproduction.race import CONFIDENCE, Race, Ratio, combine_verdicts, rank
 
 ROOT = Path(__file__).parents[2]
 QUICK = Effort(quick=True)
@@ -69,7 +69,7 @@ def test_the_level_curves_lead_back_to_their_gaussian() -> None:
     assert judgement.verdict == CONFIRMED
     (table,) = judgement.tables
     for N1, lowest in zip(table.column("N1"), table.column("lowest U1"), strict=True):
-        # The curve is lowest where |cos| is 1, which U2 = 1/2 is.
+        # The curve is lowest where |cos| is 1, as at U2 = 1/2.
         assert lowest == pytest.approx(1 - math.exp(-(N1**2) / 2), rel=1e-12)
 
 
@@ -86,7 +86,7 @@ def test_the_level_curves_lead_back_to_their_gaussian() -> None:
         (lambda: samplers.with_numpy(2), stats.laplace),
     ],
 )
-def test_what_is_timed_has_its_law(draw: Any, law: Any) -> None:
+def test_every_timed_sampler_has_its_law(draw: Any, law: Any) -> None:
     """A false alarm has probability FALSE_ALARM, by Kolmogorov and Smirnov."""
     check_probability(float(stats.kstest([draw() for _ in range(5_000)], law.cdf).pvalue))
 
@@ -99,7 +99,7 @@ def test_arrays_of_the_numpy_listing_have_the_law() -> None:
 @pytest.mark.parametrize("key", sorted(TIMED))
 def test_timings_are_measured_and_judged_by_their_own_numbers(key: str) -> None:
     judgement = reproduction.PIECES[key].check(QUICK)
-    # Three rounds give no limits at that confidence.
+    # Three rounds are too few for limits at that confidence.
     assert judgement.verdict == INCONCLUSIVE
     assert f"3 rounds of CPU time on {described()}, limits at confidence 0.999." in judgement.why
     for row in judgement.tables[-1].rows:
@@ -113,7 +113,7 @@ def test_the_ratio_of_two_contenders_is_the_median_of_their_rounds() -> None:
 
 
 def test_limits_of_a_median_miss_it_as_seldom_as_they_say() -> None:
-    """Exact: with k values outside on a side, the median is missed if fewer than k fall there."""
+    """Exact: the limits miss the median if fewer than k values fall on one side of it."""
     for rounds in (11, 20, 51):
         k = rank(rounds)
         assert 2 * stats.binom.cdf(k - 1, rounds, 0.5) <= 1 - CONFIDENCE
@@ -134,32 +134,32 @@ def test_limits_of_a_median_miss_it_as_seldom_as_they_say() -> None:
 def test_a_verdict_by_the_clock_takes_limits_on_one_side_of_its_rule(
     rounds: Any, verdict: str
 ) -> None:
-    assert Ratio(tuple(float(x) for x in rounds)).judged(130, 250) == verdict
+    assert Ratio(tuple(float(x) for x in rounds)).judge(130, 250) == verdict
 
 
 def test_one_claim_that_differs_or_stays_open_decides_for_all() -> None:
-    assert all_of([CONFIRMED, CONFIRMED]) == CONFIRMED
-    assert all_of([CONFIRMED, INCONCLUSIVE]) == INCONCLUSIVE
-    assert all_of([CONFIRMED, INCONCLUSIVE, DIFFERS]) == DIFFERS
+    assert combine_verdicts([CONFIRMED, CONFIRMED]) == CONFIRMED
+    assert combine_verdicts([CONFIRMED, INCONCLUSIVE]) == INCONCLUSIVE
+    assert combine_verdicts([CONFIRMED, INCONCLUSIVE, DIFFERS]) == DIFFERS
 
 
 @given(st.floats(0.5, 3), st.sampled_from([1.0, 1.01, 1.5, 2.5]))
 def test_no_number_is_rounded_across_the_limit_that_it_is_judged_by(x: float, limit: float) -> None:
-    shown = float(beside(x, limit))
+    rounded = float(beside(x, limit))
     if abs(x - limit) > 1e-14:
-        assert (shown > limit) == (x > limit)
-        assert (shown < limit) == (x < limit)
+        assert (rounded > limit) == (x > limit)
+        assert (rounded < limit) == (x < limit)
 
 
 @given(st.floats(0, 1), st.integers(0, 3))
 def test_a_share_is_never_rounded_up(share: float, digits: int) -> None:
-    shown = Fraction(floored_percent(share, digits).removesuffix("%")) / 100
-    assert shown <= Fraction(repr(share)) < shown + Fraction(1, 10 ** (digits + 2))
+    rounded = Fraction(floored_percent(share, digits).removesuffix("%")) / 100
+    assert rounded <= Fraction(repr(share)) < rounded + Fraction(1, 10 ** (digits + 2))
 
 
 @pytest.mark.parametrize("precision", [3, 5, 7])
-def test_distinct_cosines_are_those_of_floats(precision: int) -> None:
-    """At these p the values are far apart, so that floats can be told apart after rounding."""
+def test_distinct_cosines_match_floats(precision: int) -> None:
+    """At these p the values are far apart, so that rounded floats stay distinct."""
     U = np.arange(2**precision) / 2**precision
     for turns in (1, 2, 4):
         values = np.round(np.cos(turns * np.pi * U), 9) + 0.0
@@ -197,7 +197,7 @@ def test_the_attack_on_pairs_never_excludes_the_true_value() -> None:
     for precision in (53, 24, 11):
         needed, mistakes = inversions.pairs_until_known(50, precision, scale=4.0)
         assert mistakes == 0
-        # 16 pairs with 5 % of failures each: 10^-20 for a row that is never known.
+        # 16 pairs fail with 5 % each: a row stays unknown with probability 10^-20.
         assert needed.min() >= 1
     assert inversions.check_gaussian(QUICK).verdict == CONFIRMED
 
@@ -205,16 +205,16 @@ def test_the_attack_on_pairs_never_excludes_the_true_value() -> None:
 def test_either_mitigation_ends_the_attack_on_pairs() -> None:
     judgement = inversions.check_mitigations(QUICK)
     assert judgement.verdict == CONFIRMED
-    both, one, added = judgement.tables[0].column("pair attack, 0")
-    assert both > 0.5 > max(one, added)
+    both_members, one_discarded, their_sum = judgement.tables[0].column("pair attack, 0")
+    assert both_members > 0.5 > max(one_discarded, their_sum)
 
 
 def test_a_kept_value_is_predicted_and_a_fresh_one_is_not() -> None:
     judgement = inversions.check_discard(QUICK)
     assert judgement.verdict == CONFIRMED
-    # What is left out is N1 = 0, of probability 2^-11 or so: 100 draws have 10 with 10^-20.
-    kept, fresh = judgement.tables[0].column("share predicted")
-    assert kept > 0.9
+    # N1 = 0 is left out, with probability about 2^-11; 10 of 100 draws have probability 10^-20.
+    cached, fresh = judgement.tables[0].column("share predicted")
+    assert cached > 0.9
     assert fresh < 0.05
 
 
@@ -235,11 +235,11 @@ def test_every_form_has_its_law() -> None:
     ],
 )
 def test_a_wrong_law_is_rejected(law: laws.Hypothesis, draw: laws.Draw) -> None:
-    """Chi-squared is 18 standard deviations or more above where its p-value is 1e-12."""
-    assert laws.tested(draw, law, 1_500_000, QUICK)[0] < 1e-12
+    """Chi-squared is at least 18 standard deviations above the value with p-value 1e-12."""
+    assert laws.p_values_of(draw, law, 1_500_000, QUICK)[0] < 1e-12
 
 
-def test_cells_are_those_of_the_distribution_function() -> None:
+def test_cells_match_the_distribution_function() -> None:
     points = np.linspace(-9, 9, 1801)
     for law, exact in ((laws.LAPLACE, stats.laplace), (laws.GAUSSIAN, stats.norm)):
         counts = np.zeros(10, dtype=np.int64)
@@ -249,7 +249,7 @@ def test_cells_are_those_of_the_distribution_function() -> None:
         assert 2 * exact.sf(law.rare) == pytest.approx(1e-6, rel=1e-6)
 
 
-def test_the_densities_are_those_of_the_appendix() -> None:
+def test_the_densities_match_the_appendix() -> None:
     (table,) = laws.check_densities(QUICK).tables
     assert max(table.column("largest error")) < 1e-7
     for p_value in table.column("p-value of a sample"):
@@ -261,7 +261,7 @@ def test_the_densities_are_those_of_the_appendix() -> None:
 def test_the_searches_find_the_uniforms_of_every_gaussian(
     over: str, value: float, scale: float
 ) -> None:
-    """All uniforms of 5 bits, but for U1 = 0 and a cosine of 0, which the searches leave out."""
+    """All uniforms of 5 bits, except U1 = 0 and a cosine of 0, which the searches skip."""
     p = 5
     for i in range(1, 2**p):
         for k in set(range(2**p)) - {2**p // 4, 3 * 2**p // 4}:
@@ -276,7 +276,7 @@ def test_the_search_of_example_3_2_works_at_small_precision() -> None:
 
 
 def test_checks_are_2_to_the_p_minus_a_half_over_u1_and_a_quarter_over_u2() -> None:
-    """At 7 standard errors, measured themselves, a false alarm has probability below 10^-8."""
+    """At 7 estimated standard errors a false alarm has probability below 10^-8."""
     judgement = searching.check_checks(QUICK)
     assert judgement.verdict == CONFIRMED
     (table,) = judgement.tables
@@ -287,7 +287,7 @@ def test_outliers_take_the_checks_of_the_formula() -> None:
     assert searching.check_tails(QUICK).verdict == CONFIRMED
 
 
-def test_the_sizes_of_n_are_the_paper_s() -> None:
+def test_the_sizes_of_n_match_the_paper() -> None:
     judgement = searching.check_sizes(QUICK)
     assert judgement.verdict == CONFIRMED
     (table,) = judgement.tables
@@ -297,9 +297,9 @@ def test_the_sizes_of_n_are_the_paper_s() -> None:
 def test_meeting_in_the_middle_supersedes_the_paper_s_figure() -> None:
     judgement = subset_sums.check_subset_sum(QUICK)
     assert judgement.verdict == SUPERSEDED
-    for p, papers, one_by_one, middle, entries in judgement.tables[0].rows:
+    for p, papers, one_by_one, meeting, entries in judgement.tables[0].rows:
         assert (papers, one_by_one) == (2 ** (3 * int(p)), 2 ** (3 * int(p) - 1))
-        assert middle == entries == 2 ** (2 * int(p))
+        assert meeting == entries == 2 ** (2 * int(p))
 
 
 def test_the_share_excluded_is_that_of_a_plain_enumeration() -> None:
@@ -337,12 +337,12 @@ def test_without_diffprivlib_snapping_is_not_run_and_says_what_to_install(
 
 
 def test_each_erratum_is_shown_by_a_number() -> None:
-    """Each limit is 7 or more standard deviations away from what is counted."""
+    """Each limit is at least 7 standard deviations away from the count."""
     judgement = errata.check_errata(QUICK)
     assert judgement.verdict == DIFFERS
     measured = judgement.tables[0].column("measured")
-    turn, signs, ratio, keys, neighbours, uniforms, deviation, without, rounded = measured
-    assert (without, rounded) == (1, 2)
+    turn, signs, ratio, keys, neighbours, uniforms, deviation, without_variate, rounded = measured
+    assert (without_variate, rounded) == (1, 2)
     assert turn == pytest.approx(0.25, abs=0.05)
     assert signs == 0
     assert ratio == pytest.approx(2**-1.5, rel=0.2)
@@ -358,19 +358,23 @@ def test_reduced_mod_1_the_recovered_turn_is_always_right() -> None:
 
 # The page ----------------------------------------------------------------------------------------
 
-NASTY = '<script>alert("&")</script>'
+HOSTILE = '<script>alert("&")</script>'
 
 
 def result(verdict: str = CONFIRMED, figure: str | None = None) -> Result:
-    judgement = Judgement(verdict, NASTY, [Table(NASTY, (NASTY,), [(NASTY,), (1.5,)])], figure)
-    piece = Piece("key", NASTY, NASTY, NASTY, lambda _: judgement, (test_the_page_is_well_formed,))
+    judgement = Judgement(
+        verdict, HOSTILE, [Table(HOSTILE, (HOSTILE,), [(HOSTILE,), (1.5,)])], figure
+    )
+    piece = Piece(
+        "key", HOSTILE, HOSTILE, HOSTILE, lambda _: judgement, (test_the_page_is_well_formed,)
+    )
     return Result(piece, judgement, 1.0)
 
 
 def test_the_page_is_well_formed() -> None:
-    """It is parsed as XML, which forgives nothing: <, > and & in this very source are escaped."""
+    """It is parsed as XML, which is strict: <, > and & in this source are escaped."""
     figure = drawing.lines("one", {"a < b": ([1, 2], [1, 4])}, "x", "y", log="xy")
-    text = page([result(verdict, figure) for verdict in VERDICTS], NASTY)
+    text = page([result(verdict, figure) for verdict in VERDICTS], HOSTILE)
     minidom.parseString(text)  # noqa: S318 - it is our own page
     assert "<script" not in text
     assert text.count("def test_the_page_is_well_formed() -&gt;") == len(VERDICTS)
@@ -378,9 +382,9 @@ def test_the_page_is_well_formed() -> None:
 
 def test_the_page_counts_its_verdicts() -> None:
     results = [result(CONFIRMED), result(DIFFERS), result(CONFIRMED), result(NOT_RUN)]
-    assert counted(results) == "4 pieces: 2 confirmed, 1 differs, 1 not run."
+    assert verdict_counts(results) == "4 pieces: 2 confirmed, 1 differs, 1 not run."
     assert "4 pieces: 2 confirmed, 1 differs, 1 not run." in page(results, "about")
-    assert counted([result(DIFFERS)] * 2) == "2 pieces: 2 differ."
+    assert verdict_counts([result(DIFFERS)] * 2) == "2 pieces: 2 differ."
 
 
 def test_keys_and_verdicts_fit_their_columns() -> None:
@@ -406,12 +410,12 @@ def test_the_page_needs_nothing_but_itself() -> None:
 def test_no_two_drawings_share_a_name() -> None:
     names: list[str] = []
     for name in ("one", "two"):
-        drawn = drawing.lines(name, {"a": ([1, 2], [1, 4])}, "x", "y")
-        names += re.findall(r'\bid="([^"]+)"', drawn)
-        for used in re.findall(r'(?:href="#|url\(#)([^")]+)', drawn):
-            assert used in names
+        svg = drawing.lines(name, {"a": ([1, 2], [1, 4])}, "x", "y")
+        names += re.findall(r'\bid="([^"]+)"', svg)
+        for reference in re.findall(r'(?:href="#|url\(#)([^")]+)', svg):
+            assert reference in names
     assert len(names) == len(set(names))
-    assert "currentColor" in drawn
+    assert "currentColor" in svg
 
 
 @pytest.mark.parametrize(
@@ -419,15 +423,15 @@ def test_no_two_drawings_share_a_name() -> None:
     [(True, "True"), (2**53, "9,007,199,254,740,992"), (65536.0, "65,536"), (0.0, "0")],
 )
 def test_cells_are_shown_for_people(cell: Any, text: str) -> None:
-    assert shown(cell) == text
+    assert format_cell(cell) == text
 
 
 # The command -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in an empty folder."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the current folder, an empty one."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -438,19 +442,19 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
     return status, printed.out, printed.err
 
 
-def test_one_piece_is_written_whole(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_piece_is_written_whole(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, "--figure", "1", "--quick")
     assert status == 0
     assert "confirmed    1             Figure 1" in out
     assert "1 piece: 1 confirmed." in out
-    assert {path.name for path in here.iterdir()} == {"paper-1"}
-    assert {path.name for path in (here / "paper-1").iterdir()} == {
+    assert {path.name for path in folder.iterdir()} == {"paper-1"}
+    assert {path.name for path in (folder / "paper-1").iterdir()} == {
         "index.html",
         "results.json",
         "1.svg",
     }
-    minidom.parse(str(here / "paper-1" / "1.svg"))  # noqa: S318 - likewise
-    report = json.loads((here / "paper-1" / "results.json").read_text())
+    minidom.parse(str(folder / "paper-1" / "1.svg"))  # noqa: S318 - likewise
+    report = json.loads((folder / "paper-1" / "results.json").read_text())
     assert report["format"] == 1
     assert [piece["verdict"] for piece in report["pieces"]] == ["confirmed"]
 
@@ -461,63 +465,65 @@ def test_several_pieces_keep_the_page_s_order(capsys: pytest.CaptureFixture[str]
 
 
 def test_an_unknown_figure_lists_the_known_ones(
-    here: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, _, err = run(capsys, "--figure", "3")
     assert status == 2
     assert "There is no figure '3'. Known: " + ", ".join(reproduction.PIECES) in err
-    assert not list(here.iterdir())
+    assert not list(folder.iterdir())
 
 
 def test_an_existing_folder_is_written_to_by_force_only(
-    here: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ("--figure", "sizes", "--quick", "--output", "out")
     assert run(capsys, *arguments)[0] == 0
-    (here / "out" / "note.txt").write_text("mine")
-    (here / "out" / "index.html").write_text("old")
+    (folder / "out" / "note.txt").write_text("mine")
+    (folder / "out" / "index.html").write_text("old")
     status, _, err = run(capsys, *arguments)
     assert status == 2
-    assert "exists. Name another folder, or write into it by --force." in err
-    assert (here / "out" / "index.html").read_text() == "old"
+    assert "exists. Name another folder, or use --force to write to it." in err
+    assert (folder / "out" / "index.html").read_text() == "old"
     assert run(capsys, *arguments, "--force")[0] == 0
-    assert (here / "out" / "index.html").read_text() != "old"
-    assert (here / "out" / "note.txt").read_text() == "mine"
+    assert (folder / "out" / "index.html").read_text() != "old"
+    assert (folder / "out" / "note.txt").read_text() == "mine"
 
 
-def test_what_is_no_folder_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (here / "file").write_text("more")
+def test_a_target_that_is_not_a_folder_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "file").write_text("more")
     status, _, err = run(capsys, "--figure", "sizes", "--output", "file", "--force")
     assert status == 2
     assert "exists. Name another folder" in err
-    assert (here / "file").read_text() == "more"
-    status, _, err = run(capsys, "--figure", "sizes", "--output", here / "no" / "folder")
+    assert (folder / "file").read_text() == "more"
+    status, _, err = run(capsys, "--figure", "sizes", "--output", folder / "no" / "folder")
     assert status == 2
     assert "There is no folder" in err
 
 
 @pytest.mark.parametrize("existing", [False, True])
 def test_a_run_that_fails_leaves_all_as_it_was(
-    here: Path,
+    folder: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     existing: bool,  # noqa: FBT001
 ) -> None:
     if existing:
         assert run(capsys, "--figure", "sizes", "--quick", "--output", "paper")[0] == 0
-    before = {path: path.read_bytes() for path in here.rglob("*") if path.is_file()}
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
-    def interrupted(_: Effort) -> Judgement:
+    def raise_error(_: Effort) -> Judgement:
         raise ArgumentError("stop")
 
-    piece = Piece("turn", "", "", "", interrupted)
+    piece = Piece("turn", "", "", "", raise_error)
     monkeypatch.setitem(reproduction.PIECES, "turn", piece)
     arguments = ("--figure", "sizes", "--figure", "turn", "--output", "paper", "--force")
     status, _, err = run(capsys, *arguments)
     assert status == 2
     assert "stop" in err
-    assert {path: path.read_bytes() for path in here.rglob("*") if path.is_file()} == before
-    assert {path.name for path in here.iterdir()} == ({"paper"} if existing else set())
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    assert {path.name for path in folder.iterdir()} == ({"paper"} if existing else set())
 
 
 def test_progress_goes_from_nothing_to_all() -> None:
@@ -552,20 +558,19 @@ def rows_of(heading: str) -> list[list[str]]:
 
 
 def test_the_map_names_only_code_that_exists() -> None:
-    code = r"\[`([\w.]+)`\]\(\.\./(?:src/)?((?:dpnoise|reproduction)/[\w/]+)\.py\)"
-    found = re.findall(code, MAP)
-    assert len(found) > 45
-    for name, path in found:
-        module = import_module(path.removesuffix("/__init__").replace("/", "."))
+    links = re.findall(r"\[`([\w.]+)`\]\(\.\./src/dpnoise/([\w/]+)\.py\)", MAP)
+    assert len(links) > 40
+    for name, path in links:
+        module = import_module("dpnoise." + path.removesuffix("/__init__").replace("/", "."))
         target: Any = module
         for part in name.split("."):
             target = getattr(target, part)
 
 
 def test_the_map_names_only_tests_that_exist() -> None:
-    found = re.findall(r"\[`(test_\w+)`\]\(\.\./tests/([\w/]+\.py)\)", MAP)
-    assert len(found) > 30
-    for name, path in found:
+    links = re.findall(r"\[`(test_\w+)`\]\(\.\./tests/([\w/]+\.py)\)", MAP)
+    assert len(links) > 30
+    for name, path in links:
         assert f"def {name}(" in (ROOT / "tests" / path).read_text(), name
 
 

@@ -1,4 +1,4 @@
-"""Every statement of the paper has its piece, and the pieces that came last find what they must."""
+"""Every statement of the paper has a piece, and the pieces have the predicted results."""
 
 import math
 import random
@@ -40,7 +40,7 @@ QUICK = Effort(quick=True)
 def test_every_statement_has_a_piece_or_the_reason_why_not() -> None:
     for statement in statements.STATEMENTS:
         assert statement.kind in statements.KINDS, statement
-        assert statement.says, statement
+        assert statement.text, statement
         assert bool(statement.pieces) != bool(statement.unchecked), statement
         assert set(statement.pieces) <= reproduction.PIECES.keys(), statement
 
@@ -50,11 +50,11 @@ def test_every_piece_checks_a_statement() -> None:
     assert checked == reproduction.PIECES.keys()
 
 
-def test_what_has_a_number_is_there_once_and_in_a_row() -> None:
-    """The paper's numbers: 15 equations of which two have two parts, 8 listings, and so on."""
-    found = [(s.kind, s.number) for s in statements.STATEMENTS if s.number]
-    assert len(found) == len(set(found))
-    equations = [number for kind, number in found if kind == "equation"]
+def test_numbered_statements_are_listed_once_and_in_order() -> None:
+    """The paper has 15 equations, two of them with two parts, 8 listings, and so on."""
+    numbered = [(s.kind, s.number) for s in statements.STATEMENTS if s.number]
+    assert len(numbered) == len(set(numbered))
+    equations = [number for kind, number in numbered if kind == "equation"]
     split = [n for k in range(1, 16) for n in ((f"{k}a", f"{k}b") if k in {3, 4} else (str(k),))]
     assert equations == split
     for kind, count in {
@@ -64,11 +64,13 @@ def test_what_has_a_number_is_there_once_and_in_a_row() -> None:
         "remark": 2,
         "assumption": 3,
     }.items():
-        assert [n for k, n in found if k == kind] == [str(n + 1) for n in range(count)]
-    named = {
-        n for k, n in found if k in {"theorem", "proposition", "corollary", "definition", "example"}
+        assert [n for k, n in numbered if k == kind] == [str(n + 1) for n in range(count)]
+    section_numbers = {
+        n
+        for k, n in numbered
+        if k in {"theorem", "proposition", "corollary", "definition", "example"}
     }
-    assert named == {"5.1", "4.1", "4.4", "4.2", "4.3", "3.1", "3.2"}
+    assert section_numbers == {"5.1", "4.1", "4.4", "4.2", "4.3", "3.1", "3.2"}
 
 
 def test_the_page_shows_the_list_as_it_is() -> None:
@@ -88,7 +90,7 @@ def test_the_source_of_a_paper_is_counted() -> None:
     \begin{theorem} \begin{equation} a \end{equation} \end{theorem} % \begin{theorem}
     \begin{align} a \\ b \end{align} \textbf{Remark 1:} x\footnote{y} \begin{lstlisting}
     """
-    assert read_paper.counted(text) == {
+    assert read_paper.count_statements(text) == {
         "theorem": 1,
         "equation": 3,
         "remark": 1,
@@ -126,15 +128,15 @@ def test_four_times_as_many_doubles_as_in_the_unit_interval() -> None:
 def test_with_its_state_a_mersenne_twister_is_predicted_to_the_last_bit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The state behind the first 312 uniforms; test_twister.py solves for it."""
-    rng = random.Random()  # noqa: S311 - it is what is predicted
+    """The state after the first 312 uniforms; test_twister.py solves for it."""
+    rng = random.Random()  # noqa: S311 - it is predicted here
     before = rng.getstate()
-    rng.random()  # Begins a block, unless one is begun: then there is none behind 312 of them.
+    rng.random()  # Starts a block of the state.
     assert before[1][-1] == 624
     state = np.array(rng.getstate()[1][:-1], np.uint32)
     rng.setstate(before)
     monkeypatch.setattr(generators, "recover_state", lambda *_: state)
-    assert generators.predicted(rng.random, 50) == 1.0
+    assert generators.predicted_share(rng.random, 50) == 1.0
 
 
 @pytest.mark.parametrize(("system", "verdict"), [(0.0, CONFIRMED), (0.5, DIFFERS)])
@@ -142,12 +144,12 @@ def test_the_assumption_holds_if_only_twisters_are_predicted(
     monkeypatch: pytest.MonkeyPatch, system: float, verdict: str
 ) -> None:
     shares = iter([1.0, 1.0, system])
-    monkeypatch.setattr(generators, "predicted", lambda *_: next(shares))
+    monkeypatch.setattr(generators, "predicted_share", lambda *_: next(shares))
     assert generators.check_twister(QUICK).verdict == verdict
 
 
 def test_two_generators_keep_the_second_gaussian() -> None:
-    """What the clock says belongs to the machine: a busy one hides it."""
+    """Timing depends on the machine: a busy one hides the difference."""
     assert all(generators.keeps_a_gaussian().values())
     assert generators.check_phase(QUICK).verdict in {CONFIRMED, INCONCLUSIVE}
 
@@ -158,10 +160,10 @@ def test_normalvariate_follows_from_its_own_uniforms_and_gauss_does_not() -> Non
     assert judgement.tables[0].rows == [("normalvariate", 1.0), ("gauss", 0.5)]
 
 
-def test_what_is_made_of_a_pair_does_not_tell_its_uniforms() -> None:
-    assert inversions.ambiguous(lambda N1, N2: (N1, N2), 4, 12) == 0
+def test_combinations_of_a_pair_do_not_determine_its_uniforms() -> None:
+    assert inversions.ambiguous_share(lambda N1, N2: (N1, N2), 4, 12) == 0
     for combined in (lambda N1, N2: N1 * N2, lambda N1, N2: N1 * N1 - N2 * N2):
-        assert inversions.ambiguous(combined, 4, 12) > 0.98
+        assert inversions.ambiguous_share(combined, 4, 12) > 0.98
 
 
 def test_sums_of_parts_have_the_whole_law() -> None:
@@ -173,7 +175,7 @@ def test_sums_of_parts_have_the_whole_law() -> None:
 
 
 def test_a_square_has_no_simple_zero_and_the_uniform_has() -> None:
-    """Its function is sin(t/2)/(t/2), so that the slope at 2 pi is cos(pi)/(2 pi)."""
+    """Its function is sin(t/2)/(t/2), with slope cos(pi)/(2 pi) at 2 pi."""
     assert divisibility.slope_at_zero(2 * math.pi) == pytest.approx(-1 / (2 * math.pi))
 
 
@@ -197,9 +199,9 @@ def test_releases_on_a_grid_have_the_law_of_four_distributions() -> None:
 
 
 def test_a_grid_with_another_law_is_noticed() -> None:
-    """A scale off by a quarter: chi-squared is 15 standard deviations above a p-value of 1e-9."""
+    """With a scale wrong by a quarter, chi-squared is 15 deviations above a p-value of 1e-9."""
     mechanism = LaplaceMechanism(epsilon=1.0, sensitivity=1.0, grid=0.5)
-    assert adoption.cells_of(Laplace(1.25), 0.5, 20_000, mechanism.release) < 1e-9
+    assert adoption.grid_p_value(Laplace(1.25), 0.5, 20_000, mechanism.release) < 1e-9
 
 
 def test_without_diffprivlib_adoption_is_not_run_and_says_what_to_install(

@@ -37,7 +37,7 @@ def read(table: Table, title: str | None = None) -> Reader:
 
 
 def text_of(**changes: Any) -> str:
-    return Reader(report.render(example_tables.of_persons(**changes))).text
+    return Reader(report.render(example_tables.person_record(**changes))).text
 
 
 def shown(row: dict[str, Any]) -> list[str]:
@@ -105,10 +105,10 @@ def test_every_page_is_well_formed_and_loads_and_runs_nothing(table: Table) -> N
 
 
 def test_what_names_contain_is_shown_as_text() -> None:
-    reader = read(example_tables.hostile(), HOSTILE)
+    reader = read(example_tables.hostile_table(), HOSTILE)
     assert reader.text.count(SCRIPT) >= 15
     assert reader.tags.count(("style", {})) == 1
-    page = report.render(example_tables.hostile().record(), HOSTILE)
+    page = report.render(example_tables.hostile_table().record(), HOSTILE)
     assert "\u202e" not in page
     assert "\x1b" not in page
 
@@ -198,7 +198,7 @@ def test_a_row_is_not_called_a_person() -> None:
 
 
 def test_replaced_persons_are_protected_in_what_they_say() -> None:
-    request = {**example_tables.of_persons()["request"], "neighbours": "replace"}
+    request = {**example_tables.person_record()["request"], "neighbours": "replace"}
     assert "learns little about what one person says" in text_of(request=request)
 
 
@@ -252,7 +252,7 @@ def test_a_page_without_any_group_says_so() -> None:
 
 
 def test_a_statistic_with_gaussian_noise_has_its_rho() -> None:
-    mean, *_ = example_tables.of_persons()["releases"]
+    mean, *_ = example_tables.person_record()["releases"]
     gaussian = {**mean, "epsilon": None, "rho": 0.03125}
     text = text_of(releases=[gaussian, {**gaussian, "query": "sum"}])
     assert text.count("rho 0.03125") == 2

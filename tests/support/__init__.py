@@ -1,1 +1,1 @@
-"""What several test files use: reference implementations, data sets, and statistical checks."""
+"""Helpers of several test files: reference implementations, data sets, statistical checks."""

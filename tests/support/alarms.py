@@ -1,8 +1,8 @@
 """Statistical checks on fresh noise, with a stated rate of false alarms.
 
-The tests draw real noise, so a correct library fails them now and then. Each check here raises a
-false alarm with probability at most FALSE_ALARM, and the suite makes fewer than 10,000 checks, so
-all of it together raises one in fewer than one run of 10,000. No seed is fixed, lucky or not.
+The tests draw real noise, so a correct library fails them rarely. Each check here raises a false
+alarm with probability at most FALSE_ALARM. The suite makes fewer than 10,000 checks, so that fewer
+than one run in 10,000 has a false alarm. No seed is fixed.
 """
 
 import os
@@ -22,29 +22,29 @@ Sample = NDArray[np.floating]
 
 
 def check_probability(p_value: float) -> None:
-    """Raise the alarm if a correct sampler would do so with probability below FALSE_ALARM."""
+    """Fail if the p-value is at most FALSE_ALARM."""
     assert p_value > FALSE_ALARM, f"p-value {p_value:.3g}"
 
 
 def check_rate(happens: Callable[[], bool], times: int, rate: float) -> None:
-    """Raise the alarm if it happens more often in so many times than the rate explains (binomial).
+    """Fail if an event happens more often in `times` trials than its rate explains (binomial).
 
-    A short run stops once no later call can raise the alarm: the answer is that of all of them.
+    A short run stops as soon as no later trial can make it fail; the result is the same.
     """
-    assert rate**times <= FALSE_ALARM, "too few times for an alarm"
+    assert rate**times <= FALSE_ALARM, "too few trials to fail"
     count = 0
-    for left in reversed(range(times)):
+    for remaining in reversed(range(times)):
         count += happens()
-        if not LONG and stats.binom.sf(count + left - 1, times, rate) > FALSE_ALARM:
+        if not LONG and stats.binom.sf(count + remaining - 1, times, rate) > FALSE_ALARM:
             return
     check_probability(float(stats.binom.sf(count - 1, times, rate)))
 
 
 def check_limit(p_value: float) -> None:
-    """Do the same with a p-value of chi-squared or of moments, right in the limit of many draws.
+    """Fail on a p-value of chi-squared or of moments, which are exact only for many draws.
 
-    With 50 draws expected in a cell, or 20 in each of 1,000 cells, chi-squared is below a hundredth
-    of FALSE_ALARM with at most half of FALSE_ALARM: computed for sums of Poisson counts.
+    With 50 draws expected in a cell, or 20 in each of 1,000 cells, the p-value of chi-squared is
+    below FALSE_ALARM/100 with probability at most FALSE_ALARM/2: computed for Poisson counts.
     """
     check_probability(100 * p_value)
 
@@ -52,7 +52,7 @@ def check_limit(p_value: float) -> None:
 def check_distribution(sample: Sample, distribution: Distribution) -> None:
     """Compare the whole sample with the distribution function (Kolmogorov-Smirnov).
 
-    This and the next are several times as fast where the sample is sorted.
+    This check and the next one are several times faster on a sorted sample.
     """
     check_probability(float(stats.kstest(sample, distribution.cdf).pvalue))
 
@@ -87,21 +87,21 @@ def check_tails(sample: Sample, distribution: Distribution, q: float = 1e-5) -> 
 def check_independence(
     sample: Sample, distribution: Distribution, lags: tuple[int, ...] = (1,)
 ) -> None:
-    """Count pairs at a distance of each lag, no element in two pairs, in 16 by 16 equal cells."""
+    """Count disjoint pairs of elements at each lag in 16 by 16 equal cells (chi-squared)."""
     cells = np.searchsorted(distribution.ppf(np.arange(1, 16) / 16), sample)
     for lag in lags:
-        whole = len(cells) // (2 * lag) * (2 * lag)
-        first, second = cells[:whole].reshape(-1, 2, lag).swapaxes(0, 1).reshape(2, -1)
+        used_length = len(cells) // (2 * lag) * (2 * lag)
+        first, second = cells[:used_length].reshape(-1, 2, lag).swapaxes(0, 1).reshape(2, -1)
         pairs = np.bincount(16 * first + second, minlength=256)
         check_limit(stats.chisquare(pairs).pvalue)
 
 
 def check_counts(counts: NDArray[np.integer], probabilities: NDArray[np.floating]) -> None:
-    """Compare counts with exact probabilities; cells too thin for chi-squared are merged."""
+    """Compare counts with exact probabilities; cells with few expected counts are merged."""
     expected = probabilities * counts.sum()
-    thin = expected < 50
-    observed = np.append(counts[~thin], counts[thin].sum())
-    expected = np.append(expected[~thin], expected[thin].sum())
+    is_thin = expected < 50
+    observed = np.append(counts[~is_thin], counts[is_thin].sum())
+    expected = np.append(expected[~is_thin], expected[is_thin].sum())
     if expected[-1] < 50:
         observed = np.append(observed[:-2], observed[-2:].sum())
         expected = np.append(expected[:-2], expected[-2:].sum())

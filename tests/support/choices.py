@@ -1,4 +1,4 @@
-"""What `make test` tries of a list that `make test-long` goes through."""
+"""Choose the cases of a list that `make test` runs; `make test-long` runs all."""
 
 import random
 from collections.abc import Iterable
@@ -9,16 +9,16 @@ from support.alarms import LONG
 T = TypeVar("T")
 
 
-def some(things: Iterable[T], number: int) -> list[T]:
-    """Return so many of the things, drawn at random and in their order; in the long tests all."""
-    held = list(things)
-    if LONG or number >= len(held):
-        return held
-    places = random.sample(range(len(held)), number)
-    return [held[place] for place in sorted(places)]
+def sample_cases(cases: Iterable[T], number: int) -> list[T]:
+    """Return `number` random cases, in their order; in the long tests all."""
+    all_cases = list(cases)
+    if LONG or number >= len(all_cases):
+        return all_cases
+    indices = random.sample(range(len(all_cases)), number)
+    return [all_cases[index] for index in sorted(indices)]
 
 
-def every(step: int, things: Iterable[T]) -> list[T]:
-    """Return each n-th of the things, from a random one of the first; in the long tests all."""
-    held = list(things)
-    return held if LONG else held[random.randrange(step) :: step]  # noqa: S311 - any will do
+def every_nth_case(step: int, cases: Iterable[T]) -> list[T]:
+    """Return every n-th case, from a random one of the first n; in the long tests all."""
+    all_cases = list(cases)
+    return all_cases if LONG else all_cases[random.randrange(step) :: step]  # noqa: S311 - any start

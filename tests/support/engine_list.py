@@ -1,6 +1,7 @@
-"""Every engine, as a function that makes its frame from a table of Arrow.
+"""Every engine, as a function that makes its frame from an Arrow table.
 
-Also what the property test asks of each: hostile values in columns of every type, and plans.
+It also has the strategies of the property tests: hostile values in columns of every type, and
+plans.
 """
 
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 from dpnoise.statistics.engines import tally
 from dpnoise.statistics.plan import Ask, Cells, Edges, Grouping, Plan, Rows, Sums
 from support.tally_reference import assert_same
-from support.tally_reference import tally as judged
+from support.tally_reference import tally as reference_tally
 
 
 def pandas_frame(table: pa.Table) -> pd.DataFrame:
@@ -29,16 +30,18 @@ def pandas_frame(table: pa.Table) -> pd.DataFrame:
 
 
 def numpy_frame(table: pa.Table) -> pd.DataFrame:
-    """Return what most people have: NumPy's floats, pandas' own text and nullable integers."""
-    plain = table.select(["f64", "f32", "text", "dict"]).to_pandas()
+    """Return the usual frame of pandas: NumPy's floats, pandas' text and nullable integers."""
+    frame = table.select(["f64", "f32", "text", "dict"]).to_pandas()
     nullable = {"i64": "Int64", "i16": "Int16", "u64": "UInt64", "bool": "boolean", "gint": "Int64"}
-    made = {name: pd.array(table[name].to_pylist(), dtype=kind) for name, kind in nullable.items()}
-    return plain.assign(**made)
+    nullable_columns = {
+        name: pd.array(table[name].to_pylist(), dtype=kind) for name, kind in nullable.items()
+    }
+    return frame.assign(**nullable_columns)
 
 
 @cache
 def connection() -> duckdb.DuckDBPyConnection:
-    """Return one for all frames: to make it takes longer than to ask it something."""
+    """Return one connection for all frames: opening one takes longer than a query."""
     return duckdb.connect()
 
 
@@ -52,7 +55,7 @@ def dask_frame(table: pa.Table) -> Any:
 
 @dataclass(frozen=True)
 class Engine:
-    """How to make an engine's frame, and the types that it has no column of."""
+    """The function that makes an engine's frame, and the column types that it lacks."""
 
     frame: Callable[[pa.Table], Any]
     lacks: tuple[str, ...] = ()
@@ -132,7 +135,7 @@ def tables(draw: st.DrawFn) -> dict[str, list[Any]]:
 
 @st.composite
 def asks(draw: st.DrawFn, columns: list[str]) -> Ask:
-    """Draw something to ask of one of the columns."""
+    """Draw an ask about one of the columns."""
     column = draw(st.sampled_from(columns))
     exponents = st.sampled_from([-3, -1, 0, 1, 2]) | (
         st.just(-4) if column == "dec" else st.sampled_from([-960, -50, 10, 14, 30, 55, 960])
@@ -140,8 +143,8 @@ def asks(draw: st.DrawFn, columns: list[str]) -> Ask:
     grid = 2.0 ** draw(exponents)
     kind = draw(st.sampled_from([Sums, Cells, Edges]))
     if kind is Edges:
-        drawn = draw(st.lists(_edges(column), min_size=2, max_size=9, unique=True))
-        return Edges(column, tuple(sorted(drawn)))
+        edges = draw(st.lists(_edges(column), min_size=2, max_size=9, unique=True))
+        return Edges(column, tuple(sorted(edges)))
     if kind is Cells:
         least = draw(st.integers(-20, 20))
         return Cells(column, grid, least, least + draw(st.integers(0, 40)))
@@ -165,12 +168,12 @@ def plans(draw: st.DrawFn, columns: list[str]) -> Plan:
     """Draw a plan over some of the columns."""
     numbers = [name for name in NUMBERS if name in columns]
     keyed = [name for name in KEYS if name in columns]
-    asked = draw(st.lists(asks(numbers), min_size=1, max_size=4))
+    drawn_asks = draw(st.lists(asks(numbers), min_size=1, max_size=4))
     by = []
     for name in draw(st.lists(st.sampled_from(keyed), max_size=2, unique=True)):
         keys = draw(st.lists(st.sampled_from(KEYS[name]), min_size=1, max_size=4, unique=True))
         by.append(Grouping(name, tuple(keys)))
-    return Plan((*asked, Rows()), tuple(by), missing="drop")
+    return Plan((*drawn_asks, Rows()), tuple(by), missing="drop")
 
 
 def arrow_table(columns: dict[str, list[Any]]) -> pa.Table:
@@ -183,15 +186,15 @@ def arrow_table(columns: dict[str, list[Any]]) -> pa.Table:
 
 
 def check_engine(engine: Engine, data: st.DataObject) -> None:
-    """Hold an engine against the judge, on rows and a plan that are drawn."""
+    """Compare an engine with the reference implementation, on random rows and a random plan."""
     columns = data.draw(tables())
     plan = data.draw(plans([name for name in TYPES if name not in engine.lacks]))
-    assert_same(tally(engine.frame(arrow_table(columns)), plan), judged(columns, plan))
+    assert_same(tally(engine.frame(arrow_table(columns)), plan), reference_tally(columns, plan))
 
 
 def check_every_hostile_value(engine: Engine) -> None:
-    """Hold an engine against the judge on all that is known to go wrong, in two queries."""
-    known: dict[str, list[Any]] = {
+    """Compare an engine with the reference on all values known to cause errors, in two plans."""
+    hostile_values: dict[str, list[Any]] = {
         "f64": FLOATS,
         "f32": [0.0, -0.0, 0.5, -0.5, 1.5, 2.0**30, 2.0**-149, *map(float, ("nan", "inf", "-inf"))],
         "i64": INTEGERS,
@@ -201,18 +204,20 @@ def check_every_hostile_value(engine: Engine) -> None:
         "dec": CENTS,
         **KEYS,
     }
-    columns = {name: list(islice(cycle([*values, None]), 40)) for name, values in known.items()}
+    columns = {
+        name: list(islice(cycle([*values, None]), 40)) for name, values in hostile_values.items()
+    }
     frame = engine.frame(arrow_table(columns))
-    there = [name for name in NUMBERS if name not in engine.lacks]
-    sums = [Sums(name, 0.5, -(2**20), 2**20, squares=True) for name in there]
-    wide = [Sums(name, 2.0**13, -WIDE, WIDE) for name in there if name != "dec"]
+    numbers = [name for name in NUMBERS if name not in engine.lacks]
+    sums = [Sums(name, 0.5, -(2**20), 2**20, squares=True) for name in numbers]
+    wide = [Sums(name, 2.0**13, -WIDE, WIDE) for name in numbers if name != "dec"]
     fine = [Sums("f64", 2.0**-900, -WIDE, WIDE), Sums("f64", 2.0**960, -1, 1)]
     binned: list[Ask] = [Cells("f64", 0.5, -4, 3), Cells("i64", 2.0**55, -100, 100)]
-    binned += [Edges(name, (-1.0, 0.0, 0.5, 2.0**53, 2.0**63)) for name in there[:4]]
-    binned += [Edges("u64", (-1.0, 5.0, 2.0**63, 2.0**64))] * ("u64" in there)
+    binned += [Edges(name, (-1.0, 0.0, 0.5, 2.0**53, 2.0**63)) for name in numbers[:4]]
+    binned += [Edges("u64", (-1.0, 5.0, 2.0**63, 2.0**64))] * ("u64" in numbers)
     by = tuple(Grouping(name, tuple(KEYS[name])) for name in ("text", "gint"))
     for plan in (
         Plan((*sums, *wide, *fine, Rows()), by, missing="drop"),
         Plan((*sums, *binned, Rows()), missing="drop"),
     ):
-        assert_same(tally(frame, plan), judged(columns, plan))
+        assert_same(tally(frame, plan), reference_tally(columns, plan))

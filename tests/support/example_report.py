@@ -1,4 +1,4 @@
-"""Made-up reports, to draw and to test the page with: no audit found any of this."""
+"""Invented reports, for tests of the page. They come from no audit."""
 
 from dataclasses import replace
 from typing import Final
@@ -16,8 +16,8 @@ _BITS: Final = {
 
 
 def finding(**changes: object) -> Finding:
-    """Return a finding that broke the claim, with some of its fields changed."""
-    found = Finding(
+    """Return a finding that breaks the claim, with some fields changed."""
+    template = Finding(
         attack="precision",
         access="outputs",
         event="|y| < 2^-2 and y is no multiple of 2^-54",
@@ -36,11 +36,11 @@ def finding(**changes: object) -> Finding:
         broken=True,
         evidence=_BITS,
     )
-    return replace(found, **changes)  # type: ignore[arg-type]
+    return replace(template, **changes)  # type: ignore[arg-type]
 
 
-def broken() -> Report:
-    """Return a report with three findings, one of them of pairs of releases, that break a claim."""
+def broken_report() -> Report:
+    """Return a report with three findings that break the claim, one from pairs of releases."""
     pairs = finding(
         attack="box-muller-pair",
         access="outputs and scale",
@@ -101,17 +101,19 @@ def broken() -> Report:
     )
 
 
-def not_broken() -> Report:
-    """Return a report whose one finding certifies less than the claim."""
+def unbroken_report() -> Report:
+    """Return a report with one finding, which certifies less than the claim."""
     weaker = finding(hits0=5104, hits1=2377, certified=0.6312, broken=False)
-    return replace(broken(), target="example.release", findings=[weaker], observations=[])
+    return replace(broken_report(), target="example.release", findings=[weaker], observations=[])
 
 
-def several() -> list[Report]:
+def several_reports() -> list[Report]:
     """Return reports of several targets, for a comparison."""
     return [
-        replace(broken(), target="example.RandomState.laplace"),
-        not_broken(),
-        replace(broken(), target="example.normal", version="", findings=[finding(certified=4.2)]),
-        replace(not_broken(), target="example.nothing", findings=[]),
+        replace(broken_report(), target="example.RandomState.laplace"),
+        unbroken_report(),
+        replace(
+            broken_report(), target="example.normal", version="", findings=[finding(certified=4.2)]
+        ),
+        replace(unbroken_report(), target="example.nothing", findings=[]),
     ]

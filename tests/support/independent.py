@@ -1,8 +1,8 @@
-"""The exact release a second time, as docs/design.md and docs/exact-release.md describe it.
+"""A second implementation of exact release, from docs/design.md and docs/exact-release.md.
 
-It imports nothing of dpnoise: ChaCha20 in plain integers, AES block by block, uniforms of 192 bits,
-mpmath, fractions. Where those bits cannot tell a cell it raises, which happens with a probability
-below 2^-50.
+It imports nothing from dpnoise: ChaCha20 is written in plain integers, AES works block by block,
+uniforms have 192 bits, and mpmath and fractions compute the rest. It raises an error if those bits
+do not determine a cell, which has a probability below 2^-50.
 """
 
 import struct
@@ -14,8 +14,8 @@ from typing import NamedTuple
 import mpmath
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-DIGITS = 192  # Of each uniform: its word and two further ones.
-UNSURE = Fraction(1, 2**110)  # More than the digits not seen can move Z.
+DIGITS = 192  # Bits of each uniform: its word and two further ones.
+UNSURE = Fraction(1, 2**110)  # An upper bound on the effect of the unseen digits on Z.
 UNIFORMS = {
     "laplace_1": 1,
     "gaussian_2": 2,
@@ -32,7 +32,7 @@ FORMATS = {
 
 
 def quarter_round(state: list[int], a: int, b: int, c: int, d: int) -> None:
-    """RFC 8439, section 2.1."""
+    """Apply the quarter round of RFC 8439, section 2.1."""
     for x, y, z, turn in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
         state[x] = (state[x] + state[y]) % 2**32
         mixed = state[z] ^ state[x]
@@ -41,7 +41,7 @@ def quarter_round(state: list[int], a: int, b: int, c: int, d: int) -> None:
 
 @lru_cache(maxsize=4096)
 def chacha20_block(secret: bytes, counter: int, nonce: int) -> bytes:
-    """RFC 8439, section 2.3; the nonce is a little-endian integer."""
+    """Return a block by RFC 8439, section 2.3; the nonce is a little-endian integer."""
     position = struct.pack("<I", counter) + nonce.to_bytes(12, "little")
     start = list(struct.unpack("<16I", b"expand 32-byte k" + secret + position))
     state = start.copy()
@@ -55,9 +55,9 @@ def chacha20_block(secret: bytes, counter: int, nonce: int) -> bytes:
 
 @lru_cache(maxsize=4096)
 def aes_block(secret: bytes, counter: int) -> bytes:
-    """AES-256 of one counter, a big-endian integer."""
-    one_block = Cipher(algorithms.AES(secret), modes.ECB()).encryptor()  # noqa: S305
-    return one_block.update(counter.to_bytes(16, "big"))
+    """Return AES-256 of one counter, a big-endian integer."""
+    encryptor = Cipher(algorithms.AES(secret), modes.ECB()).encryptor()  # noqa: S305
+    return encryptor.update(counter.to_bytes(16, "big"))
 
 
 def words_of(block: bytes) -> tuple[int, ...]:
@@ -65,7 +65,7 @@ def words_of(block: bytes) -> tuple[int, ...]:
 
 
 class Key(NamedTuple):
-    """32 bytes and the cipher that expands them; AES's blocks come in groups under one key."""
+    """32 bytes and the cipher that expands them; a group of AES blocks shares a key."""
 
     secret: bytes
     cipher: str = "AES-256-CTR"
@@ -73,31 +73,31 @@ class Key(NamedTuple):
 
     def word(self, index: int) -> int:
         """Return a word of the key stream."""
-        b, place = divmod(index, self.words_in_a_block)
-        group, within = divmod(b, self.group_size)
+        b, index_in_block = divmod(index, self.words_in_a_block)
+        group, block_in_group = divmod(b, self.group_size)
         if self.cipher == "ChaCha20":
-            return words_of(chacha20_block(self.secret, within, group))[place]
+            return words_of(chacha20_block(self.secret, block_in_group, group))[index_in_block]
         secret = self.secret
         if group:
             first = 2**128 - 2 * group
             secret = aes_block(self.secret, first) + aes_block(self.secret, first + 1)
-        return words_of(aes_block(secret, b))[place]
+        return words_of(aes_block(secret, b))[index_in_block]
 
     def further_word(self, element: int, index: int) -> int:
-        """Return a word of an element's own stream."""
-        b, place = divmod(index, self.words_in_a_block)
+        """Return a word of the further stream of an element."""
+        b, index_in_block = divmod(index, self.words_in_a_block)
         if self.cipher == "ChaCha20":
-            return words_of(chacha20_block(self.secret, b, 2**95 + element))[place]
-        return words_of(aes_block(self.secret, 2**127 + element * 2**64 + b))[place]
+            return words_of(chacha20_block(self.secret, b, 2**95 + element))[index_in_block]
+        return words_of(aes_block(self.secret, 2**127 + element * 2**64 + b))[index_in_block]
 
     @property
     def words_in_a_block(self) -> int:
-        """How many words a block of the cipher has."""
+        """The number of words in a block of the cipher."""
         return 8 if self.cipher == "ChaCha20" else 2
 
 
 def uniforms(key: Key, element: int, n: int) -> list[int]:
-    """Return the first 192 digits of each of an element's uniforms, the first bit the highest."""
+    """Return the first 192 bits of each uniform of an element, the first bit the highest."""
     return [
         key.word(element * n + j) << 128
         | key.further_word(element, j) << 64
@@ -107,21 +107,21 @@ def uniforms(key: Key, element: int, n: int) -> list[int]:
 
 
 def minus_log(digits: int, length: int = DIGITS) -> mpmath.mpf:
-    """-log V, V = 1 - U, in the middle of what the digits leave open."""
+    """Return -log V, V = 1 - U, at the midpoint of the interval that the digits leave open."""
     return -mpmath.log(1 - mpmath.ldexp(2 * digits + 1, -length - 1))
 
 
 def cosine(digits: int) -> mpmath.mpf:
-    """Remark 1: cos(pi (U mod 1/2)), negative where the first bit is 1."""
+    """Return the cosine of Remark 1: cos(pi (U mod 1/2)), negative if the first bit is 1."""
     sign, rest = divmod(digits, 2 ** (DIGITS - 1))
     return (1 - 2 * sign) * mpmath.cospi(mpmath.ldexp(2 * rest + 1, -DIGITS - 1))
 
 
-def paired(v: int, angle: int, member: int) -> mpmath.mpf:
-    """Return sqrt(-2 log V) times the cosine of a turned angle (member 0), or its sine (1).
+def pair_member(v: int, angle: int, member: int) -> mpmath.mpf:
+    """Return sqrt(-2 log V) times the cosine of an angle (member 0), or its sine (member 1).
 
-    The first digit is the sign of the cosine, the second that of the sine, the others the angle in
-    a quarter turn.
+    The first digit is the sign of the cosine and the second that of the sine. The others are the
+    angle in a quarter turn.
     """
     signs, rest = divmod(angle, 2 ** (DIGITS - 2))
     half_turns = mpmath.ldexp(2 * rest + 1, -DIGITS)
@@ -132,7 +132,7 @@ def paired(v: int, angle: int, member: int) -> mpmath.mpf:
 
 @lru_cache(maxsize=4096)
 def noise(form: str, key: Key, element: int) -> Fraction:
-    """Return Z, off by less than UNSURE. Element 2i and 2i + 1 are made of pair i."""
+    """Return Z with an error below UNSURE. Elements 2i and 2i + 1 come from pair i."""
     n, width = UNIFORMS[form], 2 if form == "gaussian_pairs" else 1
     u = uniforms(key, element // width, n)
     with mpmath.workprec(3 * DIGITS):
@@ -142,7 +142,7 @@ def noise(form: str, key: Key, element: int) -> Fraction:
         elif form == "gaussian_2":
             z = mpmath.sqrt(2 * minus_log(u[0])) * cosine(u[1])
         elif form == "gaussian_pairs":
-            z = paired(u[0], u[1], element % 2)
+            z = pair_member(u[0], u[1], element % 2)
         else:
             z = {"exponential": lambda e: e, "gumbel": lambda e: -mpmath.log(e)}[form](
                 minus_log(u[0])
@@ -157,12 +157,12 @@ def grid_point(
     z = noise(form, key, element)
     low, high = ((x + scale * (z + d)) / grid + Fraction(1, 2) for d in (-UNSURE, UNSURE))
     if low // 1 != high // 1:
-        raise ArithmeticError("192 digits of each uniform do not tell the cell.")
+        raise ArithmeticError("192 digits of each uniform do not determine the cell.")
     return low // 1 * grid
 
 
 def nearest(x: Fraction, name: str) -> Fraction:
-    """Return the nearest number of a format, ties to even, saturating."""
+    """Return the nearest number of a format: ties to even, saturating."""
     digits, least, largest = FORMATS[name]
     if x == 0:
         return x
@@ -182,9 +182,9 @@ def release_float(
     kind: str = "float64",
     limits: tuple[float, float] | None = None,
 ) -> float:
-    """Release one float of an array of this kind; limits are numbers of the kind."""
-    exactly = (Fraction(x), Fraction(scale), Fraction(grid))
-    y = nearest(nearest(grid_point(form, key, element, *exactly), "float64"), kind)
+    """Release one float of an array of this dtype; limits are numbers of the dtype."""
+    exact_arguments = (Fraction(x), Fraction(scale), Fraction(grid))
+    y = nearest(nearest(grid_point(form, key, element, *exact_arguments), "float64"), kind)
     if limits is not None:
         y = min(max(y, Fraction(limits[0])), Fraction(limits[1]))
     return float(y)

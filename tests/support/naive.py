@@ -1,4 +1,4 @@
-"""The slow twin: every formula of the samplers as one reads it, in plain NumPy on uniforms.
+"""A slow implementation of every sampler: its formula, in plain NumPy on uniforms.
 
 Each function takes uniforms of shape (elements, n). It shares no code with the kernels.
 """
@@ -15,17 +15,17 @@ Formula = Callable[[Uniforms], Values]
 
 
 def sign(u: Uniforms) -> Values:
-    """Remark 1: the first bit of u, 0 is plus."""
+    """Return the sign of Remark 1: plus if the first bit of u is 0."""
     return np.where(u < 0.5, 1.0, -1.0)
 
 
 def cos_pi(u: Uniforms) -> Values:
-    """cos(pi x) of x = u mod 1/2, as sin(pi (1/2 - x)), which stays accurate near 0."""
+    """Return cos(pi x), x = u mod 1/2, as sin(pi (1/2 - x)), which is accurate near 0."""
     return sign(u) * np.sin(np.pi * (0.5 - u % 0.5))
 
 
 def half_pairs(u: Uniforms) -> Values:
-    """sqrt(-log V) cos(pi U) of each pair."""
+    """Return sqrt(-log V) cos(pi U) of each pair."""
     return np.sqrt(-np.log(1 - u[:, ::2])) * cos_pi(u[:, 1::2])
 
 
@@ -36,12 +36,12 @@ def gaussian(u: Uniforms) -> Values:
 
 
 def gaussians(u: Uniforms, count: int) -> list[Values]:
-    """`count` Gaussians from the uniforms of each element, in order."""
+    """Return `count` Gaussians from the uniforms of each element, in order."""
     return [gaussian(part) for part in np.split(u, count, axis=1)]
 
 
 def both_members(u: Uniforms) -> list[Values]:
-    """N1, N2, N3, N4 from two Box-Muller pairs, equation (3)."""
+    """Return N1, N2, N3, N4 of two Box-Muller pairs, equation (3)."""
     result = []
     for v, w in ((0, 1), (2, 3)):
         radius = np.sqrt(-2 * np.log(1 - u[:, v]))
@@ -90,7 +90,7 @@ def gumbel(precision: int) -> Formula:
 
 
 def gumbel_size(u: Uniforms, precision: int) -> Values:
-    """Return how far -log E moves if each piece of its N does: more, the smaller E is beside N."""
+    """Return the sensitivity of -log E to relative errors in the pieces of its Gaussians."""
     total: Values = np.zeros(len(u))
     for part, N in zip(np.split(u, 2, axis=1), gaussians(u, 2), strict=True):
         total += np.abs(N) * np.abs(half_pairs(part)).sum(axis=1)

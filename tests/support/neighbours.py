@@ -1,9 +1,9 @@
-"""Neighbouring data sets, written as CSV text and read by every reader that infers types.
+"""Neighbouring data sets as CSV text, read by every reader that infers types.
 
-A stack holds many worlds, small data sets that share no person. Two stacks differ by one person in
-each world, whose cells are hostile: they change the type that a reader infers for a whole column,
-and so how everybody else's cells are read. The exact integers of each world may still move by no
-more than the declared sensitivity.
+A stack holds many worlds: small data sets without common persons. Two stacks differ by one person
+in each world. The cells of this person are hostile: they change the type that a reader infers for a
+whole column, and so how all other cells are read. The exact integers of each world may still change
+by no more than the declared sensitivity.
 """
 
 import csv
@@ -37,18 +37,18 @@ from support.alarms import LONG
 from support.person_worlds import ASKED, check_scores, exact_integers
 
 COLUMNS = ("world", "who", "city", "x")
-PERSONS = 5  # In each world, before somebody comes.
-MOST_ROWS = 6  # Of one person.
-_SCORED_WORLDS = 40 if LONG else 4  # Of each stack.
+PERSONS = 5  # Persons in each world, without the hostile one.
+MOST_ROWS = 6  # The most rows of an ordinary person.
+_SCORED_WORLDS = 40 if LONG else 4  # Worlds of each stack in which scores are compared.
 LOWER, UPPER = -2.0, 3.0
 Row = tuple[str, str, str, str]
 Random = np.random.Generator
-ReadRows = Callable[[Sequence[Row]], Any]  # Writes rows, and returns what a reader makes of them.
+ReadRows = Callable[[Sequence[Row]], Any]  # Writes rows, and returns the result of a reader.
 
 
 @dataclass(frozen=True)
 class Kind:
-    """How ids or cities are written, and how cities are declared: the n-th of them."""
+    """How the n-th id or city is written, and how a city is declared."""
 
     written: Callable[[int], str]
     declared: Callable[[int], Any] = str
@@ -76,7 +76,7 @@ CITIES = {
 }
 VALUES = ("0", "1", "2", "3", "-1", "-5", "9007199254740993", "-9007199254740993", "4")
 
-# The cells of a newcomer; {} is replaced by a number that no other world has.
+# The cells of the hostile person; {} is replaced by a number that no other world has.
 HOSTILE: dict[str, dict[str, str]] = {
     "nothing": {},
     "an empty value": {"x": ""},
@@ -122,12 +122,12 @@ class Stack:
         return [row for persons in self.worlds for rows in persons for row in rows]
 
     def neighbour(self, hostile: str, rng: Random, *, replaced: bool) -> list[Row]:
-        """Return rows with one more person in each world, or with one in another's place."""
-        left = self.worlds if not replaced else [persons[1:] for persons in self.worlds]
-        rows = [row for persons in left for rows in persons for row in rows]
+        """Return rows with one more person in each world, or with one person replaced."""
+        kept_worlds = self.worlds if not replaced else [persons[1:] for persons in self.worlds]
+        rows = [row for persons in kept_worlds for rows in persons for row in rows]
         for world in range(len(self.worlds)):
             rows += _hostile_rows(world, HOSTILE[hostile], self.ids, self.cities, rng)
-        rng.shuffle(rows)  # Other people's rows come between a person's own.
+        rng.shuffle(rows)  # Mixes the rows of all persons.
         return rows
 
 
@@ -158,11 +158,11 @@ def _hostile_rows(
 ) -> Iterator[Row]:
     first = world * (PERSONS + 1)
     who = cells.get("who", IDS[ids].written(first)).format(f"{first:06d}")
-    # Without an id, each row is a person: a neighbour has one such row more.
+    # A row without an id is a person, so a neighbour has only one such row more.
     for _ in range(rng.integers(1, 2 * MOST_ROWS) if who else 1):
         city = cells.get("city", CITIES[cities].written(int(rng.integers(6))))
         x = cells.get("x", VALUES[rng.integers(len(VALUES))])
-        if rng.integers(4) == 0:  # Not every cell of the newcomer is hostile.
+        if rng.integers(4) == 0:  # Not every cell of the person is hostile.
             city = CITIES[cities].written(int(rng.integers(6)))
         yield str(world), who, city, x
 
@@ -180,11 +180,11 @@ def csv_text(rows: Sequence[Row]) -> str:
 
 
 class UnreadableError(Exception):
-    """A reader cannot hold these cells, or not write them."""
+    """A reader cannot represent or write these cells."""
 
 
-def read(reader: str, folder: Path, rows: Sequence[Row]) -> Any:
-    """Write rows to a file, and return what a reader makes of it."""
+def read_with(reader: str, folder: Path, rows: Sequence[Row]) -> Any:
+    """Write rows to a file, and return the result of a reader."""
     path = Path(mkdtemp(dir=folder), "visits.csv")
     path.write_text(csv_text(rows), encoding="utf-8")
     try:
@@ -198,27 +198,27 @@ def _pandas(path: Path) -> pd.DataFrame:
 
 
 def _parquet(path: Path) -> Files:
-    """Return what pandas inferred, written to Parquet."""
-    written = path.with_suffix(".parquet")
-    _pandas(path).to_parquet(written)
-    return Files(written)
+    """Return a Parquet file with the types that pandas inferred."""
+    parquet_path = path.with_suffix(".parquet")
+    _pandas(path).to_parquet(parquet_path)
+    return Files(parquet_path)
 
 
 def _sqlite(path: Path) -> Files:
-    written = path.with_suffix(".db")
+    database_path = path.with_suffix(".db")
     frame = _pandas(path)
     if any(frame[name].dtype == object for name in COLUMNS):
         frame = frame.astype({name: str for name in COLUMNS if frame[name].dtype == object})
-    with closing(sqlite3.connect(written)) as database, database:
+    with closing(sqlite3.connect(database_path)) as database, database:
         frame.to_sql("visits", database, index=False)
-    return Files(written, table="visits")
+    return Files(database_path, table="visits")
 
 
 def _json(path: Path) -> Files:
     """Return JSON lines with numbers and text as pandas inferred them."""
-    written = path.with_suffix(".jsonl")
-    _pandas(path).to_json(written, orient="records", lines=True, double_precision=15)
-    return Files(written)
+    json_path = path.with_suffix(".jsonl")
+    _pandas(path).to_json(json_path, orient="records", lines=True, double_precision=15)
+    return Files(json_path)
 
 
 def _categories(path: Path) -> pd.DataFrame:
@@ -228,8 +228,8 @@ def _categories(path: Path) -> pd.DataFrame:
 def _dictionaries(path: Path) -> pa.Table:
     table = arrow_csv.read_csv(path)
     names = ("who", "city")
-    made = {name: table[name].dictionary_encode() for name in names}
-    return pa.table({**{name: table[name] for name in ("world", "x")}, **made})
+    encoded = {name: table[name].dictionary_encode() for name in names}
+    return pa.table({**{name: table[name] for name in ("world", "x")}, **encoded})
 
 
 def _threads(path: Path) -> duckdb.DuckDBPyRelation:
@@ -255,17 +255,17 @@ READERS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-# What is asked ------------------------------------------------------------------------------------
+# Requests -----------------------------------------------------------------------------------------
 
 
 def declared_keys(kind: str, *, as_text: bool = False) -> tuple[Any, ...]:
-    """Return declared cities, as readers that parse them hold them, or as text."""
+    """Return declared cities, as parsed values or as text."""
     make = CITIES[kind].written if as_text else CITIES[kind].declared
     return tuple(dict.fromkeys(make(n) for n in range(4)))
 
 
-class Prepared:
-    """The plans and the queries of a request, which take long to make."""
+class PreparedRequest:
+    """The plans and the queries of a request; preparing them takes long."""
 
     def __init__(self, request: Request) -> None:
         self.plans = request.plans()
@@ -279,13 +279,13 @@ def requests(
     max_groups: int | None,
     max_rows: int | None,
     text_columns: tuple[str, ...] = (),
-) -> list[Prepared]:
+) -> list[PreparedRequest]:
     """Return requests of all statistics, with Laplace and with Gaussian noise.
 
-    Without max_groups nothing is grouped; without max_rows each person counts by one sum or mean.
+    Nothing is grouped without max_groups; without max_rows each person has one sum or mean.
     """
     by = () if max_groups is None else ("city",)
-    made = []
+    requests_of_both = []
     for per_person in ("sum", "mean") if max_rows is None else (None,):
         question = Question(
             tuple(ASKED.values()), "x", LOWER, UPPER, 0.25, (-2.0, 0.0, 3.0), by, per_person
@@ -295,67 +295,82 @@ def requests(
             max_groups=max_groups, max_rows=max_rows, neighbours=neighbours, without_id="own",
             text_columns=text_columns,
         )  # fmt: skip
-        made += [laplace, replace(laplace, mechanism="gaussian", delta=1e-6)]
-    return [Prepared(request) for request in made]
+        requests_of_both += [laplace, replace(laplace, mechanism="gaussian", delta=1e-6)]
+    return [PreparedRequest(request) for request in requests_of_both]
 
 
 def answer_by_world(source: Any, plan: Plan, worlds: int) -> Tally:
-    """Answer a plan for every world of a stack at once: the first axis of each answer."""
+    """Return the answers to a plan for all worlds of a stack, on the first axis of each answer."""
     stacked = replace(plan, by=(Grouping("world", tuple(range(worlds))), *plan.by))
     return tally(source, stacked)
 
 
-def check_worlds(query: Query, one: Any, other: Any) -> float:
-    """Compare the answers of all worlds with the declared sensitivity; return the largest part.
+def check_worlds(query: Query, answer: Any, neighbour: Any) -> float:
+    """Fail if the answers of a world differ by more than the sensitivity; return the largest share.
 
-    Scores are compared in some of the worlds that differ: in fractions this takes long.
+    Scores are compared in a few of the worlds that differ, because fractions are slow.
     """
     if isinstance(query, Quantiles):
-        differ = np.flatnonzero((one != other).reshape(len(one), -1).any(axis=1))
-        for place in differ[:_SCORED_WORLDS].tolist():
-            check_scores(query, one[place], other[place])
+        differing = np.flatnonzero((answer != neighbour).reshape(len(answer), -1).any(axis=1))
+        for world in differing[:_SCORED_WORLDS].tolist():
+            check_scores(query, answer[world], neighbour[world])
         return 0.0
-    worlds = len(getattr(one, "count", one))
-    steps = (exact_integers(query, one) - exact_integers(query, other)).reshape(worlds, -1)
+    worlds = len(getattr(answer, "count", answer))
+    steps = (exact_integers(query, answer) - exact_integers(query, neighbour)).reshape(worlds, -1)
     if query.rho is None:
-        moved, limit = np.abs(steps).sum(axis=1), Fraction(query.mechanism.sensitivity)
+        difference, limit = np.abs(steps).sum(axis=1), Fraction(query.mechanism.sensitivity)
     else:
-        moved, limit = (steps * steps).sum(axis=1), Fraction(query.mechanism.sensitivity) ** 2
-    worst = int(np.argmax(moved))
-    assert moved[worst] <= limit, f"{query.name} moves by {moved[worst]} of {limit} in {worst}"
-    return float(moved[worst] / limit)
+        difference, limit = (steps * steps).sum(axis=1), Fraction(query.mechanism.sensitivity) ** 2
+    worst = int(np.argmax(difference))
+    assert difference[worst] <= limit, (
+        f"{query.name} moves by {difference[worst]} of {limit} in {worst}"
+    )
+    return float(difference[worst] / limit)
 
 
 Answers = dict[Any, Tally]
 
 
-def answers_of(made: Sequence[Prepared], source: Any, worlds: int) -> Answers:
-    """Answer all plans of requests that ask the same."""
-    plans = {way: plan for request in made for way, plan in request.plans.items()}
-    return {way: answer_by_world(source, plan, worlds) for way, plan in plans.items()}
+def answers_of(prepared_requests: Sequence[PreparedRequest], source: Any, worlds: int) -> Answers:
+    """Return the answers to all plans of equal requests."""
+    plans = {
+        grouping_key: plan
+        for request in prepared_requests
+        for grouping_key, plan in request.plans.items()
+    }
+    return {
+        grouping_key: answer_by_world(source, plan, worlds) for grouping_key, plan in plans.items()
+    }
 
 
-def check_neighbours(made: Sequence[Prepared], one: Answers, other: Answers) -> float:
-    """Check every statistic in every world; return the largest part of a sensitivity."""
+def check_neighbours(
+    prepared_requests: Sequence[PreparedRequest], answers: Answers, neighbour_answers: Answers
+) -> float:
+    """Fail if a statistic of a world exceeds its sensitivity; return the largest share."""
     largest = 0.0
-    for request in made:
+    for request in prepared_requests:
         for question, query in request.queries:
-            way = Way(question.by, question.own)
-            place = request.plans[way].asks.index(query.ask)
-            both = (answers[way].answers[place] for answers in (one, other))
-            largest = max(largest, check_worlds(query, *both))
+            grouping_key = Way(question.by, question.own)
+            index = request.plans[grouping_key].asks.index(query.ask)
+            pair = (
+                of_world[grouping_key].answers[index] for of_world in (answers, neighbour_answers)
+            )
+            largest = max(largest, check_worlds(query, *pair))
     return largest
 
 
 def count_persons(source: Any, max_groups: int) -> dict[str, int]:
-    """Return how many persons each city has, as discovery counts them."""
-    held = holders(source, "city", Unit(("who",), max_groups, without_id="own"))
-    return dict(zip(held.keys, held.persons.tolist(), strict=True))
+    """Return the number of persons in each city, as counted by discovery."""
+    counts = holders(source, "city", Unit(("who",), max_groups, without_id="own"))
+    return dict(zip(counts.keys, counts.persons.tolist(), strict=True))
 
 
-def distance(one: Mapping[str, int], other: Mapping[str, int]) -> int:
-    """Return by how much two discoveries differ, over all labels."""
-    return sum(abs(one.get(key, 0) - other.get(key, 0)) for key in {*one, *other})
+def distance(counts: Mapping[str, int], neighbour_counts: Mapping[str, int]) -> int:
+    """Return the L1 distance between two counts of persons."""
+    return sum(
+        abs(counts.get(key, 0) - neighbour_counts.get(key, 0))
+        for key in {*counts, *neighbour_counts}
+    )
 
 
 # Many pairs ---------------------------------------------------------------------------------------
@@ -365,27 +380,29 @@ BOUNDS = [(1, 1), (2, 3), (None, 1), (2, None), (None, 4)]
 
 @dataclass(frozen=True)
 class Base:
-    """Worlds of ordinary people, what is asked of them, and the answers."""
+    """Worlds of ordinary people, the requests about them, and the answers."""
 
     stack: Stack
-    asked: list[Prepared]
+    prepared: list[PreparedRequest]
     replaced: bool
     answers: Answers
 
 
 def make_base(read_rows: ReadRows, worlds: int, cities: Sequence[str], rng: Random) -> Base:
-    """Return worlds of kinds of ids, cities and bounds that are drawn."""
+    """Return worlds with random kinds of ids, cities and bounds."""
     stack = make_stack(worlds, str(rng.choice(list(IDS))), str(rng.choice(cities)), rng)
     replaced = bool(rng.integers(2))
     bounds = BOUNDS[rng.integers(len(BOUNDS))]
     source = read_rows(stack.rows)
-    # Not every reader parses dates and truth values, and numbers that begin with zeros.
+    # Not every reader parses dates, truth values, or numbers with leading zeros.
     for as_text, text_columns in product((False, True), ((), ("who",))):
         keys = declared_keys(stack.cities, as_text=as_text)
         neighbours = "replace" if replaced else "add-remove"
-        asked = requests(keys, neighbours, *bounds, text_columns=text_columns)
+        prepared_requests = requests(keys, neighbours, *bounds, text_columns=text_columns)
         with suppress(ArgumentError):
-            return Base(stack, asked, replaced, answers_of(asked, source, worlds))
+            return Base(
+                stack, prepared_requests, replaced, answers_of(prepared_requests, source, worlds)
+            )
     raise AssertionError(f"nothing is read of {stack.ids} and {stack.cities}")
 
 
@@ -398,22 +415,22 @@ def check_hostile_persons(
     bases: int = 3,
     compared: int | None = None,
 ) -> int:
-    """Compare worlds with neighbours of hostile kinds; return how many kinds were refused.
+    """Compare worlds with hostile neighbours; return how many kinds of these were refused.
 
-    Kinds come in any order, and all of them, or until so many were compared and not refused.
+    All kinds are tried in random order, or until `compared` of them were not refused.
     """
     rng = np.random.default_rng()
-    made = [make_base(read_rows, worlds, cities, rng) for _ in range(bases)]
+    all_bases = [make_base(read_rows, worlds, cities, rng) for _ in range(bases)]
     refused = 0
-    for place, name in enumerate(rng.permutation(hostile).tolist()):
-        if place - refused == compared:
+    for index, name in enumerate(rng.permutation(hostile).tolist()):
+        if index - refused == compared:
             break
-        base = made[place % bases]
+        base = all_bases[index % bases]
         rows = base.stack.neighbour(name, rng, replaced=base.replaced)
         try:
-            answers = answers_of(base.asked, read_rows(rows), worlds)
+            answers = answers_of(base.prepared, read_rows(rows), worlds)
         except (ArgumentError, UnreadableError):
             refused += 1
         else:
-            check_neighbours(base.asked, base.answers, answers)
+            check_neighbours(base.prepared, base.answers, answers)
     return refused

@@ -1,4 +1,4 @@
-"""The commands, the files and the code that a page of the docs shows, for tests that run them."""
+"""Extract the commands, files and code of a page of the docs, for tests that run them."""
 
 import re
 from pathlib import Path
@@ -8,33 +8,33 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 class Command(NamedTuple):
-    """A command, and the lines that the page shows under it."""
+    """A command, and the output that the page shows below it."""
 
     line: str
     shown: list[str]
 
 
 def commands(page: str) -> list[Command]:
-    """Return what stands behind `$` in the page, in order."""
-    found: list[Command] = []
+    """Return the commands after `$` in the page, in order."""
+    commands_of_page: list[Command] = []
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", _text(page), re.MULTILINE | re.DOTALL)
     for block in (text for language, text in blocks if not language):
         for line in block.splitlines():
             if line.startswith("$ "):
-                found.append(Command(line[2:], []))
+                commands_of_page.append(Command(line[2:], []))
             else:
-                found[-1].shown.append(line)
-    return found
+                commands_of_page[-1].shown.append(line)
+    return commands_of_page
 
 
 def files(page: str) -> dict[str, str]:
-    """Return the files that the page shows in full, each after its name in a line of its own."""
-    shown = re.findall(r"`([\w.]+)`:\n\n```toml\n(.*?)^```", _text(page), re.MULTILINE | re.DOTALL)
-    return dict(shown)
+    """Return the files that the page shows in full, each below a line with its name."""
+    blocks = re.findall(r"`([\w.]+)`:\n\n```toml\n(.*?)^```", _text(page), re.MULTILINE | re.DOTALL)
+    return dict(blocks)
 
 
 def code(page: str) -> dict[str, str]:
-    """Return the first block of Python under each heading; what stands before all, under none."""
+    """Return the first Python block under each heading; "" for the part before all headings."""
     parts = re.split(r"^## (.*)$", _text(page), flags=re.MULTILINE)
     sections = {"": parts[0], **dict(zip(parts[1::2], parts[2::2], strict=True))}
     blocks = {

@@ -1,4 +1,4 @@
-"""Worlds that differ by one person, hostile ones: what the exact integers may not do in them."""
+"""Neighbouring data sets with hostile persons, and checks of sensitivities on them."""
 
 import math
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ STRANGERS = ("z", "", None)
 VALUES = (0.0, -0.0, 0.5, 1.0, 2.5, -3.0, 3.0, 1e300, -1e300, math.inf, -math.inf, math.nan, None)
 WHALE = 3_000  # Rows of one person.
 LOWER, UPPER = -2.0, 3.0
-# Every statistic that there is, as it is asked for here.
+# Every statistic, by its form in the list of statistics.
 ASKED = {
     "count": "count",
     "sum": "sum",
@@ -38,12 +38,12 @@ ASKED = {
 }
 assert ASKED.keys() == set(QUERIES), "a statistic is not tested"
 
-Row = tuple[Any, Any, Any]  # Whose it is, its group, its value.
+Row = tuple[Any, Any, Any]  # The person's id, the group, the value.
 
 
 @dataclass(frozen=True)
 class Ids:
-    """Ids of a type: of persons, and what stands for none."""
+    """Ids of a type: those of persons, and the values that mean no id."""
 
     kind: pa.DataType
     persons: tuple[Any, ...]
@@ -62,7 +62,7 @@ IDS = {
 def requests(neighbours: str, max_groups: int | None, max_rows: int | None) -> list[Request]:
     """Return requests of all statistics, with Laplace and with Gaussian noise.
 
-    Without max_groups there are no groups, without max_rows a person has one value of their own.
+    Nothing is grouped without max_groups; without max_rows each person has one value.
     """
     by = () if max_groups is None else ("city",)
     pairs = []
@@ -93,7 +93,7 @@ def table(rows: Sequence[Row], ids: Ids) -> pa.Table:
 
 
 def same_person(row: Row, other: Row, ids: Ids) -> bool:
-    """Tell whether two rows are of one person: a row without an id is of nobody else."""
+    """Return whether two rows belong to one person; rows without an id belong to different ones."""
     if row[0] in ids.none or row[0] != row[0]:
         return row is other
     return bool(row[0] == other[0])
@@ -101,87 +101,96 @@ def same_person(row: Row, other: Row, ids: Ids) -> bool:
 
 @st.composite
 def worlds(draw: st.DrawFn, ids: Ids) -> tuple[list[Row], list[Row], list[Row]]:
-    """Return rows, the same without one person, and with other rows of somebody in their place."""
-    some = st.tuples(
+    """Return rows, the rows without one person, and these with other rows of that person."""
+    any_row = st.tuples(
         st.sampled_from([*ids.persons, *ids.none]),
         st.sampled_from([*GROUPS, *STRANGERS]),
         st.sampled_from(VALUES),
     )
-    rows = draw(st.lists(some, min_size=1, max_size=40))
+    rows = draw(st.lists(any_row, min_size=1, max_size=40))
     if draw(st.booleans()):
         values = draw(st.lists(st.sampled_from(VALUES), min_size=1, max_size=3))
-        places = [*GROUPS, *STRANGERS]
+        groups = [*GROUPS, *STRANGERS]
         rows += [
-            (ids.persons[0], places[i % len(places)], values[i % len(values)]) for i in range(WHALE)
+            (ids.persons[0], groups[i % len(groups)], values[i % len(values)]) for i in range(WHALE)
         ]
-    gone = draw(st.sampled_from(rows))
-    rest = [row for row in rows if not same_person(gone, row, ids)]
-    came = draw(st.lists(some, max_size=30))
-    if gone[0] in ids.none or gone[0] != gone[0]:
-        came = [(gone[0], *came[0][1:])] if came else []
+    removed = draw(st.sampled_from(rows))
+    others = [row for row in rows if not same_person(removed, row, ids)]
+    replacements = draw(st.lists(any_row, max_size=30))
+    if removed[0] in ids.none or removed[0] != removed[0]:
+        replacements = [(removed[0], *replacements[0][1:])] if replacements else []
     else:
-        came = [(gone[0], *row[1:]) for row in came]
-    return rows, rest[::-1], came + rest[::-1]
+        replacements = [(removed[0], *row[1:]) for row in replacements]
+    return rows, others[::-1], replacements + others[::-1]
 
 
 def exact_integers(query: Any, answer: Any) -> NDArray[Any]:
-    """Return what noise is added to, by group."""
+    """Return the integers to which noise is added, by group."""
     if isinstance(query, Mean | Variance):
         assert isinstance(answer, SumAnswer)
         sums = (answer.count, answer.total, answer.squares)
-        flat = [None if one is None else one.reshape(-1) for one in sums]
+        flat = [None if part is None else part.reshape(-1) for part in sums]
         parts = np.stack(query.parts_of(*flat), axis=-1)
     else:
         parts = answer.total if isinstance(query, Sum) else answer
     return np.asarray(parts, dtype=object).reshape(-1)
 
 
-def check_moved(query: Query, one: Any, other: Any) -> None:
-    """Compare two exact answers with what the query says that a person can move."""
+def check_sensitivity(query: Query, answer: Any, neighbour: Any) -> None:
+    """Fail if two exact answers differ by more than the sensitivity of the query."""
     if isinstance(query, Quantiles):
-        check_scores(query, one, other)
+        check_scores(query, answer, neighbour)
         return
-    moved = exact_integers(query, one) - exact_integers(query, other)
+    difference = exact_integers(query, answer) - exact_integers(query, neighbour)
     sensitivity = Fraction(query.mechanism.sensitivity)
     if query.rho is None:
-        assert sum(abs(step) for step in moved) <= sensitivity, query.name
+        assert sum(abs(step) for step in difference) <= sensitivity, query.name
     else:
-        assert sum(step * step for step in moved) <= sensitivity**2, query.name
+        assert sum(step * step for step in difference) <= sensitivity**2, query.name
 
 
-def check_scores(query: Quantiles, one: Any, other: Any) -> None:
-    """Compare how far scores move with the noise on them, group by group."""
+def check_scores(query: Quantiles, answer: Any, neighbour: Any) -> None:
+    """Fail if scores differ by more than their noise allows, group by group."""
     losses = []
     cells = query.bounds.cells
-    for mine, theirs in zip(one.reshape(-1, cells), other.reshape(-1, cells), strict=True):
-        moved = max(
-            _score_moves(mine, theirs, place) / Fraction(max(place, 1 - place))
-            for place in map(nearest_place, query.places)
+    for counts, neighbour_counts in zip(
+        answer.reshape(-1, cells), neighbour.reshape(-1, cells), strict=True
+    ):
+        difference = max(
+            _score_difference(counts, neighbour_counts, level) / Fraction(max(level, 1 - level))
+            for level in map(nearest_place, query.places)
         )
-        # With epsilon for a row, scores may move by max(q, 1 - q): as many rows as that cost.
-        losses.append(moved * Fraction(query.epsilon_of_row))
+        # With epsilon for one row, scores may differ by max(q, 1 - q).
+        losses.append(difference * Fraction(query.epsilon_of_row))
     amount = Fraction(query.losses[0].amount)
     assert max(losses) <= amount, query.name
     assert sum(losses) <= amount * len(query.losses), query.name
 
 
-def _score_moves(mine: NDArray[np.int64], theirs: NDArray[np.int64], place: float) -> Fraction:
-    ranks = [Ranks.of(counts) for counts in (mine, theirs)]
-    targets = [target_rank(place, one.rows) for one in ranks]
-    floats = [one.scores(target) for one, target in zip(ranks, targets, strict=True)]
+def _score_difference(
+    counts: NDArray[np.int64], neighbour_counts: NDArray[np.int64], level: float
+) -> Fraction:
+    ranks = [Ranks.of(cells) for cells in (counts, neighbour_counts)]
+    targets = [target_rank(level, ranks_of_world.rows) for ranks_of_world in ranks]
+    floats = [
+        ranks_of_world.scores(target) for ranks_of_world, target in zip(ranks, targets, strict=True)
+    ]
     worst = int(np.argmax(np.abs(floats[0] - floats[1])))
-    exactly = [one.exact_score(worst, target) for one, target in zip(ranks, targets, strict=True)]
-    return abs(exactly[0] - exactly[1])
+    exact_scores = [
+        ranks_of_world.exact_score(worst, target)
+        for ranks_of_world, target in zip(ranks, targets, strict=True)
+    ]
+    return abs(exact_scores[0] - exact_scores[1])
 
 
-def check_neighbours(pair: Sequence[Request], frame: Any, neighbour: Any) -> None:
-    """Check every statistic of requests that ask the same, against the declared sensitivity."""
-    prepared = [(request.plans(), request.prepare()) for request in pair]
-    for way, plan in prepared[0][0].items():
-        one, other = tally(frame, plan), tally(neighbour, plan)
+def check_neighbours(requests_of_both: Sequence[Request], frame: Any, neighbour: Any) -> None:
+    """Fail if a statistic of equal requests differs by more than its declared sensitivity."""
+    prepared = [(request.plans(), request.prepare()) for request in requests_of_both]
+    for grouping_key, plan in prepared[0][0].items():
+        answer, neighbour_answer = tally(frame, plan), tally(neighbour, plan)
         for plans, queries in prepared:
-            assert plans[way] == plan
+            assert plans[grouping_key] == plan
             for question, query in queries:
-                if (question.by, question.own) == way:
-                    place = plan.asks.index(query.ask)
-                    check_moved(query, one.answers[place], other.answers[place])
+                if (question.by, question.own) == grouping_key:
+                    index = plan.asks.index(query.ask)
+                    check_sensitivity(query, answer.answers[index], neighbour_answer.answers[index])

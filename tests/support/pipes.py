@@ -1,4 +1,4 @@
-"""A pipe for a standard input."""
+"""A pipe as the standard input."""
 
 import os
 import sys
@@ -10,15 +10,15 @@ from unittest import mock
 
 @contextmanager
 def standard_input(content: bytes) -> Iterator[None]:
-    """Let a pipe be the standard input, into which somebody writes."""
-    ours, theirs = os.pipe()
+    """Replace the standard input by a pipe with this content."""
+    read_end, write_end = os.pipe()
 
     def write() -> None:
-        with suppress(BrokenPipeError), os.fdopen(theirs, "wb") as pipe:
+        with suppress(BrokenPipeError), os.fdopen(write_end, "wb") as pipe:
             pipe.write(content)
 
     writer = threading.Thread(target=write)
-    with os.fdopen(ours) as given, mock.patch.object(sys, "stdin", given):
+    with os.fdopen(read_end) as stdin, mock.patch.object(sys, "stdin", stdin):
         writer.start()
         yield
-    writer.join()  # The other end is closed: nothing is left to wait for.
+    writer.join()  # The read end is closed, so the writer ends.

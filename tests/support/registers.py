@@ -1,4 +1,4 @@
-"""The floating-point environment of a thread, changed for a while: rounding, flushed subnormals."""
+"""Change the floating-point environment of a thread: rounding mode, flushing of subnormals."""
 
 import ctypes
 import os
@@ -9,14 +9,14 @@ import pytest
 
 libm = ctypes.CDLL(None)
 
-# How each processor numbers its rounding modes (down, up, to zero), where glibc's fenv_t keeps the
-# control register, as the index of a 32-bit word, and its bits that flush subnormals to zero.
+# For each processor: the numbers of its rounding modes (down, up, to zero), where the control
+# register is in glibc's fenv_t, in 32-bit words, and the bits that flush subnormals to zero.
 PROCESSORS: dict[str, tuple[tuple[int, int, int], int, int]] = {
     "x86_64": ((0x400, 0x800, 0xC00), 7, 0x8040),  # MXCSR: flush-to-zero, denormals-are-zero
     "aarch64": ((0x800000, 0x400000, 0xC00000), 0, 0x1080000),  # FPCR: FZ, and FZ16 for half floats
 }
 MODES, REGISTER, FLUSH = PROCESSORS.get(os.uname().machine, ((0, 0, 0), 0, 0))
-known = pytest.mark.skipif(
+needs_known_registers = pytest.mark.skipif(
     os.uname().sysname != "Linux" or os.uname().machine not in PROCESSORS,
     reason=f"knows the registers of {' and '.join(PROCESSORS)} on Linux, not {os.uname().machine}",
 )
@@ -24,7 +24,7 @@ known = pytest.mark.skipif(
 
 @contextmanager
 def rounding_mode(mode: int) -> Iterator[None]:
-    """Round in another way."""
+    """Use another rounding mode."""
     before = libm.fegetround()
     assert libm.fesetround(mode) == 0
     try:
@@ -35,7 +35,7 @@ def rounding_mode(mode: int) -> Iterator[None]:
 
 @contextmanager
 def subnormals_flushed() -> Iterator[None]:
-    """Set the bits of the control register that flush subnormals to zero, read and written."""
+    """Flush subnormal inputs and results to zero."""
     environment = (ctypes.c_uint32 * 8)()
     libm.fegetenv(environment)
     changed = (ctypes.c_uint32 * 8)(*environment)

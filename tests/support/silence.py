@@ -1,4 +1,4 @@
-"""A Generator that must not be drawn from, for tests of what is refused."""
+"""A Generator that must not be used, for tests of rejected arguments."""
 
 from typing import Any
 
@@ -9,23 +9,23 @@ from dpnoise.core.entropy import Source
 
 
 class SilentSource(Source):
-    """A source that must not be asked."""
+    """A source that fails the test if it is used."""
 
     def key(self, cipher: str = "") -> Any:
-        """Fail."""
+        """Fail the test."""
         del cipher
         pytest.fail("noise was drawn")
 
     def random_bytes(self, _count: int) -> bytes:
-        """Fail."""
+        """Fail the test."""
         pytest.fail("noise was drawn")
 
     def two_words_each(self, _variates: int) -> bytes:
-        """Fail."""
+        """Fail the test."""
         pytest.fail("noise was drawn")
 
 
-class Alarm(dpnoise.Generator):
-    """A Generator that must not be drawn from."""
+class FailingGenerator(dpnoise.Generator):
+    """A Generator that fails the test if noise is drawn."""
 
     source = SilentSource()

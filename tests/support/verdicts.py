@@ -1,4 +1,4 @@
-"""What a test may say of an attack: that it breaks a target, or that the target withstands it.
+"""Check that an attack breaks a target, or that the target withstands it.
 
 Limits are exact binomial ones, each wrong with probability at most FALSE_ALARM.
 """
@@ -15,11 +15,11 @@ from dpnoise.auditing.attacks.base import OUTPUTS, Event, Outcome, Progress, sil
 from dpnoise.auditing.targets import Target, left_out, named
 from support.alarms import FALSE_ALARM
 
-DELTA = 1e-6  # Of all Gaussian targets.
+DELTA = 1e-6  # The delta of all Gaussian targets.
 
 
 class Break(NamedTuple):
-    """A row of the table of breaks: an attack, its target, and the rates that it must reach."""
+    """An attack, a target that it breaks, and the rates that it must reach."""
 
     attack: Attack
     target: str
@@ -33,8 +33,8 @@ class Break(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Chosen(Attack):
-    """An attack made of any function that finds an event."""
+class EventAttack(Attack):
+    """An attack made of a function that returns an event."""
 
     name = "chosen"
     access = OUTPUTS
@@ -43,27 +43,27 @@ class Chosen(Attack):
     def find(
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
-        """Choose."""
+        """Return the event of the function."""
         progress(0.5)
         return self.chooses(target, value0, value1, n)
 
 
-def attacked(
+def run_attack(
     attack: Attack, target: Target, value0: float = 0.0, value1: float = 1.0, n: int = 20_000
 ) -> Outcome:
-    """Run an attack and its placebo, with limits at FALSE_ALARM."""
+    """Return the outcome of an attack and its placebo, with limits at FALSE_ALARM."""
     return attack(target, value0, value1, n=n, confidence=1 - FALSE_ALARM)
 
 
 def peer(name: str, **claims: float) -> Target:
-    """Make a target, or skip the test if its library has no build for this machine."""
+    """Return a target, or skip the test if its library has no build for this machine."""
     if name in left_out():
         pytest.skip(left_out()[name])
     return named(name, **claims)
 
 
-def elsewhere(target: Target, changed: float = 0.25) -> Target:
-    """Return the same library on a machine that rounds a share of its noise to the next float."""
+def on_other_machine(target: Target, changed: float = 0.25) -> Target:
+    """Return the target as on a machine that rounds a share of its noise to the next float."""
     rng = np.random.default_rng()
 
     def release(value: float, n: int) -> Any:
@@ -76,27 +76,27 @@ def elsewhere(target: Target, changed: float = 0.25) -> Target:
 
 
 def check_break(row: Break) -> None:
-    """Raise unless the rates are those of the row, and certify more than is claimed."""
+    """Fail unless the rates reach those of the row, and certify more than is claimed."""
     target = peer(row.target, epsilon=row.epsilon, delta=DELTA)
-    outcome = attacked(row.attack, target, n=row.n)
+    outcome = run_attack(row.attack, target, n=row.n)
     assert outcome.at0.rate >= row.least
     assert outcome.at1.rate <= row.most
-    assert certified(outcome, target) > row.epsilon
+    assert certified_epsilon(outcome, target) > row.epsilon
     check_placebo(outcome)
 
 
 def check_withstands(outcome: Outcome, target: Target, epsilon: float) -> None:
-    """Raise if P0 <= exp(k epsilon) P1 + k delta is refuted."""
-    assert certified(outcome, target) <= epsilon
+    """Fail if P0 <= exp(k epsilon) P1 + k delta is refuted."""
+    assert certified_epsilon(outcome, target) <= epsilon
     check_placebo(outcome)
 
 
 def check_placebo(outcome: Outcome) -> None:
-    """Raise if the attack has an advantage where both values are equal."""
+    """Fail if the attack has an advantage when both values are equal."""
     low, high = outcome.placebo_advantage or pytest.fail("no placebo")
     assert low <= 0 <= high
 
 
-def certified(outcome: Outcome, target: Target) -> float:
-    """Return the epsilon that the outcome proves, at the target's delta."""
+def certified_epsilon(outcome: Outcome, target: Target) -> float:
+    """Return the epsilon that the outcome certifies at the delta of the target."""
     return outcome.epsilon_lower(DELTA if target.noise == "gaussian" else 0.0)

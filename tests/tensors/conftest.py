@@ -1,4 +1,4 @@
-"""Runs the Triton kernels on a CUDA device where there is one, and else in Triton's interpreter."""
+"""Run the Triton kernels on a CUDA device, or without one in Triton's interpreter."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # Before anybody imports Triton.
+    os.environ["TRITON_INTERPRET"] = "1"  # Before Triton is imported.
     assert "triton" not in sys.modules or sys.modules["triton"].knobs.runtime.interpret
 
 import triton
@@ -21,14 +21,13 @@ from dpnoise.kernels.elementary import fma
 
 
 @numba.vectorize(["f8(f8, f8, f8)"])
-def fused(a: Any, b: Any, c: Any) -> Any:
+def fused_multiply_add(a: Any, b: Any, c: Any) -> Any:
     return fma(a, b, c)
 
 
 def _create_fma(_: Any, x: Any, y: Any, z: Any) -> Any:
-    exact = fused(
-        x.data, y.data, z.data
-    )  # Of float32 nearly: it is rounded to 53 bits, then to 24.
+    # Nearly exact for float32, which is rounded to 53 bits and then to 24.
+    exact = fused_multiply_add(x.data, y.data, z.data)
     return TensorHandle(exact.astype(z.data.dtype), z.dtype.scalar)
 
 
@@ -45,7 +44,7 @@ if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 9):
 
 @pytest.fixture(autouse=True)
 def _wide_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the interpreter make many blocks at once, because each operation takes it the same."""
+    """Let the interpreter make many blocks at once: an operation takes it equally long."""
     if not torch.cuda.is_available():
         monkeypatch.setattr(device_kernels, "_LANES", 1024)
 
@@ -57,7 +56,7 @@ def device() -> torch.device:
 
 @pytest.fixture
 def count() -> int:
-    """Return how many numbers to compare: an odd number, so that the last block is not whole."""
+    """Return how many numbers to compare: an odd number, so that the last block is incomplete."""
     return 2**21 + 5 if torch.cuda.is_available() else 4_099
 
 

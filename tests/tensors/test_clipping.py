@@ -1,4 +1,4 @@
-"""Clipped gradients: no norm above its bound, and sums without a rounding error."""
+"""Clipped gradients: no norm exceeds its bound, and sums have no rounding error."""
 
 import math
 from fractions import Fraction
@@ -22,7 +22,7 @@ def clipped_sum(gradients: Any, factor: Any, bound: float) -> Any:
     return clipping.clipped_sums([gradients], factor, bound)[0]
 
 
-def squared(numbers: list[float]) -> Fraction:
+def squared_norm(numbers: list[float]) -> Fraction:
     return sum((Fraction(x) ** 2 for x in numbers), Fraction(0))
 
 
@@ -31,7 +31,7 @@ def squared(numbers: list[float]) -> Fraction:
 def test_no_clipped_gradient_is_longer_than_its_bound_and_the_excess(
     kind: torch.dtype, bound: float
 ) -> None:
-    """Lengths of the bound itself, where rounding decides, and far longer and shorter ones."""
+    """Norms equal to the bound, where rounding decides, and much larger and smaller ones."""
     sizes = torch.tensor([1.0, 1.0, 1.0 + 2**-20, 3.0, 1e3, 0.2, 0.0], dtype=torch.float64)
     directions = torch.randn(7, 40, dtype=torch.float64)
     directions /= directions.norm(dim=1, keepdim=True)
@@ -42,12 +42,12 @@ def test_no_clipped_gradient_is_longer_than_its_bound_and_the_excess(
     limit = (Fraction(bound) * (1 + Fraction(clipping.EXCESS))) ** 2
     step = clipping.step_for(bound)
     for i in range(7):
-        one = clipped_sum(gradients[i : i + 1], factor[i : i + 1], bound)
-        assert squared(one.tolist()) <= limit
+        released = clipped_sum(gradients[i : i + 1], factor[i : i + 1], bound)
+        assert squared_norm(released.tolist()) <= limit
         exact = [Fraction(x) * Fraction(float(factor[i])) for x in gradients[i].tolist()]
-        for cut, clipped in zip(one.tolist(), exact, strict=True):
+        for cut, exact_number in zip(released.tolist(), exact, strict=True):
             assert (Fraction(cut) / Fraction(step)).denominator == 1
-            assert abs(Fraction(cut) - clipped) < Fraction(step) * (1 + Fraction(1, 2**20))
+            assert abs(Fraction(cut) - exact_number) < Fraction(step) * (1 + Fraction(1, 2**20))
     assert torch.equal(gradients, before)
 
 
@@ -66,12 +66,17 @@ def test_sums_do_not_depend_on_the_order_or_the_parts(monkeypatch: pytest.Monkey
 def test_the_sum_is_exact() -> None:
     gradients = torch.randn(300, 11)
     factor = factor_of(gradients, 1.0)
-    each = [clipped_sum(gradients[i : i + 1], factor[i : i + 1], 1.0) for i in range(300)]
-    expected = [sum(Fraction(x) for x in column) for column in zip(*map(torch.Tensor.tolist, each))]  # noqa: B905 - all of one length
+    sums_of_samples = [
+        clipped_sum(gradients[i : i + 1], factor[i : i + 1], 1.0) for i in range(300)
+    ]
+    expected = [
+        sum(Fraction(x) for x in column)
+        for column in zip(*map(torch.Tensor.tolist, sums_of_samples), strict=True)
+    ]
     assert [Fraction(x) for x in clipped_sum(gradients, factor, 1.0).tolist()] == expected
 
 
-def test_so_many_samples_as_are_allowed_stay_below_2_to_the_53_steps() -> None:
+def test_the_largest_batch_stays_below_2_to_the_53_steps() -> None:
     for bound in (1.0, 1.999, 0.7):
         steps = bound * (1 + clipping.EXCESS) / clipping.step_for(bound)
         assert clipping._MOST_SAMPLES * steps <= 2**53
@@ -81,10 +86,10 @@ def test_so_many_samples_as_are_allowed_stay_below_2_to_the_53_steps() -> None:
 
 
 def test_the_excess_covers_the_roundings() -> None:
-    """The derivation's product, in ball arithmetic, and the additions that it counts."""
+    """The product of the derivation, in ball arithmetic, and the number of additions in it."""
     additions = clipping._ROWS + (clipping._LANES - 1).bit_length()
     tile = clipping._ROWS * clipping._LANES
-    assert 2**41 // tile + 2**20 <= tile**2  # A million tensors, of 2^41 numbers in all.
+    assert 2**41 // tile + 2**20 <= tile**2  # A million tensors with 2^41 numbers in total.
     with flint.ctx.workprec(300):
         u = flint.arb(2) ** -53
         roundings = flint.arb(1 + 3 * additions)
@@ -94,18 +99,18 @@ def test_the_excess_covers_the_roundings() -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_norms_are_within_the_roundings_that_the_excess_counts(kind: torch.dtype) -> None:
-    """Several tiles, and numbers of very different sizes, against fractions."""
+    """With several tiles and numbers of very different sizes, against fractions."""
     gradients = [
         (torch.randn(2, n, dtype=torch.float64) * torch.logspace(-2, 3, n)).to(kind)
         for n in (3, 1_025, 40_000)
     ]
-    found = clipping.squared_norms(gradients)
+    norms = clipping.squared_norms(gradients)
     for i in range(2):
-        exact = squared([x for each in gradients for x in each[i].tolist()])
-        assert abs(Fraction(float(found[i])) / exact - 1) < Fraction(79, 2**53)
+        exact = squared_norm([x for each in gradients for x in each[i].tolist()])
+        assert abs(Fraction(float(norms[i])) / exact - 1) < Fraction(79, 2**53)
 
 
-def test_a_norm_does_not_depend_on_who_else_is_in_the_batch() -> None:
+def test_a_norm_does_not_depend_on_the_rest_of_the_batch() -> None:
     gradients = [torch.randn(9, n) for n in (70_000, 1_300, 7, 1)]
     together = clipping.squared_norms(gradients)
     for i in range(9):
@@ -116,30 +121,32 @@ def test_a_norm_does_not_depend_on_who_else_is_in_the_batch() -> None:
 def test_the_kernels_have_the_norms_and_sums_of_the_processor_to_the_last_bit(
     kind: torch.dtype, device: torch.device
 ) -> None:
-    """Tensors that are aligned and not, of several tiles and of one number, in one launch."""
+    """Aligned and unaligned tensors, of several tiles and of one number, in one launch."""
     shapes = [(17_000,), (3, 5), (1,), (1_024,), (8, 129), (0,)]
     gradients = [(torch.randn(2, *shape) * 3).to(kind) for shape in shapes]
-    gradients[4] = gradients[4].mT.contiguous().mT  # Rows that are not one after another.
+    gradients[4] = gradients[4].mT.contiguous().mT  # Its rows are not contiguous.
     rows = [clipping._flat(each).to(device) for each in gradients]
     tiles = clipping.tile_sums(gradients)
-    found = triton_clipping.ordered_sums(rows, squares=True)
-    assert torch.equal(found.cpu(), tiles)
+    device_tiles = triton_clipping.ordered_sums(rows, squares=True)
+    assert torch.equal(device_tiles.cpu(), tiles)
     total = clipping.fold_tiles(tiles)
-    assert torch.equal(triton_clipping.ordered_sums([found], squares=False)[:, 0].cpu(), total)
+    assert torch.equal(
+        triton_clipping.ordered_sums([device_tiles], squares=False)[:, 0].cpu(), total
+    )
     factor = clipping.factors(total, 0.7)
     sums = triton_clipping.clipped_sums(rows, factor.to(device), clipping.step_for(0.7))
     expected = clipping.clipped_sums(gradients, factor, 0.7)
-    for mine, theirs in zip(sums, expected, strict=True):
-        assert torch.equal(mine.cpu(), theirs.reshape(-1))
+    for device_sum, cpu_sum in zip(sums, expected, strict=True):
+        assert torch.equal(device_sum.cpu(), cpu_sum.reshape(-1))
     assert [each.shape for each in expected] == shapes
 
 
 @pytest.mark.cuda
 def test_the_kernels_add_tiles_of_tiles() -> None:
-    """Three levels: more tensors than a tile of sums holds."""
-    many = list(torch.randn(2**14 + 3, 1, 1))
-    rows = [each.cuda() for each in many]
-    assert torch.equal(clipping.squared_norms(rows).cpu(), clipping.squared_norms(many))
+    """With three levels: more tensors than fit into a tile of sums."""
+    gradients = list(torch.randn(2**14 + 3, 1, 1))
+    rows = [each.cuda() for each in gradients]
+    assert torch.equal(clipping.squared_norms(rows).cpu(), clipping.squared_norms(gradients))
 
 
 def test_a_gradient_that_is_not_finite_is_refused() -> None:
@@ -150,6 +157,6 @@ def test_a_gradient_that_is_not_finite_is_refused() -> None:
 
 
 def test_no_samples_and_no_numbers_make_zeros() -> None:
-    none = torch.empty(0, 4)
-    assert torch.equal(clipped_sum(none, factor_of(none, 1.0), 1.0), torch.zeros(4).double())
+    empty = torch.empty(0, 4)
+    assert torch.equal(clipped_sum(empty, factor_of(empty, 1.0), 1.0), torch.zeros(4).double())
     assert clipping.squared_norms([torch.empty(3, 0)]).tolist() == [0.0] * 3

@@ -1,4 +1,4 @@
-"""What Triton compiles for a device: the operations that are proved, none fused or left out."""
+"""Triton's code for a device has the proved operations, none fused or missing."""
 
 import os
 import subprocess
@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.internals  # It counts the instructions of PTX.
+pytestmark = pytest.mark.internals  # It counts PTX instructions.
 
-# In a process of its own, because the others may run in the interpreter. No device is needed.
+# In a separate process, because other tests may use the interpreter. No device is needed.
 CODE = """
 import re, sys
 import triton
@@ -56,29 +56,29 @@ for kernel, signature, constants in (
 def run(code: str, *arguments: str) -> str:
     environment = {name: text for name, text in os.environ.items() if name != "TRITON_INTERPRET"}
     command = [sys.executable, "-c", code, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)  # noqa: PLW1510 - the next line shows why
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    process = subprocess.run(command, capture_output=True, text=True, env=environment)  # noqa: PLW1510 - the next line shows why
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 def test_clipping_fuses_nothing_and_reads_16_bytes_at_a_time() -> None:
-    """A fused square and sum would not have the processor's bits."""
+    """A fused square and sum would differ from the processor's result."""
     for line in run(CLIPPING).splitlines():
-        fused, wide, products = map(int, line.split())
+        fused, wide_loads, products = map(int, line.split())
         assert fused == 0
-        assert wide > 0 < products
+        assert wide_loads > 0 < products
 
 
 @pytest.mark.parametrize(("form", "logs", "roots", "sines"), [("pairs", 4, 4, 8), ("one", 8, 0, 0)])
 def test_eight_releases_have_the_operations_of_the_formulas(
     form: str, logs: int, roots: int, sines: int
 ) -> None:
-    found = {name: int(many) for name, many in map(str.split, run(CODE, form).splitlines())}
-    # log: 7 steps, the sum with e log 2, and 7 of its division; the sine: 8 steps; the error of a
-    # pair or of one number: 2, and 1 that puts it in grids; the decision: y, and the point's two.
+    counts = {name: int(count) for name, count in map(str.split, run(CODE, form).splitlines())}
+    # A log has 7 steps, the sum with e log 2, and 7 for its division; a sine has 8 steps; the error
+    # of a pair or number has 2, and 1 to convert it to grids; the decision has 3.
     fused = logs * (7 + 1 + 7) + sines * 8 + logs * (2 + 1) + 8 * 3
-    assert found["fma.rn"] == fused
-    assert found["sqrt.rn"] == roots
-    assert found["cvt.rni"] == 8 * 2
-    assert found["div"] == found["loose"] == found["flushed"] == 0
-    assert found["mul.rn"] > 0 < found["add.rn"]
+    assert counts["fma.rn"] == fused
+    assert counts["sqrt.rn"] == roots
+    assert counts["cvt.rni"] == 8 * 2
+    assert counts["div"] == counts["loose"] == counts["flushed"] == 0
+    assert counts["mul.rn"] > 0 < counts["add.rn"]

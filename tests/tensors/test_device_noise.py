@@ -1,4 +1,4 @@
-"""Noise on a device: what the processor's kernels make of the same words."""
+"""Noise on a device equals that of the processor's kernels for the same words."""
 
 import os
 from typing import Any
@@ -15,7 +15,7 @@ from dpnoise.kernels import variates
 
 
 def words_of(key: Key, count: int, kind: torch.dtype) -> Any:
-    """Return the words of the stream as the kernels take them: of 64 bits, or 32 on top."""
+    """Return the words of the stream for the kernels: 64 bits, or 32 in the upper half."""
     words = np.empty(-(-count // 8 + 1) * 8 + 16, dtype=WORD)
     key.stream().fill(words)
     if kind == torch.float64:
@@ -38,7 +38,7 @@ def on_the_processor(name: str, n: int, words: Any, precision: int, scale: float
 
 
 def pieces_of(name: str, u: Any) -> Any:
-    """Return what is summed, of each number a row."""
+    """Return the summands, one row per number."""
     if name == "normal":
         return 2 / np.sqrt(u.shape[1]) * naive.half_pairs(u)
     if name == "exponential":
@@ -52,7 +52,7 @@ ALL = [(name, n) for name, forms in kernels.PIECES.items() for n in forms]
 
 
 @pytest.mark.parametrize(("name", "n"), ALL)
-def test_doubles_are_the_processor_s_bit_for_bit(
+def test_doubles_equal_those_of_the_processor_bit_for_bit(
     name: str, n: int, device: torch.device, count: int
 ) -> None:
     key = Key(os.urandom(32), CHACHA20)
@@ -64,12 +64,12 @@ def test_doubles_are_the_processor_s_bit_for_bit(
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(("name", "n"), ALL)
-def test_narrower_formats_are_the_processor_s_of_32_bit_words_up_to_rounding(
+def test_narrower_formats_equal_the_processor_with_32_bit_words_up_to_rounding(
     name: str, n: int, kind: torch.dtype, device: torch.device, count: int
 ) -> None:
-    """Pieces are summed in float32, each within a few units in its last place.
+    """Pieces are summed in float32, each correct to a few units in the last place.
 
-    They may cancel, so that what a sum is off by is held against their sizes.
+    They may cancel, so the error of a sum is compared with their sizes.
     """
     key = Key(os.urandom(32), CHACHA20)
     out = torch.full((count,), torch.nan, dtype=kind, device=device)

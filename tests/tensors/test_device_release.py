@@ -1,4 +1,4 @@
-"""Exact release on a device: the processor's results and the judge's, to the last bit."""
+"""Exact release on a device equals the processor and the reference to the last bit."""
 
 import os
 from typing import Any
@@ -40,7 +40,7 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def values_for(count: int, kind: torch.dtype) -> torch.Tensor:
-    """Return values of many sizes: huge ones, subnormal ones and both zeros among them."""
+    """Return values of many sizes, including huge ones, subnormals and both zeros."""
     rng = np.random.default_rng()
     wide = rng.normal(size=count) * 2.0 ** rng.integers(-6, 8, size=count)
     values = torch.from_numpy(wide).to(kind)
@@ -55,7 +55,7 @@ def values_for(count: int, kind: torch.dtype) -> torch.Tensor:
 def test_a_device_releases_what_the_processor_does(
     form: AdditiveForm, kind: torch.dtype, device: torch.device, count: int
 ) -> None:
-    """The second grid is so fine that thousands are open after the first stage."""
+    """On the second grid thousands of numbers are open after the first stage."""
     key = Key(os.urandom(32), CHACHA20)
     values = values_for(count, kind)
     for scale, grid in ((1.5, 2.0**-20), (0.7, 2.0**-32)):
@@ -64,7 +64,9 @@ def test_a_device_releases_what_the_processor_does(
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
-def test_a_device_releases_what_the_judge_does(form: AdditiveForm, device: torch.device) -> None:
+def test_a_device_releases_what_the_reference_does(
+    form: AdditiveForm, device: torch.device
+) -> None:
     key = Key(os.urandom(32), CHACHA20)
     values = values_for(61, torch.float64)
     scale, grid = 3.0, 2.0**-12
@@ -73,8 +75,8 @@ def test_a_device_releases_what_the_judge_does(form: AdditiveForm, device: torch
     words = np.empty(64 * n, dtype=WORD)
     key.stream().fill(words)
     for i, value in enumerate(values.tolist()):
-        place = i // width
-        rows = exact.rows_from_key(key, place, words[place * n : (place + 1) * n])
+        element = i // width
+        rows = exact.rows_from_key(key, element, words[element * n : (element + 1) * n])
         cell = reference.grid_point(form.formulas[i % width], rows, value, scale, grid)
         assert out[i] == exact.nearest_float(cell, grid)
 
@@ -126,27 +128,27 @@ def test_bounds_hold(device: torch.device) -> None:
 def test_a_value_that_is_not_finite_is_refused_and_none_is_released(
     bad: float, how_many: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[Any] = []
+    allocated: list[Any] = []
     empty_like = torch.empty_like
 
-    def remembered(like: Any) -> Any:
-        made.append(empty_like(like))
-        return made[-1]
+    def record_result(like: Any) -> Any:
+        allocated.append(empty_like(like))
+        return allocated[-1]
 
-    monkeypatch.setattr(torch, "empty_like", remembered)
+    monkeypatch.setattr(torch, "empty_like", record_result)
     memory = kernels._Release._memory
 
-    def kept(self: Any, *sizes: int) -> Any:
-        made.append(memory(self, *sizes))
-        return made[-1]
+    def record_memory(self: Any, *sizes: int) -> Any:
+        allocated.append(memory(self, *sizes))
+        return allocated[-1]
 
-    monkeypatch.setattr(kernels._Release, "_memory", kept)
+    monkeypatch.setattr(kernels._Release, "_memory", record_memory)
     values = torch.ones(1_200, device=device)
     values[:how_many] = bad
     key = Key(os.urandom(32), CHACHA20)
     with pytest.raises(ArgumentError, match=f"finite, got {how_many} NaN or infinite"):
         kernels.release_floats(LAPLACE_1, values, 1.0, 2.0**-20, bounds_of(torch.float32), key)
-    result, others = made
+    result, others = allocated
     assert not result.any(), "noise is left in the memory of the result"
     assert not others.any(), "a key is left in the memory of the call"
 
@@ -159,15 +161,15 @@ def test_a_key_for_another_cipher_is_refused(device: torch.device) -> None:
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
-def test_the_first_stage_leaves_open_what_the_processor_s_does(
+def test_the_first_stage_leaves_the_same_numbers_open_as_on_the_processor(
     form: AdditiveForm, device: torch.device, count: int
 ) -> None:
-    """The same operations in the same order: not only the results, the open ones agree too."""
+    """The operations and their order are the same, so the open numbers agree too."""
     key = Key(os.urandom(32), CHACHA20)
     values, out = values_for(count, torch.float64), torch.empty(count, dtype=torch.float64)
     scale, grid = 1.0, 2.0**-34
-    there = out.to(device)
-    release = kernels._Release(form, values.to(device), scale, grid, None, key, there)
+    device_out = out.to(device)
+    release = kernels._Release(form, values.to(device), scale, grid, None, key, device_out)
     parameters = torch.from_numpy(release._parameters().reshape(-1)).to(device)
     counter, listed = torch.zeros(2, 8, dtype=torch.int64, device=device)
     release._first_stage(parameters, counter, listed)
@@ -176,5 +178,5 @@ def test_the_first_stage_leaves_open_what_the_processor_s_does(
     kernel = form.first_stage()
     kernel(words, 64, values.numpy(), scale, grid, out.numpy())
     assert 10 < int(out.isnan().sum()) < count / 2
-    assert torch.equal(out.isnan(), there.cpu().isnan())
-    assert torch.equal(out.nan_to_num(), there.cpu().nan_to_num())
+    assert torch.equal(out.isnan(), device_out.cpu().isnan())
+    assert torch.equal(out.nan_to_num(), device_out.cpu().nan_to_num())

@@ -12,10 +12,10 @@ def test_the_pair_is_found_and_all_others_that_the_processor_finds(
     pair: tuple[float, float], device: torch.device
 ) -> None:
     release = 1.0 + 4.0 * searches.gaussian(*pair)
-    there = device_search.gaussian_preimages(release, 12, device, value=1.0, scale=4.0)
-    here = preimages.gaussian_preimages(release, 12, value=1.0, scale=4.0)
-    assert pair in there.preimages
-    assert there == here
+    on_device = device_search.gaussian_preimages(release, 12, device, value=1.0, scale=4.0)
+    on_processor = searches.gaussian_preimages(release, 12, value=1.0, scale=4.0)
+    assert pair in on_device.preimages
+    assert on_device == on_processor
 
 
 def test_few_are_listed_where_the_first_uniform_would_have_to_be_one(device: torch.device) -> None:
@@ -27,6 +27,6 @@ def test_few_are_listed_where_the_first_uniform_would_have_to_be_one(device: tor
 @pytest.mark.cuda
 def test_a_whole_search_of_24_bits_recovers_the_pair(device: torch.device) -> None:
     pair = (5_592_407 * 2.0**-24, 2_796_203 * 2.0**-24)
-    found = device_search.gaussian_preimages(searches.gaussian(*pair), 24, device)
-    assert pair in found.preimages
-    assert found.checks == 2**22 + 1
+    search = device_search.gaussian_preimages(searches.gaussian(*pair), 24, device)
+    assert pair in search.preimages
+    assert search.checks == 2**22 + 1

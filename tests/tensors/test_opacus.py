@@ -1,4 +1,4 @@
-"""Opacus's training, with noise that is released exactly: every mode, and what it refuses."""
+"""Opacus's training with exactly released noise: every mode, and refused arguments."""
 
 import ast
 import importlib
@@ -57,12 +57,12 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
-def forbidden(*_: Any, **__: Any) -> Any:
-    raise AssertionError("an insecure generator was asked")
+def fail_if_called(*_: Any, **__: Any) -> Any:
+    raise AssertionError("an insecure generator was used")
 
 
 def model_and_data(device: str, kind: torch.dtype = torch.float64) -> tuple[Any, Any]:
-    torch.manual_seed(0)  # Of the model and the data, which are no noise.
+    torch.manual_seed(0)  # Seeds the model and the data, not the noise.
     layers = (torch.nn.Linear(6, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
     model = torch.nn.Sequential(*layers).to(device, kind)
     x, y = torch.randn(96, 6, dtype=kind), torch.randint(0, 3, (96,))
@@ -70,10 +70,10 @@ def model_and_data(device: str, kind: torch.dtype = torch.float64) -> tuple[Any,
     return model, torch.utils.data.DataLoader(data, batch_size=32, shuffle=True)
 
 
-def private(
+def make_private(
     model: Any, loader: Any, engine: Any = SecurePrivacyEngine, rate: float = 0.5, **options: Any
 ) -> tuple[Any, Any, Any, Any]:
-    """Return model, optimizer, criterion and loader."""
+    """Return the private model, optimizer, criterion and loader."""
     arguments = {
         "noise_multiplier": 1.5,
         "max_grad_norm": 1.0,
@@ -81,17 +81,17 @@ def private(
         "criterion": torch.nn.CrossEntropyLoss(reduction="sum"),
         **options,
     }
-    made = (engine() if isinstance(engine, type) else engine).make_private(
+    parts = (engine() if isinstance(engine, type) else engine).make_private(
         module=model,
         optimizer=torch.optim.SGD(model.parameters(), lr=rate),
         data_loader=loader,
         **arguments,
     )
-    prepared = made[0] if options.get("wrap_model", True) else model
+    prepared_model = parts[0] if options.get("wrap_model", True) else model
     return (
-        (prepared, *made[1:])
-        if len(made) == 4
-        else (prepared, made[1], arguments["criterion"], made[2])
+        (prepared_model, *parts[1:])
+        if len(parts) == 4
+        else (prepared_model, parts[1], arguments["criterion"], parts[2])
     )
 
 
@@ -110,23 +110,23 @@ def grads(model: Any) -> Any:
 def test_every_mode_releases_on_the_grid_of_its_bound_and_asks_no_other_generator(
     mode: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In float64 and summed, the gradient is what was released; 53 numbers, all at once."""
+    """In float64 and summed, the gradient is the release; all 53 numbers in one call."""
     model, loader = model_and_data(device)
-    model, optimizer, criterion, loader = private(model, loader, **MODES[mode])
+    model, optimizer, criterion, loader = make_private(model, loader, **MODES[mode])
     for name in ("normal", "randn", "rand", "randperm"):
-        monkeypatch.setattr(torch, name, forbidden)
-    monkeypatch.setattr(opacus_optimizer, "_generate_noise", forbidden)
+        monkeypatch.setattr(torch, name, fail_if_called)
+    monkeypatch.setattr(opacus_optimizer, "_generate_noise", fail_if_called)
     calls: list[tuple[int, float]] = []
     release = GaussianMechanism.release
 
-    def counted(self: GaussianMechanism, value: Any, rng: Any = None) -> Any:
+    def record_and_release(self: GaussianMechanism, value: Any, rng: Any = None) -> Any:
         calls.append((getattr(value, "size", lambda: (1,))()[0], self.grid))
         return release(self, value, rng)
 
-    monkeypatch.setattr(GaussianMechanism, "release", counted)
+    monkeypatch.setattr(GaussianMechanism, "release", record_and_release)
     for steps, (x, y) in enumerate(loader, start=1):
         step(model, optimizer, criterion, x, y)
-        gradients = [each for each in calls if each[0] == 53]
+        gradients = [call for call in calls if call[0] == 53]
         assert len(gradients) == steps
         grid = gradients[-1][1]
         if "adaptive" not in mode:
@@ -138,8 +138,10 @@ def test_every_mode_releases_on_the_grid_of_its_bound_and_asks_no_other_generato
 
 
 @pytest.mark.parametrize("mode", ["flat", "per layer", "ghost"])
-def test_without_noise_the_sum_is_opacus_s(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Opacus clips in the model's format, here float64; cutting moves a number by 32 steps."""
+def test_without_noise_the_sum_equals_that_of_opacus(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opacus clips in the model's format, here float64; truncation changes a number by 32 steps."""
     monkeypatch.setattr(GaussianMechanism, "release", lambda _self, value, _rng=None: value)
     model, loader = model_and_data("cpu")
     x, y = (part[:32] for part in loader.dataset.tensors)
@@ -148,29 +150,31 @@ def test_without_noise_the_sum_is_opacus_s(mode: str, monkeypatch: pytest.Monkey
         warnings.filterwarnings("ignore", "Secure RNG")
         plain = opacus.PrivacyEngine()
     options = {**MODES[mode], "poisson_sampling": False}
-    mine = private(model, loader, **options)
-    step(*mine[:3], x, y)
-    theirs = private(expected_model, loader, plain, **{**options, "noise_multiplier": 0.0})
-    step(*theirs[:3], x, y)
-    assert (grads(mine[0]) - grads(theirs[0])).abs().max() < 33 * 2.0**-29
-    assert grads(mine[0]).abs().max() > 0.1
+    secure = make_private(model, loader, **options)
+    step(*secure[:3], x, y)
+    opacus_parts = make_private(
+        expected_model, loader, plain, **{**options, "noise_multiplier": 0.0}
+    )
+    step(*opacus_parts[:3], x, y)
+    assert (grads(secure[0]) - grads(opacus_parts[0])).abs().max() < 33 * 2.0**-29
+    assert grads(secure[0]).abs().max() > 0.1
 
 
-def test_the_noise_has_the_deviation_that_the_accountant_is_told() -> None:
-    """The squares of 53 normals, less their means over 60 steps, add up to a chi-squared."""
+def test_the_noise_has_the_deviation_that_the_accountant_assumes() -> None:
+    """The sum of squares of 53 normals around their means over 60 steps is a chi-squared."""
     model, loader = model_and_data("cpu")
-    model, optimizer, criterion, _ = private(model, loader, rate=0.0)
+    model, optimizer, criterion, _ = make_private(model, loader, rate=0.0)
     x, y = loader.dataset.tensors
-    seen = []
+    gradients = []
     for _ in range(60):
         step(model, optimizer, criterion, x[:8], y[:8])
-        seen.append(grads(model))
-    squares = 59 * torch.stack(seen).var(0).sum().item() / 1.5**2
+        gradients.append(grads(model))
+    squares = 59 * torch.stack(gradients).var(0).sum().item() / 1.5**2
     law = stats.chi2(53 * 59)
     check_probability(2 * min(law.cdf(squares), law.sf(squares)))
 
 
-def test_the_accountant_is_opacus_s() -> None:
+def test_the_accountant_equals_that_of_opacus() -> None:
     model, loader = model_and_data("cpu")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Secure RNG")
@@ -178,7 +182,7 @@ def test_the_accountant_is_opacus_s() -> None:
     engine = SecurePrivacyEngine(accountant="rdp")
     for each in (engine, plain):
         model, loader = model_and_data("cpu")
-        model, optimizer, criterion, _ = private(model, loader, each)
+        model, optimizer, criterion, _ = make_private(model, loader, each)
         x, y = (part[:32] for part in loader.dataset.tensors)
         for _ in range(3):
             step(model, optimizer, criterion, x, y)
@@ -206,16 +210,16 @@ def test_asking_by_epsilon_finds_the_multiplier() -> None:
 def test_large_batches_in_parts_have_the_sum_of_the_whole(
     mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """BatchMemoryManager's way: parts are clipped and kept, and one step releases their sum."""
+    """As with BatchMemoryManager: parts are clipped and kept, and one step releases their sum."""
     monkeypatch.setattr(GaussianMechanism, "release", lambda _self, value, _rng=None: value)
     results = []
     for parts in ([32], [7, 12, 13]):
         model, loader = model_and_data("cpu")
-        model, optimizer, criterion, _ = private(model, loader, **MODES[mode])
+        model, optimizer, criterion, _ = make_private(model, loader, **MODES[mode])
         x, y = (part[:32] for part in loader.dataset.tensors)
-        for i, (some, labels) in enumerate(zip(x.split(parts), y.split(parts), strict=True)):
+        for i, (inputs, labels) in enumerate(zip(x.split(parts), y.split(parts), strict=True)):
             optimizer.signal_skip_step(do_skip=i < len(parts) - 1)
-            step(model, optimizer, criterion, some, labels)
+            step(model, optimizer, criterion, inputs, labels)
         results.append(grads(model))
     assert torch.equal(*results)
 
@@ -223,7 +227,7 @@ def test_large_batches_in_parts_have_the_sum_of_the_whole(
 @pytest.mark.parametrize("mode", ["flat", "ghost", "ghost, adaptive"])
 def test_an_empty_batch_is_noise(mode: str) -> None:
     model, loader = model_and_data("cpu")
-    model, optimizer, criterion, _ = private(model, loader, **MODES[mode])
+    model, optimizer, criterion, _ = make_private(model, loader, **MODES[mode])
     x, y = (part[:0] for part in loader.dataset.tensors)
     step(model, optimizer, criterion, x, y)
     assert (grads(model) != 0).any()
@@ -234,7 +238,7 @@ def test_an_empty_batch_is_noise(mode: str) -> None:
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_gradient_that_is_not_finite_is_refused(mode: str, bad: float, device: str) -> None:
     model, loader = model_and_data(device)
-    model, optimizer, criterion, _ = private(model, loader, **MODES[mode])
+    model, optimizer, criterion, _ = make_private(model, loader, **MODES[mode])
     x, y = (part[:8].clone() for part in loader.dataset.tensors)
     x[3, 2] = bad
     before = [p.detach().clone() for p in model.parameters()]
@@ -261,11 +265,11 @@ def test_bad_arguments_are_refused(
 ) -> None:
     model, loader = model_and_data("cpu")
     with pytest.raises(error, match=words):
-        private(model, loader, **options)
+        make_private(model, loader, **options)
 
 
 def texts_compared_with(function: Any, argument: str) -> set[str]:
-    """Return the texts that a function of Opacus compares one of its arguments with."""
+    """Return the texts with which a function of Opacus compares an argument."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     return {
         text.value
@@ -277,7 +281,7 @@ def texts_compared_with(function: Any, argument: str) -> set[str]:
     }
 
 
-# Its hooks exist, but no function of Opacus chooses an optimizer that goes with them.
+# Opacus has hooks for this mode, but no function that chooses an optimizer for it.
 REFUSED = {"ghost_tp"}
 
 
@@ -307,13 +311,13 @@ def private_names(*files: Path) -> set[str]:
 
 
 def test_one_module_uses_private_names_of_opacus() -> None:
-    """Nor has another a name that is Opacus's by chance, which it would override."""
+    """No other module defines a private name of Opacus, which would override it."""
     files = Path(opacus.__path__[0]).rglob("*.py")
-    theirs = private_names(*(file for file in files if "tests" not in file.parts))
+    opacus_names = private_names(*(file for file in files if "tests" not in file.parts))
     folder = Path(opacus_internals.__file__).parent
     others = set(folder.glob("*.py")) - {folder / "opacus_internals.py"}
-    assert private_names(*others) & theirs == set()
-    used = private_names(folder / "opacus_internals.py") & theirs
+    assert private_names(*others) & opacus_names == set()
+    used = private_names(folder / "opacus_internals.py") & opacus_names
     assert used >= {"_check_processed_flag", "_forward_counter", "_prepare_model"}
 
 
@@ -321,15 +325,15 @@ def test_every_combination_that_opacus_has_an_optimizer_for_has_a_secure_one() -
     choose = opacus.optimizers.get_optimizer_class
     clippings = texts_compared_with(choose, "clipping")
     assert clippings == {"flat", "per_layer", "adaptive"}
-    found = set()
+    optimizers = set()
     modes = modes_of_opacus()
     assert modes == {"hooks", "functorch", "ew", "no_op", "ghost", "ghost_fsdp", "ghost_tp"}
-    for mode, name, many in itertools.product(modes - REFUSED, clippings, (False, True)):
+    for mode, name, distributed in itertools.product(modes - REFUSED, clippings, (False, True)):
         try:
-            found.add(choose(clipping=name, distributed=many, grad_sample_mode=mode))
+            optimizers.add(choose(clipping=name, distributed=distributed, grad_sample_mode=mode))
         except ValueError:
             continue
-    assert found == set(SecurePrivacyEngine._secure_optimizers)
+    assert optimizers == set(SecurePrivacyEngine._secure_optimizers)
     ghosts = {mode for mode in modes if "ghost" in mode}
     assert ghosts - REFUSED == set(opacus_internals.GHOST_HOOKS)
 
@@ -347,7 +351,7 @@ def test_every_engine_and_optimizer_of_opacus_has_a_secure_one() -> None:
         for kind in (opacus.PrivacyEngine, opacus.optimizers.DPOptimizer)
     )
     assert {f"Secure{each.__name__}" for each in engines} == set(ours.__all__)
-    # Nothing makes it: get_optimizer_class returns the simple one.
+    # Never used: get_optimizer_class returns the simple one.
     unused = {opacus.optimizers.ddp_perlayeroptimizer.DistributedPerLayerOptimizer}
     assert optimizers - unused == set(SecurePrivacyEngine._secure_optimizers)
 
@@ -356,21 +360,21 @@ def test_every_engine_and_optimizer_of_opacus_has_a_secure_one() -> None:
 def test_modes_without_an_optimizer_are_refused(mode: str) -> None:
     model, loader = model_and_data("cpu")
     with pytest.raises(ArgumentError, match="no optimizer for it"):
-        private(model, loader, grad_sample_mode=mode, wrap_model=False)
+        make_private(model, loader, grad_sample_mode=mode, wrap_model=False)
 
 
 def test_gradients_that_the_user_makes_are_clipped_too() -> None:
-    """Opacus's mode no_op: whoever calls it sets grad_sample."""
+    """In Opacus's mode no_op the caller sets grad_sample."""
     model, loader = model_and_data("cpu")
-    model, optimizer, _, _ = private(model, loader, grad_sample_mode="no_op")
+    model, optimizer, _, _ = make_private(model, loader, grad_sample_mode="no_op")
     for p in model.parameters():
         p.grad_sample = torch.full((8, *p.shape), 100.0, dtype=torch.float64)
     optimizer.step()
     assert 0 < optimizer.params[0].summed_grad.max() < 8.0
 
 
-class Varied(torch.nn.Module):  # type: ignore[misc]
-    """Layers that Opacus knows, one that functorch differentiates, and one used several times."""
+class VariedModel(torch.nn.Module):  # type: ignore[misc]
+    """Layers that Opacus supports, one for functorch, and one that is used several times."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -386,38 +390,38 @@ class Varied(torch.nn.Module):  # type: ignore[misc]
         return self.last(self.odd(self.norm(steps[:, -1])))
 
 
-def varied(bound: float = 0.3, device: str = "cpu", **options: Any) -> Any:
+def make_varied(bound: float = 0.3, device: str = "cpu", **options: Any) -> Any:
     torch.manual_seed(1)
-    model = Varied().to(device, torch.float64)
+    model = VariedModel().to(device, torch.float64)
     x, y = torch.randint(0, 11, (24, 4)).to(device), torch.randint(0, 3, (24,)).to(device)
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=12)
-    return private(model, loader, max_grad_norm=bound, **options), x, y
+    return make_private(model, loader, max_grad_norm=bound, **options), x, y
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("together", [2**26, 400])
+@pytest.mark.parametrize("samples_at_once", [2**26, 400])
 def test_ghost_clipping_has_the_sum_of_flat_clipping(
-    together: int, device: str, monkeypatch: pytest.MonkeyPatch
+    samples_at_once: int, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To the last bit with all samples together; in runs a matrix product may round otherwise.
+    """Equal to the last bit with all samples at once; in runs a matrix product may round otherwise.
 
-    On a device flat clipping adds what words have in common in any order.
+    On a device, flat clipping adds the contributions to an embedding in any order.
     """
     monkeypatch.setattr(GaussianMechanism, "release", lambda _self, value, _rng=None: value)
-    monkeypatch.setattr(clipping, "_AT_ONCE", together)
+    monkeypatch.setattr(clipping, "_AT_ONCE", samples_at_once)
     results = []
     for mode in ("hooks", "ghost"):
-        (model, optimizer, criterion, _), x, y = varied(device=device, grad_sample_mode=mode)
+        (model, optimizer, criterion, _), x, y = make_varied(device=device, grad_sample_mode=mode)
         step(model, optimizer, criterion, x, y)
         results.append(grads(model))
     flat, layered = results
     assert flat.abs().max() > 0.1
-    exact = together > 400 and device == "cpu"
+    exact = samples_at_once > 400 and device == "cpu"
     assert (flat - layered).abs().max() <= (0 if exact else 24 * 2.0**-29)
 
 
 def test_a_loss_stays_secure_in_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a bound that clips nothing, 1.5 times the loss has 1.5 times the gradient."""
+    """Without clipping, 1.5 times the loss has 1.5 times the gradient."""
     monkeypatch.setattr(GaussianMechanism, "release", lambda _self, value, _rng=None: value)
     results = []
     changes: list[Callable[[Any], Any]] = [
@@ -425,10 +429,10 @@ def test_a_loss_stays_secure_in_arithmetic(monkeypatch: pytest.MonkeyPatch) -> N
         lambda loss: -(1 - (loss / 2 + 3) * 2) + 0.5 * loss,
     ]
     for change in changes:
-        (model, optimizer, criterion, _), x, y = varied(grad_sample_mode="ghost", bound=1e3)
-        changed = change(criterion(model(x), y))
-        assert type(changed) is opacus_internals.Loss
-        changed.backward()
+        (model, optimizer, criterion, _), x, y = make_varied(grad_sample_mode="ghost", bound=1e3)
+        changed_loss = change(criterion(model(x), y))
+        assert type(changed_loss) is opacus_internals.Loss
+        changed_loss.backward()
         optimizer.step()
         results.append(grads(model))
     assert (1.5 * results[0] - results[1]).abs().max() < 60 * 2.0**-20
@@ -438,17 +442,17 @@ def test_a_loss_stays_secure_in_arithmetic(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_layer_whose_gradients_differ_when_made_twice_is_refused() -> None:
-    (model, optimizer, criterion, _), x, y = varied(grad_sample_mode="ghost")
+    (model, optimizer, criterion, _), x, y = make_varied(grad_sample_mode="ghost")
     samplers = type(model).GRAD_SAMPLERS
-    honest = samplers[torch.nn.LayerNorm]
+    sampler = samplers[torch.nn.LayerNorm]
     calls = itertools.count()
 
-    def shaky(*arguments: Any) -> Any:
+    def drifting_sampler(*arguments: Any) -> Any:
         shift = 2.0**-40 * next(calls)
-        return {p: g + shift for p, g in honest(*arguments).items()}
+        return {p: g + shift for p, g in sampler(*arguments).items()}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(samplers, torch.nn.LayerNorm, shaky)
+        patch.setitem(samplers, torch.nn.LayerNorm, drifting_sampler)
         optimizer.zero_grad()
         loss = criterion(model(x), y)
         with pytest.raises(ArgumentError, match="made twice"):
@@ -459,13 +463,15 @@ def test_a_layer_whose_gradients_differ_when_made_twice_is_refused() -> None:
 
 def test_a_module_that_was_prepared_for_ghost_clipping_is_taken_again_and_no_other() -> None:
     model, loader = model_and_data("cpu")
-    once, *_ = private(model, loader, grad_sample_mode="ghost")
-    again, optimizer, criterion, _ = private(once, loader, grad_sample_mode="ghost")
-    assert again is once
-    step(again, optimizer, criterion, *(part[:8] for part in loader.dataset.tensors))
-    other, *_ = private(model_and_data("cpu")[0], loader)
+    prepared, *_ = make_private(model, loader, grad_sample_mode="ghost")
+    prepared_again, optimizer, criterion, _ = make_private(
+        prepared, loader, grad_sample_mode="ghost"
+    )
+    assert prepared_again is prepared
+    step(prepared_again, optimizer, criterion, *(part[:8] for part in loader.dataset.tensors))
+    other, *_ = make_private(model_and_data("cpu")[0], loader)
     with pytest.raises(ArgumentError, match="nobody else"):
-        private(other, loader, grad_sample_mode="ghost")
+        make_private(other, loader, grad_sample_mode="ghost")
 
 
 def test_shared_parameters_are_refused() -> None:
@@ -479,17 +485,17 @@ def test_shared_parameters_are_refused() -> None:
             return self.second(self.first(x))
 
     _, loader = model_and_data("cpu")
-    model, optimizer, criterion, _ = private(Tied().double(), loader, grad_sample_mode="ghost")
+    model, optimizer, criterion, _ = make_private(Tied().double(), loader, grad_sample_mode="ghost")
     x, _ = loader.dataset.tensors
     with pytest.raises(ArgumentError, match="shared ones"):
         step(model, optimizer, criterion, x, torch.zeros(96, dtype=torch.int64))
 
 
 def test_the_bound_of_ghost_clipping_follows_the_quantile() -> None:
-    """All gradients are longer: the fraction is 0 up to noise of 1/20, and the bound rises."""
+    """All gradients exceed the bound: the share is 0 up to noise of 1/20, and the bound rises."""
     model, loader = model_and_data("cpu")
     options = {**MODES["ghost, adaptive"], "max_grad_norm": 0.3, "clipbound_learning_rate": 1.0}
-    model, optimizer, criterion, _ = private(model, loader, rate=0.0, **options)
+    model, optimizer, criterion, _ = make_private(model, loader, rate=0.0, **options)
     x, y = loader.dataset.tensors
     scale = 32 / 20
     for _ in range(3):
@@ -505,19 +511,19 @@ def test_the_bound_of_ghost_clipping_follows_the_quantile() -> None:
 def test_counts_are_divided_by_the_size_that_is_expected(
     engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without noise, of 8 samples where 32 are expected: a half, and 8 halves of 32 more."""
+    """Without noise, with 8 samples of 32 expected: a half, plus 8 halves over 32."""
     released = []
 
-    def kept(self: GaussianMechanism, value: Any, _rng: Any = None) -> Any:
+    def record_release(self: GaussianMechanism, value: Any, _rng: Any = None) -> Any:
         if isinstance(value, float):
             released.append((value, self.sensitivity))
         return value
 
-    monkeypatch.setattr(GaussianMechanism, "release", kept)
+    monkeypatch.setattr(GaussianMechanism, "release", record_release)
     model, loader = model_and_data("cpu")
     options = ADAPTIVE if engine is SecurePrivacyEngine else MODES["ghost, adaptive"]
     options = {**options, "engine": engine, "min_clipbound": 1e-3, "max_grad_norm": 4.0}
-    model, optimizer, criterion, _ = private(model, loader, **options)
+    model, optimizer, criterion, _ = make_private(model, loader, **options)
     x, y = loader.dataset.tensors
     step(model, optimizer, criterion, x[:8], y[:8])
     assert released == [(4.0, 0.5)]
@@ -527,7 +533,7 @@ def test_counts_are_divided_by_the_size_that_is_expected(
 def test_adaptive_ghost_clipping_takes_no_parts_no_small_batches_and_no_other_mode() -> None:
     model, loader = model_and_data("cpu")
     options = MODES["ghost, adaptive"]
-    model, optimizer, criterion, _ = private(model, loader, **options)
+    model, optimizer, criterion, _ = make_private(model, loader, **options)
     x, y = (part[:32] for part in loader.dataset.tensors)
     optimizer.signal_skip_step(do_skip=True)
     step(model, optimizer, criterion, x, y)
@@ -540,4 +546,4 @@ def test_adaptive_ghost_clipping_takes_no_parts_no_small_batches_and_no_other_mo
     ):
         other, loader = model_and_data("cpu")
         with pytest.raises(ArgumentError, match=words):
-            private(other, loader, **{**options, **wrong})
+            make_private(other, loader, **{**options, **wrong})

@@ -1,4 +1,4 @@
-"""Which samples make a batch: by the rate that the accountant is told, from secure bits."""
+"""Samples of a batch are drawn with the rate of the accountant, from secure bits."""
 
 import math
 from typing import Any
@@ -18,12 +18,12 @@ def loader(**options: Any) -> Any:
     return DataLoader(TensorDataset(torch.arange(100)), batch_size=10, **options)
 
 
-def test_each_sample_is_in_a_batch_with_the_rate_and_by_itself() -> None:
-    """200,000 draws, and of 200 sizes the variance: a chi-squared of 199 degrees."""
+def test_each_sample_is_in_a_batch_with_the_rate_and_independently() -> None:
+    """200,000 draws; the variance of 200 sizes is a chi-squared with 199 degrees of freedom."""
     rate = 0.1
-    drawn = sampling.PoissonSampler(num_samples=1_000, sample_rate=rate, steps=200)
-    batches = list(drawn)
-    assert len(batches) == len(drawn) == 200
+    sampler = sampling.PoissonSampler(num_samples=1_000, sample_rate=rate, steps=200)
+    batches = list(sampler)
+    assert len(batches) == len(sampler) == 200
     check_probability(stats.binomtest(sum(map(len, batches)), 200_000, rate).pvalue)
     assert all(sorted(set(batch)) == batch for batch in batches)
     sizes = torch.tensor([float(len(batch)) for batch in batches])
@@ -32,7 +32,7 @@ def test_each_sample_is_in_a_batch_with_the_rate_and_by_itself() -> None:
 
 
 def test_the_rate_is_rounded_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At 1/3 the largest multiple of 2^-53 below it is the first uniform that is out."""
+    """At 1/3 the first uniform outside is the largest multiple of 2^-53 below it."""
     least_out = math.floor(2**53 / 3) * 2.0**-53
     uniforms = torch.tensor([least_out - 2.0**-53, least_out], dtype=torch.float64).numpy()
     monkeypatch.setattr(Generator, "random", lambda _self, _count: uniforms)
@@ -42,9 +42,9 @@ def test_the_rate_is_rounded_down(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_shuffling_is_a_permutation_that_changes() -> None:
     shuffled = sampling.use_secure_shuffling(loader(shuffle=True))
-    seen = [torch.cat([batch for (batch,) in shuffled]).tolist() for _ in range(2)]
-    assert sorted(seen[0]) == sorted(seen[1]) == list(range(100))
-    assert seen[0] != seen[1] != list(range(100))
+    orders = [torch.cat([batch for (batch,) in shuffled]).tolist() for _ in range(2)]
+    assert sorted(orders[0]) == sorted(orders[1]) == list(range(100))
+    assert orders[0] != orders[1] != list(range(100))
     assert len(shuffled) == 10
 
 

@@ -1,4 +1,4 @@
-"""The key stream of a device is ChaCha20, and the processor's bit for bit."""
+"""The key stream of a device is ChaCha20, bit for bit as on the processor."""
 
 import os
 from typing import Any
@@ -22,10 +22,10 @@ from dpnoise.integrations.triton_stream import (
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def one_block(parameters, out, c0, n0, n1, n2, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN201
-    """Write one block of any counter and nonce."""
-    at = tl.arange(0, BLOCK)
-    zero = at.to(tl.uint32) * 0
+def write_block(parameters, out, c0, n0, n1, n2, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN201
+    """Write the block of a counter and nonce."""
+    index = tl.arange(0, BLOCK)
+    zero = index.to(tl.uint32) * 0
     x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11, x12, x13, x14, x15 = chacha20(
         parameters,
         zero + tl.load(c0).to(tl.uint32),
@@ -33,43 +33,43 @@ def one_block(parameters, out, c0, n0, n1, n2, BLOCK: tl.constexpr):  # type: ig
         zero + tl.load(n1).to(tl.uint32),
         zero + tl.load(n2).to(tl.uint32),
     )
-    tl.store(out + at * 8, word_of(x0, x1).to(tl.int64, bitcast=True))
-    tl.store(out + at * 8 + 1, word_of(x2, x3).to(tl.int64, bitcast=True))
-    tl.store(out + at * 8 + 2, word_of(x4, x5).to(tl.int64, bitcast=True))
-    tl.store(out + at * 8 + 3, word_of(x6, x7).to(tl.int64, bitcast=True))
-    tl.store(out + at * 8 + 4, word_of(x8, x9).to(tl.int64, bitcast=True))
-    tl.store(out + at * 8 + 5, word_of(x10, x11).to(tl.int64, bitcast=True))
-    tl.store(out + at * 8 + 6, word_of(x12, x13).to(tl.int64, bitcast=True))
-    tl.store(out + at * 8 + 7, word_of(x14, x15).to(tl.int64, bitcast=True))
+    tl.store(out + index * 8, word_of(x0, x1).to(tl.int64, bitcast=True))
+    tl.store(out + index * 8 + 1, word_of(x2, x3).to(tl.int64, bitcast=True))
+    tl.store(out + index * 8 + 2, word_of(x4, x5).to(tl.int64, bitcast=True))
+    tl.store(out + index * 8 + 3, word_of(x6, x7).to(tl.int64, bitcast=True))
+    tl.store(out + index * 8 + 4, word_of(x8, x9).to(tl.int64, bitcast=True))
+    tl.store(out + index * 8 + 5, word_of(x10, x11).to(tl.int64, bitcast=True))
+    tl.store(out + index * 8 + 6, word_of(x12, x13).to(tl.int64, bitcast=True))
+    tl.store(out + index * 8 + 7, word_of(x14, x15).to(tl.int64, bitcast=True))
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def words_at(places, count, out, parameters, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN201
+def words_at(blocks, count, out, parameters, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN201
     """Write the eight words of each of the listed blocks of the key stream."""
     slot = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    here = slot < count
-    block = tl.load(places + slot, mask=here, other=0)
-    w0, w1, w2, w3, w4, w5, w6, w7 = words_of_block(parameters, block)
+    is_listed = slot < count
+    number = tl.load(blocks + slot, mask=is_listed, other=0)
+    w0, w1, w2, w3, w4, w5, w6, w7 = words_of_block(parameters, number)
     words = tile_of(w0, w1, w2, w3, w4, w5, w6, w7, BLOCK).to(tl.int64, bitcast=True)
-    at = slot[:, None] * 8 + tl.arange(0, 8)[None, :]
-    tl.store(out + at, words, mask=here[:, None])
+    index = slot[:, None] * 8 + tl.arange(0, 8)[None, :]
+    tl.store(out + index, words, mask=is_listed[:, None])
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def further_words_at(places, count, out, parameters, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN201
+def further_words_at(elements, count, out, parameters, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN201
     """Write the first two further words of each of the listed elements."""
     slot = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    here = slot < count
-    first, second = further_words_of(parameters, tl.load(places + slot, mask=here, other=0))
-    tl.store(out + slot * 2, first.to(tl.int64, bitcast=True), mask=here)
-    tl.store(out + slot * 2 + 1, second.to(tl.int64, bitcast=True), mask=here)
+    is_listed = slot < count
+    first, second = further_words_of(parameters, tl.load(elements + slot, mask=is_listed, other=0))
+    tl.store(out + slot * 2, first.to(tl.int64, bitcast=True), mask=is_listed)
+    tl.store(out + slot * 2 + 1, second.to(tl.int64, bitcast=True), mask=is_listed)
 
 
 def stream_words(key: Key, blocks: list[int], device: torch.device) -> Any:
-    places = torch.tensor(blocks, device=device)
+    block_numbers = torch.tensor(blocks, device=device)
     out = torch.full((len(blocks), 8), -1, dtype=torch.int64, device=device)
     parameters = kernels.parameters_for(key, device, (0, 0))
-    kernels.launch(words_at, len(blocks), places, len(blocks), out, parameters)
+    kernels.launch(words_at, len(blocks), block_numbers, len(blocks), out, parameters)
     return out.cpu().numpy().view(np.uint64)
 
 
@@ -146,15 +146,15 @@ def test_the_cipher_makes_the_blocks_of_rfc_8439(
     words = [counter, *np.frombuffer(bytes.fromhex(nonce), dtype="<u4").tolist()]
     start = [torch.tensor([word], device=device) for word in words]
     out = torch.empty(8, dtype=torch.int64, device=device)
-    one_block[(1,)](parameters, out, *start, BLOCK=1)
+    write_block[(1,)](parameters, out, *start, BLOCK=1)
     assert out.cpu().numpy().tobytes() == bytes.fromhex(block)
 
 
 def test_random_keys_and_blocks_agree_with_the_processor(device: torch.device) -> None:
     for _ in range(3):
         key = Key(os.urandom(32), CHACHA20)
-        drawn = np.frombuffer(os.urandom(8 * 40), dtype=np.uint64) >> np.uint64(8)
-        blocks = [int(block) for block in drawn] + list(range(20))
+        random_words = np.frombuffer(os.urandom(8 * 40), dtype=np.uint64) >> np.uint64(8)
+        blocks = [int(block) for block in random_words] + list(range(20))
         words = stream_words(key, blocks, device)
         for row, block in zip(words, blocks, strict=True):
             assert np.array_equal(row, on_the_processor(key, block))
@@ -176,10 +176,10 @@ def test_the_stream_goes_on_under_the_next_nonce_where_the_counter_ends(
 def test_further_words_agree_with_the_processor(device: torch.device) -> None:
     key = Key(os.urandom(32), CHACHA20)
     elements = [0, 1, 5, 2**32 - 1, 2**32, 2**40 + 3]
-    places = torch.tensor(elements, device=device)
+    device_elements = torch.tensor(elements, device=device)
     out = torch.empty((len(elements), 2), dtype=torch.int64, device=device)
     parameters = kernels.parameters_for(key, device, (0, 0))
-    kernels.launch(further_words_at, len(elements), places, len(elements), out, parameters)
+    kernels.launch(further_words_at, len(elements), device_elements, len(elements), out, parameters)
     for row, element in zip(out.cpu().numpy().view(np.uint64), elements, strict=True):
         assert np.array_equal(row, key.further_words(element, 2))
 

@@ -1,4 +1,4 @@
-"""Tensors: what goes in comes out as the same kind, and what cannot be done is an error."""
+"""Tensors are released as tensors of the same kind, or refused."""
 
 import os
 import pickle
@@ -35,18 +35,18 @@ def test_a_tensor_on_the_processor_is_released_as_its_array_is(
     assert torch.equal(release(mechanism, tensor, fixed_generator(key)), released)
 
 
-def test_a_bfloat16_is_the_nearest_to_what_a_float64_of_its_value_becomes() -> None:
+def test_a_bfloat16_is_the_release_of_its_float64_rounded() -> None:
     key = os.urandom(32)
     tensor = (100 * torch.randn(1_001)).bfloat16()
     mechanism = GAUSSIAN.replace(grid=2.0**-8)
     released = mechanism.release(tensor, fixed_generator(key))
     wide = mechanism.release(tensor.double(), fixed_generator(key))
-    # float32 holds every grid point here, so that it rounds once.
+    # float32 represents every grid point here exactly, so there is one rounding.
     assert torch.equal(wide.float().double(), wide)
     assert torch.equal(released, wide.float().bfloat16())
 
 
-def test_the_bounds_of_a_bfloat16_are_bfloat16s_within_the_mechanism_s() -> None:
+def test_the_bounds_of_a_bfloat16_are_rounded_inward() -> None:
     mechanism = GAUSSIAN.replace(lower=-1.001, upper=0.999)
     released = mechanism.release(torch.zeros(1_000, dtype=torch.bfloat16))
     assert (released.min().item(), released.max().item()) == (-1.0, 0.99609375)
@@ -69,12 +69,12 @@ def test_a_tensor_on_a_device_is_released_as_on_the_processor(
 ) -> None:
     key = os.urandom(32)
     tensor = (100 * torch.randn(1_023, 1_025, dtype=torch.float64)).to(kind)
-    there = mechanism.release(tensor.cuda(), fixed_generator(key, cipher="ChaCha20"))
-    here = mechanism.release(tensor, fixed_generator(key, cipher="ChaCha20"))
-    assert (there.device.type, there.dtype, there.shape) == ("cuda", kind, tensor.shape)
-    assert torch.equal(there.cpu(), here)
-    across = mechanism.release(tensor.cuda().t(), fixed_generator(key, cipher="ChaCha20"))
-    assert across.shape == (1_025, 1_023)
+    on_device = mechanism.release(tensor.cuda(), fixed_generator(key, cipher="ChaCha20"))
+    on_processor = mechanism.release(tensor, fixed_generator(key, cipher="ChaCha20"))
+    assert (on_device.device.type, on_device.dtype, on_device.shape) == ("cuda", kind, tensor.shape)
+    assert torch.equal(on_device.cpu(), on_processor)
+    transposed = mechanism.release(tensor.cuda().t(), fixed_generator(key, cipher="ChaCha20"))
+    assert transposed.shape == (1_025, 1_023)
 
 
 @pytest.mark.parametrize("device", ["cpu", CUDA])
@@ -91,17 +91,17 @@ def test_a_tensor_on_a_device_is_released_as_on_the_processor(
     ],
     ids=["requires grad", "parameter", "NaN", "infinity", "complex", "bool", "sparse"],
 )
-def test_what_cannot_be_released_is_refused(
+def test_tensors_that_cannot_be_released_are_refused(
     tensor: Any, error: type[Exception], words: str, device: str
 ) -> None:
-    there = tensor if device == "cpu" else tensor.detach().to(device)
+    moved = tensor if device == "cpu" else tensor.detach().to(device)
     if tensor.requires_grad:
-        there.requires_grad_()
+        moved.requires_grad_()
     with pytest.raises(error, match=words):
-        GAUSSIAN.release(there)
+        GAUSSIAN.release(moved)
 
 
-def test_a_tensor_elsewhere_and_a_subclass_are_refused() -> None:
+def test_a_tensor_on_another_device_and_a_subclass_are_refused() -> None:
     class Wrapped(torch.Tensor):  # type: ignore[misc]
         pass
 
@@ -114,7 +114,7 @@ def test_a_tensor_elsewhere_and_a_subclass_are_refused() -> None:
 
 
 @pytest.mark.cuda
-def test_what_a_device_cannot_do_is_refused_there() -> None:
+def test_a_device_refuses_integers_and_aes() -> None:
     with pytest.raises(ArgumentTypeError, match="on a CUDA device, got"):
         GAUSSIAN.release(torch.zeros(3, dtype=torch.int64, device="cuda"))
     with pytest.raises(ArgumentError, match="ChaCha20"):
@@ -124,18 +124,18 @@ def test_what_a_device_cannot_do_is_refused_there() -> None:
 @pytest.mark.parametrize("device", ["cpu", CUDA])
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_a_generator_draws_in_every_format(kind: torch.dtype, device: str) -> None:
-    """The mean of 40,000 is off by more than 6 of its deviations once in 10^8."""
+    """The mean of 40,000 numbers deviates by more than 6 standard errors once in 10^8."""
     rng = Generator(device=device)
     for name, deviation, mean in (("normal", 1, 0), ("laplace", 2**0.5, 0), ("exponential", 1, 1)):
-        drawn = getattr(rng, name)(3.0, (200, 200), dtype=kind)
-        assert (drawn.dtype, drawn.shape, drawn.device) == (kind, (200, 200), rng.device)
-        # Rounding to the format moves a mean by less than its unit.
+        noise = getattr(rng, name)(3.0, (200, 200), dtype=kind)
+        assert (noise.dtype, noise.shape, noise.device) == (kind, (200, 200), rng.device)
+        # Rounding to the format changes a mean by less than its unit.
         slack = 6 * 3 * deviation / 200 + 4 * torch.finfo(kind).eps
-        assert abs(float(drawn.double().mean()) - 3 * mean) < slack
+        assert abs(float(noise.double().mean()) - 3 * mean) < slack
     uniforms = rng.random(40_000, dtype=kind).double()
     assert float(uniforms.min()) >= 0
     assert float(uniforms.max()) < 1
-    # They are cut, not rounded: half a unit of 2^-8 at most is lost.
+    # They are truncated, which loses at most half a unit of 2^-8.
     assert abs(float(uniforms.mean()) - 0.5) < 6 * 12**-0.5 / 200 + 2.0**-8
 
 
@@ -173,8 +173,8 @@ def test_bad_arguments_of_a_generator_are_refused(
 
 
 @pytest.mark.cuda
-def test_a_tensor_of_the_processor_is_no_out_of_a_device() -> None:
-    with pytest.raises(ArgumentError, match="out must be on cuda:0, got cpu"):
+def test_a_tensor_of_the_processor_is_refused_as_out_of_a_device() -> None:
+    with pytest.raises(ArgumentError, match="Expected out on cuda:0, got one on cpu"):
         Generator(device="cuda").normal(out=torch.zeros(4))
 
 

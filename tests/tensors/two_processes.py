@@ -1,4 +1,4 @@
-"""What each of two processes does for test_distributed.py."""
+"""The program of each of the two processes in test_distributed.py."""
 
 import os
 import warnings
@@ -31,7 +31,7 @@ MODES: dict[str, dict[str, Any]] = {
 SAMPLES = 24
 
 
-def parts() -> tuple[Any, Any, Any]:
+def model_and_data() -> tuple[Any, Any, Any]:
     """Return a model and all samples, the same on both processes."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
@@ -39,7 +39,9 @@ def parts() -> tuple[Any, Any, Any]:
     return model.double(), x, y
 
 
-def private(model: Any, x: Any, y: Any, engine: Any = SecurePrivacyEngine, **options: Any) -> Any:
+def make_private(
+    model: Any, x: Any, y: Any, engine: Any = SecurePrivacyEngine, **options: Any
+) -> Any:
     """Return module, optimizer, criterion and loader."""
     criterion = torch.nn.CrossEntropyLoss(reduction="sum")
     arguments = {
@@ -49,7 +51,7 @@ def private(model: Any, x: Any, y: Any, engine: Any = SecurePrivacyEngine, **opt
         "criterion": criterion,
         **options,
     }
-    made = engine().make_private(
+    parts = engine().make_private(
         module=model,
         optimizer=torch.optim.SGD(model.parameters(), lr=0.5),
         data_loader=torch.utils.data.DataLoader(
@@ -57,35 +59,35 @@ def private(model: Any, x: Any, y: Any, engine: Any = SecurePrivacyEngine, **opt
         ),
         **arguments,
     )
-    return made if len(made) == 4 else (*made[:2], criterion, made[2])
+    return parts if len(parts) == 4 else (*parts[:2], criterion, parts[2])
 
 
-def whole(tensor: Any) -> Any:
-    """Return a tensor that may be spread over the processes."""
+def full_tensor(tensor: Any) -> Any:
+    """Return the full tensor of one that may be sharded over the processes."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 def gradient_of(name: str, rank: int, world: int) -> dict[str, Any]:
-    """Take one step on this process's half of the samples, and return what came of it."""
-    model, x, y = parts()
+    """Take one step on this process's half of the samples, and return the results."""
+    model, x, y = model_and_data()
     options = dict(MODES[name])
     if name == "uneven":
-        model[1] = torch.nn.PReLU().double()  # One number, of which one process has nothing.
+        model[1] = torch.nn.PReLU().double()  # One number, so one process has none of it.
     if world == 1 and options.get("grad_sample_mode") == "ghost_fsdp":
         options["grad_sample_mode"] = "ghost"
     if options.get("grad_sample_mode") == "ghost_fsdp":
-        for layer in (model[0], model[2]):  # Opacus has no gradients of others that are sharded.
+        for layer in (model[0], model[2]):  # Opacus has no gradients of other sharded layers.
             fsdp.fully_shard(layer)
         fsdp.fully_shard(model)
     elif world > 1:
         model = DifferentiallyPrivateDistributedDataParallel(model)
-    model, optimizer, criterion, loader = private(model, x, y, **options)
+    model, optimizer, criterion, loader = make_private(model, x, y, **options)
     chosen = [index for batch in loader.batch_sampler for index in batch]
     optimizer.zero_grad()
     criterion(model(x[rank::world]), y[rank::world]).backward()
     optimizer.step()
-    gradients = [whole(p.grad).reshape(-1) for p in model.parameters()]
-    weights = [whole(p).detach().reshape(-1) for p in model.parameters()]
+    gradients = [full_tensor(p.grad).reshape(-1) for p in model.parameters()]
+    weights = [full_tensor(p).detach().reshape(-1) for p in model.parameters()]
     return {
         "gradient": torch.cat(gradients),
         "weights": torch.cat(weights),
@@ -101,14 +103,14 @@ def run(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     store = torch.distributed.FileStore(str(Path(folder) / "store"), 2)
     torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=2)
-    found = {name: gradient_of(name, rank, 2) for name in MODES}
+    results = {name: gradient_of(name, rank, 2) for name in MODES}
     release = GaussianMechanism.release
     GaussianMechanism.release = lambda _self, value, _rng=None: value  # type: ignore[method-assign, assignment]
-    found |= {f"{name} alone": gradient_of(name, rank, 2) for name in MODES}
+    results |= {f"{name} without noise": gradient_of(name, rank, 2) for name in MODES}
     GaussianMechanism.release = release  # type: ignore[method-assign]
-    torch.save(found, Path(folder) / f"{rank}.pt")
+    torch.save(results, Path(folder) / f"{rank}.pt")
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
-    # At once: threads that PyTorch keeps may abort a process that takes itself down first, with
-    # "terminate called without an active exception".
+    # Exit at once: threads of PyTorch may abort a process during a normal exit, with "terminate
+    # called without an active exception".
     os._exit(0)

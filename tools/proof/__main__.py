@@ -1,7 +1,7 @@
-"""Prove every statement, or those that are named: python -m proof [--table] [NAME ...].
+"""Prove every statement, or only the named ones: python -m proof [--table] [NAME ...].
 
-Status 1 says that something is not proved. With --table the table of docs/exact-release.md is
-written. Scripts can be read with --scripts FOLDER, which writes them instead of running them.
+Status 1 means that a proof failed. --table writes the table of docs/exact-release.md.
+--scripts FOLDER writes the scripts to a folder instead of running them.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from types import ModuleType
 
-os.environ["NUMBA_DISABLE_JIT"] = "1"  # The source is read and run as it is written.
+os.environ["NUMBA_DISABLE_JIT"] = "1"  # The proofs read and run the source, not compiled code.
 
 from marks import write_between_marks
 
@@ -33,28 +33,28 @@ from proof.statement import GappaMissingError, Statement, Verdict, prove
 _PAGE = Path(__file__).parents[2] / "docs" / "exact-release.md"
 _PARTS = (functions, device_division, forms, decision, subnormals)
 _KERNELS = (elementary, certified, first_stage, fixed, noise_128bit, second_stage_kernels)
-# What is done with integers before, and with cells once they are decided, which the tests hold
-# against the judge.
-_LOOPS = {
+# Functions that prepare integers or handle decided cells. The tests compare them with the
+# reference implementation.
+_TESTED_FUNCTIONS = {
     *("above_grids", "open_places", "release_float"),
     *("settle_cells", "settle_floats", "to_integers"),
 }
-# Selections of which one outcome claims nothing.
+# Outcomes of selections that claim nothing.
 _NO_CLAIM = {
     ("gumbel", "part < 1.0", False): "the error is infinite",
 }
 
 
 def statements(names: Collection[str] = ()) -> list[Statement]:
-    """Return every statement, or at least those that are named."""
+    """Return every statement, or at least the named ones."""
     first = [statement for part in _PARTS for statement in part.statements()]
     if names and set(names) <= {statement.name for statement in first}:
-        return first  # It takes seconds to write the scripts of the others.
+        return first  # Writing the scripts of the others takes seconds.
     return first + second_stage.statements()
 
 
 def selections(modules: Iterable[ModuleType]) -> set[tuple[str, str]]:
-    """Return the selections in the functions of these modules: function and condition."""
+    """Return the function and condition of each selection in these modules."""
     return {
         (function.name, ast.unparse(node.test))
         for module in modules
@@ -65,35 +65,35 @@ def selections(modules: Iterable[ModuleType]) -> set[tuple[str, str]]:
     }
 
 
-def not_covered(verdicts: Iterable[Verdict]) -> list[str]:
-    """Return the outcomes of selections in the kernels that no script is about."""
-    taken = {outcome for verdict in verdicts for c in verdict.cases for outcome in c.selections}
+def uncovered_outcomes(verdicts: Iterable[Verdict]) -> list[str]:
+    """Return the outcomes of selections in the kernels that no script covers."""
+    covered = {outcome for verdict in verdicts for c in verdict.cases for outcome in c.selections}
     return [
         f"{function}: {condition} is {outcome}"
         for function, condition in sorted(selections(_KERNELS))
-        if function not in _LOOPS
+        if function not in _TESTED_FUNCTIONS
         for outcome in (True, False)
-        if (function, condition, outcome) not in taken | set(_NO_CLAIM)
+        if (function, condition, outcome) not in covered | set(_NO_CLAIM)
     ]
 
 
-def not_translated(verdicts: Iterable[Verdict]) -> list[str]:
-    """Return the functions of `certified` that no script is about."""
-    visited = {name for verdict in verdicts for c in verdict.cases for name in c.functions}
+def untranslated_functions(verdicts: Iterable[Verdict]) -> list[str]:
+    """Return the functions of `certified` that no script covers."""
+    covered = {name for verdict in verdicts for c in verdict.cases for name in c.functions}
     functions = {
         node.name
         for node in ast.parse(Path(str(certified.__file__)).read_text()).body
         if isinstance(node, ast.FunctionDef)
     }
-    return sorted(functions - visited - bit_tricks.NAMES)
+    return sorted(functions - covered - bit_tricks.NAMES)
 
 
 def table(verdicts: Iterable[Verdict]) -> str:
-    """Return the table of the docs."""
-    rows = ["| | what is proved | bound proved | bound used | scripts |", "|---|---|---|---|---|"]
+    """Return the table for the docs."""
+    rows = ["| | claim | bound proved | bound used | scripts |", "|---|---|---|---|---|"]
     rows += [
-        f"| `{s.name}` | {s.says} | {proved} | {s.used} | {len(cases) or ''} |"
-        for s, cases, proved, _ in verdicts
+        f"| `{s.name}` | {s.claim} | {bound} | {s.used} | {len(cases) or ''} |"
+        for s, cases, bound, _ in verdicts
     ]
     return "\n".join(rows)
 
@@ -108,18 +108,18 @@ def write_scripts(folder: Path, chosen: Iterable[Statement]) -> None:
 
 
 def main() -> int:
-    """Prove, and return the status."""
+    """Prove the statements of the command line, and return the exit status."""
     parser = argparse.ArgumentParser(prog="proof", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help="statements; all if none")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="statements; default: all")
     parser.add_argument("--table", action="store_true", help="write the table of the docs")
     parser.add_argument("--scripts", type=Path, metavar="FOLDER", help="write the scripts there")
     arguments = parser.parse_args()
-    every = statements(arguments.names)
-    chosen = [s for s in every if not arguments.names or s.name in arguments.names]
-    if unknown := set(arguments.names) - {s.name for s in every}:
+    available = statements(arguments.names)
+    chosen = [s for s in available if not arguments.names or s.name in arguments.names]
+    if unknown := set(arguments.names) - {s.name for s in available}:
         parser.error(
             f"no statement {', '.join(sorted(unknown))}; there are: "
-            + ", ".join(s.name for s in every)
+            + ", ".join(s.name for s in available)
         )
     if arguments.scripts is not None:
         write_scripts(arguments.scripts, chosen)
@@ -128,14 +128,16 @@ def main() -> int:
     try:
         for verdict in prove(chosen):
             verdicts.append(verdict)
-            show(verdict)
+            print_verdict(verdict)
     except GappaMissingError as error:
         print(error, file=sys.stderr)
         return 2
-    gaps = [] if arguments.names else not_covered(verdicts) + not_translated(verdicts)
+    gaps = (
+        [] if arguments.names else uncovered_outcomes(verdicts) + untranslated_functions(verdicts)
+    )
     for gap in gaps:
         print(f"NOT COVERED  {gap}")
-    failed = sum(bool(verdict.failed) for verdict in verdicts)
+    failed = sum(bool(verdict.failures) for verdict in verdicts)
     scripts = sum(len(verdict.cases) for verdict in verdicts)
     print(
         f"{len(chosen) - failed} of {len(chosen)} statements proved by {scripts} scripts in "
@@ -148,15 +150,15 @@ def main() -> int:
     return 0
 
 
-def show(verdict: Verdict) -> None:
-    """Print a line about a statement, and why it failed."""
-    statement, _, proved, failed = verdict
+def print_verdict(verdict: Verdict) -> None:
+    """Print the result of a statement, and the reasons why it failed."""
+    statement, _, bound, failures = verdict
     print(
-        f"{'FAILED' if failed else 'proved':7} {statement.name:15} {proved:20} {statement.says}",
+        f"{'FAILED' if failures else 'proved':7} {statement.name:15} {bound:20} {statement.claim}",
         flush=True,
     )
-    for case, why in failed[:3]:
-        print(f"        {case}: {why}")
+    for case, reason in failures[:3]:
+        print(f"        {case}: {reason}")
 
 
 if __name__ == "__main__":

@@ -1,20 +1,20 @@
-"""The decision: that a cell which `first_stage.certain_point` decides is that of the real number.
+"""Prove that a cell decided by `first_stage.certain_point` is the cell of the real number.
 
-It is proved on a grid of 1. On another grid, a power of two, everything is multiplied by it, and no
-rounding changes: value/grid and scale/grid are exact, but for quotients below 2^-1022.
+The proof is for a grid of 1. Another grid is a power of two, which multiplies everything and
+changes no rounding: value/grid and scale/grid are exact, except for quotients below 2^-1022.
 
-Those, and values that the processor takes for 0 where it flushes subnormals, make value/grid off by
-less than 2^-1022/grid, which is scale/grid times less than FLUSHED, since scale >= 2^-960. The
-contract of the forms leaves room for it: `moved` in the scripts. A y that is flushed is off by less
-than 2^-1022, of which every case here has room: it ends with 2^-53 to spare.
+Such quotients, and subnormal values that the processor flushes to 0, make value/grid off by less
+than 2^-1022/grid. This is less than FLUSHED times scale/grid, because scale >= 2^-960. The contract
+of the forms includes this error, which is `moved` in the scripts. A flushed y is off by less than
+2^-1022, which every case here covers: it ends with 2^-53 to spare.
 """
 
 from fractions import Fraction
 
 from dpnoise.kernels import first_stage
-from proof.bit_tricks import only_the_certain_is_a_number
-from proof.forms import CUT, FLUSHED, KEPT, left_of_contract
-from proof.statement import Case, Statement, case, spare
+from proof.bit_tricks import uncertain_results_are_nan
+from proof.forms import CUT, FLUSHED, KEPT, contract_margin
+from proof.statement import Case, Statement, case, smallest_margin
 from proof.terms import SIGNS, in_u, not_zero, u
 from proof.translation import Comparison, Translation, UntranslatableError, Value, gappa
 
@@ -23,35 +23,37 @@ _FAR = f"{2**71}"  # Above scale/grid times the largest noise.
 _ENDS = {"tiny": "[-1b-1000, 1b-1000]", "> 0": f"[1b-1000, {_FAR}]", "< 0": f"[-{_FAR}, -1b-1000]"}
 
 
-def _where_certain(translation: Translation, x: Value, certain: Comparison) -> Value:
-    """Answer for `nan_unless`, which a check runs: x, if what is certain is what was compared."""
+def _answer_nan_unless(translation: Translation, x: Value, certain: Comparison) -> Value:
+    """Answer a call of `nan_unless` with x; raise if its condition is not `certain`."""
     if certain != translation.comparisons.get("certain"):
         raise UntranslatableError(
-            "certain_point: it is a NaN elsewhere than where it is not certain."
+            "certain_point: its result is a NaN under another condition than `not certain`."
         )
     return x
 
 
-_LEMMAS = {"nan_unless": _where_certain}
+_LEMMAS = {"nan_unless": _answer_nan_unless}
 
 
-def _decided(*, inside: bool) -> tuple[Translation, str]:
-    """Translate `certain_point` on a grid of 1, where it decides."""
+def _translate_certain_point(*, inside: bool) -> tuple[Translation, str]:
+    """Translate `certain_point` on a grid of 1, for the cells that it decides."""
     translation = Translation(_LEMMAS, {_INSIDE: inside})
     result, certain = translation.call(
         first_stage.certain_point, "x", "z", "error", "scale", Fraction(1)
     )
     if certain != translation.comparisons["certain"]:
-        raise UntranslatableError("certain_point: it returns another outcome than it decides by.")
-    if translation.asked.get("nan_unless") != [result]:
+        raise UntranslatableError(
+            "certain_point: it returns another condition than the one it decides by."
+        )
+    if translation.lemma_arguments.get("nan_unless") != [result]:
         raise UntranslatableError("certain_point: it returns a number where nothing is decided.")
     translation.assume(*(f"@FLT({name}, 53)" for name in ("x", "z", "scale", "error")))
     translation.assume("@FIX(x, -1074)", "scale in [1b-970, 1b61]")
     return translation, str(result)
 
 
-def _exact_rest(name: str) -> list[Case]:
-    """Return the proof that what `rint` leaves is exact: all below 1/2, then multiples of u."""
+def _exact_remainder(name: str) -> list[Case]:
+    """Prove that x - rint(x) is exact: x itself below 1/2, a multiple of u above."""
     cases = []
     for ends in ("[-0.5, 0.5]", "[0.5, 1b53]", "[-1b53, -0.5]", "[1b53, 1b80]", "[-1b80, -1b53]"):
         goal = f"rnd({name} - int<ne>({name})) - ({name} - int<ne>({name})) in [0, 0]"
@@ -65,8 +67,8 @@ def _exact_rest(name: str) -> list[Case]:
 
 
 def _case(s: str, minus: str, *, inside: bool, sign: str, size: str) -> Case:
-    """Prove that the real number of grids, less its whole part, is within 1/2 of the cell."""
-    translation, _ = _decided(inside=inside)
+    """Prove that the real number, in grids less its whole part, is within 1/2 of the cell."""
+    translation, _ = _translate_certain_point(inside=inside)
     compared, limit = translation.comparisons["certain"]
     y, cell, ratio = (f"certain_point_{name}" for name in ("y", "cell", "ratio"))
     definitions = [
@@ -77,7 +79,7 @@ def _case(s: str, minus: str, *, inside: bool, sign: str, size: str) -> Case:
         ("b", "W + 1b-51"),
         ("B", f"rnd({ratio} * error + 1b-51)"),
         ("h", f"rnd({y} - {cell})"),
-        ("left", left_of_contract(minus, CUT, KEPT, "error", f"({sign}z)", "z - Z")),
+        ("left", contract_margin(minus, CUT, KEPT, "error", f"({sign}z)", "z - Z")),
         ("moved", f"{ratio} * flushed"),
         ("T", f"fraction + moved + {ratio} * Z - {cell}"),
         ("G", f"1b-1 {minus} T"),
@@ -90,7 +92,7 @@ def _case(s: str, minus: str, *, inside: bool, sign: str, size: str) -> Case:
         "W in [0, 1]",  # Else B is above 1/2.
         f"F in {_ENDS[size]}",
         f"{y} in [-{_FAR}, {_FAR}]",
-        f"h - ({y} - {cell}) in [0, 0]",  # The rest is exact: `_exact_rest`.
+        f"h - ({y} - {cell}) in [0, 0]",  # The remainder is exact: `_exact_remainder`.
         "fraction in [-0.5, 0.5]",
         f"|h| {minus} h in [0, 2]",  # |h| is at least h, and at least -h.
         f"flushed in [-{gappa(FLUSHED)}, {gappa(FLUSHED)}]",
@@ -123,8 +125,8 @@ def _case(s: str, minus: str, *, inside: bool, sign: str, size: str) -> Case:
     )
 
 
-# What certain_point computes on a grid of 2^7, inside and outside: the grid enters by its
-# reciprocal, exactly, and the result is the last rounding of (whole + cell) grids, or of x + cell.
+# The definitions of certain_point on a grid of 2^7, inside and outside. Its reciprocal is exact;
+# the result is the last rounding of (whole + cell) grids, or of x + cell.
 _ON_A_GRID = {
     True: {
         "quotient": "rnd(x * 1b-7)",
@@ -141,24 +143,24 @@ _ON_A_GRID = {
 }
 
 
-def the_grid_enters_as_it_should() -> None:
-    """Check what becomes of the grid."""
+def the_grid_is_divided_out() -> None:
+    """Check the definitions in which the grid occurs."""
     for inside, expected in _ON_A_GRID.items():
         translation = Translation(_LEMMAS, {_INSIDE: inside})
         translation.call(first_stage.certain_point, "x", "z", "error", "scale", Fraction(128))
-        made = dict(translation.definitions)
+        definitions = dict(translation.definitions)
         for name, text in expected.items():
-            found = made.get(f"certain_point_{name}")
-            assert found == text, f"{name} is {found}"
+            definition = definitions.get(f"certain_point_{name}")
+            assert definition == text, f"{name} is {definition}"
 
 
 def _conversion(*, inside: bool) -> Case:
-    """Return the proof that of the sums which make the result a float only the last one rounds."""
-    translation, result = _decided(inside=inside)
-    made = dict(translation.definitions)[result]
-    inner = made.removeprefix("rnd(certain_point_cell + ").removesuffix(")")
+    """Prove that the conversion of the result to a float rounds only in its last sum."""
+    translation, result = _translate_certain_point(inside=inside)
+    definition = dict(translation.definitions)[result]
+    inner = definition.removeprefix("rnd(certain_point_cell + ").removesuffix(")")
     hypotheses = ["x in [-1b1024, 1b1024]"]
-    if inside:  # The whole part of a float below 2^53 is below 2^53.
+    if inside:  # A float below 2^53 has a whole part below 2^53.
         hypotheses = [f"certain_point_whole in [-{2**53 - 1}, {2**53 - 1}]"]
     goal = f"{inner} - {inner.removeprefix('rnd')} in [0, 0]"
     name = f"one rounding, {'inside' if inside else 'outside'}"
@@ -172,10 +174,10 @@ def _decision() -> list[Case]:
         for inside in (True, False)
         for sign in ("", "-")
         for size in _ENDS
-        # Outside, F is A, whose sign is that of z.
+        # Outside, F is A, which has the sign of z.
         if inside or size != {"": "< 0", "-": "> 0"}[sign]
     ]
-    cases += _exact_rest("y") + _exact_rest("x")
+    cases += _exact_remainder("y") + _exact_remainder("x")
     return [*cases, _conversion(inside=True), _conversion(inside=False)]
 
 
@@ -184,10 +186,10 @@ def statements() -> list[Statement]:
     return [
         Statement(
             "certain_point",
-            "a decided cell is that of the real number, for every value, scale and grid",
+            "a decided cell is the cell of the real number, for every value, scale and grid",
             _decision,
-            spare,
+            smallest_margin,
             "half a cell",
-            [the_grid_enters_as_it_should, only_the_certain_is_a_number],
+            [the_grid_is_divided_out, uncertain_results_are_nan],
         )
     ]

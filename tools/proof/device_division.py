@@ -1,8 +1,8 @@
-"""The division of devices: what Gappa proves of `quotient_near_one` in integrations/triton_release.
+"""Prove the error bound of the division on devices, `quotient_near_one` of triton_release.
 
-The function is read from its file: Triton need not be there. What is Triton's own in it has three
-rules: the device's first guess of a reciprocal is a free variable, of which there is a hypothesis;
-a tensor full of a number is that number; a fused multiply-add is one.
+The function is read from its file, so Triton need not be installed. Triton's operations have three
+rules: the device's first guess of a reciprocal is a free variable with a hypothesis; a tensor
+filled with a number is that number; a fused multiply-add is a fused multiply-add.
 """
 
 import ast
@@ -12,21 +12,21 @@ from typing import Final
 
 import dpnoise
 from proof.functions import QUOTIENT
-from proof.statement import Case, Statement, case, largest
-from proof.terms import interval, u, within
+from proof.statement import Case, Statement, case, largest_size
+from proof.terms import around_0, interval, u
 from proof.translation import Translation, UntranslatableError
 
 _FILE: Final = Path(dpnoise.__file__).parent / "integrations" / "triton_release.py"
 _NAME: Final = "quotient_near_one"
 _INSTRUCTION: Final = "rcp.approx.ftz.f64 $0, $1;"
 _GUESS: Final = "1b-17"  # tests/tensors/test_reciprocal.py tries every number.
-# How far a quotient is off, in u of itself.
+# The relative error of a quotient, in u.
 _OFF: Final = 1 + Fraction(1, 2**50)
 _B: Final = (Fraction(27, 16), Fraction(5, 2))
 
 
 class _WithoutTriton(ast.NodeTransformer):
-    """Puts what the translation knows for what is Triton's."""
+    """Replaces Triton's operations by those that the translation knows."""
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
@@ -45,26 +45,28 @@ class _WithoutTriton(ast.NodeTransformer):
 
 
 def _function() -> ast.FunctionDef:
-    """Return the function that devices run: the one that asks for a guess."""
-    found = [
+    """Return the definition that devices run, which calls the instruction for a guess."""
+    definitions = [
         _WithoutTriton().visit(node)
         for node in ast.walk(ast.parse(_FILE.read_text()))
         if isinstance(node, ast.FunctionDef)
         and node.name == _NAME
         and _INSTRUCTION in ast.unparse(node)
     ]
-    if len(found) != 1:
-        raise UntranslatableError(f"{_FILE.name}: {len(found)} functions {_NAME} with a guess.")
-    function: ast.FunctionDef = found[0]
+    if len(definitions) != 1:
+        raise UntranslatableError(
+            f"{_FILE.name}: {len(definitions)} functions {_NAME} with a guess."
+        )
+    function: ast.FunctionDef = definitions[0]
     function.args.args.append(ast.arg("guess"))
     return function
 
 
 def _quotient() -> Case:
-    """Return the proof about a / b.
+    """Prove the error bound of a / b.
 
-    Of a it is enough to take 1 <= a <= 2: what the other lines make of a is made of a power of two
-    times it as well, and nothing vanishes (docs/gpu.md).
+    It is enough to take 1 <= a <= 2: multiplying a by a power of two multiplies every result by it,
+    and nothing underflows (docs/gpu.md).
     """
     translation = Translation({})
     s = translation.translate(_function(), {}, "a", "b", "guess")
@@ -98,7 +100,7 @@ def _quotient() -> Case:
     return case(
         "a / b",
         translation,
-        f"{off} in {within(u(_OFF))}",
+        f"{off} in {around_0(u(_OFF))}",
         asks=[off],
         definitions=definitions,
         hypotheses=[f"b in {interval(_B)}", "a in [1, 2]", f"|d| <= {_GUESS}"],
@@ -106,15 +108,15 @@ def _quotient() -> Case:
     )
 
 
-def _with_its_arguments() -> Case:
-    """Return the proof that the logarithm gets what its own proof takes: f - 1 is exact."""
+def _quotient_in_log() -> Case:
+    """Prove the bound that the proof of the logarithm assumes, for a = f - 1, which is exact."""
     off, moved = "(1 + off) * ((f + 1) / b) - 1", "((b - (f + 1)) / (f + 1))"
     return case(
         "(f-1) / (f+1)",
         Translation({}),
-        f"{off} in {within(u(QUOTIENT))}",
+        f"{off} in {around_0(u(QUOTIENT))}",
         definitions=[("b", "rnd(f + 1)")],
-        hypotheses=[f"off in {within(u(_OFF))}", "f in [0.7, 1.5]"],
+        hypotheses=[f"off in {around_0(u(_OFF))}", "f in [0.7, 1.5]"],
         hints=[f"{off} -> (off - {moved}) / (1 + {moved}) {{ b <> 0, f + 1 <> 0 }}"],
     )
 
@@ -124,9 +126,9 @@ def statements() -> list[Statement]:
     return [
         Statement(
             "device division",
-            "the device's a / b in log, from a first guess within 2^-17 of itself",
-            lambda: [_quotient(), _with_its_arguments()],
-            largest,
-            f"{float(QUOTIENT):.3f}u of itself, with the rounding of f + 1",
+            "the device's a / b in log, from a first guess with relative error below 2^-17",
+            lambda: [_quotient(), _quotient_in_log()],
+            largest_size,
+            f"{float(QUOTIENT):.3f}u relative, with the rounding of f + 1",
         )
     ]

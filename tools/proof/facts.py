@@ -1,4 +1,4 @@
-"""Facts about real functions that Gappa takes as hypotheses, proved in ball arithmetic.
+"""Bounds on real functions that Gappa takes as hypotheses, proved in ball arithmetic.
 
 Each function returns a number that Arb has shown to be a bound over a whole interval.
 """
@@ -19,12 +19,12 @@ LARGEST_LOG = Fraction(45)  # Above -log 2^-64.
 
 
 def log_series(k: int) -> arb:
-    """Coefficient of t^k in log((1+s)/(1-s))/s, t = s^2."""
+    """Return the coefficient of t^k in log((1+s)/(1-s))/s, t = s^2."""
     return arb(2) / (2 * k + 1)
 
 
 def sinpi_series(k: int) -> arb:
-    """Coefficient of t^k in sin(pi x)/x, t = x^2."""
+    """Return the coefficient of t^k in sin(pi x)/x, t = x^2."""
     return (-1) ** k * arb.pi() ** (2 * k + 1) / arb(fmpz(2 * k + 1)).gamma() / (2 * k + 1)
 
 
@@ -57,15 +57,18 @@ def enclose_relative_error(
         half = end / (2 * pieces)
         for piece in range(pieces):
             middle = (2 * piece + 1) * half
-            around = difference(arb_poly([middle, 1])).coeffs()
-            numerator = sum((abs(a) * half**k for k, a in enumerate(around)), arb(0)) + tail
+            coefficients_around_middle = difference(arb_poly([middle, 1])).coeffs()
+            numerator = (
+                sum((abs(a) * half**k for k, a in enumerate(coefficients_around_middle)), arb(0))
+                + tail
+            )
             denominator = function(arb(middle.mid(), half)) - arb(0, tail)
             largest = largest.max((numerator / denominator).upper())
         return largest
 
 
-def rounded_up(number: Fraction, bits: int = 40) -> Fraction:
-    """Return a binary number of about so many bits at or above another number."""
+def round_up(number: Fraction, bits: int = 40) -> Fraction:
+    """Return a binary number of about `bits` bits at or above a number."""
     if number == 0:
         return number
     size = abs(number.numerator).bit_length() - number.denominator.bit_length()
@@ -73,72 +76,69 @@ def rounded_up(number: Fraction, bits: int = 40) -> Fraction:
     return ceil(number / unit) * unit
 
 
-def above(ball: arb) -> Fraction:
-    """Return a binary number at or above all of a ball."""
+def upper_bound(ball: arb) -> Fraction:
+    """Return a binary number at or above every number of a ball."""
     with ctx.workprec(_PRECISION):
-        # A ball's upper end is m 2^e exactly.
+        # The upper end of a ball is exactly m 2^e.
         mantissa, exponent = ball.upper().man_exp()
-    return rounded_up(Fraction(int(mantissa)) * Fraction(2) ** int(exponent))
+    return round_up(Fraction(int(mantissa)) * Fraction(2) ** int(exponent))
 
 
-def below(ball: arb) -> Fraction:
-    """Return a binary number at or below all of a ball."""
-    return -above(-ball)
+def lower_bound(ball: arb) -> Fraction:
+    """Return a binary number at or below every number of a ball."""
+    return -upper_bound(-ball)
 
 
 @lru_cache
 def polynomial_error(name: str) -> Fraction:
-    """Return how far the polynomial of log or sinpi is from the function, relative to it."""
+    """Return an upper bound on the relative error of the polynomial of log or sinpi."""
     with ctx.workprec(_PRECISION):
         if name == "log":
             end = arb((largest_ratio() ** 2).upper())
-            return above(enclose_relative_error(elementary.LOG_COEFFICIENTS, log_series, end))
+            return upper_bound(enclose_relative_error(elementary.LOG_COEFFICIENTS, log_series, end))
         end = arb(1) / 4
-        return above(enclose_relative_error(elementary.SINPI_COEFFICIENTS, sinpi_series, end))
+        return upper_bound(enclose_relative_error(elementary.SINPI_COEFFICIENTS, sinpi_series, end))
 
 
 @lru_cache
 def atanh_condition() -> Fraction:
-    """Return how many times a small relative error of s log((1+s)/(1-s)) makes of its own.
+    """Return an upper bound on the condition number of log((1+s)/(1-s)) as a function of s.
 
     It is s/((1-s^2) atanh s) <= 1/((1-s^2)(1+s^2/3)), because atanh s >= s + s^3/3. The right side
-    rises with s^2 below 1. A hundred-thousandth more is for an s that is off.
+    rises with s^2 below 1. The added 10^-5 allows for the error of s.
     """
     with ctx.workprec(_PRECISION):
         t = largest_ratio() ** 2
-        return above(1 / ((1 - t) * (1 + t / 3))) + Fraction(1, 10**5)
+        return upper_bound(1 / ((1 - t) * (1 + t / 3))) + Fraction(1, 10**5)
 
 
 def log_2_error() -> tuple[Fraction, Fraction]:
-    """Return an interval that holds log 2 less the float LOG_2."""
+    """Return an interval that contains log 2 - LOG_2."""
     with ctx.workprec(_PRECISION):
         difference = arb(2).log() - reference.ball_of(elementary.LOG_2)
-        return below(difference), above(difference)
+        return lower_bound(difference), upper_bound(difference)
 
 
 def exp_between(lower: Fraction, upper: Fraction, spread: Fraction) -> tuple[Fraction, Fraction]:
-    """Return an interval that holds exp of all numbers between two, and what is near it.
-
-    `spread` is how far that may be off, relative to it.
-    """
+    """Return an interval that contains exp(x) (1 + d) for lower <= x <= upper and |d| <= spread."""
     with ctx.workprec(_PRECISION):
         return (
-            below(reference.ball_of(lower).exp() * reference.ball_of(1 - spread)),
-            above(reference.ball_of(upper).exp() * reference.ball_of(1 + spread)),
+            lower_bound(reference.ball_of(lower).exp() * reference.ball_of(1 - spread)),
+            upper_bound(reference.ball_of(upper).exp() * reference.ball_of(1 + spread)),
         )
 
 
 def root_2_error() -> tuple[Fraction, Fraction]:
-    """Return an interval that holds the float SQRT_2 less the root of 2."""
+    """Return an interval that contains SQRT_2 - sqrt(2)."""
     with ctx.workprec(_PRECISION):
         difference = reference.ball_of(certified.SQRT_2) - arb(2).sqrt()
-        return below(difference), above(difference)
+        return lower_bound(difference), upper_bound(difference)
 
 
 def log_between(lower: Fraction, upper: Fraction) -> tuple[Fraction, Fraction]:
-    """Return an interval that holds log of all numbers between two."""
+    """Return an interval that contains log(x) for lower <= x <= upper."""
     with ctx.workprec(_PRECISION):
         return (
-            below(reference.ball_of(lower).log()),
-            above(reference.ball_of(upper).log()),
+            lower_bound(reference.ball_of(lower).log()),
+            upper_bound(reference.ball_of(upper).log()),
         )

@@ -1,17 +1,17 @@
-"""The second stage's own functions as definitions for Gappa: integers, rounded down.
+"""Translate the functions of the second stage to definitions for Gappa: integers, rounded down.
 
-What is translated is the source, as in `proof.translation`, with other rules: every number is an
-integer, and a unit is 1. A number of two words is known *modulo 2^128*, a word modulo 2^64. Sums,
-differences, negations and shifts to the left are exact modulo those, and add nothing to be proved.
-Where such a number is *taken* for itself (by a product, a shift to the right, a comparison, a
-result), it must be proved that it is not below 0 and below 2^128 (2^64), so that it has not
-wrapped. A statement names the few that wrap on purpose, and how often.
+The source is translated, as in `proof.translation`, with other rules: every number is an integer,
+and a unit is 1. A number of two words is known *modulo 2^128*, a word modulo 2^64. Sums,
+differences, negations and shifts to the left are exact modulo these, and add no goal. A product, a
+shift to the right, a comparison or a result needs the number itself. Then a goal says that the
+number is at least 0 and below 2^128 (2^64), so that it has not wrapped. A statement names the few
+numbers that wrap on purpose, and how often.
 
-The operations of `kernels.fixed` (`plus`, ..., `negated_if`) are what they say, in integers: that
-what is compiled computes the same is tested by tests/kernels/test_fixed.py.
+The operations of `kernels.fixed` (`plus`, ..., `negated_if`) are integer operations here.
+tests/kernels/test_fixed.py tests that the compiled ones compute the same.
 
-What would be a branch is decided by the statement: the outcome of a comparison and the number of
-leading zeros are *chosen*, and that they are so in this case must be proved.
+Branches do not occur: the statement chooses the outcome of each comparison and the number of
+leading zeros. A goal says that the choice is right in this case.
 """
 
 import ast
@@ -29,7 +29,7 @@ from proof.statement import Case, Outcome, Statement
 from proof.translation import Translation, UntranslatableError, source_of
 
 Value = Any  # A constant of NumPy's or Python's, a Number, a Bits, or a tuple of these.
-_FOLDED: dict[type, Callable[[Any, Any], Any]] = {
+_OPERATIONS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: lambda a, b: a + b,
     ast.Sub: lambda a, b: a - b,
     ast.Mult: lambda a, b: a * b,
@@ -39,25 +39,25 @@ _FOLDED: dict[type, Callable[[Any, Any], Any]] = {
     ast.BitOr: lambda a, b: a | b,
     ast.BitXor: lambda a, b: a ^ b,
 }
-_COMPARED: dict[type, Callable[[Any, Any], Any]] = {
+_COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Lt: lambda a, b: a < b,
     ast.LtE: lambda a, b: a <= b,
     ast.Gt: lambda a, b: a > b,
     ast.Eq: lambda a, b: a == b,
 }
-_CALLED: dict[str, Callable[..., Any]] = {
+_CALLS: dict[str, Callable[..., Any]] = {
     "max": max,
     "min": min,
     "np.uint64": np.uint64,
     "np.int64": np.int64,
 }
-_ONES = 2**64 - 1
-_OPTIONS = ["#@ -Eprecision=400"]  # Bits: more than twice those of a number.
+_ALL_ONES = 2**64 - 1
+_OPTIONS = ["#@ -Eprecision=400"]  # In bits: more than twice those of a number.
 
 
 @dataclass(frozen=True)
 class Number:
-    """An integer that Gappa knows by an expression; modulo 2^bits, unless it is `reduced`."""
+    """An integer as an expression for Gappa: modulo 2^bits, or itself if it is `reduced`."""
 
     text: str
     bits: int
@@ -66,7 +66,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Bits:
-    """A word of which the first bits are known: those of `top`, before `width` bits of `rest`."""
+    """A word with known first bits: those of `top`, before `width` bits of `rest`."""
 
     top: int
     rest: str
@@ -75,32 +75,34 @@ class Bits:
     @property
     def number(self) -> Number:
         """The word as an integer."""
-        known = self.top << self.width
-        return Number(f"({known} + {self.rest})" if known else self.rest, 64, reduced=True)
+        known_bits = self.top << self.width
+        return Number(
+            f"({known_bits} + {self.rest})" if known_bits else self.rest, 64, reduced=True
+        )
 
 
 @dataclass(frozen=True)
-class Far:
-    """A number of places of which only the least is known; `far` is 2 to the minus that number."""
+class LargeShift:
+    """A shift by at least `least` places. In the scripts `far` is 2^-shift, without `extra`."""
 
     least: int
-    more: int = 0  # Places beside those of `far`.
+    extra: int = 0  # Places in addition to those of `far`.
 
 
-def scaled(text: str, power: int) -> str:
+def scale_by_power(text: str, power: int) -> str:
     """Return an expression times a power of two."""
     return f"{text} * 1b{power}" if power else text
 
 
-def moved_down(text: str, places: Any) -> str:
-    """Return an expression without its last places."""
-    if isinstance(places, Far):
-        return f"floor({scaled(text, -places.more)} * far)"
-    return f"floor({scaled(text, -int(places))})" if places else text
+def shift_right(text: str, places: Any) -> str:
+    """Return an expression shifted to the right, rounded down."""
+    if isinstance(places, LargeShift):
+        return f"floor({scale_by_power(text, -places.extra)} * far)"
+    return f"floor({scale_by_power(text, -int(places))})" if places else text
 
 
 def conjunction(properties: Sequence[str]) -> str:
-    """Return all of them as one."""
+    """Return the conjunction of properties."""
     return " /\\ ".join(properties)
 
 
@@ -112,17 +114,18 @@ class FixedPoint(Translation):
     choices
         The outcome of each comparison, and each number of leading zeros, by its text.
     lemmas
-        What answers the calls of some functions, by name: each takes the translation and the
-        arguments. Another statement is about what they return.
+        Functions that answer the calls of some kernels, by name. Each takes the translation and the
+        arguments. Another statement proves what they return.
     cuts
-        What stands for some statements of the source, by how these start: each takes the
-        translation and the variables, and sets some of these. Another statement proves as much.
+        Functions that replace some statements of the source, by the start of the statement. Each
+        takes the translation and the variables, and sets some of these. Another statement proves
+        that the values are right.
     after
-        What is done after each assignment to some variables, by "function: variable": each takes
-        the translation and the value, and returns the value to go on with.
+        Hooks that run after each assignment to some variables, by "function: variable". Each takes
+        the translation and the value, and returns the value to continue with.
     wraps
-        How often 2^128 is added to some sums, differences and negations, by their text: a number,
-        or an expression of an integer that says how often it is taken away, as from a shift.
+        How often 2^128 is added to some sums, differences and negations, by their text. A string
+        is an expression for how often it is subtracted, as from a shift.
     """
 
     def __init__(
@@ -137,33 +140,35 @@ class FixedPoint(Translation):
         super().__init__(dict(lemmas or {}), choices)
         self.cuts, self.wraps, self.after = dict(cuts or {}), dict(wraps or {}), dict(after or {})
         self.goals: list[str] = []
-        self.met: set[str] = set()
+        self.used_keys: set[str] = set()
 
     def restart(self) -> None:
-        """Forget all but what was met and chosen: what follows is another script."""
-        for kept in (self.definitions, self.hypotheses, self.goals, self._names):
-            kept.clear()
+        """Start another script; keep only the keys that were used and the outcomes chosen."""
+        for state in (self.definitions, self.hypotheses, self.goals, self._names):
+            state.clear()
 
-    def free(self, name: str, least: int | str, most: int | str, bits: int = 128) -> Number:
-        """Return a free variable: an integer in a range."""
+    def free_variable(
+        self, name: str, least: int | str, most: int | str, bits: int = 128
+    ) -> Number:
+        """Return a free variable for an integer in a range."""
         self.assume(f"@FIX({name}, 0)", f"{name} in [{least}, {most}]")
         return Number(name, bits, reduced=True)
 
     def prove(self, *properties: str) -> None:
-        """Add what is to be proved, once each."""
+        """Add goals, each once."""
         self.goals += [p for p in properties if p not in self.goals]
 
     def call(self, function: Any, *arguments: Value) -> Value:
         """Translate a call, and return its value."""
         tree, names = _source_of(function)
         if tree.name in self.lemmas:
-            self.met.add(tree.name)
+            self.used_keys.add(tree.name)
             return self.lemmas[tree.name](self, *arguments)
         parameters = [parameter.arg for parameter in tree.args.args]
         return _Body(self, tree, names, dict(zip(parameters, arguments, strict=True))).result()
 
-    def itself(self, value: Value, bits: int = 128) -> str:
-        """Return the number itself, which must be proved to lie within its bits."""
+    def require_unwrapped(self, value: Value, bits: int = 128) -> str:
+        """Return the text of a number, and add the goal that it lies within its bits."""
         if isinstance(value, Bits):
             value = value.number
         if isinstance(value, Number):
@@ -171,41 +176,41 @@ class FixedPoint(Translation):
                 self.prove(f"{value.text} in [0, {2**bits - 1}]")
             return value.text
         if isinstance(value, tuple):
-            high, low = (self.itself(word, 64) for word in value)
-            return joined(high, low)
+            high, low = (self.require_unwrapped(word, 64) for word in value)
+            return join_words(high, low)
         return str(int(value))
 
-    def at(self, text: str, values: Mapping[str, int]) -> Fraction:
-        """Return what an expression is for given free variables, computed in fractions."""
-        return _Computed(dict(self.definitions), values).value_of(text)
+    def evaluate(self, text: str, values: Mapping[str, int]) -> Fraction:
+        """Return the value of an expression for given free variables, computed in fractions."""
+        return _Evaluation(dict(self.definitions), values).value_of(text)
 
     def case(
         self,
         name: str,
-        asked: Sequence[str] = (),
+        asks: Sequence[str] = (),
         hints: Sequence[str] = (),
         *,
         most: float | None = None,
         every_gain: bool = False,
     ) -> Case:
-        """Return a case: what is asked for is also proved to be at most so much.
+        """Return a case that asks for intervals, and proves that their ends are at most `most`.
 
-        With `every_gain` Gappa does not let 1 - 2^-64 pass for 1.
+        With `every_gain` Gappa distinguishes 1 - 2^-64 from 1.
         """
         if most is not None:
-            self.prove(*(f"{expression} <= {most}" for expression in asked))
-        if unmet := {*self.lemmas, *self.cuts, *self.wraps, *self.after} - self.met:
-            raise UntranslatableError(f"The source has no {', '.join(sorted(unmet))}.")
+            self.prove(*(f"{expression} <= {most}" for expression in asks))
+        if unused := {*self.lemmas, *self.cuts, *self.wraps, *self.after} - self.used_keys:
+            raise UntranslatableError(f"The source has no {', '.join(sorted(unused))}.")
         lines = [*_OPTIONS, *["#@ -Echange-threshold=0"] * every_gain, "@floor = int<dn>;"]
         lines += [f"{left} = {right};" for left, right in self.definitions]
         before = "\n".join([*lines, f"{{ {conjunction(self.hypotheses)}", ""])
         after = "".join(f"{hint};\n" for hint in hints)
-        taken = frozenset(self.taken)
-        return Case(name, before, conjunction(self.goals), after, tuple(asked), taken)
+        selections = frozenset(self.selections)
+        return Case(name, before, conjunction(self.goals), after, tuple(asks), selections)
 
 
-class _Computed(dict[str, Any]):
-    """Values by name; definitions are computed where they are asked for."""
+class _Evaluation(dict[str, Any]):
+    """Values by name; definitions are computed on demand."""
 
     def __init__(self, definitions: Mapping[str, str], values: Mapping[str, int]) -> None:
         super().__init__({name: Fraction(value) for name, value in values.items()})
@@ -221,36 +226,36 @@ class _Computed(dict[str, Any]):
         return value
 
 
-def in_units(name: str, says: str, used: float, cases: Sequence[Case]) -> Statement:
-    """Return a statement whose cases ask for errors in units, of which the largest is shown."""
+def statement_in_units(name: str, claim: str, used: float, cases: Sequence[Case]) -> Statement:
+    """Return a statement with errors in units, whose summary is the largest error."""
 
-    def largest(outcomes: Sequence[Outcome]) -> str:
+    def show_largest(outcomes: Sequence[Outcome]) -> str:
         ends = [outcome.most for outcome in outcomes if outcome.most is not None]
         return f"{max(ends):.2f} units" if ends else ""
 
-    return Statement(name, says, lambda: cases, largest, f"{used:g} units")
+    return Statement(name, claim, lambda: cases, show_largest, f"{used:g} units")
 
 
-def nothing(_t: FixedPoint, _values: dict[str, Value]) -> None:
-    """Stand for a statement of the source that another case is about."""
+def skip_statement(_t: FixedPoint, _values: dict[str, Value]) -> None:
+    """Skip a statement of the source that another case covers."""
 
 
 _source_of = cache(source_of)
 
 
-def joined(high: str, low: str) -> str:
-    """Return two words as one number."""
+def join_words(high: str, low: str) -> str:
+    """Return the number of 128 bits that two words make."""
     if high.isdigit() and low.isdigit():
         return str((int(high) << 64) + int(low))
     return low if high == "0" else f"({high} * 1b64 + {low})"
 
 
 def _is_constant(value: Value) -> bool:
-    return not isinstance(value, Number | Bits | Far | tuple)
+    return not isinstance(value, Number | Bits | LargeShift | tuple)
 
 
 class _Body:
-    """One function's body, and the values of its variables."""
+    """The body of a function, and the values of its variables."""
 
     def __init__(
         self,
@@ -263,21 +268,21 @@ class _Body:
         self.names, self.values = names, values
 
     def refuse(self, node: ast.AST) -> NoReturn:
-        """Raise for what has no rule."""
+        """Raise an error for a node without a rule."""
         raise UntranslatableError(f"{self.tree.name}: no rule for {ast.unparse(node)[:200]!r}.")
 
     def result(self) -> Value:
-        """Return what the function returns."""
+        """Return the value that the function returns."""
         *body, last = self.tree.body
         self.run(body)
         if not isinstance(last, ast.Return) or last.value is None:
             self.refuse(last)
-        return self.named("result", self.value_of(last.value))
+        return self.define_variable("result", self.value_of(last.value))
 
     def run(self, body: list[ast.stmt]) -> None:
-        """Go through some statements."""
+        """Translate some statements."""
         for statement in body:
-            if self.is_cut(ast.unparse(statement)):
+            if self.replace_cut(ast.unparse(statement)):
                 continue
             match statement:
                 case ast.Expr(value=ast.Constant(value=str())):
@@ -287,60 +292,60 @@ class _Body:
                 case ast.AugAssign(target=ast.Name() as target, op=operator, value=expression):
                     operation = ast.BinOp(ast.Name(target.id), operator, expression)
                     self.assign(target, self.value_of(operation))
-                case ast.For(target=ast.Name() as target, iter=ast.Call() as called, orelse=[]):
-                    if ast.unparse(called.func) != "range":
+                case ast.For(target=ast.Name() as target, iter=ast.Call() as call, orelse=[]):
+                    if ast.unparse(call.func) != "range":
                         self.refuse(statement)
-                    for k in range(*(int(self.value_of(argument)) for argument in called.args)):
+                    for k in range(*(int(self.value_of(argument)) for argument in call.args)):
                         self.values[target.id] = k
                         self.run(statement.body)
                 case _:
                     self.refuse(statement)
 
-    def is_cut(self, source: str) -> bool:
-        """Return whether something else stands for a statement, after putting it there."""
-        for start, stand_in in self.translation.cuts.items():
+    def replace_cut(self, source: str) -> bool:
+        """Return whether a statement is replaced, after running its replacement."""
+        for start, replacement in self.translation.cuts.items():
             if source.startswith(start):
-                self.translation.met.add(start)
-                stand_in(self.translation, self.values)
+                self.translation.used_keys.add(start)
+                replacement(self.translation, self.values)
                 return True
         return False
 
     def assign(self, target: ast.expr, value: Value) -> None:
-        """Set a variable, or several."""
+        """Assign to a variable, or to several."""
         match target:
             case ast.Name(id=name):
-                self.values[name] = self.seen(name, self.named(name, value))
+                self.values[name] = self.apply_hook(name, self.define_variable(name, value))
             case ast.Tuple(elts=targets):
-                for one, part in zip(targets, value, strict=True):
-                    self.assign(one, part)
+                for element, part in zip(targets, value, strict=True):
+                    self.assign(element, part)
             case _:
                 self.refuse(target)
 
-    def seen(self, variable: str, value: Value) -> Value:
-        """Return a new value of a variable, or what the statement puts in its place."""
+    def apply_hook(self, variable: str, value: Value) -> Value:
+        """Return the new value of a variable, after the hook of the statement, if any."""
         key = f"{self.tree.name}: {variable}"
         if key not in self.translation.after:
             return value
-        self.translation.met.add(key)
+        self.translation.used_keys.add(key)
         return self.translation.after[key](self.translation, value)
 
-    def named(self, variable: str, value: Value) -> Value:
-        """Give an expression the name of the function's variable."""
+    def define_variable(self, variable: str, value: Value) -> Value:
+        """Define an expression under the name of the function's variable, and return it."""
         if isinstance(value, tuple):
-            return tuple(self.named(variable, part) for part in value)
+            return tuple(self.define_variable(variable, part) for part in value)
         if not isinstance(value, Number) or value.text.isidentifier():
             return value
         name = f"{self.tree.name.strip('_')}_{variable}"
         return replace(value, text=self.translation.define(name, value.text))
 
-    def chosen(self, node: ast.expr) -> Any:
-        """Return the outcome that the statement names."""
+    def chosen_outcome(self, node: ast.expr) -> Any:
+        """Return the outcome that the statement chooses."""
         text = ast.unparse(node)
         if text not in self.translation.choices:
             self.refuse(node)
         outcome = self.translation.choices[text]
         if isinstance(outcome, bool):
-            self.translation.taken.add((self.tree.name, text, outcome))
+            self.translation.selections.add((self.tree.name, text, outcome))
         return outcome
 
     def value_of(self, node: ast.expr) -> Value:
@@ -356,19 +361,19 @@ class _Body:
                 value = self.value_of(operand)
                 return -value if _is_constant(value) else self.refuse(node)
             case ast.UnaryOp(op=ast.Invert(), operand=operand):
-                return self.inverted(self.value_of(operand))
+                return self.invert(self.value_of(operand))
             case ast.Subscript(value=whole, slice=index):
                 return self.part(self.value_of(whole), int(self.value_of(index)), node)
             case ast.BinOp(left=left, op=operator, right=right):
                 return self.operation(self.value_of(left), operator, self.value_of(right), node)
             case ast.Compare(left=left, ops=[operator], comparators=[right]):
-                return self.compared(left, operator, right, node)
+                return self.compare(left, operator, right, node)
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 outcome = bool(self.value_of(test))
-                self.translation.taken.add((self.tree.name, ast.unparse(test), outcome))
+                self.translation.selections.add((self.tree.name, ast.unparse(test), outcome))
                 return self.value_of(body if outcome else orelse)
-            case ast.Call(func=called, args=arguments, keywords=[]):
-                return self.called(called, arguments, node)
+            case ast.Call(func=evaluate_call, args=arguments, keywords=[]):
+                return self.evaluate_call(evaluate_call, arguments, node)
         self.refuse(node)
 
     def variable(self, name: str, node: ast.expr) -> Value:
@@ -379,38 +384,38 @@ class _Body:
             self.refuse(node)
         return self.names[name]
 
-    def inverted(self, value: Value) -> Value:
+    def invert(self, value: Value) -> Value:
         """Return ~value."""
         match value:
             case Bits(top=top, rest=rest, width=width):
                 ones = (1 << 64 - width) - 1
                 return Bits(top ^ ones, f"({2**width - 1} - {rest})", width)
             case Number(text=text, bits=64):
-                return Number(f"({_ONES} - {text})", 64)
+                return Number(f"({_ALL_ONES} - {text})", 64)
         return ~value
 
     def part(self, whole: Value, index: int, node: ast.expr) -> Value:
-        """Return one element of a tuple, or one word of a number of two."""
+        """Return one element of a tuple, or one of the two words of a number."""
         if isinstance(whole, tuple):
             return whole[index]
         if not isinstance(whole, Number) or index not in {0, 1}:
             self.refuse(node)
-        own = self.translation.itself(whole)
-        high = f"floor({own} * 1b-64)"
-        return Number(high if index == 0 else f"({own} - {high} * 1b64)", 64, reduced=True)
+        text = self.translation.require_unwrapped(whole)
+        high = f"floor({text} * 1b-64)"
+        return Number(high if index == 0 else f"({text} - {high} * 1b64)", 64, reduced=True)
 
     def operation(self, left: Value, operator: ast.operator, right: Value, node: ast.expr) -> Value:
         """Return the value of an operation on words."""
         if _is_constant(left) and _is_constant(right):
             with np.errstate(over="ignore"):
-                return _FOLDED[type(operator)](left, right)
-        if isinstance(left, Far) and isinstance(operator, ast.Add | ast.Sub):
+                return _OPERATIONS[type(operator)](left, right)
+        if isinstance(left, LargeShift) and isinstance(operator, ast.Add | ast.Sub):
             added = int(right) * (1 if isinstance(operator, ast.Add) else -1)
-            return Far(left.least, left.more + added)
-        if isinstance(left, Far) and isinstance(operator, ast.BitAnd):
-            return self.translation.free("low_places", 0, int(right), bits=64)
+            return LargeShift(left.least, left.extra + added)
+        if isinstance(left, LargeShift) and isinstance(operator, ast.BitAnd):
+            return self.translation.free_variable("low_places", 0, int(right), bits=64)
         if isinstance(right, Number) and isinstance(operator, ast.RShift):
-            return self.translation.free("moved_away", 0, _ONES, bits=64)
+            return self.translation.free_variable("moved_away", 0, _ALL_ONES, bits=64)
         if isinstance(left, Bits) and _is_constant(right):
             match operator, int(right):
                 case ast.RShift(), places if places >= left.width:
@@ -429,8 +434,10 @@ class _Body:
         if _is_constant(left) and isinstance(operator, ast.BitOr):
             if int(left) == 0:
                 return right
-            return self.translation.free("either", int(left), _ONES, bits=64)  # No bit is lost.
-        a, b = (self.ring(value) for value in (left, right))
+            return self.translation.free_variable(
+                "either", int(left), _ALL_ONES, bits=64
+            )  # No bit is lost.
+        a, b = (self.modular_text(value) for value in (left, right))
         match operator:
             case ast.Add():
                 return Number(f"({a} + {b})", 64)
@@ -439,17 +446,17 @@ class _Body:
             case ast.Mult():
                 return Number(f"({a} * {b})", 64)
             case ast.LShift() if _is_constant(right) and int(right) < 64:
-                return Number(f"({scaled(a, int(right))})", 64)
+                return Number(f"({scale_by_power(a, int(right))})", 64)
             case ast.RShift() if _is_constant(right) and int(right) < 64:
-                own = self.translation.itself(left, 64)
-                return Number(f"floor({scaled(own, -int(right))})", 64, reduced=True)
-            case ast.BitXor() if _is_constant(right) and int(right) in {0, _ONES}:
+                text = self.translation.require_unwrapped(left, 64)
+                return Number(f"floor({scale_by_power(text, -int(right))})", 64, reduced=True)
+            case ast.BitXor() if _is_constant(right) and int(right) in {0, _ALL_ONES}:
                 return Number(f"(-1 - {a})", 64) if int(right) else left
-            case ast.BitAnd() if _is_constant(right) and int(right) in {0, _ONES}:
+            case ast.BitAnd() if _is_constant(right) and int(right) in {0, _ALL_ONES}:
                 return left if int(right) else np.uint64(0)
         self.refuse(node)
 
-    def ring(self, value: Value) -> str:
+    def modular_text(self, value: Value) -> str:
         """Return an expression of a number modulo 2^bits."""
         match value:
             case Number(text=text):
@@ -457,13 +464,13 @@ class _Body:
             case Bits():
                 return value.number.text
             case (high, low):
-                return joined(self.ring(high), self.translation.itself(low, 64))
+                return join_words(
+                    self.modular_text(high), self.translation.require_unwrapped(low, 64)
+                )
         return str(int(value))
 
-    def compared(
-        self, left: ast.expr, operator: ast.cmpop, right: ast.expr, node: ast.expr
-    ) -> bool:
-        """Return the outcome of a comparison: of constants, or one that is chosen and proved."""
+    def compare(self, left: ast.expr, operator: ast.cmpop, right: ast.expr, node: ast.expr) -> bool:
+        """Return the outcome of a comparison: computed from constants, or chosen and proved."""
         match left, operator, self.value_of(right):
             case ast.BinOp(
                 left=ast.Subscript(value=a), op=ast.BitOr(), right=ast.Subscript(value=b)
@@ -472,68 +479,72 @@ class _Body:
                 and isinstance(self.value_of(a), Number)
                 and int(zero) == 0
             ):
-                own, other, outcome = (
-                    self.translation.itself(self.value_of(a)),
+                left_text, right_text, outcome = (
+                    self.translation.require_unwrapped(self.value_of(a)),
                     "0",
-                    self.chosen(node),
+                    self.chosen_outcome(node),
                 )
             case _, _, second:
                 first = self.value_of(left)
-                if isinstance(first, Far) and int(second) < first.least + first.more:
+                if isinstance(first, LargeShift) and int(second) < first.least + first.extra:
                     return isinstance(operator, ast.Gt)
                 if _is_constant(first) and _is_constant(second):
-                    return bool(_COMPARED[type(operator)](first, second))
-                own, other = (self.translation.itself(value, 64) for value in (first, second))
-                outcome = self.chosen(node)
+                    return bool(_COMPARISONS[type(operator)](first, second))
+                left_text, right_text = (
+                    self.translation.require_unwrapped(value, 64) for value in (first, second)
+                )
+                outcome = self.chosen_outcome(node)
         match operator, outcome:
             case ast.Lt(), bool():
-                self.is_less(own, other, outcome)
+                self.prove_less(left_text, right_text, outcome)
             case ast.Eq(), True:
-                self.translation.prove(f"{own} - {other} in [0, 0]")
-            case ast.Eq(), False:  # What is unequal is above, wherever that is asked.
-                self.translation.prove(f"{own} >= 1" if other == "0" else f"{own} - {other} >= 1")
+                self.translation.prove(f"{left_text} - {right_text} in [0, 0]")
+            case ast.Eq(), False:  # Wherever this is used, unequal means larger.
+                self.translation.prove(
+                    f"{left_text} >= 1" if right_text == "0" else f"{left_text} - {right_text} >= 1"
+                )
             case _:
                 self.refuse(node)
         return bool(outcome)
 
-    def is_less(self, a: str, b: str, outcome: bool) -> None:  # noqa: FBT001 (it is what is proved)
-        """Add what is to be proved of the outcome of a < b."""
+    def prove_less(self, a: str, b: str, outcome: bool) -> None:  # noqa: FBT001 (it is the subject)
+        """Add the goal that the outcome of a < b is right."""
         self.translation.prove(f"{a} - {b} <= -1" if outcome else f"{a} - {b} >= 0")
 
-    def called(self, function: ast.expr, nodes: list[ast.expr], node: ast.expr) -> Value:
+    def evaluate_call(self, function: ast.expr, nodes: list[ast.expr], node: ast.expr) -> Value:
         """Return the value of a call."""
         name = ast.unparse(function)
         if isinstance(function, ast.Attribute) and function.attr == "view":
-            return self.viewed(self.value_of(function.value), ast.unparse(nodes[0]), node)
+            return self.view_as(self.value_of(function.value), ast.unparse(nodes[0]), node)
         arguments = [self.value_of(argument) for argument in nodes]
         if name in self.translation.lemmas:
             return self.translation.call(self.names[name], *arguments)
         rule = getattr(self, f"rule_{name}", None)
         if rule is not None and name in self.names:
             return rule(node, *arguments)
-        if isinstance(arguments[0], Far) and name in _CALLED:
+        if isinstance(arguments[0], LargeShift) and name in _CALLS:
             return arguments[1] if name == "min" else arguments[0]
-        if name in _CALLED and all(map(_is_constant, arguments)):
-            return _CALLED[name](*arguments)
+        if name in _CALLS and all(map(_is_constant, arguments)):
+            return _CALLS[name](*arguments)
         match name, arguments:
             case "np.uint64" | "np.int64" | "np.float64", [Number() | Bits() as value]:
                 return value
         if name in self.names:
             return self.translation.call(
-                self.names[name], *(self.named("argument", value) for value in arguments)
+                self.names[name], *(self.define_variable("argument", value) for value in arguments)
             )
         self.refuse(node)
 
-    def viewed(self, value: Value, kind: str, node: ast.expr) -> Value:
-        """Return a word as a signed integer, which must be proved to be one, or as it is."""
+    def view_as(self, value: Value, kind: str, node: ast.expr) -> Value:
+        """Return a word as a signed or unsigned integer, and add the goal that it is one."""
         if isinstance(value, np.generic) and kind == "np.int64":
             return value.view(np.int64)
         match value, kind:
             case Bits(), "np.uint64":
                 return value
             case Number(text=text, bits=64), "np.uint64":
-                negative = bool(self.chosen(node))
-                self.is_less(text, "0", negative)
+                negative = bool(self.chosen_outcome(node))
+                self.prove_less(text, "0", negative)
                 return Number(f"({text} + {2**64})" if negative else text, 64, reduced=True)
             case Number(text=text, bits=64), "np.int64":
                 self.translation.prove(f"{text} in [{-(2**63)}, {2**63 - 1}]")
@@ -543,9 +554,9 @@ class _Body:
     # The operations of `kernels.fixed`.
 
     def modulo(self, node: ast.expr, a: str, operator: str, b: str) -> Number:
-        """Return a sum or a difference, to which the statement may have added 2^128."""
+        """Return a sum or a difference, with the multiple of 2^128 that the statement adds."""
         key = ast.unparse(node)
-        self.translation.met |= {key} & self.translation.wraps.keys()
+        self.translation.used_keys |= {key} & self.translation.wraps.keys()
         added = self.translation.wraps.get(key, 0)
         if isinstance(added, str):
             return Number(f"(({a} {operator} {b}) - {added} * 1b128)", 128)
@@ -556,50 +567,57 @@ class _Body:
         return Number(f"({a} {operator} {b})", 128)
 
     def rule_plus(self, node: ast.expr, a: Value, b: Value) -> Number:
-        return self.modulo(node, self.ring(a), "+", self.ring(b))
+        return self.modulo(node, self.modular_text(a), "+", self.modular_text(b))
 
     def rule_minus(self, node: ast.expr, a: Value, b: Value) -> Number:
-        return self.modulo(node, self.ring(a), "-", self.ring(b))
+        return self.modulo(node, self.modular_text(a), "-", self.modular_text(b))
 
     def rule_times(self, _node: ast.expr, a: Value, b: Value) -> Number:
-        first, second = self.translation.itself(a), self.translation.itself(b)
+        first, second = self.translation.require_unwrapped(a), self.translation.require_unwrapped(b)
         return Number(f"floor({first} * {second} * 1b-128)", 128, reduced=True)
 
     def rule_product(self, _node: ast.expr, a: Value, b: Value) -> Number:
-        first, second = self.translation.itself(a, 64), self.translation.itself(b, 64)
+        first, second = (
+            self.translation.require_unwrapped(a, 64),
+            self.translation.require_unwrapped(b, 64),
+        )
         return Number(f"({first} * {second})", 128, reduced=True)
 
     def rule_up(self, node: ast.expr, a: Value, places: Value) -> Value:
         key = ast.unparse(node)
         if key in self.translation.wraps:
-            self.translation.met.add(key)
-            moved = scaled(self.ring(a), int(places))
-            return Number(f"({moved} - {self.translation.wraps[key]} * 1b128)", 128)
-        return Number(f"({scaled(self.ring(a), int(places))})", 128) if places else a
+            self.translation.used_keys.add(key)
+            shifted = scale_by_power(self.modular_text(a), int(places))
+            return Number(f"({shifted} - {self.translation.wraps[key]} * 1b128)", 128)
+        return (
+            Number(f"({scale_by_power(self.modular_text(a), int(places))})", 128) if places else a
+        )
 
     def rule_down(self, _node: ast.expr, a: Value, places: Value) -> Number:
-        return Number(moved_down(self.translation.itself(a), places), 128, reduced=True)
+        return Number(shift_right(self.translation.require_unwrapped(a), places), 128, reduced=True)
 
     def rule_less(self, node: ast.expr, a: Value, b: Value) -> bool:
-        outcome = bool(self.chosen(node))
-        self.is_less(self.translation.itself(a), self.translation.itself(b), outcome)
+        outcome = bool(self.chosen_outcome(node))
+        self.prove_less(
+            self.translation.require_unwrapped(a), self.translation.require_unwrapped(b), outcome
+        )
         return outcome
 
     def rule_zeros_before(self, node: ast.expr, a: Value) -> np.uint64:
-        zeros, own = int(self.chosen(node)), self.translation.itself(a)
-        self.translation.prove(f"{own} in [{2**127 >> zeros}, {(2**128 >> zeros) - 1}]")
+        zeros, text = int(self.chosen_outcome(node)), self.translation.require_unwrapped(a)
+        self.translation.prove(f"{text} in [{2**127 >> zeros}, {(2**128 >> zeros) - 1}]")
         return np.uint64(zeros)
 
-    def rule_where(self, _node: ast.expr, condition: bool) -> np.uint64:  # noqa: FBT001 (as there)
-        return np.uint64(_ONES if condition else 0)
+    def rule_where(self, _node: ast.expr, condition: bool) -> np.uint64:  # noqa: FBT001 (as in the kernel)
+        return np.uint64(_ALL_ONES if condition else 0)
 
     def rule_mask_of(self, node: ast.expr, sign: Value) -> np.uint64:
         if isinstance(sign, Bits):
             negative = bool(sign.top >> 63 - sign.width)
         else:
-            negative = bool(self.chosen(node))
-            self.is_less(self.translation.itself(sign, 64), str(2**63), not negative)
-        return np.uint64(_ONES if negative else 0)
+            negative = bool(self.chosen_outcome(node))
+            self.prove_less(self.translation.require_unwrapped(sign, 64), str(2**63), not negative)
+        return np.uint64(_ALL_ONES if negative else 0)
 
     def rule_negated_if(self, node: ast.expr, mask: Value, a: Value) -> Value:
-        return self.modulo(node, "0", "-", self.ring(a)) if int(mask) else a
+        return self.modulo(node, "0", "-", self.modular_text(a)) if int(mask) else a

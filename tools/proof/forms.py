@@ -1,17 +1,18 @@
-"""The forms: that the `error` each returns covers what its noise is off by. `kernels.certified`.
+"""Prove that the `error` of each form of `kernels.certified` covers the error of its noise.
 
-What is proved of a form, its *contract*, is more than |z - Z| <= error, because later steps round
-too and read the value:
+The *contract* of a form is stronger than |z - Z| <= error, because later steps round too and read
+the value:
 
-    (1 - CUT u) error >= |z - Z| + KEPT u |z| + FLUSHED                       for all bits not seen
+    (1 - CUT u) error >= |z - Z| + KEPT u |z| + FLUSHED                     for all unseen bits
 
-FLUSHED is for values that the processor takes for 0 (see `decision`). G in the scripts is the left
-side less the right one, for either sign of z - Z. It is collected by what multiplies it, so that
-Gappa's intervals see that each part is at least 0 or small; Gappa checks that this is an identity.
+FLUSHED covers values that the processor flushes to 0 (see `decision`). G in the scripts is the left
+side minus the right side, for either sign of z - Z. The hints collect its terms by common factors,
+so that interval arithmetic shows each part to be at least 0 or small. Gappa checks that each hint
+is an identity.
 
--log V goes through slices, within which it grows by a factor. In the first one it may be 0, which
-for roots is a case of its own: they have no bound there, and `unbounded` shows that nothing is
-decided, as at V = 0.
+The range of -log V is cut into slices, within which it grows by a constant factor. In the first
+slice it may be 0. Roots have no bound there, as at V = 0, and `nothing_is_decided` checks that no
+cell is decided.
 """
 
 import inspect
@@ -23,7 +24,7 @@ import numpy as np
 
 from dpnoise.kernels import certified
 from proof import facts
-from proof.statement import Case, Outcome, Statement, case, spare
+from proof.statement import Case, Outcome, Statement, case, smallest_margin
 from proof.terms import (
     BITS,
     LEMMAS,
@@ -31,52 +32,52 @@ from proof.terms import (
     ONE_ROUNDING,
     SIGNS,
     UNIT,
+    around_0,
     in_u,
     interval,
     not_zero,
     u,
-    within,
 )
 from proof.translation import Translation, UntranslatableError, Value, gappa
 
 CUT, KEPT = Fraction(8), Fraction(4)
-PAIR_CUT, PAIR_KEPT = Fraction(16), Fraction(6)  # For `half_pair`.
+PAIR_CUT, PAIR_KEPT = Fraction(16), Fraction(6)  # The same for `half_pair`.
 FLUSHED = Fraction(1, 2**62)
-# An error of this much decides nothing, on any grid.
+# With an error of this size nothing is decided, on any grid.
 NO_BOUND = 2.0**959
 
 _ROUND, _ROUND_V = Fraction(certified.ROUND), Fraction(certified.ROUND_V)
-# -log V grows within a slice by this factor, from 1/10 on: less where there is less to spare.
+# Factors by which -log V grows within a slice, from 1/10 on: narrow where the margin is small.
 _WIDE, _NARROW = Fraction(5, 2), Fraction(3, 2)
 _SMALL = Fraction(1, 256)
 _ABOVE = {"+": "above", "-": "below"}
 
 
 def _slices(factor: Fraction, least: Fraction) -> Iterator[tuple[Fraction, Fraction]]:
-    """Yield intervals of -log V, of the float V, up to V = 2^-64."""
-    lower, upper = least, max(Fraction(102, 1024), facts.rounded_up(least * factor, 20))
+    """Yield intervals of -log V for the float V, up to V = 2^-64."""
+    lower, upper = least, max(Fraction(102, 1024), facts.round_up(least * factor, 20))
     while lower < facts.LARGEST_LOG:
         yield lower, upper
-        lower, upper = upper, facts.rounded_up(upper * factor, 20)
+        lower, upper = upper, facts.round_up(upper * factor, 20)
 
 
-def _name(ends: tuple[Fraction, Fraction]) -> str:
+def _slice_name(ends: tuple[Fraction, Fraction]) -> str:
     return f"-log V from {float(ends[0]):.3g} to {float(ends[1]):.3g}"
 
 
 class _Uniform:
-    """V and its logarithm in a slice: definitions, hypotheses, and hints that take them apart."""
+    """V and its logarithm in a slice: definitions, hypotheses, and hints to rewrite them."""
 
     def __init__(
         self, translation: Translation, unit: Fraction, ends: tuple[Fraction, Fraction]
     ) -> None:
-        self.float = translation.asked["log"][0]
+        self.float = translation.lemma_arguments["log"][0]
         self.log = f"log_{self.float}"
-        made = dict(translation.definitions)[self.float]
-        word = next(integer for integer in reversed(translation.integers) if integer in made)
+        definition = dict(translation.definitions)[self.float]
+        word = next(integer for integer in reversed(translation.integers) if integer in definition)
         low, high = facts.exp_between(-ends[1], -ends[0], spread=in_u(2))
         real = f"ln_{self.float}"
-        # theta is what the bits not seen add: log((a+1)/a) <= 1/a.
+        # theta is the effect of the unseen bits: log((a+1)/a) <= 1/a.
         self.definitions = [
             ("V", f"{word} * {gappa(unit)}"),
             ("w", f"{gappa(unit)} / V"),
@@ -85,7 +86,7 @@ class _Uniform:
         self.hypotheses = [
             f"V in [{gappa(max(unit, low))}, {gappa(high)}]",
             f"{real} in [{gappa(-ends[1])}, {gappa(-ends[0])}]",
-            f"ln_V - {real} in {within(u(ONE_ROUNDING))}",
+            f"ln_V - {real} in {around_0(u(ONE_ROUNDING))}",
             "theta / w in [0, 1]",
         ]
         self.hints = [
@@ -94,55 +95,55 @@ class _Uniform:
         ]
         self.not_zero = [word, self.float]
         # unit * reciprocal_bound(V), in w.
-        self.seen = f"(bound_{self.float} * {self.float}) * (V / {self.float})"
+        self.unseen = f"(bound_{self.float} * {self.float}) * (V / {self.float})"
 
 
-def left_of_contract(s: str, cut: Fraction, kept: Fraction, error: str, size: str, off: str) -> str:
-    """Return what the contract says is at least 0, for one sign of what z is off by."""
+def contract_margin(s: str, cut: Fraction, kept: Fraction, error: str, size: str, off: str) -> str:
+    """Return the left side of the contract minus the right one, for one sign of z - Z."""
     return f"(1 - {u(cut)}) * {error} - {u(kept)} * {size} - {gappa(FLUSHED)} {SIGNS[s]} ({off})"
 
 
 _GOAL = "G_above >= 0 /\\ G_below >= 0"
-_LEFT = ("G_above", "G_below")
+_MARGINS = ("G_above", "G_below")
 
 
 def _log_case(kernel: Any, ends: tuple[Fraction, Fraction], unit: Fraction) -> Case:
-    """Z = log V; y is z with the sign of log V."""
+    """Return the case of Z = log V in a slice; y is z with the sign of log V."""
     translation = Translation(LEMMAS)
     z, error = translation.call(kernel, "v", BITS)
     V = _Uniform(translation, unit, ends)
     # z is E = -log V, or -E, which has the sign of log V.
-    E = z if kernel is certified.exponential else _negated(translation, z)
+    E = z if kernel is certified.exponential else _negative_of(translation, z)
     y = f"(-{z})" if kernel is certified.exponential else z
     rounds = f"{gappa(_ROUND)} * {E} + {gappa(_ROUND_V)}"
     off = f"({y} - {V.log}) + ({V.log} - ln_V)"
-    definitions = [*V.definitions, ("Z", "log_V * 1"), ("X", translation.unrounded(error))]
+    definitions = [*V.definitions, ("Z", "log_V * 1"), ("X", translation.without_roundings(error))]
     hints = [*V.hints, f"{y} - {V.log} -> -({E} - (0 - {V.log}))"]
     for s, minus in SIGNS.items():
-        left = left_of_contract(s, CUT, KEPT, error, f"(-{y})", f"{y} - Z")
+        left = contract_margin(s, CUT, KEPT, error, f"(-{y})", f"{y} - Z")
         definitions.append((f"G_{_ABOVE[s]}", left))
         hints.append(
             f"G_{_ABOVE[s]} -> (1 - {u(CUT)}) * ({error} - X) + (1 - {u(CUT)}) * ({rounds})"
             f" + {u(KEPT)} * {y} - {gappa(FLUSHED)} {minus} ({off})"
-            f" + w * ((1 - {u(CUT)}) * ({V.seen}) {s} 1 * (theta / w)) {not_zero(V.not_zero)}"
+            f" + w * ((1 - {u(CUT)}) * ({V.unseen}) {s} 1 * (theta / w)) {not_zero(V.not_zero)}"
         )
     return case(
-        _name(ends),
+        _slice_name(ends),
         translation,
         _GOAL,
-        asks=_LEFT,
+        asks=_MARGINS,
         definitions=definitions,
         hypotheses=V.hypotheses,
         hints=hints,
     )
 
 
-def _negated(translation: Translation, z: str) -> str:
-    """Return the number of which z is the negative."""
-    made = dict(translation.definitions).get(z, z)
-    if not made.startswith("(-"):
+def _negative_of(translation: Translation, z: str) -> str:
+    """Return the number y with z = -y."""
+    definition = dict(translation.definitions).get(z, z)
+    if not definition.startswith("(-"):
         raise UntranslatableError(f"{z} does not have the sign of log V.")
-    return made[2:-1]
+    return definition[2:-1]
 
 
 def _root_case(
@@ -154,16 +155,16 @@ def _root_case(
     twice: bool,
     member: int,
 ) -> Case:
-    """Z = sqrt(-log V) times a cosine, or of twice it; both sides are multiplied by r.
+    """Return the case of Z = sqrt(-log V) times a cosine, or with `twice` sqrt(-2 log V).
 
-    r is the root of the float E, and q that of the real number l. With kappa from 0 to 1,
-    q = r + kappa (l - E)/r, because (q - r)(q + r) = l - E.
+    Both sides are multiplied by r, the root of the float E; q is the root of the real number l.
+    With kappa from 0 to 1, q = r + kappa (l - E)/r, because (q - r)(q + r) = l - E.
     """
     translation = Translation(LEMMAS)
     *values, error = translation.call(kernel, "v", "u", BITS)
     V = _Uniform(translation, UNIT, ends)
-    R, VR = translation.asked["reciprocal_bound"]
-    z, angle = values[member], translation.asked["sinpi"][member]
+    R, VR = translation.lemma_arguments["reciprocal_bound"]
+    z, angle = values[member], translation.lemma_arguments["sinpi"][member]
     c, low, C = f"c_{angle}", f"low_{angle}", f"C_{angle}"
     times, factor = ("2 * ", 2) if twice else ("", 1)
     E = f"(-2 * {V.log} + 0)" if twice else f"(0 - {V.log})"
@@ -175,7 +176,7 @@ def _root_case(
         ("l", f"-{times}log_V"),
         ("q", "r + kappa * (l - E) / r"),
         ("Z", f"q * {C}"),
-        ("X", translation.unrounded(error, "_unseen")),
+        ("X", translation.without_roundings(error, "_unseen")),
     ]
     hypotheses = [
         *V.hypotheses,
@@ -183,7 +184,7 @@ def _root_case(
         f"{C} - {low} in [0, {gappa(turned)}]",
         f"E in [{gappa(factor * ends[0] / 2)}, {gappa(2 * factor * ends[1])}]",
     ]
-    seen = f"(bound_{VR} * {VR}) * ((V / {V.float}) * (({V.float} * {R} / {VR}) * (r / {R})))"
+    unseen = f"(bound_{VR} * {VR}) * ((V / {V.float}) * (({V.float} * {R} / {VR}) * (r / {R})))"
     hints = [
         f"E + {times}ln_V -> (E - {E}) - {times}({V.log} - ln_V)",
         f"r / {R} -> 1 / (1 + ({R} - r) / r) {not_zero(['r', R])}",
@@ -192,7 +193,7 @@ def _root_case(
         *V.hints,
     ]
     for s, minus in SIGNS.items():
-        left = left_of_contract(s, cut, kept, error, z, f"{z} - Z")
+        left = contract_margin(s, cut, kept, error, z, f"{z} - Z")
         definitions.append((f"G_{_ABOVE[s]}", f"r * ({left})"))
         hints.append(
             f"G_{_ABOVE[s]} -> (1 - {u(cut)}) * (r * ({error} - X))"
@@ -202,28 +203,28 @@ def _root_case(
             f" {minus} (r * ({z} - {R} * {c}) + (r * ({R} - r)) * {c}"
             f" + (r * r) * (({c} - {low}) - ({C} - {low})))"
             f" {minus} (kappa * {C}) * (E + {times}ln_V)"
-            f" + {times}(w * ((1 - {u(cut)}) * ({seen}) {minus} (kappa * {C}) * (theta / w)))"
+            f" + {times}(w * ((1 - {u(cut)}) * ({unseen}) {minus} (kappa * {C}) * (theta / w)))"
             f" {not_zero(['r', R, VR, *V.not_zero])}"
         )
     return case(
-        _name(ends),
+        _slice_name(ends),
         translation,
         _GOAL,
-        asks=[f"{left} / (r * {R})" for left in _LEFT],
+        asks=[f"{left} / (r * {R})" for left in _MARGINS],
         definitions=definitions,
         hypotheses=hypotheses,
         hints=hints,
     )
 
 
-# sqrt(2) times a half. ---------------------------------------------------------------------------
+# sqrt(2) times half_pair. ------------------------------------------------------------------------
 
 
-def _half(translation: Translation, word: str, *_: Value) -> Value:
-    """Answer a call of `half_pair` by what its contract leaves of it."""
+def _answer_half_pair(translation: Translation, word: str, *_: Value) -> Value:
+    """Answer a call of `half_pair` with the numbers that its contract allows."""
     z, error = f"z_{word}", f"error_{word}"
     for s in SIGNS:
-        left = left_of_contract(s, PAIR_CUT, PAIR_KEPT, error, f"size_{word}", f"{z} - Z_{word}")
+        left = contract_margin(s, PAIR_CUT, PAIR_KEPT, error, f"size_{word}", f"{z} - Z_{word}")
         name = translation.define(f"left_{_ABOVE[s]}_{word}", left)
         translation.assume(f"{name} in [0, 1b1010]")
     translation.assume(f"@FLT({z}, 53)", f"@FIX({z}, -1074)", f"size_{word} in [0, 1024]")
@@ -231,11 +232,11 @@ def _half(translation: Translation, word: str, *_: Value) -> Value:
     return z, error
 
 
-_HALVES = {"half_pair": _half}
+_HALVES = {"half_pair": _answer_half_pair}
 
 
 def _times_root_2_case(sign: str) -> Case:
-    """Return z = sqrt(2) z_v, above 0 or 0: the sign of z_v is that of z."""
+    """Return the case of z = sqrt(2) z_v, for z_v > 0 or z_v = 0; z has the sign of z_v."""
     translation = Translation(_HALVES)
     z, error = translation.call(certified.gaussian_2, "v", "u", BITS)
     root = gappa(Fraction(certified.SQRT_2))
@@ -260,7 +261,7 @@ def _times_root_2_case(sign: str) -> Case:
             if sign == "+"
             else f"root_2 * {u(PAIR_KEPT)} * z_v - {u(KEPT)} * {z} {minus} ({z} - root_2 * z_v)"
         )
-        left = left_of_contract(s, CUT, KEPT, error, z, f"{z} - root_2 * Z_v")
+        left = contract_margin(s, CUT, KEPT, error, z, f"{z} - root_2 * Z_v")
         definitions.append((f"G_{_ABOVE[s]}", left))
         hints.append(
             f"G_{_ABOVE[s]} -> root_2 * left_{_ABOVE[s]}_v + (root_2 - 1) * {gappa(FLUSHED)}"
@@ -272,7 +273,7 @@ def _times_root_2_case(sign: str) -> Case:
         f"z {sign}",
         translation,
         _GOAL,
-        asks=_LEFT,
+        asks=_MARGINS,
         definitions=definitions,
         hypotheses=hypotheses,
         hints=hints,
@@ -285,23 +286,24 @@ _PART = "part < 1.0"
 
 
 def _gumbel_case(ends: tuple[Fraction, Fraction]) -> Case:
-    """Z = -log l with l = -log V: where l is off E by a part d of E, Z is by d/(1-d) at most.
+    """Return the case of Z = -log l with l = -log V in a slice.
 
-    For small E the computed part is well above d, and its odds d/(1-d) are compared by their
-    quotient; else by their difference.
+    If E has a relative error of d, Z has an error of at most d/(1-d). For small E the computed
+    part is well above d, and the odds d/(1-d) are compared by their quotient, otherwise by their
+    difference.
     """
     translation = Translation(LEMMAS, {_PART: True})
     z, error = translation.call(certified.gumbel, "v", BITS)
     V = _Uniform(translation, UNIT, ends)
-    E = translation.asked["log"][1]
+    E = translation.lemma_arguments["log"][1]
     part, unseen = (f"gumbel_{name}" for name in ("part", "unseen"))
-    # What E + log V is off by: Gappa counts a rounding of 0 - log V, which there is none of.
+    # A bound on the error of E + log V: Gappa counts a rounding of 0 - log V, which is exact.
     off = in_u(LOG + 1) * ends[1] + in_u(ONE_ROUNDING + Fraction(1, 128))
-    a = gappa(facts.rounded_up(off))
+    a = gappa(facts.round_up(off))
     near = Fraction(1, 2**40)
     around = (
-        facts.rounded_up(ends[0] * (1 - near), 60),
-        facts.rounded_up(ends[1] * (1 + near), 60),
+        facts.round_up(ends[0] * (1 - near), 60),
+        facts.round_up(ends[1] * (1 + near), 60),
     )
     definitions = [
         *V.definitions,
@@ -309,8 +311,8 @@ def _gumbel_case(ends: tuple[Fraction, Fraction]) -> Case:
         ("odds", "d / (1 - d)"),
         ("odds_of_part", f"{part} / (1 - {part})"),
         ("Z", f"-(ln_{E} + mu * odds)"),
-        ("X", translation.unrounded(error)),
-        ("Y", translation.unrounded(part)),
+        ("X", translation.without_roundings(error)),
+        ("Y", translation.without_roundings(part)),
     ]
     hypotheses = [
         *V.hypotheses,
@@ -335,17 +337,17 @@ def _gumbel_case(ends: tuple[Fraction, Fraction]) -> Case:
             f"d -> (d / {part}) * {part} {not_zero([part])}",
             f"d / {part} -> ({a} + w) / ({part} * {E}) {not_zero([E, part, *V.not_zero])}",
             f"{part} * {E} -> (Y * {E}) * (1 + ({part} - Y) / Y) {not_zero(['Y'])}",
-            f"Y * {E} -> ({gappa(_ROUND_V)} + w * ({V.seen})) * {chord} {not_zero(divisors)}",
+            f"Y * {E} -> ({gappa(_ROUND_V)} + w * ({V.unseen})) * {chord} {not_zero(divisors)}",
         ]
     else:
         hints += [
             f"odds_of_part - odds -> ({part} - d) / ((1 - {part}) * (1 - d)) {not_zero(divisors)}",
             f"{part} - d -> ({part} - Y) + (({gappa(_ROUND_V)} * {chord} - {a})"
-            f" + w * (({V.seen}) * {chord} - 1)) / {E} {not_zero(divisors)}",
+            f" + w * (({V.unseen}) * {chord} - 1)) / {E} {not_zero(divisors)}",
         ]
     whole = f"{gappa(_ROUND)} * (1 + |{z}|)"
     for s, minus in SIGNS.items():
-        left = left_of_contract(s, CUT, KEPT, error, f"|{z}|", f"{z} - Z")
+        left = contract_margin(s, CUT, KEPT, error, f"|{z}|", f"{z} - Z")
         definitions.append((f"G_{_ABOVE[s]}", left))
         rest = f"- {u(KEPT)} * |{z}| - {gappa(FLUSHED)} {minus} ({z} + ln_{E})"
         if small:
@@ -363,10 +365,10 @@ def _gumbel_case(ends: tuple[Fraction, Fraction]) -> Case:
         conditions = not_zero(["X", unseen, *divisors] if small else divisors)
         hints.append(f"G_{_ABOVE[s]} -> {collected} {conditions}")
     return case(
-        _name(ends),
+        _slice_name(ends),
         translation,
         f"{_GOAL} /\\ d in [0, 0.5] /\\ {E} + ln_V in [-{a}, {a}]",
-        asks=_LEFT,
+        asks=_MARGINS,
         definitions=definitions,
         hypotheses=hypotheses,
         hints=hints,
@@ -378,7 +380,7 @@ def _gumbel_slices() -> Iterator[tuple[Fraction, Fraction]]:
     yield Fraction(1, 2**16), _SMALL
     lower = _SMALL
     while lower < facts.LARGEST_LOG:
-        upper = facts.rounded_up(lower * _NARROW, 20)
+        upper = facts.round_up(lower * _NARROW, 20)
         yield lower, upper
         lower = upper
 
@@ -394,9 +396,9 @@ _ROOTS = (
 )
 
 
-def _unbounded(kernel: Any, uniforms: int) -> Callable[[], None]:
+def _check_without_bound(kernel: Any, uniforms: int) -> Callable[[], None]:
     def nothing_is_decided() -> None:
-        """At V = 0, and for roots at V = 1, the error is as good as infinite."""
+        """Check that the error is too large to decide at V = 0, and for roots at V = 1."""
         first = [2**64 - 1]  # V = 0.
         if kernel in _ROOTS:
             first += [0, 1, 2**9]  # V = 1 as a float.
@@ -414,9 +416,9 @@ def _unbounded(kernel: Any, uniforms: int) -> Callable[[], None]:
     return nothing_is_decided
 
 
-# What each form reads of its words, and the angles of its sines: one lemma cannot see that a call
-# was about another word.
-_READS = {
+# The calls by which each form reads its words, and the angles of its sines. A lemma cannot detect
+# a call with the wrong word.
+_EXPECTED_READS = {
     "exponential": ["ones_after(v, 64)"],
     "laplace_1": ["ones_after(v, 64)", "with_sign_of(v, laplace_1_E)"],
     "half_pair": ["ones_after(v, 64)", "ones_after(u, 64)", "with_sign_of(u, c_cosine_argument)"],
@@ -431,26 +433,28 @@ _READS = {
     "gaussian_2": ["half_pair(v, u, 64)"],
     "gumbel": ["ones_after(v, 64)"],
 }
-_ANGLES = {
+_EXPECTED_ANGLES = {
     "half_pair": ["rnd(rnd(ones_u_low_63) * 1b-64)"],
     # The cosine's, 1/2 (1 - T), and the sine's, T/2.
     "gaussian_pair": ["rnd(rnd(ones_u_low_62) * 1b-63)", "rnd(rnd(u_low_62) * 1b-63)"],
 }
-_OF_WORDS = ("ones_after", "unsigned", "with_sign_of", "half_pair")
+_READING_FUNCTIONS = ("ones_after", "unsigned", "with_sign_of", "half_pair")
 
 
-def _reading(name: str) -> Callable[[], None]:
+def _check_reads(name: str) -> Callable[[], None]:
     def the_right_words_are_read() -> None:
-        """Check which words, angles and signs a form takes, in their order."""
+        """Check which words, angles and signs a form reads, in order."""
         kernel = getattr(certified, name)
         halves = _HALVES if name == "gaussian_2" else {}
         translation = Translation({**LEMMAS, **halves}, {_PART: True})
         words = ("v", "u")[: len(inspect.signature(kernel).parameters) - 1]
         *values, _ = translation.call(kernel, *words, BITS)
-        read = [call for call in translation.calls if call.partition("(")[0] in _OF_WORDS]
-        assert read == _READS[name], f"{name} reads {read}"
-        angles = [dict(translation.definitions)[x] for x in translation.asked.get("sinpi", [])]
-        assert angles == _ANGLES.get(name, []), f"{name} turns by {angles}"
+        reads = [call for call in translation.calls if call.partition("(")[0] in _READING_FUNCTIONS]
+        assert reads == _EXPECTED_READS[name], f"{name} reads {reads}"
+        angles = [
+            dict(translation.definitions)[x] for x in translation.lemma_arguments.get("sinpi", [])
+        ]
+        assert angles == _EXPECTED_ANGLES.get(name, []), f"{name} turns by {angles}"
         assert len(set(values)) == len(values), f"{name} returns one number twice"
 
     return the_right_words_are_read
@@ -459,26 +463,26 @@ def _reading(name: str) -> Callable[[], None]:
 _CONTRACT = "error, cut by {}u, covers abs(z - Z) + {}u abs(z); Z = {}"
 
 
-def _statement(
+def _form_statement(
     name: str,
     noise: str,
     make_cases: Callable[[], Sequence[Case]],
-    left: Callable[[Sequence[Outcome]], str],
+    summarize: Callable[[Sequence[Outcome]], str],
 ) -> Statement:
     kernel = getattr(certified, name)
-    half = name in _HALVES
-    says = _CONTRACT.format(*((PAIR_CUT, PAIR_KEPT) if half else (CUT, KEPT)), noise)
+    is_half = name in _HALVES
+    claim = _CONTRACT.format(*((PAIR_CUT, PAIR_KEPT) if is_half else (CUT, KEPT)), noise)
     uniforms = len(inspect.signature(kernel).parameters) - 1
-    checks = [_unbounded(kernel, uniforms), _reading(name)]
-    return Statement(name, says, make_cases, left, "`error`", checks)
+    checks = [_check_without_bound(kernel, uniforms), _check_reads(name)]
+    return Statement(name, claim, make_cases, summarize, "`error`", checks)
 
 
-def _from_halves(_: Sequence[Outcome]) -> str:
+def _summarize_halves(_: Sequence[Outcome]) -> str:
     return "follows"
 
 
-def _of_root(outcomes: Sequence[Outcome]) -> str:
-    return spare(outcomes).replace(" ", " R ", 1)
+def _margin_of_root(outcomes: Sequence[Outcome]) -> str:
+    return smallest_margin(outcomes).replace(" ", " R ", 1)
 
 
 def _exponential() -> list[Case]:
@@ -486,7 +490,7 @@ def _exponential() -> list[Case]:
 
 
 def _laplace_1() -> list[Case]:
-    """Return the proof with 63 bits."""
+    """Return the cases, for 63 bits."""
     return [_log_case(certified.laplace_1, ends, 2 * UNIT) for ends in _slices(_WIDE, Fraction(0))]
 
 
@@ -510,17 +514,22 @@ def _gaussian_pair() -> list[Case]:
 def statements() -> list[Statement]:
     """Return the statements of this file."""
     return [
-        _statement("exponential", "-log V", _exponential, spare),
-        _statement("laplace_1", "log V", _laplace_1, spare),
-        _statement("half_pair", "sqrt(-log V) cos(pi U) = R cos", _half_pair, _of_root),
-        _statement(
+        _form_statement("exponential", "-log V", _exponential, smallest_margin),
+        _form_statement("laplace_1", "log V", _laplace_1, smallest_margin),
+        _form_statement("half_pair", "sqrt(-log V) cos(pi U) = R cos", _half_pair, _margin_of_root),
+        _form_statement(
             "gaussian_2",
             "sqrt(2) times half_pair",
             lambda: [_times_root_2_case(sign) for sign in ("+", "0")],
-            _from_halves,
+            _summarize_halves,
         ),
-        _statement("gaussian_pair", "sqrt(-2 log V) cos and sin", _gaussian_pair, _of_root),
-        _statement(
-            "gumbel", "-log(-log V)", lambda: list(map(_gumbel_case, _gumbel_slices())), spare
+        _form_statement(
+            "gaussian_pair", "sqrt(-2 log V) cos and sin", _gaussian_pair, _margin_of_root
+        ),
+        _form_statement(
+            "gumbel",
+            "-log(-log V)",
+            lambda: list(map(_gumbel_case, _gumbel_slices())),
+            smallest_margin,
         ),
     ]

@@ -1,10 +1,12 @@
-"""Gappa's proofs, checked by Rocq (Coq): python -m proof.rocq [NAME ...].
+"""Check Gappa's proofs with Rocq (Coq): python -m proof.rocq [NAME ...].
 
-Gappa writes what it proved as a script for Rocq, whose small kernel checks each step against the
-theorems of Gappa's library. Debian has both: coq and libcoq-gappa. It takes seconds to half a
-minute a script. Without names, the decision, the sine and Laplace noise from one uniform are
-checked: every kind of step from a word to a cell but roots, for which Debian's library (1.5.2)
-has no theorem that Gappa 1.4.1 uses (square_sqrt).
+Gappa writes its proofs as scripts for Rocq, whose small kernel checks each step against the
+theorems of Gappa's library. Debian packages both, as coq and libcoq-gappa. A script takes up to
+half a minute.
+
+Without names, the program checks the decision, the sine and Laplace noise from one uniform. These
+contain every kind of step from a word to a cell, except roots: Debian's library (1.5.2) lacks a
+theorem that Gappa 1.4.1 uses for them (square_sqrt).
 """
 
 import subprocess
@@ -13,35 +15,35 @@ import tempfile
 from pathlib import Path
 
 from proof.__main__ import statements
-from proof.statement import Case, program
+from proof.statement import Case, gappa_path
 
 _NAMES = ("lower_end", "sinpi", "laplace_1", "certain_point")
 
 
-def refused(case: Case, folder: Path) -> str:
-    """Return why Rocq does not take the proof of a case: nothing if it does."""
-    written = subprocess.run(  # noqa: S603 - Gappa, where it was found
-        [program(), "-Eno-auto-dichotomy", "-Bcoq"],
-        input=case.claim,
+def rejection_reason(case: Case, folder: Path) -> str:
+    """Return Rocq's reason for rejecting the proof of a case, or an empty text."""
+    gappa = subprocess.run(  # noqa: S603 - the installed Gappa
+        [gappa_path(), "-Eno-auto-dichotomy", "-Bcoq"],
+        input=case.script_without_questions,
         capture_output=True,
         text=True,
         check=False,
     )
-    if written.returncode:
-        return written.stderr
-    (folder / "proof.v").write_text(written.stdout)
-    checked = subprocess.run(
+    if gappa.returncode:
+        return gappa.stderr
+    (folder / "proof.v").write_text(gappa.stdout)
+    rocq = subprocess.run(
         ["coqc", "proof.v"],  # noqa: S607 - where Debian installs it
         cwd=folder,
         capture_output=True,
         text=True,
         check=False,
     )
-    return checked.stderr if checked.returncode else ""
+    return rocq.stderr if rocq.returncode else ""
 
 
 def main() -> int:
-    """Check the scripts of the statements that are named."""
+    """Check the scripts of the named statements, and return the exit status."""
     names = sys.argv[1:] or _NAMES
     status = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -49,13 +51,14 @@ def main() -> int:
             if statement.name not in names:
                 continue
             for case in statement.make_cases():
-                why = refused(case, Path(folder))
-                status |= bool(why)
+                reason = rejection_reason(case, Path(folder))
+                status |= bool(reason)
                 print(
-                    f"{'refused' if why else 'checked'} {statement.name}, {case.name}", flush=True
+                    f"{'refused' if reason else 'checked'} {statement.name}, {case.name}",
+                    flush=True,
                 )
-                if why:
-                    print(why.strip()[-500:])
+                if reason:
+                    print(reason.strip()[-500:])
     return status
 
 

@@ -1,7 +1,7 @@
-"""The second stage's last step: the exact grid point becomes the nearest float, rounded once.
+"""Prove the last step of the second stage: the exact grid point is rounded once, to a float.
 
-`release_float` is floats again. Its statements are read, so that they are those of the scripts:
-`split_float` gives base = 0, or base = value and whole = 0, and a cell that counts is at most 2^53.
+`release_float` computes with floats. A check compares its statements with those of the scripts.
+`split_float` returns base = 0, or base = value and whole = 0, and a valid cell is at most 2^53.
 As in `decision`, the grid is 1.
 """
 
@@ -17,31 +17,31 @@ cell, certain = nearest_cell(fraction, noise, scale * (1.0 / grid))
 certain = certain & (abs(cell) <= _EXACT)
 result = base + np.float64(whole + cell) * grid + 0.0
 return result if certain else np.nan"""
-_EXACT = 2**53
+_LARGEST_CELL = 2**53
 
 
-def the_source_is_what_is_proved() -> None:
-    """Check the statements of `release_float`, and what a cell may be at most."""
+def the_source_matches() -> None:
+    """Check the statements of `release_float`, and the largest valid cell."""
     tree, names = source_of(second_stage.release_float)
-    found = "\n".join(ast.unparse(statement) for statement in tree.body[1:])
-    assert found == _SOURCE, f"release_float is\n{found}"
-    assert int(names["_EXACT"]) == _EXACT, "the largest cell has changed"
+    source = "\n".join(ast.unparse(statement) for statement in tree.body[1:])
+    assert source == _SOURCE, f"release_float is\n{source}"
+    assert int(names["_EXACT"]) == _LARGEST_CELL, "the largest cell has changed"
 
 
-def _within() -> Case:
-    """Return the case of base = 0: whole + cell is converted, which rounds, and nothing else does.
+def _within_range() -> Case:
+    """Return the case of base = 0: only the conversion of whole + cell rounds.
 
-    A product with 1 and a sum with 0 are written as what they are, a rounding.
+    A product with 1 and a sum with 0 are written as roundings.
     """
     return case(
         "base is 0",
         Translation({}),
         "rnd(rnd(rnd(rnd(n)))) - rnd(n) in [0, 0]",
-        hypotheses=["@FIX(n, 0)", f"n in [-{2 * _EXACT}, {2 * _EXACT}]"],
+        hypotheses=["@FIX(n, 0)", f"n in [-{2 * _LARGEST_CELL}, {2 * _LARGEST_CELL}]"],
     )
 
 
-def _beyond() -> Case:
+def _beyond_range() -> Case:
     """Return the case of whole = 0: a cell is a float, and only its sum with the value rounds."""
     return case(
         "base is the value",
@@ -51,7 +51,7 @@ def _beyond() -> Case:
         # 2^53 itself is a float, too.
         hypotheses=[
             "@FIX(n, 0)",
-            f"n in [-{_EXACT - 1}, {_EXACT - 1}]",
+            f"n in [-{_LARGEST_CELL - 1}, {_LARGEST_CELL - 1}]",
             "base in [-1b1023, 1b1023]",
         ],
     )
@@ -62,10 +62,10 @@ def statements() -> list[Statement]:
     return [
         Statement(
             "release_float",
-            "of what makes an exact grid point a float, one operation rounds",
-            lambda: [_within(), _beyond()],
+            "converting an exact grid point to a float rounds once",
+            lambda: [_within_range(), _beyond_range()],
             lambda _: "1 rounding",
             "1 rounding",
-            [the_source_is_what_is_proved],
+            [the_source_matches],
         )
     ]

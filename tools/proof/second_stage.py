@@ -1,7 +1,7 @@
-"""Everything that is proved of the second stage of exact release.
+"""All statements about the second stage of exact release.
 
-Each statement takes from those before it what they prove, as hypotheses: a logarithm is any number
-within its bound. So a kernel that changes is proved again wherever it is used.
+Each statement takes the results of those before it as hypotheses: a logarithm is any number within
+its bound. So a changed kernel is proved again wherever it is used.
 """
 
 from proof import second_decision, second_forms, second_functions, second_result, second_values
@@ -9,10 +9,10 @@ from proof.statement import Statement
 
 _PARTS = (second_functions, second_forms, second_decision, second_values, second_result)
 
-# What the statements rest on, and why Gappa does not prove it.
+# Assumptions of the statements, and why Gappa does not prove them.
 NOT_MACHINE_CHECKED = {
     "the operations of `kernels.fixed` are those of integers": (
-        "they are LLVM's; tests/kernels/test_fixed.py holds them against Python's integers"
+        "they are LLVM's; tests/kernels/test_fixed.py compares them with Python's integers"
     ),
     "the mean value theorem, for atanh, log and sine, with slopes from ball arithmetic": (
         "it is calculus"
@@ -20,17 +20,17 @@ NOT_MACHINE_CHECKED = {
     "the tails of the series are below their next term, or a geometric series": "it is calculus",
     "-log V of 2^-e-1 <= V < 2^-e lies between e log 2 and (e + 1) log 2": "it is calculus",
     "a number with 2k or 2k + 1 zeros at its start is between 2^(126-2k) and 2^(128-2k)": (
-        "it is what zeros are; for 0, `root` has k = 64, which claims nothing"
+        "it is the definition of zeros; for 0, `root` has k = 64, which claims nothing"
     ),
     "a float is its sign, m and exponent, and the grid a power of two": (
-        "it is IEEE 754; tests/kernels/test_second_stage.py holds `split_float` against fractions"
+        "it is IEEE 754; tests/kernels/test_second_stage.py compares `split_float` with fractions"
     ),
     "the loops over slots, and which words a number gets": (
-        "they compute nothing; every release is held against the judge by test_exact.py"
+        "they compute nothing; test_exact.py compares every release with the reference"
     ),
 }
 
 
 def statements() -> list[Statement]:
-    """Return every statement, each from what comes before it."""
+    """Return every statement; each relies on those before it."""
     return [statement for part in _PARTS for statement in part.statements()]

@@ -1,4 +1,4 @@
-"""A statement: what is claimed, the Gappa scripts that prove it, and how they are run."""
+"""Statements: the claim, the Gappa scripts that prove it, and how to run them."""
 
 import os
 import re
@@ -12,25 +12,25 @@ from typing import NamedTuple
 from proof.translation import Translation, UntranslatableError
 
 U = 2.0**-53
-# What Gappa says of a hint that it could not check, which would be one more axiom, and of
-# hypotheses that contradict each other, from which anything follows.
+# Gappa's warnings about a hint that it could not check, which would be an axiom, and about
+# contradictory hypotheses, from which anything follows.
 _UNSOUND = re.compile(r"not trivially equal|assumed to be nonzero|anything can be")
-# Of a contradiction it says so only if it is asked for something. So every script asks for 1.
-_ANSWERED = re.compile(r"^  1 in ", re.MULTILINE)
+# Gappa reports a contradiction only if the script asks a question, so every script asks for 1.
+_ANSWER = re.compile(r"^  1 in ", re.MULTILINE)
 _NUMBER = r"(?:\S+ \{)?(-?[0-9.e+-]+|-?inf)(?:, \S+\})?"
-_FOUND = re.compile(rf"^  (?!1 in ).* in \[{_NUMBER}, {_NUMBER}\]$", re.MULTILINE)
+_INTERVAL = re.compile(rf"^  (?!1 in ).* in \[{_NUMBER}, {_NUMBER}\]$", re.MULTILINE)
 
 
-# Proofs take a fraction of a second. What is not provable can keep Gappa busy for very long.
-_TOO_LONG = 300
+# A proof takes a fraction of a second, but Gappa can run very long on a false claim.
+_TIMEOUT_SECONDS = 300
 
 
 class GappaMissingError(Exception):
-    """There is no Gappa on this machine."""
+    """Gappa is not installed."""
 
 
 class Outcome(NamedTuple):
-    """Why a case is not proved, nothing if it is; and the ends of the intervals it asked for."""
+    """The reason why a case is not proved (empty if it is), and the ends of its intervals."""
 
     failure: str
     least: float | None = None
@@ -44,15 +44,15 @@ class Case:
     Parameters
     ----------
     name
-        What tells it from the other cases of a statement.
+        Distinguishes the case from the others of a statement.
     before, goal, after
-        The script: definitions and hypotheses, what is to be proved, hints.
+        The script: definitions and hypotheses, the goal, hints.
     asks
-        Expressions of which Gappa is asked for an interval.
+        Expressions for which Gappa must compute an interval.
     selections
-        The outcomes of selections in the source that it is about.
+        The outcomes of selections in the source that the case covers.
     functions
-        The kernels that were translated for it.
+        The kernels that were translated for the case.
     """
 
     name: str
@@ -64,38 +64,38 @@ class Case:
     functions: frozenset[str] = frozenset()
 
     @property
-    def claim(self) -> str:
-        """The script without a question, as other provers take it."""
-        return self._asking(())
+    def script_without_questions(self) -> str:
+        """The script without questions, as other provers need it."""
+        return self._script_asking(())
 
     @property
     def script(self) -> str:
-        """The script with its questions."""
-        return self._asking((*self.asks, "1"))
+        """The script with its questions, for Gappa."""
+        return self._script_asking((*self.asks, "1"))
 
-    def _asking(self, asked: Iterable[str]) -> str:
-        goals = [self.goal] * bool(self.goal) + [f"{expression} in ?" for expression in asked]
+    def _script_asking(self, expressions: Iterable[str]) -> str:
+        goals = [self.goal] * bool(self.goal) + [f"{expression} in ?" for expression in expressions]
         return self.before + "-> " + " /\\ ".join(goals) + " }\n" + self.after
 
     def outcome(self) -> Outcome:
-        """Ask Gappa."""
-        # Without this Gappa splits an interval of its own choice again and again before it fails.
-        command = [program(), "-Eno-auto-dichotomy"]
+        """Run Gappa, and return its result."""
+        # Without this option Gappa splits intervals again and again before it fails.
+        command = [gappa_path(), "-Eno-auto-dichotomy"]
         try:
-            finished = subprocess.run(  # noqa: S603 - Gappa, where it was found
+            process = subprocess.run(  # noqa: S603 - the installed Gappa
                 command,
                 input=self.script,
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=_TOO_LONG,
+                timeout=_TIMEOUT_SECONDS,
             )
         except subprocess.TimeoutExpired:
-            return Outcome(f"Gappa did not come to an end within {_TOO_LONG} s.")
-        said = finished.stdout + finished.stderr
-        if finished.returncode != 0 or _UNSOUND.search(said) or not _ANSWERED.search(said):
-            return Outcome(said.strip() or f"status {finished.returncode}")
-        ends = [(float(least), float(most)) for least, most in _FOUND.findall(said)]
+            return Outcome(f"Gappa did not finish within {_TIMEOUT_SECONDS} s.")
+        output = process.stdout + process.stderr
+        if process.returncode != 0 or _UNSOUND.search(output) or not _ANSWER.search(output):
+            return Outcome(output.strip() or f"status {process.returncode}")
+        ends = [(float(least), float(most)) for least, most in _INTERVAL.findall(output)]
         if not ends:
             return Outcome("")
         return Outcome("", min(least for least, _ in ends), max(most for _, most in ends))
@@ -108,60 +108,61 @@ class Statement:
     Parameters
     ----------
     name
-        What it is about, as `make proof` lists it.
-    says
+        The kernel or subject, as `make proof` lists it.
+    claim
         The claim, as the table of docs/exact-release.md shows it.
     make_cases
-        Makes the scripts of Gappa. All of them together are the proof.
-    proved
-        What the intervals that the cases asked for show, in words: the bound that is proved.
+        Makes the scripts for Gappa. Together they are the proof.
+    summarize
+        Makes text of the bound that the intervals of the cases prove.
     used
-        The bound that the code, or the next statement, takes.
+        The bound that the code, or the next statement, relies on.
     checks
-        What is shown by running the kernels instead: functions that raise if it is not so.
+        Functions that check a claim by running the kernels, and raise if it is false.
     """
 
     name: str
-    says: str
+    claim: str
     make_cases: Callable[[], Sequence[Case]] = field(default=tuple, repr=False)
-    proved: Callable[[Sequence[Outcome]], str] = field(default=lambda _: "", repr=False)
+    summarize: Callable[[Sequence[Outcome]], str] = field(default=lambda _: "", repr=False)
     used: str = ""
     checks: Sequence[Callable[[], None]] = ()
 
 
 class Verdict(NamedTuple):
-    """What came of a statement: the bound proved, and what failed with the reason."""
+    """The result of a statement: the bound proved, and the failures with their reasons."""
 
     statement: Statement
     cases: Sequence[Case]
-    proved: str
-    failed: list[tuple[str, str]]
+    bound: str
+    failures: list[tuple[str, str]]
 
 
-def largest(outcomes: Sequence[Outcome]) -> str:
-    """Say the largest size in any of the intervals, in u."""
-    ends = [end for each in outcomes for end in (each.least, each.most) if end is not None]
+def largest_size(outcomes: Sequence[Outcome]) -> str:
+    """Return the largest absolute value in any of the intervals, in u."""
+    ends = [end for outcome in outcomes for end in (outcome.least, outcome.most) if end is not None]
     return f"{max(map(abs, ends)) / U:.2f}u"
 
 
-def spare(outcomes: Sequence[Outcome]) -> str:
-    """Say the least number in any of the intervals, in u, as what is left over."""
-    return f"{min(each.least for each in outcomes if each.least is not None) / U:.2f}u to spare"
+def smallest_margin(outcomes: Sequence[Outcome]) -> str:
+    """Return the smallest number in any of the intervals, in u, as the margin to spare."""
+    least = min(outcome.least for outcome in outcomes if outcome.least is not None)
+    return f"{least / U:.2f}u to spare"
 
 
-def program() -> str:
+def gappa_path() -> str:
     """Return the path of Gappa."""
-    found = shutil.which("gappa")
-    if found is None:
+    path = shutil.which("gappa")
+    if path is None:
         raise GappaMissingError(
-            "There is no gappa here. Install it (apt-get install gappa) and try again."
+            "Gappa is not installed. Install it (apt-get install gappa) and try again."
         )
-    return found
+    return path
 
 
 def prove(statements: Iterable[Statement]) -> Iterable[Verdict]:
-    """Prove statements, as many scripts at a time as there are cores."""
-    program()
+    """Prove statements, with one script per core at a time."""
+    gappa_path()
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         for statement in statements:
             try:
@@ -170,21 +171,27 @@ def prove(statements: Iterable[Statement]) -> Iterable[Verdict]:
                 yield Verdict(statement, (), "", [("translation", str(error))])
                 continue
             outcomes = list(pool.map(Case.outcome, cases))
-            failed = [
+            failures = [
                 (case.name, outcome.failure)
                 for case, outcome in zip(cases, outcomes, strict=True)
                 if outcome.failure
             ]
-            failed += [(check.__name__, why) for check in statement.checks if (why := _why(check))]
-            yield Verdict(statement, cases, "" if failed else statement.proved(outcomes), failed)
+            failures += [
+                (check.__name__, reason)
+                for check in statement.checks
+                if (reason := failure_reason(check))
+            ]
+            yield Verdict(
+                statement, cases, "" if failures else statement.summarize(outcomes), failures
+            )
 
 
-def _why(check: Callable[[], None]) -> str:
-    """Return why a check failed: nothing if it did not."""
+def failure_reason(check: Callable[[], None]) -> str:
+    """Return the reason why a check failed, or an empty text."""
     try:
         check()
     except AssertionError as error:
-        return str(error) or "it is not so"
+        return str(error) or "the check failed"
     return ""
 
 
@@ -198,13 +205,13 @@ def case(
     hypotheses: Iterable[str] = (),
     hints: Iterable[str] = (),
 ) -> Case:
-    """Return a script of Gappa: the kernel's definitions, those of the statement, and the goal."""
+    """Return a case from the definitions of the kernel and of the statement, and the goal."""
     lines = ["@rnd = float<ieee_64, ne>;"]
     lines += [f"{left} = {right};" for left, right in [*translation.definitions, *definitions]]
     lines.append("{ " + " /\\\n  ".join([*translation.hypotheses, *hypotheses]))
     before, after = ("".join(f"{line}\n" for line in part) for part in (lines, map(_line, hints)))
-    taken, visited = frozenset(translation.taken), frozenset(translation.visited)
-    return Case(name, before, goal, after, tuple(asks), taken, visited)
+    selections, functions = frozenset(translation.selections), frozenset(translation.functions)
+    return Case(name, before, goal, after, tuple(asks), selections, functions)
 
 
 def _line(hint: str) -> str:

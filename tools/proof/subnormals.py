@@ -1,7 +1,7 @@
-"""No number that a form computes is subnormal, so flushing those to 0 changes nothing in it.
+"""Prove that no form computes a subnormal number, so that flushing them to 0 changes nothing.
 
-Each definition of a form is 0 or between 2^-300 and 2^1000 in size, over the whole range of words;
-a sine may be an exact 0, and then so is the noise.
+Each definition of a form is 0 or between 2^-300 and 2^1000 in absolute value, for all words. A sine
+may be exactly 0, and then the noise is 0 too.
 """
 
 from fractions import Fraction
@@ -26,18 +26,18 @@ def _case(form: object, uniforms: int, unit: Fraction) -> Case:
     translation = Translation(LEMMAS, {"part < 1.0": True})
     *_, error = translation.call(form, *("v", "u")[:uniforms], BITS)
     least, most = gappa(in_u(Fraction(1, 4))), gappa(facts.LARGEST_LOG)
-    hypotheses = [f"|ln_{x}| in [{least}, {most}]" for x in translation.asked["log"]]
+    hypotheses = [f"|ln_{x}| in [{least}, {most}]" for x in translation.lemma_arguments["log"]]
     hypotheses += [
         f"{integer} in [1, {1 / unit - 1}]"
         for integer in translation.integers
         if any(integer in text for _, text in translation.definitions)
     ]
-    hypotheses.append(f"ln_{translation.asked['log'][0]} <= 0")
+    hypotheses.append(f"ln_{translation.lemma_arguments['log'][0]} <= 0")
     if form is certified.gumbel:
         hypotheses.append(
             f"gumbel_part in [0, {gappa(1 - in_u(1))}]"
-        )  # Else the error is infinite.
-    for x in translation.asked.get("sinpi", []):
+        )  # Otherwise the error is infinite.
+    for x in translation.lemma_arguments.get("sinpi", []):
         hypotheses += [f"low_{x} in [1b-64, 1]"]
     names = [name for name, _ in translation.definitions]
     goal = " /\\ ".join(f"|{name}| in [1b-300, 1b1000]" for name in names)
@@ -63,7 +63,7 @@ def _log(*, below: bool) -> Case:
     return case(f"log, f {'<' if below else '>'} 1", translation, goal, hypotheses=hypotheses)
 
 
-def _every() -> list[Case]:
+def _cases() -> list[Case]:
     return [*(_case(*form) for form in _FORMS), _sine(), _log(below=True), _log(below=False)]
 
 
@@ -73,7 +73,7 @@ def statements() -> list[Statement]:
         Statement(
             "subnormals",
             "every intermediate result of a form is 0 or normal",
-            _every,
+            _cases,
             lambda _: "at least 2^-300",
             "2^-1022",
         )

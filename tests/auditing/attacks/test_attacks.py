@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from support.alarms import FALSE_ALARM, LONG
-from support.verdicts import DELTA, Break, attacked, check_break, check_placebo, check_withstands
+from support.verdicts import DELTA, Break, check_break, check_placebo, check_withstands, run_attack
 
 from dpnoise import Generator
 from dpnoise.auditing.attacks import (
@@ -84,7 +84,7 @@ def test_noise_of_half_its_scale_is_found_by_a_threshold() -> None:
     """Its true epsilon is twice the claim, and no bound is above that."""
     attack = Threshold()
     target = attack.target(epsilon=1.0, delta=DELTA, sensitivity=1.0)
-    outcome = attacked(attack, target)
+    outcome = run_attack(attack, target)
     assert 1.5 < outcome.epsilon_lower() <= 2
     check_placebo(outcome)
 
@@ -129,20 +129,20 @@ def test_exact_release_withstands_every_attack(
 ) -> None:
     """Also those made for another noise: what they find is an event like any other."""
     target = named(name, epsilon=1.0, delta=DELTA)
-    outcome = attacked(attack, target, value0, value1, SIZES.get(attack.name, USUAL_SIZE))
+    outcome = run_attack(attack, target, value0, value1, SIZES.get(attack.name, USUAL_SIZE))
     check_withstands(outcome, target, 1.0)
 
 
 @pytest.mark.parametrize("name", ["precision", "bits", "feasibility", "sensitivity"])
 def test_exact_release_withstands_at_a_small_epsilon_too(name: str) -> None:
     target = named("dpnoise.release", epsilon=0.1)
-    check_withstands(attacked(ALL_ATTACKS[name], target), target, 0.1)
+    check_withstands(run_attack(ALL_ATTACKS[name], target), target, 0.1)
 
 
 @pytest.mark.parametrize("name", ["ziggurat", "sensitivity"])
 def test_attacks_with_tests_of_their_own_pass_the_placebo_too(name: str) -> None:
     attack = ATTACKS[name]()
-    check_placebo(attacked(attack, attack.target(epsilon=1.0), n=2000))
+    check_placebo(run_attack(attack, attack.target(epsilon=1.0), n=2000))
 
 
 # Mironov -----------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def paper_target(precision: int, scale: float = 1.0) -> Target:
 @pytest.mark.parametrize("precision", [16, 24, 32, 53])
 def test_mironov_s_success_does_not_need_few_bits(precision: int, scale: float) -> None:
     target = paper_target(precision, scale)
-    outcome = attacked(Mironov(precision, "paper"), target, n=4000)
+    outcome = run_attack(Mironov(precision, "paper"), target, n=4000)
     assert outcome.at0.rate >= 0.62
     assert outcome.at1.hits == 0
 
@@ -203,7 +203,7 @@ def test_the_precision_of_mironov_s_attack_is_checked() -> None:
 )
 def test_theorem_5_1_leaks_as_often_as_was_measured(epsilon: float, figure: float) -> None:
     """Of millions, to three digits; the limits of 200,000 releases are those of FALSE_ALARM."""
-    outcome = attacked(Feasibility(), named("dpnoise.laplace", epsilon=epsilon), n=200_000)
+    outcome = run_attack(Feasibility(), named("dpnoise.laplace", epsilon=epsilon), n=200_000)
     hits, n = outcome.at0.hits, outcome.at0.trials
     assert lower_limit(hits, n, FALSE_ALARM) <= figure + 0.0006
     assert upper_limit(hits, n, FALSE_ALARM) >= figure - 0.0006
@@ -292,26 +292,26 @@ def check_no_more_than_the_addition(outcome: Outcome, target: Target, addition: 
     check_withstands(outcome, target, 1.0)
     _, most = outcome.advantage
     print(f"{outcome.attack} on {outcome.target}: {outcome.advantage}")
-    assert most < attacked(addition, target, n=outcome.at0.trials).advantage[0]
+    assert most < run_attack(addition, target, n=outcome.at0.trials).advantage[0]
 
 
 def test_one_member_of_a_pair_gives_the_pair_attack_nothing() -> None:
     target = gaussian_target(lambda: box_muller_pair()[0])
-    outcome = attacked(BoxMullerPair(), target, n=20_000 if LONG else 8_000)
+    outcome = run_attack(BoxMullerPair(), target, n=20_000 if LONG else 8_000)
     check_no_more_than_the_addition(outcome, target, Feasibility())
     assert outcome.advantage[1] < 0.05
 
 
 def test_the_sum_of_both_members_gives_the_pair_attack_nothing() -> None:
     target = gaussian_target(lambda: sum(box_muller_pair()) / math.sqrt(2))
-    outcome = attacked(BoxMullerPair(), target, n=20_000 if LONG else 8_000)
+    outcome = run_attack(BoxMullerPair(), target, n=20_000 if LONG else 8_000)
     check_no_more_than_the_addition(outcome, target, Feasibility())
     assert outcome.advantage[1] < 0.05
 
 
 def test_throwing_the_first_of_all_away_changes_only_the_phase() -> None:
     target = gaussian_target(second_cached())
-    outcome = attacked(BoxMullerPair(), target)
+    outcome = run_attack(BoxMullerPair(), target)
     assert outcome.at0.rate >= 0.94
     assert outcome.at1.hits == 0
     assert "the other phase" in outcome.event
@@ -329,7 +329,7 @@ def test_mironov_gains_nothing_on_n_uniforms_beyond_the_addition(
     rng = Generator()
     target = wrap(lambda value, n: one(value) + rng.laplace(1.0, n, dtype=dtype), f"our {dtype}")
     for attack in (Mironov(precision), Mironov()):
-        check_no_more_than_the_addition(attacked(attack, target), target, Precision())
+        check_no_more_than_the_addition(run_attack(attack, target), target, Precision())
 
 
 @pytest.mark.parametrize(("dtype", "_"), FORMATS)
@@ -342,7 +342,7 @@ def test_pairs_gain_nothing_on_n_uniforms_beyond_the_addition(dtype: str, _: int
         "gaussian",
         delta=DELTA,
     )
-    check_no_more_than_the_addition(attacked(BoxMullerPair(), target), target, Precision())
+    check_no_more_than_the_addition(run_attack(BoxMullerPair(), target), target, Precision())
 
 
 @pytest.mark.parametrize("precision", [6, 8])
@@ -357,7 +357,7 @@ def test_four_uniforms_of_few_bits_are_broken_by_meeting_in_the_middle(precision
     words[:, 0], words[:, 1] = np.repeat(k, k.size), np.tile(k, k.size)
     table = np.empty(len(words))
     laplace_theorem(words.ravel(), 4, precision, 1.0, np.empty(words.size), table)
-    outcome = attacked(MeetInTheMiddle(table=table), target, n=150 if LONG else 100)
+    outcome = run_attack(MeetInTheMiddle(table=table), target, n=150 if LONG else 100)
     assert outcome.at0.rate >= 0.9
     assert outcome.at1.hits == 0
     assert outcome.epsilon_lower() > 1.0

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.verdicts import Chosen, attacked, check_placebo
+from support.verdicts import EventAttack, check_placebo, run_attack
 
 from dpnoise.auditing.attacks import ATTACKS, Attack
 from dpnoise.auditing.attacks.base import (
@@ -48,7 +48,7 @@ def test_an_event_is_counted_at_both_values_in_n_releases() -> None:
         asked.append((value, n))
         return np.full(n, value)
 
-    outcome = Chosen(lambda *_: below(0.5))(wrap(release, "noted"), 0.0, 1.0, n=7)
+    outcome = EventAttack(lambda *_: below(0.5))(wrap(release, "noted"), 0.0, 1.0, n=7)
     assert asked == [(0.0, 7), (1.0, 7), (0.0, 7), (0.0, 7)]
     assert (outcome.at0.hits, outcome.at0.trials) == (7, 7)
     assert (outcome.at1.hits, outcome.at1.trials) == (0, 7)
@@ -64,7 +64,7 @@ def test_a_memory_of_the_releases_seen_is_worth_nothing() -> None:
         seen = target(value0, n)
         return Event("y was seen", lambda y: np.isin(y, seen))
 
-    outcome = attacked(Chosen(memorise), named("numpy.normal"), n=1000)
+    outcome = run_attack(EventAttack(memorise), named("numpy.normal"), n=1000)
     assert outcome.at0.hits == outcome.at1.hits == 0
     assert outcome.epsilon_lower() == 0.0
 
@@ -74,21 +74,21 @@ def test_the_placebo_exposes_an_attack_that_listens_to_the_order_of_the_calls() 
         calls = iter([True, False])
         return Event("it is my turn", lambda y: np.full(len(y), next(calls)))
 
-    outcome = attacked(Chosen(alternate), named("numpy.laplace"), n=1000)
+    outcome = run_attack(EventAttack(alternate), named("numpy.laplace"), n=1000)
     assert outcome.advantage[0] > 0.9
     with pytest.raises(AssertionError):
         check_placebo(outcome)
 
 
 def test_without_a_placebo_there_is_no_interval_of_it() -> None:
-    outcome = Chosen(lambda *_: below(0.5))(constant(), n=5, placebo=False)
+    outcome = EventAttack(lambda *_: below(0.5))(constant(), n=5, placebo=False)
     assert outcome.placebo is None
     assert outcome.placebo_advantage is None
 
 
 def test_confidence_decides_on_the_error_of_every_limit() -> None:
     certain, hasty = (
-        Chosen(lambda *_: below(0.5))(constant(), n=1000, confidence=confidence)
+        EventAttack(lambda *_: below(0.5))(constant(), n=1000, confidence=confidence)
         for confidence in (1 - 1e-8, 0.9)
     )
     assert certain.epsilon_lower() < hasty.epsilon_lower()
@@ -97,9 +97,9 @@ def test_confidence_decides_on_the_error_of_every_limit() -> None:
 
 def test_several_releases_of_a_decision_share_its_epsilon() -> None:
     pairs = Event("both", lambda y: np.asarray(y.reshape(-1, 2).max(axis=1) < 0.5), releases=2)
-    outcome = Chosen(lambda *_: pairs)(constant(), n=2001)
+    outcome = EventAttack(lambda *_: pairs)(constant(), n=2001)
     assert (outcome.at0.trials, outcome.releases) == (1000, 2)
-    single = Chosen(lambda *_: below(0.5))(constant(), n=1000)
+    single = EventAttack(lambda *_: below(0.5))(constant(), n=1000)
     assert outcome.epsilon_lower() == single.epsilon_lower() / 2
 
 
@@ -134,10 +134,10 @@ def test_an_exclusion_asks_about_the_first_value_only_where_the_second_is_imposs
 
 def test_progress_is_passed_on_and_bad_sizes_are_named() -> None:
     heard: list[float] = []
-    Chosen(lambda *_: below(0.5))(constant(), n=5, progress=heard.append)
+    EventAttack(lambda *_: below(0.5))(constant(), n=5, progress=heard.append)
     assert heard == [0.5]
-    with pytest.raises(ValueError, match="n must be at least 1, got 0"):
-        Chosen(lambda *_: below(0.5))(constant(), n=0)
+    with pytest.raises(ValueError, match="Expected n=0 >= 1"):
+        EventAttack(lambda *_: below(0.5))(constant(), n=0)
 
 
 @pytest.mark.parametrize("name", ATTACKS)

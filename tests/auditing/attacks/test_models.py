@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from support.verdicts import elsewhere
+from support.verdicts import on_other_machine
 
 import dpnoise
 from dpnoise.auditing import additive_noise
@@ -48,7 +48,7 @@ def test_nothing_is_concluded_from_a_model_of_another_machine(name: str) -> None
     So none is with a probability below 10^-11.
     """
     attack = ATTACKS[name]()
-    outcome = attack(elsewhere(attack.target()), n=size_of(attack), placebo=False)
+    outcome = attack(on_other_machine(attack.target()), n=size_of(attack), placebo=False)
     assert not outcome.applies
     assert MISFIT in outcome.event or name == "twister"
     assert outcome.at0.hits == outcome.at1.hits == 0
@@ -60,7 +60,7 @@ def test_the_twister_tells_a_wrong_model_from_another_generator(
 ) -> None:
     """It solves for a state, and of releases without one cannot know which of the two it is."""
     attack = ATTACKS["twister"]()
-    target = elsewhere(attack.target())
+    target = on_other_machine(attack.target())
     assert MISFIT not in attack.event(target, 0.0, 1.0, 5_000).words
     right = twister.predict_noise
     monkeypatch.setattr(twister, "predict_noise", lambda *a: np.nextafter(right(*a), np.inf))
@@ -138,7 +138,7 @@ def test_an_audit_skips_a_model_that_does_not_fit_and_says_why(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
-    target = elsewhere(named("numpy.laplace"))
+    target = on_other_machine(named("numpy.laplace"))
     report = dpnoise.audit(target, 1.0, attacks=["mironov", "bits"], budget=24_000)
     assert [finding.attack for finding in report.findings] == ["bits"]
     assert report.skipped["mironov"].startswith(MISFIT)

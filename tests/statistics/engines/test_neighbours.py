@@ -26,7 +26,7 @@ from support.neighbours import (
     declared_keys,
     distance,
     make_stack,
-    read,
+    read_with,
     requests,
 )
 
@@ -51,7 +51,7 @@ def test_a_hostile_person_moves_no_world_beyond_its_sensitivity(
     # pandas writes truth values to SQLite as the integers 0 and 1.
     cities = [kind for kind in CITIES if reader != "SQLite file" or kind != "truth values"]
     refused = check_hostile_persons(
-        partial(read, reader, tmp_path),
+        partial(read_with, reader, tmp_path),
         WORLDS,
         cities=cities,
         bases=3 if LONG else 1,
@@ -66,7 +66,7 @@ def test_a_hostile_person_moves_discovery_by_no_more_than_their_groups(
 ) -> None:
     rng = np.random.default_rng()
     stack = make_stack(WORLDS if LONG else 30, "integers", "integers", rng)
-    base = count_persons(read(reader, tmp_path, stack.rows), 2)
+    base = count_persons(read_with(reader, tmp_path, stack.rows), 2)
     compared = refused = 0
     for hostile in rng.permutation(list(HOSTILE)).tolist():
         if compared == KINDS:
@@ -75,7 +75,7 @@ def test_a_hostile_person_moves_discovery_by_no_more_than_their_groups(
         alone = Stack(stack.ids, stack.cities, [[]])
         rows = stack.rows + alone.neighbour(hostile, rng, replaced=False)
         try:
-            other = count_persons(read(reader, tmp_path, rows), 2)
+            other = count_persons(read_with(reader, tmp_path, rows), 2)
         except (ArgumentError, UnreadableError):
             refused += 1
             continue
@@ -101,7 +101,7 @@ def test_one_cell_does_not_choose_other_rows_of_everybody(cell: str, tmp_path: P
     for bounds in ((1, 1), (None, 1)):
         made = requests(declared_keys("integers"), "add-remove", *bounds)
         answers = [
-            answers_of(made, read("pandas", tmp_path, rows), 1)
+            answers_of(made, read_with("pandas", tmp_path, rows), 1)
             for rows in (people, [*people, newcomer])
         ]
         assert check_neighbours(made, *answers) <= 1
@@ -112,7 +112,9 @@ def test_an_empty_id_does_not_choose_other_groups_of_everybody(tmp_path: Path) -
     people = [
         ("0", str(who), str(rng.integers(6)), "1") for who in range(1, 2_001) for _ in range(4)
     ]
-    sources = [read("pandas", tmp_path, rows) for rows in (people, [*people, ("0", "", "1", "1")])]
+    sources = [
+        read_with("pandas", tmp_path, rows) for rows in (people, [*people, ("0", "", "1", "1")])
+    ]
     assert [str(source["who"].dtype) for source in sources] == ["int64", "float64"]
     assert distance(*(count_persons(source, 1) for source in sources)) == 1
 
@@ -141,7 +143,7 @@ def test_a_small_world_moves_by_no_more_than_is_declared(
     made = requests(declared_keys("integers"), "add-remove", *bounds)
     try:
         answers = [
-            answers_of(made, read(reader, folder, some), 1) for some in (rest, rest + newcomer)
+            answers_of(made, read_with(reader, folder, some), 1) for some in (rest, rest + newcomer)
         ]
     except (ArgumentError, UnreadableError):
         return

@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from support.choices import every
+from support.choices import every_nth_case
 from support.engine_list import duckdb_frame
 from support.tally_reference import assert_same
 
@@ -116,7 +116,7 @@ PLAIN = ["7", "-7", "0", "2024-02-29", "true", "p7", "7b", "Yes!", "e\u0301", "N
 @pytest.mark.parametrize("engine", FRAMES)
 def test_ambiguous_text_must_be_declared_to_be_text(engine: str) -> None:
     declared = Unit(("who",), text=("who",))
-    for text in every(4, AMBIGUOUS):
+    for text in every_nth_case(4, AMBIGUOUS):
         frame = FRAMES[engine]({"who": [text, "word"], "city": ["a", "a"]})
         with pytest.raises(ArgumentError, match=r"text_columns=\['who'\]"):
             tally(frame, BY_CITY)

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.alarms import LONG
-from support.choices import some
+from support.choices import sample_cases
 from support.engine_list import ENGINES, TYPES, Engine, arrow_table, plans, tables
 from support.pipes import standard_input
 from support.tally_reference import assert_same
@@ -242,7 +242,7 @@ def sqlite_of(folder: Path, *rows: tuple[Any, ...], kinds: str = "x REAL, city T
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "db"])
 @pytest.mark.parametrize("row", [1, 19_998])
 def test_the_first_wrong_row_is_named_in_every_format(row: int, kind: str, tmp_path: Path) -> None:
-    for bad in some(("missing", "text"), 1):
+    for bad in sample_cases(("missing", "text"), 1):
         check_first_wrong_row(row, bad, kind, tmp_path)
 
 

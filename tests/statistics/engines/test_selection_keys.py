@@ -11,7 +11,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from support.choices import every, some
+from support.choices import every_nth_case, sample_cases
 from support.engine_list import duckdb_frame
 from support.tally_reference import assert_same
 
@@ -90,7 +90,7 @@ def test_the_type_of_an_id_changes_nothing(engine: str) -> None:
     table, make = visits(), FRAMES[engine]
     expected = answer(make(table))
     labels = holders(make(table), "city", UNIT)
-    for name, kind in every(4, NUMBERS.items()):
+    for name, kind in every_nth_case(4, NUMBERS.items()):
         frame = make(cast(table, "who", name, kind))
         unit = replace(UNIT, text=("who",)) if "text" in name else UNIT
         assert_same(answer(frame, unit=unit), expected)
@@ -104,7 +104,7 @@ def test_the_type_of_an_id_changes_nothing(engine: str) -> None:
 def test_the_type_of_a_value_changes_nothing(engine: str) -> None:
     table, make = visits(), FRAMES[engine]
     expected = answer(make(table))
-    for name, kind in every(4, NUMBERS.items()):
+    for name, kind in every_nth_case(4, NUMBERS.items()):
         if "text" not in name and name != "dictionary":
             assert_same(answer(make(cast(table, "x", name, kind))), expected)
 
@@ -115,7 +115,7 @@ def test_the_type_of_a_group_changes_neither_counts_nor_labels(engine: str) -> N
     table, make = visits(), FRAMES[engine]
     expected = answer(make(table))
     labels = holders(make(table), "city", UNIT)
-    for name, kind in every(4, NUMBERS.items()):
+    for name, kind in every_nth_case(4, NUMBERS.items()):
         frame = make(cast(table, "city", name, kind))
         if name.startswith("decimal"):
             with pytest.raises(ArgumentError, match="not grouped by"):
@@ -140,7 +140,7 @@ def test_the_unit_of_a_time_changes_nothing(engine: str) -> None:
     expected = answer(make(table), tuple(DAYS[:4]))
     labels = sorted(holders(make(table), "city", UNIT).keys)
     assert labels == [day.isoformat() for day in DAYS]
-    for name, kind in every(3, TIMES.items()):
+    for name, kind in every_nth_case(3, TIMES.items()):
         assert_same(answer(make(cast(table, "who", name, kind)), tuple(DAYS[:4])), expected)
         frame = make(cast(table, "city", name, kind))
         keys = tuple(DAYS[:4]) if name != "text" else tuple(map(date.isoformat, DAYS[:4]))
@@ -157,7 +157,7 @@ def test_the_zone_of_an_id_changes_nothing(engine: str) -> None:
     instants = [start + timedelta(minutes=n) for n in table["who"].to_pylist()]
     in_utc = table.set_column(0, "who", pa.array(instants, pa.timestamp("us", "UTC")))
     expected = answer(make(in_utc))
-    for zone in some(zones, 1):
+    for zone in sample_cases(zones, 1):
         elsewhere = table.set_column(0, "who", pa.array(instants, pa.timestamp("ms", zone)))
         assert_same(answer(make(elsewhere)), expected)
 
@@ -187,7 +187,7 @@ INEXACT = [0.5, 2.0**53, -(2.0**53), 1e300, float("inf"), -float("inf")]
 
 @pytest.mark.parametrize("engine", FRAMES)
 def test_an_id_that_a_float_may_have_rounded_is_refused(engine: str) -> None:
-    for who in every(3, INEXACT):
+    for who in every_nth_case(3, INEXACT):
         columns = {"who": [1.0, 2.0, who], "city": [1, 1, 1], "x": [1, 1, 1]}
         frame = FRAMES[engine](pa.table(columns))
         with pytest.raises(ArgumentError, match=r"'who' holds floats.*whole numbers") as refused:

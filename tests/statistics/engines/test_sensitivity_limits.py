@@ -10,7 +10,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from support.choices import some
+from support.choices import sample_cases
 from support.engine_list import duckdb_frame
 from support.person_worlds import IDS, check_neighbours, requests, table
 
@@ -82,7 +82,7 @@ def test_one_group_too_many_moves_no_statistic_beyond_its_sensitivity(
     Their neighbour is nobody, or somebody whose rows all have the other value.
     """
     cities, frame = CITIES[: max_groups + 1], FRAMES[engine]
-    for value, other_value in some(((3.0, -2.0), (-2.0, 3.0)), 1):
+    for value, other_value in sample_cases(((3.0, -2.0), (-2.0, 3.0)), 1):
         rows = [("p", city, value) for city in cities for _ in range(3)]
         others = [("p", city, other_value) for city in cities for _ in range(3)]
         neighbour = others if neighbours == "replace" else []
@@ -106,7 +106,7 @@ def test_of_one_row_more_than_allowed_all_but_one_count(engine: str, max_rows: i
     Rows have different values, or all are equal: then their hashes are equal too.
     """
     for rows in (max_rows - 1, max_rows, max_rows + 1):
-        for step in some((1.0, 0.0), 1):
+        for step in sample_cases((1.0, 0.0), 1):
             people = [("p", "a", step * i) for i in range(rows)] + [("q", "a", 0.0)]
             frame = FRAMES[engine](table(people, TEXT))
             assert count_rows(frame, Unit(("who",), 1, max_rows), ()) == [min(rows, max_rows) + 1]
