@@ -82,7 +82,7 @@ def draw_rows(
     """Return n rows that a kernel fills column by column."""
     # With one more column, a part and the whole have the same layout, and so the same kernel.
     out: NDArray[Any] = np.empty((width, n + 1), dtype=dtype)[:, :n]
-    in_runs(
+    run_in_parallel(
         lambda start, stop: fill(fresh_generator(), out[:, start:stop], *arguments),
         n,
         _RUN,

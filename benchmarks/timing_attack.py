@@ -156,8 +156,10 @@ def choose_event(half: Half) -> Event:
     n = half.at0.size
     below = [np.searchsorted(np.sort(t), thresholds, side="right") for t in (half.at0, half.at1)]
     above = [n - hits for hits in below]
-    promises = np.array([promise(a, b, n) for a, b in (below, below[::-1], above, above[::-1])])
-    kind, best = np.unravel_index(promises.argmax(), promises.shape)
+    expected = np.array(
+        [expected_bound(a, b, n) for a, b in (below, below[::-1], above, above[::-1])]
+    )
+    kind, best = np.unravel_index(expected.argmax(), expected.shape)
     return Event(int(thresholds[best]), longer=bool(kind >= 2), at_value1=bool(kind % 2))
 
 

@@ -75,7 +75,7 @@ def no_lower_bound(_: Effort) -> Row:
     p = 10
     draws = _RNG.normal(size=500).tolist()
     over_U1, over_U2 = (
-        sum(searches.gaussian_preimages(N1, p, over).checks for N1 in draws)
+        sum(preimages.gaussian_preimages(N1, p, over).checks for N1 in draws)
         for over in ("U1", "U2")
     )
     return (

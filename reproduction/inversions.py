@@ -81,7 +81,7 @@ def check_mironov(effort: Effort) -> Judgement:
         def query(values: Floats = values, p: int = p) -> Floats:
             return laplace_releases(values, 1.0, p)
 
-        reconstruction = mironov.reconstruct(
+        reconstruction = reconstruct(
             query, range(candidates), 1.0, precision=p, formula="paper", most_queries=400
         )
         all_recovered &= bool(np.array_equal(reconstruction.values, values))
@@ -118,10 +118,8 @@ def pairs_until_known(rows: int, precision: int, scale: float) -> tuple[Integers
     U = Generator().random((rows * _MAX_QUERIES, 2), precision=precision)
     y = np.empty_like(U)
     box_muller_releases(U, 0.0, scale, y)
-    first, second = np.ascontiguousarray(y[:, 0]), np.ascontiguousarray(y[:, 1])
-    possible = np.empty((2, len(U)), dtype=np.bool_)
-    for value in (0, 1):
-        pairs.box_muller(first, second, float(value), scale, possible[value], precision)
+    model = precision, pairs.DOUBLE
+    possible = [decide(pairs.box_muller, y, c, scale=scale, model=model) for c in (0.0, 1.0)]
     excluded = ~possible[1].reshape(rows, _MAX_QUERIES)
     needed = np.where(excluded.any(axis=1), excluded.argmax(axis=1) + 1, 0)
     return needed.astype(np.int64), int(np.count_nonzero(~possible[0]))

@@ -111,7 +111,7 @@ def check_tails(effort: Effort) -> Judgement:
     p = effort.pick(22, 12)
     rows = []
     for N1 in (0.5, 1.0, 2.0, 3.0, 4.0):
-        checks = searches.gaussian_preimages(N1, p, "U1").checks
+        checks = gaussian_preimages(N1, p, "U1").checks
         formula = math.exp(-(N1**2) / 2) * 2**p
         log2_at_53 = 53 - N1**2 / 2 / math.log(2)
         rows.append((N1, checks, formula, log2_at_53, float(2 * special.ndtr(-N1))))

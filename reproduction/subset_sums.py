@@ -19,7 +19,7 @@ def excluded_share(precision: int) -> tuple[float, float]:
 
     The second number is the mean number of preimages. All uniforms are enumerated.
     """
-    a = np.sort(searches.summands(precision))
+    a = np.sort(summands(precision))
     preimage_counts = np.zeros(2**16, dtype=np.int64)
     for row in a:
         low, high = np.searchsorted(a, (0.49 - row, 1.01 - row))
@@ -34,7 +34,7 @@ def excluded_share(precision: int) -> tuple[float, float]:
 
 def wrong_candidate(precision: int) -> float:
     """Return a Laplace-distributed double that Theorem 5.1 cannot give."""
-    table = np.sort(searches.summands(precision))
+    table = np.sort(summands(precision))
     while True:
         z = float(_RNG.laplace())
         if not preimages.meet_in_the_middle(z, table).preimages:
@@ -45,9 +45,9 @@ def search_costs(effort: Effort) -> Table:
     """Return the checks that exclude a wrong candidate, one by one and meeting in the middle."""
     rows = []
     for p in effort.pick([3, 4, 5, 6, 7], [3, 4]):
-        z, table = wrong_candidate(p), np.sort(searches.summands(p))
-        one_by_one = searches.exhaustive(z, p).checks
-        meeting = searches.meet_in_the_middle(z, table).checks
+        z, table = wrong_candidate(p), np.sort(summands(p))
+        one_by_one = preimages.exhaustive(z, p).checks
+        meeting = preimages.meet_in_the_middle(z, table).checks
         rows.append((p, 2 ** (3 * p), one_by_one, meeting, len(table)))
     columns = ("p", "the paper's 2^(3p)", "one by one", "meeting in the middle", "entries")
     return Table("Excluding one wrong candidate of Theorem 5.1 in float64", columns, rows)
@@ -62,7 +62,7 @@ def exclusions(effort: Effort) -> Table:
 
 def preimages_found(draws: int) -> tuple[Ratio, float]:
     """Find a preimage of `draws` doubles at p = 53; return the checks and the seconds of one."""
-    searches.one_preimage(1.0)  # Compiles the search.
+    preimages.one_preimage(1.0)  # Compiles the search.
     start = time.perf_counter()
     checks = [preimages.one_preimage(z).checks for z in _RNG.laplace(size=draws).tolist()]
     return Ratio(tuple(checks)), (time.perf_counter() - start) / draws

@@ -208,8 +208,8 @@ def search_rows() -> Iterator[str]:
         for _ in range(count):
             U1, U2 = rng.integers(1, 2**precision, 2) / 2.0**precision
             n1 = searches.gaussian(U1, U2)
-            over_U1 = searches.gaussian_preimages(n1, precision, "U1")
-            over_U2 = searches.gaussian_preimages(n1, precision, "U2")
+            over_U1 = preimages.gaussian_preimages(n1, precision, "U1")
+            over_U2 = preimages.gaussian_preimages(n1, precision, "U2")
             checks_over_U1.append(over_U1.checks / 2**precision)
             checks_over_U2.append(over_U2.checks / 2**precision)
             recovered += (U1, U2) in over_U1.preimages
@@ -226,17 +226,17 @@ def cost_rows() -> Iterator[str]:
     yield "| p | search | steps to exclude | formula | seconds | at p = 24 | at p = 53 |"
     yield "|---|---|---|---|---|---|---|"
     z = 0.7  # At these precisions it is not a sum of two summands.
-    searches.exhaustive(z, 4)
-    searches.meet_in_the_middle(z, np.sort(searches.summands(4)))
+    preimages.exhaustive(z, 4)
+    preimages.meet_in_the_middle(z, np.sort(searches.summands(4)))
     for precision, name in ((8, "one by one"), (8, "in the middle"), (11, "in the middle")):
         cost = inversion_cost(precision, 4, dtype="float64")
         formula = cost.exhaustive if name == "one by one" else cost.meet_in_the_middle
         ordered = np.sort(searches.summands(precision))
         started = time.perf_counter()
         if name == "one by one":
-            result = searches.exhaustive(z, precision)
+            result = preimages.exhaustive(z, precision)
         else:
-            result = searches.meet_in_the_middle(z, ordered)
+            result = preimages.meet_in_the_middle(z, ordered)
         seconds = time.perf_counter() - started
         assert not result.preimages, "z has a preimage: choose another"  # noqa: S101
         yield (
@@ -320,7 +320,7 @@ def summands_of_dpnoise(precision: int) -> Floats:
 
 def preimage_rows() -> Iterator[str]:
     """Find a preimage of arbitrary doubles under Theorem 5.1 at p = 53."""
-    checks = [searches.one_preimage(z).checks for z in np.random.default_rng().laplace(size=5_000)]
+    checks = [preimages.one_preimage(z).checks for z in np.random.default_rng().laplace(size=5_000)]
     yield "| p | doubles | found | checks, median | mean |"
     yield "|---|---|---|---|---|"
     median = statistics.median(checks)

@@ -227,10 +227,10 @@ def test_errors_are_reported_before_noise_is_drawn(
         ([table, *mean, "--plot", tmp_path / "p.xyz"], "must end in .png, .pdf, .svg"),
         ([table, *mean, "--plot", tmp_path / "no" / "p.png"], "There is no folder"),
         ([table, *BOUNDS, "--query", "histogram"], "needs its edges: --edges 0,10000,20000."),
-        ([table, *mean, "--epsilon", "0"], "Expected --epsilon 0.0 > 0"),
-        ([table, *mean, "--lower", "200"], "Expected --lower 200.0 < --upper 100.0"),
-        ([table, *mean, "--grid", "0.3"], "Expected --grid 0.3 to be a power of two"),
-        ([table, *BOUNDS, "--epsilon=1e-300"], "Expected scale="),  # No option has this name.
+        ([table, *mean, "--epsilon", "0"], "--epsilon must be greater than 0, got 0.0"),
+        ([table, *mean, "--lower", "200"], "--lower must be below --upper 100.0, got 200.0"),
+        ([table, *mean, "--grid", "0.3"], "--grid must be a power of two"),
+        ([table, *BOUNDS, "--epsilon=1e-300"], "scale must "),  # No option has this name.
         ([tmp_path / "Expected epsilon=1", *mean, "--epsilon", "1"], "/Expected epsilon=1."),
         ([table, *mean, "--confidence", "2"], "must be between 0 and 1"),
         ([table, *mean, "--group-by", "town=a"], "has no column 'town'"),

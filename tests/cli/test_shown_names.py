@@ -68,7 +68,7 @@ def test_control_characters_are_printed_as_escapes(
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_every_name_can_be_drawn(ending: str) -> None:
     groups = [*NAMES, *CONTROL_NAMES]
-    request = simple_request("$a_{$", ["count"], 1.0, groups={"g": groups})
+    request = Request(1.0, [Question(["count"], "$a_{$", by=("g",))], {"g": groups})
     target = Path(f"plot.{ending}")
     release.draw_bars(publishing.rehearsal(request), target)
     assert target.stat().st_size > 1000
@@ -84,7 +84,7 @@ def test_names_of_any_length_and_bars_of_any_size_can_be_drawn() -> None:
     for value in (0.0, 1.7e308, -1.7e308, 5e-324, 2**70, float("inf")):
         count = statistics.Release("count", value, 1.0, 1.0, 1.0, 0.95)
         published = publishing.Published("x" * 10_000, ("g",), ("y" * 10_000,), count)
-        bars.draw_bars(publishing.Table(request, (published,), ""), Path("p.png"))
+        release.draw_bars(publishing.Table(request, (published,), ""), Path("p.png"))
 
 
 def test_two_equal_queries_are_two_bars() -> None:

@@ -307,6 +307,12 @@ def test_nan_and_empty_text_are_missing_ids(with_types: str) -> None:
         count_persons(source, "domain_of_numeric")
 
 
+def open_table(address: str, table: str, stack: ExitStack) -> PostgresTable:
+    connection = stack.enter_context(duckdb.connect())
+    files = Files(address, table=table)
+    return PostgresTable(Opening(connection, files, [address], address, stack))
+
+
 def refusal_message(table: Any, name: str) -> str | None:
     """Return the error for a column of ids, which is the same for discovered groups."""
     errors: list[str | None] = []
@@ -349,7 +355,7 @@ def test_every_type_is_an_id_or_refused_with_a_cast_that_makes_it_one(with_types
         f"CREATE TABLE every_type ({declared})",
     )
     with ExitStack() as stack:
-        table = postgres.Table(with_types, "every_type", stack)
+        table = open_table(with_types, "every_type", stack)
         refusals = {name: refusal_message(table, name) for name in types}
     allowed = {name for name, error in refusals.items() if error is None}
     assert allowed == SPELLINGS.keys() - {"enum_of_two"}
@@ -357,7 +363,7 @@ def test_every_type_is_an_id_or_refused_with_a_cast_that_makes_it_one(with_types
     columns = ", ".join(f'{cast} AS "{name}"' for name, cast in casts.items())
     run(with_types, f"CREATE VIEW cast_types AS SELECT {columns} FROM every_type")  # noqa: S608
     with ExitStack() as stack:
-        opened(with_types, "cast_types", stack).declare_ids(list(casts), [])
+        open_table(with_types, "cast_types", stack).declare_ids(list(casts), [])
 
 
 NAMES = ["ann", "ANN"]
@@ -426,13 +432,13 @@ def test_only_groups_that_python_can_name_are_discovered(with_types: str) -> Non
 def test_all_scans_see_one_snapshot(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows inserted after the table was opened are in no pass."""
     source = make_table(address, "growing", {"id": "int", "x": "int"}, {"id": [1, 2], "x": [1, 1]})
-    real = postgres.Table.stream
+    real = PostgresTable.stream
 
     def insert_and_stream(table: Any, columns: Any) -> Any:
         run(address, "INSERT INTO growing VALUES (3, 1)")
         return real(table, columns)
 
-    monkeypatch.setattr(postgres.Table, "stream", insert_and_stream)
+    monkeypatch.setattr(PostgresTable, "stream", insert_and_stream)
     plan = Plan((Rows(),), unit=Unit(("id",), 1, 5))
     answers = [tally.answers[0] for tally in tally_all(source, [plan, Plan((Rows(),))])]
     assert [int(number) for number in answers] == [2, 2]  # type: ignore[arg-type]

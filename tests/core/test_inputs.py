@@ -66,7 +66,7 @@ def test_polars_integers_saturate_likewise() -> None:
         assert released.dtype == pl.Int64
         assert released[0] == release([100], WIDE)[0]
     if hasattr(pl, "Int128"):  # Since Polars 1.18; NumPy has no such integers.
-        with pytest.raises(TypeError, match="a Series of integers or floats, got one of Int128"):
+        with pytest.raises(TypeError, match="A Series must hold integers or floats, got Int128"):
             laplace.release(pl.Series("n", [2**100], dtype=pl.Int128), rng=FailingGenerator())
 
 
@@ -184,7 +184,7 @@ REFUSED = [
 def test_values_that_need_rounding_or_guessing_are_refused_before_noise_is_drawn(
     value: Any,
 ) -> None:
-    with pytest.raises((ValueError, TypeError), match="Expected"):
+    with pytest.raises((ValueError, TypeError), match=r"must|not supported"):
         laplace.release(value, rng=FailingGenerator())
 
 
@@ -197,7 +197,7 @@ def test_candidates_are_taken_by_place_and_refused_where_they_have_none() -> Non
         assert mechanism.select(scores, candidates=candidates, rng=None) == "c"
     without_order: list[Any] = [{"a", "b", "c"}, {"a": 1, "b": 2, "c": 3}, 7]
     for unordered in without_order:
-        with pytest.raises(TypeError, match="candidates to be a list, in order"):
+        with pytest.raises(TypeError, match="candidates must be a list, in the order"):
             mechanism.select(scores, candidates=unordered, rng=FailingGenerator())
 
 
@@ -301,7 +301,7 @@ def test_an_out_that_overlaps_itself_or_has_a_mask_is_refused() -> None:
         np.lib.stride_tricks.as_strided(base[9:], shape=(3, 4), strides=(-16, -8)),
     ]
     for out in overlapping:
-        with pytest.raises(ValueError, match="no two elements in one place"):
+        with pytest.raises(ValueError, match="not have two elements that share memory"):
             FailingGenerator().laplace(out=out)
     with pytest.raises(TypeError, match="out to be an array without a mask"):
         FailingGenerator().laplace(out=np.ma.zeros(3))
@@ -358,9 +358,9 @@ BAD_SCALES = [
 @pytest.mark.parametrize("scale", BAD_SCALES, ids=lambda v: f"{type(v).__name__}"[:40])
 def test_a_scale_that_is_not_a_number_is_refused(scale: Any) -> None:
     for method in ("laplace", "normal", "exponential", "gumbel", "cauchy"):
-        with pytest.raises((ValueError, TypeError), match="Expected"):
+        with pytest.raises((ValueError, TypeError), match=r"must|not supported"):
             getattr(FailingGenerator(), method)(scale)
-        with pytest.raises((ValueError, TypeError), match="Expected"):
+        with pytest.raises((ValueError, TypeError), match=r"must|not supported"):
             getattr(FailingGenerator(), method)(scale, out=np.zeros(2))
 
 
@@ -402,7 +402,7 @@ def test_a_bound_is_rounded_inward_for_floats_and_exact_for_integers() -> None:
     assert mechanism.release(1e300) == 2.0**60
     assert mechanism.release(-1e300) == -(2.0**60)
     beyond_float32 = dpnoise.LaplaceMechanism(1.0, 1.0, lower=1e300, upper=2e300)
-    with pytest.raises(ValueError, match="to leave a float32 up to upper"):
+    with pytest.raises(ValueError, match="leave a float32 up to upper"):
         beyond_float32.release(np.float32(1.0), rng=FailingGenerator())
 
 
@@ -463,7 +463,7 @@ def test_a_signalling_nan_is_an_argument_error(dtype: str) -> None:
             dpnoise.NoisyMax(1.0, 1.0).select(bad, rng=FailingGenerator())
         with pytest.raises(dpnoise.ArgumentError, match="finite"):
             FailingGenerator().laplace(bad)
-        with pytest.raises(dpnoise.ArgumentError, match="a number in every row"):
+        with pytest.raises(dpnoise.ArgumentError, match="Every row must have a number"):
             statistics.count(bad, epsilon=1.0, rng=FailingGenerator())
 
 
@@ -541,7 +541,7 @@ MASKED = np.ma.array([1.0, 5.0, 9.0], mask=[False, True, False])
 )
 def test_masked_and_null_values_are_missing(column: Any) -> None:
     column = list(column) if isinstance(column, Iterator) else [column]
-    with pytest.raises(dpnoise.ArgumentError, match="a number in every row"):
+    with pytest.raises(dpnoise.ArgumentError, match="Every row must have a number"):
         statistics.count(iter(column), epsilon=1.0, rng=FailingGenerator())
     assert statistics.count(iter(column), epsilon=1e6, missing="drop").value == 2
     total = statistics.sum(iter(column), lower=0, upper=10, epsilon=1e6, missing="drop")
@@ -574,7 +574,7 @@ def test_one_row_moves_an_exact_sum_by_its_sensitivity_at_all_sizes_of_bounds() 
 def test_edges_are_taken_exactly_or_refused() -> None:
     refused: list[Any] = [["1", "2"], [0, 2**62 + 513, 1e19], MASKED, [True, 2], [1j, 2j]]
     for edges in refused:
-        with pytest.raises((ValueError, TypeError), match="Expected"):
+        with pytest.raises((ValueError, TypeError), match=r"must|not supported"):
             statistics.histogram([1.0], edges=edges, epsilon=1.0, rng=FailingGenerator())
     accepted: Any = np.array([0, 2], ">i4")
     histogram = statistics.histogram([1.0, 2.0], edges=accepted, epsilon=1e6)

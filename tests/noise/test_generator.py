@@ -104,7 +104,7 @@ def test_threads_take_runs_in_turn_each_once_and_a_failure_is_raised() -> None:
         if len(runs) == len(range(0, 1001, 100)) - 1:
             others_are_done.set()
 
-    in_runs(wait_in_first, 1001, 100, 2)
+    run_in_parallel(wait_in_first, 1001, 100, 2)
     assert runs[-1] == (0, 100)  # Its thread took no other run.
     assert [i for run in sorted(runs) for i in range(*run)] == list(range(1001))
 
@@ -113,7 +113,7 @@ def test_threads_take_runs_in_turn_each_once_and_a_failure_is_raised() -> None:
             raise ValueError("the sixth")
 
     with pytest.raises(ValueError, match="the sixth"):
-        in_runs(fail_in_sixth, 1001, 100, 2)
+        run_in_parallel(fail_in_sixth, 1001, 100, 2)
 
 
 @pytest.mark.parametrize("variates", [1, 4, 6])
@@ -292,8 +292,8 @@ def test_bad_sizes_dtypes_and_outs_are_named() -> None:
         ({"dtype": [1], "size": 3}, ValueError, r"dtype must be one of float16"),
         ({"dtype": "foo", "out": np.zeros(3)}, ValueError, "dtype must be one of"),
         ({"size": 2**62}, ValueError, "size must be that of an array, got "),
-        ({"size": (2**40, 2**40)}, ValueError, "to be that of an array: "),
-        ({"size": (1,) * 100}, ValueError, "to be that of an array: "),
+        ({"size": (2**40, 2**40)}, ValueError, "be that of an array, got "),
+        ({"size": (1,) * 100}, ValueError, "be that of an array, got "),
         ({"dtype": "float32", "precision": 25}, ValueError, "precision=25 <= 24, the digits of"),
         ({"dtype": "float16", "precision": 12}, ValueError, "precision=12 <= 11, the digits of"),
         ({"out": [0.0, 0.0]}, TypeError, "out must be a NumPy array, got list"),

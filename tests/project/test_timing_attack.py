@@ -199,5 +199,5 @@ def test_garbage_is_collected_again_after_a_call_that_fails() -> None:
 
 
 def test_too_few_calls_are_refused() -> None:
-    with pytest.raises(ValueError, match="Expected n=399 >= 400"):
+    with pytest.raises(ValueError, match="n must be at least 400, got 399"):
         time_calls(lambda _: None, 0, 1, 399)

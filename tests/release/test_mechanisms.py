@@ -313,7 +313,7 @@ def test_bad_arguments_are_named(
 )
 def test_bad_values_raise_before_noise_is_drawn_and_are_not_shown(value: Any) -> None:
     for mechanism in (laplace, gaussian):
-        with pytest.raises((ValueError, TypeError), match="Expected") as caught:
+        with pytest.raises((ValueError, TypeError), match=r"must|not supported") as caught:
             mechanism.release(value, rng=FailingGenerator())
         assert "secret" not in str(caught.value)
 

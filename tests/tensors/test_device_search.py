@@ -13,7 +13,7 @@ def test_the_pair_is_found_and_all_others_that_the_processor_finds(
 ) -> None:
     release = 1.0 + 4.0 * searches.gaussian(*pair)
     on_device = device_search.gaussian_preimages(release, 12, device, value=1.0, scale=4.0)
-    on_processor = searches.gaussian_preimages(release, 12, value=1.0, scale=4.0)
+    on_processor = preimages.gaussian_preimages(release, 12, value=1.0, scale=4.0)
     assert pair in on_device.preimages
     assert on_device == on_processor
 

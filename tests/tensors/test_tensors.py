@@ -174,7 +174,7 @@ def test_bad_arguments_of_a_generator_are_refused(
 
 @pytest.mark.cuda
 def test_a_tensor_of_the_processor_is_refused_as_out_of_a_device() -> None:
-    with pytest.raises(ArgumentError, match="Expected out on cuda:0, got one on cpu"):
+    with pytest.raises(ArgumentError, match="out must be on cuda:0, got cpu"):
         Generator(device="cuda").normal(out=torch.zeros(4))
 
 

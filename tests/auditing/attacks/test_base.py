@@ -136,7 +136,7 @@ def test_progress_is_passed_on_and_bad_sizes_are_named() -> None:
     heard: list[float] = []
     EventAttack(lambda *_: below(0.5))(constant(), n=5, progress=heard.append)
     assert heard == [0.5]
-    with pytest.raises(ValueError, match="Expected n=0 >= 1"):
+    with pytest.raises(ValueError, match="n must be at least 1, got 0"):
         EventAttack(lambda *_: below(0.5))(constant(), n=0)
 
 
