@@ -303,7 +303,7 @@ def test_an_out_that_overlaps_itself_or_has_a_mask_is_refused() -> None:
     for out in overlapping:
         with pytest.raises(ValueError, match="not have two elements that share memory"):
             FailingGenerator().laplace(out=out)
-    with pytest.raises(TypeError, match="out to be an array without a mask"):
+    with pytest.raises(TypeError, match="out must not be a masked array"):
         FailingGenerator().laplace(out=np.ma.zeros(3))
     for fine in (
         base[::-1],

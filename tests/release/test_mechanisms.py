@@ -52,7 +52,7 @@ def test_the_kind_that_goes_in_comes_out(mechanism: Any) -> None:
         assert mechanism.release(np.ones(3, dtype)).dtype == np.int64
     assert release_same_type(np.ones((4, 6))[::2, ::3]).shape == (2, 2)
     assert release_same_type(np.zeros((0, 3))).shape == (0, 3)
-    with pytest.warns(UserWarning, match="published as it is"):
+    with pytest.warns(UserWarning, match="published unchanged"):
         series = release_same_type(pd.Series([1.5, 2.5], index=["a", "b"], name="income"))
     assert series.name == "income"
     assert list(series.index) == ["a", "b"]

@@ -268,11 +268,11 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: untyped.GaussianMechanism(scale=2.0, sensitivity=1.0), r"for_scale\(scale, sens"),
     (
         lambda: untyped.GaussianMechanism(**LOSS, rho=0.5, sensitivity=1.0),
-        r"^Expected no rho beside epsilon and delta, .* GaussianMechanism\.for_rho\.$",
+        r"^Epsilon and delta determine the noise, so rho .* GaussianMechanism\.for_rho\.$",
     ),
     (
         lambda: untyped.GaussianMechanism(**LOSS, scale=2.0, sensitivity=1.0),
-        r"^Expected no scale beside epsilon and delta, .* GaussianMechanism\.for_scale\.$",
+        r"^Epsilon and delta determine the noise, so scale .* GaussianMechanism\.for_scale\.$",
     ),
     (lambda: untyped.LaplaceMechanism(scale=2.0), r"give epsilon = sensitivity / scale\.$"),
     (lambda: untyped.LaplaceMechanism(1.0, 1.0, scale=2.0), "epsilon and sensitivity, not sc"),
