@@ -1,5 +1,6 @@
 """Which rows and groups of a person count depends on that person's rows, not on column types."""
 
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ from support.tally_reference import assert_same
 
 from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.engines import Files, holders, tally
+from dpnoise.statistics.engines.persons import InDuckDB
 from dpnoise.statistics.plan import Cells, Grouping, Own, Plan, Rows, Sums, Tally, Unit
 
 SIZE = 4_000
@@ -268,3 +270,33 @@ def test_one_text_that_is_no_number_is_an_error_in_a_persons_own_sum(tmp_path: P
     plan = Plan((Sums("x", 1.0, 0, 10),), unit=Unit(("who",), own=Own("x", "sum", 1.0, 0, 10)))
     with pytest.raises(ArgumentError, match="Row 2 of column 'x'"):
         tally(Files(path), plan)
+
+
+@pytest.mark.parametrize(
+    ("value", "number", "text"),
+    [
+        ("'Ab'", None, "ab"),
+        ("':1'", None, ":1"),
+        ("'7.50'", 7.5, None),
+        ("true", None, "true"),
+        ("CAST(-0.0 AS DOUBLE)", 0.0, None),
+        ("CAST(0.1 AS FLOAT)", float(np.float32(0.1)), None),
+        ("CAST('0.3' AS DECIMAL(38, 7))", 0.3, None),
+        # DuckDB rounds such an integer twice when it casts it to a float.
+        ("CAST('52404997457849937548' AS HUGEINT)", 5.240499745784993e19, None),
+        ("DATE '2024-02-29'", None, "2024-02-29"),
+        ("TIMESTAMP '2024-02-29 00:00:00'", None, "2024-02-29"),
+        ("TIMESTAMP '2024-02-29 10:30:00'", None, "2024-02-29 10:30:00"),
+        ("TIMESTAMPTZ '2024-02-29 12:00:00+01:30'", None, "2024-02-29 10:30:00"),
+        ("TIMESTAMPTZ '2024-02-29 01:30:00+01:30'", None, "2024-02-29"),
+    ],
+)
+def test_a_value_enters_a_hash_as_the_documented_number_or_text(
+    value: str, number: float | None, text: str | None
+) -> None:
+    with closing(duckdb.connect()) as connection:
+        connection.execute("SET TimeZone = 'Asia/Kolkata'")
+        relation = connection.sql(f"SELECT {value} AS v")
+        keys = InDuckDB(relation).selection_keys("v")
+        (row,) = relation.project(f"{keys[0]} AS number, {keys[1]} AS text").fetchall()
+    assert row == (number, text)
