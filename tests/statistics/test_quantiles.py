@@ -79,7 +79,7 @@ def test_one_row_moves_no_score_between_two_cuts_by_more() -> None:
         first, last = np.sort(rng.integers(-1, 6 * quantiles.PARTS + 1, 2)).tolist()
         scores = []
         for held in (counts, more):
-            ranks = quantiles.Smeared(held).ranks(first, last, inward)
+            ranks = quantiles.SpreadRows(held).ranks(first, last, inward)
             target = quantiles.target_rank(q, ranks.rows)
             scores.append([ranks.exact_score(cell, target) for cell in range(ranks.below.size)])
         moved = max(abs(a - b) for a, b in zip(*scores, strict=True))
@@ -183,7 +183,7 @@ def test_one_row_moves_all_parts_of_several_quantiles_together_by_one_row() -> N
         moved = 0
         for first, last in zip([-1, *cuts], [*cuts, 6 * quantiles.PARTS], strict=True):
             ends = np.array([first, last])
-            before, after = (np.diff(quantiles.Smeared(c).below(ends)) for c in (counts, more))
+            before, after = (np.diff(quantiles.SpreadRows(c).below(ends)) for c in (counts, more))
             moved += abs(int(after[0]) - int(before[0]))
         assert moved == 2 * quantiles.PARTS  # The units of one row.
 

@@ -31,7 +31,7 @@ from dpnoise.statistics import (
     selections,
 )
 from dpnoise.statistics.bounds import ONE_ROW, Bounds, Move, Reach, root_up
-from dpnoise.statistics.budget_split import Budget, Item, priced
+from dpnoise.statistics.budget_split import Budget, Item, price_items
 from dpnoise.statistics.composition import GAUSSIAN, PURE, Cost, Curve, Loss, compose, float_up
 from dpnoise.statistics.engines.checking import check_plan
 from dpnoise.statistics.plan import Cells, Edges, Grouping, Own, Plan, Rows, Sums, Unit
@@ -356,7 +356,7 @@ class SelectionRecorder:
         self.targets: list[Fraction] = []
         self.shifts: list[int] = []
         self.rows: list[int] = []
-        monkeypatch.setattr(selections, "_selected", self._select)
+        monkeypatch.setattr(selections, "_select_cell", self._select)
 
     def _select(
         self, cells: selections.Ranks, q: float, epsilon: float, rng: None, row: int, shift: int = 0
@@ -384,14 +384,14 @@ def test_the_ends_of_a_cell_move_inward_to_its_middle_and_do_not_cross(inward: i
 
 def test_a_cut_has_below_it_its_part_of_the_rows_of_its_cell() -> None:
     """A row is 8192 units; the 4096 cuts of a cell have 1, 3, ..., 8191 units of each row below."""
-    smeared = selections.Smeared(np.array([3, 0, 5]))
+    spread_rows = selections.SpreadRows(np.array([3, 0, 5]))
     for cut, units in (
         (-1, 0), (0, 3 * 1), (1, 3 * 3), (2, 3 * 5), (4095, 3 * 8191),
         (4096, 3 * 8192), (8191, 3 * 8192),
         (8192, 3 * 8192 + 5 * 1), (8193, 3 * 8192 + 5 * 3),
         (12_287, 3 * 8192 + 5 * 8191), (12_288, 8 * 8192),
     ):  # fmt: skip
-        assert smeared.below(np.array([cut])).tolist() == [units]
+        assert spread_rows.below(np.array([cut])).tolist() == [units]
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
@@ -400,7 +400,7 @@ def test_a_cut_spends_at_most_its_epsilon_on_its_two_selections(
 ) -> None:
     """An eighth for where in its cell it goes, and the rest for the cell."""
     asked = SelectionRecorder(monkeypatch)
-    selections.Smeared(np.array([3, 0, 5])).cut(-1, 3 * selections.PARTS, 0.5, epsilon, None)
+    selections.SpreadRows(np.array([3, 0, 5])).cut(-1, 3 * selections.PARTS, 0.5, epsilon, None)
     cell, part = asked.epsilons
     assert part == Fraction(epsilon) / 8
     above = Fraction(math.nextafter(float(cell), math.inf))
@@ -455,9 +455,9 @@ def test_a_cut_through_a_cell_has_its_part_of_what_lies_between_two_others_below
 ) -> None:
     """The cell is the second of three, of 4096 cuts each, from 4096 to 8191."""
     monkeypatch.setattr(selections.Ranks, "select", select_without_noise)
-    monkeypatch.setattr(selections.Smeared, "cell", lambda *_: 1)
-    smeared = selections.Smeared(np.array([3, 4, 5]))
-    assert abs(smeared.cut(first, last, q, 1.0, None) - cut) <= (q == 0.375)
+    monkeypatch.setattr(selections.SpreadRows, "cell", lambda *_: 1)
+    spread_rows = selections.SpreadRows(np.array([3, 4, 5]))
+    assert abs(spread_rows.cut(first, last, q, 1.0, None) - cut) <= (q == 0.375)
 
 
 def test_several_quantiles_without_noise_are_those_of_the_rows(
@@ -510,8 +510,8 @@ def test_the_target_of_a_selection_is_its_part_of_the_rows_and_shifted_only_if_a
 
     monkeypatch.setattr(selections.Ranks, "select", select)
     cells = selections.Ranks.of(np.array([1, 1, 1, 1]))
-    selections._selected(cells, 0.375, 0.5, None, 2)
-    selections._selected(cells, 0.375, 0.5, None, 2, -3)
+    selections._select_cell(cells, 0.375, 0.5, None, 2)
+    selections._select_cell(cells, 0.375, 0.5, None, 2, -3)
     targets = [(int(target.whole), float(target.part)) for target, _ in asked]
     assert targets == [(1, 0.5), (-2, 0.5)]
     assert [scale for _, scale in asked] == [5.0, 5.0]
@@ -1292,7 +1292,7 @@ COUNT = Item(make_count, None)
 def test_a_request_without_delta_adds_laplace_noise_and_divides_epsilon_evenly() -> None:
     budget = Budget(1.0)
     assert (budget.delta, budget.confidence, budget.discovers) == (0.0, 0.95, False)
-    prices = priced([COUNT, Item(make_count, None, 1.0)], budget)
+    prices = price_items([COUNT, Item(make_count, None, 1.0)], budget)
     assert prices.losses == (Loss(PURE, 0.5), Loss(PURE, 0.5))
     assert prices.cost.epsilon == 1
     assert prices.aside == 0.0
@@ -1310,7 +1310,7 @@ def test_gaussian_noise_without_delta_or_rho_is_refused_also_for_errors(mechanis
 
 def test_with_a_budget_in_rho_all_of_delta_is_set_aside_for_discovery() -> None:
     """Gaussian noise has no delta in rho."""
-    prices = priced([COUNT], Budget(None, 1e-6, 0.5, mechanism="gaussian", discovers=True))
+    prices = price_items([COUNT], Budget(None, 1e-6, 0.5, mechanism="gaussian", discovers=True))
     assert prices.losses == (Loss(GAUSSIAN, 0.5),)
     assert prices.aside == 1e-6
     assert prices.cost.rho_delta == Fraction(1e-6)
@@ -1322,7 +1322,7 @@ def test_a_selection_has_its_epsilon_divided_among_all_groups_and_rounded_down(
     groups: int, epsilon: float
 ) -> None:
     """Pure losses are added up, so there may be more groups than other losses can be composed."""
-    prices = priced([Item(make_count, groups)], Budget(epsilon))
+    prices = price_items([Item(make_count, groups)], Budget(epsilon))
     (loss,) = prices.losses
     above = Fraction(math.nextafter(loss.amount, math.inf))
     assert Fraction(loss.amount) * groups <= Fraction(epsilon) < above * groups
@@ -1332,7 +1332,7 @@ def test_a_selection_has_its_epsilon_divided_among_all_groups_and_rounded_down(
 def test_the_weight_of_a_selection_is_divided_among_its_groups() -> None:
     """Of rho = 1/2 a count has a half. Each of 4 groups has a sixteenth, which is epsilon^2/2."""
     budget = Budget(None, rho=0.5, mechanism="gaussian")
-    count, selected = priced([COUNT, Item(make_count, 4)], budget).losses
+    count, selected = price_items([COUNT, Item(make_count, 4)], budget).losses
     assert count == Loss(GAUSSIAN, 0.25)
     assert selected.kind == PURE
     assert math.isclose(selected.amount, math.sqrt(1 / 8))
@@ -1342,7 +1342,7 @@ def test_the_weight_of_a_selection_is_divided_among_its_groups() -> None:
 def test_the_error_of_a_selection_is_paid_for_in_epsilon_beside_gaussian_noise() -> None:
     """Its loss is pure, whatever noise other statistics have."""
     items = [Item(make_count, None, error=5.0), Item(make_count, 2, error=5.0)]
-    count, selected = priced(items, Budget(None, 1e-6, mechanism="gaussian")).losses
+    count, selected = price_items(items, Budget(None, 1e-6, mechanism="gaussian")).losses
     assert (count.kind, selected.kind) == (GAUSSIAN, PURE)
     assert make_count(selected).error(0.95) == 5
 
@@ -1352,9 +1352,9 @@ def test_a_limit_on_the_losses_that_are_composed_is_reached_but_not_exceeded(
 ) -> None:
     monkeypatch.setattr(budget_split, "_MOST_PIECES", 5)
     budget = Budget(None, rho=0.5, mechanism="gaussian")
-    priced([COUNT, Item(make_count, 4)], budget)
+    price_items([COUNT, Item(make_count, 4)], budget)
     with pytest.raises(ArgumentError, match="too many losses to compose"):
-        priced([COUNT, Item(make_count, 5)], budget)
+        price_items([COUNT, Item(make_count, 5)], budget)
 
 
 def test_errors_may_cost_all_of_epsilon_and_no_more() -> None:
@@ -1369,9 +1369,9 @@ def test_errors_may_cost_all_of_epsilon_and_no_more() -> None:
             return 1 / self.amount
 
     items = [Item(Noise, None, error=2.0)] * 2
-    assert priced(items, Budget(1.0)).losses == (Loss(PURE, 0.5),) * 2
+    assert price_items(items, Budget(1.0)).losses == (Loss(PURE, 0.5),) * 2
     with pytest.raises(ArgumentError, match="cost epsilon 1, more than the"):
-        priced(items, Budget(math.nextafter(1.0, 0.0)))
+        price_items(items, Budget(math.nextafter(1.0, 0.0)))
 
 
 # What a plan may ask ------------------------------------------------------------------------------

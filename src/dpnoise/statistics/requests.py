@@ -13,7 +13,7 @@ from dpnoise.core.errors import ArgumentError, check_choice, check_integer, reje
 from dpnoise.core.strict_json import Data
 from dpnoise.release.calibration import quotient_down
 from dpnoise.statistics.bounds import ADD_REMOVE, NEIGHBOURS, REPLACE, Move, Reach
-from dpnoise.statistics.budget_split import Budget, Item, Prices, priced
+from dpnoise.statistics.budget_split import Budget, Item, Prices, price_items
 from dpnoise.statistics.composition import Cost, Loss
 from dpnoise.statistics.discovery_threshold import threshold
 from dpnoise.statistics.engines import checking
@@ -200,7 +200,7 @@ class Request:
             *(self.epsilon, self.delta, self.rho, self.mechanism, self.confidence),
             discovers=bool(self.discovered),
         )
-        return priced(items, budget)
+        return price_items(items, budget)
 
     def cost(self) -> Cost:
         """Return what all of it costs."""
