@@ -57,7 +57,7 @@ def test_every_changed_byte_is_seen(ledger: Ledger) -> None:
         changed = bytearray(whole)
         changed[place] = byte ^ (1 << random.randrange(8))  # noqa: S311 - any of them is seen
         try:
-            assert chain.parsed(bytes(changed), ledger.path).torn, (
+            assert chain.parse(bytes(changed), ledger.path).torn, (
                 "the end of the last line is gone"
             )
             assert place == len(whole) - 1
@@ -69,12 +69,12 @@ def test_a_file_cut_anywhere_is_a_shorter_ledger_or_has_a_torn_line(ledger: Ledg
     whole = ledger.path.read_bytes()
     lines, heads = whole.splitlines(keepends=True), chain.read(ledger.path).heads
     for place in range(len(lines[0]), len(whole)):
-        cut = chain.parsed(whole[:place], ledger.path)
+        cut = chain.parse(whole[:place], ledger.path)
         assert cut.heads == heads[: whole[:place].count(b"\n")]
         assert sum(map(len, lines[: len(cut.lines)])) + len(cut.torn) == place
     for place in range(len(lines[0])):
-        with pytest.raises(BudgetError, match="no whole line"):
-            chain.parsed(whole[:place], ledger.path)
+        with pytest.raises(BudgetError, match="no complete line"):
+            chain.parse(whole[:place], ledger.path)
 
 
 @pytest.mark.parametrize("cut", [1, 30])
@@ -150,7 +150,7 @@ def test_lines_with_true_hashes_that_say_something_else_are_refused(tmp_path: Pa
     for i, later in enumerate(later_ones):
         path = tmp_path / f"later {i}"
         chain.create(path, {**told, "total": total})
-        with chain.adding(path) as (_, add):
+        with chain.append_lines(path) as (_, add):
             add(later)
         with pytest.raises(BudgetError, match=r"no ledger|edited"):
             open_ledger(path)
@@ -355,7 +355,7 @@ def test_threads_wait_for_each_other_too(ledger: Ledger) -> None:
 def test_a_ledger_that_is_replaced_while_somebody_waits_is_spent_from_anew(ledger: Ledger) -> None:
     copy = ledger.path.with_name("copy")
     shutil.copy(ledger.path, copy)
-    with chain.adding(ledger.path):
+    with chain.append_lines(ledger.path):
         waiting = threading.Thread(target=ledger.spend, args=(EIGHTH,))
         waiting.start()
         copy.replace(ledger.path)

@@ -1,9 +1,9 @@
 """Composition: the total privacy cost of several releases, at most the sum of their costs.
 
 There are two kinds of loss. *Pure*: any epsilon-private mechanism, such as Laplace noise or a
-selection. *Gaussian*: Gaussian noise, with rho = sensitivity^2 / (2 scale^2). The worst mechanism of
-a kind represents all others. For a pure loss this is randomised response, which loses +epsilon or
--epsilon (Kairouz, Oh and Viswanath 2015). Privacy losses add up, even if a mechanism depends on
+selection. *Gaussian*: Gaussian noise, with rho = sensitivity^2 / (2 scale^2). The worst mechanism
+of a kind represents all others. For a pure loss this is randomised response, which loses +epsilon
+or -epsilon (Kairouz, Oh and Viswanath 2015). Privacy losses add up, even if a mechanism depends on
 earlier results (Zhu, Dong and Wang 2022, theorem 10). So delta at epsilon is a sum of Gaussian
 curves, which ball arithmetic encloses. Costs are exact fractions, rounded up where rounding is
 necessary. Parts of a budget are floats, rounded down.
@@ -151,19 +151,16 @@ def compose(losses: Sequence[Loss], delta: float = 0.0, *, aside: float = 0.0) -
         Fraction(check_probability(name, value, ends=True))
         for name, value in (("delta", delta), ("aside", aside))
     )
-    if composition_delta + discovery_delta >= 1:
-        reject(
-            "delta",
-            float(composition_delta + discovery_delta),
-            "be below 1, with what is set aside",
-        )
+    total_delta = composition_delta + discovery_delta
+    if total_delta >= 1:
+        reject("delta", float(total_delta), "be below 1, with what is set aside")
     curve = Curve(losses)
     epsilon = None if curve.gaussian else curve.pure
     if composition_delta:
         smallest = curve.epsilon_at(float(composition_delta))
         epsilon = None if math.isinf(smallest) else Fraction(smallest)
     rho = sum((loss.rho for loss in losses), Fraction(0))
-    return Cost(epsilon, composition_delta + discovery_delta, rho, discovery_delta)
+    return Cost(epsilon, total_delta, rho, discovery_delta)
 
 
 class Curve:

@@ -68,7 +68,7 @@ def threshold(mechanism: AdditiveMechanism, max_groups: int, delta: float) -> in
 
     def suffices(least: int) -> bool:
         return certainly_at_most(
-            lambda bits: _probability(mechanism, least, max_groups, bits), limit
+            lambda bits: _chance(mechanism, least, max_groups, bits), limit
         )
 
     step = _step(mechanism)
@@ -77,7 +77,7 @@ def threshold(mechanism: AdditiveMechanism, max_groups: int, delta: float) -> in
     return smallest if lower is None or lower < smallest else int(lower // step + 1) * step
 
 
-def _probability(mechanism: AdditiveMechanism, least: int, max_groups: int, bits: int) -> arb:
+def _chance(mechanism: AdditiveMechanism, least: int, max_groups: int, bits: int) -> arb:
     """Enclose 1 - (1 - p)^max_groups."""
     p = _single_probability(mechanism, least, bits)
     return (1 - (max_groups * (1 - p).log()).exp()).enclosure

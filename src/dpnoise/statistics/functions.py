@@ -571,8 +571,8 @@ def quantiles(
 ) -> Release:
     """Release several quantiles of the values, each clamped to the bounds.
 
-    A larger q never gets a smaller result. The privacy unit is one row. If a person can have several rows, use
-    `publish` instead.
+    A larger q never gets a smaller result. The privacy unit is one row. If a person can have
+    several rows, use `publish` instead.
 
     Parameters
     ----------

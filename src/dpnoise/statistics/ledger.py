@@ -228,7 +228,7 @@ class Ledger:
         person, neighbours
             What the release protects, if it is to be compared with what the ledger protects.
         """
-        with chain.adding(self.path) as (lines, add):
+        with chain.append_lines(self.path) as (lines, add):
             now = _ledger(self.path, lines)
             amount = now.check(cost, person=person, neighbours=neighbours)
             line = {"kind": "spent", "date": date or utc_time(), "spent": amount.line()}
@@ -239,7 +239,7 @@ class Ledger:
     def keep_record(self, receipt: Receipt, record: Data) -> None:
         """Note which record was published for a receipt, by its hash."""
         told = {"of": receipt.head, "sha256": chain.head_of(dict(record))}
-        with chain.adding(self.path) as (_, add):
+        with chain.append_lines(self.path) as (_, add):
             add({"kind": "record", "date": utc_time(), "record": told})
 
     def entry_of(self, record: Data) -> Entry:
