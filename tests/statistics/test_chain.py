@@ -57,9 +57,7 @@ def test_every_changed_byte_is_seen(ledger: Ledger) -> None:
         changed = bytearray(whole)
         changed[place] = byte ^ (1 << random.randrange(8))  # noqa: S311 - any of them is seen
         try:
-            assert chain.parse(bytes(changed), ledger.path).torn, (
-                "the end of the last line is gone"
-            )
+            assert chain.parse(bytes(changed), ledger.path).torn, "the end of the last line is gone"
             assert place == len(whole) - 1
         except BudgetError as error:
             assert "damaged" in str(error)  # noqa: PT017 - one of two things happens

@@ -54,7 +54,7 @@ def test_a_cost_that_is_a_hair_above_what_is_left_is_refused(path: Path) -> None
 @given(st.lists(st.floats(1e-9, 1.0), max_size=12))
 def test_what_is_spent_is_never_less_than_what_it_costs(costs: list[float]) -> None:
     spent = sum(
-        (Amount.told(Amount(pure(c).epsilon or Fraction(0)).line()) for c in costs),
+        (Amount.from_line(Amount(pure(c).epsilon or Fraction(0)).line()) for c in costs),
         Amount(Fraction(0)),
     )
     exactly = sum((pure(c).epsilon or Fraction(0) for c in costs), Fraction(0))

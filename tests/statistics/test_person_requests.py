@@ -365,7 +365,7 @@ def test_groups_of_one_person_alone_appear_as_seldom_as_delta_says(mechanism: st
     def part(world: Holders, threshold: int) -> int:
         lowered = replace(one, threshold=threshold)
         rng = dpnoise.Generator()
-        runs = (publishing._passing(lowered, world, rng) for _ in range(rounds))
+        runs = (publishing._rank_groups(lowered, world, rng) for _ in range(rounds))
         return sum(any(key != "cork" for key in found) for found in runs)
 
     assert part(before, 1) == 0

@@ -24,7 +24,7 @@ from support.html_reader import Reader
 from dpnoise import cli
 from dpnoise.cli import release
 from dpnoise.statistics import Question, Request, load_request, publish, report
-from dpnoise.statistics.digits import rounded, rounded_interval
+from dpnoise.statistics.digits import format_interval, format_number
 from dpnoise.statistics.publishing import Table
 from dpnoise.statistics.report import Scale, request_toml, statistics_of
 from dpnoise.statistics.results import Number
@@ -43,11 +43,11 @@ def text_of(**changes: Any) -> str:
 def shown(row: dict[str, Any]) -> list[str]:
     """Return what a row of the table must say on the page."""
     if row["low"] is not None:
-        value, low, high = rounded_interval(row["value"], row["low"], row["high"])
+        value, low, high = format_interval(row["value"], row["low"], row["high"])
         return [value, f"{low} to {high}"]
-    value, margin = rounded(row["value"], row["margin"])
+    value, margin = format_number(row["value"], row["margin"])
     joint = row["joint_margin"]
-    return [value, margin, *([] if joint is None else [rounded(row["value"], joint)[1]])]
+    return [value, margin, *([] if joint is None else [format_number(row["value"], joint)[1]])]
 
 
 def cells(page: str) -> Iterator[list[str]]:
@@ -63,7 +63,9 @@ def test_every_number_of_the_table_is_on_the_page_and_no_other(table: Table) -> 
     page = report.render(table.record())
     named = {key for one in table.request.publish for key in one.by}
     if "value" in named:  # A column of that name hides the numbers in rows(), not on the page.
-        expected = [[*rounded(one.release.value, one.release.error)] for one in table.published]
+        expected = [
+            [*format_number(one.release.value, one.release.error)] for one in table.published
+        ]
     else:
         expected = [shown(row) for row in table.rows()]
     assert len(expected) == sum(1 for _ in cells(page))
@@ -228,7 +230,7 @@ def test_what_is_left_is_said_where_the_record_has_a_ledger() -> None:
 def test_a_wide_margin_leaves_room_to_the_bars_and_no_bar_leaves_its_picture() -> None:
     wide = [Number((name,), value, 1e9, None, None) for name, value in (("a", 1.0), ("b", 3.0))]
     scale = Scale.of(wide)
-    assert scale.place(3.0) - scale.place(0.0) == pytest.approx(1 / 3)
+    assert scale.position(3.0) - scale.position(0.0) == pytest.approx(1 / 3)
     for table in EVERY_KIND.values():
         for _, attributes in read(table).tags:
             for name in ("x", "x1", "x2", "width"):

@@ -21,7 +21,7 @@ from dpnoise.core.safe_text import shortened, shown
 from dpnoise.statistics import publishing, report
 from dpnoise.statistics.engines import Files
 from dpnoise.statistics.engines.files import check_there
-from dpnoise.statistics.ledger import Payment, open_ledger
+from dpnoise.statistics.ledger import LedgerCharge, open_ledger
 from dpnoise.statistics.publishing import Table
 from dpnoise.statistics.queries import Query
 from dpnoise.statistics.requests import Discovery, Request
@@ -53,7 +53,7 @@ def _release(asked: argparse.Namespace) -> None:
     if asked.check:
         _explain(request)
         if asked.ledger is not None:
-            left = Payment(asked.ledger, request).left_after
+            left = LedgerCharge(asked.ledger, request).left_after
             print(f"{shown(asked.ledger)} would have {left} left.")  # noqa: T201 - a command
         return
     paths = [] if source is None else check_there(source)

@@ -159,25 +159,25 @@ def _write_decimal(number: Fraction, context: Context) -> str:
     return plain.rstrip("0").rstrip(".") if "." in plain else plain
 
 
-def never_less(loss: float) -> str:
+def format_loss(loss: float) -> str:
     """Write an epsilon, delta or rho with six digits, rounded up.
 
     Examples
     --------
-    >>> never_less(0.1), never_less(0.12345612), never_less(1e-06), never_less(3)
+    >>> format_loss(0.1), format_loss(0.12345612), format_loss(1e-06), format_loss(3)
     ('0.1', '0.123457', '1e-06', '3')
     """
     return f"{float(_LOSS_CONTEXT.create_decimal(repr(float(loss)))):.6g}"
 
 
-def rounded(value: float, error: float | None, sign: str = "±") -> tuple[str, str]:
+def format_number(value: float, error: float | None, sign: str = "±") -> tuple[str, str]:
     """Write a number with the digits that its error leaves, and the error with two, rounded up.
 
     The margin includes the rounding of the number.
 
     Examples
     --------
-    >>> rounded(33299.87576, 3548.74), rounded(5000, 3), rounded(40840.0, None)
+    >>> format_number(33299.87576, 3548.74), format_number(5000, 3), format_number(40840.0, None)
     (('33,300', '± 3,600'), ('5,000', '± 3'), ('40,840', 'no bound'))
     """
     decimals = _decimals(error)
@@ -198,20 +198,20 @@ def rounded(value: float, error: float | None, sign: str = "±") -> tuple[str, s
     return f"{number:,.{number_decimals}f}", f"{sign} {margin:,.{decimals}f}"
 
 
-def rounded_interval(value: float, low: float, high: float) -> tuple[str, str, str]:
+def format_interval(value: float, low: float, high: float) -> tuple[str, str, str]:
     """Write a number and its interval with the digits that the width leaves; ends go outward.
 
     Examples
     --------
-    >>> rounded_interval(45212.0, 38104.25, 52000.5)
+    >>> format_interval(45212.0, 38104.25, 52000.5)
     ('45,212', '38,104', '52,001')
     """
     width = high - low
     ends = (_round_outward(low, width, ROUND_FLOOR), _round_outward(high, width, ROUND_CEILING))
-    return rounded(value, width)[0], *ends
+    return format_number(value, width)[0], *ends
 
 
-def shown_up(margin: float) -> str:
+def format_margin(margin: float) -> str:
     """Write a margin with three digits, rounded up."""
     exact = Decimal(margin)
     with localcontext(prec=_DECIMAL_DIGITS):

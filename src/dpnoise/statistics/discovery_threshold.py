@@ -67,9 +67,7 @@ def threshold(mechanism: AdditiveMechanism, max_groups: int, delta: float) -> in
     limit = ball_of(check_delta(delta))
 
     def suffices(least: int) -> bool:
-        return certainly_at_most(
-            lambda bits: _chance(mechanism, least, max_groups, bits), limit
-        )
+        return certainly_at_most(lambda bits: _chance(mechanism, least, max_groups, bits), limit)
 
     step = _step(mechanism)
     smallest = step * _smallest_integer(lambda steps: suffices(steps * step), _LARGEST // step)

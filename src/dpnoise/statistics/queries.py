@@ -21,7 +21,7 @@ from dpnoise.release import exact
 from dpnoise.release.calibration import EXTREME
 from dpnoise.statistics.bounds import ONE_ROW, Bounds, Move, Reach
 from dpnoise.statistics.composition import Loss
-from dpnoise.statistics.digits import shown_up
+from dpnoise.statistics.digits import format_margin
 from dpnoise.statistics.plan import Edges, Rows, Sums
 from dpnoise.statistics.plan import Sum as SumAnswer
 from dpnoise.statistics.results import Priced, Release, WholeNoise, as_loss, single_confidence
@@ -64,8 +64,8 @@ class _Added(_Noisy):
         """Describe the margins in words."""
         number = groups * max(len(self.labels), 1)
         single, joint = self._margins(confidence, number)
-        all_margins = "" if joint is None else f"; all {number:,} within {shown_up(joint)}"
-        return f"within {shown_up(single)}{all_margins}"
+        all_margins = "" if joint is None else f"; all {number:,} within {format_margin(joint)}"
+        return f"within {format_margin(single)}{all_margins}"
 
     def _value(self, released: int) -> float:
         return released
@@ -246,7 +246,7 @@ class _Moments(_Bounded):
         del groups  # The margin of a group does not depend on the others.
         error = self.noise.error(single_confidence(confidence, self._at_once))
         margins = ", ".join(
-            f"{shown_up(self.margin(self._typical(rows), error))} of {rows:,} rows"
+            f"{format_margin(self.margin(self._typical(rows), error))} of {rows:,} rows"
             for rows in (100, 10_000, 1_000_000)
         )
         return f"within {margins}"

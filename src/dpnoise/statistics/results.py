@@ -15,7 +15,7 @@ from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
 from dpnoise.statistics.bounds import Move, Reach
 from dpnoise.statistics.composition import GAUSSIAN, PURE, Loss, float_up
-from dpnoise.statistics.digits import rounded, rounded_interval
+from dpnoise.statistics.digits import format_interval, format_number
 
 LAPLACE_WORDS: Final = "Laplace noise, exact, rounded once"
 GAUSSIAN_WORDS: Final = "Gaussian noise, exact, rounded once"
@@ -36,10 +36,10 @@ class Number(NamedTuple):
     def shown(self, sign: str = "±") -> tuple[str, str, str]:
         """Return the number, its margin or interval, and its joint margin as text."""
         if self.interval is not None:
-            value, low, high = rounded_interval(self.value, *self.interval)
+            value, low, high = format_interval(self.value, *self.interval)
             return value, f"{low} to {high}", ""
-        value, margin = rounded(self.value, self.error, sign)
-        joint = "" if self.joint is None else rounded(self.value, self.joint, sign)[1]
+        value, margin = format_number(self.value, self.error, sign)
+        joint = "" if self.joint is None else format_number(self.value, self.joint, sign)[1]
         return value, margin, joint
 
 
