@@ -187,7 +187,7 @@ def test_the_page_says_epsilon_in_words_and_as_odds() -> None:
 def test_a_delta_is_said_with_what_it_leaves_out() -> None:
     text = text_of()
     assert "Everything on this page together cost epsilon 1.5 and delta 1e-06." in text
-    assert "with probability 1e-06, once in 1,000,000, told outright" in text
+    assert "reveals everything with probability 1e-06, once in 1,000,000" in text
 
 
 def test_a_row_is_not_called_a_person() -> None:
@@ -195,7 +195,7 @@ def test_a_row_is_not_called_a_person() -> None:
     text = text_of()
     assert "at most 2 groups and 3 rows in each" in text
     assert "whether one person is in the data" in text
-    assert "What a person has beyond that was left out" in text
+    assert "Further rows of a person were left out" in text
     assert "several rows is protected less" not in text
 
 
@@ -245,7 +245,7 @@ def test_bars_are_as_long_as_their_numbers() -> None:
 
 
 def test_groups_that_nobody_declared_are_said_to_be_found() -> None:
-    assert "number of persons, with noise of its own, is 1,029 or more: 5 of them" in text_of()
+    assert "noisy number of persons is 1,029 or more: 5 of them" in text_of()
     assert "were not declared" not in read(EVERY_KIND["plain"]).text
 
 

@@ -286,7 +286,7 @@ def test_both_margins_are_shown_and_named(signed: Path, capsys: pytest.CaptureFi
     out = run(capsys, str(signed))[1]
     assert out.splitlines()[0].split("  ")[-1] == ""
     assert "all within" in out.splitlines()[0]
-    assert 'With probability 0.9 "within" holds, for each number by itself' in out
+    assert 'With probability 0.9 "within" holds for each single number' in out
     assert '"all within" for all numbers of one statistic together' in out
     alone = run(capsys, "people.csv", "--column", "age")[1]
     assert "all within" not in alone
