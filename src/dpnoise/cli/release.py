@@ -168,7 +168,7 @@ def _explain(request: Request) -> None:
         groups = 1 if is_discovered else len(request.keys(question))
         number = "found" if is_discovered else f"{groups:,}"
         by = f"{number} of {' and '.join(question.by)}" if question.by else "all rows"
-        margins = query.expected(request.confidence, groups)
+        margins = query.describe_margins(request.confidence, groups)
         rows.append([name, query.name, by, _amount(query), margins])
     terminal.print_table(console, terminal.table(titles, rows, console.width, folded=4))
     for column, keys in request.groups.items():
@@ -210,7 +210,7 @@ def _show(table: Table, *, as_json: bool) -> None:
     joint = any(bar.number.joint is not None for bar in bars)
     titles = [title, "published", "within", *(["all within"] if joint else []), ""]
     sign = "±" if terminal.can_show("±") else "+-"
-    rows = [[bar.label, *bar.number.shown(sign)[: 3 if joint else 2], ""] for bar in bars]
+    rows = [[bar.label, *bar.number.format(sign)[: 3 if joint else 2], ""] for bar in bars]
     rich_table = terminal.table(titles, rows, console.width, folded=0)
     length = min(_BAR, console.width - terminal.table_width(rich_table))
     if length >= _SHORTEST_BAR:

@@ -20,7 +20,7 @@ from dpnoise.statistics import engines, report
 from dpnoise.statistics.ledger import Ledger, LedgerCharge, utc_time
 from dpnoise.statistics.plan import Key
 from dpnoise.statistics.queries import Query
-from dpnoise.statistics.requests import Discovery, Groups, Question, Request, Way, written
+from dpnoise.statistics.requests import Discovery, Groups, Question, Request, Way, key_for_json
 from dpnoise.statistics.results import Release
 
 Progress = Callable[[float], object]
@@ -134,7 +134,7 @@ class Table:
                     "threshold": discovery.threshold,
                     "mechanism": discovery.noise.words,
                     "scale": discovery.noise.mechanism.scale,
-                    "groups": [written(key) for key in self.found.get(discovery.column, ())],
+                    "groups": [key_for_json(key) for key in self.found.get(discovery.column, ())],
                 }
                 for discovery in self.request.discoveries()
             ],
@@ -200,7 +200,7 @@ def _rows(published: Published, by: Sequence[str]) -> Iterator[Row]:
 
 
 def _release_data(published: Published) -> Row:
-    keys = [written(key) for key in published.group]
+    keys = [key_for_json(key) for key in published.group]
     group = None if not keys else keys[0] if len(keys) == 1 else keys
     about = {"column": published.column, "by": list(published.by), "group": group}
     return {**about, **asdict(published.release)}

@@ -24,7 +24,7 @@ from dpnoise.statistics.composition import Loss
 from dpnoise.statistics.digits import format_margin
 from dpnoise.statistics.plan import Edges, Rows, Sums
 from dpnoise.statistics.plan import Sum as SumAnswer
-from dpnoise.statistics.results import Priced, Release, WholeNoise, as_loss, single_confidence
+from dpnoise.statistics.results import LossMixin, Release, WholeNoise, as_loss, single_confidence
 from dpnoise.statistics.selections import Quantiles
 
 _SURE_BITS: Final = 32  # Bits that one row adds to a sum of squares; 2^30 rows then fit in 62 bits.
@@ -32,7 +32,7 @@ _Whole = Any  # An integer, or an array of integers.
 _CURVATURE: Final = 3.25  # Half of a bound on the Hessian of the variance in its three sums.
 
 
-class _Noisy(Priced):
+class _NoisyStatistic(LossMixin):
     """Base class of statistics with noise on integers."""
 
     name: str
@@ -44,7 +44,7 @@ class _Noisy(Priced):
         return self.noise.mechanism
 
 
-class _Added(_Noisy):
+class _AdditiveStatistic(_NoisyStatistic):
     """Base class of counts and sums: the noise is added to the number that is published."""
 
     labels: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class _Added(_Noisy):
         joint = None if number == 1 else self.error(single_confidence(confidence, number))
         return self.error(confidence), joint
 
-    def expected(self, confidence: float, groups: int) -> str:
+    def describe_margins(self, confidence: float, groups: int) -> str:
         """Describe the margins in words."""
         number = groups * max(len(self.labels), 1)
         single, joint = self._margins(confidence, number)
@@ -83,7 +83,7 @@ class _Added(_Noisy):
         ]  # fmt: skip
 
 
-class Count(_Added):
+class Count(_AdditiveStatistic):
     """The number of rows, or the number of values in a column."""
 
     name = "count"
@@ -110,7 +110,7 @@ class Count(_Added):
         return self._publish(answer.reshape(-1), confidence, rng)
 
 
-class Histogram(_Added):
+class Histogram(_AdditiveStatistic):
     """The number of values in each cell between declared edges; values outside are left out."""
 
     name = "histogram"
@@ -145,7 +145,7 @@ class Histogram(_Added):
         return self._publish(answer.reshape(-1, len(self.labels)), confidence, rng)
 
 
-class _Bounded(_Noisy):
+class _BoundedStatistic(_NoisyStatistic):
     """Base class of statistics with declared bounds and noise for the contribution of one row."""
 
     _squares = False  # Whether the statistic needs the sum of the squares, too.
@@ -182,7 +182,7 @@ class _Bounded(_Noisy):
         return Sums(self.column, bounds.grid, bounds.least, bounds.most, self._squares)
 
 
-class Sum(_Bounded, _Added):
+class Sum(_BoundedStatistic, _AdditiveStatistic):
     """The sum of the clamped values."""
 
     name = "sum"
@@ -202,7 +202,7 @@ class Sum(_Bounded, _Added):
         return self._publish(answer.total.reshape(-1), confidence, rng)
 
 
-class _Moments(_Bounded):
+class _Moments(_BoundedStatistic):
     """Base class of mean and variance: sums of parts that add up to one number for every row.
 
     One row therefore moves all sums together by that number (in L1). Each sum is released with the
@@ -241,7 +241,7 @@ class _Moments(_Bounded):
             for row in self.noise.release(exact_parts, rng).tolist()
         ]  # fmt: skip
 
-    def expected(self, confidence: float, groups: int) -> str:
+    def describe_margins(self, confidence: float, groups: int) -> str:
         """Describe the margins in words, for three numbers of rows in a group."""
         del groups  # The margin of a group does not depend on the others.
         error = self.noise.error(single_confidence(confidence, self._at_once))

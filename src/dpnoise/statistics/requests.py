@@ -20,9 +20,9 @@ from dpnoise.statistics.engines import checking
 from dpnoise.statistics.plan import Cells, Edges, Grouping, Key, Own, Plan, Unit
 from dpnoise.statistics.queries import Query, check_confidence
 from dpnoise.statistics.questions import QUERIES, SELECTED, Question, check_groups
-from dpnoise.statistics.results import Priced, WholeNoise
+from dpnoise.statistics.results import LossMixin, WholeNoise
 
-__all__ = ["Discovery", "Question", "Request", "Way", "written"]
+__all__ = ["Discovery", "Question", "Request", "Way", "key_for_json"]
 
 _MOST_CELLS: Final = 2**26  # The most cells in all groups: 512 MiB of counts.
 _MOST_ROWS: Final = 2**31 - 1  # The most rows of one person in a group.
@@ -39,7 +39,7 @@ class Way(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Discovery(Priced):
+class Discovery(LossMixin):
     """How to discover the groups of a column: by a noisy number of persons and a threshold."""
 
     column: str
@@ -290,7 +290,7 @@ class Request:
         """Return the request as plain data, for JSON."""
         data = asdict(self)
         data["groups"] = {
-            column: keys if isinstance(keys, str) else [written(key) for key in keys]
+            column: keys if isinstance(keys, str) else [key_for_json(key) for key in keys]
             for column, keys in self.groups.items()
         }
         return data
@@ -441,6 +441,6 @@ def _count_words(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'s' if number > 1 else ''}"
 
 
-def written(key: Key) -> Key:
+def key_for_json(key: Key) -> Key:
     """Return a key for JSON: dates become text."""
     return key.isoformat() if isinstance(key, dt.date) else key

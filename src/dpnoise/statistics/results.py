@@ -33,7 +33,7 @@ class Number(NamedTuple):
     joint: float | None
     interval: tuple[float, float] | None
 
-    def shown(self, sign: str = "±") -> tuple[str, str, str]:
+    def format(self, sign: str = "±") -> tuple[str, str, str]:
         """Return the number, its margin or interval, and its joint margin as text."""
         if self.interval is not None:
             value, low, high = format_interval(self.value, *self.interval)
@@ -102,7 +102,7 @@ class Release:
             yield Number((*path, label), value, *margins, interval)
 
 
-class Priced:
+class LossMixin:
     """Base class of queries: the losses of which a query consists."""
 
     losses: tuple[Loss, ...]

@@ -27,7 +27,7 @@ from dpnoise.release.selection import noisy_argmax
 from dpnoise.statistics.bounds import ONE_ROW, Bounds, Reach
 from dpnoise.statistics.composition import PURE, Loss
 from dpnoise.statistics.plan import Cells
-from dpnoise.statistics.results import Priced, Release, as_loss
+from dpnoise.statistics.results import LossMixin, Release, as_loss
 
 Counts = NDArray[np.int64]
 
@@ -41,7 +41,7 @@ _LOW_BITS: Final = 31  # The product of q and these low bits of the row count fi
 _EVERYTHING: Final = 2**61  # More rows than any data set has.
 
 
-class Quantiles(Priced):
+class Quantiles(LossMixin):
     """One or several quantiles among the multiples of the grid, with optional intervals.
 
     Intervals take half of epsilon. One person costs `epsilon` in each of their groups, so `losses`
@@ -90,7 +90,7 @@ class Quantiles(Priced):
             for place in self.places
         )
 
-    def expected(self, confidence: float, groups: int) -> str:
+    def describe_margins(self, confidence: float, groups: int) -> str:
         """Describe the width of the intervals in words, in ranks."""
         del groups  # The interval of a group does not depend on the others.
         if not self.interval:

@@ -156,7 +156,7 @@ class Statistic:
         view = {"title": title, "cost": self._cost(), "noise": self._noise()}
         if len(self.numbers) == 1:
             (number,) = self.numbers
-            return {**view, "path": number.path, "shown": number.shown()}
+            return {**view, "path": number.path, "shown": number.format()}
         joint = any(number.joint is not None for number in self.numbers)
         label = self._values if self.release.labels else self.by[-1]
         head = [label, "Published", "Within", *(["All within"] if joint else [])]
@@ -164,7 +164,7 @@ class Statistic:
         groups = [
             {
                 "name": ", ".join(f"{by} {key}" for by, key in zip(self.by, keys, strict=False)),
-                "rows": [(n.path[-1], n.shown()[: len(head) - 1], scale.bar(n)) for n in numbers],
+                "rows": [(n.path[-1], n.format()[: len(head) - 1], scale.bar(n)) for n in numbers],
             }
             for keys, numbers in groupby(self.numbers, key=lambda number: number.path[:-1])
         ]
