@@ -124,7 +124,7 @@ WRONG = [
     (["create", "b.json", "--name", "n", "--epsilon", "1"], "exists"),
     (["create", "", "--name", "n", "--epsilon", "1"], "the name of a file"),
     (["show", "new.json"], "dpnoise budget create"),
-    (["show", "."], "no regular file"),
+    (["show", "."], "not a regular file"),
     (["spend", "b.json", "--epsilon", "0.1"], "--note"),
     (["spend", "b.json", "--epsilon", "0", "--note", "x"], "greater than 0"),
     (["spend", "b.json", "--epsilon", "0.1", "--delta", "1e-9", "--note", "x"], "delta 0 left"),

@@ -1,4 +1,4 @@
-"""How published numbers are written: no margin and no interval is shown smaller than it is."""
+"""Published numbers as text: no margin or interval is written too small."""
 
 from fractions import Fraction
 
@@ -20,7 +20,7 @@ def test_numbers_are_shown_with_the_digits_their_error_leaves() -> None:
 
 
 def test_a_printed_margin_is_never_too_small() -> None:
-    """Whatever is shown of the number, what it was is within the margin that is shown."""
+    """The exact number is within the written margin of the written number."""
     rng = np.random.default_rng()
     for _ in range(2000):
         value = float(rng.standard_normal() * 10 ** rng.uniform(-12, 12))
@@ -30,7 +30,7 @@ def test_a_printed_margin_is_never_too_small() -> None:
 
 
 def test_a_printed_loss_is_never_too_small() -> None:
-    """Nor larger by more than its last digit, of six; one of six digits or fewer is as it is."""
+    """It is larger by at most the last of six digits; shorter numbers are unchanged."""
     rng = np.random.default_rng()
     for loss in (10 ** rng.uniform(-12, 3, 2000)).tolist():
         assert loss <= float(format_loss(loss)) <= loss * (1 + 1.00001e-5)
