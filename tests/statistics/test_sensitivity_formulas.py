@@ -42,7 +42,7 @@ ODD = 2**53 + 1  # No float is equal to it: the nearest is 2^53, the next above 
 
 
 def is_smallest_root(root: float, squared: int) -> bool:
-    """Tell whether a float is the smallest whose square is at least this."""
+    """Return whether a float is the smallest with a square of at least `squared`."""
     return Fraction(root) ** 2 >= squared > Fraction(math.nextafter(root, 0.0)) ** 2
 
 
@@ -98,7 +98,7 @@ def test_one_row_is_a_person_in_one_group_with_one_row() -> None:
 def test_a_row_has_its_part_of_epsilon_in_a_selection_rounded_down(
     rows: int, epsilon: float
 ) -> None:
-    """One of m rows has epsilon/m, or epsilon/(2 m) where another person comes with as many."""
+    """One of m rows has epsilon/m, or epsilon/(2 m) if another person can replace the first."""
     for replaced, parts in ((False, rows), (True, 2 * rows)):
         part = Reach(rows=rows, replace=replaced).part_of_selection(epsilon)
         above = math.nextafter(part, math.inf)
@@ -217,7 +217,7 @@ def exact_sums(values: list[int]) -> list[int]:
 def test_one_person_moves_the_rounded_sums_of_a_variance_by_three_more_than_the_quotient(
     rows: int,
 ) -> None:
-    """The other persons' sums lie just below a multiple of 2^9, so that each of the three carries.
+    """The other persons' sums are just below a multiple of 2^9, so that all three carry.
 
     The person has m rows at 1. The others have n rows at 1 and k rows at the upper bound, which add
     (4n, 4n, n + 9k) modulo 512. With n = 128 - m the first two are 512 - 4m. As 9 * 57 = 1 modulo
@@ -297,7 +297,7 @@ def test_default_grids_are_the_larger_bound_over_2_to_the_32_and_26(
     ("make", "bits"), [(Bounds.of_sum, 40), (Bounds.of_squares, 26), (Bounds.of_cells, 51)]
 )
 def test_no_bound_is_farther_from_zero_than_integers_stay_exact(make: Any, bits: int) -> None:
-    """In grids: 2^40 for sums, 2^26 for squares, 2^51 for cells; of these, one grid more is not."""
+    """The limits are 2^40 grids for sums, 2^26 for squares and 2^51 for cells."""
     for sign in (1, -1):
         near = sign * (2.0**bits - 10)
         make(*sorted([near, sign * 2.0**bits]), 1.0)
@@ -371,7 +371,7 @@ class SelectionRecorder:
         return 0
 
 
-EPSILONS = [0.1, 0.7, 1.0, 1.1, 1.9, 2.5]  # Of some of them a third, a fifth or 7/8 rounds up.
+EPSILONS = [0.1, 0.7, 1.0, 1.1, 1.9, 2.5]  # A third, a fifth or 7/8 of some rounds up.
 
 
 @pytest.mark.parametrize("inward", [1, 2, 10])
@@ -400,7 +400,7 @@ def test_a_cut_has_below_it_its_part_of_the_rows_of_its_cell() -> None:
 def test_a_cut_spends_at_most_its_epsilon_on_its_two_selections(
     monkeypatch: pytest.MonkeyPatch, epsilon: float
 ) -> None:
-    """An eighth for where in its cell it goes, and the rest for the cell."""
+    """An eighth selects the position within the cell, and the rest selects the cell."""
     recorder = SelectionRecorder(monkeypatch)
     selections.SpreadRows(np.array([3, 0, 5])).cut(-1, 3 * selections.PARTS, 0.5, epsilon, None)
     cell, part = recorder.epsilons
@@ -474,7 +474,7 @@ def test_several_quantiles_without_noise_are_those_of_the_rows(
 
 
 def test_the_ends_of_an_interval_are_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 100 cells at scale 4 they are 4 log(100 / 0.05) = 30.4 ranks aside: 31 + 1, of 50.
+    """With 100 cells at scale 4 the shift is 4 log(100 / 0.05) = 30.4 ranks: 31 + 1, of 50.
 
     Cell i has the ranks i to i + 1, so the first with the rank 18 is 17.
     """
@@ -485,7 +485,7 @@ def test_the_ends_of_an_interval_are_in_order(monkeypatch: pytest.MonkeyPatch) -
 def test_the_ends_of_an_interval_have_half_of_epsilon_each_and_targets_on_both_sides(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of 4 cells at scale 4 and confidence 0.9 it is 4 log(4 / 0.05) = 17.5 ranks, so 18 + 1."""
+    """With 4 cells, scale 4 and confidence 0.9 it is 4 log(4 / 0.05) = 17.5 ranks, so 18 + 1."""
     recorder = SelectionRecorder(monkeypatch)
     selections.select_ends(np.array([1, 1, 1, 1]), 0.5, 0.5, 0.9, None)
     assert recorder.epsilons == [Fraction(1, 4)] * 2
@@ -493,7 +493,7 @@ def test_the_ends_of_an_interval_have_half_of_epsilon_each_and_targets_on_both_s
 
 
 def test_the_scale_of_a_selected_rank_is_twice_the_larger_side_over_epsilon() -> None:
-    """One row more moves q n by q and a rank by 0 or 1: a score by max(q, 1 - q)."""
+    """One more row moves q n by q and a rank by 0 or 1, so a score by max(q, 1 - q)."""
     for q, side in ((0.5, 0.5), (0.25, 0.75), (0.75, 0.75), (1.0, 1.0)):
         assert selections.place_scale(q, 0.5) == 2 * side / 0.5
         assert selections.place_scale(q, 0.5, 3) == 3 * 2 * side / 0.5
@@ -524,7 +524,7 @@ def test_the_target_of_a_selection_is_its_part_of_the_rows_and_shifted_only_if_a
 def test_quantiles_and_their_intervals_spend_at_most_epsilon_together(
     monkeypatch: pytest.MonkeyPatch, epsilon: float, number: int
 ) -> None:
-    """Half for the quantiles, half for the intervals of all; without intervals all is for them."""
+    """Quantiles get half, and all intervals the other half; without intervals they get all."""
     spent: list[Fraction] = []
 
     def select_places(_: object, places: list[float], epsilon: float, __: object) -> list[int]:
@@ -616,7 +616,7 @@ def test_a_loss_gets_its_kind_of_noise_with_the_scale_of_its_kind() -> None:
 
 
 def test_counts_have_discrete_noise_and_are_clamped_to_0_unless_asked_otherwise() -> None:
-    """For integers discrete Laplace noise is smaller than Laplace noise that is rounded."""
+    """Discrete Laplace noise on integers is smaller than rounded Laplace noise."""
     for make in (
         lambda **clamp: queries.Count(None, 1.0, **clamp),
         lambda **clamp: queries.Histogram("x", [0, 1], 1.0, **clamp),
@@ -779,7 +779,7 @@ def test_discrete_noise_has_a_scale_from_2_to_the_minus_960_to_2_to_the_55() -> 
 
 
 def test_no_noise_is_drawn_in_another_rounding_mode(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrays, "_UNIT", 2.0**-52)  # As if rounding were another.
+    monkeypatch.setattr(arrays, "_UNIT", 2.0**-52)  # Simulates a coarser rounding.
     with pytest.raises(RoundingModeError):
         DiscreteLaplaceMechanism(1.0).release(np.array([1]))
     with pytest.raises(RoundingModeError):
@@ -1034,7 +1034,7 @@ def test_losses_of_too_many_sums_suffice_from_their_cost_on() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 2.0])
 def test_one_pure_loss_costs_what_randomised_response_does(epsilon: float) -> None:
-    """It tells the truth with p = exp(e)/(1 + exp(e)), and delta at x is p - exp(x) (1 - p)."""
+    """It says the truth with p = exp(e)/(1 + exp(e)), and delta at x is p - exp(x) (1 - p)."""
     for delta in (1e-3, 1e-9):
         cost = compose([Loss(PURE, epsilon)], delta).epsilon
         assert cost is not None
@@ -1043,7 +1043,7 @@ def test_one_pure_loss_costs_what_randomised_response_does(epsilon: float) -> No
 
 
 def test_losses_of_too_many_sums_cost_the_smallest_of_three_simple_bounds() -> None:
-    """200 equal epsilons, by zCDP, by their sum, and beside Gaussian noise by the sum of both."""
+    """200 equal epsilons: by zCDP, by their sum, and with Gaussian noise by the sum of both."""
     many = [Loss(PURE, 2.0**-7)] * 200  # In all rho is 200 * 2^-15, which is below the sum, 1.56.
     assert Curve(many).epsilon_at(1e-6) == composition.epsilon_of_zcdp(200 * 2.0**-15, 1e-6)
     few = [Loss(PURE, 2.0**-14)] * 200
@@ -1077,7 +1077,7 @@ def smallest_zcdp_epsilon(rho: float, delta: float) -> mpmath.mpf:
 
 
 def test_the_conversion_from_zcdp_is_never_below_the_best_of_its_formula() -> None:
-    """Not by the last digit: of 40 numbers about half would be, were they rounded to nearest."""
+    """If they were rounded to nearest, about half of 40 numbers would be too small."""
     with mpmath.workdps(60):
         for rho in range(1, 41):
             best = smallest_zcdp_epsilon(rho / 64, 1e-6)
@@ -1263,7 +1263,7 @@ def test_the_parts_of_a_mixed_budget_grow_as_far_as_they_fit(
     assert math.isclose(gaussian.amount, rho * largest**2, rel_tol=1e-9)
 
 
-# What an error costs ------------------------------------------------------------------------------
+# The cost of an error -----------------------------------------------------------------------------
 
 
 def test_laplace_noise_within_5_with_95_percent_costs_log_20_over_5() -> None:
@@ -1284,7 +1284,7 @@ def test_an_error_that_is_wanted_is_positive_and_finite(error: float) -> None:
         budget_split.smallest_amount(lambda epsilon: 3 / epsilon, error)
 
 
-# What a request costs -----------------------------------------------------------------------------
+# The cost of a request ----------------------------------------------------------------------------
 
 
 def make_count(loss: Loss) -> WholeNoise:
@@ -1346,7 +1346,7 @@ def test_the_weight_of_a_selection_is_divided_among_its_groups() -> None:
 
 
 def test_the_error_of_a_selection_is_paid_for_in_epsilon_beside_gaussian_noise() -> None:
-    """Its loss is pure, whatever noise other statistics have."""
+    """Its loss is pure, even if other statistics have Gaussian noise."""
     items = [Item(make_count, None, error=5.0), Item(make_count, 2, error=5.0)]
     count, selected = price_items(items, Budget(None, 1e-6, mechanism="gaussian")).losses
     assert (count.kind, selected.kind) == (GAUSSIAN, PURE)
@@ -1380,7 +1380,7 @@ def test_errors_may_cost_all_of_epsilon_and_no_more() -> None:
         price_items(items, Budget(math.nextafter(1.0, 0.0)))
 
 
-# What a plan may ask ------------------------------------------------------------------------------
+# Limits of plans ----------------------------------------------------------------------------------
 
 FAR = 2**51  # The farthest bound in grids: twice as much is still exact in a float.
 

@@ -34,7 +34,7 @@ _LOW_PART: Final = 2**26  # The kernel returns a sum of squares as high * 2^26 +
 class Options(TypedDict, total=False):
     """Keyword arguments of every statistic.
 
-    Parameters
+    Attributes
     ----------
     missing
         How to treat rows without a value: "error" (the default) raises, "drop" leaves them out.
@@ -139,7 +139,9 @@ def count(
     clamp
         Whether a count below 0 is published as 0. Noise can make it negative.
     **options
-        `missing`, `confidence` and `rng`, as for every statistic: see `Options`.
+        `missing="drop"` leaves out missing values; by default they are an error. `confidence`
+        is the probability that the margin holds, by default 0.95. `rng` is the `Generator` that
+        draws the noise.
 
     Returns
     -------
@@ -190,7 +192,9 @@ def sum(  # noqa: A001 - it is what people ask for, under `dpnoise.statistics`
         A power of two. Values are rounded to its multiples before they are added. By default
         about the larger bound divided by 2^32.
     **options
-        `missing`, `confidence` and `rng`, as for every statistic: see `Options`.
+        `missing="drop"` leaves out missing values; by default they are an error. `confidence`
+        is the probability that the margin holds, by default 0.95. `rng` is the `Generator` that
+        draws the noise.
 
     Returns
     -------
@@ -242,7 +246,9 @@ def mean(
         A power of two. Values are rounded to its multiples before they are added. By default
         about the larger bound divided by 2^32.
     **options
-        `missing`, `confidence` and `rng`, as for every statistic: see `Options`.
+        `missing="drop"` leaves out missing values; by default they are an error. `confidence`
+        is the probability that the margin holds, by default 0.95. `rng` is the `Generator` that
+        draws the noise.
 
     Returns
     -------
@@ -296,7 +302,9 @@ def variance(
         A power of two. Values are rounded to its multiples before they are added. By default
         about the larger bound divided by 2^26.
     **options
-        `missing`, `confidence` and `rng`, as for every statistic: see `Options`.
+        `missing="drop"` leaves out missing values; by default they are an error. `confidence`
+        is the probability that the margin holds, by default 0.95. `rng` is the `Generator` that
+        draws the noise.
 
     Returns
     -------
@@ -350,7 +358,9 @@ def std(
         A power of two. Values are rounded to its multiples before they are added. By default
         about the larger bound divided by 2^26.
     **options
-        `missing`, `confidence` and `rng`, as for every statistic: see `Options`.
+        `missing="drop"` leaves out missing values; by default they are an error. `confidence`
+        is the probability that the margin holds, by default 0.95. `rng` is the `Generator` that
+        draws the noise.
 
     Returns
     -------
@@ -402,7 +412,9 @@ def histogram(
     clamp
         Whether a count below 0 is published as 0. Noise can make it negative.
     **options
-        `missing`, `confidence` and `rng`, as for every statistic: see `Options`.
+        `missing="drop"` leaves out missing values; by default they are an error. `confidence`
+        is the probability that the margin holds, by default 0.95. `rng` is the `Generator` that
+        draws the noise.
 
     Returns
     -------
@@ -460,7 +472,9 @@ def quantile(
     interval
         Whether to spend half of epsilon on a confidence interval.
     **options
-        `missing`, `confidence` and `rng`, as for every statistic: see `Options`.
+        `missing="drop"` leaves out missing values; by default they are an error. `confidence`
+        is the probability that the margin holds, by default 0.95. `rng` is the `Generator` that
+        draws the noise.
 
     Returns
     -------
@@ -525,7 +539,9 @@ def median(
     interval
         Whether to spend half of epsilon on a confidence interval.
     **options
-        `missing`, `confidence` and `rng`, as for every statistic: see `Options`.
+        `missing="drop"` leaves out missing values; by default they are an error. `confidence`
+        is the probability that the margin holds, by default 0.95. `rng` is the `Generator` that
+        draws the noise.
 
     Returns
     -------
@@ -593,13 +609,15 @@ def quantiles(
         Whether to spend half of epsilon on confidence intervals. They are wide, because each is
         selected separately.
     **options
-        `missing`, `confidence` and `rng`, as for every statistic: see `Options`.
+        `missing="drop"` leaves out missing values; by default they are an error. `confidence`
+        is the probability that the margin holds, by default 0.95. `rng` is the `Generator` that
+        draws the noise.
 
     Returns
     -------
     Release
-        The quantiles as `value`, a list in the order of `q`. With probability `confidence` each
-        quantile of the clamped values lies in its pair of `interval`.
+        The quantiles as `value`, a list in the order of `q`; a single number if `q` has one. With
+        probability `confidence` each quantile of the clamped values lies in its pair of `interval`.
 
     Raises
     ------
