@@ -86,7 +86,7 @@ SAMPLE: Final = Command(
     (
         Option("distribution", ("laplace", "normal", "exponential", "gumbel", "cauchy")),
         Option("--scale", 1.0, "the scale of the noise (1)"),
-        Option("--size", 10, "how many (10)"),
+        Option("--size", 10, "the number of values (10)"),
         Option("--dtype", {"choices": ["float64", "float32", "float16"], "default": "float64"}),
         Option("--variates", int, "uniforms for each variate"),
         Option("--form", None, "the formula: see docs/samplers.md"),
@@ -109,7 +109,7 @@ LEAKAGE: Final = Command(
     "what noise added in floats leaks, exactly, in small formats",
     _leakage,
     (
-        Option("--epsilon", 1.0, "where to read delta (1)"),
+        Option("--epsilon", 1.0, "the epsilon at which delta is computed (1)"),
         Option("--json", bool, "print JSON"),
         Option("--plot", file_name, "draw delta against n and p: out.png"),
     ),

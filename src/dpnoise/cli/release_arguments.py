@@ -118,11 +118,11 @@ _FILES: Final = (
 )
 # The format of the data, of which nothing is guessed.
 _FORMAT: Final = (
-    Option("--format", description.FORMATS, "of the data (what its name ends in, else csv)"),
+    Option("--format", description.FORMATS, "the format of the data (by its suffix, else csv)"),
     Option("--table", None, "the table of a database: people, public.people"),
     Option("--delimiter", _delimiter, "the character between the fields of a CSV file (,)"),
     Option("--quote", None, "the character around fields with delimiters; '' for none (\")"),
-    Option("--encoding", description.ENCODINGS, "of a CSV file (utf-8)"),
+    Option("--encoding", description.ENCODINGS, "the encoding of a CSV file (utf-8)"),
     Option("--decimal", (".", ","), "the decimal sign of text (.)"),
     Option(
         "--hive",
@@ -132,7 +132,7 @@ _FORMAT: Final = (
     ),
 )
 _CHECK: Final = Option(
-    "--check", bool, "say what would be published, with margins, and read no row"
+    "--check", bool, "print what would be published, with margins, and read no row"
 )
 # The statistics.
 _QUESTION: Final = (
@@ -143,7 +143,7 @@ _QUESTION: Final = (
         "count, sum, mean, variance, std, median, quantile:0.9, quantiles:0.1,0.9 or histogram; "
         "repeat it for several, which split epsilon evenly (count)",
     ),
-    Option("--epsilon", float, "for all queries together (1)"),
+    Option("--epsilon", float, "the epsilon of all queries together (1)"),
     Option("--lower", float, "declared lower bound of a value"),
     Option("--upper", float, "declared upper bound of a value"),
     Option("--grid", float, "a power of two; by default from the bounds"),
@@ -166,7 +166,7 @@ _QUESTION: Final = (
         "declared groups, one on each line of a file; with --group-by, groups by both columns",
     ),
     Option("--missing", MISSING, "how to treat rows without a value: empty, NA, NaN, null (error)"),
-    Option("--confidence", float, "of the margins (0.95)"),
+    Option("--confidence", float, "the confidence of the margins (0.95)"),
     Option("--no-clamp", bool, "publish counts below 0 as they are"),
     Option("--no-intervals", bool, "spend no epsilon on intervals of quantiles"),
 )

@@ -35,8 +35,8 @@ Kind = type | float | tuple[str, ...] | Callable[[str], object] | Mapping[str, o
 class Option(NamedTuple):
     """An option of a command.
 
-    Its kind is None for text, bool for a flag, a number as the default, a tuple of choices, a
-    function that parses the text, or a mapping of other arguments of `add_argument`.
+    Its kind is None for text, bool for a flag, a number as the default, or a tuple of choices. It
+    can also be a function that parses the text, or a mapping of arguments of `add_argument`.
     """
 
     name: str

@@ -214,7 +214,7 @@ class Curve:
         """Enclose the sum of P(s) delta(epsilon - s) over all losses s.
 
         Here delta is the curve of the Gaussian part. P(s) is n(s) exp((s - E)/2) over the product
-        of 1 + exp(-e), where n(s) ways lead to s and E is the sum of all e. Randomised response
+        of 1 + exp(-e). There are n(s) ways to get s, and E is the sum of all e. Randomised response
         says the truth with probability 1/(1 + exp(-e)).
         """
         total, whole = _ball(Fraction(0), bits), _ball(Fraction(1), bits)

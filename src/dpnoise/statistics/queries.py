@@ -293,9 +293,9 @@ class Mean(_Moments):
     def margin(self, parts: Sequence[int], error: float) -> float:
         """Return the margin of the mean, if `error` bounds the noise a of A.
 
-        With noise b of B, the error of the mean is (u - l)(a B - b A)/(A + B), divided by the noisy
-        A + B. This is a weighted mean of a and -b. For symmetric log-concave laws it exceeds
-        `error` no more often than a does (Proschan 1965). The rounding of values adds half a grid.
+        B has noise b. The error of the mean is (u - l)(a B - b A)/(A + B) over the noisy A + B. The
+        fraction is a weighted mean of a and -b. For symmetric log-concave laws it exceeds `error`
+        no more often than a does (Proschan 1965). The rounding of values adds half a grid.
         """
         width, total = self.bounds.width, float(sum(parts))
         relative_error = min(error / total, 1.0) if total > 0 else 1.0
@@ -305,7 +305,7 @@ class Mean(_Moments):
 class Variance(_Moments):
     """The variance of the clamped values; the divisor is the number of values.
 
-    With a = q - l and b = u - q the three sums B0, B1 and B2 are those of b^2, 2ab and a^2. One row
+    Let a = q - l and b = u - q. The three sums B0, B1 and B2 are those of b^2, 2ab and a^2. One row
     adds (a + b)^2 = (u - l)^2 to all together. The variance is (B0 B2 - B1^2/4)/(B0 + B1 + B2)^2
     widths squared. If squares have more than 32 bits, the three sums are rounded down. Rounding
     lets one person move them by at most 3 more in a group.
