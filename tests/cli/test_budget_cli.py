@@ -90,7 +90,7 @@ def test_a_record_is_found_or_missed(capsys: pytest.CaptureFixture[str]) -> None
         Path("record.json").write_text(text, encoding="latin-1")
         status, _, err = run(capsys, "show", "b.json", "--record", "record.json")
         assert status == 2
-        assert "is no record" in err
+        assert "is not a record" in err
     assert "cannot be read" in run(capsys, "show", "b.json", "--record", "nowhere")[2]
 
 
