@@ -19,7 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the program and return its exit status."""
     options = _parser().parse_args(arguments)
     try:
-        with terminal.legible():
+        with terminal.escape_unencodable():
             _run(options)
     except (DpnoiseError, OSError) as error:
         terminal.complain(str(error))

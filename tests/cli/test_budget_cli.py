@@ -90,7 +90,7 @@ def test_a_record_is_found_or_missed(capsys: pytest.CaptureFixture[str]) -> None
         Path("record.json").write_text(text, encoding="latin-1")
         status, _, err = run(capsys, "show", "b.json", "--record", "record.json")
         assert status == 2
-        assert "is no record" in err
+        assert "is not a record" in err
     assert "cannot be read" in run(capsys, "show", "b.json", "--record", "nowhere")[2]
 
 
@@ -124,7 +124,7 @@ WRONG = [
     (["create", "b.json", "--name", "n", "--epsilon", "1"], "exists"),
     (["create", "", "--name", "n", "--epsilon", "1"], "the name of a file"),
     (["show", "new.json"], "dpnoise budget create"),
-    (["show", "."], "no regular file"),
+    (["show", "."], "not a regular file"),
     (["spend", "b.json", "--epsilon", "0.1"], "--note"),
     (["spend", "b.json", "--epsilon", "0", "--note", "x"], "greater than 0"),
     (["spend", "b.json", "--epsilon", "0.1", "--delta", "1e-9", "--note", "x"], "delta 0 left"),

@@ -545,7 +545,7 @@ def test_a_signal_that_a_library_makes_another_error_of_still_ends_the_command(
             signal.raise_signal(signal.SIGTERM)
         raise RuntimeError
 
-    monkeypatch.setattr("dpnoise.cli.release.asked_for", raise_signal)
+    monkeypatch.setattr("dpnoise.cli.release.parse_request", raise_signal)
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         assert cli.main(["release"]) == 128 + signal.SIGTERM

@@ -19,7 +19,7 @@ from dpnoise.cli import release, terminal
 from dpnoise.core import html
 from dpnoise.core.safe_text import shown
 from dpnoise.statistics import publishing
-from dpnoise.statistics.digits import rounded
+from dpnoise.statistics.digits import format_number
 from dpnoise.statistics.requests import Question, Request
 
 NAMES = ["[kg]", "[/x]", "[bold]b", "a\\", ":heart:", "$a_{$", "$x$", "\\frac", "尺度", "<b>&amp;"]
@@ -170,7 +170,9 @@ def test_no_number_is_cut_at_any_width(
     values = [-1234567.891, 123456789012345678901234567890, 9.87654321e15, 0.5]
     groups = [f"group{'-long' * i * 5}-{i}" for i in range(len(values))]
     table = counts(groups, values, [0.001, 1.0, 1e9, None])
-    numbers = [rounded(published.release.value, published.release.error) for published in table]
+    numbers = [
+        format_number(published.release.value, published.release.error) for published in table
+    ]
     for width in (*range(1, 60), 80, 120, 200):
         monkeypatch.setenv("COLUMNS", str(width))
         release._show(table, as_json=False)

@@ -1,4 +1,4 @@
-"""The file of a ledger: what a crash, a full disk, a second process or an editor can do to it."""
+"""The file of a ledger survives crashes, full disks, other processes and editors."""
 
 import os
 import random
@@ -28,14 +28,14 @@ HANGING = 120  # Seconds after which a process that hangs ends, and the test fai
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    made = create_ledger(tmp_path / "budget.json", name="survey", epsilon=1000)
-    made.spend(EIGHTH, {"publish": ["count"]})
-    made.spend(EIGHTH, note="the second")
-    return open_ledger(made.path)
+    new = create_ledger(tmp_path / "budget.json", name="survey", epsilon=1000)
+    new.spend(EIGHTH, {"publish": ["count"]})
+    new.spend(EIGHTH, note="the second")
+    return open_ledger(new.path)
 
 
-def in_child(work: Callable[[], object]) -> int:
-    """Run something in a process of its own, which may be killed, and return its wait status."""
+def run_in_child(work: Callable[[], object]) -> int:
+    """Run a function in a separate process and return its wait status."""
     child = os.fork()
     if not child:
         signal.alarm(HANGING)
@@ -48,39 +48,37 @@ def in_child(work: Callable[[], object]) -> int:
     return os.waitpid(child, 0)[1]
 
 
-# What an editor can do ----------------------------------------------------------------------------
+# Edited files -------------------------------------------------------------------------------------
 
 
 def test_every_changed_byte_is_seen(ledger: Ledger) -> None:
-    whole = ledger.path.read_bytes()
-    for place, byte in enumerate(whole):
-        changed = bytearray(whole)
-        changed[place] = byte ^ (1 << random.randrange(8))  # noqa: S311 - any of them is seen
+    content = ledger.path.read_bytes()
+    for index, byte in enumerate(content):
+        changed = bytearray(content)
+        changed[index] = byte ^ (1 << random.randrange(8))  # noqa: S311 - any of them is seen
         try:
-            assert chain.parsed(bytes(changed), ledger.path).torn, (
-                "the end of the last line is gone"
-            )
-            assert place == len(whole) - 1
+            assert chain.parse(bytes(changed), ledger.path).torn, "the end of the last line is gone"
+            assert index == len(content) - 1
         except BudgetError as error:
             assert "damaged" in str(error)  # noqa: PT017 - one of two things happens
 
 
 def test_a_file_cut_anywhere_is_a_shorter_ledger_or_has_a_torn_line(ledger: Ledger) -> None:
-    whole = ledger.path.read_bytes()
-    lines, heads = whole.splitlines(keepends=True), chain.read(ledger.path).heads
-    for place in range(len(lines[0]), len(whole)):
-        cut = chain.parsed(whole[:place], ledger.path)
-        assert cut.heads == heads[: whole[:place].count(b"\n")]
-        assert sum(map(len, lines[: len(cut.lines)])) + len(cut.torn) == place
-    for place in range(len(lines[0])):
-        with pytest.raises(BudgetError, match="no whole line"):
-            chain.parsed(whole[:place], ledger.path)
+    content = ledger.path.read_bytes()
+    lines, heads = content.splitlines(keepends=True), chain.read(ledger.path).heads
+    for size in range(len(lines[0]), len(content)):
+        cut = chain.parse(content[:size], ledger.path)
+        assert cut.heads == heads[: content[:size].count(b"\n")]
+        assert sum(map(len, lines[: len(cut.lines)])) + len(cut.torn) == size
+    for size in range(len(lines[0])):
+        with pytest.raises(BudgetError, match="no complete line"):
+            chain.parse(content[:size], ledger.path)
 
 
 @pytest.mark.parametrize("cut", [1, 30])
 def test_nothing_is_added_to_a_ledger_that_is_damaged_or_torn(ledger: Ledger, cut: int) -> None:
-    whole = ledger.path.read_bytes()
-    for wrong in (whole[:-cut], whole.replace(b"0.125", b"0.115", 1)):
+    content = ledger.path.read_bytes()
+    for wrong in (content[:-cut], content.replace(b"0.125", b"0.115", 1)):
         ledger.path.write_bytes(wrong)
         with pytest.raises(BudgetError, match=r"cut short|damaged"):
             ledger.spend(EIGHTH)
@@ -118,60 +116,60 @@ def test_lines_left_out_doubled_or_in_another_order_are_refused(
 def test_what_is_no_ledger_is_refused(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "budget.json"
     path.write_bytes(text)
-    with pytest.raises(BudgetError, match=r"no ledger|damaged"):
+    with pytest.raises(BudgetError, match=r"not a ledger|damaged"):
         open_ledger(path)
 
 
 def test_lines_with_true_hashes_that_say_something_else_are_refused(tmp_path: Path) -> None:
-    told: dict[str, Any] = {"kind": "ledger", "format": 1, "name": "n", "unit": "u", "person": []}
-    told |= {"neighbours": "add-remove", "metric": "epsilon", "date": "d"}
+    terms: dict[str, Any] = {"kind": "ledger", "format": 1, "name": "n", "unit": "u", "person": []}
+    terms |= {"neighbours": "add-remove", "metric": "epsilon", "date": "d"}
     total = {"main": "1", "delta": "0"}
     wrong: list[dict[str, Any]] = [
         {"kind": "ledger"},
-        {**told, "total": 1},
-        {**told, "total": {"main": 1.0, "delta": "0"}},
-        {**told, "total": {"main": "-1", "delta": "0"}},
-        {**told, "total": {"main": "1e999999999", "delta": "0"}},
-        {**told, "total": {"main": "nan", "delta": "0"}},
-        {**told, "total": total, "format": 2},
+        {**terms, "total": 1},
+        {**terms, "total": {"main": 1.0, "delta": "0"}},
+        {**terms, "total": {"main": "-1", "delta": "0"}},
+        {**terms, "total": {"main": "1e999999999", "delta": "0"}},
+        {**terms, "total": {"main": "nan", "delta": "0"}},
+        {**terms, "total": total, "format": 2},
     ]
     for i, first in enumerate(wrong):
         chain.create(tmp_path / str(i), first)
-        with pytest.raises(BudgetError, match="no ledger"):
+        with pytest.raises(BudgetError, match="not a ledger"):
             open_ledger(tmp_path / str(i))
     spent = {"kind": "spent", "date": "d"}
-    later_ones: list[dict[str, Any]] = [
+    wrong_entries: list[dict[str, Any]] = [
         {"kind": "gift", "date": "d"},
         spent,
         {**spent, "spent": {"main": "-0.5", "delta": "0"}},
         {**spent, "spent": {"main": "0.5"}},
         {**spent, "spent": {"main": "1.5", "delta": "0"}},
     ]
-    for i, later in enumerate(later_ones):
+    for i, entry in enumerate(wrong_entries):
         path = tmp_path / f"later {i}"
-        chain.create(path, {**told, "total": total})
-        with chain.adding(path) as (_, add):
-            add(later)
-        with pytest.raises(BudgetError, match=r"no ledger|edited"):
+        chain.create(path, {**terms, "total": total})
+        with chain.append_lines(path) as (_, add):
+            add(entry)
+        with pytest.raises(BudgetError, match=r"not a ledger|edited"):
             open_ledger(path)
 
 
-# What a crash can do ------------------------------------------------------------------------------
+# Crashes ------------------------------------------------------------------------------------------
 
 
-def spending_until_killed(ledger: Ledger, tell: int) -> None:
+def spend_until_killed(ledger: Ledger, writer: int) -> None:
     signal.alarm(HANGING)
     try:
         while True:
             receipt = ledger.spend(EIGHTH)
-            os.write(tell, receipt.head.encode())  # Here noise would be drawn.
+            os.write(writer, receipt.head.encode())  # Here noise would be drawn.
     finally:
         os._exit(1)
 
 
 @pytest.fixture
 def memory() -> Iterator[Path]:
-    """Give a folder in memory, where there is one: a process is killed, not the machine."""
+    """Give a folder in memory if possible. Only processes are killed, so no disk is needed."""
     shared = Path("/dev/shm")  # noqa: S108 - the folder in it has a random name
     with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as name:
         yield Path(name)
@@ -179,34 +177,34 @@ def memory() -> Iterator[Path]:
 
 @pytest.mark.parametrize("run", range(4))
 def test_kill_9_at_random_points_loses_no_release(memory: Path, run: int) -> None:
-    """At a hundred points in the long tests, in four ledgers: each spending reads all of its own.
+    """The long tests kill at a hundred points, in four ledgers to keep each short.
 
-    What was told of was paid for; of what was paid for, one line at most is lost by each kill.
+    Every reported release was paid for, and each kill loses at most one payment.
     """
     kills = 25 if LONG else 9
     ledger = create_ledger(memory / f"budget {run}.json", name="survey", epsilon=10**6)
-    told: list[str] = []
+    reported: list[str] = []
     for i in range(kills):
         reader, writer = os.pipe()
         child = os.fork()
         if not child:
-            spending_until_killed(ledger, writer)
+            spend_until_killed(ledger, writer)
         os.close(writer)
-        told += [os.read(reader, 64).decode() for _ in range(i % 3)]
+        reported += [os.read(reader, 64).decode() for _ in range(i % 3)]
         threading.Event().wait(random.random() / 1000)  # noqa: S311 - any moment will do
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         with os.fdopen(reader, "rb") as heads:
             text = heads.read().decode()
-        told += [text[i : i + 64] for i in range(0, len(text), 64)]
+        reported += [text[i : i + 64] for i in range(0, len(text), 64)]
         if open_ledger(ledger.path).torn:
             mend_ledger(ledger.path)
     entries = [entry for entry in open_ledger(ledger.path).entries if entry.kind == "spent"]
     paid = {entry.head for entry in entries}
-    assert len(told) >= sum(i % 3 for i in range(kills)), "those that were waited for"
-    assert set(told) <= paid
-    assert len(told) == len(set(told)), "no head twice"
-    assert len(paid) <= len(told) + kills, "a kill loses one entry at most"
+    assert len(reported) >= sum(i % 3 for i in range(kills)), "all heads that were waited for"
+    assert set(reported) <= paid
+    assert len(reported) == len(set(reported)), "no head twice"
+    assert len(paid) <= len(reported) + kills, "a kill loses one entry at most"
     assert open_ledger(ledger.path).spent.main == Fraction(len(paid), 8)
 
 
@@ -219,11 +217,11 @@ CALLS = ["open", "write", "fsync", "close"]
 def test_a_crash_at_every_step_of_a_line_leaves_it_whole_or_absent(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch, call: str, moment: str, which: int
 ) -> None:
-    """The process is killed before or after each call that the system is asked for."""
-    before = len(ledger.entries)
+    """The process is killed before or after each system call."""
+    entries_before = len(ledger.entries)
     genuine, calls = getattr(os, call), []
 
-    def last(*arguments: Any, **options: Any) -> Any:
+    def kill_at_call(*arguments: Any, **options: Any) -> Any:
         calls.append(call)
         if len(calls) == which + 1:
             result = genuine(*arguments, **options) if moment == "after" else None
@@ -232,16 +230,16 @@ def test_a_crash_at_every_step_of_a_line_leaves_it_whole_or_absent(
         return genuine(*arguments, **options)
 
     def work() -> None:
-        monkeypatch.setattr(os, call, last)
+        monkeypatch.setattr(os, call, kill_at_call)
         ledger.spend(EIGHTH)
 
-    status = in_child(work)
+    status = run_in_child(work)
     killed = os.WIFSIGNALED(status)
     assert killed or (call, which) == ("write", 1), "a line is written by one call"
     now = open_ledger(ledger.path)
     assert not now.torn
-    written = not killed or call in {"close", "fsync"} or (call, moment) == ("write", "after")
-    assert len(now.entries) == before + written
+    is_written = not killed or call in {"close", "fsync"} or (call, moment) == ("write", "after")
+    assert len(now.entries) == entries_before + is_written
     now.spend(EIGHTH)
 
 
@@ -251,16 +249,16 @@ def test_a_line_cut_short_by_a_crash_is_refused_until_it_is_mended(
 ) -> None:
     genuine = os.write
 
-    def half(descriptor: int, text: bytes) -> int:
+    def write_part(descriptor: int, text: bytes) -> int:
         genuine(descriptor, bytes(text)[:part])
         os.kill(os.getpid(), signal.SIGKILL)
         return 0
 
     def work() -> None:
-        monkeypatch.setattr(os, "write", half)
+        monkeypatch.setattr(os, "write", write_part)
         ledger.spend(EIGHTH)
 
-    assert os.WIFSIGNALED(in_child(work))
+    assert os.WIFSIGNALED(run_in_child(work))
     assert open_ledger(ledger.path).torn
     with pytest.raises(BudgetError, match="mend"):
         ledger.spend(EIGHTH)
@@ -275,43 +273,43 @@ def test_a_line_cut_short_by_a_crash_is_refused_until_it_is_mended(
 def test_an_interrupt_in_the_middle_of_a_line_takes_it_back(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, genuine = ledger.path.read_bytes(), os.write
+    content, genuine = ledger.path.read_bytes(), os.write
 
-    def interrupted(descriptor: int, text: bytes) -> int:
+    def interrupt(descriptor: int, text: bytes) -> int:
         genuine(descriptor, bytes(text)[:30])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(os, "write", interrupted)
+    monkeypatch.setattr(os, "write", interrupt)
     with pytest.raises(KeyboardInterrupt):
         ledger.spend(EIGHTH)
-    assert ledger.path.read_bytes() == whole
+    assert ledger.path.read_bytes() == content
 
 
 def test_a_disk_that_does_not_take_the_line_for_certain_counts_it_as_spent(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(_: int) -> None:
+    def fail(_: int) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(os, "fsync", failing)
+    monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(BudgetError, match="Input/output error"):
         ledger.spend(EIGHTH)
     assert len(open_ledger(ledger.path).entries) == 3
 
 
-# What others can do at the same time --------------------------------------------------------------
+# Several processes and threads --------------------------------------------------------------------
 
 
 def test_eight_processes_spend_the_last_bit_once(tmp_path: Path) -> None:
-    """Forty eighths are allowed; whoever gets one says so."""
-    made = create_ledger(tmp_path / "budget.json", name="survey", epsilon=5)
+    """Forty eighths are allowed; each process reports every eighth that it gets."""
+    ledger = create_ledger(tmp_path / "budget.json", name="survey", epsilon=5)
     reader, writer = os.pipe()
 
     def work() -> None:
         os.read(ready, 1)
         while True:
             try:
-                os.write(writer, made.spend(EIGHTH).head.encode())
+                os.write(writer, ledger.spend(EIGHTH).head.encode())
             except BudgetError as error:
                 assert "epsilon 0 left" in str(error)  # noqa: PT017 - in a child process
                 return
@@ -336,10 +334,10 @@ def test_eight_processes_spend_the_last_bit_once(tmp_path: Path) -> None:
         text = heads.read().decode()
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * 8
     os.close(ready)
-    told = {text[i : i + 64] for i in range(0, len(text), 64)}
-    now = open_ledger(made.path)
-    assert len(told) == 40
-    assert told == {entry.head for entry in now.entries}
+    reported = {text[i : i + 64] for i in range(0, len(text), 64)}
+    now = open_ledger(ledger.path)
+    assert len(reported) == 40
+    assert reported == {entry.head for entry in now.entries}
     assert now.left.main == 0
 
 
@@ -352,10 +350,10 @@ def test_threads_wait_for_each_other_too(ledger: Ledger) -> None:
     assert len(open_ledger(ledger.path).entries) == 10
 
 
-def test_a_ledger_that_is_replaced_while_somebody_waits_is_spent_from_anew(ledger: Ledger) -> None:
+def test_a_ledger_that_is_replaced_while_somebody_waits_is_spent_from_again(ledger: Ledger) -> None:
     copy = ledger.path.with_name("copy")
     shutil.copy(ledger.path, copy)
-    with chain.adding(ledger.path):
+    with chain.append_lines(ledger.path):
         waiting = threading.Thread(target=ledger.spend, args=(EIGHTH,))
         waiting.start()
         copy.replace(ledger.path)
@@ -363,29 +361,31 @@ def test_a_ledger_that_is_replaced_while_somebody_waits_is_spent_from_anew(ledge
     assert len(open_ledger(ledger.path).entries) == 3, "in the file that has the name now"
 
 
-# Where it can be ----------------------------------------------------------------------------------
+# Disks, folders and links -------------------------------------------------------------------------
 
 
-def with_room_for(size: int, work: Callable[[], object]) -> int:
-    """Run something in a process whose files cannot grow beyond a size: a full disk."""
+def run_with_file_limit(size: int, work: Callable[[], object]) -> int:
+    """Run a function in a process that cannot write larger files, as on a full disk."""
 
-    def cramped() -> None:
+    def limit_and_work() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
         work()
 
-    return in_child(cramped)
+    return run_in_child(limit_and_work)
 
 
-@pytest.mark.parametrize("room", [0, 1, 100])
-def test_a_full_disk_is_told_and_leaves_the_ledger_whole(ledger: Ledger, room: int) -> None:
-    whole = ledger.path.read_bytes()
+@pytest.mark.parametrize("free_bytes", [0, 1, 100])
+def test_a_full_disk_is_an_error_and_leaves_the_ledger_whole(
+    ledger: Ledger, free_bytes: int
+) -> None:
+    content = ledger.path.read_bytes()
 
     def work() -> None:
         with pytest.raises(BudgetError, match="cannot be written"):
             ledger.spend(EIGHTH)
 
-    assert with_room_for(len(whole) + room, work) == 0
-    assert ledger.path.read_bytes() == whole
+    assert run_with_file_limit(len(content) + free_bytes, work) == 0
+    assert ledger.path.read_bytes() == content
     ledger.spend(EIGHTH)
 
 
@@ -394,7 +394,7 @@ def test_a_full_disk_leaves_no_half_of_a_new_ledger(tmp_path: Path) -> None:
         with pytest.raises(BudgetError, match="cannot be written"):
             create_ledger(tmp_path / "budget.json", name="survey", epsilon=1)
 
-    assert with_room_for(50, work) == 0
+    assert run_with_file_limit(50, work) == 0
     assert not any(tmp_path.iterdir())
 
 
@@ -407,44 +407,44 @@ def open_folder() -> Iterator[Path]:
         yield folder
 
 
-def as_somebody(work: Callable[[], object]) -> int:
-    """Run something as somebody whom permissions bind, which they do not root."""
+def run_without_privileges(work: Callable[[], object]) -> int:
+    """Run a function as a user without privileges, because permissions do not bind root."""
 
-    def bound() -> None:
+    def drop_and_work() -> None:
         if os.geteuid() == 0:
             os.setresuid(NOBODY, NOBODY, NOBODY)
         work()
 
-    return in_child(bound)
+    return run_in_child(drop_and_work)
 
 
 def test_a_read_only_folder_takes_no_new_ledger_but_a_ledger_in_it_can_be_spent_from(
     open_folder: Path,
 ) -> None:
-    made = create_ledger(open_folder / "budget.json", name="survey", epsilon=1)
-    made.path.chmod(0o666)
+    ledger = create_ledger(open_folder / "budget.json", name="survey", epsilon=1)
+    ledger.path.chmod(0o666)
     open_folder.chmod(0o555)
 
     def work() -> None:
-        made.spend(EIGHTH)
+        ledger.spend(EIGHTH)
         with pytest.raises(BudgetError, match="Permission denied"):
             create_ledger(open_folder / "other.json", name="survey", epsilon=1)
 
-    assert as_somebody(work) == 0
+    assert run_without_privileges(work) == 0
     open_folder.chmod(0o755)
-    assert len(open_ledger(made.path).entries) == 1
+    assert len(open_ledger(ledger.path).entries) == 1
 
 
 def test_a_read_only_ledger_can_be_read_and_not_spent_from(open_folder: Path) -> None:
-    made = create_ledger(open_folder / "budget.json", name="survey", epsilon=1)
-    made.path.chmod(0o444)
+    ledger = create_ledger(open_folder / "budget.json", name="survey", epsilon=1)
+    ledger.path.chmod(0o444)
 
     def work() -> None:
-        assert open_ledger(made.path).left.main == 1
+        assert open_ledger(ledger.path).left.main == 1
         with pytest.raises(BudgetError, match="Permission denied"):
-            made.spend(EIGHTH)
+            ledger.spend(EIGHTH)
 
-    assert as_somebody(work) == 0
+    assert run_without_privileges(work) == 0
 
 
 def test_links_lead_to_one_ledger(ledger: Ledger, tmp_path: Path) -> None:
@@ -472,7 +472,7 @@ def test_no_file_is_written_over(ledger: Ledger, tmp_path: Path) -> None:
 def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path, Path("/dev/full"), Path("/dev/null")):
-        with pytest.raises(BudgetError, match=r"no regular file|Is a directory"):
+        with pytest.raises(BudgetError, match=r"not a regular file|Is a directory"):
             open_ledger(path)
     for missing in (tmp_path / "missing", tmp_path / "no" / "folder"):
         with pytest.raises(BudgetError, match="There is no"):

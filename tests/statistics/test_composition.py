@@ -1,4 +1,4 @@
-"""Composition: what mechanisms cost together, held against dp_accounting and against integrals."""
+"""Composition: total costs agree with dp_accounting and with numerical integrals."""
 
 import math
 from fractions import Fraction
@@ -37,18 +37,18 @@ TOGETHER = [
 ]
 
 
-def accounted(parts: list[Loss], *, pessimistic: bool) -> Any:
+def dp_accounting_loss(parts: list[Loss], *, pessimistic: bool) -> Any:
     """Return dp_accounting's distribution of the privacy loss of the worst mechanisms."""
     pld = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
     options = {"pessimistic_estimate": pessimistic, "value_discretization_interval": 1e-4}
 
-    def one(loss: Loss) -> Any:
+    def distribution(loss: Loss) -> Any:
         if loss.kind == PURE:
             return pld.from_randomized_response(2 / (1 + math.exp(loss.amount)), 2, **options)
         scale = 1 / math.sqrt(2 * loss.amount)
         return pld.from_gaussian_mechanism(scale, use_connect_dots=False, **options)
 
-    return reduce(lambda before, after: before.compose(after), map(one, parts))
+    return reduce(lambda total, part: total.compose(part), map(distribution, parts))
 
 
 @pytest.mark.parametrize(("parts", "delta"), TOGETHER)
@@ -58,32 +58,32 @@ def test_the_cost_lies_between_both_bounds_of_dp_accounting(
     cost = compose(parts, delta).floats()["epsilon"]
     assert cost is not None
     low, high = (
-        accounted(parts, pessimistic=pessimistic).get_epsilon_for_delta(delta)
+        dp_accounting_loss(parts, pessimistic=pessimistic).get_epsilon_for_delta(delta)
         for pessimistic in (False, True)
     )
     assert low - 1e-9 <= cost <= high + 1e-9
-    assert high - low < 2e-3, "the two bounds say something"
+    assert high - low < 2e-3, "the two bounds are informative"
 
 
 def hockey_stick(epsilon: float, pure: list[float], rho: float) -> Any:
     """Integrate max(0, p(x) - exp(epsilon) q(x)) for randomised responses and Gaussian noise.
 
-    Between two signs of the difference of the logarithms, which is linear in x, there is one root.
+    The difference of the logarithms is linear in x, so it has one root.
     """
     with mpmath.workdps(20):
         m, total = mpmath.sqrt(2 * mpmath.mpf(rho)), mpmath.mpf(0)
         for pattern in np.ndindex(*(2,) * len(pure)):
             p, q = mpmath.mpf(1), mpmath.mpf(1)
-            for said, e in zip(pattern, map(mpmath.mpf, pure), strict=True):
+            for is_true, e in zip(pattern, map(mpmath.mpf, pure), strict=True):
                 true, false = 1 / (1 + mpmath.exp(-e)), 1 / (1 + mpmath.exp(e))
-                p, q = (p * true, q * false) if said else (p * false, q * true)
+                p, q = (p * true, q * false) if is_true else (p * false, q * true)
             root = (mpmath.mpf(epsilon) - mpmath.log(p / q)) / m + m / 2
-            places = [root, root + 1, root + 3, root + 10, root + 40]
+            limits = [root, root + 1, root + 3, root + 10, root + 40]
             total += mpmath.quad(
                 lambda x, p=p, q=q: (
                     p * mpmath.npdf(x, m) - mpmath.exp(epsilon) * q * mpmath.npdf(x)
                 ),
-                places,
+                limits,
             )
         return total
 
@@ -121,11 +121,11 @@ def test_no_cost_is_above_the_plain_sum_nor_above_zcdp(parts: list[Loss], delta:
     cost = compose(parts, delta)
     gaussian = sum(Fraction(loss.amount) for loss in parts if loss.kind == GAUSSIAN)
     pure = sum(Fraction(loss.amount) for loss in parts if loss.kind == PURE)
-    alone = (
+    gaussian_epsilon = (
         Fraction(epsilon_of_gaussian(math.nextafter(float(gaussian), 99), delta)) if gaussian else 0
     )
     assert cost.epsilon is not None
-    assert cost.epsilon <= (pure + alone) * (1 + Fraction(1, 2**50))
+    assert cost.epsilon <= (pure + gaussian_epsilon) * (1 + Fraction(1, 2**50))
     assert cost.epsilon <= epsilon_of_zcdp(math.nextafter(float(cost.rho), 99), delta)
 
 
@@ -150,18 +150,18 @@ def test_what_is_set_aside_comes_on_top_in_both_metrics() -> None:
 
 def test_the_conversion_from_zcdp_is_the_best_of_its_formula() -> None:
     for rho, delta in [(0.5, 1e-6), (1e-4, 1e-10), (20.0, 1e-3), (1e-12, 1e-6), (1e6, 1e-6)]:
-        found = epsilon_of_zcdp(rho, delta)
+        epsilon = epsilon_of_zcdp(rho, delta)
         with mpmath.workdps(40):
 
             def formula(less: Any, rho: float = rho, delta: float = delta) -> Any:
                 a = 1 + less
-                bent = a * mpmath.log(1 - 1 / a) - mpmath.log(less)
-                return a * mpmath.mpf(rho) + (bent - mpmath.log(mpmath.mpf(delta))) / less
+                curved = a * mpmath.log(1 - 1 / a) - mpmath.log(less)
+                return a * mpmath.mpf(rho) + (curved - mpmath.log(mpmath.mpf(delta))) / less
 
             start = mpmath.sqrt(mpmath.log(1 / delta) / rho)
             tried = (start * mpmath.mpf(2) ** (mpmath.mpf(k) / 50) for k in range(-200, 200))
             best = max(min(map(formula, tried)), 0)
-        assert best * (1 - mpmath.mpf(10) ** -4) <= found <= best * (1 + mpmath.mpf(10) ** -12)
+        assert best * (1 - mpmath.mpf(10) ** -4) <= epsilon <= best * (1 + mpmath.mpf(10) ** -12)
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (0.1, 1e-9), (5.0, 1e-2)])
@@ -186,20 +186,21 @@ def test_a_loss_that_nothing_protects_and_one_that_is_hardly_one_have_a_cost() -
 
 
 def test_permute_and_flip_has_no_bounded_range() -> None:
-    """So a selection counts epsilon^2/2, not epsilon^2/8, which a range of epsilon would allow.
+    """A selection therefore counts epsilon^2/2, not the epsilon^2/8 of a bounded range.
 
-    Two candidates whose scores are equal, or g noise scales apart: the second is selected with
-    probability exp(-g)/2. With sensitivity 1 and scale 2/epsilon, one row can make g = epsilon.
+    Two candidates have equal scores, or scores that differ by g noise scales. The second is
+    selected with probability exp(-g)/2. With sensitivity 1 and scale 2/epsilon, one row can make
+    g = epsilon.
     """
     epsilon = 1.0
     equal = (0.5, 0.5)
-    apart = (1 - math.exp(-epsilon) / 2, math.exp(-epsilon) / 2)
-    losses_of = [math.log(a / b) for a, b in zip(equal, apart, strict=True)]
+    unequal = (1 - math.exp(-epsilon) / 2, math.exp(-epsilon) / 2)
+    losses_of = [math.log(a / b) for a, b in zip(equal, unequal, strict=True)]
     assert max(map(abs, losses_of)) <= epsilon * (1 + 1e-15)
     assert max(losses_of) - min(losses_of) > epsilon * 1.4
 
 
-# How a budget is divided --------------------------------------------------------------------------
+# Dividing a budget --------------------------------------------------------------------------------
 
 
 @settings(max_examples=40)
@@ -208,9 +209,9 @@ def test_parts_add_up_to_at_most_the_number_as_it_is_written(
     total: float, weights: list[float]
 ) -> None:
     parts = split(total, weights)
-    whole = sum(map(Fraction, parts))
-    assert whole <= Fraction(repr(total))
-    assert whole >= Fraction(repr(total)) * (1 - Fraction(1, 2**50))
+    parts_sum = sum(map(Fraction, parts))
+    assert parts_sum <= Fraction(repr(total))
+    assert parts_sum >= Fraction(repr(total)) * (1 - Fraction(1, 2**50))
     for part, weight in zip(parts, weights, strict=True):
         assert part == pytest.approx(total * weight / sum(weights))
 
@@ -296,7 +297,7 @@ def test_numbers_of_other_kinds_mean_what_they_say_or_are_refused() -> None:
     )
 
 
-# What an error costs ------------------------------------------------------------------------------
+# The cost of an error -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

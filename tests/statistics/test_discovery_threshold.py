@@ -1,4 +1,4 @@
-"""Thresholds of discovery: the smallest that keep a person who is alone in a group hidden."""
+"""Discovery thresholds: the smallest that hide a person who is the only member of a group."""
 
 import math
 from typing import Any
@@ -26,16 +26,16 @@ def laplace_tail(mechanism: Any, least: int) -> Any:
     """Integrate the density from where 1 + noise is rounded to `least` on."""
     s = mpmath.mpf(mechanism.scale)
     start = least - mpmath.mpf(3) / 2
-    places = sorted({start, max(start, mpmath.mpf(0)), abs(start) + s})
-    return mpmath.quad(lambda z: mpmath.exp(-abs(z) / s) / (2 * s), [*places, mpmath.inf])
+    limits = sorted({start, max(start, mpmath.mpf(0)), abs(start) + s})
+    return mpmath.quad(lambda z: mpmath.exp(-abs(z) / s) / (2 * s), [*limits, mpmath.inf])
 
 
 def gaussian_tail(mechanism: Any, least: int) -> Any:
     """Integrate the density from where 1 + noise is rounded to `least` on."""
     s = mpmath.mpf(mechanism.scale)
     start = least - mpmath.mpf(3) / 2
-    places = [start, start + s, start + 3 * s, start + 10 * s, start + 40 * s]
-    return mpmath.quad(lambda z: mpmath.npdf(z, 0, s), places)
+    limits = [start, start + s, start + 3 * s, start + 10 * s, start + 40 * s]
+    return mpmath.quad(lambda z: mpmath.npdf(z, 0, s), limits)
 
 
 def gaussian(epsilon: float, sensitivity: float) -> GaussianMechanism:
@@ -56,9 +56,12 @@ def test_the_threshold_is_the_smallest_that_keeps_within_delta(
     make: Any, tail: Any, epsilon: float, max_groups: int, delta: float
 ) -> None:
     mechanism = make(epsilon, float(max_groups))
-    found = threshold(mechanism, max_groups, delta)
+    least_shown = threshold(mechanism, max_groups, delta)
     with mpmath.workdps(25):
-        at, below = (1 - (1 - tail(mechanism, least)) ** max_groups for least in (found, found - 1))
+        at, below = (
+            1 - (1 - tail(mechanism, least)) ** max_groups
+            for least in (least_shown, least_shown - 1)
+        )
         assert at <= delta < below
 
 
@@ -74,38 +77,41 @@ def test_the_threshold_is_the_smallest_that_keeps_within_delta(
     ids=repr,
 )
 def test_released_numbers_reach_the_threshold_as_seldom_as_they_may(mechanism: Any) -> None:
-    """Of pairs of groups that hold one person each, at most delta of them show one or both."""
+    """At most a fraction delta of pairs of groups with one person each show a group."""
     delta, n = 0.02, 100_000
     least = threshold(mechanism, 2, delta)
     released = mechanism.release(np.ones((n, 2), dtype=np.int64))
-    seen = int((released >= least).any(axis=1).sum())
-    alarms.check_probability(stats.binomtest(seen, n, delta, alternative="greater").pvalue)
+    shown = int((released >= least).any(axis=1).sum())
+    alarms.check_probability(stats.binomtest(shown, n, delta, alternative="greater").pvalue)
     step = 32 if mechanism.scale > 1e6 else 1
-    more = int((released >= least - step).any(axis=1).sum())
-    alarms.check_probability(stats.binomtest(more, n, delta, alternative="less").pvalue)
+    shown_lower = int((released >= least - step).any(axis=1).sum())
+    alarms.check_probability(stats.binomtest(shown_lower, n, delta, alternative="less").pvalue)
 
 
-@pytest.mark.parametrize("alone", [(0, 2), (2, 0), (1, 2), (2, 2), (1, 0), (0, 1)])
-def test_replaced_persons_are_protected_with_the_same_delta(alone: tuple[int, int]) -> None:
-    """Sum the hockey stick over all outputs: one person alone in x groups, the other in y.
+@pytest.mark.parametrize("single_groups", [(0, 2), (2, 0), (1, 2), (2, 2), (1, 0), (0, 1)])
+def test_replaced_persons_are_protected_with_the_same_delta(
+    single_groups: tuple[int, int],
+) -> None:
+    """Sum the hockey stick over all outputs.
 
-    Each is also in a group that others are in, whose count then moves, if alone in fewer than two.
+    One person is the only member of x groups, their replacement of y groups. If there are fewer
+    than two such groups, the person is also in a group with other members, whose count moves.
     """
     max_groups, delta, epsilon, n = 2, 1e-3, 1.0, 200
     mechanism = DiscreteLaplaceMechanism(epsilon, 2.0 * max_groups)  # Replacing moves 4 counts.
     least = threshold(mechanism, max_groups, delta)
     a = math.exp(-1 / mechanism.scale)
-    hidden = [(1 - a ** (least - 1) / (1 + a)) ** groups for groups in alone]
+    hidden = [(1 - a ** (least - 1) / (1 + a)) ** groups for groups in single_groups]
     values = np.arange(-n, n + 1)
 
     def law(persons: int) -> Any:
         return (1 - a) / (1 + a) * a ** np.abs(values - persons)
 
-    # The groups that both worlds have: the first person's and the second's others, at 5 and 6.
-    here = [law(5 + (max_groups - alone[0])), law(6)]
-    there = [law(5), law(6 + (max_groups - alone[1]))]
-    p = hidden[0] * np.outer(*here)
-    q = hidden[1] * np.outer(*there)
+    # Both data sets have a group of 5 for the first person and a group of 6 for the second.
+    laws = [law(5 + (max_groups - single_groups[0])), law(6)]
+    other_laws = [law(5), law(6 + (max_groups - single_groups[1]))]
+    p = hidden[0] * np.outer(*laws)
+    q = hidden[1] * np.outer(*other_laws)
     loss = (1 - hidden[0]) + np.maximum(p - math.exp(epsilon) * q, 0).sum()
     assert loss <= delta * (1 + 1e-9)
 

@@ -35,11 +35,11 @@ def bounds(draw: st.DrawFn) -> tuple[float, float]:
 @settings(max_examples=300, deadline=None)
 @given(rows, anything, st.integers(0, 30), bounds())
 def test_one_row_moves_the_exact_sum_by_no_more_than_its_sensitivity(
-    data: list[float], row: float, place: int, limits: tuple[float, float]
+    data: list[float], row: float, index: int, limits: tuple[float, float]
 ) -> None:
-    """Whatever the rows hold, wherever the row is added."""
+    """The claim holds for all rows, and wherever the row is added."""
     lower, upper = limits
-    neighbour = [*data[:place], row, *data[place:]]
+    neighbour = [*data[:index], row, *data[index:]]
     difference = statistics.exact_sum(neighbour, lower, upper) - statistics.exact_sum(
         data, lower, upper
     )
@@ -63,8 +63,8 @@ def test_the_exact_sum_is_the_sum_of_the_rounded_values(data: list[float], grid:
     for value in data:
         clamped = min(max(Fraction(value), Fraction(-1000)), Fraction(1000))
         inward = math.floor(Fraction(1000) / Fraction(grid)) * Fraction(grid)
-        whole = math.floor(clamped / Fraction(grid) + Fraction(1, 2)) * Fraction(grid)
-        expected += min(max(whole, -inward), inward)
+        rounded = math.floor(clamped / Fraction(grid) + Fraction(1, 2)) * Fraction(grid)
+        expected += min(max(rounded, -inward), inward)
     assert statistics.exact_sum(data, -1000, 1000, grid) == expected
 
 
@@ -84,10 +84,10 @@ ATTACKS: list[tuple[str, list[float] | np.ndarray, float, float, float]] = [
     ("data", "row", "lower", "upper"), [a[1:] for a in ATTACKS], ids=[a[0] for a in ATTACKS]
 )
 def test_the_attacks_on_float_sums_fail(data: Any, row: float, lower: float, upper: float) -> None:
-    before = statistics.exact_sum(data, lower, upper)
+    total = statistics.exact_sum(data, lower, upper)
     for neighbour in ([row, *data], [*data, row], list(data[1:])):
-        after = statistics.exact_sum(np.array(neighbour, dtype=np.float64), lower, upper)
-        assert abs(after - before) <= max(abs(lower), abs(upper))
+        neighbour_total = statistics.exact_sum(np.array(neighbour, dtype=np.float64), lower, upper)
+        assert abs(neighbour_total - total) <= max(abs(lower), abs(upper))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The ledger: what is spent adds up exactly, and nothing is released that is not paid for."""
+"""The ledger: payments add up exactly, and nothing is released without a payment."""
 
 import hashlib
 import json
@@ -54,11 +54,11 @@ def test_a_cost_that_is_a_hair_above_what_is_left_is_refused(path: Path) -> None
 @given(st.lists(st.floats(1e-9, 1.0), max_size=12))
 def test_what_is_spent_is_never_less_than_what_it_costs(costs: list[float]) -> None:
     spent = sum(
-        (Amount.told(Amount(pure(c).epsilon or Fraction(0)).line()) for c in costs),
+        (Amount.from_line(Amount(pure(c).epsilon or Fraction(0)).line()) for c in costs),
         Amount(Fraction(0)),
     )
-    exactly = sum((pure(c).epsilon or Fraction(0) for c in costs), Fraction(0))
-    assert exactly <= spent.main <= exactly * (1 + Fraction(1, 10**18))
+    exact = sum((pure(c).epsilon or Fraction(0) for c in costs), Fraction(0))
+    assert exact <= spent.main <= exact * (1 + Fraction(1, 10**18))
 
 
 @settings(max_examples=40)
@@ -69,7 +69,7 @@ def test_numbers_are_written_on_the_safe_side(number: Fraction, digits: int) -> 
     assert Fraction(up) - Fraction(down) <= number * Fraction(10) ** (1 - digits)
 
 
-def test_deltas_are_counted_beside_epsilon(path: Path) -> None:
+def test_deltas_are_counted_with_epsilon(path: Path) -> None:
     ledger = create_ledger(path, name="survey", epsilon=10, delta="1e-6")
     ledger.spend(compose([Loss(PURE, 0.5)], aside=6e-7))
     with pytest.raises(BudgetError, match=r"delta 4e-7 left.*costs epsilon 0.5 and delta 5e-7"):
@@ -94,7 +94,9 @@ def test_a_ledger_in_rho_adds_rhos_and_what_is_set_aside(path: Path) -> None:
     ledger.spend(compose([Loss(PURE, 0.5)]))
     now = open_ledger(path)
     assert now.spent.main == Fraction(1, 4) + Fraction(1, 8), "an epsilon counts its square, halved"
-    assert Fraction(1e-7) <= now.spent.delta < Fraction("1.001e-7"), "the Gaussian's own is no part"
+    assert Fraction(1e-7) <= now.spent.delta < Fraction("1.001e-7"), (
+        "the delta of Gaussian noise does not count"
+    )
     with pytest.raises(BudgetError, match=r"rho 0\.125 and delta 9e-7 left"):
         ledger.spend(compose([Loss(GAUSSIAN, 0.126)]))
 
@@ -125,7 +127,7 @@ def test_what_rho_buys_is_a_count_that_is_rounded(path: Path, rho: str) -> None:
     assert margin == pytest.approx(mechanism.error(0.95), rel=1e-6, abs=0.5)
 
 
-# What a ledger protects ---------------------------------------------------------------------------
+# The privacy unit ---------------------------------------------------------------------------------
 
 
 def test_a_request_that_protects_something_else_is_refused(path: Path) -> None:
@@ -149,32 +151,32 @@ def test_a_unit_in_words_is_not_compared(path: Path) -> None:
 # The chain and published records ------------------------------------------------------------------
 
 
-def published(ledger: Ledger) -> dict[str, Any]:
+def publish_record(ledger: Ledger) -> dict[str, Any]:
     receipt = ledger.spend(pure(0.1), {"edges": [-math.inf, 0.5]}, date="2026-01-31")
     record = {"ledger": {"head": receipt.head, "name": receipt.name}, "top": math.inf}
     ledger.keep_record(receipt, record)
-    written: dict[str, Any] = json.loads(strict_json.dumps(record))
-    return written
+    parsed: dict[str, Any] = json.loads(strict_json.dumps(record))
+    return parsed
 
 
 def test_a_record_leads_to_its_entry(path: Path) -> None:
     ledger = create_ledger(path, name="survey", epsilon=1)
-    record = published(ledger)
-    other = published(ledger)
+    record = publish_record(ledger)
+    other = publish_record(ledger)
     assert open_ledger(path).entry_of(other).number == 2
     entry = open_ledger(path).entry_of(record)
     assert (entry.number, entry.date, entry.request) == (1, "2026-01-31", {"edges": ["-inf", 0.5]})
 
 
-def test_a_ledger_that_was_rolled_back_is_told_by_a_record(path: Path) -> None:
+def test_a_ledger_that_was_rolled_back_is_detected_by_a_record(path: Path) -> None:
     ledger = create_ledger(path, name="survey", epsilon=1)
-    before = path.read_bytes()
-    record = published(ledger)
-    path.write_bytes(before)
-    open_ledger(path)  # By itself it looks well.
+    earlier = path.read_bytes()
+    record = publish_record(ledger)
+    path.write_bytes(earlier)
+    open_ledger(path)  # Without the record it looks valid.
     with pytest.raises(BudgetError, match="rolled back"):
         open_ledger(path).entry_of(record)
-    published(ledger)
+    publish_record(ledger)
     with pytest.raises(BudgetError, match="rolled back"):
         open_ledger(path).entry_of(record)
 
@@ -183,18 +185,18 @@ def test_of_a_ledger_and_its_copy_each_misses_the_other_s_releases(path: Path) -
     ledger = create_ledger(path, name="survey", epsilon=1)
     copy = path.with_name("copy.json")
     shutil.copy(path, copy)
-    here, there = published(ledger), published(open_ledger(copy))
-    open_ledger(path).entry_of(here)
-    open_ledger(copy).entry_of(there)
+    record, copy_record = publish_record(ledger), publish_record(open_ledger(copy))
+    open_ledger(path).entry_of(record)
+    open_ledger(copy).entry_of(copy_record)
     with pytest.raises(BudgetError, match="another ledger"):
-        open_ledger(path).entry_of(there)
+        open_ledger(path).entry_of(copy_record)
     with pytest.raises(BudgetError, match="another ledger"):
-        open_ledger(copy).entry_of(here)
+        open_ledger(copy).entry_of(record)
 
 
-def test_a_record_that_was_changed_is_told(path: Path) -> None:
+def test_a_record_that_was_changed_is_refused(path: Path) -> None:
     ledger = create_ledger(path, name="survey", epsilon=1)
-    record = published(ledger)
+    record = publish_record(ledger)
     with pytest.raises(BudgetError, match="changed"):
         open_ledger(path).entry_of({**record, "top": 5})
     nothing: list[dict[str, Any]] = [{}, {"ledger": None}, {"ledger": "x"}, {"ledger": {}}]
@@ -211,24 +213,24 @@ def test_two_ledgers_that_are_made_alike_have_other_heads(tmp_path: Path) -> Non
 def test_the_head_is_what_anybody_can_compute(path: Path) -> None:
     """The documented rule: the SHA-256 of the line in canonical JSON, without its head."""
     ledger = create_ledger(path, name="survey", epsilon=1)
-    published(ledger)
-    before = ""
+    publish_record(ledger)
+    previous = ""
     for text in path.read_text().splitlines():
         line = json.loads(text)
         head = line.pop("head")
         plain = json.dumps(line, sort_keys=True, separators=(",", ":"))
         assert hashlib.sha256(plain.encode()).hexdigest() == head
-        assert line["before"] == before
-        before = head
-    assert open_ledger(path).head == before
+        assert line["before"] == previous
+        previous = head
+    assert open_ledger(path).head == previous
 
 
-def test_whoever_writes_all_hashes_anew_is_seen_only_if_more_is_spent_than_allowed(
+def test_a_forger_who_computes_all_hashes_is_detected_only_if_too_much_is_spent(
     path: Path,
 ) -> None:
     """A chain without a key: docs/budgets.md says so."""
     ledger = create_ledger(path, name="survey", epsilon=1)
-    published(ledger)
+    publish_record(ledger)
     first, *_ = chain.read(path).lines
     forged = path.with_name("forged.json")
     chain.create(forged, {**first, "total": {"main": "100", "delta": "0"}})
@@ -308,7 +310,7 @@ def test_a_path_that_is_not_text_is_refused(make: Any, file: Any) -> None:
         make(file, **terms)
 
 
-# What Python's Decimal reads, and a person may have meant otherwise.
+# Python's Decimal accepts these texts, but the writer may have meant something else.
 NOT_PLAIN = ["1_0", "1__0", "_1", "1e1_0", " 1", "1 ", "1\n", "\t1", "1\xa0", "\u0663", "\uff11"]
 NOT_NUMBERS = ["", ".", "e5", "1e", "0x10", "1,5", "1/3", "inf", "nan", "sNaN", "\u22121", "\xb2"]
 
@@ -334,7 +336,7 @@ def test_a_ledger_whose_amounts_are_not_plain_decimal_numbers_is_not_read(
     del first["head"]
     first["head"] = chain.head_of(first)
     path.write_text(strict_json.canonical(first) + "\n")
-    with pytest.raises(BudgetError, match="no ledger"):
+    with pytest.raises(BudgetError, match="not a ledger"):
         open_ledger(path)
 
 

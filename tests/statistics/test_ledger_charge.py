@@ -42,18 +42,18 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def at_each_draw(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], list[object]]:
-    """Return what asks a question whenever the operating system is asked for noise."""
+    """Return a function that calls another at each draw of noise and collects its results."""
 
-    def watch(question: Callable[[], object]) -> list[object]:
+    def watch(look: Callable[[], object]) -> list[object]:
         answers: list[object] = []
         for hook in ("key", "random_bytes"):
             real = getattr(SYSTEM, hook)
 
-            def asked(*arguments: Any, real: Any = real) -> Any:
-                answers.append(question())
+            def draw(*arguments: Any, real: Any = real) -> Any:
+                answers.append(look())
                 return real(*arguments)
 
-            monkeypatch.setattr(Source, hook, staticmethod(asked))
+            monkeypatch.setattr(Source, hook, staticmethod(draw))
         return answers
 
     return watch
@@ -61,7 +61,7 @@ def at_each_draw(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], obje
 
 DISCOVERY: dict[str, Any] = {
     "groups": {"g": "discover"},
-    "delta": 1e-9,  # The chance that a group of one person appears, where none is to be found.
+    "delta": 1e-9,  # The probability that a group of one person appears by chance.
     "person": "id",
     "max_groups": 1,
 }
@@ -77,11 +77,11 @@ REQUESTS = [
 def test_all_is_paid_for_before_the_first_noise(
     request_: Request, path: Path, at_each_draw: Callable[[Callable[[], object]], list[object]]
 ) -> None:
-    seen = at_each_draw(lambda: open_ledger(path).spent)
+    spent_at_draws = at_each_draw(lambda: open_ledger(path).spent)
     table = publish(PEOPLE, request_, ledger=path)
-    assert seen
+    assert spent_at_draws
     ledger = open_ledger(path)
-    assert set(seen) == {ledger.spent}
+    assert set(spent_at_draws) == {ledger.spent}
     cost = request_.cost()
     assert cost.epsilon is not None
     assert cost.epsilon <= ledger.spent.main <= Fraction(1, 2)
@@ -128,14 +128,14 @@ def test_an_error_about_the_data_costs_nothing(request_: Request, source: Any, p
 def test_what_cannot_be_paid_for_is_refused_before_a_row_is_read(
     path: Path, at_each_draw: Callable[[Callable[[], object]], list[object]]
 ) -> None:
-    drawn = at_each_draw(lambda: None)
+    draws = at_each_draw(lambda: None)
     with pytest.raises(
         BudgetError, match="epsilon 1 and delta 1e-6 left, and this costs epsilon 2"
     ):
         publish("nowhere.csv", Request(2.0, [COUNT]), ledger=path)
     with pytest.raises(BudgetError, match="There is no ledger"):
         publish("nowhere.csv", Request(0.5, [COUNT]), ledger=path.with_name("other.json"))
-    assert not drawn
+    assert not draws
     assert open_ledger(path).entries == ()
 
 
@@ -144,27 +144,27 @@ def test_budget_that_another_took_in_the_meantime_is_missed_before_noise(
     monkeypatch: pytest.MonkeyPatch,
     at_each_draw: Callable[[Callable[[], object]], list[object]],
 ) -> None:
-    """The data is read after the first look at the ledger, and before the payment."""
+    """The data is read between the first check of the ledger and the payment."""
     genuine = engines.tally_all
 
-    def slow(*arguments: Any, **options: Any) -> Any:
+    def spend_and_tally(*arguments: Any, **options: Any) -> Any:
         open_ledger(path).spend(Request(0.75, [COUNT]).cost())
         return genuine(*arguments, **options)
 
-    monkeypatch.setattr(engines, "tally_all", slow)
-    drawn = at_each_draw(lambda: None)
+    monkeypatch.setattr(engines, "tally_all", spend_and_tally)
+    draws = at_each_draw(lambda: None)
     with pytest.raises(BudgetError, match=r"has epsilon 0\.25"):
         publish(PEOPLE, Request(0.5, [COUNT]), ledger=path)
-    assert not drawn
+    assert not draws
 
 
 def test_a_release_that_fails_after_it_was_paid_for_stays_paid(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(*_: Any) -> Any:
+    def fail(*_: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr(Count, "release", failing)
+    monkeypatch.setattr(Count, "release", fail)
     with pytest.raises(MemoryError):
         publish(PEOPLE, REQUESTS[0], ledger=path)
     assert open_ledger(path).spent.main == Fraction(1, 2)
@@ -175,12 +175,12 @@ def test_a_record_that_cannot_be_noted_is_published_all_the_same(
 ) -> None:
     genuine = chain._append
 
-    def full(descriptor: int, place: Path, line: Any) -> str:
+    def append_to_full_disk(descriptor: int, path: Path, line: Any) -> str:
         if line["kind"] == "record":
             raise BudgetError("the disk is full")
-        return genuine(descriptor, place, line)
+        return genuine(descriptor, path, line)
 
-    monkeypatch.setattr(chain, "_append", full)
+    monkeypatch.setattr(chain, "_append", append_to_full_disk)
     record = publish(PEOPLE, REQUESTS[0], ledger=path).record()
     assert open_ledger(path).entry_of(record).number == 1
 
@@ -225,14 +225,14 @@ def test_a_request_that_finds_no_group_is_paid_for_and_published(path: Path) -> 
 # Several processes --------------------------------------------------------------------------------
 
 
-# Polars has threads, which a fork does not take along; pandas has none.
+# A fork does not copy the threads of Polars; pandas has none.
 FEW = pd.DataFrame({"x": [1.0, 2.0]})
 HANGING = 600  # Seconds after which a process that hangs ends, and the test fails.
 
 
-def children(number: int, work: Callable[[], object]) -> list[int]:
-    """Start processes that do something, and never return to pytest."""
-    started = []
+def start_children(number: int, work: Callable[[], object]) -> list[int]:
+    """Start processes that call a function and never return to pytest."""
+    children = []
     for _ in range(number):
         child = os.fork()
         if not child:
@@ -243,8 +243,8 @@ def children(number: int, work: Callable[[], object]) -> list[int]:
                 status = 0
             finally:
                 os._exit(status)
-        started.append(child)
-    return started
+        children.append(child)
+    return children
 
 
 def test_eight_processes_publish_what_one_budget_allows(path: Path) -> None:
@@ -255,7 +255,7 @@ def test_eight_processes_publish_what_one_budget_allows(path: Path) -> None:
             except BudgetError:
                 return
 
-    assert [os.waitpid(child, 0)[1] for child in children(8, work)] == [0] * 8
+    assert [os.waitpid(child, 0)[1] for child in start_children(8, work)] == [0] * 8
     ledger = open_ledger(path)
     assert ledger.left.main == 0
     assert sum(entry.kind == "spent" for entry in ledger.entries) == 16
@@ -263,35 +263,35 @@ def test_eight_processes_publish_what_one_budget_allows(path: Path) -> None:
 
 def test_a_release_that_was_seen_before_kill_9_was_paid_for(tmp_path: Path) -> None:
     path = create_ledger(tmp_path / "b.json", name="n", epsilon=10**6).path
-    seen: list[str] = []
+    published: list[str] = []
     for _ in range(10):
         reader, writer = os.pipe()
 
         def work(writer: int = writer) -> None:
             while True:
-                told = publish(FEW, REQUESTS[0], ledger=path).ledger
-                os.write(writer, str((told or {})["head"]).encode())
+                payment = publish(FEW, REQUESTS[0], ledger=path).ledger
+                os.write(writer, str((payment or {})["head"]).encode())
 
-        (child,) = children(1, work)
+        (child,) = start_children(1, work)
         os.close(writer)
-        seen.append(os.read(reader, 64).decode())
+        published.append(os.read(reader, 64).decode())
         threading.Event().wait(random.random() / 50)  # noqa: S311 - any moment will do
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         with os.fdopen(reader, "rb") as rest:
             text = rest.read().decode()
-        seen += [text[i : i + 64] for i in range(0, len(text), 64)]
+        published += [text[i : i + 64] for i in range(0, len(text), 64)]
     paid = [entry.head for entry in open_ledger(path).entries if entry.kind == "spent"]
-    assert len(set(seen)) == len(seen) >= 10
-    assert set(seen) <= set(paid)
-    assert len(paid) <= len(seen) + 10
+    assert len(set(published)) == len(published) >= 10
+    assert set(published) <= set(paid)
+    assert len(paid) <= len(published) + 10
 
 
 # The command line ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def here(tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def _work_folder(tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     Path("t.csv").write_text("x\n1\n2\n")
     assert path.name == "budget.json"
@@ -304,37 +304,37 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     return status, printed.out, printed.err
 
 
-ASKED = ["release", "t.csv", "--column", "x", "--epsilon", "0.75", "--ledger", "budget.json"]
+RELEASE = ["release", "t.csv", "--column", "x", "--epsilon", "0.75", "--ledger", "budget.json"]
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("_work_folder")
 def test_release_pays_and_says_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
-    status, out, err = run(capsys, *ASKED, "--check")
+    status, out, err = run(capsys, *RELEASE, "--check")
     assert (status, err) == (0, "")
     assert out.endswith("budget.json would have epsilon 0.25 and delta 1e-6 left.\n")
     assert open_ledger("budget.json").entries == ()
-    status, out, err = run(capsys, *ASKED, "--record", "r.json", "--html", "r.html")
+    status, out, err = run(capsys, *RELEASE, "--record", "r.json", "--html", "r.html")
     assert (status, err) == (0, "")
     assert "epsilon 0.25 and delta 1e-6" in Path("r.html").read_text(encoding="utf-8")
     assert "Paid from budget.json, which has epsilon 0.25 and delta 1e-6 left.\n" in out
     assert run(capsys, "budget", "show", "budget.json", "--record", "r.json")[0] == 0
-    for more in ([], ["--check"]):
-        status, out, err = run(capsys, *ASKED, *more)
+    for options in ([], ["--check"]):
+        status, out, err = run(capsys, *RELEASE, *options)
         assert status == 2
         assert (
             "budget.json has epsilon 0.25 and delta 1e-6 left, and this costs epsilon 0.75" in err
         )
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("_work_folder")
 @pytest.mark.parametrize(
     ("ledger", "words"),
     [
-        ("t.csv", "damaged|no ledger"),
+        ("t.csv", "damaged|not a ledger"),
         ("nowhere.json", "There is no ledger nowhere.json: dpnoise budget create makes one"),
         ("no/where.json", "There is no folder no"),
-        (".", "no regular file"),
-        ("/dev/full", "no regular file"),
+        (".", "not a regular file"),
+        ("/dev/full", "not a regular file"),
         ("torn.json", "dpnoise budget mend"),
         ("edited.json", "line 1 is not the one that was written"),
         ("", "give the name of a file"),
@@ -346,45 +346,47 @@ def test_what_is_no_ledger_pays_for_nothing(
     capsys: pytest.CaptureFixture[str],
     at_each_draw: Callable[[Callable[[], object]], list[object]],
 ) -> None:
-    whole = Path("budget.json").read_bytes()
-    Path("torn.json").write_bytes(whole + b"{")
-    Path("edited.json").write_bytes(whole.replace(b"survey", b"surfer"))
-    drawn = at_each_draw(lambda: None)
+    content = Path("budget.json").read_bytes()
+    Path("torn.json").write_bytes(content + b"{")
+    Path("edited.json").write_bytes(content.replace(b"survey", b"surfer"))
+    draws = at_each_draw(lambda: None)
     try:
-        status = cli.main([*ASKED[:-1], ledger])
-    except SystemExit as error:  # argparse ends so
+        status = cli.main([*RELEASE[:-1], ledger])
+    except SystemExit as error:  # argparse exits
         status = int(error.code or 0)
     printed = capsys.readouterr()
     assert (status, printed.out) == (2, "")
     assert re.search(words, printed.err)
     assert printed.err.count("\n") == 1
-    assert not drawn
+    assert not draws
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("_work_folder")
 def test_a_request_in_a_file_may_name_its_ledger(capsys: pytest.CaptureFixture[str]) -> None:
     folder = Path("requests")
     folder.mkdir()
     lines = ["epsilon = 0.5", 'source = "../t.csv"', 'ledger = "../budget.json"', "[[publish]]"]
-    asked = folder / "r.toml"
-    asked.write_text("\n".join([*lines, 'statistics = ["count"]']))
-    assert run(capsys, "release", str(asked))[0] == 0
+    request_file = folder / "r.toml"
+    request_file.write_text("\n".join([*lines, 'statistics = ["count"]']))
+    assert run(capsys, "release", str(request_file))[0] == 0
     assert open_ledger("budget.json").spent.main == Fraction(1, 2)
-    status, _, err = run(capsys, "release", str(asked), "--ledger", "budget.json")
+    status, _, err = run(capsys, "release", str(request_file), "--ledger", "budget.json")
     assert status == 2
     assert "leave out --ledger" in err
-    asked.write_text("\n".join(["ledger = 5", *lines[:2], lines[3], 'statistics = ["count"]']))
-    assert "ledger must be the name of a file" in run(capsys, "release", str(asked))[2]
+    request_file.write_text(
+        "\n".join(["ledger = 5", *lines[:2], lines[3], 'statistics = ["count"]'])
+    )
+    assert "ledger must be the name of a file" in run(capsys, "release", str(request_file))[2]
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("_work_folder")
 @pytest.mark.parametrize("option", ["--output", "--record", "--plot", "--html"])
 def test_nothing_is_written_over_the_ledger(
     option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("link.png").symlink_to("budget.json")
     for target in ("budget.json", "link.png"):
-        status, _, err = run(capsys, *ASKED, option, target, "--force")
+        status, _, err = run(capsys, *RELEASE, option, target, "--force")
         assert status == 2
         assert "is the ledger. Write to another file." in err
     assert open_ledger("budget.json").entries == ()

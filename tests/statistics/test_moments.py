@@ -15,9 +15,9 @@ from dpnoise.statistics import plan, queries
 def test_the_mean_is_centred() -> None:
     """Birth years: the mean error of 400 releases, a multiple of 5 deviations below 0.03."""
     years = np.random.default_rng().integers(1940, 2010, 5000)
-    exactly = years.mean()
+    true_mean = years.mean()
     errors = [
-        abs(statistics.mean(years, lower=1900, upper=2025, epsilon=1.0).value - exactly)
+        abs(statistics.mean(years, lower=1900, upper=2025, epsilon=1.0).value - true_mean)
         for _ in range(400)
     ]
     # The error is h((1-m)a - (1+m)b)/N with Laplace a and b, |m| <= 1: on average 0.019 here, and
@@ -45,11 +45,11 @@ def test_the_parts_give_back_mean_and_variance_exactly() -> None:
         total, squares = int(data.sum()), int((data**2).sum())
         mean = Fraction(total, data.size)
         variance = Fraction(squares, data.size) - mean**2
-        asked = queries.Mean("x", -3, 8, 1.0, grid=1.0)
-        assert asked.from_parts(asked.parts_of(data.size, total, squares)) == float(mean)
-        spread = queries.Variance("x", -3, 8, 1.0, grid=1.0)
-        found = spread.from_parts(spread.parts_of(data.size, total, squares))
-        assert abs(found - float(variance)) < 1e-12
+        mean_query = queries.Mean("x", -3, 8, 1.0, grid=1.0)
+        assert mean_query.from_parts(mean_query.parts_of(data.size, total, squares)) == float(mean)
+        variance_query = queries.Variance("x", -3, 8, 1.0, grid=1.0)
+        result = variance_query.from_parts(variance_query.parts_of(data.size, total, squares))
+        assert abs(result - float(variance)) < 1e-12
 
 
 def test_the_sums_of_a_mean_have_no_limit() -> None:
@@ -81,12 +81,12 @@ def test_margins_cover_with_their_confidence() -> None:
     rng = np.random.default_rng()
     for data in (rng.random(300), rng.beta(0.5, 8, 300), np.repeat([0.0, 1.0], 100)):
         truth = {"mean": data.mean(), "variance": data.var(), "std": data.std()}
-        for name, exactly in truth.items():
+        for name, true_value in truth.items():
             ask: Callable[..., statistics.Release] = getattr(statistics, name)
             inside = 0
             for _ in range(releases):
                 released = ask(data, lower=0, upper=1, epsilon=0.5, confidence=0.9)
-                inside += abs(released.value - exactly) <= (released.error or 0.0) + 1e-6
+                inside += abs(released.value - true_value) <= (released.error or 0.0) + 1e-6
             alarms.check_probability(stats.binomtest(inside, releases, 0.9, "less").pvalue)
 
 

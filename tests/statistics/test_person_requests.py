@@ -1,4 +1,4 @@
-"""Requests about persons: what they cost, which groups appear, and what is refused before."""
+"""Requests about persons: their costs, the discovered groups, and early errors."""
 
 import json
 import math
@@ -38,12 +38,12 @@ ALL = Question(
 )  # fmt: skip
 
 
-def asked(*questions: Question, **options: Any) -> Request:
-    """Return a request about persons, with these changes."""
-    usual = {
+def person_request(*questions: Question, **options: Any) -> Request:
+    """Return a request about persons with the given changes."""
+    defaults = {
         "epsilon": 1.0, "groups": CITIES, "person": "who", "max_groups": 2, "max_rows": 3,
     }  # fmt: skip
-    return Request(**{**usual, "publish": questions or (COUNT,), **options})
+    return Request(**{**defaults, "publish": questions or (COUNT,), **options})
 
 
 def visits(persons: int = 300) -> pl.DataFrame:
@@ -55,13 +55,13 @@ def visits(persons: int = 300) -> pl.DataFrame:
 
 
 def count_of(request: Request) -> Count:
-    """Return the query of a request that asks for counts alone."""
+    """Return the query of a request that asks only for counts."""
     ((_, query),) = request.prepare()
     assert isinstance(query, Count)
     return query
 
 
-# What is refused ----------------------------------------------------------------------------------
+# Errors -------------------------------------------------------------------------------------------
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "bounds without a person": ({"person": None}, "max_groups needs person"),
@@ -137,7 +137,7 @@ def test_contradictions_are_refused_before_anything_is_spent(
     monkeypatch.setattr(Source, "key", lambda *_: pytest.fail("noise was drawn"))
     changes, words = REFUSED[case]
     with pytest.raises((ValueError, TypeError), match=words):
-        asked(**changes)
+        person_request(**changes)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_questions_that_contradict_themselves_are_refused(make: Any, words: str)
         make()
 
 
-# What it costs ------------------------------------------------------------------------------------
+# Costs --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -176,9 +176,9 @@ def test_questions_that_contradict_themselves_are_refused(make: Any, words: str)
     ],
 )
 def test_all_parts_together_are_within_the_budget(budget: dict[str, Any]) -> None:
-    request = asked(ALL, replace(COUNT, weight=3.0), **budget)
+    request = person_request(ALL, replace(COUNT, weight=3.0), **budget)
     cost = request.cost()
-    losses = [loss for one in request.discoveries() for loss in one.losses]
+    losses = [loss for discovery in request.discoveries() for loss in discovery.losses]
     losses += [loss for _, query in request.prepare() for loss in query.losses]
     if request.rho is not None:
         assert sum(loss.rho for loss in losses) == cost.rho <= Fraction("0.3")
@@ -186,27 +186,27 @@ def test_all_parts_together_are_within_the_budget(budget: dict[str, Any]) -> Non
     else:
         assert cost.epsilon is not None
         assert Fraction(999, 1000) < cost.epsilon <= 1
-        own = float(cost.delta - cost.rho_delta)
-        assert compose(losses, own).epsilon == cost.epsilon
+        composition_delta = float(cost.delta - cost.rho_delta)
+        assert compose(losses, composition_delta).epsilon == cost.epsilon
     assert cost.delta <= Fraction(request.delta)
 
 
 def test_weights_divide_the_budget() -> None:
-    request = asked(replace(COUNT, weight=3.0), Question(["count"]), max_rows=1)
+    request = person_request(replace(COUNT, weight=3.0), Question(["count"]), max_rows=1)
     assert [query.epsilon for _, query in request.prepare()] == [0.75, 0.25]
 
 
 def test_gaussian_noise_gains_the_root_of_the_groups() -> None:
-    """With 100 groups a person L1 is 100, L2 10; one group decides for Laplace noise."""
+    """With 100 groups per person, L1 is 100 and L2 is 10. With one group Laplace noise wins."""
     keys = {"city": tuple(range(200))}
     options = {"delta": 1e-6, "mechanism": "best", "groups": keys}
-    many, one = (asked(max_groups=groups, **options) for groups in (100, 1))
-    assert [query.rho is not None for _, query in many.prepare()] == [True]
-    assert [query.rho is not None for _, query in one.prepare()] == [False]
-    assert many.cost().delta == Fraction(1e-6)
-    assert one.cost().delta == 0
+    many_groups, one_group = (person_request(max_groups=groups, **options) for groups in (100, 1))
+    assert [query.rho is not None for _, query in many_groups.prepare()] == [True]
+    assert [query.rho is not None for _, query in one_group.prepare()] == [False]
+    assert many_groups.cost().delta == Fraction(1e-6)
+    assert one_group.cost().delta == 0
     gaussian, laplace = (
-        count_of(replace(many, mechanism=name, delta=delta))
+        count_of(replace(many_groups, mechanism=name, delta=delta))
         for name, delta in (("gaussian", 1e-6), ("laplace", 0.0))
     )
     assert gaussian.mechanism.sensitivity == 30
@@ -217,7 +217,7 @@ def test_gaussian_noise_gains_the_root_of_the_groups() -> None:
 
 def test_a_wanted_error_costs_what_it_costs() -> None:
     """Discrete Laplace noise is beyond 50 with probability 2 a^51/(1 + a), with a = exp(-1/s)."""
-    request = asked(replace(COUNT, error=50.0), epsilon=None)
+    request = person_request(replace(COUNT, error=50.0), epsilon=None)
     query = count_of(request)
     assert query.error(0.95) == 50
     a = math.exp(-1 / query.mechanism.scale)
@@ -229,7 +229,7 @@ def test_a_wanted_error_costs_what_it_costs() -> None:
     assert count_of(gaussian).error(0.95) == 50
 
 
-# Groups that nobody declared ----------------------------------------------------------------------
+# Discovered groups --------------------------------------------------------------------------------
 
 
 def test_persons_are_counted_once_in_each_of_their_groups() -> None:
@@ -240,65 +240,72 @@ def test_persons_are_counted_once_in_each_of_their_groups() -> None:
             "day": [1.0, 1.0, 2.0, math.nan, 1.0, -0.0, 0.0, None],
         }
     )
-    request = asked(groups={"city": "discover"}, delta=1e-6)
-    (one,) = request.discoveries()
-    held = holders(frame, "city", one.unit)
-    assert dict(zip(held.keys, held.persons.tolist(), strict=True)) == {"a": 4, "b": 1}
-    held = holders(frame, "day", one.unit)
-    assert dict(zip(held.keys, held.persons.tolist(), strict=True)) == {"1": 2, "2": 1, "0": 2}
+    request = person_request(groups={"city": "discover"}, delta=1e-6)
+    (discovery,) = request.discoveries()
+    counts = holders(frame, "city", discovery.unit)
+    assert dict(zip(counts.keys, counts.persons.tolist(), strict=True)) == {"a": 4, "b": 1}
+    counts = holders(frame, "day", discovery.unit)
+    assert dict(zip(counts.keys, counts.persons.tolist(), strict=True)) == {"1": 2, "2": 1, "0": 2}
 
 
 def test_groups_of_many_persons_appear_and_those_of_few_do_not() -> None:
     """At epsilon 1e4 for each the noise is not 0 with probability below 10^-1000."""
     crowd = visits(2_000)
     few = pl.DataFrame({"who": [-1] * 3_000, "city": ["kinsale"] * 3_000, "x": [1.0] * 3_000})
-    request = asked(ALL, COUNT, epsilon=1e5, delta=1e-9, groups={"city": "discover"})
+    request = person_request(ALL, COUNT, epsilon=1e5, delta=1e-9, groups={"city": "discover"})
     table = publish(pl.concat([crowd, few]), request)
     assert table.found == {"city": tuple(sorted(CITIES["city"]))}
-    assert {one.group[0] for one in table} == set(CITIES["city"])
+    assert {published.group[0] for published in table} == set(CITIES["city"])
     record = table.record()
     assert record["discovered"][0]["groups"] == sorted(CITIES["city"])
     assert record["privacy"]["delta"] == 1e-9
     assert json.loads(json.dumps(record))["request"]["groups"] == {"city": "discover"}
 
 
-def test_how_far_reading_is_is_told_from_the_first_pass_on(tmp_path: Path) -> None:
-    """The passes are one for each column that is discovered, one for mistakes, one for answers."""
+def test_progress_is_reported_from_the_first_pass_on(tmp_path: Path) -> None:
+    """There is a pass for each discovered column, one for errors in the data, one for answers."""
     path = tmp_path / "visits.parquet"
     visits(500).write_parquet(path)
-    told: list[float] = []
-    publish(path, asked(epsilon=1e5, delta=1e-9, groups={"city": "discover"}), progress=told.append)
-    assert told == sorted(told)
-    assert {1 / 3, 2 / 3, 1.0} <= set(told)
+    progress: list[float] = []
+    publish(
+        path,
+        person_request(epsilon=1e5, delta=1e-9, groups={"city": "discover"}),
+        progress=progress.append,
+    )
+    assert progress == sorted(progress)
+    assert {1 / 3, 2 / 3, 1.0} <= set(progress)
 
 
-def test_a_column_may_be_discovered_beside_a_declared_one() -> None:
+def test_a_column_may_be_discovered_together_with_a_declared_one() -> None:
     frame = visits(2_000).with_columns(sex=pl.lit("f"))
     question = Question(["count"], by=("city", "sex"))
     groups = {"city": "discover", "sex": ["f", "m"]}
-    table = publish(frame, asked(question, epsilon=1e5, delta=1e-9, groups=groups))
+    table = publish(frame, person_request(question, epsilon=1e5, delta=1e-9, groups=groups))
     assert len(table.rows()) == 2 * 5
     both = publish(
-        frame, asked(question, epsilon=1e5, delta=1e-9, groups=dict.fromkeys(groups, "discover"))
+        frame,
+        person_request(question, epsilon=1e5, delta=1e-9, groups=dict.fromkeys(groups, "discover")),
     )
-    assert [one.group for one in both] == [(city, "f") for city in sorted(CITIES["city"])]
+    assert [published.group for published in both] == [
+        (city, "f") for city in sorted(CITIES["city"])
+    ]
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
 def test_two_columns_that_are_discovered_share_the_delta_that_is_set_aside(mechanism: str) -> None:
-    """One person may be alone in a group of each: the chances of both add up."""
+    """One person may be the only member of a group in each, so the probabilities add up."""
     groups = {"city": "discover", "sex": "discover"}
     question = Question(["count"], by=("city", "sex"))
-    request = asked(question, delta=1e-3, mechanism=mechanism, groups=groups)
+    request = person_request(question, delta=1e-3, mechanism=mechanism, groups=groups)
     chances = [
-        discovery_threshold._chance(one.noise.mechanism, one.threshold, 2, 128)
-        for one in request.discoveries()
+        discovery_threshold._chance(discovery.noise.mechanism, discovery.threshold, 2, 128)
+        for discovery in request.discoveries()
     ]
     assert len(chances) == 2
-    assert sum(chances) <= request.prices.aside  # Of balls: certainly.
+    assert sum(chances) <= request.prices.aside  # Balls compare as certain.
     nearly = [
-        discovery_threshold._chance(one.noise.mechanism, one.threshold - 1, 2, 128)
-        for one in request.discoveries()
+        discovery_threshold._chance(discovery.noise.mechanism, discovery.threshold - 1, 2, 128)
+        for discovery in request.discoveries()
     ]
     assert sum(nearly) > request.prices.aside
 
@@ -306,19 +313,19 @@ def test_two_columns_that_are_discovered_share_the_delta_that_is_set_aside(mecha
 def test_of_more_groups_than_can_be_computed_the_largest_are_published(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What was paid for is not wasted by an error. Groups 1 to 9 have 10 to 90 persons."""
+    """An error would waste the budget. Groups 1 to 9 have 10 to 90 persons."""
     monkeypatch.setattr(checking, "_MOST_COUNTS", 4 * 11)  # Four groups of 11 cells.
     rows = [(f"p{city}-{who}", city) for city in range(1, 10) for who in range(10 * city)]
     frame = pl.DataFrame(rows, schema=["who", "city"], orient="row").with_columns(x=pl.lit(1.0))
     median = Question(["median"], "x", 0, 10, 1.0, by=("city",))
-    request = asked(median, epsilon=1e5, delta=1e-9, groups={"city": "discover"})
+    request = person_request(median, epsilon=1e5, delta=1e-9, groups={"city": "discover"})
     assert publish(frame, request).found == {"city": ("6", "7", "8", "9")}
 
 
 def test_labels_do_not_depend_on_the_type_of_a_column() -> None:
     """One empty cell turns integers into floats; discovered groups are labelled by text."""
     frame = pl.DataFrame({"who": range(300), "city": [n % 12 for n in range(300)]})
-    request = asked(epsilon=1e5, delta=1e-9, groups={"city": "discover"})
+    request = person_request(epsilon=1e5, delta=1e-9, groups={"city": "discover"})
     expected = tuple(str(city) for city in range(12))  # Ordered as numbers.
     for kind in (pl.Int64, pl.UInt8, pl.Float64, pl.String):
         table = publish(frame.with_columns(pl.col("city").cast(kind)), request)
@@ -338,7 +345,7 @@ def test_every_declared_group_can_be_written_as_a_table(keys: list[Any]) -> None
 
 def test_no_group_at_all_is_an_empty_table() -> None:
     frame = pl.DataFrame({"who": [1], "city": ["cork"], "x": [1.0]})
-    table = publish(frame, asked(delta=1e-9, groups={"city": "discover"}))
+    table = publish(frame, person_request(delta=1e-9, groups={"city": "discover"}))
     assert (table.rows(), table.found) == ([], {"city": ()})
     assert table.to_arrow().num_rows == table.to_pandas().shape[0] == 0
     assert "city" in table.to_polars().columns
@@ -346,34 +353,36 @@ def test_no_group_at_all_is_an_empty_table() -> None:
 
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
 def test_groups_of_one_person_alone_appear_as_seldom_as_delta_says(mechanism: str) -> None:
-    """Count on two worlds: in one, a person more has 3,000 rows in three new groups.
+    """Compare two data sets: in one, an additional person has 3,000 rows in three new groups.
 
-    Without them the groups never appear; with them in a part of the runs of at most delta, which is
-    large here, to be counted. A threshold one lower would be too low: each of the two comparisons
-    is a false alarm with probability 10^-8.
+    Without the person the groups never appear. With the person they appear in at most a fraction
+    delta of the runs; delta is large here, so that runs can be counted. A threshold lower by one
+    would be too low. Each of the two comparisons is a false alarm with probability 10^-8.
     """
     rounds = 20_000 if LONG else 2_000
-    request = asked(delta=0.1, mechanism=mechanism, groups={"city": "discover"})
-    (one,) = request.discoveries()
+    request = person_request(delta=0.1, mechanism=mechanism, groups={"city": "discover"})
+    (discovery,) = request.discoveries()
     crowd = pl.DataFrame({"who": list(range(40)), "city": ["cork"] * 40})
     extra = pl.DataFrame({"who": [-1] * 3_000, "city": ["new", "newer", "newest"] * 1_000})
-    before = holders(crowd, "city", one.unit)
-    after = holders(pl.concat([crowd, extra]), "city", one.unit)
-    assert before.keys == ["cork"]
-    assert sorted(after.persons.tolist()) == [1, 1, 40]  # Two of the three groups count.
+    without_person = holders(crowd, "city", discovery.unit)
+    with_person = holders(pl.concat([crowd, extra]), "city", discovery.unit)
+    assert without_person.keys == ["cork"]
+    assert sorted(with_person.persons.tolist()) == [1, 1, 40]  # Two of the three groups count.
 
-    def part(world: Holders, threshold: int) -> int:
-        lowered = replace(one, threshold=threshold)
+    def count_runs(counts: Holders, threshold: int) -> int:
+        changed = replace(discovery, threshold=threshold)
         rng = dpnoise.Generator()
-        runs = (publishing._passing(lowered, world, rng) for _ in range(rounds))
-        return sum(any(key != "cork" for key in found) for found in runs)
+        runs = (publishing._rank_groups(changed, counts, rng) for _ in range(rounds))
+        return sum(any(key != "cork" for key in groups) for groups in runs)
 
-    assert part(before, 1) == 0
-    aside = request.prices.aside
-    assert aside == pytest.approx(0.1 if mechanism == "laplace" else 0.05)
-    allowed = stats.binomtest(part(after, one.threshold), rounds, aside, "greater")
+    assert count_runs(without_person, 1) == 0
+    delta = request.prices.aside
+    assert delta == pytest.approx(0.1 if mechanism == "laplace" else 0.05)
+    allowed = stats.binomtest(
+        count_runs(with_person, discovery.threshold), rounds, delta, "greater"
+    )
     check_probability(float(allowed.pvalue))
-    lower = stats.binomtest(part(after, one.threshold - 1), rounds, aside, "less")
+    lower = stats.binomtest(count_runs(with_person, discovery.threshold - 1), rounds, delta, "less")
     check_probability(float(lower.pvalue))
 
 
@@ -382,11 +391,11 @@ def test_what_is_wrong_is_found_before_noise_is_drawn(monkeypatch: pytest.Monkey
     frame = visits().with_columns(pl.when(pl.col("x") > 5).then(pl.col("x")).alias("x"))
     options = {"delta": 1e-6, "groups": {"city": "discover"}}
     with pytest.raises(ArgumentError, match="rows without a value"):
-        publish(frame, asked(ALL, **options))
+        publish(frame, person_request(ALL, **options))
     with pytest.raises(ArgumentError, match="There is no column 'income'"):
-        publish(frame, asked(replace(ALL, column="income"), **options))
+        publish(frame, person_request(replace(ALL, column="income"), **options))
     with pytest.raises(ArgumentError, match="do not say whose they are"):
-        publish(frame.with_columns(who=pl.lit(None, pl.Int64)), asked(**options))
+        publish(frame.with_columns(who=pl.lit(None, pl.Int64)), person_request(**options))
 
 
 # From a file to a record --------------------------------------------------------------------------
@@ -407,7 +416,7 @@ def test_a_signed_request_may_be_about_persons(tmp_path: Path) -> None:
 
 
 def test_the_record_says_what_was_protected_and_spent() -> None:
-    record = publish(visits(), asked(ALL)).record()
+    record = publish(visits(), person_request(ALL)).record()
     assert record["format"] == 3
     assert record["privacy_unit"] == "one person (who), at most 2 groups and 3 rows in each"
     assert record["neighbours"] == "differ by one person added or removed"
@@ -420,22 +429,35 @@ def test_the_command_line_publishes_about_persons(
 ) -> None:
     path = tmp_path / "visits.csv"
     visits(2_000).write_csv(path)
-    usual = ["release", str(path), "--column", "x", "--person", "who", "--max-rows", "3"]
-    declared = [*usual, "--max-groups", "2", "--group-by", "city=cork,dublin,galway"]
+    common = ["release", str(path), "--column", "x", "--person", "who", "--max-rows", "3"]
+    declared = [*common, "--max-groups", "2", "--group-by", "city=cork,dublin,galway"]
     assert cli.main(declared) == 0
     assert "epsilon 1 in all: count 1. One person added or removed." in capsys.readouterr().out
-    found = [*usual, "--max-groups", "2", "--group-by", "city", "--delta", "1e-6"]
-    assert cli.main([*found, "--epsilon", "1000"]) == 0
+    discovered = [*common, "--max-groups", "2", "--group-by", "city", "--delta", "1e-6"]
+    assert cli.main([*discovered, "--epsilon", "1000"]) == 0
     out = capsys.readouterr().out
     assert "epsilon 1000, delta 1e-06 in all: groups of city 500, count 500." in out
     assert all(f"{city}, count" in out for city in CITIES["city"])
-    assert cli.main([*found, "--check", "--mechanism", "gaussian", "--neighbours", "replace"]) == 0
+    assert (
+        cli.main([*discovered, "--check", "--mechanism", "gaussian", "--neighbours", "replace"])
+        == 0
+    )
     out = capsys.readouterr().out
     assert "those whose noisy number of persons is" in out
     assert "One person in another's place." in out
     assert "Protected: one person (who), at most 2 groups and 3 rows in each." in out
-    own = [*usual[:-2], "--per-person", "mean", "--lower", "0", "--upper", "10", "--rho", "0.5"]
-    assert cli.main([*own, "--query", "mean", "--mechanism", "gaussian"]) == 0
+    per_person = [
+        *common[:-2],
+        "--per-person",
+        "mean",
+        "--lower",
+        "0",
+        "--upper",
+        "10",
+        "--rho",
+        "0.5",
+    ]
+    assert cli.main([*per_person, "--query", "mean", "--mechanism", "gaussian"]) == 0
     assert "rho 0.5 in all: mean rho 0.5. One person added or removed." in capsys.readouterr().out
-    assert cli.main([*usual, "--max-groups", "9", "--group-by", "city=cork"]) == 2
+    assert cli.main([*common, "--max-groups", "9", "--group-by", "city=cork"]) == 2
     assert "--max-groups must be at most 1" in capsys.readouterr().err

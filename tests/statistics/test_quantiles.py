@@ -1,4 +1,4 @@
-"""Quantiles: their scores, their law, their order, their intervals, and work that tells nothing."""
+"""Quantiles: their scores, law, order and intervals, and work that reveals nothing."""
 
 import math
 from fractions import Fraction
@@ -38,10 +38,10 @@ def test_candidates_come_from_the_width_of_the_bounds(width: float) -> None:
 def score(
     data: tuple[int, ...], candidate: int, q: Fraction, inward: float = 0, cells: int = 0
 ) -> Fraction:
-    """Minus the distance of [#(x < c), #(x <= c)] to q n, by the definition.
+    """Return minus the distance of [#(x < c), #(x <= c)] to q n, by the definition.
 
-    Its ends are moved inward by so many ranks, at most to the middle, but for those of the lowest
-    and the highest of the cells, which have nothing beyond them.
+    The ends are moved inward by `inward` ranks, at most to the middle. The outer ends of the lowest
+    and the highest cell are not moved.
     """
     below = Fraction(sum(value < candidate for value in data))
     up_to = Fraction(sum(value <= candidate for value in data))
@@ -59,27 +59,27 @@ def test_one_row_moves_a_score_by_at_most_max_q_1_q_and_no_less(inward: float) -
         for size in range(6 if alarms.LONG else 4):
             for data in combinations_with_replacement(range(4), size):
                 for candidate in range(4):
-                    before = score(data, candidate, q, inward, 4)
+                    old_score = score(data, candidate, q, inward, 4)
                     for row in range(4):
-                        moved = score((*data, row), candidate, q, inward, 4) - before
+                        moved = score((*data, row), candidate, q, inward, 4) - old_score
                         largest = max(largest, abs(moved))
         assert largest == max(q, 1 - q)
 
 
 def test_one_row_moves_no_score_between_two_cuts_by_more() -> None:
-    """The scores that are selected by, of rows that cuts part, and of the parts together."""
+    """The claim holds for the scores that select cells between two cuts."""
     rng = np.random.default_rng()
     row = 2 * quantiles.PARTS
     for _ in range(300):
         counts = rng.integers(0, 5, 6)
-        more = counts.copy()
-        more[rng.integers(0, 6)] += 1
+        neighbour = counts.copy()
+        neighbour[rng.integers(0, 6)] += 1
         q = quantiles.nearest_place(float(rng.random()))
         inward = int(rng.integers(0, 4 * row))
         first, last = np.sort(rng.integers(-1, 6 * quantiles.PARTS + 1, 2)).tolist()
         scores = []
-        for held in (counts, more):
-            ranks = quantiles.Smeared(held).ranks(first, last, inward)
+        for cell_counts in (counts, neighbour):
+            ranks = quantiles.SpreadRows(cell_counts).ranks(first, last, inward)
             target = quantiles.target_rank(q, ranks.rows)
             scores.append([ranks.exact_score(cell, target) for cell in range(ranks.below.size)])
         moved = max(abs(a - b) for a, b in zip(*scores, strict=True))
@@ -95,11 +95,11 @@ def test_the_scores_are_those_of_the_definition() -> None:
         ranks = quantiles.Ranks.of(counts)
         exact = quantiles.nearest_place(q)
         target = quantiles.target_rank(exact, ranks.rows)
-        found = ranks.scores(target)
+        scores = ranks.scores(target)
         for candidate in range(8):
             expected = score(data, candidate, Fraction(exact))
             assert ranks.exact_score(candidate, target) == expected
-            assert found[candidate] == pytest.approx(float(expected), rel=1e-15)
+            assert scores[candidate] == pytest.approx(float(expected), rel=1e-15)
 
 
 def test_the_target_is_exact_for_any_number_of_rows() -> None:
@@ -112,13 +112,13 @@ def test_the_target_is_exact_for_any_number_of_rows() -> None:
 
 
 def law(scores: list[float], scale: float) -> np.ndarray:
-    """Probabilities of the argmax of score + scale * exponential noise, by quadrature."""
+    """Return the law of the argmax of score + scale * exponential noise, by quadrature."""
     chosen = []
-    for i, mine in enumerate(scores):
-        others = [(mine - other) / scale for j, other in enumerate(scores) if j != i]
+    for i, own_score in enumerate(scores):
+        distances = [(own_score - other) / scale for j, other in enumerate(scores) if j != i]
 
-        def density(z: float, others: list[float] = others) -> float:
-            return math.exp(-z) * math.prod(max(0.0, -math.expm1(-(z + d))) for d in others)
+        def density(z: float, distances: list[float] = distances) -> float:
+            return math.exp(-z) * math.prod(max(0.0, -math.expm1(-(z + d))) for d in distances)
 
         chosen.append(integrate.quad(density, 0, 60, limit=400)[0])
     return np.array(chosen) / sum(chosen)
@@ -141,9 +141,9 @@ def test_the_quantile_has_the_law_of_permute_and_flip(q: float) -> None:
 def test_rows_that_share_a_cell_but_no_value_do_not_blur_the_median() -> None:
     """With three rows a cell the middle one has the score 0 and the next -3, at a scale of 1.
 
-    So its probability is above 1/(1 + 2 sum of exp(-3 k)) = 0.905. If ranks reached to the borders
-    of cells it would be 0.785, by `law`. Of 2,000 selections at most 1,690 fall on it with a
-    probability below 1e-17 in the first case, more with one below 1e-11 in the other.
+    Its probability is above 1/(1 + 2 sum of exp(-3 k)) = 0.905. If ranks reached to the borders of
+    cells, it would be 0.785, by `law`. In the first case at most 1,690 of 2,000 selections fall on
+    it with probability below 1e-17, in the second case more with probability below 1e-11.
     """
     cells = np.full(21, 3)
     draws = [quantiles.select_places(cells, [0.5], 1.0, None)[0] for _ in range(2000)]
@@ -173,18 +173,20 @@ def test_several_quantiles_are_right_where_noise_is_small() -> None:
 
 
 def test_one_row_moves_all_parts_of_several_quantiles_together_by_one_row() -> None:
-    """The sum over the parts of how far any score can move is that of one part alone."""
+    """The changes of all parts add up to those of a single part."""
     rng = np.random.default_rng()
     for _ in range(100):
         counts = rng.integers(0, 4, 6)
-        more = counts.copy()
-        more[rng.integers(0, 6)] += 1
+        neighbour = counts.copy()
+        neighbour[rng.integers(0, 6)] += 1
         cuts = np.sort(rng.integers(0, 6 * quantiles.PARTS, 3))
         moved = 0
         for first, last in zip([-1, *cuts], [*cuts, 6 * quantiles.PARTS], strict=True):
             ends = np.array([first, last])
-            before, after = (np.diff(quantiles.Smeared(c).below(ends)) for c in (counts, more))
-            moved += abs(int(after[0]) - int(before[0]))
+            rows, neighbour_rows = (
+                np.diff(quantiles.SpreadRows(c).below(ends)) for c in (counts, neighbour)
+            )
+            moved += abs(int(neighbour_rows[0]) - int(rows[0]))
         assert moved == 2 * quantiles.PARTS  # The units of one row.
 
 
@@ -215,18 +217,18 @@ def test_an_interval_takes_half_of_epsilon() -> None:
 
 def test_the_work_depends_on_the_number_of_candidates_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """One distinct value or 5,000, no rows or many: the same arrays, one selection each."""
-    seen: list[tuple[int, ...]] = []
+    shapes: list[tuple[int, ...]] = []
     argmax = selection.noisy_argmax
 
-    def noted(scores: np.ndarray, *rest: object) -> int:
-        seen.append(scores.shape)
+    def record_shape(scores: np.ndarray, *rest: object) -> int:
+        shapes.append(scores.shape)
         return argmax(scores, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(quantiles, "noisy_argmax", noted)
+    monkeypatch.setattr(quantiles, "noisy_argmax", record_shape)
     for data in ([], [1.0], np.full(5000, 3.0), np.linspace(0, 10, 5000)):
         statistics.median(data, lower=0, upper=10, epsilon=1.0)
-    assert seen == [(seen[0][0],)] * 12
-    assert seen[0][0] <= 2**16
+    assert shapes == [(shapes[0][0],)] * 12
+    assert shapes[0][0] <= 2**16
 
 
 def test_at_most_65536_candidates() -> None:
@@ -246,6 +248,6 @@ def test_quantiles_repeat_with_a_fixed_generator() -> None:
 
 
 def test_a_loss_in_rho_is_refused() -> None:
-    """A selection is a pure mechanism: rho taken for epsilon would be no loss at all."""
+    """A selection is a pure mechanism: a rho used as epsilon would be a wrong loss."""
     with pytest.raises(ArgumentError, match="in epsilon, not in rho"):
         Quantiles("x", [0.5], 0, 1, Loss("gaussian", 8.0))

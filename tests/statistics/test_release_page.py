@@ -1,6 +1,6 @@
 """The page of a release: all its numbers and nothing else of the data, and names stay text.
 
-What a browser makes of it is in tests/browser.
+tests/browser has the tests in a browser.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from support.html_reader import Reader
 from dpnoise import cli
 from dpnoise.cli import release
 from dpnoise.statistics import Question, Request, load_request, publish, report
-from dpnoise.statistics.digits import rounded, rounded_interval
+from dpnoise.statistics.digits import format_interval, format_number
 from dpnoise.statistics.publishing import Table
 from dpnoise.statistics.report import Scale, request_toml, statistics_of
 from dpnoise.statistics.results import Number
@@ -40,32 +40,37 @@ def text_of(**changes: Any) -> str:
     return Reader(report.render(example_tables.person_record(**changes))).text
 
 
-def shown(row: dict[str, Any]) -> list[str]:
-    """Return what a row of the table must say on the page."""
+def row_texts(row: dict[str, Any]) -> list[str]:
+    """Return the texts on the page for a row of the table."""
     if row["low"] is not None:
-        value, low, high = rounded_interval(row["value"], row["low"], row["high"])
+        value, low, high = format_interval(row["value"], row["low"], row["high"])
         return [value, f"{low} to {high}"]
-    value, margin = rounded(row["value"], row["margin"])
+    value, margin = format_number(row["value"], row["margin"])
     joint = row["joint_margin"]
-    return [value, margin, *([] if joint is None else [rounded(row["value"], joint)[1]])]
+    return [value, margin, *([] if joint is None else [format_number(row["value"], joint)[1]])]
 
 
 def cells(page: str) -> Iterator[list[str]]:
-    """Yield the numbers of every row of the tables, and those that stand alone."""
+    """Yield the numbers of every row of the tables, and the single numbers."""
     for row in re.findall(r'<tr role="row"><th scope="row"(.*?)</tr>', page, re.DOTALL):
         yield re.findall(r'class="(?:value|margin)(?: long)?"><span>([^<]+)</span></td>', row)
-    for one in re.findall(r'<p class="alone">(.*?)</p>', page, re.DOTALL):
-        yield re.findall(r"<(?:strong|span)>(.*?)</", one)
+    for paragraph in re.findall(r'<p class="alone">(.*?)</p>', page, re.DOTALL):
+        yield re.findall(r"<(?:strong|span)>(.*?)</", paragraph)
 
 
 @KINDS
 def test_every_number_of_the_table_is_on_the_page_and_no_other(table: Table) -> None:
     page = report.render(table.record())
-    named = {key for one in table.request.publish for key in one.by}
-    if "value" in named:  # A column of that name hides the numbers in rows(), not on the page.
-        expected = [[*rounded(one.release.value, one.release.error)] for one in table.published]
+    group_columns = {column for question in table.request.publish for column in question.by}
+    if (
+        "value" in group_columns
+    ):  # A column of that name hides the numbers in rows(), not on the page.
+        expected = [
+            [*format_number(published.release.value, published.release.error)]
+            for published in table.published
+        ]
     else:
-        expected = [shown(row) for row in table.rows()]
+        expected = [row_texts(row) for row in table.rows()]
     assert len(expected) == sum(1 for _ in cells(page))
     assert sorted(cells(page)) == sorted(expected)
 
@@ -83,10 +88,10 @@ def test_the_page_has_nothing_else_of_the_data() -> None:
     table = publish(frame, Request(1.0, [question], groups={"city": ["cork", "dublin"]}))
     page = report.render(table.record())
     text = Reader(page).text
-    assert not re.search(r"\b31,?337\b", text), "a number by itself: a hash may have these digits"
-    for held in (*secrets, "athlone", "bray", "surname"):
-        assert held not in text
-    assert sorted(cells(page)) == sorted(map(shown, table.rows()))
+    assert not re.search(r"\b31,?337\b", text), "a hash may have these digits, but no whole number"
+    for secret in (*secrets, "athlone", "bray", "surname"):
+        assert secret not in text
+    assert sorted(cells(page)) == sorted(map(row_texts, table.rows()))
 
 
 @KINDS
@@ -96,8 +101,9 @@ def test_every_page_is_well_formed_and_loads_and_runs_nothing(table: Table) -> N
         assert not re.search(r"https?://|url\(|@import|@font-face", page)
         reader = Reader(page)
         assert {"title", "h1", "h2", "h3", "svg", "style"} <= {tag for tag, _ in reader.tags}
-        policies = [told for _, told in reader.tags if "http-equiv" in told]
-        assert ["default-src 'none'" in str(told["content"]) for told in policies] == [True]
+        policies = [attributes for _, attributes in reader.tags if "http-equiv" in attributes]
+        contents = [str(policy["content"]) for policy in policies]
+        assert ["default-src 'none'" in content for content in contents] == [True]
         for tag, attributes in reader.tags:
             assert tag not in {"script", "link", "img", "iframe", "object", "embed", "base", "a"}
             assert not {"src", "style", "srcset", "href"} & attributes.keys()
@@ -116,8 +122,8 @@ def test_what_names_contain_is_shown_as_text() -> None:
 def test_a_name_of_the_type_that_templates_trust_is_text_as_well() -> None:
     name = Markup("<b>bold</b>")
     by = Question(["count"], name, by=(name,))
-    named = [(by, (name,), example_tables.release("count", i)) for i in (1, 2)]
-    page = report.render(example_tables.table(named, {name: [name]}).record(), name)
+    rows = [(by, (name,), example_tables.release("count", i)) for i in (1, 2)]
+    page = report.render(example_tables.table(rows, {name: [name]}).record(), name)
     assert "<b>" not in page
 
 
@@ -127,7 +133,7 @@ def test_every_text_of_a_record_stays_text() -> None:
     assert text.count(SCRIPT) >= 9
 
 
-def test_a_page_is_called_by_its_title_or_by_what_was_published() -> None:
+def test_the_title_of_a_page_is_given_or_names_the_statistics() -> None:
     assert "<h1>Visits in 2026</h1>" in report.render(
         EVERY_KIND["plain"].record(), "Visits in 2026"
     )
@@ -140,20 +146,22 @@ def test_a_page_is_called_by_its_title_or_by_what_was_published() -> None:
 def test_a_statistic_that_was_asked_for_twice_is_shown_twice() -> None:
     narrow = Question(["mean"], "x", lower=0, upper=1, by=("g",))
     wide = replace(narrow, upper=9)
-    named = [
-        (one, (group,), example_tables.release("mean", value))
-        for one, value in ((narrow, 0.5), (wide, 4.5))
+    rows = [
+        (question, (group,), example_tables.release("mean", value))
+        for question, value in ((narrow, 0.5), (wide, 4.5))
         for group in ("a", "b")
     ]
-    found = statistics_of(example_tables.table(named, {"g": ["a", "b"]}).record()["releases"])
-    assert [[number.value for number in one.numbers] for one in found] == [[0.5] * 2, [4.5] * 2]
+    record = example_tables.table(rows, {"g": ["a", "b"]}).record()
+    statistics = statistics_of(record["releases"])
+    values = [[number.value for number in statistic.numbers] for statistic in statistics]
+    assert values == [[0.5] * 2, [4.5] * 2]
 
 
-# What is protected -------------------------------------------------------------------------------
+# Protection --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("percent", [1, 10, 50, 90])
-def test_odds_are_rounded_against_us(percent: int) -> None:
+def test_odds_are_rounded_towards_less_protection(percent: int) -> None:
     """Bayes' rule in ball arithmetic: no belief rises or falls further than the page says."""
     rng = np.random.default_rng()
     for epsilon in [*(float(10.0**x) for x in rng.uniform(-4, 2.5, 300)), 1.0, 700.0]:
@@ -165,11 +173,11 @@ def test_odds_are_rounded_against_us(percent: int) -> None:
         most, least = (
             100 * arb(percent) * t / (percent * t + 100 - percent) for t in (times, 1 / times)
         )
-        said = report.at_most(percent, epsilon)
-        if said == "over 99.9%":
+        largest = report.at_most(percent, epsilon)
+        if largest == "over 99.9%":
             assert most > arb("99.9")
         else:
-            assert arb(said.removesuffix("%")) + arb("1e-30") >= most
+            assert arb(largest.removesuffix("%")) + arb("1e-30") >= most
         assert arb(report.at_least(percent, epsilon).removesuffix("%")) <= least + arb("1e-30")
 
 
@@ -178,14 +186,14 @@ def test_the_page_says_epsilon_in_words_and_as_odds() -> None:
     assert math.exp(1) / (1 + math.exp(1)) == pytest.approx(0.7311, abs=1e-4)
     assert "Epsilon is 1." in text
     assert "the odds move by at most a factor of 2.72" in text
-    assert "50%, can think it at most 73.2% likely afterwards" in text
+    assert "with probability 50% can believe it with at most 73.2% afterwards" in text
     assert "Delta" not in text
 
 
 def test_a_delta_is_said_with_what_it_leaves_out() -> None:
     text = text_of()
     assert "Everything on this page together cost epsilon 1.5 and delta 1e-06." in text
-    assert "with probability 1e-06, once in 1,000,000, told outright" in text
+    assert "reveals everything with probability 1e-06, once in 1,000,000" in text
 
 
 def test_a_row_is_not_called_a_person() -> None:
@@ -193,7 +201,7 @@ def test_a_row_is_not_called_a_person() -> None:
     text = text_of()
     assert "at most 2 groups and 3 rows in each" in text
     assert "whether one person is in the data" in text
-    assert "What a person has beyond that was left out" in text
+    assert "Further rows of a person were left out" in text
     assert "several rows is protected less" not in text
 
 
@@ -211,13 +219,13 @@ def test_a_loss_in_rho_is_read_at_a_delta() -> None:
     """Bun and Steinke: an epsilon of rho + 2 sqrt(rho log(1/delta)) is enough, never too small."""
     text = text_of(privacy={"epsilon": None, "delta": 0.0, "rho": 0.125, "rho_delta": 1e-9})
     assert "together cost rho 0.125" in text
-    said = re.search(r"rho 0.125, which is epsilon ([\d.]+) and delta 1.001e-06: odds", text)
-    assert said is not None
+    loss = re.search(r"rho 0.125, which is epsilon ([\d.]+) and delta 1.001e-06: odds", text)
+    assert loss is not None
     enough = 0.125 + 2 * math.sqrt(0.125 * math.log(1e6))
-    assert 0.8 * enough < float(said[1]) <= enough
+    assert 0.8 * enough < float(loss[1]) <= enough
 
 
-def test_what_is_left_is_said_where_the_record_has_a_ledger() -> None:
+def test_the_page_shows_the_remaining_budget_if_the_record_has_a_ledger() -> None:
     text = text_of()
     for part in ("visits 2026", "epsilon 2.5, delta 1e-06", "ab" * 32):
         assert part in text
@@ -225,25 +233,25 @@ def test_what_is_left_is_said_where_the_record_has_a_ledger() -> None:
     assert "names no ledger" in text_of(ledger=None)
 
 
-def test_a_wide_margin_leaves_room_to_the_bars_and_no_bar_leaves_its_picture() -> None:
+def test_a_wide_margin_leaves_space_for_the_bars_and_no_bar_leaves_its_picture() -> None:
     wide = [Number((name,), value, 1e9, None, None) for name, value in (("a", 1.0), ("b", 3.0))]
     scale = Scale.of(wide)
-    assert scale.place(3.0) - scale.place(0.0) == pytest.approx(1 / 3)
+    assert scale.position(3.0) - scale.position(0.0) == pytest.approx(1 / 3)
     for table in EVERY_KIND.values():
         for _, attributes in read(table).tags:
             for name in ("x", "x1", "x2", "width"):
-                place = attributes.get(name) or ""
-                assert not place.endswith("%") or 0 <= float(place[:-1]) <= 100
+                length = attributes.get(name) or ""
+                assert not length.endswith("%") or 0 <= float(length[:-1]) <= 100
 
 
 def test_bars_are_as_long_as_their_numbers() -> None:
     pair = [Number((name,), value, 10, None, None) for name, value in (("a", 100), ("b", -50))]
-    widths = [Scale.of(pair).bar(one)["width"] for one in pair]
+    widths = [Scale.of(pair).bar(number)["width"] for number in pair]
     assert widths == pytest.approx([100 / 170, 50 / 170], abs=1e-4)
 
 
 def test_groups_that_nobody_declared_are_said_to_be_found() -> None:
-    assert "number of persons, with noise of its own, is 1,029 or more: 5 of them" in text_of()
+    assert "noisy number of persons is 1,029 or more: 5 of them" in text_of()
     assert "were not declared" not in read(EVERY_KIND["plain"]).text
 
 
@@ -263,7 +271,7 @@ def test_a_statistic_with_gaussian_noise_has_its_rho() -> None:
 
 def test_the_request_on_the_page_asks_for_the_same(tmp_path: Path) -> None:
     names = [HOSTILE, "a.b", 'quo"te', "back\\slash", "tab\t", "\x7f", "two\nlines", "é"]
-    asked = Request(
+    request = Request(
         0.1,
         [
             Question(["mean", "quantile:0.9"], names[0], lower=-1.5, upper=1e30, by=(names[1],)),
@@ -275,8 +283,8 @@ def test_the_request_on_the_page_asks_for_the_same(tmp_path: Path) -> None:
         clamp=False,
     )
     path = tmp_path / "request.toml"
-    path.write_text(request_toml(asked.described()), encoding="utf-8")
-    assert load_request(path).request == asked
+    path.write_text(request_toml(request.described()), encoding="utf-8")
+    assert load_request(path).request == request
 
 
 def test_the_request_is_on_the_page() -> None:
@@ -308,7 +316,7 @@ def test_a_page_is_written_in_utf8(tmp_path: Path) -> None:
 # On the command line, before any noise is drawn --------------------------------------------------
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert cli.main(["release", *arguments]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -316,7 +324,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_a_title_needs_a_page(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "--html page.html" in refused(capsys, "--title", "x")
+    assert "--html page.html" in error_of(capsys, "--title", "x")
 
 
 def test_an_earlier_page_is_not_replaced(
@@ -324,7 +332,7 @@ def test_an_earlier_page_is_not_replaced(
 ) -> None:
     page = tmp_path / "page.html"
     page.write_text("earlier")
-    assert "exists" in refused(capsys, "--html", str(page))
+    assert "exists" in error_of(capsys, "--html", str(page))
     assert page.read_text() == "earlier"
     assert cli.main(["release", "--html", str(page), "--force"]) == 0
     assert page.read_text().startswith("<!DOCTYPE html>")
@@ -334,7 +342,7 @@ def test_a_page_and_a_record_are_two_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     same, other = str(tmp_path / "same"), str(tmp_path / "other")
-    words = refused(capsys, "--output", other, "--html", same, "--record", same)
+    words = error_of(capsys, "--output", other, "--html", same, "--record", same)
     assert f"{same} and {same} are the same file" in words
 
 
@@ -342,7 +350,7 @@ def test_more_numbers_than_a_browser_shows_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(release, "_MOST_ON_A_PAGE", 3)
-    asked = ["--query", "histogram", "--html", str(tmp_path / "page.html")]
-    words = refused(capsys, *asked, "--edges=0,1,2,3,4")
+    options = ["--query", "histogram", "--html", str(tmp_path / "page.html")]
+    words = error_of(capsys, *options, "--edges=0,1,2,3,4")
     assert "--html shows 3 numbers at most; these are 4" in words
-    assert cli.main(["release", *asked, "--edges=0,1,2,3"]) == 0
+    assert cli.main(["release", *options, "--edges=0,1,2,3"]) == 0

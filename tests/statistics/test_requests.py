@@ -1,4 +1,4 @@
-"""Requests: several columns, statistics and groupings in one pass; groups as people write them."""
+"""Requests: several columns, statistics and groupings in one pass; spellings of groups."""
 
 import csv
 import datetime as dt
@@ -27,28 +27,28 @@ SURE = 1e6  # At this epsilon the noise of a count is not 0 with a probability b
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _work_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
 
 
 @pytest.fixture
 def draws(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a list that gets an entry whenever the operating system is asked for noise."""
-    drawn: list[str] = []
+    """Return a list that gets an entry at each draw of noise from the operating system."""
+    entries: list[str] = []
     real = SYSTEM.key
 
-    def counted(*arguments: Any) -> Any:
-        drawn.append("key")
+    def draw_key(*arguments: Any) -> Any:
+        entries.append("key")
         return real(*arguments)
 
-    monkeypatch.setattr(Source, "key", staticmethod(counted))
-    return drawn
+    monkeypatch.setattr(Source, "key", staticmethod(draw_key))
+    return entries
 
 
 def counts(path: Path, column: str, keys: list[Any], **options: Any) -> list[int]:
     request = Request(SURE, [Question(["count"], by=(column,))], {column: keys}, **options)
-    return [one.release.value for one in publishing.publish(path, request)]
+    return [published.release.value for published in publishing.publish(path, request)]
 
 
 def parquet(**columns: Any) -> Path:
@@ -148,22 +148,26 @@ def test_one_request_answers_several_columns_statistics_and_groupings() -> None:
     path = people()
     table = publishing.publish(path, EVERYTHING)
     frame = pd.read_csv(path)
-    found = {
+    values = {
         (row["city"], row["sex"], row["column"], row["statistic"]): row["value"]
         for row in table.rows()
     }
-    assert found[None, None, None, "count"] == len(frame)
-    assert found[None, None, "age", "mean"] == pytest.approx(frame.age.mean(), abs=0.01)
-    assert found[None, None, "age", "std"] == pytest.approx(frame.age.std(ddof=0), abs=0.01)
-    assert found[None, None, "age", "histogram, 0 to 50"] == (frame.age < 50).sum()
+    assert values[None, None, None, "count"] == len(frame)
+    assert values[None, None, "age", "mean"] == pytest.approx(frame.age.mean(), abs=0.01)
+    assert values[None, None, "age", "std"] == pytest.approx(frame.age.std(ddof=0), abs=0.01)
+    assert values[None, None, "age", "histogram, 0 to 50"] == (frame.age < 50).sum()
     for city in ("cork", "dublin"):
-        there = frame[frame.city == city]
-        assert found[city, None, "income", "sum"] == pytest.approx(there.income.sum(), abs=0.1)
-        quarter = found[city, None, "income", "quantile 0.25"]
-        assert (there.income < quarter - 1).mean() <= 0.25 <= (there.income < quarter + 1).mean()
+        residents = frame[frame.city == city]
+        assert values[city, None, "income", "sum"] == pytest.approx(residents.income.sum(), abs=0.1)
+        quarter = values[city, None, "income", "quantile 0.25"]
+        assert (
+            (residents.income < quarter - 1).mean()
+            <= 0.25
+            <= (residents.income < quarter + 1).mean()
+        )
         for sex in ("f", "m"):
-            assert found[city, sex, "income", "count"] == (there.sex == sex).sum()
-    assert found["nowhere", "f", "income", "count"] == 0
+            assert values[city, sex, "income", "count"] == (residents.sex == sex).sum()
+    assert values["nowhere", "f", "income", "count"] == 0
 
 
 def test_all_statistics_together_cost_epsilon() -> None:
@@ -197,10 +201,12 @@ def test_the_record_says_what_was_done_and_shows_nothing_else() -> None:
     assert (count["scale"], count["grid"], count["confidence"]) == (2.0, 1.0, 0.95)
     assert mean["grid"] == 2.0**-28
     assert record["request"]["groups"] == {"city": ["cork"]}
-    told = json.dumps(record)
-    assert "hidden-town" not in told
-    assert "123456789012345" not in told  # So long that no noise has its digits by chance.
-    assert "secret" not in told
+    record_text = json.dumps(record)
+    assert "hidden-town" not in record_text
+    assert (
+        "123456789012345" not in record_text
+    )  # No noise has this many digits in common by chance.
+    assert "secret" not in record_text
 
 
 TOML = """
@@ -226,15 +232,15 @@ statistics = ["count"]
 
 
 @pytest.fixture
-def signed() -> Path:
+def request_file() -> Path:
     people()
     Path("request.toml").write_text(TOML)
     Path("sexes.txt").write_text("f\n\nm\n")
     return Path("request.toml")
 
 
-def test_a_request_is_read_from_toml(signed: Path) -> None:
-    loaded = load_request(signed)
+def test_a_request_is_read_from_toml(request_file: Path) -> None:
+    loaded = load_request(request_file)
     assert loaded.source == Path("people.csv")
     income, rows = loaded.request.publish
     assert income == Question(("mean", "median"), "income", lower=0, upper=1000, by=("city", "sex"))
@@ -250,26 +256,26 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 
 
 def test_the_command_publishes_a_request_in_every_format(
-    signed: Path, capsys: pytest.CaptureFixture[str]
+    request_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(capsys, str(signed), "--output", "a.csv", "--record", "a.json")[0] == 0
-    assert run(capsys, str(signed), "--output", "a.parquet", "--plot", "a.png")[0] == 0
+    assert run(capsys, str(request_file), "--output", "a.csv", "--record", "a.json")[0] == 0
+    assert run(capsys, str(request_file), "--output", "a.parquet", "--plot", "a.png")[0] == 0
     rows = list(csv.DictReader(io.StringIO(Path("a.csv").read_text())))
     assert len(rows) == 9
     assert pq.read_table("a.parquet").num_rows == 9
     assert rows[0]["city"] == "cork"
     assert rows[-1]["statistic"] == "count"
     assert len(json.loads(Path("a.json").read_text())["releases"]) == 9
-    status, out, _ = run(capsys, str(signed), "--json")
+    status, out, _ = run(capsys, str(request_file), "--json")
     assert status == 0
     assert json.loads(out)["request"]["publish"][0]["by"] == ["city", "sex"]
 
 
 def test_check_explains_a_request_and_reads_no_row(
-    signed: Path, capsys: pytest.CaptureFixture[str], draws: list[str]
+    request_file: Path, capsys: pytest.CaptureFixture[str], draws: list[str]
 ) -> None:
     Path("people.csv").unlink()
-    status, out, err = run(capsys, str(signed), "--check")
+    status, out, err = run(capsys, str(request_file), "--check")
     assert (status, err) == (0, "")
     lines = out.splitlines()
     assert lines[0].split() == ["column", "statistic", "groups", "epsilon", "margins"]
@@ -282,18 +288,20 @@ def test_check_explains_a_request_and_reads_no_row(
     assert draws == []
 
 
-def test_both_margins_are_shown_and_named(signed: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = run(capsys, str(signed))[1]
+def test_both_margins_are_shown_and_named(
+    request_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = run(capsys, str(request_file))[1]
     assert out.splitlines()[0].split("  ")[-1] == ""
     assert "all within" in out.splitlines()[0]
-    assert 'With probability 0.9 "within" holds, for each number by itself' in out
+    assert 'With probability 0.9 "within" holds for each single number' in out
     assert '"all within" for all numbers of one statistic together' in out
-    alone = run(capsys, "people.csv", "--column", "age")[1]
-    assert "all within" not in alone
+    single = run(capsys, "people.csv", "--column", "age")[1]
+    assert "all within" not in single
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "words"),
+    ("setting", "replacement", "words"),
     [
         ("epsilon = 2.0", "", "A request needs epsilon"),
         ("epsilon = 2.0", "epsilon = -1", "epsilon must be greater than 0, got -1.0"),
@@ -305,24 +313,24 @@ def test_both_margins_are_shown_and_named(signed: Path, capsys: pytest.CaptureFi
         ('["cork", "dublin"]', '["cork", 1]', "of one kind"),
         ('["cork", "dublin"]', '["cork", "cork"]', "not repeat a group"),
         ("sexes.txt", "none.txt", "There is no file none.txt"),
-        ("[groups]", "[groups", "is no TOML"),
-        ("[[publish]]", "[publish]", "is no TOML"),
+        ("[groups]", "[groups", "is not TOML"),
+        ("[[publish]]", "[publish]", "is not TOML"),
         ('column = "income"', 'column = "pay"', "has no column 'pay'"),
         ('source = "people.csv"', 'source = "none.csv"', "There is no file none.csv"),
         ('source = "people.csv"', "", "Say which data"),
     ],
 )
 def test_a_wrong_request_is_one_line_before_noise(
-    before: str,
-    after: str,
+    setting: str,
+    replacement: str,
     words: str,
-    signed: Path,
+    request_file: Path,
     capsys: pytest.CaptureFixture[str],
     draws: list[str],
 ) -> None:
-    assert before in TOML
-    signed.write_text(TOML.replace(before, after))
-    status, out, err = run(capsys, str(signed), "--output", "out.csv")
+    assert setting in TOML
+    request_file.write_text(TOML.replace(setting, replacement))
+    status, out, err = run(capsys, str(request_file), "--output", "out.csv")
     assert (status, out) == (2, "")
     assert err.count("\n") == 1
     assert words in err
@@ -342,29 +350,29 @@ encoding = "latin-1"
 
 
 def test_a_request_describes_its_source(capsys: pytest.CaptureFixture[str]) -> None:
-    """The files are beside the request, wherever the command is run."""
+    """Names of files are relative to the request, not to the working folder."""
     Path("data").mkdir()
     for part in ("1", "2"):
         lines = ["größe;city", "1,5;'Cork; County'", "2,5;dublin"]
         Path(f"data/part-{part}.txt").write_text("\n".join(lines), encoding="latin-1")
-    asked = [
+    question = [
         "[[publish]]",
         'statistics = ["count", "sum"]',
         'column = "größe"',
         "lower = 0",
         "upper = 9",
     ]
-    Path("data/request.toml").write_text("\n".join(["epsilon = 2e6", *asked, SOURCE]))
+    Path("data/request.toml").write_text("\n".join(["epsilon = 2e6", *question, SOURCE]))
     status, out, err = run(capsys, "data/request.toml", "--json")
     assert (status, err) == (0, "")
-    count, total = (one["value"] for one in json.loads(out)["releases"])
+    count, total = (release["value"] for release in json.loads(out)["releases"])
     assert count == 4
     assert total == pytest.approx(8, abs=0.01)
     Path("data/part-1.txt").unlink()
     Path("data/part-2.txt").rename("elsewhere.txt")
     assert run(capsys, "data/request.toml", "--check")[0] == 0
-    told = run(capsys, "data/request.toml", "--source", "elsewhere.txt", "--json")[1]
-    assert json.loads(told)["releases"][0]["value"] == 2
+    output = run(capsys, "data/request.toml", "--source", "elsewhere.txt", "--json")[1]
+    assert json.loads(output)["releases"][0]["value"] == 2
 
 
 @pytest.mark.parametrize(
@@ -388,8 +396,8 @@ def test_a_request_describes_its_source(capsys: pytest.CaptureFixture[str]) -> N
 def test_a_source_that_cannot_be_is_one_line_before_noise(
     source: str, words: str, capsys: pytest.CaptureFixture[str], draws: list[str]
 ) -> None:
-    asked = 'epsilon = 1\npublish = [{statistics = ["count"]}]\n'
-    Path("request.toml").write_text(asked + source)
+    settings = 'epsilon = 1\npublish = [{statistics = ["count"]}]\n'
+    Path("request.toml").write_text(settings + source)
     status, out, err = run(capsys, "request.toml")
     assert (status, out, draws) == (2, "", [])
     assert err.count("\n") == 1
@@ -400,15 +408,15 @@ def test_a_source_that_cannot_be_is_one_line_before_noise(
 def test_the_command_takes_several_files_patterns_and_dialects(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for name, text_of in {
+    for name, content in {
         "a.csv": "x,y\n1,2\n",
         "b.csv": "x,y\n3,4\n5,6\n",
         "c.txt": "x;y\n'1,5';2\n",
     }.items():
-        Path(name).write_text(text_of)
+        Path(name).write_text(content)
     pq.write_table(pa.table({"x": [1.0]}), "t.parquet")
-    sure = ["--column", "x", "--epsilon", "1e6", "--json"]
-    for asked, expected in [
+    common = ["--column", "x", "--epsilon", "1e6", "--json"]
+    for arguments, expected in [
         (["a.csv", "b.csv"], 3),
         (["*.csv"], 3),
         (["--no-clamp", "a.csv", "b.csv"], 3),
@@ -416,10 +424,10 @@ def test_the_command_takes_several_files_patterns_and_dialects(
         (["c.txt", "--delimiter", ";", "--decimal", ",", "--quote", "'"], 1),
         (["t.parquet", "--format", "parquet"], 1),
     ]:
-        status, out, err = run(capsys, *asked, *sure)
-        assert (status, err) == (0, ""), asked
+        status, out, err = run(capsys, *arguments, *common)
+        assert (status, err) == (0, ""), arguments
         assert json.loads(out)["releases"][0]["value"] == expected
-    for asked, words in [
+    for arguments, words in [
         (["a.csv", "t.parquet"], "files must have one format"),
         (["a.csv", "c.txt"], "has other columns than"),
         (["none-*.csv"], "There is no file none-*.csv"),
@@ -427,15 +435,15 @@ def test_the_command_takes_several_files_patterns_and_dialects(
         (["--decimal", ","], "--decimal is about data of yours"),
         (["a.csv", "r.toml"], "Give one request, and its data by --source"),
     ]:
-        status, out, err = run(capsys, *asked, *sure)
-        assert (status, out) == (2, ""), asked
+        status, out, err = run(capsys, *arguments, *common)
+        assert (status, out) == (2, ""), arguments
         assert words in err
 
 
 def test_what_the_request_says_is_not_said_again(
-    signed: Path, capsys: pytest.CaptureFixture[str]
+    request_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, _, err = run(capsys, str(signed), "--epsilon", "3")
+    status, _, err = run(capsys, str(request_file), "--epsilon", "3")
     assert status == 2
     assert "write --epsilon there" in err
 
@@ -443,11 +451,12 @@ def test_what_the_request_says_is_not_said_again(
 def test_groups_come_from_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     path = text("g,x", *["Cork, County,1"] * 0, '"Cork, County",1', "NA,2", "NA,2")
     Path("groups.txt").write_text("Cork, County\nNA\n")
-    asked = ["--column", "x", "--epsilon", "1e6", "--groups-file", "g=groups.txt", "--json"]
-    status, out, _ = run(capsys, str(path), *asked)
+    options = ["--column", "x", "--epsilon", "1e6", "--groups-file", "g=groups.txt", "--json"]
+    status, out, _ = run(capsys, str(path), *options)
     assert status == 0
-    found = {one["group"]: one["value"] for one in json.loads(out)["releases"]}
-    assert found == {"Cork, County": 1, "NA": 2}
+    releases = json.loads(out)["releases"]
+    values = {release["group"]: release["value"] for release in releases}
+    assert values == {"Cork, County": 1, "NA": 2}
 
 
 def test_too_many_cells_are_refused() -> None:

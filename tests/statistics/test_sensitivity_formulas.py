@@ -31,7 +31,7 @@ from dpnoise.statistics import (
     selections,
 )
 from dpnoise.statistics.bounds import ONE_ROW, Bounds, Move, Reach, root_up
-from dpnoise.statistics.budget_split import Budget, Item, priced
+from dpnoise.statistics.budget_split import Budget, Item, price_items
 from dpnoise.statistics.composition import GAUSSIAN, PURE, Cost, Curve, Loss, compose, float_up
 from dpnoise.statistics.engines.checking import check_plan
 from dpnoise.statistics.plan import Cells, Edges, Grouping, Own, Plan, Rows, Sums, Unit
@@ -42,7 +42,7 @@ ODD = 2**53 + 1  # No float is equal to it: the nearest is 2^53, the next above 
 
 
 def is_smallest_root(root: float, squared: int) -> bool:
-    """Tell whether a float is the smallest whose square is at least this."""
+    """Return whether a float is the smallest with a square of at least `squared`."""
     return Fraction(root) ** 2 >= squared > Fraction(math.nextafter(root, 0.0)) ** 2
 
 
@@ -50,29 +50,29 @@ def is_smallest_root(root: float, squared: int) -> bool:
 
 
 @pytest.mark.parametrize("groups", [1, 2, 3, 5])
-@pytest.mark.parametrize("more", [0, 1, 2, 9])
+@pytest.mark.parametrize("other_groups", [0, 1, 2, 9])
 @pytest.mark.parametrize("move", [Move.of_number(3, 5), Move.of_number(3, 3), Move.of_parts(3)])
 def test_the_sensitivity_is_the_largest_over_all_ways_to_share_groups(
-    groups: int, more: int, move: Move
+    groups: int, other_groups: int, move: Move
 ) -> None:
-    """Of `groups + more` groups two persons are in `groups` each; both share 0 to all of these."""
-    there = groups + more
-    shared = [both for both in range(groups + 1) if 2 * groups - both <= there]
-    reach = Reach(groups, 2, replace=True, there=there)
-    alone = [2 * (groups - both) for both in shared]
-    in_l1 = max(j * move.swapped + n * move.alone for j, n in zip(shared, alone, strict=True))
+    """Two persons are in `groups` groups each, of `groups + other_groups`, and may share some."""
+    total = groups + other_groups
+    shared = [both for both in range(groups + 1) if 2 * groups - both <= total]
+    reach = Reach(groups, 2, replace=True, there=total)
+    unshared = [2 * (groups - both) for both in shared]
+    in_l1 = max(j * move.swapped + n * move.alone for j, n in zip(shared, unshared, strict=True))
     in_l2 = max(
-        j * move.swapped_squared + n * move.alone**2 for j, n in zip(shared, alone, strict=True)
+        j * move.swapped_squared + n * move.alone**2 for j, n in zip(shared, unshared, strict=True)
     )
     assert reach.l1(move) == in_l1
     assert is_smallest_root(reach.l2(move), in_l2)
-    added = Reach(groups, 2, there=there)
+    added = Reach(groups, 2, there=total)
     assert added.l1(move) == groups * move.alone
     assert is_smallest_root(added.l2(move), groups * move.alone**2)
 
 
 def test_the_moves_of_numbers_and_of_parts_are_those_of_their_norms() -> None:
-    """A number moves by 5, so its square by 25. Parts of 3 go and others of 3 come: 6, and 18."""
+    """A number changes by 5, its square by 25. Parts of 3 are replaced: 6 in L1, 18 squared."""
     assert Move.of_number(3, 5) == (3, 5, 25)
     assert Move.of_parts(3) == (3, 6, 18)
 
@@ -82,9 +82,11 @@ def test_sensitivities_that_are_no_floats_are_rounded_up() -> None:
     replaced = Reach(replace=True)
     assert replaced.l1(Move.of_number(ODD, ODD)) == 2**53 + 2
     for reach in (Reach(), replaced):
-        for alone in (ODD, 10**20 + 1):
-            assert is_smallest_root(reach.l2(Move.of_number(alone, alone)), alone**2)
-            assert is_smallest_root(Reach(groups=3).l2(Move.of_number(alone, alone)), 3 * alone**2)
+        for change in (ODD, 10**20 + 1):
+            assert is_smallest_root(reach.l2(Move.of_number(change, change)), change**2)
+            assert is_smallest_root(
+                Reach(groups=3).l2(Move.of_number(change, change)), 3 * change**2
+            )
 
 
 def test_one_row_is_a_person_in_one_group_with_one_row() -> None:
@@ -96,7 +98,7 @@ def test_one_row_is_a_person_in_one_group_with_one_row() -> None:
 def test_a_row_has_its_part_of_epsilon_in_a_selection_rounded_down(
     rows: int, epsilon: float
 ) -> None:
-    """One of m rows has epsilon/m, or epsilon/(2 m) where another person comes with as many."""
+    """One of m rows has epsilon/m, or epsilon/(2 m) if another person can replace the first."""
     for replaced, parts in ((False, rows), (True, 2 * rows)):
         part = Reach(rows=rows, replace=replaced).part_of_selection(epsilon)
         above = math.nextafter(part, math.inf)
@@ -215,15 +217,15 @@ def exact_sums(values: list[int]) -> list[int]:
 def test_one_person_moves_the_rounded_sums_of_a_variance_by_three_more_than_the_quotient(
     rows: int,
 ) -> None:
-    """The other persons' sums lie just below a multiple of 2^9, so that each of the three carries.
+    """The other persons' sums are just below a multiple of 2^9, so that all three carry.
 
     The person has m rows at 1. The others have n rows at 1 and k rows at the upper bound, which add
     (4n, 4n, n + 9k) modulo 512. With n = 128 - m the first two are 512 - 4m. As 9 * 57 = 1 modulo
     512, k = 57 * (512 - m - n) makes the third 512 - m.
     """
-    others = 128 - rows
-    upper = 57 * (UNIT - rows - others) % UNIT
-    values = [1] * others + [WIDTH] * upper
+    other_rows = 128 - rows
+    upper = 57 * (UNIT - rows - other_rows) % UNIT
+    values = [1] * other_rows + [WIDTH] * upper
     assert [total % UNIT for total in exact_sums(values)] == [
         UNIT - 4 * rows, UNIT - 4 * rows, UNIT - rows,
     ]  # fmt: skip
@@ -231,7 +233,7 @@ def test_one_person_moves_the_rounded_sums_of_a_variance_by_three_more_than_the_
     query = variance_of(rows)
     without, with_person = (rounded_sums(query, values + [1] * m) for m in (0, rows))
     assert without == [total // UNIT for total in exact_sums(values)]
-    moved = sum(after - before for before, after in zip(without, with_person, strict=True))
+    moved = sum(new - old for old, new in zip(without, with_person, strict=True))
     quotient = rows * WIDTH**2 // UNIT
     assert moved == quotient + 3
     assert moved <= query.sensitivity
@@ -239,7 +241,7 @@ def test_one_person_moves_the_rounded_sums_of_a_variance_by_three_more_than_the_
 
 
 def test_no_row_moves_the_rounded_sums_of_a_variance_by_more() -> None:
-    """For every value between the bounds, and the sums of the others that are worst for it."""
+    """The bound holds for every value, with the worst sums of the other rows."""
     a = np.arange(WIDTH + 1)
     b = WIDTH - a
     up = sum(-(-part // UNIT) for part in (b * b, 2 * a * b, a * a))
@@ -295,7 +297,7 @@ def test_default_grids_are_the_larger_bound_over_2_to_the_32_and_26(
     ("make", "bits"), [(Bounds.of_sum, 40), (Bounds.of_squares, 26), (Bounds.of_cells, 51)]
 )
 def test_no_bound_is_farther_from_zero_than_integers_stay_exact(make: Any, bits: int) -> None:
-    """In grids: 2^40 for sums, 2^26 for squares, 2^51 for cells; of these, one grid more is not."""
+    """The limits are 2^40 grids for sums, 2^26 for squares and 2^51 for cells."""
     for sign in (1, -1):
         near = sign * (2.0**bits - 10)
         make(*sorted([near, sign * 2.0**bits]), 1.0)
@@ -349,14 +351,14 @@ def test_a_quantile_has_at_most_65536_candidates_and_by_default_more_than_half()
 
 
 class SelectionRecorder:
-    """Records the epsilon of every selection that is asked for, and selects the first."""
+    """Records the epsilon of every selection, and selects the first candidate."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.epsilons: list[Fraction] = []
         self.targets: list[Fraction] = []
         self.shifts: list[int] = []
         self.rows: list[int] = []
-        monkeypatch.setattr(selections, "_selected", self._select)
+        monkeypatch.setattr(selections, "_select_cell", self._select)
 
     def _select(
         self, cells: selections.Ranks, q: float, epsilon: float, rng: None, row: int, shift: int = 0
@@ -369,7 +371,7 @@ class SelectionRecorder:
         return 0
 
 
-EPSILONS = [0.1, 0.7, 1.0, 1.1, 1.9, 2.5]  # Of some of them a third, a fifth or 7/8 rounds up.
+EPSILONS = [0.1, 0.7, 1.0, 1.1, 1.9, 2.5]  # A third, a fifth or 7/8 of some rounds up.
 
 
 @pytest.mark.parametrize("inward", [1, 2, 10])
@@ -384,24 +386,24 @@ def test_the_ends_of_a_cell_move_inward_to_its_middle_and_do_not_cross(inward: i
 
 def test_a_cut_has_below_it_its_part_of_the_rows_of_its_cell() -> None:
     """A row is 8192 units; the 4096 cuts of a cell have 1, 3, ..., 8191 units of each row below."""
-    smeared = selections.Smeared(np.array([3, 0, 5]))
+    spread_rows = selections.SpreadRows(np.array([3, 0, 5]))
     for cut, units in (
         (-1, 0), (0, 3 * 1), (1, 3 * 3), (2, 3 * 5), (4095, 3 * 8191),
         (4096, 3 * 8192), (8191, 3 * 8192),
         (8192, 3 * 8192 + 5 * 1), (8193, 3 * 8192 + 5 * 3),
         (12_287, 3 * 8192 + 5 * 8191), (12_288, 8 * 8192),
     ):  # fmt: skip
-        assert smeared.below(np.array([cut])).tolist() == [units]
+        assert spread_rows.below(np.array([cut])).tolist() == [units]
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_a_cut_spends_at_most_its_epsilon_on_its_two_selections(
     monkeypatch: pytest.MonkeyPatch, epsilon: float
 ) -> None:
-    """An eighth for where in its cell it goes, and the rest for the cell."""
-    asked = SelectionRecorder(monkeypatch)
-    selections.Smeared(np.array([3, 0, 5])).cut(-1, 3 * selections.PARTS, 0.5, epsilon, None)
-    cell, part = asked.epsilons
+    """An eighth selects the position within the cell, and the rest selects the cell."""
+    recorder = SelectionRecorder(monkeypatch)
+    selections.SpreadRows(np.array([3, 0, 5])).cut(-1, 3 * selections.PARTS, 0.5, epsilon, None)
+    cell, part = recorder.epsilons
     assert part == Fraction(epsilon) / 8
     above = Fraction(math.nextafter(float(cell), math.inf))
     assert cell + part <= Fraction(epsilon) < above + part
@@ -411,21 +413,21 @@ def test_a_cut_spends_at_most_its_epsilon_on_its_two_selections(
 def test_quantiles_of_one_row_spend_at_most_epsilon_on_all_levels(
     monkeypatch: pytest.MonkeyPatch, epsilon: float
 ) -> None:
-    """Of 1 place there is 1 level, of 2 or 3 there are 2, of 4 to 7 there are 3.
+    """One place has 1 level, 2 or 3 places have 2 levels, 4 to 7 places have 3 levels.
 
-    A place with none beside it in its half is one selection; others are a cut, which is two.
+    A place that is the only one in its half takes one selection. Others take a cut, with two.
     """
     for number, levels, selected in ((1, 1, 1), (2, 2, 3), (3, 2, 4), (4, 3, 6), (7, 3, 10)):
-        asked = SelectionRecorder(monkeypatch)
+        recorder = SelectionRecorder(monkeypatch)
         places = [(i + 1) / (number + 1) for i in range(number)]
-        found = selections.select_places(np.array([3, 0, 5]), places, epsilon, None)
-        assert found == [0] * number
-        assert len(asked.epsilons) == selected
-        assert asked.targets[0] == Fraction(places[number // 2]) * 8 * 2 * selections.PARTS
-        part = max(asked.epsilons)
+        cells = selections.select_places(np.array([3, 0, 5]), places, epsilon, None)
+        assert cells == [0] * number
+        assert len(recorder.epsilons) == selected
+        assert recorder.targets[0] == Fraction(places[number // 2]) * 8 * 2 * selections.PARTS
+        part = max(recorder.epsilons)
         above = Fraction(math.nextafter(float(part), math.inf))
         assert part * levels <= Fraction(epsilon) < above * levels
-        assert set(asked.rows) == {2 * selections.PARTS}
+        assert set(recorder.rows) == {2 * selections.PARTS}
     assert [selections.levels(number) for number in (1, 2, 3, 4, 7, 8)] == [1, 2, 2, 3, 3, 4]
 
 
@@ -455,9 +457,9 @@ def test_a_cut_through_a_cell_has_its_part_of_what_lies_between_two_others_below
 ) -> None:
     """The cell is the second of three, of 4096 cuts each, from 4096 to 8191."""
     monkeypatch.setattr(selections.Ranks, "select", select_without_noise)
-    monkeypatch.setattr(selections.Smeared, "cell", lambda *_: 1)
-    smeared = selections.Smeared(np.array([3, 4, 5]))
-    assert abs(smeared.cut(first, last, q, 1.0, None) - cut) <= (q == 0.375)
+    monkeypatch.setattr(selections.SpreadRows, "cell", lambda *_: 1)
+    spread_rows = selections.SpreadRows(np.array([3, 4, 5]))
+    assert abs(spread_rows.cut(first, last, q, 1.0, None) - cut) <= (q == 0.375)
 
 
 def test_several_quantiles_without_noise_are_those_of_the_rows(
@@ -472,7 +474,7 @@ def test_several_quantiles_without_noise_are_those_of_the_rows(
 
 
 def test_the_ends_of_an_interval_are_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 100 cells at scale 4 they are 4 log(100 / 0.05) = 30.4 ranks aside: 31 + 1, of 50.
+    """With 100 cells at scale 4 the shift is 4 log(100 / 0.05) = 30.4 ranks: 31 + 1, of 50.
 
     Cell i has the ranks i to i + 1, so the first with the rank 18 is 17.
     """
@@ -483,15 +485,15 @@ def test_the_ends_of_an_interval_are_in_order(monkeypatch: pytest.MonkeyPatch) -
 def test_the_ends_of_an_interval_have_half_of_epsilon_each_and_targets_on_both_sides(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of 4 cells at scale 4 and confidence 0.9 it is 4 log(4 / 0.05) = 17.5 ranks, so 18 + 1."""
-    asked = SelectionRecorder(monkeypatch)
+    """With 4 cells, scale 4 and confidence 0.9 it is 4 log(4 / 0.05) = 17.5 ranks, so 18 + 1."""
+    recorder = SelectionRecorder(monkeypatch)
     selections.select_ends(np.array([1, 1, 1, 1]), 0.5, 0.5, 0.9, None)
-    assert asked.epsilons == [Fraction(1, 4)] * 2
-    assert (asked.shifts, asked.rows) == ([-19, 19], [1, 1])
+    assert recorder.epsilons == [Fraction(1, 4)] * 2
+    assert (recorder.shifts, recorder.rows) == ([-19, 19], [1, 1])
 
 
 def test_the_scale_of_a_selected_rank_is_twice_the_larger_side_over_epsilon() -> None:
-    """One row more moves q n by q and a rank by 0 or 1: a score by max(q, 1 - q)."""
+    """One more row moves q n by q and a rank by 0 or 1, so a score by max(q, 1 - q)."""
     for q, side in ((0.5, 0.5), (0.25, 0.75), (0.75, 0.75), (1.0, 1.0)):
         assert selections.place_scale(q, 0.5) == 2 * side / 0.5
         assert selections.place_scale(q, 0.5, 3) == 3 * 2 * side / 0.5
@@ -501,20 +503,20 @@ def test_the_target_of_a_selection_is_its_part_of_the_rows_and_shifted_only_if_a
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of 4 rows 3/8 are 1.5. A row that counts 2 has the scale 2 * 2 * 5/8 over epsilon."""
-    asked: list[tuple[selections.Target, float]] = []
+    selected: list[tuple[selections.Target, float]] = []
 
     def select(_: selections.Ranks, target: selections.Target, scale: float, rng: None) -> int:
         assert rng is None
-        asked.append((target, scale))
+        selected.append((target, scale))
         return 0
 
     monkeypatch.setattr(selections.Ranks, "select", select)
     cells = selections.Ranks.of(np.array([1, 1, 1, 1]))
-    selections._selected(cells, 0.375, 0.5, None, 2)
-    selections._selected(cells, 0.375, 0.5, None, 2, -3)
-    targets = [(int(target.whole), float(target.part)) for target, _ in asked]
+    selections._select_cell(cells, 0.375, 0.5, None, 2)
+    selections._select_cell(cells, 0.375, 0.5, None, 2, -3)
+    targets = [(int(target.whole), float(target.part)) for target, _ in selected]
     assert targets == [(1, 0.5), (-2, 0.5)]
-    assert [scale for _, scale in asked] == [5.0, 5.0]
+    assert [scale for _, scale in selected] == [5.0, 5.0]
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
@@ -522,7 +524,7 @@ def test_the_target_of_a_selection_is_its_part_of_the_rows_and_shifted_only_if_a
 def test_quantiles_and_their_intervals_spend_at_most_epsilon_together(
     monkeypatch: pytest.MonkeyPatch, epsilon: float, number: int
 ) -> None:
-    """Half for the quantiles, half for the intervals of all; without intervals all is for them."""
+    """Quantiles get half, and all intervals the other half; without intervals they get all."""
     spent: list[Fraction] = []
 
     def select_places(_: object, places: list[float], epsilon: float, __: object) -> list[int]:
@@ -614,7 +616,7 @@ def test_a_loss_gets_its_kind_of_noise_with_the_scale_of_its_kind() -> None:
 
 
 def test_counts_have_discrete_noise_and_are_clamped_to_0_unless_asked_otherwise() -> None:
-    """For integers discrete Laplace noise is smaller than Laplace noise that is rounded."""
+    """Discrete Laplace noise on integers is smaller than rounded Laplace noise."""
     for make in (
         lambda **clamp: queries.Count(None, 1.0, **clamp),
         lambda **clamp: queries.Histogram("x", [0, 1], 1.0, **clamp),
@@ -638,20 +640,20 @@ def test_a_histogram_has_two_or_more_edges_that_rise(edges: Any) -> None:
 
 def test_integers_beyond_64_bits_reach_the_mechanism_as_they_are() -> None:
     """A list has no limit; an array of int64 would wrap or be refused."""
-    given: list[Any] = []
+    released_values: list[Any] = []
 
     class Mechanism:
         def release(self, values: Any, rng: None) -> Any:
             assert rng is None
-            given.append(values)
+            released_values.append(values)
             return values
 
     noise = WholeNoise(Mechanism(), "")  # type: ignore[arg-type]
     large = noise.release(np.array([[2**70], [-(2**70)]], dtype=object), None)
-    assert given.pop() == [2**70, -(2**70)]
+    assert released_values.pop() == [2**70, -(2**70)]
     assert (large.dtype.kind, large.tolist()) == ("O", [[2**70], [-(2**70)]])
     small = noise.release(np.array([[5], [7]], np.int32), None)
-    assert given.pop() is small
+    assert released_values.pop() is small
     assert (small.dtype.name, small.tolist()) == ("int64", [[5], [7]])
 
 
@@ -711,10 +713,14 @@ def test_numbers_are_rounded_to_the_side_that_is_safe() -> None:
 
 
 def test_a_difference_is_rounded_down() -> None:
-    for whole, part in ((1.0, 2.0**-60), (1.0, 0.1), (0.3, 0.1), (1.0, 0.25), (3.0, 2.0**-53)):
-        difference = calibration.difference_down(whole, part)
-        exactly = Fraction(whole) - Fraction(part)
-        assert Fraction(difference) <= exactly < Fraction(math.nextafter(difference, math.inf))
+    for total, part in ((1.0, 2.0**-60), (1.0, 0.1), (0.3, 0.1), (1.0, 0.25), (3.0, 2.0**-53)):
+        difference = calibration.difference_down(total, part)
+        exact_difference = Fraction(total) - Fraction(part)
+        assert (
+            Fraction(difference)
+            <= exact_difference
+            < Fraction(math.nextafter(difference, math.inf))
+        )
 
 
 def test_the_search_finds_the_smallest_float_that_suffices() -> None:
@@ -753,12 +759,12 @@ def test_a_delta_of_one_or_more_and_a_scale_beyond_floats_are_refused() -> None:
 
 def test_only_what_is_certain_is_at_most_a_limit() -> None:
     """A ball around the limit that stays wide at any precision decides nothing."""
-    one = arb(1)
-    assert calibration.certainly_at_most(lambda _: arb(1), one)
-    assert calibration.certainly_at_most(lambda bits: arb(0.5, 2.0 ** (127 - bits)), one)
-    assert not calibration.certainly_at_most(lambda bits: arb(1.5, 2.0 ** (127 - bits)), one)
-    assert not calibration.certainly_at_most(lambda _: arb(1, 0.1), one)
-    assert not calibration.certainly_at_most(lambda _: arb(0.95, 0.1), one)
+    limit = arb(1)
+    assert calibration.certainly_at_most(lambda _: arb(1), limit)
+    assert calibration.certainly_at_most(lambda bits: arb(0.5, 2.0 ** (127 - bits)), limit)
+    assert not calibration.certainly_at_most(lambda bits: arb(1.5, 2.0 ** (127 - bits)), limit)
+    assert not calibration.certainly_at_most(lambda _: arb(1, 0.1), limit)
+    assert not calibration.certainly_at_most(lambda _: arb(0.95, 0.1), limit)
 
 
 # Mechanisms ---------------------------------------------------------------------------------------
@@ -773,7 +779,7 @@ def test_discrete_noise_has_a_scale_from_2_to_the_minus_960_to_2_to_the_55() -> 
 
 
 def test_no_noise_is_drawn_in_another_rounding_mode(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrays, "_UNIT", 2.0**-52)  # As if rounding were another.
+    monkeypatch.setattr(arrays, "_UNIT", 2.0**-52)  # Simulates a coarser rounding.
     with pytest.raises(RoundingModeError):
         DiscreteLaplaceMechanism(1.0).release(np.array([1]))
     with pytest.raises(RoundingModeError):
@@ -898,8 +904,8 @@ def test_only_candidates_that_cannot_lead_by_any_error_or_rounding_are_left_out(
 
     monkeypatch.setattr(kernel_table.first_stage, "exponential", kernel)
     words = np.zeros(len(scores), np.uint64)
-    exactly = np.array(scores, dtype=np.float64)
-    assert selection._possible_leaders(exact.EXPONENTIAL, words, exactly, scale) == leaders
+    score_array = np.array(scores, dtype=np.float64)
+    assert selection._possible_leaders(exact.EXPONENTIAL, words, score_array, scale) == leaders
 
 
 def exact_ball(number: Fraction) -> arb:
@@ -946,7 +952,7 @@ def test_possible_leaders_are_compared_with_more_digits_until_one_is_left(
     digits: list[list[arb]],
     leader: int,
 ) -> None:
-    """More digits than are needed are not there: asking for them fails."""
+    """Unneeded digits do not exist, so that reading them fails."""
     monkeypatch.setattr(exact, "rows_from_key", lambda _, i, __: i)
     monkeypatch.setattr(reference, "enclosures", lambda _, i: iter(digits[i]))
     words, key = np.zeros(len(scores), np.uint64), fixed_generator(bytes(32)).source.key()
@@ -967,9 +973,9 @@ def test_sums_of_values_and_noise_are_exact_or_held_at_the_ends_of_int64(noise: 
 
 def test_costs_are_shown_rounded_up() -> None:
     third = Fraction(1, 3)
-    for shown in Cost(third, third, third, third).floats().values():
-        assert shown is not None
-        assert Fraction(math.nextafter(shown, 0.0)) < third < Fraction(shown)
+    for rounded in Cost(third, third, third, third).floats().values():
+        assert rounded is not None
+        assert Fraction(math.nextafter(rounded, 0.0)) < third < Fraction(rounded)
     assert Cost(None, third, third, third).floats()["epsilon"] is None
 
 
@@ -993,12 +999,12 @@ def test_the_delta_of_all_is_the_sum_and_below_one() -> None:
     cost = compose([Loss(PURE, 0.5)], 0.5, aside=0.25)
     fourth = Fraction(1, 4)
     assert (cost.delta, cost.rho_delta, cost.rho) == (3 * fourth, fourth, fourth / 2)
-    for delta, aside in ((0.5, 0.5), (0.0, 1.0), (0.75, 0.5)):
+    for delta, set_aside in ((0.5, 0.5), (0.0, 1.0), (0.75, 0.5)):
         with pytest.raises(ArgumentError, match="delta"):
-            compose([Loss(PURE, 0.5)], delta, aside=aside)
-    for delta, aside in ((-0.1, 0.0), (0.0, -0.1), (math.nan, 0.0)):
+            compose([Loss(PURE, 0.5)], delta, aside=set_aside)
+    for delta, set_aside in ((-0.1, 0.0), (0.0, -0.1), (math.nan, 0.0)):
         with pytest.raises(ArgumentError, match=r"delta|aside"):
-            compose([Loss(PURE, 0.5)], delta, aside=aside)
+            compose([Loss(PURE, 0.5)], delta, aside=set_aside)
     with pytest.raises(ArgumentError, match="at least one loss"):
         compose([])
 
@@ -1028,16 +1034,16 @@ def test_losses_of_too_many_sums_suffice_from_their_cost_on() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 2.0])
 def test_one_pure_loss_costs_what_randomised_response_does(epsilon: float) -> None:
-    """It tells the truth with p = exp(e)/(1 + exp(e)), and delta at x is p - exp(x) (1 - p)."""
+    """It says the truth with p = exp(e)/(1 + exp(e)), and delta at x is p - exp(x) (1 - p)."""
     for delta in (1e-3, 1e-9):
         cost = compose([Loss(PURE, epsilon)], delta).epsilon
         assert cost is not None
-        exactly = math.log(math.exp(epsilon) - delta * (1 + math.exp(epsilon)))
-        assert math.isclose(float(cost), exactly, rel_tol=1e-12)
+        expected = math.log(math.exp(epsilon) - delta * (1 + math.exp(epsilon)))
+        assert math.isclose(float(cost), expected, rel_tol=1e-12)
 
 
 def test_losses_of_too_many_sums_cost_the_smallest_of_three_simple_bounds() -> None:
-    """200 equal epsilons, by zCDP, by their sum, and beside Gaussian noise by the sum of both."""
+    """200 equal epsilons: by zCDP, by their sum, and with Gaussian noise by the sum of both."""
     many = [Loss(PURE, 2.0**-7)] * 200  # In all rho is 200 * 2^-15, which is below the sum, 1.56.
     assert Curve(many).epsilon_at(1e-6) == composition.epsilon_of_zcdp(200 * 2.0**-15, 1e-6)
     few = [Loss(PURE, 2.0**-14)] * 200
@@ -1071,7 +1077,7 @@ def smallest_zcdp_epsilon(rho: float, delta: float) -> mpmath.mpf:
 
 
 def test_the_conversion_from_zcdp_is_never_below_the_best_of_its_formula() -> None:
-    """Not by the last digit: of 40 numbers about half would be, were they rounded to nearest."""
+    """If they were rounded to nearest, about half of 40 numbers would be too small."""
     with mpmath.workdps(60):
         for rho in range(1, 41):
             best = smallest_zcdp_epsilon(rho / 64, 1e-6)
@@ -1083,7 +1089,7 @@ def test_a_loss_that_is_hardly_one_costs_hardly_any_epsilon() -> None:
 
 
 def test_a_delta_that_is_no_float_is_refused() -> None:
-    """Rounded, it could be larger than what was asked for."""
+    """A rounded number could be larger than the requested one."""
     third: Any = Fraction(1, 3)
     with pytest.raises(ArgumentError, match="exactly a float"):
         composition.check_delta(third)
@@ -1131,8 +1137,8 @@ def test_a_threshold_is_above_the_bound_that_every_release_is_clamped_to() -> No
 
 def test_a_threshold_above_a_bound_is_the_next_multiple_of_the_grid() -> None:
     """Noise of scale 3 * 10^7 has a grid of 32, and needs less than 2 * 10^8."""
-    for more, expected in ((0, 32), (4, 32), (31, 32), (32, 64)):
-        lower = 320_000_000 + more
+    for excess, expected in ((0, 32), (4, 32), (31, 32), (32, 64)):
+        lower = 320_000_000 + excess
         mechanism = GaussianMechanism.for_scale(3e7, sensitivity=1.0, lower=lower)
         assert mechanism.grid == 32.0
         assert discovery_threshold.threshold(mechanism, 1, 1e-6) == 320_000_000 + expected
@@ -1151,11 +1157,11 @@ def test_a_threshold_of_more_than_2_to_the_53_persons_is_refused() -> None:
 
 @pytest.mark.parametrize("total", [0.1, 1.0, 0.7])
 def test_parts_of_a_budget_are_rounded_down(total: float) -> None:
-    written = Fraction(repr(total))
+    decimal_total = Fraction(repr(total))
     for weights in ([1, 2], [1, 1, 1], [3, 7, 5]):
         for part, weight in zip(budget_split.split(total, weights), weights, strict=True):
             above = Fraction(math.nextafter(part, math.inf))
-            assert Fraction(part) * sum(weights) <= written * weight < above * sum(weights)
+            assert Fraction(part) * sum(weights) <= decimal_total * weight < above * sum(weights)
 
 
 def test_a_budget_is_divided_by_positive_weights_one_for_each_kind() -> None:
@@ -1257,7 +1263,7 @@ def test_the_parts_of_a_mixed_budget_grow_as_far_as_they_fit(
     assert math.isclose(gaussian.amount, rho * largest**2, rel_tol=1e-9)
 
 
-# What an error costs ------------------------------------------------------------------------------
+# The cost of an error -----------------------------------------------------------------------------
 
 
 def test_laplace_noise_within_5_with_95_percent_costs_log_20_over_5() -> None:
@@ -1265,11 +1271,11 @@ def test_laplace_noise_within_5_with_95_percent_costs_log_20_over_5() -> None:
 
     Rounding to the grid, at most 2^-19 of the scale, adds half a grid to the error.
     """
-    for amount, exactly in (
+    for amount, expected in (
         (budget_split.amount_for_error("laplace", 5.0), math.log(20) / 5),
         (budget_split.amount_for_error("laplace", 5.0, 0.9, 2.0), 2 * math.log(10) / 5),
     ):
-        assert exactly <= amount <= exactly * (1 + 2.0**-20)
+        assert expected <= amount <= expected * (1 + 2.0**-20)
 
 
 @pytest.mark.parametrize("error", [0.0, -1.0, math.inf, math.nan])
@@ -1278,7 +1284,7 @@ def test_an_error_that_is_wanted_is_positive_and_finite(error: float) -> None:
         budget_split.smallest_amount(lambda epsilon: 3 / epsilon, error)
 
 
-# What a request costs -----------------------------------------------------------------------------
+# The cost of a request ----------------------------------------------------------------------------
 
 
 def make_count(loss: Loss) -> WholeNoise:
@@ -1292,7 +1298,7 @@ COUNT = Item(make_count, None)
 def test_a_request_without_delta_adds_laplace_noise_and_divides_epsilon_evenly() -> None:
     budget = Budget(1.0)
     assert (budget.delta, budget.confidence, budget.discovers) == (0.0, 0.95, False)
-    prices = priced([COUNT, Item(make_count, None, 1.0)], budget)
+    prices = price_items([COUNT, Item(make_count, None, 1.0)], budget)
     assert prices.losses == (Loss(PURE, 0.5), Loss(PURE, 0.5))
     assert prices.cost.epsilon == 1
     assert prices.aside == 0.0
@@ -1310,7 +1316,7 @@ def test_gaussian_noise_without_delta_or_rho_is_refused_also_for_errors(mechanis
 
 def test_with_a_budget_in_rho_all_of_delta_is_set_aside_for_discovery() -> None:
     """Gaussian noise has no delta in rho."""
-    prices = priced([COUNT], Budget(None, 1e-6, 0.5, mechanism="gaussian", discovers=True))
+    prices = price_items([COUNT], Budget(None, 1e-6, 0.5, mechanism="gaussian", discovers=True))
     assert prices.losses == (Loss(GAUSSIAN, 0.5),)
     assert prices.aside == 1e-6
     assert prices.cost.rho_delta == Fraction(1e-6)
@@ -1322,7 +1328,7 @@ def test_a_selection_has_its_epsilon_divided_among_all_groups_and_rounded_down(
     groups: int, epsilon: float
 ) -> None:
     """Pure losses are added up, so there may be more groups than other losses can be composed."""
-    prices = priced([Item(make_count, groups)], Budget(epsilon))
+    prices = price_items([Item(make_count, groups)], Budget(epsilon))
     (loss,) = prices.losses
     above = Fraction(math.nextafter(loss.amount, math.inf))
     assert Fraction(loss.amount) * groups <= Fraction(epsilon) < above * groups
@@ -1332,7 +1338,7 @@ def test_a_selection_has_its_epsilon_divided_among_all_groups_and_rounded_down(
 def test_the_weight_of_a_selection_is_divided_among_its_groups() -> None:
     """Of rho = 1/2 a count has a half. Each of 4 groups has a sixteenth, which is epsilon^2/2."""
     budget = Budget(None, rho=0.5, mechanism="gaussian")
-    count, selected = priced([COUNT, Item(make_count, 4)], budget).losses
+    count, selected = price_items([COUNT, Item(make_count, 4)], budget).losses
     assert count == Loss(GAUSSIAN, 0.25)
     assert selected.kind == PURE
     assert math.isclose(selected.amount, math.sqrt(1 / 8))
@@ -1340,9 +1346,9 @@ def test_the_weight_of_a_selection_is_divided_among_its_groups() -> None:
 
 
 def test_the_error_of_a_selection_is_paid_for_in_epsilon_beside_gaussian_noise() -> None:
-    """Its loss is pure, whatever noise other statistics have."""
+    """Its loss is pure, even if other statistics have Gaussian noise."""
     items = [Item(make_count, None, error=5.0), Item(make_count, 2, error=5.0)]
-    count, selected = priced(items, Budget(None, 1e-6, mechanism="gaussian")).losses
+    count, selected = price_items(items, Budget(None, 1e-6, mechanism="gaussian")).losses
     assert (count.kind, selected.kind) == (GAUSSIAN, PURE)
     assert make_count(selected).error(0.95) == 5
 
@@ -1352,9 +1358,9 @@ def test_a_limit_on_the_losses_that_are_composed_is_reached_but_not_exceeded(
 ) -> None:
     monkeypatch.setattr(budget_split, "_MOST_PIECES", 5)
     budget = Budget(None, rho=0.5, mechanism="gaussian")
-    priced([COUNT, Item(make_count, 4)], budget)
+    price_items([COUNT, Item(make_count, 4)], budget)
     with pytest.raises(ArgumentError, match="too many losses to compose"):
-        priced([COUNT, Item(make_count, 5)], budget)
+        price_items([COUNT, Item(make_count, 5)], budget)
 
 
 def test_errors_may_cost_all_of_epsilon_and_no_more() -> None:
@@ -1369,18 +1375,18 @@ def test_errors_may_cost_all_of_epsilon_and_no_more() -> None:
             return 1 / self.amount
 
     items = [Item(Noise, None, error=2.0)] * 2
-    assert priced(items, Budget(1.0)).losses == (Loss(PURE, 0.5),) * 2
+    assert price_items(items, Budget(1.0)).losses == (Loss(PURE, 0.5),) * 2
     with pytest.raises(ArgumentError, match="cost epsilon 1, more than the"):
-        priced(items, Budget(math.nextafter(1.0, 0.0)))
+        price_items(items, Budget(math.nextafter(1.0, 0.0)))
 
 
-# What a plan may ask ------------------------------------------------------------------------------
+# Limits of plans ----------------------------------------------------------------------------------
 
 FAR = 2**51  # The farthest bound in grids: twice as much is still exact in a float.
 
 
 def is_refused(*asks: Any, words: str, **options: Any) -> bool:
-    """Tell whether a plan is refused with these words; raise if it is refused with others."""
+    """Return whether a plan is rejected with these words; raise if it is rejected with others."""
     message = ""
     try:
         check_plan(Plan(asks, **options))
@@ -1424,21 +1430,21 @@ def test_grids_of_a_plan_are_powers_of_two_up_to_2_to_the_960() -> None:
 
 
 def test_a_plan_has_at_most_65536_cells_4096_between_edges_and_2_to_the_24_in_all() -> None:
-    for more in (0, 1):
-        cells = Cells("x", 1.0, 0, 2**16 - 1 + more)
-        assert is_refused(cells, words=f"65,536 cells, not {2**16 + 1:,}") == bool(more)
-        edges = Edges("x", tuple(map(float, range(2**12 + 1 + more))))
-        assert is_refused(edges, words="at most 4,096 cells") == bool(more)
-        whole = Cells("x", 1.0, 0, 2**16 - 1)
-        by = (numbered_groups("a", 2**8 + more),)
-        assert is_refused(Rows(), whole, by=by, words="at most 16,777,216") == bool(more)
+    for excess in (0, 1):
+        cells = Cells("x", 1.0, 0, 2**16 - 1 + excess)
+        assert is_refused(cells, words=f"65,536 cells, not {2**16 + 1:,}") == bool(excess)
+        edges = Edges("x", tuple(map(float, range(2**12 + 1 + excess))))
+        assert is_refused(edges, words="at most 4,096 cells") == bool(excess)
+        all_cells = Cells("x", 1.0, 0, 2**16 - 1)
+        by = (numbered_groups("a", 2**8 + excess),)
+        assert is_refused(Rows(), all_cells, by=by, words="at most 16,777,216") == bool(excess)
         edged = Edges("x", tuple(map(float, range(2**12 + 1))))
-        by = (numbered_groups("a", 2**12 + more),)
-        assert is_refused(edged, by=by, words="at most 16,777,216") == bool(more)
-        by = (numbered_groups("a", 2**11 + more),)
-        assert is_refused(edged, edged, by=by, words="at most 16,777,216") == bool(more)
-        both = (numbered_groups("a", 2**12 + more), numbered_groups("b", 2**12))
-        assert is_refused(Rows(), by=both, words="at most 16,777,216") == bool(more)
+        by = (numbered_groups("a", 2**12 + excess),)
+        assert is_refused(edged, by=by, words="at most 16,777,216") == bool(excess)
+        by = (numbered_groups("a", 2**11 + excess),)
+        assert is_refused(edged, edged, by=by, words="at most 16,777,216") == bool(excess)
+        both = (numbered_groups("a", 2**12 + excess), numbered_groups("b", 2**12))
+        assert is_refused(Rows(), by=both, words="at most 16,777,216") == bool(excess)
     one_more = tuple(numbered_groups(str(prime), prime) for prime in (97, 257, 673))
     assert is_refused(Rows(), by=one_more, words="are 16,777,217 counts")
 
@@ -1452,10 +1458,10 @@ def test_edges_of_a_plan_rise() -> None:
 
 
 def test_a_plan_asks_something_by_columns_with_names_each_once() -> None:
-    one = numbered_groups("a", 2)
-    assert not is_refused(Rows(), by=(one,), words="")
+    grouping = numbered_groups("a", 2)
+    assert not is_refused(Rows(), by=(grouping,), words="")
     assert is_refused(words="at least one question")
-    assert is_refused(Rows(), by=(one, one), words="grouped by twice")
+    assert is_refused(Rows(), by=(grouping, grouping), words="grouped by twice")
     assert is_refused(Rows(), by=(Grouping("a", ()),), words="at least one group")
     assert is_refused(Rows(), by=(Grouping("", (1,)),), words="must have a name")
     assert is_refused(Sums("", 1.0, 0, 1), words="must have a name")
@@ -1464,8 +1470,8 @@ def test_a_plan_asks_something_by_columns_with_names_each_once() -> None:
 
 
 def test_a_unit_bounds_what_a_person_adds_and_is_told_from_groups_and_values() -> None:
-    own = Own("x", "sum", 1.0, 0, 1)
-    unit = Unit(("who",), own=own)
+    person_value = Own("x", "sum", 1.0, 0, 1)
+    unit = Unit(("who",), own=person_value)
     ask, by = Sums("x", 1.0, 0, 1), (numbered_groups("a", 2),)
     assert not is_refused(ask, by=by, unit=unit, words="")
     for changes, words in (
@@ -1478,9 +1484,9 @@ def test_a_unit_bounds_what_a_person_adds_and_is_told_from_groups_and_values() -
         ({"columns": ("who", "who")}, "one or more columns"),
         ({"columns": ("a",)}, "grouped by"),
         ({"columns": ("who", "x")}, "published"),
-        ({"own": replace(own, kind="median")}, "per_person"),
-        ({"own": replace(own, least=2)}, "least"),
-        ({"own": replace(own, column="y")}, "about the same value"),
+        ({"own": replace(person_value, kind="median")}, "per_person"),
+        ({"own": replace(person_value, least=2)}, "least"),
+        ({"own": replace(person_value, column="y")}, "about the same value"),
     ):
         assert is_refused(ask, by=by, unit=replace(unit, **changes), words=words)
     assert is_refused(ask, Sums("y", 1.0, 0, 1), by=by, unit=unit, words="about the same value")

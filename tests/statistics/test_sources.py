@@ -1,4 +1,4 @@
-"""One request, one answer: wherever the data lies, the same exact integers meet the same noise."""
+"""All sources of the same data give the same table, with the same noise."""
 
 import gzip
 import os
@@ -44,7 +44,7 @@ def people() -> pl.DataFrame:
     )
 
 
-def written(people: pl.DataFrame, folder: Path, name: str) -> Path:
+def write_people(people: pl.DataFrame, folder: Path, name: str) -> Path:
     path = folder / name
     if name.endswith(".gz"):
         path.write_bytes(gzip.compress(people.write_csv().encode()))
@@ -54,9 +54,9 @@ def written(people: pl.DataFrame, folder: Path, name: str) -> Path:
         people.write_ndjson(path)
     elif name.endswith(".db"):
         kinds = {"age": "INTEGER", "pay": "REAL", "city": "TEXT", "vote": "INTEGER"}
-        declared = ", ".join(f"{column} {kind}" for column, kind in kinds.items())
+        schema = ", ".join(f"{column} {kind}" for column, kind in kinds.items())
         with sqlite3.connect(path) as database:
-            database.execute(f"CREATE TABLE people ({declared})")
+            database.execute(f"CREATE TABLE people ({schema})")
             database.executemany("INSERT INTO people VALUES (?, ?, ?, ?)", people.rows())
         database.close()
     else:
@@ -65,7 +65,7 @@ def written(people: pl.DataFrame, folder: Path, name: str) -> Path:
 
 
 def utf16(people: pl.DataFrame, folder: Path) -> Path:
-    """Write a file as some programs of another country do."""
+    """Write a file with the encoding, quotes and decimal commas of some programs."""
     lines = [
         f"'{age}';'{pay!r}';'{city}';'{vote}'".replace(".", ",")
         for age, pay, city, vote in people.rows()
@@ -75,32 +75,34 @@ def utf16(people: pl.DataFrame, folder: Path) -> Path:
     return path
 
 
-Made = Callable[[pl.DataFrame, Path], Any]
-SOURCES: dict[str, Made] = {
-    "a CSV file": lambda people, folder: written(people, folder, "people.csv"),
-    "its name": lambda people, folder: str(written(people, folder, "people.csv")),
-    "a compressed CSV file": lambda people, folder: written(people, folder, "people.csv.gz"),
-    "a Parquet file": lambda people, folder: written(people, folder, "people.parquet"),
-    "JSON lines": lambda people, folder: written(people, folder, "people.jsonl"),
-    "Files of CSV": lambda people, folder: Files(written(people, folder, "people.csv")),
+SourceFactory = Callable[[pl.DataFrame, Path], Any]
+SOURCES: dict[str, SourceFactory] = {
+    "a CSV file": lambda people, folder: write_people(people, folder, "people.csv"),
+    "its name": lambda people, folder: str(write_people(people, folder, "people.csv")),
+    "a compressed CSV file": lambda people, folder: write_people(people, folder, "people.csv.gz"),
+    "a Parquet file": lambda people, folder: write_people(people, folder, "people.parquet"),
+    "JSON lines": lambda people, folder: write_people(people, folder, "people.jsonl"),
+    "Files of CSV": lambda people, folder: Files(write_people(people, folder, "people.csv")),
     "another dialect": lambda people, folder: Files(
-        written(people, folder, "semicolon.csv"), delimiter=";"
+        write_people(people, folder, "semicolon.csv"), delimiter=";"
     ),
     "several files": lambda people, folder: Files(
         [
-            written(people.head(700), folder, "first.parquet"),
-            written(people.tail(-700), folder, "second.parquet"),
+            write_people(people.head(700), folder, "first.parquet"),
+            write_people(people.tail(-700), folder, "second.parquet"),
         ]
     ),
     "a pattern": lambda people, folder: str(
-        written(people.head(700), folder, "part-1.csv").parent
-        / written(people.tail(-700), folder, "part-2.csv").name.replace("2", "*")
+        write_people(people.head(700), folder, "part-1.csv").parent
+        / write_people(people.tail(-700), folder, "part-2.csv").name.replace("2", "*")
     ),
-    "SQLite": lambda people, folder: Files(written(people, folder, "people.db"), table="people"),
+    "SQLite": lambda people, folder: Files(
+        write_people(people, folder, "people.db"), table="people"
+    ),
     "UTF-16 in quotes": lambda people, folder: Files(
         utf16(people, folder), encoding="utf-16", quote="'", delimiter=";", decimal=","
     ),
-    "a name that is no text": lambda people, folder: written(people, folder, "p.csv").rename(
+    "a name that is not text": lambda people, folder: write_people(people, folder, "p.csv").rename(
         folder / os.fsdecode(b"p-\xff.csv")
     ),
     "pandas": lambda people, _: people.to_pandas(),
@@ -111,21 +113,21 @@ SOURCES: dict[str, Made] = {
 }
 
 
-def table_of(made: Any) -> list[dict[str, Any]]:
-    return publish(made, REQUEST, testing.fixed_generator(KEY)).rows()
+def table_of(source: Any) -> list[dict[str, Any]]:
+    return publish(source, REQUEST, testing.fixed_generator(KEY)).rows()
 
 
 @pytest.fixture(scope="module")
-def expected(people: pl.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return table_of(written(people, tmp_path_factory.mktemp("judge"), "judge.csv"))
+def expected_rows(people: pl.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return table_of(write_people(people, tmp_path_factory.mktemp("reference"), "reference.csv"))
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_source_gives_the_same_table(
-    source: str, people: pl.DataFrame, expected: Any, tmp_path: Path
+    source: str, people: pl.DataFrame, expected_rows: Any, tmp_path: Path
 ) -> None:
-    """The judge is a CSV file; the generator is fixed, so any other integer would be seen."""
-    assert table_of(SOURCES[source](people, tmp_path)) == expected
+    """The reference is a CSV file. The generator is fixed, so a different integer is detected."""
+    assert table_of(SOURCES[source](people, tmp_path)) == expected_rows
 
 
 def test_what_is_no_source_is_refused_before_noise() -> None:

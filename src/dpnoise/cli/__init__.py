@@ -1,10 +1,15 @@
 """The command line: one file for each command.
 
-Every command is one library call, and what it prints. Exit status: 0 done, 1 an audit found
-something and nothing else, 2 an error that says what to do, 3 an audit could not have found
-anything in so few releases, 70 a bug in dpnoise, and from 128 on a signal: 129 hung up, 130
-interrupted, 141 nobody read the output, 143 terminated. Whatever writes a file writes beside it and
-renames: nothing half-written is left.
+Every command makes one library call and prints the result. Exit statuses:
+
+- 0: success.
+- 1: an audit found a violation; no other cause has this status.
+- 2: an error, with a message that says what to do.
+- 3: an audit had too few releases to find a violation.
+- 70: a bug in dpnoise.
+- 128 or more: a signal (129 hung up, 130 interrupted, 141 nobody read the output, 143 terminated).
+
+Commands write to a temporary file and rename it, so that no incomplete file remains.
 """
 
 import argparse
@@ -29,7 +34,7 @@ from dpnoise.cli.release import RELEASE
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, DpnoiseError
 
 _ERROR, _BUG, _INTERRUPTED, _UNREAD = 2, 70, 130, 141
-# What errors of the library advise, which names Python's arguments, and what it is called here.
+# Advice in errors of the library, which names Python's arguments, and the options instead.
 _OPTIONS: Final = {
     'missing="drop"': "--missing drop",
     'delimiter=";"': "--delimiter ';'",
@@ -39,36 +44,36 @@ _OPTIONS: Final = {
     'groups={"city": ["cork", "dublin"]}': "--group-by city=cork,dublin",
     "claimed: delta=1e-6": "claimed: --delta 1e-6",
 }
-# Signals that ask a process to end, where a system has them. SIGKILL asks nobody.
+# Signals that ask a process to end, if the system has them. SIGKILL cannot be handled.
 _ENDING: Final = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 # An argument with its value, in a rule such as "be below upper=0.0".
 _ARGUMENT: Final = re.compile(r"\b(\w+)=")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line and return its exit status. No accident gives status 1."""
+    """Run the command line and return its exit status. Unexpected errors never give status 1."""
     if sys.stdout is None or sys.stdout.closed:
         terminal.complain("The standard output is closed. Give it a file: > /dev/null.")
         return _ERROR
-    with terminal.legible(), _raise_signals() as ended:
-        asked = _parser().parse_args(arguments)
+    with terminal.escape_unencodable(), _raise_signals() as ended:
+        options = _parser().parse_args(arguments)
         try:
-            status: int = asked.run(asked) or 0
+            status: int = options.run(options) or 0
             sys.stdout.flush()
-        except BaseException as error:  # noqa: BLE001 - Python's own status for it would be 1
-            given = sys.argv[1:] if arguments is None else arguments
-            typed = {argument.partition("=")[0] for argument in given}
+        except BaseException as error:  # noqa: BLE001 - Python would exit with status 1
+            argument_list = sys.argv[1:] if arguments is None else arguments
+            typed = {argument.partition("=")[0] for argument in argument_list}
             status = _status_of(ended[0] if ended else error, typed)
             terminal.flush_or_drop()
         return status
 
 
 def _status_of(error: BaseException, typed: Collection[str]) -> int:
-    """Say what went wrong, in one line, and return the status for it."""
+    """Print an error in one line, and return its exit status."""
     status = _ERROR
     match error:
         case BrokenPipeError():
-            status = _UNREAD  # Whoever read the output has seen enough.
+            status = _UNREAD  # The reader of the output has closed it.
         case DpnoiseError() | OSError():
             terminal.complain(_describe(error, typed))
         case MemoryError():
@@ -85,7 +90,7 @@ def _status_of(error: BaseException, typed: Collection[str]) -> int:
             status = _BUG
             if os.environ.get("DPNOISE_TRACEBACK"):
                 traceback.print_exception(error)
-            else:  # Its words are not shown: they may quote the data.
+            else:  # The message is not shown, because it may quote the data.
                 terminal.complain(
                     f"{type(error).__name__} was not foreseen: this is a bug. DPNOISE_TRACEBACK=1 "
                     "shows where it is; the traceback may quote your data."
@@ -116,7 +121,7 @@ def _describe(error: Exception, typed: Collection[str]) -> str:
 
 
 class _EndedError(SystemExit):
-    """A signal asked the command to end; the status for it is that of a shell."""
+    """A signal asked the command to end; its status is that of a shell."""
 
     def __init__(self, number: int) -> None:
         self.name = signal.Signals(number).name
@@ -126,11 +131,11 @@ class _EndedError(SystemExit):
 
 @contextmanager
 def _raise_signals() -> Iterator[list[_EndedError]]:
-    """Raise _EndedError where the process would have ended, so that everything is cleaned up.
+    """Raise _EndedError at a signal that would end the process, so that files are cleaned up.
 
-    What was raised is also in the list that this gives, because a library that it passes through
-    may make another error of it. Signals that are ignored or handled already stay so; only the main
-    thread handles signals.
+    The error is also added to the list that this gives, because a library may turn it into another
+    error. Signals that are already ignored or handled stay so. Only the main thread handles
+    signals.
     """
     ended: list[_EndedError] = []
     if threading.current_thread() is not threading.main_thread():
@@ -138,23 +143,23 @@ def _raise_signals() -> Iterator[list[_EndedError]]:
         return
 
     def end(number: int, _frame: FrameType | None) -> None:
-        # A second one must not disturb the cleaning up.
+        # A second signal must not disturb the cleanup.
         signal.signal(number, signal.SIG_IGN)
         ended.append(_EndedError(number))
         raise ended[0]
 
-    ours = [number for number in _ENDING if signal.getsignal(number) == signal.SIG_DFL]
-    for number in ours:
+    handled = [number for number in _ENDING if signal.getsignal(number) == signal.SIG_DFL]
+    for number in handled:
         signal.signal(number, end)
     try:
         yield ended
     finally:
-        for number in ours:
+        for number in handled:
             signal.signal(number, signal.SIG_DFL)
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, like all others, and to which -1e5 is a number."""
+    """A parser that prints errors in one line and accepts -1e5 as a number."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

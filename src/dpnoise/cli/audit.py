@@ -1,4 +1,4 @@
-"""`dpnoise audit`: what can be proved against a noise implementation."""
+"""`dpnoise audit`: certify a lower bound on the true epsilon of an implementation."""
 
 import argparse
 import os
@@ -14,7 +14,7 @@ import dpnoise
 from dpnoise.auditing import targets
 from dpnoise.auditing.wording import at_least, curve_words, used_as_if
 from dpnoise.cli import terminal
-from dpnoise.cli.files import check_targets, file_name, written
+from dpnoise.cli.files import check_targets, file_name, replace_when_complete
 from dpnoise.cli.terminal import Command, Option
 from dpnoise.core.errors import ArgumentError, MissingExtraError, import_extra
 from dpnoise.core.safe_text import shortened, shown
@@ -29,7 +29,7 @@ Progress = Callable[[float, str], object]
 Watch = Callable[[list["Finding"]], object]
 
 BROKEN, FAILED, TOO_FEW = 1, 2, 3  # Exit statuses, for CI.
-_LONGEST = 24  # Characters of a data set in a table.
+_LONGEST = 24  # The most characters of a data set in a table.
 
 
 def _pair(text: str) -> tuple[float, float]:
@@ -46,27 +46,27 @@ _OPTIONS: Final = (
            "audit a program instead: it reads one value a line and writes one release a line; "
            "with --neighbours, one line of JSON with data and n, and writes n lines"),
     Option("--all", bool, "audit every installed library"),
-    Option("--epsilon", float, "what is claimed (with --all: 1)"),
-    Option("--delta", 0.0, "what is claimed (0)"),
-    Option("--mu", float, "what is claimed in the place of epsilon"),
-    Option("--rho", float, "what is claimed in the place of epsilon"),
-    Option("--curve", bool, "hold Gaussian noise against its whole curve"),
+    Option("--epsilon", float, "the claimed epsilon (with --all: 1)"),
+    Option("--delta", 0.0, "the claimed delta (0)"),
+    Option("--mu", float, "the claimed mu, in place of epsilon"),
+    Option("--rho", float, "the claimed rho, in place of epsilon"),
+    Option("--curve", bool, "compare Gaussian noise with its whole privacy curve"),
     Option("--neighbours", ("vector", "rows"),
            "audit a mechanism (data, n) -> n outputs of any kind on such data sets"),
     Option("--size", 10, "answers of a vector (10)"),
     Option("--pair", {"action": "append", "type": _pair, "metavar": "A,B"},
            "two values; repeatable"),
-    Option("--whole", bool, "try multiples of the sensitivity alone, as of counts"),
+    Option("--whole", bool, "try only multiples of the sensitivity, as for counts"),
     Option("--one-by-one", bool, "ask for one release a call"),
-    Option("--boosting", bool, "learn boosted trees, too"),
-    Option("--sensitivity", 1.0, "of the value (1)"),
-    Option("--scale", float, "of the noise, if it is another"),
+    Option("--boosting", bool, "use boosted trees, too"),
+    Option("--sensitivity", 1.0, "the sensitivity of the value (1)"),
+    Option("--scale", float, "the scale of the noise, if it differs from the claim"),
     Option("--attack", {"action": "append", "metavar": "NAME"}, "only this; repeatable"),
     Option("--budget", int, "releases in all (480,000 or more, as the claim needs)"),
-    Option("--confidence", 0.999, "of the bound (0.999)"),
+    Option("--confidence", 0.999, "the confidence of the bound (0.999)"),
     Option("--time-limit", 60.0, "seconds for a call (60)"),
-    Option("--seed", int, "of the auditor's own coins, not of the target"),
-    Option("--html", {"type": file_name, "metavar": "FILE"}, "write a page to show"),
+    Option("--seed", int, "the seed of the auditor, not of the target"),
+    Option("--html", {"type": file_name, "metavar": "FILE"}, "write the report as an HTML page"),
     Option("--json", {"type": file_name, "metavar": "FILE"}, "write the report as JSON"),
 )  # fmt: skip
 
@@ -77,31 +77,35 @@ _PASSED_ON: Final = (
 )
 
 
-def _audit(asked: argparse.Namespace) -> int:
+def _audit(arguments: argparse.Namespace) -> int:
     from dpnoise.auditing import report
 
-    given = [asked.target is not None, asked.command is not None, asked.all]
-    if sum(given) != 1:
+    sources = [arguments.target is not None, arguments.command is not None, arguments.all]
+    if sum(sources) != 1:
         raise ArgumentError("Give one of TARGET, --command COMMAND and --all.")
-    if [asked.epsilon, asked.mu, asked.rho] == [None] * 3:
-        if not asked.all:
+    if [arguments.epsilon, arguments.mu, arguments.rho] == [None] * 3:
+        if not arguments.all:
             raise ArgumentError("Say which epsilon is claimed: --epsilon 1.")
-        asked.epsilon = 1.0
-    paths = (asked.html, asked.json)
+        arguments.epsilon = 1.0
+    paths = (arguments.html, arguments.json)
     check_targets(*paths, replace=True)
     console = terminal.console(soft_wrap=True)
     write_html: Callable[[Path], None]
     write_json: Callable[[Path], None]
     with ExitStack() as stack:
-        html, output = (stack.enter_context(written(path, replace=True)) for path in paths)
-        if asked.all:
-            reports, not_audited, failed = _audit_all(asked, console)
+        html, output = (
+            stack.enter_context(replace_when_complete(path, replace=True)) for path in paths
+        )
+        if arguments.all:
+            reports, not_audited, failed = _audit_all(arguments, console)
             _compare(reports, not_audited, console)
             write_html = partial(report.write_comparison, reports, not_audited=not_audited)
             write_json = partial(report.write_list, reports)
         else:
-            target = asked.target if asked.command is None else _split_command(asked.command)
-            reports, failed = [_audit_target(target, asked, console)], False
+            target = (
+                arguments.target if arguments.command is None else _split_command(arguments.command)
+            )
+            reports, failed = [_audit_target(target, arguments, console)], False
             _show(reports[0], console)
             write_html, write_json = reports[0].to_html, reports[0].to_json
         for path, write in ((html, write_html), (output, write_json)):
@@ -120,7 +124,7 @@ def _audit(asked: argparse.Namespace) -> int:
 
 
 def _split_command(command: str) -> list[str]:
-    """Take a command apart as a shell does."""
+    """Split a command into words as a shell does."""
     try:
         return shlex.split(command)
     except ValueError as error:
@@ -128,32 +132,37 @@ def _split_command(command: str) -> list[str]:
 
 
 def _audit_target(
-    target: str | list[str], asked: argparse.Namespace, console: "Console"
+    target: str | list[str], arguments: argparse.Namespace, console: "Console"
 ) -> "Report":
     name = target if isinstance(target, str) else shlex.join(target)
-    claimed = next(claim for claim in (asked.epsilon, asked.mu, asked.rho) if claim is not None)
-    so_far: list[Finding] = []
-    options = {name: getattr(asked, name) for name in _PASSED_ON}
-    options |= {"attacks": asked.attack, "pairs": "whole" if asked.whole else asked.pair}
+    claimed = next(
+        claim for claim in (arguments.epsilon, arguments.mu, arguments.rho) if claim is not None
+    )
+    last_findings: list[Finding] = []
+    options = {name: getattr(arguments, name) for name in _PASSED_ON}
+    options |= {
+        "attacks": arguments.attack,
+        "pairs": "whole" if arguments.whole else arguments.pair,
+    }
     try:
-        with _live(name, claimed, console) as (progress, watch):
+        with _show_live(name, claimed, console) as (progress, watch):
 
             def keep(findings: "list[Finding]") -> None:
-                so_far[:] = findings
+                last_findings[:] = findings
                 watch(findings)
 
             if isinstance(target, str) and ":" in target and hasattr(os, "fork"):
                 return _audit_in_child(target, progress=progress, watch=keep, **options)
             return dpnoise.audit(target, progress=progress, watch=keep, **options)
     except targets.TargetError as error:
-        if so_far and not isinstance(error, targets.DependentError):
+        if last_findings and not isinstance(error, targets.DependentError):
             console.print("What was certified before the target failed:")
-            terminal.print_table(console, _table(so_far, claimed, console.width))
+            terminal.print_table(console, _table(last_findings, claimed, console.width))
         raise
 
 
 def _audit_in_child(target: str, *, progress: Progress, watch: Watch, **options: Any) -> "Report":
-    """Audit a function of the user's own, which may end the process that calls it."""
+    """Audit a user's function in a child process, because it may end its process."""
     from dpnoise.auditing.processes import ProcessError, run_in_child
 
     receivers: dict[str, Callable[..., object]] = {"progress": progress, "watch": watch}
@@ -175,11 +184,11 @@ def _audit_in_child(target: str, *, progress: Progress, watch: Watch, **options:
 
 
 def _audit_all(
-    asked: argparse.Namespace, console: "Console"
+    arguments: argparse.Namespace, console: "Console"
 ) -> "tuple[list[Report], dict[str, str], bool]":
-    """Audit all targets that are installed, Gaussian ones at a delta.
+    """Audit all installed targets, Gaussian ones at a delta.
 
-    Return the reports, why each of the other targets has none, and whether one failed.
+    Return the reports, the reasons why other targets were not audited, and whether one failed.
     """
     reports: list[Report] = []
     not_audited: dict[str, str] = {}
@@ -188,10 +197,10 @@ def _audit_all(
         if name.startswith("paper."):
             continue
         gaussian = name in targets.names("gaussian")
-        delta = (asked.delta or 1e-6) if gaussian else asked.delta
-        of_target = argparse.Namespace(**{**vars(asked), "delta": delta})
+        delta = (arguments.delta or 1e-6) if gaussian else arguments.delta
+        target_arguments = argparse.Namespace(**{**vars(arguments), "delta": delta})
         try:
-            reports.append(_audit_target(name, of_target, console))
+            reports.append(_audit_target(name, target_arguments, console))
         except MissingExtraError as error:
             not_audited[name] = str(error)
             console.print(shown(f"{name}: {error}"), style="dim")
@@ -204,8 +213,8 @@ def _audit_all(
 
 
 @contextmanager
-def _live(name: str, claimed: float, console: "Console") -> Iterator[tuple[Progress, Watch]]:
-    """Show on a terminal how far the audit has come, and what it has found so far."""
+def _show_live(name: str, claimed: float, console: "Console") -> Iterator[tuple[Progress, Watch]]:
+    """Show the progress and the findings so far, if the output is a terminal."""
     if not sys.stdout.isatty():
         yield (lambda *_: None), (lambda *_: None)
         return
@@ -249,7 +258,7 @@ def _show(report: "Report", console: "Console") -> None:
 
 
 def _table(
-    findings: "list[Finding]", claimed: float, room: int, kind: str = "certified"
+    findings: "list[Finding]", claimed: float, width: int, kind: str = "certified"
 ) -> "Table":
     titles = ("attack", f"{kind} >=", "seen at", "and at", "the event, of a release y")
     rows = [
@@ -263,7 +272,7 @@ def _table(
         for finding in findings
     ]
     styles = ["red" if finding.broken else None for finding in findings]
-    return terminal.table(titles, rows, room, folded=4, styles=styles)
+    return terminal.table(titles, rows, width, folded=4, styles=styles)
 
 
 def _value(value: float | str) -> str:
@@ -271,7 +280,7 @@ def _value(value: float | str) -> str:
 
 
 def _compare(reports: "list[Report]", not_audited: dict[str, str], console: "Console") -> None:
-    """Print one line for each target; wide ones fold nowhere, so that they can be copied."""
+    """Print one line for each target. Long lines are not folded, so that they can be copied."""
     numbers = f"{'as if':>6}{'certified':>10}{'at most':>8}"
     console.print(f"\n{'target':29}{'version':11}{numbers}  by")
     for report in reports:
@@ -282,8 +291,8 @@ def _compare(reports: "list[Report]", not_audited: dict[str, str], console: "Con
             f"{at_least(report.ceiling):>8}  {worst}",
             style="red" if report.broken else None,
         )
-    for name, why in not_audited.items():
-        console.print(shown(f"{name:29}not audited: {why}"), style="dim")
+    for name, reason in not_audited.items():
+        console.print(shown(f"{name:29}not audited: {reason}"), style="dim")
 
 
 AUDIT: Final = Command(

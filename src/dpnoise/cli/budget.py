@@ -1,4 +1,4 @@
-"""`dpnoise budget`: the ledger of what may be spent on a data set, and what was."""
+"""`dpnoise budget`: the ledger of a data set, with its budget and all payments."""
 
 import argparse
 import json
@@ -24,36 +24,40 @@ if TYPE_CHECKING:
 _BAR: Final = 30
 _DIGITS: Final = 6
 _GAP: Final = 2
-_LABEL: Final = len("epsilon")  # The longest name of what is metered.
+_LABEL: Final = len("epsilon")  # The width of the longest label of a bar.
 _SHORT_HEAD: Final = 12
 _LONGEST_NAME: Final = 200
-_WARNING: Final = Fraction(4, 5)  # From this part on the bar changes its colour.
-_WAYS: Final = {"add-remove": "added or removed", "replace": "replaced by another"}
+_WARNING: Final = Fraction(4, 5)  # From this fraction on the bar changes its colour.
+_NEIGHBOUR_WORDS: Final = {"add-remove": "added or removed", "replace": "replaced by another"}
 
 
-def _create(asked: argparse.Namespace) -> None:
+def _create(arguments: argparse.Namespace) -> None:
     names = ("name", "unit", "person", "neighbours", "epsilon", "rho", "delta")
-    _show_ledger(create_ledger(asked.file, **{name: getattr(asked, name) for name in names}))
+    _show_ledger(
+        create_ledger(arguments.file, **{name: getattr(arguments, name) for name in names})
+    )
 
 
-def _spend(asked: argparse.Namespace) -> None:
-    ledger = open_ledger(asked.file)
+def _spend(arguments: argparse.Namespace) -> None:
+    ledger = open_ledger(arguments.file)
     metric = ledger.terms.metric
-    if getattr(asked, metric) is None:
-        raise ArgumentError(f"{asked.file} counts {metric}: --{metric}.")
-    main = number_of(metric, getattr(asked, metric))
-    amount = Amount(main, number_of("delta", asked.delta, zero=True))
-    receipt = ledger.spend(amount, note=asked.note)
+    if getattr(arguments, metric) is None:
+        raise ArgumentError(f"{arguments.file} counts {metric}: --{metric}.")
+    main = number_of(metric, getattr(arguments, metric))
+    amount = Amount(main, number_of("delta", arguments.delta, zero=True))
+    receipt = ledger.spend(amount, note=arguments.note)
     console = terminal.console(soft_wrap=True)
-    console.print(f"Spent {ledger.words(amount)} on {shown(asked.note)}: entry {receipt.entry}.")
-    console.print(f"Left: {receipt.left}. {open_ledger(asked.file).worth()}")
+    console.print(
+        f"Spent {ledger.words(amount)} on {shown(arguments.note)}: entry {receipt.entry}."
+    )
+    console.print(f"Left: {receipt.left}. {open_ledger(arguments.file).worth()}")
 
 
-def _mend(asked: argparse.Namespace) -> None:
-    size = mend_ledger(asked.file)
+def _mend(arguments: argparse.Namespace) -> None:
+    size = mend_ledger(arguments.file)
     console = terminal.console(soft_wrap=True)
     if not size:
-        console.print(f"There is nothing to mend in {shown(asked.file)}.")
+        console.print(f"There is nothing to mend in {shown(arguments.file)}.")
         return
     console.print(
         f"Took away {size} bytes of a line that was cut short. If a crash did so, no noise was "
@@ -62,16 +66,16 @@ def _mend(asked: argparse.Namespace) -> None:
     )
 
 
-def _show(asked: argparse.Namespace) -> None:
-    ledger = open_ledger(asked.file)
-    found = None if asked.record is None else ledger.entry_of(_record(asked.record))
-    if asked.json:
-        print(strict_json.dumps(_described(ledger, found)))  # noqa: T201 - this is the command line
+def _show(arguments: argparse.Namespace) -> None:
+    ledger = open_ledger(arguments.file)
+    payment = None if arguments.record is None else ledger.entry_of(_record(arguments.record))
+    if arguments.json:
+        print(strict_json.dumps(_ledger_data(ledger, payment)))  # noqa: T201 - this is the command line
         return
     _show_ledger(ledger)
-    if found is not None:
+    if payment is not None:
         console = terminal.console(soft_wrap=True)
-        console.print(f"{shown(asked.record)} was paid for by entry {found.number}.")
+        console.print(f"{shown(arguments.record)} was paid for by entry {payment.number}.")
 
 
 def _record(path: Path) -> dict[str, object]:
@@ -83,7 +87,7 @@ def _record(path: Path) -> dict[str, object]:
     except (ValueError, RecursionError):
         record = None
     if not isinstance(record, dict):
-        raise BudgetError(f"{path} is no record of a release, which is an object of JSON.")
+        raise BudgetError(f"{path} is not a record of a release, which is a JSON object.")
     return record
 
 
@@ -91,7 +95,7 @@ def _show_ledger(ledger: Ledger) -> None:
     console = terminal.console(soft_wrap=True)
     terms = ledger.terms
     name, unit = (shortened(shown(text), _LONGEST_NAME) for text in (terms.name, terms.unit))
-    console.print(f"{name}: {unit}, {_WAYS.get(terms.neighbours, terms.neighbours)}\n")
+    console.print(f"{name}: {unit}, {_NEIGHBOUR_WORDS.get(terms.neighbours, terms.neighbours)}\n")
     total, spent, left = terms.total, ledger.spent, ledger.left
     console.print(_meter(terms.metric, (total.main, spent.main, left.main), console.width))
     if total.delta:
@@ -108,25 +112,27 @@ def _show_ledger(ledger: Ledger) -> None:
         console.print("Its last line was cut short: dpnoise budget mend takes it away.")
 
 
-def _meter(name: str, amounts: tuple[Fraction, Fraction, Fraction], room: int) -> "Text":
-    """Draw a name, a bar of what is spent and the numbers; the bar has the room that is left."""
+def _meter(name: str, amounts: tuple[Fraction, Fraction, Fraction], width: int) -> "Text":
+    """Return a name, a bar of the spent part and the numbers, as wide as the terminal allows."""
     total, spent, left = amounts
     numbers = f"{written_up(spent, _DIGITS)} of {written_up(total, _DIGITS)} spent, "
-    remains = f"{written_down(left, _DIGITS)} left"
-    length = max(min(_BAR, room - _LABEL - len(numbers) - len(remains) - 2 * _GAP), 0)
-    filled = min(-(-length * spent // total), length)  # Rounded up: what is spent is seen.
+    remainder = f"{written_down(left, _DIGITS)} left"
+    length = max(min(_BAR, width - _LABEL - len(numbers) - len(remainder) - 2 * _GAP), 0)
+    filled = min(
+        -(-length * spent // total), length
+    )  # Rounded up, so that small payments are visible.
     colour = "red" if not left else "yellow" if spent / total >= _WARNING else "cyan"
     full, empty = ("█", "░") if terminal.can_show("█░") else ("#", "-")
     line: Text = import_extra("rich.text", "cli").Text(f"{name:<{_LABEL}}  ")
     line.append(full * filled, style=colour)
     line.append(empty * (length - filled) + " " * _GAP, style="dim")
     line.append(numbers)
-    line.append(remains, style="bold")
+    line.append(remainder, style="bold")
     return line
 
 
 def _rows(ledger: Ledger) -> tuple[list[str], list[list[str]]]:
-    """Return a table of what was spent: when, how much, on what."""
+    """Return the titles and rows of a table of payments."""
     delta = bool(ledger.terms.total.delta)
     titles = ["", "date", ledger.terms.metric, *(["delta"] if delta else []), "on what"]
     rows = []
@@ -141,33 +147,33 @@ def _rows(ledger: Ledger) -> tuple[list[str], list[list[str]]]:
 
 
 def _about(entry: Entry) -> str:
-    """Say what an entry was spent on, in a few words."""
+    """Return a short description of an entry."""
     if entry.kind == "mended":
         return "a line that was cut short was taken away"
-    asked = entry.request.get("publish") if isinstance(entry.request, Mapping) else None
-    questions = [_question(one) for one in asked or () if isinstance(one, Mapping)]
-    return shortened("; ".join(filter(None, [entry.note, *questions])), _LONGEST_NAME)
+    questions = entry.request.get("publish") if isinstance(entry.request, Mapping) else None
+    texts = [_question_text(part) for part in questions or () if isinstance(part, Mapping)]
+    return shortened("; ".join(filter(None, [entry.note, *texts])), _LONGEST_NAME)
 
 
-def _question(one: Mapping[str, object]) -> str:
-    names = one.get("statistics")
+def _question_text(question: Mapping[str, object]) -> str:
+    names = question.get("statistics")
     words = ", ".join(map(str, names)) if isinstance(names, list) else "a release"
-    column = "" if one.get("column") is None else f" of {one['column']}"
-    by = one.get("by")
+    column = "" if question.get("column") is None else f" of {question['column']}"
+    by = question.get("by")
     groups = f" by {' and '.join(map(str, by))}" if isinstance(by, list) and by else ""
     return words + column + groups
 
 
-def _described(ledger: Ledger, found: Entry | None) -> dict[str, object]:
-    """Return a ledger as plain data: numbers as decimal text, because floats would round them."""
+def _ledger_data(ledger: Ledger, payment: Entry | None) -> dict[str, object]:
+    """Return a ledger as plain data, with numbers as decimal text because floats would round."""
 
     def amounts(amount: Amount, *, down: bool = False) -> dict[str, str]:
         write = written_down if down else written_up
         return {ledger.terms.metric: write(amount.main), "delta": write(amount.delta)}
 
     def entry_data(entry: Entry) -> dict[str, object]:
-        told = asdict(entry)
-        return {"entry": told.pop("number"), **told, "spent": amounts(entry.spent)}
+        entry_fields = asdict(entry)
+        return {"entry": entry_fields.pop("number"), **entry_fields, "spent": amounts(entry.spent)}
 
     terms = asdict(ledger.terms)
     return {
@@ -178,32 +184,32 @@ def _described(ledger: Ledger, found: Entry | None) -> dict[str, object]:
         "margin_of_a_count": ledger.margin_of_a_count(),
         "head": ledger.head,
         "torn": ledger.torn,
-        "entry_of_record": None if found is None else found.number,
+        "entry_of_record": None if payment is None else payment.number,
         "entries": [entry_data(entry) for entry in ledger.entries],
     }
 
 
-def _action(name: str, run: Run, told: str, *options: Option, total: str = "") -> Command:
-    """Return an action on a ledger; `total` says what its epsilon or rho is, if it takes one."""
+def _action(name: str, run: Run, summary: str, *options: Option, total: str = "") -> Command:
+    """Return an action on a ledger; `total` explains its epsilon or rho, if it takes one."""
     one_of: tuple[Option, ...] = ()
     if total:
         one_of = (
             Option("--epsilon", {"metavar": "E"}, f"{total}, in epsilon"),
             Option("--rho", {"metavar": "R"}, f"{total}, in rho (zCDP)"),
         )
-        delta = Option("--delta", {"default": "0", "metavar": "D"}, "and of delta beside it (0)")
+        delta = Option("--delta", {"default": "0", "metavar": "D"}, "the same for delta (0)")
         options = (delta, *options)
     file = Option("file", {"type": file_name, "metavar": "FILE"}, "the ledger")
-    description = f"{told[0].upper()}{told[1:]}."
-    return Command(name, told, run, (file, *options), one_of, description)
+    description = f"{summary[0].upper()}{summary[1:]}."
+    return Command(name, summary, run, (file, *options), one_of, description)
 
 
 _CREATE: Final = _action(
     "create",
     _create,
-    "make a ledger in a new file",
-    Option("--name", {"required": True}, "what the data set is called"),
-    Option("--unit", None, 'what is protected, in words: "one household"'),
+    "create a ledger in a new file",
+    Option("--name", {"required": True}, "the name of the data set"),
+    Option("--unit", None, 'the privacy unit in words: "one household"'),
     Option(
         "--person",
         {"action": "append", "metavar": "COLUMN", "default": []},

@@ -1,4 +1,4 @@
-"""Noise alone. `dpnoise sample` draws it, `cost` and `leakage` say what it costs and leaks."""
+"""`dpnoise sample` draws raw noise; `cost` and `leakage` show what it costs and leaks."""
 
 import argparse
 import sys
@@ -12,35 +12,39 @@ import numpy as np
 
 import dpnoise
 from dpnoise.auditing.leakage import report
-from dpnoise.cli.files import check_plot, check_targets, file_name, written
+from dpnoise.cli.files import check_plot, check_targets, file_name, replace_when_complete
 from dpnoise.cli.terminal import Command, Option, progress_bar
 from dpnoise.core import strict_json
 from dpnoise.core.errors import ArgumentError, check_integer, check_positive, import_extra
 from dpnoise.core.safe_text import shown
 
-_MOST: Final = 2**40  # Numbers in a file: more than fit into any memory.
+_MOST: Final = 2**40  # The most numbers in a file; more than fit into any memory.
 
 
-def _sample(asked: argparse.Namespace) -> None:
-    check_integer("size", asked.size, least=0, most=_MOST)
+def _sample(arguments: argparse.Namespace) -> None:
+    check_integer("size", arguments.size, least=0, most=_MOST)
     write_csv = partial(np.savetxt, fmt="%.17g", header="noise", comments="")
     writers: dict[str, Callable[[Path, np.ndarray], object]] = {
         ".npy": np.save,
         ".csv": write_csv,
         ".parquet": _write_parquet,
     }
-    if asked.output is not None and asked.output.suffix not in writers:
-        raise ArgumentError(f"--output must end in {', '.join(writers)}, got {asked.output}.")
-    check_targets(asked.output, replace=asked.force)
-    with written(asked.output, replace=asked.force) as target:
-        draw = getattr(dpnoise.Generator(), asked.distribution)
+    if arguments.output is not None and arguments.output.suffix not in writers:
+        raise ArgumentError(f"--output must end in {', '.join(writers)}, got {arguments.output}.")
+    check_targets(arguments.output, replace=arguments.force)
+    with replace_when_complete(arguments.output, replace=arguments.force) as target:
+        draw = getattr(dpnoise.Generator(), arguments.distribution)
         noise = draw(
-            asked.scale, asked.size, dtype=asked.dtype, variates=asked.variates, form=asked.form
+            arguments.scale,
+            arguments.size,
+            dtype=arguments.dtype,
+            variates=arguments.variates,
+            form=arguments.form,
         )
         if target is None:
             np.savetxt(sys.stdout, noise, fmt="%.17g")
         else:
-            writers[asked.output.suffix](target, noise)
+            writers[arguments.output.suffix](target, noise)
 
 
 def _write_parquet(target: Path, noise: np.ndarray) -> None:
@@ -48,31 +52,31 @@ def _write_parquet(target: Path, noise: np.ndarray) -> None:
     import_extra("pyarrow.parquet", "files").write_table(pa.table({"noise": noise}), target)
 
 
-def _cost(asked: argparse.Namespace) -> None:
-    print(dpnoise.inversion_cost(asked.precision, asked.variates, asked.form))  # noqa: T201
+def _cost(arguments: argparse.Namespace) -> None:
+    print(dpnoise.inversion_cost(arguments.precision, arguments.variates, arguments.form))  # noqa: T201
 
 
-def _leakage(asked: argparse.Namespace) -> None:
-    check_positive("epsilon", asked.epsilon)
-    check_targets(asked.plot, replace=True)
-    check_plot(asked.plot)
-    with written(asked.plot, replace=True) as plot:
+def _leakage(arguments: argparse.Namespace) -> None:
+    check_positive("epsilon", arguments.epsilon)
+    check_targets(arguments.plot, replace=True)
+    check_plot(arguments.plot)
+    with replace_when_complete(arguments.plot, replace=True) as plot:
         with progress_bar("enumerating") as progress:
-            leaks = report.table(asked.epsilon, progress)
-            releases = report.release_table(asked.epsilon)
+            leaks = report.table(arguments.epsilon, progress)
+            releases = report.release_table(arguments.epsilon)
         if plot is not None:
-            report.plot(leaks, releases, asked.epsilon, plot)
-    if asked.json:
+            report.plot(leaks, releases, arguments.epsilon, plot)
+    if arguments.json:
         tables = {
-            "epsilon": asked.epsilon,
+            "epsilon": arguments.epsilon,
             "leaks": [asdict(row) for row in leaks],
             "releases": [asdict(row) for row in releases],
         }
         print(strict_json.dumps(tables))  # noqa: T201 - this is the command line
         return
-    print(report.text(leaks, releases, asked.epsilon))  # noqa: T201 - likewise
-    if asked.plot is not None:
-        print(f"Written to {shown(asked.plot)}.")  # noqa: T201 - likewise
+    print(report.text(leaks, releases, arguments.epsilon))  # noqa: T201 - likewise
+    if arguments.plot is not None:
+        print(f"Written to {shown(arguments.plot)}.")  # noqa: T201 - likewise
 
 
 SAMPLE: Final = Command(
@@ -82,7 +86,7 @@ SAMPLE: Final = Command(
     (
         Option("distribution", ("laplace", "normal", "exponential", "gumbel", "cauchy")),
         Option("--scale", 1.0, "the scale of the noise (1)"),
-        Option("--size", 10, "how many (10)"),
+        Option("--size", 10, "the number of values (10)"),
         Option("--dtype", {"choices": ["float64", "float32", "float16"], "default": "float64"}),
         Option("--variates", int, "uniforms for each variate"),
         Option("--form", None, "the formula: see docs/samplers.md"),
@@ -105,10 +109,10 @@ LEAKAGE: Final = Command(
     "what noise added in floats leaks, exactly, in small formats",
     _leakage,
     (
-        Option("--epsilon", 1.0, "where to read delta (1)"),
+        Option("--epsilon", 1.0, "the epsilon at which delta is computed (1)"),
         Option("--json", bool, "print JSON"),
         Option("--plot", file_name, "draw delta against n and p: out.png"),
     ),
     description="Enumerate all uniforms of the samplers in small formats and print delta at "
-    "epsilon of the sum with 0 against the sum with 1, and beside it the exact release.",
+    "epsilon of the sum with 0 against the sum with 1, and the same for the exact release.",
 )

@@ -13,15 +13,15 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dpnoise.cli import terminal
-from dpnoise.cli.files import check_plot, check_targets, written
-from dpnoise.cli.release_arguments import OPTIONS, asked_for
+from dpnoise.cli.files import check_plot, check_targets, replace_when_complete
+from dpnoise.cli.release_arguments import OPTIONS, parse_request
 from dpnoise.cli.terminal import Command
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.core.safe_text import shortened, shown
 from dpnoise.statistics import publishing, report
 from dpnoise.statistics.engines import Files
 from dpnoise.statistics.engines.files import check_there
-from dpnoise.statistics.ledger import Payment, open_ledger
+from dpnoise.statistics.ledger import LedgerCharge, open_ledger
 from dpnoise.statistics.publishing import Table
 from dpnoise.statistics.queries import Query
 from dpnoise.statistics.requests import Discovery, Request
@@ -30,95 +30,107 @@ from dpnoise.statistics.results import Number, Release
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_LARGE: Final = 50 * 2**20  # From this size on, reading a file shows its progress.
-_BAR: Final = 30
-_SHORTEST_BAR: Final = 5
+_LARGE: Final = 50 * 2**20  # Reading a file of this size or larger shows a progress bar.
+_BAR: Final = 30  # The length of the longest bar in a terminal, in characters.
+_SHORTEST_BAR: Final = 5  # With fewer characters left, the table has no bars.
 _DPI: Final = 150
-_TALLEST: Final = 400.0  # Inches; a picture has less than 2^16 dots.
+_TALLEST: Final = 400.0  # Inches; a picture must have fewer than 2^16 dots.
 _LONGEST_LABEL: Final = 60
-_LONGEST_BAR: Final = 1e300  # Near the largest float, axes overflow.
-_MOST_ON_A_PAGE: Final = 20_000  # A browser is slow with more.
+_LONGEST_BAR: Final = 1e300  # The axes of a plot overflow near the largest float.
+_MOST_ON_A_PAGE: Final = 20_000  # Browsers are slow with more numbers.
 
 
 class Bar(NamedTuple):
-    """A number that was published, with its statistic and its label."""
+    """A published number with its statistic and its label."""
 
     query: str
     label: str
     number: Number
 
 
-def _release(asked: argparse.Namespace) -> None:
-    request, source = asked_for(asked)
-    if asked.check:
+def _release(arguments: argparse.Namespace) -> None:
+    request, source = parse_request(arguments)
+    if arguments.check:
         _explain(request)
-        if asked.ledger is not None:
-            left = Payment(asked.ledger, request).left_after
-            print(f"{shown(asked.ledger)} would have {left} left.")  # noqa: T201 - a command
+        if arguments.ledger is not None:
+            left = LedgerCharge(arguments.ledger, request).left_after
+            print(f"{shown(arguments.ledger)} would have {left} left.")  # noqa: T201 - a command
         return
     paths = [] if source is None else check_there(source)
-    # What could fail after the noise is drawn is done before: epsilon is spent only once.
-    targets = (asked.output, asked.record, asked.plot, asked.html)
+    # Check first everything that could fail after the noise is drawn: epsilon is spent only once.
+    targets = (arguments.output, arguments.record, arguments.plot, arguments.html)
     for path in paths:
         check_targets(*targets, source=path, replace=True)
-    check_targets(*targets, ledger=asked.ledger, replace=asked.force)
-    check_plot(asked.plot)
-    _publish(request, source, paths, _rehearse(request, asked), asked)
-    if not asked.json:
-        if asked.ledger is not None:
-            left = open_ledger(asked.ledger).left_in_words()
-            print(f"Paid from {shown(asked.ledger)}, which has {left} left.")  # noqa: T201 - a command
+    check_targets(*targets, ledger=arguments.ledger, replace=arguments.force)
+    check_plot(arguments.plot)
+    _publish(request, source, paths, _rehearse(request, arguments), arguments)
+    if not arguments.json:
+        if arguments.ledger is not None:
+            left = open_ledger(arguments.ledger).left_in_words()
+            print(f"Paid from {shown(arguments.ledger)}, which has {left} left.")  # noqa: T201 - a command
         for target in filter(None, targets):
             print(f"Written to {shown(target)}.")  # noqa: T201 - a command
 
 
 def _publish(
-    request: Request, source: Files | None, paths: list[Path], room: int, asked: argparse.Namespace
+    request: Request,
+    source: Files | None,
+    paths: list[Path],
+    page_size: int,
+    arguments: argparse.Namespace,
 ) -> None:
-    """Publish, write all that was asked for, and show it."""
+    """Publish a request, write the output files, and print the result."""
     table: Table | None = None
     try:
         with ExitStack() as stack:
-            plot = stack.enter_context(written(asked.plot, replace=asked.force))
-            record = stack.enter_context(written(asked.record, replace=asked.force))
-            page = stack.enter_context(written(asked.html, replace=asked.force, room=room))
-            shipped = resources.files("dpnoise.cli").joinpath("people.csv")
-            read = source or Files(stack.enter_context(resources.as_file(shipped)))
+            plot = stack.enter_context(
+                replace_when_complete(arguments.plot, replace=arguments.force)
+            )
+            record = stack.enter_context(
+                replace_when_complete(arguments.record, replace=arguments.force)
+            )
+            page = stack.enter_context(
+                replace_when_complete(arguments.html, replace=arguments.force, size=page_size)
+            )
+            example = resources.files("dpnoise.cli").joinpath("people.csv")
+            data = source or Files(stack.enter_context(resources.as_file(example)))
             size = sum(path.stat().st_size for path in paths if path.is_file())
             bar = terminal.progress_bar(f"reading {paths[0].name}" if size >= _LARGE else None)
             progress = stack.enter_context(bar)
-            with written(asked.output, replace=asked.force) as output:
-                table = publishing.publish(read, request, progress=progress, ledger=asked.ledger)
+            with replace_when_complete(arguments.output, replace=arguments.force) as output:
+                table = publishing.publish(
+                    data, request, progress=progress, ledger=arguments.ledger
+                )
                 if output is not None:
-                    output.write_bytes(_content(table, asked.output.suffix))
+                    output.write_bytes(_content(table, arguments.output.suffix))
             if record is not None:
                 record.write_bytes(_content(table, ".json"))
             if page is not None:
-                table.to_html(page, asked.title)
+                table.to_html(page, arguments.title)
             if plot is not None:
                 draw_bars(table, plot)
     finally:
-        # What was paid for is shown, even if a file could not be written after all.
+        # A paid release is always printed, even if a file could not be written.
         if table is not None:
-            _show(table, as_json=asked.json)
+            _show(table, as_json=arguments.json)
 
 
-def _rehearse(request: Request, asked: argparse.Namespace) -> int:
-    """Make with zeros for numbers all that will be made of the release, and throw it away.
+def _rehearse(request: Request, arguments: argparse.Namespace) -> int:
+    """Make all outputs with zeros for numbers and discard them, to detect errors early.
 
-    Return how many bytes the page may take.
+    Return an upper bound on the size of the page in bytes.
     """
     zeros = publishing.rehearsal(request)
     _content(zeros, ".json")
-    if asked.output is not None:
-        _content(zeros, asked.output.suffix)
-    if asked.plot is not None:
-        draw_bars(zeros, BytesIO(), asked.plot.suffix)
+    if arguments.output is not None:
+        _content(zeros, arguments.output.suffix)
+    if arguments.plot is not None:
+        draw_bars(zeros, BytesIO(), arguments.plot.suffix)
     with redirect_stdout(StringIO()):
-        _show(zeros, as_json=asked.json)
-    if asked.html is None and asked.title is not None:
+        _show(zeros, as_json=arguments.json)
+    if arguments.html is None and arguments.title is not None:
         raise ArgumentError("--title is that of a page: write one with --html page.html.")
-    if asked.html is None:
+    if arguments.html is None:
         return 0
     numbers = len(zeros.rows())
     if numbers > _MOST_ON_A_PAGE:
@@ -126,7 +138,7 @@ def _rehearse(request: Request, asked: argparse.Namespace) -> int:
             f"--html shows {_MOST_ON_A_PAGE:,} numbers at most; these are {numbers:,}. "
             "Write them with --output table.csv."
         )
-    return 2 * len(report.render(zeros.record(), asked.title).encode("utf-8"))
+    return 2 * len(report.render(zeros.record(), arguments.title).encode("utf-8"))
 
 
 def _content(table: Table, suffix: str) -> bytes:
@@ -145,9 +157,9 @@ def _content(table: Table, suffix: str) -> bytes:
 
 
 def _explain(request: Request) -> None:
-    """Say what would be published, at which cost and how far off, without reading a row."""
+    """Print the statistics, costs and margins of a request, without reading a row."""
     console = terminal.console(soft_wrap=True)
-    spends = "epsilon" if all(one.rho is None for _, one in request.prepare()) else "spends"
+    spends = "epsilon" if all(query.rho is None for _, query in request.prepare()) else "spends"
     titles = ["column", "statistic", "groups", spends, "margins"]
     rows = []
     for question, query in request.prepare():
@@ -156,30 +168,30 @@ def _explain(request: Request) -> None:
         groups = 1 if is_discovered else len(request.keys(question))
         number = "found" if is_discovered else f"{groups:,}"
         by = f"{number} of {' and '.join(question.by)}" if question.by else "all rows"
-        margins = query.expected(request.confidence, groups)
+        margins = query.describe_margins(request.confidence, groups)
         rows.append([name, query.name, by, _amount(query), margins])
     terminal.print_table(console, terminal.table(titles, rows, console.width, folded=4))
     for column, keys in request.groups.items():
         if not isinstance(keys, str):
-            named = ", ".join(str(key) for key in keys)
-            console.print(terminal.prose(f"\ngroups of {shown(column)}: {shown(named)}"))
-    for one in request.discoveries():
+            names = ", ".join(str(key) for key in keys)
+            console.print(terminal.prose(f"\ngroups of {shown(column)}: {shown(names)}"))
+    for discovery in request.discoveries():
         threshold = (
-            f"\ngroups of {shown(one.column)}: those whose noisy number of "
-            f"{'rows' if request.person is None else 'persons'} is {one.threshold:,} or more"
+            f"\ngroups of {shown(discovery.column)}: those whose noisy number of "
+            f"{'rows' if request.person is None else 'persons'} is {discovery.threshold:,} or more"
         )
         console.print(terminal.prose(threshold))
-    promise = (
+    summary = (
         f"\n{request.cost_in_words} in all. {_neighbours(request)} Missing values: "
         f"{request.missing}.\nProtected: {shown(request.privacy_unit)}.\nMargins hold with "
         f"probability {request.confidence:g}. No row is read."
     )
-    console.print(terminal.prose(promise))
+    console.print(terminal.prose(summary))
 
 
-def _amount(of: Query | Release | Discovery) -> str:
-    """Say what was spent on a statistic, or will be."""
-    return f"{of.epsilon:.4g}" if of.epsilon is not None else f"rho {of.rho:.4g}"
+def _amount(item: Query | Release | Discovery) -> str:
+    """Return the loss of a statistic or of a discovery as text."""
+    return f"{item.epsilon:.4g}" if item.epsilon is not None else f"rho {item.rho:.4g}"
 
 
 def _neighbours(request: Request) -> str:
@@ -198,57 +210,62 @@ def _show(table: Table, *, as_json: bool) -> None:
     joint = any(bar.number.joint is not None for bar in bars)
     titles = [title, "published", "within", *(["all within"] if joint else []), ""]
     sign = "±" if terminal.can_show("±") else "+-"
-    rows = [[bar.label, *bar.number.shown(sign)[: 3 if joint else 2], ""] for bar in bars]
-    made = terminal.table(titles, rows, console.width, folded=0)
-    length = min(_BAR, console.width - terminal.table_width(made))
+    rows = [[bar.label, *bar.number.format(sign)[: 3 if joint else 2], ""] for bar in bars]
+    rich_table = terminal.table(titles, rows, console.width, folded=0)
+    length = min(_BAR, console.width - terminal.table_width(rich_table))
     if length >= _SHORTEST_BAR:
         for row, blocks in zip(rows, _blocks(bars, length), strict=True):
             row[-1] = blocks
-        made = terminal.table(titles, rows, console.width, folded=0)
-    made.columns[-1].style = "cyan"
-    terminal.print_table(console, made)
-    spent = [f"groups of {shown(one.column)} {_amount(one)}" for one in request.discoveries()]
-    for one in table:
-        parts = ", ".join(f"{name} {part:.4g}" for name, part in one.release.parts.items())
-        words = f"{one.release.query} {_amount(one.release)}" + (f" ({parts})" if parts else "")
-        if words not in spent:
-            spent.append(words)
-    together = ' and "all within" for all numbers of one statistic together' if joint else ""
+        rich_table = terminal.table(titles, rows, console.width, folded=0)
+    rich_table.columns[-1].style = "cyan"
+    terminal.print_table(console, rich_table)
+    costs = [
+        f"groups of {shown(discovery.column)} {_amount(discovery)}"
+        for discovery in request.discoveries()
+    ]
+    for published in table:
+        release = published.release
+        parts = ", ".join(f"{name} {part:.4g}" for name, part in release.parts.items())
+        words = f"{release.query} {_amount(release)}" + (f" ({parts})" if parts else "")
+        if words not in costs:
+            costs.append(words)
+    joint_words = ' and "all within" for all numbers of one statistic together' if joint else ""
     console.print(
-        f"\n{request.cost_in_words} in all: {', '.join(spent)}. {_neighbours(request)}\n"
-        f'With probability {request.confidence:g} "within" holds, for each number by itself'
-        f"{together}, apart from what the bounds clamp."
+        f"\n{request.cost_in_words} in all: {', '.join(costs)}. {_neighbours(request)}\n"
+        f'With probability {request.confidence:g} "within" holds for each single number'
+        f"{joint_words}, not counting the effect of clamping."
     )
 
 
 def _blocks(bars: list[Bar], length: int) -> list[str]:
-    """Draw each number as long as it is among those of the same query; one alone has no bar."""
+    """Return a bar for each number, relative to its query; a single number has no bar."""
     block = "█" if terminal.can_show("█") else "#"
-    peers: dict[str, list[float]] = {}
+    query_sizes: dict[str, list[float]] = {}
     for bar in bars:
-        peers.setdefault(bar.query, []).append(abs(bar.number.value))
-    longest = {query: (max(sizes) or 1.0) for query, sizes in peers.items() if len(sizes) > 1}
+        query_sizes.setdefault(bar.query, []).append(abs(bar.number.value))
+    longest = {query: (max(sizes) or 1.0) for query, sizes in query_sizes.items() if len(sizes) > 1}
     shares = [abs(bar.number.value) / longest.get(bar.query, math.inf) for bar in bars]
     return [block * round(length * share) for share in shares]
 
 
 def bars_of(table: Table) -> list[Bar]:
-    """Return a bar for each number that was published."""
-    several, bars = len(table.request.columns()) > 1, []
-    for one in table:
-        column = one.column if several else None
-        query = one.release.query if column is None else f"{column}, {one.release.query}"
-        groups = ", ".join(map(str, one.group))
-        for number in one.release.numbers():
+    """Return a bar for each published number."""
+    has_columns, bars = len(table.request.columns()) > 1, []
+    for published in table:
+        column = published.column if has_columns else None
+        name = published.release.query
+        query = name if column is None else f"{column}, {name}"
+        groups = ", ".join(map(str, published.group))
+        for number in published.release.numbers():
             words = [groups, column, *number.path] if number.path else [groups, query]
             bars.append(Bar(query, ", ".join(filter(None, words)), number))
     return bars
 
 
 def draw_bars(table: Table, target: Path | BytesIO, suffix: str = "") -> None:
-    """Draw one panel for each query: bars, with error bars where an error is known.
+    """Draw a panel of bars for each query, with error bars if an error is known.
 
-    The format is that of the suffix, by default the target's.
+    The suffix sets the format; by default it is the suffix of the target.
     """
     request = table.request
     bars = bars_of(table)
@@ -277,7 +294,7 @@ def draw_bars(table: Table, target: Path | BytesIO, suffix: str = "") -> None:
 
 def _draw_panel(axis: "Axes", query: str, panel: list[Bar], request: Request) -> None:
     errors = [span for bar in panel if (span := _span(bar.number)) is not None]
-    drawn = axis.barh(
+    bar_container = axis.barh(
         range(len(panel)),
         [float(min(max(bar.number.value, -_LONGEST_BAR), _LONGEST_BAR)) for bar in panel],
         xerr=[list(side) for side in zip(*errors, strict=True)] or None,
@@ -286,11 +303,12 @@ def _draw_panel(axis: "Axes", query: str, panel: list[Bar], request: Request) ->
         ecolor="#1a1a1a",
         capsize=3,
     )
-    # A light rim lets error bars be seen on pages of any colour.
+    # A light rim makes error bars visible on pages of any colour.
     rim = import_extra("matplotlib.patheffects", "plots").withStroke(
         linewidth=3, foreground="white"
     )
-    for lines in () if drawn.errorbar is None else drawn.errorbar.get_children():
+    error_bars = bar_container.errorbar
+    for lines in () if error_bars is None else error_bars.get_children():
         lines.set_path_effects([rim])
     axis.invert_yaxis()
     axis.spines[["top", "right"]].set_visible(False)
@@ -302,7 +320,7 @@ def _draw_panel(axis: "Axes", query: str, panel: list[Bar], request: Request) ->
 
 
 def _span(number: Number) -> tuple[float, float] | None:
-    """Return how far the error bar of a number goes to both sides."""
+    """Return the lengths of the error bar of a number on both sides."""
     if number.interval is not None:
         return number.value - number.interval[0], number.interval[1] - number.value
     return None if number.error is None else (number.error, number.error)
@@ -310,13 +328,13 @@ def _span(number: Number) -> tuple[float, float] | None:
 
 @contextmanager
 def _pyplot() -> Iterator[ModuleType]:
-    """Give pyplot for files, with text drawn as it is: no formulas, no LaTeX, no warnings."""
+    """Give pyplot for files, with text drawn unchanged: no formulas, no LaTeX, no warnings."""
     matplotlib = import_extra("matplotlib", "plots")
     matplotlib.use("Agg")
     pyplot = import_extra("matplotlib.pyplot", "plots")
     plain = {"text.parse_math": False, "text.usetex": False}
     with matplotlib.rc_context(plain), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Of characters that no font has: they are drawn as boxes.
+        warnings.simplefilter("ignore")  # Characters that no font has are drawn as boxes.
         yield pyplot
 
 

@@ -1,4 +1,4 @@
-"""What `dpnoise release` can be asked: its arguments, and the request that they make."""
+"""The arguments of `dpnoise release`, and the request that they describe."""
 
 import argparse
 import re
@@ -23,7 +23,7 @@ _QUOTED: Final = re.compile(r'\s*"((?:[^"]|"")*)"\s*')
 
 
 class _Once(argparse.Action):
-    """An option that may be given once, because a second would silently replace the first."""
+    """An option that may be given only once, because a second would silently replace the first."""
 
     def __call__(
         self,
@@ -37,17 +37,17 @@ class _Once(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
-# How arguments are read --------------------------------------------------------------------------
+# Parsing of arguments ----------------------------------------------------------------------------
 
 
 def _source(text: str) -> str:
-    """Take a name as it stands: that of a database is no path."""
+    """Return a name unchanged, because the name of a database is not a path."""
     file_name(text)
     return text
 
 
 def _delimiter(text: str) -> str:
-    r"""Take \t for the tab that is hard to type."""
+    r"""Return a tab for \t, which is easier to type."""
     return "\t" if text == r"\t" else text
 
 
@@ -87,23 +87,23 @@ def _groups_file(text: str) -> tuple[str, Path]:
 
 
 def _name(text: str, separator: str) -> tuple[str, str | None]:
-    """Return the first name of a text, and what its separator, if any, is followed by.
+    """Return the first name in a text, and the text after the separator; None without one.
 
-    A name in quotes is what they hold, where "" is a quote; others lose the spaces around them.
+    A name in quotes is taken from between them, with "" for a quote. Other names are stripped.
     """
     quoted = _QUOTED.match(text)
     if quoted is None and not text.lstrip().startswith('"'):
-        name, found, rest = text.partition(separator)
-        return name.strip(), rest if found else None
+        name, separator_part, rest = text.partition(separator)
+        return name.strip(), rest if separator_part else None
     rest = "" if quoted is None else text[quoted.end() :]
     if quoted is None or rest[:1] not in {"", separator}:
         raise argparse.ArgumentTypeError('a name in quotes ends with them: city="Cork, County"')
     return quoted[1].replace('""', '"'), rest[1:] if rest else None
 
 
-# What can be asked -------------------------------------------------------------------------------
+# Options -----------------------------------------------------------------------------------------
 
-# Where the data is.
+# The data.
 _FILES: Final = (
     Option(
         "files",
@@ -113,16 +113,16 @@ _FILES: Final = (
     Option(
         "--source",
         {"nargs": "+", "type": _source, "metavar": "FILE"},
-        "the data of a request, if it does not name them",
+        "the data of a request that does not name it",
     ),
 )
-# How the data is written down, of which nothing is guessed.
+# The format of the data, of which nothing is guessed.
 _FORMAT: Final = (
-    Option("--format", description.FORMATS, "of the data (what its name ends in, else csv)"),
+    Option("--format", description.FORMATS, "the format of the data (by its suffix, else csv)"),
     Option("--table", None, "the table of a database: people, public.people"),
-    Option("--delimiter", _delimiter, "what separates a CSV file's entries (,)"),
-    Option("--quote", None, "what entries with delimiters stand in; '' for nothing (\")"),
-    Option("--encoding", description.ENCODINGS, "of a CSV file (utf-8)"),
+    Option("--delimiter", _delimiter, "the character between the fields of a CSV file (,)"),
+    Option("--quote", None, "the character around fields with delimiters; '' for none (\")"),
+    Option("--encoding", description.ENCODINGS, "the encoding of a CSV file (utf-8)"),
     Option("--decimal", (".", ","), "the decimal sign of text (.)"),
     Option(
         "--hive",
@@ -132,9 +132,9 @@ _FORMAT: Final = (
     ),
 )
 _CHECK: Final = Option(
-    "--check", bool, "say what would be published, with margins, and read no row"
+    "--check", bool, "print what would be published, with margins, and read no row"
 )
-# What is published.
+# The statistics.
 _QUESTION: Final = (
     Option("--column", None, "the column of numbers"),
     Option(
@@ -143,7 +143,7 @@ _QUESTION: Final = (
         "count, sum, mean, variance, std, median, quantile:0.9, quantiles:0.1,0.9 or histogram; "
         "repeat it for several, which split epsilon evenly (count)",
     ),
-    Option("--epsilon", float, "for all queries together (1)"),
+    Option("--epsilon", float, "the epsilon of all queries together (1)"),
     Option("--lower", float, "declared lower bound of a value"),
     Option("--upper", float, "declared upper bound of a value"),
     Option("--grid", float, "a power of two; by default from the bounds"),
@@ -163,39 +163,42 @@ _QUESTION: Final = (
     Option(
         "--groups-file",
         {"type": _groups_file, "action": _Once, "metavar": "COLUMN=FILE"},
-        "declared groups, one on each line of a file; beside --group-by, groups of both",
+        "declared groups, one on each line of a file; with --group-by, groups by both columns",
     ),
-    Option(
-        "--missing", MISSING, "what to do about rows without a value: empty, NA, NaN, null (error)"
-    ),
-    Option("--confidence", float, "of the margins (0.95)"),
+    Option("--missing", MISSING, "how to treat rows without a value: empty, NA, NaN, null (error)"),
+    Option("--confidence", float, "the confidence of the margins (0.95)"),
     Option("--no-clamp", bool, "publish counts below 0 as they are"),
     Option("--no-intervals", bool, "spend no epsilon on intervals of quantiles"),
 )
-# Whose rows are protected together, and how strongly.
+# The privacy unit and the budget.
 _PROTECTION: Final = (
     Option(
         "--person",
         {"action": "append", "metavar": "COLUMN"},
-        "says whose a row is, where people have several; repeat it if several columns do",
+        "the column that identifies a person, if people have several rows; repeat it for several "
+        "columns",
     ),
-    Option("--max-groups", int, "in how many groups one person counts"),
-    Option("--max-rows", int, "how many rows of one person count in each"),
-    Option("--per-person", OWN, "take a person's own sum or mean in a group for their one value"),
+    Option("--max-groups", int, "the most groups in which one person counts"),
+    Option("--max-rows", int, "the most rows of one person that count in each group"),
+    Option(
+        "--per-person",
+        OWN,
+        "count the sum or mean of a person's rows in a group as their only value",
+    ),
     Option(
         "--without-id",
         WITHOUT_ID,
-        "what a row without an id is: an error, or a person of its own (error)",
+        "how to treat rows without an id: an error, or each its own person (error)",
     ),
     Option(
         "--neighbours",
         NEIGHBOURS,
-        "whether it is hidden that somebody is there at all, or who it is (add-remove)",
+        "hide whether a person is in the data, or only their values (add-remove)",
     ),
-    Option("--delta", float, "beside epsilon: of Gaussian noise, and to discover groups (0)"),
+    Option("--delta", float, "the delta of Gaussian noise, and to discover groups (0)"),
     Option("--rho", float, "the budget in zCDP, in place of --epsilon"),
     Option(
-        "--mechanism", MECHANISMS, "the noise; best is whichever has the smaller margins (laplace)"
+        "--mechanism", MECHANISMS, "the noise; best takes the one with smaller margins (laplace)"
     ),
 )
 _RESULTS: Final = (
@@ -204,8 +207,8 @@ _RESULTS: Final = (
     Option("--output", file_name, "write the table (.csv, .parquet) or the record (JSON)"),
     Option("--record", file_name, "write the record of what was done: JSON"),
     Option("--plot", file_name, "draw bars with error bars: out.png"),
-    Option("--html", file_name, "write a page for people: the numbers and what they mean"),
-    Option("--title", None, "what the page is called (what was published)"),
+    Option("--html", file_name, "write an HTML page with the numbers and their meaning"),
+    Option("--title", None, "the title of the page (the statistics)"),
     Option("--force", bool, "replace an earlier release, which cannot be repeated"),
 )
 
@@ -213,80 +216,80 @@ _RESULTS: Final = (
 OPTIONS: Final = (*_FILES, *_FORMAT, _CHECK, *_QUESTION, *_PROTECTION, *_RESULTS)
 
 
-def _request_file(asked: argparse.Namespace) -> Path | None:
-    """Return the file that says what to publish, if there is one."""
-    found = [name for name in asked.files if name.lower().endswith(".toml")]
-    if found and len(asked.files) > 1:
+def _request_file(arguments: argparse.Namespace) -> Path | None:
+    """Return the TOML file of the request, if there is one."""
+    requests = [name for name in arguments.files if name.lower().endswith(".toml")]
+    if requests and len(arguments.files) > 1:
         raise ArgumentError("Give one request, and its data by --source.")
-    return Path(found[0]) if found else None
+    return Path(requests[0]) if requests else None
 
 
-def asked_for(asked: argparse.Namespace) -> tuple[Request, Files | None]:
-    """Return the request and the data that it is about; None is the data set that is shipped."""
-    path = _request_file(asked)
+def parse_request(arguments: argparse.Namespace) -> tuple[Request, Files | None]:
+    """Return the request and its data; None stands for the data set in the package."""
+    path = _request_file(arguments)
     if path is None:
-        if asked.source is not None:
+        if arguments.source is not None:
             raise ArgumentError("--source goes with a request: dpnoise release request.toml.")
-        source = _data(asked)
+        source = _data(arguments)
         if source is not None:
             check_there(source)
-        request = _request(asked)
-        if source is not None and asked.column is None and not asked.check:
+        request = _request(arguments)
+        if source is not None and arguments.column is None and not arguments.check:
             raise ArgumentError(
                 f"Say which column of {description.listed(source.names)} to use: --column NAME. "
                 f"{described_columns(source)}"
             )
         return request, source
     for option in (*_QUESTION, *_FORMAT, *_PROTECTION):
-        if getattr(asked, option.dest) not in (None, False):
+        if getattr(arguments, option.dest) not in (None, False):
             raise ArgumentError(f"{path} says what to publish: write {option.name} there.")
-    signed = load_request(path)
-    if asked.ledger is not None and signed.ledger is not None:
+    loaded = load_request(path)
+    if arguments.ledger is not None and loaded.ledger is not None:
         raise ArgumentError(f"{path} names its ledger: leave out --ledger.")
-    asked.ledger = asked.ledger or signed.ledger
-    source = signed.files
-    if asked.source is not None:
-        described = source or Files((), delimiter=signed.request.delimiter)
-        source = replace(described, paths=tuple(asked.source))
-    if source is None and not asked.check:
+    arguments.ledger = arguments.ledger or loaded.ledger
+    source = loaded.files
+    if arguments.source is not None:
+        data_format = source or Files((), delimiter=loaded.request.delimiter)
+        source = replace(data_format, paths=tuple(arguments.source))
+    if source is None and not arguments.check:
         raise ArgumentError(f'Say which data {path} is about: --source FILE, or source = "".')
-    return signed.request, source
+    return loaded.request, source
 
 
-def _data(asked: argparse.Namespace) -> Files | None:
+def _data(arguments: argparse.Namespace) -> Files | None:
     """Return the files that the command line describes."""
-    given = _given(asked, [option.dest for option in _FORMAT])
-    if asked.hive is not None:
-        given["hive"] = dict(asked.hive)
-        if len(given["hive"]) < len(asked.hive):
+    format_options = _typed_options(arguments, [option.dest for option in _FORMAT])
+    if arguments.hive is not None:
+        format_options["hive"] = dict(arguments.hive)
+        if len(format_options["hive"]) < len(arguments.hive):
             raise ArgumentError("--hive must be given once for each column.")
-    if asked.files:
-        return Files(tuple(asked.files), **given)
-    for name in given:
+    if arguments.files:
+        return Files(tuple(arguments.files), **format_options)
+    for name in format_options:
         raise ArgumentError(f"--{name} is about data of yours: give its file.")
     return None
 
 
-def _request(asked: argparse.Namespace) -> Request:
-    groups = dict(filter(None, (asked.group_by, asked.groups_file)))
-    if asked.groups_file is not None:
-        column, path = asked.groups_file
+def _request(arguments: argparse.Namespace) -> Request:
+    groups = dict(filter(None, (arguments.group_by, arguments.groups_file)))
+    if arguments.groups_file is not None:
+        column, path = arguments.groups_file
         groups[column] = groups_in_file(path)
-    column = asked.column if asked.files or asked.column is not None else "income"
-    about = _given(asked, ("lower", "upper", "grid", "edges", "per_person"))
-    question = Question(asked.query or ["count"], column, by=tuple(groups), **about)
+    column = arguments.column if arguments.files or arguments.column is not None else "income"
+    question_options = _typed_options(arguments, ("lower", "upper", "grid", "edges", "per_person"))
+    question = Question(arguments.query or ["count"], column, by=tuple(groups), **question_options)
     protection = (option.dest for option in _PROTECTION if option.dest != "per_person")
     return Request(
-        1.0 if asked.epsilon is None and asked.rho is None else asked.epsilon,
+        1.0 if arguments.epsilon is None and arguments.rho is None else arguments.epsilon,
         (question,),
         groups,
-        clamp=not asked.no_clamp,
-        intervals=not asked.no_intervals,
-        **_given(asked, ("missing", "delimiter", "confidence", *protection)),
+        clamp=not arguments.no_clamp,
+        intervals=not arguments.no_intervals,
+        **_typed_options(arguments, ("missing", "delimiter", "confidence", *protection)),
     )
 
 
-def _given(asked: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
-    """Return the options that were typed, by name: the others have their defaults."""
-    values = ((name, getattr(asked, name)) for name in names)
+def _typed_options(arguments: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
+    """Return the options that the user typed, by name; the others keep their defaults."""
+    values = ((name, getattr(arguments, name)) for name in names)
     return {name: value for name, value in values if value is not None}

@@ -1,6 +1,6 @@
-"""The terminal: options that are typed there, and text that arrives, whatever the names hold.
+"""The terminal: the options of commands, and output that is safe to print.
 
-Everything that comes from data or users goes through `dpnoise.core.safe_text.shown` first.
+All text from data or users passes through `dpnoise.core.safe_text.shown` first.
 """
 
 import argparse
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table
 
-_GAP: Final = 2  # Between two columns of a table.
-_LONGEST_COMPLAINT: Final = 1500  # Characters.
-_LEAST_FOLDED: Final = 12  # The least width to which entries are folded.
+_GAP: Final = 2  # The spaces between two columns of a table.
+_LONGEST_COMPLAINT: Final = 1500  # The most characters of an error message.
+_LEAST_FOLDED: Final = 12  # The smallest width to which entries are folded.
 
 
 Run = Callable[[argparse.Namespace], int | None]
-# What `add_argument` takes: text, flags, choices, functions that read a text.
+# Arguments of `add_argument`: text, flags, choices, or functions that parse a text.
 Kind = type | float | tuple[str, ...] | Callable[[str], object] | Mapping[str, object] | None
 
 
 class Option(NamedTuple):
     """An option of a command.
 
-    Its kind is None for text, bool for a flag, a number that is its default, a tuple of choices, a
-    function that reads it, or a mapping of what else `add_argument` takes.
+    Its kind is None for text, bool for a flag, a number as the default, or a tuple of choices. It
+    can also be a function that parses the text, or a mapping of arguments of `add_argument`.
     """
 
     name: str
@@ -45,11 +45,11 @@ class Option(NamedTuple):
 
     @property
     def dest(self) -> str:
-        """The name that its value is parsed into."""
+        """The attribute that holds the parsed value."""
         return self.name.removeprefix("--").replace("-", "_")
 
     def add_to(self, parser: argparse._ActionsContainer) -> None:
-        """Add it to a parser, or to a group of options."""
+        """Add the option to a parser, or to a group of options."""
         if self.kind is bool:
             keywords: Any = {"action": "store_true"}
         elif isinstance(self.kind, int | float):
@@ -63,7 +63,7 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True)
 class Command:
-    """A command and its options, or its actions. Of `one_of` exactly one must be given."""
+    """A command with its options or actions. Exactly one of `one_of` must be given."""
 
     name: str
     help: str
@@ -74,7 +74,7 @@ class Command:
     actions: Sequence["Command"] = ()
 
     def add_to(self, commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-        """Add it to the commands of a parser."""
+        """Add the command to the commands of a parser."""
         parser = commands.add_parser(self.name, help=self.help, description=self.description)
         group = parser.add_mutually_exclusive_group(required=True) if self.one_of else parser
         for option in self.one_of:
@@ -90,57 +90,57 @@ class Command:
 
 
 def console(**options: object) -> "Console":
-    """Return rich's console for text that is shown as it is: no markup, no emoji codes."""
+    """Return a console of rich that prints text unchanged, without markup and emoji codes."""
     rich_console = import_extra("rich.console", "cli")
-    made: Console = rich_console.Console(markup=False, emoji=False, highlight=False, **options)
-    made.on_broken_pipe = _raise_again  # type: ignore[method-assign]
-    return made
+    plain: Console = rich_console.Console(markup=False, emoji=False, highlight=False, **options)
+    plain.on_broken_pipe = _raise_again  # type: ignore[method-assign]
+    return plain
 
 
 def _raise_again() -> None:
-    """Raise the broken pipe that rich has caught: it would exit with status 1."""
+    """Raise the BrokenPipeError that rich has caught, because rich would exit with status 1."""
     raise  # noqa: PLE0704 - rich calls it inside its `except`
 
 
 def table(
     titles: Sequence[str],
     rows: Sequence[Sequence[str]],
-    room: int,
+    terminal_width: int,
     *,
     folded: int,
     styles: Sequence[str | None] = (),
 ) -> "Table":
-    """Return rich's table of these rows, each with its style, for a terminal of `room` columns.
+    """Return a table of rich that fits into the terminal, with a style for each row.
 
-    The entries of one column are folded where there is no room. All others are numbers or short,
-    and keep the width that they need: half a number would be another number.
+    The column `folded` is folded if the table is too wide. The other columns are numbers or short
+    and keep their width, because part of a number would be another number.
     """
     titles, rows = [shown(title) for title in titles], [[shown(x) for x in row] for row in rows]
     cell_len = import_extra("rich.cells", "cli").cell_len
     widths = [max(map(cell_len, column)) for column in zip(titles, *rows, strict=True)]
     others = sum(widths) - widths[folded] + _GAP * len(widths)
-    widths[folded] = min(widths[folded], max(_LEAST_FOLDED, room - others))
-    made: Table = import_extra("rich.table", "cli").Table(box=None, padding=(0, _GAP, 0, 0))
+    widths[folded] = min(widths[folded], max(_LEAST_FOLDED, terminal_width - others))
+    rich_table: Table = import_extra("rich.table", "cli").Table(box=None, padding=(0, _GAP, 0, 0))
     for title, width in zip(titles, widths, strict=True):
-        made.add_column(title, width=width, overflow="fold")
+        rich_table.add_column(title, width=width, overflow="fold")
     for row, style in zip_longest(rows, styles):
-        made.add_row(*row, style=style)
-    return made
+        rich_table.add_row(*row, style=style)
+    return rich_table
 
 
-def table_width(made: "Table") -> int:
-    """Return how wide a table is, with the gap after it."""
-    return sum((column.width or 0) + _GAP for column in made.columns)
+def table_width(rich_table: "Table") -> int:
+    """Return the width of a table, with the gap after it."""
+    return sum((column.width or 0) + _GAP for column in rich_table.columns)
 
 
-def print_table(console: "Console", made: "Table") -> None:
-    """Print a table in full; the lines of one that has no room run over the terminal's edge."""
-    console.width = max(console.width, table_width(made))
-    console.print(made, soft_wrap=False)
+def print_table(console: "Console", rich_table: "Table") -> None:
+    """Print a table in full; lines that are too long continue beyond the terminal's edge."""
+    console.width = max(console.width, table_width(rich_table))
+    console.print(rich_table, soft_wrap=False)
 
 
 def prose(text: str, hanging: int = 0) -> str:
-    """Fold text between words, where the terminal would break them; later lines hang in."""
+    """Wrap text between words at the width of the terminal; later lines are indented."""
     wrapper = textwrap.TextWrapper(
         shutil.get_terminal_size().columns,
         subsequent_indent=" " * hanging,
@@ -151,19 +151,19 @@ def prose(text: str, hanging: int = 0) -> str:
 
 
 def complaint(message: object) -> str:
-    """Return the one line that says what is wrong."""
+    """Return the line that reports an error."""
     return f"dpnoise: {shortened(shown(message), _LONGEST_COMPLAINT)}\n"
 
 
 def complain(message: object) -> None:
-    """Say what is wrong, if there is anybody to say it to."""
+    """Print an error to the standard error stream, if it is open."""
     if sys.stderr is not None:
         with suppress(OSError, ValueError):
             sys.stderr.write(complaint(message))
 
 
 def can_show(symbols: str) -> bool:
-    """Tell whether the encoding of the output has these characters."""
+    """Return whether the encoding of the output has these characters."""
     try:
         symbols.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
@@ -172,8 +172,8 @@ def can_show(symbols: str) -> bool:
 
 
 @contextmanager
-def legible() -> Iterator[None]:
-    """Let characters that an encoding does not have be printed as escapes, not raise."""
+def escape_unencodable() -> Iterator[None]:
+    """Print characters that the encoding does not have as escapes instead of raising."""
     streams = [stream for stream in (sys.stdout, sys.stderr) if hasattr(stream, "reconfigure")]
     before = [stream.errors for stream in streams]
     for stream in streams:
@@ -187,18 +187,18 @@ def legible() -> Iterator[None]:
 
 
 def flush_or_drop() -> None:
-    """Write what is left to the output; if it takes nothing more, let nobody try again at exit."""
+    """Flush the output; if that fails, discard the rest so that Python does not retry at exit."""
     with suppress(OSError, ValueError):
         try:
             sys.stdout.flush()
         except OSError:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, sys.stdout.fileno())
-            os.close(nowhere)
+            null_device = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null_device, sys.stdout.fileno())
+            os.close(null_device)
 
 
 def bar_on(console: "Console", **options: bool) -> "Progress":
-    """Return a progress bar that shows its title as it is."""
+    """Return a progress bar that prints its title without markup."""
     rich = import_extra("rich.progress", "cli")
     title = rich.TextColumn("{task.description}", markup=False)
     columns = (title, rich.BarColumn(), rich.TaskProgressColumn(), rich.TimeRemainingColumn())
@@ -208,7 +208,7 @@ def bar_on(console: "Console", **options: bool) -> "Progress":
 
 @contextmanager
 def progress_bar(title: str | None) -> Iterator[Callable[[float], object]]:
-    """Give a function that shows the part that is done, if there is a title and a terminal."""
+    """Give a function that shows the progress, if there is a title and a terminal."""
     if title is None or sys.stderr is None or not sys.stderr.isatty():
         yield lambda _: None
         return

@@ -1,4 +1,4 @@
-"""Statistics of a data set, released: from an array, a column or a file to published numbers."""
+"""Differentially private statistics of an array, a column, a frame or a file."""
 
 from dpnoise.statistics.functions import (
     count,

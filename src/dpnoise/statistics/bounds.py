@@ -1,8 +1,8 @@
-"""Declared bounds: of a value, in whole grids, and of what one person adds to a statistic.
+"""Declared bounds: of a value, in whole grids, and of the contribution of one person.
 
-The grid and the sensitivities come from them, never from the data. A person is in at most k groups,
-and adds to each what at most m rows can: docs/persons.md has the proofs. Without persons a row is
-its own: k = m = 1.
+The grid and the sensitivities come from these bounds, never from the data. A person is in at most k
+groups, with at most m rows in each: docs/persons.md has the proofs. If rows have no persons, the
+privacy unit is one row: k = m = 1.
 """
 
 import math
@@ -17,12 +17,12 @@ from dpnoise.statistics.composition import float_up
 ADD_REMOVE: Final = "add-remove"
 REPLACE: Final = "replace"
 NEIGHBOURS: Final = (ADD_REMOVE, REPLACE)
-CELLS: Final = 2**16  # At most so many candidates of a quantile.
+CELLS: Final = 2**16  # The most candidates of a quantile.
 _GRIDS_IN_A_SUM: Final = 2.0**32  # The default grid of a sum is about the larger bound over this.
-_GRIDS_IN_A_SQUARE: Final = 2.0**26  # That of squares: 2^26 squared times 2^10 rows fit in 62 bits.
-_MOST_IN_A_SUM: Final = 2**40
-_MOST_IN_A_CELL: Final = 2**51  # A float below it is floored exactly after 1/2 is added.
-_SMALLEST: Final = 2.0**-1000
+_GRIDS_IN_A_SQUARE: Final = 2.0**26  # Squares of 2^26 from 2^10 rows add up to 62 bits.
+_MOST_IN_A_SUM: Final = 2**40  # Values below this many grids from 2^20 rows add up to 60 bits.
+_MOST_IN_A_CELL: Final = 2**51  # Adding 1/2 to a smaller float is exact, and so is its floor.
+_SMALLEST: Final = 2.0**-1000  # Avoids the logarithm of 0; grids this small are rejected.
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,10 @@ class Bounds:
     def of_cells(cls, lower: float, upper: float, grid: float | None = None) -> "Bounds":
         """Check the bounds of a quantile: at most 65,536 candidates, by default over 32,768.
 
-        The grid follows the width of the bounds, but for bounds so close together that floats
-        between them are further apart.
+        The grid depends on the width of the bounds. If the bounds are closer together than
+        neighbouring floats, it depends on their size.
         """
-        lower, upper = _checked(lower, upper)
+        lower, upper = _check_pair(lower, upper)
         largest = max(abs(lower), abs(upper))
         finest = largest / (_MOST_IN_A_CELL - 1)
         bounds = cls(lower, upper, _power(max((upper - lower) / (CELLS - 1), finest), grid))
@@ -64,7 +64,7 @@ class Bounds:
     def _of_sums(
         cls, lower: float, upper: float, grid: float | None, grids: float, most: int
     ) -> "Bounds":
-        lower, upper = _checked(lower, upper)
+        lower, upper = _check_pair(lower, upper)
         largest = max(abs(lower), abs(upper))
         bounds = cls(lower, upper, _power(largest / grids, grid))
         bounds._check(largest, most)
@@ -93,27 +93,27 @@ class Bounds:
 
     @property
     def cells(self) -> int:
-        """How many multiples of the grid lie between the bounds."""
+        """The number of multiples of the grid between the bounds."""
         return self.most - self.least + 1
 
     @property
     def largest(self) -> int:
-        """How far one row can move a sum, in whole grids."""
+        """The most that one row can change a sum by, in whole grids."""
         return max(abs(self.least), abs(self.most), 1)
 
     @property
     def span(self) -> int:
-        """How far apart sums of one row, or of none, can be, in whole grids; at least 1."""
+        """The largest difference between sums of at most one row, in whole grids; at least 1."""
         return max(self.most, 0) - min(self.least, 0) or 1
 
     @property
     def width(self) -> int:
-        """How far apart the bounds are, in whole grids; at least 1."""
+        """The distance between the bounds, in whole grids; at least 1."""
         return max(self.most - self.least, 1)
 
 
-def _checked(lower: object, upper: object) -> tuple[float, float]:
-    """Return two declared bounds, each an int or a float, the lower one first."""
+def _check_pair(lower: object, upper: object) -> tuple[float, float]:
+    """Return the lower and the upper bound as numbers; raise unless they are valid."""
     least, most = check_bound("lower", lower), check_bound("upper", upper)
     for name, bound in (("lower", least), ("upper", most)):
         if bound is None:
@@ -126,19 +126,20 @@ def _checked(lower: object, upper: object) -> tuple[float, float]:
     return least, most
 
 
-def _power(at_least: float, given: float | None) -> float:
-    """Return the given grid, or the smallest power of two that is at least this."""
-    if given is not None:
-        return check_power_of_two("grid", given)
-    # What is so small that it underflows is refused later.
+def _power(at_least: float, grid: float | None) -> float:
+    """Return the grid if there is one, else the smallest power of two from `at_least` on."""
+    if grid is not None:
+        return check_power_of_two("grid", grid)
+    # A grid that underflows is rejected later.
     return 2.0 ** math.ceil(math.log2(max(at_least, _SMALLEST)))
 
 
 class Move(NamedTuple):
-    """How far one person moves one group, as whole numbers.
+    """The change that one person can cause in one group, as integers.
 
-    `alone` if the person comes or goes, in L1 and so in L2. If another takes the person's place in
-    the same group, `swapped` in L1, and the root of `swapped_squared` in L2.
+    If the person is added or removed, the change is at most `alone` in L1, and so in L2. If another
+    person replaces them in the same group, it is at most `swapped` in L1, and at most the root of
+    `swapped_squared` in L2.
     """
 
     alone: int
@@ -147,21 +148,22 @@ class Move(NamedTuple):
 
     @classmethod
     def of_number(cls, alone: int, swapped: int) -> "Move":
-        """Return the move of one number."""
+        """Return the change of a single number."""
         return cls(alone, swapped, swapped * swapped)
 
     @classmethod
     def of_parts(cls, alone: int) -> "Move":
-        """Return the move of several numbers that no person lowers: what goes and what comes add.
+        """Return the change of several numbers that no person can lower.
 
-        Vectors a and b without negative numbers have |a - b|^2 <= |a|^2 + |b|^2.
+        If one person replaces another, their contributions add up. Vectors a and b without negative
+        numbers have |a - b|^2 <= |a|^2 + |b|^2.
         """
         return cls(alone, 2 * alone, 2 * alone * alone)
 
 
 @dataclass(frozen=True)
 class Reach:
-    """How many groups one person is in at most, with how many rows, and who neighbours are.
+    """Bounds on the groups and rows of one person, and the kind of neighbouring data sets.
 
     Examples
     --------
@@ -170,40 +172,40 @@ class Reach:
     (12.0, 6.0)
     """
 
-    groups: int = 1  # The bound k.
-    rows: int = 1  # The bound m, in each group.
-    replace: bool = False  # Whether neighbours have one person in another's place.
-    there: int = 1  # How many groups there are.
+    groups: int = 1  # The bound k on the groups of one person.
+    rows: int = 1  # The bound m on the rows of one person in each group.
+    replace: bool = False  # Whether neighbouring data sets replace one person by another.
+    there: int = 1  # The number of all groups.
 
     def l1(self, move: Move) -> float:
-        """Return how far all groups move together: the sum of all distances, rounded up."""
+        """Return the L1 sensitivity of all groups together, rounded up."""
         if not self.replace:
             return float_up(Fraction(self.groups * move.alone))
-        moved = (
+        changes = (
             both * move.swapped + 2 * (self.groups - both) * move.alone for both in self._in_both
         )
-        return float_up(Fraction(max(moved)))
+        return float_up(Fraction(max(changes)))
 
     def l2(self, move: Move) -> float:
-        """Return how far all groups move together: the root of the sum of squares, rounded up."""
+        """Return the L2 sensitivity of all groups together, rounded up."""
         alone = move.alone * move.alone
         if not self.replace:
             return root_up(self.groups * alone)
-        moved = (
+        changes = (
             both * move.swapped_squared + 2 * (self.groups - both) * alone for both in self._in_both
         )
-        return root_up(max(moved))
+        return root_up(max(changes))
 
     def part_of_selection(self, epsilon: float) -> float:
-        """Return epsilon for one row of one group, if one person may cost `epsilon` there.
+        """Return the epsilon of one row in a group where one person may cost `epsilon`.
 
-        A score moves by as much as all rows of a person, and twice that if another has as many.
+        All rows of a person move a score together, twice as far if another person replaces them.
         """
         return quotient_down(epsilon, self.rows * (2 if self.replace else 1))
 
     @property
     def _in_both(self) -> tuple[int, int]:
-        """The least and the most groups that a person and the one in their place may share."""
+        """The least and the most groups that a person can share with their replacement."""
         return max(0, 2 * self.groups - self.there), self.groups
 
 
@@ -211,6 +213,6 @@ ONE_ROW: Final = Reach()
 
 
 def root_up(squared: int) -> float:
-    """Return the smallest float that is at least the root of a positive integer."""
+    """Return the root of a positive integer, rounded up to a float."""
     scaled = 2 * max(0, 110 - squared.bit_length())
     return float_up(Fraction(math.isqrt((squared << scaled) - 1) + 1, 2 ** (scaled // 2)))

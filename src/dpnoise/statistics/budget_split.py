@@ -1,7 +1,7 @@
-"""How a budget is divided among statistics, what a wanted error costs, and what a request costs.
+"""Dividing a budget among statistics, and the cost of a target error or of a request.
 
-Everything here is public: it depends on the request alone. Parts are floats that go into mechanisms
-as they are, rounded down.
+Everything here is public, because it depends only on the request. Parts of a budget are floats,
+rounded down, that mechanisms take unchanged.
 """
 
 import math
@@ -35,16 +35,33 @@ from dpnoise.statistics.results import AdditiveMechanism
 LAPLACE: Final = "laplace"
 BEST: Final = "best"
 MECHANISMS: Final = (LAPLACE, GAUSSIAN, BEST)
-_MOST_PIECES: Final = 1_000  # Of a budget that is not simply added up.
-_LARGEST_AMOUNT: Final = 2.0**900  # Of epsilon or rho, for any error.
-_HALVINGS: Final = 40  # Of the factor by which the parts of a mixed budget grow.
+_MOST_PIECES: Final = 1_000  # Composing more losses than this takes too long.
+_LARGEST_AMOUNT: Final = 2.0**900  # A search for epsilon or rho ends here.
+_HALVINGS: Final = 40  # Steps of bisection for the factor by which parts of a mixed budget grow.
 
 
 def split(total: float, weights: Sequence[float]) -> tuple[float, ...]:
     """Return parts of a total in proportion to weights, rounded down.
 
-    The total is the decimal number that it is written as: 0.1 is a tenth, although the float is a
-    little more. So the parts of ten requests of 0.1 are at most 1.
+    The total counts as the decimal number that you write: 0.1 is a tenth, although the float is a
+    little more. The parts of ten requests of 0.1 are therefore at most 1.
+
+    Parameters
+    ----------
+    total
+        The budget to divide, in epsilon, rho or delta; greater than 0.
+    weights
+        One number greater than 0 for each part. A weight of 2 gets twice as much as a weight of 1.
+
+    Returns
+    -------
+    tuple of float
+        One part for each weight. Together they are at most the total.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no weight, or if a part would be 0.
 
     Examples
     --------
@@ -53,11 +70,12 @@ def split(total: float, weights: Sequence[float]) -> tuple[float, ...]:
     >>> split(0.1, [1])
     (0.09999999999999999,)
     """
-    checked = [Fraction(check_positive("weight", weight)) for weight in weights]
-    if not checked:
+    exact_weights = [Fraction(check_positive("weight", weight)) for weight in weights]
+    if not exact_weights:
         raise ArgumentError("There must be at least one weight.")
-    written, whole = Fraction(repr(check_positive("total", total))), sum(checked)
-    parts = tuple(quotient_down(written * weight, whole) for weight in checked)
+    decimal_total = Fraction(repr(check_positive("total", total)))
+    weight_sum = sum(exact_weights)
+    parts = tuple(quotient_down(decimal_total * weight, weight_sum) for weight in exact_weights)
     if not all(parts):
         raise ArgumentError("Every weight must leave a part of the budget to each statistic.")
     return parts
@@ -71,18 +89,29 @@ def share(  # Most of its lines are documentation.
     delta: float = 0.0,
     rho: float | None = None,
 ) -> tuple[Loss, ...]:
-    """Divide a budget: return a loss for each kind, all of which together are within it.
+    """Divide a budget among statistics, and return the loss of each.
 
     Parameters
     ----------
     kinds
-        "pure" or "gaussian", one for each statistic.
+        "pure" or "gaussian", one for each statistic: the kind of its loss.
     weights
-        In what proportion; by default evenly.
+        The proportions of the parts; by default all parts are equal.
     epsilon, delta
-        The budget; delta is that of the Gaussian noise alone.
+        The budget. Only Gaussian noise uses delta, the probability that epsilon does not hold.
     rho
-        The budget, in place of epsilon.
+        The budget in zero-concentrated differential privacy, in place of epsilon.
+
+    Returns
+    -------
+    tuple of Loss
+        One loss for each kind. Together they are within the budget.
+
+    Raises
+    ------
+    ArgumentError
+        If both epsilon and rho are given or neither, if Gaussian noise has no delta, or if the
+        number of weights differs from the number of kinds.
 
     Examples
     --------
@@ -112,7 +141,7 @@ def share(  # Most of its lines are documentation.
 
 
 def _within_rho(kind: str, part: float) -> Loss:
-    """Return the largest loss of a kind that is at most a part of rho."""
+    """Return the largest loss of a kind within a part of rho."""
     if kind == GAUSSIAN:
         return Loss(kind, part)
     beyond = smallest_float(lambda epsilon: Loss(PURE, epsilon).rho > part, 2.0**600)
@@ -120,31 +149,31 @@ def _within_rho(kind: str, part: float) -> Loss:
 
 
 def _shared_epsilon(kinds: Sequence[str], parts: Sequence[float], delta: float) -> tuple[Loss, ...]:
-    """Give pure ones their parts of epsilon, and Gaussians theirs of one curve at delta."""
+    """Return pure losses for parts of epsilon, and Gaussian losses from one curve at delta."""
     shares = list(zip(kinds, parts, strict=True))
     if GAUSSIAN not in kinds:
         return tuple(Loss(PURE, part) for part in parts)
-    theirs = sum(Fraction(part) for kind, part in shares if kind == GAUSSIAN)
-    rho = Fraction(gaussian_rho(quotient_down(theirs, 1), delta))
+    gaussian_part = sum(Fraction(part) for kind, part in shares if kind == GAUSSIAN)
+    rho = Fraction(gaussian_rho(quotient_down(gaussian_part, 1), delta))
 
-    def grown(factor: float) -> tuple[Loss, ...]:
-        """Return the parts of a plain sum, each with its scale divided by a factor."""
+    def scale_losses(factor: float) -> tuple[Loss, ...]:
+        """Return the parts of a plain sum, with every noise scale divided by a factor."""
         return tuple(
             Loss(
                 kind,
                 part * factor
                 if kind == PURE
-                else quotient_down(rho * Fraction(part) * Fraction(factor) ** 2, theirs),
+                else quotient_down(rho * Fraction(part) * Fraction(factor) ** 2, gaussian_part),
             )
             for kind, part in shares
         )
 
     if PURE not in kinds:
-        return grown(1.0)
+        return scale_losses(1.0)
     whole = quotient_down(sum(map(Fraction, parts)), 1)
 
     def fits(factor: float) -> bool:
-        return Curve(grown(factor)).suffices(whole, delta)
+        return Curve(scale_losses(factor)).suffices(whole, delta)
 
     low, high = 1.0, 2.0
     while fits(high):
@@ -152,19 +181,29 @@ def _shared_epsilon(kinds: Sequence[str], parts: Sequence[float], delta: float) 
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if fits(middle) else (low, middle)
-    return grown(low)
+    return scale_losses(low)
 
 
 def smallest_amount(error_at: Callable[[float], float], error: float) -> float:
-    """Return the smallest epsilon, or rho, at which an error is small enough.
+    """Return the smallest epsilon, or rho, with an error of at most `error`.
 
     Parameters
     ----------
     error_at
-        The error for an amount, which falls as the amount grows. Where it raises ArgumentError, the
-        amount is too small.
+        A function that returns the error for an amount of epsilon or rho. The error must fall as
+        the amount grows. An ArgumentError means that the amount is too small.
     error
-        The error that is wanted.
+        The largest error that you accept.
+
+    Returns
+    -------
+    float
+        The smallest amount.
+
+    Raises
+    ------
+    ArgumentError
+        If no amount has so small an error.
 
     Examples
     --------
@@ -188,16 +227,28 @@ def smallest_amount(error_at: Callable[[float], float], error: float) -> float:
 def amount_for_error(
     mechanism: str, error: float, confidence: float = 0.95, sensitivity: float = 1.0
 ) -> float:
-    """Return what it costs that a release is within an error, with a probability.
+    """Return the epsilon or rho that keeps a release within an error, with a probability.
 
     Parameters
     ----------
     mechanism
-        "laplace" or "discrete", for epsilon; "gaussian", for rho.
-    error, confidence
-        What is wanted of the mechanism's `error(confidence)`.
+        "laplace" or "discrete" for an epsilon, "gaussian" for a rho.
+    error
+        The largest error that you accept.
+    confidence
+        The probability that the error of a release is at most `error`.
     sensitivity
-        Of what is released.
+        How far one person can change the number that is released.
+
+    Returns
+    -------
+    float
+        The smallest epsilon or rho.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range, or if no amount has so small an error.
 
     Examples
     --------
@@ -221,15 +272,15 @@ _ADDITIVE: Final[dict[str, Callable[[float, float], AdditiveMechanism]]] = {
 class Item:
     """One thing that a request pays for."""
 
-    make: Callable[[Loss], Any]  # The query for a loss.
-    selections: int | None  # Of what is selected: the groups of one person, each of which costs.
-    weight: float = 1.0  # That of its part of the budget.
-    error: float | None = None  # The error that is wanted, in place of a part of the budget.
+    make: Callable[[Loss], Any]  # Returns the query for a loss.
+    selections: int | None  # The groups of one person, each of which costs; None for added noise.
+    weight: float = 1.0  # The weight of its part of the budget.
+    error: float | None = None  # The target error, in place of a part of the budget.
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What a request may spend, and how."""
+    """The amount that a request may spend, and the kind of noise."""
 
     epsilon: float | None
     delta: float = 0.0
@@ -239,7 +290,7 @@ class Budget:
     discovers: bool = False  # Whether a part of delta is set aside for groups that are discovered.
 
     def check(self, *, by_error: bool) -> None:
-        """Raise if it contradicts itself."""
+        """Raise ArgumentError if the fields contradict each other."""
         check_choice("mechanism", self.mechanism, MECHANISMS)
         if self.epsilon is not None and self.rho is not None:
             raise ArgumentError("Give a budget in either epsilon or rho, not in both.")
@@ -268,9 +319,9 @@ class Budget:
 
 @dataclass(frozen=True)
 class Prices:
-    """The loss of each item, what all cost together, and the part of delta that is set aside.
+    """The loss of each item, the total cost, and the part of delta set aside for discovery.
 
-    An item that is selected has its loss in each group that one person is in.
+    An item that is selected has its loss in each group of one person.
     """
 
     losses: tuple[Loss, ...]
@@ -278,22 +329,22 @@ class Prices:
     aside: float
 
 
-def priced(items: Sequence[Item], budget: Budget) -> Prices:
-    """Divide a budget among items, or add up what their errors cost."""
+def price_items(items: Sequence[Item], budget: Budget) -> Prices:
+    """Divide a budget among items, or add up the costs of their target errors."""
     by_error = {item.error is not None for item in items}
     if len(by_error) > 1:
         raise ArgumentError("Give an error for every question, or weights, but not both.")
     budget.check(by_error=by_error == {True})
     if budget.mechanism != BEST:
-        return _priced(items, budget, PURE if budget.mechanism == LAPLACE else GAUSSIAN)
-    pure, gaussian = (_priced(items, budget, kind) for kind in (PURE, GAUSSIAN))
+        return _price_items(items, budget, PURE if budget.mechanism == LAPLACE else GAUSSIAN)
+    pure, gaussian = (_price_items(items, budget, kind) for kind in (PURE, GAUSSIAN))
     return gaussian if _is_better(items, gaussian, pure, budget) else pure
 
 
-def _priced(items: Sequence[Item], budget: Budget, kind: str) -> Prices:
+def _price_items(items: Sequence[Item], budget: Budget, kind: str) -> Prices:
     kinds = [kind if item.selections is None else PURE for item in items]
-    own, aside = _deltas(budget, kinds)
-    if budget.mechanism == GAUSSIAN and budget.delta and not own + aside:
+    gaussian_delta, aside = _deltas(budget, kinds)
+    if budget.mechanism == GAUSSIAN and budget.delta and not gaussian_delta + aside:
         raise ArgumentError(
             "Nothing uses delta: quantiles are selected, with no Gaussian noise. Leave out both "
             "mechanism and delta."
@@ -306,30 +357,30 @@ def _priced(items: Sequence[Item], budget: Budget, kind: str) -> Prices:
             if item.error is not None
         )
     else:
-        losses = _divided(items, kinds, budget, own)
+        losses = _divide(items, kinds, budget, gaussian_delta)
     flat = [
         loss for item, loss in zip(items, losses, strict=True) for _ in range(item.selections or 1)
     ]
-    cost = compose(flat, own, aside=aside)
+    cost = compose(flat, gaussian_delta, aside=aside)
     if by_error:
         _check_within(cost, budget)
     return Prices(losses, cost, aside)
 
 
 def _deltas(budget: Budget, kinds: Sequence[str]) -> tuple[float, float]:
-    """Return the delta of Gaussian noise, and what is set aside for discovery."""
+    """Return the delta of Gaussian noise, and the delta set aside for discovery."""
     if not budget.discovers:
         return (budget.delta if GAUSSIAN in kinds else 0.0), 0.0
     if GAUSSIAN not in kinds or budget.rho is not None:
         return 0.0, budget.delta
-    own, aside = split(budget.delta, [1, 1])
-    return own, aside
+    gaussian_delta, aside = split(budget.delta, [1, 1])
+    return gaussian_delta, aside
 
 
-def _divided(
+def _divide(
     items: Sequence[Item], kinds: Sequence[str], budget: Budget, delta: float
 ) -> tuple[Loss, ...]:
-    """Give every item its part; that of a selection is divided again among a person's groups."""
+    """Return the loss of each item; a selection divides its part among a person's groups."""
     pieces = [item.selections or 1 for item in items]
     if budget.rho is None and GAUSSIAN not in kinds:
         parts = share(kinds, [item.weight for item in items], epsilon=budget.epsilon)
@@ -342,7 +393,7 @@ def _divided(
             f"Quantiles of persons in {max(pieces):,} groups are too many losses to compose. Take "
             'a smaller max_groups, or mechanism="laplace" and epsilon.'
         )
-    shared = share(
+    pieces_of_budget = share(
         [kind for kind, number in zip(kinds, pieces, strict=True) for _ in range(number)],
         [
             item.weight / number
@@ -353,22 +404,22 @@ def _divided(
         delta=delta,
         rho=budget.rho,
     )
-    firsts = [sum(pieces[:place]) for place in range(len(items))]
-    return tuple(shared[first] for first in firsts)
+    first_pieces = [sum(pieces[:index]) for index in range(len(items))]
+    return tuple(pieces_of_budget[index] for index in first_pieces)
 
 
 def _loss_for_error(item: Item, kind: str, error: float, confidence: float) -> Loss:
-    """Return the smallest loss of a kind at which an item has the error that is wanted of it."""
+    """Return the smallest loss of a kind with which an item meets its target error."""
 
     def error_at(amount: float) -> float:
-        at: float = item.make(Loss(kind, amount)).error(confidence)
-        return at
+        margin: float = item.make(Loss(kind, amount)).error(confidence)
+        return margin
 
     return Loss(kind, smallest_amount(error_at, error))
 
 
 def _check_within(cost: Cost, budget: Budget) -> None:
-    """Raise if the errors that are wanted cost more than there is."""
+    """Raise ArgumentError if the target errors cost more than the budget."""
     for name in ("epsilon", "rho"):
         limit, spent = getattr(budget, name), cost.floats()[name]
         if limit is not None and spent is not None and spent > limit:
@@ -378,17 +429,18 @@ def _check_within(cost: Cost, budget: Budget) -> None:
             )
 
 
-def _is_better(items: Sequence[Item], one: Prices, other: Prices, budget: Budget) -> bool:
-    """Tell whether one way has the smaller margins: on the mean of the logarithms of the ratios."""
-    if items[0].error is not None:  # The errors are the same: what they cost decides.
-        costs = [one.cost.floats(), other.cost.floats()]
+def _is_better(items: Sequence[Item], prices: Prices, other: Prices, budget: Budget) -> bool:
+    """Return whether prices lead to smaller margins than others, by the mean log ratio."""
+    if items[0].error is not None:  # The errors are the same, so the cost decides.
+        costs = [prices.cost.floats(), other.cost.floats()]
         spent = [cost["rho" if cost["epsilon"] is None else "epsilon"] or 0.0 for cost in costs]
         return spent[0] < spent[1]
     ratios = 0.0
-    for item, mine, theirs in zip(items, one.losses, other.losses, strict=True):
+    for item, loss, other_loss in zip(items, prices.losses, other.losses, strict=True):
         if item.selections is not None:
-            ratios += math.log(theirs.amount / mine.amount)
+            ratios += math.log(other_loss.amount / loss.amount)
             continue
-        errors = [item.make(loss).noise.error(budget.confidence) for loss in (mine, theirs)]
+        queries = (item.make(loss), item.make(other_loss))
+        errors = [query.noise.error(budget.confidence) for query in queries]
         ratios += math.log(max(errors[0], 0.5) / max(errors[1], 0.5))
     return ratios < 0

@@ -1,13 +1,12 @@
-r"""A file of lines, each chained to the one before by a hash, to which lines are only added.
+r"""An append-only file of lines, each linked to the previous line by a hash.
 
-A line is an object of JSON in canonical form, with a random name, the head before it and its own:
-the SHA-256 of the rest. Whoever changes, takes out or adds a line in the middle must change every
-head after it. The file is never replaced, so a lock on it locks it for all: one process at a time
-reads, decides and adds. A line is written, and synced to the disk with its folder, before anybody
-goes on.
+A line is a JSON object in canonical form. It has a random id, the head of the previous line, and
+its own head, the SHA-256 of the rest. A change in the middle therefore changes every later head.
+The file is never replaced, so a lock on it works for all processes: one at a time reads, decides
+and appends. The writer continues only when the line and its folder are synced to the disk.
 
-A line without its end was cut short by a crash, before whoever wrote it went on. It is not read,
-and nothing is added after it until it is taken away by `mend`.
+A line without a line end was cut short by a crash, before the writer continued. It is not read.
+Nothing can be appended after it until `mend` removes it.
 """
 
 import hashlib
@@ -27,14 +26,14 @@ from dpnoise.core.errors import BudgetError
 
 Line = dict[str, Any]
 
-_OWN: Final = {"before", "head", "id"}  # What a line has of the chain.
-_TRIES: Final = 100  # To lock a file that others put new ones in the place of.
+_CHAIN_FIELDS: Final = {"before", "head", "id"}  # The fields of a line that link the chain.
+_TRIES: Final = 100  # Attempts to lock a file while another program keeps replacing it.
 _FLAGS: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)  # A pipe would wait.
 
 
 @dataclass(frozen=True)
 class Chain:
-    """The lines of a file, without their heads, and the heads; what is after the last whole one."""
+    """The lines of a file without their heads, the heads, and the bytes of an incomplete line."""
 
     lines: tuple[Line, ...]
     heads: tuple[str, ...]
@@ -42,16 +41,16 @@ class Chain:
 
 
 def head_of(line: Line) -> str:
-    """Return the hash that stands for a line and all before it."""
+    """Return the hash of a line, which depends on all lines before it."""
     return hashlib.sha256(strict_json.canonical(line).encode()).hexdigest()
 
 
 def create(path: Path, first: Line) -> str:
-    """Make a new file of one line, and return its head."""
-    with _complaints(path, "made"):
+    """Create a file with one line, and return the head of the line."""
+    with _system_errors(path, "made"):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS, 0o666)
     try:
-        with _locked(descriptor, path):
+        with _lock(descriptor, path):
             return _append(descriptor, path, {**first, "before": ""})
     except BaseException:
         with suppress(OSError):
@@ -62,15 +61,15 @@ def create(path: Path, first: Line) -> str:
 
 
 def read(path: Path) -> Chain:
-    """Return all lines, every one of them checked."""
-    with _opened(path, os.O_RDONLY) as descriptor:
+    """Return all lines; raise BudgetError unless every line is valid."""
+    with _open_locked(path, os.O_RDONLY) as descriptor:
         return _read(descriptor, path)
 
 
 @contextmanager
-def adding(path: Path) -> Iterator[tuple[Chain, Callable[[Line], str]]]:
-    """Give all lines and a function that adds one and returns its head; others wait meanwhile."""
-    with _opened(path, os.O_RDWR) as descriptor:
+def append_lines(path: Path) -> Iterator[tuple[Chain, Callable[[Line], str]]]:
+    """Lock a file; give its lines, and a function that appends a line and returns its head."""
+    with _open_locked(path, os.O_RDWR) as descriptor:
         chain = _read(descriptor, path)
         if chain.torn:
             raise BudgetError(
@@ -87,20 +86,20 @@ def adding(path: Path) -> Iterator[tuple[Chain, Callable[[Line], str]]]:
 
 
 def mend(path: Path, line: Line) -> int:
-    """Take a torn line away, add one that tells of it, and return how many bytes it had."""
-    with _opened(path, os.O_RDWR) as descriptor:
+    """Remove an incomplete line, append a note about it, and return its size in bytes."""
+    with _open_locked(path, os.O_RDWR) as descriptor:
         chain = _read(descriptor, path)
         if chain.torn:
-            told = {"bytes": len(chain.torn), "sha256": hashlib.sha256(chain.torn).hexdigest()}
-            with _complaints(path, "written"):
+            removal = {"bytes": len(chain.torn), "sha256": hashlib.sha256(chain.torn).hexdigest()}
+            with _system_errors(path, "written"):
                 os.ftruncate(descriptor, os.fstat(descriptor).st_size - len(chain.torn))
-            _append(descriptor, path, {**line, "torn": told, "before": chain.heads[-1]})
+            _append(descriptor, path, {**line, "torn": removal, "before": chain.heads[-1]})
         return len(chain.torn)
 
 
 @contextmanager
-def _complaints(path: Path, verb: str) -> Iterator[None]:
-    """Say what the system says about a file in the words of a ledger."""
+def _system_errors(path: Path, verb: str) -> Iterator[None]:
+    """Turn errors of the operating system into BudgetError."""
     try:
         yield
     except FileExistsError:
@@ -114,94 +113,95 @@ def _complaints(path: Path, verb: str) -> Iterator[None]:
 
 
 @contextmanager
-def _opened(path: Path, mode: int) -> Iterator[int]:
-    """Open and lock a file: the one that has the name when the lock is there."""
+def _open_locked(path: Path, mode: int) -> Iterator[int]:
+    """Open and lock a file, and make sure that the path still names it once it is locked."""
     for _ in range(_TRIES):
-        with _complaints(path, "opened"):
+        with _system_errors(path, "opened"):
             descriptor = os.open(path, mode | _FLAGS)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise BudgetError(f"{path} is no regular file, so it is no ledger.")
-            with _locked(descriptor, path, shared=mode == os.O_RDONLY):
-                with _complaints(path, "opened"):
-                    is_it = os.path.samestat(os.fstat(descriptor), path.stat())
-                if is_it:
+                raise BudgetError(f"{path} is not a regular file, so it is not a ledger.")
+            with _lock(descriptor, path, shared=mode == os.O_RDONLY):
+                with _system_errors(path, "opened"):
+                    is_current = os.path.samestat(os.fstat(descriptor), path.stat())
+                if is_current:
                     yield descriptor
                     return
         finally:
             os.close(descriptor)
-    raise BudgetError(f"{path} is put in its own place again and again, by something else.")
+    raise BudgetError(f"{path} cannot be locked: another program keeps replacing it.")
 
 
 @contextmanager
-def _locked(descriptor: int, path: Path, *, shared: bool = False) -> Iterator[None]:
+def _lock(descriptor: int, path: Path, *, shared: bool = False) -> Iterator[None]:
     try:
         locks = import_module("fcntl")
     except ImportError:
         raise BudgetError("A ledger needs the file locks of Linux, macOS or BSD.") from None
-    with _complaints(path, "locked"):
+    with _system_errors(path, "locked"):
         locks.flock(descriptor, locks.LOCK_SH if shared else locks.LOCK_EX)
     try:
         yield
     finally:
-        locks.flock(descriptor, locks.LOCK_UN)  # Also for a copy that a fork took.
+        locks.flock(descriptor, locks.LOCK_UN)  # A fork may have kept a copy of the descriptor.
 
 
 def _read(descriptor: int, path: Path) -> Chain:
-    with _complaints(path, "read"):
+    with _system_errors(path, "read"):
         os.lseek(descriptor, 0, os.SEEK_SET)
         parts = []
         while part := os.read(descriptor, 2**20):
             parts.append(part)
-    return parsed(b"".join(parts), path)
+    return parse(b"".join(parts), path)
 
 
-def parsed(content: bytes, path: Path) -> Chain:
-    """Return the lines that a file holds, every one of them checked."""
-    *whole, torn = content.split(b"\n")
+def parse(content: bytes, path: Path) -> Chain:
+    """Return the lines of a file's content; raise BudgetError unless every line is valid."""
+    *complete, torn = content.split(b"\n")
     lines: list[Line] = []
     heads = [""]
-    for number, text in enumerate(whole, 1):
-        line = _checked(text, heads[-1])
+    for number, text in enumerate(complete, 1):
+        line = _parse_line(text, heads[-1])
         if line is None:
             raise BudgetError(
                 f"{path} is damaged or was edited: line {number} is not the one that was written. "
                 "Take a copy that is whole, and spend there what was released since."
             )
         heads.append(line["head"])
-        lines.append({name: part for name, part in line.items() if name not in _OWN})
+        lines.append({name: part for name, part in line.items() if name not in _CHAIN_FIELDS})
     if not lines:
-        raise BudgetError(f"{path} is no ledger: it has no whole line.")
+        raise BudgetError(f"{path} is not a ledger: it has no complete line.")
     return Chain(tuple(lines), tuple(heads[1:]), torn)
 
 
-def _checked(text: bytes, before: str) -> Line | None:
-    """Return a line that is, byte for byte, the canonical one with its head, or None."""
+def _parse_line(text: bytes, before: str) -> Line | None:
+    """Return a line, or None unless it is canonical byte for byte and has the right head."""
     try:
         line = json.loads(text)
         if not isinstance(line, dict):
             return None
-        told = {name: part for name, part in line.items() if name != "head"}
-        written = strict_json.canonical({**told, "head": head_of(told)})
+        content = {name: part for name, part in line.items() if name != "head"}
+        canonical = strict_json.canonical({**content, "head": head_of(content)})
     except (ValueError, RecursionError):
         return None
-    return line if written.encode() == text and line.get("before") == before else None
+    return line if canonical.encode() == text and line.get("before") == before else None
 
 
 def _append(descriptor: int, path: Path, line: Line) -> str:
-    """Write a line and its end, and return its head when both have reached the disk.
+    """Write a line with its line end, sync it to the disk, and return its head.
 
-    A line that does not fit is taken back. One that is whole stays, whatever happens then.
+    A line that could not be written completely is removed. A complete line stays, even if a later
+    step fails.
     """
-    line = {**line, "id": secrets.token_hex(16)}  # So that no two ledgers ever have one head.
+    line = {**line, "id": secrets.token_hex(16)}  # Two ledgers never have the same head.
     head = head_of(line)
     text = strict_json.canonical({**line, "head": head}).encode() + b"\n"
-    with _complaints(path, "written"), _folder(path) as folder:
+    with _system_errors(path, "written"), _folder(path) as folder:
         start = os.lseek(descriptor, 0, os.SEEK_END)
-        left = memoryview(text)
+        remaining = memoryview(text)
         try:
-            while left:
-                left = left[os.write(descriptor, left) :]
+            while remaining:
+                remaining = remaining[os.write(descriptor, remaining) :]
         except BaseException:
             with suppress(OSError):
                 os.ftruncate(descriptor, start)
@@ -213,7 +213,7 @@ def _append(descriptor: int, path: Path, line: Line) -> str:
 
 @contextmanager
 def _folder(path: Path) -> Iterator[int]:
-    """Open the folder that a file is in, at the end of all links."""
+    """Open the folder of a file, with all links resolved."""
     descriptor = os.open(Path(os.path.realpath(path)).parent, os.O_RDONLY)
     try:
         yield descriptor

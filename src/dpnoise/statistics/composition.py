@@ -1,12 +1,12 @@
-"""What several releases cost together, each no more than its part and all less than the sum.
+"""Composition: the total privacy cost of several releases, at most the sum of their costs.
 
-Two kinds of loss. *Pure*: any epsilon-private mechanism, whatever it does (Laplace noise, a
-selection). *Gaussian*: Gaussian noise, by rho = sensitivity^2 / (2 scale^2). Nothing else is known
-of a mechanism, so the worst of its kind stands for it: randomised response, which loses +epsilon or
--epsilon, for a pure one (Kairouz, Oh and Viswanath 2015). The privacy losses of all add up, also
-where a mechanism depends on what an earlier one gave (Zhu, Dong and Wang 2022, theorem 10), so
-delta at epsilon is a sum of Gaussian curves, which ball arithmetic encloses. Costs are exact
-fractions, rounded up where they must be rounded; parts of a budget are floats, rounded down.
+There are two kinds of loss. *Pure*: any epsilon-private mechanism, such as Laplace noise or a
+selection. *Gaussian*: Gaussian noise, with rho = sensitivity^2 / (2 scale^2). The worst mechanism
+of a kind represents all others. For a pure loss this is randomised response, which loses +epsilon
+or -epsilon (Kairouz, Oh and Viswanath 2015). Privacy losses add up, even if a mechanism depends on
+earlier results (Zhu, Dong and Wang 2022, theorem 10). So delta at epsilon is a sum of Gaussian
+curves, which ball arithmetic encloses. Costs are exact fractions, rounded up where rounding is
+necessary. Parts of a budget are floats, rounded down.
 """
 
 import math
@@ -38,13 +38,20 @@ from dpnoise.release.calibration import (
 PURE: Final = "pure"
 GAUSSIAN: Final = "gaussian"
 KINDS: Final = (PURE, GAUSSIAN)
-_MOST_SUMS: Final = 128  # Of privacy losses; more of them are composed by zCDP.
-_BITS: Final = 128
+_MOST_SUMS: Final = 128  # With more sums of privacy losses, composition uses zCDP, which is faster.
+_BITS: Final = 128  # More than twice the precision of a float.
 
 
 @dataclass(frozen=True)
 class Loss:
-    """What one mechanism costs: epsilon if its kind is "pure", rho if it is "gaussian".
+    """The privacy loss of one mechanism.
+
+    Parameters
+    ----------
+    kind
+        "pure" for any epsilon-private mechanism, "gaussian" for Gaussian noise.
+    amount
+        The epsilon of a pure loss, or the rho of a Gaussian loss; greater than 0.
 
     Examples
     --------
@@ -61,10 +68,10 @@ class Loss:
 
     @property
     def rho(self) -> Fraction:
-        """The loss in zCDP: epsilon^2/2 for a pure one (Bun and Steinke 2016, proposition 3.3).
+        """The loss in zCDP; epsilon^2/2 if it is pure (Bun and Steinke 2016, proposition 3.3).
 
-        Half of a half would do for the exponential mechanism, whose range is bounded (Cesar and
-        Rogers 2021). Permute-and-flip's is not: docs/budgets.md has two data sets that show it.
+        For the exponential mechanism, epsilon^2/8 is enough, because its range is bounded (Cesar
+        and Rogers 2021). Permute-and-flip has no such bound: docs/budgets.md has a counterexample.
         """
         amount = Fraction(self.amount)
         return amount * amount / 2 if self.kind == PURE else amount
@@ -72,14 +79,14 @@ class Loss:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a release spends, exactly, in both metrics.
+    """The exact cost of a release, in both metrics.
 
     Parameters
     ----------
     epsilon, delta
-        It is (epsilon, delta)-private. None: for no finite epsilon.
+        The release is (epsilon, delta)-private. None means that no finite epsilon holds.
     rho, rho_delta
-        It is rho_delta-approximately rho-zCDP.
+        The release is rho_delta-approximately rho-zCDP.
 
     Examples
     --------
@@ -110,16 +117,27 @@ class Cost:
 
 
 def compose(losses: Sequence[Loss], delta: float = 0.0, *, aside: float = 0.0) -> Cost:
-    """Return what the mechanisms of one request cost together: never more than the plain sum.
+    """Return the total cost of several mechanisms, at most the sum of their costs.
 
     Parameters
     ----------
     losses
-        What each mechanism costs.
+        The loss of each mechanism.
     delta
-        Where epsilon is read: with 0 it is the sum of epsilons, and there is none for Gaussians.
+        The probability for which epsilon is computed. At 0, epsilon is the sum of all epsilons, and
+        Gaussian noise has none.
     aside
-        The probability that is set aside beside it, for groups that are discovered.
+        An additional probability, set aside for discovered groups.
+
+    Returns
+    -------
+    Cost
+        The cost in epsilon and in rho.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no loss, or if a probability is out of range.
 
     Examples
     --------
@@ -129,22 +147,24 @@ def compose(losses: Sequence[Loss], delta: float = 0.0, *, aside: float = 0.0) -
     """
     if not losses:
         raise ArgumentError("There must be at least one loss.")
-    own, beside = (
+    composition_delta, discovery_delta = (
         Fraction(check_probability(name, value, ends=True))
         for name, value in (("delta", delta), ("aside", aside))
     )
-    if own + beside >= 1:
-        reject("delta", float(own + beside), "be below 1, with what is set aside")
+    total_delta = composition_delta + discovery_delta
+    if total_delta >= 1:
+        reject("delta", float(total_delta), "be below 1, with what is set aside")
     curve = Curve(losses)
     epsilon = None if curve.gaussian else curve.pure
-    if own:
-        found = curve.epsilon_at(float(own))
-        epsilon = None if math.isinf(found) else Fraction(found)
-    return Cost(epsilon, own + beside, sum((loss.rho for loss in losses), Fraction(0)), beside)
+    if composition_delta:
+        smallest = curve.epsilon_at(float(composition_delta))
+        epsilon = None if math.isinf(smallest) else Fraction(smallest)
+    rho = sum((loss.rho for loss in losses), Fraction(0))
+    return Cost(epsilon, total_delta, rho, discovery_delta)
 
 
 class Curve:
-    """Delta as a function of epsilon, for the worst mechanisms that have these losses."""
+    """Delta as a function of epsilon, for the worst mechanisms with these losses."""
 
     def __init__(self, losses: Sequence[Loss]) -> None:
         self.losses = losses
@@ -155,9 +175,9 @@ class Curve:
 
     @cached_property
     def sums(self) -> dict[Fraction, int] | None:
-        """In how many ways +-e1 +- ... +-ek give each sum, or None if there are too many sums."""
+        """The number of ways +-e1 +- ... +-ek to get each sum; None if there are too many sums."""
         if len(self.epsilons) >= _MOST_SUMS:
-            return None  # k of them have k + 1 sums, or more.
+            return None  # k epsilons have at least k + 1 sums.
         ways = Counter({Fraction(0): 1})
         for epsilon in self.epsilons:
             after: Counter[Fraction] = Counter()
@@ -170,11 +190,11 @@ class Curve:
         return ways
 
     def epsilon_at(self, delta: float) -> float:
-        """Return the smallest epsilon that suffices: at most the plain sum, and that of zCDP."""
+        """Return the smallest epsilon for a delta, at most the plain sum and the bound of zCDP."""
         bounds = [_zcdp_epsilon(sum((loss.rho for loss in self.losses), Fraction(0)), delta)]
         if self.gaussian and self.epsilons:
-            alone = Curve([loss for loss in self.losses if loss.kind == GAUSSIAN])
-            bounds.append(float_up(self.pure + Fraction(alone.epsilon_at(delta))))
+            gaussian_curve = Curve([loss for loss in self.losses if loss.kind == GAUSSIAN])
+            bounds.append(float_up(self.pure + Fraction(gaussian_curve.epsilon_at(delta))))
         elif self.epsilons:
             bounds.append(float_up(self.pure))
         most = min(bounds)
@@ -185,16 +205,17 @@ class Curve:
         return smallest_float(lambda epsilon: self.suffices(epsilon, delta), most)
 
     def suffices(self, epsilon: float, delta: float) -> bool:
-        """Tell whether all together are certainly (epsilon, delta)-private."""
+        """Return whether all losses together are certainly (epsilon, delta)-private."""
         if self.sums is None:
             return self.epsilon_at(delta) <= epsilon
         return certainly_at_most(lambda bits: self._delta(epsilon, bits), ball_of(delta))
 
     def _delta(self, epsilon: float, bits: int) -> arb:
-        """Enclose the sum over all losses s of P(s) delta(epsilon - s), the Gaussian's curve.
+        """Enclose the sum of P(s) delta(epsilon - s) over all losses s.
 
-        P(s) is n(s) exp((s - E)/2) over the product of 1 + exp(-e), if n(s) ways lead to s and E is
-        the sum of all e: randomised response says the truth with probability 1/(1 + exp(-e)).
+        Here delta is the curve of the Gaussian part. P(s) is n(s) exp((s - E)/2) over the product
+        of 1 + exp(-e). There are n(s) ways to get s, and E is the sum of all e. Randomised response
+        says the truth with probability 1/(1 + exp(-e)).
         """
         total, whole = _ball(Fraction(0), bits), _ball(Fraction(1), bits)
         for loss, ways in (self.sums or {}).items():
@@ -207,7 +228,7 @@ class Curve:
     def _gaussian_delta(self, epsilon: Fraction, bits: int) -> Ball:
         """Enclose delta of the Gaussian part: Phi(m/2 - e/m) - exp(e) Phi(-m/2 - e/m), m^2 = 2 rho.
 
-        Without a Gaussian part it is what remains of it for m = 0, max(0, 1 - exp(e)).
+        Without a Gaussian part it is the limit for m = 0, max(0, 1 - exp(e)).
         """
         e = _ball(epsilon, bits)
         if not self.gaussian:
@@ -217,7 +238,24 @@ class Curve:
 
 
 def epsilon_of_gaussian(rho: float, delta: float) -> float:
-    """Return the epsilon of Gaussian noise at a delta: the exact curve, rounded up.
+    """Return the epsilon of Gaussian noise at a delta, from its exact curve, rounded up.
+
+    Parameters
+    ----------
+    rho
+        The loss in zero-concentrated differential privacy, greater than 0.
+    delta
+        The probability that epsilon does not hold, between 0 and 1; 1e-6 is common.
+
+    Returns
+    -------
+    float
+        Epsilon.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
 
     Examples
     --------
@@ -228,9 +266,27 @@ def epsilon_of_gaussian(rho: float, delta: float) -> float:
 
 
 def epsilon_of_zcdp(rho: float, delta: float) -> float:
-    """Return an epsilon of any rho-zCDP mechanism at a delta, rounded up.
+    """Return an epsilon that holds for every rho-zCDP mechanism at a delta, rounded up.
 
-    By Canonne, Kamath and Steinke (2020). Gaussian noise alone has a smaller one.
+    The bound is by Canonne, Kamath and Steinke (2020). Gaussian noise has a smaller epsilon: see
+    `epsilon_of_gaussian`.
+
+    Parameters
+    ----------
+    rho
+        The loss in zero-concentrated differential privacy, greater than 0.
+    delta
+        The probability that epsilon does not hold, between 0 and 1; 1e-6 is common.
+
+    Returns
+    -------
+    float
+        Epsilon.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
 
     Examples
     --------
@@ -243,13 +299,14 @@ def epsilon_of_zcdp(rho: float, delta: float) -> float:
 def _zcdp_epsilon(rho: Fraction, delta: float) -> float:
     """Return alpha rho + (log(1/delta) + alpha log(1 - 1/alpha) - log(alpha - 1))/(alpha - 1).
 
-    It holds for every alpha > 1. One near the best is found in floats; the formula is enclosed.
+    It holds for every alpha > 1. A search in floats finds a nearly optimal alpha. Ball arithmetic
+    then encloses the formula.
     """
     size, surprise = float_up(rho), -math.log(delta)
     if math.isinf(size):
         return size
 
-    def roughly(power: float) -> float:
+    def approximate(power: float) -> float:
         less: float = 2.0**power  # alpha - 1
         curved = (1 + less) * (math.log(less) - math.log1p(less)) - math.log(less)
         return (1 + less) * size + (surprise + curved) / less
@@ -258,7 +315,7 @@ def _zcdp_epsilon(rho: Fraction, delta: float) -> float:
     low, high = max(start - 20, -1000.0), min(start + 20, 1000.0)
     for _ in range(100):
         left, right = low + (high - low) / 3, high - (high - low) / 3
-        low, high = (low, right) if roughly(left) < roughly(right) else (left, high)
+        low, high = (low, right) if approximate(left) < approximate(right) else (left, high)
     less, surprised = _ball(Fraction(2.0**low)), -_ball(Fraction(delta)).log()
     alpha = 1 + less
     curved = alpha * (less / alpha).log() - less.log()
@@ -266,7 +323,24 @@ def _zcdp_epsilon(rho: Fraction, delta: float) -> float:
 
 
 def gaussian_rho(epsilon: float, delta: float) -> float:
-    """Return the largest rho whose Gaussian noise is (epsilon, delta)-private, rounded down.
+    """Return the largest rho of (epsilon, delta)-private Gaussian noise, rounded down.
+
+    Parameters
+    ----------
+    epsilon
+        The privacy loss, greater than 0. Smaller is more private; 0.1 to 10 are common.
+    delta
+        The probability that epsilon does not hold, between 0 and 1; 1e-6 is common.
+
+    Returns
+    -------
+    float
+        Rho.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
 
     Examples
     --------
@@ -278,7 +352,7 @@ def gaussian_rho(epsilon: float, delta: float) -> float:
 
 
 def float_up(number: Fraction) -> float:
-    """Return the smallest float that is at least a number, which may be infinite."""
+    """Round a number up to a float; infinity if it is too large."""
     try:
         nearest = number.numerator / number.denominator
     except OverflowError:
@@ -287,7 +361,7 @@ def float_up(number: Fraction) -> float:
 
 
 def check_delta(delta: float) -> float:
-    """Return a delta between 0 and 1, without the two."""
+    """Return delta; raise unless it is strictly between 0 and 1."""
     return check_probability("delta", check_positive("delta", delta))
 
 
@@ -296,7 +370,7 @@ def _ball(number: Fraction, bits: int = 4 * _BITS) -> Ball:
 
 
 def _up(ball: Ball) -> float:
-    """Return a float that is at least every number of a ball."""
+    """Return a float that is at least every number in a ball."""
     ends = (end.man_exp() for end in (ball.enclosure.mid(), ball.enclosure.rad()))
     parts = (Fraction(int(mantissa)) * Fraction(2) ** int(power) for mantissa, power in ends)
     return float_up(sum(parts, Fraction(0)))

@@ -1,6 +1,6 @@
-"""Numbers as decimals: amounts as people write them, read exactly, and published numbers in words.
+"""Decimal numbers: reading amounts exactly, and writing published numbers as text.
 
-Numbers are written with the digits that are known. Margins and losses are never shown as too small.
+A number is written with the digits that its margin leaves. Margins and losses are rounded up.
 """
 
 import math
@@ -13,21 +13,40 @@ from dpnoise.core.errors import is_integer, is_real, reject
 
 Number = float | str | Decimal
 
-_DIGITS: Final = 20  # Of an amount that is given; what is spent is rounded up to so many.
-_SMALLEST: Final = -40  # The power of ten of the last digit of an amount.
-_FARTHEST: Final = 1000  # The power of ten that a cost can have: more than those of floats.
+_DIGITS: Final = 20  # The most digits of an amount; costs are rounded up to 20 digits.
+_SMALLEST: Final = -40  # The smallest power of ten of the last digit of an amount.
+_FARTHEST: Final = 1000  # The largest power of ten of a cost; larger than that of any float.
 # Decimal() also reads underscores, spaces around the number and the digits of every script.
 _DECIMAL_TEXT: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_PLAIN_AMOUNT: Final = (-5, 20)  # Powers of ten between which an amount has no exponent.
-_PLAIN_MARGIN: Final = (-6, 12)  # Those between which a margin has none.
-_DECIMAL_DIGITS: Final = 800  # More than any float and its margin have.
-_MOST_DIGITS: Final = 18  # Numbers of more digits are shown with an exponent.
-_WITHOUT_MARGIN: Final = 10  # Digits of a number whose error is not known.
-_OF_A_LOSS: Final = Context(prec=6, rounding=ROUND_CEILING)
+_PLAIN_AMOUNT: Final = (-5, 20)  # An amount between these powers of ten has no exponent.
+_PLAIN_MARGIN: Final = (-6, 12)  # A margin between these powers of ten has no exponent.
+_DECIMAL_DIGITS: Final = 800  # More digits than any float and its margin have.
+_MOST_DIGITS: Final = 18  # Numbers with more digits are written with an exponent.
+_WITHOUT_MARGIN: Final = 10  # Digits of a number with an unknown error.
+_LOSS_CONTEXT: Final = Context(prec=6, rounding=ROUND_CEILING)
 
 
 def number_of(name: str, value: object, *, zero: bool = False) -> Fraction:
-    """Return a number as it is written: 0.1 is a tenth, also if it is a float.
+    """Return a number exactly as it is written: 0.1 is a tenth, even as a float.
+
+    Parameters
+    ----------
+    name
+        The name of the argument, for errors.
+    value
+        An int, a float, a Decimal, or text such as "0.3" or "1e-6".
+    zero
+        Whether the number may be 0.
+
+    Returns
+    -------
+    Fraction
+        The exact number.
+
+    Raises
+    ------
+    ArgumentError
+        If the value is not a finite decimal number, is negative, or has more than 20 digits.
 
     Examples
     --------
@@ -51,7 +70,7 @@ def number_of(name: str, value: object, *, zero: bool = False) -> Fraction:
 
 
 def _decimal_of(value: object) -> Decimal | None:
-    """Return the decimal number that a value is written as, or None if it is not a number."""
+    """Return the decimal number as written, or None if the value is not a number."""
     if isinstance(value, Decimal):
         return value
     if isinstance(value, str):
@@ -65,7 +84,7 @@ def _decimal_of(value: object) -> Decimal | None:
 
 
 def _decimal_of_text(text: str) -> Decimal | None:
-    """Return the decimal number that a text is, or None if it is anything else."""
+    """Return the decimal number of a text, or None if the text is not a number."""
     if not _DECIMAL_TEXT.fullmatch(text):
         return None
     try:
@@ -75,7 +94,7 @@ def _decimal_of_text(text: str) -> Decimal | None:
 
 
 def amount_in_ledger(text: object) -> Fraction:
-    """Return an amount that a ledger holds as text, neither negative nor of endless digits."""
+    """Parse an amount in a ledger; raise if it is not text, negative or too long."""
     if not isinstance(text, str):
         raise TypeError("The amount must be text.")
     number = _decimal_of_text(text)
@@ -85,28 +104,52 @@ def amount_in_ledger(text: object) -> Fraction:
 
 
 def written_up(number: Fraction, digits: int = _DIGITS) -> str:
-    """Write a number as a decimal of so many digits, rounded up: what is spent.
+    """Write a number as a decimal, rounded up, as for an amount that is spent.
+
+    Parameters
+    ----------
+    number
+        The exact number.
+    digits
+        The number of significant digits.
+
+    Returns
+    -------
+    str
+        The decimal number.
 
     Examples
     --------
     >>> written_up(Fraction(1, 4)), written_up(Fraction(1, 3), 4), written_up(Fraction(1e-9), 4)
     ('0.25', '0.3334', '1.001e-9')
     """
-    return _written(number, Context(prec=digits, rounding=ROUND_CEILING))
+    return _write_decimal(number, Context(prec=digits, rounding=ROUND_CEILING))
 
 
 def written_down(number: Fraction, digits: int = _DIGITS) -> str:
-    """Write a number as a decimal of so many digits, rounded down: what is left.
+    """Write a number as a decimal, rounded down, as for an amount that remains.
+
+    Parameters
+    ----------
+    number
+        The exact number.
+    digits
+        The number of significant digits.
+
+    Returns
+    -------
+    str
+        The decimal number.
 
     Examples
     --------
     >>> written_down(Fraction(2, 3), 4)
     '0.6666'
     """
-    return _written(number, Context(prec=digits, rounding=ROUND_FLOOR))
+    return _write_decimal(number, Context(prec=digits, rounding=ROUND_FLOOR))
 
 
-def _written(number: Fraction, context: Context) -> str:
+def _write_decimal(number: Fraction, context: Context) -> str:
     quotient = context.divide(Decimal(number.numerator), Decimal(number.denominator))
     if not quotient:
         return "0"
@@ -116,25 +159,25 @@ def _written(number: Fraction, context: Context) -> str:
     return plain.rstrip("0").rstrip(".") if "." in plain else plain
 
 
-def never_less(loss: float) -> str:
-    """Show an epsilon, delta or rho with six digits, never as less than it is.
+def format_loss(loss: float) -> str:
+    """Write an epsilon, delta or rho with six digits, rounded up.
 
     Examples
     --------
-    >>> never_less(0.1), never_less(0.12345612), never_less(1e-06), never_less(3)
+    >>> format_loss(0.1), format_loss(0.12345612), format_loss(1e-06), format_loss(3)
     ('0.1', '0.123457', '1e-06', '3')
     """
-    return f"{float(_OF_A_LOSS.create_decimal(repr(float(loss)))):.6g}"
+    return f"{float(_LOSS_CONTEXT.create_decimal(repr(float(loss)))):.6g}"
 
 
-def rounded(value: float, error: float | None, sign: str = "±") -> tuple[str, str]:
-    """Show a number with the digits that its error leaves, and the error with two, rounded up.
+def format_number(value: float, error: float | None, sign: str = "±") -> tuple[str, str]:
+    """Write a number with the digits that its error leaves, and the error with two, rounded up.
 
-    What the number loses by its own rounding is part of the margin that is shown.
+    The margin includes the rounding of the number.
 
     Examples
     --------
-    >>> rounded(33299.87576, 3548.74), rounded(5000, 3), rounded(40840.0, None)
+    >>> format_number(33299.87576, 3548.74), format_number(5000, 3), format_number(40840.0, None)
     (('33,300', '± 3,600'), ('5,000', '± 3'), ('40,840', 'no bound'))
     """
     decimals = _decimals(error)
@@ -143,54 +186,54 @@ def rounded(value: float, error: float | None, sign: str = "±") -> tuple[str, s
     if isinstance(value, int) and isinstance(error, int):
         return f"{value:,}", f"{sign} {error:,}"
     with localcontext(prec=_DECIMAL_DIGITS):
-        exactly = Decimal(value)
+        exact = Decimal(value)
         if not -_MOST_DIGITS < decimals < _MOST_DIGITS:
             number = Decimal(f"{value:.{_WITHOUT_MARGIN}g}")
-            margin = _up(Decimal(error) + abs(number - exactly), decimals)
+            margin = _round_up(Decimal(error) + abs(number - exact), decimals)
             return f"{value:.{_WITHOUT_MARGIN}g}", f"{sign} {margin:.2g}"
         decimals = max(0, decimals)
-        number = exactly if isinstance(value, int) else round(exactly, decimals)
-        margin = _up(Decimal(error) + abs(number - exactly), decimals)
-    places = 0 if isinstance(value, int) else decimals
-    return f"{number:,.{places}f}", f"{sign} {margin:,.{decimals}f}"
+        number = exact if isinstance(value, int) else round(exact, decimals)
+        margin = _round_up(Decimal(error) + abs(number - exact), decimals)
+    number_decimals = 0 if isinstance(value, int) else decimals
+    return f"{number:,.{number_decimals}f}", f"{sign} {margin:,.{decimals}f}"
 
 
-def rounded_interval(value: float, low: float, high: float) -> tuple[str, str, str]:
-    """Show a number and its interval with the digits that the width leaves, the ends outward.
+def format_interval(value: float, low: float, high: float) -> tuple[str, str, str]:
+    """Write a number and its interval with the digits that the width leaves; ends go outward.
 
     Examples
     --------
-    >>> rounded_interval(45212.0, 38104.25, 52000.5)
+    >>> format_interval(45212.0, 38104.25, 52000.5)
     ('45,212', '38,104', '52,001')
     """
     width = high - low
-    ends = (_outward(low, width, ROUND_FLOOR), _outward(high, width, ROUND_CEILING))
-    return rounded(value, width)[0], *ends
+    ends = (_round_outward(low, width, ROUND_FLOOR), _round_outward(high, width, ROUND_CEILING))
+    return format_number(value, width)[0], *ends
 
 
-def shown_up(margin: float) -> str:
-    """Show a margin with three digits, rounded up."""
-    exactly = Decimal(margin)
+def format_margin(margin: float) -> str:
+    """Write a margin with three digits, rounded up."""
+    exact = Decimal(margin)
     with localcontext(prec=_DECIMAL_DIGITS):
-        rounded = exactly.quantize(Decimal(1).scaleb(exactly.adjusted() - 2), ROUND_CEILING)
-    is_plain = _PLAIN_MARGIN[0] < exactly.adjusted() < _PLAIN_MARGIN[1]
+        rounded = exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), ROUND_CEILING)
+    is_plain = _PLAIN_MARGIN[0] < exact.adjusted() < _PLAIN_MARGIN[1]
     return f"{rounded:,f}" if is_plain else f"{rounded:.2e}"
 
 
 def _decimals(error: float | None) -> int | None:
-    """Return how many decimals leave two digits of an error; None if there is none to speak of."""
+    """Return how many decimals leave two digits of an error; None if the error is unknown or 0."""
     if not error or not math.isfinite(error):
         return None
     return 1 - math.floor(math.log10(error))
 
 
-def _up(margin: Decimal, decimals: int) -> Decimal:
-    """Round a margin up, to this many decimals or to two digits."""
+def _round_up(margin: Decimal, decimals: int) -> Decimal:
+    """Round a margin up to `decimals` decimals or to two digits, whichever is coarser."""
     digits = min(decimals, 1 - margin.adjusted())
     return margin.quantize(Decimal(1).scaleb(-digits), ROUND_CEILING)
 
 
-def _outward(end: float, width: float, rounding: str) -> str:
+def _round_outward(end: float, width: float, rounding: str) -> str:
     if not math.isfinite(end):
         return f"{end:g}"
     decimals = _decimals(width)

@@ -1,14 +1,14 @@
-"""From which noisy number of persons on a group that nobody declared may be shown.
+"""The discovery threshold: the noisy number of persons from which a group may be shown.
 
-Two data sets differ in one person, who may be alone in some groups. In the other data set these do
-not exist, so to show one tells that the person is there. A group is shown if its released number of
-persons, each counted once, is at least T; T is such that one of the `max_groups` groups that a
-person can be alone in is shown with a probability of at most delta.
+Two data sets differ in one person, who may be the only member of some groups. The other data set
+does not have these groups, so showing one reveals the person. A group is shown if its released
+number of persons, each counted once, is at least T. A person is the only member of at most
+`max_groups` groups. T limits the probability that any of these is shown to delta:
 
     p = P(1 + noise >= T),    1 - (1 - p)^max_groups <= delta
 
-The noise is the one that is released: integers, rounded once. The inequality is decided in ball
-arithmetic, and T is rounded up. Wilson and others (2020) have it for continuous Laplace noise.
+This is the noise of the released integers, rounded once. Ball arithmetic decides the inequality,
+and T is rounded up. Wilson and others (2020) prove it for continuous Laplace noise.
 """
 
 from collections.abc import Callable
@@ -26,23 +26,35 @@ from dpnoise.release.discrete import DiscreteLaplaceMechanism
 from dpnoise.statistics.composition import check_delta
 from dpnoise.statistics.results import AdditiveMechanism
 
-_LARGEST: Final = 2**53  # More persons than there are, and all floats below it are exact.
+_LARGEST: Final = 2**53  # More persons than exist; smaller integers are exact as floats.
 
 
 def threshold(mechanism: AdditiveMechanism, max_groups: int, delta: float) -> int:
-    """Return the smallest number from which on a group may be shown.
+    """Return the smallest noisy number of persons with which a group may be shown.
 
-    It is the same where neighbours replace a person: docs/budgets.md has the proof.
+    It is the same if neighbouring data sets replace a person: docs/budgets.md has the proof.
 
     Parameters
     ----------
     mechanism
-        What releases the number of persons of a group, an integer. Its sensitivity is that of all
-        groups of a person together.
+        The mechanism that releases the number of persons of a group, an integer. Its sensitivity
+        must cover all groups of a person together.
     max_groups
-        How many groups a person can be in.
+        The largest number of groups that a person can be in.
     delta
-        The probability that is set aside.
+        The probability that a group with a single person is shown, between 0 and 1; 1e-6 is common.
+
+    Returns
+    -------
+    int
+        The threshold.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range, or if no group of fewer than 2^53 persons could be shown.
+    ArgumentTypeError
+        If the mechanism does not add noise to counts.
 
     Examples
     --------
@@ -58,61 +70,61 @@ def threshold(mechanism: AdditiveMechanism, max_groups: int, delta: float) -> in
         return certainly_at_most(lambda bits: _chance(mechanism, least, max_groups, bits), limit)
 
     step = _step(mechanism)
-    found = step * _smallest_integer(lambda steps: suffices(steps * step), _LARGEST // step)
+    smallest = step * _smallest_integer(lambda steps: suffices(steps * step), _LARGEST // step)
     lower = mechanism.lower
-    return found if lower is None or lower < found else int(lower // step + 1) * step
+    return smallest if lower is None or lower < smallest else int(lower // step + 1) * step
 
 
 def _chance(mechanism: AdditiveMechanism, least: int, max_groups: int, bits: int) -> arb:
     """Enclose 1 - (1 - p)^max_groups."""
-    p = _reaches(mechanism, least, bits)
+    p = _single_probability(mechanism, least, bits)
     return (1 - (max_groups * (1 - p).log()).exp()).enclosure
 
 
 @singledispatch
-def _reaches(mechanism: object, least: int, bits: int) -> Ball:
-    """Enclose P(1 + noise >= least), for a multiple of the released integers' grid."""
+def _single_probability(mechanism: object, least: int, bits: int) -> Ball:
+    """Enclose P(1 + noise >= least). `least` is a multiple of the grid of released integers."""
     del least, bits
     raise ArgumentTypeError(
         f"The mechanism must add noise to counts, got a {type(mechanism).__name__}."
     )
 
 
-@_reaches.register
+@_single_probability.register
 def _(mechanism: DiscreteLaplaceMechanism, least: int, bits: int) -> Ball:
     """P(X >= k) = a^k/(1 + a) for k >= 0, with a = exp(-1/scale) and k = least - 1."""
     rate = _ball(-1, bits) / _ball(mechanism.scale, bits)
     return ((least - 1) * rate).exp() / (1 + rate.exp())
 
 
-@_reaches.register
+@_single_probability.register
 def _(mechanism: LaplaceMechanism, least: int, bits: int) -> Ball:
     """P(Z >= z) = exp(-z)/2 for z >= 0, and 1 - exp(z)/2 below."""
-    away = _away(mechanism, least)
-    z = _ball(abs(away), bits) / _ball(mechanism.scale, bits)
+    distance = _distance(mechanism, least)
+    z = _ball(abs(distance), bits) / _ball(mechanism.scale, bits)
     tail = (-z).exp() / 2
-    return tail if away >= 0 else 1 - tail
+    return tail if distance >= 0 else 1 - tail
 
 
-@_reaches.register
+@_single_probability.register
 def _(mechanism: GaussianMechanism, least: int, bits: int) -> Ball:
     """P(Z >= z) = erfc(z/sqrt 2)/2."""
-    z = _ball(_away(mechanism, least), bits) / _ball(mechanism.scale, bits)
+    z = _ball(_distance(mechanism, least), bits) / _ball(mechanism.scale, bits)
     return (z / Ball(arb(2), bits).sqrt()).erfc() / 2
 
 
-def _away(mechanism: LaplaceMechanism | GaussianMechanism, least: int) -> Fraction:
-    """Return from which noise on 1 is rounded to `least` or more: half a step below it."""
+def _distance(mechanism: LaplaceMechanism | GaussianMechanism, least: int) -> Fraction:
+    """Return the smallest noise on 1 that rounds to `least` or more, half a step below it."""
     return least - Fraction(_step(mechanism), 2) - 1
 
 
 def _step(mechanism: AdditiveMechanism) -> int:
-    """Return the integer, a power of two, whose multiples are released: discrete noise has 1."""
+    """Return the grid of released integers, a power of two; discrete noise has 1."""
     return max(1, int(getattr(mechanism, "grid", 1)))
 
 
 def _smallest_integer(suffices: Callable[[int], bool], most: int) -> int:
-    """Return the smallest positive integer that suffices, all larger ones sufficing too."""
+    """Return the smallest positive integer that suffices. All larger integers must suffice."""
     low, high = 0, 1
     while not suffices(high):
         if high >= most:

@@ -1,7 +1,7 @@
 """Statistics of one column in memory: an array, a list, a Series, an Arrow column, or chunks.
 
-A column is tallied in exact integers, chunk by chunk. How they are held depends on the number of
-rows alone: in int64, as long as no rows could overflow it.
+A column is tallied in exact integers, chunk by chunk. Their type depends only on the number of
+rows: int64 as long as that many rows cannot overflow it, Python's integers otherwise.
 """
 
 import math
@@ -25,26 +25,60 @@ from dpnoise.statistics.selections import Quantiles
 Column = Any  # An array, a list, a Series, an Arrow column, or an iterator over chunks of these.
 
 _COLUMN: Final = "values"
-_TURN: Final = 2**20  # Rows at a time: 2^20 of 2^40 grids add up to less than 2^62.
-_WIDEST: Final = 8  # Bytes of a number.
-_SURE: Final = 2**62  # Sums below it fit into int64.
-_LOW: Final = 2**26
+_CHUNK_ROWS: Final = 2**20  # Rows at a time: 2^20 of 2^40 grids add up to less than 2^62.
+_MAX_ITEM_BYTES: Final = 8  # A wider number would be rounded when it becomes a float64.
+_INT64_SAFE: Final = 2**62  # Sums below this limit fit into int64.
+_LOW_PART: Final = 2**26  # The kernel returns a sum of squares as high * 2^26 + low.
 
 
 class Options(TypedDict, total=False):
-    """What every statistic takes too: `missing="error"`, `confidence=0.95` and `rng=None`."""
+    """Keyword arguments of every statistic.
 
-    missing: str  # What to do about rows without a value: "error", or "drop" to leave them out.
-    confidence: float  # That of the margins and intervals.
-    rng: Generator | None  # Where noise comes from; by default a new Generator.
+    Attributes
+    ----------
+    missing
+        How to treat rows without a value: "error" (the default) raises, "drop" leaves them out.
+    confidence
+        The probability that a published margin or interval holds; 0.95 by default.
+    rng
+        The `Generator` that draws the noise; by default a new one.
+    """
+
+    missing: str
+    confidence: float
+    rng: Generator | None
 
 
 @scrub_traceback
 def exact_sum(values: Column, lower: float, upper: float, grid: float | None = None) -> Fraction:
     """Return the exact sum of the values, each clamped to the bounds and rounded to the grid.
 
-    Adding or removing one value moves it by at most max(|lower|, |upper|), in every order. A NaN
-    counts as 0, clamped like any other value. The sum is not private: release it.
+    Adding or removing one value changes the sum by at most max(|lower|, |upper|), in every order
+    of the values. The sum itself is not private: pass it to a mechanism before you publish it.
+
+    Parameters
+    ----------
+    values
+        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks of
+        these. A null or NaN counts as 0, clamped to the bounds.
+    lower, upper
+        The bounds of one value. Values outside are clamped to them. Choose them without looking
+        at the data: they determine the sensitivity of the sum.
+    grid
+        A power of two. Values are rounded to its multiples before they are added. By default
+        about the larger bound divided by 2^32.
+
+    Returns
+    -------
+    Fraction
+        The sum.
+
+    Raises
+    ------
+    ArgumentError
+        If a bound or the grid is out of range.
+    ArgumentTypeError
+        If `values` is not a column of numbers, or if an argument has the wrong type.
 
     Examples
     --------
@@ -59,8 +93,8 @@ def exact_sum(values: Column, lower: float, upper: float, grid: float | None = N
     return (int(totals.total.item()) + missing * clamped_zero) * Fraction(bounds.grid)
 
 
-def _without_gaps(values: Column, missing: str) -> Iterator[Floats]:
-    """Yield the values of a column; a NaN is a missing one."""
+def _check_missing(values: Column, missing: str) -> Iterator[Floats]:
+    """Yield the chunks of a column; raise at a missing value if `missing` is "error"."""
     for chunk in chunks_of(values):
         if missing == "error" and np.isnan(chunk).any():
             raise ArgumentError(
@@ -70,18 +104,19 @@ def _without_gaps(values: Column, missing: str) -> Iterator[Floats]:
 
 
 def _release(values: Column, query: queries.Query, options: Options) -> Release:
-    """Ask the values, and release what they answer."""
-    if unknown := options.keys() - Options.__annotations__:
+    """Tally the values for a query, and release the answer with noise."""
+    if unknown_names := options.keys() - Options.__annotations__:
         names = ", ".join(Options.__annotations__)
         raise ArgumentTypeError(
-            f"There is no argument {min(unknown)!r}. Every statistic takes {names} besides its own."
+            f"There is no argument {min(unknown_names)!r}. "
+            f"Every statistic takes {names} besides its own."
         )
     missing = options.get("missing", "error")
     check_choice("missing", missing, MISSING)
     confidence = queries.check_confidence(options.get("confidence", 0.95))
     rng = check_generator(options.get("rng"))
     plan = Plan((query.ask,), missing=missing)
-    answer: Any = tally_chunks(_without_gaps(values, missing), plan).answers[0]
+    answer: Any = tally_chunks(_check_missing(values, missing), plan).answers[0]
     (release,) = query.release(answer, confidence, rng)
     return release
 
@@ -90,7 +125,36 @@ def _release(values: Column, query: queries.Query, options: Options) -> Release:
 def count(
     values: Column, *, epsilon: float, clamp: bool = True, **options: Unpack[Options]
 ) -> Release:
-    """Release the number of values. One below 0 is published as 0, unless `clamp` is False.
+    """Release the number of values.
+
+    The privacy unit is one row. If a person can have several rows, use `publish` instead.
+
+    Parameters
+    ----------
+    values
+        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks of
+        these. A null or NaN is a missing value.
+    epsilon
+        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common.
+    clamp
+        Whether a count below 0 is published as 0. Noise can make it negative.
+    **options
+        `missing="drop"` leaves out missing values; by default they are an error. `confidence`
+        is the probability that the margin holds, by default 0.95. `rng` is the `Generator` that
+        draws the noise.
+
+    Returns
+    -------
+    Release
+        The noisy count as `value`, an integer. With probability `confidence` it is within `error`
+        of the true count.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range, or if a value is missing and `missing` is "error".
+    ArgumentTypeError
+        If `values` is not a column of numbers, or if an argument has the wrong type.
 
     Examples
     --------
@@ -112,6 +176,39 @@ def sum(  # noqa: A001 - it is what people ask for, under `dpnoise.statistics`
 ) -> Release:
     """Release the sum of the values, each clamped to the bounds.
 
+    The privacy unit is one row. If a person can have several rows, use `publish` instead.
+
+    Parameters
+    ----------
+    values
+        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks of
+        these. A null or NaN is a missing value.
+    lower, upper
+        The bounds of one value. Values outside are clamped to them. Choose them without looking
+        at the data: the noise grows with them.
+    epsilon
+        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common.
+    grid
+        A power of two. Values are rounded to its multiples before they are added. By default
+        about the larger bound divided by 2^32.
+    **options
+        `missing="drop"` leaves out missing values; by default they are an error. `confidence`
+        is the probability that the margin holds, by default 0.95. `rng` is the `Generator` that
+        draws the noise.
+
+    Returns
+    -------
+    Release
+        The noisy sum as `value`. With probability `confidence` it is within `error` of the sum of
+        the clamped values.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range, or if a value is missing and `missing` is "error".
+    ArgumentTypeError
+        If `values` is not a column of numbers, or if an argument has the wrong type.
+
     Examples
     --------
     >>> sum([3.5, 2.0, 7.25], lower=0, upper=10, epsilon=0.5).scale
@@ -131,7 +228,40 @@ def mean(
     grid: float | None = None,
     **options: Unpack[Options],
 ) -> Release:
-    """Release the mean of the clamped values.
+    """Release the mean of the values, each clamped to the bounds.
+
+    The privacy unit is one row. If a person can have several rows, use `publish` instead.
+
+    Parameters
+    ----------
+    values
+        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks of
+        these. A null or NaN is a missing value.
+    lower, upper
+        The bounds of one value. Values outside are clamped to them. Choose them without looking
+        at the data: the noise grows with them.
+    epsilon
+        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common.
+    grid
+        A power of two. Values are rounded to its multiples before they are added. By default
+        about the larger bound divided by 2^32.
+    **options
+        `missing="drop"` leaves out missing values; by default they are an error. `confidence`
+        is the probability that the margin holds, by default 0.95. `rng` is the `Generator` that
+        draws the noise.
+
+    Returns
+    -------
+    Release
+        The noisy mean as `value`. With probability `confidence` it is within `error` of the mean
+        of the clamped values.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range, or if a value is missing and `missing` is "error".
+    ArgumentTypeError
+        If `values` is not a column of numbers, or if an argument has the wrong type.
 
     Examples
     --------
@@ -153,7 +283,41 @@ def variance(
     grid: float | None = None,
     **options: Unpack[Options],
 ) -> Release:
-    """Release the variance of the clamped values: over their number, not one less.
+    """Release the variance of the values, each clamped to the bounds.
+
+    This is the population variance: the divisor is the number of values, not one less. The privacy
+    unit is one row. If a person can have several rows, use `publish` instead.
+
+    Parameters
+    ----------
+    values
+        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks of
+        these. A null or NaN is a missing value.
+    lower, upper
+        The bounds of one value. Values outside are clamped to them. Choose them without looking
+        at the data: the noise grows with them.
+    epsilon
+        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common.
+    grid
+        A power of two. Values are rounded to its multiples before they are added. By default
+        about the larger bound divided by 2^26.
+    **options
+        `missing="drop"` leaves out missing values; by default they are an error. `confidence`
+        is the probability that the margin holds, by default 0.95. `rng` is the `Generator` that
+        draws the noise.
+
+    Returns
+    -------
+    Release
+        The noisy variance as `value`. With probability `confidence` it is within `error` of the
+        variance of the clamped values.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range, or if a value is missing and `missing` is "error".
+    ArgumentTypeError
+        If `values` is not a column of numbers, or if an argument has the wrong type.
 
     Examples
     --------
@@ -175,7 +339,41 @@ def std(
     grid: float | None = None,
     **options: Unpack[Options],
 ) -> Release:
-    """Release the standard deviation of the clamped values: the root of `variance`.
+    """Release the standard deviation of the values, each clamped to the bounds.
+
+    It is the square root of `variance`. The privacy unit is one row. If a person can have several
+    rows, use `publish` instead.
+
+    Parameters
+    ----------
+    values
+        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks of
+        these. A null or NaN is a missing value.
+    lower, upper
+        The bounds of one value. Values outside are clamped to them. Choose them without looking
+        at the data: the noise grows with them.
+    epsilon
+        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common.
+    grid
+        A power of two. Values are rounded to its multiples before they are added. By default
+        about the larger bound divided by 2^26.
+    **options
+        `missing="drop"` leaves out missing values; by default they are an error. `confidence`
+        is the probability that the margin holds, by default 0.95. `rng` is the `Generator` that
+        draws the noise.
+
+    Returns
+    -------
+    Release
+        The noisy standard deviation as `value`. With probability `confidence` it is within `error`
+        of the standard deviation of the clamped values.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range, or if a value is missing and `missing` is "error".
+    ArgumentTypeError
+        If `values` is not a column of numbers, or if an argument has the wrong type.
 
     Examples
     --------
@@ -196,9 +394,40 @@ def histogram(
     clamp: bool = True,
     **options: Unpack[Options],
 ) -> Release:
-    """Release how many values lie between each two edges; values outside are left out.
+    """Release the number of values between each two neighbouring edges.
 
-    A number below 0 is published as 0, unless `clamp` is False.
+    The privacy unit is one row. If a person can have several rows, use `publish` instead.
+
+    Parameters
+    ----------
+    values
+        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks of
+        these. A null or NaN is a missing value.
+    edges
+        The edges of the bins, in ascending order. A bin includes its lower edge; the last bin
+        includes both. Values outside all bins are left out. Choose the edges without looking at
+        the data.
+    epsilon
+        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common.
+    clamp
+        Whether a count below 0 is published as 0. Noise can make it negative.
+    **options
+        `missing="drop"` leaves out missing values; by default they are an error. `confidence`
+        is the probability that the margin holds, by default 0.95. `rng` is the `Generator` that
+        draws the noise.
+
+    Returns
+    -------
+    Release
+        The noisy counts as `value`, a list, and the names of the bins as `labels`. With
+        probability `confidence` each count is within `error`, and all are within `joint_error`.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range, or if a value is missing and `missing` is "error".
+    ArgumentTypeError
+        If `values` is not a column of numbers, or if an argument has the wrong type.
 
     Examples
     --------
@@ -221,9 +450,44 @@ def quantile(
     interval: bool = True,
     **options: Unpack[Options],
 ) -> Release:
-    """Release the q-quantile of the clamped values, among the multiples of the grid.
+    """Release the q-quantile of the values, each clamped to the bounds.
 
-    Half of epsilon is for an interval that has it inside, unless `interval` is False.
+    The privacy unit is one row. If a person can have several rows, use `publish` instead.
+
+    Parameters
+    ----------
+    values
+        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks of
+        these. A null or NaN is a missing value.
+    q
+        The fraction of values below the quantile, from 0 to 1.
+    lower, upper
+        The bounds of one value. Values outside are clamped to them. Choose them without looking
+        at the data: the result lies between them.
+    epsilon
+        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common.
+    grid
+        A power of two. The result is one of its multiples. By default it is fine enough for more
+        than 32,000 multiples between the bounds.
+    interval
+        Whether to spend half of epsilon on a confidence interval.
+    **options
+        `missing="drop"` leaves out missing values; by default they are an error. `confidence`
+        is the probability that the margin holds, by default 0.95. `rng` is the `Generator` that
+        draws the noise.
+
+    Returns
+    -------
+    Release
+        The quantile as `value`. With probability `confidence` the quantile of the clamped values
+        lies in `interval`.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range, or if a value is missing and `missing` is "error".
+    ArgumentTypeError
+        If `values` is not a column of numbers, or if an argument has the wrong type.
 
     Examples
     --------
@@ -255,7 +519,42 @@ def median(
     interval: bool = True,
     **options: Unpack[Options],
 ) -> Release:
-    """Release the median of the clamped values: the 0.5-quantile.
+    """Release the median of the values, each clamped to the bounds.
+
+    The privacy unit is one row. If a person can have several rows, use `publish` instead.
+
+    Parameters
+    ----------
+    values
+        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks of
+        these. A null or NaN is a missing value.
+    lower, upper
+        The bounds of one value. Values outside are clamped to them. Choose them without looking
+        at the data: the result lies between them.
+    epsilon
+        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common.
+    grid
+        A power of two. The result is one of its multiples. By default it is fine enough for more
+        than 32,000 multiples between the bounds.
+    interval
+        Whether to spend half of epsilon on a confidence interval.
+    **options
+        `missing="drop"` leaves out missing values; by default they are an error. `confidence`
+        is the probability that the margin holds, by default 0.95. `rng` is the `Generator` that
+        draws the noise.
+
+    Returns
+    -------
+    Release
+        The median as `value`. With probability `confidence` the median of the clamped values
+        lies in `interval`.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range, or if a value is missing and `missing` is "error".
+    ArgumentTypeError
+        If `values` is not a column of numbers, or if an argument has the wrong type.
 
     Examples
     --------
@@ -286,10 +585,46 @@ def quantiles(
     interval: bool = True,
     **options: Unpack[Options],
 ) -> Release:
-    """Release several quantiles of the clamped values together: in order, they never cross.
+    """Release several quantiles of the values, each clamped to the bounds.
 
-    Half of epsilon is for intervals, unless `interval` is False. They are wide, because each is
-    selected by itself.
+    A larger q never gets a smaller result. The privacy unit is one row. If a person can have
+    several rows, use `publish` instead.
+
+    Parameters
+    ----------
+    values
+        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks of
+        these. A null or NaN is a missing value.
+    q
+        The fraction of values below each quantile: different numbers from 0 to 1.
+    lower, upper
+        The bounds of one value. Values outside are clamped to them. Choose them without looking
+        at the data: the result lies between them.
+    epsilon
+        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common.
+    grid
+        A power of two. The result is one of its multiples. By default it is fine enough for more
+        than 32,000 multiples between the bounds.
+    interval
+        Whether to spend half of epsilon on confidence intervals. They are wide, because each is
+        selected separately.
+    **options
+        `missing="drop"` leaves out missing values; by default they are an error. `confidence`
+        is the probability that the margin holds, by default 0.95. `rng` is the `Generator` that
+        draws the noise.
+
+    Returns
+    -------
+    Release
+        The quantiles as `value`, a list in the order of `q`; a single number if `q` has one. With
+        probability `confidence` each quantile of the clamped values lies in its pair of `interval`.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range, or if a value is missing and `missing` is "error".
+    ArgumentTypeError
+        If `values` is not a column of numbers, or if an argument has the wrong type.
 
     Examples
     --------
@@ -305,9 +640,9 @@ def quantiles(
 
 
 def tally_chunks(chunks: Iterable[Floats], plan: Plan) -> Tally:
-    """Return the tally of a plan about one column, without groups, in one pass.
+    """Return the tally of a plan for one column, without groups, in one pass.
 
-    A chunk is at most 2^20 rows of the column, where NaN is missing.
+    A chunk has at most 2^20 rows of the column. NaN is a missing value.
     """
     totals, rows = [_count(ask, np.empty(0)) for ask in plan.asks], 0
     for chunk in chunks:
@@ -321,15 +656,15 @@ def tally_chunks(chunks: Iterable[Floats], plan: Plan) -> Tally:
 
 
 def _count(ask: Ask, values: Floats) -> Array:
-    """Return what some rows add to an answer; of sums, Python's integers: see `_sum`."""
+    """Return the contribution of a chunk to one answer; for sums, the parts that `_sum` joins."""
     if isinstance(ask, Rows):
         return np.array(values.size)
     if isinstance(ask, Edges):
         edges, cells = np.array(ask.edges), len(ask.edges) - 1
-        places = np.searchsorted(edges, values, side="right") - 1
-        places[values == edges[-1]] = cells - 1
-        inside = (places >= 0) & (places < cells) & ~np.isnan(values)
-        return np.bincount(places[inside], minlength=cells)
+        bins = np.searchsorted(edges, values, side="right") - 1
+        bins[values == edges[-1]] = cells - 1
+        inside = (bins >= 0) & (bins < cells) & ~np.isnan(values)
+        return np.bincount(bins[inside], minlength=cells)
     arguments = (values, 1.0 / ask.grid, float(ask.least), float(ask.most))
     if isinstance(ask, Cells):
         counts = np.zeros(ask.most - ask.least + 1, dtype=np.int64)
@@ -340,15 +675,15 @@ def _count(ask: Ask, values: Floats) -> Array:
 
 
 def _sum(ask: Sums, totals: Array, rows: int) -> Sum:
-    """Return the answer of sums: their count, total, and the low and high parts of squares."""
+    """Return the answer to `Sums`, from count, total and the two parts of the squares."""
     count, total, low, high = totals.tolist()
     largest = max(abs(ask.least), abs(ask.most), 1)
 
-    def held(exactly: int, most: int) -> Array:
-        return np.array(exactly, dtype=object if rows * most >= _SURE else np.int64)
+    def as_array(exact: int, most: int) -> Array:
+        return np.array(exact, dtype=object if rows * most >= _INT64_SAFE else np.int64)
 
-    squares = held(high * _LOW + low, largest**2) if ask.squares else None
-    return Sum(np.array(count), held(total, largest), squares)
+    squares = as_array(high * _LOW_PART + low, largest**2) if ask.squares else None
+    return Sum(np.array(count), as_array(total, largest), squares)
 
 
 def chunks_of(values: Column) -> Iterator[Floats]:
@@ -360,22 +695,22 @@ def chunks_of(values: Column) -> Iterator[Floats]:
     try:
         with np.errstate(all="ignore"):
             array = _column(values)
-    except Exception:  # noqa: BLE001 - each library has errors of its own
+    except Exception:  # noqa: BLE001 - each library raises different errors
         raise ArgumentTypeError(
             f"The data must be a column of numbers, got a {type(values).__name__}. "
             "Convert text first; a missing value is NaN."
         ) from None
-    if array.dtype.kind not in "iufb" or array.dtype.itemsize > _WIDEST or array.ndim != 1:
+    if array.dtype.kind not in "iufb" or array.dtype.itemsize > _MAX_ITEM_BYTES or array.ndim != 1:
         raise ArgumentTypeError(
             f"The data must be a column of numbers, got {array.dtype} of shape {array.shape}. "
             "Convert text first; a missing value is NaN."
         )
-    for start in range(0, array.size, _TURN):
-        yield widened(plain(array[start : start + _TURN]))
+    for start in range(0, array.size, _CHUNK_ROWS):
+        yield widened(plain(array[start : start + _CHUNK_ROWS]))
 
 
 def _column(values: Column) -> Array:
-    """Return a column as an array. What its kind calls null, NA or masked becomes NaN."""
+    """Return a column as an array, with NaN for every null, NA or masked entry."""
     if isinstance(values, np.ma.MaskedArray):
         return np.where(np.ma.getmaskarray(values), np.nan, values.data)
     if isinstance(values, list | tuple):
@@ -389,9 +724,9 @@ def _column(values: Column) -> Array:
 
 
 def _floats_of(entries: Sequence[object]) -> Floats:
-    """Return a list as floats: one beyond the largest is infinite, what is missing is NaN.
+    """Return a list as floats: too large numbers become infinite, missing entries NaN.
 
-    Each row is converted by itself, so that no row decides what becomes of the others.
+    Each row is converted separately, so that no row affects the conversion of another.
     """
     return np.array([_float_of(entry) for entry in entries], dtype=np.float64)
 
@@ -401,8 +736,8 @@ def _float_of(entry: object) -> float:
         return math.nan
     if isinstance(entry, bool | np.bool_):
         return float(entry)
-    exactly = number(entry)
+    exact = number(entry)
     try:
-        return float(exactly)
+        return float(exact)
     except OverflowError:
-        return math.inf if exactly > 0 else -math.inf
+        return math.inf if exact > 0 else -math.inf

@@ -1,9 +1,10 @@
-"""The ledger: what may be spent on a data set, and every release that was paid for.
+"""The ledger: the privacy budget of a data set, and every release paid from it.
 
-Its metric is fixed when it is made. Requests may depend on what earlier ones gave, so only what is
-valid for such is added up: epsilons and deltas (Rogers and others 2016), or rhos and deltas
-(Whitehouse and others 2023). Numbers are decimal text, added exactly; what is spent is rounded up.
-A release is paid for before any noise is drawn: a crash loses budget, never privacy.
+The metric of a ledger is fixed when it is created. Requests may depend on earlier results, so the
+ledger adds up only amounts for which this is valid: epsilons and deltas (Rogers and others 2016),
+or rhos and deltas (Whitehouse and others 2023). Numbers are decimal text and are added exactly;
+costs are rounded up. A release is paid for before any noise is drawn, so a crash loses budget but
+never privacy.
 """
 
 import datetime as dt
@@ -38,15 +39,23 @@ from dpnoise.statistics.requests import Request
 EPSILON: Final = "epsilon"
 RHO: Final = "rho"
 _FORMAT: Final = 1
-_DIGITS: Final = 6  # Of the numbers in words.
-_CONFIDENCE: Final = 0.95
+_DIGITS: Final = 6  # Digits of the numbers in messages.
+_CONFIDENCE: Final = 0.95  # The probability of the margin that describes the remaining budget.
 _Write = Callable[[Fraction, int], str]
 _Columns = Sequence[str] | None
 
 
 @dataclass(frozen=True)
 class Amount:
-    """So much epsilon or rho, and so much delta, exactly."""
+    """An exact amount of budget.
+
+    Parameters
+    ----------
+    main
+        The epsilon or rho, in the metric of the ledger.
+    delta
+        The delta.
+    """
 
     main: Fraction
     delta: Fraction = Fraction(0)
@@ -64,22 +73,40 @@ class Amount:
         return Amount(self.main - other.main, self.delta - other.delta)
 
     def is_within(self, other: "Amount") -> bool:
-        """Tell whether neither number is above the other's."""
+        """Return whether both numbers are at most those of the other amount."""
         return self.main <= other.main and self.delta <= other.delta
 
     @classmethod
-    def told(cls, line: Data) -> Self:
-        """Return what a line of a ledger says."""
+    def from_line(cls, line: Data) -> Self:
+        """Return the amount in a line of a ledger."""
         return cls(amount_in_ledger(line["main"]), amount_in_ledger(line["delta"]))
 
     def line(self) -> dict[str, str]:
-        """Return it as a line of a ledger says it, rounded up."""
+        """Return the fields of a line of a ledger, rounded up."""
         return {"main": written_up(self.main), "delta": written_up(self.delta)}
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What a ledger is for, fixed when it is made."""
+    """The terms of a ledger, fixed when it is created.
+
+    Parameters
+    ----------
+    name
+        The name of the data set.
+    unit
+        The privacy unit, in words.
+    person
+        The columns that identify a person; empty for one row, None if only `unit` describes it.
+    neighbours
+        "add-remove" or "replace": how neighbouring data sets differ.
+    date
+        When the ledger was created, in UTC.
+    metric
+        "epsilon" or "rho".
+    total
+        The total budget.
+    """
 
     name: str
     unit: str
@@ -90,18 +117,35 @@ class Terms:
     total: Amount
 
     @classmethod
-    def told(cls, line: Data) -> Self:
-        """Return what the first line of a ledger says."""
-        told = {part.name: line[part.name] for part in fields(cls)}
-        person = None if told["person"] is None else tuple(told["person"])
-        return cls(**{**told, "person": person, "total": Amount.told(told["total"])})
+    def from_line(cls, line: Data) -> Self:
+        """Return the terms in the first line of a ledger."""
+        terms = {part.name: line[part.name] for part in fields(cls)}
+        person = None if terms["person"] is None else tuple(terms["person"])
+        return cls(**{**terms, "person": person, "total": Amount.from_line(terms["total"])})
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of a ledger after the first: what was spent, on what, when; or a note.
+    """A line of a ledger after the first: a payment, or a note.
 
-    A note of a record has the number of the entry before it.
+    Parameters
+    ----------
+    number
+        The number of the entry, from 1. The note of a record has the number of the entry before it.
+    kind
+        "spent" for a payment, "record" for a published record, "mended" for a removed line.
+    date
+        When the line was written, in UTC.
+    spent
+        The amount paid; 0 for notes.
+    note
+        A comment.
+    request
+        The request that was paid for, as plain data.
+    record
+        For a published record, its hash and the head of its payment.
+    head
+        The hash of the line.
     """
 
     number: int
@@ -110,22 +154,34 @@ class Entry:
     spent: Amount
     note: str
     request: Data | None
-    record: Any  # As its line says.
+    record: Any
     head: str
 
     @classmethod
-    def told(cls, number: int, line: Data, head: str) -> Self:
-        """Return what a line says."""
+    def from_line(cls, number: int, line: Data, head: str) -> Self:
+        """Return the entry in a line."""
         kind = line["kind"]
         check_choice("kind", kind, ("spent", "record", "mended"))
-        spent = Amount.told(line["spent"]) if kind == "spent" else Amount(Fraction(0))
+        spent = Amount.from_line(line["spent"]) if kind == "spent" else Amount(Fraction(0))
         note, request, record = (line.get(name) for name in ("note", "request", "record"))
         return cls(number, kind, line["date"], spent, note or "", request, record, head)
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """What was paid: the head of the ledger then, what it allows and what is left, in words."""
+    """The receipt of a payment.
+
+    Parameters
+    ----------
+    head
+        The head of the ledger after the payment.
+    name
+        The name of the data set.
+    entry
+        The number of the entry.
+    total, left
+        The total budget and the budget that remains, in words.
+    """
 
     head: str
     name: str
@@ -136,20 +192,22 @@ class Receipt:
 
 @dataclass(frozen=True)
 class Ledger:
-    """A ledger as it was when it was read.
+    """A privacy budget in a file, with all payments, as of the moment it was read.
+
+    `create_ledger` and `open_ledger` return one.
 
     Parameters
     ----------
     path
-        Its file.
+        The file.
     terms
-        What it is for.
+        The terms: the data set, the privacy unit and the total budget.
     entries
-        Its lines after the first.
+        The payments and notes.
     head
-        The hash that stands for all of it.
+        The hash of the last line, which depends on all lines.
     torn
-        How many bytes of a line there are that was cut short.
+        The size in bytes of a last line that a crash cut short; 0 if there is none.
 
     Examples
     --------
@@ -170,28 +228,28 @@ class Ledger:
 
     @property
     def spent(self) -> Amount:
-        """What was spent, in all."""
+        """The amount spent so far."""
         return sum((entry.spent for entry in self.entries), Amount(Fraction(0)))
 
     @property
     def left(self) -> Amount:
-        """What may still be spent."""
+        """The amount that may still be spent."""
         return self.terms.total - self.spent
 
     def words(self, amount: Amount, write: _Write = written_up, *, delta: bool = False) -> str:
-        """Say an amount, rounded to six digits: `epsilon 0.5`, with delta if there may be some."""
+        """Return an amount in words with six digits: `epsilon 0.5`, with delta if there can be."""
         main = f"{self.terms.metric} {write(amount.main, _DIGITS)}"
         if not (delta or self.terms.total.delta):
             return main
         return f"{main} and delta {write(amount.delta, _DIGITS)}"
 
     def left_in_words(self, less: Amount | None = None) -> str:
-        """Say what may still be spent, or would if so much less were there, rounded down."""
-        left = self.left if less is None else self.left - less
-        return self.words(left, written_down)
+        """Return the remaining budget in words, after another payment of `less`, rounded down."""
+        remaining = self.left if less is None else self.left - less
+        return self.words(remaining, written_down)
 
     def margin_of_a_count(self) -> int | None:
-        """Return how far off one count would be, with probability 0.95, for all that is left."""
+        """Return the margin, at confidence 0.95, of one count that costs the remaining budget."""
         if self.left.main <= 0:
             return None
         try:
@@ -213,57 +271,69 @@ class Ledger:
         person: _Columns = None,
         neighbours: str | None = None,
     ) -> Receipt:
-        """Pay for a release: when this returns, the disk has it, and noise may be drawn.
+        """Pay for a release, and return when the payment is on the disk. Then draw the noise.
 
         Parameters
         ----------
         cost
-            What it costs: in both metrics, or an amount in that of the ledger.
+            The cost of the release: in both metrics, or an amount in the metric of the ledger.
         request
-            What is released, as plain data; none of the rows.
+            A description of the release as plain data, without any row.
         date
-            When, in UTC; by default now.
+            The date of the release in UTC; by default now.
         note
-            Words about it.
+            A comment.
         person, neighbours
-            What the release protects, if it is to be compared with what the ledger protects.
+            The privacy unit of the release. It must be that of the ledger; None skips the check.
+
+        Returns
+        -------
+        Receipt
+            The number of the entry, the new head and the remaining budget.
+
+        Raises
+        ------
+        BudgetError
+            If the remaining budget is too small, if the privacy unit differs, or if the file cannot
+            be written.
         """
-        with chain.adding(self.path) as (lines, add):
-            now = _ledger(self.path, lines)
-            amount = now.check(cost, person=person, neighbours=neighbours)
+        with chain.append_lines(self.path) as (lines, add):
+            current = _parse_ledger(self.path, lines)
+            amount = current.check(cost, person=person, neighbours=neighbours)
             line = {"kind": "spent", "date": date or utc_time(), "spent": amount.line()}
             head = add({**line, "note": note, "request": request})
-        terms, number = now.terms, 1 + (now.entries[-1].number if now.entries else 0)
-        return Receipt(head, terms.name, number, now.words(terms.total), now.left_in_words(amount))
+        terms, last = current.terms, current.entries[-1].number if current.entries else 0
+        total, left = current.words(terms.total), current.left_in_words(amount)
+        return Receipt(head, terms.name, last + 1, total, left)
 
     def keep_record(self, receipt: Receipt, record: Data) -> None:
-        """Note which record was published for a receipt, by its hash."""
-        told = {"of": receipt.head, "sha256": chain.head_of(dict(record))}
-        with chain.adding(self.path) as (_, add):
-            add({"kind": "record", "date": utc_time(), "record": told})
+        """Add a note with the hash of the record that was published for a receipt."""
+        note = {"of": receipt.head, "sha256": chain.head_of(dict(record))}
+        with chain.append_lines(self.path) as (_, add):
+            add({"kind": "record", "date": utc_time(), "record": note})
 
     def entry_of(self, record: Data) -> Entry:
-        """Return the entry that paid for a published record, or say that there is none."""
-        told = record.get("ledger")
-        head = told.get("head") if isinstance(told, Mapping) else None
+        """Return the entry that paid for a published record; raise BudgetError if none did."""
+        reference = record.get("ledger")
+        head = reference.get("head") if isinstance(reference, Mapping) else None
         if head is None:
             raise BudgetError("The record names no ledger: it was published without one.")
-        found = [entry for entry in self.entries if entry.kind == "spent" and entry.head == head]
-        if not found:
+        payments = [entry for entry in self.entries if entry.kind == "spent" and entry.head == head]
+        if not payments:
             raise BudgetError(
                 f"{self.path} does not have the release of this record. It is another ledger, an "
-                "older copy, or was rolled back: what was spent then is not counted here."
+                "older copy, or was rolled back: what was spent then is not counted terms."
             )
-        kept = [entry.record for entry in self.entries if entry.kind == "record"]
-        hashes = [one["sha256"] for one in kept if one["of"] == head]
+        notes = [entry.record for entry in self.entries if entry.kind == "record"]
+        hashes = [note["sha256"] for note in notes if note["of"] == head]
         if hashes and chain.head_of(dict(record)) not in hashes:
             raise BudgetError(f"The record was changed after {self.path} noted it.")
-        return found[0]
+        return payments[0]
 
     def check(
         self, cost: Cost | Amount, *, person: _Columns = None, neighbours: str | None = None
     ) -> Amount:
-        """Return what a release would take, or raise if it cannot be paid for."""
+        """Return the amount of a release; raise BudgetError if the ledger cannot pay for it."""
         self._check_unit(person, neighbours)
         amount = self._amount_of(cost)
         if not amount.is_within(self.left):
@@ -275,21 +345,21 @@ class Ledger:
         return amount
 
     def _check_unit(self, person: _Columns, neighbours: str | None) -> None:
-        """Raise if a release protects something else than the ledger."""
-        here = self.terms
-        if neighbours is not None and neighbours != here.neighbours:
+        """Raise BudgetError if a release has another privacy unit than the ledger."""
+        terms = self.terms
+        if neighbours is not None and neighbours != terms.neighbours:
             raise BudgetError(
-                f"{self.path} is for neighbours={here.neighbours!r}, the request for "
+                f"{self.path} is for neighbours={terms.neighbours!r}, the request for "
                 f"{neighbours!r}: their epsilons cannot be added."
             )
-        if None not in (person, here.person) and set(person or ()) != set(here.person or ()):
+        if None not in (person, terms.person) and set(person or ()) != set(terms.person or ()):
             raise BudgetError(
-                f"{self.path} protects {_unit(here.person)}, the request {_unit(person)}: their "
+                f"{self.path} protects {_unit(terms.person)}, the request {_unit(person)}: their "
                 "epsilons cannot be added."
             )
 
     def _amount_of(self, cost: Cost | Amount) -> Amount:
-        """Return what a cost is in the metric of the ledger, rounded up."""
+        """Return a cost in the metric of the ledger, rounded up."""
         if isinstance(cost, Amount):
             amount = cost
         elif self.terms.metric == RHO:
@@ -301,10 +371,10 @@ class Ledger:
             )
         else:
             amount = Amount(cost.epsilon, cost.delta)
-        return Amount.told(amount.line())
+        return Amount.from_line(amount.line())
 
     def worth(self) -> str:
-        """Say what all that is left would buy."""
+        """Describe what the remaining budget can pay for."""
         margin = self.margin_of_a_count()
         if margin is None:
             return "Nothing can be bought any more."
@@ -312,8 +382,11 @@ class Ledger:
         return f"What is left buys one count {how} with probability {_CONFIDENCE:g}."
 
 
-class Payment:
-    """What a request pays, from no ledger or from one that has enough: else it is an error."""
+class LedgerCharge:
+    """The payment for a request, from a ledger if there is one.
+
+    The constructor raises BudgetError if the ledger cannot pay.
+    """
 
     def __init__(self, ledger: Ledger | str | PathLike[str] | None, request: Request) -> None:
         path = ledger.path if isinstance(ledger, Ledger) else ledger
@@ -326,21 +399,21 @@ class Payment:
             amount = self._ledger.check(request.cost(), **self._unit)
             self.left_after = self._ledger.left_in_words(amount)
 
-    def make(self) -> None:
-        """Pay, if it was not done: when this returns, the disk has it."""
+    def pay(self) -> None:
+        """Pay unless already paid, and return when the payment is on the disk."""
         if self._ledger is not None and self._receipt is None:
             cost, described = self._request.cost(), self._request.described()
             self._receipt = self._ledger.spend(cost, described, **self._unit)
 
     @property
-    def told(self) -> Data | None:
-        """What a record says of it: the ledger's name and head, its total and what is left."""
+    def summary(self) -> Data | None:
+        """The payment as records have it: the ledger's name, total, remainder and head."""
         if self._receipt is None:
             return None
         return {name: getattr(self._receipt, name) for name in ("name", "total", "left", "head")}
 
-    def keep(self, record: Data) -> None:
-        """Note the record that was paid for. What cannot be noted is lost, and nothing else."""
+    def note_record(self, record: Data) -> None:
+        """Add a note about the record to the ledger. A failure loses only the note."""
         if self._ledger is not None and self._receipt is not None:
             with suppress(BudgetError, OSError):
                 self._ledger.keep_record(self._receipt, record)
@@ -357,26 +430,40 @@ def create_ledger(  # Most of its lines are documentation.
     rho: Number | None = None,
     delta: Number = 0,
 ) -> Ledger:
-    """Make a ledger in a new file.
+    """Create a ledger, which limits the total privacy loss of a data set, in a new file.
 
     Parameters
     ----------
     path
-        The file, which does not exist.
+        The file to create. It must not exist.
     name
-        Of the data set.
+        The name of the data set.
     unit
-        What is protected, in words. Without `person`, it is not compared with what requests say.
+        The privacy unit in words, such as "one household". Without `person`, it is not compared
+        with the privacy unit of requests.
     person
-        The columns that identify a person; by default it is a row that is protected. Requests are
-        refused that say something else.
+        The columns that identify a person. By default the privacy unit is one row. The ledger
+        rejects requests with another privacy unit.
     neighbours
-        "add-remove" or "replace": what its epsilons are about.
+        "add-remove" if a person is added or removed, "replace" if another person replaces them. The
+        ledger rejects requests that differ.
     epsilon, rho
-        The total that may ever be spent, in one of the two metrics. Text must be a plain decimal
-        number, such as "0.3" or "1e-6", and is taken exactly as it is written.
+        The total budget, in one of the two metrics. Text must be a plain decimal number, such as
+        "0.3" or "1e-6". It counts exactly as it is written.
     delta
-        The total of delta; by default none.
+        The total delta, for Gaussian noise and discovered groups; 0 by default.
+
+    Returns
+    -------
+    Ledger
+        The ledger, with nothing spent.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range, or if not exactly one of epsilon and rho is given.
+    BudgetError
+        If the file exists or cannot be written.
 
     Examples
     --------
@@ -392,11 +479,11 @@ def create_ledger(  # Most of its lines are documentation.
     if (epsilon is None) == (rho is None):
         raise ArgumentError("Give a total of either epsilon or rho.")
     check_choice("neighbours", neighbours, NEIGHBOURS)
-    named = [person] if isinstance(person, str) else list(person)
-    columns = None if unit is not None and not named else named
-    given = [name, *named, *([] if unit is None else [unit])]
-    if not all(isinstance(text, str) and text for text in given):
-        raise ArgumentError(f"The name and the unit must be text, got {shown(given)}.")
+    person_columns = [person] if isinstance(person, str) else list(person)
+    columns = None if unit is not None and not person_columns else person_columns
+    texts = [name, *person_columns, *([] if unit is None else [unit])]
+    if not all(isinstance(text, str) and text for text in texts):
+        raise ArgumentError(f"The name and the unit must be text, got {shown(texts)}.")
     metric, number = (RHO, rho) if epsilon is None else (EPSILON, epsilon)
     total = Amount(number_of(metric, number), number_of("delta", delta, zero=True))
     if total.delta >= 1:
@@ -406,7 +493,7 @@ def create_ledger(  # Most of its lines are documentation.
         "format": _FORMAT,
         "date": utc_time(),
         "name": name,
-        "unit": _unit(named) if unit is None else unit,
+        "unit": _unit(person_columns) if unit is None else unit,
         "person": columns,
         "neighbours": neighbours,
         "metric": metric,
@@ -417,19 +504,62 @@ def create_ledger(  # Most of its lines are documentation.
 
 
 def open_ledger(path: str | PathLike[str]) -> Ledger:
-    """Read a ledger and check all of it: its chain, and that no more was spent than allowed."""
+    """Read a ledger and check every line of it.
+
+    Parameters
+    ----------
+    path
+        The file of the ledger.
+
+    Returns
+    -------
+    Ledger
+        The ledger with all its entries.
+
+    Raises
+    ------
+    BudgetError
+        If the file cannot be read, if a line was changed, or if more was spent than the total.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = create_ledger(f"{folder}/budget.json", name="survey", epsilon=1)
+    ...     ledger = open_ledger(f"{folder}/budget.json")
+    >>> ledger.left_in_words()
+    'epsilon 1'
+    """
     file = _file_path(path)
-    return _ledger(file, chain.read(file))
+    return _parse_ledger(file, chain.read(file))
 
 
 def mend_ledger(path: str | PathLike[str]) -> int:
-    """Take away a line that a crash cut short, before its noise was drawn; return its bytes."""
+    """Remove a last line that a crash cut short, and note it in the ledger.
+
+    The crash happened before noise was drawn, so nothing was released for that line.
+
+    Parameters
+    ----------
+    path
+        The file of the ledger.
+
+    Returns
+    -------
+    int
+        The size of the removed line in bytes; 0 if there was none.
+
+    Raises
+    ------
+    BudgetError
+        If the file cannot be read or written, or if another line was changed.
+    """
     file = open_ledger(path).path
     return chain.mend(file, {"kind": "mended", "date": utc_time()})
 
 
 def _file_path(path: object) -> Path:
-    """Return the path of a ledger; raise unless it is text that can name a file."""
+    """Return the path of a ledger; raise unless it is valid text."""
     try:
         text = os.fspath(path)  # type: ignore[call-overload]
     except TypeError:
@@ -451,17 +581,17 @@ def _file_path(path: object) -> Path:
     return Path(text)
 
 
-def _ledger(path: Path, lines: chain.Chain) -> Ledger:
-    """Understand the lines of a file."""
+def _parse_ledger(path: Path, lines: chain.Chain) -> Ledger:
+    """Return the ledger in the lines of a file; raise BudgetError if they are not valid."""
     first, *others = lines.lines
     try:
         if (first["kind"], first["format"]) != ("ledger", _FORMAT):
-            raise BudgetError(f"{path} is no ledger that this version of dpnoise can read.")
-        terms = Terms.told(first)
+            raise BudgetError(f"{path} is not a ledger that this version of dpnoise can read.")
+        terms = Terms.from_line(first)
         numbers = accumulate(int(line["kind"] != "record") for line in others)
-        entries = tuple(map(Entry.told, numbers, others, lines.heads[1:]))
+        entries = tuple(map(Entry.from_line, numbers, others, lines.heads[1:]))
     except (KeyError, TypeError, ValueError, ArithmeticError):
-        raise BudgetError(f"{path} is no ledger: its lines do not say what they should.") from None
+        raise BudgetError(f"{path} is not a ledger: its lines are not valid.") from None
     ledger = Ledger(path, terms, entries, lines.heads[-1], len(lines.torn))
     if not ledger.spent.is_within(terms.total):
         raise BudgetError(f"{path} was edited: more was spent than it allows.")
@@ -469,10 +599,10 @@ def _ledger(path: Path, lines: chain.Chain) -> Ledger:
 
 
 def _unit(person: _Columns) -> str:
-    """Say what is protected, by the columns that identify it."""
+    """Return the privacy unit in words."""
     return f"one person ({', '.join(person)})" if person else "one row"
 
 
 def utc_time() -> str:
-    """Return the time in UTC, as ledgers and records have it."""
+    """Return the current time in UTC, in the format of ledgers and records."""
     return dt.datetime.now(dt.UTC).isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""Requests from TOML files, with the data that they are about and the ledger that pays."""
+"""Requests from TOML files, with their data and their ledger."""
 
 import tomllib
 from dataclasses import dataclass, fields
@@ -12,8 +12,18 @@ from dpnoise.statistics.requests import Request
 
 
 @dataclass(frozen=True)
-class Signed:
-    """A request from a file, and the data that it is about and its ledger, if the file says so."""
+class LoadedRequest:
+    """A request from a file, with the data and the ledger that the file names.
+
+    Parameters
+    ----------
+    request
+        The request.
+    source
+        The data; None if the file does not name it.
+    ledger
+        The ledger that pays for the request; None if the file does not name one.
+    """
 
     request: Request
     source: Files | Path | None
@@ -21,19 +31,34 @@ class Signed:
 
     @property
     def files(self) -> Files | None:
-        """The data, with all that is said about it."""
+        """The data with its format, or None if the file does not name it."""
         if isinstance(self.source, Path):
             return Files(self.source, delimiter=self.request.delimiter)
         return self.source
 
 
-def load_request(path: Path) -> Signed:  # Most of its lines are documentation.
+def load_request(path: Path) -> LoadedRequest:  # Most of its lines are documentation.
     r"""Read a request from a TOML file.
 
-    It has the fields of `Request`, a table `[[publish]]` for each question, and may have `source`,
-    the file of data beside it, or a table `[source]` with `path` or `paths` and what else
-    `engines.Files` takes, and `ledger`, the one that pays for it. The groups of a column may be in
-    a file: `{file = "cities.txt"}`.
+    The file has the fields of `Request` and a table `[[publish]]` for each question. Three more
+    settings are optional. `source` names the data: a file in the same folder, or a table `[source]`
+    with `path` or `paths` and the other fields of `engines.Files`. `ledger` names the ledger that
+    pays. The groups of a column may be in a file: `{file = "cities.txt"}`.
+
+    Parameters
+    ----------
+    path
+        The TOML file. Names of files in it are relative to its folder.
+
+    Returns
+    -------
+    LoadedRequest
+        The request as `request`, and the data and the ledger that the file names.
+
+    Raises
+    ------
+    ArgumentError
+        If the file cannot be read, or if a setting is unknown, missing or out of range.
 
     Examples
     --------
@@ -41,65 +66,67 @@ def load_request(path: Path) -> Signed:  # Most of its lines are documentation.
     >>> with TemporaryDirectory() as folder:
     ...     path = Path(folder, "request.toml")
     ...     _ = path.write_text('epsilon = 1.0\n[[publish]]\nstatistics = ["count"]')
-    ...     signed = load_request(path)
-    >>> signed.request.epsilon, signed.source
+    ...     loaded = load_request(path)
+    >>> loaded.request.epsilon, loaded.source
     (1.0, None)
     """
     try:
-        told = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        settings = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ArgumentError(f"There is no file {path}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        words = str(error) if isinstance(error, tomllib.TOMLDecodeError) else "it is no UTF-8 text"
-        raise ArgumentError(f"{path} is no TOML: {words}.") from None
+        is_toml_error = isinstance(error, tomllib.TOMLDecodeError)
+        reason = str(error) if is_toml_error else "it is not UTF-8 text"
+        raise ArgumentError(f"{path} is not TOML: {reason}.") from None
     try:
-        source = source_of(told.pop("source", None), path.parent)
-        if isinstance(source, Files) and "delimiter" in told:
+        source = source_of(settings.pop("source", None), path.parent)
+        if isinstance(source, Files) and "delimiter" in settings:
             raise ArgumentError("Write the delimiter where the rest of the source is: [source].")
-        ledger = told.pop("ledger", None)
+        ledger = settings.pop("ledger", None)
         if not isinstance(ledger, str | None):
             raise ArgumentError(f"ledger must be the name of a file, got {shown(ledger)}.")
-        questions = told.pop("publish", [])
-        if not isinstance(questions, list) or not all(isinstance(one, dict) for one in questions):
+        questions = settings.pop("publish", [])
+        is_list = isinstance(questions, list)
+        if not is_list or not all(isinstance(question, dict) for question in questions):
             raise ArgumentError("Questions must be tables: [[publish]].")
-        told["publish"] = tuple(_made(Question, one) for one in questions)
-        told["groups"] = _groups(told.get("groups", {}), path.parent)
-        request = _made(Request, told)
+        settings["publish"] = tuple(_from_table(Question, question) for question in questions)
+        settings["groups"] = _groups(settings.get("groups", {}), path.parent)
+        request = _from_table(Request, settings)
     except DpnoiseError as error:
         raise ArgumentError(f"{path}: {error}") from None
-    return Signed(request, source, None if ledger is None else path.parent / ledger)
+    return LoadedRequest(request, source, None if ledger is None else path.parent / ledger)
 
 
-def _made(kind: Any, told: dict[str, Any]) -> Any:
-    """Make a dataclass of a table of TOML, or say which of its names is wrong or missing."""
-    known = [one.name for one in fields(kind)]
-    for name in told:
-        if name not in known:
-            raise unknown("setting", name, known)
-    if kind is Question and "statistics" not in told:
+def _from_table(kind: Any, table: dict[str, Any]) -> Any:
+    """Make a dataclass from a TOML table; raise if a name is unknown or missing."""
+    names = [known.name for known in fields(kind)]
+    for name in table:
+        if name not in names:
+            raise unknown("setting", name, names)
+    if kind is Question and "statistics" not in table:
         raise ArgumentError("Every question must name its statistics.")
-    return kind(**({"epsilon": None} | told if kind is Request else told))
+    return kind(**({"epsilon": None} | table if kind is Request else table))
 
 
-def _groups(told: object, folder: Path) -> dict[str, Any]:
-    if not isinstance(told, dict):
+def _groups(table: object, folder: Path) -> dict[str, Any]:
+    if not isinstance(table, dict):
         raise ArgumentError('groups must be a table: [groups], city = ["cork", "dublin"].')
     return {
         column: groups_in_file(folder / keys["file"])
         if isinstance(keys, dict) and isinstance(keys.get("file"), str)
         else keys
-        for column, keys in told.items()
+        for column, keys in table.items()
     }
 
 
 def groups_in_file(path: Path) -> list[str]:
-    """Return the groups of a file that has one on each line; blank lines are passed over."""
+    """Return the groups in a file, one on each line; blank lines are ignored."""
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except FileNotFoundError:
         raise ArgumentError(f"There is no file {path}.") from None
     except UnicodeDecodeError:
-        raise ArgumentError(f"{path} cannot be read: it is no UTF-8 text.") from None
+        raise ArgumentError(f"{path} cannot be read: it is not UTF-8 text.") from None
     names = [line.strip() for line in lines if line.strip()]
     if not names:
         raise ArgumentError(f"{path} has no groups. Write one on each line.")

@@ -1,8 +1,8 @@
-"""What is asked of the data and what they answer: a plan, which is public, and a tally of integers.
+"""Plans and tallies: a public description of the integers to compute, and the integers.
 
-A plan names columns, bounds and groups, and is made before a row is read. An engine answers it with
-a tally: exact integers, the same on every engine. Noise is drawn from a tally, and nothing else.
-A value x counts in whole grids as q = floor(clamp(x)/grid + 1/2), clamped to least..most.
+A plan names columns, bounds and groups. It is made before a row is read. An engine answers it with
+a tally of exact integers, the same on every engine. Releases depend on the data only through a
+tally. A value x counts in whole grids as q = floor(clamp(x)/grid + 1/2), clamped to least..most.
 """
 
 import datetime as dt
@@ -11,12 +11,12 @@ from typing import Any
 
 from dpnoise.core.arrays import Array, Integers
 
-Key = str | int | float | dt.date  # Of a group; a truth value is an int, and a time a date.
+Key = str | int | float | dt.date  # The key of a group; bool is an int, datetime a date.
 
 
 @dataclass(frozen=True)
 class Sums:
-    """The number of values in a column, the sum of their q and, if asked for, of q^2."""
+    """Ask for the number of values in a column, the sum of q and, with `squares`, of q^2."""
 
     column: str
     grid: float
@@ -27,7 +27,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class Cells:
-    """How many values of a column have each q from least to most: at most 65,536 cells."""
+    """Ask for the number of values with each q from least to most, at most 65,536 cells."""
 
     column: str
     grid: float
@@ -37,7 +37,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class Edges:
-    """How many values lie between each two edges, lower ones included, of the last both."""
+    """Ask for the number of values in each bin. A bin includes its lower edge, the last both."""
 
     column: str
     edges: tuple[float, ...]
@@ -45,7 +45,7 @@ class Edges:
 
 @dataclass(frozen=True)
 class Rows:
-    """The number of rows."""
+    """Ask for the number of rows."""
 
 
 Ask = Sums | Cells | Edges | Rows
@@ -53,19 +53,19 @@ Ask = Sums | Cells | Edges | Rows
 
 @dataclass(frozen=True)
 class Grouping:
-    """A column and the declared keys by which rows are grouped; rows of other keys are left out."""
+    """A column to group rows by, and its declared keys; rows with other keys are left out."""
 
     column: str
     keys: tuple[Any, ...]  # Each is a `Key`.
-    discovered: bool = False  # Whether the keys are labels of discovered groups: always text.
+    discovered: bool = False  # Whether the keys are labels of discovered groups, always text.
 
 
 @dataclass(frozen=True)
 class Own:
-    """A person's own sum or mean of a column in a group, clamped: it stands for all rows there.
+    """One value per person and group: the clamped sum or mean of a column over their rows.
 
-    Of a sum every row counts as q, of a mean as q clamped to least..most; the sum is then clamped,
-    the mean rounded, and asks are about the result in units of the column.
+    In a sum every row counts as q, in a mean as q clamped to least..most. The sum is then clamped,
+    and the mean is rounded. Plans use the result in units of the column.
     """
 
     column: str
@@ -77,33 +77,33 @@ class Own:
 
 @dataclass(frozen=True)
 class Unit:
-    """Whose rows are protected together, and how many of them count.
+    """The privacy unit: the columns that identify a person, and the contribution bounds.
 
-    Of each person at most `max_groups` groups count, and in each at most `max_rows` rows, or one
-    value of their own. Which ones is decided by hashes of that person's rows alone.
+    For each person at most `max_groups` groups count. In each group at most `max_rows` rows count,
+    or a single value per person. Hashes of only that person's rows decide which ones.
     """
 
     columns: tuple[str, ...]
     max_groups: int = 1
     max_rows: int = 1
-    without_id: str = "error"  # What a row without an id is: "error", or a person of its "own".
+    without_id: str = "error"  # Rows without an id are an "error", or each is its "own" person.
     own: Own | None = None
     text: tuple[str, ...] = ()  # The columns of a frame that are declared to be text.
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What one pass over the data has to answer."""
+    """The integers to compute in one pass over the data."""
 
     asks: tuple[Ask, ...]
     by: tuple[Grouping, ...] = ()
-    missing: str = "error"  # What a row without a value is: "error", or "drop" for that column.
-    unit: Unit | None = None  # None: one row.
+    missing: str = "error"  # Rows without a value are an "error", or "drop" ignores them there.
+    unit: Unit | None = None  # The privacy unit; None for one row.
 
 
 @dataclass(frozen=True)
 class Sum:
-    """The answer to `Sums`, by group: arrays of int64, or of Python's integers (dtype object)."""
+    """The answer to `Sums` by group: arrays of int64, or of Python's integers (dtype object)."""
 
     count: Integers
     total: Array
@@ -117,8 +117,8 @@ Answer = Sum | Integers
 class Tally:
     """The answers to a plan, in the order of its asks.
 
-    Each array has one axis for each grouping, in the order of its keys, and answers to `Cells` and
-    `Edges` one more at the end, for the cells. Counts are int64.
+    Each array has one axis for each grouping, in the order of its keys. Answers to `Cells` and
+    `Edges` have one more axis at the end, for the cells. Counts are int64.
     """
 
     answers: tuple[Answer, ...]

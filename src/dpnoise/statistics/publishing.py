@@ -1,4 +1,4 @@
-"""From data to a published table: what a request asks for, in one pass over the rows."""
+"""Publish the statistics of a request, in one pass over the rows, as a table."""
 
 import datetime as dt
 import re
@@ -17,16 +17,16 @@ from dpnoise.core.errors import ArgumentError, import_extra, scrub_traceback
 from dpnoise.core.strict_json import Data
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics import engines, report
-from dpnoise.statistics.ledger import Ledger, Payment, utc_time
+from dpnoise.statistics.ledger import Ledger, LedgerCharge, utc_time
 from dpnoise.statistics.plan import Key
 from dpnoise.statistics.queries import Query
-from dpnoise.statistics.requests import Discovery, Groups, Question, Request, Way, written
+from dpnoise.statistics.requests import Discovery, Groups, Question, Request, Way, key_for_json
 from dpnoise.statistics.results import Release
 
 Progress = Callable[[float], object]
 
-Keys = tuple[Any, ...]  # Of groups: text, numbers, booleans or dates.
-Frame = Any  # Of pyarrow, pandas or Polars, which need not be installed.
+Keys = tuple[Any, ...]  # Keys of groups: text, numbers, booleans or dates.
+Frame = Any  # A table of pyarrow, pandas or Polars, which need not be installed.
 Row = dict[str, Any]  # Plain data, for JSON or a table.
 
 _WHOLE_NUMBER: Final = re.compile(r"-?[0-9]{1,40}")
@@ -34,7 +34,19 @@ _WHOLE_NUMBER: Final = re.compile(r"-?[0-9]{1,40}")
 
 @dataclass(frozen=True)
 class Published:
-    """One release, and the column and the group that it is about; no keys are all rows."""
+    """One release with its column and group.
+
+    Parameters
+    ----------
+    column
+        The column of numbers; None for a count of rows.
+    by
+        The columns that rows are grouped by.
+    group
+        The key of the group, one for each column of `by`; empty for all rows.
+    release
+        The published number and its margin.
+    """
 
     column: str | None
     by: tuple[str, ...]
@@ -44,20 +56,20 @@ class Published:
 
 @dataclass(frozen=True)
 class Table:
-    """What was published, as a table of numbers and as a record of what was done.
+    """Published statistics, as a table of numbers and as a record of the release.
 
     Parameters
     ----------
     request
-        What was asked for.
+        The request.
     published
         The releases, in the order of the request.
     date
-        When, in UTC.
+        The date of the release, in UTC.
     found
-        The groups that were discovered, by column.
+        The discovered groups, by column.
     ledger
-        The name and the head of the ledger that paid for it, if one did, and what it has left.
+        The name, the head and the remaining budget of the ledger that paid; None without a ledger.
 
     Examples
     --------
@@ -81,8 +93,9 @@ class Table:
         return [*map(_title, self.request.grouped), *_TEXTS, *_NUMBERS]
 
     def rows(self) -> list[Row]:
-        """Return one row for each number: its groups, what it is, the number and its margins."""
-        return [row for one in self.published for row in _rows(one, self.request.grouped)]
+        """Return one row for each number: its groups, its statistic, its value and its margins."""
+        grouped = self.request.grouped
+        return [row for published in self.published for row in _rows(published, grouped)]
 
     def to_arrow(self) -> Frame:
         """Return the numbers as an Arrow table."""
@@ -91,8 +104,8 @@ class Table:
         columns = {name: [row[name] for row in rows] for name in self.titles()}
         kinds = {name: pa.float64() for name in _NUMBERS} | dict.fromkeys(_TEXTS, pa.string())
         arrays = {
-            name: pa.array(held, kinds[name]) if name in kinds else _group_array(pa, held)
-            for name, held in columns.items()
+            name: pa.array(entries, kinds[name]) if name in kinds else _group_array(pa, entries)
+            for name, entries in columns.items()
         }
         return pa.table(arrays)
 
@@ -105,7 +118,7 @@ class Table:
         return import_extra("polars", "frames").from_arrow(self.to_arrow())
 
     def record(self) -> Row:
-        """Return what was done, for JSON: nothing of the data but the released numbers."""
+        """Return a record of the release for JSON, without data except released numbers."""
         return {
             "format": 3,
             "dpnoise": version("dpnoise"),
@@ -117,21 +130,26 @@ class Table:
             "request": self.request.described(),
             "discovered": [
                 {
-                    "column": one.column,
-                    "threshold": one.threshold,
-                    "mechanism": one.noise.words,
-                    "scale": one.noise.mechanism.scale,
-                    "groups": [written(key) for key in self.found.get(one.column, ())],
+                    "column": discovery.column,
+                    "threshold": discovery.threshold,
+                    "mechanism": discovery.noise.words,
+                    "scale": discovery.noise.mechanism.scale,
+                    "groups": [key_for_json(key) for key in self.found.get(discovery.column, ())],
                 }
-                for one in self.request.discoveries()
+                for discovery in self.request.discoveries()
             ],
-            "releases": [_described(one) for one in self.published],
+            "releases": [_release_data(published) for published in self.published],
         }
 
     def to_html(self, path: str | PathLike[str], title: str | None = None) -> None:
-        """Write one HTML page that needs nothing else: the numbers, and what they mean.
+        """Write a self-contained HTML page with the numbers and their meaning.
 
-        Without a title, the page is called by what was published.
+        Parameters
+        ----------
+        path
+            The file to write.
+        title
+            The title of the page; by default it names the statistics.
 
         Examples
         --------
@@ -147,7 +165,7 @@ class Table:
 
 
 def _group_array(pa: ModuleType, keys: list[Key | None]) -> Frame:
-    """Return an Arrow array of the keys of groups: as text if Arrow has no type for all of them."""
+    """Return an Arrow array of keys, as text if Arrow has no common type for them."""
     is_mixed = {dt.date, dt.datetime} <= {type(key) for key in keys}  # Arrow would cut off times.
     with suppress(pa.ArrowException, OverflowError):
         if not is_mixed:
@@ -160,13 +178,13 @@ _TEXTS = ("column", "statistic")
 
 
 def _title(group_column: str) -> str:
-    """Return what a table calls a column of groups: not as it calls one of its own."""
+    """Return the title of a column of groups, distinct from all other titles of a table."""
     return f"{group_column} (group)" if group_column in {*_TEXTS, *_NUMBERS} else group_column
 
 
-def _rows(one: Published, by: Sequence[str]) -> Iterator[Row]:
-    release = one.release
-    keys = dict(zip(one.by, one.group, strict=True))
+def _rows(published: Published, by: Sequence[str]) -> Iterator[Row]:
+    release = published.release
+    keys = dict(zip(published.by, published.group, strict=True))
     for number in release.numbers():
         label = number.path[0] if number.path else release.query
         statistic = f"{release.query}, {label}" if release.query == "histogram" else label
@@ -176,15 +194,16 @@ def _rows(one: Published, by: Sequence[str]) -> Iterator[Row]:
         )
         yield {
             **{_title(name): keys.get(name) for name in by},
-            **dict(zip(_TEXTS, (one.column, statistic), strict=True)),
+            **dict(zip(_TEXTS, (published.column, statistic), strict=True)),
             **dict(zip(_NUMBERS, numbers, strict=True)),
         }
 
 
-def _described(one: Published) -> Row:
-    keys = [written(key) for key in one.group]
+def _release_data(published: Published) -> Row:
+    keys = [key_for_json(key) for key in published.group]
     group = None if not keys else keys[0] if len(keys) == 1 else keys
-    return {"column": one.column, "by": list(one.by), "group": group, **asdict(one.release)}
+    about = {"column": published.column, "by": list(published.by), "group": group}
+    return {**about, **asdict(published.release)}
 
 
 @scrub_traceback
@@ -196,24 +215,42 @@ def publish(  # Most of its lines are documentation.
     *,
     ledger: Ledger | str | PathLike[str] | None = None,
 ) -> Table:
-    r"""Release what is asked for, of a file or of a frame, computed by the engine that holds it.
+    r"""Publish the statistics of a request, from a file or a frame.
 
-    All errors come before any noise is drawn.
+    The engine that holds the data computes exact integers; this process adds the noise. All errors
+    are raised before any noise is drawn.
 
     Parameters
     ----------
     source
-        The name of a file, or a pattern: CSV, Parquet or JSON lines, the first and the last also
-        compressed; `engines.Files` for other dialects, several files and databases; or a pandas,
-        Polars (eager or lazy), Arrow, DuckDB, PySpark or Dask frame.
+        The name of a file, or a pattern such as "2024-*.csv". The format is CSV, Parquet or JSON
+        lines; CSV and JSON lines may be compressed. Use `engines.Files` for other dialects, several
+        files and databases. Or a pandas, Polars (eager or lazy), Arrow, DuckDB, PySpark or Dask
+        frame.
     request
-        What to publish.
+        The statistics to publish, and their budget.
     rng
-        Where noise comes from; by default a new Generator.
+        The `Generator` that draws the noise; by default a new one.
     progress
-        Called with numbers from 0 to 1 while files are read.
+        A function that is called with numbers from 0 to 1 while files are read.
     ledger
-        The ledger that pays for it, or its file: after all was read, before any noise is drawn.
+        The ledger that pays for the release, or its file. It is charged after the data is read and
+        before any noise is drawn.
+
+    Returns
+    -------
+    Table
+        The published numbers with their margins.
+
+    Raises
+    ------
+    ArgumentError
+        If the data does not fit the request: a column is missing, or a value is missing or is not a
+        number.
+    BudgetError
+        If the ledger cannot pay for the request.
+    MissingExtraError
+        If a package that reads the source is not installed.
 
     Examples
     --------
@@ -227,7 +264,7 @@ def publish(  # Most of its lines are documentation.
     >>> [row["statistic"] for row in table.rows()]
     ['count', 'mean']
 
-    Of a frame:
+    From a frame:
 
     >>> import polars
     >>> table = publish(polars.DataFrame({"x": [1, 2, 3]}), request)
@@ -235,35 +272,35 @@ def publish(  # Most of its lines are documentation.
     ['count', 'mean']
     """
     rng = check_generator(rng)
-    payment = Payment(ledger, request)
-    source = _opened(source, request)
-    found: dict[str, Keys] = {}
+    charge = LedgerCharge(ledger, request)
+    source = _open_source(source, request)
+    discovered: dict[str, Keys] = {}
     if request.discovered:
         *first, progress = _passes(progress, len(request.discovered) + 2)
-        found = _discovered(source, request, payment, rng, first)
-    groups = {**request.groups, **found}
+        discovered = _discover(source, request, charge, rng, first)
+    groups = {**request.groups, **discovered}
     plans = request.plans(groups)
-    asked = list(plans.values())  # None, if no group was found.
-    answers = engines.tally_all(source, asked, progress=progress) if asked else []
+    plan_list = list(plans.values())  # Empty if no group was discovered.
+    answers = engines.tally_all(source, plan_list, progress=progress) if plan_list else []
     tallies = dict(zip(plans, answers, strict=True))
 
-    payment.make()
+    charge.pay()
 
-    def released(question: Question, query: Query) -> list[Release]:
-        way = Way(question.by, question.own)
-        if way not in plans:
-            return []  # No group was found.
-        answer: Any = tallies[way].answers[plans[way].asks.index(query.ask)]
+    def release(question: Question, query: Query) -> list[Release]:
+        key = Way(question.by, question.own)
+        if key not in plans:
+            return []  # No group was discovered.
+        answer: Any = tallies[key].answers[plans[key].asks.index(query.ask)]
         return query.release(answer, request.confidence, rng)
 
-    published = _published(request, groups, released)
-    table = Table(request, published, found=found, ledger=payment.told)
-    payment.keep(table.record())
+    published = _publish_all(request, groups, release)
+    table = Table(request, published, found=discovered, ledger=charge.summary)
+    charge.note_record(table.record())
     return table
 
 
-def _opened(source: object, request: Request) -> object:
-    """Return what an engine reads, for the name of a file."""
+def _open_source(source: object, request: Request) -> object:
+    """Return `Files` for the name of a file, and any other source unchanged."""
     if isinstance(source, Path | str):
         source = engines.Files(source, delimiter=request.delimiter)
     if request.discovered and isinstance(source, engines.Files) and source.is_standard_input:
@@ -274,51 +311,60 @@ def _opened(source: object, request: Request) -> object:
     return source
 
 
-def _discovered(
-    source: object, request: Request, payment: Payment, rng: Generator, passes: Sequence[Progress]
+def _discover(
+    source: object,
+    request: Request,
+    charge: LedgerCharge,
+    rng: Generator,
+    passes: Sequence[Progress],
 ) -> dict[str, Keys]:
-    """Find the groups that are not declared: those whose noisy number of persons is large enough.
+    """Return the groups whose noisy number of persons reaches the threshold, by column.
 
-    What is wrong with the rest of the request is found before all is paid for and noise is drawn.
+    Other errors in the data are raised before the ledger is charged and noise is drawn.
     """
     *counting, checking = passes
-    counted = []
-    for one, progress in zip(request.discoveries(), counting, strict=True):
+    counts = []
+    for discovery, progress in zip(request.discoveries(), counting, strict=True):
         text = request.text_columns
-        held = engines.holders(source, one.column, one.unit, text=text, progress=progress)
-        counted.append((one, held))
+        holders = engines.holders(
+            source, discovery.column, discovery.unit, text=text, progress=progress
+        )
+        counts.append((discovery, holders))
     engines.tally_all(source, request.checks(), progress=checking)
-    payment.make()
-    ranked = {one.column: _passing(one, held, rng) for one, held in counted}
-    return _fitting(request, ranked)
+    charge.pay()
+    ranked = {
+        discovery.column: _rank_groups(discovery, holders, rng) for discovery, holders in counts
+    }
+    return _limit_groups(request, ranked)
 
 
 def _passes(progress: Progress, number: int) -> list[Progress]:
-    """Return what to tell of how far each of several passes over the data is."""
+    """Return a progress function for each of several passes over the data."""
 
-    def of(place: int) -> Progress:
-        return lambda part: progress((place + part) / number)
+    def for_pass(index: int) -> Progress:
+        return lambda part: progress((index + part) / number)
 
-    return [of(place) for place in range(number)]
+    return [for_pass(index) for index in range(number)]
 
 
-def _passing(one: Discovery, held: engines.Holders, rng: Generator) -> list[str]:
-    """Return the groups at or above the threshold, those with the largest noisy numbers first."""
-    if not held.keys:
+def _rank_groups(discovery: Discovery, holders: engines.Holders, rng: Generator) -> list[str]:
+    """Return the groups that reach the threshold, those with the largest noisy numbers first."""
+    if not holders.keys:
         return []
-    noisy = one.noise.release(held.persons, rng).tolist()
+    noisy = discovery.noise.release(holders.persons, rng).tolist()
     ranked = sorted(
         (-number, _label_order(key), key)
-        for number, key in zip(noisy, held.keys, strict=True)
-        if number >= one.threshold
+        for number, key in zip(noisy, holders.keys, strict=True)
+        if number >= discovery.threshold
     )
     return [key for *_, key in ranked]
 
 
-def _fitting(request: Request, ranked: Mapping[str, list[str]]) -> dict[str, Keys]:
-    """Return the groups of each column in order, without the smallest if all are too many.
+def _limit_groups(request: Request, ranked: Mapping[str, list[str]]) -> dict[str, Keys]:
+    """Return the groups of each column in order, without the smallest if there are too many.
 
-    All is paid for by now, so that an error would waste it. The choice is one of noisy numbers.
+    The ledger is already charged, so an error would waste budget. Which groups are left out depends
+    only on noisy numbers.
     """
 
     def first(number: int) -> dict[str, Keys]:
@@ -338,13 +384,13 @@ def _fitting(request: Request, ranked: Mapping[str, list[str]]) -> dict[str, Key
 
 
 def _label_order(label: str) -> tuple[bool, int, str]:
-    """Order labels by what they are, not by the rows: whole numbers first, then text."""
+    """Return a sort key that does not depend on the rows: integers first, then text."""
     is_number = bool(_WHOLE_NUMBER.fullmatch(label))
     return not is_number, int(label) if is_number else 0, label
 
 
 def rehearsal(request: Request) -> Table:
-    """Return what `publish` would, with zeros for numbers: no file is read and no noise drawn."""
+    """Return the table of `publish` with zeros for numbers, without data or noise."""
 
     def zeros(question: Question, query: Query) -> list[Release]:
         labels = getattr(query, "labels", ())
@@ -358,18 +404,18 @@ def rehearsal(request: Request) -> Table:
     groups = {
         column: ("",) if isinstance(keys, str) else keys for column, keys in request.groups.items()
     }
-    return Table(request, _published(request, groups, zeros))
+    return Table(request, _publish_all(request, groups, zeros))
 
 
-def _published(
-    request: Request, groups: Groups, released: Callable[[Question, Query], list[Release]]
+def _publish_all(
+    request: Request, groups: Groups, release: Callable[[Question, Query], list[Release]]
 ) -> tuple[Published, ...]:
-    """Put the releases of all questions together: all statistics of a group, then the next."""
+    """Return the releases of all questions: all statistics of a group, then the next group."""
     published: list[Published] = []
     prepared = iter(request.prepare(groups))
     for question in request.publish:
-        asked = islice(prepared, len(question.statistics))
-        releases = [released(question, query) for _, query in asked]
+        question_queries = islice(prepared, len(question.statistics))
+        releases = [release(question, query) for _, query in question_queries]
         published += [
             Published(question.column, question.by, group, by_group[i])
             for i, group in enumerate(request.keys(question, groups))

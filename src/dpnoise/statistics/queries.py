@@ -1,9 +1,9 @@
-"""What can be asked of a column, and how its exact answer is released.
+"""Queries on a column: the exact integers that they need, and how they are released.
 
-Neighbouring data sets differ by one person, or one row, added or removed, or in another's place.
-Every query asks the data for exact integers (`ask`), whose sensitivity is known whatever the rows
-hold, and releases them by group. A statistic is that of the values clamped to the declared bounds
-and rounded to the grid, which comes from the bounds, never from the data.
+Neighbouring data sets differ by one person, or one row, who is added, removed or replaced. Every
+query asks the data for exact integers (`ask`) and releases them by group. Their sensitivity is
+known for all possible rows. Each statistic is computed from values that are clamped to the declared
+bounds and rounded to the grid. The grid comes from the bounds, never from the data.
 """
 
 import math
@@ -21,70 +21,70 @@ from dpnoise.release import exact
 from dpnoise.release.calibration import EXTREME
 from dpnoise.statistics.bounds import ONE_ROW, Bounds, Move, Reach
 from dpnoise.statistics.composition import Loss
-from dpnoise.statistics.digits import shown_up
+from dpnoise.statistics.digits import format_margin
 from dpnoise.statistics.plan import Edges, Rows, Sums
 from dpnoise.statistics.plan import Sum as SumAnswer
-from dpnoise.statistics.results import Priced, Release, WholeNoise, as_loss, jointly
+from dpnoise.statistics.results import LossMixin, Release, WholeNoise, as_loss, single_confidence
 from dpnoise.statistics.selections import Quantiles
 
-_SURE_BITS: Final = 32  # Of what one row moves a sum of squares: with 2^30 rows it fits in 62 bits.
-_Whole = Any  # An integer, or an array of them.
-_CURVATURE: Final = 3.25  # Of the variance in its three sums: half of a bound on its Hessian.
+_SURE_BITS: Final = 32  # Bits that one row adds to a sum of squares; 2^30 rows then fit in 62 bits.
+_Whole = Any  # An integer, or an array of integers.
+_CURVATURE: Final = 3.25  # Half of a bound on the Hessian of the variance in its three sums.
 
 
-class _Noisy(Priced):
-    """What all statistics with noise on integers share."""
+class _NoisyStatistic(LossMixin):
+    """Base class of statistics with noise on integers."""
 
     name: str
     noise: WholeNoise
 
     @property
     def mechanism(self) -> Any:
-        """What adds the noise."""
+        """The mechanism that adds the noise."""
         return self.noise.mechanism
 
 
-class _Added(_Noisy):
-    """What counts and sums share: the noise is added to the number that is published."""
+class _AdditiveStatistic(_NoisyStatistic):
+    """Base class of counts and sums: the noise is added to the number that is published."""
 
     labels: tuple[str, ...] = ()
 
-    _grid = 1.0  # Of the numbers that are published.
+    _grid = 1.0  # Published numbers are multiples of it.
 
     def error(self, confidence: float) -> float:
-        """Return the margin of each number by itself: of an integer, an integer."""
+        """Return the margin of each single number, rounded down to an integer."""
         return math.floor(self.noise.error(confidence))
 
     def _margins(self, confidence: float, number: int) -> tuple[float, float | None]:
-        """Return the margin of each of some numbers by itself and, of several, that of all."""
-        joint = None if number == 1 else self.error(jointly(confidence, number))
+        """Return the margin of each single number and, if there are several, of all together."""
+        joint = None if number == 1 else self.error(single_confidence(confidence, number))
         return self.error(confidence), joint
 
-    def expected(self, confidence: float, groups: int) -> str:
-        """Say how far off the numbers will be."""
+    def describe_margins(self, confidence: float, groups: int) -> str:
+        """Describe the margins in words."""
         number = groups * max(len(self.labels), 1)
-        alone, joint = self._margins(confidence, number)
-        together = "" if joint is None else f"; all {number:,} within {shown_up(joint)}"
-        return f"within {shown_up(alone)}{together}"
+        single, joint = self._margins(confidence, number)
+        all_margins = "" if joint is None else f"; all {number:,} within {format_margin(joint)}"
+        return f"within {format_margin(single)}{all_margins}"
 
     def _value(self, released: int) -> float:
         return released
 
-    def _released(self, exactly: Array, confidence: float, rng: Generator | None) -> list[Release]:
-        """Publish the numbers of each group: a row is in one of them, so all cost epsilon once."""
-        error, joint = self._margins(confidence, exactly.size)
+    def _publish(self, exact: Array, confidence: float, rng: Generator | None) -> list[Release]:
+        """Publish the numbers of all groups. A row is in one group, so they cost epsilon once."""
+        error, joint = self._margins(confidence, exact.size)
         return [
             Release(
                 self.name, self._value(value), self.epsilon, self.mechanism.scale * self._grid,
                 error, confidence, joint_error=joint, labels=self.labels,
                 mechanism=self.noise.words, grid=self._grid, rho=self.rho,
             )
-            for value in self.noise.release(exactly, rng).tolist()
+            for value in self.noise.release(exact, rng).tolist()
         ]  # fmt: skip
 
 
-class Count(_Added):
-    """How many rows, or how many values of a column."""
+class Count(_AdditiveStatistic):
+    """The number of rows, or the number of values in a column."""
 
     name = "count"
 
@@ -102,16 +102,16 @@ class Count(_Added):
 
     @property
     def ask(self) -> Rows | Edges:
-        """All rows, or all values."""
+        """A tally of all rows, or of all values."""
         return Rows() if self.column is None else Edges(self.column, (-math.inf, math.inf))
 
     def release(self, answer: Integers, confidence: float, rng: Generator | None) -> list[Release]:
         """Publish the number of each group."""
-        return self._released(answer.reshape(-1), confidence, rng)
+        return self._publish(answer.reshape(-1), confidence, rng)
 
 
-class Histogram(_Added):
-    """How many values lie in each cell between declared edges; those outside are left out."""
+class Histogram(_AdditiveStatistic):
+    """The number of values in each cell between declared edges; values outside are left out."""
 
     name = "histogram"
 
@@ -124,31 +124,31 @@ class Histogram(_Added):
         clamp: bool = True,
         reach: Reach = ONE_ROW,
     ) -> None:
-        checked = np.atleast_1d(exact_floats(edges))
-        rising = checked[1:] > checked[:-1]
-        if checked.ndim != 1 or checked.size < 2 or not np.all(rising):  # noqa: PLR2004
+        edge_array = np.atleast_1d(exact_floats(edges))
+        is_rising = edge_array[1:] > edge_array[:-1]
+        if edge_array.ndim != 1 or edge_array.size < 2 or not np.all(is_rising):  # noqa: PLR2004
             raise ArgumentError("edges must be two or more increasing numbers.")
-        self.column, self.edges = column, tuple(checked.tolist())
-        shown = [f"{edge:,.12g}" for edge in self.edges]
-        self.labels = tuple(f"{low} to {high}" for low, high in pairwise(shown))
+        self.column, self.edges = column, tuple(edge_array.tolist())
+        edge_texts = [f"{edge:,.12g}" for edge in self.edges]
+        self.labels = tuple(f"{low} to {high}" for low, high in pairwise(edge_texts))
         self.losses = (as_loss(epsilon),)
         move, lower = Move.of_parts(reach.rows), 0 if clamp else None
         self.noise = WholeNoise.of(self.losses[0], reach, move, counts=True, lower=lower)
 
     @property
     def ask(self) -> Edges:
-        """The number of values in each cell."""
+        """A tally of the values in each cell."""
         return Edges(self.column, self.edges)
 
     def release(self, answer: Integers, confidence: float, rng: Generator | None) -> list[Release]:
         """Publish the counts of each group."""
-        return self._released(answer.reshape(-1, len(self.labels)), confidence, rng)
+        return self._publish(answer.reshape(-1, len(self.labels)), confidence, rng)
 
 
-class _Bounded(_Noisy):
-    """What statistics of clamped values share: declared bounds, and noise for what one row adds."""
+class _BoundedStatistic(_NoisyStatistic):
+    """Base class of statistics with declared bounds and noise for the contribution of one row."""
 
-    _squares = False  # Whether the sum of the squares is asked for, too.
+    _squares = False  # Whether the statistic needs the sum of the squares, too.
 
     def __init__(
         self,
@@ -172,17 +172,17 @@ class _Bounded(_Noisy):
             reject("scale", scale, "be at most 2^960. It is the larger bound over epsilon")
 
     def _move(self, rows: int) -> Move:
-        """Return how far so many rows of one person move one group, in whole grids."""
+        """Return how far `rows` rows of one person move one group, in whole grids."""
         raise NotImplementedError
 
     @property
     def ask(self) -> Sums:
-        """The number of values and their sum in whole grids, with that of the squares if needed."""
+        """A tally of the values and their sum in whole grids, and of their squares if needed."""
         bounds = self.bounds
         return Sums(self.column, bounds.grid, bounds.least, bounds.most, self._squares)
 
 
-class Sum(_Bounded, _Added):
+class Sum(_BoundedStatistic, _AdditiveStatistic):
     """The sum of the clamped values."""
 
     name = "sum"
@@ -194,23 +194,23 @@ class Sum(_Bounded, _Added):
         return exact.nearest_float(released, self.bounds.grid)
 
     def error(self, confidence: float) -> float:
-        """Return the margin of each number by itself."""
+        """Return the margin of each single number."""
         return self.noise.error(confidence) * self.bounds.grid
 
     def release(self, answer: SumAnswer, confidence: float, rng: Generator | None) -> list[Release]:
         """Publish the sum of each group."""
-        return self._released(answer.total.reshape(-1), confidence, rng)
+        return self._publish(answer.total.reshape(-1), confidence, rng)
 
 
-class _Moments(_Bounded):
-    """What mean and variance share: sums of parts that add up to one number for every row.
+class _Moments(_BoundedStatistic):
+    """Base class of mean and variance: sums of parts that add up to one number for every row.
 
-    So one row moves all of them together by that number (in L1), and all are released with the
-    whole of epsilon: there is nothing to split.
+    One row therefore moves all sums together by that number (in L1). Each sum is released with the
+    whole epsilon: there is nothing to split.
     """
 
-    _words: str  # Which sums the noise is on.
-    _at_once: int  # How many of the parts must be within their error for the margin to hold.
+    _words: str  # The sums that get the noise, in words.
+    _at_once: int  # The number of parts that must be within their error for the margin to hold.
 
     def parts_of(self, count: _Whole, total: _Whole, squares: _Whole) -> tuple[_Whole, ...]:
         raise NotImplementedError
@@ -225,10 +225,11 @@ class _Moments(_Bounded):
         """Publish the statistic of each group."""
         flat = (answer.count, answer.total, answer.squares)
         sums = [None if part is None else part.reshape(-1) for part in flat]
-        exactly = np.stack(self.parts_of(*sums), axis=-1)
-        groups = len(exactly)
+        exact_parts = np.stack(self.parts_of(*sums), axis=-1)
+        groups = len(exact_parts)
         error, joint = (
-            self.noise.error(jointly(confidence, self._at_once * number)) for number in (1, groups)
+            self.noise.error(single_confidence(confidence, self._at_once * number))
+            for number in (1, groups)
         )
         words = f"{self.noise.words}, on {self._words}, scale {self.mechanism.scale:.17g} grids"
         return [
@@ -237,30 +238,30 @@ class _Moments(_Bounded):
                 confidence, joint_error=None if groups == 1 else self.margin(row, joint),
                 mechanism=words, grid=self.bounds.grid, rho=self.rho,
             )
-            for row in self.noise.release(exactly, rng).tolist()
+            for row in self.noise.release(exact_parts, rng).tolist()
         ]  # fmt: skip
 
-    def expected(self, confidence: float, groups: int) -> str:
-        """Say how far off the numbers will be, for some numbers of rows in a group."""
-        del groups  # Each holds by itself.
-        error = self.noise.error(jointly(confidence, self._at_once))
+    def describe_margins(self, confidence: float, groups: int) -> str:
+        """Describe the margins in words, for three numbers of rows in a group."""
+        del groups  # The margin of a group does not depend on the others.
+        error = self.noise.error(single_confidence(confidence, self._at_once))
         margins = ", ".join(
-            f"{shown_up(self.margin(self._typical(rows), error))} of {rows:,} rows"
+            f"{format_margin(self.margin(self._typical(rows), error))} of {rows:,} rows"
             for rows in (100, 10_000, 1_000_000)
         )
         return f"within {margins}"
 
     def _typical(self, rows: int) -> list[int]:
-        """Return the parts of values that are spread evenly, which stand for others."""
+        """Return the parts of evenly spread values, as an example for the margins."""
         raise NotImplementedError
 
 
 class Mean(_Moments):
     """The mean of the clamped values.
 
-    For a value q between l and u in whole grids, A is the sum of q - l and B that of u - q. One row
-    adds u - l to A + B, split between them as the row has it, so both have noise of scale
-    (u - l)/epsilon. The mean is (l B + u A)/(A + B).
+    A value q lies between l and u in whole grids. A is the sum of q - l, and B the sum of u - q.
+    One row adds u - l to A + B, so both get noise of scale (u - l)/epsilon. The mean is
+    (l B + u A)/(A + B).
     """
 
     name = "mean"
@@ -279,35 +280,35 @@ class Mean(_Moments):
         del squares
         least, most = self.bounds.least, self.bounds.most
         if isinstance(total, np.ndarray):
-            count = count.astype(total.dtype)  # In int64 its product with a bound could overflow.
+            count = count.astype(total.dtype)  # In int64 the product with a bound could overflow.
         return total - least * count, most * count - total
 
     def from_parts(self, parts: Sequence[int]) -> float:
-        """Return the mean, halfway between the bounds where nothing is known."""
+        """Return the mean; halfway between the bounds if the noisy sums are not positive."""
         whole = sum(parts)
         above = Fraction(min(max(parts[0], 0), whole), whole) if whole > 0 else Fraction(1, 2)
         mean = self.bounds.least + above * (self.bounds.most - self.bounds.least)
         return float(mean * Fraction(self.bounds.grid))
 
     def margin(self, parts: Sequence[int], error: float) -> float:
-        """Return how far off the mean is, for `error` the bound on the noise of A alone.
+        """Return the margin of the mean, if `error` bounds the noise a of A.
 
-        With noise a and b it is off by (u - l)(a B - b A)/(A + B), over the noisy A + B: a weighted
-        mean of a and -b, which is seldom beyond `error` if a is (Proschan 1965, for symmetric
-        log-concave laws). Half a grid is for the rounding of the values.
+        B has noise b. The error of the mean is (u - l)(a B - b A)/(A + B) over the noisy A + B. The
+        fraction is a weighted mean of a and -b. For symmetric log-concave laws it exceeds `error`
+        no more often than a does (Proschan 1965). The rounding of values adds half a grid.
         """
-        width, rows = self.bounds.width, float(sum(parts))
-        off = min(error / rows, 1.0) if rows > 0 else 1.0
-        return (width * off + 0.5) * self.bounds.grid
+        width, total = self.bounds.width, float(sum(parts))
+        relative_error = min(error / total, 1.0) if total > 0 else 1.0
+        return (width * relative_error + 0.5) * self.bounds.grid
 
 
 class Variance(_Moments):
-    """The variance of the clamped values, about their own mean, over the number of values.
+    """The variance of the clamped values; the divisor is the number of values.
 
-    With a = q - l and b = u - q the three sums are those of b^2, 2ab and a^2. One row adds
-    (a + b)^2 = (u - l)^2 to all together. The variance is (B0 B2 - B1^2/4)/(B0 + B1 + B2)^2 widths
-    squared. Squares of more than 32 bits are rounded down after they are added, all three sums,
-    which one person then moves by at most 3 more in a group.
+    Let a = q - l and b = u - q. The three sums B0, B1 and B2 are those of b^2, 2ab and a^2. One row
+    adds (a + b)^2 = (u - l)^2 to all together. The variance is (B0 B2 - B1^2/4)/(B0 + B1 + B2)^2
+    widths squared. If squares have more than 32 bits, the three sums are rounded down. Rounding
+    lets one person move them by at most 3 more in a group.
     """
 
     name = "variance"
@@ -322,7 +323,7 @@ class Variance(_Moments):
 
     @property
     def _shift(self) -> int:
-        """By how many bits the sums are rounded down."""
+        """The number of bits by which the sums are rounded down."""
         return max(0, (self.bounds.width**2).bit_length() - _SURE_BITS)
 
     def _typical(self, rows: int) -> list[int]:
@@ -331,34 +332,34 @@ class Variance(_Moments):
     def parts_of(self, count: _Whole, total: _Whole, squares: _Whole) -> tuple[_Whole, ...]:
         """Return the three sums, in units of 2^shift."""
         least, most = self.bounds.least, self.bounds.most
-        count, total, squares = (_unlimited(sums) for sums in (count, total, squares))
+        count, total, squares = (_to_python_integers(sums) for sums in (count, total, squares))
         below = most * most * count - 2 * most * total + squares
         both = 2 * ((least + most) * total - least * most * count - squares)
         above = squares - 2 * least * total + least * least * count
-        return tuple(_fixed(part >> self._shift) for part in (below, both, above))
+        return tuple(_to_int64(part >> self._shift) for part in (below, both, above))
 
     def from_parts(self, parts: Sequence[int]) -> float:
-        """Return the variance: 0 where nothing is known."""
+        """Return the variance; 0 if the noisy sums are not positive."""
         b0, b1, b2 = (max(part, 0) for part in parts)
         whole = b0 + b1 + b2 or 1
         variance = float(Fraction(4 * b0 * b2 - b1 * b1, 4 * whole * whole))
         return self._in_units(min(max(variance, 0.0), 0.25))
 
     def margin(self, parts: Sequence[int], error: float) -> float:
-        """Return how far off the variance is if each sum is off by `error` at most.
+        """Return the margin of the variance, if `error` bounds the noise of each sum.
 
-        By Taylor's theorem at most error * (|g0| + |g1| + |g2|) + 3.25 (3 error/T)^2, where g is
-        the gradient and T the least that the sum of all three can be: see docs/publishing.md.
+        By Taylor's theorem it is at most error * (|g0| + |g1| + |g2|) + 3.25 (3 error/T)^2. Here g
+        is the gradient and T the least possible sum of all three: see docs/publishing.md.
         """
         b0, b1, b2 = (float(max(part, 0)) for part in parts)
         whole = b0 + b1 + b2
         least = whole - 3 * error
         if least <= 0:
             return self._in_units(0.25)
-        bent = 2 * (b0 * b2 - b1 * b1 / 4) / whole
-        slopes = (abs(b2 - bent), abs(b1 / 2 + bent), abs(b0 - bent))
-        steep = sum(slopes) / whole**2 * error
-        return self._in_units(min(steep + _CURVATURE * (3 * error / least) ** 2, 0.25))
+        common = 2 * (b0 * b2 - b1 * b1 / 4) / whole
+        slopes = (abs(b2 - common), abs(b1 / 2 + common), abs(b0 - common))
+        first_order = sum(slopes) / whole**2 * error
+        return self._in_units(min(first_order + _CURVATURE * (3 * error / least) ** 2, 0.25))
 
     def _in_units(self, part: float) -> float:
         width = self.bounds.width * self.bounds.grid
@@ -375,18 +376,18 @@ class Deviation(Variance):
         return math.sqrt(super().from_parts(parts))
 
     def margin(self, parts: Sequence[int], error: float) -> float:
-        """Return how far the root is off: most below, because the root is steepest there."""
-        root, off = self.from_parts(parts), super().margin(parts, error)
-        below = root - math.sqrt(max(root * root - off, 0.0))
-        return max(below, math.sqrt(root * root + off) - root)
+        """Return the margin of the root, the larger of its two sides."""
+        root, margin = self.from_parts(parts), super().margin(parts, error)
+        below = root - math.sqrt(max(root * root - margin, 0.0))
+        return max(below, math.sqrt(root * root + margin) - root)
 
 
-def _unlimited(sums: _Whole) -> _Whole:
+def _to_python_integers(sums: _Whole) -> _Whole:
     return sums.astype(object) if isinstance(sums, np.ndarray) else int(sums)
 
 
-def _fixed(sums: _Whole) -> _Whole:
-    """Return integers in int64 where all fit: always, below 2^30 rows."""
+def _to_int64(sums: _Whole) -> _Whole:
+    """Return integers in int64 if all fit. Below 2^30 rows they always do."""
     if not isinstance(sums, np.ndarray):
         return sums
     try:
@@ -399,8 +400,8 @@ Query = Count | Sum | Mean | Variance | Histogram | Quantiles
 
 
 def check_confidence(confidence: float) -> float:
-    """Return a confidence at which errors are finite, those of several parts too."""
-    part = check_probability("confidence", confidence)
-    if (1 + part) / 2 == 1:
+    """Return the confidence; raise unless all margins are finite at it."""
+    probability = check_probability("confidence", confidence)
+    if (1 + probability) / 2 == 1:
         reject("confidence", confidence, "be at most 1 - 2^-52")
-    return part
+    return probability

@@ -1,4 +1,4 @@
-"""What a request asks: statistics of columns, and the groups that it declares. All is public."""
+"""The questions of a request, and its declared groups. Both are public."""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
@@ -18,13 +18,13 @@ QUERIES: Final = (
     *("quantile:Q", "quantiles:Q,Q", "histogram"),
 )
 _BOUNDED: Final = {kind.name: kind for kind in (Sum, Mean, Variance, Deviation)}
-SELECTED: Final = ("median", "quantile", "quantiles")  # No noise is added to these.
-_OF_KNOWN_ERROR: Final = ("count", "sum", "histogram")
-_MOST_WAYS: Final = 2
+SELECTED: Final = ("median", "quantile", "quantiles")  # Selected from candidates, without noise.
+_KNOWN_ERROR: Final = ("count", "sum", "histogram")  # Their error does not depend on the data.
+_MOST_GROUP_COLUMNS: Final = 2
 
-DISCOVER: Final = "discover"  # In place of declared keys.
-_EXAMPLE: Final = 'groups={"city": ["cork", "dublin"]}'  # For errors.
-# The first kind that a key is of counts, because a bool is an int.
+DISCOVER: Final = "discover"  # This word in place of declared keys discovers the groups.
+_EXAMPLE: Final = 'groups={"city": ["cork", "dublin"]}'  # An example for error messages.
+# A key is of the first kind that matches, because a bool is also an int.
 _KINDS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "boolean": bool,
     "number": (int, float),
@@ -35,31 +35,38 @@ _KINDS: Final[Mapping[str, type | tuple[type, ...]]] = {
 
 @dataclass(frozen=True)
 class Question:
-    """Some statistics of one column, of all rows or by group.
+    """Statistics of one column, of all rows or by group.
 
     Parameters
     ----------
     statistics
-        "count", "sum", "mean", "variance", "std", "median", "quantile:0.9", "quantiles:0.25,0.75"
-        (released together, in order) or "histogram".
+        A list of "count", "sum", "mean", "variance", "std", "median", "histogram", "quantile:0.9"
+        or "quantiles:0.25,0.75" (several quantiles, released together).
     column
-        The column of numbers; a count without one is of rows.
+        The column of numbers. A count without a column counts rows.
     lower, upper
-        Declared bounds of a value, for all but counts and histograms.
+        The bounds of one value. Values outside are clamped to them. Choose them without looking at
+        the data. Counts and histograms need none.
     grid
-        A power of two; by default from the bounds.
+        A power of two. Values are rounded to its multiples. The default depends on the bounds.
     edges
-        Declared edges of a histogram.
+        The edges of the bins of a histogram, in ascending order. Choose them without looking at the
+        data.
     by
-        One or two columns whose groups the request declares, or lets be discovered.
+        One or two columns to group by. `Request.groups` declares their groups.
     per_person
-        "sum" or "mean": a person's own sum or mean in a group counts as their one value there. The
-        bounds are those of this value.
+        "sum" or "mean": the sum or mean of a person's rows in a group counts as their only value
+        there. `lower` and `upper` are then the bounds of this value. None: each row counts.
     weight
-        Each statistic's part of the budget, beside those of other questions.
+        The part of the budget of each statistic, relative to the weights of other questions.
     error
-        The margin that is wanted of each number, at the request's confidence, in place of a part of
-        the budget: it costs what it costs. For counts, sums and histograms.
+        The margin that each number should have at the confidence of the request. It replaces a part
+        of the budget: the cost follows from it. Only for counts, sums and histograms.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range or missing.
 
     Examples
     --------
@@ -80,15 +87,15 @@ class Question:
 
     def __post_init__(self) -> None:
         for name in ("statistics", "by"):
-            given = getattr(self, name)
-            if isinstance(given, str) or not all(isinstance(part, str) for part in given):
-                raise ArgumentError(f"{name} must be a list of names, got {shown(given)}.")
-            object.__setattr__(self, name, tuple(given))
+            names = getattr(self, name)
+            if isinstance(names, str) or not all(isinstance(part, str) for part in names):
+                raise ArgumentError(f"{name} must be a list of names, got {shown(names)}.")
+            object.__setattr__(self, name, tuple(names))
         if self.edges is not None:
             object.__setattr__(self, "edges", tuple(self.edges))
         if not self.statistics:
-            raise ArgumentError(f"publish must name at least one query, of{', '.join(QUERIES)}.")
-        if len(self.by) > _MOST_WAYS or len(set(self.by)) < len(self.by):
+            raise ArgumentError(f"publish must name at least one query, of {', '.join(QUERIES)}.")
+        if len(self.by) > _MOST_GROUP_COLUMNS or len(set(self.by)) < len(self.by):
             raise ArgumentError(f"by must name one or two columns, got {shown(self.by)}.")
         check_positive("weight", self.weight)
         self._check_error()
@@ -104,15 +111,15 @@ class Question:
             return
         check_positive("error", self.error)
         for name in self.statistics:
-            if name not in _OF_KNOWN_ERROR:
+            if name not in _KNOWN_ERROR:
                 raise ArgumentError(
                     f"The error of a {name.partition(':')[0]} depends on the data. Ask for an "
-                    f"error of {', '.join(_OF_KNOWN_ERROR)} alone, and give others a weight."
+                    f"error of {', '.join(_KNOWN_ERROR)} alone, and give others a weight."
                 )
 
     @property
     def own(self) -> Own | None:
-        """The one value of a person in a group, if they have one of their own."""
+        """The value of a person in a group, if `per_person` asks for one."""
         if self.per_person is None or self.column is None:
             return None
         assert self.lower is not None and self.upper is not None  # noqa: S101, PT018 - checked
@@ -128,7 +135,7 @@ class Question:
         intervals: bool = True,
         reach: Reach = ONE_ROW,
     ) -> Query:
-        """Return what asks for one of the statistics, or say what it needs."""
+        """Return the query for one of the statistics; raise if it lacks an argument."""
         name, _, argument = statistic.partition(":")
         if name not in {"quantile", "quantiles"}:
             check_choice("query", statistic, QUERIES)
@@ -168,17 +175,17 @@ def _places(name: str, text: str) -> list[float]:
 
 
 def check_groups(groups: Mapping[str, Sequence[Key]]) -> dict[str, Sequence[Key]]:
-    """Return the declared keys of each column: one or more, each once, of one kind.
+    """Return the declared keys of each column; raise unless they are distinct and of one kind.
 
     The word "discover" stays as it is.
     """
     return {
-        column: keys if isinstance(keys, str) and keys == DISCOVER else _checked(column, keys)
+        column: keys if isinstance(keys, str) and keys == DISCOVER else _check_keys(column, keys)
         for column, keys in groups.items()
     }
 
 
-def _checked(column: str, keys: Sequence[Key]) -> tuple[Key, ...]:
+def _check_keys(column: str, keys: Sequence[Key]) -> tuple[Key, ...]:
     if isinstance(keys, str) or not isinstance(keys, Sequence):
         raise ArgumentError(f"The groups of {column!r} must be a list: {_EXAMPLE}.")
     if not keys or len({(type(key), key) for key in keys}) < len(keys):
@@ -188,7 +195,7 @@ def _checked(column: str, keys: Sequence[Key]) -> tuple[Key, ...]:
     kinds = {
         next((name for name, kind in _KINDS.items() if isinstance(key, kind)), None) for key in keys
     }
-    if None in kinds or any(key != key or key == "" or _is_no_text(key) for key in keys):  # noqa: PLR0124
+    if None in kinds or any(key != key or key == "" or _is_not_utf8(key) for key in keys):  # noqa: PLR0124
         raise ArgumentError(f"Every declared group must have a name, in UTF-8: {_EXAMPLE}.")
     if len(kinds) > 1:
         raise ArgumentError(
@@ -197,6 +204,6 @@ def _checked(column: str, keys: Sequence[Key]) -> tuple[Key, ...]:
     return tuple(keys)
 
 
-def _is_no_text(key: Key) -> bool:
-    """Tell whether a name holds bytes that are no UTF-8: no row of a file can hold them."""
+def _is_not_utf8(key: Key) -> bool:
+    """Return whether a name cannot be encoded as UTF-8, so that no file can contain it."""
     return isinstance(key, str) and key != key.encode("utf-8", "ignore").decode("utf-8")

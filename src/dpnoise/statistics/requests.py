@@ -1,4 +1,4 @@
-"""A request: what to publish, at which cost. It is public, and made before a row is read."""
+"""Requests: the statistics to publish and their budget. They are made before a row is read."""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
@@ -13,34 +13,34 @@ from dpnoise.core.errors import ArgumentError, check_choice, check_integer, reje
 from dpnoise.core.strict_json import Data
 from dpnoise.release.calibration import quotient_down
 from dpnoise.statistics.bounds import ADD_REMOVE, NEIGHBOURS, REPLACE, Move, Reach
-from dpnoise.statistics.budget_split import Budget, Item, Prices, priced
+from dpnoise.statistics.budget_split import Budget, Item, Prices, price_items
 from dpnoise.statistics.composition import Cost, Loss
 from dpnoise.statistics.discovery_threshold import threshold
 from dpnoise.statistics.engines import checking
 from dpnoise.statistics.plan import Cells, Edges, Grouping, Key, Own, Plan, Unit
 from dpnoise.statistics.queries import Query, check_confidence
 from dpnoise.statistics.questions import QUERIES, SELECTED, Question, check_groups
-from dpnoise.statistics.results import Priced, WholeNoise
+from dpnoise.statistics.results import LossMixin, WholeNoise
 
-__all__ = ["Discovery", "Question", "Request", "Way", "written"]
+__all__ = ["Discovery", "Question", "Request", "Way", "key_for_json"]
 
-_MOST_CELLS: Final = 2**26  # Cells times groups: 512 MiB of counts.
-_MOST_ROWS: Final = 2**31 - 1  # Of one person in a group.
-_MOST_GROUPS: Final = 2**16  # Of one person.
+_MOST_CELLS: Final = 2**26  # The most cells in all groups: 512 MiB of counts.
+_MOST_ROWS: Final = 2**31 - 1  # The most rows of one person in a group.
+_MOST_GROUPS: Final = 2**16  # The most groups of one person.
 
-Groups = Mapping[str, Sequence[Key]]  # Of each column its keys, or the word "discover".
+Groups = Mapping[str, Sequence[Key]]  # The keys of each column, or the word "discover".
 
 
 class Way(NamedTuple):
-    """How rows are put together before something is asked of them: what has a plan of its own."""
+    """The key of a plan: the columns to group by, and the value of a person."""
 
     by: tuple[str, ...]
     own: Own | None
 
 
 @dataclass(frozen=True)
-class Discovery(Priced):
-    """How the groups of a column are found: those with a noisy number of persons of at least so."""
+class Discovery(LossMixin):
+    """How to discover the groups of a column: by a noisy number of persons and a threshold."""
 
     column: str
     unit: Unit | None
@@ -51,48 +51,59 @@ class Discovery(Priced):
 
 @dataclass(frozen=True)
 class Request:
-    """What to publish of a data set, in one pass over its rows, for one budget.
+    """The statistics to publish from a data set, and their budget.
+
+    A request is public: you make it before you look at the data. `publish` answers it in one pass
+    over the rows, or in several if groups are discovered.
 
     Parameters
     ----------
     epsilon
-        The privacy loss of everything together, or None. Statistics split it evenly, or by their
-        weights; the groups of one statistic share its part, because a row is in one group at most,
-        and a person in `max_groups`.
+        The privacy loss of all statistics together. Smaller is more private; 0.1 to 10 are common.
+        Statistics split it evenly, or by their weights. The groups of one statistic do not split it
+        further. None if `rho` or the errors of questions set the budget.
     publish
         The questions.
     groups
-        The declared groups of each column that questions group by. Rows of other groups are left
-        out silently, because an error would tell that there are some; declared groups without
-        rows are published too. "discover" in place of a list publishes the groups whose noisy
-        number of persons passes a threshold, which needs `delta`.
+        The groups of each column that questions group by: a list of keys. Rows of other groups are
+        left out without an error, because an error would reveal them. Declared groups without rows
+        are published, too. "discover" in place of a list publishes the groups whose noisy number
+        of persons reaches a threshold, which needs `delta`.
     missing
-        What to do about rows without a value: "error", or "drop" to leave them out.
+        How to treat rows without a value: "error" raises, "drop" leaves them out.
     confidence
-        That of the margins and intervals which are published too.
+        The probability that a published margin or interval holds.
     clamp
-        Whether counts below 0 are published as 0.
+        Whether counts below 0 are published as 0. Noise can make them negative.
     intervals
-        Whether quantiles spend half of their epsilon on intervals.
+        Whether quantiles spend half of their epsilon on confidence intervals.
     delimiter
-        What separates the entries of a CSV file.
+        The character between the fields of a CSV file.
     person
-        The column, or columns, that say whose a row is. None: every row is its own.
+        The column, or the columns, that identify a person. None if every row is another person.
     max_groups, max_rows
-        In how many groups one person counts, of each grouping, and with how many rows in each.
+        The contribution bounds of one person: the largest number of groups in which they count, and
+        of rows in each group. Their other rows are left out. Larger bounds need more noise.
     neighbours
-        "add-remove": what is hidden is whether a person is there at all. "replace": who it is.
+        "add-remove" hides whether a person is in the data. "replace" hides the values of a person,
+        but not the number of persons.
     without_id
-        What a row without an id is: an "error", or a person of its "own".
+        How to treat rows without an id: "error" raises, "own" counts each as another person.
     delta
-        The probability beside epsilon: of Gaussian noise, and for groups that are discovered.
+        The probability that epsilon does not hold, such as 1e-6. Gaussian noise and discovered
+        groups need it; otherwise it must be 0.
     rho
         The budget in zero-concentrated differential privacy, in place of epsilon.
     mechanism
-        "laplace", "gaussian", or "best": whichever has the smaller margins here.
+        The noise: "laplace", "gaussian", or "best" for the one with smaller margins.
     text_columns
-        The columns of ids, and of groups to discover, that are declared to be text in a frame: in
-        these, 7, 07 and 7.0 are different. Files need no such declaration.
+        The columns of ids, and of groups to discover, that are text in a frame. In text, 7, 07 and
+        7.0 are different. Files need no such declaration.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range or missing, or if two arguments contradict each other.
 
     Examples
     --------
@@ -101,7 +112,7 @@ class Request:
     >>> [query.epsilon for _, query in request.prepare()]
     [0.5, 0.5]
 
-    With several rows a person:
+    With several rows per person:
 
     >>> visits = Question(["count"], by=["city"])
     >>> groups = {"city": ["cork", "dublin", "galway"]}
@@ -132,7 +143,7 @@ class Request:
         object.__setattr__(self, "publish", tuple(self.publish))
         object.__setattr__(self, "groups", check_groups(self.groups))
         if not self.publish:
-            raise ArgumentError(f"publish must name at least one query, of{', '.join(QUERIES)}.")
+            raise ArgumentError(f"publish must name at least one query, of {', '.join(QUERIES)}.")
         check_confidence(self.confidence)
         check_choice("missing", self.missing, checking.MISSING)
         check_choice("neighbours", self.neighbours, NEIGHBOURS)
@@ -146,9 +157,9 @@ class Request:
         _check_groups(self)
         _check_person(self)
         _check_text_columns(self)
-        self.cost()  # Raises if the budget contradicts itself.
-        unknown = dict.fromkeys(self.discovered, ("",))  # One group stands for them.
-        self.check_plans({**self.groups, **unknown})
+        self.cost()  # Raises if the arguments of the budget contradict each other.
+        placeholders = dict.fromkeys(self.discovered, ("",))  # One group for each such column.
+        self.check_plans({**self.groups, **placeholders})
 
     @property
     def discovered(self) -> tuple[str, ...]:
@@ -164,12 +175,12 @@ class Request:
         return isinstance(self.groups[column], str)
 
     def _reach(self, question: Question, groups: Groups) -> Reach:
-        """Return how far one person reaches into the statistics of a question."""
+        """Return the contribution bounds of one person for a question."""
         rows = 1 if question.per_person is not None else self.max_rows or 1
         return self._reach_of(_number_of_groups(question, groups), rows)
 
     def _reach_of(self, there: int | None, rows: int) -> Reach:
-        """Return how far one person reaches into so many groups, or into unknown ones."""
+        """Return the contribution bounds of one person for `there` groups; None if unknown."""
         most = self.max_groups or 1
         if there is None:
             there = 2 * most
@@ -181,83 +192,83 @@ class Request:
         return question.query(statistic, loss, reach=reach, **options)
 
     def _statistics(self) -> list[tuple[Question, str]]:
-        return [(one, name) for one in self.publish for name in one.statistics]
+        return [(question, name) for question in self.publish for name in question.statistics]
 
     @cached_property
     def prices(self) -> Prices:
-        """What each part costs."""
+        """The loss of each part, and the total cost."""
         reach = self._reach_of(None, 1)
         items = [
             Item(lambda loss: SimpleNamespace(noise=_count_noise(loss, reach)), None)
             for _ in self.discovered
         ]
-        for one, name in self._statistics():
+        for question, name in self._statistics():
             is_selected = name.partition(":")[0] in SELECTED
-            selections = self._reach(one, self.groups).groups if is_selected else None
-            make = partial(self._query, one, name, self.groups)
-            items.append(Item(make, selections, one.weight, one.error))
+            selections = self._reach(question, self.groups).groups if is_selected else None
+            make = partial(self._query, question, name, self.groups)
+            items.append(Item(make, selections, question.weight, question.error))
         budget = Budget(
             *(self.epsilon, self.delta, self.rho, self.mechanism, self.confidence),
             discovers=bool(self.discovered),
         )
-        return priced(items, budget)
+        return price_items(items, budget)
 
     def cost(self) -> Cost:
-        """Return what all of it costs."""
+        """Return the total cost, in epsilon and in rho."""
         return self.prices.cost
 
     def discoveries(self) -> list[Discovery]:
-        """Return how the groups are found that are not declared.
+        """Return how to discover the groups of each column without declared groups.
 
-        Each column has its own part of the delta that is set aside: one person may be alone in a
-        group of every one of them.
+        The columns split the delta that is set aside, because one person may be the only member of
+        a group in each of them.
         """
         reach = self._reach_of(None, 1)
         unit = self._unit(reach, None)
-        found: list[Discovery] = []
+        discoveries: list[Discovery] = []
         for column, loss in zip(self.discovered, self.prices.losses, strict=False):
             noise = _count_noise(loss, reach)
-            aside = quotient_down(self.prices.aside, len(self.discovered))
-            least = threshold(noise.mechanism, reach.groups, aside)
-            found.append(Discovery(column, unit, noise, least, (loss,)))
-        return found
+            delta = quotient_down(self.prices.aside, len(self.discovered))
+            least = threshold(noise.mechanism, reach.groups, delta)
+            discoveries.append(Discovery(column, unit, noise, least, (loss,)))
+        return discoveries
 
     def prepare(self, groups: Groups | None = None) -> list[tuple[Question, Query]]:
         """Return a query for each statistic, with its part of the budget."""
         groups = self.groups if groups is None else groups
         losses = self.prices.losses[len(self.discovered) :]
         return [
-            (one, self._query(one, name, groups, loss))
-            for (one, name), loss in zip(self._statistics(), losses, strict=True)
+            (question, self._query(question, name, groups, loss))
+            for (question, name), loss in zip(self._statistics(), losses, strict=True)
         ]
 
     def plans(self, groups: Groups | None = None) -> dict[Way, Plan]:
-        """Return one plan for each way of grouping; a thing that several ask for is asked once."""
+        """Return one plan for each way of grouping. Statistics share an ask if they can."""
         groups = self.groups if groups is None else groups
         plans: dict[Way, Plan] = {}
         for question, query in self.prepare(groups):
             if not all(groups[name] for name in question.by):
-                continue  # No group was found.
-            way = Way(question.by, question.own)
-            asks = dict.fromkeys((*(plans[way].asks if way in plans else ()), query.ask))
+                continue  # No group was discovered.
+            key = Way(question.by, question.own)
+            asks = dict.fromkeys((*(plans[key].asks if key in plans else ()), query.ask))
             by = tuple(
                 Grouping(name, tuple(groups[name]), discovered=self._is_open(name))
                 for name in question.by
             )
             unit = self._unit(self._reach(question, groups), question.own)
-            plans[way] = Plan(tuple(asks), by, self.missing, unit)
+            plans[key] = Plan(tuple(asks), by, self.missing, unit)
         return plans
 
     def checks(self) -> tuple[Plan, ...]:
-        """Return plans that find what is wrong with columns and values before groups are known.
+        """Return plans that detect errors in columns and values before groups are discovered.
 
-        They are about all rows, of whichever group.
+        They cover all rows, of all groups.
         """
         asks = dict.fromkeys(query.ask for _, query in self.prepare())
-        asked = {getattr(ask, "column", None): ask for ask in asks}
-        declared = (name for name in self.grouped if not self._is_open(name))
-        by = tuple(Grouping(name, tuple(self.groups[name])) for name in declared)
-        return (Plan(tuple(asked.values()), by, self.missing),)
+        ask_by_column = {getattr(ask, "column", None): ask for ask in asks}
+        declared_columns = (name for name in self.grouped if not self._is_open(name))
+        by = tuple(Grouping(name, tuple(self.groups[name])) for name in declared_columns)
+        return (Plan(tuple(ask_by_column.values()), by, self.missing),)
 
     def _unit(self, reach: Reach, own: Own | None) -> Unit | None:
         if self.person is None:
@@ -266,45 +277,46 @@ class Request:
         return Unit(tuple(self.person), reach.groups, reach.rows, self.without_id, own, text)
 
     def keys(self, question: Question, groups: Groups | None = None) -> list[tuple[Key, ...]]:
-        """Return the groups of a question, in order: those of all rows are one, of no keys."""
+        """Return the keys of a question's groups in order; one empty key if it does not group."""
         groups = self.groups if groups is None else groups
         return list(product(*(groups[column] for column in question.by)))
 
     def columns(self) -> list[str]:
         """Return the columns of numbers, each once."""
-        return list(dict.fromkeys(one.column for one in self.publish if one.column is not None))
+        columns = (question.column for question in self.publish)
+        return list(dict.fromkeys(column for column in columns if column is not None))
 
     def described(self) -> Data:
-        """Return it as plain data, for JSON."""
-        described = asdict(self)
-        described["groups"] = {
-            column: keys if isinstance(keys, str) else [written(key) for key in keys]
+        """Return the request as plain data, for JSON."""
+        data = asdict(self)
+        data["groups"] = {
+            column: keys if isinstance(keys, str) else [key_for_json(key) for key in keys]
             for column, keys in self.groups.items()
         }
-        return described
+        return data
 
     @property
     def privacy_unit(self) -> str:
-        """What is protected, in words."""
+        """The privacy unit, in words."""
         if self.person is None:
             return "one row"
-        groups = _several(self.max_groups or 1, "group")
-        rows = "" if self.max_rows is None else f" and {_several(self.max_rows, 'row')} in each"
+        groups = _count_words(self.max_groups or 1, "group")
+        rows = "" if self.max_rows is None else f" and {_count_words(self.max_rows, 'row')} in each"
         if not self.grouped:
-            groups, rows = "", "" if self.max_rows is None else _several(self.max_rows, "row")
+            groups, rows = "", "" if self.max_rows is None else _count_words(self.max_rows, "row")
         bounds = f", at most {groups}{rows}" if groups or rows else ""
         return f"one person ({', '.join(self.person)}){bounds}"
 
     @property
     def neighbours_in_words(self) -> str:
-        """How neighbouring data sets differ."""
+        """How neighbouring data sets differ, in words."""
         who = "row" if self.person is None else "person"
         how = "added or removed" if self.neighbours == ADD_REMOVE else "in another's place"
         return f"one {who} {how}"
 
     @property
     def cost_in_words(self) -> str:
-        """What all of it costs."""
+        """The total cost, in words."""
         cost = self.cost().floats()
         amounts = {
             "epsilon": self.epsilon or cost["epsilon"],
@@ -314,12 +326,12 @@ class Request:
         return ", ".join(f"{name} {amount:g}" for name, amount in amounts.items() if amount)
 
     def check_plans(self, groups: Groups) -> None:
-        """Raise if engines cannot answer exactly, or if there are more counts than fit."""
+        """Raise ArgumentError if engines cannot answer exactly, or if there are too many counts."""
         cells = 0
         for question, query in self.prepare(groups):
             ask = query.ask
-            here = checking.cells_of(ask) if isinstance(ask, Cells | Edges) else 1
-            cells += here * (_number_of_groups(question, groups) or 0)
+            group_cells = checking.cells_of(ask) if isinstance(ask, Cells | Edges) else 1
+            cells += group_cells * (_number_of_groups(question, groups) or 0)
         if cells > _MOST_CELLS:
             raise ArgumentError(
                 f"All groups together must have at most 2^26 cells, got {cells:,}. Use fewer "
@@ -367,7 +379,9 @@ def _check_person(request: Request) -> None:
         for name in ("max_groups", "max_rows"):
             if getattr(request, name) is not None:
                 raise ArgumentError(f'{name} needs person: person="patient_id".')
-        if request.without_id != "error" or any(one.per_person for one in request.publish):
+        if request.without_id != "error" or any(
+            question.per_person for question in request.publish
+        ):
             raise ArgumentError(
                 "person is missing: the column that identifies a person, such as "
                 'person="patient_id".'
@@ -383,7 +397,7 @@ def _check_person(request: Request) -> None:
 
 
 def _check_max_rows(request: Request) -> None:
-    by_row = any(one.per_person is None for one in request.publish)
+    by_row = any(question.per_person is None for question in request.publish)
     if request.max_rows is None and by_row:
         raise ArgumentError(
             "max_rows is missing: how many rows of one person count in a group, such as max_rows=3."
@@ -407,26 +421,26 @@ def _check_max_groups(request: Request) -> None:
     most = check_integer("max_groups", request.max_groups, least=1, most=_MOST_GROUPS)
     numbers = [_number_of_groups(question, request.groups) for question in request.publish]
     if most > max(_MOST_GROUPS if number is None else number for number in numbers):
-        there = max(number or 1 for number in numbers)
-        reject("max_groups", most, f"be at most {there}, the number of groups")
+        groups = max(number or 1 for number in numbers)
+        reject("max_groups", most, f"be at most {groups}, the number of groups")
 
 
 def _number_of_groups(question: Question, groups: Groups) -> int | None:
-    """Return how many groups a question has, or None if that is not known yet."""
+    """Return the number of groups of a question, or None if it is not known yet."""
     if any(isinstance(groups[column], str) for column in question.by):
         return None
     return prod(len(groups[column]) for column in question.by)
 
 
 def _count_noise(loss: Loss, reach: Reach) -> WholeNoise:
-    """Return the noise on numbers of persons: who takes another's place in a group changes none."""
+    """Return the noise on numbers of persons, which a replaced person does not change."""
     return WholeNoise.of(loss, reach, Move.of_number(1, 0), counts=True)
 
 
-def _several(number: int, thing: str) -> str:
+def _count_words(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'s' if number > 1 else ''}"
 
 
-def written(key: Key) -> Key:
-    """Return a key as JSON has it: dates become text."""
+def key_for_json(key: Key) -> Key:
+    """Return a key for JSON: dates become text."""
     return key.isoformat() if isinstance(key, dt.date) else key

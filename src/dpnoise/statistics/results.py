@@ -1,4 +1,4 @@
-"""A published number and its margins, and the exact noise on integers that it comes from."""
+"""Published numbers with their margins, and the exact noise on integers behind them."""
 
 import math
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
 from dpnoise.statistics.bounds import Move, Reach
 from dpnoise.statistics.composition import GAUSSIAN, PURE, Loss, float_up
-from dpnoise.statistics.digits import rounded, rounded_interval
+from dpnoise.statistics.digits import format_interval, format_number
 
 LAPLACE_WORDS: Final = "Laplace noise, exact, rounded once"
 GAUSSIAN_WORDS: Final = "Gaussian noise, exact, rounded once"
@@ -25,7 +25,7 @@ AdditiveMechanism = LaplaceMechanism | GaussianMechanism | DiscreteLaplaceMechan
 
 
 class Number(NamedTuple):
-    """A published number: its groups and its own label, what it is, and its margins if known."""
+    """A published number: its groups and label, its value, and its margins if known."""
 
     path: tuple[str, ...]
     value: float
@@ -33,48 +33,48 @@ class Number(NamedTuple):
     joint: float | None
     interval: tuple[float, float] | None
 
-    def shown(self, sign: str = "±") -> tuple[str, str, str]:
-        """Return the number, its margin or interval, and the joint margin, as people read them."""
+    def format(self, sign: str = "±") -> tuple[str, str, str]:
+        """Return the number, its margin or interval, and its joint margin as text."""
         if self.interval is not None:
-            value, low, high = rounded_interval(self.value, *self.interval)
+            value, low, high = format_interval(self.value, *self.interval)
             return value, f"{low} to {high}", ""
-        value, margin = rounded(self.value, self.error, sign)
-        joint = "" if self.joint is None else rounded(self.value, self.joint, sign)[1]
+        value, margin = format_number(self.value, self.error, sign)
+        joint = "" if self.joint is None else format_number(self.value, self.joint, sign)[1]
         return value, margin, joint
 
 
 @dataclass(frozen=True)
 class Release:
-    """A published number, and what may be published with it.
+    """A published number with its margin and its privacy loss. All fields may be published.
 
     Parameters
     ----------
     query
-        What was asked.
+        The name of the statistic, such as "mean".
     value
-        The number, or the numbers.
+        The published number, or a list of numbers.
     epsilon
-        The privacy loss spent on it; None for Gaussian noise, which has `rho`.
+        The privacy loss of this release; None for Gaussian noise, which has `rho`.
     scale
-        The scale of the noise, in units of the value; None where noise is not added to it.
+        The scale of the noise, in units of the value; None if noise is not added to the value.
     error
-        The margin of each number by itself: with probability `confidence` it is within this of the
-        statistic of the clamped values. None for quantiles, which have an interval.
+        The margin of each single number. With probability `confidence` the number is within `error`
+        of the statistic of the clamped values. None for quantiles, which have an interval.
     confidence
-        The probability that belongs to `error`, `joint_error` and `interval`.
+        The probability that `error`, `joint_error` or `interval` holds.
     parts
-        How epsilon is split, where the query is made of several releases.
+        The parts of epsilon by name, if the release consists of several selections.
     joint_error
         The joint margin: with probability `confidence` all cells of all groups are within it. None
-        for a number that is alone.
+        for a single number.
     interval
-        Of a quantile, two numbers that have it between them; of several, a pair for each.
+        For a quantile, a pair of numbers around it; for several quantiles, a list of pairs.
     labels
-        What each number is, where there are several.
+        The name of each number, if there are several.
     mechanism, grid
-        How it was released, and on which grid of values.
+        The mechanism in words, and the grid of possible values.
     rho
-        The privacy loss of Gaussian noise: rho-zCDP.
+        The privacy loss of Gaussian noise in zero-concentrated differential privacy.
     """
 
     query: str
@@ -92,7 +92,7 @@ class Release:
     rho: float | None = None
 
     def numbers(self, path: tuple[str, ...] = ()) -> Iterator[Number]:
-        """Yield each number; where there are several, its label ends its path."""
+        """Yield each number. If there are several, a path ends with the label of its number."""
         margins = (self.error, self.joint_error)
         if not isinstance(self.value, list):
             yield Number(path, self.value, *margins, self.interval)
@@ -102,8 +102,8 @@ class Release:
             yield Number((*path, label), value, *margins, interval)
 
 
-class Priced:
-    """What every query has: the losses that it is made of."""
+class LossMixin:
+    """Base class of queries: the losses of which a query consists."""
 
     losses: tuple[Loss, ...]
 
@@ -116,12 +116,12 @@ class Priced:
 
     @property
     def rho(self) -> float | None:
-        """The privacy loss of Gaussian noise, or None for others."""
+        """The privacy loss of Gaussian noise, or None for other noise."""
         return self.losses[0].amount if self.losses[0].kind == GAUSSIAN else None
 
 
 def as_loss(epsilon: float | Loss) -> Loss:
-    """Return a loss as it is, and a number as a pure one."""
+    """Return a loss unchanged, and a number as a pure loss."""
     if isinstance(epsilon, Loss):
         return epsilon
     return Loss(PURE, check_positive("epsilon", epsilon))
@@ -129,7 +129,7 @@ def as_loss(epsilon: float | Loss) -> Loss:
 
 @dataclass(frozen=True)
 class WholeNoise:
-    """Exact noise on integers, for what one person can move them by."""
+    """Exact noise on integers, scaled to the change that one person can cause."""
 
     mechanism: AdditiveMechanism
     words: str
@@ -138,35 +138,35 @@ class WholeNoise:
     def of(
         cls, loss: Loss, reach: Reach, move: Move, *, counts: bool = False, lower: int | None = None
     ) -> "WholeNoise":
-        """Return the noise that costs this; counts get the discrete kind of Laplace noise."""
+        """Return the noise for a loss. Counts get discrete Laplace noise."""
         if loss.kind == GAUSSIAN:
             sensitivity = reach.l2(move)
-            made = GaussianMechanism.for_rho(loss.amount, sensitivity=sensitivity, lower=lower)
-            return cls(made, GAUSSIAN_WORDS)
+            gaussian = GaussianMechanism.for_rho(loss.amount, sensitivity=sensitivity, lower=lower)
+            return cls(gaussian, GAUSSIAN_WORDS)
         if counts:
-            exactly = DiscreteLaplaceMechanism(loss.amount, reach.l1(move), lower=lower)
-            return cls(exactly, DISCRETE_WORDS)
+            discrete = DiscreteLaplaceMechanism(loss.amount, reach.l1(move), lower=lower)
+            return cls(discrete, DISCRETE_WORDS)
         return cls(LaplaceMechanism(loss.amount, reach.l1(move), lower=lower), LAPLACE_WORDS)
 
     def error(self, confidence: float) -> float:
-        """Return how far off an integer is at most, with this probability; rounding included."""
+        """Return the margin of an integer at a confidence, including its rounding."""
         if isinstance(self.mechanism, DiscreteLaplaceMechanism):
             return self.mechanism.error(confidence)
         return self.mechanism.error(confidence) + 0.5
 
-    def release(self, exactly: Array, rng: Generator | None) -> Array:
-        """Release integers in int64, or without a limit where they came so."""
-        if exactly.dtype == object:
-            flat = self.mechanism.release(exactly.reshape(-1).tolist(), rng)  # type: ignore[arg-type]
-            return np.array(flat, dtype=object).reshape(exactly.shape)
-        released: Array = self.mechanism.release(np.ascontiguousarray(exactly, np.int64), rng)
+    def release(self, exact: Array, rng: Generator | None) -> Array:
+        """Release integers, as int64 or as Python's integers like the input."""
+        if exact.dtype == object:
+            flat = self.mechanism.release(exact.reshape(-1).tolist(), rng)  # type: ignore[arg-type]
+            return np.array(flat, dtype=object).reshape(exact.shape)
+        released: Array = self.mechanism.release(np.ascontiguousarray(exact, np.int64), rng)
         return released
 
 
-def jointly(confidence: float, number: int) -> float:
-    """Return the confidence at which each of so many independent numbers must hold, so all do.
+def single_confidence(confidence: float, number: int) -> float:
+    """Return the confidence of each of `number` independent margins with which all hold.
 
-    It is rounded up by more than its own roundings, and is below 1.
+    It is rounded up by more than its rounding errors, and is below 1.
     """
     each = 1 + math.expm1(math.log(confidence) / number)
     return min(each * (1 + 2.0**-50) if number > 1 else confidence, 1 - 2.0**-53)

@@ -1,13 +1,13 @@
-"""Quantiles: selected among the multiples of a grid, each with an interval if wanted.
+"""Quantiles: selected among the multiples of a grid, with an optional confidence interval.
 
 Candidates are the cells between the bounds, scored by the rows below and at them.
 
-A candidate c has the ranks from #(x < c) to #(x <= c), and its score is minus the distance of this
-interval to the target q n: rows that share a value pull the quantile to it. One row more moves
-#(x < c) and #(x <= c) by 0 or 1 and q n by q, so it moves every score by at most max(q, 1-q); that
-stays so if the ends of the interval are moved inward, by a fixed number of ranks or to its middle.
-The selection is permute-and-flip, exact, and its work depends on the number of candidates only.
-docs/publishing.md has the proofs.
+A candidate c has the ranks from #(x < c) to #(x <= c). Its score is minus the distance of this
+interval to the target q n, so rows that share a value pull the quantile to it. One more row moves
+#(x < c) and #(x <= c) by 0 or 1 and q n by q. It therefore moves every score by at most
+max(q, 1-q). The same holds if the ends of the interval are moved inward, by a fixed number of ranks
+or to its middle. The selection is exact permute-and-flip. Its running time depends only on the
+number of candidates. docs/publishing.md has the proofs.
 """
 
 import math
@@ -27,25 +27,25 @@ from dpnoise.release.selection import noisy_argmax
 from dpnoise.statistics.bounds import ONE_ROW, Bounds, Reach
 from dpnoise.statistics.composition import PURE, Loss
 from dpnoise.statistics.plan import Cells
-from dpnoise.statistics.results import Priced, Release, as_loss
+from dpnoise.statistics.results import LossMixin, Release, as_loss
 
 Counts = NDArray[np.int64]
 
-PARTS: Final = 2**12  # Cuts through a cell, where rows that share it may have to be parted.
-_UNIT: Final = 2 * PARTS  # A row, in the units of `Smeared`: cuts have odd numbers of them.
+PARTS: Final = 2**12  # Positions of a cut within a cell: rows that share a cell can be divided.
+_UNIT: Final = 2 * PARTS  # Units of `SpreadRows` in one row: a cut is at an odd number of units.
 _SELECTION: Final = "permute-and-flip, exact"
-_PARTING: Final = 8  # One part in so many of a cut's epsilon says where in its cell the cut goes.
-_INWARD: Final = 2  # Scales of the noise by which the ends of a cell are moved.
-_PLACE_BITS: Final = 30
-_LOW_BITS: Final = 31
-_EVERYTHING: Final = 2**61  # More rows than there are.
+_POSITION_SHARE: Final = 8  # 1/8 of a cut's epsilon selects its position within its cell.
+_INWARD: Final = 2  # The ends of a cell are moved inward by this many scales of the noise.
+_PLACE_BITS: Final = 30  # A place q is a multiple of 2^-30.
+_LOW_BITS: Final = 31  # The product of q and these low bits of the row count fits in 61 bits.
+_EVERYTHING: Final = 2**61  # More rows than any data set has.
 
 
-class Quantiles(Priced):
-    """One or several quantiles among the multiples of the grid, each with an interval if wanted.
+class Quantiles(LossMixin):
+    """One or several quantiles among the multiples of the grid, with optional intervals.
 
-    An interval takes half of epsilon. One person costs `epsilon` in each group that they are in,
-    and the losses of all these groups are what it is made of.
+    Intervals take half of epsilon. One person costs `epsilon` in each of their groups, so `losses`
+    has one loss for each of these groups.
     """
 
     def __init__(
@@ -74,37 +74,37 @@ class Quantiles(Priced):
         self.reach, self.epsilon_of_row = reach, reach.part_of_selection(loss.amount)
         parts = self.epsilon_of_row / 2 if interval else self.epsilon_of_row
         self._epsilon_here, self._epsilon_ends = parts, quotient_down(parts, len(self.places))
-        for place in self.places:  # So that every scale is possible before noise is drawn.
+        for place in self.places:  # Raises for an impossible scale before noise is drawn.
             place_scale(place, self._epsilon_ends / 2)
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The name of the statistic."""
         return self.labels[0] if len(self.places) == 1 else "quantiles"
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What people call each."""
+        """The name of each quantile."""
         return tuple(
             "median" if place == 0.5 else f"quantile {place:g}"  # noqa: PLR2004 - the middle
             for place in self.places
         )
 
-    def expected(self, confidence: float, groups: int) -> str:
-        """Say how far off the numbers will be, in ranks."""
-        del groups  # Each holds by itself.
+    def describe_margins(self, confidence: float, groups: int) -> str:
+        """Describe the width of the intervals in words, in ranks."""
+        del groups  # The interval of a group does not depend on the others.
         if not self.interval:
             return "no interval"
         half = self._epsilon_ends / 2
-        aside = max(
-            ranks_aside(self.bounds.cells, place_scale(place, half), confidence)
+        shift = max(
+            interval_shift(self.bounds.cells, place_scale(place, half), confidence)
             for place in self.places
         )
-        return f"an interval, whose ends are about {aside:,} ranks aside"
+        return f"an interval, whose ends are about {shift:,} ranks aside"
 
     @property
     def ask(self) -> Cells:
-        """The number of values in each cell."""
+        """A tally of the values in each cell."""
         return Cells(self.column, self.bounds.grid, self.bounds.least, self.bounds.most)
 
     def release(self, answer: Counts, confidence: float, rng: Generator | None) -> list[Release]:
@@ -123,12 +123,12 @@ class Quantiles(Priced):
             low, high = select_ends(counts, place, self._epsilon_ends, confidence, rng)
             ends = (min(low, cells[place]), max(high, cells[place]))
             intervals.append((self._value(ends[0]), self._value(ends[1])))
-        one, share = len(values) == 1, (self.epsilon or 0.0) / 2
+        is_single, share = len(values) == 1, (self.epsilon or 0.0) / 2
         return Release(
-            self.name, values[0] if one else values, self.epsilon, None, None, confidence,
+            self.name, values[0] if is_single else values, self.epsilon, None, None, confidence,
             {self.name: share, "interval": share} if self.interval else {},
-            interval=intervals[0] if one and intervals else intervals or None,
-            labels=() if one else self.labels, mechanism=_SELECTION, grid=self.bounds.grid,
+            interval=intervals[0] if is_single and intervals else intervals or None,
+            labels=() if is_single else self.labels, mechanism=_SELECTION, grid=self.bounds.grid,
         )  # fmt: skip
 
     def _value(self, cell: int) -> float:
@@ -136,23 +136,23 @@ class Quantiles(Priced):
 
 
 class Target(NamedTuple):
-    """A rank, not always whole: whole + part, exactly, with the part in [0, 1)."""
+    """An exact rank, whole + part, with the part in [0, 1)."""
 
     whole: np.int64
     part: np.float64
 
-    def shifted(self, ranks: int) -> "Target":
+    def shift(self, ranks: int) -> "Target":
         """Return the target this many ranks further up."""
         return Target(self.whole + np.int64(ranks), self.part)
 
 
 def nearest_place(q: float) -> float:
-    """Return q as the nearest multiple of 2^-30: it moves a rank by a row in 2^31 at most."""
+    """Round q to a multiple of 2^-30. This moves a rank by at most one row in 2^31."""
     return round(q * 2.0**_PLACE_BITS) * 2.0**-_PLACE_BITS
 
 
 def target_rank(q: float, rows: np.int64) -> Target:
-    """Return q times the number of rows, for q a multiple of 2^-30, exactly, in fixed width."""
+    """Return q times the number of rows exactly, in fixed width; q is a multiple of 2^-30."""
     numerator = np.int64(round(q * 2.0**_PLACE_BITS))
     low = numerator * (rows & np.int64(2**_LOW_BITS - 1))
     high = 2 * numerator * (rows >> np.int64(_LOW_BITS))
@@ -163,15 +163,15 @@ def target_rank(q: float, rows: np.int64) -> Target:
 class Ranks:
     """The ranks of each cell, from the counts of rows in them.
 
-    Nothing lies beyond the lowest and the highest cell, so that their ranks go on for ever. Ends
-    may be moved inward by a fixed number of ranks, at most to the middle of a cell: rows that share
-    a cell need not be equal, and so the cell in whose middle the target is comes first.
+    The lowest cell has all lower ranks, too, and the highest cell all higher ranks. The ends of a
+    cell may be moved inward by a fixed number of ranks, at most to its middle. Rows that share a
+    cell need not be equal, so the best cell is the one with the target in its middle.
     """
 
     def __init__(self, below: Counts, up_to: Counts, rows: np.int64, inward: int = 0) -> None:
-        moved: Counts = np.minimum((up_to - below) // 2, np.int64(inward))
-        self.below: Counts = below + moved
-        self.up_to: Counts = up_to - moved
+        margin: Counts = np.minimum((up_to - below) // 2, np.int64(inward))
+        self.below: Counts = below + margin
+        self.up_to: Counts = up_to - margin
         self.rows = rows
         self.below[0], self.up_to[-1] = -_EVERYTHING, _EVERYTHING
 
@@ -182,7 +182,7 @@ class Ranks:
         return cls(up_to - counts, up_to, up_to[-1])
 
     def scores(self, target: Target) -> NDArray[np.float64]:
-        """Return the nearest floats to the scores: differences of ranks are below 2^53."""
+        """Return the scores as the nearest floats. Differences of ranks are below 2^53."""
         above = (self.below - target.whole).astype(np.float64) - target.part
         beneath = (target.whole - self.up_to).astype(np.float64) + target.part
         return -np.maximum(np.maximum(above, beneath), 0.0)
@@ -198,11 +198,11 @@ class Ranks:
         return noisy_argmax(scores, lambda cell: self.exact_score(cell, target), scale, rng)
 
 
-class Smeared:
-    """The same rows, each spread evenly over its cell, so that a cut may part a cell.
+class SpreadRows:
+    """The same rows, each spread evenly over its cell, so that a cut can divide a cell.
 
-    Cut p goes through cell p // PARTS; what lies below it is counted in units of a row over
-    2 PARTS. The cuts -1 and cells * PARTS have nothing and everything below them.
+    Cut p goes through cell p // PARTS. The rows below a cut are counted in units of 1 / (2 PARTS)
+    rows. Cut -1 has no rows below it, and cut cells * PARTS has all rows below it.
     """
 
     def __init__(self, counts: Counts) -> None:
@@ -211,7 +211,7 @@ class Smeared:
         self._last = counts.size * PARTS
 
     def below(self, cuts: NDArray[np.int64]) -> Counts:
-        """Return what lies below each cut, in units."""
+        """Return the rows below each cut, in units."""
         inside = np.clip(cuts, 0, self._last - 1)
         cells, parts = inside // PARTS, inside % PARTS
         counts = self._counts[cells]
@@ -219,26 +219,27 @@ class Smeared:
         return np.where(cuts < 0, 0, np.where(cuts >= self._last, _UNIT * self._up_to[-1], units))
 
     def cut(self, first: int, last: int, q: float, epsilon: float, rng: Generator | None) -> int:
-        """Select a cut between two others that has a part q of what lies between them below it.
+        """Select a cut at the q-quantile of the rows between two other cuts.
 
-        First its cell, then where it goes through it, which matters if many rows share the cell.
+        This selects the cell, then the position within it. The position matters if many rows share
+        the cell.
         """
-        parting = epsilon / _PARTING
-        cell = self.cell(first, last, q, difference_down(epsilon, parting), rng)
+        position_epsilon = epsilon / _POSITION_SHARE
+        cell = self.cell(first, last, q, difference_down(epsilon, position_epsilon), rng)
         start, stop = max(first, cell * PARTS), min(last, cell * PARTS + PARTS - 1)
         low, high = self.below(np.array([first, last]))
         below = self.below(np.arange(start, stop + 1)) - low
         ranks = Ranks(below, below, np.int64(high - low))
-        return start + _selected(ranks, q, parting, rng, _UNIT)
+        return start + _select_cell(ranks, q, position_epsilon, rng, _UNIT)
 
     def cell(self, first: int, last: int, q: float, epsilon: float, rng: Generator | None) -> int:
-        """Select the cell of the q-quantile of what lies between two cuts."""
+        """Select the cell of the q-quantile of the rows between two cuts."""
         inward = min(math.ceil(_INWARD * place_scale(q, epsilon, _UNIT)), _EVERYTHING)
         ranks = self.ranks(first, last, inward)
-        return max(first, 0) // PARTS + _selected(ranks, q, epsilon, rng, _UNIT)
+        return max(first, 0) // PARTS + _select_cell(ranks, q, epsilon, rng, _UNIT)
 
     def ranks(self, first: int, last: int, inward: int) -> Ranks:
-        """Return the ranks, in units, of the cells that lie between two cuts, or in part."""
+        """Return the ranks, in units, of the cells that lie at least in part between two cuts."""
         start, stop = max(first, 0) // PARTS, min(last, self._last - 1) // PARTS
         low, high = self.below(np.array([first, last]))
         counts, up_to = self._counts[start : stop + 1], self._up_to[start : stop + 1]
@@ -246,12 +247,12 @@ class Smeared:
         return Ranks(below, np.clip(_UNIT * up_to, low, high) - low, np.int64(high - low), inward)
 
 
-def _selected(
+def _select_cell(
     ranks: Ranks, q: float, epsilon: float, rng: Generator | None, row: int, shift: int = 0
 ) -> int:
-    """Select the cell of a quantile; a row counts this much, and the target may be shifted."""
+    """Select the cell of a quantile. A row counts `row` units; `shift` moves the target."""
     q = nearest_place(q)
-    target = target_rank(q, ranks.rows).shifted(shift)
+    target = target_rank(q, ranks.rows).shift(shift)
     return ranks.select(target, place_scale(q, epsilon, row), rng)
 
 
@@ -265,15 +266,16 @@ def place_scale(q: float, epsilon: float, row: int = 1) -> float:
 def select_places(
     counts: Counts, places: Sequence[float], epsilon: float, rng: Generator | None
 ) -> list[int]:
-    """Return the cells of several quantiles, given in order, which are in order too.
+    """Return the cells of several quantiles in ascending order, for places in ascending order.
 
-    The middle one is selected first; it cuts the rows in two, and each half is asked for its own
-    (Kaplan, Schnapp and Stemmer 2022). One row lies in one half of each cut, or in parts in both,
-    so a level costs as much as one of its selections, and the levels share epsilon.
+    The middle quantile is selected first. It divides the rows into two halves, and the other
+    quantiles are selected within these (Kaplan, Schnapp and Stemmer 2022). A row lies in one half
+    of each cut, or partly in both. So a level costs as much as one selection, and the levels share
+    epsilon.
     """
-    smeared = Smeared(counts)
-    part = quotient_down(epsilon, levels(len(places)))
-    found = [0] * len(places)
+    spread_rows = SpreadRows(counts)
+    level_epsilon = quotient_down(epsilon, levels(len(places)))
+    selected = [0] * len(places)
 
     def halve(first: int, last: int, cuts: tuple[int, int], ends: tuple[float, float]) -> None:
         if first == last:
@@ -282,38 +284,40 @@ def select_places(
         low, high = ends
         relative = (places[middle] - low) / (high - low) if high > low else 0.5
         if last - first == 1:
-            found[middle] = smeared.cell(*cuts, relative, part, rng)
+            selected[middle] = spread_rows.cell(*cuts, relative, level_epsilon, rng)
             return
-        cut = smeared.cut(*cuts, relative, part, rng)
-        found[middle] = cut // PARTS
+        cut = spread_rows.cut(*cuts, relative, level_epsilon, rng)
+        selected[middle] = cut // PARTS
         halve(first, middle, (cuts[0], cut), (ends[0], places[middle]))
         halve(middle + 1, last, (cut, cuts[1]), (places[middle], ends[1]))
 
     halve(0, len(places), (-1, counts.size * PARTS), (0.0, 1.0))
-    return found
+    return selected
 
 
 def levels(places: int) -> int:
-    """Return how often the places are halved."""
+    """Return how many levels of halving this many places need."""
     return places.bit_length()
 
 
 def select_ends(
     counts: Counts, place: float, epsilon: float, confidence: float, rng: Generator | None
 ) -> tuple[int, int]:
-    """Return two cells that have a quantile between them, with this probability at least.
+    """Return two cells that have a quantile between them with probability `confidence` or more.
 
-    Half of epsilon is for each. A selection misses its target by more than h ranks with a
-    probability below cells * exp(-h / scale), so the targets are that far below and above.
+    Each cell costs half of epsilon. A selection misses its target by more than h ranks with a
+    probability below cells * exp(-h / scale). The targets are therefore h ranks below and above.
     """
     ranks = Ranks.of(counts)
     half = epsilon / 2
-    shift = ranks_aside(counts.size, place_scale(place, half), confidence)
-    low, high = (_selected(ranks, place, half, rng, 1, way * shift) for way in (-1, 1))
+    shift = interval_shift(counts.size, place_scale(place, half), confidence)
+    low, high = (
+        _select_cell(ranks, place, half, rng, 1, direction * shift) for direction in (-1, 1)
+    )
     return min(low, high), max(low, high)
 
 
-def ranks_aside(cells: int, scale: float, confidence: float) -> int:
-    """Return how many ranks an end is shifted by."""
+def interval_shift(cells: int, scale: float, confidence: float) -> int:
+    """Return by how many ranks the target of an interval's end is shifted."""
     miss = (1 - confidence) / 2
     return min(math.ceil(scale * math.log(cells / miss)) + 1, 2**60)

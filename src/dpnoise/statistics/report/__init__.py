@@ -1,7 +1,7 @@
-"""What was published, as one HTML page, for the people who decide and the people who read.
+"""The HTML page of a release, for decision makers and readers.
 
-It knows only the plain data of a record, so that a page says nothing that the record does not.
-Every figure about protection is rounded against us.
+The page is made only from the plain data of a record, so it contains nothing else. Every figure
+about protection is rounded towards less protection.
 """
 
 import hashlib
@@ -18,31 +18,31 @@ from typing import Final
 from dpnoise.core import html, strict_json
 from dpnoise.core.strict_json import Data
 from dpnoise.statistics.composition import epsilon_of_zcdp
-from dpnoise.statistics.digits import never_less, rounded
+from dpnoise.statistics.digits import format_loss, format_number
 from dpnoise.statistics.results import Number, Release
 
-_MOST_NAMED: Final = 3  # Statistics that a title names.
+_MOST_NAMED: Final = 3  # A title names at most this many subjects.
 _NAMES: Final = {"std": "standard deviation"}
-_LONGEST: Final = 1e300  # Near the largest float, lengths overflow.
-_BELIEFS: Final = (1, 10, 50, 90)  # Percent.
-_WEAK: Final = 10.0  # An epsilon above which odds say that hardly anything is promised.
-_USUAL_DELTA: Final = 1e-6  # Where a loss in rho is read.
-_ROWS: Final = 3  # Of one person, in an example.
+_LONGEST: Final = 1e300  # Lengths of bars overflow near the largest float.
+_BELIEFS: Final = (1, 10, 50, 90)  # Prior beliefs that the page shows, in percent.
+_WEAK: Final = 10.0  # The page calls a larger epsilon weak.
+_USUAL_DELTA: Final = 1e-6  # The delta at which a loss in rho is converted to epsilon.
+_ROWS: Final = 3  # The rows of one person in an example.
 _EXACT: Final = Context(prec=60)
-_LARGEST: Final = Decimal(1000)  # exp of more helps nobody, and of far more has no number.
-_CERTAIN: Final = Decimal("99.9")  # Percent; the next step up would read 100.
-_PLAINLY: Final = 5  # Powers of ten up to which a factor is written out.
+_LARGEST: Final = Decimal(1000)  # A larger epsilon is shown like this one; exp would overflow.
+_CERTAIN: Final = Decimal("99.9")  # A larger percentage would be rounded to 100.
+_PLAIN_POWER: Final = 5  # A factor up to this power of ten is written without an exponent.
 
 
 def record_text(record: Data) -> str:
-    """Return the record as the file that is kept of it: the page names its hash."""
+    """Return the content of the record file. The page shows its hash."""
     return strict_json.dumps(record) + "\n"
 
 
 def render(record: Data, title: str | None = None) -> str:
-    """Return the page of one record, given as `Table.record()`.
+    """Return the HTML page of a record from `Table.record()`.
 
-    Without a title, the page is called by what was published.
+    The default title names the statistics.
     """
     statistics = statistics_of(record["releases"])
     numbers = [number for statistic in statistics for number in statistic.numbers]
@@ -64,18 +64,21 @@ def render(record: Data, title: str | None = None) -> str:
 
 
 def _title(statistics: Sequence["Statistic"]) -> str:
-    """Name what was published: `Mean and median of income, by city; count of rows`."""
+    """Return a title such as `Mean and median of income, by city; count of rows`."""
     names: dict[str, list[str]] = {}
     for statistic in statistics:
         names.setdefault(statistic.subject, []).append(statistic.name)
-    titles = [f"{' and '.join(dict.fromkeys(called))} of {of}" for of, called in names.items()]
-    more = len(titles) - _MOST_NAMED
-    text = "; ".join(titles[:_MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
+    titles = [
+        f"{' and '.join(dict.fromkeys(statistic_names))} of {subject}"
+        for subject, statistic_names in names.items()
+    ]
+    omitted = len(titles) - _MOST_NAMED
+    text = "; ".join(titles[:_MOST_NAMED]) + (f"; and {omitted} more" if omitted > 0 else "")
     return text[:1].upper() + text[1:] if titles else "No group could be published"
 
 
 def _date(text: str) -> str:
-    """Write a date as people do: `15 November 2026, 23:33 UTC`."""
+    """Return a date such as `15 November 2026, 23:33 UTC`."""
     try:
         date = datetime.fromisoformat(text)
     except ValueError:
@@ -84,14 +87,14 @@ def _date(text: str) -> str:
 
 
 def request_toml(request: Data) -> str:
-    r"""Return a described request in TOML, as a person signs it and `load_request` reads it.
+    r"""Return the data of a request as TOML, which `load_request` reads.
 
-    What is not set is left out. A list is one line, which makes it shorter than tomli-w's.
+    Settings without a value are left out. A list is one line, shorter than with tomli-w.
 
     Examples
     --------
-    >>> asked = {"epsilon": 1.0, "rho": None, "publish": [{"statistics": ("count",)}]}
-    >>> print(request_toml({**asked, "groups": {}}))
+    >>> budget = {"epsilon": 1.0, "rho": None, "publish": [{"statistics": ("count",)}]}
+    >>> print(request_toml({**budget, "groups": {}}))
     epsilon = 1.0
     <BLANKLINE>
     [[publish]]
@@ -116,12 +119,12 @@ def _toml(part: object) -> str:
         return f"[{', '.join(map(_toml, part))}]"
     if isinstance(part, bool):
         return "true" if part else "false"
-    if isinstance(part, str):  # The strings of TOML are those of JSON but for one character.
+    if isinstance(part, str):  # Strings of TOML and JSON differ in one character.
         return json.dumps(part, ensure_ascii=False, allow_nan=False).replace("\x7f", "\\u007f")
     return repr(part)
 
 
-# The numbers: of each statistic a table, and bars whose lines are the margins ---------------------
+# The numbers: a table for each statistic, and bars with margins -----------------------------------
 
 
 @dataclass(frozen=True)
@@ -135,12 +138,12 @@ class Statistic:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The name of the statistic."""
         return _NAMES.get(self.release.query, self.release.query)
 
     @property
     def subject(self) -> str:
-        """The column and the groups: `income, by city and sex`; a count may be of rows."""
+        """The column and the groups, such as `income, by city and sex`; `rows` without a column."""
         return self._values + (f", by {' and '.join(self.by)}" if self.by else "")
 
     @property
@@ -148,12 +151,12 @@ class Statistic:
         return "rows" if self.column is None else self.column
 
     def view(self) -> Data:
-        """Return what the page shows: a number by itself, or a table with bars; and the cost."""
+        """Return the data for the template: a single number or a table with bars, and the cost."""
         title = f"{self.name[:1].upper()}{self.name[1:]} of {self.subject}"
         view = {"title": title, "cost": self._cost(), "noise": self._noise()}
         if len(self.numbers) == 1:
             (number,) = self.numbers
-            return {**view, "path": number.path, "shown": number.shown()}
+            return {**view, "path": number.path, "shown": number.format()}
         joint = any(number.joint is not None for number in self.numbers)
         label = self._values if self.release.labels else self.by[-1]
         head = [label, "Published", "Within", *(["All within"] if joint else [])]
@@ -161,49 +164,51 @@ class Statistic:
         groups = [
             {
                 "name": ", ".join(f"{by} {key}" for by, key in zip(self.by, keys, strict=False)),
-                "rows": [(n.path[-1], n.shown()[: len(head) - 1], scale.bar(n)) for n in numbers],
+                "rows": [(n.path[-1], n.format()[: len(head) - 1], scale.bar(n)) for n in numbers],
             }
             for keys, numbers in groupby(self.numbers, key=lambda number: number.path[:-1])
         ]
         return {**view, "shown": None, "head": head, "groups": groups}
 
     def _cost(self) -> str:
-        """Say what it cost, and its parts: `epsilon 0.5 (median 0.25, interval 0.25)`."""
+        """Return the cost and its parts: `epsilon 0.5 (median 0.25, interval 0.25)`."""
         release = self.release
-        inner = ", ".join(f"{name} {part:.4g}" for name, part in release.parts.items())
+        parts = ", ".join(f"{name} {part:.4g}" for name, part in release.parts.items())
         is_rho = release.epsilon is None
         amount = f"rho {release.rho:.4g}" if is_rho else f"epsilon {release.epsilon:.4g}"
-        return amount + (f" ({inner})" if inner else "")
+        return amount + (f" ({parts})" if parts else "")
 
     def _noise(self) -> str:
-        """Say how it was released: `discrete Laplace noise, exact; scale 1; grid 1`."""
+        """Return the mechanism in words: `discrete Laplace noise, exact; scale 1; grid 1`."""
         amounts = (("scale", self.release.scale), ("grid", self.release.grid))
-        parts = [f"{name} {rounded(x, None)[0]}" for name, x in amounts if x is not None]
+        parts = [f"{name} {format_number(x, None)[0]}" for name, x in amounts if x is not None]
         return "; ".join(filter(None, [self.release.mechanism, *parts]))
 
 
 def statistics_of(releases: Iterable[Data]) -> list[Statistic]:
-    """Put the groups of every statistic together; one that was asked for twice is two."""
+    """Collect the groups of each statistic. A repeated statistic appears twice."""
     statistics: dict[tuple[object, ...], Statistic] = {}
-    seen: dict[tuple[object, ...], int] = {}
+    repeats: dict[tuple[object, ...], int] = {}
     for record in releases:
         column, by = record["column"], tuple(record["by"])
-        keys = tuple(map(named, record["group"] if len(by) > 1 else [record["group"]] * len(by)))
+        keys = tuple(
+            map(quote_blanks, record["group"] if len(by) > 1 else [record["group"]] * len(by))
+        )
         names = (part.name for part in fields(Release) if part.name in record)
         release = Release(**{name: record[name] for name in names})
-        what = (column, by, release.query)
-        again = seen[(*what, keys)] = seen.get((*what, keys), 0) + 1
-        statistic = statistics.setdefault((*what, again), Statistic(column, by, release))
+        subject = (column, by, release.query)
+        repeat = repeats[(*subject, keys)] = repeats.get((*subject, keys), 0) + 1
+        statistic = statistics.setdefault((*subject, repeat), Statistic(column, by, release))
         statistic.numbers.extend(release.numbers(keys))
     return list(statistics.values())
 
 
-def named(key: object) -> str:
-    """Return the name of a group; quotes show where one begins and ends that cannot be seen.
+def quote_blanks(key: object) -> str:
+    """Return the name of a group, in quotes if it is empty or has blanks at an end.
 
     Examples
     --------
-    >>> named("cork"), named(" cork"), named(""), named(7)
+    >>> quote_blanks("cork"), quote_blanks(" cork"), quote_blanks(""), quote_blanks(7)
     ('cork', '" cork"', '""', '7')
     """
     text = str(key)
@@ -212,42 +217,42 @@ def named(key: object) -> str:
 
 @dataclass(frozen=True)
 class Scale:
-    """From which number to which the bars of one statistic go."""
+    """The range of numbers that the bars of one statistic cover."""
 
     low: float
     high: float
 
     @classmethod
     def of(cls, numbers: Sequence[Number]) -> "Scale":
-        """Hold all numbers, zero, and of the margins no more than leaves a third to the bars."""
+        """Return a scale with zero, all numbers, and margins as long as bars keep a third of it."""
         values = [_clamp(number.value) for number in numbers]
         least, most = min(0.0, *values), max(0.0, *values)
-        room = (most - least) or _LONGEST
+        length = (most - least) or _LONGEST
         lows, highs = zip(*map(_error_bar, numbers), strict=True)
-        low = max(min(least, *map(_clamp, lows)), least - room)
-        high = min(max(most, *map(_clamp, highs)), most + room)
+        low = max(min(least, *map(_clamp, lows)), least - length)
+        high = min(max(most, *map(_clamp, highs)), most + length)
         return cls(low, high if high > low else low + 1.0)
 
-    def place(self, value: float) -> float:
-        """Return where a number stands, as a part of the width."""
+    def position(self, value: float) -> float:
+        """Return the position of a number, as a fraction of the width."""
         inside = min(max(_clamp(value), self.low), self.high)
         return (inside - self.low) / (self.high - self.low)
 
     def bar(self, number: Number) -> Data:
-        """Place a number from zero, and its margin, capped where its end is in sight."""
-        zero, here = self.place(0.0), self.place(number.value)
+        """Return the bar of a number from zero, and its margin with caps at its visible ends."""
+        zero, end = self.position(0.0), self.position(number.value)
         low, high = _error_bar(number)
         return {
-            "x": min(zero, here),
-            "width": abs(here - zero),
+            "x": min(zero, end),
+            "width": abs(end - zero),
             "zero": zero,
-            "margin": [self.place(low), self.place(high)] if low < high else None,
-            "caps": [self.place(end) for end in (low, high) if self.low <= end <= self.high],
+            "margin": [self.position(low), self.position(high)] if low < high else None,
+            "caps": [self.position(cap) for cap in (low, high) if self.low <= cap <= self.high],
         }
 
 
 def _error_bar(number: Number) -> tuple[float, float]:
-    """Return where the error bar of a number begins and ends."""
+    """Return the two ends of the error bar of a number."""
     if number.interval is not None:
         return float(number.interval[0]), float(number.interval[1])
     error = number.error if number.error and math.isfinite(number.error) else 0
@@ -255,18 +260,18 @@ def _error_bar(number: Number) -> tuple[float, float]:
 
 
 def _clamp(value: float) -> float:
-    """Keep numbers where differences of two do not overflow; integers may be beyond all floats."""
+    """Clamp a number so that differences do not overflow; integers may exceed all floats."""
     return float(min(max(value, -_LONGEST), _LONGEST))
 
 
-# What is protected and how strongly, with epsilon as odds -----------------------------------------
+# The protection, with epsilon as odds -------------------------------------------------------------
 
 
 def _protection(record: Data) -> Data:
-    """Return what the page shows of it; `noun` is who or what is protected, in one word.
+    """Return the data for the template; `noun` is the privacy unit in one word.
 
-    A record without `privacy` spent its request's epsilon. A loss in rho has no epsilon until a
-    delta is chosen, which is done here.
+    A record without `privacy` spent the epsilon of its request. A loss in rho is converted to an
+    epsilon at a usual delta.
     """
     request, unit = record["request"], record["privacy_unit"]
     privacy = record.get("privacy") or {"epsilon": request["epsilon"]}
@@ -275,16 +280,16 @@ def _protection(record: Data) -> Data:
         rho = privacy["rho"]
         epsilon = epsilon_of_zcdp(rho, _USUAL_DELTA)
         delta = _USUAL_DELTA + (privacy.get("rho_delta") or 0.0)
-    shown_delta = never_less(delta) if delta else None
+    shown_delta = format_loss(delta) if delta else None
     once_in = f"{1 / delta:,.0f}" if delta > 1e-15 else f"{1 / delta:.2g}" if delta else None  # noqa: PLR2004 - readable
     return {
         "unit": unit,
         "noun": "row" if unit.startswith("one row") else "person",
         "replaced": request.get("neighbours") == "replace",
         "weak": epsilon > _WEAK,
-        "epsilon": never_less(epsilon),
-        "rho": None if rho is None else never_less(rho),
-        "loss": f"epsilon {never_less(epsilon)}" + (f" and delta {shown_delta}" if delta else ""),
+        "epsilon": format_loss(epsilon),
+        "rho": None if rho is None else format_loss(rho),
+        "loss": f"epsilon {format_loss(epsilon)}" + (f" and delta {shown_delta}" if delta else ""),
         "delta": shown_delta,
         "once_in": once_in,
         "usual_delta": f"{_USUAL_DELTA:g}",
@@ -297,18 +302,18 @@ def _protection(record: Data) -> Data:
 
 
 def _range(belief: int, epsilon: float) -> Data:
-    """Return what a belief, in percent, can become: in words, and as parts of 1 to draw it."""
-    up = _exp(epsilon)
+    """Return the range that a belief in percent can reach, in words and as fractions."""
+    most = _exp(epsilon)
     return {
         "percent": belief,
         "says": f"{at_least(belief, epsilon)} to {at_most(belief, epsilon)}",
-        "low": float(_belief(belief, 1 / up) / 100),
-        "high": float(_belief(belief, up) / 100),
+        "low": float(_belief(belief, 1 / most) / 100),
+        "high": float(_belief(belief, most) / 100),
     }
 
 
 def factor(epsilon: float) -> str:
-    """Return the most that odds are multiplied by, exp(epsilon), with three digits, rounded up.
+    """Return the largest factor of odds, exp(epsilon), with three digits, rounded up.
 
     Examples
     --------
@@ -316,29 +321,29 @@ def factor(epsilon: float) -> str:
     ('2.72', '1.11', '149', '5.19e+21')
     """
     up = Context(prec=3, rounding=ROUND_CEILING).plus(_exp(epsilon))
-    return f"{up:.3g}" if up.adjusted() > _PLAINLY else f"{up.normalize(_EXACT):f}"
+    return f"{up:.3g}" if up.adjusted() > _PLAIN_POWER else f"{up.normalize(_EXACT):f}"
 
 
 def at_most(percent: int, epsilon: float) -> str:
-    """Return what a belief, in percent, can rise to.
+    """Return the largest belief, in percent, that another can become.
 
     Examples
     --------
     >>> at_most(50, 1.0), at_most(10, 0.1), at_most(50, 20.0)
     ('73.2%', '11%', 'over 99.9%')
     """
-    return _shown(_belief(percent, _exp(epsilon)), ROUND_CEILING)
+    return _percent_text(_belief(percent, _exp(epsilon)), ROUND_CEILING)
 
 
 def at_least(percent: int, epsilon: float) -> str:
-    """Return what a belief, in percent, can fall to.
+    """Return the smallest belief, in percent, that another can become.
 
     Examples
     --------
     >>> at_least(50, 1.0), at_least(10, 0.1), at_least(50, 20.0)
     ('26.8%', '9.1%', '0%')
     """
-    return _shown(_belief(percent, 1 / _exp(epsilon)), ROUND_FLOOR)
+    return _percent_text(_belief(percent, 1 / _exp(epsilon)), ROUND_FLOOR)
 
 
 def _exp(epsilon: float) -> Decimal:
@@ -346,12 +351,12 @@ def _exp(epsilon: float) -> Decimal:
 
 
 def _belief(percent: int, times: Decimal) -> Decimal:
-    """Return the percentage whose odds are `times` those of another."""
+    """Return the percentage with `times` the odds of another percentage."""
     odds = times * percent / (100 - percent)
     return 100 * odds / (1 + odds)
 
 
-def _shown(percent: Decimal, rounding: str) -> str:
+def _percent_text(percent: Decimal, rounding: str) -> str:
     if percent > _CERTAIN:
         return "over 99.9%"
     rounded = percent.quantize(Decimal("0.1"), rounding)
