@@ -46,7 +46,7 @@ def test_a_budget_is_not_exceeded_and_the_last_count_has_the_largest_part(
         ]
         assert budget - 2 <= sum(steps) <= budget
         assert max(steps) == steps[-1] >= 0.4 * budget - 2
-        assert sizes.glimpse <= sizes.screening / 3
+        assert sizes.screening_train <= sizes.screening / 3
         # If there are many releases, events are compared in more than thresholds are chosen on.
         assert sizes.tuning + sizes.racing < 300_000 or sizes.racing >= sizes.tuning
         # The nearest rivals differ by little: a fifth of a large budget tells them apart.

@@ -11,7 +11,7 @@ import dpnoise.auditing.attacks
 from dpnoise.auditing.attacks.base import Attack, silent
 from dpnoise.auditing.attacks.bounds import EPSILON, Claim, claim_of, gaussian_claim
 from dpnoise.auditing.neighbours import ROWS, WHOLE, given_pairs
-from dpnoise.auditing.processes import LOOKS
+from dpnoise.auditing.processes import SIDE_CHANNEL_CHECKS
 from dpnoise.auditing.report import Finding, Report, versions
 from dpnoise.auditing.targets.target import installed
 from dpnoise.auditing.tuning import TUNING
@@ -175,7 +175,7 @@ def _checked_attacks(given: Iterable[str | Attack]) -> list[Attack]:
 
 def _attack(asked: str | Attack) -> Attack:
     known = dpnoise.auditing.attacks.ATTACKS
-    if isinstance(asked, str) and asked in LOOKS:
+    if isinstance(asked, str) and asked in SIDE_CHANNEL_CHECKS:
         reject("attacks", asked, "be an attack; every audit looks at this by itself")
     if isinstance(asked, str) and asked not in known:
         raise unknown("attack", asked, known)

@@ -15,24 +15,24 @@ from dpnoise.core.safe_text import shown
 
 if TYPE_CHECKING:
     from dpnoise.auditing.attacks.base import Attack, Count, Outcome
-    from dpnoise.auditing.processes import Look
+    from dpnoise.auditing.processes import SideChannelCheck
 
 
 def _attack(asked: argparse.Namespace) -> None:
     # They bring Numba and SciPy, so they are imported when they are needed.
     from dpnoise.auditing.attacks import ATTACKS
-    from dpnoise.auditing.processes import LOOKS
+    from dpnoise.auditing.processes import SIDE_CHANNEL_CHECKS
 
     claims = {"epsilon": asked.epsilon, "delta": asked.delta, "sensitivity": asked.sensitivity}
     lines: Iterable[str]
     if asked.list or asked.name is None:
-        lines = _list(ATTACKS, LOOKS)
-    elif asked.name in LOOKS:
-        lines = _look(LOOKS[asked.name], asked, claims)
+        lines = _list(ATTACKS, SIDE_CHANNEL_CHECKS)
+    elif asked.name in SIDE_CHANNEL_CHECKS:
+        lines = _look(SIDE_CHANNEL_CHECKS[asked.name], asked, claims)
     elif asked.name in ATTACKS:
         lines = _run(ATTACKS[asked.name](), asked, claims)
     else:
-        raise unknown("attack", asked.name, [*ATTACKS, *LOOKS])
+        raise unknown("attack", asked.name, [*ATTACKS, *SIDE_CHANNEL_CHECKS])
     print("\n".join(lines))  # noqa: T201 - this is the command line
 
 
@@ -43,7 +43,7 @@ def _target(name: str, claims: dict[str, float]) -> targets.Target:
     return targets.named(name, **claims)
 
 
-def _list(attacks: "dict[str, type[Attack]]", looks: "dict[str, Look]") -> Iterator[str]:
+def _list(attacks: "dict[str, type[Attack]]", looks: "dict[str, SideChannelCheck]") -> Iterator[str]:
     described = [
         *((a.name, a.access, a.breaks, a.source) for a in attacks.values()),
         *((k.name, "to run its process", k.breaks, k.source) for k in looks.values()),
@@ -54,9 +54,9 @@ def _list(attacks: "dict[str, type[Attack]]", looks: "dict[str, Look]") -> Itera
     yield f"\nMechanisms, for audits alone: {', '.join(targets.MECHANISMS)}"
 
 
-def _look(look: "Look", asked: argparse.Namespace, claims: dict[str, float]) -> list[str]:
+def _look(look: "SideChannelCheck", asked: argparse.Namespace, claims: dict[str, float]) -> list[str]:
     target = _target(look.default_target if asked.target is None else asked.target, claims)
-    observation = look.look(target)
+    observation = look.check(target)
     if asked.json:
         return [strict_json.dumps(asdict(observation))]
     found = "FOUND" if observation.found else "not found, which proves nothing"
