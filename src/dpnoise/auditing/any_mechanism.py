@@ -191,7 +191,11 @@ def _choose_events(
         events, counts = [(_CONSTANT, pairs[0])], np.zeros((1, 2))
     candidates = [
         Candidate(
-            LEARNED, OUTPUTS, event, pair, _describe_pair(pair),
+            LEARNED,
+            OUTPUTS,
+            event,
+            pair,
+            _describe_pair(pair),
             (Count(a, trials), Count(b, trials)),
         )  # fmt: skip
         for (event, pair), (a, b) in zip(events, counts.astype(int).tolist(), strict=True)

@@ -43,7 +43,9 @@ def _target(name: str, claims: dict[str, float]) -> targets.Target:
     return targets.named(name, **claims)
 
 
-def _list(attacks: "dict[str, type[Attack]]", looks: "dict[str, SideChannelCheck]") -> Iterator[str]:
+def _list(
+    attacks: "dict[str, type[Attack]]", looks: "dict[str, SideChannelCheck]"
+) -> Iterator[str]:
     described = [
         *((a.name, a.access, a.breaks, a.source) for a in attacks.values()),
         *((k.name, "to run its process", k.breaks, k.source) for k in looks.values()),
@@ -54,7 +56,9 @@ def _list(attacks: "dict[str, type[Attack]]", looks: "dict[str, SideChannelCheck
     yield f"\nMechanisms, for audits alone: {', '.join(targets.MECHANISMS)}"
 
 
-def _look(look: "SideChannelCheck", asked: argparse.Namespace, claims: dict[str, float]) -> list[str]:
+def _look(
+    look: "SideChannelCheck", asked: argparse.Namespace, claims: dict[str, float]
+) -> list[str]:
     target = _target(look.default_target if asked.target is None else asked.target, claims)
     observation = look.check(target)
     if asked.json:
