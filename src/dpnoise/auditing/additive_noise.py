@@ -174,7 +174,7 @@ def _pairs_and_budget(
 def _find_and_count(
     target: Target, attacks: Sequence[Attack], pairs: Sequence[Pair], plan: Plan
 ) -> tuple[list[Finding], dict[str, str], int]:
-    """Return the best finding of each attack, the skipped attacks, and the trials of the last count.
+    """Return the best finding of each attack, the skipped attacks, and the trials counted last.
 
     The largest bound comes first. If no attacks were requested, events are learned as well.
     """

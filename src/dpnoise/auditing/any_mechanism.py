@@ -195,10 +195,10 @@ def _choose_events(
             OUTPUTS,
             event,
             pair,
-            _describe_pair(pair),
-            (Count(a, trials), Count(b, trials)),
-        )  # fmt: skip
-        for (event, pair), (a, b) in zip(events, counts.astype(int).tolist(), strict=True)
+            shown=_describe_pair(pair),
+            counts=(Count(hits0, trials), Count(hits1, trials)),
+        )
+        for (event, pair), (hits0, hits1) in zip(events, counts.astype(int).tolist(), strict=True)
     ]
     seconds_each = (time.perf_counter() - clock) / (2 * (sizes.tuning + sizes.racing))
     return _Chosen(candidates, seconds_each, len(best_pairs), len(learned))

@@ -75,7 +75,7 @@ def _check_pair(pair: object) -> Pair:
 
 
 def vectors(size: int, sensitivity: float = 1.0) -> list[tuple[Floats, Floats]]:
-    """Return the pairs of Ding and others (2018): each answer changes by the sensitivity at most."""
+    """Return the pairs of Ding and others (2018): answers change by at most the sensitivity."""
     ones, half = np.ones(size), size // 2
     first, others = np.arange(size) == 0, np.arange(size) < half
     # One answer changes; one against the rest; one half against the other; all change.
@@ -102,13 +102,11 @@ def rows(data: Data = None) -> list[Pair]:
     n = len(data)
     if not n:
         raise ArgumentError("data must have at least one row to remove.")
-    every = list(range(n))
-    removed = [
-        (data, take_rows([i for i in every if i != gone])) for gone in dict.fromkeys([0, n - 1])
-    ]
-    again = [(data, take_rows([*every, i])) for i in dict.fromkeys([0, n - 1])]
+    every, ends = list(range(n)), list(dict.fromkeys([0, n - 1]))
+    removed = [(data, take_rows([i for i in every if i != gone])) for gone in ends]
+    repeated = [(data, take_rows([*every, i])) for i in ends]
     replaced = [(data, take_rows([n - 1, *every[1:]])), (data, take_rows([*every[:-1], 0]))]
-    return removed + again + (replaced if n > 1 else [])
+    return removed + repeated + (replaced if n > 1 else [])
 
 
 def _row_getter(data: Data) -> Callable[[list[int]], Data]:
