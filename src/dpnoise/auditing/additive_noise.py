@@ -40,7 +40,7 @@ from dpnoise.auditing.counting import (
     needed_trials,
 )
 from dpnoise.auditing.learned.events import proposals
-from dpnoise.auditing.learned.expected_bounds import leading
+from dpnoise.auditing.learned.expected_bounds import best_proposals
 from dpnoise.auditing.neighbours import SEARCH, pairs_of_values, search
 from dpnoise.auditing.options import AuditOptions
 from dpnoise.auditing.processes import observations
@@ -359,7 +359,7 @@ def _learn_events(
     learned = proposals(rows0, rows1, ["its length", "y"], cautious)
     events = [
         (_event_of_numbers(proposal.event), pair[::-1] if proposal.swapped else pair)
-        for proposal in leading(learned, TUNING.attacks_choosing_again)
+        for proposal in best_proposals(learned, TUNING.attacks_choosing_again)
     ]
     # Whatever the noise, a target may release the value itself.
     events += [

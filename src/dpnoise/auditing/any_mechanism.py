@@ -31,7 +31,13 @@ from dpnoise.auditing.counting import (
     needed_trials,
 )
 from dpnoise.auditing.learned.events import are_alike, fold_rows, proposals, tune
-from dpnoise.auditing.learned.expected_bounds import Proposal, Score, evaluate, expect, leading
+from dpnoise.auditing.learned.expected_bounds import (
+    Proposal,
+    Score,
+    best_proposals,
+    evaluate,
+    expect,
+)
 from dpnoise.auditing.neighbours import neighbours_of
 from dpnoise.auditing.options import AuditOptions, Progress
 from dpnoise.auditing.outputs import Source, describe_data
@@ -303,7 +309,7 @@ def _learn_scores(
 
     def learn(i: int) -> list[tuple[Score, Pair]]:
         found = proposals(seen[2 * i], seen[2 * i + 1], names, estimator, text=text, trees=trees)
-        best = [proposal.score for proposal in leading(found, TUNING.scores_compared)]
+        best = [proposal.score for proposal in best_proposals(found, TUNING.scores_compared)]
         return [(score, pairs[i]) for score in {id(score): score for score in best}.values()]
 
     return list(chain.from_iterable(in_threads(learn, range(len(pairs)))))

@@ -186,7 +186,5 @@ def _check_attack(requested: str | Attack) -> Attack:
     if not isinstance(attack, Attack):
         raise ArgumentTypeError(f"attacks must be names or attacks, got {attack!r}.")
     if not attack.in_audit:
-        reject(
-            "attacks", attack.name, "be one whose events are independent: run it as a single attack"
-        )
+        reject("attacks", attack.name, "be one whose events are independent: run it separately")
     return attack

@@ -36,9 +36,7 @@ _CHUNK: Final = 1 << 24  # Bytes of rows that are drawn at a time.
 _FIRST_OUTPUTS: Final = 64  # Outputs for each data set that decide the number of parts in a row.
 _LONGEST_DATA: Final = 60  # Characters in the description of a data set.
 _WIDEST: Final = 4096  # Parts of an output that are used; further ones are ignored.
-_LARGEST: Final = (
-    1e300  # Larger numbers and infinities are clipped to this, so that sums are finite.
-)
+_LARGEST: Final = 1e300  # Larger numbers and infinities are clipped to this, to keep sums finite.
 _NUMBERS: Final = "biuf"  # Kinds of NumPy's types.
 _SMALL: Final = (np.bool_, np.int8, np.uint8)  # Types of outputs whose rows have 16 bits a part.
 _PLAIN: Final = {int, float, bool, np.float64, np.int64}
@@ -318,7 +316,8 @@ class Encoder:
             self._identity_only += type(part).__eq__ is object.__eq__
             if self._identity_only > _MOST_OBJECTS:
                 raise TargetError(
-                    f"{self._name} gave many of {kind}, each unlike all others: expected {_ACCEPTED}."
+                    f"{self._name} gave many of {kind}, each unlike all others: "
+                    f"expected {_ACCEPTED}."
                 )
             self._codes[part] = code
             self._coded.append(part)

@@ -190,7 +190,7 @@ def program_of(name: str, value: float = 0.0, n: int = 64) -> str:
 
 
 def restarted(program: str, *, timeout_s: float = 300.0) -> Observation:
-    """Check for a fixed seed: does a program print the same in two fresh interpreters?
+    """Check for a fixed seed: a program that prints the same in two fresh interpreters.
 
     Parameters
     ----------
@@ -285,7 +285,7 @@ def phased(
     The check finds a problem if three conditions hold:
 
     - The times of odd and even releases differ with a p-value below 10^-6 (Mann-Whitney).
-    - In each third of the rounds, the same kind is the slower of two in more than 60 % of the cases.
+    - In each third of the rounds, the same kind is the slower of two in more than 60 % of cases.
     - The releases of the control do not differ like that.
 
     A busy machine can hide such a difference.
@@ -380,15 +380,35 @@ class SideChannelCheck:
 
 
 _CHECKS: Final = (
-    SideChannelCheck("forked", "generators with state, copied into each child: NumPy, random, PyDP",
-         "known since fork; measured here", "numpy.laplace", forked),
-    SideChannelCheck("restarted", "generators with a fixed seed", "known since seeds; measured here",
-         "numpy.laplace", lambda target: restarted(program_of(target.name))),
-    SideChannelCheck("timed", "samplers that count or reject: diffprivlib's discrete ones, PyDP's",
-         "Jin, McMurtry, Rubinstein and Ohrimenko 2022", "diffprivlib.GaussianDiscrete", timed),
-    SideChannelCheck("phased", "Gaussians made in pairs: random.gauss, numpy.random.RandomState.normal",
-         "Holohan and Braghin 2021, section 2.4", "random.gauss", phased),
-)  # fmt: skip
+    SideChannelCheck(
+        "forked",
+        "generators with state, copied into each child: NumPy, random, PyDP",
+        "known since fork; measured here",
+        "numpy.laplace",
+        forked,
+    ),
+    SideChannelCheck(
+        "restarted",
+        "generators with a fixed seed",
+        "known since seeds; measured here",
+        "numpy.laplace",
+        lambda target: restarted(program_of(target.name)),
+    ),
+    SideChannelCheck(
+        "timed",
+        "samplers that count or reject: diffprivlib's discrete ones, PyDP's",
+        "Jin, McMurtry, Rubinstein and Ohrimenko 2022",
+        "diffprivlib.GaussianDiscrete",
+        timed,
+    ),
+    SideChannelCheck(
+        "phased",
+        "Gaussians made in pairs: random.gauss, numpy.random.RandomState.normal",
+        "Holohan and Braghin 2021, section 2.4",
+        "random.gauss",
+        phased,
+    ),
+)
 SIDE_CHANNEL_CHECKS: Final = {check.name: check for check in _CHECKS}
 
 
