@@ -419,7 +419,7 @@ def test_looks_that_fail_do_not_cost_the_report(monkeypatch: pytest.MonkeyPatch)
 def test_looks_at_the_clock_are_left_out_where_they_would_take_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(processes, "_seconds", lambda _: 0.5)
+    monkeypatch.setattr(processes, "_seconds_per_release", lambda _: 0.5)
     words = [seen.words for seen in audited().observations]
     assert words.count("A release takes 500 ms, too long to time 2,000 of them.") == 2
 

@@ -26,7 +26,7 @@ from dpnoise.auditing.learned.scores import (
     steps,
     weights,
 )
-from dpnoise.auditing.learned.views import SIDES, STEPS, Block, _marked, views_of
+from dpnoise.auditing.learned.views import SIDES, STEPS, Block, _mark_special, views_of
 from dpnoise.auditing.tuning import TUNING
 
 CERTAIN = 1 - FALSE_ALARM
@@ -118,7 +118,7 @@ def test_special_numbers_are_marked_by_their_places(kind: type) -> None:
         column[rng.random(500) < 0.1] = -0.0
     place = {-1000.0: 1, 0.0: 2, 3.0: 3}
     expected = [-1 if np.isnan(x) else place.get(x, 0) for x in column.tolist()]
-    assert _marked(column, points).tolist() == expected
+    assert _mark_special(column, points).tolist() == expected
 
 
 def test_what_several_views_look_at_is_taken_once() -> None:

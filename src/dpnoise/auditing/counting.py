@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpnoise.auditing.attacks import bounds
-from dpnoise.auditing.attacks.base import Attack, Count, Event, count, happened
+from dpnoise.auditing.attacks.base import Attack, Count, Event, count, event_flags
 from dpnoise.auditing.attacks.bounds import BoundEstimator, Claim
 from dpnoise.auditing.options import AuditOptions
 from dpnoise.auditing.report import Finding
@@ -102,7 +102,7 @@ def count_events(
     drawn = draw_ahead(draw, [(first[side], m) for side, m in calls])
     for (side, _), releases in zip(calls, drawn, strict=True):
         for candidate, seen in zip(candidates, counts, strict=True):
-            seen.add(side, happened(candidate.event, releases, last=len(candidates) == 1))
+            seen.add(side, event_flags(candidate.event, releases, last=len(candidates) == 1))
     for side in (0, 1):
         for seen in counts:
             check_flags(name, np.concatenate(seen.tested_flags[side]))

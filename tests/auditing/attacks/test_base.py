@@ -13,9 +13,9 @@ from dpnoise.auditing.attacks.base import (
     SCALE,
     SOURCE,
     Event,
-    best,
+    best_event,
     count,
-    excluded,
+    exclusion,
     expected_bound,
     never,
 )
@@ -116,8 +116,8 @@ def test_what_is_left_after_the_last_whole_group_is_not_used() -> None:
 
 def test_the_event_with_the_greatest_difference_is_taken() -> None:
     events = [below(-1.0), below(0.5), below(2.0), never("nothing")]
-    assert best(events, constant(), 0.0, 1.0, 10) is events[1]
-    assert best(events[::-1], constant(), 0.0, 1.0, 10) is events[1]
+    assert best_event(events, constant(), 0.0, 1.0, 10) is events[1]
+    assert best_event(events[::-1], constant(), 0.0, 1.0, 10) is events[1]
 
 
 def test_an_exclusion_asks_about_the_first_value_only_where_the_second_is_impossible() -> None:
@@ -127,7 +127,7 @@ def test_an_exclusion_asks_about_the_first_value_only_where_the_second_is_imposs
         asked.append((value, len(y)))
         return np.asarray(y >= value)
 
-    event = excluded("words", possible, 1.0, 2.0)
+    event = exclusion("words", possible, 1.0, 2.0)
     assert event.holds(np.array([0.0, 1.0, 1.5, 2.0])).tolist() == [False, True, True, False]
     assert asked == [(2.0, 4), (1.0, 3)]
 

@@ -130,7 +130,7 @@ def test_the_method_whose_model_fits_is_preferred_to_one_that_excludes_more() ->
     fits = Event("fits", lambda y: y < 0.5, explains=lambda y, _: y >= 0)
     greedy = Event("greedy", lambda y: y < 2, explains=lambda y, _: y < 0)
     target = wrap(lambda value, n: np.full(n, value))
-    assert base.best([greedy, fits], target, 0.0, 3.0, 10).words == "fits"
+    assert base.best_event([greedy, fits], target, 0.0, 3.0, 10).words == "fits"
     assert never("nothing").explains is None
 
 

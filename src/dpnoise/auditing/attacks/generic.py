@@ -25,7 +25,7 @@ from dpnoise.auditing.attacks.base import (
     Progress,
     beyond,
     decide,
-    excluded,
+    exclusion,
     expected_bound,
     never,
     silent,
@@ -243,4 +243,4 @@ class Feasibility(Attack):
     ) -> Event:
         """Return the event that value0 is possible and value1 is not."""
         words = f"no float z has {value1:g} + {target.scale:g} z = y, rounded twice"
-        return excluded(words, partial(possible, scale=target.scale), value0, value1)
+        return exclusion(words, partial(possible, scale=target.scale), value0, value1)

@@ -23,7 +23,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, decide, exclude, silent
+from dpnoise.auditing.attacks.base import (
+    SOURCE,
+    Attack,
+    Event,
+    Progress,
+    best_exclusion,
+    decide,
+    silent,
+)
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import check_choice, check_integer, import_extra
@@ -116,7 +124,7 @@ class Mironov(Attack):
             model = self.precision, FORMULAS.index(formula)
             possible = partial(decide, _have_uniforms, scale=target.scale, model=model)
             models.append((f"{words} ({formula})", possible))
-        return exclude(models, target, value0, value1, n)
+        return best_exclusion(models, target, value0, value1, n)
 
 
 # Float32 noise of one uniform --------------------------------------------------------------------
@@ -214,7 +222,7 @@ class Tabulated(Attack):
             words = f"{sampler} has a uniform that leads from {value0:g} to y, none from {value1:g}"
             models.append((words, _have_outputs(sampler, target.scale)))
         otherwise = f"no table holds all outputs in {dtype}"
-        return exclude(models, target, value0, value1, n, otherwise=otherwise)
+        return best_exclusion(models, target, value0, value1, n, otherwise=otherwise)
 
     def _samplers(self) -> list[str]:
         if self.sampler is not None:

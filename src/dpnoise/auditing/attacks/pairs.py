@@ -24,7 +24,15 @@ from typing import Final
 
 import numpy as np
 
-from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, decide, exclude, silent
+from dpnoise.auditing.attacks.base import (
+    SOURCE,
+    Attack,
+    Event,
+    Progress,
+    best_exclusion,
+    decide,
+    silent,
+)
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import check_choice
@@ -288,4 +296,4 @@ class BoxMullerPair(Attack):
             possible = partial(decide, kernel, scale=target.scale, model=model, dtype=dtype.type)
             models.append((f"{words} ({method})", possible, layout, 2))
         otherwise = f"no method is known for pairs of {dtype}"
-        return exclude(models, target, value0, value1, n, otherwise=otherwise)
+        return best_exclusion(models, target, value0, value1, n, otherwise=otherwise)

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, decide, excluded, silent
+from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, decide, exclusion, silent
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import check_integer
@@ -159,7 +159,7 @@ class GaussianSearch(Attack):
             return np.asarray(near | search(y, value))
 
         words = f"no pair of uniforms of {self.precision} bits leads from {value1:g} to y"
-        return excluded(words, possible, value0, value1)
+        return exclusion(words, possible, value0, value1)
 
 
 @dataclass(frozen=True)
@@ -193,4 +193,4 @@ class MeetInTheMiddle(Attack):
         scale, model = target.scale, (np.sort(table),)
         possible = partial(decide, _have_summands, scale=scale, model=model, progress=progress)
         words = f"no two of {len(table):,} summands lead from {value1:g} to y"
-        return excluded(words, possible, value0, value1)
+        return exclusion(words, possible, value0, value1)

@@ -17,7 +17,15 @@ from typing import Final
 
 import numpy as np
 
-from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, decide, exclude, silent
+from dpnoise.auditing.attacks.base import (
+    SOURCE,
+    Attack,
+    Event,
+    Progress,
+    best_exclusion,
+    decide,
+    silent,
+)
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import check_choice
@@ -187,4 +195,4 @@ class Ziggurat(Attack):
         for table in _TABLES if self.table is None else (self.table,):
             possible = partial(feasible, scale=target.scale, table=table)
             models.append((f"a layer of {table}'s {words}", possible))
-        return exclude(models, target, value0, value1, n)
+        return best_exclusion(models, target, value0, value1, n)

@@ -281,7 +281,7 @@ def _shrink_to_curve(
     spread = np.sqrt(by_counts * by_model / (by_counts + by_model) + excess**2)
     share = special.expit(ratio)
     p0, p1 = (np.minimum(1.0, mass * part) for part in (share, 1 - share))
-    expected = estimator.expects(p0, p1, spread)
+    expected = estimator.bounds_of(p0, p1, spread)
     return np.where(seen, expected, -np.inf)
 
 
