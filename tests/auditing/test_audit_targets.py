@@ -275,7 +275,7 @@ def test_what_is_no_command_is_refused(command: list[Any]) -> None:
         ("math:no_such_name", "math:no_such_name was not imported: AttributeError"),
         ("math:", "math: was not imported: AttributeError"),
         (":f", ":f was not imported: ValueError"),
-        ("math:pi", "math:pi is no function (value, n) -> array."),
+        ("math:pi", "math:pi is not a function (value, n) -> array."),
     ],
 )
 def test_what_is_not_found_is_named(path: str, message: str) -> None:

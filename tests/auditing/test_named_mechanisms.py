@@ -64,7 +64,7 @@ def test_too_little_noise_in_our_own_is_found(name: str) -> None:
     """Made for an epsilon of 8, and held against 1."""
     mechanism = MECHANISMS[name]
     report = dpnoise.audit(
-        mechanism.made(8.0, 0.0), 1.0, neighbours=mechanism.neighbours[:1], budget=1_000
+        mechanism.build(8.0, 0.0), 1.0, neighbours=mechanism.neighbours[:1], budget=1_000
     )
     assert report.broken
 
@@ -72,7 +72,7 @@ def test_too_little_noise_in_our_own_is_found(name: str) -> None:
 @pytest.mark.parametrize("name", OWN)
 def test_a_mechanism_gives_as_many_outputs_as_are_asked_for_of_every_data_set(name: str) -> None:
     mechanism = MECHANISMS[name]
-    release = mechanism.made(1.0, delta_of(name))
+    release = mechanism.build(1.0, delta_of(name))
     for pair in mechanism.neighbours:
         for data in pair:
             assert len(release(data, 2)) == 2

@@ -154,7 +154,7 @@ def _resolve(target: object, options: AuditOptions) -> tuple[Source, list[Pair],
     limit, one_by_one = options.time_limit, options.one_by_one
     if named is None:
         return Source(target, limit, one_by_one=one_by_one), pairs, None
-    mechanism = named.made(options.epsilon, options.delta)
+    mechanism = named.build(options.epsilon, options.delta)
     source = Source(mechanism, limit, one_by_one=one_by_one, name=named.name)
     return source, pairs, named.package
 

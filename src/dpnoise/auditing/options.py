@@ -13,7 +13,7 @@ from dpnoise.auditing.attacks.bounds import EPSILON, Claim, claim_of, gaussian_c
 from dpnoise.auditing.neighbours import ROWS, WHOLE, check_pairs
 from dpnoise.auditing.processes import SIDE_CHANNEL_CHECKS
 from dpnoise.auditing.report import Finding, Report, versions
-from dpnoise.auditing.targets.target import installed
+from dpnoise.auditing.targets.target import installed_version
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.auditing.wording import number
 from dpnoise.core.errors import (
@@ -134,7 +134,7 @@ class AuditOptions:
         self, target: object, name: str, package: str | None, started: float, **results: Any
     ) -> Report:
         """Return a report of these options and of the results of the audit."""
-        version = installed(package)
+        version = installed_version(package)
         return Report(
             target=name,
             version=version,

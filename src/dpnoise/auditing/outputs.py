@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dpnoise.auditing.calls import Pace, call_in_time
 from dpnoise.auditing.targets.mechanisms import Data
-from dpnoise.auditing.targets.target import TargetError, function_of, piped
+from dpnoise.auditing.targets.target import TargetError, function_of, run_command
 from dpnoise.core import strict_json
 from dpnoise.core.arrays import Floats
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, is_real, shown
@@ -130,7 +130,7 @@ def _from_command(time_limit: float, command: list[str], data: object, n: int) -
             f"A program reads data sets as JSON, which has no {kind}."
         ) from None
     call = f"{shlex.join(command)}, asked for {n} outputs,"
-    lines = piped(command, time_limit, line, call).splitlines()
+    lines = run_command(command, time_limit, line, call).splitlines()
     try:
         return [json.loads(line) for line in lines]
     except ValueError:

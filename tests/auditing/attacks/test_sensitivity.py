@@ -13,7 +13,12 @@ from support.alarms import FALSE_ALARM
 
 import dpnoise
 from dpnoise.auditing.attacks.base import Count, Outcome
-from dpnoise.auditing.attacks.sensitivity import Neighbours, Sensitivity, changed, sum_target
+from dpnoise.auditing.attacks.sensitivity import (
+    Neighbours,
+    Sensitivity,
+    find_neighbours,
+    sum_target,
+)
 
 Data = NDArray[Any]
 EPSILON = 1.0
@@ -101,7 +106,7 @@ def test_one_changed_row_moves_every_float_sum_by_a_step_between_floats(
     total: Callable[[Data], Any],
 ) -> None:
     rows = 2**18
-    neighbours = changed(total, rows=rows)
+    neighbours = find_neighbours(total, rows=rows)
     assert int((neighbours.data[0] != neighbours.data[1]).sum()) == 1
     assert neighbours.sensitivity == 1
     assert neighbours.gap(total) >= np.spacing(1e12 * rows) > 30
@@ -150,8 +155,10 @@ def test_exact_sums_of_random_neighbours_stay_within_the_sensitivity() -> None:
 
 
 CASES = [
-    pytest.param(partial(changed, np.sum), np.sum, id="changed, np.sum"),
-    pytest.param(partial(changed, math.fsum, rows=2**17), math.fsum, id="changed, math.fsum"),
+    pytest.param(partial(find_neighbours, np.sum), np.sum, id="changed, np.sum"),
+    pytest.param(
+        partial(find_neighbours, math.fsum, rows=2**17), math.fsum, id="changed, math.fsum"
+    ),
     pytest.param(partial(reordered, np.sum), np.sum, id="reordered, np.sum"),
     pytest.param(partial(removed, 2**17), left_to_right, id="removed, float32"),
 ]
@@ -202,4 +209,4 @@ def test_the_attack_says_so_if_it_sees_no_difference() -> None:
 
 def test_bad_arguments_are_named() -> None:
     with pytest.raises(ValueError, match="upper must be at least 6, got 5"):
-        changed(np.sum, lower=5, upper=5)
+        find_neighbours(np.sum, lower=5, upper=5)

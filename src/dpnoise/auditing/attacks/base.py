@@ -130,7 +130,7 @@ def decide(
 def best_event(
     events: Sequence[Event], target: Target, value0: float, value1: float, n: int
 ) -> Event:
-    """Return the event whose model fits best and whose rates differ most, on at most n releases."""
+    """Return the event with the best model, then the largest difference of rates."""
     if len(events) == 1:
         return events[0]
     at0, at1 = (target(value, min(n, _MODEL_RELEASES)) for value in (value0, value1))
@@ -321,9 +321,9 @@ class Attack(ABC):
             raise ArgumentError(f"{self.name} knows a library's source: give its event `explains`.")
         size = min(n, _MODEL_RELEASES)
         for value in (value0, value1):
-            count = _count_unexplained(event, target(value, size), value)
-            if count:
-                reason = f"{count:,} of {size:,} releases of the value {value:g} exclude that value"
+            wrong = _count_unexplained(event, target(value, size), value)
+            if wrong:
+                reason = f"{wrong:,} of {size:,} releases of the value {value:g} exclude that value"
                 return misfit(f"{reason} ({event.words})")
         return event
 

@@ -302,10 +302,8 @@ class BoundEstimator:
         """
         discount = np.exp(self.caution * np.where(np.isfinite(spread), spread, 0.0) / 2)
         trials = max(1, self.trials // releases)
-        seen0, seen1 = (
-            np.minimum(1.0, p0 / discount) * trials,
-            np.minimum(1.0, p1 * discount) * trials,
-        )
+        seen0 = np.minimum(1.0, p0 / discount) * trials
+        seen1 = np.minimum(1.0, p1 * discount) * trials
         low = lower_limits(seen0, trials, self.error / 2)
         high = upper_limits(seen1, trials, self.error / 2)
         bound = self.claim.bounds(low, high, releases)
