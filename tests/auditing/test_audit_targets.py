@@ -18,7 +18,7 @@ from dpnoise.auditing import additive_noise, targets
 from dpnoise.auditing.processes import program_of, restarted
 from dpnoise.auditing.report import Report
 from dpnoise.auditing.targets import Target, TargetError
-from dpnoise.auditing.targets.target import _end
+from dpnoise.auditing.targets.target import _kill_session
 from dpnoise.core.errors import ArgumentError, DpnoiseError
 from dpnoise.release.calibration import gaussian_scale
 
@@ -257,7 +257,7 @@ def test_a_command_is_ended_with_what_it_has_started() -> None:
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "started\n"
-        _end(process)
+        _kill_session(process)
         assert process.communicate(timeout=60) == ("", "")
 
 

@@ -6,7 +6,7 @@ c. So a small y = c + w is a multiple of about ulp(c)/2, while noise around zero
 
 `Feasibility` also knows the scale of the noise. Whatever draws z, most code then computes
 fl(c + fl(s z)). Given the release q, the candidate c and the scale s, the floats w with
-fl(c + w) = q are a few neighbours. Only some of them equal fl(s z) for a float z. If no_exponent does, c
+fl(c + w) = q are a few neighbours. Only some of them equal fl(s z) for a float z. If none does, c
 is excluded for every sampler.
 """
 

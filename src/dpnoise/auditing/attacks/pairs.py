@@ -153,7 +153,7 @@ def _slack(q: float, s: float, n: float, half: float) -> float:
 def _window(
     q1: float, q2: float, c: float, s: float, unit: float, half: float
 ) -> tuple[float, float, float, float]:
-    """Return estimates of V = 1 - U1 and U2 in units, and the half-widths of their search windows."""
+    """Return estimates of V = 1 - U1 and U2 in units, and the widths to search around them."""
     n1, n2 = (q1 - c) / s, (q2 - c) / s
     r2 = n1 * n1 + n2 * n2
     if r2 == 0.0:
