@@ -1,4 +1,4 @@
-"""What an audit of added noise sees with the releases that it has, and what it refuses."""
+"""Audits of added noise: what they find with few releases, and which targets they refuse."""
 
 import math
 import threading
@@ -30,13 +30,13 @@ Floats = NDArray[np.float64]
 Release = Callable[[float, int], Floats]
 
 CERTAIN = 1 - FALSE_ALARM
-GRID = 2.0**16  # Noise on a grid is added without rounding, and floats give nothing away.
+GRID = 2.0**16  # Noise on a grid is added without rounding, so that floats leak nothing.
 rng = np.random.default_rng()
 
 
 @pytest.fixture(autouse=True)
 def _no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out forks, restarts and clocks."""
+    """Skip the side-channel checks."""
     monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
 
 
@@ -157,7 +157,7 @@ def test_a_search_for_whole_values_leaves_out_fractions() -> None:
         whole_alone, 1.0, attacks=["threshold"], pairs="whole", budget=200_000, confidence=CERTAIN
     )
     assert not report.broken
-    # A value stands out by chance once in 100 audits, and adds two pairs that may be there already.
+    # By chance a value stands out once in 100 audits, and adds at most two new pairs.
     assert 6 <= len(report.pairs) <= 8
 
 
@@ -233,7 +233,7 @@ def naked(value: float, n: int) -> Floats:
 def test_a_target_without_noise_is_refuted_at_a_claim_of_8_without_being_asked_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By a clock that stands still: on a busy machine fewer releases could be asked for."""
+    """The clock is frozen: on a busy machine an audit would ask for fewer releases."""
     monkeypatch.setattr(calls, "time", SimpleNamespace(perf_counter=lambda: 0.0))
     assert dpnoise.audit(naked, 8.0, attacks=["threshold"]).broken
 
@@ -348,7 +348,7 @@ def test_the_certified_curve_falls_from_the_difference_to_zero() -> None:
     assert abs(deltas[-1]) < 1e-9
 
 
-def test_a_promise_is_what_would_be_certified_if_the_counts_were_right() -> None:
+def test_an_expected_bound_is_what_would_be_certified_if_the_counts_were_right() -> None:
     estimator = BoundEstimator(
         Claim("epsilon", 1.0, 0.01), trials=10**6, error=0.001, chance=0.0, caution=0.0
     )
@@ -378,7 +378,7 @@ def walking(value: float, n: int) -> Floats:
 
 
 def drawn_once_a_call(value: float, n: int) -> Floats:
-    """As of a threshold whose noise is one for all: each release alone is private.
+    """As of a threshold with one noise for all releases: each single release is private.
 
     In 8 calls for each of two values it is about the same once in 10^8 times.
     """
@@ -413,13 +413,13 @@ def test_outputs_of_any_kind_that_depend_on_each_other_are_refused() -> None:
 
 
 class Changing:
-    """Noise of 2/3 of what is claimed to be spent, in the middle of which something changes."""
+    """Noise that spends 2/3 of the claim, and changes in the middle of the audit."""
 
     def __init__(self, change: Callable[[NDArray[np.int64], int], Any]) -> None:
         self.change, self.made, self.calls = change, 0, 0
 
     def __call__(self, value: int, n: int) -> Any:
-        """Return n releases, and remember how many there were."""
+        """Return n releases, and count all releases so far."""
         places = np.arange(self.made, self.made + n)
         self.made, self.calls = self.made + n, self.calls + 1
         return value + laplace(1.5)(0.0, n) + self.change(places, self.calls)
@@ -439,7 +439,7 @@ CHANGES: dict[str, Callable[[NDArray[np.int64], int], Any]] = {
 def test_what_changes_with_time_and_not_with_the_data_is_never_called_broken(
     change: Callable[[NDArray[np.int64], int], Any], neighbours: Any
 ) -> None:
-    """It is private whenever it is asked: refused, or not broken."""
+    """Each call is private, so the audit refuses it or does not break it."""
     options: dict[str, Any] = {"neighbours": neighbours, "budget": 100_000, "confidence": CERTAIN}
     options |= {} if neighbours else {"attacks": ["threshold"], "pairs": "whole"}
     with suppress(DependentError):
@@ -466,7 +466,7 @@ def test_a_call_that_differs_and_a_slow_change_are_refused() -> None:
     with pytest.raises(DependentError, match="those of one call are alike"):
         check_calls("calls", [(250, 500)] * 3 + [(350, 500)])
     with pytest.raises(DependentError, match="those of one call are alike"):
-        check_calls("calls", [(230, 500)] * 8 + [(270, 500)] * 8)  # None is far off alone.
+        check_calls("calls", [(230, 500)] * 8 + [(270, 500)] * 8)  # No single call is far off.
     check_calls("calls", [(250, 500), (260, 500), (240, 500), (255, 500)])
 
 
@@ -505,7 +505,7 @@ def test_the_p_value_is_fishers() -> None:
 # Targets that misbehave --------------------------------------------------------------------------
 
 
-def test_a_target_that_hangs_is_told_with_the_limit() -> None:
+def test_a_target_that_hangs_is_reported_with_the_limit() -> None:
     go_on = threading.Event()
 
     def hanging(value: float, n: int) -> Floats:

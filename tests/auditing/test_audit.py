@@ -1,4 +1,4 @@
-"""Audits: what they find, what they must not find, and a confidence that holds at the border."""
+"""Audits: broken targets, private targets, and a confidence that holds at the border."""
 
 import math
 from fractions import Fraction
@@ -32,14 +32,14 @@ rng = np.random.default_rng()
 
 
 @pytest.fixture
-def looks_taken() -> None:
-    """Let an audit look at forks, restarts and clocks, as it does outside the tests."""
+def with_side_channel_checks() -> None:
+    """Let an audit run its side-channel checks, as it does outside the tests."""
 
 
 @pytest.fixture(autouse=True)
 def _no_looks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave them out, except in tests that use `looks_taken`."""
-    if "looks_taken" not in request.fixturenames:
+    """Skip these checks, except in tests that use `with_side_channel_checks`."""
+    if "with_side_channel_checks" not in request.fixturenames:
         monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
 
 
@@ -52,7 +52,7 @@ def audited(target: Any = textbook, epsilon: float = 1.0, **options: Any) -> Rep
     return dpnoise.audit(target, epsilon, **(quick | options))
 
 
-# What is broken, and what is not -----------------------------------------------------------------
+# Broken targets and private targets --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 0.1])
@@ -90,7 +90,7 @@ def test_an_exact_release_is_not_broken(name: str, delta: float, epsilon: float)
 
 
 def both_odd(_target: Target, value0: float, _value1: float, _n: int) -> Event:
-    """Return the event that both of two bits are value0's own."""
+    """Return the event that two bits both equal value0."""
     bit = float(border.is_odd(value0))
     return Event("both", lambda y: (y.reshape(-1, 2) == bit).all(axis=1), releases=2)
 
@@ -127,7 +127,7 @@ def test_a_target_at_its_border_is_called_broken_no_more_often_than_the_confiden
 
 
 def test_a_target_beyond_its_border_is_broken() -> None:
-    """The same bits are no longer private at a claim a third lower; n is 20,000."""
+    """The same bits are not private at a claim a third lower; n is 20,000."""
     report = audited(border.flip, border.EPSILON * 2 / 3, budget=480_000)
     assert report.broken
 
@@ -222,7 +222,7 @@ def test_all_events_of_a_pair_are_fixed_before_any_release_that_they_are_counted
 
 
 def test_an_event_made_of_what_was_seen_certifies_nothing() -> None:
-    """Noise around 0 and 1 does not come twice; around 2^30 it would, once in 500 runs."""
+    """Noise around 0 and 1 does not repeat; around 2^30 it would in one of 500 runs."""
 
     def remember(target: Target, value0: float, _value1: float, n: int) -> Event:
         seen = target(value0, n)
@@ -299,7 +299,7 @@ def test_a_seed_at_each_call_is_refused_and_not_called_broken() -> None:
 
 
 def test_few_releases_of_few_numbers_may_repeat_by_chance() -> None:
-    """One 1 among 41 bits has 41 orders: that it comes back is no proof of a seed."""
+    """One 1 among 41 bits has 41 orders: a repeated order does not prove a fixed seed."""
     bits = np.zeros(41)
     bits[7] = 1.0
     target = Target("bits", "laplace", 1.0, lambda _, n: bits[:n])
@@ -375,7 +375,7 @@ def test_progress_goes_from_0_to_1() -> None:
     assert heard[0][1] == "0 against 1"
 
 
-# What is looked at beside the bound --------------------------------------------------------------
+# Side-channel checks -----------------------------------------------------------------------------
 
 
 def test_looks_at_a_generator_are_separate_from_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,7 +386,7 @@ def test_looks_at_a_generator_are_separate_from_the_bound(monkeypatch: pytest.Mo
     assert (report.epsilon_lower, report.broken) == (0.0, False)
 
 
-@pytest.mark.usefixtures("looks_taken")
+@pytest.mark.usefixtures("with_side_channel_checks")
 def test_looks_see_a_fork_and_a_state_and_start_a_known_library_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -400,7 +400,7 @@ def test_looks_see_a_fork_and_a_state_and_start_a_known_library_again(
     assert found["restarted"]
 
 
-@pytest.mark.usefixtures("looks_taken")
+@pytest.mark.usefixtures("with_side_channel_checks")
 def test_looks_that_fail_do_not_cost_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "_FORK_SECONDS", 600.0)
 
@@ -415,7 +415,7 @@ def test_looks_that_fail_do_not_cost_the_report(monkeypatch: pytest.MonkeyPatch)
     assert any("ZeroDivisionError: no child" in words for words in failed)
 
 
-@pytest.mark.usefixtures("looks_taken")
+@pytest.mark.usefixtures("with_side_channel_checks")
 def test_looks_at_the_clock_are_left_out_where_they_would_take_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

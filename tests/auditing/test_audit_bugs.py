@@ -24,7 +24,7 @@ from dpnoise.core.errors import ArgumentError
 from dpnoise.testing import assert_private
 
 CERTAIN = 1 - FALSE_ALARM
-# What needs more releases than a test should take.
+# Bugs that need more releases than a test should take.
 REFUSED = "a fixed seed"
 SMALL = {"the scale is too small by 1.2", "noise forgotten one time in a thousand"}
 
@@ -34,14 +34,14 @@ FOUND = [bug for bug in BUGS if bug.words not in {*SMALL, REFUSED}]
 
 @pytest.mark.parametrize("bug", FOUND, ids=lambda bug: bug.words)
 def test_every_bug_that_people_make_is_found(bug: Bug) -> None:
-    is_plain = bug.true == math.inf and not bug.options  # Far above what it claims.
+    is_plain = bug.true == math.inf and not bug.options  # Far above its claim.
     budget = 40_000 if is_plain and not LONG else 120_000
     report = audit_bug(bug, budget=budget, confidence=CERTAIN)
     assert report.broken
     assert report.epsilon_lower <= bug.true
 
 
-# Bugs that a rare event shows, and how much it certifies at least; usual events certify less.
+# Bugs that a rare event reveals, and the least bound it certifies; usual events certify less.
 RARE = {
     "one noise for two numbers": 9.0,
     "noise forgotten one time in a thousand": 2.0,
@@ -51,7 +51,7 @@ RARE = {
 
 
 def test_a_rare_event_is_chosen_where_it_certifies_most() -> None:
-    """An audit that misses one certifies half as much, or nothing of the one in a thousand.
+    """An audit without the rare event certifies half of this bound, or nothing.
 
     Of 100 audits of each bug none was below its bound, so that fewer than 1 in 20 are (confidence
     0.99). At least 2 of 8 have to reach it: if 1 in 20 failed, 7 of 8 would once in 10^8.
@@ -155,7 +155,7 @@ def test_noise_of_the_mechanisms_is_laplace_and_each_is_new() -> None:
 
 
 def test_bits_are_reported_as_often_as_they_should_be() -> None:
-    """With f = 0.95 a bit that is set is 1 in 0.525 of all, another one in 0.475."""
+    """With f = 0.95 a set bit is reported as 1 with probability 0.525, another with 0.475."""
     bits = np.zeros(20, dtype=bool)
     bits[[murmur3(b"1", seed) % 20 for seed in range(4)]] = True
     reports = rappor(1, 100_000, f=0.95)

@@ -29,7 +29,7 @@ def compared(*reports: Report) -> Reader:
 
 
 def hostile() -> Report:
-    """Return a report whose every text tries to become part of the page."""
+    """Return a report with markup in every text, which must not become part of the page."""
     report = example_report.broken_report()
     finding = replace(report.findings[0], attack=HOSTILE, access=HOSTILE, event=HOSTILE)
     observation = replace(report.observations[0], name=HOSTILE, words=HOSTILE)
@@ -91,7 +91,7 @@ def test_what_names_contain_is_shown_as_text() -> None:
         assert reader.text.count(SCRIPT) >= 4
 
 
-def test_the_browser_is_told_to_load_nothing() -> None:
+def test_the_page_forbids_the_browser_to_load_anything() -> None:
     policies = [
         attributes["content"]
         for tag, attributes in read(example_report.broken_report()).tags
@@ -108,7 +108,7 @@ def test_the_verdict_comes_first_with_both_epsilons() -> None:
     assert text.index("Used as if 1") < text.index("Certified at least 5.82")
 
 
-def test_the_ceiling_stands_beside_the_bound_and_among_the_limits() -> None:
+def test_the_ceiling_stands_next_to_the_bound_and_among_the_limits() -> None:
     text = read(example_report.broken_report()).text
     assert "So many releases can certify 7.4 at most." in text
     assert "no epsilon above 7.4 could have been certified" in text

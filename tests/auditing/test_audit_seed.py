@@ -34,7 +34,7 @@ def audited(seed: int | None, neighbours: Any, noise: int = 7, *, boosting: bool
 
 @pytest.fixture(autouse=True)
 def _no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out forks, restarts and clocks."""
+    """Skip the side-channel checks."""
     monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
 
 
@@ -45,7 +45,7 @@ def test_the_same_releases_and_seed_give_the_same_report(seed: int, neighbours: 
 
 
 def test_another_seed_divides_the_releases_otherwise() -> None:
-    """Coins that fall alike in all of six audits have a chance of one in 10^10."""
+    """Six audits with different seeds toss equal coins with probability 10^-10."""
     trials = {audited(seed, [(0, 1)]).findings[0].trials0 for seed in range(6)}
     assert len(trials) > 1
 
@@ -65,7 +65,7 @@ def test_the_trees_have_the_audit_s_seed(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_seed_is_none_of_the_target_s() -> None:
-    """With it, another target's noise is still another."""
+    """The seed does not determine the noise of the target."""
     reports = [audited(7, [(0, 1)], noise) for noise in (1, 2)]
     assert reports[0].findings[0].hits0 != reports[1].findings[0].hits0
 

@@ -1,4 +1,4 @@
-"""What can be audited, by each of its ways in, and how each says what is wrong with it."""
+"""Targets of audits in each accepted form, and the error messages of each."""
 
 import ast
 import math
@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 
 rng = np.random.default_rng()
 
-# A sixteenth of the noise that is claimed, so that few releases tell it for sure.
+# A sixteenth of the claimed noise, so that few releases suffice to break it.
 LAPLACE = """
 from random import SystemRandom
 def release(value, n):
@@ -42,7 +42,7 @@ for line in sys.stdin:
 
 @pytest.fixture(autouse=True)
 def _no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out forks, restarts and clocks."""
+    """Skip the side-channel checks."""
     monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
 
 
@@ -59,7 +59,7 @@ def program(text: str) -> list[str]:
     return [sys.executable, "-c", text]
 
 
-# The ways in -------------------------------------------------------------------------------------
+# The forms of a target ---------------------------------------------------------------------------
 
 
 def test_a_name_a_function_and_a_target_are_audited() -> None:
@@ -109,7 +109,7 @@ def test_a_module_of_the_current_folder_hides_no_other(
 
 
 def test_nothing_of_the_current_folder_runs_in_an_audit_of_a_library(tmp_path: Path) -> None:
-    """Neither in the command nor in the interpreters that it starts to look for a fixed seed."""
+    """Neither in the command nor in the interpreters that check for a fixed seed."""
     names = ("argparse", "json", "numba", "numpy", "random", "scipy", "shlex", "subprocess")
     for name in names:
         (tmp_path / f"{name}.py").write_text("open('marker', 'w')")
@@ -171,7 +171,7 @@ def test_a_function_is_taken_to_add_the_noise_that_its_claims_ask_for(
     assert (made.noise, made.scale) == (noise, scale)
 
 
-# What is wrong with a target ---------------------------------------------------------------------
+# Errors of targets -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,9 @@ def test_a_function_is_taken_to_add_the_noise_that_its_claims_ask_for(
         (lambda v, n: [math.nan if v else 0.0] * n, "odd(1.0, 136) gave a NaN or an infinity."),
     ],
 )
-def test_a_bad_answer_is_told_with_the_target_and_the_call(answer: Any, message: str) -> None:
+def test_an_error_about_a_bad_answer_names_the_target_and_the_call(
+    answer: Any, message: str
+) -> None:
     with pytest.raises(TargetError) as e:
         audited(Target("odd", "laplace", 1.0, answer))
     assert message in str(e.value)
@@ -225,7 +227,7 @@ def test_a_target_that_hangs_is_left_after_the_time_limit() -> None:
         ),
     ],
 )
-def test_a_bad_command_is_told_with_the_call(text: str, message: str) -> None:
+def test_an_error_about_a_bad_command_names_the_call(text: str, message: str) -> None:
     with pytest.raises(TargetError) as e:
         audited(program(text), budget=41 * 16 * 11)
     assert message in str(e.value)
@@ -233,7 +235,7 @@ def test_a_bad_command_is_told_with_the_call(text: str, message: str) -> None:
     assert "0.0" in str(e.value)
 
 
-def test_a_command_that_does_not_exist_is_told() -> None:
+def test_a_command_that_does_not_exist_is_reported() -> None:
     with pytest.raises(TargetError, match=r"no-such-program, given 0\.0 1 times, did not start"):
         audited(["no-such-program"])
 
@@ -244,7 +246,7 @@ def test_a_command_that_hangs_is_ended() -> None:
 
 
 def test_a_command_is_ended_with_what_it_has_started() -> None:
-    """Its output ends when the last process that could write to it is gone."""
+    """Its output ends when the last process that could write to it has ended."""
     wait = "import threading; threading.Event().wait()"
     start = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {wait!r}])"
     with subprocess.Popen(

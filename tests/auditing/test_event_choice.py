@@ -1,4 +1,4 @@
-"""How an audit of any mechanism chooses the event that it counts: in what, and by what."""
+"""How an audit of any mechanism chooses the event that it counts, and on which releases."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +24,7 @@ rng = np.random.default_rng()
 
 
 def proposal(hits: tuple[float, float] = (0.0, 0.0), *, swapped: bool = False) -> Proposal:
-    """Return an event of which nothing is known but how often it happened."""
+    """Return an event with nothing but its counts."""
     event = Event(f"{hits}", lambda rows: np.zeros(len(rows), dtype=np.bool_))
     score: Any = None
     return Proposal(score, event, 0.0, swapped, 0.0, hits, (0.0, 0.0), 0.0, 0.0)
@@ -49,7 +49,7 @@ def test_a_budget_is_not_exceeded_and_the_last_count_has_the_largest_part(
         assert sizes.screening_train <= sizes.screening / 3
         # If there are many releases, events are compared in more than thresholds are chosen on.
         assert sizes.tuning + sizes.racing < 300_000 or sizes.racing >= sizes.tuning
-        # The nearest rivals differ by little: a fifth of a large budget tells them apart.
+        # The closest events differ by little: a fifth of a large budget distinguishes them.
         assert learned * (sizes.tuning + sizes.racing) >= min(0.2 * budget, learned * 7e6) - 4
 
 
@@ -59,7 +59,7 @@ def test_a_budget_is_not_exceeded_and_the_last_count_has_the_largest_part(
 def test_calls_ask_for_as_many_bytes_of_rows_whatever_the_outputs_are(
     dtype: Any, size: int
 ) -> None:
-    """Smaller numbers have smaller rows; all that is asked for in one call has 16 MiB."""
+    """Smaller numbers have smaller rows; one call asks for 16 MiB."""
     asked: list[int] = []
 
     def mechanism(_data: int, n: int) -> Any:
@@ -93,7 +93,7 @@ def test_scores_that_look_at_the_same_are_what_each_is_alone() -> None:
 
 
 def test_of_events_that_happen_as_often_the_first_is_compared_further() -> None:
-    """But of rare ones each: a few hits do not tell that two are the same."""
+    """All rare events are kept: a few hits do not show that two events are equal."""
     kinds = {
         "first": (proposal(), PAIR, (1000.0, 900.0)),
         "like the first": (proposal(), PAIR, (1050.0, 930.0)),
@@ -115,7 +115,7 @@ def test_of_events_that_happen_as_often_the_first_is_compared_further() -> None:
 def test_a_rare_event_that_the_first_fresh_releases_miss_is_not_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It was seen 150 times where its threshold was chosen, and has 7 of 7,500 fresh ones to show.
+    """It has 150 hits where its threshold was chosen, and 7 in 7,500 fresh releases.
 
     A wide event certifies 1, the rare one up to 4; one that never happens has no expected bound.
     """

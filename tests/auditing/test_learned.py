@@ -1,4 +1,4 @@
-"""Events that are learned: rows that are folded, ratios of cells, and curves through them."""
+"""Learned events: folded rows, ratios of cells, and curves through them."""
 
 import math
 import warnings
@@ -34,7 +34,7 @@ rng = np.random.default_rng()
 
 
 def folded(n: int) -> tuple[Any, Any, Any, Any, Any]:
-    """Return numbers with how often each was seen at two data sets, and all of them one by one."""
+    """Return numbers with their counts at two data sets, and all of them one by one."""
     x = np.sort(rng.choice(np.arange(2000.0), n, replace=False))
     often0, often1 = rng.integers(1, 9, n).astype(float), rng.integers(1, 9, n).astype(float)
     each = np.concatenate([np.repeat(x, often0.astype(int)), np.repeat(x, often1.astype(int))])
@@ -121,7 +121,7 @@ def test_special_numbers_are_marked_by_their_places(kind: type) -> None:
     assert _mark_special(column, points).tolist() == expected
 
 
-def test_what_several_views_look_at_is_taken_once() -> None:
+def test_a_number_that_several_views_share_is_computed_once() -> None:
     asked = []
 
     def take(block: Block) -> NDArray[np.float64]:
@@ -150,7 +150,7 @@ def test_no_number_counts_twice_in_a_sum_and_sums_of_several_kinds_cost_more() -
     assert {1, 2} <= {len({view.kind for view in one.score.views}) for one in found}
 
 
-def test_the_events_beside_the_best_are_the_best_of_those_that_are_rarer_and_likelier() -> None:
+def test_the_events_next_to_the_best_are_the_best_rarer_and_likelier_ones() -> None:
     hits = np.sort(rng.integers(0, 10_000, 60)).astype(np.float64)
     expected = rng.normal(size=60)
     expected[rng.random(60) < 0.2] = -np.inf
@@ -190,7 +190,7 @@ def test_an_event_that_several_scores_have_is_proposed_once() -> None:
 
 
 def test_likelier_events_are_compared_as_well_where_the_best_is_one_of_many() -> None:
-    """In few releases a rare event may look best by chance, and only rarer ones stood beside it."""
+    """In few releases a rare event may look best by chance; likelier ones must be compared too."""
     estimator, n = BoundEstimator(Claim("epsilon", 0.1), 1_000_000, 0.05), 20_000
     rows0, rows1 = (rng.laplace(move, 10.0, (n, 3)) for move in (0.0, 2.0))
     scores = {
@@ -233,7 +233,7 @@ def test_pooled_ratios_are_those_of_the_slow_rule() -> None:
 def test_ratios_of_one_pattern_only_rise_or_only_fall_with_the_size_of_the_rest() -> None:
     codes = np.concatenate([np.arange(24.0), 1000 + np.arange(24.0)])
     rising = 1e6 * (1 + np.arange(24) / 24)
-    rising[[5, 6]] = rising[[6, 5]]  # As chance has it.
+    rising[[5, 6]] = rising[[6, 5]]  # Chance may reverse two neighbours.
     often0, often1 = np.concatenate([rising, rising[::-1]]), np.full(48, 1e6)
     edges = edges_of_codes(codes, often0 + often1)
     cells = cells_of(edges, codes)
@@ -258,7 +258,7 @@ def indices(ratio: float, n: int) -> NDArray[np.float64]:
     return rng.choice(20, size=n, p=p).astype(np.float64)
 
 
-def test_the_one_number_in_fifty_that_tells_something_is_found() -> None:
+def test_the_one_informative_number_in_fifty_is_found() -> None:
     """Seen 3,000 and 1,800 times where it is chosen: 17 standard errors from equal.
 
     Its expected bound is 0.5 but for six standard errors of 0.03 (false alarms: 2e-9) and for the
@@ -275,7 +275,7 @@ def test_the_one_number_in_fifty_that_tells_something_is_found() -> None:
 
 
 def test_an_event_is_the_same_by_its_score_and_in_rows_of_integers() -> None:
-    """Of one view it is a few ranges, of several a sum: both say what the score says."""
+    """The words of one view are ranges, of several a sum: both agree with the score."""
     n, parts = 20_000, 4
     estimator = BoundEstimator(Claim("epsilon", 0.1), n, 0.1)
     bits = [rng.random((n, parts)) < p for p in (0.5, np.array([0.6, 0.5, 0.5, 0.4]))]
@@ -296,7 +296,7 @@ def test_an_event_is_the_same_by_its_score_and_in_rows_of_integers() -> None:
 
 
 def test_the_steps_of_sums_that_were_released_are_learned_together() -> None:
-    """Each of ten steps tells 0.5, so that each is some 30 standard errors from nothing."""
+    """Each of ten steps changes by 0.5, which is some 30 standard errors from 0."""
     n, parts = 60_000, 10
     noise = [np.rint(rng.laplace(scale=2048, size=(n, parts))) / 1024 for _ in range(2)]
     sums = [(one + up).cumsum(axis=1) for up, one in enumerate(noise)]
@@ -324,7 +324,7 @@ def test_views_of_all_parts_are_what_their_words_say() -> None:
     assert np.allclose(taken["the sum of the parts"], np.nansum(parts, axis=1))
     most = np.where(np.isnan(parts), -np.inf, parts)
     assert (taken["the place of the largest part"] == most.argmax(axis=1)).all()
-    # Rows have one code where the same special numbers stand in the same parts, and only there.
+    # Rows have equal codes if and only if the same parts have the same special numbers.
     plain = np.where(np.isnan(parts[:, :3]), 2.0, parts[:, :3] == -1000)
     for words, columns in (
         ("the pattern of the parts", np.column_stack([plain, parts[:, 3:]])),
@@ -354,7 +354,7 @@ def same_codes(columns: NDArray[np.float64]) -> NDArray[np.int64]:
 def test_numbers_and_bits_of_two_mechanisms_are_summed_up() -> None:
     estimator = BoundEstimator(Claim("epsilon", 0.1), 1_000_000, 0.1, chance=3.0)
     rows = [mixed(40_000) for _ in range(2)]
-    # Numbers and bits both tell the two apart: without that, chance alone decides which are summed.
+    # Numbers and bits both distinguish the data sets; otherwise chance decides which are summed.
     rows[1][:, 1:4] += 0.2 * (rows[1][:, 1:4] > -1000)
     rows[1][:, 4:] = rng.random((40_000, 3)) < 0.55
     found = proposals(rows[0], rows[1], ["its length", *"abcxyz"], estimator)
@@ -372,13 +372,13 @@ def test_views_of_the_least_numbers_are_numbers_without_a_warning() -> None:
 
 
 def test_outputs_whose_columns_lie_apart_in_memory_are_the_same_to_an_audit() -> None:
-    def told(bit: int, n: int, order: str) -> Any:
+    def answer_in_order(bit: int, n: int, order: str) -> Any:
         flips = rng.random((n, 3)) < np.array([0.5, 0.5, 0.2])
         return np.asarray(flips ^ np.array([0, 0, bit], dtype=bool), order=order)  # type: ignore[call-overload]
 
     for order in ("C", "F"):
         report = dpnoise.audit(
-            lambda bit, n, order=order: told(bit, n, order),
+            lambda bit, n, order=order: answer_in_order(bit, n, order),
             1.0,
             neighbours=[(0, 1)],
             budget=40_000,
@@ -389,7 +389,7 @@ def test_outputs_whose_columns_lie_apart_in_memory_are_the_same_to_an_audit() ->
 
 
 def test_boosted_trees_find_what_no_view_shows() -> None:
-    """Two uniforms in the same half, or not: neither alone tells anything, nor do its bits.
+    """Two uniforms in the same half, or not: a single one and its bits reveal nothing.
 
     They are between 3/8 and 5/8, so that they are the largest and the smallest part of twelve once
     in 4^10 times: these two together would tell.

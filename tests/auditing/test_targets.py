@@ -1,4 +1,4 @@
-"""Targets: adapters that add the noise they name, and answers that are checked before use."""
+"""Targets: adapters add the noise they name, and their answers are checked before use."""
 
 import math
 import random
@@ -15,14 +15,14 @@ from dpnoise.auditing.targets import Target, TargetError, adapters, named, names
 from dpnoise.core.errors import ArgumentError, MissingExtraError
 from dpnoise.release.calibration import gaussian_scale
 
-# Those that need nothing but what dpnoise itself depends on.
+# Targets that need only the dependencies of dpnoise.
 AT_HAND = [
     name
     for name, adapter in adapters.ADAPTERS.items()
     if adapter.package in {None, "numpy", "scipy", "dpnoise"}
 ]
 LAWS = {"laplace": dpnoise.Laplace, "gaussian": dpnoise.Gaussian}
-# How far the law of short uniforms is from these, at most.
+# The largest distance of the law of short uniforms from the distribution.
 OFF = {"paper.theorem.8bits": 2.0**-7, "paper.gaussian.12bits": 2.0**-10}
 
 

@@ -58,7 +58,7 @@ def test_an_event_is_counted_at_both_values_in_n_releases() -> None:
 
 
 def test_a_memory_of_the_releases_seen_is_worth_nothing() -> None:
-    """The attack claims all that it has seen of value0; fresh releases are other ones."""
+    """The event of the attack is all releases seen at value0; fresh releases differ from these."""
 
     def memorise(target: Target, value0: float, _value1: float, n: int) -> Event:
         seen = target(value0, n)
@@ -153,10 +153,10 @@ def test_every_attack_says_what_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("estimator", [None, BoundEstimator(Claim("epsilon", 1.0), 1_000, 0.001)])
-def test_a_promise_is_that_of_its_two_counts_whatever_stands_beside_them(
+def test_an_expected_bound_depends_only_on_its_two_counts(
     estimator: BoundEstimator | None,
 ) -> None:
-    """Counts that occur again are judged once; 0 and n are among them."""
+    """Repeated counts are evaluated once; 0 and n are among them."""
     n = 9
     hits0, hits1 = np.random.default_rng().integers(0, n + 1, (2, 300))
     together = expected_bound(hits0, hits1, n, estimator)

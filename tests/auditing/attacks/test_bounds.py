@@ -123,7 +123,7 @@ def test_nothing_is_certified_of_equal_or_rare_events() -> None:
     assert certified_epsilon(9, 1000, 0, 1000, error=0.001, delta=0.01) == 0.0
 
 
-AUDITS = 1000 if LONG else 300  # How many each test of the border asks.
+AUDITS = 1000 if LONG else 300  # Audits in each test of the border.
 BORDERS = [
     # p1, epsilon, delta, releases, trials at value0, trials at value1
     (0.3, 1.0, 0.0, 1, 20_000, 20_000),
@@ -132,7 +132,7 @@ BORDERS = [
     (0.0, 1.0, 1e-3, 1, 20_000, 20_000),
     (0.01, 0.5, 1e-3, 2, 10_000, 10_000),
     (1e-4, 3.0, 1e-6, 1, 500, 500),
-    # With P1 known almost exactly nothing is left of the slack that two limits have together.
+    # If P1 is known almost exactly, the two limits together have no slack.
     (0.1, 1.0, 0.0, 1, 300, 10**9),
     (0.001, 1.0, 1e-3, 1, 20_000, 10**9),
 ]

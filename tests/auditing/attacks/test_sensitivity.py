@@ -1,4 +1,4 @@
-"""Sensitivity: float sums move by more than real ones, exact sums never."""
+"""Sensitivity: float sums change by more than real ones, exact sums never."""
 
 import math
 from collections.abc import Callable
@@ -26,14 +26,14 @@ LOWER = 1e12  # Of rows that are 10^12 or one more.
 
 
 def interval(count: Count) -> tuple[float, float]:
-    """Give the Clopper-Pearson interval of the probability behind a count."""
+    """Return the Clopper-Pearson interval of the probability, given a count."""
     test = stats.binomtest(count.hits, count.trials)
     ends = test.proportion_ci(confidence_level=1 - FALSE_ALARM, method="exact")
     return float(ends.low), float(ends.high)
 
 
 def allowed(outcome: Outcome, epsilon: float) -> bool:
-    """Whether P0 <= e^epsilon P1 for the event and for its complement, as far as one can tell."""
+    """Return whether the counts allow P0 <= e^epsilon P1, for the event and its complement."""
     low0, high1 = interval(outcome.at0)[0], interval(outcome.at1)[1]
     factor = math.exp(epsilon)
     return low0 <= factor * high1 and 1 - high1 <= factor * (1 - low0)
@@ -133,7 +133,7 @@ def test_the_order_does_not_move_a_correctly_rounded_sum() -> None:
 def test_one_removed_row_moves_a_float32_sum_by_all_rows_after_it(
     total: Callable[[Data], Any],
 ) -> None:
-    """4096 for the row itself, and 2 more for each pair that is rounded otherwise."""
+    """4096 for the row itself, and 2 more for each pair that is rounded differently."""
     pairs = 2**16
     neighbours = removed(pairs)
     assert neighbours.gap(total) == 4096 + 2 * pairs

@@ -1,4 +1,4 @@
-"""The search for JAX's keys, without JAX: published vectors, and a slow twin in plain integers."""
+"""The search for JAX's keys, without JAX: published vectors, and a slow reference in integers."""
 
 import math
 import secrets
@@ -23,7 +23,7 @@ VECTORS: list[tuple[Pair, Pair, Pair]] = [
 
 
 def twin(key: Pair, counter: Pair) -> Pair:
-    """Threefry-2x32 as its paper has it: 20 rounds, a subkey added after every fourth."""
+    """Threefry-2x32 as in its paper: 20 rounds, a subkey added after every fourth."""
     schedule = (*key, 0x1BD11BDA ^ key[0] ^ key[1])
     a, b = ((word + subkey) % 2**32 for word, subkey in zip(counter, key, strict=True))
     for d in range(20):

@@ -1,4 +1,4 @@
-"""The ziggurat: tables that are those of the samplers, and exclusions that are never wrong."""
+"""The ziggurat: its tables equal those of the samplers, and its exclusions are never wrong."""
 
 import math
 import secrets
@@ -53,7 +53,7 @@ def go_normal(count: int, *, tied: bool) -> Floats:
 
 
 def tail_of(edge: float, count: int) -> Floats:
-    """Marsaglia's tail: how far a Gaussian is beyond the edge, given that it is."""
+    """Marsaglia's tail: the distance of a Gaussian beyond the edge, given that it is beyond."""
     beyond: list[float] = []
     while len(beyond) < count:
         a, b = -np.log1p(-uniforms(2))
@@ -63,7 +63,7 @@ def tail_of(edge: float, count: int) -> Floats:
 
 
 def any_double(releases: Floats, value: float, scale: float) -> NDArray[np.bool_]:
-    """Whether some double z at all gives each release: what needs no knowledge of a sampler."""
+    """Return whether any double z gives each release, without knowledge of a sampler."""
     up = down = (releases - value) / scale
     possible = np.zeros(releases.size, dtype=np.bool_)
     for _ in range(5):
@@ -169,7 +169,7 @@ def test_numpy_s_ziggurat_adds_little_to_what_any_double_excludes(
     print(f"\n{true:g}, not {wrong:g}: any double {1 - possible.mean():.4%}, ", end="")
     print(f"ziggurat {excluded.mean():.4%}, of it added {added / releases.size:.4%}")
     check_probability(float(stats.binom.sf(added - 1, releases.size, most)))
-    # What no double gives, no layer gives, except in the tail, where nothing is excluded.
+    # A release that no double gives comes from no layer, except in the tail: nothing is excluded.
     tail = np.abs(releases - wrong) >= SIGMA * EDGE * (1 - 1e-9)
     assert not (~possible & ~excluded & ~tail).any()
 
@@ -189,7 +189,7 @@ def test_go_s_ziggurat_excludes_the_wrong_value_outside_the_tail(
     check_probability(float(stats.binom.sf(missed - 1, releases.size, tail + 1e-4)))
 
 
-def test_the_attack_tells_go_s_values_apart_and_a_placebo_not() -> None:
+def test_the_attack_distinguishes_go_s_values_and_not_a_placebo() -> None:
     target = wrap(
         lambda value, n: value + SIGMA * go_normal(n, tied=True), name="go", noise="gaussian"
     )
