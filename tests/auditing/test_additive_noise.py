@@ -98,10 +98,10 @@ def test_a_raw_value_once_in_a_thousand_times_is_found() -> None:
     With 7 of one value the event is chosen; fewer of both have a probability of 1e-11.
     """
 
-    def leaking(value: float, n: int) -> Floats:
+    def leak_rarely(value: float, n: int) -> Floats:
         return np.where(rng.random(n) < 1e-3, value, laplace(1.0)(value, n))
 
-    assert dpnoise.audit(leaking, 1.0, budget=1_250_000).broken
+    assert dpnoise.audit(leak_rarely, 1.0, budget=1_250_000).broken
 
 
 @pytest.mark.parametrize(("dtype", "attacks"), [(np.float32, ["feasibility"]), (np.float64, None)])
@@ -110,10 +110,10 @@ def test_noise_of_64_bits_narrowed_to_32_before_it_is_added_is_found(
 ) -> None:
     """A sum with 1 loses other bits than one with 0, in either format."""
 
-    def narrowed(value: float, n: int) -> Any:
+    def in_narrow_format(value: float, n: int) -> Any:
         return dtype(value) + rng.laplace(size=n).astype(np.float32).astype(dtype)
 
-    report = dpnoise.audit(narrowed, 1.0, pairs=[(0, 1)], attacks=attacks, budget=48_000)
+    report = dpnoise.audit(in_narrow_format, 1.0, pairs=[(0, 1)], attacks=attacks, budget=48_000)
     assert report.broken
     assert report.epsilon_lower > 3
 
@@ -183,11 +183,11 @@ def test_pairs_that_are_searched_for_are_neighbours(dtype: Any, sensitivity: flo
     number = dtype if sensitivity < 1e30 else np.float64
     odd = float(number(17 * sensitivity))
 
-    def shifted(value: float, n: int) -> Floats:
+    def shift_one_value(value: float, n: int) -> Floats:
         return np.full(n, value + (value == odd) * sensitivity)
 
     found = search(
-        Target("mine", "laplace", 1.0, shifted), sensitivity, np.dtype(dtype), whole=False
+        Target("mine", "laplace", 1.0, shift_one_value), sensitivity, np.dtype(dtype), whole=False
     )
     assert len(found) == 2
     for low, high in found:
@@ -226,7 +226,7 @@ def test_pairs_that_are_no_neighbours_are_refused(pairs: Any, kind: Any, message
 # Claims that cannot be refuted -------------------------------------------------------------------
 
 
-def naked(value: float, n: int) -> Floats:
+def without_noise(value: float, n: int) -> Floats:
     return np.full(n, value)
 
 
@@ -235,11 +235,11 @@ def test_a_target_without_noise_is_refuted_at_a_claim_of_8_without_being_asked_t
 ) -> None:
     """The clock is frozen: on a busy machine an audit would ask for fewer releases."""
     monkeypatch.setattr(calls, "time", SimpleNamespace(perf_counter=lambda: 0.0))
-    assert dpnoise.audit(naked, 8.0, attacks=["threshold"]).broken
+    assert dpnoise.audit(without_noise, 8.0, attacks=["threshold"]).broken
 
 
 def test_a_claim_above_the_ceiling_is_not_called_not_broken() -> None:
-    report = dpnoise.audit(naked, 30.0, attacks=["threshold"], budget=24_000)
+    report = dpnoise.audit(without_noise, 30.0, attacks=["threshold"], budget=24_000)
     assert not report.broken
     assert not report.refutable
     assert report.verdict.startswith("Cannot be refuted with this many releases: they certify")
@@ -310,12 +310,12 @@ def test_box_muller_noise_is_refuted_at_a_point_and_far_more_of_its_whole_curve(
 @pytest.mark.parametrize("options", [{}, {"epsilon": 1.0, "mu": 1.0}, {"mu": 1.0, "rho": 1.0}])
 def test_one_claim_has_to_be_given(options: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match="Give one claim"):
-        dpnoise.audit(naked, **options)
+        dpnoise.audit(without_noise, **options)
 
 
 def test_a_curve_needs_an_epsilon_and_a_delta() -> None:
     with pytest.raises(ArgumentError, match="curve is for Gaussian noise"):
-        dpnoise.audit(naked, 1.0, curve=True)
+        dpnoise.audit(without_noise, 1.0, curve=True)
 
 
 @pytest.mark.parametrize("p1", [1e-6, 0.01, 0.3])
@@ -339,7 +339,7 @@ def test_rho_is_the_largest_of_renyi_divergences_by_their_orders() -> None:
 
 
 def test_the_certified_curve_falls_from_the_difference_to_zero() -> None:
-    report = dpnoise.audit(naked, 1.0, attacks=["threshold"], budget=24_000)
+    report = dpnoise.audit(without_noise, 1.0, attacks=["threshold"], budget=24_000)
     best = report.findings[0]
     epsilons, deltas = zip(*report.curve, strict=True)
     assert deltas[0] == pytest.approx(best.low - best.high)
@@ -359,11 +359,11 @@ def test_an_expected_bound_is_what_would_be_certified_if_the_counts_were_right()
 # Releases that depend on each other --------------------------------------------------------------
 
 
-def repeated(times: int) -> Release:
+def repeat_each(times: int) -> Release:
     return lambda value, n: value + np.repeat(laplace(1.0)(0.0, n // times + 1), times)[:n]
 
 
-def tiled(period: int) -> Release:
+def repeat_period(period: int) -> Release:
     return lambda value, n: value + np.tile(laplace(1.0)(0.0, period), n // period + 1)[:n]
 
 
@@ -372,7 +372,7 @@ def both_signs(value: float, n: int) -> Floats:
     return value + np.column_stack([noise, -noise]).ravel()[:n]
 
 
-def walking(value: float, n: int) -> Floats:
+def random_walk(value: float, n: int) -> Floats:
     noise = laplace(1.0)(0.0, n + 1)
     return value + noise[1:] + noise[:-1]
 
@@ -386,14 +386,14 @@ def drawn_once_a_call(value: float, n: int) -> Floats:
 
 
 DEPENDENT = {
-    "twice": repeated(2),
-    "10 times": repeated(10),
-    "1000 times": repeated(1000),
-    "period 2": tiled(2),
-    "period 37": tiled(37),
-    "period 100": tiled(100),
+    "twice": repeat_each(2),
+    "10 times": repeat_each(10),
+    "1000 times": repeat_each(1000),
+    "period 2": repeat_period(2),
+    "period 37": repeat_period(37),
+    "period 100": repeat_period(100),
     "both signs": both_signs,
-    "walking": walking,
+    "random_walk": random_walk,
     "once a call": drawn_once_a_call,
 }
 
@@ -472,7 +472,7 @@ def test_a_call_that_differs_and_a_slow_change_are_refused() -> None:
 
 def test_one_release_a_call_makes_them_independent() -> None:
     report = dpnoise.audit(
-        repeated(10), 1.0, attacks=["threshold"], pairs=[(0, 1)], one_by_one=True,
+        repeat_each(10), 1.0, attacks=["threshold"], pairs=[(0, 1)], one_by_one=True,
         budget=4_000 if LONG else 1_000,
         confidence=CERTAIN,
     )  # fmt: skip
@@ -508,21 +508,21 @@ def test_the_p_value_is_fishers() -> None:
 def test_a_target_that_hangs_is_reported_with_the_limit() -> None:
     go_on = threading.Event()
 
-    def hanging(value: float, n: int) -> Floats:
+    def hang_late(value: float, n: int) -> Floats:
         go_on.wait()
-        return naked(value, n)
+        return without_noise(value, n)
 
     with pytest.raises(TargetError, match=r"took more than 0\.2 s"):
-        dpnoise.audit(hanging, 1.0, time_limit=0.2)
+        dpnoise.audit(hang_late, 1.0, time_limit=0.2)
     with pytest.raises(TargetError, match=r"took more than 0\.2 s"):
-        dpnoise.audit(hanging, 1.0, neighbours=[(0.0, 1.0)], time_limit=0.2)
+        dpnoise.audit(hang_late, 1.0, neighbours=[(0.0, 1.0)], time_limit=0.2)
     go_on.set()
 
 
 def test_a_report_can_be_read_when_it_is_printed() -> None:
-    text = str(dpnoise.audit(naked, 1.0, attacks=["threshold"], budget=24_000))
+    text = str(dpnoise.audit(without_noise, 1.0, attacks=["threshold"], budget=24_000))
     first, verdict, finding, *_ = text.splitlines()
-    assert first == "naked, used as if epsilon were 1"
+    assert first == "without_noise, used as if epsilon were 1"
     assert verdict.startswith("Broken: epsilon is at least ")
     assert finding.startswith("  threshold: epsilon >= ")
-    assert isinstance(dpnoise.audit(naked, 1.0, attacks=["bits"], budget=1000), Report)
+    assert isinstance(dpnoise.audit(without_noise, 1.0, attacks=["bits"], budget=1000), Report)

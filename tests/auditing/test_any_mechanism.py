@@ -39,7 +39,7 @@ def audit_bits(mechanism: Any, epsilon: float = 1.0, **options: Any) -> Report:
 
 
 def flip(bit: int, n: int, epsilon: float = 1.0) -> NDArray[np.bool_]:
-    """Return n copies of a bit, each flip with the probability that spends exactly epsilon."""
+    """Return n copies of a bit, each flipped with the probability that spends exactly epsilon."""
     return (rng.random(n) < 1 / (1 + math.exp(epsilon))) ^ bool(bit)
 
 
@@ -107,12 +107,12 @@ def test_an_array_of_any_format_is_taken(dtype: str) -> None:
 def test_a_frame_has_an_output_on_each_row() -> None:
     pandas = pytest.importorskip("pandas")
 
-    def framed(bit: int, n: int) -> Any:
+    def as_frame(bit: int, n: int) -> Any:
         columns = {"city": "cork", "answer": flip(bit, n, 2.0)}
         return pandas.DataFrame(columns, index=range(7, n + 7))
 
-    assert audit_bits(framed).broken
-    assert audit_bits(lambda bit, n: framed(bit, n)["answer"]).broken
+    assert audit_bits(as_frame).broken
+    assert audit_bits(lambda bit, n: as_frame(bit, n)["answer"]).broken
 
 
 @pytest.mark.parametrize(
@@ -143,12 +143,12 @@ def test_a_bit_is_found_among_vectors_and_matrices() -> None:
 
 
 def test_noise_of_half_the_scale_is_found_in_a_vector() -> None:
-    def halved(answers: Any, n: int) -> Any:
+    def halve_noise(answers: Any, n: int) -> Any:
         up, down = rng.geometric(1 - math.exp(-2), (2, n, 3))
         return answers + (up - down)
 
     one_moved = neighbours_of("vector", 3, 1.0, None)[:2]
-    report = audit_bits(halved, neighbours=one_moved, budget=160_000, confidence=CERTAIN)
+    report = audit_bits(halve_noise, neighbours=one_moved, budget=160_000, confidence=CERTAIN)
     assert report.broken
     assert 1.8 < report.epsilon_lower < 2.0
 
@@ -156,12 +156,12 @@ def test_noise_of_half_the_scale_is_found_in_a_vector() -> None:
 def test_what_is_released_in_the_wrong_order_is_found() -> None:
     """A shuffle that never moves the first element, compared with one that does."""
 
-    def shuffled(bit: int, n: int) -> Any:
+    def shuffle(bit: int, n: int) -> Any:
         rows = rng.permuted(np.tile(np.arange(4.0), (n, 1)), axis=1)
         rows[:, 0] = np.where(flip(bit, n, 2.0), rows[:, 1], rows[:, 0])
         return rows
 
-    assert audit_bits(shuffled).broken
+    assert audit_bits(shuffle).broken
 
 
 # What is certified -------------------------------------------------------------------------------
@@ -225,11 +225,11 @@ def test_beside_an_event_that_chance_may_have_chosen_a_sure_one_is_counted(
 def test_no_more_is_drawn_than_the_budget_says(n: int) -> None:
     drawn = []
 
-    def noted(bit: int, n: int) -> Any:
+    def count_and_flip(bit: int, n: int) -> Any:
         drawn.append(n)
         return flip(bit, n)
 
-    report = audit_bits(noted, budget=n)
+    report = audit_bits(count_and_flip, budget=n)
     # The first output is timed, and 64 of each data set determine the rows.
     assert sum(drawn) == report.releases <= n + 2 * 64 + 1
 
@@ -257,11 +257,11 @@ def test_a_constant_is_not_broken_and_nothing_is_certified() -> None:
 def test_what_our_own_selection_gives_is_not_broken() -> None:
     chooser = dpnoise.NoisyMax(epsilon=1.0, sensitivity=1.0)
 
-    def selected(scores: Any, n: int) -> Any:
+    def select(scores: Any, n: int) -> Any:
         return [chooser.select(scores) for _ in range(n)]
 
     report = audit_bits(
-        selected, neighbours="vector", size=3, budget=8_000 if LONG else 2_000, confidence=CERTAIN
+        select, neighbours="vector", size=3, budget=8_000 if LONG else 2_000, confidence=CERTAIN
     )
     assert not report.broken
 
@@ -506,15 +506,15 @@ def test_ranges_of_numbers_and_texts_are_distinguished() -> None:
     edges = np.sort(np.concatenate([points, np.nextafter(points, np.inf), [np.inf]]))
     cells = np.searchsorted(edges, [0.0, 0.5, 1.0, 3.0, 5.5, 6.0, 6.5, 9.0, np.nan], side="right")
 
-    def said(*inside: int, gaps: bool = True) -> str:
+    def describe(*inside: int, gaps: bool = True) -> str:
         chosen = np.isin(np.arange(len(edges) + 1), [cells[i] for i in inside])
         return ranges(edges, chosen, codes.get, gaps=gaps)
 
-    assert said(0, 4) == "'a' or 0"
-    assert said(2, 3, 4, 5, 6, 7) == "'a' or 'b' or at least 1"
-    assert said(6, 8) == "'b' or missing"
-    assert said(6, 8, gaps=False) == "'b'"
-    assert said() == "never"
+    assert describe(0, 4) == "'a' or 0"
+    assert describe(2, 3, 4, 5, 6, 7) == "'a' or 'b' or at least 1"
+    assert describe(6, 8) == "'b' or missing"
+    assert describe(6, 8, gaps=False) == "'b'"
+    assert describe() == "never"
 
 
 # Programs ----------------------------------------------------------------------------------------

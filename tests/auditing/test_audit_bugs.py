@@ -67,17 +67,17 @@ def test_a_rare_event_is_chosen_where_it_certifies_most() -> None:
 
 
 def test_the_benchmark_shows_how_far_each_audit_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[float] = []
+    progress: list[float] = []
 
     @contextmanager
-    def heard(title: str) -> Iterator[Any]:
+    def record_progress(title: str) -> Iterator[Any]:
         assert title == "Laplace"
-        yield told.append
+        yield progress.append
 
-    monkeypatch.setattr(audit_bench, "progress_bar", heard)
+    monkeypatch.setattr(audit_bench, "progress_bar", record_progress)
     assert audit_bench.measure_audit(replace(ROWS[0], budget=4_000))["mechanism"] == "Laplace"
-    assert told == sorted(told)
-    assert (told[0], told[-1]) == (0.0, 1.0)
+    assert progress == sorted(progress)
+    assert (progress[0], progress[-1]) == (0.0, 1.0)
 
 
 def test_the_benchmark_shows_the_middle_of_three_audits_and_how_many_reach_the_bound() -> None:
@@ -192,18 +192,18 @@ def test_false_alarms_are_no_more_frequent_than_the_confidence_says() -> None:
 # An assertion for tests --------------------------------------------------------------------------
 
 
-def noisy(value: int, n: int) -> Any:
+def add_noise(value: int, n: int) -> Any:
     return value + geometric(1.0, n)
 
 
 def test_a_mechanism_that_keeps_its_claim_passes() -> None:
     options: dict[str, Any] = {"neighbours": [(3, 4)], "budget": 20_000, "confidence": CERTAIN}
-    assert assert_private(noisy, 1.0, **options).epsilon_lower <= 1.0
+    assert assert_private(add_noise, 1.0, **options).epsilon_lower <= 1.0
 
 
 def test_a_mechanism_that_does_not_fails_as_an_assertion() -> None:
     with pytest.raises(AssertionError, match="epsilon is at least") as e:
-        assert_private(noisy, 0.5, neighbours=[(3, 4)], budget=40_000)
+        assert_private(add_noise, 0.5, neighbours=[(3, 4)], budget=40_000)
     assert isinstance(e.value, BrokenError)
 
 

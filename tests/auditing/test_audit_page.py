@@ -24,7 +24,7 @@ def read(report: Report) -> Reader:
     return Reader(page.render(report.to_dict()))
 
 
-def compared(*reports: Report) -> Reader:
+def read_comparison(*reports: Report) -> Reader:
     return Reader(page.render_comparison([report.to_dict() for report in reports], {}))
 
 
@@ -71,13 +71,13 @@ EVERY_KIND = {
 def test_every_page_is_well_formed(report: Report) -> None:
     reader = read(report)
     assert {"title", "h1", "h2", "svg", "style"} <= {tag for tag, _ in reader.tags}
-    assert compared(report, example_report.broken_report()).count("table") == 1
+    assert read_comparison(report, example_report.broken_report()).count("table") == 1
 
 
 @pytest.mark.parametrize("report", EVERY_KIND.values(), ids=EVERY_KIND)
 def test_no_page_loads_or_runs_anything(report: Report) -> None:
-    compared = page.render_comparison([report.to_dict()], {})
-    for text in (page.render(report.to_dict()), compared):
+    read_comparison = page.render_comparison([report.to_dict()], {})
+    for text in (page.render(report.to_dict()), read_comparison):
         assert not re.search(r"https?://|url\(|@import|@font-face", text)
         for tag, attributes in Reader(text).tags:
             assert tag not in {"script", "link", "img", "iframe", "object", "embed", "base"}
@@ -87,7 +87,7 @@ def test_no_page_loads_or_runs_anything(report: Report) -> None:
 
 
 def test_what_names_contain_is_shown_as_text() -> None:
-    for reader in (read(hostile()), compared(hostile())):
+    for reader in (read(hostile()), read_comparison(hostile())):
         assert reader.text.count(SCRIPT) >= 4
 
 
@@ -117,7 +117,7 @@ def test_the_ceiling_stands_next_to_the_bound_and_among_the_limits() -> None:
         example_report.broken_report(),
         replace(example_report.unbroken_report(), ceiling=8.125),
     ]
-    assert "no epsilon above 8.12 could have been certified" in compared(*both).text
+    assert "no epsilon above 8.12 could have been certified" in read_comparison(*both).text
 
 
 def test_a_finding_shows_its_event_and_its_two_counts() -> None:
@@ -164,7 +164,7 @@ def test_the_page_says_how_to_reproduce_it() -> None:
 
 @pytest.mark.parametrize("report", EVERY_KIND.values(), ids=EVERY_KIND)
 def test_every_page_says_what_not_broken_does_not_mean(report: Report) -> None:
-    for reader in (read(report), compared(report)):
+    for reader in (read(report), read_comparison(report)):
         assert "does not mean safe, or private" in reader.text
 
 
@@ -177,12 +177,12 @@ def test_a_page_never_calls_anything_safe_or_secure() -> None:
 def test_a_report_without_findings_claims_nothing() -> None:
     report = EVERY_KIND["nothing"]
     assert report.verdict == "No attack was run: nothing is known."
-    assert "not tried" in compared(report).text
+    assert "not tried" in read_comparison(report).text
 
 
 def test_the_comparison_has_a_row_and_a_bar_for_each_target_worst_first() -> None:
     reports = example_report.several_reports()
-    reader = compared(*reports)
+    reader = read_comparison(*reports)
     assert reader.count("tr") == 1 + len(reports)
     assert sum(attributes.get("class") == "track" for _, attributes in reader.tags) == len(reports)
     assert "2 of 4 targets broken." in reader.text

@@ -50,7 +50,7 @@ def textbook(value: float, n: int) -> Floats:
     return value + rng.laplace(size=n)
 
 
-def audited(target: Any, **options: Any) -> Report:
+def run_audit(target: Any, **options: Any) -> Report:
     quick: dict[str, Any] = {"attacks": ["precision"], "budget": 24_000}
     return dpnoise.audit(target, 1.0, **(quick | options))
 
@@ -68,7 +68,7 @@ def test_a_name_a_function_and_a_target_are_audited() -> None:
         (textbook, "textbook"),
         (Target("mine", "laplace", 1.0, textbook), "mine"),
     ):
-        report = audited(target)
+        report = run_audit(target)
         assert (report.target, report.noise, report.scale) == (name, "laplace", 1.0)
         assert report.broken
 
@@ -78,7 +78,7 @@ def test_an_attribute_of_a_module_is_audited(
 ) -> None:
     (tmp_path / "found_on_path.py").write_text(LAPLACE)
     monkeypatch.syspath_prepend(tmp_path)
-    report = audited("found_on_path:release")
+    report = run_audit("found_on_path:release")
     assert report.broken
     assert report.target == "found_on_path:release"
 
@@ -89,7 +89,7 @@ def test_a_module_of_the_current_folder_is_audited(
     (tmp_path / "found_here.py").write_text(f"{LAPLACE}\nclass Inner: f = release")
     monkeypatch.chdir(tmp_path)
     before = sys.path.copy()
-    assert audited("found_here:Inner.f").broken
+    assert run_audit("found_here:Inner.f").broken
     assert sys.path == before
 
 
@@ -144,20 +144,20 @@ def test_every_interpreter_that_the_package_starts_leaves_out_the_current_folder
 
 
 def test_a_command_is_audited() -> None:
-    report = audited(program(PROGRAM), budget=12_000 if LONG else 4_000)
+    report = run_audit(program(PROGRAM), budget=12_000 if LONG else 4_000)
     assert report.broken
     assert report.target.startswith(sys.executable)
     assert report.command.startswith("dpnoise audit --command ")
 
 
 def test_a_command_that_is_not_broken_is_not_called_so() -> None:
-    report = audited(program("import sys; [print(0) for _ in sys.stdin]"), budget=1000)
+    report = run_audit(program("import sys; [print(0) for _ in sys.stdin]"), budget=1000)
     assert report.epsilon_lower == 0.0
 
 
-def test_another_scale_is_told_to_the_attacks() -> None:
+def test_the_attacks_use_the_scale_that_is_given() -> None:
     for target in ("numpy.laplace", textbook, Target("mine", "laplace", 1.0, textbook)):
-        assert audited(target, scale=3.5, budget=1000).scale == 3.5
+        assert run_audit(target, scale=3.5, budget=1000).scale == 3.5
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_an_error_about_a_bad_answer_names_the_target_and_the_call(
     answer: Any, message: str
 ) -> None:
     with pytest.raises(TargetError) as e:
-        audited(Target("odd", "laplace", 1.0, answer))
+        run_audit(Target("odd", "laplace", 1.0, answer))
     assert message in str(e.value)
 
 
@@ -208,7 +208,7 @@ def test_a_target_that_hangs_is_left_after_the_time_limit() -> None:
         return textbook(value, n)
 
     with pytest.raises(TargetError, match=r"hang\(0\.0, 1\) took more than 0\.2 s"):
-        audited(hang, time_limit=0.2)
+        run_audit(hang, time_limit=0.2)
     go_on.set()
 
 
@@ -229,7 +229,7 @@ def test_a_target_that_hangs_is_left_after_the_time_limit() -> None:
 )
 def test_an_error_about_a_bad_command_names_the_call(text: str, message: str) -> None:
     with pytest.raises(TargetError) as e:
-        audited(program(text), budget=41 * 16 * 11)
+        run_audit(program(text), budget=41 * 16 * 11)
     assert message in str(e.value)
     assert str(e.value).startswith(sys.executable)
     assert "0.0" in str(e.value)
@@ -237,12 +237,12 @@ def test_an_error_about_a_bad_command_names_the_call(text: str, message: str) ->
 
 def test_a_command_that_does_not_exist_is_reported() -> None:
     with pytest.raises(TargetError, match=r"no-such-program, given 0\.0 1 times, did not start"):
-        audited(["no-such-program"])
+        run_audit(["no-such-program"])
 
 
 def test_a_command_that_hangs_is_ended() -> None:
     with pytest.raises(TargetError, match=r"given 0\.0 1 times, took more than 0\.2 s"):
-        audited(program("import threading; threading.Event().wait()"), time_limit=0.2)
+        run_audit(program("import threading; threading.Event().wait()"), time_limit=0.2)
 
 
 def test_a_command_is_ended_with_what_it_has_started() -> None:
@@ -266,7 +266,7 @@ def test_a_command_is_ended_with_what_it_has_started() -> None:
 @pytest.mark.parametrize("command", [[], [3], ["python", None]])
 def test_what_is_no_command_is_refused(command: list[Any]) -> None:
     with pytest.raises(ArgumentError, match=r"be a command, got .*: a list of strings"):
-        audited(command)
+        run_audit(command)
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ def test_what_is_no_command_is_refused(command: list[Any]) -> None:
 )
 def test_what_is_not_found_is_named(path: str, message: str) -> None:
     with pytest.raises(DpnoiseError) as e:
-        audited(path)
+        run_audit(path)
     assert message in str(e.value)
 
 
@@ -295,9 +295,9 @@ def test_a_module_that_fails_is_named(
     with pytest.raises(
         TargetError, match=r"fails_at_import:f was not imported: (System|Zero|Syntax)"
     ):
-        audited("fails_at_import:f")
+        run_audit("fails_at_import:f")
 
 
 def test_what_is_no_target_is_refused() -> None:
     with pytest.raises(ArgumentError, match="target must be a name, a function"):
-        audited(3)
+        run_audit(3)

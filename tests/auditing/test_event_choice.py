@@ -73,15 +73,15 @@ def test_calls_ask_for_as_many_bytes_of_rows_whatever_the_outputs_are(
     assert max(asked) == source.chunk == 2**24 // (4 * size)
 
 
-def test_scores_that_look_at_the_same_are_what_each_is_alone() -> None:
+def test_scores_of_shared_views_equal_the_scores_evaluated_singly() -> None:
     n = 5_000
     outputs = [rng.normal(size=(n, 4)) + mean for mean in (0.0, 0.5)]
-    for one in outputs:
-        one[rng.random((n, 4)) < 0.1] = np.nan
-    rows = [np.column_stack([np.full(n, 4.0), one]) for one in outputs]
+    for parts in outputs:
+        parts[rng.random((n, 4)) < 0.1] = np.nan
+    rows = [np.column_stack([np.full(n, 4.0), parts]) for parts in outputs]
     estimator = BoundEstimator(Claim("epsilon", 0.1), n, 0.1)
-    found = proposals(rows[0], rows[1], ["its length", *"abcd"], estimator)
-    scores = list({id(one.score): one.score for one in found}.values())
+    events = proposals(rows[0], rows[1], ["its length", *"abcd"], estimator)
+    scores = list({id(event.score): event.score for event in events}.values())
     assert len(scores) > len({tuple(map(id, score.views)) for score in scores}) > 3
     for score, together in zip(scores, evaluate(scores, rows[0]), strict=True):
         total = np.zeros(n)
@@ -104,9 +104,9 @@ def test_of_events_that_happen_as_often_the_first_is_compared_further() -> None:
         "as rare": (proposal(), PAIR, (30.0, 0.0)),
         "like the last": (proposal(), PAIR, (1010.0, 720.0)),
     }
-    found = [(one, pair) for one, pair, _ in kinds.values()]
+    events = [(event, pair) for event, pair, _ in kinds.values()]
     counts = np.array([count for *_, count in kinds.values()])
-    order = any_mechanism._drop_equal_events(range(len(kinds)), found, counts)
+    order = any_mechanism._drop_equal_events(range(len(kinds)), events, counts)
     assert [list(kinds)[i] for i in order] == [
         name for name in kinds if not name.startswith("like")
     ]
@@ -126,20 +126,20 @@ def test_a_rare_event_that_the_first_fresh_releases_miss_is_not_given_up(
     }
     rounds: list[int] = []
 
-    def tallied(_source: Any, found: Any, n: int) -> Floats:
+    def tally(_source: Any, proposed: Any, n: int) -> Floats:
         rounds.append(n)
-        seen = {id(events[name]): n * np.array(rate) for name, rate in rates.items()}
+        hits = {id(events[name]): n * np.array(rate) for name, rate in rates.items()}
         if len(rounds) == 1:
-            seen[id(events["rare"])] *= 0
-        return np.array([seen[id(one)] for one, _ in found])
+            hits[id(events["rare"])] *= 0
+        return np.array([hits[id(event)] for event, _ in proposed])
 
-    monkeypatch.setattr(any_mechanism, "_tally_events", tallied)
+    monkeypatch.setattr(any_mechanism, "_tally_events", tally)
     estimator = BoundEstimator(Claim("epsilon", 1.0), sizes.final, 0.001, chance=3.0)
     source: Any = SimpleNamespace()
-    best, counts, seen = any_mechanism._compare_events(
-        source, [(one, PAIR) for one in events.values()], sizes, estimator
+    best, counts, trials = any_mechanism._compare_events(
+        source, [(event, PAIR) for event in events.values()], sizes, estimator
     )
     assert len(rounds) > 1
     assert rounds[0] < 0.2 * sizes.racing
     assert best[0][0] is events["rare"]
-    assert counts[0, 0] == pytest.approx(1e-3 * (seen - rounds[0]))
+    assert counts[0, 0] == pytest.approx(1e-3 * (trials - rounds[0]))

@@ -33,7 +33,7 @@ def at_0_and_1(law: Law, fmt: Format) -> tuple[Law, Law]:
     return released(law, 0.0, fmt), released(law, 1.0, fmt)
 
 
-def same(a: Law, b: Law) -> bool:
+def are_equal(a: Law, b: Law) -> bool:
     return np.array_equal(a.values, b.values) and np.array_equal(a.probabilities, b.probabilities)
 
 
@@ -165,7 +165,7 @@ def test_halves_give_the_law_of_the_whole_kernel(form: str, p: int, fmt: Format)
     out = np.empty(words.size // 4)
     kernel(words, 4, p, 1.0, np.empty(words.size), out)
     whole = laws.merge(fmt.round(out), np.full(out.size, 1 / out.size))
-    assert same(laws.own(form, 4, p, fmt), whole)
+    assert are_equal(laws.own(form, 4, p, fmt), whole)
 
 
 @pytest.mark.parametrize(("form", "n"), [("inverse", 1), ("theorem", 4), ("pairs", 4)])
@@ -377,10 +377,10 @@ def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.usefixtures("few_cases")
 def test_progress_ends_at_1() -> None:
-    told: list[float] = []
-    report.table(progress=told.append)
-    assert told == sorted(told)
-    assert told[-1] == 1.0
+    progress: list[float] = []
+    report.table(progress=progress.append)
+    assert progress == sorted(progress)
+    assert progress[-1] == 1.0
 
 
 def test_bad_arguments_are_named(

@@ -1,4 +1,4 @@
-"""Learned events: folded rows, ratios of cells, and curves through them."""
+"""Learned events: counted_numbers rows, ratios of cells, and curves through them."""
 
 import math
 import warnings
@@ -33,46 +33,46 @@ CERTAIN = 1 - FALSE_ALARM
 rng = np.random.default_rng()
 
 
-def folded(n: int) -> tuple[Any, Any, Any, Any, Any]:
+def counted_numbers(n: int) -> tuple[Any, Any, Any, Any, Any]:
     """Return numbers with their counts at two data sets, and all of them one by one."""
     x = np.sort(rng.choice(np.arange(2000.0), n, replace=False))
-    often0, often1 = rng.integers(1, 9, n).astype(float), rng.integers(1, 9, n).astype(float)
-    each = np.concatenate([np.repeat(x, often0.astype(int)), np.repeat(x, often1.astype(int))])
-    at0 = np.repeat([1.0, 0.0], [int(often0.sum()), int(often1.sum())])
-    return x, often0, often1, each, at0
+    count0, count1 = rng.integers(1, 9, n).astype(float), rng.integers(1, 9, n).astype(float)
+    each = np.concatenate([np.repeat(x, count0.astype(int)), np.repeat(x, count1.astype(int))])
+    at0 = np.repeat([1.0, 0.0], [int(count0.sum()), int(count1.sum())])
+    return x, count0, count1, each, at0
 
 
 @pytest.mark.parametrize("n", [3, 200, 1500])
 def test_equal_rows_are_learned_from_once_with_how_often_they_were_seen(n: int) -> None:
-    x, often0, often1, each, at0 = folded(n)
+    x, count0, count1, each, at0 = counted_numbers(n)
     ones = np.ones(len(each))
     for cells in (16, 64):
         shares = np.arange(1, cells) / cells
-        (edges,), (same,) = edges_of(x, often0 + often1, shares), edges_of(each, ones, shares)
+        (edges,), (same,) = edges_of(x, count0 + count1, shares), edges_of(each, ones, shares)
         assert edges.tolist() == same.tolist()
         for learn in (steps, rising_steps):
-            once = learn(edges, *counts(edges, cells_of(edges, x), often0, often1))
+            once = learn(edges, *counts(edges, cells_of(edges, x), count0, count1))
             one_by_one = learn(edges, *counts(edges, cells_of(edges, each), at0, 1 - at0))
             assert np.allclose(once.ratios, one_by_one.ratios)
-    assert edges_of_codes(x, often0 + often1).tolist() == edges_of_codes(each, ones).tolist()
+    assert edges_of_codes(x, count0 + count1).tolist() == edges_of_codes(each, ones).tolist()
     features = np.column_stack([x / 1000, np.sin(x)])
     each_features = np.column_stack([each / 1000, np.sin(each)])
-    fitted = weights(features, often0, often1)
+    fitted = weights(features, count0, count1)
     assert np.allclose(fitted, weights(each_features, at0, 1 - at0))
 
 
 @pytest.mark.parametrize("parts", [1, 4, 20])
 def test_weights_are_where_the_likelihood_with_its_penalty_is_highest(parts: int) -> None:
     x = rng.normal(size=(3_000, parts)) + rng.normal(size=parts)
-    often0, often1 = rng.integers(0, 9, (2, len(x))).astype(np.float64)
-    often, fitted = often0 + often1, weights(x, often0, often1)
+    count0, count1 = rng.integers(0, 9, (2, len(x))).astype(np.float64)
+    total, fitted = count0 + count1, weights(x, count0, count1)
     columns = [x, np.ones((len(x), 1))]
-    spread = [np.cov(column, aweights=often, ddof=0) for some in columns for column in some.T]
-    penalty = 1e-3 * often.sum() * np.mean(spread)
+    spread = [np.cov(column, aweights=total, ddof=0) for x in columns for column in x.T]
+    penalty = 1e-3 * total.sum() * np.mean(spread)
 
     def minus_log(w: Any) -> Any:
         z = np.hstack(columns) @ w
-        return often0 @ np.logaddexp(0, -z) + often1 @ np.logaddexp(0, z) + penalty * w @ w / 2
+        return count0 @ np.logaddexp(0, -z) + count1 @ np.logaddexp(0, z) + penalty * w @ w / 2
 
     best = optimize.minimize(minus_log, np.zeros(parts + 1), options={"gtol": 1e-3}).x
     assert np.allclose(fitted, best[:-1], atol=1e-4)
@@ -82,9 +82,9 @@ def test_a_number_is_in_the_cell_that_a_search_by_halves_finds() -> None:
     odd = [0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf, 5e-324, -5e-324, 1e300, -1000.0]
     for scale in (1e-300, 1.0, 2.0**60):
         numbers = scale * rng.laplace(size=2000)
-        for some in (numbers[:1], numbers[:700], np.floor(numbers), np.array(odd[:2] + odd[4:])):
-            alone = np.nextafter(some[::2], np.inf)  # With the edge before, of one number.
-            for edges in (np.append(some, np.inf), np.concatenate([some, alone, [np.inf]])):
+        for points in (numbers[:1], numbers[:700], np.floor(numbers), np.array(odd[:2] + odd[4:])):
+            ends = np.nextafter(points[::2], np.inf)  # Cells of single numbers.
+            for edges in (np.append(points, np.inf), np.concatenate([points, ends, [np.inf]])):
                 check_cells(np.unique(edges), np.append(odd, numbers))
 
 
@@ -98,10 +98,10 @@ def check_cells(edges: NDArray[np.float64], numbers: NDArray[np.float64]) -> Non
 def test_a_code_is_in_its_own_cell_and_others_are_between(spread: int) -> None:
     first = rng.integers(0, 1 << 52, 300)
     codes = np.unique(first[:, None] + rng.integers(0, spread, (300, 10))).astype(np.float64)
-    known = rng.choice(codes, len(codes) // 2, replace=False)
-    edges = edges_of_codes(known, np.ones(len(known)))
+    learned = rng.choice(codes, len(codes) // 2, replace=False)
+    edges = edges_of_codes(learned, np.ones(len(learned)))
     check_cells(edges, codes)
-    assert (cells_of(edges, known) % 2 == 1).all()
+    assert (cells_of(edges, learned) % 2 == 1).all()
 
 
 @pytest.mark.parametrize("edges", [[0.0], [5e-324, 1e-323], [-1e300, 1e300], [-np.inf, 7.0]])
@@ -110,14 +110,14 @@ def test_cells_of_few_edges_are_found(edges: list[float]) -> None:
 
 
 @pytest.mark.parametrize("kind", [np.float64, np.int16])
-def test_special_numbers_are_marked_by_their_places(kind: type) -> None:
+def test_special_numbers_are_marked_by_their_indices(kind: type) -> None:
     points = np.array([-1000.0, 0.0, 3.0])
     column: NDArray[Any] = rng.choice([-1000, 0, 1, 2, 3], 500).astype(kind)
     if kind is np.float64:
         column[rng.random(500) < 0.2] = np.nan
         column[rng.random(500) < 0.1] = -0.0
-    place = {-1000.0: 1, 0.0: 2, 3.0: 3}
-    expected = [-1 if np.isnan(x) else place.get(x, 0) for x in column.tolist()]
+    mark = {-1000.0: 1, 0.0: 2, 3.0: 3}
+    expected = [-1 if np.isnan(x) else mark.get(x, 0) for x in column.tolist()]
     assert _mark_special(column, points).tolist() == expected
 
 
@@ -131,7 +131,7 @@ def test_a_number_that_several_views_share_is_computed_once() -> None:
     block = Block(np.zeros((3, 1)))
     assert block.of(take) is block.of(take)
     assert asked == [block]
-    views = views_of(mixed(5_000), ["its length", *"abcxyz"])
+    views = views_of(mixed_rows(5_000), ["its length", *"abcxyz"])
     one_number = [view.take for view in views if view.words == "a"]
     assert len(one_number) == 2
     assert len(set(one_number)) == 1
@@ -212,7 +212,7 @@ def test_likelier_events_are_compared_as_well_where_the_best_is_one_of_many() ->
 
 
 def test_pooled_ratios_are_those_of_the_slow_rule() -> None:
-    def slowly(c0: list[float], c1: list[float]) -> list[float]:
+    def pool_slowly(c0: list[float], c1: list[float]) -> list[float]:
         blocks: list[list[int]] = []
         for i in range(len(c0)):
             blocks.append([i])
@@ -227,17 +227,17 @@ def test_pooled_ratios_are_those_of_the_slow_rule() -> None:
 
     for n in (1, 2, 40):
         c0, c1 = rng.integers(1, 9, n).astype(float), rng.integers(1, 9, n).astype(float)
-        assert _pool_counts(c0, c1)[0].tolist() == slowly(c0.tolist(), c1.tolist())
+        assert _pool_counts(c0, c1)[0].tolist() == pool_slowly(c0.tolist(), c1.tolist())
 
 
 def test_ratios_of_one_pattern_only_rise_or_only_fall_with_the_size_of_the_rest() -> None:
     codes = np.concatenate([np.arange(24.0), 1000 + np.arange(24.0)])
     rising = 1e6 * (1 + np.arange(24) / 24)
     rising[[5, 6]] = rising[[6, 5]]  # Chance may reverse two neighbours.
-    often0, often1 = np.concatenate([rising, rising[::-1]]), np.full(48, 1e6)
-    edges = edges_of_codes(codes, often0 + often1)
+    count0, count1 = np.concatenate([rising, rising[::-1]]), np.full(48, 1e6)
+    edges = edges_of_codes(codes, count0 + count1)
     cells = cells_of(edges, codes)
-    seen = counts(edges, cells, often0, often1)
+    seen = counts(edges, cells, count0, count1)
     learned = steps(edges, *seen, together=24).ratios[cells].reshape(2, 24)
     assert (np.diff(learned[0]) >= 0).all()
     assert (np.diff(learned[1]) <= 0).all()
@@ -306,7 +306,7 @@ def test_the_steps_of_sums_that_were_released_are_learned_together() -> None:
     assert [STEPS] * parts in [[view.kind for view in one.score.views] for one in found]
 
 
-def mixed(n: int, parts: int = 3) -> NDArray[np.float64]:
+def mixed_rows(n: int, parts: int = 3) -> NDArray[np.float64]:
     """Rows of numbers, some of them -1000 or missing, and then of bits."""
     numbers = rng.normal(size=(n, parts))
     numbers[rng.random((n, parts)) < 0.3] = -1000.0
@@ -315,7 +315,7 @@ def mixed(n: int, parts: int = 3) -> NDArray[np.float64]:
 
 
 def test_views_of_all_parts_are_what_their_words_say() -> None:
-    rows = mixed(5_000)
+    rows = mixed_rows(5_000)
     views = {view.words: view for view in views_of(rows, ["its length", *"abcxyz"])}
     parts = rows[:, 1:]
     taken = {words: view.take(Block(rows)) for words, view in views.items()}
@@ -353,7 +353,7 @@ def same_codes(columns: NDArray[np.float64]) -> NDArray[np.int64]:
 
 def test_numbers_and_bits_of_two_mechanisms_are_summed_up() -> None:
     estimator = BoundEstimator(Claim("epsilon", 0.1), 1_000_000, 0.1, chance=3.0)
-    rows = [mixed(40_000) for _ in range(2)]
+    rows = [mixed_rows(40_000) for _ in range(2)]
     # Numbers and bits both distinguish the data sets; otherwise chance decides which are summed.
     rows[1][:, 1:4] += 0.2 * (rows[1][:, 1:4] > -1000)
     rows[1][:, 4:] = rng.random((40_000, 3)) < 0.55
@@ -396,14 +396,14 @@ def test_boosted_trees_find_what_no_view_shows() -> None:
     """
     pytest.importorskip("sklearn")
 
-    def related(bit: int, n: int) -> Any:
+    def same_half(bit: int, n: int) -> Any:
         x = rng.integers(2**32, size=(n, 12)) / 2**32  # So short that the sum below is exact.
         x[:, 7] = np.where((rng.random(n) < 0.3) ^ bool(bit), x[:, 2], (x[:, 2] + 0.5) % 1)
         x[:, [2, 7]] = 3 / 8 + x[:, [2, 7]] / 4
         return x
 
     report = dpnoise.audit(
-        related,
+        same_half,
         0.1,
         neighbours=[(0, 1)],
         budget=60_000 if LONG else 30_000,

@@ -120,7 +120,7 @@ def test_the_command_audits_and_lists_them(capsys: pytest.CaptureFixture[str]) -
         ("dpnoise.NoisyMix", {"epsilon": 1.0}, "Did you mean dpnoise.NoisyMax"),
     ],
 )
-def test_what_cannot_be_asked_of_a_name_is_told(
+def test_an_option_that_a_name_does_not_take_is_reported(
     name: str, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ArgumentError) as e:

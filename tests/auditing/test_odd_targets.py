@@ -32,12 +32,12 @@ def _no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
 
 
-def noisy(value: float, n: int) -> Any:
+def add_noise(value: float, n: int) -> Any:
     """Far too little noise for a claim of 1, on whole numbers."""
     return value + rng.integers(-1, 2, n).astype(np.float64)
 
 
-def fails(_value: float, _n: int) -> Any:
+def fail(_value: float, _n: int) -> Any:
     raise OSError("no entropy")
 
 
@@ -55,7 +55,7 @@ class Waited(threading.Thread):
 
 
 @pytest.fixture
-def _waited(monkeypatch: pytest.MonkeyPatch) -> None:
+def wait_until_hung(monkeypatch: pytest.MonkeyPatch) -> None:
     hung.clear()
     ours = SimpleNamespace(Thread=Waited)
     monkeypatch.setattr(calls, "threading", ours)
@@ -64,7 +64,7 @@ def _waited(monkeypatch: pytest.MonkeyPatch) -> None:
 def hangs(value: float, n: int) -> Any:
     hung.set()
     threading.Event().wait()
-    return noisy(value, n)
+    return add_noise(value, n)
 
 
 def exits(_value: float, _n: int) -> Any:
@@ -80,7 +80,7 @@ def changes_its_shape(_value: float, n: int) -> Any:
 
 
 ODD: dict[str, tuple[Callable[[float, int], Any], str]] = {
-    "fails": (fails, "raised OSError: no entropy"),
+    "fail": (fail, "raised OSError: no entropy"),
     "hangs": (hangs, "took more than 60 s"),
     "calls sys.exit": (exits, "raised SystemExit: 3"),
     "returns NaN": (is_not_a_number, "gave a NaN or an infinity"),
@@ -88,7 +88,7 @@ ODD: dict[str, tuple[Callable[[float, int], Any], str]] = {
 }
 
 
-@pytest.mark.usefixtures("_waited")
+@pytest.mark.usefixtures("wait_until_hung")
 @pytest.mark.parametrize("odd", ODD)
 def test_a_target_that_turns_odd_is_named_and_keeps_what_was_certified(odd: str) -> None:
     """It fails at the first negative value: two pairs come before."""
@@ -96,7 +96,7 @@ def test_a_target_that_turns_odd_is_named_and_keeps_what_was_certified(odd: str)
     so_far: list[list[Finding]] = []
 
     def target(value: float, n: int) -> Any:
-        return (becomes if value < 0 else noisy)(value, n)
+        return (becomes if value < 0 else add_noise)(value, n)
 
     with pytest.raises(TargetError) as e:
         dpnoise.audit(
@@ -109,7 +109,7 @@ def test_a_target_that_turns_odd_is_named_and_keeps_what_was_certified(odd: str)
     assert any(finding.broken for finding in so_far[-1])
 
 
-@pytest.mark.usefixtures("_waited")
+@pytest.mark.usefixtures("wait_until_hung")
 @pytest.mark.parametrize("odd", [odd for odd in ODD if odd != "returns NaN"])
 def test_a_mechanism_of_any_kind_that_turns_odd_is_named(odd: str) -> None:
     becomes, message = ODD[odd]
@@ -117,7 +117,7 @@ def test_a_mechanism_of_any_kind_that_turns_odd_is_named(odd: str) -> None:
         message = "changed its outputs' shape: 2 parts, not 1"
 
     def mechanism(value: int, n: int) -> Any:
-        return (noisy if n <= 64 else becomes)(value, n)
+        return (add_noise if n <= 64 else becomes)(value, n)
 
     with pytest.raises(TargetError) as e:
         dpnoise.audit(mechanism, 1.0, neighbours=[(0, 1)], budget=BUDGET)
@@ -137,7 +137,7 @@ def test_what_a_target_prints_is_no_part_of_its_releases(
     def prints(value: float, n: int) -> Any:
         print("hello")
         os.write(1, b"from C\n")
-        return noisy(value, n)
+        return add_noise(value, n)
 
     options: dict[str, Any] = {"budget": BUDGET}
     assert dpnoise.audit(prints, 1.0, pairs=[(0, 1)], attacks=["bits"], **options).broken
@@ -183,8 +183,8 @@ open({str(tmp_path / "done")!r}, "a").write(f"{{report.broken}}\\n")
 ONCE = """
 read line
 case "$line" in *'"n": 1}'*) ;; *) echo "once a process" >&2; exit 1 ;; esac
-case "$line" in *'"data": 1,'*) told=true ;; *) told=false ;; esac
-echo "[$told]"
+case "$line" in *'"data": 1,'*) answer=true ;; *) answer=false ;; esac
+echo "[$answer]"
 """
 
 
@@ -231,7 +231,7 @@ def test_a_target_that_is_slow_for_each_release_is_asked_for_fewer_at_once(clock
     def slow(value: float, n: int) -> Any:
         asked.append(n)
         clock.now += 0.1 * n
-        return noisy(value, n)
+        return add_noise(value, n)
 
     report = dpnoise.audit(slow, 1.0, pairs=[(0, 1)], attacks=["threshold"], budget=2_000)
     assert report.broken
@@ -249,7 +249,7 @@ def test_without_a_budget_a_slow_target_is_asked_for_what_comes_in_two_minutes(
     def slow(value: float, n: int) -> Any:
         asked.append(n)
         clock.now += 0.01 * n
-        return noisy(value, n)
+        return add_noise(value, n)
 
     report = dpnoise.audit(slow, 1.0, neighbours=neighbours)
     assert report.broken
@@ -266,7 +266,7 @@ def test_a_mechanism_that_takes_a_second_an_output_is_not_taken_for_one_that_han
     def slow(value: int, n: int) -> Any:
         asked.append(n)
         clock.now += 1.0 * n
-        return noisy(value, n)
+        return add_noise(value, n)
 
     assert dpnoise.audit(slow, 1.0, neighbours=[(0, 1)], budget=1_000).broken
     assert asked[0] == 1
@@ -280,7 +280,7 @@ def test_a_target_that_takes_a_second_a_call_is_asked_for_all_at_once(clock: Clo
     def slow(value: float, n: int) -> Any:
         asked.append(n)
         clock.now += 1.0
-        return noisy(value, n)
+        return add_noise(value, n)
 
     assert dpnoise.audit(slow, 1.0, pairs=[(0, 1)], attacks=["threshold"], budget=200_000).broken
     assert asked[-16:] == [6_250] * 16
@@ -302,7 +302,7 @@ def test_a_pace_is_that_of_a_release_beyond_what_a_call_takes() -> None:
 def test_one_release_that_takes_longer_than_a_call_may_is_reported() -> None:
     def slow(value: float, n: int) -> Any:
         time.sleep(0.5)
-        return noisy(value, n)
+        return add_noise(value, n)
 
     with pytest.raises(TargetError, match=r"slow\(0, 1\) took more than 0\.1 s"):
         dpnoise.audit(slow, 1.0, neighbours=[(0, 1)], one_by_one=True, time_limit=0.1)

@@ -105,11 +105,11 @@ def test_a_child_that_dies_or_hangs_is_reported_and_leaves_no_process(
     children: list[int] = []
     fork = os.fork
 
-    def remembered() -> int:
+    def fork_and_note() -> int:
         children.append(fork())
         return children[-1]
 
-    monkeypatch.setattr(os, "fork", remembered)
+    monkeypatch.setattr(os, "fork", fork_and_note)
     with pytest.raises(ProcessError, match=r"A forked child ended its process with status 1\."):
         forked(only_in_children(lambda: os._exit(1)))
     with pytest.raises(ProcessError, match=r"gave no answer in 0\.1 s, and was killed"):
@@ -167,9 +167,9 @@ class Clockwork:
             self.now += round(self.load[self.reads // 2 % len(self.load)])
         return self.now // self.tick * self.tick
 
-    def seen(self, look: Callable[..., Observation], n: int = 2000) -> Observation:
+    def check(self, run: Callable[..., Observation], n: int = 2000) -> Observation:
         """Run a check on the target with its simulated clock."""
-        return look(self.target, 5.0, n=n, clock=self.clock)
+        return run(self.target, 5.0, n=n, clock=self.clock)
 
 
 def jitter() -> float:
@@ -177,7 +177,7 @@ def jitter() -> float:
 
 
 def test_time_that_grows_with_the_noise_is_found_through_jitter() -> None:
-    seen = Clockwork(lambda noise, _: 100 * abs(noise) + jitter()).seen(timed)
+    seen = Clockwork(lambda noise, _: 100 * abs(noise) + jitter()).check(timed)
     assert seen.found
     assert seen.measured["correlation"] > 0.2
     assert seen.measured["noise_when_slow"] > seen.measured["noise_otherwise"]
@@ -188,7 +188,7 @@ def test_time_of_every_other_call_is_found_through_jitter() -> None:
 
     In a third of 2,000 releases that is measured with a standard deviation below 0.023.
     """
-    seen = Clockwork(lambda _, call: 100 * (call % 2) + jitter()).seen(phased)
+    seen = Clockwork(lambda _, call: 100 * (call % 2) + jitter()).check(phased)
     assert seen.found
     assert "is slower" in seen.words
     assert seen.measured["least"] == pytest.approx(0.816, abs=0.14)
@@ -196,13 +196,13 @@ def test_time_of_every_other_call_is_found_through_jitter() -> None:
 
 def test_jitter_alone_is_not_accused() -> None:
     clockwork = Clockwork(lambda _noise, _call: jitter())
-    for look in (timed, phased):
-        check_probability(clockwork.seen(look).measured["p_value"])
+    for run in (timed, phased):
+        check_probability(clockwork.check(run).measured["p_value"])
 
 
 def test_constant_time_is_not_accused() -> None:
     clockwork = Clockwork(lambda _noise, _call: 0.0)
-    assert not any(clockwork.seen(look).found for look in (timed, phased))
+    assert not any(clockwork.check(run).found for run in (timed, phased))
 
 
 def test_a_small_difference_of_phase_is_measured_and_not_accused() -> None:
@@ -210,7 +210,7 @@ def test_a_small_difference_of_phase_is_measured_and_not_accused() -> None:
 
     That is 0.548, and in 20,000 releases it is measured with a standard deviation of 0.004.
     """
-    seen = Clockwork(lambda _, call: 10 * (call % 2) + jitter()).seen(phased, n=20_000)
+    seen = Clockwork(lambda _, call: 10 * (call % 2) + jitter()).check(phased, n=20_000)
     assert seen.measured["p_value"] < 1e-8
     assert abs(seen.measured["odd_slower"] - 0.5) == pytest.approx(0.048, abs=0.024)
     assert not seen.found
@@ -243,7 +243,7 @@ def test_a_busy_machine_is_not_accused_of_keeping_gaussians(load: str) -> None:
             lambda *_: jitter() if ticks else 0.0,
             EXTRA if ticks else LOADS[load],
             tick=500 if ticks else 1,
-        ).seen(phased)
+        ).check(phased)
         for _ in range(6)
     ]
     assert not any(look.found for look in looks)
@@ -272,7 +272,7 @@ def test_what_one_of_three_repeats_does_not_show_is_not_accused() -> None:
     n = 6000
     early = 100 + 1.5 * n * 0.6  # The target is called one and a half times in a round.
     clockwork = Clockwork(lambda _, call: 300 * (call % 2) * (call < early) + jitter())
-    seen = clockwork.seen(phased, n=n)
+    seen = clockwork.check(phased, n=n)
     assert seen.measured["p_value"] < 1e-8
     assert max(seen.measured["odd_slower"], 1 - seen.measured["odd_slower"]) > 0.6
     assert seen.measured["least"] < 0.6

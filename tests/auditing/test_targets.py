@@ -155,14 +155,14 @@ def test_an_exception_of_dpnoise_itself_is_not_wrapped() -> None:
 
 
 def test_a_function_is_wrapped_under_its_name_and_claims() -> None:
-    def released(value: float, n: int) -> Any:
+    def repeat_value(value: float, n: int) -> Any:
         return [value] * n
 
-    target = wrap(released, epsilon=0.5, sensitivity=2.0)
-    assert target.name.endswith("released")
+    target = wrap(repeat_value, epsilon=0.5, sensitivity=2.0)
+    assert target.name.endswith("repeat_value")
     assert (target.noise, target.scale) == ("laplace", 4.0)
     assert target(3.0, 2).tolist() == [3.0, 3.0]
-    gaussian = wrap(released, "g", "gaussian", epsilon=0.5, delta=1e-9)
+    gaussian = wrap(repeat_value, "g", "gaussian", epsilon=0.5, delta=1e-9)
     assert (gaussian.name, gaussian.scale) == ("g", gaussian_scale(0.5, 1e-9, 1.0))
 
 

@@ -127,7 +127,7 @@ USUAL_SIZE = 5000 if LONG else 2000
 def test_exact_release_withstands_every_attack(
     attack: Attack, name: str, value0: float, value1: float
 ) -> None:
-    """This includes attacks on other noise: their events are like any others."""
+    """Attacks on other noise are included: their events are like any others."""
     target = named(name, epsilon=1.0, delta=DELTA)
     outcome = run_attack(attack, target, value0, value1, SIZES.get(attack.name, USUAL_SIZE))
     check_withstands(outcome, target, 1.0)

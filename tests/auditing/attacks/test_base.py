@@ -133,9 +133,9 @@ def test_an_exclusion_asks_about_the_first_value_only_where_the_second_is_imposs
 
 
 def test_progress_is_passed_on_and_bad_sizes_are_named() -> None:
-    heard: list[float] = []
-    EventAttack(lambda *_: below(0.5))(constant(), n=5, progress=heard.append)
-    assert heard == [0.5]
+    reports: list[float] = []
+    EventAttack(lambda *_: below(0.5))(constant(), n=5, progress=reports.append)
+    assert reports == [0.5]
     with pytest.raises(ValueError, match="n must be at least 1, got 0"):
         EventAttack(lambda *_: below(0.5))(constant(), n=0)
 

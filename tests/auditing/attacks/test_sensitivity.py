@@ -32,7 +32,7 @@ def interval(count: Count) -> tuple[float, float]:
     return float(ends.low), float(ends.high)
 
 
-def allowed(outcome: Outcome, epsilon: float) -> bool:
+def is_allowed(outcome: Outcome, epsilon: float) -> bool:
     """Return whether the counts allow P0 <= e^epsilon P1, for the event and its complement."""
     low0, high1 = interval(outcome.at0)[0], interval(outcome.at1)[1]
     factor = math.exp(epsilon)
@@ -181,7 +181,7 @@ def test_noise_for_the_real_sensitivity_does_not_hide_a_float_sum(
     assert most <= 5
     assert outcome.at0.hits >= n - most
     assert outcome.at1.hits <= most
-    assert not allowed(outcome, EPSILON)
+    assert not is_allowed(outcome, EPSILON)
     assert outcome.epsilon_lower() > 2 * EPSILON
 
 
@@ -193,11 +193,11 @@ def test_noise_on_an_exact_sum_keeps_to_epsilon(
     neighbours = make()
     target = sum_target(neighbours, exact_release(neighbours), epsilon=EPSILON)
     outcome = Sensitivity()(target, n=50_000)
-    assert allowed(outcome, EPSILON)
+    assert is_allowed(outcome, EPSILON)
     if neighbours.relation == "reordered":
-        assert allowed(outcome, 0.0), "the same rows: the order must not show at all"
+        assert is_allowed(outcome, 0.0), "the same rows: the order must not show at all"
     else:
-        assert not allowed(outcome, EPSILON / 2), "the test can tell a loss from half of it"
+        assert not is_allowed(outcome, EPSILON / 2), "the test can tell a loss from half of it"
 
 
 def test_the_attack_says_so_if_it_sees_no_difference() -> None:

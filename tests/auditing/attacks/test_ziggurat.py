@@ -130,13 +130,13 @@ def test_feasible_agrees_with_a_search_of_all_nearby_integers(value: float) -> N
     weights = numpy_layers().weights
     releases = SIGMA * 2.0 ** np.random.default_rng().uniform(-12, 1, 60)
 
-    def found(q: float) -> bool:
+    def has_integer(q: float) -> bool:
         near = np.round((q - value) / SIGMA / weights)
         k = near[:, None] + np.arange(-30, 31)
         there = np.abs(k) < 2.0**52
         return bool((there & (value + SIGMA * (k * weights[:, None]) == q)).any())
 
-    assert feasible(releases, value, SIGMA).tolist() == [found(q) for q in releases]
+    assert feasible(releases, value, SIGMA).tolist() == [has_integer(q) for q in releases]
 
 
 @pytest.mark.parametrize("exponent", [-12, -10, -8, -6])
