@@ -77,7 +77,7 @@ def test_more_releases_certify_at_least_as_much_at_a_large_delta() -> None:
     inequality holds by seven standard errors and more.
     """
     scale = gaussian_scale(1.0, 0.01, 1.0) / 1.2
-    few, many = (
+    short, long = (
         dpnoise.audit(
             gaussian(scale),
             1.0,
@@ -89,7 +89,7 @@ def test_more_releases_certify_at_least_as_much_at_a_large_delta() -> None:
         ).epsilon_lower
         for budget in (1_000_000, 10_000_000)
     )
-    assert 1.0 < few < many < 1.4
+    assert 1.0 < short < long < 1.4
 
 
 def test_a_raw_value_once_in_a_thousand_times_is_found() -> None:
@@ -186,11 +186,11 @@ def test_pairs_that_are_searched_for_are_neighbours(dtype: Any, sensitivity: flo
     def shift_one_value(value: float, n: int) -> Floats:
         return np.full(n, value + (value == odd) * sensitivity)
 
-    found = search(
+    pairs = search(
         Target("mine", "laplace", 1.0, shift_one_value), sensitivity, np.dtype(dtype), whole=False
     )
-    assert len(found) == 2
-    for low, high in found:
+    assert len(pairs) == 2
+    for low, high in pairs:
         assert 0 < Fraction(high) - Fraction(low) <= Fraction(sensitivity)
 
 
@@ -416,21 +416,21 @@ class Changing:
     """Noise that spends 2/3 of the claim, and changes in the middle of the audit."""
 
     def __init__(self, change: Callable[[NDArray[np.int64], int], Any]) -> None:
-        self.change, self.made, self.calls = change, 0, 0
+        self.change, self.count, self.calls = change, 0, 0
 
     def __call__(self, value: int, n: int) -> Any:
         """Return n releases, and count all releases so far."""
-        places = np.arange(self.made, self.made + n)
-        self.made, self.calls = self.made + n, self.calls + 1
-        return value + laplace(1.5)(0.0, n) + self.change(places, self.calls)
+        indices = np.arange(self.count, self.count + n)
+        self.count, self.calls = self.count + n, self.calls + 1
+        return value + laplace(1.5)(0.0, n) + self.change(indices, self.calls)
 
 
 CHANGES: dict[str, Callable[[NDArray[np.int64], int], Any]] = {
-    "with every release": lambda places, _: places * 1e-5,
-    "after half of them": lambda places, _: 2.0 * (places > 60_000),
+    "with every release": lambda indices, _: indices * 1e-5,
+    "after half of them": lambda indices, _: 2.0 * (indices > 60_000),
     "with every call": lambda _, calls: 0.2 * calls,
     "in every second call": lambda _, calls: 2.0 * (calls % 2),
-    "with how many are asked for": lambda places, _: 0.0 * places + len(places),
+    "with how many are asked for": lambda indices, _: 0.0 * indices + len(indices),
 }
 
 

@@ -177,21 +177,21 @@ def test_every_bound_is_that_of_its_counts_at_its_share_of_the_error() -> None:
 
 
 def test_the_error_of_two_events_is_split_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    raced = any_mechanism._compare_events
+    compare_events = any_mechanism._compare_events
 
-    def twice(*arguments: Any) -> Any:
-        found, counts, seen = raced(*arguments)
-        return found[:1] * 2, counts[[0, 0]], seen
+    def repeat_best(*arguments: Any) -> Any:
+        best, counts, trials = compare_events(*arguments)
+        return best[:1] * 2, counts[[0, 0]], trials
 
-    monkeypatch.setattr(any_mechanism, "_compare_events", twice)
+    monkeypatch.setattr(any_mechanism, "_compare_events", repeat_best)
     findings = audit_bits(flip, budget=1_200_000, confidence=0.9).findings
     expected = [
         bounds.tossed_epsilon(
-            found.hits0, found.trials0, found.hits1, found.trials1, error=(1 - 0.9) * part
+            finding.hits0, finding.trials0, finding.hits1, finding.trials1, error=(1 - 0.9) * part
         )
-        for found, part in zip(findings, (0.9, 0.1), strict=True)
+        for finding, part in zip(findings, (0.9, 0.1), strict=True)
     ]
-    assert [found.certified for found in findings] == expected
+    assert [finding.certified for finding in findings] == expected
 
 
 # Counts of three events in 100,000 releases of either data set. The first has the largest ratio,
@@ -202,22 +202,22 @@ RARE, CLEAR, SURE = (120.0, 40.0), (30_000.0, 18_400.0), (30_000.0, 9_000.0)
 @pytest.mark.parametrize(
     ("seen", "chosen"), [([RARE, CLEAR], [0, 1]), ([RARE, SURE], [1]), ([CLEAR, RARE], [1, 0])]
 )
-def test_beside_an_event_that_chance_may_have_chosen_a_sure_one_is_counted(
+def test_next_to_an_event_that_chance_may_have_chosen_a_sure_one_is_counted(
     monkeypatch: pytest.MonkeyPatch, seen: list[tuple[float, float]], chosen: list[int]
 ) -> None:
     estimator = BoundEstimator(Claim("epsilon", 0.1), trials=1_000_000, error=0.1)
     pair = (0, 1)
     never = Event("never", lambda y: np.zeros(len(y), np.bool_)), 0.0, False, 0.0
-    parts: dict[str, Any] = {"shares": (0.0, 0.0), "off": 0.0, "cost": 0.0}
-    found = [(Proposal(Score((), (), ()), *never, hits=hits, **parts), pair) for hits in seen]
-    monkeypatch.setattr(any_mechanism, "_tally_events", lambda _, found, n: counts_of(found, n))
+    parts: dict[str, Any] = {"shares": (0.0, 0.0), "misfit": 0.0, "cost": 0.0}
+    events = [(Proposal(Score((), (), ()), *never, hits=hits, **parts), pair) for hits in seen]
 
-    def counts_of(found: Any, n: int) -> Any:
-        return np.array([one.hits for one, _ in found]) * n / 100_000
+    def tally(_source: Any, proposed: Any, n: int) -> Any:
+        return np.array([event.hits for event, _ in proposed]) * n / 100_000
 
+    monkeypatch.setattr(any_mechanism, "_tally_events", tally)
     sizes = any_mechanism.Sizes(0, 0, 0, tuning=100_000, racing=100_000, final=1_000_000)
-    best, counts, _ = any_mechanism._compare_events(None, found, sizes, estimator)  # type: ignore[arg-type]
-    assert [one.hits for one, _ in best] == [seen[i] for i in chosen]
+    best, counts, _ = any_mechanism._compare_events(None, events, sizes, estimator)  # type: ignore[arg-type]
+    assert [event.hits for event, _ in best] == [seen[i] for i in chosen]
     assert len(counts) == len(chosen)
 
 
@@ -338,16 +338,16 @@ def test_a_wrong_argument_is_named_before_the_mechanism_is_called(
 
 
 @pytest.mark.parametrize("name", ["boosting", "one_by_one", "curve"])
-@pytest.mark.parametrize("given", ["yes", "no", 1, None])
-def test_a_flag_is_true_or_false(name: str, given: Any) -> None:
+@pytest.mark.parametrize("value", ["yes", "no", 1, None])
+def test_a_flag_is_true_or_false(name: str, value: Any) -> None:
     with pytest.raises(ArgumentTypeError, match=f"{name} must be True or False"):
-        audit_bits(flip, **{name: given})
+        audit_bits(flip, **{name: value})
 
 
-@pytest.mark.parametrize("given", [[1, 2], [(1, 2, 3)], 7, ["ab"]])
-def test_neighbours_that_are_no_pairs_are_refused(given: Any) -> None:
+@pytest.mark.parametrize("neighbours", [[1, 2], [(1, 2, 3)], 7, ["ab"]])
+def test_neighbours_that_are_not_pairs_are_refused(neighbours: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="pair"):
-        audit_bits(flip, neighbours=given)
+        audit_bits(flip, neighbours=neighbours)
 
 
 # What is wrong with a mechanism ------------------------------------------------------------------
@@ -632,11 +632,11 @@ def test_rows_of_many_numbers_are_those_of_each(dtype: str) -> None:
     """Several cores encode the rows."""
     numbers = rng.normal(size=(70_001, 3)).astype(dtype)
     numbers[::1000, 1], numbers[::999, 2] = np.inf, np.nan
-    many = Encoder("mine", [numbers[:64]])
+    encoder = Encoder("mine", [numbers[:64]])
     expected = np.clip(numbers.astype(np.float64), -1e300, 1e300)
-    np.testing.assert_array_equal(many.rows(numbers, len(numbers))[:, 1:], expected)
+    np.testing.assert_array_equal(encoder.rows(numbers, len(numbers))[:, 1:], expected)
     turned = np.asfortranarray(numbers)[::-1]
-    np.testing.assert_array_equal(many.rows(turned, len(turned))[:, 1:], expected[::-1])
+    np.testing.assert_array_equal(encoder.rows(turned, len(turned))[:, 1:], expected[::-1])
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint8"])

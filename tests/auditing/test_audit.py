@@ -253,16 +253,16 @@ def test_an_event_cannot_change_what_the_next_one_is_counted_in() -> None:
 
 
 @pytest.mark.parametrize(
-    ("holds", "made"),
+    ("holds", "trials"),
     [
         (lambda y: np.repeat(y < 0, 2), "272 trials of 136 releases"),
         (lambda y: y[:0] < 0, "0 trials of 136 releases"),
     ],
     ids=["each release twice", "none"],
 )
-def test_trials_that_share_a_release_are_refused(holds: Any, made: str) -> None:
+def test_trials_that_share_a_release_are_refused(holds: Any, trials: str) -> None:
     event = Event("odd", holds)
-    with pytest.raises(ArgumentError, match=f"The event 'odd' made {made}"):
+    with pytest.raises(ArgumentError, match=f"The event 'odd' made {trials}"):
         run_audit(attacks=[EventAttack(lambda *_: event)])
 
 
@@ -272,12 +272,12 @@ def test_overlapping_groups_are_refused() -> None:
         run_audit(attacks=[EventAttack(lambda *_: event)])
 
 
-def test_a_target_may_write_its_releases_to_one_place() -> None:
-    place = np.empty(6000)
+def test_a_target_may_write_its_releases_to_one_array() -> None:
+    buffer = np.empty(6000)
 
     def reuse(value: float, n: int) -> Floats:
-        place[:n] = textbook(value, n)
-        return place[:n]
+        buffer[:n] = textbook(value, n)
+        return buffer[:n]
 
     assert run_audit(reuse).broken
 
@@ -394,10 +394,10 @@ def test_looks_see_a_fork_and_a_state_and_start_a_known_library_again(
     monkeypatch.setattr(processes, "restarted", lambda *_, **__: fixed)
     monkeypatch.setattr(processes, "_FORK_SECONDS", 600.0)
     report = run_audit("numpy.RandomState.laplace", budget=2400, time_limit=600.0)
-    found = {seen.name: seen.found for seen in report.observations}
-    assert found["forked"]
-    assert found["state"]
-    assert found["restarted"]
+    problems = {check.name: check.found for check in report.observations}
+    assert problems["forked"]
+    assert problems["state"]
+    assert problems["restarted"]
 
 
 @pytest.mark.usefixtures("with_side_channel_checks")

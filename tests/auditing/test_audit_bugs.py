@@ -150,8 +150,8 @@ def test_noise_of_the_mechanisms_is_laplace_and_each_is_new() -> None:
     assert len(np.unique(noise)) > 0.85 * len(noise)
     check_probability(float(stats.kstest(np.sort(noise), stats.laplace.cdf).pvalue))
     for other in (np.roll(noise, 1), np.roll(noise, 200_000)):
-        apart = stats.norm.sf(abs(np.sign(noise) @ np.sign(other)) / math.sqrt(len(noise)))
-        check_probability(2 * float(apart))
+        p_value = stats.norm.sf(abs(np.sign(noise) @ np.sign(other)) / math.sqrt(len(noise)))
+        check_probability(2 * float(p_value))
 
 
 def test_bits_are_reported_as_often_as_they_should_be() -> None:

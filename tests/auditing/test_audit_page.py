@@ -138,10 +138,10 @@ def test_every_finding_is_shown_once() -> None:
 
 
 def test_the_same_outputs_are_drawn_once() -> None:
-    found = example_report.finding()
-    again = replace(found, attack="another", value0=found.value1, value1=found.value0)
-    elsewhere = replace(found, attack="a third", value0=7.0, value1=8.0)
-    reader = read(replace(example_report.broken_report(), findings=[found, again, elsewhere]))
+    first = example_report.finding()
+    same_values = replace(first, attack="another", value0=first.value1, value1=first.value0)
+    others = replace(first, attack="a third", value0=7.0, value1=8.0)
+    reader = read(replace(example_report.broken_report(), findings=[first, same_values, others]))
     assert reader.text.count("The last set bit of the releases") == 2
 
 
@@ -187,8 +187,8 @@ def test_the_comparison_has_a_row_and_a_bar_for_each_target_worst_first() -> Non
     assert sum(attributes.get("class") == "track" for _, attributes in reader.tags) == len(reports)
     assert "2 of 4 targets broken." in reader.text
     table = reader.text[reader.text.index("Target by target") :]
-    places = [table.index(name) for name in ("RandomState", ".normal", ".release", ".nothing")]
-    assert places == sorted(places)
+    positions = [table.index(name) for name in ("RandomState", ".normal", ".release", ".nothing")]
+    assert positions == sorted(positions)
 
 
 @pytest.mark.parametrize("epsilon", [1e-9, 0.1, 1.0004999, 2.675, 5.8249, 123456.7, 1e300])

@@ -167,8 +167,8 @@ def test_the_attacks_use_the_scale_that_is_given() -> None:
 def test_a_function_is_taken_to_add_the_noise_that_its_claims_ask_for(
     delta: float, noise: str, scale: float
 ) -> None:
-    made = targets.resolve(textbook, 0.5, delta, 1.0)
-    assert (made.noise, made.scale) == (noise, scale)
+    target = targets.resolve(textbook, 0.5, delta, 1.0)
+    assert (target.noise, target.scale) == (noise, scale)
 
 
 # Errors of targets -------------------------------------------------------------------------------

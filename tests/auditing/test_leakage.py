@@ -174,9 +174,9 @@ def test_draws_have_the_law_of_dpnoise_s_own_sampler(form: str, n: int) -> None:
     rng = dpnoise.Generator()
     draw = rng.normal if form == "pairs" else rng.laplace
     drawn = draw(size=200_000, dtype="float16", form=form, variates=n, precision=3)
-    places = np.searchsorted(law.values, drawn.astype(np.float64))
-    np.testing.assert_array_equal(law.values[places], drawn)
-    counts = np.bincount(places, minlength=len(law.values))
+    indices = np.searchsorted(law.values, drawn.astype(np.float64))
+    np.testing.assert_array_equal(law.values[indices], drawn)
+    counts = np.bincount(indices, minlength=len(law.values))
     alarms.check_counts(counts, law.probabilities)
 
 
@@ -288,9 +288,9 @@ def test_a_scale_that_is_no_power_of_two_opens_holes_again() -> None:
 
 def test_the_page_shows_what_short_words_leave_open() -> None:
     page = (Path(__file__).parents[2] / "docs" / "leakage.md").read_text()
-    found = re.findall(r"(?m)^  (\w+) \(in real arithmetic, rounded.*\n((?:    .*bits\n)+)", page)
-    assert [form for form, _ in found] == ["laplace_1", "gaussian_2"]
-    for form, lines in found:
+    tables = re.findall(r"(?m)^  (\w+) \(in real arithmetic, rounded.*\n((?:    .*bits\n)+)", page)
+    assert [form for form, _ in tables] == ["laplace_1", "gaussian_2"]
+    for form, lines in tables:
         low, high, bits = re.findall(r"([\d.]+) and ([\d.]+) by words of (\d+) bits", lines)[0]
         bounds = release_bounds(form, int(bits))
         assert (low, high) == (f"{bounds.low:.4f}", f"{bounds.high:.4f}")

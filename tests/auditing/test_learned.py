@@ -141,13 +141,13 @@ def test_no_number_counts_twice_in_a_sum_and_sums_of_several_kinds_cost_more() -
     estimator = BoundEstimator(Claim("epsilon", 0.1), 1_000_000, 0.1, chance=3.0)
     rows = [np.column_stack([np.full(40_000, 3.0), rng.laplace(size=(40_000, 3)) + mean])
             for mean in (0.0, 0.3)]  # fmt: skip
-    found = proposals(rows[0], rows[1], ["its length", *"abc"], estimator)
-    for one in found:
-        kinds = {view.kind for view in one.score.views}
-        assert len({view.take for view in one.score.views}) == len(one.score.views)
-        costs = [4 if step.free else 1 for step in one.score.steps]
-        assert one.cost == pytest.approx((0.02 if len(kinds) > 1 else 0.01) * sum(costs))
-    assert {1, 2} <= {len({view.kind for view in one.score.views}) for one in found}
+    events = proposals(rows[0], rows[1], ["its length", *"abc"], estimator)
+    for event in events:
+        kinds = {view.kind for view in event.score.views}
+        assert len({view.take for view in event.score.views}) == len(event.score.views)
+        costs = [4 if step.free else 1 for step in event.score.steps]
+        assert event.cost == pytest.approx((0.02 if len(kinds) > 1 else 0.01) * sum(costs))
+    assert {1, 2} <= {len({view.kind for view in event.score.views}) for event in events}
 
 
 def test_the_events_next_to_the_best_are_the_best_rarer_and_likelier_ones() -> None:
@@ -155,19 +155,19 @@ def test_the_events_next_to_the_best_are_the_best_rarer_and_likelier_ones() -> N
     expected = rng.normal(size=60)
     expected[rng.random(60) < 0.2] = -np.inf
     rarer, likelier = 4, 3
-    places = _ladder(expected, hits, (rarer, likelier))
-    best = places[0]
+    indices_of_events = _ladder(expected, hits, (rarer, likelier))
+    best = indices_of_events[0]
     assert expected[best] == expected.max()
-    down = [place for place in places if hits[place] < hits[best]]
-    up = [place for place in places if hits[place] > hits[best]]
-    assert places == [best, *down, *up]
+    down = [index for index in indices_of_events if hits[index] < hits[best]]
+    up = [index for index in indices_of_events if hits[index] > hits[best]]
+    assert indices_of_events == [best, *down, *up]
     possible = hits[expected > -np.inf]
     assert len(down) == rarer or (possible >= TUNING.event_step * hits[[best, *down][-1]]).all()
     assert len(up) == likelier or (possible <= TUNING.event_step**-1 * hits[[best, *up][-1]]).all()
-    for last, place in pairwise([best, *down]):
-        assert expected[place] == expected[hits < TUNING.event_step * hits[last]].max()
-    for last, place in pairwise([best, *up]):
-        assert expected[place] == expected[hits > TUNING.event_step**-1 * hits[last]].max()
+    for last, index in pairwise([best, *down]):
+        assert expected[index] == expected[hits < TUNING.event_step * hits[last]].max()
+    for last, index in pairwise([best, *up]):
+        assert expected[index] == expected[hits > TUNING.event_step**-1 * hits[last]].max()
     assert _ladder(expected, hits, (0, 0)) == [best]
     assert _ladder(np.full(60, -np.inf), hits, (rarer, likelier)) == []
 
@@ -180,12 +180,12 @@ def test_an_event_that_several_scores_have_is_proposed_once() -> None:
         for probabilities in (shares, shares[::-1])
     )
     estimator = BoundEstimator(Claim("epsilon", 1.0), 100_000, 0.001)
-    found = proposals(rows0, rows1, list("abcd"), estimator)
-    again = tune([one.score for one in found], rows0, rows1, estimator)
-    for some in (found, again):
-        events = [(one.swapped, one.hits) for one in some if not one.rare]
-        assert len(events) == len(set(events)) > 3
-        expected_bounds = [one.expected_bound for one in some]
+    learned = proposals(rows0, rows1, list("abcd"), estimator)
+    tuned = tune([event.score for event in learned], rows0, rows1, estimator)
+    for events in (learned, tuned):
+        counts = [(event.swapped, event.hits) for event in events if not event.rare]
+        assert len(counts) == len(set(counts)) > 3
+        expected_bounds = [event.expected_bound for event in events]
         assert expected_bounds == sorted(expected_bounds, reverse=True)
 
 
@@ -194,17 +194,18 @@ def test_likelier_events_are_compared_as_well_where_the_best_is_one_of_many() ->
     estimator, n = BoundEstimator(Claim("epsilon", 0.1), 1_000_000, 0.05), 20_000
     rows0, rows1 = (rng.laplace(move, 10.0, (n, 3)) for move in (0.0, 2.0))
     scores = {
-        id(one.score): one.score for one in proposals(rows0, rows1, ["a", "b", "c"], estimator)
+        id(event.score): event.score
+        for event in proposals(rows0, rows1, ["a", "b", "c"], estimator)
     }
     values = [np.unique(score(np.concatenate([rows0, rows1]))) for score in scores.values()]
-    many = [len(of_score) > TUNING.thresholds for of_score in values]
-    assert any(many)
-    assert not all(many)
-    for score, is_one_of_many in zip(scores.values(), many, strict=True):
+    exceed = [len(of_score) > TUNING.thresholds for of_score in values]
+    assert any(exceed)
+    assert not all(exceed)
+    for score, is_one_of_many in zip(scores.values(), exceed, strict=True):
         for swapped in (False, True):
-            found = tune([score], rows0, rows1, estimator)
-            best, *others = [one for one in found if one.swapped == swapped]
-            likelier = [one for one in others if one.hits[0] > best.hits[0]]
+            events = tune([score], rows0, rows1, estimator)
+            best, *others = [event for event in events if event.swapped == swapped]
+            likelier = [event for event in others if event.hits[0] > best.hits[0]]
             if is_one_of_many:
                 assert likelier or best.hits[0] > TUNING.event_step**2 * n
             else:
@@ -284,26 +285,26 @@ def test_an_event_is_the_same_by_its_score_and_in_rows_of_integers() -> None:
         seen[rng.random((n, parts)) < 0.1] = np.nan
     for outputs, dtype in ((bits, np.int16), (noisy, np.float64)):
         rows: list[Any] = [
-            np.column_stack([np.full(n, parts), one]).astype(dtype) for one in outputs
+            np.column_stack([np.full(n, parts), values]).astype(dtype) for values in outputs
         ]
-        found = proposals(rows[0], rows[1], ["its length", *"abcd"], estimator)
-        assert {len(one.score.views) > 1 for one in found} == {False, True}
-        for one in found:
-            flags = one.event.holds(rows[0])
+        learned = proposals(rows[0], rows[1], ["its length", *"abcd"], estimator)
+        assert {len(proposal.score.views) > 1 for proposal in learned} == {False, True}
+        for proposal in learned:
+            flags = proposal.event.holds(rows[0])
             assert 0 <= flags.sum() <= n
-            assert flags.tolist() == one.holds(one.score(rows[0])).tolist()
-            assert flags.tolist() == one.event.holds(rows[0].astype(np.float64)).tolist()
+            assert flags.tolist() == proposal.holds(proposal.score(rows[0])).tolist()
+            assert flags.tolist() == proposal.event.holds(rows[0].astype(np.float64)).tolist()
 
 
 def test_the_steps_of_sums_that_were_released_are_learned_together() -> None:
     """Each of ten steps changes by 0.5, which is some 30 standard errors from 0."""
     n, parts = 60_000, 10
     noise = [np.rint(rng.laplace(scale=2048, size=(n, parts))) / 1024 for _ in range(2)]
-    sums = [(one + up).cumsum(axis=1) for up, one in enumerate(noise)]
-    rows = [np.column_stack([np.full(n, float(parts)), one]) for one in sums]
+    sums = [(steps_of + up).cumsum(axis=1) for up, steps_of in enumerate(noise)]
+    rows = [np.column_stack([np.full(n, float(parts)), values]) for values in sums]
     estimator = BoundEstimator(Claim("epsilon", 0.1), 1_000_000, 0.1, chance=3.0)
-    found = proposals(rows[0], rows[1], ["its length", *"abcdefghij"], estimator)
-    assert [STEPS] * parts in [[view.kind for view in one.score.views] for one in found]
+    events = proposals(rows[0], rows[1], ["its length", *"abcdefghij"], estimator)
+    assert [STEPS] * parts in [[view.kind for view in event.score.views] for event in events]
 
 
 def mixed_rows(n: int, parts: int = 3) -> NDArray[np.float64]:
@@ -323,7 +324,7 @@ def test_views_of_all_parts_are_what_their_words_say() -> None:
     assert (taken["the smallest part"] == np.nanmin(parts, axis=1)).all()
     assert np.allclose(taken["the sum of the parts"], np.nansum(parts, axis=1))
     most = np.where(np.isnan(parts), -np.inf, parts)
-    assert (taken["the place of the largest part"] == most.argmax(axis=1)).all()
+    assert (taken["the index of the largest part"] == most.argmax(axis=1)).all()
     # Rows have equal codes if and only if the same parts have the same special numbers.
     plain = np.where(np.isnan(parts[:, :3]), 2.0, parts[:, :3] == -1000)
     for words, columns in (
@@ -357,8 +358,8 @@ def test_numbers_and_bits_of_two_mechanisms_are_summed_up() -> None:
     # Numbers and bits both distinguish the data sets; otherwise chance decides which are summed.
     rows[1][:, 1:4] += 0.2 * (rows[1][:, 1:4] > -1000)
     rows[1][:, 4:] = rng.random((40_000, 3)) < 0.55
-    found = proposals(rows[0], rows[1], ["its length", *"abcxyz"], estimator)
-    assert set(SIDES) in [{view.kind for view in one.score.views} for one in found]
+    events = proposals(rows[0], rows[1], ["its length", *"abcxyz"], estimator)
+    assert set(SIDES) in [{view.kind for view in event.score.views} for event in events]
 
 
 def test_views_of_the_least_numbers_are_numbers_without_a_warning() -> None:
@@ -366,9 +367,9 @@ def test_views_of_the_least_numbers_are_numbers_without_a_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         sums = [view for view in views_of(rows, ["a", "b", "c"]) if "sum" in view.words]
-        taken = [Block(rows).of(view.take) for view in sums]
+        computed = [Block(rows).of(view.take) for view in sums]
     assert len({view.words for view in sums}) >= 2
-    assert all(np.isfinite(values).all() and len(np.unique(values)) > 100 for values in taken)
+    assert all(np.isfinite(values).all() and len(np.unique(values)) > 100 for values in computed)
 
 
 def test_outputs_whose_columns_lie_apart_in_memory_are_the_same_to_an_audit() -> None:

@@ -186,8 +186,8 @@ def test_a_value_is_possible_exactly_if_one_of_all_uniforms_leads_to_the_release
     for value in (0.0, 1.0, 2.0**40):
         possible = np.unique(value + scale * outputs)
         near = np.concatenate([possible, np.nextafter(possible, np.inf), 1.0 + scale * outputs])
-        found = [mironov.has_uniform(q, value, scale, p, formula) for q in near.tolist()]
-        assert (np.array(found) == np.isin(near, possible)).all()
+        results = [mironov.has_uniform(q, value, scale, p, formula) for q in near.tolist()]
+        assert (np.array(results) == np.isin(near, possible)).all()
 
 
 def test_the_precision_of_mironov_s_attack_is_checked() -> None:
@@ -288,7 +288,7 @@ def second_cached() -> Callable[[], float]:
 
 
 def check_no_more_than_the_addition(outcome: Outcome, target: Target, addition: Attack) -> None:
-    """Raise if an attack on the sampler has a larger advantage than one on the addition."""
+    """Raise if an attack on the sampler has a larger advantage than an attack on the addition."""
     check_withstands(outcome, target, 1.0)
     _, most = outcome.advantage
     print(f"{outcome.attack} on {outcome.target}: {outcome.advantage}")
@@ -325,19 +325,19 @@ def test_mironov_gains_nothing_on_n_uniforms_beyond_the_addition(
     dtype: str, precision: int
 ) -> None:
     """The advantage of the addition is that of the precision attack, which knows no sampler."""
-    one = np.dtype(dtype).type
+    number = np.dtype(dtype).type
     rng = Generator()
-    target = wrap(lambda value, n: one(value) + rng.laplace(1.0, n, dtype=dtype), f"our {dtype}")
+    target = wrap(lambda value, n: number(value) + rng.laplace(1.0, n, dtype=dtype), f"our {dtype}")
     for attack in (Mironov(precision), Mironov()):
         check_no_more_than_the_addition(run_attack(attack, target), target, Precision())
 
 
 @pytest.mark.parametrize(("dtype", "_"), FORMATS)
 def test_pairs_gain_nothing_on_n_uniforms_beyond_the_addition(dtype: str, _: int) -> None:
-    one = np.dtype(dtype).type
+    number = np.dtype(dtype).type
     rng = Generator()
     target = wrap(
-        lambda value, n: one(value) + rng.normal(SIGMA, n, dtype=dtype),
+        lambda value, n: number(value) + rng.normal(SIGMA, n, dtype=dtype),
         f"our {dtype}",
         "gaussian",
         delta=DELTA,

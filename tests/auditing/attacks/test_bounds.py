@@ -108,8 +108,8 @@ def test_an_epsilon_is_certified_as_by_hand() -> None:
     """
     n, k, delta, error = 1000, 3, 0.01, 0.002
     root = (error / 2) ** (1 / n)
-    one = certified_epsilon(n, n, 0, n, error=error)
-    assert one == pytest.approx(math.log(root / (1 - root)))
+    without_delta = certified_epsilon(n, n, 0, n, error=error)
+    assert without_delta == pytest.approx(math.log(root / (1 - root)))
     with_delta = certified_epsilon(n, n, 0, n, error=error, delta=delta)
     assert with_delta == pytest.approx(math.log((root - delta) / (1 - root)))
     several = certified_epsilon(n, n, 0, n, error=error, delta=delta, releases=k)
@@ -159,7 +159,7 @@ def test_at_the_border_of_privacy_999_of_1000_verdicts_are_right(
         certified_epsilon(hits0, trials0, hits1, trials1, error=0.001, delta=delta, releases=k)
         for hits0, hits1 in counts
     ]
-    check_alarms(sum(found > epsilon for found in epsilons))
+    check_alarms(sum(certified > epsilon for certified in epsilons))
 
 
 def check_alarms(number: int) -> None:

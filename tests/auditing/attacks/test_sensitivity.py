@@ -71,15 +71,15 @@ def reordered(total: Callable[[Data], Any], rows: int = 2**20) -> Neighbours:
     def extremes(t: int) -> tuple[float, Data, Data]:
         first = np.arange(t)
         orders = []
-        for places in (first, rows - 1 - first, first * rows // t):
+        for indices in (first, rows - 1 - first, first * rows // t):
             orders.append(np.full(rows, LOWER))
-            orders[-1][places] = LOWER + 1
+            orders[-1][indices] = LOWER + 1
         sums = [float(total(order)) for order in orders]
         least, most = min(sums), max(sums)
         return most - least, orders[sums.index(least)], orders[sums.index(most)]
 
     numbers = (3 * 2**k for k in range((rows // 3).bit_length()))
-    _, *data = max(map(extremes, numbers), key=lambda found: found[0])
+    _, *data = max(map(extremes, numbers), key=lambda extreme: extreme[0])
     return Neighbours("reordered", (data[0], data[1]), LOWER, LOWER + 1, 1.0, 1.0)
 
 
@@ -145,9 +145,9 @@ def test_exact_sums_of_random_neighbours_stay_within_the_sensitivity() -> None:
     rng = np.random.default_rng()
     for _ in range(20):
         data = rng.uniform(-1, 1, 1000) * 2.0 ** rng.integers(-20, 20, 1000)
-        place = int(rng.integers(1000))
+        index = int(rng.integers(1000))
         neighbours = Neighbours(
-            "removed", (data, np.delete(data, place)), -8.0, 8.0, sensitivity=8.0, grid=2.0**-10
+            "removed", (data, np.delete(data, index)), -8.0, 8.0, sensitivity=8.0, grid=2.0**-10
         )
         assert neighbours.gap(neighbours.real_sum) <= neighbours.sensitivity
         shuffled = Neighbours("reordered", (data, rng.permutation(data)), -8.0, 8.0, 8.0, 2.0**-10)

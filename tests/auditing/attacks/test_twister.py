@@ -67,8 +67,8 @@ def eliminate(
         if gain == twister._CONTRADICTION:
             break
     solution = twister._solve(basis)
-    found = [twister._has(solution, column) for column in range(unknowns)]
-    return gain, filled, np.array(found)
+    values = [twister._has(solution, column) for column in range(unknowns)]
+    return gain, filled, np.array(values)
 
 
 def test_elimination_agrees_with_trying_all_assignments() -> None:
@@ -77,22 +77,22 @@ def test_elimination_agrees_with_trying_all_assignments() -> None:
     for equations in (3, 6, 7, 8, 9) * 20:
         A, b = rng.integers(0, 2, (equations, 7)), rng.integers(0, 2, equations)
         solutions = x[((x @ A.T - b) % 2 == 0).all(axis=1)]
-        gain, filled, found = eliminate(A, b)
+        gain, filled, solution = eliminate(A, b)
         if len(solutions) == 0:
             assert gain == twister._CONTRADICTION
         else:
             assert len(solutions) == 2 ** int((~filled).sum())
-            assert found.tolist() in solutions.tolist()
+            assert solution.tolist() in solutions.tolist()
 
 
 def test_elimination_finds_a_planted_solution_of_several_words() -> None:
     """200 random equations leave one of 150 unknowns open with probability 2^-50."""
     rng = np.random.default_rng()
     A, x = rng.integers(0, 2, (200, 150)), rng.integers(0, 2, 150)
-    gain, filled, found = eliminate(A, A @ x % 2)
+    gain, filled, solution = eliminate(A, A @ x % 2)
     assert gain == 0
     assert filled.all()
-    assert (found == x).all()
+    assert (solution == x).all()
 
 
 def test_tempering_is_undone() -> None:

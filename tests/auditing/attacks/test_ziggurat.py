@@ -133,8 +133,8 @@ def test_feasible_agrees_with_a_search_of_all_nearby_integers(value: float) -> N
     def has_integer(q: float) -> bool:
         near = np.round((q - value) / SIGMA / weights)
         k = near[:, None] + np.arange(-30, 31)
-        there = np.abs(k) < 2.0**52
-        return bool((there & (value + SIGMA * (k * weights[:, None]) == q)).any())
+        within = np.abs(k) < 2.0**52
+        return bool((within & (value + SIGMA * (k * weights[:, None]) == q)).any())
 
     assert feasible(releases, value, SIGMA).tolist() == [has_integer(q) for q in releases]
 
