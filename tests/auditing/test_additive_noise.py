@@ -95,7 +95,7 @@ def test_more_releases_certify_at_least_as_much_at_a_large_delta() -> None:
 def test_a_raw_value_once_in_a_thousand_times_is_found() -> None:
     """Events are compared in some releases, of which 26 at each value are raw.
 
-    With 7 of one value the event is chosen; fewer of both have a probability of 1e-11.
+    With 7 raw releases of one value the event is chosen; fewer of both have probability 1e-11.
     """
 
     def leak_rarely(value: float, n: int) -> Floats:
@@ -136,10 +136,10 @@ def moved_at(odd: float) -> Release:
 
 
 def test_a_value_that_is_treated_otherwise_is_searched_for() -> None:
-    """One value is moved by 5, and none of the pairs that are always tried has it.
+    """One value is shifted by 5, and the default pairs do not have it.
 
-    Of 32 releases there, all but some differ from those elsewhere: a p-value of about 1e-20, which
-    no other of 117 values has by chance.
+    Most of its 32 releases differ from those of other values: a p-value of about 1e-20, which no
+    other of 117 values has by chance.
     """
     for odd in sample_cases([17.0, -5.0, 1e6, 0.625], 2):
         report = dpnoise.audit(moved_at(odd), 1.0, attacks=["threshold"], budget=200_000)
@@ -295,7 +295,7 @@ def test_box_muller_noise_is_refuted_at_a_point_and_far_more_of_its_whole_curve(
     """At (0.1, 0.1), where Delta-Siege (Lokna and others 2023) broke it.
 
     The event that no float leads from 1 to y happens in a third of the releases of 0, more than the
-    tenth that delta lets through; the whole curve, which claims mu = 0.35, it refutes by far.
+    tenth that delta allows. It clearly refutes the whole curve, which claims mu = 0.35.
     """
     point, curve = (
         dpnoise.audit("random.gauss", 0.1, 0.1, pairs=[(0, 1)], budget=48_000, curve=curve)
@@ -380,7 +380,7 @@ def random_walk(value: float, n: int) -> Floats:
 def drawn_once_a_call(value: float, n: int) -> Floats:
     """As of a threshold with one noise for all releases: each single release is private.
 
-    In 8 calls for each of two values it is about the same once in 10^8 times.
+    In 8 calls for each of two values the noise is about equal with probability 10^-8.
     """
     return value + laplace(1.0)(0.0, n) + round(rng.uniform(-3, 3) * GRID) / GRID
 

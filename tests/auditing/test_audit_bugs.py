@@ -53,8 +53,8 @@ RARE = {
 def test_a_rare_event_is_chosen_where_it_certifies_most() -> None:
     """An audit without the rare event certifies half of this bound, or nothing.
 
-    Of 100 audits of each bug none was below its bound, so that fewer than 1 in 20 are (confidence
-    0.99). At least 2 of 8 have to reach it: if 1 in 20 failed, 7 of 8 would once in 10^8.
+    Of 100 audits of each bug none was below its bound, so fewer than 1 in 20 are (confidence 0.99).
+    At least 2 of 8 must reach it: if 1 in 20 failed, 7 of 8 would fail with probability 10^-8.
     """
     for words in sample_cases(list(RARE), 2):
         (bug,) = (bug for bug in BUGS if bug.words == words)

@@ -1,6 +1,6 @@
-"""The page of a report: all of it is there, and nothing that a name contains gets out of its text.
+"""The page of a report: it is complete, and no name can add markup to it.
 
-What a browser makes of it is in tests/browser.
+tests/browser tests the page in a browser.
 """
 
 import re

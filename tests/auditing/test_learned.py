@@ -260,10 +260,10 @@ def indices(ratio: float, n: int) -> NDArray[np.float64]:
 
 
 def test_the_one_informative_number_in_fifty_is_found() -> None:
-    """Seen 3,000 and 1,800 times where it is chosen: 17 standard errors from equal.
+    """It has 3,000 and 1,800 hits where it is chosen: 17 standard errors from equal.
 
-    Its expected bound is 0.5 but for six standard errors of 0.03 (false alarms: 2e-9) and for the
-    tenth of it, at the most, that is put down to chance and to its cost.
+    Its expected bound is 0.5, within six standard errors of 0.03 (false alarms: 2e-9). At most a
+    tenth of it is attributed to chance and to its cost.
     """
     rows = [
         np.column_stack([np.ones(600_000), indices(ratio, 600_000)])
@@ -392,8 +392,8 @@ def test_outputs_whose_columns_lie_apart_in_memory_are_the_same_to_an_audit() ->
 def test_boosted_trees_find_what_no_view_shows() -> None:
     """Two uniforms in the same half, or not: a single one and its bits reveal nothing.
 
-    They are between 3/8 and 5/8, so that they are the largest and the smallest part of twelve once
-    in 4^10 times: these two together would tell.
+    They are between 3/8 and 5/8. They are the largest and the smallest part of twelve, which would
+    reveal the bit, with probability 4^-10.
     """
     pytest.importorskip("sklearn")
 

@@ -153,9 +153,9 @@ def test_a_program_that_prints_something_else_is_reported() -> None:
 
 
 def test_children_of_a_target_do_not_audit(tmp_path: Path) -> None:
-    """A target that forks and comes back twice does not make two audits of one.
+    """A target that forks and returns twice does not start a second audit.
 
-    Once it adds noise, and once it is a mechanism of any kind.
+    The test runs it as added noise, and as a mechanism of any kind.
     """
     code = f"""
 import os

@@ -140,9 +140,9 @@ def test_a_program_that_fails_or_hangs_is_reported() -> None:
 
 
 class Clockwork:
-    """A target and its clock: each release takes as long as `cost(noise, call)` says.
+    """A target and its clock: a release takes the time `cost(noise, call)`.
 
-    The machine's load comes on top, call by call, the target's and others: `load[call]`.
+    The load of the machine, `load[call]`, is added for each call, of the target and of others.
     """
 
     def __init__(

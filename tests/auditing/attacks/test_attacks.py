@@ -1,7 +1,7 @@
 """The attacks on one table of targets: what breaks must break, and what must hold holds.
 
-Tests of the searches behind two of them are in tests/reproduction/test_preimages.py, of those with
-a file of their own there, and of the targets that are heavy to install in peers/.
+tests/reproduction/test_preimages.py tests the searches of two attacks. Some attacks have a separate
+file in this folder. tests/peers tests the targets that are heavy to install.
 """
 
 import math

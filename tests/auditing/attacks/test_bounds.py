@@ -144,8 +144,8 @@ def test_at_the_border_of_privacy_999_of_1000_verdicts_are_right(
 ) -> None:
     """P0 = exp(k epsilon) P1 + k delta is still private, and AUDITS certify at 0.999.
 
-    So many alarms or more have a probability of at most that of Binomial(AUDITS, 0.001), and a
-    smaller one where two limits would have to fail together.
+    The number of alarms is at most Binomial(AUDITS, 0.001), and smaller where two limits would have
+    to fail together.
     """
     p1, epsilon, delta, k, trials0, trials1 = border
     p0 = math.exp(k * epsilon) * p1 + k * delta

@@ -45,7 +45,7 @@ def test_a_model_explains_the_library_on_this_machine(name: str) -> None:
 def test_nothing_is_concluded_from_a_model_of_another_machine(name: str) -> None:
     """Of 2,000 releases hundreds exclude their true value; the ziggurat's are 28.
 
-    So none is with a probability below 10^-11.
+    The probability that none does is below 10^-11.
     """
     attack = ATTACKS[name]()
     outcome = attack(on_other_machine(attack.target()), n=size_of(attack), placebo=False)

@@ -64,8 +64,8 @@ def left_to_right(data: Data) -> Any:
 def reordered(total: Callable[[Data], Any], rows: int = 2**20) -> Neighbours:
     """Find two orders of the same rows whose sums differ.
 
-    Some rows are the upper bound, all others the lower; the former come first, last or evenly
-    spread. Of all numbers 3 * 2^k of such rows, the one with the largest difference is taken.
+    Some rows are the upper bound, all others the lower bound. The former come first, last or evenly
+    spread. Their number is the 3 * 2^k with the largest difference of sums.
     """
 
     def extremes(t: int) -> tuple[float, Data, Data]:
@@ -86,9 +86,9 @@ def reordered(total: Callable[[Data], Any], rows: int = 2**20) -> Neighbours:
 def removed(pairs: int) -> Neighbours:
     """Build float32 data sets that differ by one row, for addition from left to right.
 
-    4096 rows of 4096 make 2^24, from where on floats are 2 apart; without one of them the sum
-    stays below, where they are 1 apart. Then come pairs of rows 1.25 and -0.75. From 2^24 on each
-    pair is rounded to +2 and -0, below to +1 and -1.
+    4096 rows of 4096 add up to 2^24, where the spacing of floats becomes 2. Without one of them the
+    sum stays below, where the spacing is 1. Then come pairs of rows 1.25 and -0.75. From 2^24 on
+    each pair is rounded to +2 and -0, below to +1 and -1.
     """
     large = np.full(4096, 4096.0, dtype=np.float32)
     small = np.tile(np.array([1.25, -0.75], dtype=np.float32), pairs)
@@ -168,10 +168,10 @@ CASES = [
 def test_noise_for_the_real_sensitivity_does_not_hide_a_float_sum(
     make: Callable[[], Neighbours], total: Callable[[Data], Any]
 ) -> None:
-    """A release is on the wrong side if its noise goes half of the gap.
+    """A release is on the wrong side if its noise exceeds half of the gap.
 
-    The middle of two medians is less than a scale off, but with probability 1e-20, and more are on
-    the wrong side than at most with FALSE_ALARM.
+    The error of the middle of two medians is less than a scale, except with probability 1e-20. The
+    number of releases on the wrong side exceeds its limit with probability FALSE_ALARM.
     """
     neighbours, n = make(), 200
     target = sum_target(neighbours, float_release(total, neighbours), epsilon=EPSILON)

@@ -30,7 +30,7 @@ def uniforms(count: int) -> Floats:
 
 
 def go_normal(count: int, *, tied: bool) -> Floats:
-    """Draw from a twin of Go's NormFloat64, written from its published algorithm; not from Go.
+    """Draw as Go's NormFloat64 does, by its published algorithm in Python.
 
     The tail and the wedges are as in Go. `tied` is math/rand, otherwise it is math/rand/v2.
     """
@@ -73,9 +73,9 @@ def any_double(releases: Floats, value: float, scale: float) -> NDArray[np.bool_
 
 
 def test_numpy_table_gives_numpy_s_outputs_from_its_words() -> None:
-    """Look at the next word, then draw: k * w_i, unless the word is thrown away or the tail's.
+    """The output for a word is k * w_i, unless the word is rejected or belongs to the tail.
 
-    That is less than 1 % of the words: all layers together are 1.0067 times the half Gaussian.
+    Such words are less than 1 %: all layers together are 1.0067 times the half Gaussian.
     """
     weights = numpy_layers().weights
     bits = np.random.PCG64()
