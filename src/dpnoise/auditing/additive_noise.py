@@ -113,7 +113,7 @@ def audit_added_noise(target: object, options: AuditOptions) -> Report:
     pairs, budget, searched = _pairs_and_budget(caller, options, may_search=not by_command)
     plan = Plan.of(options, budget, len(pairs), len(attacks))
     findings, skipped, final = _find_and_count(caller, attacks, pairs, plan)
-    options.progress(1.0, "looking at forks, restarts and time")
+    options.progress(1.0, "running side-channel checks")
     method = (_SEARCH_WORDS if searched else "") + _METHOD.format(
         size=plan.size,
         events=2 * len(attacks) * len(pairs),

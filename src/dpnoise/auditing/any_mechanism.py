@@ -162,7 +162,7 @@ def _resolve(target: object, options: AuditOptions) -> tuple[Source, list[Pair],
 def _plan_sizes(source: Source, pairs: Sequence[Pair], total: int, progress: Progress) -> Sizes:
     """Draw the first outputs, and split the rest of the budget."""
     data_sets = len({id(data) for pair in pairs for data in pair})
-    progress(0.0, "looking at the first outputs")
+    progress(0.0, "drawing the first outputs")
     source.prepare([data for pair in pairs for data in pair])
     first = source.rows(pairs[0][0], min(TUNING.first_look_outputs, total // 100))
     return Sizes.of(total - len(first), len(pairs), data_sets, alike=are_alike(first))
@@ -192,7 +192,7 @@ def _choose_events(
     # Without a comparison to follow, the thresholds chosen here are final: so be more cautious.
     chosen_by = estimator if sizes.racing else replace(estimator, caution=TUNING.caution_of_best)
     best, counts, trials = _run_pilot(source, learned, sizes, chosen_by)
-    events = [(found.event, pair[::-1] if found.swapped else pair) for found, pair in best]
+    events = [(proposal.event, pair[::-1] if proposal.swapped else pair) for proposal, pair in best]
     if not events:
         events, counts = [(_CONSTANT, pairs[0])], np.zeros((1, 2))
     candidates = [
@@ -264,7 +264,7 @@ def _screen_pairs(
     names, train = source.encoder.names, sizes.screening_train
     seen: dict[int, Floats] = {}
     for data in _data_sets([(None, pair) for pair in pairs]):
-        progress(0.1, f"looking at {describe_data(data)}")
+        progress(0.1, f"screening {describe_data(data)}")
         seen[id(data)] = source.rows(data, train)
 
     def learn_quickly(pair: Pair) -> list[tuple[Proposal, Pair]]:
@@ -308,8 +308,8 @@ def _learn_scores(
         seen.append(np.concatenate([before, after]))
 
     def learn(i: int) -> list[tuple[Score, Pair]]:
-        found = proposals(seen[2 * i], seen[2 * i + 1], names, estimator, text=text, trees=trees)
-        best = [proposal.score for proposal in best_proposals(found, TUNING.scores_compared)]
+        events = proposals(seen[2 * i], seen[2 * i + 1], names, estimator, text=text, trees=trees)
+        best = [event.score for event in best_proposals(events, TUNING.scores_compared)]
         return [(score, pairs[i]) for score in {id(score): score for score in best}.values()]
 
     return list(chain.from_iterable(in_threads(learn, range(len(pairs)))))

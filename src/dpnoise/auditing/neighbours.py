@@ -138,12 +138,12 @@ def pairs_of_values(sensitivity: float, dtype: np.dtype, *, whole: bool = False)
     """
     number = _format(sensitivity, dtype)
     most = float(np.finfo(number).max)
-    found = [
+    pairs = [
         _closest(number(low * sensitivity), number(high * sensitivity), sensitivity)
         for low, high in (_VALUES[:_MULTIPLES] if whole else _VALUES)
         if math.isfinite(high * sensitivity) and abs(high * sensitivity) <= most
     ]
-    return [pair for pair in dict.fromkeys(found) if pair[0] != pair[1]]
+    return [pair for pair in dict.fromkeys(pairs) if pair[0] != pair[1]]
 
 
 def _format(sensitivity: float, dtype: np.dtype) -> type[np.floating]:
@@ -182,8 +182,8 @@ def search(target: Target, sensitivity: float, dtype: np.dtype, *, whole: bool) 
     if p_values[worst] * len(p_values) > _FALSE_ALARM:
         return []
     ends = ((worst - sensitivity, worst), (worst, worst + sensitivity))
-    found = [_closest(number(low), number(high), sensitivity) for low, high in ends]
-    return [pair for pair in found if pair[0] != pair[1]]
+    pairs = [_closest(number(low), number(high), sensitivity) for low, high in ends]
+    return [pair for pair in pairs if pair[0] != pair[1]]
 
 
 def check_pairs(pairs: object, sensitivity: float) -> list[ValuePair]:
