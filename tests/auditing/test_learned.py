@@ -155,12 +155,12 @@ def test_the_events_next_to_the_best_are_the_best_rarer_and_likelier_ones() -> N
     expected = rng.normal(size=60)
     expected[rng.random(60) < 0.2] = -np.inf
     rarer, likelier = 4, 3
-    indices_of_events = _ladder(expected, hits, (rarer, likelier))
-    best = indices_of_events[0]
+    indices = _ladder(expected, hits, (rarer, likelier))
+    best = indices[0]
     assert expected[best] == expected.max()
-    down = [index for index in indices_of_events if hits[index] < hits[best]]
-    up = [index for index in indices_of_events if hits[index] > hits[best]]
-    assert indices_of_events == [best, *down, *up]
+    down = [index for index in indices if hits[index] < hits[best]]
+    up = [index for index in indices if hits[index] > hits[best]]
+    assert indices == [best, *down, *up]
     possible = hits[expected > -np.inf]
     assert len(down) == rarer or (possible >= TUNING.event_step * hits[[best, *down][-1]]).all()
     assert len(up) == likelier or (possible <= TUNING.event_step**-1 * hits[[best, *up][-1]]).all()
@@ -324,7 +324,7 @@ def test_views_of_all_parts_are_what_their_words_say() -> None:
     assert (taken["the smallest part"] == np.nanmin(parts, axis=1)).all()
     assert np.allclose(taken["the sum of the parts"], np.nansum(parts, axis=1))
     most = np.where(np.isnan(parts), -np.inf, parts)
-    assert (taken["the index of the largest part"] == most.argmax(axis=1)).all()
+    assert (taken["the place of the largest part"] == most.argmax(axis=1)).all()
     # Rows have equal codes if and only if the same parts have the same special numbers.
     plain = np.where(np.isnan(parts[:, :3]), 2.0, parts[:, :3] == -1000)
     for words, columns in (
